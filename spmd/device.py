@@ -1,0 +1,138 @@
+"""Groups of devices in collectives, and what is reduced.
+
+A device is an integer; with replicas, device = replica * num_partitions + partition.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+
+class ReductionKind(Enum):
+    """How partial values combine."""
+
+    SUM = "sum"
+    PRODUCT = "product"
+    MIN = "min"
+    MAX = "max"
+    AND = "and"
+    OR = "or"
+    XOR = "xor"
+
+
+class CollectiveGroupMode(Enum):
+    """What the ids in replica groups mean (XLA's GetCollectiveOpGroupMode)."""
+
+    CROSS_REPLICA = "cross_replica"
+    CROSS_PARTITION = "cross_partition"
+    CROSS_REPLICA_AND_PARTITION = "cross_replica_and_partition"
+    FLATTENED_ID = "flattened_id"
+
+
+@dataclass(frozen=True, slots=True)
+class IotaTile:
+    """The compact form ``[dims]<=[reshape_dims]T(perm)`` of an array of ids 0..n-1.
+
+    ``ids = arange(n).reshape(reshape_dims).transpose(transpose_perm).reshape(dims)``
+    """
+
+    dims: tuple[int, ...]
+    reshape_dims: tuple[int, ...]
+    transpose_perm: tuple[int, ...]
+
+    @staticmethod
+    def of(dims: tuple[int, ...]) -> IotaTile:
+        return IotaTile(dims, (math.prod(dims),), (0,))
+
+    def ids(self) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+        """All ids as an array of shape ``dims``."""
+        flat = np.arange(math.prod(self.reshape_dims), dtype=np.int64).reshape(self.reshape_dims)
+        return flat.transpose(self.transpose_perm).reshape(self.dims)
+
+    def __str__(self) -> str:
+        text = f"[{','.join(map(str, self.dims))}]<=[{','.join(map(str, self.reshape_dims))}]"
+        if self.transpose_perm != tuple(range(len(self.reshape_dims))):
+            text += f"T({','.join(map(str, self.transpose_perm))})"
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class MeshGroups:
+    """The form ``mesh['x'=2,'y'=4] {'y'}``: groups run along ``axes`` (names, with an optional (pre-size, size) sub-axis)."""
+
+    mesh_axes: tuple[tuple[str, int], ...]
+    axes: tuple[tuple[str, tuple[int, int] | None], ...]
+    device_ids: tuple[int, ...] | None = None
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaGroups:
+    """Replica groups of a collective in the form they were written.
+
+    Exactly one of ``groups``, ``iota``, ``mesh`` is set; ``groups == ()`` (and nothing else) means one group of all.
+    """
+
+    groups: tuple[tuple[int, ...], ...] = ()
+    iota: IotaTile | None = None
+    mesh: MeshGroups | None = None
+
+    @staticmethod
+    def of_iota(num_groups: int, group_size: int, reshape_dims: tuple[int, ...] | None = None, perm: tuple[int, ...] | None = None) -> ReplicaGroups:
+        dims = (num_groups, group_size)
+        reshape = reshape_dims or (num_groups * group_size,)
+        return ReplicaGroups(iota=IotaTile(dims, reshape, perm or tuple(range(len(reshape)))))
+
+    @property
+    def is_all(self) -> bool:
+        return not self.groups and self.iota is None and self.mesh is None
+
+    def expand(self, count: int) -> tuple[tuple[int, ...], ...]:
+        """All groups as explicit lists; ``count`` ids exist (used for the empty form); padding ids (-1) are dropped."""
+        if self.iota is not None:
+            ids = self.iota.ids().reshape(self.iota.dims[0], -1)
+            return tuple(tuple(int(i) for i in row) for row in ids)
+        if self.mesh is not None:
+            return _expand_mesh(self.mesh)
+        if not self.groups:
+            return (tuple(range(count)),)
+        return tuple(tuple(i for i in group if i >= 0) for group in self.groups)
+
+    def group_size(self, count: int) -> int:
+        """Size of the first group."""
+        if self.iota is not None:
+            return math.prod(self.iota.dims[1:])
+        groups = self.expand(count)
+        return len(groups[0]) if groups else 0
+
+
+def _expand_mesh(mesh: MeshGroups) -> tuple[tuple[int, ...], ...]:
+    """Groups along (sub-)axes: every mesh axis is split so that each chosen part is an axis of its own."""
+    sizes: list[int] = []
+    where: dict[tuple[str, tuple[int, int] | None], int] = {}
+    for name, size in mesh.mesh_axes:
+        parts = sorted(sub for axis, sub in mesh.axes if axis == name and sub is not None)
+        if not parts:
+            where[(name, None)] = len(sizes)
+            sizes.append(size)
+            continue
+        done = 1
+        for pre, part in parts:
+            if pre > done:
+                sizes.append(pre // done)
+            where[(name, (pre, part))] = len(sizes)
+            sizes.append(part)
+            done = pre * part
+        if size > done:
+            sizes.append(size // done)
+    total = math.prod(sizes)
+    flat = np.arange(total) if mesh.device_ids is None else np.asarray(mesh.device_ids)
+    ids = flat.reshape(sizes)
+    chosen = [where[axis] for axis in mesh.axes]
+    rest = [i for i in range(len(sizes)) if i not in chosen]
+    rows = ids.transpose(rest + chosen).reshape(-1, math.prod(sizes[i] for i in chosen))
+    return tuple(tuple(int(i) for i in row) for row in rows)

@@ -1,0 +1,74 @@
+"""Every error this project raises on purpose, under one base class.
+
+A message says what was expected, what was found and where. The command line prints it as one line and exits with
+``exit_code`` (docs: interface of the ``spmd`` command), so a user never meets a traceback for bad input.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLocation:
+    """A place in a text: 1-based line and column."""
+
+    file: str
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+class SpmdError(Exception):
+    """Base of all deliberate errors."""
+
+    exit_code: ClassVar[int] = 2
+
+
+class HloParseError(SpmdError):
+    """Text that is not HLO; carries the place and the offending line."""
+
+    def __init__(self, message: str, location: SourceLocation | None = None, line: str = "") -> None:
+        self.message = message
+        self.location = location
+        self.line = line
+        where = f"{location}: " if location else ""
+        excerpt = ""
+        if location and line:
+            excerpt = f"\n  {line}\n  {' ' * (location.column - 1)}^"
+        super().__init__(f"{where}{message}{excerpt}")
+
+
+class VerificationError(SpmdError):
+    """A module that breaks an invariant of its stage."""
+
+
+class ShapeError(VerificationError):
+    """Operand shapes or attributes that an operation does not accept."""
+
+
+class UnsupportedError(SpmdError):
+    """Input that is valid but that this version refuses by name."""
+
+
+class ShardingError(SpmdError):
+    """A sharding that does not fit its shape, its mesh or the device count."""
+
+
+class CheckFailed(SpmdError):  # noqa: N818 - reads as the outcome it is
+    """An expectation that was not met (values differ, a checker found a violation)."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class RunError(SpmdError):
+    """A failure while running: lost rank, deadlock, out of memory."""
+
+    exit_code: ClassVar[int] = 3
+
+
+class CollectiveTimeoutError(RunError):
+    """A collective whose group never met; names the members that did not come."""

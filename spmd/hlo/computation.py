@@ -1,0 +1,180 @@
+"""HloComputation: a named graph of instructions with parameters and one root. All edits go through it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from spmd.errors import VerificationError
+from spmd.hlo.instruction import NO_ANNOTATIONS, NO_ATTRS, Annotations, Attrs, HloInstruction
+from spmd.hlo.opcode import Opcode
+from spmd.shape import Shape
+
+if TYPE_CHECKING:
+    from spmd.hlo.module import HloModule
+    from spmd.sharding import HloSharding
+
+
+class HloComputation:
+    """Instructions in a stable order (before scheduling: any order; after: the schedule).
+
+    C1 every instruction's parent is this computation
+    C2 the root is one of the instructions
+    C3 parameters are numbered 0..n-1 without gaps
+    C4 the graph of operands and control edges has no cycle
+    """
+
+    def __init__(self, name: str, module: HloModule | None = None) -> None:
+        self.name = name
+        self.module = module
+        self.root: HloInstruction = _NO_ROOT
+        self.execution_thread = ""
+        self.annotations: Annotations = NO_ANNOTATIONS
+        self._instructions: dict[HloInstruction, None] = {}
+        self._parameters: dict[int, HloInstruction] = {}
+
+    # ---- reading
+    @property
+    def instructions(self) -> tuple[HloInstruction, ...]:
+        """A snapshot: safe to edit the computation while walking it."""
+        return tuple(self._instructions)
+
+    def __len__(self) -> int:
+        return len(self._instructions)
+
+    @property
+    def parameters(self) -> tuple[HloInstruction, ...]:
+        return tuple(self._parameters[i] for i in sorted(self._parameters))
+
+    @property
+    def num_parameters(self) -> int:
+        return len(self._parameters)
+
+    def with_opcode(self, *opcodes: Opcode) -> Iterator[HloInstruction]:
+        for instruction in self.instructions:
+            if instruction.opcode in opcodes:
+                yield instruction
+
+    def post_order(self) -> list[HloInstruction]:
+        """Operands and control predecessors first; among free choices, the stored order. Linear time.
+
+        Raises VerificationError on a cycle (C4).
+        """
+        done: dict[HloInstruction, bool] = {}
+        order: list[HloInstruction] = []
+        for start in self._instructions:
+            stack: list[HloInstruction] = [start]
+            while stack:
+                node = stack[-1]
+                state = done.get(node)
+                if state is True:
+                    stack.pop()
+                    continue
+                if state is False:
+                    done[node] = True
+                    order.append(node)
+                    stack.pop()
+                    continue
+                done[node] = False
+                for before in reversed((*node.operands, *node.control_predecessors)):
+                    seen = done.get(before)
+                    if seen is None:
+                        stack.append(before)
+                    elif seen is False:
+                        raise VerificationError(f"computation {self.name} has a cycle through {before.name}")
+        return order
+
+    # ---- building
+    def add(self, instruction: HloInstruction, name: str | None = None) -> HloInstruction:
+        """Take in a parentless instruction, giving it a name unique in the module. The first one becomes the root."""
+        wanted = name or instruction.name or instruction.opcode.value
+        instruction.name = self.module.unique_name(wanted) if self.module else wanted
+        instruction.parent = self
+        self._instructions[instruction] = None
+        if instruction.opcode is Opcode.PARAMETER:
+            self._register_parameter(instruction)
+        if self.root is _NO_ROOT:
+            self.root = instruction
+        return instruction
+
+    def create(
+        self,
+        opcode: Opcode,
+        shape: Shape,
+        operands: Iterable[HloInstruction] = (),
+        attrs: Attrs = NO_ATTRS,
+        *,
+        name: str = "",
+        called_computations: Iterable[HloComputation] = (),
+        sharding: HloSharding | None = None,
+        annotations: Annotations = NO_ANNOTATIONS,
+    ) -> HloInstruction:
+        """Build an instruction and add it."""
+        instruction = HloInstruction(
+            opcode,
+            shape,
+            operands,
+            attrs,
+            name=name,
+            called_computations=called_computations,
+            sharding=sharding,
+            annotations=annotations,
+        )
+        return self.add(instruction)
+
+    def _register_parameter(self, instruction: HloInstruction) -> None:
+        number: int = instruction.attrs.number  # type: ignore[attr-defined]
+        if number in self._parameters:
+            raise VerificationError(f"computation {self.name} has two parameters {number}")
+        self._parameters[number] = instruction
+
+    # ---- editing
+    def replace(self, old: HloInstruction, new: HloInstruction) -> None:
+        """All uses of ``old`` become uses of ``new``; ``old`` is removed."""
+        old.replace_all_uses_with(new)
+        self.remove(old)
+
+    def remove(self, instruction: HloInstruction) -> None:
+        """Take out an instruction that nobody uses."""
+        if instruction.users or self.root is instruction:
+            raise VerificationError(f"cannot remove {instruction.name}: it is {'the root' if self.root is instruction else 'used'}")
+        instruction.drop_operands()
+        for before in instruction.control_predecessors:
+            before.control_successors.remove(instruction)
+        for after in instruction.control_successors:
+            after.control_predecessors.remove(instruction)
+        instruction.control_predecessors.clear()
+        instruction.control_successors.clear()
+        del self._instructions[instruction]
+        if instruction.opcode is Opcode.PARAMETER:
+            self._parameters = {n: p for n, p in self._parameters.items() if p is not instruction}
+        instruction.parent = None
+
+    def remove_unused(self, keep: Callable[[HloInstruction], bool] = lambda _: False) -> int:
+        """Remove every instruction without users except parameters, the root and what ``keep`` keeps; returns how many."""
+        removed = 0
+        work = [i for i in self._instructions if not i.users]
+        while work:
+            node = work.pop()
+            if node.parent is not self or node.users or node is self.root or node.control_successors:
+                continue
+            if node.opcode is Opcode.PARAMETER or keep(node):
+                continue
+            operands = node.operands
+            self.remove(node)
+            removed += 1
+            work.extend(operands)
+        return removed
+
+    def set_order(self, order: Iterable[HloInstruction]) -> None:
+        """Store the instructions in this order (a permutation of what is there)."""
+        ordered = dict.fromkeys(order)
+        if len(ordered) != len(self._instructions) or any(i not in self._instructions for i in ordered):
+            raise VerificationError(f"computation {self.name}: the order is no permutation of the instructions")
+        self._instructions = ordered
+
+    def __repr__(self) -> str:
+        return f"<HloComputation {self.name}: {len(self)} instructions>"
+
+
+_NO_ROOT = HloInstruction(Opcode.TUPLE, shape=None, name="<no root>")  # type: ignore[arg-type]

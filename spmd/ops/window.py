@@ -1,0 +1,39 @@
+"""Windows: the sliding frame of convolution, reduce-window and select-and-scatter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class WindowDimension:
+    """One dimension of a window; field names follow XLA's WindowDimension."""
+
+    size: int = 1
+    stride: int = 1
+    padding_low: int = 0
+    padding_high: int = 0
+    base_dilation: int = 1
+    window_dilation: int = 1
+    reversal: bool = False
+
+    @property
+    def dilated_size(self) -> int:
+        return (self.size - 1) * self.window_dilation + 1 if self.size else 0
+
+    def output_size(self, base: int) -> int:
+        """Window positions over ``base`` elements after dilation and padding."""
+        dilated = (base - 1) * self.base_dilation + 1 if base else 0
+        padded = self.padding_low + dilated + self.padding_high
+        if self.dilated_size > padded or padded == 0:
+            return 0
+        return (padded - self.dilated_size) // self.stride + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    dims: tuple[WindowDimension, ...] = ()
+
+    @property
+    def rank(self) -> int:
+        return len(self.dims)

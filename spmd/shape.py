@@ -1,0 +1,302 @@
+"""Types of HLO values: element types, layouts, and array, tuple, token and opaque shapes.
+
+All are frozen and hashable, so they are shared freely between instructions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any, TypeAlias
+
+import ml_dtypes
+import numpy as np
+
+from spmd.errors import ShapeError
+
+
+class PrimitiveType(Enum):
+    """Element types; the value is the name in HLO text."""
+
+    PRED = "pred"
+    S1 = "s1"
+    S2 = "s2"
+    S4 = "s4"
+    S8 = "s8"
+    S16 = "s16"
+    S32 = "s32"
+    S64 = "s64"
+    U1 = "u1"
+    U2 = "u2"
+    U4 = "u4"
+    U8 = "u8"
+    U16 = "u16"
+    U32 = "u32"
+    U64 = "u64"
+    F16 = "f16"
+    BF16 = "bf16"
+    F32 = "f32"
+    F64 = "f64"
+    C64 = "c64"
+    C128 = "c128"
+    F8E5M2 = "f8e5m2"
+    F8E4M3 = "f8e4m3"
+    F8E4M3FN = "f8e4m3fn"
+    F8E4M3B11FNUZ = "f8e4m3b11fnuz"
+    F8E5M2FNUZ = "f8e5m2fnuz"
+    F8E4M3FNUZ = "f8e4m3fnuz"
+    F8E3M4 = "f8e3m4"
+    F8E8M0FNU = "f8e8m0fnu"
+    F4E2M1FN = "f4e2m1fn"
+
+    @property
+    def numpy(self) -> np.dtype[Any]:
+        """The NumPy (or ml_dtypes) type; sub-byte types take one byte per element in memory."""
+        return _NUMPY[self]
+
+    @property
+    def byte_size(self) -> int:
+        """Bytes per element as stored here (sub-byte types unpacked, as XLA CPU does)."""
+        return _NUMPY[self].itemsize
+
+    @property
+    def bits(self) -> int:
+        return _BITS.get(self, self.byte_size * 8)
+
+    @property
+    def is_complex(self) -> bool:
+        return self in (PrimitiveType.C64, PrimitiveType.C128)
+
+    @property
+    def is_floating(self) -> bool:
+        return self.value[0] in "fb"
+
+    @property
+    def is_signed_integer(self) -> bool:
+        return self.value[0] == "s"
+
+    @property
+    def is_unsigned_integer(self) -> bool:
+        return self.value[0] == "u"
+
+    @property
+    def is_integer(self) -> bool:
+        return self.value[0] in "su"
+
+    @classmethod
+    def from_numpy(cls, dtype: np.dtype[Any] | type[Any]) -> PrimitiveType:
+        """The element type of a NumPy array; ShapeError for one HLO does not have."""
+        found = _FROM_NUMPY.get(np.dtype(dtype))
+        if found is None:
+            raise ShapeError(f"no HLO element type for NumPy dtype {np.dtype(dtype)}")
+        return found
+
+    def __str__(self) -> str:
+        return self.value
+
+
+_BITS = {
+    PrimitiveType.S1: 1,
+    PrimitiveType.U1: 1,
+    PrimitiveType.S2: 2,
+    PrimitiveType.U2: 2,
+    PrimitiveType.S4: 4,
+    PrimitiveType.U4: 4,
+    PrimitiveType.F4E2M1FN: 4,
+}
+
+_NUMPY: dict[PrimitiveType, np.dtype[Any]] = {
+    PrimitiveType.PRED: np.dtype(np.bool_),
+    # NumPy has no 1-bit integers; they are stored in the 2-bit types' bytes.
+    PrimitiveType.S1: np.dtype(ml_dtypes.int2),
+    PrimitiveType.S2: np.dtype(ml_dtypes.int2),
+    PrimitiveType.S4: np.dtype(ml_dtypes.int4),
+    PrimitiveType.S8: np.dtype(np.int8),
+    PrimitiveType.S16: np.dtype(np.int16),
+    PrimitiveType.S32: np.dtype(np.int32),
+    PrimitiveType.S64: np.dtype(np.int64),
+    PrimitiveType.U1: np.dtype(ml_dtypes.uint2),
+    PrimitiveType.U2: np.dtype(ml_dtypes.uint2),
+    PrimitiveType.U4: np.dtype(ml_dtypes.uint4),
+    PrimitiveType.U8: np.dtype(np.uint8),
+    PrimitiveType.U16: np.dtype(np.uint16),
+    PrimitiveType.U32: np.dtype(np.uint32),
+    PrimitiveType.U64: np.dtype(np.uint64),
+    PrimitiveType.F16: np.dtype(np.float16),
+    PrimitiveType.BF16: np.dtype(ml_dtypes.bfloat16),
+    PrimitiveType.F32: np.dtype(np.float32),
+    PrimitiveType.F64: np.dtype(np.float64),
+    PrimitiveType.C64: np.dtype(np.complex64),
+    PrimitiveType.C128: np.dtype(np.complex128),
+    PrimitiveType.F8E5M2: np.dtype(ml_dtypes.float8_e5m2),
+    PrimitiveType.F8E4M3: np.dtype(ml_dtypes.float8_e4m3),
+    PrimitiveType.F8E4M3FN: np.dtype(ml_dtypes.float8_e4m3fn),
+    PrimitiveType.F8E4M3B11FNUZ: np.dtype(ml_dtypes.float8_e4m3b11fnuz),
+    PrimitiveType.F8E5M2FNUZ: np.dtype(ml_dtypes.float8_e5m2fnuz),
+    PrimitiveType.F8E4M3FNUZ: np.dtype(ml_dtypes.float8_e4m3fnuz),
+    PrimitiveType.F8E3M4: np.dtype(ml_dtypes.float8_e3m4),
+    PrimitiveType.F8E8M0FNU: np.dtype(ml_dtypes.float8_e8m0fnu),
+    PrimitiveType.F4E2M1FN: np.dtype(ml_dtypes.float4_e2m1fn),
+}
+
+_FROM_NUMPY = {
+    dtype: kind
+    for kind, dtype in _NUMPY.items()
+    if kind not in (PrimitiveType.S1, PrimitiveType.U1)
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Order of dimensions in memory, minor first; ``suffix`` keeps tiles and memory space as they were written."""
+
+    minor_to_major: tuple[int, ...]
+    suffix: str = ""
+
+    @staticmethod
+    def default(rank: int) -> Layout:
+        return Layout(tuple(range(rank - 1, -1, -1)))
+
+    @property
+    def is_default(self) -> bool:
+        return not self.suffix and self == Layout.default(len(self.minor_to_major))
+
+    def __str__(self) -> str:
+        order = ",".join(map(str, self.minor_to_major))
+        return f"{{{order}{':' + self.suffix if self.suffix else ''}}}"
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayShape:
+    """Dense array: element type, dimension sizes, optional layout.
+
+    ``dynamic`` marks bounded dynamic dimensions (``<=n``); empty means that all are static.
+    Equality includes the layout; use ``compatible`` to compare without it.
+    """
+
+    element_type: PrimitiveType
+    dims: tuple[int, ...]
+    layout: Layout | None = None
+    dynamic: tuple[bool, ...] = ()
+
+    @property
+    def rank(self) -> int:
+        return len(self.dims)
+
+    @property
+    def num_elements(self) -> int:
+        return math.prod(self.dims)
+
+    @property
+    def byte_size(self) -> int:
+        return self.num_elements * self.element_type.byte_size
+
+    def with_dims(self, dims: tuple[int, ...]) -> ArrayShape:
+        """Same element type with other sizes; the layout stays where the rank does."""
+        layout = self.layout if len(dims) == self.rank else None
+        return ArrayShape(self.element_type, tuple(dims), layout)
+
+    def with_element_type(self, element_type: PrimitiveType) -> ArrayShape:
+        return replace(self, element_type=element_type)
+
+    def without_layout(self) -> ArrayShape:
+        return self if self.layout is None else replace(self, layout=None)
+
+    def with_default_layout(self) -> ArrayShape:
+        return replace(self, layout=Layout.default(self.rank))
+
+    def __str__(self) -> str:
+        flags = self.dynamic or (False,) * self.rank
+        sizes = ",".join(f"<={n}" if d else str(n) for n, d in zip(self.dims, flags, strict=True))
+        layout = "" if self.layout is None or (self.rank == 0 and not self.layout.suffix) else str(self.layout)
+        return f"{self.element_type}[{sizes}]{layout}"
+
+
+@dataclass(frozen=True, slots=True)
+class TupleShape:
+    elements: tuple[Shape, ...] = ()
+
+    @property
+    def byte_size(self) -> int:
+        """Bytes of all leaves; a tuple itself holds none here."""
+        return sum(element.byte_size for element in self.elements)
+
+    def __str__(self) -> str:
+        # XLA writes the position before every fifth element.
+        parts = [
+            f"/*index={i}*/{element}" if i and i % 5 == 0 else str(element)
+            for i, element in enumerate(self.elements)
+        ]
+        return f"({', '.join(parts)})"
+
+
+@dataclass(frozen=True, slots=True)
+class TokenShape:
+    @property
+    def byte_size(self) -> int:
+        return 0
+
+    def __str__(self) -> str:
+        return "token[]"
+
+
+@dataclass(frozen=True, slots=True)
+class OpaqueShape:
+    @property
+    def byte_size(self) -> int:
+        return 0
+
+    def __str__(self) -> str:
+        return "opaque[]"
+
+
+Shape: TypeAlias = ArrayShape | TupleShape | TokenShape | OpaqueShape
+ShapeIndex: TypeAlias = tuple[int, ...]
+
+
+def array(element_type: PrimitiveType, *dims: int) -> ArrayShape:
+    """Shorthand: ``array(F32, 2, 3)`` is f32[2,3]."""
+    return ArrayShape(element_type, dims)
+
+
+def as_array(shape: Shape) -> ArrayShape:
+    """``shape`` itself, or ShapeError when it is not an array."""
+    if not isinstance(shape, ArrayShape):
+        raise ShapeError(f"expected an array shape, found {shape}")
+    return shape
+
+
+def as_tuple(shape: Shape) -> TupleShape:
+    if not isinstance(shape, TupleShape):
+        raise ShapeError(f"expected a tuple shape, found {shape}")
+    return shape
+
+
+def leaves(shape: Shape, index: ShapeIndex = ()) -> Iterator[tuple[ShapeIndex, Shape]]:
+    """Every non-tuple part with its index, in depth-first order (XLA's ShapeUtil leaf order)."""
+    if isinstance(shape, TupleShape):
+        for i, element in enumerate(shape.elements):
+            yield from leaves(element, (*index, i))
+    else:
+        yield index, shape
+
+
+def subshape(shape: Shape, index: ShapeIndex) -> Shape:
+    for i in index:
+        shape = as_tuple(shape).elements[i]
+    return shape
+
+
+def without_layout(shape: Shape) -> Shape:
+    if isinstance(shape, ArrayShape):
+        return shape.without_layout()
+    if isinstance(shape, TupleShape):
+        return TupleShape(tuple(map(without_layout, shape.elements)))
+    return shape
+
+
+def compatible(a: Shape, b: Shape) -> bool:
+    """Equal up to layouts."""
+    return without_layout(a) == without_layout(b)
