@@ -1,0 +1,116 @@
+"""The house rules, checked by reading the sources: package resolution, import fences, reads of the environment."""
+
+from __future__ import annotations
+
+import ast
+import fnmatch
+import importlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("spmd", "partitioner", "collectives", "runtime", "launch")
+
+FENCES = {
+    "mpi4py": ("collectives/communicator/mpi*",),
+    "cupy": ("collectives/communicator/nccl*", "runtime/gpu/*"),
+    "cupyx": ("runtime/gpu/*",),
+    "cupy_backends": ("runtime/gpu/*",),
+    "llvmlite": ("runtime/codegen/llvm*",),
+}
+FORBIDDEN_EVERYWHERE = ("pickle", "marshal", "shelve", "dill", "cloudpickle")
+
+
+def sources(*packages: str) -> Iterator[tuple[str, ast.Module]]:
+    for package in packages or PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
+
+
+def imported(tree: ast.Module) -> Iterator[str]:
+    """Top-level names of the modules that a source imports, inside functions too."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module.partition(".")[0]
+        elif (
+            isinstance(node, ast.Call)
+            and ast.unparse(node.func) in ("import_module", "importlib.import_module", "__import__")
+            and node.args
+            and isinstance(node.args[0], ast.Constant)
+        ):
+            yield str(node.args[0].value).partition(".")[0]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_package_resolves_inside_this_tree(package: str) -> None:
+    """The names are generic: another distribution's `runtime` must not be picked up instead."""
+    module = importlib.import_module(package)
+    assert module.__file__ is not None
+    assert Path(module.__file__).resolve().parent == ROOT / package
+
+
+@pytest.mark.parametrize("library", FENCES)
+def test_library_is_imported_only_behind_its_fence(library: str) -> None:
+    outside = [
+        path
+        for path, tree in sources()
+        if library in imported(tree)
+        and not any(fnmatch.fnmatch(path, pattern) for pattern in FENCES[library])
+    ]
+    assert outside == []
+
+
+def test_no_serializer_that_runs_code() -> None:
+    assert [
+        path for path, tree in sources() if set(imported(tree)) & set(FORBIDDEN_EVERYWHERE)
+    ] == []
+
+
+def test_only_launch_reads_argv_and_the_environment() -> None:
+    reads = re.compile(r"\b(os\.environ|os\.getenv|environb|getenv|sys\.argv)\b")
+    readers = [
+        path
+        for path, tree in sources("spmd", "partitioner", "collectives", "runtime")
+        if reads.search(ast.unparse(tree))
+    ]
+    assert readers == []
+
+
+def test_mpi_sends_buffers_and_never_pickles() -> None:
+    """mpi4py's lower-case methods pickle; what crosses ranks here is bytes and arrays."""
+    lower_case = re.compile(
+        r"\.(i?send|i?s?send|i?recv|sendrecv|bcast|gather|scatter|allgather|alltoall|reduce|allreduce|scan|exscan)$"
+    )
+    calls = [
+        f"{path}: {ast.unparse(node.func)}"
+        for path, tree in sources("collectives", "launch")
+        if Path(path).name.startswith("mpi")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and lower_case.search(ast.unparse(node.func))
+    ]
+    assert calls == []
+
+
+def test_every_module_begins_with_a_docstring_and_postponed_annotations() -> None:
+    missing = []
+    for path, tree in sources():
+        if tree.body and ast.get_docstring(tree) is None:
+            missing.append(f"{path}: no docstring")
+        defines = any(isinstance(node, (ast.FunctionDef, ast.ClassDef)) for node in tree.body)
+        if defines and not has_postponed_annotations(tree):
+            missing.append(f"{path}: no `from __future__ import annotations`")
+    assert missing == []
+
+
+def has_postponed_annotations(tree: ast.Module) -> bool:
+    return any(
+        isinstance(node, ast.ImportFrom)
+        and node.module == "__future__"
+        and any(alias.name == "annotations" for alias in node.names)
+        for node in tree.body
+    )
