@@ -1,0 +1,260 @@
+"""Device axes: the devices of a module as digits of a mixed-radix number.
+
+All shardings of a module are refined to one common list of axes, major to minor, whose sizes multiply to the number of
+devices N. Axis i has stride ``prod(sizes[i+1:])``; the coordinate of device d along it is ``d // stride % size``. A tensor's
+sharding is then a list of axis numbers per dimension, so nothing here grows with N.
+
+Worked example: N = 8 with ``{devices=[4,1,2]<=[8] last_tile_dim_replicate}`` and ``{devices=[2,4]<=[4,2]T(1,0) ...}``
+cut the range of 8 devices at strides 2 and 2: axes (4, 2). The first is dims ((0,), ()), the second ((1,),).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from spmd.device import IotaTile, ReplicaGroups
+from spmd.errors import ShardingError
+from spmd.mesh import AxisRef, Mesh
+from spmd.sharding import HloSharding, SubgroupType, TileAssignment
+
+Axes = tuple[int, ...]  # axis numbers, major to minor
+DimAxes = tuple[Axes, ...]  # one entry per dimension
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceAxes:
+    """The common axes of a module; sizes are all > 1 (or the tuple is empty for one device)."""
+
+    sizes: tuple[int, ...]
+
+    @property
+    def num_devices(self) -> int:
+        return math.prod(self.sizes)
+
+    @property
+    def all(self) -> Axes:
+        return tuple(range(len(self.sizes)))
+
+    def stride(self, axis: int) -> int:
+        return math.prod(self.sizes[axis + 1 :])
+
+    def count(self, axes: Iterable[int]) -> int:
+        """Number of shards made by ``axes``."""
+        return math.prod(self.sizes[a] for a in axes)
+
+    def spread(self, axes: Iterable[int]) -> Axes:
+        """The axes not in ``axes``, in order."""
+        used = tuple(axes)
+        return tuple(a for a in self.all if a not in used)
+
+    def groups(self, axes: Axes) -> ReplicaGroups:
+        """Replica groups of the devices that differ only along ``axes``; members ordered by ``axes``, major first."""
+        rest = self.spread(axes)
+        return ReplicaGroups(iota=_compact((self.count(rest), self.count(axes)), self.sizes, (*rest, *axes)))
+
+    def sharding(self, dims: DimAxes, manual: Axes = (), partial: Axes = ()) -> HloSharding:
+        """The HloSharding of a value whose dimension i is split by ``dims[i]``; the other axes replicate."""
+        used = tuple(a for axes in dims for a in axes)
+        if not used and not manual and not partial:
+            return HloSharding.replicated()
+        rest = self.spread((*used, *manual, *partial))
+        tile = [self.count(axes) for axes in dims]
+        order = list(used)
+        kinds: list[SubgroupType] = []
+        for axes, kind in (
+            (manual, SubgroupType.MANUAL),
+            (partial, SubgroupType.UNREDUCED),
+            (rest, SubgroupType.REPLICATED),
+        ):
+            if axes:
+                tile.append(self.count(axes))
+                order.extend(axes)
+                kinds.append(kind)
+        if len(kinds) == 1 and not used:
+            return HloSharding.manual() if manual else HloSharding.replicated()
+        return HloSharding.tiled(TileAssignment(_compact(tuple(tile), self.sizes, tuple(order))), tuple(kinds))
+
+    def axes_of_mesh(self, mesh: Mesh) -> dict[str, Axes]:
+        """The axes that make up each axis of ``mesh`` (device order must be the identity)."""
+        result: dict[str, Axes] = {}
+        stride = self.num_devices
+        for name, size in mesh.axes:
+            result[name] = self._between(stride, stride // size)
+            stride //= size
+        return result
+
+    def axes_of_ref(self, mesh: Mesh, ref: AxisRef) -> Axes:
+        """The axes of a (sub-)axis reference."""
+        whole = self.axes_of_mesh(mesh)[ref.name]
+        if ref.sub is None:
+            return whole
+        before, size = ref.sub
+        stride = self.stride(whole[-1]) * self.count(whole) // before if whole else 1
+        return self._between(stride, stride // size)
+
+    def axes_of_sharding(self, sharding: HloSharding, rank: int) -> tuple[DimAxes, dict[SubgroupType, Axes]]:
+        """Axes per dimension, and the axes of each subgroup kind, of a tiled iota sharding.
+
+        Raises ShardingError where these axes do not describe it (an explicit device list, another factorization).
+        """
+        if sharding.tiles is None:
+            return ((),) * rank, {}
+        iota = as_iota(sharding.tiles)
+        digits: list[int] = []
+        strides = _strides(iota.reshape_dims)
+        for d in iota.transpose_perm:
+            digits.extend(self._between(strides[d] * iota.reshape_dims[d], strides[d]))
+        parts: list[Axes] = []
+        position = 0
+        for size in iota.dims:
+            start, count = position, 1
+            while count < size and position < len(digits):
+                count *= self.sizes[digits[position]]
+                position += 1
+            if count != size:
+                raise ShardingError(f"sharding {sharding} does not fit the device axes {self.sizes}")
+            parts.append(tuple(digits[start:position]))
+        groups: dict[SubgroupType, Axes] = {}
+        for kind, axes in zip(sharding.subgroup_types, parts[len(parts) - len(sharding.subgroup_types) :], strict=True):
+            groups[kind] = groups.get(kind, ()) + axes
+        dims = tuple(parts[: len(parts) - len(sharding.subgroup_types)])
+        if len(dims) != rank:
+            raise ShardingError(f"sharding {sharding} has {len(dims)} dimensions, its value has {rank}")
+        return dims, groups
+
+    def _between(self, outer: int, inner: int) -> Axes:
+        """Axes that cover the digits from stride ``outer`` (exclusive) down to ``inner``."""
+        found = tuple(a for a in self.all if inner <= self.stride(a) and self.stride(a) * self.sizes[a] <= outer)
+        if self.count(found) * inner != outer:
+            raise ShardingError(f"no device axes of {self.sizes} lie between strides {outer} and {inner}")
+        return found
+
+
+def common_axes(num_devices: int, shardings: Iterable[HloSharding], meshes: Iterable[tuple[Mesh, Sequence[AxisRef]]] = ()) -> DeviceAxes:
+    """The coarsest factorization of ``num_devices`` in which every given iota sharding is a list of axes.
+
+    A sharding whose cuts do not nest with the earlier ones (6 devices as [2,3] and as [3,2]) is left out: whoever asks
+    for its axes gets a ShardingError and takes the fallback.
+    """
+    cuts = {1, num_devices}
+    for wanted in [*_mesh_cuts(num_devices, meshes), *_sharding_cuts(num_devices, shardings)]:
+        candidate = sorted(cuts | wanted)
+        if all(b % a == 0 for a, b in zip(candidate, candidate[1:], strict=False)):
+            cuts |= wanted
+    ordered = sorted(cuts, reverse=True)
+    return DeviceAxes(tuple(a // b for a, b in zip(ordered, ordered[1:], strict=False)))
+
+
+def _mesh_cuts(n: int, meshes: Iterable[tuple[Mesh, Sequence[AxisRef]]]) -> Iterable[set[int]]:
+    for mesh, refs in meshes:
+        if math.prod(size for _, size in mesh.axes) != n:
+            continue
+        cuts: set[int] = set()
+        outer: dict[str, int] = {}
+        stride = n
+        for name, size in mesh.axes:
+            outer[name] = stride
+            stride //= size
+            cuts.add(stride)
+        yield cuts
+        for ref in refs:
+            if ref.sub is not None:
+                before, size = ref.sub
+                yield {outer[ref.name] // before, outer[ref.name] // before // size}
+
+
+def _sharding_cuts(n: int, shardings: Iterable[HloSharding]) -> Iterable[set[int]]:
+    for sharding in shardings:
+        if sharding.tiles is None or sharding.tiles.num_devices != n:
+            continue
+        try:
+            iota = as_iota(sharding.tiles)
+        except ShardingError:
+            continue
+        found = _cuts(iota)
+        if found is not None:
+            yield found
+
+
+def _cuts(iota: IotaTile) -> set[int] | None:
+    """Strides at which a tile assignment cuts the device number; None when a tile boundary falls inside a digit."""
+    strides = _strides(iota.reshape_dims)
+    cuts = set(strides)
+    sizes = iter(iota.dims)
+    need = 1
+    for d in iota.transpose_perm:
+        inner, left = strides[d], iota.reshape_dims[d]
+        while left > 1:
+            while need == 1:
+                need = next(sizes, 0)
+                if need == 0:
+                    return None
+            take = math.gcd(left, need)
+            if take == 1:
+                return None
+            left //= take
+            need //= take
+            cuts.add(inner * left)
+    return cuts
+
+
+def as_iota(tiles: TileAssignment) -> IotaTile:
+    """The iota form; an explicit list is recognised when it is a transposed iota (ShardingError otherwise)."""
+    if tiles.devices is None:
+        return tiles.iota
+    found = recognise_iota(tiles.devices)
+    if found is None:
+        raise ShardingError(f"the device list of {tiles} is no transposed iota")
+    return IotaTile(tiles.dims, *found)
+
+
+def recognise_iota(ids: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """(reshape_dims, transpose_perm) whose ids are ``ids``, or None. Linear in the list's length.
+
+    Reads the list as nested runs of constant step, minor first; the steps are the strides of the digits.
+    """
+    n = len(ids)
+    if n == 0 or ids[0] != 0:
+        return None
+    runs: list[tuple[int, int]] = []  # (stride, size), minor first
+    block = 1
+    while block < n:
+        step = ids[block] - ids[0]
+        size = 1
+        while (size + 1) * block <= n and ids[size * block] - ids[(size - 1) * block] == step:
+            size += 1
+        if step <= 0 or n % (block * size):
+            return None
+        runs.append((step, size))
+        block *= size
+    expected = [0]
+    for step, size in runs:
+        expected = [start + k * step for k in range(size) for start in expected]
+    if expected != list(ids):
+        return None
+    major_first = sorted(runs, key=lambda run: -run[0])
+    strides = _strides(tuple(size for _, size in major_first))
+    if any(stride != run[0] for stride, run in zip(strides, major_first, strict=True)):
+        return None
+    return tuple(size for _, size in major_first), tuple(major_first.index(run) for run in reversed(runs))
+
+
+def _strides(sizes: tuple[int, ...]) -> list[int]:
+    return [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
+
+
+def _compact(dims: tuple[int, ...], sizes: tuple[int, ...], order: Axes) -> IotaTile:
+    """The iota tile of axes taken in ``order``, with neighbouring digits merged."""
+    if not sizes:
+        return IotaTile(dims, (1,), (0,))
+    runs: list[list[int]] = []
+    for axis in order:
+        if runs and runs[-1][-1] + 1 == axis:
+            runs[-1].append(axis)
+        else:
+            runs.append([axis])
+    by_position = sorted(runs, key=lambda run: run[0])
+    reshape = tuple(math.prod(sizes[a] for a in run) for run in by_position)
+    return IotaTile(dims, reshape, tuple(by_position.index(run) for run in runs))

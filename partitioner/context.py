@@ -1,0 +1,149 @@
+"""What a partitioning function may use: values so far, wanted states, resharding, offsets and masks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from partitioner.axes import Axes, DeviceAxes
+from partitioner.reshard.emit import emit_steps
+from partitioner.reshard.search import plan_reshard
+from partitioner.state import ShardState, tile_size
+from spmd.builder import Builder
+from spmd.errors import VerificationError
+from spmd.hlo import HloComputation, HloInstruction, HloModule
+from spmd.literal import Literal
+from spmd.shape import ArrayShape, PrimitiveType
+
+
+@dataclass(frozen=True, slots=True)
+class ShardedValue:
+    """A per-device array and what it is part of.
+
+    ``hlo`` has shape ``state.local_shape(shape)``; ``shape`` is the global one (inside a manual region: the region's).
+    """
+
+    hlo: HloInstruction
+    state: ShardState
+    shape: ArrayShape
+
+
+class PartitionContext:
+    """One computation being partitioned. Functions in partitioner/ops receive it."""
+
+    def __init__(
+        self,
+        axes: DeviceAxes,
+        source: HloComputation,
+        target: HloComputation,
+        wanted: Callable[[HloInstruction, int], ShardState],
+        partition_callee: Callable[[HloComputation, tuple[ShardState, ...] | None, tuple[ShardState, ...]], HloComputation],
+    ) -> None:
+        self.axes = axes
+        self.source = source
+        self.target = target
+        self.builder = Builder(target)
+        self._wanted = wanted
+        self.partition_callee = partition_callee
+        self._values: dict[HloInstruction, tuple[ShardedValue, ...]] = {}
+        self._tokens: dict[HloInstruction, HloInstruction] = {}
+        self._reshards: dict[tuple[HloInstruction, ShardState], ShardedValue] = {}
+        self._coordinates: dict[Axes, HloInstruction] = {}
+        self._partition_id: HloInstruction | None = None
+
+    @property
+    def module(self) -> HloModule:
+        """The module being built."""
+        if self.target.module is None:
+            raise VerificationError(f"computation {self.target.name} has no module")
+        return self.target.module
+
+    # ---- values
+    def value(self, instruction: HloInstruction) -> ShardedValue:
+        """The sharded form of an array-valued instruction of the source computation."""
+        (value,) = self._values[instruction]
+        return value
+
+    def values(self, instruction: HloInstruction) -> tuple[ShardedValue, ...]:
+        """One value per leaf (a tuple is its leaves, in leaf order)."""
+        return self._values[instruction]
+
+    def set_values(self, instruction: HloInstruction, values: tuple[ShardedValue, ...]) -> None:
+        self._values[instruction] = values
+
+    def wanted(self, instruction: HloInstruction, leaf: int = 0) -> ShardState:
+        """The state that propagation chose for a result leaf: a wish for every op, binding for annotations."""
+        return self._wanted(instruction, leaf)
+
+    def reshard(self, value: ShardedValue, state: ShardState) -> ShardedValue:
+        """``value`` in another state, by the cheapest steps; made once per value and state."""
+        if value.state == state:
+            return value
+        key = (value.hlo, state)
+        if key not in self._reshards:
+            steps = plan_reshard(self.axes, value.shape, value.state, state)
+            self._reshards[key] = replace(value, hlo=emit_steps(self, value, steps), state=state)
+        return self._reshards[key]
+
+    def replicate(self, value: ShardedValue) -> ShardedValue:
+        return self.reshard(value, ShardState.replicated(value.shape.rank))
+
+    # ---- arithmetic on partition-id
+    def coordinate(self, axes: Axes) -> HloInstruction:
+        """s32[]: this device's index along ``axes`` taken as one (major to minor). Grows with the axes, not with N."""
+        if axes not in self._coordinates:
+            self._coordinates[axes] = self._coordinate(axes)
+        return self._coordinates[axes]
+
+    def _coordinate(self, axes: Axes) -> HloInstruction:
+        b = self.builder
+        if not axes:
+            return b.scalar(PrimitiveType.S32, 0)
+        if self._partition_id is None:
+            self._partition_id = b.convert(b.partition_id(), PrimitiveType.S32)
+        total: HloInstruction | None = None
+        for position, axis in enumerate(axes):
+            stride, size = self.axes.stride(axis), self.axes.sizes[axis]
+            digit = self._partition_id
+            if stride > 1:
+                digit = b.divide(digit, b.scalar(PrimitiveType.S32, stride))
+            if stride * size < self.axes.num_devices:
+                digit = b.remainder(digit, b.scalar(PrimitiveType.S32, size))
+            weight = self.axes.count(axes[position + 1 :])
+            if weight > 1:
+                digit = b.multiply(digit, b.scalar(PrimitiveType.S32, weight))
+            total = digit if total is None else b.add(total, digit)
+        assert total is not None
+        return total
+
+    def offset(self, value_state: ShardState, dim: int, size: int) -> HloInstruction:
+        """s32[]: global index of the first element this device holds of a dimension of global ``size``."""
+        axes = value_state.dims[dim]
+        tile = tile_size(size, self.axes.count(axes))
+        b = self.builder
+        return b.multiply(self.coordinate(axes), b.scalar(PrimitiveType.S32, tile))
+
+    # ---- padding
+    def is_uneven(self, value: ShardedValue, dim: int) -> bool:
+        shards = self.axes.count(value.state.dims[dim])
+        return value.shape.dims[dim] % shards != 0
+
+    def mask_padding(self, value: ShardedValue, dims: tuple[int, ...], fill: object) -> HloInstruction:
+        """The local array with the padding along ``dims`` (unevenly split ones) replaced by the scalar ``fill``."""
+        b = self.builder
+        local = value.hlo.array_shape
+        keep: HloInstruction | None = None
+        for dim in dims:
+            if not self.is_uneven(value, dim):
+                continue
+            index = b.iota(ArrayShape(PrimitiveType.S32, local.dims), dim)
+            start = b.broadcast_scalar(self.offset(value.state, dim, value.shape.dims[dim]), local.dims)
+            limit = b.broadcast_scalar(b.scalar(PrimitiveType.S32, value.shape.dims[dim]), local.dims)
+            valid = b.compare(b.add(index, start), limit, "LT")
+            keep = valid if keep is None else b.and_(keep, valid)
+        if keep is None:
+            return value.hlo
+        literal = Literal.of(ArrayShape(local.element_type, ()), np.asarray(fill))
+        return b.select(keep, value.hlo, b.broadcast_scalar(b.constant(literal), local.dims))
