@@ -37,11 +37,17 @@ class OpCost:
 
 #: The result shape (layout unset) that operands, attributes and callees imply; None where the written shape is free
 #: (parameter, constant, iota, custom-call, ...) and only ``verify`` can judge it. Raises ShapeError with the reason.
+#: Where HLO leaves the element type open (convert, dot's accumulation type), it is read from the instruction's shape.
 InferShape: TypeAlias = Callable[[HloInstruction], Shape | None]
 #: Raises ShapeError or VerificationError for what inference does not cover.
 Verify: TypeAlias = Callable[[HloInstruction], None]
-#: Flops and transcendentals; bytes are filled in by spmd.analysis.cost unless set here.
+#: Flops and transcendentals of the operation itself, without bytes and without called computations.
 Cost: TypeAlias = Callable[[HloInstruction], OpCost]
+#: Bytes read and written by one execution.
+Bytes: TypeAlias = Callable[[HloInstruction], float]
+#: How often one execution applies each called computation (a reducer once per combined element).
+Applications: TypeAlias = Callable[[HloInstruction], tuple[float, ...]]
+Predicate: TypeAlias = Callable[[HloInstruction], bool]
 
 
 def no_checks(_: HloInstruction) -> None:
@@ -52,15 +58,52 @@ def no_cost(_: HloInstruction) -> OpCost:
     return OpCost()
 
 
+def operands_and_result(instruction: HloInstruction) -> float:
+    """Every operand read once, the result written once."""
+    return instruction.shape.byte_size + sum(x.shape.byte_size for x in instruction.operands)
+
+
+def no_bytes(_: HloInstruction) -> float:
+    return 0.0
+
+
+def each_once(instruction: HloInstruction) -> tuple[float, ...]:
+    return (1.0,) * len(instruction.called_computations)
+
+
+def not_counted(instruction: HloInstruction) -> tuple[float, ...]:
+    """The callees' work is part of the operation's own cost."""
+    return (0.0,) * len(instruction.called_computations)
+
+
+def never(_: HloInstruction) -> bool:
+    return False
+
+
+def always(_: HloInstruction) -> bool:
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class OpDef:
-    """One opcode's definition. ``arity``: number of operands, or None when it varies."""
+    """One opcode's definition.
+
+    arity: number of operands, or None when it varies.
+    elementwise: each result element depends on the operands' elements at the same position alone (scalar operands of
+    select and clamp apart), and all have the result's sizes.
+    side_effect: dropping or merging executions would be seen (callees not looked at, see analysis.side_effects).
+    """
 
     opcode: Opcode
     infer: InferShape
     arity: int | None = None
     verify: Verify = no_checks
     cost: Cost = no_cost
+    bytes_accessed: Bytes = operands_and_result
+    applications: Applications = each_once
+    elementwise: bool = False
+    commutative: bool = False
+    side_effect: Predicate = never
 
 
 OPS: Registry[Opcode, OpDef] = Registry("op definition")
@@ -69,3 +112,8 @@ OPS: Registry[Opcode, OpDef] = Registry("op definition")
 def define(op: OpDef) -> OpDef:
     OPS.add(op.opcode, op)
     return op
+
+
+def definition(opcode: Opcode) -> OpDef:
+    """The definition of ``opcode``; every opcode has one once ``spmd.ops`` is imported."""
+    return OPS[opcode]

@@ -1,0 +1,286 @@
+"""Collectives and point-to-point transfers, and their asynchronous halves."""
+
+from __future__ import annotations
+
+import math
+
+from spmd.errors import ShapeError
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import ChannelAttrs, CollectiveAttrs, CollectivePermuteAttrs
+from spmd.ops.checks import (
+    SCALAR_U32,
+    TOKEN,
+    bare,
+    check_callees,
+    check_dims,
+    one_or_tuple,
+    operand_array,
+    plain,
+    result_elements,
+    scalar,
+)
+from spmd.ops.groups import group_size
+from spmd.ops.leaf import infer_free
+from spmd.ops.opdef import OpCost, OpDef, always, define, no_bytes, not_counted
+from spmd.ops.reshape import infer_operand
+from spmd.shape import ArrayShape, Shape, TupleShape, as_array, as_tuple, leaves
+
+
+def operand_shapes(instruction: HloInstruction) -> list[Shape]:
+    if not instruction.num_operands:
+        raise ShapeError(f"{instruction.opcode} needs an operand")
+    return [plain(x.shape) for x in instruction.operands]
+
+
+def infer_operands(instruction: HloInstruction) -> Shape:
+    """As many results as operands, of the same shapes."""
+    return one_or_tuple(operand_shapes(instruction))
+
+
+# ---- all-reduce
+def verify_reduction(instruction: HloInstruction) -> None:
+    check_callees(instruction, 1)
+    parameters = instruction.to_apply.parameters
+    if len(parameters) != 2 or not all(scalar(p.shape) for p in parameters):
+        raise ShapeError(f"reducer {instruction.to_apply.name} must take two scalars")
+
+
+def verify_all_reduce(instruction: HloInstruction) -> None:
+    verify_reduction(instruction)
+
+
+def all_reduce_cost(instruction: HloInstruction) -> OpCost:
+    """One combination per result element (XLA's assumption of two members)."""
+    elements = sum(
+        as_array(s).num_elements for _, s in leaves(instruction.shape) if isinstance(s, ArrayShape)
+    )
+    return OpCost(flops=float(elements))
+
+
+# ---- all-gather, reduce-scatter: one dimension grows or shrinks by the group's size
+def _scaled(instruction: HloInstruction, grows: bool) -> list[Shape]:
+    attrs = instruction.attrs_as(CollectiveAttrs)
+    if attrs.dimension is None:
+        raise ShapeError(f"{instruction.opcode} needs a dimension")
+    size = group_size(instruction)
+    shapes: list[Shape] = []
+    for i in range(instruction.num_operands):
+        operand = operand_array(instruction, i)
+        check_dims((attrs.dimension,), operand.rank, "dimensions")
+        shapes.append(_scale(operand, attrs.dimension, size, grows))
+    return shapes
+
+
+def _scale(shape: ArrayShape, dimension: int, size: int, grows: bool) -> ArrayShape:
+    dims = list(shape.dims)
+    if grows:
+        dims[dimension] *= size
+    elif dims[dimension] % size:
+        raise ShapeError(f"a group of {size} cannot share out dimension {dimension} of {shape}")
+    else:
+        dims[dimension] //= size
+    return bare(shape.element_type, dims)
+
+
+def infer_all_gather(instruction: HloInstruction) -> Shape:
+    operand_shapes(instruction)
+    return one_or_tuple(_scaled(instruction, grows=True))
+
+
+def infer_all_gather_start(instruction: HloInstruction) -> Shape:
+    """(operands, results), each a tuple where there are several."""
+    return TupleShape(
+        (one_or_tuple(operand_shapes(instruction)), one_or_tuple(_scaled(instruction, grows=True)))
+    )
+
+
+def infer_reduce_scatter(instruction: HloInstruction) -> Shape:
+    operand_shapes(instruction)
+    return one_or_tuple(_scaled(instruction, grows=False))
+
+
+def reduce_scatter_cost(instruction: HloInstruction) -> OpCost:
+    """One combination per operand element, as an all-reduce of the operand counts."""
+    elements = sum(
+        operand_array(instruction, i).num_elements for i in range(instruction.num_operands)
+    )
+    return OpCost(flops=float(elements))
+
+
+# ---- all-to-all: an array cut along ``dimension``, or one operand per member
+def verify_all_to_all(instruction: HloInstruction) -> None:
+    attrs = instruction.attrs_as(CollectiveAttrs)
+    size = group_size(instruction)
+    if attrs.dimension is None:
+        if instruction.num_operands != size:
+            raise ShapeError(
+                f"a group of {size} exchanges {size} operands, found {instruction.num_operands}"
+            )
+        return
+    operand = operand_array(instruction, 0)
+    check_dims((attrs.dimension,), operand.rank, "dimensions")
+    if operand.dims[attrs.dimension] % size:
+        raise ShapeError(
+            f"a group of {size} cannot share out dimension {attrs.dimension} of {operand}"
+        )
+
+
+# ---- collective-permute: (values...), or in place (input, output, input starts, output starts) with slice_sizes
+def infer_collective_permute(instruction: HloInstruction) -> Shape:
+    if instruction.attrs_as(CollectivePermuteAttrs).slice_sizes:
+        return plain(instruction.operand(1).shape)
+    return infer_operands(instruction)
+
+
+def verify_collective_permute_start(instruction: HloInstruction) -> None:
+    """(input, output, contexts...)."""
+    parts = as_tuple(instruction.shape).elements
+    if len(parts) < 2:
+        raise ShapeError("collective-permute-start gives (input, output, contexts...)")
+
+
+def infer_second_element(instruction: HloInstruction) -> Shape:
+    """The result half of a start's (operands, result, ...)."""
+    parts = as_tuple(instruction.operand(0).shape).elements
+    if len(parts) < 2:
+        raise ShapeError(f"expected a start's (operand, result, ...), found {TupleShape(parts)}")
+    return plain(parts[1])
+
+
+def infer_ragged_all_to_all(instruction: HloInstruction) -> Shape:
+    return plain(operand_array(instruction, 1))
+
+
+# ---- send, recv
+def infer_send(instruction: HloInstruction) -> Shape:
+    return TupleShape((plain(instruction.operand(0).shape), SCALAR_U32, TOKEN))
+
+
+def verify_recv(instruction: HloInstruction) -> None:
+    parts = as_tuple(instruction.shape).elements
+    if len(parts) != 3 or parts[2] != TOKEN:
+        raise ShapeError("recv gives (data, context, token)")
+
+
+def infer_recv_done(instruction: HloInstruction) -> Shape:
+    parts = as_tuple(instruction.operand(0).shape).elements
+    if len(parts) != 3:
+        raise ShapeError("recv-done takes a recv's (data, context, token)")
+    return TupleShape((plain(parts[0]), TOKEN))
+
+
+def infer_send_done(_: HloInstruction) -> Shape:
+    return TOKEN
+
+
+def verify_channel(instruction: HloInstruction) -> None:
+    instruction.attrs_as(ChannelAttrs)
+
+
+def layout_constrained(instruction: HloInstruction) -> bool:
+    """A collective that must keep its place for outside partners (XLA's constrain_layout)."""
+    return isinstance(instruction.attrs, CollectiveAttrs) and instruction.attrs.constrain_layout
+
+
+def sent_bytes(instruction: HloInstruction) -> float:
+    return float(math.fsum(s.byte_size for s in result_elements(instruction.shape)))
+
+
+define(
+    OpDef(
+        Opcode.ALL_REDUCE,
+        infer_operands,
+        None,
+        verify_all_reduce,
+        all_reduce_cost,
+        applications=not_counted,
+        side_effect=layout_constrained,
+    )
+)
+define(
+    OpDef(
+        Opcode.ALL_REDUCE_START,
+        infer_operands,
+        None,
+        verify_all_reduce,
+        all_reduce_cost,
+        applications=not_counted,
+        side_effect=always,
+    )
+)
+define(OpDef(Opcode.ALL_REDUCE_DONE, infer_operand, 1, bytes_accessed=no_bytes, side_effect=always))
+define(OpDef(Opcode.ALL_GATHER, infer_all_gather, None, side_effect=layout_constrained))
+define(
+    OpDef(
+        Opcode.ALL_GATHER_START,
+        infer_all_gather_start,
+        None,
+        bytes_accessed=sent_bytes,
+        side_effect=always,
+    )
+)
+define(
+    OpDef(
+        Opcode.ALL_GATHER_DONE, infer_second_element, 1, bytes_accessed=no_bytes, side_effect=always
+    )
+)
+define(
+    OpDef(
+        Opcode.REDUCE_SCATTER,
+        infer_reduce_scatter,
+        None,
+        verify_reduction,
+        reduce_scatter_cost,
+        applications=not_counted,
+        side_effect=layout_constrained,
+    )
+)
+define(
+    OpDef(
+        Opcode.ALL_TO_ALL, infer_operands, None, verify_all_to_all, side_effect=layout_constrained
+    )
+)
+define(OpDef(Opcode.RAGGED_ALL_TO_ALL, infer_ragged_all_to_all, 6, side_effect=layout_constrained))
+define(OpDef(Opcode.COLLECTIVE_BROADCAST, infer_operands, None, side_effect=layout_constrained))
+define(OpDef(Opcode.COLLECTIVE_PERMUTE, infer_collective_permute, None))
+define(
+    OpDef(
+        Opcode.COLLECTIVE_PERMUTE_START,
+        infer_free,
+        None,
+        verify_collective_permute_start,
+        side_effect=always,
+    )
+)
+define(
+    OpDef(
+        Opcode.COLLECTIVE_PERMUTE_DONE,
+        infer_second_element,
+        1,
+        bytes_accessed=no_bytes,
+        side_effect=always,
+    )
+)
+define(OpDef(Opcode.SEND, infer_send, 2, verify_channel, side_effect=always))
+define(
+    OpDef(
+        Opcode.SEND_DONE,
+        infer_send_done,
+        1,
+        verify_channel,
+        bytes_accessed=no_bytes,
+        side_effect=always,
+    )
+)
+define(OpDef(Opcode.RECV, infer_free, 1, verify_recv, side_effect=always))
+define(
+    OpDef(
+        Opcode.RECV_DONE,
+        infer_recv_done,
+        1,
+        verify_channel,
+        bytes_accessed=no_bytes,
+        side_effect=always,
+    )
+)

@@ -1,0 +1,160 @@
+"""Operations that run other computations: while, conditional, call, fusion, async-start, async-update, async-done."""
+
+from __future__ import annotations
+
+from spmd.errors import ShapeError
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import ConditionalAttrs
+from spmd.ops.checks import check_callees, check_signature, operand_array, plain, same_type
+from spmd.ops.leaf import infer_free
+from spmd.ops.opdef import OpDef, define, no_bytes
+from spmd.ops.reshape import infer_operand
+from spmd.shape import ArrayShape, PrimitiveType, Shape, TupleShape, as_tuple
+
+_PRED = ArrayShape(PrimitiveType.PRED, ())
+_S32 = ArrayShape(PrimitiveType.S32, ())
+
+
+# ---- while: called computations are condition and body
+def verify_while(instruction: HloInstruction) -> None:
+    check_callees(instruction, 2)
+    condition, body = instruction.while_condition, instruction.while_body
+    state = instruction.operand(0).shape
+    check_signature(condition, (state,), "condition")
+    check_signature(body, (state,), "body")
+    if not same_type(condition.root.shape, _PRED):
+        raise ShapeError(
+            f"condition {condition.name} must return {_PRED}, returns {condition.root.shape}"
+        )
+    if not same_type(body.root.shape, state):
+        raise ShapeError(f"body {body.name} must return {state}, returns {body.root.shape}")
+
+
+# ---- conditional: an index (or pred), then one operand per branch
+def infer_conditional(instruction: HloInstruction) -> Shape:
+    if not instruction.called_computations:
+        raise ShapeError("conditional has no branches")
+    return plain(instruction.called_computations[0].root.shape)
+
+
+def verify_conditional(instruction: HloInstruction) -> None:
+    branches = instruction.called_computations
+    if instruction.num_operands != 1 + len(branches):
+        raise ShapeError(
+            f"{len(branches)} branches need {1 + len(branches)} operands, found {instruction.num_operands}"
+        )
+    predicated = instruction.attrs_as(ConditionalAttrs).predicated
+    wanted = _PRED if predicated else _S32
+    if not same_type(operand_array(instruction, 0), wanted):
+        raise ShapeError(
+            f"the branch selector must be {wanted}, found {instruction.operand(0).shape}"
+        )
+    if predicated:
+        check_callees(instruction, 2)
+    for i, branch in enumerate(branches):
+        check_signature(branch, (instruction.operand(1 + i).shape,), "branch")
+        if not same_type(branch.root.shape, instruction.shape):
+            raise ShapeError(f"branch {branch.name} returns {branch.root.shape}")
+
+
+# ---- call, fusion
+def infer_called_root(instruction: HloInstruction) -> Shape:
+    check_callees(instruction, 1)
+    return plain(instruction.to_apply.root.shape)
+
+
+def verify_called(instruction: HloInstruction) -> None:
+    check_signature(
+        instruction.to_apply, tuple(x.shape for x in instruction.operands), "computation"
+    )
+
+
+def fusion_bytes(instruction: HloInstruction) -> float:
+    """What a fused kernel touches: of an operand that is only sliced, the slices; an updated operand not at all."""
+    fused = instruction.to_apply
+    read = sum(_parameter_bytes(parameter) for parameter in fused.parameters)
+    return read + _written_bytes(fused.root)
+
+
+def _parameter_bytes(parameter: HloInstruction) -> float:
+    whole = float(parameter.shape.byte_size)
+    read = 0.0
+    for user in parameter.users:
+        if user.opcode is Opcode.SLICE or (
+            user.opcode is Opcode.DYNAMIC_SLICE and user.operand(0) is parameter
+        ):
+            read += user.shape.byte_size
+        elif user.opcode is Opcode.DYNAMIC_UPDATE_SLICE and user.operand(0) is parameter:
+            continue
+        else:
+            return whole
+    return min(read, whole)
+
+
+def _written_bytes(root: HloInstruction) -> float:
+    if root.opcode is Opcode.TUPLE:
+        return sum(_written_bytes(x) for x in root.operands)
+    if root.opcode is Opcode.DYNAMIC_UPDATE_SLICE:
+        return float(root.operand(1).shape.byte_size)
+    return float(root.shape.byte_size)
+
+
+# ---- asynchronous wrappers: ((operands), result, contexts...)
+def verify_async_start(instruction: HloInstruction) -> None:
+    check_callees(instruction, 1)
+    parts = as_tuple(instruction.shape).elements
+    if len(parts) < 2:
+        raise ShapeError("async-start gives ((operands), result, contexts...)")
+    operands = TupleShape(tuple(x.shape for x in instruction.operands))
+    if not same_type(parts[0], operands):
+        raise ShapeError(
+            f"the first part must hold the operands {plain(operands)}, found {parts[0]}"
+        )
+    if not same_type(parts[1], instruction.to_apply.root.shape):
+        raise ShapeError(
+            f"the second part must be the result {instruction.to_apply.root.shape}, found {parts[1]}"
+        )
+    check_signature(instruction.to_apply, operands.elements, "computation")
+
+
+def infer_async_done(instruction: HloInstruction) -> Shape:
+    started = as_tuple(instruction.operand(0).shape).elements
+    if len(started) < 2:
+        raise ShapeError(
+            f"expected an async-start's ((operands), result, ...), found {TupleShape(started)}"
+        )
+    return plain(started[1])
+
+
+def _started_elsewhere(instruction: HloInstruction) -> tuple[float, ...]:
+    """The work is counted at the start."""
+    return (0.0,) * len(instruction.called_computations)
+
+
+# How often a while's callees run and which branch of a conditional does: spmd.analysis.cost.
+define(OpDef(Opcode.WHILE, infer_operand, 1, verify_while, bytes_accessed=no_bytes))
+define(
+    OpDef(Opcode.CONDITIONAL, infer_conditional, None, verify_conditional, bytes_accessed=no_bytes)
+)
+define(OpDef(Opcode.CALL, infer_called_root, None, verify_called, bytes_accessed=no_bytes))
+define(OpDef(Opcode.FUSION, infer_called_root, None, verify_called, bytes_accessed=fusion_bytes))
+define(OpDef(Opcode.ASYNC_START, infer_free, None, verify_async_start, bytes_accessed=no_bytes))
+define(
+    OpDef(
+        Opcode.ASYNC_UPDATE,
+        infer_operand,
+        1,
+        bytes_accessed=no_bytes,
+        applications=_started_elsewhere,
+    )
+)
+define(
+    OpDef(
+        Opcode.ASYNC_DONE,
+        infer_async_done,
+        1,
+        bytes_accessed=no_bytes,
+        applications=_started_elsewhere,
+    )
+)

@@ -1,0 +1,45 @@
+"""custom-call: an operation the compiler knows by its target's name only; its shape and cost stand outside HLO."""
+
+from __future__ import annotations
+
+from spmd.errors import ShapeError
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import CustomCallAttrs
+from spmd.ops.checks import same_type
+from spmd.ops.leaf import infer_free
+from spmd.ops.opdef import OpDef, define, not_counted
+
+
+def verify_custom_call(instruction: HloInstruction) -> None:
+    attrs = instruction.attrs_as(CustomCallAttrs)
+    if not attrs.target:
+        raise ShapeError("custom-call needs a custom_call_target")
+    constraints = attrs.operand_layout_constraints
+    if constraints is None:
+        return
+    if len(constraints) != instruction.num_operands:
+        raise ShapeError(
+            f"{len(constraints)} operand_layout_constraints for {instruction.num_operands} operands"
+        )
+    for operand, constraint in zip(instruction.operands, constraints, strict=True):
+        if not same_type(operand.shape, constraint):
+            raise ShapeError(
+                f"operand_layout_constraints say {constraint}, the operand is {operand.shape}"
+            )
+
+
+def has_side_effect(instruction: HloInstruction) -> bool:
+    return instruction.attrs_as(CustomCallAttrs).has_side_effect
+
+
+define(
+    OpDef(
+        Opcode.CUSTOM_CALL,
+        infer_free,
+        None,
+        verify_custom_call,
+        applications=not_counted,
+        side_effect=has_side_effect,
+    )
+)

@@ -1,0 +1,254 @@
+"""Elementwise operations: arithmetic, comparison, selection, conversion and the transcendental functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from spmd.errors import ShapeError
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import CompareAttrs, ReducePrecisionAttrs
+from spmd.ops.checks import bare, operand_array, stated_element_type
+from spmd.ops.opdef import InferShape, OpCost, OpDef, Verify, define, no_checks
+from spmd.shape import ArrayShape, PrimitiveType, Shape
+
+TypeTest = Callable[[PrimitiveType], bool]
+
+_COMPLEX_PART = {PrimitiveType.C64: PrimitiveType.F32, PrimitiveType.C128: PrimitiveType.F64}
+_COMPLEX_OF = {part: whole for whole, part in _COMPLEX_PART.items()}
+
+
+# ---- which element types an operation takes
+def is_any(_: PrimitiveType) -> bool:
+    return True
+
+
+def is_number(t: PrimitiveType) -> bool:
+    return t is not PrimitiveType.PRED
+
+
+def is_inexact(t: PrimitiveType) -> bool:
+    return t.is_floating or t.is_complex
+
+
+def is_real_number(t: PrimitiveType) -> bool:
+    return t.is_integer or t.is_floating
+
+
+def is_orderable(t: PrimitiveType) -> bool:
+    return not t.is_complex
+
+
+def is_bits(t: PrimitiveType) -> bool:
+    return t.is_integer or t is PrimitiveType.PRED
+
+
+def is_float(t: PrimitiveType) -> bool:
+    return t.is_floating
+
+
+def is_whole(t: PrimitiveType) -> bool:
+    return t.is_integer
+
+
+# ---- shape inference
+def same_dims(instruction: HloInstruction) -> ArrayShape:
+    """The shape all operands share; ShapeError where sizes or element types differ."""
+    first = operand_array(instruction, 0)
+    for i in range(1, instruction.num_operands):
+        other = operand_array(instruction, i)
+        if other.dims != first.dims or other.element_type is not first.element_type:
+            raise ShapeError(
+                f"operands must have one shape, found {first.without_layout()} and {other.without_layout()}"
+            )
+    return bare(first.element_type, first.dims)
+
+
+def infer_same(instruction: HloInstruction) -> Shape:
+    return same_dims(instruction)
+
+
+def infer_abs(instruction: HloInstruction) -> Shape:
+    shape = same_dims(instruction)
+    return shape.with_element_type(_COMPLEX_PART.get(shape.element_type, shape.element_type))
+
+
+def infer_predicate(instruction: HloInstruction) -> Shape:
+    return same_dims(instruction).with_element_type(PrimitiveType.PRED)
+
+
+def infer_complex(instruction: HloInstruction) -> Shape:
+    shape = same_dims(instruction)
+    if shape.element_type not in _COMPLEX_OF:
+        raise ShapeError(f"complex takes f32 or f64 parts, found {shape.element_type}")
+    return shape.with_element_type(_COMPLEX_OF[shape.element_type])
+
+
+def infer_complex_part(instruction: HloInstruction) -> Shape:
+    shape = same_dims(instruction)
+    return shape.with_element_type(_COMPLEX_PART.get(shape.element_type, shape.element_type))
+
+
+def infer_convert(instruction: HloInstruction) -> Shape:
+    shape = operand_array(instruction, 0)
+    return bare(stated_element_type(instruction), shape.dims)
+
+
+def infer_stochastic_convert(instruction: HloInstruction) -> Shape:
+    value, random = operand_array(instruction, 0), operand_array(instruction, 1)
+    if value.dims != random.dims or not random.element_type.is_unsigned_integer:
+        raise ShapeError(
+            f"the random operand must be unsigned of the value's sizes, found {random}"
+        )
+    return bare(stated_element_type(instruction), value.dims)
+
+
+def infer_select(instruction: HloInstruction) -> Shape:
+    predicate, on_true, on_false = (operand_array(instruction, i) for i in range(3))
+    if predicate.element_type is not PrimitiveType.PRED:
+        raise ShapeError(f"select needs a pred, found {predicate}")
+    if on_true.dims != on_false.dims or on_true.element_type is not on_false.element_type:
+        raise ShapeError(f"both values must have one shape, found {on_true} and {on_false}")
+    if predicate.dims and predicate.dims != on_true.dims:
+        raise ShapeError(f"the pred must be a scalar or have the values' sizes, found {predicate}")
+    return bare(on_true.element_type, on_true.dims)
+
+
+def infer_clamp(instruction: HloInstruction) -> Shape:
+    low, value, high = (operand_array(instruction, i) for i in range(3))
+    for bound in (low, high):
+        if bound.element_type is not value.element_type or (
+            bound.dims and bound.dims != value.dims
+        ):
+            raise ShapeError(
+                f"a bound must be a scalar or have the value's shape {value}, found {bound}"
+            )
+    return bare(value.element_type, value.dims)
+
+
+# ---- verification
+def operand_types(test: TypeTest, what: str) -> Verify:
+    """All operands' element types pass ``test``."""
+
+    def verify(instruction: HloInstruction) -> None:
+        for i in range(instruction.num_operands):
+            found = operand_array(instruction, i).element_type
+            if not test(found):
+                raise ShapeError(f"{instruction.opcode} takes {what}, found {found}")
+
+    return verify
+
+
+def verify_compare(instruction: HloInstruction) -> None:
+    attrs = instruction.attrs_as(CompareAttrs)
+    if attrs.direction not in ("EQ", "NE", "GE", "GT", "LE", "LT"):
+        raise ShapeError(f"unknown comparison direction {attrs.direction}")
+    if attrs.type not in ("", "FLOAT", "TOTALORDER", "SIGNED", "UNSIGNED"):
+        raise ShapeError(f"unknown comparison type {attrs.type}")
+    if operand_array(instruction, 0).element_type.is_complex and attrs.direction not in (
+        "EQ",
+        "NE",
+    ):
+        raise ShapeError("complex numbers have no order")
+
+
+def verify_reduce_precision(instruction: HloInstruction) -> None:
+    attrs = instruction.attrs_as(ReducePrecisionAttrs)
+    if attrs.exponent_bits < 1 or attrs.mantissa_bits < 0:
+        raise ShapeError("reduce-precision needs exponent_bits >= 1 and mantissa_bits >= 0")
+    operand_types(is_float, "floating-point numbers")(instruction)
+
+
+# ---- cost
+def one_flop(instruction: HloInstruction) -> OpCost:
+    """One operation per result element, as XLA counts."""
+    return OpCost(flops=float(instruction.array_shape.num_elements))
+
+
+def one_transcendental(instruction: HloInstruction) -> OpCost:
+    return OpCost(transcendentals=float(instruction.array_shape.num_elements))
+
+
+def _define(
+    *opcodes: Opcode,
+    arity: int,
+    infer: InferShape = infer_same,
+    verify: Verify = no_checks,
+    transcendental: bool = False,
+    commutative: bool = False,
+) -> None:
+    cost = one_transcendental if transcendental else one_flop
+    for opcode in opcodes:
+        define(OpDef(opcode, infer, arity, verify, cost, elementwise=True, commutative=commutative))
+
+
+_NUMBERS = operand_types(is_number, "numbers")
+_INEXACT = operand_types(is_inexact, "floating-point or complex numbers")
+_REAL = operand_types(is_real_number, "real numbers")
+_FLOATS = operand_types(is_float, "floating-point numbers")
+_BITS = operand_types(is_bits, "integers or pred")
+_WHOLE = operand_types(is_whole, "integers")
+_ORDERED = operand_types(is_orderable, "ordered values")
+
+# add and multiply on pred mean or and and.
+_define(Opcode.ADD, Opcode.MULTIPLY, arity=2, commutative=True)
+_define(Opcode.SUBTRACT, Opcode.DIVIDE, arity=2, verify=_NUMBERS)
+_define(Opcode.REMAINDER, arity=2, verify=_REAL)
+_define(Opcode.MAXIMUM, Opcode.MINIMUM, arity=2, verify=_ORDERED, commutative=True)
+_define(Opcode.AND, Opcode.OR, Opcode.XOR, arity=2, verify=_BITS, commutative=True)
+_define(
+    Opcode.SHIFT_LEFT,
+    Opcode.SHIFT_RIGHT_ARITHMETIC,
+    Opcode.SHIFT_RIGHT_LOGICAL,
+    arity=2,
+    verify=_WHOLE,
+)
+_define(Opcode.POWER, arity=2, verify=_NUMBERS, transcendental=True)
+_define(Opcode.ATAN2, arity=2, verify=_INEXACT, transcendental=True)
+_define(Opcode.COMPLEX, arity=2, infer=infer_complex)
+_define(Opcode.COMPARE, arity=2, infer=infer_predicate, verify=verify_compare)
+
+_define(Opcode.ABS, arity=1, infer=infer_abs, verify=_NUMBERS)
+_define(Opcode.NEGATE, Opcode.SIGN, arity=1, verify=_NUMBERS)
+_define(Opcode.NOT, arity=1, verify=_BITS)
+_define(Opcode.COUNT_LEADING_ZEROS, Opcode.POPCNT, arity=1, verify=_WHOLE)
+_define(Opcode.REAL, Opcode.IMAG, arity=1, infer=infer_complex_part, verify=_INEXACT)
+_define(Opcode.IS_FINITE, arity=1, infer=infer_predicate, verify=_INEXACT)
+_define(
+    Opcode.CEIL,
+    Opcode.FLOOR,
+    Opcode.ROUND_NEAREST_AFZ,
+    Opcode.ROUND_NEAREST_EVEN,
+    arity=1,
+    verify=_FLOATS,
+)
+_define(Opcode.REDUCE_PRECISION, arity=1, verify=verify_reduce_precision)
+_define(Opcode.CONVERT, arity=1, infer=infer_convert)
+_define(Opcode.STOCHASTIC_CONVERT, arity=2, infer=infer_stochastic_convert)
+_define(Opcode.SELECT, arity=3, infer=infer_select)
+_define(Opcode.CLAMP, arity=3, infer=infer_clamp, verify=_ORDERED)
+_define(
+    Opcode.ACOS,
+    Opcode.ACOSH,
+    Opcode.ASIN,
+    Opcode.ASINH,
+    Opcode.ATANH,
+    Opcode.CBRT,
+    Opcode.COSH,
+    Opcode.COSINE,
+    Opcode.ERF,
+    Opcode.EXPONENTIAL,
+    Opcode.EXPONENTIAL_MINUS_ONE,
+    Opcode.LOG,
+    Opcode.LOG_PLUS_ONE,
+    Opcode.LOGISTIC,
+    Opcode.RSQRT,
+    Opcode.SINE,
+    Opcode.SINH,
+    Opcode.SQRT,
+    Opcode.TAN,
+    Opcode.TANH,
+    arity=1,
+    verify=_INEXACT,
+    transcendental=True,
+)

@@ -1,0 +1,49 @@
+"""Infer and check one instruction's shape through its op definition."""
+
+from __future__ import annotations
+
+from spmd.errors import ShapeError, VerificationError
+from spmd.hlo.instruction import HloInstruction
+from spmd.ops.checks import same_type
+from spmd.ops.opdef import OPS
+from spmd.shape import Shape
+
+
+def describe(instruction: HloInstruction) -> str:
+    """The instruction as it would be written, operands with their shapes: what error messages begin with."""
+    operands = ", ".join(f"{x.shape} {x.name}" for x in instruction.operands)
+    name = instruction.name or "<unnamed>"
+    return f"{name} = {instruction.shape} {instruction.opcode}({operands})"
+
+
+def infer_shape(instruction: HloInstruction) -> Shape | None:
+    """The shape that operands, attributes and callees imply, layouts unset; None where the written shape is free.
+
+    Raises ShapeError naming the instruction.
+    """
+    try:
+        check_arity(instruction)
+        return OPS[instruction.opcode].infer(instruction)
+    except (ShapeError, VerificationError) as error:
+        raise ShapeError(f"{error} in: {describe(instruction)}") from error
+
+
+def check_arity(instruction: HloInstruction) -> None:
+    arity = OPS[instruction.opcode].arity
+    if arity is not None and instruction.num_operands != arity:
+        raise ShapeError(
+            f"{instruction.opcode} takes {arity} operands, found {instruction.num_operands}"
+        )
+
+
+def check_instruction(instruction: HloInstruction) -> None:
+    """Arity, shape == inferred shape (I4) and the op's own checks; ShapeError naming the instruction."""
+    definition = OPS[instruction.opcode]
+    try:
+        check_arity(instruction)
+        inferred = definition.infer(instruction)
+        if inferred is not None and not same_type(instruction.shape, inferred):
+            raise ShapeError(f"expected shape {inferred}, found {instruction.shape}")
+        definition.verify(instruction)
+    except (ShapeError, VerificationError) as error:
+        raise type(error)(f"{error} in: {describe(instruction)}") from error

@@ -1,0 +1,58 @@
+"""Random numbers: rng (stateful), rng-bit-generator (state in, state out), rng-get-and-update-state."""
+
+from __future__ import annotations
+
+from spmd.errors import ShapeError
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import RngAttrs, RngBitGeneratorAttrs
+from spmd.ops.checks import operand_array, result_elements, same_type
+from spmd.ops.leaf import infer_free
+from spmd.ops.opdef import OpCost, OpDef, always, define
+from spmd.shape import as_array, leaves, subshape
+
+_ALGORITHMS = ("rng_three_fry", "rng_philox", "rng_default")
+
+
+def verify_rng(instruction: HloInstruction) -> None:
+    if instruction.attrs_as(RngAttrs).distribution not in ("rng_uniform", "rng_normal"):
+        raise ShapeError(f"unknown distribution {instruction.attrs_as(RngAttrs).distribution}")
+    for i in range(2):
+        parameter = operand_array(instruction, i)
+        if parameter.dims or parameter.element_type is not instruction.array_shape.element_type:
+            raise ShapeError(
+                f"the distribution's parameters are scalars of the result's type, found {parameter}"
+            )
+
+
+def verify_rng_bit_generator(instruction: HloInstruction) -> None:
+    """(new state, bits): the state comes out with the shape it went in with."""
+    if instruction.attrs_as(RngBitGeneratorAttrs).algorithm not in _ALGORITHMS:
+        raise ShapeError(
+            f"unknown algorithm {instruction.attrs_as(RngBitGeneratorAttrs).algorithm}"
+        )
+    parts = result_elements(instruction.shape)
+    if len(parts) != 2 or not same_type(parts[0], instruction.operand(0).shape):
+        raise ShapeError(
+            f"expected (state, bits) with the state's shape {instruction.operand(0).shape}"
+        )
+    if (
+        not as_array(parts[1]).element_type.is_integer
+        and not as_array(parts[1]).element_type.is_floating
+    ):
+        raise ShapeError(f"bits come as integers or floating-point numbers, found {parts[1]}")
+
+
+def one_transcendental_each(instruction: HloInstruction) -> OpCost:
+    """XLA counts a random number like a transcendental function."""
+    shapes = (subshape(instruction.shape, index) for index, _ in leaves(instruction.shape))
+    return OpCost(transcendentals=float(sum(as_array(s).num_elements for s in shapes)))
+
+
+define(OpDef(Opcode.RNG, infer_free, 2, verify_rng, one_transcendental_each, side_effect=always))
+define(
+    OpDef(
+        Opcode.RNG_BIT_GENERATOR, infer_free, 1, verify_rng_bit_generator, one_transcendental_each
+    )
+)
+define(OpDef(Opcode.RNG_GET_AND_UPDATE_STATE, infer_free, 0, side_effect=always))

@@ -1,0 +1,153 @@
+"""Operations on contiguous parts: slice, dynamic-slice, dynamic-update-slice, pad, concatenate."""
+
+from __future__ import annotations
+
+from spmd.errors import ShapeError
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import DimensionsAttrs, DynamicSliceAttrs, PadAttrs, SliceAttrs
+from spmd.ops.checks import bare, check_dims, check_length, operand_array
+from spmd.ops.opdef import OpDef, define
+from spmd.shape import Shape
+
+
+# ---- slice
+def infer_slice(instruction: HloInstruction) -> Shape:
+    operand, attrs = operand_array(instruction, 0), instruction.attrs_as(SliceAttrs)
+    for values in (attrs.starts, attrs.limits, attrs.strides):
+        check_length(values, operand.rank, "slice")
+    dims = []
+    for size, start, limit, stride in zip(
+        operand.dims, attrs.starts, attrs.limits, attrs.strides, strict=True
+    ):
+        if not 0 <= start <= limit <= size or stride < 1:
+            raise ShapeError(
+                f"slice [{start}:{limit}:{stride}] does not fit a dimension of size {size}"
+            )
+        dims.append(-(-(limit - start) // stride))
+    return bare(operand.element_type, dims)
+
+
+def twice_the_result(instruction: HloInstruction) -> float:
+    """Only the part that is taken is read."""
+    return 2.0 * instruction.shape.byte_size
+
+
+# ---- dynamic-slice, dynamic-update-slice: start indices as scalars, or (older form) one vector
+def verify_start_indices(instruction: HloInstruction, first: int) -> None:
+    rank = operand_array(instruction, 0).rank
+    given = instruction.num_operands - first
+    if given == 1 and operand_array(instruction, first).rank == 1:
+        vector = operand_array(instruction, first)
+        if vector.dims != (rank,) or not vector.element_type.is_integer:
+            raise ShapeError(f"start indices must be {rank} integers, found {vector}")
+        return
+    if given != rank:
+        raise ShapeError(f"expected {rank} start indices, found {given}")
+    for i in range(first, instruction.num_operands):
+        index = operand_array(instruction, i)
+        if index.dims or not index.element_type.is_integer:
+            raise ShapeError(f"a start index must be an integer scalar, found {index}")
+
+
+def infer_dynamic_slice(instruction: HloInstruction) -> Shape:
+    operand, sizes = operand_array(instruction, 0), instruction.attrs_as(DynamicSliceAttrs).sizes
+    check_length(sizes, operand.rank, "dynamic_slice_sizes")
+    if any(not 0 <= take <= size for take, size in zip(sizes, operand.dims, strict=True)):
+        raise ShapeError(f"dynamic_slice_sizes {list(sizes)} exceed the operand {operand}")
+    return bare(operand.element_type, sizes)
+
+
+def verify_dynamic_slice(instruction: HloInstruction) -> None:
+    verify_start_indices(instruction, 1)
+
+
+def dynamic_slice_bytes(instruction: HloInstruction) -> float:
+    return 2.0 * instruction.shape.byte_size + sum(
+        x.shape.byte_size for x in instruction.operands[1:]
+    )
+
+
+def infer_dynamic_update_slice(instruction: HloInstruction) -> Shape:
+    operand, update = operand_array(instruction, 0), operand_array(instruction, 1)
+    if update.element_type is not operand.element_type or update.rank != operand.rank:
+        raise ShapeError(f"update {update} does not fit the operand {operand}")
+    if any(u > n for u, n in zip(update.dims, operand.dims, strict=True)):
+        raise ShapeError(f"update {update} is larger than the operand {operand}")
+    return bare(operand.element_type, operand.dims)
+
+
+def verify_dynamic_update_slice(instruction: HloInstruction) -> None:
+    verify_start_indices(instruction, 2)
+
+
+def dynamic_update_slice_bytes(instruction: HloInstruction) -> float:
+    """The result shares the operand's buffer: the update is read and written."""
+    return 2.0 * instruction.operand(1).shape.byte_size + sum(
+        x.shape.byte_size for x in instruction.operands[2:]
+    )
+
+
+# ---- pad
+def infer_pad(instruction: HloInstruction) -> Shape:
+    operand, value = operand_array(instruction, 0), operand_array(instruction, 1)
+    attrs = instruction.attrs_as(PadAttrs)
+    for values in (attrs.low, attrs.high, attrs.interior):
+        check_length(values, operand.rank, "padding")
+    if value.dims or value.element_type is not operand.element_type:
+        raise ShapeError(
+            f"the padding value must be a scalar {operand.element_type}, found {value}"
+        )
+    dims = []
+    for size, low, high, interior in zip(
+        operand.dims, attrs.low, attrs.high, attrs.interior, strict=True
+    ):
+        padded = low + size + max(0, size - 1) * interior + high
+        if padded < 0 or interior < 0:
+            raise ShapeError(
+                f"padding {low}_{high}_{interior} does not fit a dimension of size {size}"
+            )
+        dims.append(padded)
+    return bare(operand.element_type, dims)
+
+
+# ---- concatenate
+def infer_concatenate(instruction: HloInstruction) -> Shape:
+    first = operand_array(instruction, 0)
+    dims = instruction.attrs_as(DimensionsAttrs).dimensions
+    check_length(dims, 1, "dimensions")
+    check_dims(dims, first.rank, "dimensions")
+    axis, total = dims[0], 0
+    rest = first.dims[:axis] + first.dims[axis + 1 :]
+    for i in range(instruction.num_operands):
+        part = operand_array(instruction, i)
+        if (
+            part.element_type is not first.element_type
+            or part.dims[:axis] + part.dims[axis + 1 :] != rest
+        ):
+            raise ShapeError(f"cannot concatenate {first} and {part} along dimension {axis}")
+        total += part.dims[axis]
+    return bare(first.element_type, (*first.dims[:axis], total, *first.dims[axis + 1 :]))
+
+
+define(OpDef(Opcode.SLICE, infer_slice, 1, bytes_accessed=twice_the_result))
+define(
+    OpDef(
+        Opcode.DYNAMIC_SLICE,
+        infer_dynamic_slice,
+        None,
+        verify_dynamic_slice,
+        bytes_accessed=dynamic_slice_bytes,
+    )
+)
+define(
+    OpDef(
+        Opcode.DYNAMIC_UPDATE_SLICE,
+        infer_dynamic_update_slice,
+        None,
+        verify_dynamic_update_slice,
+        bytes_accessed=dynamic_update_slice_bytes,
+    )
+)
+define(OpDef(Opcode.PAD, infer_pad, 2))
+define(OpDef(Opcode.CONCATENATE, infer_concatenate, None))

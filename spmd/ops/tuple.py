@@ -1,0 +1,48 @@
+"""Values grouped and ordered without work: tuple, get-tuple-element, opt-barrier, domain, after-all, add-dependency."""
+
+from __future__ import annotations
+
+from spmd.errors import ShapeError
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import TupleIndexAttrs
+from spmd.ops.checks import plain
+from spmd.ops.leaf import infer_token
+from spmd.ops.opdef import OpDef, define, no_bytes
+from spmd.ops.reshape import infer_operand
+from spmd.shape import Shape, TokenShape, TupleShape, as_tuple
+
+
+def infer_tuple(instruction: HloInstruction) -> Shape:
+    return TupleShape(tuple(plain(x.shape) for x in instruction.operands))
+
+
+def infer_get_tuple_element(instruction: HloInstruction) -> Shape:
+    elements = as_tuple(instruction.operand(0).shape).elements
+    index = instruction.attrs_as(TupleIndexAttrs).index
+    if not 0 <= index < len(elements):
+        raise ShapeError(f"index={index} of a tuple with {len(elements)} elements")
+    return plain(elements[index])
+
+
+def verify_after_all(instruction: HloInstruction) -> None:
+    for operand in instruction.operands:
+        if not isinstance(operand.shape, TokenShape):
+            raise ShapeError(f"after-all joins tokens, found {operand.shape}")
+
+
+def verify_add_dependency(instruction: HloInstruction) -> None:
+    if not isinstance(instruction.operand(1).shape, TokenShape):
+        raise ShapeError(
+            f"the second operand must be a token, found {instruction.operand(1).shape}"
+        )
+
+
+define(OpDef(Opcode.TUPLE, infer_tuple, None, bytes_accessed=no_bytes))
+define(OpDef(Opcode.GET_TUPLE_ELEMENT, infer_get_tuple_element, 1, bytes_accessed=no_bytes))
+define(OpDef(Opcode.OPT_BARRIER, infer_operand, 1, bytes_accessed=no_bytes))
+define(OpDef(Opcode.DOMAIN, infer_operand, 1, bytes_accessed=no_bytes))
+define(OpDef(Opcode.AFTER_ALL, infer_token, None, verify_after_all, bytes_accessed=no_bytes))
+define(
+    OpDef(Opcode.ADD_DEPENDENCY, infer_operand, 2, verify_add_dependency, bytes_accessed=no_bytes)
+)
