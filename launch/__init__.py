@@ -1,1 +1,1 @@
-"""Drivers: the compile pipeline, options, rank bootstrap and the command line. The only package that reads argv and the environment."""
+"""Drivers: the compile pipeline, rank bootstrap and the command line; alone in reading argv and the environment."""

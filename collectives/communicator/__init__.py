@@ -1,0 +1,1 @@
+"""Communicators: what runs a collective among devices, as threads of one process or as MPI ranks."""

@@ -1,0 +1,221 @@
+"""Devices as threads of one process: a collective is a blocking rendezvous.
+
+Starting a collective leaves a copy of the operands at the meeting place; the last member to come combines them;
+waiting takes one's own results. A wait ends with an error as soon as the meeting cannot happen: when another
+rank failed or ended its program, and otherwise after a timeout that names who did not come.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from collectives.communicator.interface import PeerFailedError, describe_group
+from collectives.communicator.kinds import Collective, Group, Members
+from collectives.communicator.reduction import Array
+from spmd.errors import CollectiveTimeoutError, RunError
+
+MeetingKey = tuple[str, Group, int]
+"""Instruction name, group, and how often the group has met there before."""
+
+
+@dataclass
+class _Meeting:
+    """Operands left so far, by rank, and what came of them once all were there."""
+
+    name: str
+    group: Group
+    condition: threading.Condition
+    arrived: dict[int, list[Array]] = field(default_factory=dict)
+    combined: Members | None = None
+    taken: int = 0
+
+    def missing(self) -> list[int]:
+        return [rank for rank in self.group if rank not in self.arrived]
+
+
+class LoopbackWorld:
+    """All devices of one process. Thread-safe: one lock for the bookkeeping, none while combining.
+
+    Invariants: a meeting exists from its first arrival until its last member took the results or the world failed;
+    every member of a group calls the same collectives on it in the same order.
+    """
+
+    def __init__(self, size: int, timeout_seconds: float = 300.0) -> None:
+        self.size = size
+        self.timeout_seconds = timeout_seconds
+        self._lock = threading.Lock()
+        self._meetings: dict[MeetingKey, _Meeting] = {}
+        self._visits: list[Counter[tuple[str, Group]]] = [Counter() for _ in range(size)]
+        self._notes = ["has not called a collective"] * size
+        self._left: dict[int, str] = {}
+        self._failure: PeerFailedError | None = None
+
+    def communicator(self, rank: int) -> LoopbackCommunicator:
+        if not 0 <= rank < self.size:
+            raise RunError(f"rank {rank} does not exist in a world of {self.size}")
+        return LoopbackCommunicator(self, rank)
+
+    def abort(self, rank: int, error: BaseException) -> None:
+        """``rank`` failed: every wait, now or later, raises PeerFailedError. The first failure stands."""
+        with self._lock:
+            if self._failure is None:
+                self._failure = PeerFailedError(f"rank {rank} failed: {error}", rank)
+            self._wake_all()
+
+    def leave(self, rank: int) -> None:
+        """``rank`` ended its program: whoever waits for it waits in vain and is told so."""
+        with self._lock:
+            self._left[rank] = "ended its program"
+            self._wake_all()
+
+    def note(self, rank: int, text: str) -> None:
+        self._notes[rank] = text
+
+    def arrive(
+        self, rank: int, name: str, collective: Collective, operands: Sequence[Array]
+    ) -> MeetingKey:
+        """Leave copies of the operands; the last to come combines them."""
+        group = collective.group
+        copies = [operand.copy() for operand in operands]
+        with self._lock:
+            key = (name, group, self._visits[rank][name, group])
+            self._visits[rank][name, group] += 1
+            meeting = self._meetings.get(key)
+            if meeting is None:
+                meeting = _Meeting(name, group, threading.Condition(self._lock))
+                self._meetings[key] = meeting
+            meeting.arrived[rank] = copies
+            complete = len(meeting.arrived) == len(group)
+        if complete:
+            combined = collective.combine([meeting.arrived[member] for member in group])
+            with self._lock:
+                meeting.combined = combined
+                meeting.condition.notify_all()
+        return key
+
+    def is_complete(self, key: MeetingKey) -> bool:
+        with self._lock:
+            self._raise_if_failed()
+            return self._meetings[key].combined is not None
+
+    def await_meeting(self, rank: int, key: MeetingKey) -> Members:
+        """Block until all members came; raises what made that impossible."""
+        deadline = time.monotonic() + self.timeout_seconds
+        with self._lock:
+            meeting = self._meetings[key]
+            while meeting.combined is None:
+                self._raise_if_failed()
+                gone = [member for member in meeting.missing() if member in self._left]
+                remaining = deadline - time.monotonic()
+                if gone or remaining <= 0:
+                    raise CollectiveTimeoutError(self._why_not(rank, meeting, bool(gone)))
+                meeting.condition.wait(remaining)
+            meeting.taken += 1
+            if meeting.taken == len(meeting.group):
+                del self._meetings[key]
+            return meeting.combined
+
+    def _raise_if_failed(self) -> None:
+        if self._failure is not None:
+            raise PeerFailedError(str(self._failure), self._failure.rank)
+
+    def _wake_all(self) -> None:
+        for meeting in self._meetings.values():
+            meeting.condition.notify_all()
+
+    def _why_not(self, rank: int, meeting: _Meeting, gone: bool) -> str:
+        missing = meeting.missing()
+        whereabouts = "; ".join(
+            f"rank {member} {self._left.get(member, self._notes[member])}" for member in missing[:8]
+        )
+        waited = "" if gone else f" after {self.timeout_seconds:g} s"
+        return (
+            f"[rank {rank}/{self.size}] {meeting.name}: group {describe_group(meeting.group)} cannot meet{waited}: "
+            f"missing {describe_group(tuple(missing))} ({whereabouts})"
+        )
+
+
+@dataclass(frozen=True)
+class LoopbackCommunicator:
+    """One rank's end of a LoopbackWorld (a Communicator)."""
+
+    world: LoopbackWorld
+    rank: int
+
+    @property
+    def size(self) -> int:
+        return self.world.size
+
+    def start(
+        self, collective: Collective, name: str, operands: Sequence[Array], results: Sequence[Array]
+    ) -> LoopbackPending:
+        if self.rank not in collective.group:
+            raise RunError(
+                f"{name}: rank {self.rank} is not in group {describe_group(collective.group)}"
+            )
+        key = self.world.arrive(self.rank, name, collective, operands)
+        self.note(f"last started {name}")
+        return LoopbackPending(self, collective, key, results)
+
+    def prepare(self, groups: Iterable[Group]) -> None:
+        """Nothing to set up: a meeting place costs nothing."""
+
+    def note(self, text: str) -> None:
+        self.world.note(self.rank, text)
+
+    def barrier(self) -> None:
+        self.all_gather_bytes(b"")
+
+    def all_gather_bytes(self, data: bytes) -> list[bytes]:
+        everyone = _Exchange(tuple(range(self.size)))
+        key = self.world.arrive(self.rank, "exchange", everyone, [np.frombuffer(data, np.uint8)])
+        return [member[0].tobytes() for member in self.world.await_meeting(self.rank, key)]
+
+    def gather_bytes(self, data: bytes, root: int = 0) -> list[bytes] | None:
+        gathered = self.all_gather_bytes(data)
+        return gathered if self.rank == root else None
+
+    def broadcast_bytes(self, data: bytes | None, root: int = 0) -> bytes:
+        return self.all_gather_bytes(data or b"")[root]
+
+
+@dataclass
+class LoopbackPending:
+    """A rendezvous that has been started (a Pending)."""
+
+    communicator: LoopbackCommunicator
+    collective: Collective
+    key: MeetingKey
+    results: Sequence[Array]
+    delivered: bool = False
+
+    def test(self) -> bool:
+        if not self.delivered and self.communicator.world.is_complete(self.key):
+            self.wait()
+        return self.delivered
+
+    def wait(self) -> None:
+        if self.delivered:
+            return
+        rank = self.communicator.rank
+        self.communicator.note(f"waits in {self.key[0]}")
+        combined = self.communicator.world.await_meeting(rank, self.key)
+        self.collective.deliver(combined, self.collective.group.index(rank), self.results)
+        self.communicator.note(f"has passed {self.key[0]}")
+        self.delivered = True
+
+
+@dataclass(frozen=True)
+class _Exchange(Collective):
+    """Members read each other's bytes, which may differ in length; nothing is delivered."""
+
+    kind = "exchange"
+
+    def deliver(self, combined: Members, index: int, results: Sequence[Array]) -> None:
+        raise RunError("an exchange has no results")

@@ -1,0 +1,52 @@
+"""Combine the values of a group's members so that every member gets the same bits.
+
+Values are combined one member after the other in group order, never own rank first: values that cross ranks
+decide loops, and a last bit that differs would end them apart. Floats narrower than 32 bits are summed and
+multiplied in f32 and rounded once at the end, as XLA's all-reduce promotion does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spmd.device import ReductionKind
+from spmd.shape import PrimitiveType
+
+Array: TypeAlias = NDArray[Any]
+
+_COMBINE: dict[ReductionKind, Callable[..., Any]] = {
+    ReductionKind.SUM: np.add,
+    ReductionKind.PRODUCT: np.multiply,
+    ReductionKind.MIN: np.minimum,  # like HLO's, a nan operand gives nan
+    ReductionKind.MAX: np.maximum,
+    ReductionKind.AND: np.bitwise_and,
+    ReductionKind.OR: np.bitwise_or,
+    ReductionKind.XOR: np.bitwise_xor,
+}
+
+
+def accumulator_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The type in which values of ``dtype`` are combined."""
+    kind = PrimitiveType.from_numpy(dtype)
+    if kind.is_floating and kind.bits < 32:
+        return np.dtype(np.float32)
+    if kind.is_integer and kind.bits < 8:
+        return np.dtype(
+            np.int8 if kind.is_signed_integer else np.uint8
+        )  # NumPy has no ufuncs for 2 and 4 bits
+    return dtype
+
+
+def reduce_in_order(values: Sequence[Array], reduction: ReductionKind, out: Array) -> None:
+    """``out`` = values[0] op values[1] op ...; all of one shape and type. ``out`` may be one of the values."""
+    combine = _COMBINE[reduction]
+    accumulator = accumulator_type(out.dtype)
+    total = values[0].astype(accumulator, copy=True).reshape(-1)
+    with np.errstate(all="ignore"):  # inf and nan are values here, not accidents
+        for value in values[1:]:
+            combine(total, value.astype(accumulator, copy=False).reshape(-1), out=total)
+        np.copyto(out, total.astype(out.dtype, copy=False).reshape(out.shape))

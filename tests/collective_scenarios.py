@@ -1,0 +1,308 @@
+"""What every communicator must do, as programs that each rank runs; they raise AssertionError on a wrong result.
+
+Each scenario takes a communicator and looks only at its rank, so the same code runs on threads and under mpirun.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from collective_definition import (
+    DTYPES,
+    all_gathered,
+    dtype_of,
+    exchanged,
+    make,
+    operations_for,
+    part,
+    permuted,
+    reduced,
+)
+
+from collectives.communicator.interface import Communicator
+from collectives.communicator.kinds import (
+    AllGather,
+    AllReduce,
+    AllToAll,
+    CollectiveBroadcast,
+    CollectivePermute,
+    RaggedAllToAll,
+    ReduceScatter,
+)
+from spmd.device import ReductionKind
+
+Scenario = Callable[[Communicator], None]
+SCENARIOS: dict[str, Scenario] = {}
+
+
+def scenario(function: Scenario) -> Scenario:
+    SCENARIOS[function.__name__] = function
+    return function
+
+
+def groupings(size: int) -> list[list[tuple[int, ...]]]:
+    """Partitions of the ranks into groups: all, halves, interleaved, reversed, unequal, each alone."""
+    ranks = tuple(range(size))
+    forms = [
+        [ranks],
+        [ranks[: size // 2], ranks[size // 2 :]],
+        [ranks[0::2], ranks[1::2]],
+        [ranks[::-1]],
+        [ranks[:1], ranks[1:]],
+        [(rank,) for rank in ranks],
+    ]
+    return [[group for group in form if group] for form in forms]
+
+
+def own(groups: list[tuple[int, ...]], rank: int) -> tuple[int, ...]:
+    return next(group for group in groups if rank in group)
+
+
+def assert_bits(got: np.ndarray, want: np.ndarray) -> None:
+    """Equal bit for bit; the dtype and the shape too."""
+    assert got.dtype == want.dtype
+    assert got.shape == want.shape
+    assert got.tobytes() == np.ascontiguousarray(want).tobytes(), f"got {got}, want {want}"
+
+
+@scenario
+def all_reduce_of_every_type(comm: Communicator) -> None:
+    everyone = tuple(range(comm.size))
+    for name in DTYPES:
+        dtype = dtype_of(name)
+        for shape in ((), (7,), (3, 5)):
+            values = [make(rank, shape, dtype) for rank in everyone]
+            for operation in operations_for(name):
+                result = np.empty(shape, dtype)
+                collective = AllReduce(everyone, ReductionKind(operation))
+                comm.start(collective, f"{name}.{operation}", [values[comm.rank]], [result]).wait()
+                assert_bits(result, reduced(values, operation))
+
+
+@scenario
+def all_reduce_of_every_grouping(comm: Communicator) -> None:
+    for groups in groupings(comm.size):
+        group = own(groups, comm.rank)
+        for elements in (1, 3, 4099, 70_001):
+            values = [make(rank, (elements,), np.dtype(np.float32)) for rank in group]
+            result = np.empty(elements, np.float32)
+            comm.start(
+                AllReduce(group, ReductionKind.SUM),
+                "ar",
+                [values[group.index(comm.rank)]],
+                [result],
+            ).wait()
+            assert_bits(result, reduced(values, "sum"))
+
+
+@scenario
+def all_reduce_in_place(comm: Communicator) -> None:
+    everyone = tuple(range(comm.size))
+    for elements in (5, 50_000):
+        values = [make(rank, (elements,), np.dtype(np.float64)) for rank in everyone]
+        buffer = values[comm.rank].copy()
+        comm.start(AllReduce(everyone, ReductionKind.SUM), "in_place", [buffer], [buffer]).wait()
+        assert_bits(buffer, reduced(values, "sum"))
+
+
+@scenario
+def all_reduce_of_many_operands(comm: Communicator) -> None:
+    """A combined all-reduce: several types and sizes, an empty one too."""
+    everyone = tuple(range(comm.size))
+    forms = [
+        ((4,), "float32"),
+        ((), "float32"),
+        ((3, 2), "bfloat16"),
+        ((0, 5), "float32"),
+        ((9,), "int32"),
+    ]
+    operands = [[make(rank, shape, dtype_of(name)) for shape, name in forms] for rank in everyone]
+    results = [np.empty_like(operand) for operand in operands[comm.rank]]
+    comm.start(
+        AllReduce(everyone, ReductionKind.SUM), "combined", operands[comm.rank], results
+    ).wait()
+    for k, result in enumerate(results):
+        assert_bits(result, reduced([member[k] for member in operands], "sum"))
+
+
+@scenario
+def all_gather_along_each_dimension(comm: Communicator) -> None:
+    for groups in groupings(comm.size):
+        group = own(groups, comm.rank)
+        for name in ("float32", "bfloat16", "bool", "complex64"):
+            for dimension in range(3):
+                values = [make(rank, (2, 3, 4), dtype_of(name)) for rank in group]
+                want = all_gathered(values, dimension)
+                result = np.empty(want.shape, want.dtype)
+                mine = values[group.index(comm.rank)]
+                comm.start(
+                    AllGather(group, dimension), f"{name}.{dimension}", [mine], [result]
+                ).wait()
+                assert_bits(result, want)
+
+
+@scenario
+def reduce_scatter_along_each_dimension(comm: Communicator) -> None:
+    for groups in groupings(comm.size):
+        group = own(groups, comm.rank)
+        index, count = group.index(comm.rank), len(group)
+        for name in ("float32", "bfloat16", "int32"):
+            for dimension in range(2):
+                values = [make(rank, (count * 2, count * 3), dtype_of(name)) for rank in group]
+                want = part(reduced(values, "sum"), index, count, dimension)
+                result = np.empty(want.shape, want.dtype)
+                collective = ReduceScatter(group, ReductionKind.SUM, dimension)
+                comm.start(collective, f"{name}.{dimension}", [values[index]], [result]).wait()
+                assert_bits(result, want)
+
+
+@scenario
+def all_to_all_along_each_dimension(comm: Communicator) -> None:
+    for groups in groupings(comm.size):
+        group = own(groups, comm.rank)
+        index, count = group.index(comm.rank), len(group)
+        for name in ("float32", "bfloat16", "bool"):
+            for dimension in range(3):
+                shape = tuple(count * n if d == dimension else n for d, n in enumerate((2, 3, 4)))
+                values = [make(rank, shape, dtype_of(name)) for rank in group]
+                result = np.empty(shape, dtype_of(name))
+                comm.start(
+                    AllToAll(group, dimension), f"{name}.{dimension}", [values[index]], [result]
+                ).wait()
+                assert_bits(result, exchanged(values, index, dimension))
+
+
+@scenario
+def all_to_all_of_a_tuple(comm: Communicator) -> None:
+    for groups in groupings(comm.size):
+        group = own(groups, comm.rank)
+        parts = [
+            [make(rank, (2, 3), np.dtype(np.int32), seed=j) for j in range(len(group))]
+            for rank in group
+        ]
+        index = group.index(comm.rank)
+        results = [np.empty((2, 3), np.int32) for _ in group]
+        comm.start(AllToAll(group, None), "tuple", parts[index], results).wait()
+        for member, result in zip(parts, results, strict=True):
+            assert_bits(result, member[index])
+
+
+@scenario
+def permute_by_several_pair_lists(comm: Communicator) -> None:
+    size = comm.size
+    lists: list[tuple[tuple[int, int], ...]] = [
+        tuple((rank, (rank + 1) % size) for rank in range(size)),  # a ring
+        tuple((rank, rank + 1) for rank in range(size - 1)),  # a shift: rank 0 receives zeros
+        tuple((rank, rank) for rank in range(size)),  # everyone to itself
+        ((0, size - 1), (size - 1, 0)),  # two ranks swap, the rest receive zeros
+        ((0, size - 1),),
+        (),
+        tuple((0, rank) for rank in range(1, size)),  # one source, several targets
+    ]
+    for number, pairs in enumerate(lists):
+        for name in ("float32", "bfloat16", "bool"):
+            values = [make(rank, (3, 4), dtype_of(name)) for rank in range(size)]
+            result = np.full((3, 4), 1).astype(dtype_of(name))
+            collective = CollectivePermute.among(pairs, comm.rank)
+            comm.start(collective, f"cp.{number}.{name}", [values[comm.rank]], [result]).wait()
+            assert_bits(result, permuted(values, pairs, comm.rank))
+
+
+@scenario
+def permute_in_place(comm: Communicator) -> None:
+    pairs = tuple((rank, (rank + 1) % comm.size) for rank in range(comm.size))
+    values = [make(rank, (30_000,), np.dtype(np.float32)) for rank in range(comm.size)]
+    buffer = values[comm.rank].copy()
+    comm.start(CollectivePermute.among(pairs, comm.rank), "cp", [buffer], [buffer]).wait()
+    assert_bits(buffer, permuted(values, pairs, comm.rank))
+
+
+@scenario
+def broadcast_from_the_first_of_each_group(comm: Communicator) -> None:
+    for groups in groupings(comm.size):
+        group = own(groups, comm.rank)
+        values = [
+            [make(rank, (5,), dtype_of(name)) for name in ("bfloat16", "bool")] for rank in group
+        ]
+        results = [np.empty_like(value) for value in values[0]]
+        comm.start(CollectiveBroadcast(group), "cb", values[group.index(comm.rank)], results).wait()
+        for value, result in zip(values[0], results, strict=True):
+            assert_bits(result, value)
+
+
+@scenario
+def ragged_all_to_all(comm: Communicator) -> None:
+    """Member i sends i + j + 1 rows to member j, who lays sources one after the other; the rest stays as it was."""
+    group = tuple(range(comm.size))
+    count = comm.size
+    sizes = np.array([[i + j + 1 for j in group] for i in group])
+    rows = int(sizes.sum(axis=1).max()) + 2
+    inputs = [make(rank, (rows, 3), np.dtype(np.float32)) for rank in group]
+    starts = np.cumsum(sizes, axis=1) - sizes
+    places = np.cumsum(sizes, axis=0) - sizes
+    me = comm.rank
+    output = np.full((rows, 3), -1, np.float32)
+    tables = [starts[me], sizes[me], places[me], sizes[:, me]]
+    operands = [
+        inputs[me],
+        output,
+        *(np.ascontiguousarray(table, dtype=np.int32) for table in tables),
+    ]
+    result = np.empty((rows, 3), np.float32)
+    comm.start(RaggedAllToAll(group), "ragged", operands, [result]).wait()
+    want = output.copy()
+    for i in range(count):
+        place, start, n = places[i, me], starts[i, me], sizes[i, me]
+        want[place : place + n] = inputs[i][start : start + n]
+    assert_bits(result, want)
+
+
+@scenario
+def several_in_flight_on_overlapping_groups(comm: Communicator) -> None:
+    """Rows and columns of a mesh at once, awaited in another order than started; polled where polling is offered."""
+    size = comm.size
+    rows = own([tuple(range(size))[: size // 2], tuple(range(size))[size // 2 :]], comm.rank)
+    everyone = tuple(range(size))
+    values = [make(rank, (1000,), np.dtype(np.float32)) for rank in everyone]
+    first, second, third = (np.empty(1000, np.float32) for _ in range(3))
+    one = comm.start(AllReduce(rows, ReductionKind.SUM), "rows", [values[comm.rank]], [first])
+    two = comm.start(AllReduce(everyone, ReductionKind.MAX), "all", [values[comm.rank]], [second])
+    ring = CollectivePermute.among(tuple((r, (r + 1) % size) for r in everyone), comm.rank)
+    three = comm.start(ring, "ring", [values[comm.rank]], [third])
+    three.wait()
+    one.test()
+    two.wait()
+    one.wait()
+    assert one.test()
+    assert_bits(first, reduced([values[rank] for rank in rows], "sum"))
+    assert_bits(second, reduced(values, "max"))
+    assert_bits(third, values[(comm.rank - 1) % size])
+
+
+@scenario
+def the_same_collective_again_and_again(comm: Communicator) -> None:
+    everyone = tuple(range(comm.size))
+    value = np.array([float(comm.rank + 1)], np.float32)
+    for _ in range(50):
+        comm.start(AllReduce(everyone, ReductionKind.MAX), "loop", [value], [value]).wait()
+        assert value[0] >= comm.size
+        value += 1
+
+
+@scenario
+def bytes_of_different_lengths(comm: Communicator) -> None:
+    mine = bytes([comm.rank]) * (comm.rank * 3)
+    want = [bytes([rank]) * (rank * 3) for rank in range(comm.size)]
+    assert comm.all_gather_bytes(mine) == want
+    last = comm.size - 1
+    assert comm.gather_bytes(mine, root=last) == (want if comm.rank == last else None)
+    assert comm.broadcast_bytes(mine if comm.rank == last else None, root=last) == want[last]
+    comm.barrier()
+
+
+@scenario
+def prepared_groups(comm: Communicator) -> None:
+    forms = groupings(comm.size)
+    comm.prepare([group for form in forms for group in form])
+    all_reduce_of_every_grouping(comm)

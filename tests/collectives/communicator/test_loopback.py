@@ -1,0 +1,93 @@
+"""Loopback devices: right results, and a prompt, readable error where a meeting cannot happen."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import numpy as np
+import pytest
+from collective_scenarios import SCENARIOS
+
+from collectives.communicator.kinds import AllReduce
+from collectives.communicator.loopback import LoopbackCommunicator
+from launch.local import run_on_threads
+from spmd.device import ReductionKind
+from spmd.errors import CollectiveTimeoutError, RunError
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, 8])
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_scenario(name: str, size: int) -> None:
+    run_on_threads(size, SCENARIOS[name], timeout_seconds=60)
+
+
+def all_reduce(comm: LoopbackCommunicator, name: str, group: tuple[int, ...]) -> float:
+    value = np.array([1.0])
+    comm.start(AllReduce(group, ReductionKind.SUM), name, [value], [value]).wait()
+    return float(value[0])
+
+
+def test_results_come_in_rank_order() -> None:
+    assert run_on_threads(4, lambda comm: comm.rank * 10) == [0, 10, 20, 30]
+
+
+def test_timeout_names_operation_group_and_missing_rank_with_its_whereabouts() -> None:
+    def program(comm: LoopbackCommunicator) -> None:
+        if comm.rank == 2:
+            comm.note("computes dot.7")
+            time.sleep(1.5)
+        all_reduce(comm, "all-reduce.3", (0, 1, 2))
+
+    with pytest.raises(CollectiveTimeoutError) as caught:
+        run_on_threads(3, program, timeout_seconds=0.3)
+    message = str(caught.value)
+    assert re.search(r"\[rank [01]/3\] all-reduce.3", message)
+    assert "group {0,1,2}" in message
+    assert "missing {2} (rank 2 computes dot.7)" in message
+
+
+def test_a_rank_that_ended_is_reported_at_once() -> None:
+    def program(comm: LoopbackCommunicator) -> None:
+        if comm.rank != 1:
+            all_reduce(comm, "all-reduce.3", (0, 1))
+
+    started = time.monotonic()
+    with pytest.raises(CollectiveTimeoutError, match=r"missing \{1\} \(rank 1 ended its program\)"):
+        run_on_threads(2, program, timeout_seconds=60)
+    assert time.monotonic() - started < 10
+
+
+def test_a_rank_that_raises_ends_the_others_with_its_own_error() -> None:
+    def program(comm: LoopbackCommunicator) -> None:
+        if comm.rank == 3:
+            raise RunError("out of memory in fusion.9")
+        all_reduce(comm, "all-reduce.3", (0, 1, 2, 3))
+
+    started = time.monotonic()
+    with pytest.raises(RunError, match=r"^out of memory in fusion\.9$"):
+        run_on_threads(4, program, timeout_seconds=60)
+    assert time.monotonic() - started < 10
+
+
+def test_groups_that_wait_for_each_other_time_out_instead_of_hanging() -> None:
+    """Rank 0 waits in a, rank 1 in b: neither can meet."""
+
+    def program(comm: LoopbackCommunicator) -> None:
+        all_reduce(comm, "a" if comm.rank == 0 else "b", (0, 1))
+
+    with pytest.raises(CollectiveTimeoutError, match=r"rank [01] waits in [ab]"):
+        run_on_threads(2, program, timeout_seconds=0.3)
+
+
+def test_a_rank_outside_the_group_is_refused() -> None:
+    def program(comm: LoopbackCommunicator) -> None:
+        all_reduce(comm, "all-reduce.3", (0,))
+
+    with pytest.raises(RunError, match=r"all-reduce.3: rank 1 is not in group \{0\}"):
+        run_on_threads(2, program, timeout_seconds=5)
+
+
+def test_a_finished_world_keeps_no_meetings() -> None:
+    worlds = run_on_threads(3, lambda comm: (all_reduce(comm, "x", (0, 1, 2)), comm.world)[1])
+    assert worlds[0]._meetings == {}
