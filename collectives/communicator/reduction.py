@@ -46,7 +46,10 @@ def reduce_in_order(values: Sequence[Array], reduction: ReductionKind, out: Arra
     combine = _COMBINE[reduction]
     accumulator = accumulator_type(out.dtype)
     total = values[0].astype(accumulator, copy=True).reshape(-1)
+    # NumPy multiplies complex numbers in place with other rounding than into new memory, depending on the
+    # length; the bits must not depend on how a communicator cuts the data.
+    target = None if accumulator.kind == "c" else total
     with np.errstate(all="ignore"):  # inf and nan are values here, not accidents
         for value in values[1:]:
-            combine(total, value.astype(accumulator, copy=False).reshape(-1), out=total)
+            total = combine(total, value.astype(accumulator, copy=False).reshape(-1), out=target)
         np.copyto(out, total.astype(out.dtype, copy=False).reshape(out.shape))
