@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
+from partitioner.annotations import AnnotationReader
 from partitioner.axes import Axes, DeviceAxes
 from partitioner.reshard.emit import emit_steps
 from partitioner.reshard.search import plan_reshard
@@ -30,25 +32,32 @@ class ShardedValue:
     shape: ArrayShape
 
 
+class PartitionDriver(Protocol):
+    """What a context asks of the partitioner that made it."""
+
+    axes: DeviceAxes
+    reader: AnnotationReader
+
+    def wanted(self, instruction: HloInstruction, leaf: int) -> ShardState: ...
+    def manual_axes(self, instruction: HloInstruction) -> Axes: ...
+    def copy_callee(self, computation: HloComputation) -> HloComputation: ...
+    def partition_callee(
+        self, computation: HloComputation, parameters: Sequence[ShardState], results: Sequence[ShardState]
+    ) -> HloComputation:
+        """A control-flow computation, its parameter leaves and root leaves in the given states."""
+
+
 class PartitionContext:
     """One computation being partitioned. Functions in partitioner/ops receive it."""
 
-    def __init__(
-        self,
-        axes: DeviceAxes,
-        source: HloComputation,
-        target: HloComputation,
-        wanted: Callable[[HloInstruction, int], ShardState],
-        partition_callee: Callable[[HloComputation, tuple[ShardState, ...] | None, tuple[ShardState, ...]], HloComputation],
-    ) -> None:
-        self.axes = axes
+    def __init__(self, driver: PartitionDriver, source: HloComputation, target: HloComputation) -> None:
+        self.driver = driver
+        self.axes: DeviceAxes = driver.axes
+        self.reader: AnnotationReader = driver.reader
         self.source = source
         self.target = target
         self.builder = Builder(target)
-        self._wanted = wanted
-        self.partition_callee = partition_callee
         self._values: dict[HloInstruction, tuple[ShardedValue, ...]] = {}
-        self._tokens: dict[HloInstruction, HloInstruction] = {}
         self._reshards: dict[tuple[HloInstruction, ShardState], ShardedValue] = {}
         self._coordinates: dict[Axes, HloInstruction] = {}
         self._partition_id: HloInstruction | None = None
@@ -75,7 +84,11 @@ class PartitionContext:
 
     def wanted(self, instruction: HloInstruction, leaf: int = 0) -> ShardState:
         """The state that propagation chose for a result leaf: a wish for every op, binding for annotations."""
-        return self._wanted(instruction, leaf)
+        return self.driver.wanted(instruction, leaf)
+
+    def manual_axes(self, instruction: HloInstruction) -> Axes:
+        """Axes along which the instruction's value differs because of a manual region: they may not shard it."""
+        return self.driver.manual_axes(instruction)
 
     def reshard(self, value: ShardedValue, state: ShardState) -> ShardedValue:
         """``value`` in another state, by the cheapest steps; made once per value and state."""
@@ -89,6 +102,10 @@ class PartitionContext:
 
     def replicate(self, value: ShardedValue) -> ShardedValue:
         return self.reshard(value, ShardState.replicated(value.shape.rank))
+
+    def copy_callee(self, computation: HloComputation) -> HloComputation:
+        """A reducer, comparator, combiner, ... in the new module: it works on elements, so it stays as it is."""
+        return self.driver.copy_callee(computation)
 
     # ---- arithmetic on partition-id
     def coordinate(self, axes: Axes) -> HloInstruction:

@@ -1,4 +1,7 @@
-"""The two tables of the partitioner: sharding rules, and ops with a partitioning of their own."""
+"""The tables of the partitioner: what an op means for propagation and for partitioning.
+
+Keys are opcodes, or targets for custom calls that carry sharding meaning.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
 from partitioner.rule import OpShardingRule
-from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.opcode import Opcode
+from spmd.hlo import HloInstruction, Opcode
+from spmd.hlo.instruction import Attrs
+from spmd.ops.attrs import CustomCallAttrs
 from spmd.registry import Registry
+from spmd.shape import ArrayShape
 
 if TYPE_CHECKING:
     from partitioner.context import PartitionContext, ShardedValue
+    from partitioner.propagation import Slot
+    from partitioner.slots import SlotGraph
 
 #: instruction (global shapes) -> its rule; None when the op has no useful factors (it is then replicated).
 SHARDING_RULES: Registry[Opcode, Callable[[HloInstruction], OpShardingRule | None]] = Registry("sharding rule")
@@ -20,11 +27,43 @@ SHARDING_RULES: Registry[Opcode, Callable[[HloInstruction], OpShardingRule | Non
 #: generic partitioner takes over.
 PartitionFn: TypeAlias = "Callable[[PartitionContext, HloInstruction], tuple[ShardedValue, ...] | None]"
 PARTITIONERS: Registry[Opcode, PartitionFn] = Registry("partitioner")
+TARGET_PARTITIONERS: Registry[str, PartitionFn] = Registry("custom-call partitioner")
 
-#: How the generic partitioner makes the per-device clone when shapes alone do not tell it:
-#: (context, instruction, local operands, local result shapes) -> clone's attributes.
-LOCALIZERS: Registry[Opcode, Callable[..., object]] = Registry("localizer")
+#: An op's own way into the slot graph (control flow, tuples, annotations): returns the slot of each result leaf.
+PropagateFn: TypeAlias = "Callable[[SlotGraph, HloInstruction], tuple[Slot | None, ...]]"
+PROPAGATORS: Registry[Opcode, PropagateFn] = Registry("propagator")
+TARGET_PROPAGATORS: Registry[str, PropagateFn] = Registry("custom-call propagator")
+
+#: Attributes of the per-device clone where they depend on sizes.
+LocalizeFn: TypeAlias = (
+    "Callable[[PartitionContext, HloInstruction, list[HloInstruction], list[ArrayShape]], Attrs]"
+)
+LOCALIZERS: Registry[Opcode, LocalizeFn] = Registry("localizer")
 
 sharding_rule = SHARDING_RULES.register
 partition = PARTITIONERS.register
+partition_target = TARGET_PARTITIONERS.register
+propagate_op = PROPAGATORS.register
+propagate_target = TARGET_PROPAGATORS.register
 localize = LOCALIZERS.register
+
+
+def _target(instruction: HloInstruction) -> str:
+    return instruction.attrs.target if isinstance(instruction.attrs, CustomCallAttrs) else ""
+
+
+def partitioner_of(instruction: HloInstruction) -> PartitionFn | None:
+    """The special partitioning of an instruction: its custom-call target's, else its opcode's."""
+    return TARGET_PARTITIONERS.get(_target(instruction)) or PARTITIONERS.get(instruction.opcode)
+
+
+def propagator_of(instruction: HloInstruction) -> PropagateFn | None:
+    return TARGET_PROPAGATORS.get(_target(instruction)) or PROPAGATORS.get(instruction.opcode)
+
+
+def rule_of(instruction: HloInstruction) -> OpShardingRule | None:
+    make = SHARDING_RULES.get(instruction.opcode)
+    return make(instruction) if make is not None else None
+
+
+__all__ = ["ArrayShape", "Attrs"]  # named in the aliases above

@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from partitioner.axes import Axes
 from spmd.device import ReductionKind
 from spmd.hlo.instruction import HloInstruction
 from spmd.shape import ArrayShape, leaves
@@ -29,16 +30,15 @@ class FactorKind(Enum):
 class Factor:
     """``reduction`` says how partial results over a REDUCTION factor combine.
 
-    ``identity_operands``: for a REDUCTION factor, operands whose value must count only once although the factor is
-    split (the scatter's input, a reduce's init value): devices other than the first along the factor's axes take the
-    reduction's identity instead.
     ``blocked``: propagation may not create this sharding, though the partitioner can honour it.
+    ``pinned``: the factor is split along exactly these device axes (the edge of a manual region).
     """
 
     size: int
     kind: FactorKind = FactorKind.PASS_THROUGH
     reduction: ReductionKind | None = None
     blocked: bool = False
+    pinned: Axes | None = None
 
 
 #: Per dimension of a tensor, the factors it is made of, major to minor. Size-1 dimensions may have none.
@@ -49,17 +49,18 @@ TensorMapping = tuple[tuple[int, ...], ...]
 class OpShardingRule:
     """Factors, and the mapping of every operand and every result leaf onto them.
 
-    ``operands[i]`` is None for an operand that must be replicated as a whole (a scalar's mapping is the empty tuple).
+    A scalar's mapping is the empty tuple. An operand's padding along a REDUCTION factor is masked with the reduction's
+    identity by the generic partitioner.
+
     R1 the factor sizes of a dimension multiply to its size
     R2 a factor stands at most once in a tensor
-    ``pad_operands``: (operand, factor) pairs whose padding must be masked with the reduction's identity when the factor's
-    dimension is split unevenly; derived for all REDUCTION factors, so rules need not state it.
     """
 
     factors: tuple[Factor, ...]
     operands: tuple[TensorMapping, ...]
     results: tuple[TensorMapping, ...]
-    #: Operands that count once per reduction (init values, scatter inputs): see Factor.
+    #: Operands whose value counts once although a REDUCTION factor is split (reduce's init value, scatter's input):
+    #: devices other than the first along the factor's axes take the reduction's identity instead.
     identity_operands: tuple[int, ...] = ()
 
     def factor_dim(self, mapping: TensorMapping, factor: int) -> int | None:
@@ -102,6 +103,7 @@ class RuleBuilder:
         kind: FactorKind = FactorKind.PASS_THROUGH,
         reduction: ReductionKind | None = None,
         blocked: bool = False,
+        pinned: Axes | None = None,
     ) -> int:
         """Add a factor standing in dimension ``operands[i]`` of operand i and ``results[j]`` of result j.
 
@@ -110,7 +112,7 @@ class RuleBuilder:
         if reduction is not None:
             kind = FactorKind.REDUCTION
         index = len(self._factors)
-        self._factors.append(Factor(size, kind, reduction, blocked))
+        self._factors.append(Factor(size, kind, reduction, blocked, pinned))
         for i, dim in (operands or {}).items():
             self._operands[i][dim].append(index)
         for i, dim in (results or {}).items():

@@ -1,0 +1,156 @@
+"""Reads sharding annotations, GSPMD's and Shardy's, as constraints over the module's device axes.
+
+Where both stand, Shardy's wins: an open Shardy constraint is written as ``sharding={replicated}`` beside ``[{?}, {?}]``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from partitioner.axes import Axes, DeviceAxes, DimAxes, common_axes
+from spmd.errors import ShardingError, UnsupportedError
+from spmd.hlo import HloInstruction, HloModule, Opcode
+from spmd.mesh import AxisRef, Mesh, TensorSharding
+from spmd.ops.attrs import CustomCallAttrs
+from spmd.shape import ArrayShape, Shape, leaves
+from spmd.sharding import HloSharding, ShardingKind, SubgroupType
+from spmd.text.shardy_text import parse_manual_axes, parse_meshes, parse_sharding_per_value, parse_tensor_sharding
+
+SDY_SHARDING = "xla.sdy.sharding"
+SDY_MESHES = "xla.sdy.meshes"
+SDY_IN_SHARDINGS = "xla.sdy.in_shardings"
+SDY_OUT_SHARDINGS = "xla.sdy.out_shardings"
+SDY_MANUAL_AXES = "xla.sdy.manual_axes"
+
+_UNSPECIFIED_DIMS = re.compile(r"unspecified_dims=\[([\d,\s]*)\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """What an annotation demands of one value: axes per dimension; an open dimension may take more.
+
+    ``manual``: axes that are manual where the value lives (GSPMD subgroup form).
+    """
+
+    dims: DimAxes
+    open: tuple[bool, ...]
+    manual: Axes = ()
+
+    @staticmethod
+    def replicated(rank: int) -> Constraint:
+        return Constraint(((),) * rank, (False,) * rank)
+
+
+class AnnotationReader:
+    """Annotations of one module. Build with ``AnnotationReader.for_module``."""
+
+    def __init__(self, axes: DeviceAxes, meshes: dict[str, Mesh]) -> None:
+        self.axes = axes
+        self.meshes = meshes
+
+    @staticmethod
+    def for_module(module: HloModule, num_devices: int) -> AnnotationReader:
+        meshes = module_meshes(module)
+        refs = list(_axis_refs(module, meshes))
+        mesh_refs = [(mesh, [r for m, r in refs if m is mesh]) for mesh in meshes.values()]
+        shardings = [s for i in module.all_instructions() if i.sharding for s in _flat(i.sharding)]
+        return AnnotationReader(common_axes(num_devices, shardings, mesh_refs), meshes)
+
+    # ---- values
+    def of_instruction(self, instruction: HloInstruction) -> tuple[Constraint | None, ...]:
+        """One entry per result leaf: what stands on the instruction itself, None where nothing does."""
+        shapes = [shape for _, shape in leaves(instruction.shape)]
+        shardy = instruction.annotations.frontend(SDY_SHARDING)
+        if shardy is not None:
+            found = self._shardy_values(shardy)
+            if len(found) != len(shapes):
+                raise ShardingError(f"{instruction.name}: {len(found)} shardings for {len(shapes)} values in {shardy}")
+            return tuple(self.of_shardy(s, shape) for s, shape in zip(found, shapes, strict=True))
+        if instruction.sharding is None:
+            return (None,) * len(shapes)
+        unspecified = unspecified_dims(instruction)
+        parts = instruction.sharding.leaf_shardings(instruction.shape)
+        return tuple(self.of_gspmd(s, shape, unspecified) for s, shape in zip(parts, shapes, strict=True))
+
+    def _shardy_values(self, text: str) -> Sequence[TensorSharding]:
+        if text.startswith("#sdy.sharding_per_value"):
+            return parse_sharding_per_value(text)
+        return (parse_tensor_sharding(text),)
+
+    def of_shardy(self, sharding: TensorSharding, shape: Shape) -> Constraint | None:
+        """A Shardy sharding of a value; None for one that is no array."""
+        if not isinstance(shape, ArrayShape):
+            return None
+        mesh = self.mesh(sharding)
+        if len(sharding.dims) != shape.rank:
+            raise ShardingError(f"a sharding of {len(sharding.dims)} dimensions stands on {shape}")
+        dims = tuple(tuple(a for ref in d.axes for a in self.axes.axes_of_ref(mesh, ref)) for d in sharding.dims)
+        return Constraint(dims, tuple(not d.is_closed for d in sharding.dims))
+
+    def of_gspmd(self, sharding: HloSharding, shape: Shape, unspecified: Axes = ()) -> Constraint | None:
+        """A GSPMD sharding of a value; None where it says nothing (unknown, or no array)."""
+        if not isinstance(shape, ArrayShape) or sharding.kind is ShardingKind.UNKNOWN:
+            return None
+        is_open = tuple(d in unspecified for d in range(shape.rank))
+        if sharding.kind is ShardingKind.MANUAL:
+            return Constraint(((),) * shape.rank, is_open, self.axes.all)
+        if sharding.kind is not ShardingKind.TILED:
+            return Constraint(((),) * shape.rank, is_open)
+        if sharding.num_devices != self.axes.num_devices:
+            raise ShardingError(
+                f"sharding {sharding} names {sharding.num_devices} devices, the module runs on {self.axes.num_devices}"
+            )
+        dims, groups = self.axes.axes_of_sharding(sharding, shape.rank)
+        return Constraint(dims, is_open, groups.get(SubgroupType.MANUAL, ()))
+
+    # ---- meshes
+    def mesh(self, sharding: TensorSharding) -> Mesh:
+        mesh = sharding.mesh if isinstance(sharding.mesh, Mesh) else self.meshes.get(sharding.mesh)
+        if mesh is None:
+            raise ShardingError(f"no mesh named {sharding.mesh!r} in {SDY_MESHES}")
+        if mesh.device_ids is not None and tuple(mesh.device_ids) != tuple(range(len(mesh.device_ids))):
+            raise UnsupportedError(f"mesh {mesh.name}: a device order other than 0..n-1 is not supported yet")
+        return mesh
+
+    def manual_axes(self, text: str, mesh: Mesh) -> Axes:
+        names = parse_manual_axes(text)
+        return tuple(sorted(a for name in names for a in self.axes.axes_of_ref(mesh, AxisRef(name))))
+
+
+def module_meshes(module: HloModule) -> dict[str, Mesh]:
+    text = module.frontend(SDY_MESHES)
+    return parse_meshes(text) if text else {}
+
+
+def unspecified_dims(instruction: HloInstruction) -> Axes:
+    """Dimensions that ``backend_config="unspecified_dims=[..]"`` leaves open."""
+    match = _UNSPECIFIED_DIMS.search(instruction.annotations.backend_config)
+    return tuple(int(d) for d in match.group(1).split(",") if d.strip()) if match else ()
+
+
+def custom_call_target(instruction: HloInstruction) -> str:
+    """The target of a custom call, "" for any other op."""
+    return instruction.attrs_as(CustomCallAttrs).target if instruction.opcode is Opcode.CUSTOM_CALL else ""
+
+
+def _flat(sharding: HloSharding) -> Iterator[HloSharding]:
+    if sharding.is_tuple:
+        for element in sharding.elements:
+            yield from _flat(element)
+    else:
+        yield sharding
+
+
+def _axis_refs(module: HloModule, meshes: dict[str, Mesh]) -> Iterator[tuple[Mesh, AxisRef]]:
+    """Sub-axis references anywhere in the module's Shardy text (they cut an axis)."""
+    for instruction in module.all_instructions():
+        for key, value in instruction.annotations.frontend_attributes:
+            if key not in (SDY_SHARDING, SDY_IN_SHARDINGS, SDY_OUT_SHARDINGS) or ":(" not in value:
+                continue
+            per_value = value.startswith("#sdy.sharding_per_value")
+            for sharding in parse_sharding_per_value(value) if per_value else (parse_tensor_sharding(value),):
+                mesh = sharding.mesh if isinstance(sharding.mesh, Mesh) else meshes.get(sharding.mesh)
+                if mesh is not None:
+                    yield from ((mesh, ref) for dim in sharding.dims for ref in dim.axes if ref.sub is not None)

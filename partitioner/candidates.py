@@ -1,0 +1,121 @@
+"""Which axes split which factors of an op: a few candidate assignments, priced, the cheapest taken.
+
+Price = resharding the operands + local work + resharding the (possibly partial) result to what propagation wants,
+all in bytes on the wire: local work is counted at ``BYTES_PER_FLOP``, the ratio of link speed to arithmetic speed
+at which a device would rather communicate than compute again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from partitioner.axes import Axes, DeviceAxes
+from partitioner.projection import Assignment, empty_assignment, legalize, merge, project, tensor_dims, without_axes
+from partitioner.reshard.search import reshard_cost
+from partitioner.rule import FactorKind, OpShardingRule
+from partitioner.state import ShardState
+from spmd.device import ReductionKind
+from spmd.shape import ArrayShape
+
+BYTES_PER_FLOP = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class OpPlan:
+    """The states an op's operands must take and those its results then have."""
+
+    assignment: Assignment
+    operands: tuple[ShardState, ...]
+    results: tuple[ShardState, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OpProblem:
+    """One op to plan. ``flops``: of the whole op on global shapes, at least one per result element."""
+
+    axes: DeviceAxes
+    rule: OpShardingRule
+    operand_shapes: tuple[ArrayShape, ...]
+    operand_states: tuple[ShardState, ...]
+    result_shapes: tuple[ArrayShape, ...]
+    wanted: tuple[ShardState, ...]
+    forbidden: Axes
+    flops: float
+
+
+def best_plan(problem: OpProblem) -> OpPlan:
+    """The cheapest candidate; on ties the earlier one (the wanted result first)."""
+    best: OpPlan | None = None
+    best_cost = 0.0
+    for assignment in _candidates(problem):
+        plan = _plan(problem, assignment)
+        cost = _cost(problem, plan)
+        if best is None or cost < best_cost:
+            best, best_cost = plan, cost
+    assert best is not None
+    return best
+
+
+def _candidates(problem: OpProblem) -> list[Assignment]:
+    """What the results want, what each operand has, and their merges in several orders of preference."""
+    rule, axes = problem.rule, problem.axes
+    base = empty_assignment(rule)
+    results = [
+        project(axes, rule, m, s.dims) for m, s in zip(rule.results, problem.wanted, strict=True)
+    ]
+    operands = [
+        project(axes, rule, m, s.dims) for m, s in zip(rule.operands, problem.operand_states, strict=True)
+    ]
+    by_size = sorted(range(len(operands)), key=lambda i: (-problem.operand_shapes[i].byte_size, i))
+    sized = [operands[i] for i in by_size]
+    orders: list[Sequence[Assignment]] = [[*results, *sized], results]
+    for i in by_size:
+        rest = [operands[j] for j in by_size if j != i]
+        orders.append([operands[i], *results, *rest])
+        orders.append([operands[i]])
+    orders.append([])
+    found: dict[Assignment, None] = {}
+    for order in orders:
+        assignment = base
+        for more in order:
+            allowed = without_axes(legalize(axes, rule, more), problem.forbidden, rule)
+            assignment = merge(rule, assignment, allowed)
+        found[legalize(axes, rule, assignment)] = None
+    return list(found)
+
+
+def _plan(problem: OpProblem, assignment: Assignment) -> OpPlan:
+    rule = problem.rule
+    partial, reduction = _partial(rule, assignment)
+    return OpPlan(
+        assignment,
+        tuple(ShardState(tensor_dims(m, assignment)) for m in rule.operands),
+        tuple(ShardState(tensor_dims(m, assignment), partial, reduction) for m in rule.results),
+    )
+
+
+def _partial(rule: OpShardingRule, assignment: Assignment) -> tuple[Axes, ReductionKind | None]:
+    """Axes over which results stay to be reduced, sorted so that equal states compare equal."""
+    axes: list[int] = []
+    kind: ReductionKind | None = None
+    for factor, chosen in zip(rule.factors, assignment, strict=True):
+        if factor.kind is FactorKind.REDUCTION and chosen:
+            axes.extend(chosen)
+            kind = factor.reduction
+    return tuple(sorted(axes)), kind
+
+
+def _cost(problem: OpProblem, plan: OpPlan) -> float:
+    axes = problem.axes
+    total = sum(
+        reshard_cost(axes, shape, have, need)
+        for shape, have, need in zip(problem.operand_shapes, problem.operand_states, plan.operands, strict=True)
+    )
+    total += sum(
+        reshard_cost(axes, shape, have, want)
+        for shape, have, want in zip(problem.result_shapes, plan.results, problem.wanted, strict=True)
+        if have.partial
+    )
+    split = axes.count(a for chosen in plan.assignment for a in chosen)
+    return total + BYTES_PER_FLOP * problem.flops / split

@@ -1,0 +1,84 @@
+"""Custom calls that carry sharding: constraints, result shardings, and the edges of manual regions."""
+
+from __future__ import annotations
+
+from partitioner.context import PartitionContext, ShardedValue
+from partitioner.manual import GSPMD_ENTRY, GSPMD_EXIT, SDY_ENTRY, SDY_EXIT, ManualBoundary, manual_boundary
+from partitioner.projection import Assignment, empty_assignment, merge, project, tensor_dims
+from partitioner.registry import partition_target, propagate_target
+from partitioner.rule import OpShardingRule
+from partitioner.slots import SlotGraph, Slots
+from partitioner.state import ShardState
+from spmd.errors import ShardingError
+from spmd.hlo import HloInstruction
+
+CONSTRAINT_TARGETS = ("Sharding", "xla.sdy.FuncResultSharding", "annotate_device_placement")
+BOUNDARY_TARGETS = (SDY_ENTRY, SDY_EXIT, GSPMD_ENTRY, GSPMD_EXIT)
+
+
+@propagate_target(*CONSTRAINT_TARGETS)
+def propagate_constraint(graph: SlotGraph, call: HloInstruction) -> Slots:
+    """An identity whose result has the annotated sharding."""
+    results = graph.new_slots(call.shape, call.name)
+    for operand, result in zip(graph.slots(call.operand(0)), results, strict=True):
+        graph.connect_same(operand, result, call.name)
+    graph.constrain(results, graph.reader.of_instruction(call), call.name)
+    return results
+
+
+@partition_target(*CONSTRAINT_TARGETS)
+def partition_constraint(context: PartitionContext, call: HloInstruction) -> tuple[ShardedValue, ...]:
+    """The operand in the annotated state; nothing stays of the call itself."""
+    return tuple(
+        context.reshard(value, context.wanted(call, leaf)) for leaf, value in enumerate(context.values(call.operand(0)))
+    )
+
+
+@propagate_target(*BOUNDARY_TARGETS)
+def propagate_boundary(graph: SlotGraph, call: HloInstruction) -> Slots:
+    boundary = _boundary(graph, call)
+    results = graph.new_slots(call.shape, call.name)
+    for position, (operand, result) in enumerate(zip(call.operands, results, strict=True)):
+        source = graph.slot(operand)
+        if source is None or result is None:
+            raise ShardingError(f"{call.name}: a manual region takes arrays only")
+        if boundary.is_entry:
+            graph.flow([(source,)], (result,), adds=boundary.axes)
+        else:
+            graph.flow([(source,)], (result,), removes=boundary.axes)
+        graph.connect(boundary_rule(graph, boundary, position), [source], [result], call.name, 0)
+        value = boundary.values[position]
+        if boundary.is_entry:
+            graph.constrain((result,), (value.free,), call.name)
+        else:
+            whole = tuple(p + f for p, f in zip(value.pinned, value.free.dims, strict=True))
+            result.fix(whole, value.free.open, call.name)
+    return results
+
+
+def boundary_rule(graph: SlotGraph | PartitionContext, boundary: ManualBoundary, position: int) -> OpShardingRule:
+    pinned = boundary.values[position].pinned
+    return boundary.rule(position, {axes: graph.axes.count(axes) for axes in pinned})
+
+
+def _boundary(graph: SlotGraph | PartitionContext, call: HloInstruction) -> ManualBoundary:
+    boundary = manual_boundary(call, graph.reader)
+    if boundary is None:
+        raise ShardingError(f"{call.name} is no edge of a manual region")
+    return boundary
+
+
+@partition_target(*BOUNDARY_TARGETS)
+def partition_boundary(context: PartitionContext, call: HloInstruction) -> tuple[ShardedValue, ...]:
+    """Bring each value into the state that the edge demands; the same local array then counts as the other side's."""
+    boundary = _boundary(context, call)
+    results = []
+    for position, operand in enumerate(call.operands):
+        value = boundary.values[position]
+        rule = boundary_rule(context, boundary, position)
+        wanted = project(context.axes, rule, rule.results[0], context.wanted(call, position).dims)
+        assignment: Assignment = merge(rule, empty_assignment(rule), wanted)
+        source = context.reshard(context.value(operand), ShardState(tensor_dims(rule.operands[0], assignment)))
+        shape = value.local_shape if boundary.is_entry else value.global_shape
+        results.append(ShardedValue(source.hlo, ShardState(tensor_dims(rule.results[0], assignment)), shape))
+    return tuple(results)

@@ -1,0 +1,80 @@
+"""While and conditional: computations partitioned in place, what they carry in one state throughout."""
+
+from __future__ import annotations
+
+from partitioner.context import PartitionContext, ShardedValue
+from partitioner.ops.tuple import pack, unpack
+from partitioner.registry import partition, propagate_op
+from partitioner.slots import SlotGraph, Slots
+from partitioner.state import ShardState
+from spmd.hlo import HloInstruction, Opcode
+from spmd.shape import leaves
+
+
+@propagate_op(Opcode.WHILE)
+def propagate_while(graph: SlotGraph, loop: HloInstruction) -> Slots:
+    """The loop's result, its body's and condition's parameter share slots; initial and next state pass into them."""
+    carried = graph.new_slots(loop.shape, loop.name)
+    graph.constrain(carried, graph.reader.of_instruction(loop), loop.name)
+    for initial, slot in zip(graph.slots(loop.operand(0)), carried, strict=True):
+        graph.connect_same(initial, slot, loop.name)
+    following = graph.add_computation(loop.while_body, [carried])
+    graph.add_computation(loop.while_condition, [carried])
+    for last, slot in zip(following, carried, strict=True):
+        graph.connect_same(last, slot, loop.name)
+    return carried
+
+
+@partition(Opcode.WHILE)
+def partition_while(context: PartitionContext, loop: HloInstruction) -> tuple[ShardedValue, ...]:
+    initial = context.values(loop.operand(0))
+    states = [context.wanted(loop, leaf) for leaf in range(len(initial))]
+    resharded = [context.reshard(value, state) for value, state in zip(initial, states, strict=True)]
+    operand = pack(context, resharded, loop.shape)
+    condition = context.driver.partition_callee(loop.while_condition, states, [ShardState(())])
+    body = context.driver.partition_callee(loop.while_body, states, states)
+    result = context.target.create(
+        Opcode.WHILE,
+        operand.shape,
+        [operand],
+        loop.attrs,
+        name=loop.name,
+        called_computations=[condition, body],
+        annotations=loop.annotations,
+    )
+    return unpack(context, result, states, loop.shape)
+
+
+@propagate_op(Opcode.CONDITIONAL)
+def propagate_conditional(graph: SlotGraph, conditional: HloInstruction) -> Slots:
+    """Each branch's parameter is its operand; each branch's root passes into the result."""
+    results = graph.new_slots(conditional.shape, conditional.name)
+    graph.constrain(results, graph.reader.of_instruction(conditional), conditional.name)
+    graph.flow([graph.slots(conditional.operand(0))], results)
+    for branch, operand in zip(conditional.called_computations, conditional.operands[1:], strict=True):
+        roots = graph.add_computation(branch, [graph.slots(operand)])
+        for root, result in zip(roots, results, strict=True):
+            graph.connect_same(root, result, conditional.name)
+    return results
+
+
+@partition(Opcode.CONDITIONAL)
+def partition_conditional(context: PartitionContext, conditional: HloInstruction) -> tuple[ShardedValue, ...]:
+    selector = context.replicate(context.value(conditional.operand(0))).hlo
+    results = [context.wanted(conditional, leaf) for leaf, _ in enumerate(leaves(conditional.shape))]
+    operands = [selector]
+    branches = []
+    for branch, operand in zip(conditional.called_computations, conditional.operands[1:], strict=True):
+        values = context.values(operand)
+        operands.append(pack(context, values, operand.shape))
+        branches.append(context.driver.partition_callee(branch, [value.state for value in values], results))
+    result = context.target.create(
+        Opcode.CONDITIONAL,
+        branches[0].root.shape,
+        operands,
+        conditional.attrs,
+        name=conditional.name,
+        called_computations=branches,
+        annotations=conditional.annotations,
+    )
+    return unpack(context, result, results, conditional.shape)
