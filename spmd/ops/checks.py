@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import pairwise
 
 from spmd.errors import ShapeError
 from spmd.hlo.computation import HloComputation
@@ -54,7 +55,7 @@ def check_dims(dims: tuple[int, ...], rank: int, what: str) -> None:
 
 
 def check_sorted(dims: tuple[int, ...], what: str) -> None:
-    if any(a >= b for a, b in zip(dims, dims[1:], strict=False)):
+    if any(a >= b for a, b in pairwise(dims)):
         raise ShapeError(f"{what} {set_text(dims)} must be in ascending order")
 
 

@@ -64,7 +64,7 @@ def _check_numbers(lhs: ArrayShape, rhs: ArrayShape, attrs: ConvolutionAttrs) ->
     features = rhs.dims[numbers.kernel_input_feature] * groups
     if groups < 1 or lhs.dims[numbers.input_feature] != features:
         raise ShapeError(
-            f"input has {lhs.dims[numbers.input_feature]} features, kernel times feature_group_count={groups} has {features}"
+            f"input has {lhs.dims[numbers.input_feature]} features, the kernel {features} ({groups} groups)"
         )
     if batch_groups < 1 or lhs.dims[numbers.input_batch] % batch_groups:
         raise ShapeError(f"batch_group_count={batch_groups} does not divide the batch of {lhs}")
@@ -75,12 +75,12 @@ def _check_numbers(lhs: ArrayShape, rhs: ArrayShape, attrs: ConvolutionAttrs) ->
 def valid_positions(window: WindowDimension, base: int, output: int) -> int:
     """(output, kernel) index pairs that meet an input element: neither padding nor a dilation hole.
 
-    Counted per kernel index in closed form: solve 0 <= output*stride + offset <= (base-1)*dilation, divisible by dilation.
+    Per kernel index in closed form: 0 <= output * stride + offset <= (base - 1) * dilation, divisible by dilation.
     """
     total = 0
     for k in range(window.size):
         offset = k * window.window_dilation - window.padding_low
-        low = max(0, -(-(-offset) // window.stride))
+        low = max(0, -(offset // window.stride))
         high = min(output - 1, ((base - 1) * window.base_dilation - offset) // window.stride)
         if high < low or base == 0:
             continue

@@ -1,7 +1,7 @@
 """gather and scatter: slices at computed positions (XLA's operation semantics, section Gather).
 
-gather: one slice of ``slice_sizes`` per index vector; result dimensions ``offset_dims`` run inside the slice, the others
-over the index vectors. scatter: the inverse, combining updates by its reducer.
+gather: one slice of ``slice_sizes`` per index vector; result dimensions ``offset_dims`` run inside the slice, the
+others over the index vectors. scatter: the inverse, combining updates by its reducer.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which devices take part in a collective together (XLA's GetCollectiveOpGroupMode).
 
-A device is replica * num_partitions + partition. What the ids in ``replica_groups`` mean depends on the kind, the channel id
-and ``use_global_device_ids``:
+A device is replica * num_partitions + partition. What the ids in ``replica_groups`` mean depends on the kind, the
+channel id and ``use_global_device_ids``:
 
     kind                                   no channel       channel                        channel, global ids
     all-reduce, all-gather, reduce-scatter cross_replica    cross_replica_and_partition    flattened_id

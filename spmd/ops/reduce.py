@@ -102,7 +102,7 @@ def infer_reduce_window(instruction: HloInstruction) -> Shape:
 
 
 def reduce_window_applications(instruction: HloInstruction) -> tuple[float, ...]:
-    """window size - 1 per result element; a cumulative sum written as a window counts as the scan it is (XLA's rule)."""
+    """window size - 1 per result element; a cumulative sum written as a window counts as a scan (XLA's rule)."""
     window = instruction.attrs_as(WindowAttrs).window
     output = as_array(result_elements(instruction.shape)[0])
     size = math.prod(w.size for w in window.dims)

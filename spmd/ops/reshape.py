@@ -1,5 +1,5 @@
-"""Operations that move or reinterpret elements without computing: reshape, transpose, broadcast, reverse, bitcast, copy,
-bitcast-convert, and the dynamic-dimension operations.
+"""Operations that move or reinterpret elements without computing: reshape, transpose, broadcast, reverse, bitcast,
+copy, bitcast-convert, and the dynamic-dimension operations.
 """
 
 from __future__ import annotations

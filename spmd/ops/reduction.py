@@ -1,0 +1,117 @@
+"""Reducer computations and what they compute: recognize one, build one, give its neutral element."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+
+from spmd.device import ReductionKind
+from spmd.errors import ShapeError
+from spmd.hlo.computation import HloComputation
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.module import HloModule
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import CustomCallAttrs, ParameterAttrs
+from spmd.shape import ArrayShape, PrimitiveType
+
+_OPCODE = {
+    ReductionKind.SUM: Opcode.ADD,
+    ReductionKind.PRODUCT: Opcode.MULTIPLY,
+    ReductionKind.MIN: Opcode.MINIMUM,
+    ReductionKind.MAX: Opcode.MAXIMUM,
+    ReductionKind.AND: Opcode.AND,
+    ReductionKind.OR: Opcode.OR,
+    ReductionKind.XOR: Opcode.XOR,
+}
+_KIND = {opcode: kind for kind, opcode in _OPCODE.items()}
+
+#: On pred, arithmetic means logic.
+_LOGICAL = {
+    ReductionKind.SUM: ReductionKind.OR,
+    ReductionKind.MAX: ReductionKind.OR,
+    ReductionKind.PRODUCT: ReductionKind.AND,
+    ReductionKind.MIN: ReductionKind.AND,
+}
+
+
+def reduction_kind(computation: HloComputation) -> ReductionKind | None:
+    """What a reducer of two scalars computes, or None when it is not a plain reduction."""
+    root = through_annotations(computation.root)
+    kind = _KIND.get(root.opcode)
+    if kind is None or computation.num_parameters != 2:
+        return None
+    operands = [through_annotations(x) for x in root.operands]
+    if {x.opcode for x in operands} != {Opcode.PARAMETER} or operands[0] is operands[1]:
+        return None
+    if root.array_shape.element_type is PrimitiveType.PRED:
+        return _LOGICAL.get(kind, kind)
+    return kind
+
+
+def through_annotations(instruction: HloInstruction) -> HloInstruction:
+    """The value itself, behind copies and ``Sharding`` calls (JAX puts those even into reducers)."""
+    while instruction.opcode is Opcode.COPY or _is_sharding_call(instruction):
+        instruction = instruction.operand(0)
+    return instruction
+
+
+def _is_sharding_call(instruction: HloInstruction) -> bool:
+    return isinstance(instruction.attrs, CustomCallAttrs) and instruction.attrs.target == "Sharding"
+
+
+def build_reducer(
+    module: HloModule, kind: ReductionKind, element_type: PrimitiveType
+) -> HloComputation:
+    """A new computation of two scalars, standing before all its future callers (M1)."""
+    if element_type is PrimitiveType.PRED:
+        kind = _LOGICAL.get(kind, kind)
+    computation = module.new_computation(reducer_name(kind, element_type))
+    module.computations.insert(0, module.computations.pop())
+    scalar = ArrayShape(element_type, ())
+    x = computation.create(Opcode.PARAMETER, scalar, attrs=ParameterAttrs(0), name="x")
+    y = computation.create(Opcode.PARAMETER, scalar, attrs=ParameterAttrs(1), name="y")
+    computation.root = computation.create(_OPCODE[kind], scalar, (x, y))
+    return computation
+
+
+def reducer_name(kind: ReductionKind, element_type: PrimitiveType) -> str:
+    return f"{kind.value}_{element_type}"
+
+
+def identity_value(kind: ReductionKind, element_type: PrimitiveType) -> object:
+    """The value e with reduce(e, x) == x, as something NumPy converts to ``element_type``."""
+    if kind in (ReductionKind.SUM, ReductionKind.OR, ReductionKind.XOR):
+        return 0
+    if kind is ReductionKind.PRODUCT:
+        return 1
+    if kind is ReductionKind.AND:
+        return True if element_type is PrimitiveType.PRED else _all_ones(element_type)
+    low, high = value_range(element_type)
+    return high if kind is ReductionKind.MIN else low
+
+
+def _all_ones(element_type: PrimitiveType) -> int:
+    return -1 if element_type.is_signed_integer else 2**element_type.bits - 1
+
+
+def value_range(element_type: PrimitiveType) -> tuple[object, object]:
+    """Least and greatest value, infinities included where the type has them; ShapeError for complex numbers."""
+    if element_type is PrimitiveType.PRED:
+        return False, True
+    if element_type.is_signed_integer:
+        return -(2 ** (element_type.bits - 1)), 2 ** (element_type.bits - 1) - 1
+    if element_type.is_unsigned_integer:
+        return 0, 2**element_type.bits - 1
+    if element_type.is_floating:
+        return _float_range(element_type)
+    raise ShapeError(f"{element_type} has no order")
+
+
+def _float_range(element_type: PrimitiveType) -> tuple[object, object]:
+    dtype = element_type.numpy
+    with np.errstate(all="ignore"):
+        infinite = np.array(np.inf, np.float32).astype(dtype)
+        if bool(np.isinf(infinite.astype(np.float32))):
+            return -np.inf, np.inf
+    info = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+    return info.min, info.max
