@@ -38,8 +38,10 @@ class Flow:
 class SlotGraph:
     """Slots of every instruction that the entry reaches through control flow, and the edges between them."""
 
-    def __init__(self, reader: AnnotationReader) -> None:
+    def __init__(self, reader: AnnotationReader, region_axes: Axes) -> None:
         self.reader = reader
+        #: Axes along which partition-id may differ.
+        self.region_axes = region_axes
         self.axes = reader.axes
         self.edges: list[Edge] = []
         self.flows: list[Flow] = []

@@ -1,0 +1,19 @@
+"""Options of a compilation: plain values; the command line and the environment are read elsewhere in this folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class CompileOptions:
+    """How to compile. Part of the fingerprint that all ranks compare.
+
+    ``partitioned``: the module is already one device's program (True), is a logical one (False), or decide by what it
+    holds (None: see spmd.text.stage).
+    ``check``: run the buffer and schedule checkers on the result. ``verify``: verify the module after every stage.
+    """
+
+    partitioned: bool | None = None
+    check: bool = False
+    verify: bool = True

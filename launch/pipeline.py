@@ -1,0 +1,112 @@
+"""The compile driver: the stages a module goes through, in order. Read this first.
+
+    logical ── partitioner ──► partitioned ── simplify ──► optimized ── scheduler ──► scheduled
+            ── buffer assignment ──► buffers ── thunk emission ──► thunks = Executable
+
+``stages`` yields the module after each stage, so every tool (opt, stats, walkthrough) sees the same pipeline.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from launch.options import CompileOptions
+from partitioner.spmd_partitioner import partition_module, require_devices
+from runtime.compile import build_executable, schedule_module
+from runtime.executable import Executable
+from spmd.hlo import HloModule, Stage
+from spmd.hlo.clone import clone_module
+from spmd.passes.algebraic_simplifier import AlgebraicSimplifier
+from spmd.passes.common_subexpression_elimination import CommonSubexpressionElimination
+from spmd.passes.dead_code_elimination import DeadCodeElimination
+from spmd.passes.interface import HloPass
+from spmd.passes.pipeline import run_passes
+from spmd.passes.tuple_simplifier import TupleSimplifier
+from spmd.text.stage import device_count, guess_stage
+from spmd.verify.verifier import verify
+
+#: Passes on the per-device program, in order; repeated until nothing changes.
+OPTIMIZE: tuple[HloPass, ...] = (
+    TupleSimplifier(),
+    AlgebraicSimplifier(),
+    CommonSubexpressionElimination(),
+    DeadCodeElimination(),
+)
+
+
+@dataclass
+class Compilation:
+    """A module on its way, and the seconds each stage took."""
+
+    module: HloModule
+    devices: int
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def total_seconds(self) -> float:
+        return sum(self.seconds.values())
+
+
+def stages(module: HloModule, devices: int | None, options: CompileOptions) -> Iterator[tuple[str, Compilation]]:
+    """The module after each HLO stage; each step is taken when the next item is asked for."""
+    count = devices if devices is not None else device_count(module)
+    compilation = Compilation(module, count)
+    yield "logical", compilation
+    for name, step in (("partitioned", _partition), ("optimized", _optimize), ("scheduled", _schedule)):
+        start = time.perf_counter()
+        compilation.module = step(compilation, options)
+        if options.verify:
+            verify(compilation.module)
+        compilation.seconds[name] = time.perf_counter() - start
+        yield name, compilation
+
+
+def compile_module(module: HloModule, devices: int | None = None, options: CompileOptions | None = None) -> Executable:
+    """Carry a logical (or per-device) module through all stages to an executable. ``module`` stays as it is."""
+    options = options or CompileOptions()
+    for _name, compilation in stages(module, devices, options):
+        pass
+    start = time.perf_counter()
+    executable = build_executable(compilation.module, check=options.check)
+    compilation.seconds["thunks"] = time.perf_counter() - start
+    executable.compile_seconds = dict(compilation.seconds)
+    return executable
+
+
+def partition(module: HloModule, devices: int | None = None) -> HloModule:
+    """The per-device program of ``module`` on ``devices`` devices, before optimization."""
+    for name, compilation in stages(module, devices, CompileOptions()):
+        if name == "partitioned":
+            return compilation.module
+    raise AssertionError("the pipeline has a partitioned stage")
+
+
+def is_partitioned(module: HloModule, options: CompileOptions) -> bool:
+    if options.partitioned is not None:
+        return options.partitioned
+    return module.stage >= Stage.PARTITIONED or guess_stage(module) >= Stage.PARTITIONED
+
+
+def _partition(compilation: Compilation, options: CompileOptions) -> HloModule:
+    module = compilation.module
+    if is_partitioned(module, options):
+        copy = clone_module(module)
+        copy.num_partitions = compilation.devices // copy.replica_count
+        copy.stage = max(copy.stage, Stage.PARTITIONED)
+        return copy
+    require_devices(module, compilation.devices)
+    return partition_module(module, compilation.devices)
+
+
+def _optimize(compilation: Compilation, _: CompileOptions) -> HloModule:
+    module = compilation.module
+    if module.stage < Stage.SCHEDULED:
+        run_passes(module, OPTIMIZE)
+        module.stage = Stage.OPTIMIZED
+    return module
+
+
+def _schedule(compilation: Compilation, _: CompileOptions) -> HloModule:
+    return schedule_module(compilation.module)

@@ -1,0 +1,64 @@
+"""Collectives that the program already holds (manual regions): they act per device, on groups that name all devices.
+
+Dimensions a collective does not touch pass through; free axes may split them, since every group lies within one
+coordinate of the free axes. ``partition-id`` differs along the manual axes.
+"""
+
+from __future__ import annotations
+
+from partitioner.context import PartitionContext, ShardedValue
+from partitioner.registry import partition, propagate_op, sharding_rule
+from partitioner.rule import FactorKind, OpShardingRule, RuleBuilder
+from partitioner.slots import SlotGraph, Slots
+from partitioner.state import ShardState
+from spmd.hlo import HloInstruction, Opcode
+from spmd.ops.attrs import CollectiveAttrs
+from spmd.shape import ArrayShape, PrimitiveType
+
+
+@sharding_rule(Opcode.ALL_REDUCE, Opcode.COLLECTIVE_PERMUTE, Opcode.COLLECTIVE_BROADCAST)
+def elementwise_collective_rule(instruction: HloInstruction) -> OpShardingRule:
+    """Every dimension of operand i passes through to result i: [i, j] -> [i, j]."""
+    rule = RuleBuilder.for_instruction(instruction)
+    for position, operand in enumerate(instruction.operands):
+        for dim, size in enumerate(operand.dims):
+            rule.factor(size, operands={position: dim}, results={position: dim})
+    return rule.build()
+
+
+@sharding_rule(Opcode.ALL_GATHER, Opcode.REDUCE_SCATTER, Opcode.ALL_TO_ALL)
+def dimension_collective_rule(instruction: HloInstruction) -> OpShardingRule:
+    """All dimensions but the gathered, scattered or exchanged one pass through."""
+    attrs = instruction.attrs_as(CollectiveAttrs)
+    rule = RuleBuilder.for_instruction(instruction)
+    for position, operand in enumerate(instruction.operands):
+        for dim, size in enumerate(operand.dims):
+            if dim != attrs.dimension:
+                rule.factor(size, operands={position: dim}, results={position: dim})
+    if attrs.dimension is None:
+        return _exchange_of_tuples(instruction)
+    return rule.build()
+
+
+def _exchange_of_tuples(instruction: HloInstruction) -> OpShardingRule:
+    """all-to-all in tuple form: result i comes from operand i of another device, so all stand in one state."""
+    rule = RuleBuilder.for_instruction(instruction)
+    everywhere = range(instruction.num_operands)
+    for dim, size in enumerate(instruction.operand(0).dims):
+        same = {position: dim for position in everywhere}
+        rule.factor(size, operands=same, results=same, kind=FactorKind.PASS_THROUGH)
+    return rule.build()
+
+
+@propagate_op(Opcode.PARTITION_ID, Opcode.REPLICA_ID)
+def propagate_device_id(graph: SlotGraph, instruction: HloInstruction) -> Slots:
+    """A scalar that differs along the axes that are manual anywhere in the module."""
+    results = graph.new_slots(instruction.shape, instruction.name)
+    graph.flow([], results, adds=graph.region_axes)
+    return results
+
+
+@partition(Opcode.PARTITION_ID, Opcode.REPLICA_ID)
+def partition_device_id(context: PartitionContext, instruction: HloInstruction) -> tuple[ShardedValue, ...]:
+    clone = context.target.create(instruction.opcode, instruction.shape, name=instruction.name)
+    return (ShardedValue(clone, ShardState(()), ArrayShape(PrimitiveType.U32, ())),)

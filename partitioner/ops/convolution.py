@@ -1,0 +1,82 @@
+"""Convolutions: batch and features as in a matrix product, spatial dimensions whole.
+
+    forward          in [b, s, i], kernel [t, i, o]                -> [b, s', o]     i: SUM
+    feature groups   in [b, s, g*i], kernel [t, i, g*o]            -> [b, s', g*o]   g passes, i: SUM
+    batch groups     in [g*b, s, i], kernel [t, i, g*o]            -> [b, s', g*o]   g passes
+    filter gradient  in [i, s, b], gradient [s', b, o] (features)  -> [i, t, o]      b: SUM
+
+The filter gradient is the forward form with batch in the place of input features, so data parallelism leaves it
+partial with nothing said here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from partitioner.ops.reduce import is_trivial
+from partitioner.registry import localize, sharding_rule
+from partitioner.rule import OpShardingRule, RuleBuilder
+from spmd.device import ReductionKind
+from spmd.hlo.instruction import Attrs, HloInstruction
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import ConvolutionAttrs
+from spmd.shape import ArrayShape
+
+if TYPE_CHECKING:
+    from partitioner.context import PartitionContext
+
+
+@sharding_rule(Opcode.CONVOLUTION)
+def convolution_rule(convolution: HloInstruction) -> OpShardingRule:
+    """Groups are major parts of the dimensions they divide; a spatial dimension with a 1-wide window passes."""
+    attrs = convolution.attrs_as(ConvolutionAttrs)
+    dims = attrs.dimension_numbers
+    lhs, rhs, out = convolution.operand(0).dims, convolution.operand(1).dims, convolution.dims
+    rule = RuleBuilder.for_instruction(convolution)
+    if attrs.feature_group_count > 1:
+        rule.factor(
+            attrs.feature_group_count,
+            {0: dims.input_feature, 1: dims.kernel_output_feature},
+            {0: dims.output_feature},
+        )
+    if attrs.batch_group_count > 1:
+        rule.factor(
+            attrs.batch_group_count,
+            {0: dims.input_batch, 1: dims.kernel_output_feature},
+            {0: dims.output_feature},
+        )
+    groups = attrs.feature_group_count * attrs.batch_group_count
+    rule.factor(out[dims.output_batch], {0: dims.input_batch}, {0: dims.output_batch})
+    rule.factor(
+        out[dims.output_feature] // groups, {1: dims.kernel_output_feature}, {0: dims.output_feature}
+    )
+    rule.factor(
+        rhs[dims.kernel_input_feature],
+        {0: dims.input_feature, 1: dims.kernel_input_feature},
+        reduction=ReductionKind.SUM,
+    )
+    for position, window in enumerate(attrs.window.dims):
+        if is_trivial(window):
+            d = dims.input_spatial[position]
+            rule.factor(lhs[d], {0: d}, {0: dims.output_spatial[position]})
+    return rule.build()
+
+
+@localize(Opcode.CONVOLUTION)
+def localize_convolution(
+    _: PartitionContext,
+    convolution: HloInstruction,
+    operands: list[HloInstruction],
+    results: list[ArrayShape],
+) -> Attrs:
+    """Each device has the groups that its part of the features (or of the batch) is made of."""
+    attrs = convolution.attrs_as(ConvolutionAttrs)
+    dims = attrs.dimension_numbers
+    lhs, rhs = operands[0].dims, operands[1].dims
+    features, batch = rhs[dims.kernel_input_feature], results[0].dims[dims.output_batch]
+    return replace(
+        attrs,
+        feature_group_count=lhs[dims.input_feature] // features if features else 1,
+        batch_group_count=lhs[dims.input_batch] // batch if batch else 1,
+    )

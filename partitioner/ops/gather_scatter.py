@@ -1,0 +1,122 @@
+"""Gather and scatter: batch and window dimensions pass through, indexed dimensions stay whole.
+
+    gather   table [v, d], ids [b, s, (1)]               -> [b, s, d]     take rows: v whole
+    scatter  input [v, d], ids [b, s, (1)], upd [b, s, d] -> [v, d]       b, s: reduced by the combiner; v whole
+
+The index vector dimension (1) is whole. Batching dimensions (operand_batching_dims) stand in all tensors and pass.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from partitioner.ops.reducers import reduction_of
+from partitioner.registry import localize, sharding_rule
+from partitioner.rule import OpShardingRule, RuleBuilder
+from spmd.device import ReductionKind
+from spmd.hlo.instruction import Attrs, HloInstruction
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import GatherAttrs, ScatterAttrs
+from spmd.shape import ArrayShape
+
+if TYPE_CHECKING:
+    from partitioner.context import PartitionContext
+
+
+@sharding_rule(Opcode.GATHER)
+def gather_rule(gather: HloInstruction) -> OpShardingRule:
+    attrs = gather.attrs_as(GatherAttrs)
+    table, ids = gather.operand(0).dims, gather.operand(1).dims
+    batching = dict(zip(attrs.start_indices_batching_dims, attrs.operand_batching_dims, strict=True))
+    rule = RuleBuilder.for_instruction(gather)
+    for position, d in zip(gather_batch_positions(gather), index_batch_dims(gather), strict=True):
+        operands = {1: d} if d not in batching else {0: batching[d], 1: d}
+        rule.factor(ids[d], operands, {0: position})
+    for d, position in gather_window_dims(attrs, len(table)):
+        if attrs.slice_sizes[d] == table[d]:
+            rule.factor(table[d], {0: d}, {0: position})
+    return rule.build()
+
+
+@localize(Opcode.GATHER)
+def localize_gather(
+    _: PartitionContext, gather: HloInstruction, operands: list[HloInstruction], results: list[ArrayShape]
+) -> Attrs:
+    """Slices keep what the local result shows of them; collapsed and batching dimensions keep size 1 (or 0)."""
+    attrs = gather.attrs_as(GatherAttrs)
+    sizes = list(attrs.slice_sizes)
+    for d, position in gather_window_dims(attrs, len(sizes)):
+        sizes[d] = results[0].dims[position]
+    return replace(attrs, slice_sizes=tuple(sizes))
+
+
+@sharding_rule(Opcode.SCATTER)
+def scatter_rule(scatter: HloInstruction) -> OpShardingRule:
+    """Operands: n inputs, indices, n updates.
+
+    The batch dimensions of indices and updates are a reduction, each device scattering its own updates into an input
+    that counts once. A combiner that assigns (or one of unknown kind) depends on order: they stay whole.
+    """
+    attrs = scatter.attrs_as(ScatterAttrs)
+    count = scatter.num_operands // 2
+    inputs, updates = range(count), range(count + 1, 2 * count + 1)
+    ids, shape = scatter.operand(count).dims, scatter.operand(0).dims
+    kind = scatter_kind(scatter)
+    batching = dict(zip(attrs.scatter_indices_batching_dims, attrs.input_batching_dims, strict=True))
+    rule = RuleBuilder.for_instruction(scatter)
+    for position, d in zip(scatter_batch_positions(scatter), index_batch_dims(scatter), strict=True):
+        shared = {count: d, **dict.fromkeys(updates, position)}
+        if d in batching:
+            shared.update(dict.fromkeys(inputs, batching[d]))
+            rule.factor(ids[d], shared, dict.fromkeys(inputs, batching[d]))
+        elif kind is not None:
+            rule.factor(ids[d], shared, reduction=kind)
+    for d, position in scatter_window_dims(attrs, len(shape)):
+        if scatter.operand(count + 1).dims[position] == shape[d]:
+            rule.factor(shape[d], {**dict.fromkeys(inputs, d), **dict.fromkeys(updates, position)}, dict.fromkeys(inputs, d))
+    if kind is not None:
+        rule.counts_once(*inputs)
+    return rule.build()
+
+
+def scatter_kind(scatter: HloInstruction) -> ReductionKind | None:
+    """How updates combine, when they may be combined in any order."""
+    return reduction_of(scatter.to_apply)
+
+
+def index_batch_dims(instruction: HloInstruction) -> list[int]:
+    """Dimensions of a gather's or scatter's indices other than the index vector's."""
+    if isinstance(instruction.attrs, GatherAttrs):
+        ids, vector = instruction.operand(1), instruction.attrs.index_vector_dim
+    else:
+        attrs = instruction.attrs_as(ScatterAttrs)
+        ids, vector = instruction.operand(instruction.num_operands // 2), attrs.index_vector_dim
+    return [d for d in range(ids.array_shape.rank) if d != vector]
+
+
+def gather_batch_positions(gather: HloInstruction) -> list[int]:
+    """Result dimensions that come from the indices, in their order."""
+    offset = gather.attrs_as(GatherAttrs).offset_dims
+    return [p for p in range(gather.array_shape.rank) if p not in offset]
+
+
+def gather_window_dims(attrs: GatherAttrs, rank: int) -> list[tuple[int, int]]:
+    """(operand dimension, result dimension) of each sliced dimension that the result keeps."""
+    dropped = (*attrs.collapsed_slice_dims, *attrs.operand_batching_dims)
+    kept = [d for d in range(rank) if d not in dropped]
+    return list(zip(kept, attrs.offset_dims, strict=True))
+
+
+def scatter_batch_positions(scatter: HloInstruction) -> list[int]:
+    """Update dimensions that come from the indices, in their order."""
+    window = scatter.attrs_as(ScatterAttrs).update_window_dims
+    rank = scatter.operand(scatter.num_operands // 2 + 1).array_shape.rank
+    return [p for p in range(rank) if p not in window]
+
+
+def scatter_window_dims(attrs: ScatterAttrs, rank: int) -> list[tuple[int, int]]:
+    """(input dimension, update dimension) of each dimension of the window that updates keep."""
+    dropped = (*attrs.inserted_window_dims, *attrs.input_batching_dims)
+    kept = [d for d in range(rank) if d not in dropped]
+    return list(zip(kept, attrs.update_window_dims, strict=True))

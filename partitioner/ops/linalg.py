@@ -1,0 +1,42 @@
+"""Transforms and factorizations: batch dimensions pass through, what is transformed stays whole.
+
+    fft               [b, t]                     -> [b, t']        the last len(fft_length) dimensions whole
+    cholesky          [b, n, n]                  -> [b, n, n]
+    triangular-solve  [b, n, n], [b, n, m]       -> [b, n, m]      columns m pass (rows, when solving from the right)
+"""
+
+from __future__ import annotations
+
+from partitioner.registry import sharding_rule
+from partitioner.rule import OpShardingRule, RuleBuilder
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import FftAttrs, TriangularSolveAttrs
+
+
+@sharding_rule(Opcode.FFT)
+def fft_rule(fft: HloInstruction) -> OpShardingRule:
+    rule = RuleBuilder.for_instruction(fft)
+    batch = fft.array_shape.rank - len(fft.attrs_as(FftAttrs).length)
+    for d in range(batch):
+        rule.factor(fft.dims[d], {0: d}, {0: d})
+    return rule.build()
+
+
+@sharding_rule(Opcode.CHOLESKY)
+def cholesky_rule(cholesky: HloInstruction) -> OpShardingRule:
+    rule = RuleBuilder.for_instruction(cholesky)
+    for d in range(cholesky.array_shape.rank - 2):
+        rule.factor(cholesky.dims[d], {0: d}, {0: d})
+    return rule.build()
+
+
+@sharding_rule(Opcode.TRIANGULAR_SOLVE)
+def triangular_solve_rule(solve: HloInstruction) -> OpShardingRule:
+    rank = solve.array_shape.rank
+    rule = RuleBuilder.for_instruction(solve)
+    for d in range(rank - 2):
+        rule.factor(solve.dims[d], {0: d, 1: d}, {0: d})
+    free = rank - 1 if solve.attrs_as(TriangularSolveAttrs).left_side else rank - 2
+    rule.factor(solve.dims[free], {1: free}, {0: free})
+    return rule.build()

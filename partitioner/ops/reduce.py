@@ -1,0 +1,103 @@
+"""Reductions: kept dimensions pass through, reduced ones are combined by the reducer's kind.
+
+    reduce, add      [i, j] init []                 -> [i]             j: SUM, init counts once
+    reduce, argmax   [i, j], [i, j] init [], []     -> [i], [i]        j whole (or two stages, see chosen_reduce)
+    reduce-window    [i, w] init []                 -> [i, w']         w whole, i passes (window size 1)
+    select-and-scatter [i, w], [i, w'] init []      -> [i, w]          the same
+    batch-norm-training [i, f], [f], [f]            -> [i, f], [f], [f]   f passes, i whole
+"""
+
+from __future__ import annotations
+
+from partitioner.ops.elementwise import result_leaf_dims
+from partitioner.ops.reducers import reduction_of
+from partitioner.registry import sharding_rule
+from partitioner.rule import OpShardingRule, RuleBuilder
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import BatchNormAttrs, DimensionsAttrs, WindowAttrs
+from spmd.ops.window import WindowDimension
+
+
+@sharding_rule(Opcode.REDUCE)
+def reduce_rule(reduce: HloInstruction) -> OpShardingRule:
+    """Operands: n inputs of one shape, n init scalars. A reducer of unknown kind needs its dimensions whole."""
+    count = reduce.num_operands // 2
+    inputs = range(count)
+    reduced = reduce.attrs_as(DimensionsAttrs).dimensions
+    kind = reduction_of(reduce.to_apply)
+    rule = RuleBuilder.for_instruction(reduce)
+    position = 0
+    for d, size in enumerate(reduce.operand(0).dims):
+        if d not in reduced:
+            rule.factor(size, dict.fromkeys(inputs, d), dict.fromkeys(inputs, position))
+            position += 1
+        elif kind is not None:
+            rule.factor(size, dict.fromkeys(inputs, d), reduction=kind)
+    if kind is not None:
+        rule.counts_once(*range(count, 2 * count))
+    return rule.build()
+
+
+@sharding_rule(Opcode.REDUCE_WINDOW)
+def reduce_window_rule(reduce: HloInstruction) -> OpShardingRule:
+    """Operands: n inputs, n init scalars. Dimensions the window does not touch pass through."""
+    inputs = range(reduce.num_operands // 2)
+    window = reduce.attrs_as(WindowAttrs).window
+    rule = RuleBuilder.for_instruction(reduce)
+    for d, size in enumerate(reduce.operand(0).dims):
+        if is_trivial(window.dims[d]):
+            rule.factor(size, dict.fromkeys(inputs, d), dict.fromkeys(inputs, d))
+    return rule.build()
+
+
+@sharding_rule(Opcode.SELECT_AND_SCATTER)
+def select_and_scatter_rule(scatter: HloInstruction) -> OpShardingRule:
+    """Operands: input, source, init scalar."""
+    window = scatter.attrs_as(WindowAttrs).window
+    rule = RuleBuilder.for_instruction(scatter)
+    for d, size in enumerate(scatter.dims):
+        if is_trivial(window.dims[d]):
+            rule.factor(size, {0: d, 1: d}, {0: d})
+    return rule.build()
+
+
+@sharding_rule(Opcode.BATCH_NORM_TRAINING, Opcode.BATCH_NORM_GRAD)
+def batch_norm_rule(norm: HloInstruction) -> OpShardingRule:
+    """The feature dimension passes through everything; statistics run over all others, which stay whole."""
+    return _feature_rule(norm, all_dims=False)
+
+
+@sharding_rule(Opcode.BATCH_NORM_INFERENCE)
+def batch_norm_inference_rule(norm: HloInstruction) -> OpShardingRule:
+    """Statistics are given: every dimension passes through."""
+    return _feature_rule(norm, all_dims=True)
+
+
+def _feature_rule(norm: HloInstruction, *, all_dims: bool) -> OpShardingRule:
+    feature = norm.attrs_as(BatchNormAttrs).feature_index
+    dims = norm.operand(0).dims
+    rule = RuleBuilder.for_instruction(norm)
+    results = [len(sizes) for sizes in result_leaf_dims(norm)]
+    for d, size in enumerate(dims):
+        if d == feature:
+            rule.factor(
+                size,
+                {i: 0 if operand.array_shape.rank == 1 else d for i, operand in enumerate(norm.operands)},
+                {i: 0 if rank == 1 else d for i, rank in enumerate(results)},
+            )
+        elif all_dims:
+            whole = [i for i, operand in enumerate(norm.operands) if operand.dims == dims]
+            rule.factor(size, dict.fromkeys(whole, d), {0: d})
+    return rule.build()
+
+
+def is_trivial(window: WindowDimension) -> bool:
+    """The window leaves the dimension as it is (reversing one element is nothing)."""
+    return (
+        window.size == 1
+        and window.stride == 1
+        and window.padding_low == 0
+        and window.padding_high == 0
+        and window.base_dilation == 1
+    )

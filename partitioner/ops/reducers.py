@@ -1,0 +1,100 @@
+"""What a reducer computation computes: a known reduction, a mere choice among its arguments, or something else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from spmd.device import ReductionKind
+from spmd.hlo.computation import HloComputation
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import CustomCallAttrs, ParameterAttrs
+
+_KINDS = {
+    Opcode.ADD: ReductionKind.SUM,
+    Opcode.MULTIPLY: ReductionKind.PRODUCT,
+    Opcode.MAXIMUM: ReductionKind.MAX,
+    Opcode.MINIMUM: ReductionKind.MIN,
+    Opcode.AND: ReductionKind.AND,
+    Opcode.OR: ReductionKind.OR,
+    Opcode.XOR: ReductionKind.XOR,
+}
+
+_CHOOSERS = (Opcode.SELECT, Opcode.MAXIMUM, Opcode.MINIMUM)
+
+
+def reduction_of(computation: HloComputation) -> ReductionKind | None:
+    """The kind of a reducer over 2n scalars (n accumulators, then n elements); None when it has no single kind.
+
+    ``ROOT r = add(p0, p1)`` is SUM; so is ``ROOT s = custom-call(r), custom_call_target="Sharding"`` over it, and a sum
+    taken in a wider type. With n > 1 every root element must combine its own pair by the same kind.
+    """
+    elements = root_elements(computation)
+    count = len(elements)
+    if computation.num_parameters != 2 * count:
+        return None
+    kinds = [_pair_kind(element, i, i + count) for i, element in enumerate(elements)]
+    return kinds[0] if all(kind is kinds[0] for kind in kinds) else None
+
+
+def chooses_an_argument(computation: HloComputation) -> bool:
+    """Every result is one of the arguments (argmax, argmin): applying it again to a repeated argument changes nothing.
+
+    Comparisons inside may be anything; what reaches the root passes through select, maximum and minimum alone.
+    """
+    return all(_is_choice(element) for element in root_elements(computation))
+
+
+def keeps_the_element(computation: HloComputation) -> bool:
+    """A scatter combiner that assigns: its result is the update (parameter n + i for element i)."""
+    elements = root_elements(computation)
+    return all(_parameter(element) == i + len(elements) for i, element in enumerate(elements))
+
+
+def root_elements(computation: HloComputation) -> Sequence[HloInstruction]:
+    """The root's elements, seen through annotations."""
+    root = see_through(computation.root)
+    return [see_through(x) for x in root.operands] if root.opcode is Opcode.TUPLE else [root]
+
+
+def see_through(instruction: HloInstruction) -> HloInstruction:
+    """What stands behind copies and ``Sharding`` calls (a partly manual shard_map puts them on scalars too)."""
+    while _is_transparent(instruction):
+        instruction = instruction.operand(0)
+    return instruction
+
+
+def _is_transparent(instruction: HloInstruction) -> bool:
+    if instruction.opcode is Opcode.CUSTOM_CALL:
+        return instruction.attrs_as(CustomCallAttrs).target == "Sharding"
+    return instruction.opcode is Opcode.COPY
+
+
+def _pair_kind(root: HloInstruction, left: int, right: int) -> ReductionKind | None:
+    """The kind when ``root`` combines parameters ``left`` and ``right``, in either order and maybe in a wider type."""
+    if root.opcode is Opcode.CONVERT:
+        root = see_through(root.operand(0))
+    kind = _KINDS.get(root.opcode)
+    if kind is None:
+        return None
+    found = {_parameter(operand) for operand in root.operands}
+    return kind if found == {left, right} else None
+
+
+def _parameter(instruction: HloInstruction) -> int | None:
+    instruction = see_through(instruction)
+    if instruction.opcode is Opcode.CONVERT:
+        instruction = see_through(instruction.operand(0))
+    if instruction.opcode is not Opcode.PARAMETER:
+        return None
+    return instruction.attrs_as(ParameterAttrs).number
+
+
+def _is_choice(instruction: HloInstruction) -> bool:
+    instruction = see_through(instruction)
+    if instruction.opcode is Opcode.PARAMETER:
+        return True
+    if instruction.opcode not in _CHOOSERS:
+        return False
+    chosen = instruction.operands[1:] if instruction.opcode is Opcode.SELECT else instruction.operands
+    return all(_is_choice(operand) for operand in chosen)

@@ -1,0 +1,16 @@
+"""Random numbers: computed whole on every device, so that all agree with the unpartitioned program; users slice.
+
+    rng-bit-generator  state [s]  -> state [s], bits [i, j]     bits depend on their position in the whole array
+"""
+
+from __future__ import annotations
+
+from partitioner.registry import sharding_rule
+from partitioner.rule import OpShardingRule
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import Opcode
+
+
+@sharding_rule(Opcode.RNG, Opcode.RNG_BIT_GENERATOR, Opcode.RNG_GET_AND_UPDATE_STATE)
+def rng_rule(_: HloInstruction) -> OpShardingRule | None:
+    return None

@@ -1,0 +1,116 @@
+"""Slices, pads and concatenations: dimensions taken whole pass through, the others stay whole.
+
+    slice                 [i, s]              -> [i, s']       s whole
+    pad                   [i, p], []          -> [i, p']       p whole
+    concatenate           [i, a], [i, b]      -> [i, a+b]      joined dimension whole
+    dynamic-slice         [i, s], [], []      -> [i, s']       s whole; start indices are scalars
+    dynamic-update-slice  [i, s], [i, u], []  -> [i, s]        s and u whole
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from partitioner.registry import localize, sharding_rule
+from partitioner.rule import OpShardingRule, RuleBuilder
+from spmd.hlo.instruction import Attrs, HloInstruction
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import DimensionsAttrs, DynamicSliceAttrs, PadAttrs, SliceAttrs
+from spmd.shape import ArrayShape
+
+if TYPE_CHECKING:
+    from partitioner.context import PartitionContext
+
+
+@sharding_rule(Opcode.SLICE)
+def slice_rule(slice_: HloInstruction) -> OpShardingRule:
+    return _rule(slice_, (0,), untouched_by_slice(slice_))
+
+
+@sharding_rule(Opcode.PAD)
+def pad_rule(pad: HloInstruction) -> OpShardingRule:
+    return _rule(pad, (0,), untouched_by_pad(pad))
+
+
+@sharding_rule(Opcode.CONCATENATE)
+def concatenate_rule(concatenate: HloInstruction) -> OpShardingRule:
+    (joined,) = concatenate.attrs_as(DimensionsAttrs).dimensions
+    others = [d for d in range(concatenate.array_shape.rank) if d != joined]
+    return _rule(concatenate, range(concatenate.num_operands), others)
+
+
+@sharding_rule(Opcode.DYNAMIC_SLICE)
+def dynamic_slice_rule(slice_: HloInstruction) -> OpShardingRule:
+    """A dimension sliced in full starts at 0 whatever its index says: indices are clamped."""
+    return _rule(slice_, (0,), _same_sizes(slice_.operand(0), slice_))
+
+
+@sharding_rule(Opcode.DYNAMIC_UPDATE_SLICE)
+def dynamic_update_slice_rule(update: HloInstruction) -> OpShardingRule:
+    return _rule(update, (0, 1), _same_sizes(update.operand(1), update))
+
+
+@sharding_rule(Opcode.SET_DIMENSION_SIZE)
+def set_dimension_size_rule(instruction: HloInstruction) -> OpShardingRule:
+    """The dimension that gets a run-time size stays whole."""
+    sized = instruction.attrs_as(DimensionsAttrs).dimensions
+    return _rule(instruction, (0,), [d for d in range(instruction.array_shape.rank) if d not in sized])
+
+
+@sharding_rule(Opcode.GET_DIMENSION_SIZE)
+def get_dimension_size_rule(_: HloInstruction) -> OpShardingRule | None:
+    """A per-device array would answer with its own size: replicated."""
+    return None
+
+
+@localize(Opcode.SLICE)
+def localize_slice(
+    _: PartitionContext, slice_: HloInstruction, __: list[HloInstruction], results: list[ArrayShape]
+) -> Attrs:
+    """Dimensions that pass through are sliced from 0 to their local size."""
+    attrs = slice_.attrs_as(SliceAttrs)
+    limits = list(attrs.limits)
+    for d in untouched_by_slice(slice_):
+        limits[d] = results[0].dims[d]
+    return SliceAttrs(attrs.starts, tuple(limits), attrs.strides)
+
+
+@localize(Opcode.DYNAMIC_SLICE)
+def localize_dynamic_slice(
+    _: PartitionContext, __: HloInstruction, ___: list[HloInstruction], results: list[ArrayShape]
+) -> Attrs:
+    return DynamicSliceAttrs(results[0].dims)
+
+
+def untouched_by_slice(slice_: HloInstruction) -> list[int]:
+    """Dimensions that the slice takes in full."""
+    attrs = slice_.attrs_as(SliceAttrs)
+    return [
+        d
+        for d, size in enumerate(slice_.operand(0).dims)
+        if (attrs.starts[d], attrs.limits[d], attrs.strides[d]) == (0, size, 1)
+    ]
+
+
+def untouched_by_pad(pad: HloInstruction) -> list[int]:
+    """Dimensions that get no padding, neither at the ends nor between elements."""
+    attrs = pad.attrs_as(PadAttrs)
+    return [
+        d
+        for d, size in enumerate(pad.operand(0).dims)
+        if attrs.low[d] == 0 and attrs.high[d] == 0 and (attrs.interior[d] == 0 or size <= 1)
+    ]
+
+
+def _same_sizes(part: HloInstruction, whole: HloInstruction) -> list[int]:
+    return [d for d, (a, b) in enumerate(zip(part.dims, whole.dims, strict=True)) if a == b]
+
+
+def _rule(instruction: HloInstruction, operands: Iterable[int], dims: Iterable[int]) -> OpShardingRule:
+    """``dims`` pass from all ``operands`` to the result, which keeps their positions."""
+    sharing = tuple(operands)
+    rule = RuleBuilder.for_instruction(instruction)
+    for d in dims:
+        rule.factor(instruction.dims[d], dict.fromkeys(sharing, d), {0: d})
+    return rule.build()

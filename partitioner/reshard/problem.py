@@ -1,0 +1,91 @@
+"""ReshardProblem: what a plan depends on, and which splits of a dimension line up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from partitioner.axes import Axes, DeviceAxes
+from partitioner.state import ShardState, tile_size
+from spmd.errors import ShardingError
+
+
+@dataclass(frozen=True, slots=True)
+class ReshardProblem:
+    """An array of global sizes ``dims`` and ``item_bytes`` per element that should reach the state ``target``.
+
+    Tiles line up when a shard's tile is cut into whole tiles of the finer split: 9 elements over 4 devices have tiles
+    of 3, over 2 devices tiles of 5, so neither cutting the second nor joining the first gives the other. A dimension that is not
+    split at all lines up with everything: it is padded before it is cut, and trimmed after it is joined.
+    """
+
+    axes: DeviceAxes
+    dims: tuple[int, ...]
+    item_bytes: int
+    target: ShardState
+
+    def lines_up(self, dim: int, coarse: int, factor: int) -> bool:
+        """Whether ``coarse`` shards of a dimension are unions of ``factor`` of its ``coarse * factor`` shards each."""
+        size = self.dims[dim]
+        return coarse == 1 or tile_size(size, coarse) == factor * tile_size(size, coarse * factor)
+
+    def can_split(self, state: ShardState, dim: int, added: Axes) -> bool:
+        """``added`` may be appended to the axes of ``dim`` by cutting each tile."""
+        return self.lines_up(dim, self.axes.count(state.dims[dim]), self.axes.count(added))
+
+    def can_join(self, state: ShardState, dim: int, removed: int) -> bool:
+        """The ``removed`` most minor axes may be taken off ``dim`` by joining tiles."""
+        held = state.dims[dim]
+        kept = self.axes.count(held[: len(held) - removed])
+        return self.lines_up(dim, kept, self.axes.count(held[len(held) - removed :]))
+
+    def settled(self, state: ShardState, dim: int) -> int:
+        """How many leading axes of ``dim`` are those of the target."""
+        count = 0
+        for have, want in zip(state.dims[dim], self.target.dims[dim], strict=False):
+            if have != want:
+                break
+            count += 1
+        return count
+
+    def missing(self, state: ShardState, dim: int) -> Axes:
+        """The target's axes of ``dim`` that only need appending; empty where a foreign axis is in the way."""
+        settled = self.settled(state, dim)
+        return self.target.dims[dim][settled:] if settled == len(state.dims[dim]) else ()
+
+    def removable(self, state: ShardState) -> Axes:
+        """Axes over which the target is no longer partial."""
+        return tuple(a for a in state.partial if a not in self.target.partial)
+
+    def free(self, state: ShardState) -> Axes:
+        """Axes along which ``state`` holds copies."""
+        return self.axes.spread((*state.used, *state.partial))
+
+    def local_bytes(self, state: ShardState) -> float:
+        """Bytes of a device's tile, padding included."""
+        total = float(self.item_bytes)
+        for n in state.local_dims(self.dims, self.axes):
+            total *= n
+        return total
+
+
+def check_states(axes: DeviceAxes, rank: int, source: ShardState, target: ShardState) -> None:
+    """ShardingError unless both describe a value of ``rank`` and the target is partial only where the source is."""
+    for state in (source, target):
+        named = (*state.used, *state.partial)
+        if state.rank != rank:
+            raise ShardingError(f"{state} has {state.rank} dimensions, its value has {rank}")
+        if len(dict.fromkeys(named)) != len(named) or any(a not in axes.all for a in named):
+            raise ShardingError(f"{state} names an axis twice or one that {axes} does not have")
+        if state.partial and state.reduction is None:
+            raise ShardingError(f"{state} is partial but names no reduction")
+    if any(a not in source.partial for a in target.partial):
+        raise ShardingError(f"cannot make {source} partial over the axes of {target}")
+    if target.partial and target.reduction is not source.reduction:
+        raise ShardingError(f"cannot turn {source} into {target}: the reductions differ")
+
+
+def canonical(state: ShardState) -> ShardState:
+    """Partial axes in ascending order: their order has no meaning."""
+    if not state.partial:
+        return state if state.reduction is None else state.without_partial()
+    return ShardState(state.dims, tuple(sorted(state.partial)), state.reduction)

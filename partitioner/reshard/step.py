@@ -1,0 +1,41 @@
+"""Step: one edge of the reshard search, and one instruction group of the program that comes out."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from partitioner.axes import DeviceAxes
+from partitioner.state import ShardState
+from spmd.shape import ArrayShape
+
+if TYPE_CHECKING:
+    from partitioner.context import PartitionContext, ShardedValue
+    from spmd.hlo.instruction import HloInstruction
+
+
+@dataclass(frozen=True, slots=True)
+class Step(ABC):
+    """A change of a value's state. Whoever makes a step has checked that its tiles line up (see ReshardProblem).
+
+    S1 ``emit`` returns an array of ``apply(state).local_shape``; elements beyond the global size are unspecified
+    """
+
+    #: Whether devices talk; the local ones only cut.
+    is_collective: ClassVar[bool] = True
+
+    @abstractmethod
+    def apply(self, state: ShardState) -> ShardState:
+        """The state after the step."""
+
+    @abstractmethod
+    def wire_bytes(self, axes: DeviceAxes, shape: ArrayShape, state: ShardState) -> float:
+        """Bytes a device sends (and receives), averaged over devices, by a bandwidth-optimal algorithm.
+
+        ``shape`` is the global one, ``state`` the one before the step. Padding travels too.
+        """
+
+    @abstractmethod
+    def emit(self, context: PartitionContext, value: ShardedValue) -> HloInstruction:
+        """Write the instructions that turn ``value.hlo`` into the local array of the next state."""

@@ -1,0 +1,53 @@
+"""All-gather: join the tiles along the minor axes of one dimension."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from partitioner.axes import DeviceAxes
+from partitioner.reshard.problem import ReshardProblem
+from partitioner.reshard.step import Step
+from partitioner.reshard.tiles import trim_to
+from partitioner.state import ShardState
+from spmd.shape import ArrayShape
+
+if TYPE_CHECKING:
+    from partitioner.context import PartitionContext, ShardedValue
+    from spmd.hlo.instruction import HloInstruction
+
+
+@dataclass(frozen=True, slots=True)
+class AllGatherStep(Step):
+    """Take the ``count`` most minor axes off dimension ``dim``; afterwards they hold copies.
+
+        axes (2, 4), f32[8,8]: ((0, 1), ()) -> ((0,), ())    all-gather over groups of axis 1
+    """
+
+    dim: int
+    count: int
+
+    def apply(self, state: ShardState) -> ShardState:
+        held = state.dims[self.dim]
+        return state.with_dim(self.dim, held[: len(held) - self.count])
+
+    def wire_bytes(self, axes: DeviceAxes, shape: ArrayShape, state: ShardState) -> float:
+        members = axes.count(state.dims[self.dim][-self.count :])
+        return (members - 1) * float(state.local_shape(shape, axes).byte_size)
+
+    def emit(self, context: PartitionContext, value: ShardedValue) -> HloInstruction:
+        axes = value.state.dims[self.dim][-self.count :]
+        joined = context.builder.all_gather(value.hlo, context.axes.groups(axes), self.dim)
+        result = self.apply(value.state).local_dims(value.shape.dims, context.axes)
+        return trim_to(context.builder, joined, result)
+
+
+def all_gather_edges(problem: ReshardProblem, state: ShardState) -> Iterator[AllGatherStep]:
+    """Foreign axes in every length; the target's own only where nothing less lines up."""
+    for dim, held in enumerate(state.dims):
+        foreign = len(held) - problem.settled(state, dim)
+        for count in range(1, len(held) + 1):
+            if (count <= foreign or count == len(held)) and problem.can_join(state, dim, count):
+                if state.dims[dim] != problem.target.dims[dim]:
+                    yield AllGatherStep(dim, count)

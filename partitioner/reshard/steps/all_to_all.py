@@ -1,0 +1,191 @@
+"""All-to-all: move axes from some dimensions to others in one exchange."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+from partitioner.axes import Axes, DeviceAxes, DimAxes
+from partitioner.reshard.problem import ReshardProblem
+from partitioner.reshard.step import Step
+from partitioner.reshard.tiles import pad_to, reshape_to, transpose_by, trim_to
+from partitioner.state import ShardState
+from spmd.shape import ArrayShape
+
+if TYPE_CHECKING:
+    from partitioner.context import PartitionContext, ShardedValue
+    from spmd.builder import Builder
+    from spmd.hlo.instruction import HloInstruction
+
+
+@dataclass(frozen=True, slots=True)
+class AllToAllStep(Step):
+    """Take the minor axes ``removed[d]`` off each dimension d and append ``added[d]``: the same axes elsewhere.
+
+    No dimension both gives and receives. The local array is cut into one chunk per member along the receiving
+    dimensions; what arrives is joined along the giving ones.
+
+        axes (2, 4), f32[8,8,8]: ((0,), (), (1,)) -> ((), (0, 1), ())    one exchange among all 8 devices
+        local f32[4,8,2] -> [4,8,1,2] -> all-to-all dim 1 -> [4,2,4,1,2] -> transpose [2,4,1,4,2] -> f32[8,1,8]
+    """
+
+    removed: DimAxes
+    added: DimAxes
+
+    @property
+    def moved(self) -> Axes:
+        """The exchanged axes in group order: as the receiving dimensions list them."""
+        return tuple(a for axes in self.added for a in axes)
+
+    def apply(self, state: ShardState) -> ShardState:
+        dims = tuple(
+            (*have[: len(have) - len(out)], *new)
+            for have, out, new in zip(state.dims, self.removed, self.added, strict=True)
+        )
+        return ShardState(dims, state.partial, state.reduction)
+
+    def wire_bytes(self, axes: DeviceAxes, shape: ArrayShape, state: ShardState) -> float:
+        members = axes.count(self.moved)
+        exchanged = math.prod(self._padded(axes, shape, state)) * shape.element_type.byte_size
+        return (members - 1) / members * float(exchanged)
+
+    def _padded(self, axes: DeviceAxes, shape: ArrayShape, state: ShardState) -> tuple[int, ...]:
+        """Local sizes with the receiving dimensions grown to whole chunks."""
+        before = state.local_dims(shape.dims, axes)
+        after = self.apply(state).local_dims(shape.dims, axes)
+        return tuple(
+            new * axes.count(came) if came else old
+            for old, new, came in zip(before, after, self.added, strict=True)
+        )
+
+    def emit(self, context: PartitionContext, value: ShardedValue) -> HloInstruction:
+        b, axes = context.builder, context.axes
+        sizes = self._padded(axes, value.shape, value.state)
+        x = pad_to(b, value.hlo, sizes)
+        x, at = self._split_chunks(b, axes, x)
+        x = b.all_to_all(x, axes.groups(self.moved), at)
+        x = self._join_chunks(b, axes, x, at)
+        return trim_to(b, x, self.apply(value.state).local_dims(value.shape.dims, axes))
+
+    def _split_chunks(
+        self, b: Builder, axes: DeviceAxes, x: HloInstruction
+    ) -> tuple[HloInstruction, int]:
+        """One dimension more, which counts the chunks in group order; and where it stands."""
+        dims: list[int] = []
+        chunk_dims: list[int] = []
+        for size, came in zip(x.dims, self.added, strict=True):
+            if came:
+                chunk_dims.append(len(dims))
+                dims.append(axes.count(came))
+                size //= axes.count(came)
+            dims.append(size)
+        x = reshape_to(b, x, tuple(dims))
+        if len(chunk_dims) == 1:
+            return x, chunk_dims[0]
+        rest = [d for d in range(len(dims)) if d not in chunk_dims]
+        x = transpose_by(b, x, (*chunk_dims, *rest))
+        return reshape_to(b, x, (axes.count(self.moved), *(dims[d] for d in rest))), 0
+
+    def _join_chunks(
+        self, b: Builder, axes: DeviceAxes, x: HloInstruction, at: int
+    ) -> HloInstruction:
+        """Spread the chunk dimension, which now counts senders, over the giving dimensions."""
+        runs = self._sender_runs()
+        position = {run: at + i for i, run in enumerate(runs)}
+        sizes = tuple(axes.count(run) for run in runs)
+        x = reshape_to(b, x, (*x.dims[:at], *sizes, *x.dims[at + 1 :]))
+        own = [d for d in range(len(x.dims)) if not at <= d < at + len(runs)]
+        order: list[int] = []
+        joined: list[int] = []
+        for d, gone in zip(own, self.removed, strict=True):
+            parts = [position[run] for run in runs_of(gone, runs)] if gone else []
+            order.extend((*parts, d))
+            joined.append(math.prod(x.dims[p] for p in (*parts, d)))
+        return reshape_to(b, transpose_by(b, x, tuple(order)), tuple(joined))
+
+    def _sender_runs(self) -> tuple[Axes, ...]:
+        """The group's axes cut into runs that stay neighbours in the giving dimensions."""
+        follows = {a: b for axes in self.removed for a, b in zip(axes, axes[1:], strict=False)}
+        runs: list[list[int]] = []
+        for axis in self.moved:
+            if runs and follows.get(runs[-1][-1]) == axis:
+                runs[-1].append(axis)
+            else:
+                runs.append([axis])
+        return tuple(tuple(run) for run in runs)
+
+
+def runs_of(axes: Axes, runs: tuple[Axes, ...]) -> Iterator[Axes]:
+    """The runs that make up ``axes``, in its order."""
+    starts = {run[0]: run for run in runs}
+    position = 0
+    while position < len(axes):
+        run = starts[axes[position]]
+        yield run
+        position += len(run)
+
+
+def all_to_all_edges(problem: ReshardProblem, state: ShardState) -> Iterator[AllToAllStep]:
+    yield from _towards_target(problem, state)
+    yield from _pairs(problem, state)
+
+
+def _towards_target(problem: ReshardProblem, state: ShardState) -> Iterator[AllToAllStep]:
+    """Every set of dimensions gives up all its foreign axes at once, to where the target wants them."""
+    foreign = tuple(held[problem.settled(state, d) :] for d, held in enumerate(state.dims))
+    giving = [d for d, axes in enumerate(foreign) if axes]
+    for count in range(len(giving), 1, -1):
+        for chosen in combinations(giving, count):
+            step = _exchange(problem, state, tuple(a if d in chosen else () for d, a in enumerate(foreign)))
+            if step is not None:
+                yield step
+    for d in giving:
+        # From one dimension to several.
+        step = _exchange(problem, state, tuple(a if e == d else () for e, a in enumerate(foreign)))
+        if step is not None and sum(1 for axes in step.added if axes) > 1:
+            yield step
+
+
+def _exchange(problem: ReshardProblem, state: ShardState, removed: DimAxes) -> AllToAllStep | None:
+    """The exchange that takes ``removed`` off and puts each axis where the target continues with it, if there is one."""
+    moved = [a for axes in removed for a in axes]
+    added: list[Axes] = []
+    for d in range(state.rank):
+        missing = () if removed[d] else problem.missing(state, d)
+        length = 0
+        while length < len(missing) and missing[length] in moved:
+            length += 1
+        added.append(missing[:length])
+    if sum(map(len, added)) != len(moved):
+        return None
+    step = AllToAllStep(removed, tuple(added))
+    return step if _lines_up(problem, state, step) else None
+
+
+def _pairs(problem: ReshardProblem, state: ShardState) -> Iterator[AllToAllStep]:
+    """Minor axes of one dimension to the minor end of another."""
+    for source, held in enumerate(state.dims):
+        foreign = len(held) - problem.settled(state, source)
+        for count in range(1, foreign + 1):
+            moved = held[len(held) - count :]
+            for to in range(state.rank):
+                if to == source or problem.dims[to] <= 1:
+                    continue
+                start = problem.missing(state, to)[:count]
+                arriving = start if sorted(start) == sorted(moved) else moved
+                step = AllToAllStep(
+                    tuple(moved if d == source else () for d in range(state.rank)),
+                    tuple(arriving if d == to else () for d in range(state.rank)),
+                )
+                if _lines_up(problem, state, step):
+                    yield step
+
+
+def _lines_up(problem: ReshardProblem, state: ShardState, step: AllToAllStep) -> bool:
+    return all(
+        (not out or problem.can_join(state, d, len(out))) and (not new or problem.can_split(state, d, new))
+        for d, (out, new) in enumerate(zip(step.removed, step.added, strict=True))
+    )

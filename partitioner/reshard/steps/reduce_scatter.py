@@ -1,0 +1,64 @@
+"""Reduce-scatter: combine partial values, each member keeping its part of a dimension."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from partitioner.axes import Axes, DeviceAxes
+from partitioner.reshard.problem import ReshardProblem
+from partitioner.reshard.step import Step
+from partitioner.reshard.steps.all_reduce import reduction_of, without_partial_axes
+from partitioner.reshard.tiles import pad_to, replaced
+from partitioner.state import ShardState
+from spmd.shape import ArrayShape
+
+if TYPE_CHECKING:
+    from partitioner.context import PartitionContext, ShardedValue
+    from spmd.hlo.instruction import HloInstruction
+
+
+@dataclass(frozen=True, slots=True)
+class ReduceScatterStep(Step):
+    """Reduce over ``reduced``, some of the partial axes, and append them to the axes of ``dim``.
+
+        axes (4,), f32[8] partial over 0: ((),) -> ((0,),)    reduce-scatter over all four devices, f32[2] left
+    """
+
+    dim: int
+    reduced: Axes
+
+    def apply(self, state: ShardState) -> ShardState:
+        after = without_partial_axes(state, self.reduced)
+        return after.with_dim(self.dim, (*state.dims[self.dim], *self.reduced))
+
+    def wire_bytes(self, axes: DeviceAxes, shape: ArrayShape, state: ShardState) -> float:
+        result = self.apply(state).local_shape(shape, axes)
+        return (axes.count(self.reduced) - 1) * float(result.byte_size)
+
+    def emit(self, context: PartitionContext, value: ShardedValue) -> HloInstruction:
+        b, axes = context.builder, context.axes
+        result = self.apply(value.state).local_dims(value.shape.dims, axes)
+        whole = replaced(result, self.dim, result[self.dim] * axes.count(self.reduced))
+        padded = pad_to(b, value.hlo, whole)
+        kind = reduction_of(value.state)
+        return b.reduce_scatter(padded, axes.groups(self.reduced), self.dim, kind)
+
+
+def reduce_scatter_edges(problem: ReshardProblem, state: ShardState) -> Iterator[ReduceScatterStep]:
+    """Single axes onto any dimension, runs of axes as the target lists them."""
+    removable = problem.removable(state)
+    if not removable:
+        return
+    for dim in range(state.rank):
+        missing = problem.missing(state, dim)
+        for length in range(len(missing), 0, -1):
+            run = missing[:length]
+            if all(a in removable for a in run) and problem.can_split(state, dim, run):
+                yield ReduceScatterStep(dim, run)
+        for axis in removable:
+            # A dimension of size 1 would be all padding.
+            wanted = missing[:1] == (axis,)
+            if not wanted and problem.dims[dim] > 1 and problem.can_split(state, dim, (axis,)):
+                yield ReduceScatterStep(dim, (axis,))

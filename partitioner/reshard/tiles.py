@@ -1,0 +1,35 @@
+"""Local instructions around a step: pad a whole dimension before it is cut, trim it after it is joined."""
+
+from __future__ import annotations
+
+from spmd.builder import Builder
+from spmd.hlo.instruction import HloInstruction
+
+
+def pad_to(builder: Builder, x: HloInstruction, dims: tuple[int, ...]) -> HloInstruction:
+    """``x`` grown at the high end to ``dims`` (with zeros, though nobody may rely on it); itself when it fits."""
+    if x.dims == dims:
+        return x
+    low = (0,) * len(dims)
+    high = tuple(n - have for n, have in zip(dims, x.dims, strict=True))
+    return builder.pad(x, builder.scalar_like(x, 0), low, high)
+
+
+def trim_to(builder: Builder, x: HloInstruction, dims: tuple[int, ...]) -> HloInstruction:
+    """The leading ``dims`` elements of ``x``; itself when nothing is left over."""
+    if x.dims == dims:
+        return x
+    return builder.slice(x, (0,) * len(dims), dims)
+
+
+def reshape_to(builder: Builder, x: HloInstruction, dims: tuple[int, ...]) -> HloInstruction:
+    return x if x.dims == dims else builder.reshape(x, dims)
+
+
+def transpose_by(builder: Builder, x: HloInstruction, order: tuple[int, ...]) -> HloInstruction:
+    return x if order == tuple(range(len(order))) else builder.transpose(x, order)
+
+
+def replaced(dims: tuple[int, ...], dim: int, size: int) -> tuple[int, ...]:
+    """``dims`` with entry ``dim`` set to ``size``."""
+    return (*dims[:dim], size, *dims[dim + 1 :])

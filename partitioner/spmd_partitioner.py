@@ -1,0 +1,208 @@
+"""The partitioner's driver: a logical module with annotations becomes the program of one device.
+
+    prepare -> read annotations -> slots and edges -> propagate -> partition each computation -> clean up
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import partitioner.ops  # noqa: F401 - fills the registries
+from partitioner.annotations import SDY_SHARDING, AnnotationReader, Constraint, custom_call_target
+from partitioner.axes import Axes
+from partitioner.context import PartitionContext, ShardedValue
+from partitioner.generic import partition_generic, reshard_to
+from partitioner.manual import manual_boundary
+from partitioner.ops.tuple import local_shape, pack, unpack
+from partitioner.prepare import prepare
+from partitioner.propagation import Slot, propagate
+from partitioner.registry import partitioner_of
+from partitioner.slots import SlotGraph, Slots, spread_manual
+from partitioner.state import ShardState
+from spmd.errors import ShardingError, UnsupportedError
+from spmd.hlo import Annotations, EntryLayout, HloComputation, HloInstruction, HloModule, Opcode, Stage
+from spmd.hlo.clone import clone_computation, clone_module, copy_header
+from spmd.ops.attrs import ParameterAttrs
+from spmd.passes.dead_code_elimination import DeadCodeElimination
+from spmd.shape import ArrayShape, Shape, leaves, subshape
+from spmd.sharding import HloSharding
+
+
+def partition_module(module: HloModule, num_devices: int) -> HloModule:
+    """The per-device program (stage PARTITIONED) of a logical module on ``num_devices`` devices; ``module`` stays as it is.
+
+    Entry parameters and the root keep the sharding of the global value they are a tile of.
+    Raises ShardingError for annotations that do not fit, UnsupportedError for ops refused by name.
+    """
+    logical = clone_module(module)
+    prepare(logical)
+    return SpmdPartitioner(logical, num_devices).run()
+
+
+class SpmdPartitioner:
+    """One partitioning: the annotations and slots of a prepared module, and the module being built."""
+
+    def __init__(self, module: HloModule, num_devices: int) -> None:
+        self.module = module
+        self.num_devices = num_devices
+        self.reader = AnnotationReader.for_module(module, num_devices)
+        self.axes = self.reader.axes
+        self.result = HloModule(module.name)
+        copy_header(module, self.result)
+        self.result.frontend_attributes = ()
+        self._callees: dict[HloComputation, HloComputation] = {}
+        self.graph = SlotGraph(self.reader, self._region_axes())
+        self._outputs: Slots = ()
+
+    def run(self) -> HloModule:
+        self._propagate()
+        self._partition_entry()
+        self._finish()
+        return self.result
+
+    # ---- propagation
+    def _propagate(self) -> None:
+        entry = self.module.entry
+        parameters = [self._parameter_slots(parameter) for parameter in entry.parameters]
+        roots = self.graph.add_computation(entry, parameters)
+        self._outputs = self._output_slots(entry.root, roots)
+        spread_manual(self.graph)
+        propagate(self.axes, self.graph.edges)
+
+    def _parameter_slots(self, parameter: HloInstruction) -> Slots:
+        """Parameters are bound by their annotation; one without is replicated."""
+        slots = self.graph.new_slots(parameter.shape, parameter.name)
+        constraints = self.reader.of_instruction(parameter)
+        for slot, constraint in zip(slots, constraints, strict=True):
+            if slot is not None:
+                bound = constraint or Constraint.replicated(slot.shape.rank)
+                slot.fix(bound.dims, (False,) * slot.shape.rank, f"parameter {parameter.name}")
+        return slots
+
+    def _output_slots(self, root: HloInstruction, roots: Slots) -> Slots:
+        """The root's sharding binds each output, unless a Shardy result sharding already does."""
+        constraints = self.reader.of_instruction(root)
+        values = root.operands if root.opcode is Opcode.TUPLE else (root,)
+        producers = [v for v in values for _ in leaves(v.shape)]
+        outputs: list[Slot | None] = []
+        for producer, slot, constraint in zip(producers, roots, constraints, strict=True):
+            if slot is None or constraint is None or producer.annotations.frontend(SDY_SHARDING) is not None:
+                outputs.append(slot)
+                continue
+            output = Slot.for_shape(slot.shape, f"output of {root.name}")
+            output.fix(constraint.dims, constraint.open, f"root {root.name}")
+            self.graph.connect_same(slot, output, root.name)
+            outputs.append(output)
+        return tuple(outputs)
+
+    def _region_axes(self) -> Axes:
+        """Axes that some manual region works on; without one, partition-id may differ along all."""
+        found: set[int] = set()
+        any_region = False
+        for instruction in self.module.all_instructions():
+            boundary = manual_boundary(instruction, self.reader) if custom_call_target(instruction) else None
+            if boundary is not None:
+                any_region = True
+                found.update(boundary.axes)
+        return tuple(sorted(found)) if any_region else self.axes.all
+
+    # ---- what a context asks
+    def wanted(self, instruction: HloInstruction, leaf: int) -> ShardState:
+        slot = self.graph.slots(instruction)[leaf]
+        return ShardState(slot.state_dims) if slot is not None else ShardState(())
+
+    def manual_axes(self, instruction: HloInstruction) -> Axes:
+        found = {a for slot in self.graph.slots(instruction) if slot is not None for a in slot.forbidden}
+        return tuple(sorted(found))
+
+    def copy_callee(self, computation: HloComputation) -> HloComputation:
+        if computation not in self._callees:
+            self._callees[computation] = clone_computation(computation, self.result, self.copy_callee)
+        return self._callees[computation]
+
+    # ---- partitioning
+    def _partition_entry(self) -> None:
+        entry = self.module.entry
+        target = self.result.new_computation(entry.name)
+        self.result.entry = target
+        context = PartitionContext(self, entry, target)
+        for parameter in entry.parameters:
+            self._add_parameter(context, parameter, self._slot_states(self.graph.slots(parameter)), keep_sharding=True)
+        values = self._partition_body(context)
+        outputs = [
+            context.reshard(value, ShardState(slot.state_dims) if slot is not None else value.state)
+            for value, slot in zip(values, self._outputs, strict=True)
+        ]
+        target.root = pack(context, outputs, entry.root.shape)
+        states = tuple(value.state.sharding(self.axes) for value in outputs)
+        is_tuple = not isinstance(entry.root.shape, ArrayShape)
+        target.root.sharding = HloSharding.tuple_of(states) if is_tuple else states[0]
+
+    def partition_callee(
+        self, computation: HloComputation, parameters: Sequence[ShardState], results: Sequence[ShardState]
+    ) -> HloComputation:
+        target = self.result.new_computation(computation.name)
+        context = PartitionContext(self, computation, target)
+        (parameter,) = computation.parameters
+        self._add_parameter(context, parameter, list(parameters), keep_sharding=False)
+        values = self._partition_body(context)
+        outputs = [context.reshard(value, state) for value, state in zip(values, results, strict=True)]
+        target.root = pack(context, outputs, computation.root.shape)
+        return target
+
+    def _add_parameter(
+        self, context: PartitionContext, parameter: HloInstruction, states: list[ShardState], *, keep_sharding: bool
+    ) -> None:
+        shape = local_shape(context, iter(states), parameter.shape)
+        attrs = parameter.attrs_as(ParameterAttrs)
+        annotations = Annotations(metadata=parameter.annotations.metadata)
+        clone = context.target.create(Opcode.PARAMETER, shape, (), attrs, name=parameter.name, annotations=annotations)
+        if keep_sharding:
+            shardings = tuple(state.sharding(self.axes) for state in states)
+            clone.sharding = shardings[0] if isinstance(shape, ArrayShape) else HloSharding.tuple_of(shardings)
+        context.set_values(parameter, unpack(context, clone, states, parameter.shape))
+
+    def _slot_states(self, slots: Slots) -> list[ShardState]:
+        return [ShardState(slot.state_dims) if slot is not None else ShardState(()) for slot in slots]
+
+    def _partition_body(self, context: PartitionContext) -> tuple[ShardedValue, ...]:
+        for instruction in context.source.post_order():
+            if instruction.opcode is not Opcode.PARAMETER:
+                context.set_values(instruction, self._partition_one(context, instruction))
+        return context.values(context.source.root)
+
+    def _partition_one(self, context: PartitionContext, instruction: HloInstruction) -> tuple[ShardedValue, ...]:
+        if any(not isinstance(shape, ArrayShape) for _, shape in leaves(instruction.shape)):
+            raise UnsupportedError(f"{instruction.name}: partitioning {instruction.opcode} with tokens is not supported yet")
+        special = partitioner_of(instruction)
+        values = special(context, instruction) if special is not None else None
+        if values is None:
+            values = partition_generic(context, instruction)
+        return tuple(reshard_to(context, v, context.wanted(instruction, i)) for i, v in enumerate(values))
+
+    # ---- the result's header
+    def _finish(self) -> None:
+        result = self.result
+        result.num_partitions = self.num_devices
+        result.states_partitions = True
+        result.stage = Stage.PARTITIONED
+        DeadCodeElimination().run(result)
+        result.computations = result.computations_post_order()
+        parameters = tuple(p.shape for p in result.entry.parameters)
+        result.entry_layout = EntryLayout(parameters, result.entry.root.shape)
+        result.input_output_alias = tuple(
+            alias
+            for alias in result.input_output_alias
+            if self._same_size(parameters[alias.parameter], alias.parameter_index, alias.output_index)
+        )
+
+    def _same_size(self, parameter: Shape, parameter_index: tuple[int, ...], output_index: tuple[int, ...]) -> bool:
+        """An alias holds only where both tiles have one size."""
+        output = subshape(self.result.entry.root.shape, output_index)
+        return subshape(parameter, parameter_index) == output
+
+
+def require_devices(module: HloModule, num_devices: int) -> None:
+    """ShardingError when the module says it is for another number of devices."""
+    if module.states_partitions and module.num_partitions not in (1, num_devices):
+        raise ShardingError(f"the module is for {module.num_partitions} partitions, asked for {num_devices} devices")
