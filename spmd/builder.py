@@ -21,7 +21,7 @@ from spmd.hlo.opcode import Opcode
 from spmd.literal import Literal
 from spmd.ops import attrs as A  # noqa: N812 - attribute records read best with one letter here
 from spmd.ops.inference import infer_shape
-from spmd.ops.reduction import build_reducer, identity_value, reducer_name
+from spmd.ops.reduction import build_reducer, identity_value, on_type, reduction_kind
 from spmd.shape import ArrayShape, PrimitiveType, Shape, TokenShape
 
 _UNKNOWN = TokenShape()
@@ -38,17 +38,20 @@ class ModuleScope:
         self._next_channel: int | None = None
 
     def reducer(self, kind: ReductionKind, element_type: PrimitiveType) -> HloComputation:
-        key = (kind, element_type)
+        key = (on_type(kind, element_type), element_type)
         if key not in self._reducers:
-            self._reducers[key] = self._find(kind, element_type) or build_reducer(
-                self.module, kind, element_type
-            )
+            self._reducers[key] = self._find(*key) or build_reducer(self.module, kind, element_type)
         return self._reducers[key]
 
     def _find(self, kind: ReductionKind, element_type: PrimitiveType) -> HloComputation | None:
-        """One an earlier builder made; reducers that came with the program keep to themselves."""
-        name = reducer_name(kind, element_type)
-        return next((c for c in self.module.computations if c.name == name), None)
+        """One that an earlier builder of this module made."""
+        for computation in self.module.computations:
+            if (
+                computation.name == f"{kind.value}_{element_type}"
+                and reduction_kind(computation) is kind
+            ):
+                return computation
+        return None
 
     def channel_id(self) -> int:
         """A channel that no instruction of the module uses."""
@@ -352,7 +355,7 @@ class Builder:
     def all_to_all(
         self, x: HloInstruction, groups: ReplicaGroups, dimension: int
     ) -> HloInstruction:
-        """Part i of ``dimension`` goes to member i of the group; what comes stands in member order (ids: partitions)."""
+        """Part i of ``dimension`` goes to member i; what comes stands in member order (ids: partitions)."""
         attrs = A.CollectiveAttrs(groups, self.scope.channel_id(), dimension=dimension)
         return self.create(Opcode.ALL_TO_ALL, (x,), attrs)
 

@@ -43,9 +43,7 @@ def reduction_kind(computation: HloComputation) -> ReductionKind | None:
     operands = [through_annotations(x) for x in root.operands]
     if {x.opcode for x in operands} != {Opcode.PARAMETER} or operands[0] is operands[1]:
         return None
-    if root.array_shape.element_type is PrimitiveType.PRED:
-        return _LOGICAL.get(kind, kind)
-    return kind
+    return on_type(kind, root.array_shape.element_type)
 
 
 def through_annotations(instruction: HloInstruction) -> HloInstruction:
@@ -63,9 +61,8 @@ def build_reducer(
     module: HloModule, kind: ReductionKind, element_type: PrimitiveType
 ) -> HloComputation:
     """A new computation of two scalars, standing before all its future callers (M1)."""
-    if element_type is PrimitiveType.PRED:
-        kind = _LOGICAL.get(kind, kind)
-    computation = module.new_computation(reducer_name(kind, element_type))
+    kind = on_type(kind, element_type)
+    computation = module.new_computation(f"{kind.value}_{element_type}")
     module.computations.insert(0, module.computations.pop())
     scalar = ArrayShape(element_type, ())
     x = computation.create(Opcode.PARAMETER, scalar, attrs=ParameterAttrs(0), name="x")
@@ -74,8 +71,9 @@ def build_reducer(
     return computation
 
 
-def reducer_name(kind: ReductionKind, element_type: PrimitiveType) -> str:
-    return f"{kind.value}_{element_type}"
+def on_type(kind: ReductionKind, element_type: PrimitiveType) -> ReductionKind:
+    """The kind as it acts on ``element_type``: on pred, a sum is an or."""
+    return _LOGICAL.get(kind, kind) if element_type is PrimitiveType.PRED else kind
 
 
 def identity_value(kind: ReductionKind, element_type: PrimitiveType) -> object:

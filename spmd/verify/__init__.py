@@ -1,0 +1,5 @@
+"""The verifier: is a module what its stage promises?"""
+
+from spmd.verify.verifier import RULES, verify
+
+__all__ = ["RULES", "verify"]

@@ -1,0 +1,112 @@
+"""Rules of communication: who takes part, and that asynchronous halves belong together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from spmd.errors import SpmdError
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs
+from spmd.ops.groups import group_mode, id_count
+from spmd.ops.inference import describe
+from spmd.verify.rule import Rule
+
+_PERMUTES = (Opcode.COLLECTIVE_PERMUTE, Opcode.COLLECTIVE_PERMUTE_START)
+
+#: Kinds whose result size depends on the group: all groups must have one size.
+_EQUAL_GROUPS = (
+    Opcode.ALL_GATHER,
+    Opcode.ALL_GATHER_START,
+    Opcode.REDUCE_SCATTER,
+    Opcode.ALL_TO_ALL,
+)
+
+#: Each done with the start it completes.
+START_OF = {
+    Opcode.ALL_REDUCE_DONE: Opcode.ALL_REDUCE_START,
+    Opcode.ALL_GATHER_DONE: Opcode.ALL_GATHER_START,
+    Opcode.COLLECTIVE_PERMUTE_DONE: Opcode.COLLECTIVE_PERMUTE_START,
+    Opcode.COPY_DONE: Opcode.COPY_START,
+    Opcode.SEND_DONE: Opcode.SEND,
+    Opcode.RECV_DONE: Opcode.RECV,
+}
+
+
+def ids_are_known(module: HloModule) -> bool:
+    """Text from JAX leaves the number of partitions out: before partitioning, ids cannot be judged."""
+    return module.stage >= Stage.PARTITIONED or module.states_partitions
+
+
+def groups_are_sound(module: HloModule) -> Iterator[str]:
+    for x in module.all_instructions():
+        if isinstance(x.attrs, CollectiveAttrs):
+            for problem in _group_problems(module, x):
+                yield f"{problem}: {describe(x)}"
+
+
+def _group_problems(module: HloModule, x: HloInstruction) -> Iterator[str]:
+    try:
+        count = id_count(group_mode(x), module.num_partitions, module.replica_count)
+        groups = x.attrs_as(CollectiveAttrs).replica_groups.expand(count)
+    except SpmdError as error:
+        yield str(error)
+        return
+    members = [i for group in groups for i in group]
+    if len(set(members)) != len(members):
+        yield f"a member stands in two places of the groups {list(map(list, groups))}"
+    if ids_are_known(module) and any(not 0 <= i < count for i in members):
+        yield f"ids must lie in 0..{count - 1}, the groups are {list(map(list, groups))}"
+    if x.opcode in _EQUAL_GROUPS and len({len(group) for group in groups}) > 1:
+        yield f"the groups have different sizes: {list(map(list, groups))}"
+
+
+def pairs_are_sound(module: HloModule) -> Iterator[str]:
+    for x in module.all_instructions():
+        if x.opcode in _PERMUTES:
+            for problem in _pair_problems(module, x):
+                yield f"{problem}: {describe(x)}"
+
+
+def _pair_problems(module: HloModule, x: HloInstruction) -> Iterator[str]:
+    pairs = x.attrs_as(CollectivePermuteAttrs).source_target_pairs
+    sources, targets = [s for s, _ in pairs], [t for _, t in pairs]
+    for ids, what in ((sources, "source"), (targets, "target")):
+        if len(set(ids)) != len(ids):
+            yield f"a device is {what} twice in {list(pairs)}"
+    count = id_count(group_mode(x), module.num_partitions, module.replica_count)
+    if ids_are_known(module) and any(not 0 <= i < count for i in (*sources, *targets)):
+        yield f"ids must lie in 0..{count - 1}, the pairs are {list(pairs)}"
+
+
+def halves_belong_together(module: HloModule) -> Iterator[str]:
+    """Every done completes a start of its kind, every start is completed exactly once."""
+    starts = tuple(START_OF.values())
+    for x in module.all_instructions():
+        wanted = START_OF.get(x.opcode)
+        if wanted is not None and x.operand(0).opcode is not wanted:
+            yield f"{x.opcode} must complete a {wanted}, completes {x.operand(0).name}: {describe(x)}"
+        if x.opcode in starts and module.stage >= Stage.OPTIMIZED:
+            dones = _dones(x.users)
+            if len(dones) != 1:
+                yield f"{x.opcode} must be completed once, is completed {len(dones)} times: {describe(x)}"
+
+
+def _dones(users: Iterable[HloInstruction]) -> list[HloInstruction]:
+    return [user for user in users if user.opcode in START_OF]
+
+
+COLLECTIVE_RULES = (
+    Rule(
+        "groups",
+        "replica groups are disjoint, in range and of one size where sizes matter",
+        groups_are_sound,
+    ),
+    Rule("pairs", "source and target pairs are unique and in range", pairs_are_sound),
+    Rule(
+        "async",
+        "every done completes a start of its kind, every start once",
+        halves_belong_together,
+    ),
+)

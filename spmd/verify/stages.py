@@ -1,0 +1,84 @@
+"""Rules of stages: where shardings may stand, and that they fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from spmd.errors import ShardingError
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import CustomCallAttrs
+from spmd.ops.inference import describe
+from spmd.shape import ArrayShape, leaves
+from spmd.verify.rule import Rule
+
+#: Calls that only the partitioner understands.
+PARTITIONER_CALLS = (
+    "Sharding",
+    "SPMDFullToShardShape",
+    "SPMDShardToFullShape",
+    "xla.sdy.FuncResultSharding",
+    "xla.sdy.GlobalToLocalShape",
+    "xla.sdy.LocalToGlobalShape",
+)
+
+
+def shardings_fit(module: HloModule) -> Iterator[str]:
+    """A tiled sharding has one entry per dimension, a tuple sharding one per leaf."""
+    if module.stage >= Stage.PARTITIONED:
+        return
+    for x in module.all_instructions():
+        if x.sharding is not None:
+            for problem in _sharding_problems(x):
+                yield f"{problem}: {describe(x)}"
+
+
+def _sharding_problems(x: HloInstruction) -> Iterator[str]:
+    assert x.sharding is not None
+    if x.sharding.is_tuple and not any(True for _ in leaves(x.shape)):
+        return  # the sharding of an empty tuple says nothing
+    try:
+        parts = x.sharding.leaf_shardings(x.shape)
+    except ShardingError as error:
+        yield str(error)
+        return
+    for (_, leaf), sharding in zip(leaves(x.shape), parts, strict=True):
+        if (
+            isinstance(leaf, ArrayShape)
+            and sharding.is_tiled
+            and len(sharding.tile_dims) != leaf.rank
+        ):
+            yield f"sharding {sharding} has {len(sharding.tile_dims)} dimensions, the shape {leaf} has {leaf.rank}"
+
+
+def shardings_are_gone(module: HloModule) -> Iterator[str]:
+    """After partitioning, shardings describe the boundary alone."""
+    if module.stage < Stage.PARTITIONED:
+        return
+    for computation in module.computations:
+        for x in computation.instructions:
+            at_boundary = computation is module.entry and (
+                x.opcode is Opcode.PARAMETER or x.is_root
+            )
+            if x.sharding is not None and not at_boundary:
+                yield f"sharding={x.sharding} inside a partitioned module: {describe(x)}"
+
+
+def partitioner_calls_are_gone(module: HloModule) -> Iterator[str]:
+    if module.stage < Stage.PARTITIONED:
+        return
+    for x in module.all_instructions():
+        if isinstance(x.attrs, CustomCallAttrs) and x.attrs.target in PARTITIONER_CALLS:
+            yield f"custom-call {x.attrs.target} inside a partitioned module: {describe(x)}"
+
+
+STAGE_RULES = (
+    Rule("sharding", "a sharding fits its shape", shardings_fit),
+    Rule("partitioned", "shardings stand only on entry parameters and root", shardings_are_gone),
+    Rule(
+        "partitioned",
+        "no call is left that only the partitioner understands",
+        partitioner_calls_are_gone,
+    ),
+)

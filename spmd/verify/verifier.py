@@ -1,0 +1,30 @@
+"""Check a module against every rule of its stage."""
+
+from __future__ import annotations
+
+from spmd.errors import VerificationError
+from spmd.hlo.module import HloModule
+from spmd.verify.collectives import COLLECTIVE_RULES
+from spmd.verify.graph import GRAPH_RULES
+from spmd.verify.header import HEADER_RULES
+from spmd.verify.rule import Rule
+from spmd.verify.schedule import SCHEDULE_RULES
+from spmd.verify.shapes import SHAPE_RULES
+from spmd.verify.stages import STAGE_RULES
+
+#: In this order: later rules rely on earlier ones (shapes are inferred only in a sound graph).
+RULES: tuple[Rule, ...] = (
+    *GRAPH_RULES,
+    *SHAPE_RULES,
+    *COLLECTIVE_RULES,
+    *STAGE_RULES,
+    *SCHEDULE_RULES,
+    *HEADER_RULES,
+)
+
+
+def verify(module: HloModule) -> None:
+    """VerificationError at the first rule that does not hold, naming the rule and the instruction."""
+    for rule in RULES:
+        for problem in rule.check(module):
+            raise VerificationError(f"{module.name}: {rule.code} ({rule.statement}): {problem}")
