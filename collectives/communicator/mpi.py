@@ -1,0 +1,239 @@
+"""Devices as MPI ranks: exchanges carried by nonblocking messages on one communicator per group.
+
+Only mpi4py's upper-case methods are used: bytes and arrays cross ranks, never pickled objects. Messages carry a tag
+that counts the group's collectives, so that several may be in flight and finish in any order.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+from mpi4py import MPI
+
+from collectives.communicator.algorithms import Exchange, exchanges_of
+from collectives.communicator.interface import describe_group
+from collectives.communicator.kinds import Collective, Group
+from collectives.communicator.mpi_status import StatusBoard
+from collectives.communicator.reduction import Array
+from spmd.errors import CollectiveTimeoutError, RunError
+
+_TAGS = 1 << 14
+"""Tags in use before they wrap; MPI promises 32767, and no group has so many collectives in flight."""
+
+_SPINS_BEFORE_SLEEP = 2000
+_SLEEP_SECONDS = 50e-6
+
+
+class MpiCommunicator:
+    """This process's end of an MPI world (a Communicator). Created and closed by all ranks together."""
+
+    def __init__(self, world: MPI.Intracomm | None = None, timeout_seconds: float = 300.0) -> None:
+        self._world = (MPI.COMM_WORLD if world is None else world).Dup()
+        self.timeout_seconds = timeout_seconds
+        self._groups: dict[Group, _GroupLink] = {}
+        self._board = StatusBoard(self._world)
+        self._in_flight: list[MpiPending] = []
+
+    @property
+    def rank(self) -> int:
+        return self._world.rank
+
+    @property
+    def size(self) -> int:
+        return self._world.size
+
+    def start(
+        self, collective: Collective, name: str, operands: Sequence[Array], results: Sequence[Array]
+    ) -> MpiPending:
+        if self.rank not in collective.group:
+            raise RunError(
+                f"{name}: rank {self.rank} is not in group {describe_group(collective.group)}"
+            )
+        for array in (*operands, *results):
+            if not array.flags.c_contiguous:
+                raise RunError(f"{name}: a buffer of shape {array.shape} is not contiguous")
+        self.note(f"last started {name}")
+        exchanges = exchanges_of(collective, self.rank, operands, results)
+        pending = MpiPending(self, self._link(collective.group), name, exchanges)
+        self._in_flight.append(pending)
+        return pending
+
+    def prepare(self, groups: Iterable[Group]) -> None:
+        for group in groups:
+            if self.rank in group:
+                self._link(group)
+
+    def note(self, text: str) -> None:
+        self._board.note(text)
+
+    def barrier(self) -> None:
+        self._world.Barrier()
+
+    def all_gather_bytes(self, data: bytes) -> list[bytes]:
+        lengths = np.empty(self.size, np.int64)
+        self._world.Allgather(np.array([len(data)], np.int64), lengths)
+        joined = bytearray(int(lengths.sum()))
+        self._world.Allgatherv([data, MPI.BYTE], [joined, lengths, MPI.BYTE])
+        return _split_bytes(joined, lengths)
+
+    def gather_bytes(self, data: bytes, root: int = 0) -> list[bytes] | None:
+        lengths = np.empty(self.size, np.int64)
+        self._world.Allgather(np.array([len(data)], np.int64), lengths)
+        if self.rank != root:
+            self._world.Gatherv([data, MPI.BYTE], None, root)
+            return None
+        joined = bytearray(int(lengths.sum()))
+        self._world.Gatherv([data, MPI.BYTE], [joined, lengths, MPI.BYTE], root)
+        return _split_bytes(joined, lengths)
+
+    def broadcast_bytes(self, data: bytes | None, root: int = 0) -> bytes:
+        length = np.array([len(data or b"")], np.int64)
+        self._world.Bcast(length, root)
+        buffer = bytearray(data or b"") if self.rank == root else bytearray(int(length[0]))
+        self._world.Bcast([buffer, MPI.BYTE], root)
+        return bytes(buffer)
+
+    def abort(self, exit_code: int) -> None:
+        """End every process of the job now; the launcher exits with ``exit_code`` (non-zero)."""
+        self._world.Abort(exit_code)
+
+    def close(self) -> None:
+        """Free what was made, in the order of making; every rank calls it, with nothing in flight."""
+        self._board.close()
+        for link in self._groups.values():
+            link.comm.Free()
+        self._groups.clear()
+        self._world.Free()
+
+    def progress(self) -> None:
+        """Let every collective in flight advance; also what the scheduler's progress points call."""
+        for pending in tuple(self._in_flight):
+            pending.poll()
+
+    def retire(self, pending: MpiPending) -> None:
+        if pending in self._in_flight:
+            self._in_flight.remove(pending)
+
+    def whereabouts(self, ranks: Sequence[int]) -> str:
+        return "; ".join(f"rank {rank} {self._board.whereabouts(rank)}" for rank in ranks[:8])
+
+    def _link(self, group: Group) -> _GroupLink:
+        link = self._groups.get(group)
+        if link is None:
+            # Collective over the group alone; ranks meet its members in program order.
+            members = self._world.Get_group().Incl(group)
+            link = _GroupLink(self._world.Create_group(members), group)
+            members.Free()
+            self._groups[group] = link
+        return link
+
+
+class _GroupLink:
+    """A group's communicator, in which member i has rank i, and the count of collectives on it."""
+
+    def __init__(self, comm: MPI.Intracomm, group: Group) -> None:
+        self.comm = comm
+        self.group = group
+        self._count = 0
+
+    def next_tag(self) -> int:
+        self._count += 1
+        return self._count % _TAGS
+
+
+class MpiPending:
+    """A collective in flight (a Pending): its exchange's outstanding requests, and the exchanges still to come.
+
+    A multi-exchange collective keeps its tag: messages between two members of one collective arrive in order.
+    """
+
+    def __init__(
+        self,
+        communicator: MpiCommunicator,
+        link: _GroupLink,
+        name: str,
+        exchanges: Iterator[Exchange],
+    ) -> None:
+        self._communicator = communicator
+        self._link = link
+        self._name = name
+        self._tag = link.next_tag()
+        self._exchanges = exchanges
+        self._receives: dict[int, MPI.Request] = {}
+        self._sends: list[MPI.Request] = []
+        self._current: Exchange | None = None
+        self._advance()
+
+    def poll(self) -> bool:
+        """Go on as far as messages have come; True when the results are complete."""
+        while self._current is not None:
+            requests = [*self._receives.values(), *self._sends]
+            if not MPI.Request.Testall(requests):
+                return False
+            self._advance()
+        return True
+
+    def test(self) -> bool:
+        self._communicator.progress()
+        return self._finish_if_complete()
+
+    def wait(self) -> None:
+        if self._finish_if_complete():
+            return
+        self._communicator.note(f"waits in {self._name}")
+        deadline = time.monotonic() + self._communicator.timeout_seconds
+        spins = 0
+        while not self.test():
+            spins += 1
+            if spins < _SPINS_BEFORE_SLEEP:
+                os.sched_yield()
+                continue
+            time.sleep(_SLEEP_SECONDS)
+            if time.monotonic() > deadline:
+                raise CollectiveTimeoutError(self._why_not())
+        self._communicator.note(f"has passed {self._name}")
+
+    def _finish_if_complete(self) -> bool:
+        if not self.poll():
+            return False
+        self._communicator.retire(self)
+        return True
+
+    def _advance(self) -> None:
+        """Post the next exchange, receives first."""
+        exchange = next(self._exchanges, None)
+        self._current = exchange
+        if exchange is None:
+            return
+        comm, tag = self._link.comm, self._tag
+        self._receives = {
+            member: comm.Irecv([_bytes_of(array), MPI.BYTE], member, tag)
+            for member, array in exchange.receives.items()
+        }
+        self._sends = [
+            comm.Isend([_bytes_of(array), MPI.BYTE], member, tag)
+            for member, array in exchange.sends.items()
+        ]
+
+    def _why_not(self) -> str:
+        group = self._link.group
+        late = [group[member] for member, request in self._receives.items() if not request.Test()]
+        missing = late or [rank for rank in group if rank != self._communicator.rank]
+        return (
+            f"[rank {self._communicator.rank}/{self._communicator.size}] {self._name}: group {describe_group(group)} "
+            f"did not meet within {self._communicator.timeout_seconds:g} s: nothing came from "
+            f"{describe_group(tuple(missing))} ({self._communicator.whereabouts(missing)})"
+        )
+
+
+def _bytes_of(array: Array) -> Array:
+    """The array's memory as bytes: MPI need not know bf16."""
+    return array.reshape(-1).view(np.uint8)
+
+
+def _split_bytes(joined: bytearray, lengths: Array) -> list[bytes]:
+    ends = np.cumsum(lengths)
+    return [bytes(joined[end - length : end]) for end, length in zip(ends, lengths, strict=True)]
