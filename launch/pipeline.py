@@ -49,12 +49,18 @@ class Compilation:
         return sum(self.seconds.values())
 
 
-def stages(module: HloModule, devices: int | None, options: CompileOptions) -> Iterator[tuple[str, Compilation]]:
+def stages(
+    module: HloModule, devices: int | None, options: CompileOptions
+) -> Iterator[tuple[str, Compilation]]:
     """The module after each HLO stage; each step is taken when the next item is asked for."""
     count = devices if devices is not None else device_count(module)
     compilation = Compilation(module, count)
     yield "logical", compilation
-    for name, step in (("partitioned", _partition), ("optimized", _optimize), ("scheduled", _schedule)):
+    for name, step in (
+        ("partitioned", _partition),
+        ("optimized", _optimize),
+        ("scheduled", _schedule),
+    ):
         start = time.perf_counter()
         compilation.module = step(compilation, options)
         if options.verify:
@@ -63,11 +69,12 @@ def stages(module: HloModule, devices: int | None, options: CompileOptions) -> I
         yield name, compilation
 
 
-def compile_module(module: HloModule, devices: int | None = None, options: CompileOptions | None = None) -> Executable:
+def compile_module(
+    module: HloModule, devices: int | None = None, options: CompileOptions | None = None
+) -> Executable:
     """Carry a logical (or per-device) module through all stages to an executable. ``module`` stays as it is."""
     options = options or CompileOptions()
-    for _name, compilation in stages(module, devices, options):
-        pass
+    *_, (_, compilation) = stages(module, devices, options)
     start = time.perf_counter()
     executable = build_executable(compilation.module, check=options.check)
     compilation.seconds["thunks"] = time.perf_counter() - start

@@ -1,6 +1,7 @@
 """Reads sharding annotations, GSPMD's and Shardy's, as constraints over the module's device axes.
 
-Where both stand, Shardy's wins: an open Shardy constraint is written as ``sharding={replicated}`` beside ``[{?}, {?}]``.
+Where both stand, Shardy's wins: an open Shardy constraint is written as ``sharding={replicated}``
+beside ``[{?}, {?}]``.
 """
 
 from __future__ import annotations
@@ -16,7 +17,12 @@ from spmd.mesh import AxisRef, Mesh, TensorSharding
 from spmd.ops.attrs import CustomCallAttrs
 from spmd.shape import ArrayShape, Shape, leaves
 from spmd.sharding import HloSharding, ShardingKind, SubgroupType
-from spmd.text.shardy_text import parse_manual_axes, parse_meshes, parse_sharding_per_value, parse_tensor_sharding
+from spmd.text.shardy_text import (
+    parse_manual_axes,
+    parse_meshes,
+    parse_sharding_per_value,
+    parse_tensor_sharding,
+)
 
 SDY_SHARDING = "xla.sdy.sharding"
 SDY_MESHES = "xla.sdy.meshes"
@@ -66,13 +72,17 @@ class AnnotationReader:
         if shardy is not None:
             found = self._shardy_values(shardy)
             if len(found) != len(shapes):
-                raise ShardingError(f"{instruction.name}: {len(found)} shardings for {len(shapes)} values in {shardy}")
+                raise ShardingError(
+                    f"{instruction.name}: {len(found)} shardings for {len(shapes)} values in {shardy}"
+                )
             return tuple(self.of_shardy(s, shape) for s, shape in zip(found, shapes, strict=True))
         if instruction.sharding is None:
             return (None,) * len(shapes)
         unspecified = unspecified_dims(instruction)
         parts = instruction.sharding.leaf_shardings(instruction.shape)
-        return tuple(self.of_gspmd(s, shape, unspecified) for s, shape in zip(parts, shapes, strict=True))
+        return tuple(
+            self.of_gspmd(s, shape, unspecified) for s, shape in zip(parts, shapes, strict=True)
+        )
 
     def _shardy_values(self, text: str) -> Sequence[TensorSharding]:
         if text.startswith("#sdy.sharding_per_value"):
@@ -86,10 +96,15 @@ class AnnotationReader:
         mesh = self.mesh(sharding)
         if len(sharding.dims) != shape.rank:
             raise ShardingError(f"a sharding of {len(sharding.dims)} dimensions stands on {shape}")
-        dims = tuple(tuple(a for ref in d.axes for a in self.axes.axes_of_ref(mesh, ref)) for d in sharding.dims)
+        dims = tuple(
+            tuple(a for ref in d.axes for a in self.axes.axes_of_ref(mesh, ref))
+            for d in sharding.dims
+        )
         return Constraint(dims, tuple(not d.is_closed for d in sharding.dims))
 
-    def of_gspmd(self, sharding: HloSharding, shape: Shape, unspecified: Axes = ()) -> Constraint | None:
+    def of_gspmd(
+        self, sharding: HloSharding, shape: Shape, unspecified: Axes = ()
+    ) -> Constraint | None:
         """A GSPMD sharding of a value; None where it says nothing (unknown, or no array)."""
         if not isinstance(shape, ArrayShape) or sharding.kind is ShardingKind.UNKNOWN:
             return None
@@ -110,13 +125,19 @@ class AnnotationReader:
         mesh = sharding.mesh if isinstance(sharding.mesh, Mesh) else self.meshes.get(sharding.mesh)
         if mesh is None:
             raise ShardingError(f"no mesh named {sharding.mesh!r} in {SDY_MESHES}")
-        if mesh.device_ids is not None and tuple(mesh.device_ids) != tuple(range(len(mesh.device_ids))):
-            raise UnsupportedError(f"mesh {mesh.name}: a device order other than 0..n-1 is not supported yet")
+        if mesh.device_ids is not None and tuple(mesh.device_ids) != tuple(
+            range(len(mesh.device_ids))
+        ):
+            raise UnsupportedError(
+                f"mesh {mesh.name}: a device order other than 0..n-1 is not supported yet"
+            )
         return mesh
 
     def manual_axes(self, text: str, mesh: Mesh) -> Axes:
         names = parse_manual_axes(text)
-        return tuple(sorted(a for name in names for a in self.axes.axes_of_ref(mesh, AxisRef(name))))
+        return tuple(
+            sorted(a for name in names for a in self.axes.axes_of_ref(mesh, AxisRef(name)))
+        )
 
 
 def module_meshes(module: HloModule) -> dict[str, Mesh]:
@@ -132,7 +153,11 @@ def unspecified_dims(instruction: HloInstruction) -> Axes:
 
 def custom_call_target(instruction: HloInstruction) -> str:
     """The target of a custom call, "" for any other op."""
-    return instruction.attrs_as(CustomCallAttrs).target if instruction.opcode is Opcode.CUSTOM_CALL else ""
+    return (
+        instruction.attrs_as(CustomCallAttrs).target
+        if instruction.opcode is Opcode.CUSTOM_CALL
+        else ""
+    )
 
 
 def _flat(sharding: HloSharding) -> Iterator[HloSharding]:
@@ -150,7 +175,16 @@ def _axis_refs(module: HloModule, meshes: dict[str, Mesh]) -> Iterator[tuple[Mes
             if key not in (SDY_SHARDING, SDY_IN_SHARDINGS, SDY_OUT_SHARDINGS) or ":(" not in value:
                 continue
             per_value = value.startswith("#sdy.sharding_per_value")
-            for sharding in parse_sharding_per_value(value) if per_value else (parse_tensor_sharding(value),):
-                mesh = sharding.mesh if isinstance(sharding.mesh, Mesh) else meshes.get(sharding.mesh)
+            for sharding in (
+                parse_sharding_per_value(value) if per_value else (parse_tensor_sharding(value),)
+            ):
+                mesh = (
+                    sharding.mesh if isinstance(sharding.mesh, Mesh) else meshes.get(sharding.mesh)
+                )
                 if mesh is not None:
-                    yield from ((mesh, ref) for dim in sharding.dims for ref in dim.axes if ref.sub is not None)
+                    yield from (
+                        (mesh, ref)
+                        for dim in sharding.dims
+                        for ref in dim.axes
+                        if ref.sub is not None
+                    )

@@ -1,7 +1,8 @@
 """Device axes: the devices of a module as digits of a mixed-radix number.
 
 All shardings of a module are refined to one common list of axes, major to minor, whose sizes multiply to the number of
-devices N. Axis i has stride ``prod(sizes[i+1:])``; the coordinate of device d along it is ``d // stride % size``. A tensor's
+devices N. Axis i has stride ``prod(sizes[i+1:])``; the coordinate of device d along it is ``d //
+stride % size``. A tensor's
 sharding is then a list of axis numbers per dimension, so nothing here grows with N.
 
 Worked example: N = 8 with ``{devices=[4,1,2]<=[8] last_tile_dim_replicate}`` and ``{devices=[2,4]<=[4,2]T(1,0) ...}``
@@ -10,6 +11,7 @@ cut the range of 8 devices at strides 2 and 2: axes (4, 2). The first is dims ((
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -52,7 +54,9 @@ class DeviceAxes:
     def groups(self, axes: Axes) -> ReplicaGroups:
         """Replica groups of the devices that differ only along ``axes``; members ordered by ``axes``, major first."""
         rest = self.spread(axes)
-        return ReplicaGroups(iota=_compact((self.count(rest), self.count(axes)), self.sizes, (*rest, *axes)))
+        return ReplicaGroups(
+            iota=_compact((self.count(rest), self.count(axes)), self.sizes, (*rest, *axes))
+        )
 
     def sharding(self, dims: DimAxes, manual: Axes = (), partial: Axes = ()) -> HloSharding:
         """The HloSharding of a value whose dimension i is split by ``dims[i]``; the other axes replicate."""
@@ -74,7 +78,9 @@ class DeviceAxes:
                 kinds.append(kind)
         if len(kinds) == 1 and not used:
             return HloSharding.manual() if manual else HloSharding.replicated()
-        return HloSharding.tiled(TileAssignment(_compact(tuple(tile), self.sizes, tuple(order))), tuple(kinds))
+        return HloSharding.tiled(
+            TileAssignment(_compact(tuple(tile), self.sizes, tuple(order))), tuple(kinds)
+        )
 
     def axes_of_mesh(self, mesh: Mesh) -> dict[str, Axes]:
         """The axes that make up each axis of ``mesh`` (device order must be the identity)."""
@@ -94,7 +100,9 @@ class DeviceAxes:
         stride = self.stride(whole[-1]) * self.count(whole) // before if whole else 1
         return self._between(stride, stride // size)
 
-    def axes_of_sharding(self, sharding: HloSharding, rank: int) -> tuple[DimAxes, dict[SubgroupType, Axes]]:
+    def axes_of_sharding(
+        self, sharding: HloSharding, rank: int
+    ) -> tuple[DimAxes, dict[SubgroupType, Axes]]:
         """Axes per dimension, and the axes of each subgroup kind, of a tiled iota sharding.
 
         Raises ShardingError where these axes do not describe it (an explicit device list, another factorization).
@@ -114,25 +122,41 @@ class DeviceAxes:
                 count *= self.sizes[digits[position]]
                 position += 1
             if count != size:
-                raise ShardingError(f"sharding {sharding} does not fit the device axes {self.sizes}")
+                raise ShardingError(
+                    f"sharding {sharding} does not fit the device axes {self.sizes}"
+                )
             parts.append(tuple(digits[start:position]))
         groups: dict[SubgroupType, Axes] = {}
-        for kind, axes in zip(sharding.subgroup_types, parts[len(parts) - len(sharding.subgroup_types) :], strict=True):
+        for kind, axes in zip(
+            sharding.subgroup_types, parts[len(parts) - len(sharding.subgroup_types) :], strict=True
+        ):
             groups[kind] = groups.get(kind, ()) + axes
         dims = tuple(parts[: len(parts) - len(sharding.subgroup_types)])
         if len(dims) != rank:
-            raise ShardingError(f"sharding {sharding} has {len(dims)} dimensions, its value has {rank}")
+            raise ShardingError(
+                f"sharding {sharding} has {len(dims)} dimensions, its value has {rank}"
+            )
         return dims, groups
 
     def _between(self, outer: int, inner: int) -> Axes:
         """Axes that cover the digits from stride ``outer`` (exclusive) down to ``inner``."""
-        found = tuple(a for a in self.all if inner <= self.stride(a) and self.stride(a) * self.sizes[a] <= outer)
+        found = tuple(
+            a
+            for a in self.all
+            if inner <= self.stride(a) and self.stride(a) * self.sizes[a] <= outer
+        )
         if self.count(found) * inner != outer:
-            raise ShardingError(f"no device axes of {self.sizes} lie between strides {outer} and {inner}")
+            raise ShardingError(
+                f"no device axes of {self.sizes} lie between strides {outer} and {inner}"
+            )
         return found
 
 
-def common_axes(num_devices: int, shardings: Iterable[HloSharding], meshes: Iterable[tuple[Mesh, Sequence[AxisRef]]] = ()) -> DeviceAxes:
+def common_axes(
+    num_devices: int,
+    shardings: Iterable[HloSharding],
+    meshes: Iterable[tuple[Mesh, Sequence[AxisRef]]] = (),
+) -> DeviceAxes:
     """The coarsest factorization of ``num_devices`` in which every given iota sharding is a list of axes.
 
     A sharding whose cuts do not nest with the earlier ones (6 devices as [2,3] and as [3,2]) is left out: whoever asks
@@ -141,10 +165,10 @@ def common_axes(num_devices: int, shardings: Iterable[HloSharding], meshes: Iter
     cuts = {1, num_devices}
     for wanted in [*_mesh_cuts(num_devices, meshes), *_sharding_cuts(num_devices, shardings)]:
         candidate = sorted(cuts | wanted)
-        if all(b % a == 0 for a, b in zip(candidate, candidate[1:], strict=False)):
+        if all(b % a == 0 for a, b in itertools.pairwise(candidate)):
             cuts |= wanted
     ordered = sorted(cuts, reverse=True)
-    return DeviceAxes(tuple(a // b for a, b in zip(ordered, ordered[1:], strict=False)))
+    return DeviceAxes(tuple(a // b for a, b in itertools.pairwise(ordered)))
 
 
 def _mesh_cuts(n: int, meshes: Iterable[tuple[Mesh, Sequence[AxisRef]]]) -> Iterable[set[int]]:
@@ -238,7 +262,9 @@ def recognise_iota(ids: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]
     strides = _strides(tuple(size for _, size in major_first))
     if any(stride != run[0] for stride, run in zip(strides, major_first, strict=True)):
         return None
-    return tuple(size for _, size in major_first), tuple(major_first.index(run) for run in reversed(runs))
+    return tuple(size for _, size in major_first), tuple(
+        major_first.index(run) for run in reversed(runs)
+    )
 
 
 def _strides(sizes: tuple[int, ...]) -> list[int]:

@@ -11,7 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from partitioner.axes import Axes, DeviceAxes
-from partitioner.projection import Assignment, empty_assignment, legalize, merge, project, tensor_dims, without_axes
+from partitioner.projection import (
+    Assignment,
+    empty_assignment,
+    legalize,
+    merge,
+    project,
+    tensor_dims,
+    without_axes,
+)
 from partitioner.reshard.search import reshard_cost
 from partitioner.rule import FactorKind, OpShardingRule
 from partitioner.state import ShardState
@@ -65,7 +73,8 @@ def _candidates(problem: OpProblem) -> list[Assignment]:
         project(axes, rule, m, s.dims) for m, s in zip(rule.results, problem.wanted, strict=True)
     ]
     operands = [
-        project(axes, rule, m, s.dims) for m, s in zip(rule.operands, problem.operand_states, strict=True)
+        project(axes, rule, m, s.dims)
+        for m, s in zip(rule.operands, problem.operand_states, strict=True)
     ]
     by_size = sorted(range(len(operands)), key=lambda i: (-problem.operand_shapes[i].byte_size, i))
     sized = [operands[i] for i in by_size]
@@ -110,11 +119,15 @@ def _cost(problem: OpProblem, plan: OpPlan) -> float:
     axes = problem.axes
     total = sum(
         reshard_cost(axes, shape, have, need)
-        for shape, have, need in zip(problem.operand_shapes, problem.operand_states, plan.operands, strict=True)
+        for shape, have, need in zip(
+            problem.operand_shapes, problem.operand_states, plan.operands, strict=True
+        )
     )
     total += sum(
         reshard_cost(axes, shape, have, want)
-        for shape, have, want in zip(problem.result_shapes, plan.results, problem.wanted, strict=True)
+        for shape, have, want in zip(
+            problem.result_shapes, plan.results, problem.wanted, strict=True
+        )
         if have.partial
     )
     split = axes.count(a for chosen in plan.assignment for a in chosen)

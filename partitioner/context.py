@@ -13,7 +13,7 @@ from partitioner.axes import Axes, DeviceAxes
 from partitioner.reshard.emit import emit_steps
 from partitioner.reshard.search import plan_reshard
 from partitioner.state import ShardState, tile_size
-from spmd.builder import Builder
+from spmd.builder import Builder, ModuleScope
 from spmd.errors import VerificationError
 from spmd.hlo import HloComputation, HloInstruction, HloModule
 from spmd.literal import Literal
@@ -37,12 +37,16 @@ class PartitionDriver(Protocol):
 
     axes: DeviceAxes
     reader: AnnotationReader
+    scope: ModuleScope
 
     def wanted(self, instruction: HloInstruction, leaf: int) -> ShardState: ...
     def manual_axes(self, instruction: HloInstruction) -> Axes: ...
     def copy_callee(self, computation: HloComputation) -> HloComputation: ...
     def partition_callee(
-        self, computation: HloComputation, parameters: Sequence[ShardState], results: Sequence[ShardState]
+        self,
+        computation: HloComputation,
+        parameters: Sequence[ShardState],
+        results: Sequence[ShardState],
     ) -> HloComputation:
         """A control-flow computation, its parameter leaves and root leaves in the given states."""
 
@@ -50,13 +54,15 @@ class PartitionDriver(Protocol):
 class PartitionContext:
     """One computation being partitioned. Functions in partitioner/ops receive it."""
 
-    def __init__(self, driver: PartitionDriver, source: HloComputation, target: HloComputation) -> None:
+    def __init__(
+        self, driver: PartitionDriver, source: HloComputation, target: HloComputation
+    ) -> None:
         self.driver = driver
         self.axes: DeviceAxes = driver.axes
         self.reader: AnnotationReader = driver.reader
         self.source = source
         self.target = target
-        self.builder = Builder(target)
+        self.builder = Builder(target, driver.scope)
         self._values: dict[HloInstruction, tuple[ShardedValue, ...]] = {}
         self._reshards: dict[tuple[HloInstruction, ShardState], ShardedValue] = {}
         self._coordinates: dict[Axes, HloInstruction] = {}
@@ -147,7 +153,9 @@ class PartitionContext:
         shards = self.axes.count(value.state.dims[dim])
         return value.shape.dims[dim] % shards != 0
 
-    def mask_padding(self, value: ShardedValue, dims: tuple[int, ...], fill: object) -> HloInstruction:
+    def mask_padding(
+        self, value: ShardedValue, dims: tuple[int, ...], fill: object
+    ) -> HloInstruction:
         """The local array with the padding along ``dims`` (unevenly split ones) replaced by the scalar ``fill``."""
         b = self.builder
         local = value.hlo.array_shape
@@ -155,11 +163,15 @@ class PartitionContext:
         for dim in dims:
             if not self.is_uneven(value, dim):
                 continue
-            index = b.iota(ArrayShape(PrimitiveType.S32, local.dims), dim)
-            start = b.broadcast_scalar(self.offset(value.state, dim, value.shape.dims[dim]), local.dims)
-            limit = b.broadcast_scalar(b.scalar(PrimitiveType.S32, value.shape.dims[dim]), local.dims)
+            index = b.iota(PrimitiveType.S32, local.dims, dim)
+            start = b.broadcast_scalar(
+                self.offset(value.state, dim, value.shape.dims[dim]), local.dims
+            )
+            limit = b.broadcast_scalar(
+                b.scalar(PrimitiveType.S32, value.shape.dims[dim]), local.dims
+            )
             valid = b.compare(b.add(index, start), limit, "LT")
-            keep = valid if keep is None else b.and_(keep, valid)
+            keep = valid if keep is None else b.logical_and(keep, valid)
         if keep is None:
             return value.hlo
         literal = Literal.of(ArrayShape(local.element_type, ()), np.asarray(fill))

@@ -15,7 +15,9 @@ from spmd.ops.opdef import OPS
 from spmd.shape import ArrayShape, PrimitiveType, Shape, TupleShape, as_array, leaves
 
 
-def partition_generic(context: PartitionContext, instruction: HloInstruction) -> tuple[ShardedValue, ...]:
+def partition_generic(
+    context: PartitionContext, instruction: HloInstruction
+) -> tuple[ShardedValue, ...]:
     """Partition by the op's rule; without one, replicate the operands and compute the whole on every device."""
     rule = rule_of(instruction) or replicating_rule(instruction)
     plan = best_plan(problem_of(context, instruction, rule))
@@ -34,11 +36,15 @@ def replicating_rule(instruction: HloInstruction) -> OpShardingRule:
     return RuleBuilder.for_instruction(instruction).build()
 
 
-def problem_of(context: PartitionContext, instruction: HloInstruction, rule: OpShardingRule) -> OpProblem:
+def problem_of(
+    context: PartitionContext, instruction: HloInstruction, rule: OpShardingRule
+) -> OpProblem:
     values = [context.value(operand) for operand in instruction.operands]
     shapes = tuple(as_array(shape).without_layout() for _, shape in leaves(instruction.shape))
     cost = OPS[instruction.opcode].cost(instruction)
-    work = max(cost.flops + cost.transcendentals, float(sum(shape.num_elements for shape in shapes)))
+    work = max(
+        cost.flops + cost.transcendentals, float(sum(shape.num_elements for shape in shapes))
+    )
     return OpProblem(
         context.axes,
         rule,
@@ -52,14 +58,22 @@ def problem_of(context: PartitionContext, instruction: HloInstruction, rule: OpS
 
 
 def emit_local(
-    context: PartitionContext, instruction: HloInstruction, plan: OpPlan, operands: list[HloInstruction]
+    context: PartitionContext,
+    instruction: HloInstruction,
+    plan: OpPlan,
+    operands: list[HloInstruction],
 ) -> tuple[ShardedValue, ...]:
     """The per-device clone over local operands; one value per result leaf, in the plan's states."""
     globals_ = [as_array(shape).without_layout() for _, shape in leaves(instruction.shape)]
-    locals_ = [state.local_shape(shape, context.axes) for shape, state in zip(globals_, plan.results, strict=True)]
+    locals_ = [
+        state.local_shape(shape, context.axes)
+        for shape, state in zip(globals_, plan.results, strict=True)
+    ]
     localizer = LOCALIZERS.get(instruction.opcode)
     attrs = localizer(context, instruction, operands, locals_) if localizer else instruction.attrs
-    shape: Shape = TupleShape(tuple(locals_)) if isinstance(instruction.shape, TupleShape) else locals_[0]
+    shape: Shape = (
+        TupleShape(tuple(locals_)) if isinstance(instruction.shape, TupleShape) else locals_[0]
+    )
     clone = context.target.create(
         instruction.opcode,
         shape,
@@ -78,7 +92,11 @@ def emit_local(
 
 
 def _prepare(
-    context: PartitionContext, rule: OpShardingRule, plan: OpPlan, position: int, value: ShardedValue
+    context: PartitionContext,
+    rule: OpShardingRule,
+    plan: OpPlan,
+    position: int,
+    value: ShardedValue,
 ) -> HloInstruction:
     """Make an operand safe to reduce: padding masked, and what counts once kept on one device only."""
     mapping = rule.operands[position]
@@ -101,7 +119,9 @@ def _prepare(
     return context.mask_padding(value, tuple(uneven), identity)
 
 
-def _only_first(context: PartitionContext, value: ShardedValue, axes: Axes, identity: object) -> HloInstruction:
+def _only_first(
+    context: PartitionContext, value: ShardedValue, axes: Axes, identity: object
+) -> HloInstruction:
     """``value`` on the first device along ``axes``, the reduction's identity on the others."""
     b = context.builder
     literal = Literal.of(ArrayShape(value.shape.element_type, ()), identity)
@@ -120,7 +140,10 @@ def _is_splat_of(instruction: HloInstruction, literal: Literal) -> bool:
 
     while instruction.opcode is Opcode.BROADCAST:
         instruction = instruction.operand(0)
-    return instruction.opcode is Opcode.CONSTANT and instruction.attrs_as(ConstantAttrs).literal == literal
+    return (
+        instruction.opcode is Opcode.CONSTANT
+        and instruction.attrs_as(ConstantAttrs).literal == literal
+    )
 
 
 def reshard_to(context: PartitionContext, value: ShardedValue, wanted: ShardState) -> ShardedValue:

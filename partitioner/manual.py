@@ -2,7 +2,8 @@
 
 Inside a region the program is written per device for the manual axes; the other (free) axes may still shard its values.
 At the edge a global dimension of size n split over manual axes is (manual part k) x (local size n/k): two factors, the
-first pinned to its axes. So an edge is a sharding rule like any other, and costs no instruction once the operand has the
+first pinned to its axes. So an edge is a sharding rule like any other, and costs no instruction
+once the operand has the
 right state.
 
 Two spellings: ``xla.sdy.GlobalToLocalShape`` / ``LocalToGlobalShape`` over all values of the region, and GSPMD's
@@ -36,7 +37,9 @@ GSPMD_EXIT = "SPMDShardToFullShape"
 
 @dataclass(frozen=True, slots=True)
 class BoundaryValue:
-    """One value crossing an edge: shapes on both sides, the manual axes of each dimension, what is asked of the rest."""
+    """One value crossing an edge: shapes on both sides, the manual axes of each dimension, what
+    is asked of the rest.
+    """
 
     global_shape: ArrayShape
     local_shape: ArrayShape
@@ -58,10 +61,11 @@ class ManualBoundary:
         builder = RuleBuilder([before], [after])
         for dim, size in enumerate(value.local_shape.dims):
             pinned = value.pinned[dim]
-            if pinned:
-                outer = {0: dim}
-                where = {"operands": outer} if self.is_entry else {"results": outer}
-                builder.factor(axis_count[pinned], pinned=pinned, **where)
+            outer = {0: dim}
+            if pinned and self.is_entry:
+                builder.factor(axis_count[pinned], operands=outer, pinned=pinned)
+            elif pinned:
+                builder.factor(axis_count[pinned], results=outer, pinned=pinned)
             builder.factor(size, operands={0: dim}, results={0: dim})
         return builder.build()
 
@@ -78,7 +82,9 @@ def manual_boundary(instruction: HloInstruction, reader: AnnotationReader) -> Ma
     return None
 
 
-def _shardy_boundary(instruction: HloInstruction, reader: AnnotationReader, *, is_entry: bool) -> ManualBoundary:
+def _shardy_boundary(
+    instruction: HloInstruction, reader: AnnotationReader, *, is_entry: bool
+) -> ManualBoundary:
     key = SDY_IN_SHARDINGS if is_entry else SDY_OUT_SHARDINGS
     text = instruction.annotations.frontend(key)
     manual_text = instruction.annotations.frontend(SDY_MANUAL_AXES)
@@ -102,7 +108,9 @@ def _shardy_boundary(instruction: HloInstruction, reader: AnnotationReader, *, i
     return ManualBoundary(is_entry, manual, tuple(values))
 
 
-def _gspmd_boundary(instruction: HloInstruction, reader: AnnotationReader, *, is_entry: bool) -> ManualBoundary:
+def _gspmd_boundary(
+    instruction: HloInstruction, reader: AnnotationReader, *, is_entry: bool
+) -> ManualBoundary:
     (operand,) = instruction.operands
     (own,) = reader.of_instruction(instruction)
     (other,) = reader.of_instruction(operand)
@@ -111,7 +119,9 @@ def _gspmd_boundary(instruction: HloInstruction, reader: AnnotationReader, *, is
     if not is_entry:
         inner, outer = outer, inner
     if inside is None or outside is None:
-        raise ShardingError(f"{instruction.name}: a Sharding annotation is missing on {operand.name}")
+        raise ShardingError(
+            f"{instruction.name}: a Sharding annotation is missing on {operand.name}"
+        )
     manual = tuple(sorted(inside.manual))
     value = _value(instruction, reader, outside, manual, outer, inner)
     free = Constraint(inside.dims, inside.open)
@@ -129,7 +139,9 @@ def _value(
     pinned = tuple(tuple(a for a in axes if a in manual) for axes in outside.dims)
     for dim, axes in enumerate(pinned):
         if outside.dims[dim][: len(axes)] != axes:
-            raise ShardingError(f"{instruction.name}: dimension {dim} has free axes before manual ones")
+            raise ShardingError(
+                f"{instruction.name}: dimension {dim} has free axes before manual ones"
+            )
         if inner.dims[dim] * reader.axes.count(axes) != outer.dims[dim]:
             raise ShardingError(
                 f"{instruction.name}: dimension {dim} is {outer.dims[dim]} globally and {inner.dims[dim]} inside, "

@@ -1,7 +1,9 @@
 """Between two views of one sharding: axes per dimension of a tensor, and axes per factor of an op.
 
-A dimension made of factors (i, j) is split by the axes of i, then those of j. That is one contiguous tiling only when i is
-split completely before j is split at all, and every part but the last divides evenly; ``legalize`` cuts an assignment back
+A dimension made of factors (i, j) is split by the axes of i, then those of j. That is one
+contiguous tiling only when i is
+split completely before j is split at all, and every part but the last divides evenly; ``legalize``
+cuts an assignment back
 to what all tensors of the rule can express.
 """
 
@@ -20,7 +22,9 @@ def empty_assignment(rule: OpShardingRule) -> Assignment:
     return tuple(f.pinned or () for f in rule.factors)
 
 
-def project(axes: DeviceAxes, rule: OpShardingRule, mapping: TensorMapping, dims: DimAxes) -> Assignment:
+def project(
+    axes: DeviceAxes, rule: OpShardingRule, mapping: TensorMapping, dims: DimAxes
+) -> Assignment:
     """The factor axes that a tensor split as ``dims`` asks for; what no factor can take is dropped."""
     result: list[Axes] = [()] * len(rule.factors)
     for parts, split in zip(mapping, dims, strict=True):
@@ -61,7 +65,9 @@ def legalize(axes: DeviceAxes, rule: OpShardingRule, assignment: Assignment) -> 
     return tuple(result)
 
 
-def _cut_back(axes: DeviceAxes, rule: OpShardingRule, parts: tuple[int, ...], result: list[Axes]) -> bool:
+def _cut_back(
+    axes: DeviceAxes, rule: OpShardingRule, parts: tuple[int, ...], result: list[Axes]
+) -> bool:
     changed = False
     open_parts = True
     for factor in parts:
@@ -94,11 +100,14 @@ def merge(rule: OpShardingRule, base: Assignment, more: Assignment) -> Assignmen
     return tuple(result)
 
 
-def without_axes(assignment: Assignment, forbidden: Iterable[int], rule: OpShardingRule) -> Assignment:
+def without_axes(
+    assignment: Assignment, forbidden: Iterable[int], rule: OpShardingRule
+) -> Assignment:
     """Each factor's axes up to the first forbidden one; pinned factors stay."""
     banned = frozenset(forbidden)
     return tuple(
-        chosen if rule.factors[i].pinned is not None else _until(chosen, banned) for i, chosen in enumerate(assignment)
+        chosen if rule.factors[i].pinned is not None else _until(chosen, banned)
+        for i, chosen in enumerate(assignment)
     )
 
 

@@ -1,7 +1,9 @@
 """Sharding propagation: one fixpoint over factors, knowing nothing of opcodes.
 
-The program is a graph of slots (one per array value) and edges (one per op, holding its sharding rule). A slot's sharding
-only grows: axes are appended to the minor end of dimensions that are open. An edge passes a factor's axes from the tensor
+The program is a graph of slots (one per array value) and edges (one per op, holding its sharding
+rule). A slot's sharding
+only grows: axes are appended to the minor end of dimensions that are open. An edge passes a
+factor's axes from the tensor
 that has the most of them to the tensors that have fewer, as long as what these have is a prefix.
 
 Worked example, dot [i,k]x[k,j]->[i,j] with lhs ((0,),()) and rhs ((),(1,)): factor i has (0,), j has (1,); the result
@@ -66,8 +68,17 @@ class Edge:
     queued: bool = False
 
     @staticmethod
-    def connect(rule: OpShardingRule, operands: Sequence[Slot], results: Sequence[Slot], name: str, level: int) -> Edge:
-        tensors = (*zip(rule.operands, operands, strict=True), *zip(rule.results, results, strict=True))
+    def connect(
+        rule: OpShardingRule,
+        operands: Sequence[Slot],
+        results: Sequence[Slot],
+        name: str,
+        level: int,
+    ) -> Edge:
+        tensors = (
+            *zip(rule.operands, operands, strict=True),
+            *zip(rule.results, results, strict=True),
+        )
         edge = Edge(rule, tensors, name, level)
         for slot in dict.fromkeys(slot for _, slot in tensors):
             slot.edges.append(edge)
@@ -128,7 +139,11 @@ def _offers(
     offers: list[tuple[int, int, Axes]] = []
     sizes = [slot.shape.byte_size for _, slot in tensors]
     for index, factor in enumerate(rule.factors):
-        if factor.kind is FactorKind.NEED_REPLICATION or factor.blocked or factor.pinned is not None:
+        if (
+            factor.kind is FactorKind.NEED_REPLICATION
+            or factor.blocked
+            or factor.pinned is not None
+        ):
             continue
         best: Axes = ()
         weight = 0
@@ -170,7 +185,9 @@ def _extend(
 def _is_minor_end(
     axes: DeviceAxes, rule: OpShardingRule, parts: tuple[int, ...], factor: int, have: Assignment
 ) -> bool:
-    """More axes for ``factor`` keep the dimension one contiguous tiling: all before it complete, none after it split."""
+    """More axes for ``factor`` keep the dimension one contiguous tiling: all before it complete,
+    none after it split.
+    """
     position = parts.index(factor)
     before = all(axes.count(have[p]) == rule.factors[p].size for p in parts[:position])
     after = all(math.prod(axes.sizes[a] for a in have[p]) == 1 for p in parts[position + 1 :])

@@ -21,11 +21,15 @@ if TYPE_CHECKING:
     from partitioner.slots import SlotGraph
 
 #: instruction (global shapes) -> its rule; None when the op has no useful factors (it is then replicated).
-SHARDING_RULES: Registry[Opcode, Callable[[HloInstruction], OpShardingRule | None]] = Registry("sharding rule")
+SHARDING_RULES: Registry[Opcode, Callable[[HloInstruction], OpShardingRule | None]] = Registry(
+    "sharding rule"
+)
 
 #: An op's own partitioning: emits local instructions, returns the value of each result leaf; None declines, and the
 #: generic partitioner takes over.
-PartitionFn: TypeAlias = "Callable[[PartitionContext, HloInstruction], tuple[ShardedValue, ...] | None]"
+PartitionFn: TypeAlias = (
+    "Callable[[PartitionContext, HloInstruction], tuple[ShardedValue, ...] | None]"
+)
 PARTITIONERS: Registry[Opcode, PartitionFn] = Registry("partitioner")
 TARGET_PARTITIONERS: Registry[str, PartitionFn] = Registry("custom-call partitioner")
 

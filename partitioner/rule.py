@@ -1,7 +1,8 @@
 """OpShardingRule: what an op does to the dimensions of its operands and results, as data.
 
 A factor is one index of the op, as in einsum notation. Each dimension of each tensor is a product of factors, major to
-minor (nearly always exactly one; several for reshapes). Propagation and the generic partitioner are written once, over factors.
+minor (nearly always exactly one; several for reshapes). Propagation and the generic partitioner are
+written once, over factors.
 
     dot  [i, k] x [k, j] -> [i, j]        i, j pass through; k reduces
     reshape [8, 4] -> [32]                [i, j] -> [ij], both pass through
@@ -21,7 +22,7 @@ from spmd.shape import ArrayShape, leaves
 
 
 class FactorKind(Enum):
-    PASS_THROUGH = "pass-through"
+    PASS_THROUGH = "pass-through"  # noqa: S105 - no password
     REDUCTION = "reduction"
     NEED_REPLICATION = "need-replication"
 
@@ -74,10 +75,10 @@ class OpShardingRule:
 class RuleBuilder:
     """Builds a rule dimension by dimension; dimensions never mentioned get a NEED_REPLICATION factor of their own.
 
-        rule = RuleBuilder.for_instruction(dot)
-        rule.factor(size=n, operands={0: 0}, results={0: 0})                       # lhs free
-        rule.factor(size=k, operands={0: 1, 1: 0}, reduction=ReductionKind.SUM)    # contracting
-        return rule.build()
+    rule = RuleBuilder.for_instruction(dot)
+    rule.factor(size=n, operands={0: 0}, results={0: 0})                       # lhs free
+    rule.factor(size=k, operands={0: 1, 1: 0}, reduction=ReductionKind.SUM)    # contracting
+    return rule.build()
     """
 
     def __init__(self, operands: list[tuple[int, ...]], results: list[tuple[int, ...]]) -> None:
@@ -90,8 +91,13 @@ class RuleBuilder:
     @staticmethod
     def for_instruction(instruction: HloInstruction) -> RuleBuilder:
         """One tensor per operand (each an array) and one per result leaf that is an array."""
-        operands = [operand.dims if isinstance(operand.shape, ArrayShape) else () for operand in instruction.operands]
-        results = [shape.dims for _, shape in leaves(instruction.shape) if isinstance(shape, ArrayShape)]
+        operands = [
+            operand.dims if isinstance(operand.shape, ArrayShape) else ()
+            for operand in instruction.operands
+        ]
+        results = [
+            shape.dims for _, shape in leaves(instruction.shape) if isinstance(shape, ArrayShape)
+        ]
         return RuleBuilder(operands, results)
 
     def factor(
@@ -130,7 +136,13 @@ class RuleBuilder:
                     if not parts:
                         parts.append(len(self._factors))
                         self._factors.append(Factor(size, FactorKind.NEED_REPLICATION))
-        freeze = lambda tensors: tuple(tuple(tuple(parts) for parts in t) for t in tensors)  # noqa: E731
         return OpShardingRule(
-            tuple(self._factors), freeze(self._operands), freeze(self._results), self._identity_operands
+            tuple(self._factors),
+            _freeze(self._operands),
+            _freeze(self._results),
+            self._identity_operands,
         )
+
+
+def _freeze(tensors: list[list[list[int]]]) -> tuple[TensorMapping, ...]:
+    return tuple(tuple(tuple(parts) for parts in tensor) for tensor in tensors)

@@ -21,7 +21,15 @@ Slots = tuple[Slot | None, ...]  # one per leaf; None for tokens
 
 #: Ops that keep every dimension: a sharding follows the value through them before it crosses anything else.
 _KEEPS_VALUE = frozenset(
-    {Opcode.RESHAPE, Opcode.TRANSPOSE, Opcode.COPY, Opcode.CONVERT, Opcode.OPT_BARRIER, Opcode.REVERSE, Opcode.CUSTOM_CALL}
+    {
+        Opcode.RESHAPE,
+        Opcode.TRANSPOSE,
+        Opcode.COPY,
+        Opcode.CONVERT,
+        Opcode.OPT_BARRIER,
+        Opcode.REVERSE,
+        Opcode.CUSTOM_CALL,
+    }
 )
 
 
@@ -77,7 +85,9 @@ class SlotGraph:
         self.constrain(results, self.reader.of_instruction(instruction), instruction.name)
         return results
 
-    def connect_instruction(self, rule: OpShardingRule, instruction: HloInstruction, results: Slots) -> None:
+    def connect_instruction(
+        self, rule: OpShardingRule, instruction: HloInstruction, results: Slots
+    ) -> None:
         operands = [self.slot(operand) for operand in instruction.operands]
         arrays = [slot for slot in operands if slot is not None]
         outputs = [slot for slot in results if slot is not None]
@@ -85,13 +95,20 @@ class SlotGraph:
             return
         self.connect(rule, arrays, outputs, instruction.name, level_of(instruction))
 
-    def flow(self, operands: Sequence[Slots], results: Slots, adds: Axes = (), removes: Axes = ()) -> None:
+    def flow(
+        self, operands: Sequence[Slots], results: Slots, adds: Axes = (), removes: Axes = ()
+    ) -> None:
         sources = tuple(slot for slots in operands for slot in slots if slot is not None)
         targets = tuple(slot for slot in results if slot is not None)
         self.flows.append(Flow(sources, targets, adds, removes))
 
     def connect(
-        self, rule: OpShardingRule, operands: Sequence[Slot], results: Sequence[Slot], name: str, level: int
+        self,
+        rule: OpShardingRule,
+        operands: Sequence[Slot],
+        results: Sequence[Slot],
+        name: str,
+        level: int,
     ) -> None:
         self.edges.append(Edge.connect(rule, operands, results, name, level))
 
@@ -103,10 +120,13 @@ class SlotGraph:
 
     def new_slots(self, shape: Shape, name: str) -> Slots:
         return tuple(
-            Slot.for_shape(leaf, name) if isinstance(leaf, ArrayShape) else None for _, leaf in leaves(shape)
+            Slot.for_shape(leaf, name) if isinstance(leaf, ArrayShape) else None
+            for _, leaf in leaves(shape)
         )
 
-    def constrain(self, slots: Slots, constraints: Sequence[Constraint | None], because: str) -> None:
+    def constrain(
+        self, slots: Slots, constraints: Sequence[Constraint | None], because: str
+    ) -> None:
         for slot, constraint in zip(slots, constraints, strict=True):
             if slot is not None and constraint is not None:
                 slot.fix(constraint.dims, constraint.open, because)
@@ -126,7 +146,8 @@ def level_of(instruction: HloInstruction) -> int:
     if not isinstance(instruction.shape, ArrayShape) or not instruction.operands:
         return 1
     same = all(
-        isinstance(operand.shape, ArrayShape) and operand.dims in ((), instruction.dims) for operand in instruction.operands
+        isinstance(operand.shape, ArrayShape) and operand.dims in ((), instruction.dims)
+        for operand in instruction.operands
     )
     return 0 if same else 1
 

@@ -1,6 +1,6 @@
 """The partitioner's driver: a logical module with annotations becomes the program of one device.
 
-    prepare -> read annotations -> slots and edges -> propagate -> partition each computation -> clean up
+prepare -> read annotations -> slots and edges -> propagate -> partition each computation -> clean up
 """
 
 from __future__ import annotations
@@ -19,8 +19,17 @@ from partitioner.propagation import Slot, propagate
 from partitioner.registry import partitioner_of
 from partitioner.slots import SlotGraph, Slots, spread_manual
 from partitioner.state import ShardState
+from spmd.builder import ModuleScope
 from spmd.errors import ShardingError, UnsupportedError
-from spmd.hlo import Annotations, EntryLayout, HloComputation, HloInstruction, HloModule, Opcode, Stage
+from spmd.hlo import (
+    Annotations,
+    EntryLayout,
+    HloComputation,
+    HloInstruction,
+    HloModule,
+    Opcode,
+    Stage,
+)
 from spmd.hlo.clone import clone_computation, clone_module, copy_header
 from spmd.ops.attrs import ParameterAttrs
 from spmd.passes.dead_code_elimination import DeadCodeElimination
@@ -29,7 +38,8 @@ from spmd.sharding import HloSharding
 
 
 def partition_module(module: HloModule, num_devices: int) -> HloModule:
-    """The per-device program (stage PARTITIONED) of a logical module on ``num_devices`` devices; ``module`` stays as it is.
+    """The per-device program (stage PARTITIONED) of a logical module on ``num_devices`` devices;
+    ``module`` stays as it is.
 
     Entry parameters and the root keep the sharding of the global value they are a tile of.
     Raises ShardingError for annotations that do not fit, UnsupportedError for ops refused by name.
@@ -48,6 +58,7 @@ class SpmdPartitioner:
         self.reader = AnnotationReader.for_module(module, num_devices)
         self.axes = self.reader.axes
         self.result = HloModule(module.name)
+        self.scope = ModuleScope(self.result)
         copy_header(module, self.result)
         self.result.frontend_attributes = ()
         self._callees: dict[HloComputation, HloComputation] = {}
@@ -86,7 +97,11 @@ class SpmdPartitioner:
         producers = [v for v in values for _ in leaves(v.shape)]
         outputs: list[Slot | None] = []
         for producer, slot, constraint in zip(producers, roots, constraints, strict=True):
-            if slot is None or constraint is None or producer.annotations.frontend(SDY_SHARDING) is not None:
+            if (
+                slot is None
+                or constraint is None
+                or producer.annotations.frontend(SDY_SHARDING) is not None
+            ):
                 outputs.append(slot)
                 continue
             output = Slot.for_shape(slot.shape, f"output of {root.name}")
@@ -100,7 +115,11 @@ class SpmdPartitioner:
         found: set[int] = set()
         any_region = False
         for instruction in self.module.all_instructions():
-            boundary = manual_boundary(instruction, self.reader) if custom_call_target(instruction) else None
+            boundary = (
+                manual_boundary(instruction, self.reader)
+                if custom_call_target(instruction)
+                else None
+            )
             if boundary is not None:
                 any_region = True
                 found.update(boundary.axes)
@@ -112,12 +131,16 @@ class SpmdPartitioner:
         return ShardState(slot.state_dims) if slot is not None else ShardState(())
 
     def manual_axes(self, instruction: HloInstruction) -> Axes:
-        found = {a for slot in self.graph.slots(instruction) if slot is not None for a in slot.forbidden}
+        found = {
+            a for slot in self.graph.slots(instruction) if slot is not None for a in slot.forbidden
+        }
         return tuple(sorted(found))
 
     def copy_callee(self, computation: HloComputation) -> HloComputation:
         if computation not in self._callees:
-            self._callees[computation] = clone_computation(computation, self.result, self.copy_callee)
+            self._callees[computation] = clone_computation(
+                computation, self.result, self.copy_callee
+            )
         return self._callees[computation]
 
     # ---- partitioning
@@ -127,7 +150,12 @@ class SpmdPartitioner:
         self.result.entry = target
         context = PartitionContext(self, entry, target)
         for parameter in entry.parameters:
-            self._add_parameter(context, parameter, self._slot_states(self.graph.slots(parameter)), keep_sharding=True)
+            self._add_parameter(
+                context,
+                parameter,
+                self._slot_states(self.graph.slots(parameter)),
+                keep_sharding=True,
+            )
         values = self._partition_body(context)
         outputs = [
             context.reshard(value, ShardState(slot.state_dims) if slot is not None else value.state)
@@ -139,31 +167,47 @@ class SpmdPartitioner:
         target.root.sharding = HloSharding.tuple_of(states) if is_tuple else states[0]
 
     def partition_callee(
-        self, computation: HloComputation, parameters: Sequence[ShardState], results: Sequence[ShardState]
+        self,
+        computation: HloComputation,
+        parameters: Sequence[ShardState],
+        results: Sequence[ShardState],
     ) -> HloComputation:
         target = self.result.new_computation(computation.name)
         context = PartitionContext(self, computation, target)
         (parameter,) = computation.parameters
         self._add_parameter(context, parameter, list(parameters), keep_sharding=False)
         values = self._partition_body(context)
-        outputs = [context.reshard(value, state) for value, state in zip(values, results, strict=True)]
+        outputs = [
+            context.reshard(value, state) for value, state in zip(values, results, strict=True)
+        ]
         target.root = pack(context, outputs, computation.root.shape)
         return target
 
     def _add_parameter(
-        self, context: PartitionContext, parameter: HloInstruction, states: list[ShardState], *, keep_sharding: bool
+        self,
+        context: PartitionContext,
+        parameter: HloInstruction,
+        states: list[ShardState],
+        *,
+        keep_sharding: bool,
     ) -> None:
         shape = local_shape(context, iter(states), parameter.shape)
         attrs = parameter.attrs_as(ParameterAttrs)
         annotations = Annotations(metadata=parameter.annotations.metadata)
-        clone = context.target.create(Opcode.PARAMETER, shape, (), attrs, name=parameter.name, annotations=annotations)
+        clone = context.target.create(
+            Opcode.PARAMETER, shape, (), attrs, name=parameter.name, annotations=annotations
+        )
         if keep_sharding:
             shardings = tuple(state.sharding(self.axes) for state in states)
-            clone.sharding = shardings[0] if isinstance(shape, ArrayShape) else HloSharding.tuple_of(shardings)
+            clone.sharding = (
+                shardings[0] if isinstance(shape, ArrayShape) else HloSharding.tuple_of(shardings)
+            )
         context.set_values(parameter, unpack(context, clone, states, parameter.shape))
 
     def _slot_states(self, slots: Slots) -> list[ShardState]:
-        return [ShardState(slot.state_dims) if slot is not None else ShardState(()) for slot in slots]
+        return [
+            ShardState(slot.state_dims) if slot is not None else ShardState(()) for slot in slots
+        ]
 
     def _partition_body(self, context: PartitionContext) -> tuple[ShardedValue, ...]:
         for instruction in context.source.post_order():
@@ -171,14 +215,20 @@ class SpmdPartitioner:
                 context.set_values(instruction, self._partition_one(context, instruction))
         return context.values(context.source.root)
 
-    def _partition_one(self, context: PartitionContext, instruction: HloInstruction) -> tuple[ShardedValue, ...]:
+    def _partition_one(
+        self, context: PartitionContext, instruction: HloInstruction
+    ) -> tuple[ShardedValue, ...]:
         if any(not isinstance(shape, ArrayShape) for _, shape in leaves(instruction.shape)):
-            raise UnsupportedError(f"{instruction.name}: partitioning {instruction.opcode} with tokens is not supported yet")
+            raise UnsupportedError(
+                f"{instruction.name}: partitioning {instruction.opcode} with tokens is not supported yet"
+            )
         special = partitioner_of(instruction)
         values = special(context, instruction) if special is not None else None
         if values is None:
             values = partition_generic(context, instruction)
-        return tuple(reshard_to(context, v, context.wanted(instruction, i)) for i, v in enumerate(values))
+        return tuple(
+            reshard_to(context, v, context.wanted(instruction, i)) for i, v in enumerate(values)
+        )
 
     # ---- the result's header
     def _finish(self) -> None:
@@ -193,10 +243,14 @@ class SpmdPartitioner:
         result.input_output_alias = tuple(
             alias
             for alias in result.input_output_alias
-            if self._same_size(parameters[alias.parameter], alias.parameter_index, alias.output_index)
+            if self._same_size(
+                parameters[alias.parameter], alias.parameter_index, alias.output_index
+            )
         )
 
-    def _same_size(self, parameter: Shape, parameter_index: tuple[int, ...], output_index: tuple[int, ...]) -> bool:
+    def _same_size(
+        self, parameter: Shape, parameter_index: tuple[int, ...], output_index: tuple[int, ...]
+    ) -> bool:
         """An alias holds only where both tiles have one size."""
         output = subshape(self.result.entry.root.shape, output_index)
         return subshape(parameter, parameter_index) == output
@@ -205,4 +259,6 @@ class SpmdPartitioner:
 def require_devices(module: HloModule, num_devices: int) -> None:
     """ShardingError when the module says it is for another number of devices."""
     if module.states_partitions and module.num_partitions not in (1, num_devices):
-        raise ShardingError(f"the module is for {module.num_partitions} partitions, asked for {num_devices} devices")
+        raise ShardingError(
+            f"the module is for {module.num_partitions} partitions, asked for {num_devices} devices"
+        )

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from partitioner.axes import Axes, DeviceAxes, DimAxes
 from spmd.device import ReductionKind
-from spmd.sharding import HloSharding
 from spmd.shape import ArrayShape
+from spmd.sharding import HloSharding
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,9 @@ class IotaTile:
 
 @dataclass(frozen=True, slots=True)
 class MeshGroups:
-    """The form ``mesh['x'=2,'y'=4] {'y'}``: groups run along ``axes`` (names, with an optional (pre-size, size) sub-axis)."""
+    """The form ``mesh['x'=2,'y'=4] {'y'}``: groups run along ``axes`` (names, with an optional
+    (pre-size, size) sub-axis).
+    """
 
     mesh_axes: tuple[tuple[str, int], ...]
     axes: tuple[tuple[str, tuple[int, int] | None], ...]
@@ -82,7 +84,12 @@ class ReplicaGroups:
     mesh: MeshGroups | None = None
 
     @staticmethod
-    def of_iota(num_groups: int, group_size: int, reshape_dims: tuple[int, ...] | None = None, perm: tuple[int, ...] | None = None) -> ReplicaGroups:
+    def of_iota(
+        num_groups: int,
+        group_size: int,
+        reshape_dims: tuple[int, ...] | None = None,
+        perm: tuple[int, ...] | None = None,
+    ) -> ReplicaGroups:
         dims = (num_groups, group_size)
         reshape = reshape_dims or (num_groups * group_size,)
         return ReplicaGroups(iota=IotaTile(dims, reshape, perm or tuple(range(len(reshape)))))

@@ -134,7 +134,9 @@ class HloSharding:
         count = sum(1 for _ in leaves(shape))
         if self.kind is ShardingKind.TUPLE:
             if len(self.elements) != count:
-                raise ShardingError(f"tuple sharding has {len(self.elements)} elements, the shape {shape} has {count} leaves")
+                raise ShardingError(
+                    f"tuple sharding has {len(self.elements)} elements, the shape {shape} has {count} leaves"
+                )
             return self.elements
         return (self,) * count
 
@@ -147,7 +149,9 @@ class HloSharding:
             return shape
         tile = self.tile_dims
         if len(tile) != shape.rank:
-            raise ShardingError(f"sharding {self} has {len(tile)} dimensions, the shape {shape} has {shape.rank}")
+            raise ShardingError(
+                f"sharding {self} has {len(tile)} dimensions, the shape {shape} has {shape.rank}"
+            )
         return shape.with_dims(tuple(-(-n // s) for n, s in zip(shape.dims, tile, strict=True)))
 
     def __str__(self) -> str:

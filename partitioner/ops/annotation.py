@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from partitioner.context import PartitionContext, ShardedValue
-from partitioner.manual import GSPMD_ENTRY, GSPMD_EXIT, SDY_ENTRY, SDY_EXIT, ManualBoundary, manual_boundary
+from partitioner.manual import (
+    GSPMD_ENTRY,
+    GSPMD_EXIT,
+    SDY_ENTRY,
+    SDY_EXIT,
+    ManualBoundary,
+    manual_boundary,
+)
 from partitioner.projection import Assignment, empty_assignment, merge, project, tensor_dims
 from partitioner.registry import partition_target, propagate_target
 from partitioner.rule import OpShardingRule
@@ -27,10 +34,13 @@ def propagate_constraint(graph: SlotGraph, call: HloInstruction) -> Slots:
 
 
 @partition_target(*CONSTRAINT_TARGETS)
-def partition_constraint(context: PartitionContext, call: HloInstruction) -> tuple[ShardedValue, ...]:
+def partition_constraint(
+    context: PartitionContext, call: HloInstruction
+) -> tuple[ShardedValue, ...]:
     """The operand in the annotated state; nothing stays of the call itself."""
     return tuple(
-        context.reshard(value, context.wanted(call, leaf)) for leaf, value in enumerate(context.values(call.operand(0)))
+        context.reshard(value, context.wanted(call, leaf))
+        for leaf, value in enumerate(context.values(call.operand(0)))
     )
 
 
@@ -56,7 +66,9 @@ def propagate_boundary(graph: SlotGraph, call: HloInstruction) -> Slots:
     return results
 
 
-def boundary_rule(graph: SlotGraph | PartitionContext, boundary: ManualBoundary, position: int) -> OpShardingRule:
+def boundary_rule(
+    graph: SlotGraph | PartitionContext, boundary: ManualBoundary, position: int
+) -> OpShardingRule:
     pinned = boundary.values[position].pinned
     return boundary.rule(position, {axes: graph.axes.count(axes) for axes in pinned})
 
@@ -78,7 +90,11 @@ def partition_boundary(context: PartitionContext, call: HloInstruction) -> tuple
         rule = boundary_rule(context, boundary, position)
         wanted = project(context.axes, rule, rule.results[0], context.wanted(call, position).dims)
         assignment: Assignment = merge(rule, empty_assignment(rule), wanted)
-        source = context.reshard(context.value(operand), ShardState(tensor_dims(rule.operands[0], assignment)))
+        source = context.reshard(
+            context.value(operand), ShardState(tensor_dims(rule.operands[0], assignment))
+        )
         shape = value.local_shape if boundary.is_entry else value.global_shape
-        results.append(ShardedValue(source.hlo, ShardState(tensor_dims(rule.results[0], assignment)), shape))
+        results.append(
+            ShardedValue(source.hlo, ShardState(tensor_dims(rule.results[0], assignment)), shape)
+        )
     return tuple(results)

@@ -45,7 +45,7 @@ def _exchange_of_tuples(instruction: HloInstruction) -> OpShardingRule:
     rule = RuleBuilder.for_instruction(instruction)
     everywhere = range(instruction.num_operands)
     for dim, size in enumerate(instruction.operand(0).dims):
-        same = {position: dim for position in everywhere}
+        same = dict.fromkeys(everywhere, dim)
         rule.factor(size, operands=same, results=same, kind=FactorKind.PASS_THROUGH)
     return rule.build()
 
@@ -59,6 +59,8 @@ def propagate_device_id(graph: SlotGraph, instruction: HloInstruction) -> Slots:
 
 
 @partition(Opcode.PARTITION_ID, Opcode.REPLICA_ID)
-def partition_device_id(context: PartitionContext, instruction: HloInstruction) -> tuple[ShardedValue, ...]:
+def partition_device_id(
+    context: PartitionContext, instruction: HloInstruction
+) -> tuple[ShardedValue, ...]:
     clone = context.target.create(instruction.opcode, instruction.shape, name=instruction.name)
     return (ShardedValue(clone, ShardState(()), ArrayShape(PrimitiveType.U32, ())),)

@@ -29,7 +29,9 @@ def propagate_while(graph: SlotGraph, loop: HloInstruction) -> Slots:
 def partition_while(context: PartitionContext, loop: HloInstruction) -> tuple[ShardedValue, ...]:
     initial = context.values(loop.operand(0))
     states = [context.wanted(loop, leaf) for leaf in range(len(initial))]
-    resharded = [context.reshard(value, state) for value, state in zip(initial, states, strict=True)]
+    resharded = [
+        context.reshard(value, state) for value, state in zip(initial, states, strict=True)
+    ]
     operand = pack(context, resharded, loop.shape)
     condition = context.driver.partition_callee(loop.while_condition, states, [ShardState(())])
     body = context.driver.partition_callee(loop.while_body, states, states)
@@ -51,7 +53,9 @@ def propagate_conditional(graph: SlotGraph, conditional: HloInstruction) -> Slot
     results = graph.new_slots(conditional.shape, conditional.name)
     graph.constrain(results, graph.reader.of_instruction(conditional), conditional.name)
     graph.flow([graph.slots(conditional.operand(0))], results)
-    for branch, operand in zip(conditional.called_computations, conditional.operands[1:], strict=True):
+    for branch, operand in zip(
+        conditional.called_computations, conditional.operands[1:], strict=True
+    ):
         roots = graph.add_computation(branch, [graph.slots(operand)])
         for root, result in zip(roots, results, strict=True):
             graph.connect_same(root, result, conditional.name)
@@ -59,15 +63,23 @@ def propagate_conditional(graph: SlotGraph, conditional: HloInstruction) -> Slot
 
 
 @partition(Opcode.CONDITIONAL)
-def partition_conditional(context: PartitionContext, conditional: HloInstruction) -> tuple[ShardedValue, ...]:
+def partition_conditional(
+    context: PartitionContext, conditional: HloInstruction
+) -> tuple[ShardedValue, ...]:
     selector = context.replicate(context.value(conditional.operand(0))).hlo
-    results = [context.wanted(conditional, leaf) for leaf, _ in enumerate(leaves(conditional.shape))]
+    results = [
+        context.wanted(conditional, leaf) for leaf, _ in enumerate(leaves(conditional.shape))
+    ]
     operands = [selector]
     branches = []
-    for branch, operand in zip(conditional.called_computations, conditional.operands[1:], strict=True):
+    for branch, operand in zip(
+        conditional.called_computations, conditional.operands[1:], strict=True
+    ):
         values = context.values(operand)
         operands.append(pack(context, values, operand.shape))
-        branches.append(context.driver.partition_callee(branch, [value.state for value in values], results))
+        branches.append(
+            context.driver.partition_callee(branch, [value.state for value in values], results)
+        )
     result = context.target.create(
         Opcode.CONDITIONAL,
         branches[0].root.shape,

@@ -28,7 +28,9 @@ def propagate_tuple(graph: SlotGraph, instruction: HloInstruction) -> Slots:
 @propagate_op(Opcode.GET_TUPLE_ELEMENT)
 def propagate_element(graph: SlotGraph, instruction: HloInstruction) -> Slots:
     source = instruction.operand(0)
-    return graph.slots(source)[leaf_range(source.shape, instruction.attrs_as(TupleIndexAttrs).index)]
+    return graph.slots(source)[
+        leaf_range(source.shape, instruction.attrs_as(TupleIndexAttrs).index)
+    ]
 
 
 @propagate_op(Opcode.OPT_BARRIER)
@@ -37,25 +39,34 @@ def propagate_barrier(graph: SlotGraph, instruction: HloInstruction) -> Slots:
 
 
 @partition(Opcode.TUPLE)
-def partition_tuple(context: PartitionContext, instruction: HloInstruction) -> tuple[ShardedValue, ...]:
+def partition_tuple(
+    context: PartitionContext, instruction: HloInstruction
+) -> tuple[ShardedValue, ...]:
     return tuple(value for operand in instruction.operands for value in context.values(operand))
 
 
 @partition(Opcode.GET_TUPLE_ELEMENT)
-def partition_element(context: PartitionContext, instruction: HloInstruction) -> tuple[ShardedValue, ...]:
+def partition_element(
+    context: PartitionContext, instruction: HloInstruction
+) -> tuple[ShardedValue, ...]:
     source = instruction.operand(0)
-    return context.values(source)[leaf_range(source.shape, instruction.attrs_as(TupleIndexAttrs).index)]
+    return context.values(source)[
+        leaf_range(source.shape, instruction.attrs_as(TupleIndexAttrs).index)
+    ]
 
 
 @partition(Opcode.OPT_BARRIER)
-def partition_barrier(context: PartitionContext, instruction: HloInstruction) -> tuple[ShardedValue, ...]:
+def partition_barrier(
+    context: PartitionContext, instruction: HloInstruction
+) -> tuple[ShardedValue, ...]:
     """One barrier over the local arrays; states stay."""
     values = context.values(instruction.operand(0))
     b = context.builder
     whole = b.tuple([value.hlo for value in values])
     barrier = context.target.create(Opcode.OPT_BARRIER, whole.shape, [whole], name=instruction.name)
     return tuple(
-        ShardedValue(b.get_tuple_element(barrier, i), value.state, value.shape) for i, value in enumerate(values)
+        ShardedValue(b.get_tuple_element(barrier, i), value.state, value.shape)
+        for i, value in enumerate(values)
     )
 
 
@@ -64,25 +75,35 @@ def pack(context: PartitionContext, values: Sequence[ShardedValue], shape: Shape
     return _pack(context, iter(values), shape)
 
 
-def _pack(context: PartitionContext, values: Iterator[ShardedValue], shape: Shape) -> HloInstruction:
+def _pack(
+    context: PartitionContext, values: Iterator[ShardedValue], shape: Shape
+) -> HloInstruction:
     if not isinstance(shape, TupleShape):
         return next(values).hlo
     return context.builder.tuple([_pack(context, values, element) for element in shape.elements])
 
 
 def unpack(
-    context: PartitionContext, instruction: HloInstruction, states: Sequence[ShardState], shape: Shape
+    context: PartitionContext,
+    instruction: HloInstruction,
+    states: Sequence[ShardState],
+    shape: Shape,
 ) -> tuple[ShardedValue, ...]:
     """The leaves of a local instruction whose global shape is ``shape``, in the given states."""
     return tuple(_unpack(context, instruction, iter(states), shape))
 
 
 def _unpack(
-    context: PartitionContext, instruction: HloInstruction, states: Iterator[ShardState], shape: Shape
+    context: PartitionContext,
+    instruction: HloInstruction,
+    states: Iterator[ShardState],
+    shape: Shape,
 ) -> Iterator[ShardedValue]:
     if isinstance(shape, TupleShape):
         for i, element in enumerate(shape.elements):
-            yield from _unpack(context, context.builder.get_tuple_element(instruction, i), states, element)
+            yield from _unpack(
+                context, context.builder.get_tuple_element(instruction, i), states, element
+            )
     else:
         yield ShardedValue(instruction, next(states), as_array(shape))
 
@@ -90,5 +111,7 @@ def _unpack(
 def local_shape(context: PartitionContext, states: Iterator[ShardState], shape: Shape) -> Shape:
     """``shape`` per device, its leaves in the given states."""
     if isinstance(shape, TupleShape):
-        return TupleShape(tuple(local_shape(context, states, element) for element in shape.elements))
+        return TupleShape(
+            tuple(local_shape(context, states, element) for element in shape.elements)
+        )
     return next(states).local_shape(as_array(shape), context.axes)

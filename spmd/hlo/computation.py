@@ -81,7 +81,9 @@ class HloComputation:
                     if seen is None:
                         stack.append(before)
                     elif seen is False:
-                        raise VerificationError(f"computation {self.name} has a cycle through {before.name}")
+                        raise VerificationError(
+                            f"computation {self.name} has a cycle through {before.name}"
+                        )
         return order
 
     # ---- building
@@ -137,7 +139,9 @@ class HloComputation:
     def remove(self, instruction: HloInstruction) -> None:
         """Take out an instruction that nobody uses."""
         if instruction.users or self.root is instruction:
-            raise VerificationError(f"cannot remove {instruction.name}: it is {'the root' if self.root is instruction else 'used'}")
+            raise VerificationError(
+                f"cannot remove {instruction.name}: it is {'the root' if self.root is instruction else 'used'}"
+            )
         instruction.drop_operands()
         for before in instruction.control_predecessors:
             before.control_successors.remove(instruction)
@@ -151,12 +155,19 @@ class HloComputation:
         instruction.parent = None
 
     def remove_unused(self, keep: Callable[[HloInstruction], bool] = lambda _: False) -> int:
-        """Remove every instruction without users except parameters, the root and what ``keep`` keeps; returns how many."""
+        """Remove every instruction without users except parameters, the root and what ``keep``
+        keeps; returns how many.
+        """
         removed = 0
         work = [i for i in self._instructions if not i.users]
         while work:
             node = work.pop()
-            if node.parent is not self or node.users or node is self.root or node.control_successors:
+            if (
+                node.parent is not self
+                or node.users
+                or node is self.root
+                or node.control_successors
+            ):
                 continue
             if node.opcode is Opcode.PARAMETER or keep(node):
                 continue
@@ -169,8 +180,12 @@ class HloComputation:
     def set_order(self, order: Iterable[HloInstruction]) -> None:
         """Store the instructions in this order (a permutation of what is there)."""
         ordered = dict.fromkeys(order)
-        if len(ordered) != len(self._instructions) or any(i not in self._instructions for i in ordered):
-            raise VerificationError(f"computation {self.name}: the order is no permutation of the instructions")
+        if len(ordered) != len(self._instructions) or any(
+            i not in self._instructions for i in ordered
+        ):
+            raise VerificationError(
+                f"computation {self.name}: the order is no permutation of the instructions"
+            )
         self._instructions = ordered
 
     def __repr__(self) -> str:

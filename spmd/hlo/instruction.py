@@ -81,18 +81,18 @@ class HloInstruction:
     """
 
     __slots__ = (
-        "name",
-        "opcode",
-        "shape",
-        "attrs",
-        "sharding",
+        "_operands",
+        "_users",
         "annotations",
+        "attrs",
         "called_computations",
         "control_predecessors",
         "control_successors",
+        "name",
+        "opcode",
         "parent",
-        "_operands",
-        "_users",
+        "shape",
+        "sharding",
     )
 
     def __init__(
@@ -191,7 +191,9 @@ class HloInstruction:
     def attrs_as(self, kind: type[A]) -> A:
         """The attributes, typed; VerificationError when they are of another family."""
         if not isinstance(self.attrs, kind):
-            raise VerificationError(f"{self.name}: {self.opcode} holds {type(self.attrs).__name__}, expected {kind.__name__}")
+            raise VerificationError(
+                f"{self.name}: {self.opcode} holds {type(self.attrs).__name__}, expected {kind.__name__}"
+            )
         return self.attrs
 
     @property
@@ -211,7 +213,9 @@ class HloInstruction:
     def is_root(self) -> bool:
         return self.parent is not None and self.parent.root is self
 
-    def clone(self, shape: Shape, operands: Iterable[HloInstruction], *, attrs: Attrs | None = None) -> HloInstruction:
+    def clone(
+        self, shape: Shape, operands: Iterable[HloInstruction], *, attrs: Attrs | None = None
+    ) -> HloInstruction:
         """A new, parentless instruction of the same opcode, attributes, callees, sharding and annotations."""
         return HloInstruction(
             self.opcode,

@@ -162,7 +162,9 @@ class HloModule:
         return sum(len(c) for c in self.computations)
 
     def __str__(self) -> str:
-        from spmd.text.printer import print_module  # the printer needs the IR, not the other way round
+        from spmd.text.printer import (
+            print_module,  # the printer needs the IR, not the other way round
+        )
 
         return print_module(self)
 
