@@ -8,7 +8,9 @@ from spmd.device import ReductionKind
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
-from spmd.ops.attrs import CustomCallAttrs, ParameterAttrs
+from spmd.ops.attrs import ParameterAttrs
+from spmd.ops.reduction import through_annotations
+from spmd.shape import PrimitiveType
 
 _KINDS = {
     Opcode.ADD: ReductionKind.SUM,
@@ -18,6 +20,14 @@ _KINDS = {
     Opcode.AND: ReductionKind.AND,
     Opcode.OR: ReductionKind.OR,
     Opcode.XOR: ReductionKind.XOR,
+}
+
+#: On pred, arithmetic means logic, and a "sum" is not linear.
+_LOGICAL = {
+    ReductionKind.SUM: ReductionKind.OR,
+    ReductionKind.MAX: ReductionKind.OR,
+    ReductionKind.PRODUCT: ReductionKind.AND,
+    ReductionKind.MIN: ReductionKind.AND,
 }
 
 _CHOOSERS = (Opcode.SELECT, Opcode.MAXIMUM, Opcode.MINIMUM)
@@ -53,45 +63,34 @@ def keeps_the_element(computation: HloComputation) -> bool:
 
 def root_elements(computation: HloComputation) -> Sequence[HloInstruction]:
     """The root's elements, seen through annotations."""
-    root = see_through(computation.root)
-    return [see_through(x) for x in root.operands] if root.opcode is Opcode.TUPLE else [root]
-
-
-def see_through(instruction: HloInstruction) -> HloInstruction:
-    """What stands behind copies and ``Sharding`` calls (a partly manual shard_map puts them on scalars too)."""
-    while _is_transparent(instruction):
-        instruction = instruction.operand(0)
-    return instruction
-
-
-def _is_transparent(instruction: HloInstruction) -> bool:
-    if instruction.opcode is Opcode.CUSTOM_CALL:
-        return instruction.attrs_as(CustomCallAttrs).target == "Sharding"
-    return instruction.opcode is Opcode.COPY
+    root = through_annotations(computation.root)
+    return [through_annotations(x) for x in root.operands] if root.opcode is Opcode.TUPLE else [root]
 
 
 def _pair_kind(root: HloInstruction, left: int, right: int) -> ReductionKind | None:
     """The kind when ``root`` combines parameters ``left`` and ``right``, in either order and maybe in a wider type."""
     if root.opcode is Opcode.CONVERT:
-        root = see_through(root.operand(0))
+        root = through_annotations(root.operand(0))
     kind = _KINDS.get(root.opcode)
     if kind is None:
         return None
-    found = {_parameter(operand) for operand in root.operands}
-    return kind if found == {left, right} else None
+    if {_parameter(operand) for operand in root.operands} != {left, right}:
+        return None
+    is_pred = root.array_shape.element_type is PrimitiveType.PRED
+    return _LOGICAL.get(kind, kind) if is_pred else kind
 
 
 def _parameter(instruction: HloInstruction) -> int | None:
-    instruction = see_through(instruction)
+    instruction = through_annotations(instruction)
     if instruction.opcode is Opcode.CONVERT:
-        instruction = see_through(instruction.operand(0))
+        instruction = through_annotations(instruction.operand(0))
     if instruction.opcode is not Opcode.PARAMETER:
         return None
     return instruction.attrs_as(ParameterAttrs).number
 
 
 def _is_choice(instruction: HloInstruction) -> bool:
-    instruction = see_through(instruction)
+    instruction = through_annotations(instruction)
     if instruction.opcode is Opcode.PARAMETER:
         return True
     if instruction.opcode not in _CHOOSERS:

@@ -1,0 +1,87 @@
+"""Custom calls: by the sharding rule they carry, by their target's name, else replicated.
+
+    lapack_spotrf_ffi  [i, j, k]  -> [i, l, m], [i]     i passes (its own xla.sdy.sharding_rule says so)
+    TopK               [i, s]     -> [i, k], [i, k]     s whole
+    MoveToHost         [i, j]     -> [i, j]
+
+Calls that mean shardings (Sharding, the edges of manual regions) have propagation and partitioning of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from partitioner.ops.elementwise import all_dimensions_pass, result_leaf_dims
+from partitioner.ops.rule_text import rule_from_text
+from partitioner.ops.sort import topk_rule
+from partitioner.registry import localize, sharding_rule
+from partitioner.rule import OpShardingRule, TensorMapping
+from spmd.errors import ShardingError
+from spmd.hlo.instruction import Attrs, HloInstruction
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import CustomCallAttrs
+from spmd.registry import Registry
+from spmd.shape import ArrayShape
+
+if TYPE_CHECKING:
+    from partitioner.context import PartitionContext
+
+SHARDING_RULE = "xla.sdy.sharding_rule"
+
+#: Rules by custom_call_target, for targets that carry none in their attributes.
+TARGET_RULES: Registry[str, Callable[[HloInstruction], OpShardingRule | None]] = Registry(
+    "custom-call sharding rule"
+)
+
+TARGET_RULES.add("TopK", topk_rule)
+for _target in ("MoveToHost", "MoveToDevice", "annotate_device_placement"):
+    TARGET_RULES.add(_target, all_dimensions_pass)
+
+
+@sharding_rule(Opcode.CUSTOM_CALL)
+def custom_call_rule(call: HloInstruction) -> OpShardingRule | None:
+    """ShardingError when the rule a call carries does not fit its shapes."""
+    text = call.annotations.frontend(SHARDING_RULE)
+    if text is not None:
+        rule = rule_from_text(text)
+        _check_fits(call, rule)
+        return rule
+    make = TARGET_RULES.get(call.attrs_as(CustomCallAttrs).target)
+    return make(call) if make is not None else None
+
+
+@localize(Opcode.CUSTOM_CALL)
+def localize_custom_call(
+    _: PartitionContext, call: HloInstruction, operands: list[HloInstruction], __: list[ArrayShape]
+) -> Attrs:
+    """Layout constraints state the operands' shapes, so they become the local ones."""
+    attrs = call.attrs_as(CustomCallAttrs)
+    if attrs.operand_layout_constraints is None:
+        return attrs
+    constraints = tuple(
+        stated.with_dims(operand.dims) if isinstance(stated, ArrayShape) else stated
+        for stated, operand in zip(attrs.operand_layout_constraints, operands, strict=True)
+    )
+    return replace(attrs, operand_layout_constraints=constraints)
+
+
+def _check_fits(call: HloInstruction, rule: OpShardingRule) -> None:
+    shapes = [operand.dims for operand in call.operands] + result_leaf_dims(call)
+    mappings = (*rule.operands, *rule.results)
+    fits = len(shapes) == len(mappings) and all(
+        _sizes(rule, mapping) == dims for mapping, dims in zip(mappings, shapes, strict=True)
+    )
+    if not fits:
+        raise ShardingError(f"the sharding rule of {call.name} does not fit its shapes: {call.annotations.frontend(SHARDING_RULE)}")
+
+
+def _sizes(rule: OpShardingRule, mapping: TensorMapping) -> tuple[int, ...]:
+    sizes: list[int] = []
+    for parts in mapping:
+        size = 1
+        for factor in parts:
+            size *= rule.factors[factor].size
+        sizes.append(size)
+    return tuple(sizes)
