@@ -1,0 +1,1 @@
+"""Facts about modules: cost, trip counts, reachability, side effects. Nothing here changes a module."""

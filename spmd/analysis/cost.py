@@ -1,0 +1,168 @@
+"""Work of one execution of a module on one device: flops, transcendental functions, bytes, communication."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from spmd.analysis.trip_count import trip_count
+from spmd.analysis.wire import KIND, result_bytes, wire_weight
+from spmd.hlo.computation import HloComputation
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.module import HloModule
+from spmd.hlo.opcode import Opcode
+from spmd.ops import OpCost, definition
+
+#: Executions of a loop's body, None where unknown.
+TripCount: TypeAlias = Callable[[HloInstruction], int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveCost:
+    """One kind of collective. count: instructions; the rest per execution of the entry, loops counted.
+
+    bytes: of results on one device; wire_bytes: what a device sends.
+    """
+
+    count: int = 0
+    executed: float = 0.0
+    bytes: float = 0.0
+    wire_bytes: float = 0.0
+
+    def plus(self, other: CollectiveCost, times: float) -> CollectiveCost:
+        return CollectiveCost(
+            self.count + other.count,
+            self.executed + times * other.executed,
+            self.bytes + times * other.bytes,
+            self.wire_bytes + times * other.wire_bytes,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleCost:
+    """Cost of a computation (of a module: its entry) executed once.
+
+    ``unknown_loops`` names the loops whose trip count is not known; they count as one iteration.
+    """
+
+    work: OpCost
+    collectives: dict[str, CollectiveCost] = field(default_factory=dict)
+    unknown_loops: tuple[str, ...] = ()
+
+    @property
+    def flops(self) -> float:
+        return self.work.flops
+
+    @property
+    def transcendentals(self) -> float:
+        return self.work.transcendentals
+
+    @property
+    def bytes_accessed(self) -> float:
+        return self.work.bytes_accessed
+
+    @property
+    def wire_bytes(self) -> float:
+        return sum(kind.wire_bytes for kind in self.collectives.values())
+
+
+def op_cost(instruction: HloInstruction) -> OpCost:
+    """The instruction itself, called computations left out."""
+    op = definition(instruction.opcode)
+    return replace(op.cost(instruction), bytes_accessed=float(op.bytes_accessed(instruction)))
+
+
+def module_cost(module: HloModule, trips: TripCount = trip_count) -> ModuleCost:
+    """Cost per execution of the entry on one device. A conditional counts its dearest branch, its collectives all."""
+    counter = _Counter(module.num_partitions * module.replica_count, trips)
+    for computation in module.computations_post_order():
+        counter.count(computation)
+    return counter.finish(module.entry)
+
+
+class _Counter:
+    """Costs of computations, callees first, so that each is computed once."""
+
+    def __init__(self, devices: int, trips: TripCount) -> None:
+        self._devices = devices
+        self._trips = trips
+        self._cost: dict[HloComputation, ModuleCost] = {}
+        self._unknown: list[str] = []
+        self._instructions: dict[str, int] = {}
+
+    def count(self, computation: HloComputation) -> None:
+        work = OpCost()
+        collectives: dict[str, CollectiveCost] = {}
+        for instruction in computation.instructions:
+            work += op_cost(instruction) + self._callees_work(instruction)
+            self._add_collectives(collectives, instruction)
+        self._cost[computation] = ModuleCost(work, collectives)
+
+    def finish(self, entry: HloComputation) -> ModuleCost:
+        total = self._cost[entry]
+        kinds = {
+            kind: replace(cost, count=self._instructions[kind])
+            for kind, cost in sorted(total.collectives.items())
+        }
+        return ModuleCost(total.work, kinds, tuple(self._unknown))
+
+    def _callees_work(self, instruction: HloInstruction) -> OpCost:
+        callees = instruction.called_computations
+        if not callees:
+            return OpCost()
+        if instruction.opcode is Opcode.CONDITIONAL:
+            return _dearest([self._cost[callee].work for callee in callees])
+        work = OpCost()
+        for callee, times in zip(callees, self._times(instruction), strict=True):
+            inside = self._cost[callee].work.scaled(times)
+            # A reducer or fused operation touches no memory of its own: its caller counts the bytes.
+            work += (
+                inside if instruction.opcode in _OWN_BYTES else replace(inside, bytes_accessed=0.0)
+            )
+        return work
+
+    def _times(self, instruction: HloInstruction) -> tuple[float, ...]:
+        """Executions of each callee per execution of the instruction."""
+        if instruction.opcode is not Opcode.WHILE:
+            return definition(instruction.opcode).applications(instruction)
+        trips = self._trips(instruction)
+        if trips is None:
+            if instruction.name not in self._unknown:
+                self._unknown.append(instruction.name)
+            return (1.0, 1.0)
+        return (trips + 1.0, float(trips))
+
+    def _add_collectives(
+        self, total: dict[str, CollectiveCost], instruction: HloInstruction
+    ) -> None:
+        kind = KIND.get(instruction.opcode)
+        if kind is not None:
+            size = result_bytes(instruction)
+            sent = size * wire_weight(instruction, self._devices)
+            total[kind] = total.get(kind, CollectiveCost()).plus(
+                CollectiveCost(1, 1.0, size, sent), 1.0
+            )
+            self._instructions[kind] = self._instructions.get(kind, 0) + 1
+            return
+        callees = instruction.called_computations
+        times = (
+            (1.0,) * len(callees)
+            if instruction.opcode is Opcode.CONDITIONAL
+            else self._times(instruction)
+        )
+        for callee, often in zip(callees, times, strict=True):
+            for kind, cost in self._cost[callee].collectives.items():
+                total[kind] = total.get(kind, CollectiveCost()).plus(cost, often)
+
+
+#: Callees of these run as ordinary computations whose memory traffic is their own.
+_OWN_BYTES = (Opcode.CALL, Opcode.WHILE, Opcode.ASYNC_START)
+
+
+def _dearest(costs: list[OpCost]) -> OpCost:
+    return OpCost(
+        max(c.flops for c in costs),
+        max(c.transcendentals for c in costs),
+        max(c.bytes_accessed for c in costs),
+    )

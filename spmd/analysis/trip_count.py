@@ -1,0 +1,132 @@
+"""How often a while loop runs, where its induction variable tells.
+
+    state = (s32[] i, ...)    i starts at a constant, is compared with a constant, grows by a constant
+
+The pattern is found through tuples, copies, calls and fusions, so it holds before and after optimization alike.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from spmd.analysis.value_trace import Value, constant_int, trace
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import CompareAttrs, ParameterAttrs, TupleIndexAttrs
+
+_KNOWN = re.compile(r'known_trip_count"?\s*:\s*\{\s*"?n"?\s*:\s*"?(\d+)')
+_MIRRORED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "NE": "NE", "EQ": "EQ"}
+
+
+@dataclass(frozen=True, slots=True)
+class InductionVariable:
+    """Element ``index`` of the state counts from ``init`` by ``step`` while ``direction`` ``limit`` holds."""
+
+    index: int
+    init: int
+    step: int
+    direction: str
+    limit: int
+
+
+def trip_count(loop: HloInstruction) -> int | None:
+    """Executions of the body, or None when they cannot be told; XLA's ``known_trip_count`` is believed."""
+    stated = _KNOWN.search(loop.annotations.backend_config)
+    if stated:
+        return int(stated.group(1))
+    variable = induction_variable(loop)
+    return None if variable is None else _count(variable)
+
+
+def _count(v: InductionVariable) -> int | None:
+    distance = v.limit - v.init
+    if v.direction == "LT" and v.step > 0:
+        return max(0, -(-distance // v.step))
+    if v.direction == "LE" and v.step > 0:
+        return max(0, distance // v.step + 1)
+    if v.direction == "GT" and v.step < 0:
+        return max(0, -(-distance // v.step))
+    if v.direction == "GE" and v.step < 0:
+        return max(0, distance // v.step + 1)
+    if v.direction == "NE" and v.step and distance % v.step == 0 and distance // v.step >= 0:
+        return distance // v.step
+    return None
+
+
+def induction_variable(loop: HloInstruction) -> InductionVariable | None:
+    """The variable that the condition compares, if it counts in constant steps between constants."""
+    condition = trace(Value(loop.while_condition.root))
+    if condition.instruction.opcode is not Opcode.COMPARE:
+        return None
+    direction = condition.instruction.attrs_as(CompareAttrs).direction
+    left, right = condition.operand(0), condition.operand(1)
+    for variable, limit, compared in (
+        (left, right, direction),
+        (right, left, _MIRRORED[direction]),
+    ):
+        index = state_index(variable)
+        if index is None:
+            continue
+        bound = _loop_constant(loop, limit)
+        init, step = constant_int(_initial(loop, index)), _step(loop, index)
+        if bound is not None and init is not None and step is not None:
+            return InductionVariable(index, init, step, compared, bound)
+    return None
+
+
+def state_index(value: Value) -> int | None:
+    """Which element of the loop's state a value of its body or condition is; -1 for a state that is no tuple."""
+    value = trace(value)
+    x = value.instruction
+    if (
+        x.opcode is Opcode.PARAMETER
+        and value.caller is None
+        and x.attrs_as(ParameterAttrs).number == 0
+    ):
+        return -1
+    if x.opcode is not Opcode.GET_TUPLE_ELEMENT:
+        return None
+    source = trace(value.operand(0))
+    if source.instruction.opcode is not Opcode.PARAMETER or source.caller is not None:
+        return None
+    return x.attrs_as(TupleIndexAttrs).index
+
+
+def _initial(loop: HloInstruction, index: int) -> Value:
+    """Element ``index`` of the state before the loop (the state itself where it cannot be taken apart)."""
+    state = trace(Value(loop.operand(0)))
+    if index >= 0 and state.instruction.opcode is Opcode.TUPLE:
+        return state.operand(index)
+    return state
+
+
+def _next(loop: HloInstruction, index: int) -> Value:
+    """Element ``index`` of what the body returns."""
+    root = trace(Value(loop.while_body.root))
+    if index >= 0 and root.instruction.opcode is Opcode.TUPLE:
+        return root.operand(index)
+    return root
+
+
+def _loop_constant(loop: HloInstruction, value: Value) -> int | None:
+    """A constant of the condition or body, or a state element that never changes and starts as one."""
+    index = state_index(value)
+    if index is None:
+        return constant_int(value)
+    if state_index(_next(loop, index)) != index:
+        return None
+    return constant_int(_initial(loop, index))
+
+
+def _step(loop: HloInstruction, index: int) -> int | None:
+    update = trace(_next(loop, index))
+    if update.instruction.opcode not in (Opcode.ADD, Opcode.SUBTRACT):
+        return None
+    left, right = update.operand(0), update.operand(1)
+    if state_index(left) == index:
+        step = _loop_constant(loop, right)
+        return -step if step is not None and update.instruction.opcode is Opcode.SUBTRACT else step
+    if update.instruction.opcode is Opcode.ADD and state_index(right) == index:
+        return _loop_constant(loop, left)
+    return None

@@ -1,0 +1,85 @@
+"""Follow a value to where it is made: through tuples, copies, annotations, calls and fusions.
+
+Used to recognize induction variables whatever passes have wrapped around them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import ConstantAttrs, CustomCallAttrs, ParameterAttrs, TupleIndexAttrs
+
+_FORWARDING = (
+    Opcode.COPY,
+    Opcode.BITCAST,
+    Opcode.RESHAPE,
+    Opcode.OPT_BARRIER,
+    Opcode.DOMAIN,
+    Opcode.CONVERT,
+)
+_IDENTITY_CALLS = ("Sharding", "xla.sdy.FuncResultSharding")
+_ENTERED = (Opcode.CALL, Opcode.FUSION)
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """``instruction`` as seen inside a chain of calls; ``caller`` is the call (itself a value) that it lies in."""
+
+    instruction: HloInstruction
+    caller: Value | None = None
+
+    def operand(self, i: int) -> Value:
+        return Value(self.instruction.operand(i), self.caller)
+
+
+def trace(value: Value) -> Value:
+    """The value behind forwarding instructions. Scalars only: a reshape or bitcast of an array is not looked at closely."""
+    while True:
+        step = _step(value)
+        if step is None:
+            return value
+        value = step
+
+
+def _step(value: Value) -> Value | None:
+    x = value.instruction
+    if x.opcode in _FORWARDING or _is_identity_call(x):
+        return value.operand(0)
+    if x.opcode is Opcode.GET_TUPLE_ELEMENT:
+        source = trace(value.operand(0))
+        if source.instruction.opcode is Opcode.TUPLE:
+            return source.operand(x.attrs_as(TupleIndexAttrs).index)
+        return None
+    if x.opcode in _ENTERED:
+        return Value(x.to_apply.root, value)
+    if x.opcode is Opcode.PARAMETER and value.caller is not None:
+        return value.caller.operand(x.attrs_as(ParameterAttrs).number)
+    return None
+
+
+def _is_identity_call(x: HloInstruction) -> bool:
+    return isinstance(x.attrs, CustomCallAttrs) and x.attrs.target in _IDENTITY_CALLS
+
+
+def constant_int(value: Value) -> int | None:
+    """The integer a value is known to be, computing sums, differences and products of constants."""
+    value = trace(value)
+    x = value.instruction
+    if x.opcode is Opcode.CONSTANT:
+        literal = x.attrs_as(ConstantAttrs).literal
+        if literal is None or not literal.is_scalar or literal.value().dtype.kind not in "iu":
+            return None
+        return int(literal.value())
+    if x.opcode in _ARITHMETIC and x.num_operands == 2:
+        a, b = constant_int(value.operand(0)), constant_int(value.operand(1))
+        return None if a is None or b is None else _ARITHMETIC[x.opcode](a, b)
+    return None
+
+
+_ARITHMETIC = {
+    Opcode.ADD: int.__add__,
+    Opcode.SUBTRACT: int.__sub__,
+    Opcode.MULTIPLY: int.__mul__,
+}

@@ -1,0 +1,46 @@
+"""Bytes that collectives put on the wire, with bandwidth-optimal algorithms."""
+
+from __future__ import annotations
+
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs
+
+#: The kinds that are counted, by the name of their synchronous form.
+KIND = {
+    Opcode.ALL_REDUCE: "all-reduce",
+    Opcode.ALL_REDUCE_START: "all-reduce",
+    Opcode.ALL_GATHER: "all-gather",
+    Opcode.ALL_GATHER_START: "all-gather",
+    Opcode.REDUCE_SCATTER: "reduce-scatter",
+    Opcode.ALL_TO_ALL: "all-to-all",
+    Opcode.COLLECTIVE_PERMUTE: "collective-permute",
+    Opcode.COLLECTIVE_PERMUTE_START: "collective-permute",
+    Opcode.COLLECTIVE_BROADCAST: "collective-broadcast",
+    Opcode.RAGGED_ALL_TO_ALL: "ragged-all-to-all",
+}
+
+
+def result_bytes(collective: HloInstruction) -> int:
+    """Bytes of the result on one device; of an asynchronous start, of what its done gives."""
+    if collective.opcode in (Opcode.ALL_GATHER_START, Opcode.COLLECTIVE_PERMUTE_START):
+        parts = getattr(collective.shape, "elements", ())
+        return parts[1].byte_size if len(parts) > 1 else collective.shape.byte_size
+    return collective.shape.byte_size
+
+
+def wire_weight(collective: HloInstruction, devices: int) -> float:
+    """Bytes a device sends per byte of its result; a permute is averaged over all ``devices``."""
+    attrs = collective.attrs
+    if isinstance(attrs, CollectivePermuteAttrs):
+        return sum(source != target for source, target in attrs.source_target_pairs) / devices
+    groups = collective.attrs_as(CollectiveAttrs).replica_groups
+    n = devices if groups.is_all else groups.group_size(devices)
+    kind = KIND[collective.opcode]
+    if kind == "all-reduce":
+        return 2 * (n - 1) / n
+    if kind in ("all-gather", "all-to-all"):
+        return (n - 1) / n
+    if kind == "reduce-scatter":
+        return n - 1.0
+    return 1.0
