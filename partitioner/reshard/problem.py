@@ -14,8 +14,8 @@ class ReshardProblem:
     """An array of global sizes ``dims`` and ``item_bytes`` per element that should reach the state ``target``.
 
     Tiles line up when a shard's tile is cut into whole tiles of the finer split: 9 elements over 4 devices have tiles
-    of 3, over 2 devices tiles of 5, so neither cutting the second nor joining the first gives the other. A dimension that is not
-    split at all lines up with everything: it is padded before it is cut, and trimmed after it is joined.
+    of 3, over 2 devices tiles of 5, so neither cutting the second nor joining the first gives the other. A dimension
+    that is not split at all lines up with everything: it is padded before it is cut, and trimmed after it is joined.
     """
 
     axes: DeviceAxes

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class AllGatherStep(Step):
     """Take the ``count`` most minor axes off dimension ``dim``; afterwards they hold copies.
 
-        axes (2, 4), f32[8,8]: ((0, 1), ()) -> ((0,), ())    all-gather over groups of axis 1
+    axes (2, 4), f32[8,8]: ((0, 1), ()) -> ((0,), ())    all-gather over groups of axis 1
     """
 
     dim: int

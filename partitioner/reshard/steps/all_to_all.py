@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import TYPE_CHECKING
 
 from partitioner.axes import Axes, DeviceAxes, DimAxes
@@ -108,7 +108,7 @@ class AllToAllStep(Step):
 
     def _sender_runs(self) -> tuple[Axes, ...]:
         """The group's axes cut into runs that stay neighbours in the giving dimensions."""
-        follows = {a: b for axes in self.removed for a, b in zip(axes, axes[1:], strict=False)}
+        follows = {a: b for axes in self.removed for a, b in pairwise(axes)}
         runs: list[list[int]] = []
         for axis in self.moved:
             if runs and follows.get(runs[-1][-1]) == axis:
@@ -139,7 +139,9 @@ def _towards_target(problem: ReshardProblem, state: ShardState) -> Iterator[AllT
     giving = [d for d, axes in enumerate(foreign) if axes]
     for count in range(len(giving), 1, -1):
         for chosen in combinations(giving, count):
-            step = _exchange(problem, state, tuple(a if d in chosen else () for d, a in enumerate(foreign)))
+            step = _exchange(
+                problem, state, tuple(a if d in chosen else () for d, a in enumerate(foreign))
+            )
             if step is not None:
                 yield step
     for d in giving:
@@ -150,7 +152,7 @@ def _towards_target(problem: ReshardProblem, state: ShardState) -> Iterator[AllT
 
 
 def _exchange(problem: ReshardProblem, state: ShardState, removed: DimAxes) -> AllToAllStep | None:
-    """The exchange that takes ``removed`` off and puts each axis where the target continues with it, if there is one."""
+    """The exchange that takes ``removed`` off and puts each axis where the target wants it next, if there is one."""
     moved = [a for axes in removed for a in axes]
     added: list[Axes] = []
     for d in range(state.rank):
@@ -186,6 +188,7 @@ def _pairs(problem: ReshardProblem, state: ShardState) -> Iterator[AllToAllStep]
 
 def _lines_up(problem: ReshardProblem, state: ShardState, step: AllToAllStep) -> bool:
     return all(
-        (not out or problem.can_join(state, d, len(out))) and (not new or problem.can_split(state, d, new))
+        (not out or problem.can_join(state, d, len(out)))
+        and (not new or problem.can_split(state, d, new))
         for d, (out, new) in enumerate(zip(step.removed, step.added, strict=True))
     )

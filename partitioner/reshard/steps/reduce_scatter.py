@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class ReduceScatterStep(Step):
     """Reduce over ``reduced``, some of the partial axes, and append them to the axes of ``dim``.
 
-        axes (4,), f32[8] partial over 0: ((),) -> ((0,),)    reduce-scatter over all four devices, f32[2] left
+    axes (4,), f32[8] partial over 0: ((),) -> ((0,),)    reduce-scatter over all four devices, f32[2] left
     """
 
     dim: int

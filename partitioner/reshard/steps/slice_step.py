@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class SliceStep(Step):
     """Append ``added[d]`` to the axes of each dimension d. Free of communication.
 
-        axes (2, 2), f32[8]: ((),) -> ((0, 1),)    dynamic-slice(x, partition coordinate * 2), sizes {2}
+    axes (2, 2), f32[8]: ((),) -> ((0, 1),)    dynamic-slice(x, partition coordinate * 2), sizes {2}
     """
 
     added: DimAxes
@@ -58,7 +58,7 @@ def slice_one(rank: int, dim: int, added: Axes) -> SliceStep:
 
 
 def slice_edges(problem: ReshardProblem, state: ShardState) -> Iterator[SliceStep]:
-    """Axes that the target uses, onto any dimension (smaller tiles travel more cheaply), singly or as the target lists them.
+    """Axes that the target uses, singly onto any dimension (smaller tiles travel more cheaply) or as the target lists them.
 
     Other axes pay only before an all-reduce over more than two devices: 2(k-1)/k times the whole against 2(k-1)/k
     times a part, gathered afterwards.
@@ -80,5 +80,7 @@ def slice_edges(problem: ReshardProblem, state: ShardState) -> Iterator[SliceSte
             if missing[length - 1] not in free:
                 break
             # Single axes onto longer dimensions stand above.
-            if (length > 1 or problem.dims[dim] <= 1) and problem.can_split(state, dim, missing[:length]):
+            if (length > 1 or problem.dims[dim] <= 1) and problem.can_split(
+                state, dim, missing[:length]
+            ):
                 yield slice_one(state.rank, dim, missing[:length])

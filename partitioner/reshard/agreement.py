@@ -1,0 +1,103 @@
+"""How many devices have the same tile number in two states: the symbolic core of costs and bounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeAlias
+
+import numpy as np
+
+from partitioner.axes import Axes, DeviceAxes, DimAxes
+
+#: A prime part of an axis: (axis, position among its parts, size); parts of an axis are major to minor.
+Digit: TypeAlias = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """``fraction`` of the devices whose tile numbers agree in every dimension, as far as the digits could be compared.
+
+    ``exact``: all could be; otherwise ``fraction`` is an upper bound (sizes 2 and 3 in the same place).
+    """
+
+    fraction: float
+    exact: bool
+
+
+@lru_cache(maxsize=4096)
+def agreement(axes: DeviceAxes, before: DimAxes, after: DimAxes) -> Agreement:
+    """Compare tile numbers along each dimension, major digits first, as far as both states split it.
+
+    Two digits of different axes agree on 1/size of the devices; two that other equalities tie together already agree at
+    no further cost. So the count is that of a spanning forest, without listing devices.
+
+        axes (2, 2): ((0,), (1,)) against ((1,), (0,))    0 = 1, then 1 = 0 again: half the devices agree
+    """
+    tied: dict[Digit, Digit] = {}
+    fraction, exact = 1.0, True
+
+    def find(digit: Digit) -> Digit:
+        while digit in tied:
+            digit = tied[digit]
+        return digit
+
+    for have, want in zip(before, after, strict=True):
+        for x, y in zip(digits(axes, have), digits(axes, want), strict=False):
+            if x[2] != y[2]:
+                exact = False
+                break
+            root_x, root_y = find(x), find(y)
+            if root_x != root_y:
+                tied[root_x] = root_y
+                fraction /= x[2]
+    return Agreement(fraction, exact)
+
+
+@lru_cache(maxsize=4096)
+def digits(axes: DeviceAxes, which: Axes) -> tuple[Digit, ...]:
+    """``which`` as prime digits, major to minor."""
+    found: list[Digit] = []
+    for axis in which:
+        left, prime, position = axes.sizes[axis], 2, 0
+        while left > 1:
+            if left % prime:
+                prime += 1
+                continue
+            found.append((axis, position, prime))
+            left //= prime
+            position += 1
+    return tuple(found)
+
+
+def same_tile_fraction(axes: DeviceAxes, before: DimAxes, after: DimAxes) -> float:
+    """Fraction of the devices that hold the same tile in two states with equal shard counts. Exact."""
+    found = agreement(axes, before, after)
+    if found.exact:
+        return found.fraction
+    return _counted_fraction(axes, before, after)
+
+
+@lru_cache(maxsize=1024)
+def _counted_fraction(axes: DeviceAxes, before: DimAxes, after: DimAxes) -> float:
+    """By listing the coordinates of the axes involved: for digits that cannot be compared one by one."""
+    involved = tuple(dict.fromkeys(a for dims in (before, after) for held in dims for a in held))
+    coordinates = np.indices([axes.sizes[a] for a in involved]).reshape(len(involved), -1)
+    agree = np.ones(coordinates.shape[1], dtype=bool)
+    for have, want in zip(before, after, strict=True):
+        agree &= _number(axes, involved, coordinates, have) == _number(
+            axes, involved, coordinates, want
+        )
+    return float(agree.mean())
+
+
+def _number(
+    axes: DeviceAxes,
+    involved: Axes,
+    coordinates: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
+    held: Axes,
+) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    total = np.zeros(coordinates.shape[1], dtype=np.int64)
+    for axis in held:
+        total = total * axes.sizes[axis] + coordinates[involved.index(axis)]
+    return total

@@ -1,0 +1,123 @@
+"""Permute: devices pass whole tiles on, so that other axes, or the same in another order, split the dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from partitioner.axes import Axes, DeviceAxes, DimAxes
+from partitioner.reshard.agreement import same_tile_fraction
+from partitioner.reshard.problem import ReshardProblem
+from partitioner.reshard.step import Step
+from partitioner.state import ShardState
+from spmd.shape import ArrayShape
+
+if TYPE_CHECKING:
+    from partitioner.context import PartitionContext, ShardedValue
+    from spmd.hlo.instruction import HloInstruction
+
+#: At most this many permuted states are offered from one state.
+MAX_PERMUTED_STATES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class PermuteStep(Step):
+    """Split the dimensions by the axes ``dims`` instead, with as many shards per dimension as before.
+
+    axes (2, 2): ((0, 1),) -> ((1, 0),)    collective-permute {0,0} {2,1} {1,2} {3,3}
+    """
+
+    dims: DimAxes
+
+    def apply(self, state: ShardState) -> ShardState:
+        return ShardState(self.dims, state.partial, state.reduction)
+
+    def wire_bytes(self, axes: DeviceAxes, shape: ArrayShape, state: ShardState) -> float:
+        moved = 1.0 - same_tile_fraction(axes, state.dims, self.dims)
+        return moved * float(state.local_shape(shape, axes).byte_size)
+
+    def emit(self, context: PartitionContext, value: ShardedValue) -> HloInstruction:
+        pairs = source_target_pairs(context.axes, value.state.dims, self.dims, value.state.partial)
+        return context.builder.collective_permute(value.hlo, pairs)
+
+
+@lru_cache(maxsize=256)
+def source_target_pairs(
+    axes: DeviceAxes, before: DimAxes, after: DimAxes, partial: Axes
+) -> tuple[tuple[int, int], ...]:
+    """A source for each device, every device being the source of one: (source, target) in target order.
+
+    A device that holds the tile it needs keeps it (a pair with itself: a target of no pair would receive zeros). The
+    others are matched in device order among those that hold the tile. Partial terms stay apart: coordinates along
+    ``partial`` count as part of the tile's number.
+    """
+    devices = np.arange(axes.num_devices)
+    term = _linear(axes, devices, partial)
+    held, needed = term, term
+    for have, want in zip(before, after, strict=True):
+        held = held * axes.count(have) + _linear(axes, devices, have)
+        needed = needed * axes.count(want) + _linear(axes, devices, want)
+    stays = held == needed
+    sources, targets = devices[~stays], devices[~stays]
+    by_tile = sources[np.argsort(held[sources], kind="stable")]
+    targets = targets[np.argsort(needed[targets], kind="stable")]
+    source_of = devices.copy()
+    source_of[targets] = by_tile
+    return tuple((int(source_of[d]), int(d)) for d in devices)
+
+
+def _linear(
+    axes: DeviceAxes, devices: np.ndarray[tuple[int, ...], np.dtype[np.int64]], held: Axes
+) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    total = np.zeros_like(devices)
+    for axis in held:
+        total = total * axes.sizes[axis] + devices // axes.stride(axis) % axes.sizes[axis]
+    return total
+
+
+def permute_edges(problem: ReshardProblem, state: ShardState) -> Iterator[PermuteStep]:
+    """States with equal shard counts that agree with more leading axes of the target, the closest to it first."""
+    if not state.used:
+        return
+    have = sum(problem.settled(state, d) for d in range(state.rank))
+    offered = 0
+    for dims in _arrangements(problem, state, 0, ()):
+        step = PermuteStep(dims)
+        after = step.apply(state)
+        if sum(problem.settled(after, d) for d in range(state.rank)) > have:
+            yield step
+            offered += 1
+        if offered == MAX_PERMUTED_STATES:
+            return
+
+
+def _arrangements(
+    problem: ReshardProblem, state: ShardState, dim: int, taken: Axes
+) -> Iterator[DimAxes]:
+    """Axes for the dimensions from ``dim`` on, none of ``taken``, keeping the shard counts."""
+    if dim == state.rank:
+        yield ()
+        return
+    shards = problem.axes.count(state.dims[dim])
+    wanted = problem.target.dims[dim]
+    # The target's axes first, then those already here: what comes early is likely to be on the way.
+    order = tuple(dict.fromkeys((*wanted, *state.dims[dim], *problem.axes.all)))
+    for axes in _sequences(problem, order, shards, (*taken, *state.partial)):
+        for rest in _arrangements(problem, state, dim + 1, (*taken, *axes)):
+            yield (axes, *rest)
+
+
+def _sequences(problem: ReshardProblem, order: Axes, shards: int, taken: Axes) -> Iterator[Axes]:
+    """Ordered lists of distinct axes, none of ``taken``, that make ``shards`` shards."""
+    if shards == 1:
+        yield ()
+        return
+    for axis in order:
+        size = problem.axes.sizes[axis]
+        if axis not in taken and shards % size == 0:
+            for rest in _sequences(problem, order, shards // size, (*taken, axis)):
+                yield (axis, *rest)
