@@ -17,7 +17,6 @@ _FORWARDING = (
     Opcode.RESHAPE,
     Opcode.OPT_BARRIER,
     Opcode.DOMAIN,
-    Opcode.CONVERT,
 )
 _IDENTITY_CALLS = ("Sharding", "xla.sdy.FuncResultSharding")
 _ENTERED = (Opcode.CALL, Opcode.FUSION)
@@ -35,7 +34,7 @@ class Value:
 
 
 def trace(value: Value) -> Value:
-    """The value behind forwarding instructions. Scalars only: a reshape or bitcast of an array is not looked at closely."""
+    """The value behind forwarding instructions (for scalars: what a reshape does to an array is not looked at)."""
     while True:
         step = _step(value)
         if step is None:
@@ -45,7 +44,7 @@ def trace(value: Value) -> Value:
 
 def _step(value: Value) -> Value | None:
     x = value.instruction
-    if x.opcode in _FORWARDING or _is_identity_call(x):
+    if x.opcode in _FORWARDING or _is_identity_call(x) or _widens(x):
         return value.operand(0)
     if x.opcode is Opcode.GET_TUPLE_ELEMENT:
         source = trace(value.operand(0))
@@ -57,6 +56,18 @@ def _step(value: Value) -> Value | None:
     if x.opcode is Opcode.PARAMETER and value.caller is not None:
         return value.caller.operand(x.attrs_as(ParameterAttrs).number)
     return None
+
+
+def _widens(x: HloInstruction) -> bool:
+    """A conversion between integer types that keeps every value."""
+    if x.opcode is not Opcode.CONVERT:
+        return False
+    old, new = x.operand(0).array_shape.element_type, x.array_shape.element_type
+    if not (old.is_integer and new.is_integer):
+        return False
+    if old.is_signed_integer == new.is_signed_integer:
+        return new.bits >= old.bits
+    return old.is_unsigned_integer and new.bits > old.bits
 
 
 def _is_identity_call(x: HloInstruction) -> bool:

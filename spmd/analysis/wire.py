@@ -5,6 +5,7 @@ from __future__ import annotations
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs
+from spmd.shape import subshape
 
 #: The kinds that are counted, by the name of their synchronous form.
 KIND = {
@@ -24,8 +25,7 @@ KIND = {
 def result_bytes(collective: HloInstruction) -> int:
     """Bytes of the result on one device; of an asynchronous start, of what its done gives."""
     if collective.opcode in (Opcode.ALL_GATHER_START, Opcode.COLLECTIVE_PERMUTE_START):
-        parts = getattr(collective.shape, "elements", ())
-        return parts[1].byte_size if len(parts) > 1 else collective.shape.byte_size
+        return subshape(collective.shape, (1,)).byte_size
     return collective.shape.byte_size
 
 
