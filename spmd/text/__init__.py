@@ -1,0 +1,1 @@
+"""HLO text: reading, writing, and the small languages inside it (shapes, shardings, literals, Shardy)."""

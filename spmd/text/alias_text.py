@@ -1,0 +1,89 @@
+"""Aliasing in text: ``input_output_alias``, ``buffer_donor``, ``output_to_operand_aliasing``."""
+
+from __future__ import annotations
+
+from spmd.hlo.module import BufferDonor, InputOutputAlias
+from spmd.shape import ShapeIndex
+from spmd.text.lexer import Scanner
+
+
+def _index(scanner: Scanner) -> ShapeIndex:
+    return scanner.integers("{", "}")
+
+
+def _format_index(index: ShapeIndex) -> str:
+    return "{" + ",".join(map(str, index)) + "}"
+
+
+def read_input_output_alias(scanner: Scanner) -> tuple[InputOutputAlias, ...]:
+    """``{ {0}: (0, {}, may-alias), {1}: (1, {0}) }``; without a kind it is may-alias."""
+    scanner.expect("{")
+    aliases: list[InputOutputAlias] = []
+    while not scanner.take("}"):
+        if aliases:
+            scanner.expect(",")
+        output = _index(scanner)
+        scanner.expect(":")
+        scanner.expect("(")
+        parameter = scanner.integer("a parameter number")
+        scanner.expect(",")
+        index = _index(scanner)
+        must = False
+        if scanner.take(","):
+            must = scanner.take("must-alias")
+            if not must:
+                scanner.expect("may-alias")
+        scanner.expect(")")
+        aliases.append(InputOutputAlias(output, parameter, index, must))
+    return tuple(aliases)
+
+
+def format_input_output_alias(aliases: tuple[InputOutputAlias, ...]) -> str:
+    parts = [
+        f"{_format_index(a.output_index)}: ({a.parameter}, {_format_index(a.parameter_index)}, "
+        f"{'must' if a.must_alias else 'may'}-alias)"
+        for a in aliases
+    ]
+    return f"{{ {', '.join(parts)} }}"
+
+
+def read_buffer_donors(scanner: Scanner) -> tuple[BufferDonor, ...]:
+    """``{ (0, {}), (1, {2}) }``"""
+    scanner.expect("{")
+    donors: list[BufferDonor] = []
+    while not scanner.take("}"):
+        if donors:
+            scanner.expect(",")
+        scanner.expect("(")
+        parameter = scanner.integer("a parameter number")
+        scanner.expect(",")
+        donors.append(BufferDonor(parameter, _index(scanner)))
+        scanner.expect(")")
+    return tuple(donors)
+
+
+def format_buffer_donors(donors: tuple[BufferDonor, ...]) -> str:
+    parts = [f"({d.parameter}, {_format_index(d.parameter_index)})" for d in donors]
+    return f"{{ {', '.join(parts)} }}"
+
+
+def read_output_to_operand(scanner: Scanner) -> tuple[tuple[ShapeIndex, int, ShapeIndex], ...]:
+    """``{{0}: (1, {}), {1}: (0, {2})}``"""
+    scanner.expect("{")
+    pairs: list[tuple[ShapeIndex, int, ShapeIndex]] = []
+    while not scanner.take("}"):
+        if pairs:
+            scanner.expect(",")
+        output = _index(scanner)
+        scanner.expect(":")
+        scanner.expect("(")
+        operand = scanner.integer("an operand number")
+        scanner.expect(",")
+        pairs.append((output, operand, _index(scanner)))
+        scanner.expect(")")
+    return tuple(pairs)
+
+
+def format_output_to_operand(pairs: tuple[tuple[ShapeIndex, int, ShapeIndex], ...]) -> str:
+    parts = [f"{_format_index(out)}: ({operand}, {_format_index(index)})" for out, operand, index in pairs]
+    return f"{{{', '.join(parts)}}}"

@@ -1,0 +1,107 @@
+"""Where each attribute of an instruction or a module header lies: ``, name=value, name=value``."""
+
+from __future__ import annotations
+
+import re
+
+from spmd.text.lexer import STRING, Scanner
+from spmd.text.mesh_text import read_mesh
+from spmd.text.shape_text import ShapeReader
+
+Extents = dict[str, tuple[int, int]]
+
+_QUOTED = r'"(?:[^"\\\n]|\\.)*+"|\'(?:[^\'\\\n]|\\.)*+\''
+
+
+def _nested(opening: str, closing: str, depth: int) -> str:
+    """A pattern for brackets nested up to ``depth`` times, strings skipped; it refuses comments."""
+    inner = rf"[^{opening}{closing}\"'/]|{_QUOTED}|/(?![/*])"
+    pattern = rf"{opening}(?:{inner})*+{closing}"
+    for _ in range(depth):
+        pattern = rf"{opening}(?:{inner}|{pattern})*+{closing}"
+    return pattern
+
+
+_CHUNK = rf"[^\s,{{}}()\[\]\"']++|{_QUOTED}|{_nested('[{]', '[}]', 5)}|{_nested('[(]', '[)]', 2)}|\[[^\[\]\"'/]*+\]"
+_MESH = r"mesh\[[^\]\n]*+\](?:,?\s*+device_ids=\((?:[^()\n]|\([^()\n]*+\))*+\))?\s*+\{[^}\n]*+\}"
+#: One attribute and what parts it from the next; ``literal=`` (a shape, a blank, a value) is left to the scanner.
+_ATTR = re.compile(rf"(?!literal=)([A-Za-z_][\w\-]*+)=({_MESH}|(?:{_CHUNK})++)(?:,\s++(?=[A-Za-z_])|\Z|(?=\s*+\Z))")
+_ATTR_NAME = re.compile(r"([A-Za-z_][\w\-]*+)\s*+=")
+_CHUNK_HEAD = re.compile(r"[^\s,{}()\[\]\"']++")
+
+
+def split_line(text: str, start: int) -> Extents | None:
+    """Extents of the attributes that are all of ``text``, which begins at ``start`` of the source; None if in doubt."""
+    extents: Extents = {}
+    pos = 0
+    end = len(text)
+    while pos < end:
+        found = _ATTR.match(text, pos)
+        if found is None:
+            return extents if text[pos:].isspace() and extents else None
+        name = found.group(1)
+        if name in extents:
+            return None
+        extents[name] = (start + found.start(2), start + found.end(2))
+        pos = found.end()
+    return extents
+
+
+def scan_attributes(scanner: Scanner, *, allow_first_without_comma: bool = False) -> Extents:
+    """Attributes from ``, name=value`` on, as far as they go; comments and line ends may stand anywhere."""
+    extents: Extents = {}
+    first = allow_first_without_comma
+    while scanner.take(",") or (first and scanner.match(_ATTR_NAME) is not None):
+        if first and scanner.text[scanner.pos - 1] == "=":
+            scanner.fail("expected ',' before an attribute")
+        first = False
+        found = scanner.need(_ATTR_NAME, "an attribute")
+        name = found.group(1)
+        if name in extents:
+            scanner.fail(f"attribute {name!r} is given twice", found.start())
+        scanner.skip_space()
+        start = scanner.pos
+        _scan_value(scanner, name)
+        extents[name] = (start, scanner.pos)
+    return extents
+
+
+def _scan_value(scanner: Scanner, name: str) -> None:
+    if name == "literal":
+        _scan_literal(scanner)
+    elif name == "replica_groups" and scanner.peek("mesh["):
+        read_mesh(scanner)
+        scanner.skip_space()
+        scanner.balanced()
+    else:
+        _scan_chunks(scanner)
+
+
+def _scan_literal(scanner: Scanner) -> None:
+    if scanner.peek("("):
+        scanner.balanced()
+        return
+    ShapeReader().read(scanner)
+    scanner.skip_space()
+    _scan_chunks(scanner)
+
+
+def _scan_chunks(scanner: Scanner) -> None:
+    """Words, strings and bracket groups that touch; ``<=`` and ``T(`` of an iota may stand apart."""
+    start = scanner.pos
+    while scanner.pos < scanner.end:
+        char = scanner.text[scanner.pos]
+        if char in "{([":
+            scanner.balanced()
+        elif char in "\"'":
+            scanner.need(STRING, "a string")
+        elif (found := _CHUNK_HEAD.match(scanner.text, scanner.pos, scanner.end)) is not None:
+            scanner.pos = found.end()
+        else:
+            before = scanner.pos
+            scanner.skip_space()
+            if not (scanner.pos > before and scanner.text.startswith(("<=", "->"), scanner.pos)):
+                scanner.pos = before
+                break
+    if scanner.pos == start:
+        scanner.fail(f"expected a value, found {scanner.found()}")

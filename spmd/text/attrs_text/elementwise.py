@@ -1,0 +1,109 @@
+"""Elementwise operations: compare, reduce-precision, result accuracy; most have no attributes."""
+
+from __future__ import annotations
+
+from spmd.hlo.instruction import NO_ATTRS, Attrs, HloInstruction
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import CompareAttrs, ReducePrecisionAttrs, ResultAccuracyAttrs
+from spmd.text.attrs_text.registry import attrs_text
+from spmd.text.attrs_text.values import AttrValues
+from spmd.text.attrs_text.writer import AttrWriter
+
+_DIRECTIONS = ("EQ", "NE", "GE", "GT", "LE", "LT")
+_TYPES = ("FLOAT", "TOTALORDER", "SIGNED", "UNSIGNED")
+
+
+def _read_compare(values: AttrValues) -> CompareAttrs:
+    direction = values.need_word("direction", _DIRECTIONS)
+    return CompareAttrs(direction, values.need_word("type", _TYPES) if "type" in values else "")
+
+
+def _write_compare(out: AttrWriter, instruction: HloInstruction) -> None:
+    attrs = instruction.attrs_as(CompareAttrs)
+    out.add("direction", attrs.direction)
+    out.optional("type", attrs.type)
+
+
+def _read_reduce_precision(values: AttrValues) -> ReducePrecisionAttrs:
+    return ReducePrecisionAttrs(values.need_integer("exponent_bits"), values.need_integer("mantissa_bits"))
+
+
+def _write_reduce_precision(out: AttrWriter, instruction: HloInstruction) -> None:
+    attrs = instruction.attrs_as(ReducePrecisionAttrs)
+    out.add("exponent_bits", attrs.exponent_bits)
+    out.add("mantissa_bits", attrs.mantissa_bits)
+
+
+def _read_accuracy(values: AttrValues) -> Attrs:
+    text = values.text("result_accuracy")
+    return NO_ATTRS if text is None else ResultAccuracyAttrs(text.strip()[1:-1])
+
+
+def _write_accuracy(out: AttrWriter, instruction: HloInstruction) -> None:
+    if isinstance(instruction.attrs, ResultAccuracyAttrs):
+        out.add("result_accuracy", f"{{{instruction.attrs.text}}}")
+
+
+attrs_text(Opcode.COMPARE, read=_read_compare, write=_write_compare)
+attrs_text(Opcode.REDUCE_PRECISION, read=_read_reduce_precision, write=_write_reduce_precision)
+attrs_text(
+    Opcode.ACOS,
+    Opcode.ACOSH,
+    Opcode.ASIN,
+    Opcode.ASINH,
+    Opcode.ATANH,
+    Opcode.CBRT,
+    Opcode.COSH,
+    Opcode.COSINE,
+    Opcode.ERF,
+    Opcode.EXPONENTIAL,
+    Opcode.EXPONENTIAL_MINUS_ONE,
+    Opcode.LOG,
+    Opcode.LOG_PLUS_ONE,
+    Opcode.LOGISTIC,
+    Opcode.RSQRT,
+    Opcode.SINE,
+    Opcode.SINH,
+    Opcode.SQRT,
+    Opcode.TAN,
+    Opcode.TANH,
+    read=_read_accuracy,
+    write=_write_accuracy,
+)
+attrs_text(
+    Opcode.ABS,
+    Opcode.ADD,
+    Opcode.AND,
+    Opcode.ATAN2,
+    Opcode.BITCAST_CONVERT,
+    Opcode.CEIL,
+    Opcode.CLAMP,
+    Opcode.COMPLEX,
+    Opcode.CONVERT,
+    Opcode.COPY,
+    Opcode.COUNT_LEADING_ZEROS,
+    Opcode.DIVIDE,
+    Opcode.FLOOR,
+    Opcode.IMAG,
+    Opcode.IS_FINITE,
+    Opcode.MAXIMUM,
+    Opcode.MINIMUM,
+    Opcode.MULTIPLY,
+    Opcode.NEGATE,
+    Opcode.NOT,
+    Opcode.OR,
+    Opcode.POPCNT,
+    Opcode.POWER,
+    Opcode.REAL,
+    Opcode.REMAINDER,
+    Opcode.ROUND_NEAREST_AFZ,
+    Opcode.ROUND_NEAREST_EVEN,
+    Opcode.SELECT,
+    Opcode.SHIFT_LEFT,
+    Opcode.SHIFT_RIGHT_ARITHMETIC,
+    Opcode.SHIFT_RIGHT_LOGICAL,
+    Opcode.SIGN,
+    Opcode.STOCHASTIC_CONVERT,
+    Opcode.SUBTRACT,
+    Opcode.XOR,
+)

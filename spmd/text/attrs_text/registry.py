@@ -1,0 +1,47 @@
+"""How the attributes of each opcode stand in text: one record per opcode, reader and writer side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from spmd.hlo.instruction import NO_ATTRS, Attrs, HloInstruction
+from spmd.hlo.opcode import Opcode
+from spmd.registry import Registry
+from spmd.text.attrs_text.values import AttrValues
+from spmd.text.attrs_text.writer import AttrWriter
+
+
+def read_nothing(_: AttrValues) -> Attrs:
+    return NO_ATTRS
+
+
+def write_nothing(_: AttrWriter, __: HloInstruction) -> None:
+    """No attributes of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttrsText:
+    """``read`` takes a family's attributes (and names its callees in order); ``write`` adds them in XLA's order.
+
+    ``write_parentheses`` is set where something other than operands stands in the parentheses.
+    """
+
+    read: Callable[[AttrValues], Attrs] = read_nothing
+    write: Callable[[AttrWriter, HloInstruction], None] = write_nothing
+    write_parentheses: Callable[[HloInstruction], str] | None = None
+
+
+ATTRS_TEXT: Registry[Opcode, AttrsText] = Registry("attribute text")
+
+
+def attrs_text(
+    *opcodes: Opcode,
+    read: Callable[[AttrValues], Attrs] = read_nothing,
+    write: Callable[[AttrWriter, HloInstruction], None] = write_nothing,
+    write_parentheses: Callable[[HloInstruction], str] | None = None,
+) -> None:
+    """Register one record for several opcodes."""
+    record = AttrsText(read, write, write_parentheses)
+    for opcode in opcodes:
+        ATTRS_TEXT.add(opcode, record)

@@ -1,0 +1,216 @@
+"""The attributes of one instruction while they are read: names, extents in the text, typed access."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NoReturn, TypeVar
+
+from spmd.shape import Shape
+from spmd.text.lexer import NAME, STRING, Scanner, Source, unescape
+
+T = TypeVar("T")
+_WORD = re.compile(r"[\w.\-]++")
+_FLOAT = re.compile(r"[+-]?(?:\d++\.?\d*+(?:[eE][+-]?\d++)?|\.\d++(?:[eE][+-]?\d++)?|inf|nan)")
+
+
+@dataclass(frozen=True, slots=True)
+class Callee:
+    """A computation an attribute names, or the extent of a body that stands inline."""
+
+    name: str
+    start: int
+    end: int
+    inline: bool = False
+
+
+class AttrValues:
+    """Attributes by name; each reader takes what it knows, and what is left over is unknown.
+
+    ``shape`` is the result shape, ``parentheses`` the extent between the operand parentheses: parameter numbers and
+    literals stand there.
+    """
+
+    __slots__ = ("_extents", "callees", "opcode", "parentheses", "shape", "source", "start")
+
+    def __init__(
+        self,
+        source: Source,
+        start: int,
+        opcode: str,
+        extents: dict[str, tuple[int, int]],
+        shape: Shape | None,
+        parentheses: tuple[int, int],
+    ) -> None:
+        self.source = source
+        self.start = start
+        self.opcode = opcode
+        self.shape = shape
+        self.parentheses = parentheses
+        self.callees: list[Callee] = []
+        self._extents = extents
+
+    # ---- access
+    def __contains__(self, name: str) -> bool:
+        return name in self._extents
+
+    def take(self, name: str) -> Scanner | None:
+        """A scanner over the value, and the attribute counts as read; None when it is not there."""
+        extent = self._extents.pop(name, None)
+        return None if extent is None else Scanner(self.source, *extent)
+
+    def need(self, name: str) -> Scanner:
+        scanner = self.take(name)
+        if scanner is None:
+            self.fail(f"{self.opcode} needs the attribute {name}=")
+        return scanner
+
+    def text(self, name: str) -> str | None:
+        """The value as written."""
+        extent = self._extents.pop(name, None)
+        return None if extent is None else self.source.text[extent[0] : extent[1]]
+
+    def verbatim(self, *names: str) -> tuple[tuple[str, str], ...]:
+        """Those of ``names`` that are there, as (name, text)."""
+        pairs = [(name, self.text(name)) for name in names if name in self._extents]
+        return tuple((name, text) for name, text in pairs if text is not None)
+
+    def read(self, name: str, reader: Callable[[Scanner], T], default: T) -> T:
+        """``reader`` over the whole value, or ``default``."""
+        scanner = self.take(name)
+        if scanner is None:
+            return default
+        value = reader(scanner)
+        scanner.finish()
+        return value
+
+    def need_read(self, name: str, reader: Callable[[Scanner], T]) -> T:
+        scanner = self.need(name)
+        value = reader(scanner)
+        scanner.finish()
+        return value
+
+    # ---- common kinds
+    def ints(self, name: str, default: tuple[int, ...] = ()) -> tuple[int, ...]:
+        """``{0,1}``"""
+        return self.read(name, _braced_integers, default)
+
+    def need_ints(self, name: str) -> tuple[int, ...]:
+        return self.need_read(name, _braced_integers)
+
+    def integer(self, name: str, default: int) -> int:
+        return self.read(name, Scanner.integer, default)
+
+    def need_integer(self, name: str) -> int:
+        return self.need_read(name, Scanner.integer)
+
+    def flag(self, name: str) -> bool:
+        return self.read(name, _boolean, default=False)
+
+    def flags(self, name: str) -> tuple[bool, ...]:
+        """``{true,false}`` or a single ``true``."""
+        return self.read(name, _booleans, ())
+
+    def word(self, name: str, default: str = "") -> str:
+        return self.read(name, _word, default)
+
+    def need_word(self, name: str, allowed: tuple[str, ...] = ()) -> str:
+        scanner = self.need(name)
+        found = scanner.need(_WORD, "a word")
+        if allowed and found.group() not in allowed:
+            scanner.fail(f"{name} is one of {', '.join(allowed)}, found {found.group()!r}", found.start())
+        scanner.finish()
+        return found.group()
+
+    def words(self, name: str) -> tuple[str, ...]:
+        """``{high,default}``"""
+        return self.read(name, _braced_words, ())
+
+    def string(self, name: str, default: str = "") -> str:
+        return self.read(name, _string, default)
+
+    def number(self, name: str, default: float) -> float:
+        return self.read(name, _number, default)
+
+    # ---- computations
+    def callee(self, name: str) -> None:
+        """The attribute names one computation (or holds it inline), which is called next in order."""
+        scanner = self.need(name)
+        self.callees.append(_callee(scanner))
+        scanner.finish()
+
+    def callee_list(self, name: str) -> None:
+        """``{f, g}``"""
+        scanner = self.need(name)
+        scanner.expect("{")
+        first = True
+        while not scanner.take("}"):
+            if not first:
+                scanner.expect(",")
+            first = False
+            self.callees.append(_callee(scanner))
+        scanner.finish()
+
+    # ---- errors
+    def fail(self, message: str) -> NoReturn:
+        raise self.source.error(message, self.start)
+
+    def refuse_rest(self) -> None:
+        """Whatever nobody took is unknown."""
+        for name, (start, _) in self._extents.items():
+            at = max(self.source.text.rfind(name, 0, start), 0)
+            raise self.source.error(f"unknown attribute {name!r} of {self.opcode}", at)
+
+
+def _callee(scanner: Scanner) -> Callee:
+    if scanner.peek("{"):
+        start, end = scanner.balanced()
+        return Callee("", start, end, inline=True)
+    scanner.take("%")
+    found = scanner.need(NAME, "a computation's name")
+    return Callee(found.group(), found.start(), found.end())
+
+
+def _braced_integers(scanner: Scanner) -> tuple[int, ...]:
+    return scanner.integers("{", "}")
+
+
+def _boolean(scanner: Scanner) -> bool:
+    word = scanner.need(_WORD, "true or false")
+    if word.group() not in ("true", "false", "0", "1"):
+        scanner.fail(f"expected true or false, found {word.group()!r}", word.start())
+    return word.group() in ("true", "1")
+
+
+def _booleans(scanner: Scanner) -> tuple[bool, ...]:
+    if not scanner.take("{"):
+        return (_boolean(scanner),)
+    values: list[bool] = []
+    while not scanner.take("}"):
+        if values:
+            scanner.expect(",")
+        values.append(_boolean(scanner))
+    return tuple(values)
+
+
+def _word(scanner: Scanner) -> str:
+    return scanner.need(_WORD, "a word").group()
+
+
+def _braced_words(scanner: Scanner) -> tuple[str, ...]:
+    scanner.expect("{")
+    values: list[str] = []
+    while not scanner.take("}"):
+        if values:
+            scanner.expect(",")
+        values.append(_word(scanner))
+    return tuple(values)
+
+
+def _string(scanner: Scanner) -> str:
+    return unescape(scanner.need(STRING, "a string").group()[1:-1])
+
+
+def _number(scanner: Scanner) -> float:
+    return float(scanner.need(_FLOAT, "a number").group())

@@ -1,0 +1,58 @@
+"""Where the attributes of one instruction are collected for printing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from spmd.hlo.computation import HloComputation
+
+
+class AttrWriter:
+    """Takes ``name=value`` parts in order; ``percent`` says whether names carry a ``%``."""
+
+    __slots__ = ("parts", "percent")
+
+    def __init__(self, *, percent: bool) -> None:
+        self.percent = "%" if percent else ""
+        self.parts: list[str] = []
+
+    def add(self, name: str, value: object) -> None:
+        self.parts.append(f"{name}={value}")
+
+    def optional(self, name: str, value: object) -> None:
+        """Only when there is something to say (not None, not empty)."""
+        if value is not None and value != "" and value != ():
+            self.add(name, value)
+
+    def ints(self, name: str, values: Iterable[int]) -> None:
+        self.add(name, braced(values))
+
+    def optional_ints(self, name: str, values: tuple[int, ...]) -> None:
+        if values:
+            self.ints(name, values)
+
+    def flag(self, name: str, value: bool) -> None:
+        if value:
+            self.add(name, "true")
+
+    def words(self, name: str, values: tuple[str, ...]) -> None:
+        if values:
+            self.add(name, braced(values))
+
+    def verbatim(self, pairs: Iterable[tuple[str, str]]) -> None:
+        for name, text in pairs:
+            self.add(name, text)
+
+    def callee(self, name: str, computation: HloComputation) -> None:
+        self.add(name, self.percent + computation.name)
+
+    def callee_list(self, name: str, computations: Iterable[HloComputation]) -> None:
+        self.add(name, "{" + ", ".join(self.percent + c.name for c in computations) + "}")
+
+
+def braced(values: Iterable[object]) -> str:
+    return "{" + ",".join(map(str, values)) + "}"
+
+
+def boolean(value: bool) -> str:
+    return "true" if value else "false"

@@ -1,0 +1,234 @@
+"""Scanning of HLO text: positions, white space and comments, balanced values, strings.
+
+XLA's tokens depend on context (``3_1`` is padding, ``2x2`` a size list, ``b01f_01io->b01f`` dimension labels), so there is
+no token stream: a ``Scanner`` matches patterns where it stands, and every error carries file, line and column.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NoReturn
+
+from spmd.errors import HloParseError, SourceLocation
+
+#: Deepest nesting of shapes, operands, inline computations and braces; more is refused, so recursion stays bounded.
+MAX_NESTING = 100
+
+NAME = re.compile(r"[A-Za-z_][\w.\-]*+")
+INTEGER = re.compile(r"-?\d++")
+STRING = re.compile(r'"(?:[^"\\\n]|\\.)*+"|\'(?:[^\'\\\n]|\\.)*+\'')
+_SPACE = re.compile(r"(?:\s++|/\*(?:[^*]|\*(?!/))*+\*/|//[^\n\r]*+)*+")
+_BALANCE = re.compile(
+    r"""[^(){}\[\]"'/]++ | (?P<open>[({\[]) | (?P<close>[)}\]]) | "(?:[^"\\\n]|\\.)*+" | '(?:[^'\\\n]|\\.)*+'
+      | /\*(?:[^*]|\*(?!/))*+\*/ | //[^\n\r]*+ | (?P<other>.)""",
+    re.VERBOSE | re.DOTALL,
+)
+_CLOSING = {"(": ")", "{": "}", "[": "]"}
+
+
+class Source:
+    """A text with its name, for error places."""
+
+    __slots__ = ("file", "text")
+
+    def __init__(self, text: str, file: str = "<text>") -> None:
+        self.text = text
+        self.file = file
+
+    def location(self, pos: int) -> SourceLocation:
+        line_start = self.text.rfind("\n", 0, pos) + 1
+        return SourceLocation(self.file, self.text.count("\n", 0, pos) + 1, pos - line_start + 1)
+
+    def line_at(self, pos: int) -> str:
+        start = self.text.rfind("\n", 0, pos) + 1
+        end = self.text.find("\n", pos)
+        return self.text[start : len(self.text) if end < 0 else end].rstrip("\r")
+
+    def error(self, message: str, pos: int) -> HloParseError:
+        """An error at ``pos``; very long lines are cut around it."""
+        location = self.location(pos)
+        line = self.line_at(pos)
+        column = location.column
+        if len(line) > 200:
+            start = max(0, column - 1 - 100)
+            line = line[start : start + 200]
+            # The excerpt is placed under its own caret; the location keeps the true column.
+            return _shortened(message, location, line, column - 1 - start)
+        return HloParseError(message, location, line)
+
+
+def _shortened(message: str, location: SourceLocation, line: str, caret: int) -> HloParseError:
+    error = HloParseError(f"{location}: {message}\n  {line}\n  {' ' * caret}^")
+    error.message, error.location, error.line = message, location, line
+    return error
+
+
+class Scanner:
+    """A position in ``source`` that moves from ``pos`` to ``end``."""
+
+    __slots__ = ("end", "pos", "source", "text")
+
+    def __init__(self, source: Source, pos: int = 0, end: int | None = None) -> None:
+        self.source = source
+        self.text = source.text
+        self.pos = pos
+        self.end = len(source.text) if end is None else end
+
+    @staticmethod
+    def of(text: str, file: str = "<text>") -> Scanner:
+        return Scanner(Source(text, file))
+
+    # ---- moving
+    def skip_space(self) -> None:
+        """Past white space and comments."""
+        found = _SPACE.match(self.text, self.pos, self.end)
+        assert found is not None
+        self.pos = found.end()
+        if self.text.startswith("/*", self.pos, self.end):
+            self.fail("comment without an end")
+
+    @property
+    def at_end(self) -> bool:
+        self.skip_space()
+        return self.pos >= self.end
+
+    def peek(self, wanted: str) -> bool:
+        """Whether ``wanted`` comes next (after white space)."""
+        self.skip_space()
+        return self.text.startswith(wanted, self.pos, self.end)
+
+    def take(self, wanted: str) -> bool:
+        """Step over ``wanted`` if it comes next."""
+        if not self.peek(wanted):
+            return False
+        self.pos += len(wanted)
+        return True
+
+    def expect(self, wanted: str) -> None:
+        if not self.take(wanted):
+            self.fail(f"expected {wanted!r}, found {self.found()}")
+
+    def match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        """Step over ``pattern`` if it matches here (after white space)."""
+        self.skip_space()
+        found = pattern.match(self.text, self.pos, self.end)
+        if found is not None:
+            self.pos = found.end()
+        return found
+
+    def need(self, pattern: re.Pattern[str], what: str) -> re.Match[str]:
+        found = self.match(pattern)
+        if found is None:
+            self.fail(f"expected {what}, found {self.found()}")
+        return found
+
+    # ---- values
+    def name(self, what: str = "a name") -> str:
+        """An identifier, with or without its ``%``."""
+        self.take("%")
+        return self.need(NAME, what).group()
+
+    def integer(self, what: str = "an integer") -> int:
+        return int(self.need(INTEGER, what).group())
+
+    def string(self) -> str:
+        return unescape(self.need(STRING, "a string").group()[1:-1])
+
+    def integers(self, opening: str, closing: str) -> tuple[int, ...]:
+        """``{1, 2}`` as (1, 2); commas are demanded between numbers."""
+        self.expect(opening)
+        values: list[int] = []
+        while not self.take(closing):
+            if values:
+                self.expect(",")
+            values.append(self.integer())
+        return tuple(values)
+
+    def balanced(self) -> tuple[int, int]:
+        """Step over one bracketed group; returns its extent, brackets included."""
+        self.skip_space()
+        start = self.pos
+        waiting: list[str] = []
+        pos = start
+        while pos < self.end:
+            found = _BALANCE.match(self.text, pos, self.end)
+            assert found is not None
+            pos = found.end()
+            if found.lastgroup == "open":
+                waiting.append(_CLOSING[found.group()])
+                if len(waiting) > MAX_NESTING:
+                    raise self.source.error(f"brackets are nested deeper than {MAX_NESTING}", found.start())
+            elif found.lastgroup == "close":
+                if not waiting or waiting.pop() != found.group():
+                    raise self.source.error(f"unexpected {found.group()!r}", found.start())
+                if not waiting:
+                    self.pos = pos
+                    return start, pos
+            if not waiting:
+                break
+        raise self.source.error("bracket without its closing one", start)
+
+    # ---- errors
+    def found(self) -> str:
+        self.skip_space()
+        if self.pos >= self.end:
+            return "the end" if self.pos >= len(self.text) else repr(self.text[self.pos])
+        word = re.compile(r"[\w.\-%]+|.").match(self.text, self.pos, self.end)
+        return repr(word.group()) if word else "the end"
+
+    def fail(self, message: str, pos: int | None = None) -> NoReturn:
+        raise self.source.error(message, self.pos if pos is None else pos)
+
+    def finish(self) -> None:
+        """Demand that nothing is left."""
+        if not self.at_end:
+            self.fail(f"unexpected {self.found()}")
+
+
+_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{1,2}|[0-7]{1,3}|.)", re.DOTALL)
+_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
+
+
+def unescape(text: str) -> str:
+    """Undo C escapes. Bytes written as octal or hex escapes are UTF-8, as XLA writes non-ASCII text."""
+    if "\\" not in text:
+        return text
+    plain = _ESCAPE.sub(_unescape_one, text)
+    if plain.isascii():
+        return plain
+    # Escaped bytes came out as characters 128..255 (surrogate-escaped below), so decode what was bytes.
+    return plain.encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")
+
+
+def _unescape_one(found: re.Match[str]) -> str:
+    code = found.group(1)
+    if code[0] == "x" and len(code) > 1:
+        return _byte(int(code[1:], 16))
+    if code[0] in "01234567":
+        return _byte(int(code, 8) & 0xFF)
+    return _ESCAPED.get(code, code)
+
+
+def _byte(value: int) -> str:
+    return chr(value) if value < 128 else chr(0xDC00 + value)
+
+
+_TO_ESCAPE = re.compile(r"[\\\"'\x00-\x1f\x7f-\U0010ffff]")
+_NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t", '"': '\\"', "'": "\\'", "\\": "\\\\"}
+
+
+def escape(text: str) -> str:
+    """C escapes as XLA writes them: quotes, backslashes, and bytes outside printable ASCII as octal."""
+    return _TO_ESCAPE.sub(_escape_one, text) if _TO_ESCAPE.search(text) else text
+
+
+def _escape_one(found: re.Match[str]) -> str:
+    char = found.group()
+    named = _NAMED.get(char)
+    if named is not None:
+        return named
+    return "".join(f"\\{byte:03o}" for byte in char.encode("utf-8", "surrogateescape"))
+
+
+def quote(text: str) -> str:
+    return f'"{escape(text)}"'

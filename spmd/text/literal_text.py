@@ -1,0 +1,367 @@
+"""Literals in text: ``42``, ``{ {1, 2}, {3, 4} }``, ``(1, -2.5)``, ``nan(0x7fc0)``; and back, bit for bit."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from spmd.literal import Literal, NDArray
+from spmd.shape import ArrayShape, PrimitiveType, Shape, TupleShape
+from spmd.text.lexer import MAX_NESTING, Scanner
+
+_TOKEN = re.compile(r"[^\s{}(),/]++(?:\(0x[0-9a-fA-F]++\))?")
+_ELIDED = re.compile(r"\{\s*+\.\.\.\s*+\}")
+_NUMBER = re.compile(r"[+-]?(?:\d++\.?\d*+|\.\d++)(?:[eE][+-]?\d++)?")
+_INTEGER = re.compile(r"[+-]?\d++")
+_NAN = re.compile(r"(-?)nan(?:\(0x([0-9a-fA-F]++)\))?")
+
+
+class FloatFormat:
+    """Bits of a floating-point type: where its nan payload lies and how many digits keep a value apart."""
+
+    __slots__ = ("bits", "digits", "dtype", "mantissa", "nan", "unsigned")
+
+    def __init__(self, kind: PrimitiveType) -> None:
+        self.dtype = kind.numpy
+        self.bits = kind.byte_size * 8
+        self.unsigned: np.dtype[Any] = np.dtype(f"u{kind.byte_size}")
+        self.mantissa = _MANTISSA[kind]
+        self.digits = math.ceil(1 + (self.mantissa + 1) * math.log10(2))
+        #: Bits of the nan that the plain word ``nan`` stands for.
+        with np.errstate(invalid="ignore"):
+            value = np.array(float("nan")).astype(self.dtype).view(self.unsigned)
+        self.nan = int(value) & ~(1 << (self.bits - 1)) if self.has_payload else int(value)
+
+    @property
+    def has_payload(self) -> bool:
+        """Whether nans carry payloads (IEEE-like types)."""
+        return self.dtype in _IEEE
+
+
+#: Stored mantissa bits.
+_MANTISSA = {
+    PrimitiveType.F16: 10,
+    PrimitiveType.BF16: 7,
+    PrimitiveType.F32: 23,
+    PrimitiveType.F64: 52,
+    PrimitiveType.F8E5M2: 2,
+    PrimitiveType.F8E4M3: 3,
+    PrimitiveType.F8E4M3FN: 3,
+    PrimitiveType.F8E4M3B11FNUZ: 3,
+    PrimitiveType.F8E5M2FNUZ: 2,
+    PrimitiveType.F8E4M3FNUZ: 3,
+    PrimitiveType.F8E3M4: 4,
+    PrimitiveType.F8E8M0FNU: 0,
+    PrimitiveType.F4E2M1FN: 1,
+}
+_IEEE = frozenset(
+    kind.numpy
+    for kind in (
+        PrimitiveType.F16,
+        PrimitiveType.BF16,
+        PrimitiveType.F32,
+        PrimitiveType.F64,
+        PrimitiveType.F8E5M2,
+        PrimitiveType.F8E4M3,
+        PrimitiveType.F8E3M4,
+    )
+)
+_FLOATS = {kind: FloatFormat(kind) for kind in _MANTISSA}
+_COMPLEX_PARTS = {PrimitiveType.C64: PrimitiveType.F32, PrimitiveType.C128: PrimitiveType.F64}
+
+
+# ---- reading
+def read_literal(scanner: Scanner, shape: Shape, depth: int = 0) -> Literal | None:
+    """A literal of ``shape`` at the scanner's place; None when it is elided (``{...}``).
+
+    Nothing is allocated before the text has been seen to hold as many values as the shape has elements.
+    """
+    if isinstance(shape, TupleShape):
+        return _read_tuple(scanner, shape, depth)
+    if not isinstance(shape, ArrayShape):
+        scanner.fail(f"a literal cannot have the shape {shape}")
+    if scanner.match(_ELIDED):
+        return None
+    scanner.skip_space()
+    start = scanner.pos
+    values = _Values(scanner, shape)
+    values.read(0, 0)
+    array = _to_array(values, shape.element_type)
+    if array.size != shape.num_elements:
+        scanner.fail(f"expected {shape.num_elements} elements for {shape}, found {array.size}", start)
+    array = array.reshape(shape.dims)
+    array.setflags(write=False)
+    return Literal(shape.without_layout(), array)
+
+
+def _read_tuple(scanner: Scanner, shape: TupleShape, depth: int) -> Literal | None:
+    if depth > MAX_NESTING:
+        scanner.fail(f"literals are nested deeper than {MAX_NESTING}")
+    scanner.expect("(")
+    elements: list[Literal] = []
+    elided = False
+    for i, element in enumerate(shape.elements):
+        if i:
+            scanner.expect(",")
+        value = read_literal(scanner, element, depth + 1)
+        if value is None:
+            elided = True
+        else:
+            elements.append(value)
+    scanner.expect(")")
+    return None if elided else Literal.tuple_of(tuple(elements))
+
+
+class _Values:
+    """Collects number tokens while checking braces against the dimensions."""
+
+    def __init__(self, scanner: Scanner, shape: ArrayShape) -> None:
+        self.scanner = scanner
+        self.shape = shape
+        self.is_complex = shape.element_type.is_complex
+        self.tokens: list[str] = []
+        self.starts: list[int] = []
+
+    def read(self, dim: int, depth: int) -> None:
+        scanner = self.scanner
+        if depth > MAX_NESTING:
+            scanner.fail(f"literals are nested deeper than {MAX_NESTING}")
+        if dim == self.shape.rank:
+            self._element()
+            return
+        scanner.skip_space()
+        start = scanner.pos
+        if not scanner.take("{"):
+            scanner.fail(f"expected '{{' for dimension {dim} of {self.shape}, found {scanner.found()}")
+        size = self.shape.dims[dim]
+        count = 0
+        while not scanner.take("}"):
+            if count >= size:
+                scanner.fail(f"expected {size} elements in dimension {dim} of {self.shape}, found more")
+            if dim == self.shape.rank - 1:
+                count += self._row(size - count)
+            else:
+                self.read(dim + 1, depth + 1)
+                count += 1
+            scanner.take(",")
+        # An empty dimension further in lets XLA write `{}` for the whole.
+        if count != size and not (count == 0 and self.shape.num_elements == 0):
+            scanner.fail(f"expected {size} elements in dimension {dim} of {self.shape}, found {count}", start)
+
+    def _row(self, room: int) -> int:
+        """Elements up to the closing brace or a comment; the plain run in one go."""
+        if self.is_complex:
+            self._element()
+            return 1
+        scanner = self.scanner
+        found = scanner.match(_RUN)
+        if found is None:
+            self._element()
+            return 1
+        tokens = found.group().replace(",", " ").split()
+        if len(tokens) > room:
+            scanner.fail(f"more elements than {self.shape} has", found.start())
+        self.tokens.extend(tokens)
+        self.starts.extend([found.start()] * len(tokens))
+        return len(tokens)
+
+    def _element(self) -> None:
+        scanner = self.scanner
+        if self.is_complex:
+            scanner.expect("(")
+            self._number()
+            scanner.expect(",")
+            self._number()
+            scanner.expect(")")
+        else:
+            self._number()
+
+    def _number(self) -> None:
+        found = self.scanner.need(_TOKEN, "a number")
+        self.tokens.append(found.group())
+        self.starts.append(found.start())
+
+
+#: Numbers with commas and blanks between, no comments.
+_RUN = re.compile(r"[\w.+\-]++(?![\w.(])(?:\s*+,?\s*+[\w.+\-]++(?![\w.(]))*+")
+
+
+def _to_array(values: _Values, kind: PrimitiveType) -> NDArray:
+    scanner = values.scanner
+    if kind.is_complex:
+        parts = _floats(values, _COMPLEX_PARTS[kind])
+        return np.ascontiguousarray(parts).view(kind.numpy)
+    if kind.is_floating:
+        return _floats(values, kind)
+    if kind is PrimitiveType.PRED:
+        bools = [_bool(token, scanner, start) for token, start in zip(values.tokens, values.starts, strict=True)]
+        return np.array(bools, dtype=np.bool_)
+    return _integers(values, kind)
+
+
+def _bool(token: str, scanner: Scanner, start: int) -> bool:
+    if token in ("true", "false"):
+        return token == "true"
+    if _INTEGER.fullmatch(token):
+        return int(token) != 0
+    scanner.fail(f"expected true or false, found {token!r}", start)
+
+
+def integer_range(kind: PrimitiveType) -> tuple[int, int]:
+    bits = kind.bits
+    if kind.is_signed_integer:
+        return -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+    return 0, (1 << bits) - 1
+
+
+def _integers(values: _Values, kind: PrimitiveType) -> NDArray:
+    low, high = integer_range(kind)
+    numbers: list[int] = []
+    for token, start in zip(values.tokens, values.starts, strict=True):
+        if token in ("true", "false"):
+            number = int(token == "true")
+        elif _INTEGER.fullmatch(token) and len(token) < 40:
+            number = int(token)
+        else:
+            values.scanner.fail(f"expected an integer for {kind}, found {token!r}", start)
+        if not low <= number <= high:
+            values.scanner.fail(f"{token} does not fit in {kind}", start)
+        numbers.append(number)
+    wide = np.uint64 if high >= 2**63 else np.int64
+    return np.array(numbers, dtype=wide).astype(kind.numpy)
+
+
+def _floats(values: _Values, kind: PrimitiveType) -> NDArray:
+    form = _FLOATS[kind]
+    numbers: list[float] = []
+    payloads: list[tuple[int, int]] = []
+    for i, (token, start) in enumerate(zip(values.tokens, values.starts, strict=True)):
+        try:
+            number = float(token) if "_" not in token else _special(token, values, start)
+        except ValueError:
+            number = _special(token, values, start)
+        if number != number:
+            payloads.append((i, _nan_bits(token, form, values, start)))
+        numbers.append(number)
+    wide = np.array(numbers, dtype=np.float64)
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        array = wide.astype(form.dtype)
+        _check_range(values, kind, wide, array)
+    if payloads:
+        bits = array.view(form.unsigned)
+        for i, pattern in payloads:
+            bits[i] = pattern
+    return array
+
+
+def _check_range(values: _Values, kind: PrimitiveType, wide: NDArray, array: NDArray) -> None:
+    """A finite number must stay finite in the element type."""
+    lost = np.isfinite(wide) & ~np.isfinite(array.astype(np.float64))
+    if lost.any():
+        i = int(np.argmax(lost))
+        values.scanner.fail(f"{values.tokens[i]} does not fit in {kind}", values.starts[i])
+
+
+def _special(token: str, values: _Values, start: int) -> float:
+    if token in ("true", "false"):
+        return float(token == "true")
+    if _NAN.fullmatch(token):
+        return math.nan
+    values.scanner.fail(f"expected a number, found {token!r}", start)
+
+
+def _nan_bits(token: str, form: FloatFormat, values: _Values, start: int) -> int:
+    found = _NAN.fullmatch(token)
+    if found is None:
+        values.scanner.fail(f"expected a number, found {token!r}", start)
+    sign = 1 << (form.bits - 1) if found[1] else 0
+    if not form.has_payload:
+        return form.nan
+    if found[2] is None:
+        return form.nan | sign
+    payload = int(found[2], 16)
+    if payload >> form.mantissa or payload == 0:
+        values.scanner.fail(f"nan payload {found[2]} does not fit in {form.mantissa} bits", start)
+    exponent = ((1 << (form.bits - 1 - form.mantissa)) - 1) << form.mantissa
+    return exponent | payload | sign
+
+
+# ---- printing
+def format_literal(literal: Literal, layout: Shape | None = None) -> str:
+    """The literal's text, without its shape."""
+    del layout
+    if literal.array is None:
+        return f"({', '.join(map(format_literal, literal.elements))})"
+    kind = literal.shape.element_type if isinstance(literal.shape, ArrayShape) else PrimitiveType.F32
+    words = list(format_elements(literal.array, kind))
+    if literal.array.ndim == 0:
+        return words[0]
+    return _braces(words, literal.array.shape)
+
+
+def _braces(words: list[str], dims: tuple[int, ...]) -> str:
+    """XLA's arrangement: one line per row from rank 2 on, ``/*i0=..*/`` comments above rank 2."""
+    if len(dims) == 1:
+        return "{" + ", ".join(words) + "}" if words else "{}"
+    inner = dims[-1]
+    rows = ["{ " + ", ".join(words[i * inner : (i + 1) * inner]) + " }" for i in range(math.prod(dims[:-1]))]
+    return _nest(rows, dims[:-1], 0)
+
+
+def _nest(rows: list[str], dims: tuple[int, ...], depth: int) -> str:
+    if len(dims) == 1:
+        return "{ " + ", ".join(rows) + " }" if rows else "{ }"
+    step = math.prod(dims[1:])
+    parts = [
+        f"/*i{depth}={i}*/ " + _nest(rows[i * step : (i + 1) * step], dims[1:], depth + 1)
+        for i in range(dims[0])
+    ]
+    return "{ " + ", ".join(parts) + " }"
+
+
+def format_elements(array: NDArray, kind: PrimitiveType) -> Iterator[str]:
+    """One word per element, in row-major order, each read back to the same bits."""
+    flat = array.reshape(-1)
+    if kind is PrimitiveType.PRED:
+        return ("true" if value else "false" for value in flat.tolist())
+    if kind.is_complex:
+        parts = _COMPLEX_PARTS[kind]
+        numbers = np.ascontiguousarray(flat).view(parts.numpy)
+        words = _float_words(numbers, parts)
+        return (f"({real}, {imag})" for real, imag in zip(words, words, strict=True))
+    if kind.is_floating:
+        return _float_words(flat, kind)
+    return (str(int(value)) for value in flat)
+
+
+def _float_words(flat: NDArray, kind: PrimitiveType) -> Iterator[str]:
+    form = _FLOATS[kind]
+    bits = np.ascontiguousarray(flat).view(form.unsigned).tolist()
+    numbers = flat.astype(np.float64).tolist()
+    for number, pattern in zip(numbers, bits, strict=True):
+        yield _float_word(number, pattern, form)
+
+
+def _float_word(number: float, pattern: int, form: FloatFormat) -> str:
+    if number != number:
+        return _nan_word(pattern, form)
+    if math.isinf(number):
+        return "inf" if number > 0 else "-inf"
+    short = f"{number:.6g}"
+    if form.digits <= 6 or float(np.float64(short).astype(form.dtype)) == number:
+        return short
+    return f"{number:.{form.digits}g}"
+
+
+def _nan_word(pattern: int, form: FloatFormat) -> str:
+    if not form.has_payload:
+        return "nan"
+    sign = "-" if pattern >> (form.bits - 1) else ""
+    magnitude = pattern & ((1 << (form.bits - 1)) - 1)
+    if magnitude == form.nan:
+        return f"{sign}nan"
+    return f"{sign}nan(0x{magnitude & ((1 << form.mantissa) - 1):x})"

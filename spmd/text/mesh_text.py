@@ -1,0 +1,168 @@
+"""XLA's own mesh text, shared by named shardings and replica groups: ``mesh['x'=2,'y'=4], device_ids=(3,2,1,0)``."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from spmd.text.lexer import STRING, Scanner, unescape
+
+_INDEX = re.compile(r"\d++")
+#: Most devices that an explicit device list is written out for.
+MAX_DEVICES = 1 << 24
+
+
+@dataclass(frozen=True, slots=True)
+class MeshText:
+    """Axes in order, and the device of each position where it is not the identity."""
+
+    axes: tuple[tuple[str, int], ...]
+    device_ids: tuple[int, ...] | None = None
+
+    def size_of(self, name: str) -> int | None:
+        return dict(self.axes).get(name)
+
+
+#: An axis, whole or the part (pre-size, size) of it.
+AxisText = tuple[str, tuple[int, int] | None]
+
+
+def read_mesh(scanner: Scanner) -> MeshText:
+    """``mesh[...]`` and the device list behind it, if one stands there."""
+    start = scanner.pos
+    scanner.expect("mesh")
+    scanner.expect("[")
+    axes: list[tuple[str, int]] = []
+    while not scanner.take("]"):
+        if axes:
+            scanner.expect(",")
+        name = unescape(scanner.need(STRING, "an axis name").group()[1:-1])
+        scanner.expect("=")
+        axes.append((name, scanner.integer("an axis size")))
+    total = math.prod(size for _, size in axes)
+    if any(size < 1 for _, size in axes) or total > MAX_DEVICES:
+        scanner.fail("mesh sizes are out of range", start)
+    return MeshText(tuple(axes), _device_ids(scanner, total))
+
+
+def _device_ids(scanner: Scanner, total: int) -> tuple[int, ...] | None:
+    before = scanner.pos
+    scanner.take(",")
+    if not scanner.take("device_ids"):
+        scanner.pos = before
+        return None
+    scanner.expect("=")
+    scanner.expect("(")
+    start = scanner.pos
+    if scanner.peek("["):
+        ids = _iota_ids(scanner, total)
+        scanner.expect(")")
+    else:
+        ids = scanner_integers(scanner, ")")
+    if len(ids) != total:
+        scanner.fail(f"expected {total} device ids, found {len(ids)}", start)
+    return ids
+
+
+def _iota_ids(scanner: Scanner, total: int) -> tuple[int, ...]:
+    """``[2,2]T(1,0)``: 0..n-1 reshaped, transposed and flattened."""
+    start = scanner.pos
+    dims = scanner.integers("[", "]")
+    scanner.take("<=")
+    if scanner.peek("["):
+        dims = scanner.integers("[", "]")
+    perm = tuple(range(len(dims)))
+    if scanner.take("T"):
+        perm = scanner.integers("(", ")")
+    if any(size < 1 for size in dims) or math.prod(dims) != total:
+        scanner.fail(f"expected sizes with the product {total}", start)
+    if sorted(perm) != list(range(len(dims))):
+        scanner.fail("expected a permutation of the dimensions", start)
+    return tuple(np.arange(total).reshape(dims).transpose(perm).reshape(-1).tolist())
+
+
+def scanner_integers(scanner: Scanner, closing: str) -> tuple[int, ...]:
+    """Integers up to ``closing``, the opening bracket already read."""
+    values: list[int] = []
+    while not scanner.take(closing):
+        if values:
+            scanner.expect(",")
+        values.append(scanner.integer())
+    return tuple(values)
+
+
+def read_axis(scanner: Scanner, mesh: MeshText) -> AxisText:
+    """``'x'``, ``'x':(1)2`` (pre-size 1, size 2), or an axis index."""
+    scanner.skip_space()
+    start = scanner.pos
+    if (found := scanner.match(_INDEX)) is not None:
+        index = int(found.group())
+        if index >= len(mesh.axes):
+            scanner.fail(f"axis {index} of a mesh with {len(mesh.axes)} axes", start)
+        name = mesh.axes[index][0]
+    else:
+        name = unescape(scanner.need(STRING, "an axis name").group()[1:-1])
+    size = mesh.size_of(name)
+    if size is None:
+        scanner.fail(f"the mesh has no axis {name!r}", start)
+    if not scanner.take(":"):
+        return name, None
+    scanner.expect("(")
+    pre = scanner.integer("a pre-size")
+    scanner.expect(")")
+    part = scanner.integer("a sub-axis size")
+    if pre < 1 or part < 1 or size % (pre * part) != 0:
+        scanner.fail(f"sub-axis ({pre}){part} does not divide axis {name!r} of size {size}", start)
+    return name, (pre, part)
+
+
+def read_axes(scanner: Scanner, mesh: MeshText) -> tuple[AxisText, ...]:
+    """``{'x', 'y':(1)2}``"""
+    scanner.expect("{")
+    axes: list[AxisText] = []
+    while not scanner.take("}"):
+        if axes:
+            scanner.expect(",")
+        axes.append(read_axis(scanner, mesh))
+    return tuple(axes)
+
+
+@dataclass(frozen=True, slots=True)
+class AxisDigits:
+    """A mesh cut at every sub-axis boundary in use, so that each axis reference is a run of whole digits."""
+
+    sizes: tuple[int, ...]
+    #: (axis name, pre-size) of each digit.
+    keys: tuple[tuple[str, int], ...]
+
+    @staticmethod
+    def of(mesh: MeshText, used: tuple[AxisText, ...]) -> AxisDigits:
+        """Boundaries that do not nest give a digit no integer size; callers check with ``fits``."""
+        sizes: list[int] = []
+        keys: list[tuple[str, int]] = []
+        for name, size in mesh.axes:
+            cuts = {1, size}
+            for axis, sub in used:
+                if axis == name and sub is not None:
+                    cuts |= {sub[0], sub[0] * sub[1]}
+            ordered = sorted(cuts)
+            for low, high in zip(ordered, ordered[1:], strict=False):
+                sizes.append(high // low if high % low == 0 else 0)
+                keys.append((name, low))
+        return AxisDigits(tuple(sizes), tuple(keys))
+
+    @property
+    def fits(self) -> bool:
+        return 0 not in self.sizes
+
+    def positions(self, axis: AxisText) -> tuple[int, ...]:
+        """Which digits the axis covers, major to minor."""
+        name, sub = axis
+        return tuple(
+            i
+            for i, (owner, low) in enumerate(self.keys)
+            if owner == name and (sub is None or sub[0] <= low < sub[0] * sub[1])
+        )

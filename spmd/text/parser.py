@@ -1,0 +1,129 @@
+"""Read HLO text into a module: header, file tables, computations. The driver of the text readers."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from spmd.hlo.computation import HloComputation
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.module import HloModule
+from spmd.text.attrs_text import Callee
+from spmd.text.instruction_text import InstructionReader
+from spmd.text.lexer import MAX_NESTING, STRING, Scanner, Source, unescape
+from spmd.text.module_header import read_header
+from spmd.text.read_context import ReadContext
+
+_ENTRY = re.compile(r"ENTRY\b(?=\s*+[%A-Za-z_{])")
+_THREAD = re.compile(r",\s*+execution_thread\s*+=\s*+(" + STRING.pattern + ")")
+
+
+def parse_module(text: str, file: str = "<text>") -> HloModule:
+    """The module that ``text`` describes. Time is linear in the text.
+
+    ``file`` names the text in errors. Raises HloParseError with file, line and column for text that is not HLO.
+    """
+    scanner = Scanner(Source(text, file))
+    module = read_header(scanner)
+    reader = _ModuleReader(ReadContext(scanner.source, module))
+    while not scanner.at_end:
+        reader.read_computation(scanner)
+    reader.finish(scanner)
+    return module
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    name: str
+    start: int
+    is_entry: bool
+
+
+class _ModuleReader:
+    def __init__(self, context: ReadContext) -> None:
+        self.context = context
+        self.entry: HloComputation | None = None
+        self.depth = 0
+
+    def read_computation(self, scanner: Scanner) -> None:
+        """``[ENTRY] name [(parameters) -> result] { instructions } [, execution_thread="..."]``"""
+        head = self._read_head(scanner)
+        if head.is_entry and self.entry is not None:
+            scanner.fail("a module has one ENTRY computation", head.start)
+        if head.name in self.context.computations:
+            scanner.fail(f"computation {head.name!r} is defined twice", head.start)
+        computation = self._read_body(scanner, head.name)
+        self.context.computations[head.name] = computation
+        if head.is_entry:
+            self.entry = computation
+        if (thread := scanner.match(_THREAD)) is not None:
+            computation.execution_thread = unescape(thread.group(1)[1:-1])
+
+    def _read_head(self, scanner: Scanner) -> _Head:
+        is_entry = scanner.match(_ENTRY) is not None
+        scanner.skip_space()
+        start = scanner.pos
+        name = scanner.name("a computation")
+        if scanner.peek("("):
+            scanner.balanced()
+            scanner.expect("->")
+            self.context.shapes.read(scanner)
+        return _Head(name, start, is_entry)
+
+    def _read_body(self, scanner: Scanner, name: str) -> HloComputation:
+        """Instructions between braces. The computation joins the module behind those its own text brought in."""
+        if not scanner.peek("{"):
+            scanner.fail(f"expected '{{' of computation {name!r}, found {scanner.found()}")
+        start = scanner.pos
+        scanner.expect("{")
+        module = self.context.module
+        computation = module.new_computation(name)
+        reader = InstructionReader(self.context, computation, self._read_inline)
+        before = len(module.computations)
+        while True:
+            pos = reader.read_line(scanner.pos, scanner.end)
+            if pos:
+                scanner.pos = pos
+            elif scanner.take("}"):
+                break
+            else:
+                reader.read_scanned(scanner)
+        if not reader.scope:
+            scanner.fail(f"computation {name!r} has no instructions", start)
+        self._finish_body(scanner, computation, start, last=next(reversed(reader.scope.values())), reader=reader)
+        if len(module.computations) != before:
+            module.remove_computation(computation)
+            module.computations.append(computation)
+        return computation
+
+    def _finish_body(
+        self,
+        scanner: Scanner,
+        computation: HloComputation,
+        start: int,
+        *,
+        last: HloInstruction,
+        reader: InstructionReader,
+    ) -> None:
+        """Without ROOT the last instruction is the root; parameters are numbered without gaps."""
+        if not reader.has_root:
+            computation.root = last
+        for expected, parameter in enumerate(computation.parameters):
+            if parameter.attrs.number != expected:  # type: ignore[attr-defined]
+                scanner.fail(f"computation {computation.name!r} has no parameter {expected}", start)
+
+    def _read_inline(self, callee: Callee, user: str) -> HloComputation:
+        """A computation that stands in the attribute itself."""
+        self.depth += 1
+        if self.depth > MAX_NESTING // 4:
+            raise self.context.source.error("inline computations are nested too deeply", callee.start)
+        computation = self._read_body(Scanner(self.context.source, callee.start, callee.end), f"{user}.computation")
+        self.depth -= 1
+        return computation
+
+    def finish(self, scanner: Scanner) -> None:
+        """Without ENTRY the last computation is the entry."""
+        module = self.context.module
+        if not module.computations:
+            scanner.fail("expected a computation, found the end")
+        module.entry = self.entry or module.computations[-1]

@@ -1,0 +1,119 @@
+"""What the readers of one module share: the source, the module, and texts already understood."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from spmd.hlo.computation import HloComputation
+from spmd.hlo.instruction import NO_ANNOTATIONS, Annotations, Attrs, HloInstruction, OpMetadata
+from spmd.hlo.module import HloModule
+from spmd.hlo.opcode import Opcode
+from spmd.sharding import HloSharding
+from spmd.text.annotations_text import read_frontend_attributes, read_metadata, read_text_or_braces
+from spmd.text.attrs_text import ATTRS_TEXT, AttrValues, Callee
+from spmd.text.lexer import NAME, Source
+from spmd.text.shape_text import ShapeReader
+from spmd.text.sharding_text import read_sharding
+
+#: Attributes that any instruction may carry and that nothing here reads; kept with their text.
+_KEPT = ("statistics", "origin", "original_value", "result_accuracy")
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedAttrs:
+    """Everything that stands behind the operands, names not yet resolved."""
+
+    attrs: Attrs
+    callees: tuple[Callee, ...]
+    sharding: HloSharding | None
+    annotations: Annotations
+    control_predecessors: tuple[tuple[str, int], ...]
+
+
+class ReadContext:
+    """Caches hold for one parse; equal texts give equal (shared) records."""
+
+    def __init__(self, source: Source, module: HloModule) -> None:
+        self.source = source
+        self.module = module
+        self.shapes = ShapeReader()
+        self.computations: dict[str, HloComputation] = {}
+        self.parsed: dict[tuple[str, ...], ParsedAttrs] = {}
+        self._shardings: dict[str, HloSharding] = {}
+        self._metadata: dict[str, OpMetadata] = {}
+        self._frontend: dict[str, tuple[tuple[str, str], ...]] = {}
+
+    def parse_attributes(self, opcode: Opcode, values: AttrValues) -> ParsedAttrs:
+        """The family's record and what any instruction may carry; HloParseError for what neither knows."""
+        text = ATTRS_TEXT.get(opcode)
+        if text is None:
+            values.fail(f"the attributes of {opcode} cannot be read")
+        sharding = self._sharding(values)
+        control = _control_predecessors(values)
+        attrs = text.read(values)
+        annotations = self._annotations(values)
+        values.refuse_rest()
+        return ParsedAttrs(attrs, tuple(values.callees), sharding, annotations, control)
+
+    def _sharding(self, values: AttrValues) -> HloSharding | None:
+        scanner = values.take("sharding")
+        if scanner is None:
+            return None
+        text = scanner.text[scanner.pos : scanner.end]
+        known = self._shardings.get(text)
+        if known is None:
+            known = self._shardings[text] = read_sharding(scanner)
+            scanner.finish()
+        return known
+
+    def _annotations(self, values: AttrValues) -> Annotations:
+        metadata = self._cached_metadata(values)
+        frontend = self._cached_frontend(values)
+        scanner = values.take("backend_config")
+        backend_config = "" if scanner is None else read_text_or_braces(scanner)
+        extra = values.verbatim(*_KEPT)
+        if not (metadata or frontend or backend_config or extra):
+            return NO_ANNOTATIONS
+        return Annotations(metadata, frontend, backend_config, extra)
+
+    def _cached_metadata(self, values: AttrValues) -> OpMetadata:
+        scanner = values.take("metadata")
+        if scanner is None:
+            return NO_ANNOTATIONS.metadata
+        text = scanner.text[scanner.pos : scanner.end]
+        known = self._metadata.get(text)
+        if known is None:
+            known = self._metadata[text] = read_metadata(scanner)
+            scanner.finish()
+        return known
+
+    def _cached_frontend(self, values: AttrValues) -> tuple[tuple[str, str], ...]:
+        scanner = values.take("frontend_attributes")
+        if scanner is None:
+            return ()
+        text = scanner.text[scanner.pos : scanner.end]
+        known = self._frontend.get(text)
+        if known is None:
+            known = self._frontend[text] = read_frontend_attributes(scanner)
+            scanner.finish()
+        return known
+
+
+def _control_predecessors(values: AttrValues) -> tuple[tuple[str, int], ...]:
+    scanner = values.take("control-predecessors")
+    if scanner is None:
+        return ()
+    scanner.expect("{")
+    names: list[tuple[str, int]] = []
+    while not scanner.take("}"):
+        if names:
+            scanner.expect(",")
+        scanner.take("%")
+        found = scanner.need(NAME, "an instruction's name")
+        names.append((found.group(), found.start()))
+    scanner.finish()
+    return tuple(names)
+
+
+#: Instructions of the computation being read, by the name they are written with.
+Scope = dict[str, HloInstruction]
