@@ -1,0 +1,303 @@
+"""Shardy's attributes, which HLO carries as strings in frontend attributes.
+
+    xla.sdy.meshes     {mesh = #sdy.mesh<["data"=2, "model"=2]>}
+    xla.sdy.sharding   #sdy.sharding<@mesh, [{"x"}, {?}]>          of one value
+                       #sdy.sharding_per_value<[<@mesh, [{}]>]>   of each result
+    manual axes        #sdy<manual_axes{"x"}>
+    sharding rule      #sdy.op_sharding_rule<([i, j], [j, k])->([i, k]) {i=8, j=4, k=16} reduction={j}>
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from spmd.mesh import AxisRef, DimensionSharding, Mesh, TensorSharding
+from spmd.text.lexer import INTEGER, NAME, Scanner, quote
+
+_SYMBOL = re.compile(r'@(?:([A-Za-z_][\w.$\-]*+)|"((?:[^"\\]|\\.)*+)")')
+_MESH_NAME = re.compile(r'[A-Za-z_][\w.$\-]*+|"(?:[^"\\]|\\.)*+"')
+_PRIORITY = re.compile(r"p(\d++)")
+_FACTOR = re.compile(r"[a-z](?:_\d++)?")
+_MAX_DEVICES = 1 << 31
+
+
+def parse_meshes(text: str) -> dict[str, Mesh]:
+    """``{mesh = #sdy.mesh<["data"=2]>, ...}`` by name. HloParseError where the text is something else."""
+    scanner = Scanner.of(text, "xla.sdy.meshes")
+    meshes: dict[str, Mesh] = {}
+    scanner.expect("{")
+    while not scanner.take("}"):
+        if meshes:
+            scanner.expect(",")
+        found = scanner.need(_MESH_NAME, "a mesh name")
+        name = found.group().strip('"')
+        scanner.expect("=")
+        scanner.expect("#sdy.mesh")
+        if name in meshes:
+            scanner.fail(f"mesh {name!r} is given twice", found.start())
+        meshes[name] = _mesh(scanner, name)
+    scanner.finish()
+    return meshes
+
+
+def format_meshes(meshes: dict[str, Mesh]) -> str:
+    return "{" + ", ".join(f"{_mesh_key(name)} = #sdy.mesh{mesh}" for name, mesh in meshes.items()) + "}"
+
+
+def _mesh_key(name: str) -> str:
+    return name if NAME.fullmatch(name) else quote(name)
+
+
+def _mesh(scanner: Scanner, name: str) -> Mesh:
+    """``<["x"=2, "y"=4], device_ids=[..]>``"""
+    scanner.expect("<")
+    scanner.skip_space()
+    start = scanner.pos
+    scanner.expect("[")
+    axes: list[tuple[str, int]] = []
+    while not scanner.take("]"):
+        if axes:
+            scanner.expect(",")
+        axis = scanner.string()
+        scanner.expect("=")
+        axes.append((axis, scanner.integer("an axis size")))
+    ids: tuple[int, ...] | None = None
+    if scanner.take(","):
+        if not scanner.take("device_ids"):
+            scanner.fail(f"expected device_ids, found {scanner.found()}")
+        scanner.expect("=")
+        ids = scanner.integers("[", "]")
+    scanner.expect(">")
+    _check_mesh(scanner, start, axes, ids)
+    return Mesh(name, tuple(axes), ids)
+
+
+def _check_mesh(
+    scanner: Scanner, start: int, axes: list[tuple[str, int]], ids: tuple[int, ...] | None
+) -> None:
+    if any(size < 1 for _, size in axes):
+        scanner.fail("axis sizes are at least 1", start)
+    if len({name for name, _ in axes}) != len(axes):
+        scanner.fail("an axis name occurs twice", start)
+    total = math.prod(size for _, size in axes)
+    if total > _MAX_DEVICES:
+        scanner.fail(f"a mesh of {total} devices is too large", start)
+    if ids is None or (not axes and len(ids) == 1 and ids[0] >= 0):
+        return
+    if sorted(ids) != list(range(len(ids))) or len(ids) != total:
+        scanner.fail(f"device_ids are no permutation of 0..{total - 1}", start)
+
+
+def parse_tensor_sharding(text: str) -> TensorSharding:
+    """``#sdy.sharding<@mesh, [{"x"}, {?}]>``, with or without the prefix."""
+    scanner = Scanner.of(text, "xla.sdy.sharding")
+    scanner.take("#sdy.sharding")
+    sharding = _tensor_sharding(scanner)
+    scanner.finish()
+    return sharding
+
+
+def parse_sharding_per_value(text: str) -> tuple[TensorSharding, ...]:
+    """``#sdy.sharding_per_value<[<@mesh, [{"x"}]>, ...]>``: one sharding per result."""
+    scanner = Scanner.of(text, "xla.sdy.sharding")
+    scanner.take("#sdy.sharding_per_value")
+    scanner.expect("<")
+    scanner.expect("[")
+    shardings: list[TensorSharding] = []
+    while not scanner.take("]"):
+        if shardings:
+            scanner.expect(",")
+        shardings.append(_tensor_sharding(scanner))
+    scanner.expect(">")
+    scanner.finish()
+    return tuple(shardings)
+
+
+def format_tensor_sharding(sharding: TensorSharding) -> str:
+    return f"#sdy.sharding{sharding}"
+
+
+def format_sharding_per_value(shardings: tuple[TensorSharding, ...]) -> str:
+    return f"#sdy.sharding_per_value<[{', '.join(map(str, shardings))}]>"
+
+
+def _tensor_sharding(scanner: Scanner) -> TensorSharding:
+    scanner.expect("<")
+    mesh: str | Mesh
+    if (symbol := scanner.match(_SYMBOL)) is not None:
+        mesh = symbol[1] or symbol[2]
+    else:
+        scanner.take("#sdy.")
+        scanner.expect("mesh")
+        mesh = _mesh(scanner, "")
+    scanner.expect(",")
+    dims = _dimensions(scanner)
+    lists: dict[str, tuple[AxisRef, ...]] = {}
+    while scanner.take(","):
+        word = scanner.need(NAME, "replicated or unreduced")
+        if word.group() not in ("replicated", "unreduced") or word.group() in lists:
+            scanner.fail(f"expected replicated or unreduced, found {word.group()!r}", word.start())
+        scanner.expect("=")
+        lists[word.group()] = _axes(scanner)
+    scanner.expect(">")
+    return TensorSharding(mesh, dims, lists.get("replicated", ()), lists.get("unreduced", ()))
+
+
+def _dimensions(scanner: Scanner) -> tuple[DimensionSharding, ...]:
+    scanner.expect("[")
+    dims: list[DimensionSharding] = []
+    while not scanner.take("]"):
+        if dims:
+            scanner.expect(",")
+        dims.append(_dimension(scanner))
+    return tuple(dims)
+
+
+def _dimension(scanner: Scanner) -> DimensionSharding:
+    """``{"x", "y":(1)2, ?}p1``"""
+    scanner.expect("{")
+    axes: list[AxisRef] = []
+    is_closed = True
+    while not scanner.take("}"):
+        if axes:
+            scanner.expect(",")
+        if scanner.take("?"):
+            is_closed = False
+            scanner.expect("}")
+            break
+        axes.append(_axis(scanner))
+    priority = scanner.match(_PRIORITY)
+    return DimensionSharding(tuple(axes), is_closed, None if priority is None else int(priority[1]))
+
+
+def _axis(scanner: Scanner) -> AxisRef:
+    name = scanner.string()
+    if not scanner.take(":"):
+        return AxisRef(name)
+    start = scanner.pos
+    scanner.expect("(")
+    pre = scanner.integer("a pre-size")
+    scanner.expect(")")
+    size = scanner.integer("a sub-axis size")
+    if pre < 1 or size < 2:
+        scanner.fail(f"expected a pre-size of at least 1 and a size of at least 2, found ({pre}){size}", start)
+    return AxisRef(name, (pre, size))
+
+
+def _axes(scanner: Scanner) -> tuple[AxisRef, ...]:
+    scanner.expect("{")
+    axes: list[AxisRef] = []
+    while not scanner.take("}"):
+        if axes:
+            scanner.expect(",")
+        axes.append(_axis(scanner))
+    return tuple(axes)
+
+
+def parse_manual_axes(text: str) -> tuple[str, ...]:
+    """``#sdy<manual_axes{"x", "y"}>``: axis names."""
+    scanner = Scanner.of(text, "xla.sdy.manual_axes")
+    if scanner.take("#sdy.manual_axes"):
+        scanner.expect("<")
+    else:
+        scanner.expect("#sdy<")
+        scanner.expect("manual_axes")
+    names = tuple(ref.name for ref in _axes(scanner))
+    scanner.expect(">")
+    scanner.finish()
+    return names
+
+
+def format_manual_axes(names: tuple[str, ...]) -> str:
+    return "#sdy<manual_axes{" + ", ".join(map(quote, names)) + "}>"
+
+
+@dataclass(frozen=True, slots=True)
+class ShardingRuleText:
+    """``#sdy.op_sharding_rule``: factor names of each dimension of each operand and result.
+
+    A dimension may be made of several factors, major to minor. ``sizes`` gives each factor's size in order of first
+    mention; ``special`` the factors of a kind (reduction, need_replication, permutation, blocked_propagation).
+    """
+
+    operands: tuple[tuple[tuple[str, ...], ...], ...]
+    results: tuple[tuple[tuple[str, ...], ...], ...]
+    sizes: tuple[tuple[str, int], ...]
+    special: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    is_custom: bool = False
+
+
+_SPECIAL = ("reduction", "need_replication", "permutation", "blocked_propagation")
+
+
+def parse_op_sharding_rule(text: str) -> ShardingRuleText:
+    """``#sdy.op_sharding_rule<([i, j])->([i, k]) {i=8, j=6, k=6} reduction={j}, custom>``"""
+    scanner = Scanner.of(text, "xla.sdy.sharding_rule")
+    scanner.take("#sdy.op_sharding_rule")
+    scanner.expect("<")
+    operands = _mappings(scanner)
+    scanner.expect("->")
+    results = _mappings(scanner)
+    sizes = _factor_sizes(scanner)
+    special: list[tuple[str, tuple[str, ...]]] = []
+    is_custom = False
+    while not scanner.take(">"):
+        scanner.take(",")
+        word = scanner.need(NAME, "a factor kind")
+        if word.group() == "custom":
+            is_custom = True
+        elif word.group() in _SPECIAL:
+            scanner.expect("=")
+            special.append((word.group(), _factor_list(scanner)))
+        else:
+            scanner.fail(f"unknown factor kind {word.group()!r}", word.start())
+    scanner.finish()
+    return ShardingRuleText(operands, results, sizes, tuple(special), is_custom)
+
+
+def _mappings(scanner: Scanner) -> tuple[tuple[tuple[str, ...], ...], ...]:
+    """``([i, j], [i, kl])``: per value, per dimension, its factors (written without a blank between)."""
+    scanner.expect("(")
+    values: list[tuple[tuple[str, ...], ...]] = []
+    while not scanner.take(")"):
+        if values:
+            scanner.expect(",")
+        scanner.expect("[")
+        dims: list[tuple[str, ...]] = []
+        while not scanner.take("]"):
+            if dims:
+                scanner.expect(",")
+            dims.append(_dimension_factors(scanner))
+        values.append(tuple(dims))
+    return tuple(values)
+
+
+def _dimension_factors(scanner: Scanner) -> tuple[str, ...]:
+    factors: list[str] = []
+    while (found := scanner.match(_FACTOR)) is not None:
+        factors.append(found.group())
+    return tuple(factors)
+
+
+def _factor_sizes(scanner: Scanner) -> tuple[tuple[str, int], ...]:
+    scanner.expect("{")
+    sizes: list[tuple[str, int]] = []
+    while not scanner.take("}"):
+        if sizes:
+            scanner.expect(",")
+        name = scanner.need(_FACTOR, "a factor").group()
+        scanner.expect("=")
+        sizes.append((name, int(scanner.need(INTEGER, "a size").group())))
+    return tuple(sizes)
+
+
+def _factor_list(scanner: Scanner) -> tuple[str, ...]:
+    scanner.expect("{")
+    factors: list[str] = []
+    while not scanner.take("}"):
+        if factors:
+            scanner.expect(",")
+        factors.append(scanner.need(_FACTOR, "a factor").group())
+    return tuple(factors)
