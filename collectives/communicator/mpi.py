@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 from mpi4py import MPI
@@ -70,30 +70,26 @@ class MpiCommunicator:
         self._board.note(text)
 
     def barrier(self) -> None:
-        self._world.Barrier()
+        self._complete(self._world.Ibarrier(), "a barrier")
 
     def all_gather_bytes(self, data: bytes) -> list[bytes]:
-        lengths = np.empty(self.size, np.int64)
-        self._world.Allgather(np.array([len(data)], np.int64), lengths)
+        lengths = self._gather_lengths(data)
         joined = bytearray(int(lengths.sum()))
-        self._world.Allgatherv([data, MPI.BYTE], [joined, lengths, MPI.BYTE])
+        request = self._world.Iallgatherv([data, MPI.BYTE], [joined, lengths, MPI.BYTE])
+        self._complete(request, "an exchange of bytes")
         return _split_bytes(joined, lengths)
 
     def gather_bytes(self, data: bytes, root: int = 0) -> list[bytes] | None:
-        lengths = np.empty(self.size, np.int64)
-        self._world.Allgather(np.array([len(data)], np.int64), lengths)
-        if self.rank != root:
-            self._world.Gatherv([data, MPI.BYTE], None, root)
-            return None
-        joined = bytearray(int(lengths.sum()))
-        self._world.Gatherv([data, MPI.BYTE], [joined, lengths, MPI.BYTE], root)
-        return _split_bytes(joined, lengths)
+        lengths = self._gather_lengths(data)
+        joined = bytearray(int(lengths.sum()) if self.rank == root else 0)
+        receive = [joined, lengths, MPI.BYTE] if self.rank == root else None
+        self._complete(self._world.Igatherv([data, MPI.BYTE], receive, root), "a gather of bytes")
+        return _split_bytes(joined, lengths) if self.rank == root else None
 
     def broadcast_bytes(self, data: bytes | None, root: int = 0) -> bytes:
-        length = np.array([len(data or b"")], np.int64)
-        self._world.Bcast(length, root)
-        buffer = bytearray(data or b"") if self.rank == root else bytearray(int(length[0]))
-        self._world.Bcast([buffer, MPI.BYTE], root)
+        length = int(self._gather_lengths(data or b"")[root])
+        buffer = bytearray(data or b"") if self.rank == root else bytearray(length)
+        self._complete(self._world.Ibcast([buffer, MPI.BYTE], root), "a broadcast of bytes")
         return bytes(buffer)
 
     def abort(self, exit_code: int) -> None:
@@ -119,6 +115,21 @@ class MpiCommunicator:
 
     def whereabouts(self, ranks: Sequence[int]) -> str:
         return "; ".join(f"rank {rank} {self._board.whereabouts(rank)}" for rank in ranks[:8])
+
+    def _gather_lengths(self, data: bytes) -> Array:
+        lengths = np.empty(self.size, np.int64)
+        request = self._world.Iallgather(np.array([len(data)], np.int64), lengths)
+        self._complete(request, "an exchange of sizes")
+        return lengths
+
+    def _complete(self, request: MPI.Request, what: str) -> None:
+        """Wait for a request among all ranks. CollectiveTimeoutError says where the others were last seen."""
+        if not poll_until(request.Test, self.timeout_seconds):
+            others = [rank for rank in range(self.size) if rank != self.rank]
+            raise CollectiveTimeoutError(
+                f"[rank {self.rank}/{self.size}] {what} among all ranks did not finish within "
+                f"{self.timeout_seconds:g} s ({self.whereabouts(others)})"
+            )
 
     def _link(self, group: Group) -> _GroupLink:
         link = self._groups.get(group)
@@ -184,16 +195,8 @@ class MpiPending:
         if self._finish_if_complete():
             return
         self._communicator.note(f"waits in {self._name}")
-        deadline = time.monotonic() + self._communicator.timeout_seconds
-        spins = 0
-        while not self.test():
-            spins += 1
-            if spins < _SPINS_BEFORE_SLEEP:
-                os.sched_yield()
-                continue
-            time.sleep(_SLEEP_SECONDS)
-            if time.monotonic() > deadline:
-                raise CollectiveTimeoutError(self._why_not())
+        if not poll_until(self.test, self._communicator.timeout_seconds):
+            raise CollectiveTimeoutError(self._why_not())
         self._communicator.note(f"has passed {self._name}")
 
     def _finish_if_complete(self) -> bool:
@@ -227,6 +230,24 @@ class MpiPending:
             f"did not meet within {self._communicator.timeout_seconds:g} s: nothing came from "
             f"{describe_group(tuple(missing))} ({self._communicator.whereabouts(missing)})"
         )
+
+
+def poll_until(done: Callable[[], bool], seconds: float) -> bool:
+    """Ask ``done`` until it says True; False after ``seconds``.
+
+    Yields the core at once and soon sleeps: ranks may outnumber cores, and the one that all wait for needs one.
+    """
+    deadline = time.monotonic() + seconds
+    spins = 0
+    while not done():
+        spins += 1
+        if spins < _SPINS_BEFORE_SLEEP:
+            os.sched_yield()
+            continue
+        time.sleep(_SLEEP_SECONDS)
+        if time.monotonic() > deadline:
+            return False
+    return True
 
 
 def _bytes_of(array: Array) -> Array:

@@ -1,0 +1,169 @@
+"""Compare outputs with expected ones: an element passes when |got - want| <= atol + rtol |want|."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from launch.inputs import Array, InputError, from_storage, load_npz
+from spmd.shape import ArrayShape, PrimitiveType
+
+#: Units in the last place that two correct programs may differ by, of the output's largest element.
+_DEFAULT_ULPS = 64
+_DEFAULT_RTOL = {
+    PrimitiveType.F64: 1e-12,
+    PrimitiveType.C128: 1e-12,
+    PrimitiveType.F32: 1e-5,
+    PrimitiveType.C64: 1e-5,
+    PrimitiveType.F16: 4e-3,
+    PrimitiveType.BF16: 3e-2,
+}
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    atol: float
+    rtol: float
+
+
+@dataclass(frozen=True)
+class Expected:
+    """One output as it should be: whole, or sampled at flat ``positions``."""
+
+    name: str
+    shape: ArrayShape
+    values: Array
+    tolerance: Tolerance
+    positions: Array | None = None
+
+
+@dataclass(frozen=True)
+class OutputCheck:
+    """How far one output is from what was expected; ``of_tolerance`` <= 1 passes."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    max_abs_diff: float
+    max_rel_diff: float
+    of_tolerance: float
+
+    @property
+    def ok(self) -> bool:
+        return self.of_tolerance <= 1.0
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "shape": list(self.shape),
+            "dtype": self.dtype,
+            "max_abs_diff": self.max_abs_diff,
+            "max_rel_diff": self.max_rel_diff,
+            "of_tolerance": self.of_tolerance,
+            "ok": self.ok,
+        }
+
+
+def read_expected(
+    path: Path, shapes: Sequence[ArrayShape], atol: float | None = None, rtol: float | None = None
+) -> list[Expected]:
+    """out0, out1, ... of ``path``, which may be samples (outN_val at flat positions outN_idx).
+
+    A ``case.json`` beside the file gives each output's name and tolerance; ``atol`` and ``rtol`` override it.
+    InputError where the file does not fit ``shapes``.
+    """
+    stored = load_npz(path)
+    count = len({name.removesuffix("_idx").removesuffix("_val") for name in stored})
+    if count != len(shapes):
+        raise InputError(f"{path} holds {count} outputs, the module has {len(shapes)}")
+    described = _described_outputs(path.parent / "case.json")
+    expected = []
+    for index, shape in enumerate(shapes):
+        key = f"out{index}"
+        values, positions = _stored_output(stored, key, shape, path)
+        note = described[index] if index < len(described) else {}
+        default = default_tolerance(shape.element_type, values)
+        tolerance = Tolerance(
+            atol if atol is not None else float(note.get("atol", default.atol)),
+            rtol if rtol is not None else float(note.get("rtol", default.rtol)),
+        )
+        expected.append(
+            Expected(f"{key}{note.get('name', '')}", shape, values, tolerance, positions)
+        )
+    return expected
+
+
+def default_tolerance(element_type: PrimitiveType, want: Array) -> Tolerance:
+    """64 ulp of the largest element for floats that are compared across programs; equality for everything else."""
+    rtol = _DEFAULT_RTOL.get(element_type)
+    if rtol is None:
+        return Tolerance(0.0, 0.0)
+    magnitudes = np.abs(_widened(want, element_type))
+    finite = magnitudes[np.isfinite(magnitudes)]
+    mantissa_bits = {"f64": 52, "c128": 52, "f32": 23, "c64": 23, "f16": 10, "bf16": 7}[
+        element_type.value
+    ]
+    ulps = _DEFAULT_ULPS if mantissa_bits > 10 else 4
+    return Tolerance(ulps * 2.0**-mantissa_bits * float(finite.max(initial=0.0)), rtol)
+
+
+def check_output(got: Array, expected: Expected) -> OutputCheck:
+    """Compare one output; nan equals nan, and a value that should be finite but is not differs infinitely."""
+    kind = expected.shape.element_type
+    if expected.positions is not None:
+        got = got.reshape(-1)[expected.positions]
+    have, want = _widened(got, kind), _widened(expected.values, kind)
+    same = (have == want) | ((have != have) & (want != want))
+    with np.errstate(all="ignore"):
+        difference = np.where(same, 0.0, np.abs(have - want)).astype(np.float64)
+        difference = np.where(np.isnan(difference), np.inf, difference)
+        size = np.abs(want).astype(np.float64)
+        limit = expected.tolerance.atol + expected.tolerance.rtol * np.where(
+            np.isfinite(size), size, 0.0
+        )
+        ratio = np.where(difference == 0, 0.0, difference / limit)
+        relative = np.where(difference == 0, 0.0, difference / size)
+    return OutputCheck(
+        expected.name,
+        expected.shape.dims,
+        kind.value,
+        float(difference.max(initial=0.0)),
+        float(relative.max(initial=0.0)),
+        float(ratio.max(initial=0.0)),
+    )
+
+
+def _stored_output(
+    stored: dict[str, Array], key: str, shape: ArrayShape, path: Path
+) -> tuple[Array, Array | None]:
+    if key in stored:
+        return from_storage(stored[key], shape, f"{path}: {key}"), None
+    if f"{key}_val" not in stored or f"{key}_idx" not in stored:
+        raise InputError(f"{path}: {key} is missing")
+    positions = stored[f"{key}_idx"]
+    sampled = ArrayShape(shape.element_type, positions.shape)
+    return from_storage(stored[f"{key}_val"], sampled, f"{path}: {key}_val"), positions
+
+
+def _described_outputs(path: Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        return []
+    try:
+        outputs = json.loads(path.read_text(encoding="utf-8")).get("outputs", [])
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: not a readable case description: {error}") from error
+    return list(outputs)
+
+
+def _widened(array: Array, kind: PrimitiveType) -> Array:
+    """To float64 or complex128; integers and pred stay exact in Python's widest NumPy integers."""
+    if kind.is_complex:
+        return array.astype(np.complex128)
+    if kind.is_floating:
+        return array.astype(np.float64)
+    return array.astype(np.uint64 if kind is PrimitiveType.U64 else np.int64)

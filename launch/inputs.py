@@ -1,0 +1,122 @@
+"""Arrays of a program in .npz files: inputs arg0, arg1, ... and outputs out0, out1, ...
+
+NumPy has no bfloat16 and no 8-bit floats: a file holds their raw bits as unsigned integers, and the module's types
+say how to read them. Files are read without pickle.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spmd.errors import SpmdError
+from spmd.hlo import HloModule
+from spmd.shape import ArrayShape, PrimitiveType, Shape, as_array, leaves
+
+Array: TypeAlias = NDArray[Any]
+
+
+class InputError(SpmdError):
+    """A file of arrays that does not fit the module."""
+
+
+def entry_inputs(module: HloModule) -> list[ArrayShape]:
+    """Shapes of the arrays a run takes: every leaf of every entry parameter, in order."""
+    parameters = module.entry.parameters
+    return [as_array(leaf) for parameter in parameters for leaf in _leaf_shapes(parameter.shape)]
+
+
+def entry_outputs(module: HloModule) -> list[ArrayShape]:
+    """Shapes of the arrays a run returns: every leaf of the entry's root."""
+    return [as_array(leaf) for leaf in _leaf_shapes(module.entry.root.shape)]
+
+
+def read_inputs(path: Path, shapes: Sequence[ArrayShape]) -> list[Array]:
+    """arg0, arg1, ... of ``path`` as arrays of ``shapes``; InputError says which one is missing or does not fit."""
+    return read_arrays(path, "arg", shapes)
+
+
+def read_arrays(path: Path, prefix: str, shapes: Sequence[ArrayShape]) -> list[Array]:
+    stored = load_npz(path)
+    arrays = []
+    for index, shape in enumerate(shapes):
+        name = f"{prefix}{index}"
+        if name not in stored:
+            raise InputError(
+                f"{path}: {name} ({shape.without_layout()}) is missing; {_contents(stored)}"
+            )
+        arrays.append(from_storage(stored[name], shape, f"{path}: {name}"))
+    return arrays
+
+
+def write_arrays(path: Path, prefix: str, arrays: Sequence[Array]) -> None:
+    """Write ``prefix``0, ``prefix``1, ...; types that NumPy lacks as their bits."""
+    np.savez(path, **{f"{prefix}{index}": to_storage(array) for index, array in enumerate(arrays)})  # type: ignore[arg-type]
+
+
+def seeded_inputs(seed: int, shapes: Sequence[ArrayShape]) -> list[Array]:
+    """Reproducible values: normal for floats, 0..7 for integers, fair coins for pred."""
+    return [
+        _random(np.random.default_rng([seed, index]), shape) for index, shape in enumerate(shapes)
+    ]
+
+
+def load_npz(path: Path) -> dict[str, Array]:
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            return {name: stored[name] for name in stored.files}
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise InputError(f"{path}: not a readable .npz file: {error}") from error
+
+
+def from_storage(stored: Array, shape: ArrayShape, where: str) -> Array:
+    """``stored`` as an array of ``shape``: bits reinterpreted, sizes and types checked."""
+    dtype = shape.element_type.numpy
+    if stored.dtype != dtype and _holds_bits_of(stored.dtype, shape.element_type):
+        stored = stored.view(dtype)
+    if stored.dtype != dtype or stored.shape != shape.dims:
+        found = f"{stored.dtype}[{','.join(map(str, stored.shape))}]"
+        raise InputError(f"{where} is {found}, the module takes {shape.without_layout()}")
+    return np.ascontiguousarray(stored).reshape(shape.dims)
+
+
+def to_storage(array: Array) -> Array:
+    """The array itself, or its bits where NumPy's file format cannot name the type."""
+    if array.dtype.kind == "V" or array.dtype.isbuiltin != 1:
+        return array.view(np.dtype(f"u{array.dtype.itemsize}"))
+    return array
+
+
+def _holds_bits_of(stored: np.dtype[Any], element_type: PrimitiveType) -> bool:
+    """Unsigned integers or raw bytes of the size of a type that NumPy does not have."""
+    native = element_type.numpy.isbuiltin == 1
+    return not native and stored.kind in "uV" and stored.itemsize == element_type.byte_size
+
+
+def _random(rng: np.random.Generator, shape: ArrayShape) -> Array:
+    kind = shape.element_type
+    if kind is PrimitiveType.PRED:
+        return np.asarray(rng.random(shape.dims) < 0.5)
+    if kind.is_integer:
+        return np.asarray(rng.integers(0, min(8, 1 << (kind.bits - 1)), shape.dims)).astype(
+            kind.numpy
+        )
+    values = np.asarray(rng.standard_normal(shape.dims))
+    if kind.is_complex:
+        values = values + 1j * rng.standard_normal(shape.dims)
+    return values.astype(kind.numpy)
+
+
+def _leaf_shapes(shape: Shape) -> list[Shape]:
+    return [leaf for _, leaf in leaves(shape)]
+
+
+def _contents(stored: dict[str, Array]) -> str:
+    names = sorted(stored)
+    listed = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+    return f"the file holds {listed}" if names else "the file is empty"

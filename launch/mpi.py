@@ -1,0 +1,144 @@
+"""One MPI rank's part in a job: agree with the others before the first collective, and end all when one fails.
+
+Nobody hangs: setup errors are exchanged and every rank leaves together; a failure after that aborts the job with the
+rank's number in front of its message.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from collectives.communicator.interface import Communicator
+from spmd.errors import RunError, SpmdError
+
+if TYPE_CHECKING:
+    from collectives.communicator.mpi import MpiCommunicator
+
+Result = TypeVar("Result")
+
+
+class AgreedError(SpmdError):
+    """Errors that every rank knows; rank 0 alone prints them, and each exits with ``agreed_code``."""
+
+    def __init__(self, message: str, agreed_code: int) -> None:
+        super().__init__(message)
+        self.agreed_code = agreed_code
+
+
+def report_error(message: str) -> None:
+    """The one form in which errors reach the user."""
+    sys.stderr.write(f"spmd: error: {message}\n")
+    sys.stderr.flush()
+
+
+def open_world(started_ranks: int, timeout_seconds: float) -> MpiCommunicator:
+    """The communicator of all ``started_ranks`` ranks that the launcher says it started.
+
+    RunError where mpi4py or its MPI library is missing, or is another MPI than the launcher's.
+    """
+    try:
+        from collectives.communicator.mpi import MpiCommunicator
+    except (ImportError, RuntimeError) as error:
+        raise RunError(
+            f"started by an MPI launcher, but mpi4py cannot be used: {error}\n"
+            'pip install "spmd-executor[mpi]" brings mpi4py and an MPI library'
+        ) from error
+    world = MpiCommunicator(timeout_seconds=timeout_seconds)
+    if world.size != started_ranks:
+        raise RunError(
+            f"the launcher started {started_ranks} ranks, but this rank's MPI library sees {world.size}: "
+            "mpirun and the library that mpi4py loads are different MPIs"
+        )
+    return world
+
+
+def agree(world: Communicator, setup: Callable[[], tuple[Result, dict[str, str]]]) -> Result:
+    """Run ``setup`` on every rank; its result where all succeeded with equal fingerprints.
+
+    ``setup`` returns a value and what must be the same everywhere, by name ({"module": digest, "options": text}).
+    It must not communicate. Raises AgreedError, on every rank alike, with the ranks' errors or with the ranks that
+    differ.
+    """
+    result: Result | None = None
+    report: dict[str, object]
+    try:
+        result, fingerprint = setup()
+        report = {"fingerprint": fingerprint}
+    except SpmdError as error:
+        report = {"error": str(error), "exit_code": error.exit_code}
+    except Exception as error:  # noqa: BLE001 - a defect on one rank must not leave the others waiting
+        report = {
+            "error": f"{type(error).__name__}: {error}\n{traceback.format_exc()}",
+            "exit_code": 3,
+        }
+    reports = [json.loads(data) for data in world.all_gather_bytes(json.dumps(report).encode())]
+    errors = {rank: entry for rank, entry in enumerate(reports) if "error" in entry}
+    if errors:
+        exit_code = max(int(entry["exit_code"]) for entry in errors.values())
+        raise AgreedError(
+            _describe_errors({r: str(e["error"]) for r, e in errors.items()}, world.size), exit_code
+        )
+    difference = describe_difference([entry["fingerprint"] for entry in reports])
+    if difference:
+        raise AgreedError(difference, SpmdError.exit_code)
+    assert result is not None
+    return result
+
+
+def describe_difference(fingerprints: Sequence[dict[str, str]]) -> str:
+    """Which ranks differ from most of the ranks, and in what; empty where all agree."""
+    lines = []
+    for key in fingerprints[0]:
+        values = [fingerprint.get(key, "") for fingerprint in fingerprints]
+        common = Counter(values).most_common(1)[0][0]
+        odd = [rank for rank, value in enumerate(values) if value != common]
+        if odd:
+            others = ", ".join(f"rank {rank}: {values[rank]}" for rank in odd[:8])
+            lines.append(f"ranks do not run the same {key}: {others}; the other ranks: {common}")
+    return "\n".join(lines)
+
+
+def _describe_errors(errors: dict[int, str], size: int) -> str:
+    """Equal messages once, each with its ranks in front."""
+    ranks_of: dict[str, list[int]] = {}
+    for rank, message in errors.items():
+        ranks_of.setdefault(message, []).append(rank)
+    if list(ranks_of.values()) == [list(range(size))]:
+        return next(iter(ranks_of))
+    return "\n".join(
+        f"[rank {','.join(map(str, ranks))}/{size}] {message}"
+        for message, ranks in ranks_of.items()
+    )
+
+
+def run_rank(world: MpiCommunicator, program: Callable[[MpiCommunicator], int]) -> int:
+    """``program``'s exit code. Errors that all ranks agreed on end every rank; any other aborts the job."""
+    try:
+        code = program(world)
+    except AgreedError as error:
+        if world.rank == 0:
+            report_error(str(error))
+        world.barrier()
+        return error.agreed_code
+    except BaseException as error:
+        _abort(world, error)
+        raise
+    world.close()
+    return code
+
+
+def _abort(world: MpiCommunicator, error: BaseException) -> None:
+    """Say which rank failed and end the job."""
+    prefix = f"[rank {world.rank}/{world.size}]"
+    message = (
+        str(error) if isinstance(error, SpmdError) else "".join(traceback.format_exception(error))
+    )
+    if not message.startswith(prefix):
+        message = f"{prefix} {message}"
+    report_error(message)
+    world.abort(error.exit_code if isinstance(error, SpmdError) else RunError.exit_code)
