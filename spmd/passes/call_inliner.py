@@ -1,0 +1,82 @@
+"""Replace calls by the instructions of what they call."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import ClassVar
+
+from spmd.hlo.computation import HloComputation
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import ParameterAttrs
+from spmd.passes.interface import UNSCHEDULED, HloPass, register_pass
+
+
+@register_pass
+@dataclass(frozen=True)
+class CallInliner(HloPass):
+    """Inline every ``call``, callees first. The instructions stand where the call stood, in the callee's order.
+
+    A callee with one call site keeps its instructions' names. keep_uninlineable: leave calls alone that say
+    ``inlineable="false"`` (JAX says so of shard_map bodies).
+    """
+
+    name: ClassVar[str] = "call-inliner"
+    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
+    keep_uninlineable: bool = False
+
+    def run(self, module: HloModule) -> bool:
+        sites = Counter(
+            id(callee) for x in module.all_instructions() for callee in x.called_computations
+        )
+        changed = False
+        for computation in module.computations_post_order():
+            calls = [x for x in computation.with_opcode(Opcode.CALL) if self._wanted(x)]
+            if calls:
+                _inline_in(computation, calls, sites)
+                changed = True
+        module.remove_unreachable_computations()
+        return changed
+
+    def _wanted(self, call: HloInstruction) -> bool:
+        return not self.keep_uninlineable or call.annotations.frontend("inlineable") != "false"
+
+
+def _inline_in(
+    computation: HloComputation, calls: list[HloInstruction], sites: Counter[int]
+) -> None:
+    order = {x: [x] for x in computation.instructions}
+    for call in calls:
+        order[call] = inline_call(call, keep_names=sites[id(call.to_apply)] == 1)
+    computation.set_order(x for group in order.values() for x in group)
+
+
+def inline_call(call: HloInstruction, keep_names: bool = False) -> list[HloInstruction]:
+    """Replace ``call`` by copies of its callee's instructions; returns the copies in the callee's order."""
+    assert call.parent is not None
+    callee, caller = call.to_apply, call.parent
+    copies: dict[HloInstruction, HloInstruction] = {}
+    for x in callee.post_order():
+        if x.opcode is Opcode.PARAMETER:
+            copies[x] = call.operand(x.attrs_as(ParameterAttrs).number)
+            continue
+        copy = caller.add(x.clone(x.shape, [copies[operand] for operand in x.operands]))
+        if keep_names:
+            copy.name = x.name  # the callee, and with it the name's first bearer, goes away
+        for before in x.control_predecessors:
+            copies[before].add_control_dependency_to(copy)
+        copies[x] = copy
+    inlined = [copies[x] for x in callee.instructions if x.opcode is not Opcode.PARAMETER]
+    _move_control_edges(call, inlined)
+    caller.replace(call, copies[callee.root])
+    return inlined
+
+
+def _move_control_edges(call: HloInstruction, inlined: list[HloInstruction]) -> None:
+    for x in inlined:
+        for before in call.control_predecessors:
+            before.add_control_dependency_to(x)
+        for after in call.control_successors:
+            x.add_control_dependency_to(after)

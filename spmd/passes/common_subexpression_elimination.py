@@ -1,0 +1,78 @@
+"""Compute equal values once."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from spmd.analysis.side_effects import SideEffects
+from spmd.analysis.structure import StructuralKeys
+from spmd.hlo.computation import HloComputation
+from spmd.hlo.instruction import Attrs, HloInstruction
+from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.opcode import Opcode
+from spmd.ops import definition
+from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs
+from spmd.ops.checks import plain
+from spmd.passes.interface import UNSCHEDULED, HloPass, register_pass
+from spmd.passes.rewrite import has_control_edges, sharding_annotation
+
+#: Not merged: parameters are distinct inputs, control flow has state of its own.
+_DISTINCT = (Opcode.PARAMETER, Opcode.WHILE, Opcode.CONDITIONAL, Opcode.CALL, Opcode.OPT_BARRIER)
+
+
+@register_pass
+@dataclass(frozen=True)
+class CommonSubexpressionElimination(HloPass):
+    """Replace an instruction by an earlier one with the same operation, operands, callees and sharding.
+
+    One walk in post-order with a hash table: linear. Callees count as equal when they are the same program.
+    """
+
+    name: ClassVar[str] = "common-subexpression-elimination"
+    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
+
+    def run(self, module: HloModule) -> bool:
+        effects, structure = SideEffects(), StructuralKeys()
+        changed = False
+        for computation in module.computations_post_order():
+            changed |= _merge_in(computation, effects, structure)
+        return changed
+
+
+def _merge_in(computation: HloComputation, effects: SideEffects, structure: StructuralKeys) -> bool:
+    first: dict[Hashable, HloInstruction] = {}
+    changed = False
+    for x in computation.post_order():
+        if x.opcode in _DISTINCT or has_control_edges(x) or effects.of(x):
+            continue
+        earlier = first.setdefault(_key(x, structure), x)
+        if earlier is not x:
+            computation.replace(x, earlier)
+            changed = True
+    return changed
+
+
+def _key(x: HloInstruction, structure: StructuralKeys) -> Hashable:
+    operands = [id(operand) for operand in x.operands]
+    if definition(x.opcode).commutative:
+        operands.sort()
+    return (
+        x.opcode,
+        plain(x.shape),
+        _attrs_key(x.attrs),
+        tuple(operands),
+        tuple(structure.key(callee) for callee in x.called_computations),
+        sharding_annotation(x),
+    )
+
+
+def _attrs_key(attrs: Attrs) -> Hashable:
+    """Channel ids differ between equal collectives: only their presence means something."""
+    if (
+        isinstance(attrs, (CollectiveAttrs, CollectivePermuteAttrs))
+        and attrs.channel_id is not None
+    ):
+        return replace(attrs, channel_id=0)
+    return attrs

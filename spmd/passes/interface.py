@@ -1,0 +1,63 @@
+"""HloPass: one transformation of a module, a value whose fields are its options."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import fields
+from typing import ClassVar, TypeVar
+
+from spmd.errors import VerificationError
+from spmd.hlo.module import HloModule, Stage
+from spmd.registry import Registry
+
+#: Every stage in which instructions may still be added and removed freely.
+UNSCHEDULED = (Stage.LOGICAL, Stage.PROPAGATED, Stage.PARTITIONED, Stage.OPTIMIZED)
+
+
+class HloPass(ABC):
+    """Base of passes. A subclass is a frozen dataclass, registered by ``register_pass``:
+
+    @register_pass
+    @dataclass(frozen=True)
+    class DeadCodeElimination(HloPass):
+        name: ClassVar[str] = "dead-code-elimination"
+        accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
+        max_rounds: int = 3                         # --passes=dead-code-elimination{max-rounds=1}
+    """
+
+    name: ClassVar[str]
+    accepts: ClassVar[tuple[Stage, ...]]
+
+    @abstractmethod
+    def run(self, module: HloModule) -> bool:
+        """Transform ``module`` in place; True when anything changed."""
+
+    def check_stage(self, module: HloModule) -> None:
+        if module.stage not in self.accepts:
+            accepted = ", ".join(stage.name.lower() for stage in self.accepts)
+            raise VerificationError(
+                f"pass {self.name} accepts a module that is {accepted}; {module.name} is {module.stage.name.lower()}"
+            )
+
+    def __str__(self) -> str:
+        """As it is written in a pipeline's text: options that differ from their defaults in braces."""
+        given = [
+            f"{f.name.replace('_', '-')}={_text(getattr(self, f.name))}"
+            for f in fields(self)  # type: ignore[arg-type]
+            if getattr(self, f.name) != f.default
+        ]
+        return f"{self.name}{{{','.join(given)}}}" if given else self.name
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+PASSES: Registry[str, type[HloPass]] = Registry("pass")
+
+P = TypeVar("P", bound=type[HloPass])
+
+
+def register_pass(kind: P) -> P:
+    PASSES.add(kind.name, kind)
+    return kind

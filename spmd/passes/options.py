@@ -1,0 +1,63 @@
+"""The text of a pipeline: ``algebraic-simplifier,constant-folding{max-bytes=64},dead-code-elimination``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import MISSING, Field, fields
+
+from spmd.errors import SpmdError
+from spmd.passes.interface import PASSES, HloPass
+
+_PASS = re.compile(r"\s*([a-z0-9-]+)\s*(?:\{([^{}]*)\})?\s*(,|$)")
+
+
+class PassOptionError(SpmdError):
+    """A pipeline text that names no pass, or an option its pass does not have."""
+
+
+def parse_passes(text: str) -> tuple[HloPass, ...]:
+    """The passes a text names, in order; PassOptionError where it cannot be read."""
+    passes: list[HloPass] = []
+    position = 0
+    while position < len(text):
+        match = _PASS.match(text, position)
+        if match is None:
+            raise PassOptionError(f"expected pass{{option=value,..}} at {text[position:]!r}")
+        passes.append(make_pass(match.group(1), match.group(2) or ""))
+        position = match.end()
+    return tuple(passes)
+
+
+def make_pass(name: str, options: str = "") -> HloPass:
+    kind = PASSES.get(name)
+    if kind is None:
+        raise PassOptionError(f"no pass is named {name!r}; passes: {', '.join(sorted(PASSES))}")
+    known = {f.name.replace("_", "-"): f for f in fields(kind)}  # type: ignore[arg-type]
+    values: dict[str, object] = {}
+    for option in filter(None, (part.strip() for part in options.split(","))):
+        key, _, value = option.partition("=")
+        if key not in known:
+            has = ", ".join(known) or "none"
+            raise PassOptionError(f"pass {name} has no option {key!r}; options: {has}")
+        values[known[key].name] = _value(name, known[key], value)
+    return kind(**values)
+
+
+def _value(name: str, option: Field[object], text: str) -> object:
+    """``text`` as the type of the option's default."""
+    default = option.default
+    if default is MISSING:
+        raise PassOptionError(f"option {option.name} of {name} cannot be given in text")
+    if isinstance(default, bool):
+        if text not in ("true", "false", ""):
+            raise PassOptionError(
+                f"option {option.name} of {name} is true or false, found {text!r}"
+            )
+        return text != "false"
+    try:
+        return type(default)(text)  # type: ignore[call-arg]
+    except ValueError as error:
+        kind = type(default).__name__
+        raise PassOptionError(
+            f"option {option.name} of {name} is {kind}, found {text!r}"
+        ) from error

@@ -1,0 +1,59 @@
+"""Take tuples apart where they were just put together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from spmd.analysis.side_effects import SideEffects
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import TupleIndexAttrs
+from spmd.ops.checks import same_type
+from spmd.passes.interface import UNSCHEDULED, HloPass, register_pass
+from spmd.passes.rewrite import has_control_edges, is_annotated, replace_and_prune
+
+
+@register_pass
+@dataclass(frozen=True)
+class TupleSimplifier(HloPass):
+    """get-tuple-element(tuple(a, b), index=1)  =>  b
+    tuple(get-tuple-element(t, 0), get-tuple-element(t, 1))  =>  t, where t has just these elements
+    """
+
+    name: ClassVar[str] = "tuple-simplifier"
+    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
+
+    def run(self, module: HloModule) -> bool:
+        effects = SideEffects()
+        changed = False
+        for computation in module.computations_post_order():
+            for x in computation.post_order():
+                if x.parent is None or is_annotated(x) or has_control_edges(x):
+                    continue
+                simpler = match_element(x) or match_rebuilt(x)
+                if simpler is not None:
+                    replace_and_prune(x, simpler, effects)
+                    changed = True
+        return changed
+
+
+def match_element(x: HloInstruction) -> HloInstruction | None:
+    if x.opcode is not Opcode.GET_TUPLE_ELEMENT or x.operand(0).opcode is not Opcode.TUPLE:
+        return None
+    return x.operand(0).operand(x.attrs_as(TupleIndexAttrs).index)
+
+
+def match_rebuilt(x: HloInstruction) -> HloInstruction | None:
+    if x.opcode is not Opcode.TUPLE or not x.num_operands:
+        return None
+    elements = x.operands
+    if any(e.opcode is not Opcode.GET_TUPLE_ELEMENT for e in elements):
+        return None
+    source = elements[0].operand(0)
+    in_order = all(
+        e.operand(0) is source and e.attrs_as(TupleIndexAttrs).index == i
+        for i, e in enumerate(elements)
+    )
+    return source if in_order and same_type(source.shape, x.shape) else None
