@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from partitioner.axes import DeviceAxes
 from partitioner.reshard.agreement import agreement
 from partitioner.state import ShardState
@@ -19,18 +21,19 @@ def lower_bound(
     k/k' - 1 transfers, every other copy at least one that comes later. That is k - 2k' + k'C transfers per element.
     For an all-reduce over n devices this is 2(n-1)/n times the array, for a reduce-scatter (n-1) times the tile.
     """
-    elements, item_bytes = shape.num_elements, shape.element_type.byte_size
-    return item_bytes * bound_elements(axes, shape.dims, elements, source, target)
+    elements = bound_elements(axes, shape.dims, source, target, axes.num_devices)
+    return shape.element_type.byte_size * elements
 
 
 def bound_elements(
-    axes: DeviceAxes, dims: tuple[int, ...], elements: int, source: ShardState, target: ShardState
+    axes: DeviceAxes, dims: tuple[int, ...], source: ShardState, target: ShardState, devices: int
 ) -> float:
-    """``lower_bound`` in elements."""
+    """``lower_bound`` in elements, where only ``devices`` devices (those along some axes) may help each other."""
+    elements = math.prod(dims)
     terms, left = axes.count(source.partial), axes.count(target.partial)
     if terms > left:
-        holders = axes.num_devices / axes.count(target.used)
-        return max(0.0, elements * (terms - 2 * left + holders) / axes.num_devices)
+        holders = devices / axes.count(target.used)
+        return max(0.0, elements * (terms - 2 * left + holders) / devices)
     # Every element has the same number of holders, so this is exact for uneven tiles too.
     needed = elements / axes.count(target.used)
     return max(0.0, needed - _held(axes, dims, source, target))

@@ -16,12 +16,15 @@ class ReshardProblem:
     Tiles line up when a shard's tile is cut into whole tiles of the finer split: 9 elements over 4 devices have tiles
     of 3, over 2 devices tiles of 5, so neither cutting the second nor joining the first gives the other. A dimension
     that is not split at all lines up with everything: it is padded before it is cut, and trimmed after it is joined.
+
+    ``usable``: the axes that steps may involve. Along others the value may differ (manual axes).
     """
 
     axes: DeviceAxes
     dims: tuple[int, ...]
     item_bytes: int
     target: ShardState
+    usable: Axes
 
     def lines_up(self, dim: int, coarse: int, factor: int) -> bool:
         """Whether ``coarse`` shards of a dimension are unions of ``factor`` of its ``coarse * factor`` shards each."""
@@ -57,8 +60,9 @@ class ReshardProblem:
         return tuple(a for a in state.partial if a not in self.target.partial)
 
     def free(self, state: ShardState) -> Axes:
-        """Axes along which ``state`` holds copies."""
-        return self.axes.spread((*state.used, *state.partial))
+        """Usable axes along which ``state`` holds copies."""
+        taken = (*state.used, *state.partial)
+        return tuple(a for a in self.usable if a not in taken)
 
     def local_bytes(self, state: ShardState) -> float:
         """Bytes of a device's tile, padding included."""

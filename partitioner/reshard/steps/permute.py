@@ -41,23 +41,24 @@ class PermuteStep(Step):
         return moved * float(state.local_shape(shape, axes).byte_size)
 
     def emit(self, context: PartitionContext, value: ShardedValue) -> HloInstruction:
-        pairs = source_target_pairs(context.axes, value.state.dims, self.dims, value.state.partial)
+        pairs = source_target_pairs(context.axes, value.state.dims, self.dims)
         return context.builder.collective_permute(value.hlo, pairs)
 
 
 @lru_cache(maxsize=256)
 def source_target_pairs(
-    axes: DeviceAxes, before: DimAxes, after: DimAxes, partial: Axes
+    axes: DeviceAxes, before: DimAxes, after: DimAxes
 ) -> tuple[tuple[int, int], ...]:
     """A source for each device, every device being the source of one: (source, target) in target order.
 
     A device that holds the tile it needs keeps it (a pair with itself: a target of no pair would receive zeros). The
-    others are matched in device order among those that hold the tile. Partial terms stay apart: coordinates along
-    ``partial`` count as part of the tile's number.
+    others are matched in device order among those that hold the tile. Along axes that split nothing before or after,
+    nothing moves: other terms of a partial sum, or other values, may lie there.
     """
     devices = np.arange(axes.num_devices)
-    term = _linear(axes, devices, partial)
-    held, needed = term, term
+    involved = (a for dims in (before, after) for held in dims for a in held)
+    apart = _linear(axes, devices, axes.spread(involved))
+    held, needed = apart, apart
     for have, want in zip(before, after, strict=True):
         held = held * axes.count(have) + _linear(axes, devices, have)
         needed = needed * axes.count(want) + _linear(axes, devices, want)
@@ -105,7 +106,7 @@ def _arrangements(
     shards = problem.axes.count(state.dims[dim])
     wanted = problem.target.dims[dim]
     # The target's axes first, then those already here: what comes early is likely to be on the way.
-    order = tuple(dict.fromkeys((*wanted, *state.dims[dim], *problem.axes.all)))
+    order = tuple(dict.fromkeys((*wanted, *state.dims[dim], *problem.usable)))
     for axes in _sequences(problem, order, shards, (*taken, *state.partial)):
         for rest in _arrangements(problem, state, dim + 1, (*taken, *axes)):
             yield (axes, *rest)

@@ -58,7 +58,7 @@ def slice_one(rank: int, dim: int, added: Axes) -> SliceStep:
 
 
 def slice_edges(problem: ReshardProblem, state: ShardState) -> Iterator[SliceStep]:
-    """Axes that the target uses, singly onto any dimension (smaller tiles travel more cheaply) or as the target lists them.
+    """Axes that the target uses: singly onto any dimension (small tiles travel cheaply), or in the target's order.
 
     Other axes pay only before an all-reduce over more than two devices: 2(k-1)/k times the whole against 2(k-1)/k
     times a part, gathered afterwards.
