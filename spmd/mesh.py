@@ -35,7 +35,11 @@ class Mesh:
 
     def __str__(self) -> str:
         axes = ", ".join(f'"{name}"={size}' for name, size in self.axes)
-        ids = "" if self.device_ids is None else f", device_ids=[{', '.join(map(str, self.device_ids))}]"
+        ids = (
+            ""
+            if self.device_ids is None
+            else f", device_ids=[{', '.join(map(str, self.device_ids))}]"
+        )
         return f"<[{axes}]{ids}>"
 
 
@@ -82,7 +86,10 @@ class TensorSharding:
     def __str__(self) -> str:
         mesh = f"mesh{self.mesh}" if isinstance(self.mesh, Mesh) else f"@{self.mesh}"
         text = f"{mesh}, [{', '.join(map(str, self.dims))}]"
-        for word, axes in (("replicated", self.replicated_axes), ("unreduced", self.unreduced_axes)):
+        for word, axes in (
+            ("replicated", self.replicated_axes),
+            ("unreduced", self.unreduced_axes),
+        ):
             if axes:
                 text += f", {word}={{{', '.join(map(str, axes))}}}"
         return f"<{text}>"

@@ -156,7 +156,12 @@ class HloSharding:
 
     def __str__(self) -> str:
         if self.kind is ShardingKind.TUPLE:
-            return f"{{{', '.join(map(str, self.elements))}}}"
+            # XLA writes the position before every fifth element.
+            parts = [
+                f"/*index={i}*/{element}" if i and i % 5 == 0 else str(element)
+                for i, element in enumerate(self.elements)
+            ]
+            return f"{{{', '.join(parts)}}}"
         tail = f" {self.group}" if self.group else ""
         if self.metadata:
             tail += f" metadata={{{self.metadata}}}"

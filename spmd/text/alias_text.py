@@ -85,5 +85,8 @@ def read_output_to_operand(scanner: Scanner) -> tuple[tuple[ShapeIndex, int, Sha
 
 
 def format_output_to_operand(pairs: tuple[tuple[ShapeIndex, int, ShapeIndex], ...]) -> str:
-    parts = [f"{_format_index(out)}: ({operand}, {_format_index(index)})" for out, operand, index in pairs]
+    parts = [
+        f"{_format_index(out)}: ({operand}, {_format_index(index)})"
+        for out, operand, index in pairs
+    ]
     return f"{{{', '.join(parts)}}}"

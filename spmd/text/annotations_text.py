@@ -31,7 +31,11 @@ def read_metadata(scanner: Scanner) -> OpMetadata:
         else:
             extra.append((key, _read_verbatim(scanner)))
     return OpMetadata(
-        texts.get("op_type", ""), texts.get("op_name", ""), texts.get("source_file", ""), source_line, tuple(extra)
+        texts.get("op_type", ""),
+        texts.get("op_name", ""),
+        texts.get("source_file", ""),
+        source_line,
+        tuple(extra),
     )
 
 
@@ -87,7 +91,11 @@ def read_text_or_braces(scanner: Scanner) -> str:
 
 
 def format_frontend_attributes(pairs: tuple[tuple[str, str], ...]) -> str:
-    return "{" + ",".join(f"{_format_key(key)}={format_text_or_braces(value)}" for key, value in pairs) + "}"
+    return (
+        "{"
+        + ",".join(f"{_format_key(key)}={format_text_or_braces(value)}" for key, value in pairs)
+        + "}"
+    )
 
 
 def _format_key(key: str) -> str:

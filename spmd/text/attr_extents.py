@@ -25,7 +25,9 @@ def _nested(opening: str, closing: str, depth: int) -> str:
 _CHUNK = rf"[^\s,{{}}()\[\]\"']++|{_QUOTED}|{_nested('[{]', '[}]', 5)}|{_nested('[(]', '[)]', 2)}|\[[^\[\]\"'/]*+\]"
 _MESH = r"mesh\[[^\]\n]*+\](?:,?\s*+device_ids=\((?:[^()\n]|\([^()\n]*+\))*+\))?\s*+\{[^}\n]*+\}"
 #: One attribute and what parts it from the next; ``literal=`` (a shape, a blank, a value) is left to the scanner.
-_ATTR = re.compile(rf"(?!literal=)([A-Za-z_][\w\-]*+)=({_MESH}|(?:{_CHUNK})++)(?:,\s++(?=[A-Za-z_])|\Z|(?=\s*+\Z))")
+_ATTR = re.compile(
+    rf"(?!literal=)([A-Za-z_][\w\-]*+)=({_MESH}|(?:{_CHUNK})++)(?:,\s++(?=[A-Za-z_])|\Z|(?=\s*+\Z))"
+)
 _ATTR_NAME = re.compile(r"([A-Za-z_][\w\-]*+)\s*+=")
 _CHUNK_HEAD = re.compile(r"[^\s,{}()\[\]\"']++")
 

@@ -40,7 +40,9 @@ ReadInline = Callable[[Callee, str], HloComputation]
 class InstructionReader:
     """Reads the instructions of one computation into it."""
 
-    def __init__(self, context: ReadContext, computation: HloComputation, read_inline: ReadInline) -> None:
+    def __init__(
+        self, context: ReadContext, computation: HloComputation, read_inline: ReadInline
+    ) -> None:
         self.context = context
         self.computation = computation
         self.scope: Scope = {}
@@ -55,7 +57,9 @@ class InstructionReader:
             return 0
         root, name, shape_text, opcode_text, inner, attr_text = found.groups()
         opcode = OPCODES.get(opcode_text)
-        shape = self.context.shapes.of_text(shape_text) or self._line_shape(found.start(3), found.end(3), shape_text)
+        shape = self.context.shapes.of_text(shape_text) or self._line_shape(
+            found.start(3), found.end(3), shape_text
+        )
         if opcode is None or shape is None or name in self.scope or name in PRIMITIVE_TYPES:
             return 0
         key: tuple[str, ...]
@@ -72,7 +76,9 @@ class InstructionReader:
             extents = {} if attr_text is None else split_line(attr_text, found.start(6))
             if extents is None:
                 return 0
-            values = AttrValues(self.context.source, found.start(2), opcode_text, extents, shape, found.span(5))
+            values = AttrValues(
+                self.context.source, found.start(2), opcode_text, extents, shape, found.span(5)
+            )
             parsed = self.context.parsed[key] = self.context.parse_attributes(opcode, values)
         self._add(name, found.start(2), opcode, shape, operands, parsed, is_root=root is not None)
         return found.end()
@@ -100,7 +106,9 @@ class InstructionReader:
                 return None
             if written[0]:
                 shape = self.context.shapes.of_text(written[0])
-                if shape is None or (shape is not operand.shape and not compatible(shape, operand.shape)):
+                if shape is None or (
+                    shape is not operand.shape and not compatible(shape, operand.shape)
+                ):
                     return None
             operands.append(operand)
         return operands
@@ -135,9 +143,13 @@ class InstructionReader:
             scanner.fail(f"unknown opcode {word.group()!r}", word.start())
         operands, parentheses = self._read_parentheses(scanner, word.group(), depth)
         extents = scan_attributes(scanner) if depth == 0 else {}
-        values = AttrValues(self.context.source, word.start(), word.group(), extents, shape, parentheses)
+        values = AttrValues(
+            self.context.source, word.start(), word.group(), extents, shape, parentheses
+        )
         parsed = self.context.parse_attributes(opcode, values)
-        return self._add(name or word.group(), start, opcode, shape, operands, parsed, is_root=is_root)
+        return self._add(
+            name or word.group(), start, opcode, shape, operands, parsed, is_root=is_root
+        )
 
     def _read_parentheses(
         self, scanner: Scanner, opcode: str, depth: int
@@ -179,7 +191,8 @@ class InstructionReader:
             scanner.fail(f"no instruction {found.group()!r} stands before this one", found.start())
         if shape is not None and not compatible(shape, operand.shape):
             scanner.fail(
-                f"operand {operand.name} is written with shape {shape}, it has {operand.shape}", found.start()
+                f"operand {operand.name} is written with shape {shape}, it has {operand.shape}",
+                found.start(),
             )
         return operand
 
@@ -197,8 +210,14 @@ class InstructionReader:
     ) -> HloInstruction:
         if name in self.scope:
             raise self.context.source.error(f"instruction {name!r} is defined twice", start)
-        callees = [self._callee(callee, name) for callee in parsed.callees] if parsed.callees else ()
-        if not callees and (opcode is Opcode.ASYNC_DONE or opcode is Opcode.ASYNC_UPDATE) and operands:
+        callees = (
+            [self._callee(callee, name) for callee in parsed.callees] if parsed.callees else ()
+        )
+        if (
+            not callees
+            and (opcode is Opcode.ASYNC_DONE or opcode is Opcode.ASYNC_UPDATE)
+            and operands
+        ):
             callees = list(operands[0].called_computations)
         instruction = HloInstruction(
             opcode,
@@ -215,7 +234,9 @@ class InstructionReader:
         for before, place in parsed.control_predecessors:
             predecessor = self.scope.get(before)
             if predecessor is None:
-                raise self.context.source.error(f"no instruction {before!r} stands before this one", place)
+                raise self.context.source.error(
+                    f"no instruction {before!r} stands before this one", place
+                )
             predecessor.add_control_dependency_to(instruction)
         try:
             self.computation.add(instruction)

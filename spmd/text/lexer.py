@@ -157,7 +157,9 @@ class Scanner:
             if found.lastgroup == "open":
                 waiting.append(_CLOSING[found.group()])
                 if len(waiting) > MAX_NESTING:
-                    raise self.source.error(f"brackets are nested deeper than {MAX_NESTING}", found.start())
+                    raise self.source.error(
+                        f"brackets are nested deeper than {MAX_NESTING}", found.start()
+                    )
             elif found.lastgroup == "close":
                 if not waiting or waiting.pop() != found.group():
                     raise self.source.error(f"unexpected {found.group()!r}", found.start())

@@ -92,7 +92,9 @@ def read_literal(scanner: Scanner, shape: Shape, depth: int = 0) -> Literal | No
     values.read(0, 0)
     array = _to_array(values, shape.element_type)
     if array.size != shape.num_elements:
-        scanner.fail(f"expected {shape.num_elements} elements for {shape}, found {array.size}", start)
+        scanner.fail(
+            f"expected {shape.num_elements} elements for {shape}, found {array.size}", start
+        )
     array = array.reshape(shape.dims)
     array.setflags(write=False)
     return Literal(shape.without_layout(), array)
@@ -136,12 +138,16 @@ class _Values:
         scanner.skip_space()
         start = scanner.pos
         if not scanner.take("{"):
-            scanner.fail(f"expected '{{' for dimension {dim} of {self.shape}, found {scanner.found()}")
+            scanner.fail(
+                f"expected '{{' for dimension {dim} of {self.shape}, found {scanner.found()}"
+            )
         size = self.shape.dims[dim]
         count = 0
         while not scanner.take("}"):
             if count >= size:
-                scanner.fail(f"expected {size} elements in dimension {dim} of {self.shape}, found more")
+                scanner.fail(
+                    f"expected {size} elements in dimension {dim} of {self.shape}, found more"
+                )
             if dim == self.shape.rank - 1:
                 count += self._row(size - count)
             else:
@@ -150,7 +156,9 @@ class _Values:
             scanner.take(",")
         # An empty dimension further in lets XLA write `{}` for the whole.
         if count != size and not (count == 0 and self.shape.num_elements == 0):
-            scanner.fail(f"expected {size} elements in dimension {dim} of {self.shape}, found {count}", start)
+            scanner.fail(
+                f"expected {size} elements in dimension {dim} of {self.shape}, found {count}", start
+            )
 
     def _row(self, room: int) -> int:
         """Elements up to the closing brace or a comment; the plain run in one go."""
@@ -198,7 +206,10 @@ def _to_array(values: _Values, kind: PrimitiveType) -> NDArray:
     if kind.is_floating:
         return _floats(values, kind)
     if kind is PrimitiveType.PRED:
-        bools = [_bool(token, scanner, start) for token, start in zip(values.tokens, values.starts, strict=True)]
+        bools = [
+            _bool(token, scanner, start)
+            for token, start in zip(values.tokens, values.starts, strict=True)
+        ]
         return np.array(bools, dtype=np.bool_)
     return _integers(values, kind)
 
@@ -296,31 +307,27 @@ def format_literal(literal: Literal, layout: Shape | None = None) -> str:
     del layout
     if literal.array is None:
         return f"({', '.join(map(format_literal, literal.elements))})"
-    kind = literal.shape.element_type if isinstance(literal.shape, ArrayShape) else PrimitiveType.F32
+    kind = (
+        literal.shape.element_type if isinstance(literal.shape, ArrayShape) else PrimitiveType.F32
+    )
     words = list(format_elements(literal.array, kind))
     if literal.array.ndim == 0:
         return words[0]
     return _braces(words, literal.array.shape)
 
 
-def _braces(words: list[str], dims: tuple[int, ...]) -> str:
-    """XLA's arrangement: one line per row from rank 2 on, ``/*i0=..*/`` comments above rank 2."""
+def _braces(words: list[str], dims: tuple[int, ...], index: tuple[int, ...] = ()) -> str:
+    """XLA's one-line arrangement: blanks inside braces from rank 2 on, ``/*i0=..*/`` comments above rank 3."""
+    rank = len(dims) + len(index)
     if len(dims) == 1:
-        return "{" + ", ".join(words) + "}" if words else "{}"
-    inner = dims[-1]
-    rows = ["{ " + ", ".join(words[i * inner : (i + 1) * inner]) + " }" for i in range(math.prod(dims[:-1]))]
-    return _nest(rows, dims[:-1], 0)
-
-
-def _nest(rows: list[str], dims: tuple[int, ...], depth: int) -> str:
-    if len(dims) == 1:
-        return "{ " + ", ".join(rows) + " }" if rows else "{ }"
+        blank = " " if rank > 1 and dims[0] > 1 else ""
+        return f"{{{blank}{', '.join(words)}{blank}}}"
+    comment = f"/*i{len(index) - 1}={index[-1]}*/ " if rank > 3 and index else ""
     step = math.prod(dims[1:])
     parts = [
-        f"/*i{depth}={i}*/ " + _nest(rows[i * step : (i + 1) * step], dims[1:], depth + 1)
-        for i in range(dims[0])
+        _braces(words[i * step : (i + 1) * step], dims[1:], (*index, i)) for i in range(dims[0])
     ]
-    return "{ " + ", ".join(parts) + " }"
+    return f"{{ {comment}{', '.join(parts)} }}"
 
 
 def format_elements(array: NDArray, kind: PrimitiveType) -> Iterator[str]:
@@ -351,10 +358,16 @@ def _float_word(number: float, pattern: int, form: FloatFormat) -> str:
         return _nan_word(pattern, form)
     if math.isinf(number):
         return "inf" if number > 0 else "-inf"
-    short = f"{number:.6g}"
-    if form.digits <= 6 or float(np.float64(short).astype(form.dtype)) == number:
-        return short
+    short = _SHORT_DIGITS.get(form.dtype)
+    if short is not None:
+        word = f"{number:.{short}g}"
+        if float(np.float64(word).astype(form.dtype)) == number:
+            return word
     return f"{number:.{form.digits}g}"
+
+
+#: XLA tries fewer digits first for these.
+_SHORT_DIGITS = {np.dtype(np.float32): 6, np.dtype(np.float64): 15}
 
 
 def _nan_word(pattern: int, form: FloatFormat) -> str:

@@ -97,14 +97,19 @@ def _tiled(
         scanner.fail("sub-axes overlap", start)
     groups = [tuple(p for axis in dim for p in digits.positions(axis)) for dim in dims]
     special = {
-        kind: tuple(p for axis in axes for p in digits.positions(axis)) for kind, axes in lists.items()
+        kind: tuple(p for axis in axes for p in digits.positions(axis))
+        for kind, axes in lists.items()
     }
     used = [p for group in (*groups, *special.values()) for p in group]
     if len(set(used)) != len(used):
         scanner.fail("an axis is used twice", start)
     unused = tuple(p for p in range(len(digits.sizes)) if p not in used)
     replicated = special.pop(SubgroupType.REPLICATED, ()) + unused
-    subgroups = [(kind, special[kind]) for kind in (SubgroupType.MANUAL, SubgroupType.UNREDUCED) if kind in special]
+    subgroups = [
+        (kind, special[kind])
+        for kind in (SubgroupType.MANUAL, SubgroupType.UNREDUCED)
+        if kind in special
+    ]
     subgroups.append((SubgroupType.REPLICATED, replicated))
     return _assemble(mesh, digits, groups, subgroups)
 
@@ -123,7 +128,11 @@ def _assemble(
         kinds = [kind for kind, _ in subgroups]
         if kinds in ([], [SubgroupType.REPLICATED]):
             return HloSharding.replicated()
-        return HloSharding.manual() if kinds == [SubgroupType.MANUAL] else HloSharding(ShardingKind.UNREDUCED)
+        return (
+            HloSharding.manual()
+            if kinds == [SubgroupType.MANUAL]
+            else HloSharding(ShardingKind.UNREDUCED)
+        )
     dims = tile_dims + tuple(math.prod(map(size_of, part)) for _, part in subgroups)
     order = tuple(p for group in (*groups, *(part for _, part in subgroups)) for p in group)
     missing = tuple(p for p in range(len(digits.sizes)) if p not in order)
@@ -136,7 +145,9 @@ def _assemble(
     return HloSharding.tiled(TileAssignment(IotaTile.of(dims), tuple(ids.tolist())), kinds)
 
 
-def _simplify(sizes: tuple[int, ...], perm: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _simplify(
+    sizes: tuple[int, ...], perm: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The canonical iota form: digits of size 1 dropped, neighbours that stay neighbours merged."""
     order = [p for p in perm if sizes[p] > 1]
     runs: list[list[int]] = []

@@ -90,7 +90,9 @@ class _ModuleReader:
                 reader.read_scanned(scanner)
         if not reader.scope:
             scanner.fail(f"computation {name!r} has no instructions", start)
-        self._finish_body(scanner, computation, start, last=next(reversed(reader.scope.values())), reader=reader)
+        self._finish_body(
+            scanner, computation, start, last=next(reversed(reader.scope.values())), reader=reader
+        )
         if len(module.computations) != before:
             module.remove_computation(computation)
             module.computations.append(computation)
@@ -116,8 +118,12 @@ class _ModuleReader:
         """A computation that stands in the attribute itself."""
         self.depth += 1
         if self.depth > MAX_NESTING // 4:
-            raise self.context.source.error("inline computations are nested too deeply", callee.start)
-        computation = self._read_body(Scanner(self.context.source, callee.start, callee.end), f"{user}.computation")
+            raise self.context.source.error(
+                "inline computations are nested too deeply", callee.start
+            )
+        computation = self._read_body(
+            Scanner(self.context.source, callee.start, callee.end), f"{user}.computation"
+        )
         self.depth -= 1
         return computation
 

@@ -44,5 +44,7 @@ def format_replica_groups(groups: ReplicaGroups) -> str:
 def _format_mesh(mesh: MeshGroups) -> str:
     axes = ",".join(f"'{name}'={size}" for name, size in mesh.mesh_axes)
     ids = "" if mesh.device_ids is None else f", device_ids=({','.join(map(str, mesh.device_ids))})"
-    refs = ",".join(f"'{name}'" + ("" if sub is None else f":({sub[0]}){sub[1]}") for name, sub in mesh.axes)
+    refs = ",".join(
+        f"'{name}'" + ("" if sub is None else f":({sub[0]}){sub[1]}") for name, sub in mesh.axes
+    )
     return f"mesh[{axes}]{ids} {{{refs}}}"

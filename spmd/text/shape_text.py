@@ -17,7 +17,9 @@ _TYPE = re.compile(r"[a-z][a-z0-9]*+(?=\s*+[\[(])")
 _DIM = re.compile(r"(<=)?\s*+(\d++)|\?")
 _LAYOUT_SUFFIX = re.compile(r"[^{}\"]*+")
 #: Parts a layout may hold after its order: tiles, tail padding, element size, memory space, split, metadata prefix.
-_SUFFIX = re.compile(r"(?:\([\d,*\s]*+\)|[TLESM]\([\d,*\s]*+\)|SC\([\d:,\s]*+\)|#\(\w+\)|\*\(\w+\))++")
+_SUFFIX = re.compile(
+    r"(?:\([\d,*\s]*+\)|[TLESM]\([\d,*\s]*+\)|SC\([\d:,\s]*+\)|#\(\w+\)|\*\(\w+\))++"
+)
 
 
 class ShapeReader:

@@ -96,7 +96,11 @@ def _read_tiled(scanner: Scanner) -> HloSharding:
     dims = scanner.integers("[", "]")
     if not dims or any(size < 1 for size in dims):
         scanner.fail("expected tile sizes of at least 1", start)
-    tiles = TileAssignment(read_iota_tail(scanner, dims)) if scanner.take("<=") else _listed(scanner, dims)
+    tiles = (
+        TileAssignment(read_iota_tail(scanner, dims))
+        if scanner.take("<=")
+        else _listed(scanner, dims)
+    )
     subgroups = _read_subgroups(scanner)
     if len(subgroups) > len(dims):
         scanner.fail(f"{len(subgroups)} subgroup types for {len(dims)} tile dimensions", start)

@@ -1,10 +1,10 @@
 """Shardy's attributes, which HLO carries as strings in frontend attributes.
 
-    xla.sdy.meshes     {mesh = #sdy.mesh<["data"=2, "model"=2]>}
-    xla.sdy.sharding   #sdy.sharding<@mesh, [{"x"}, {?}]>          of one value
-                       #sdy.sharding_per_value<[<@mesh, [{}]>]>   of each result
-    manual axes        #sdy<manual_axes{"x"}>
-    sharding rule      #sdy.op_sharding_rule<([i, j], [j, k])->([i, k]) {i=8, j=4, k=16} reduction={j}>
+xla.sdy.meshes     {mesh = #sdy.mesh<["data"=2, "model"=2]>}
+xla.sdy.sharding   #sdy.sharding<@mesh, [{"x"}, {?}]>          of one value
+                   #sdy.sharding_per_value<[<@mesh, [{}]>]>   of each result
+manual axes        #sdy<manual_axes{"x"}>
+sharding rule      #sdy.op_sharding_rule<([i, j], [j, k])->([i, k]) {i=8, j=4, k=16} reduction={j}>
 """
 
 from __future__ import annotations
@@ -43,7 +43,11 @@ def parse_meshes(text: str) -> dict[str, Mesh]:
 
 
 def format_meshes(meshes: dict[str, Mesh]) -> str:
-    return "{" + ", ".join(f"{_mesh_key(name)} = #sdy.mesh{mesh}" for name, mesh in meshes.items()) + "}"
+    return (
+        "{"
+        + ", ".join(f"{_mesh_key(name)} = #sdy.mesh{mesh}" for name, mesh in meshes.items())
+        + "}"
+    )
 
 
 def _mesh_key(name: str) -> str:
@@ -182,7 +186,10 @@ def _axis(scanner: Scanner) -> AxisRef:
     scanner.expect(")")
     size = scanner.integer("a sub-axis size")
     if pre < 1 or size < 2:
-        scanner.fail(f"expected a pre-size of at least 1 and a size of at least 2, found ({pre}){size}", start)
+        scanner.fail(
+            f"expected a pre-size of at least 1 and a size of at least 2, found ({pre}){size}",
+            start,
+        )
     return AxisRef(name, (pre, size))
 
 

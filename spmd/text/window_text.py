@@ -24,14 +24,20 @@ def read_window(scanner: Scanner) -> Window:
         if not pattern.fullmatch(found[2]):
             scanner.fail(f"window {found[1]} cannot be {found[2]!r}", found.start(2))
         if found[1] == "pad":
-            pads = tuple((int(low), int(high)) for low, high in (part.split("_") for part in found[2].split("x")))
+            pads = tuple(
+                (int(low), int(high))
+                for low, high in (part.split("_") for part in found[2].split("x"))
+            )
         else:
             fields[found[1]] = tuple(map(int, found[2].split("x")))
     return _assemble(scanner, start, fields, pads)
 
 
 def _assemble(
-    scanner: Scanner, start: int, fields: dict[str, tuple[int, ...]], pads: tuple[tuple[int, int], ...]
+    scanner: Scanner,
+    start: int,
+    fields: dict[str, tuple[int, ...]],
+    pads: tuple[tuple[int, int], ...],
 ) -> Window:
     sizes = fields.get("size", ())
     rank = len(sizes)

@@ -147,10 +147,18 @@ attrs_text(
     write=_write_collective,
 )
 attrs_text(
-    Opcode.COLLECTIVE_PERMUTE, Opcode.COLLECTIVE_PERMUTE_START, read=_read_permute, write=_write_permute
+    Opcode.COLLECTIVE_PERMUTE,
+    Opcode.COLLECTIVE_PERMUTE_START,
+    read=_read_permute,
+    write=_write_permute,
 )
 attrs_text(
-    Opcode.SEND, Opcode.SEND_DONE, Opcode.RECV, Opcode.RECV_DONE, read=_read_channel, write=_write_channel
+    Opcode.SEND,
+    Opcode.SEND_DONE,
+    Opcode.RECV,
+    Opcode.RECV_DONE,
+    read=_read_channel,
+    write=_write_channel,
 )
 attrs_text(Opcode.ALL_REDUCE_DONE, Opcode.ALL_GATHER_DONE, Opcode.COLLECTIVE_PERMUTE_DONE)
 attrs_text(Opcode.INFEED, Opcode.OUTFEED, read=_read_feed, write=_write_feed)

@@ -64,7 +64,9 @@ def _write_fusion(out: AttrWriter, instruction: HloInstruction) -> None:
     attrs = instruction.attrs_as(FusionAttrs)
     out.add("kind", attrs.kind)
     if attrs.output_to_operand_aliasing:
-        out.add("output_to_operand_aliasing", format_output_to_operand(attrs.output_to_operand_aliasing))
+        out.add(
+            "output_to_operand_aliasing", format_output_to_operand(attrs.output_to_operand_aliasing)
+        )
     out.callee("calls", instruction.to_apply)
 
 

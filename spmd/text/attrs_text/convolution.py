@@ -25,7 +25,9 @@ def read_dim_labels(scanner: Scanner) -> ConvDimensionNumbers:
     for text, letters in ((lhs, "bf"), (rhs, "io"), (out, "bf")):
         wanted = sorted(letters + "".join(map(str, range(spatial))))
         if sorted(text.replace("?", "")) != wanted:
-            scanner.fail(f"dimension labels {text!r} must hold {''.join(wanted)!r} once each", found.start())
+            scanner.fail(
+                f"dimension labels {text!r} must hold {''.join(wanted)!r} once each", found.start()
+            )
     numbers = [str(i) for i in range(spatial)]
     return ConvDimensionNumbers(
         input_batch=lhs.index("b"),
@@ -43,7 +45,8 @@ def read_dim_labels(scanner: Scanner) -> ConvDimensionNumbers:
 def format_dim_labels(numbers: ConvDimensionNumbers) -> str:
     lhs = _place({numbers.input_batch: "b", numbers.input_feature: "f"}, numbers.input_spatial)
     rhs = _place(
-        {numbers.kernel_input_feature: "i", numbers.kernel_output_feature: "o"}, numbers.kernel_spatial
+        {numbers.kernel_input_feature: "i", numbers.kernel_output_feature: "o"},
+        numbers.kernel_spatial,
     )
     out = _place({numbers.output_batch: "b", numbers.output_feature: "f"}, numbers.output_spatial)
     return f"{lhs}_{rhs}->{out}"

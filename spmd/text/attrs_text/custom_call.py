@@ -72,7 +72,9 @@ def _read_custom_call(values: AttrValues) -> CustomCallAttrs:
         api_version=values.word("api_version"),
         schedule=values.word("schedule"),
         operand_layout_constraints=constraints or None,
-        output_to_operand_aliasing=values.read("output_to_operand_aliasing", read_output_to_operand, ()),
+        output_to_operand_aliasing=values.read(
+            "output_to_operand_aliasing", read_output_to_operand, ()
+        ),
         literal=values.read("literal", _read_shaped_literal, None),
         window=window,
         extra=values.verbatim(*_VERBATIM),
@@ -86,12 +88,17 @@ def _write_custom_call(out: AttrWriter, instruction: HloInstruction) -> None:
     out.verbatim(attrs.extra)
     out.add("custom_call_target", quote(attrs.target))
     if attrs.operand_layout_constraints is not None:
-        out.add("operand_layout_constraints", f"{{{', '.join(map(str, attrs.operand_layout_constraints))}}}")
+        out.add(
+            "operand_layout_constraints",
+            f"{{{', '.join(map(str, attrs.operand_layout_constraints))}}}",
+        )
     out.flag("custom_call_has_side_effect", attrs.has_side_effect)
     if attrs.literal is not None:
         out.add("literal", format_shaped_literal(attrs.literal))
     if attrs.output_to_operand_aliasing:
-        out.add("output_to_operand_aliasing", format_output_to_operand(attrs.output_to_operand_aliasing))
+        out.add(
+            "output_to_operand_aliasing", format_output_to_operand(attrs.output_to_operand_aliasing)
+        )
     out.optional("schedule", attrs.schedule)
     out.optional("api_version", attrs.api_version)
     if instruction.called_computations:

@@ -42,7 +42,9 @@ def _write_dot(out: AttrWriter, instruction: HloInstruction) -> None:
 
 
 def _read_ragged_dot(values: AttrValues) -> RaggedDotAttrs:
-    return RaggedDotAttrs(_read_dot(values), values.ints("lhs_ragged_dims"), values.ints("rhs_group_dims"))
+    return RaggedDotAttrs(
+        _read_dot(values), values.ints("lhs_ragged_dims"), values.ints("rhs_group_dims")
+    )
 
 
 def _write_ragged_dot(out: AttrWriter, instruction: HloInstruction) -> None:

@@ -25,7 +25,9 @@ def _write_compare(out: AttrWriter, instruction: HloInstruction) -> None:
 
 
 def _read_reduce_precision(values: AttrValues) -> ReducePrecisionAttrs:
-    return ReducePrecisionAttrs(values.need_integer("exponent_bits"), values.need_integer("mantissa_bits"))
+    return ReducePrecisionAttrs(
+        values.need_integer("exponent_bits"), values.need_integer("mantissa_bits")
+    )
 
 
 def _write_reduce_precision(out: AttrWriter, instruction: HloInstruction) -> None:

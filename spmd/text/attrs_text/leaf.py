@@ -51,6 +51,8 @@ attrs_text(Opcode.CONSTANT, read=_read_constant, write_parentheses=constant_text
 attrs_text(
     Opcode.IOTA,
     read=lambda values: IotaAttrs(values.need_integer("iota_dimension")),
-    write=lambda out, instruction: out.add("iota_dimension", instruction.attrs_as(IotaAttrs).dimension),
+    write=lambda out, instruction: out.add(
+        "iota_dimension", instruction.attrs_as(IotaAttrs).dimension
+    ),
 )
 attrs_text(Opcode.PARTITION_ID, Opcode.REPLICA_ID)

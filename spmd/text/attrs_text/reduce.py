@@ -87,12 +87,16 @@ def _write_batch_norm(out: AttrWriter, instruction: HloInstruction) -> None:
 attrs_text(Opcode.REDUCE, read=_read_reduce, write=_write_reduce)
 attrs_text(Opcode.MAP, read=_read_map, write=_write_reduce)
 attrs_text(Opcode.REDUCE_WINDOW, read=_read_reduce_window, write=_write_reduce_window)
-attrs_text(Opcode.SELECT_AND_SCATTER, read=_read_select_and_scatter, write=_write_select_and_scatter)
+attrs_text(
+    Opcode.SELECT_AND_SCATTER, read=_read_select_and_scatter, write=_write_select_and_scatter
+)
 attrs_text(Opcode.SCAN, read=_read_scan, write=_write_scan)
 attrs_text(
     Opcode.BATCH_NORM_GRAD,
     Opcode.BATCH_NORM_INFERENCE,
     Opcode.BATCH_NORM_TRAINING,
-    read=lambda values: BatchNormAttrs(values.number("epsilon", 0.0), values.need_integer("feature_index")),
+    read=lambda values: BatchNormAttrs(
+        values.number("epsilon", 0.0), values.need_integer("feature_index")
+    ),
     write=_write_batch_norm,
 )

@@ -11,7 +11,9 @@ _ALGORITHMS = ("rng_default", "rng_three_fry", "rng_philox")
 attrs_text(
     Opcode.RNG,
     read=lambda values: RngAttrs(values.need_word("distribution", ("rng_uniform", "rng_normal"))),
-    write=lambda out, instruction: out.add("distribution", instruction.attrs_as(RngAttrs).distribution),
+    write=lambda out, instruction: out.add(
+        "distribution", instruction.attrs_as(RngAttrs).distribution
+    ),
 )
 attrs_text(
     Opcode.RNG_BIT_GENERATOR,

@@ -38,8 +38,10 @@ def _read_slice(values: AttrValues) -> SliceAttrs:
 
 def _write_slice(out: AttrWriter, instruction: HloInstruction) -> None:
     attrs = instruction.attrs_as(SliceAttrs)
+    # XLA writes all strides or none.
+    plain = all(stride == 1 for stride in attrs.strides)
     ranges = [
-        f"[{start}:{limit}]" if stride == 1 else f"[{start}:{limit}:{stride}]"
+        f"[{start}:{limit}]" if plain else f"[{start}:{limit}:{stride}]"
         for start, limit, stride in zip(attrs.starts, attrs.limits, attrs.strides, strict=True)
     ]
     out.add("slice", f"{{{', '.join(ranges)}}}")
@@ -67,7 +69,9 @@ def _write_pad(out: AttrWriter, instruction: HloInstruction) -> None:
 
 
 attrs_text(Opcode.SLICE, read=_read_slice, write=_write_slice)
-attrs_text(Opcode.PAD, read=lambda values: values.need_read("padding", _read_padding), write=_write_pad)
+attrs_text(
+    Opcode.PAD, read=lambda values: values.need_read("padding", _read_padding), write=_write_pad
+)
 attrs_text(
     Opcode.DYNAMIC_SLICE,
     read=lambda values: DynamicSliceAttrs(values.need_ints("dynamic_slice_sizes")),

@@ -119,7 +119,9 @@ class AttrValues:
         scanner = self.need(name)
         found = scanner.need(_WORD, "a word")
         if allowed and found.group() not in allowed:
-            scanner.fail(f"{name} is one of {', '.join(allowed)}, found {found.group()!r}", found.start())
+            scanner.fail(
+                f"{name} is one of {', '.join(allowed)}, found {found.group()!r}", found.start()
+            )
         scanner.finish()
         return found.group()
 

@@ -1,0 +1,171 @@
+"""Print modules, computations and instructions as HLO text that XLA's parser and ours read back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from spmd.hlo.computation import HloComputation
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.module import HloModule, Stage
+from spmd.ops.attrs import ConstantAttrs
+from spmd.shape import Shape, TupleShape, without_layout
+from spmd.text.alias_text import format_buffer_donors, format_input_output_alias
+from spmd.text.annotations_text import (
+    format_frontend_attributes,
+    format_metadata,
+    format_text_or_braces,
+)
+from spmd.text.attrs_text import ATTRS_TEXT, AttrWriter
+from spmd.text.print_options import PrintOptions
+
+_DEFAULT = PrintOptions()
+#: Header attributes that XLA prints before the replica and partition counts.
+_EARLY_HEADER = (
+    "allow_spmd_sharding_propagation_to_parameters",
+    "allow_spmd_sharding_propagation_to_output",
+)
+
+
+def print_module(module: HloModule, options: PrintOptions = _DEFAULT) -> str:
+    """The module's text; ``parse_module`` of it gives an equal module."""
+    parts = [", ".join(_header(module)), "\n"]
+    if module.file_tables and options.metadata:
+        parts.extend(
+            "\n" + "\n".join((title, *lines)) + "\n" for title, lines in module.file_tables
+        )
+        parts.append("\n")
+    shapes: dict[int, str] = {}
+    for computation in module.computations:
+        parts.append("\n")
+        parts.extend(
+            _computation_lines(computation, options, shapes, is_entry=computation is module.entry)
+        )
+    return "".join(parts)
+
+
+def _header(module: HloModule) -> Iterable[str]:
+    yield f"HloModule {module.name}"
+    if module.stage is Stage.SCHEDULED:
+        yield "is_scheduled=true"
+    if module.input_output_alias:
+        yield f"input_output_alias={format_input_output_alias(module.input_output_alias)}"
+    if module.buffer_donors:
+        yield f"buffer_donor={format_buffer_donors(module.buffer_donors)}"
+    extra = dict(module.extra_header)
+    if "alias_passthrough_params" in extra:
+        yield f"alias_passthrough_params={extra.pop('alias_passthrough_params')}"
+    if module.entry_layout is not None:
+        parameters = format_shapes(module.entry_layout.parameters)
+        yield f"entry_computation_layout={{({parameters})->{module.entry_layout.result}}}"
+    for name in _EARLY_HEADER:
+        if name in extra:
+            yield f"{name}={extra.pop(name)}"
+    if module.replica_count != 1:
+        yield f"replica_count={module.replica_count}"
+    if module.num_partitions != 1 or module.states_partitions:
+        yield f"num_partitions={module.num_partitions}"
+    if module.frontend_attributes:
+        yield f"frontend_attributes={format_frontend_attributes(module.frontend_attributes)}"
+    for name, text in extra.items():
+        yield f"{name}={text}"
+
+
+def format_shapes(shapes: Sequence[Shape]) -> str:
+    """A list of shapes with XLA's index comments."""
+    return str(TupleShape(tuple(shapes)))[1:-1]
+
+
+def print_computation(computation: HloComputation, options: PrintOptions = _DEFAULT) -> str:
+    module = computation.module
+    is_entry = module is not None and computation is module.entry
+    return "".join(_computation_lines(computation, options, {}, is_entry=is_entry))
+
+
+def _computation_lines(
+    computation: HloComputation, options: PrintOptions, shapes: dict[int, str], *, is_entry: bool
+) -> Iterable[str]:
+    percent = "%" if options.percent else ""
+    signature = f" {_signature(computation)}" if options.signatures else ""
+    yield f"{'ENTRY ' if is_entry else ''}{percent}{computation.name}{signature} {{\n"
+    root = computation.root
+    for instruction in computation.instructions:
+        mark = "  ROOT " if instruction is root else "  "
+        yield f"{mark}{_instruction(instruction, options, shapes)}\n"
+    thread = computation.execution_thread
+    yield f'}}, execution_thread="{thread}"\n' if thread else "}\n"
+
+
+def _signature(computation: HloComputation) -> str:
+    parameters = [f"{p.name}: {_plain(p.shape)}" for p in computation.parameters]
+    return f"({', '.join(parameters)}) -> {_plain(computation.root.shape)}"
+
+
+def _plain(shape: Shape) -> str:
+    return str(without_layout(shape))
+
+
+def print_instruction(instruction: HloInstruction, options: PrintOptions = _DEFAULT) -> str:
+    """One line without ROOT and without indentation."""
+    return _instruction(instruction, options, {})
+
+
+def _instruction(instruction: HloInstruction, options: PrintOptions, shapes: dict[int, str]) -> str:
+    """``shapes`` caches texts by identity: parsed shapes are shared, and the module keeps them alive."""
+    shape = instruction.shape
+    shape_text = shapes.get(id(shape))
+    if shape_text is None:
+        shape_text = shapes[id(shape)] = str(shape)
+    text = ATTRS_TEXT[instruction.opcode]
+    if text.write_parentheses is not None:
+        inner = _parentheses(instruction, options)
+    else:
+        inner = _operands(instruction, options)
+    out = AttrWriter(percent=options.percent)
+    text.write(out, instruction)
+    _write_common(out, instruction, options)
+    tail = "".join([f", {part}" for part in out.parts])
+    return f"{'%' if options.percent else ''}{instruction.name} = {shape_text} {instruction.opcode.value}({inner}){tail}"
+
+
+def _parentheses(instruction: HloInstruction, options: PrintOptions) -> str:
+    attrs = instruction.attrs
+    limit = options.large_constants
+    if limit is not None and isinstance(attrs, ConstantAttrs) and attrs.literal is not None:
+        if attrs.literal.array is not None and attrs.literal.array.size > limit:
+            return "{...}"
+    write = ATTRS_TEXT[instruction.opcode].write_parentheses
+    assert write is not None
+    return write(instruction)
+
+
+def _operands(instruction: HloInstruction, options: PrintOptions) -> str:
+    percent = "%" if options.percent else ""
+    names = [percent + operand.name for operand in instruction.operands]
+    if options.operand_shapes:
+        names = [
+            f"{operand.shape} {name}"
+            for operand, name in zip(instruction.operands, names, strict=True)
+        ]
+    for i in range(5, len(names), 5) if options.operand_index else ():
+        names[i] = f"/*index={i}*/{names[i]}"
+    return ", ".join(names)
+
+
+def _write_common(out: AttrWriter, instruction: HloInstruction, options: PrintOptions) -> None:
+    """What any instruction may carry, in XLA's order."""
+    if instruction.sharding is not None:
+        out.add("sharding", instruction.sharding)
+    annotations = instruction.annotations
+    if annotations.frontend_attributes:
+        out.add("frontend_attributes", format_frontend_attributes(annotations.frontend_attributes))
+    if instruction.control_predecessors:
+        names = ", ".join(out.percent + p.name for p in instruction.control_predecessors)
+        out.add("control-predecessors", f"{{{names}}}")
+    out.verbatim(annotations.extra)
+    if annotations.metadata and options.metadata:
+        out.add("metadata", format_metadata(annotations.metadata))
+    if annotations.backend_config and options.backend_config:
+        out.add("backend_config", format_text_or_braces(annotations.backend_config))
+
+
+__all__ = ["PrintOptions", "print_computation", "print_instruction", "print_module"]
