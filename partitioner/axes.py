@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from spmd.device import IotaTile, ReplicaGroups
 from spmd.errors import ShardingError
 from spmd.mesh import AxisRef, Mesh
-from spmd.sharding import HloSharding, SubgroupType, TileAssignment
+from spmd.sharding import HloSharding, ShardingKind, SubgroupType, TileAssignment
 
 Axes = tuple[int, ...]  # axis numbers, major to minor
 DimAxes = tuple[Axes, ...]  # one entry per dimension
@@ -77,7 +77,7 @@ class DeviceAxes:
                 order.extend(axes)
                 kinds.append(kind)
         if len(kinds) == 1 and not used:
-            return HloSharding.manual() if manual else HloSharding.replicated()
+            return _WHOLE[kinds[0]]
         return HloSharding.tiled(
             TileAssignment(_compact(tuple(tile), self.sizes, tuple(order))), tuple(kinds)
         )
@@ -109,6 +109,10 @@ class DeviceAxes:
         """
         if sharding.tiles is None:
             return ((),) * rank, {}
+        if sharding.tiles.num_devices != self.num_devices:
+            raise ShardingError(
+                f"sharding {sharding} is over {sharding.tiles.num_devices} devices, expected {self.num_devices}"
+            )
         iota = as_iota(sharding.tiles)
         digits: list[int] = []
         strides = _strides(iota.reshape_dims)
@@ -150,6 +154,14 @@ class DeviceAxes:
                 f"no device axes of {self.sizes} lie between strides {outer} and {inner}"
             )
         return found
+
+
+#: A sharding in which one subgroup holds all devices and no dimension is split.
+_WHOLE = {
+    SubgroupType.REPLICATED: HloSharding.replicated(),
+    SubgroupType.MANUAL: HloSharding.manual(),
+    SubgroupType.UNREDUCED: HloSharding(ShardingKind.UNREDUCED),
+}
 
 
 def common_axes(
@@ -242,6 +254,8 @@ def recognise_iota(ids: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]
     n = len(ids)
     if n == 0 or ids[0] != 0:
         return None
+    if n == 1:
+        return (1,), (0,)
     runs: list[tuple[int, int]] = []  # (stride, size), minor first
     block = 1
     while block < n:

@@ -163,7 +163,7 @@ def test_common_axes_describe_every_sharding_that_nests(data: st.DataObject) -> 
 
 
 def test_axes_of_meshes_and_sub_axes() -> None:
-    mesh = Mesh((("x", 2), ("one", 1), ("y", 4)))
+    mesh = Mesh("mesh", (("x", 2), ("one", 1), ("y", 4)))
     half = AxisRef("y", (2, 2))
     axes = common_axes(8, [], [(mesh, [half])])
     assert axes.sizes == (2, 2, 2)
