@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from partitioner.axes import DeviceAxes
+from partitioner.axes import Axes, DeviceAxes
 from partitioner.reshard.bound import bound_elements
 from partitioner.reshard.cost import LATENCY_BYTES, plan_cost, step_cost
 from partitioner.reshard.fallback import fallback_plan
@@ -35,27 +35,45 @@ class Plan:
 
 
 def plan_reshard(
-    axes: DeviceAxes, shape: ArrayShape, source: ShardState, target: ShardState
+    axes: DeviceAxes,
+    shape: ArrayShape,
+    source: ShardState,
+    target: ShardState,
+    scratch: Axes = (),
 ) -> tuple[Step, ...]:
     """The cheapest steps that take a value of global ``shape`` from ``source`` to ``target``; () when they are equal.
 
+    Steps involve the axes that the states name, and ``scratch``: others along which the value surely holds copies (no
+    manual axes), which can help an all-reduce.
     The target may be partial only over axes of the source's, with the same reduction: ShardingError otherwise.
     """
-    return best_plan(axes, shape, source, target).steps
+    return best_plan(axes, shape, source, target, scratch).steps
 
 
 def reshard_cost(
-    axes: DeviceAxes, shape: ArrayShape, source: ShardState, target: ShardState
+    axes: DeviceAxes,
+    shape: ArrayShape,
+    source: ShardState,
+    target: ShardState,
+    scratch: Axes = (),
 ) -> float:
     """Cost of ``plan_reshard``: bytes a device sends, plus a little per collective and per byte copied locally."""
-    return best_plan(axes, shape, source, target).cost
+    return best_plan(axes, shape, source, target, scratch).cost
 
 
-def best_plan(axes: DeviceAxes, shape: ArrayShape, source: ShardState, target: ShardState) -> Plan:
+def best_plan(
+    axes: DeviceAxes,
+    shape: ArrayShape,
+    source: ShardState,
+    target: ShardState,
+    scratch: Axes = (),
+) -> Plan:
     """Remembered by axes, sizes, width of the elements and both states."""
     if source == target:
         return _NOTHING
-    return _best_plan(axes, shape.dims, shape.element_type.byte_size, source, target)
+    named = (*source.used, *source.partial, *target.used, *scratch)
+    usable = tuple(sorted(dict.fromkeys(named)))
+    return _best_plan(axes, shape.dims, shape.element_type.byte_size, source, target, usable)
 
 
 _NOTHING = Plan((), 0.0, 0)
@@ -72,10 +90,15 @@ _WIDTHS = {
 
 @lru_cache(maxsize=CACHE_SIZE)
 def _best_plan(
-    axes: DeviceAxes, dims: tuple[int, ...], item_bytes: int, source: ShardState, target: ShardState
+    axes: DeviceAxes,
+    dims: tuple[int, ...],
+    item_bytes: int,
+    source: ShardState,
+    target: ShardState,
+    usable: Axes,
 ) -> Plan:
     check_states(axes, len(dims), source, target)
-    problem = ReshardProblem(axes, dims, item_bytes, canonical(target))
+    problem = ReshardProblem(axes, dims, item_bytes, canonical(target), usable)
     return _Search(problem).run(canonical(source))
 
 
@@ -133,9 +156,8 @@ class _Search:
         """At most what is left to pay."""
         if state not in self._bound:
             problem = self.problem
-            elements = bound_elements(
-                problem.axes, problem.dims, self.shape.num_elements, state, problem.target
-            )
+            devices = problem.axes.count(problem.usable)
+            elements = bound_elements(problem.axes, problem.dims, state, problem.target, devices)
             # Rounding may leave a crumb of a byte where nothing has to move.
             wire = elements * problem.item_bytes
             self._bound[state] = wire + LATENCY_BYTES if wire > 1e-6 else 0.0
