@@ -1,0 +1,67 @@
+"""Custom calls the compiler knows by name: one public record per target, filled in by whoever knows a part.
+
+    register_custom_call("my_op", evaluate=lambda instruction, operands: ..., cost=...)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+from spmd.hlo.instruction import HloInstruction
+from spmd.ops.opdef import OpCost
+
+#: (instruction, operand values) -> value; values as in spmd.evaluator.value.
+EvaluateCustomCall: TypeAlias = Callable[[HloInstruction, tuple[Any, ...]], Any]
+#: (instruction) -> a sharding rule of the partitioner.
+CustomCallRule: TypeAlias = Callable[[HloInstruction], Any]
+#: (instruction, partitioner context) -> the instruction that takes its place on each device.
+PartitionCustomCall: TypeAlias = Callable[[HloInstruction, Any], Any]
+#: (instruction, emission context) -> what the back end runs.
+EmitCustomCall: TypeAlias = Callable[[HloInstruction, Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CustomCall:
+    """What is known of one target; a part that is None is not known."""
+
+    evaluate: EvaluateCustomCall | None = None
+    sharding_rule: CustomCallRule | None = None
+    partition: PartitionCustomCall | None = None
+    cost: Callable[[HloInstruction], OpCost] | None = None
+    emit: EmitCustomCall | None = None
+
+
+_CUSTOM_CALLS: dict[str, CustomCall] = {}
+_UNKNOWN = CustomCall()
+
+
+def custom_call(target: str) -> CustomCall:
+    """The record of ``target``; all parts None for a target nobody registered."""
+    return _CUSTOM_CALLS.get(target, _UNKNOWN)
+
+
+def register_custom_call(
+    target: str,
+    *,
+    evaluate: EvaluateCustomCall | None = None,
+    sharding_rule: CustomCallRule | None = None,
+    partition: PartitionCustomCall | None = None,
+    cost: Callable[[HloInstruction], OpCost] | None = None,
+    emit: EmitCustomCall | None = None,
+) -> None:
+    """Add what is given to the record of ``target``. ValueError when a part is already there."""
+    known = custom_call(target)
+    given = {
+        "evaluate": evaluate,
+        "sharding_rule": sharding_rule,
+        "partition": partition,
+        "cost": cost,
+        "emit": emit,
+    }
+    new = {name: part for name, part in given.items() if part is not None}
+    for name in new:
+        if getattr(known, name) is not None:
+            raise ValueError(f"custom call {target}: {name} is registered twice")
+    _CUSTOM_CALLS[target] = replace(known, **new)

@@ -1,0 +1,220 @@
+"""Collectives: each member brings its operands to a meeting of its group and takes its part of the result.
+
+Sums run over members in group order, in f32 for narrower floats, and every member gets the same bits. A start does the
+whole of it; its done unpacks the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from spmd.device import ReductionKind
+from spmd.errors import RunError, UnsupportedError
+from spmd.evaluator.device import Device, Meeting, Steps
+from spmd.evaluator.numerics import narrow, widen
+from spmd.evaluator.pointwise import UFUNCS, apply_scalar
+from spmd.evaluator.registry import evaluates, evaluates_in_steps
+from spmd.evaluator.value import NDArray, Operands, Value, array_of, arrays_of, packed, tuple_of
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import CollectiveAttrs
+from spmd.ops.reduction import reduction_kind
+from spmd.shape import TupleShape
+
+#: Operands of all members, in group order, to results of all members.
+Exchange: TypeAlias = Callable[[HloInstruction, list[list[NDArray]]], Sequence[Value]]
+
+
+def _meet(instruction: HloInstruction, operands: Operands, device: Device, exchange: Exchange) -> Steps:
+    members = device.session.group_of(instruction, device)
+
+    def combine(payloads: Sequence[Value]) -> Sequence[Value]:
+        return exchange(instruction, [arrays_of(tuple_of(p)) for p in payloads])
+
+    return (yield Meeting(instruction, members, operands, combine))
+
+
+def _dimension(instruction: HloInstruction) -> int:
+    dimension = instruction.attrs_as(CollectiveAttrs).dimension
+    if dimension is None:
+        raise RunError(f"{instruction!r} names no dimension")
+    return dimension
+
+
+# ---- all-reduce
+def _all_reduce(instruction: HloInstruction, members: list[list[NDArray]]) -> Sequence[Value]:
+    total = _reduced(instruction, members)
+    return [packed(total, instruction.shape)] * len(members)
+
+
+def _reduced(instruction: HloInstruction, members: list[list[NDArray]]) -> list[NDArray]:
+    kind = reduction_kind(instruction.to_apply)
+    return [_reduce_one(instruction, kind, parts) for parts in zip(*members, strict=True)]
+
+
+def _reduce_one(
+    instruction: HloInstruction, kind: ReductionKind | None, parts: Sequence[NDArray]
+) -> NDArray:
+    total = parts[0]
+    if kind is None:
+        for part in parts[1:]:
+            (total,) = apply_scalar(instruction.to_apply, [total, part])
+        return total
+    wide = widen(total)
+    for part in parts[1:]:
+        wide = np.asarray(UFUNCS[kind](wide, widen(part)))
+    return narrow(wide, total.dtype)
+
+
+@evaluates_in_steps(Opcode.ALL_REDUCE, Opcode.ALL_REDUCE_START)
+def evaluate_all_reduce(instruction: HloInstruction, operands: Operands, device: Device) -> Steps:
+    return (yield from _meet(instruction, operands, device, _all_reduce))
+
+
+@evaluates(Opcode.ALL_REDUCE_DONE)
+def evaluate_all_reduce_done(_: HloInstruction, operands: Operands) -> Value:
+    return operands[0]
+
+
+# ---- reduce-scatter
+def _reduce_scatter(instruction: HloInstruction, members: list[list[NDArray]]) -> Sequence[Value]:
+    dimension = _dimension(instruction)
+    totals = _reduced(instruction, members)
+    parts = [np.split(total, len(members), axis=dimension) for total in totals]
+    return [packed(list(mine), instruction.shape) for mine in zip(*parts, strict=True)]
+
+
+@evaluates_in_steps(Opcode.REDUCE_SCATTER)
+def evaluate_reduce_scatter(instruction: HloInstruction, operands: Operands, device: Device) -> Steps:
+    return (yield from _meet(instruction, operands, device, _reduce_scatter))
+
+
+# ---- all-gather
+def _gathered(instruction: HloInstruction, members: list[list[NDArray]]) -> list[NDArray]:
+    dimension = _dimension(instruction)
+    return [np.concatenate(parts, axis=dimension) for parts in zip(*members, strict=True)]
+
+
+def _all_gather(instruction: HloInstruction, members: list[list[NDArray]]) -> Sequence[Value]:
+    return [packed(_gathered(instruction, members), instruction.shape)] * len(members)
+
+
+def _all_gather_start(instruction: HloInstruction, members: list[list[NDArray]]) -> Sequence[Value]:
+    """(operand, result), each a tuple where there are several operands."""
+    result = _one_or_tuple(_gathered(instruction, members))
+    return [(_one_or_tuple(mine), result) for mine in members]
+
+
+def _one_or_tuple(values: Sequence[Value]) -> Value:
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+@evaluates_in_steps(Opcode.ALL_GATHER)
+def evaluate_all_gather(instruction: HloInstruction, operands: Operands, device: Device) -> Steps:
+    return (yield from _meet(instruction, operands, device, _all_gather))
+
+
+@evaluates_in_steps(Opcode.ALL_GATHER_START)
+def evaluate_all_gather_start(instruction: HloInstruction, operands: Operands, device: Device) -> Steps:
+    return (yield from _meet(instruction, operands, device, _all_gather_start))
+
+
+@evaluates(Opcode.ALL_GATHER_DONE, Opcode.COLLECTIVE_PERMUTE_DONE)
+def evaluate_second_part(_: HloInstruction, operands: Operands) -> Value:
+    """The result in what the start returns: (operand, result, ...)."""
+    return tuple_of(operands[0])[1]
+
+
+# ---- all-to-all
+def _all_to_all(instruction: HloInstruction, members: list[list[NDArray]]) -> Sequence[Value]:
+    """Array form: part i of the split dimension goes to member i. Tuple form: operand i goes to member i."""
+    dimension = instruction.attrs_as(CollectiveAttrs).dimension
+    if isinstance(instruction.shape, TupleShape) and dimension is None:
+        return [tuple(sent[i] for sent in members) for i in range(len(members))]
+    split = _dimension(instruction)
+    parts = [[np.split(x, len(members), axis=split) for x in sent] for sent in members]
+    received = [
+        [np.concatenate([sent[k][i] for sent in parts], axis=split) for k in range(len(members[0]))]
+        for i in range(len(members))
+    ]
+    return [packed(mine, instruction.shape) for mine in received]
+
+
+@evaluates_in_steps(Opcode.ALL_TO_ALL)
+def evaluate_all_to_all(instruction: HloInstruction, operands: Operands, device: Device) -> Steps:
+    return (yield from _meet(instruction, operands, device, _all_to_all))
+
+
+# ---- ragged-all-to-all
+def _ragged_all_to_all(instruction: HloInstruction, members: list[list[NDArray]]) -> Sequence[Value]:
+    """operands: input, output, input_offsets, send_sizes, output_offsets, recv_sizes.
+
+    Member s sends rows [input_offsets[t], + send_sizes[t]) to member t, who writes them at s's output_offsets[t].
+    """
+    results = [np.array(mine[1]) for mine in members]
+    for rows, _, starts, sizes, places, _ in members:
+        per_member = len(starts) // len(members)
+        for k in range(len(starts)):
+            start, size, place = int(starts[k]), int(sizes[k]), int(places[k])
+            results[k // per_member][place : place + size] = rows[start : start + size]
+    return results
+
+
+@evaluates_in_steps(Opcode.RAGGED_ALL_TO_ALL)
+def evaluate_ragged_all_to_all(instruction: HloInstruction, operands: Operands, device: Device) -> Steps:
+    return (yield from _meet(instruction, operands, device, _ragged_all_to_all))
+
+
+# ---- collective-broadcast
+def _collective_broadcast(instruction: HloInstruction, members: list[list[NDArray]]) -> Sequence[Value]:
+    return [packed(members[0], instruction.shape)] * len(members)
+
+
+@evaluates_in_steps(Opcode.COLLECTIVE_BROADCAST)
+def evaluate_collective_broadcast(instruction: HloInstruction, operands: Operands, device: Device) -> Steps:
+    """A device that stands in no group gets zeros."""
+    if device.session.find_group(instruction, device) is None:
+        return _zeros(instruction, operands)
+    return (yield from _meet(instruction, operands, device, _collective_broadcast))
+
+
+def _zeros(instruction: HloInstruction, operands: Operands) -> Value:
+    return packed([np.zeros_like(x) for x in arrays_of(operands)], instruction.shape)
+
+
+# ---- collective-permute
+def _permuted(instruction: HloInstruction, operands: Operands, device: Device) -> Steps:
+    """Operands of the source; zeros where nobody sends. Returned as a tuple of arrays."""
+    if len(operands) > 1 and not isinstance(instruction.shape, TupleShape):
+        raise UnsupportedError(f"{instruction!r}: the in-place collective-permute is not evaluated")
+    linked = device.session.linked_devices(instruction, device)
+    nothing: Operands = tuple(np.zeros_like(array_of(x)) for x in operands)
+    if linked is None:
+        return nothing
+    members, source_of = linked
+
+    def combine(payloads: Sequence[Value]) -> Sequence[Value]:
+        sent = dict(zip(members, payloads, strict=True))
+        return [sent[source_of[m]] if m in source_of else nothing for m in members]
+
+    return (yield Meeting(instruction, members, operands, combine))
+
+
+@evaluates_in_steps(Opcode.COLLECTIVE_PERMUTE)
+def evaluate_collective_permute(instruction: HloInstruction, operands: Operands, device: Device) -> Steps:
+    received = yield from _permuted(instruction, operands, device)
+    return packed(tuple_of(received), instruction.shape)
+
+
+@evaluates_in_steps(Opcode.COLLECTIVE_PERMUTE_START)
+def evaluate_collective_permute_start(instruction: HloInstruction, operands: Operands, device: Device) -> Steps:
+    """(operand, result, contexts..)"""
+    shape = instruction.shape
+    if not isinstance(shape, TupleShape) or isinstance(shape.elements[0], TupleShape) != (len(operands) > 1):
+        raise UnsupportedError(f"{instruction!r}: the in-place collective-permute is not evaluated")
+    received = yield from _permuted(instruction, operands, device)
+    contexts = [np.zeros((), np.uint32)] * (len(shape.elements) - 2)
+    return (_one_or_tuple(operands), _one_or_tuple(tuple_of(received)), *contexts)

@@ -1,0 +1,66 @@
+"""Combining updates into places of flat arrays: the common end of scatter and select-and-scatter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from spmd.device import ReductionKind
+from spmd.evaluator.numerics import narrow, widen
+from spmd.evaluator.pointwise import UFUNCS, apply_scalar
+from spmd.evaluator.value import NDArray
+from spmd.hlo.computation import HloComputation
+from spmd.hlo.opcode import Opcode
+from spmd.ops.reduction import reduction_kind, through_annotations
+
+
+def combine_at(
+    combiner: HloComputation, targets: Sequence[NDArray], places: NDArray, updates: Sequence[NDArray]
+) -> None:
+    """targets[..][place] = combiner(targets[place], update), one after the other; targets flat and written in place."""
+    if places.size == 0:
+        return
+    kind = reduction_kind(combiner) if len(targets) == 1 else None
+    if kind is not None:
+        _combine_known(kind, targets[0], places, updates[0])
+    elif _keeps_updates(combiner):
+        for target, update in zip(targets, updates, strict=True):
+            target[places] = update  # of equal places the last one stays
+    else:
+        _combine_in_rounds(combiner, targets, places, updates)
+
+
+def _combine_known(kind: ReductionKind, target: NDArray, places: NDArray, update: NDArray) -> None:
+    ufunc = UFUNCS[kind]
+    wide = widen(target)
+    if wide is target:
+        ufunc.at(target, places, update)
+        return
+    ufunc.at(wide, places, widen(update))
+    target[places] = narrow(wide[places], target.dtype)
+
+
+def _keeps_updates(combiner: HloComputation) -> bool:
+    """The combiner returns the updates (its last parameters): a plain assignment."""
+    root = through_annotations(combiner.root)
+    roots = root.operands if root.opcode is Opcode.TUPLE else (root,)
+    updates = combiner.parameters[len(combiner.parameters) // 2 :]
+    return [through_annotations(r) for r in roots] == list(updates)
+
+
+def _combine_in_rounds(
+    combiner: HloComputation, targets: Sequence[NDArray], places: NDArray, updates: Sequence[NDArray]
+) -> None:
+    """Round r takes the r-th update of every place, so each round has distinct places."""
+    order = np.argsort(places, kind="stable")
+    ordered = places[order]
+    first = np.r_[True, ordered[1:] != ordered[:-1]]
+    starts = np.flatnonzero(first)
+    turn = np.arange(ordered.size) - np.repeat(starts, np.diff(np.r_[starts, ordered.size]))
+    for r in range(int(turn.max()) + 1):
+        chosen = order[turn == r]
+        at = places[chosen]
+        results = apply_scalar(combiner, [*(t[at] for t in targets), *(u[chosen] for u in updates)])
+        for target, result in zip(targets, results, strict=True):
+            target[at] = result

@@ -1,0 +1,57 @@
+"""What one simulated device knows of itself, and how it asks for others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from spmd.evaluator.value import Value
+from spmd.hlo.instruction import HloInstruction
+
+if TYPE_CHECKING:
+    from spmd.evaluator.session import Session
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Meeting:
+    """A device waits at ``instruction`` until all ``members`` wait there for the same group.
+
+    ``combine`` takes the members' payloads in the order of ``members`` and returns each one's result in that order.
+    It must not depend on the device that brings it: any member's is called, once.
+    """
+
+    instruction: HloInstruction
+    members: tuple[int, ...]
+    payload: Value
+    combine: Callable[[Sequence[Value]], Sequence[Value]]
+
+
+#: An evaluation that may wait: it yields meetings, is sent their results, and returns its value.
+Steps: TypeAlias = Generator[Meeting, Value, Value]
+
+
+@dataclass(slots=True)
+class Device:
+    """Device ``id`` = replica * num_partitions + partition.
+
+    ``is_logical``: not one of the program's devices but the whole of them: the unpartitioned evaluation.
+    ``rng_calls`` counts stateful random draws, so that two of them differ and a run can be repeated.
+    """
+
+    id: int
+    num_replicas: int
+    num_partitions: int
+    session: Session
+    is_logical: bool = False
+    rng_calls: int = 0
+    #: State of rng-get-and-update-state, a 128-bit counter.
+    rng_state: int = 0
+
+    @property
+    def replica(self) -> int:
+        return self.id // self.num_partitions
+
+    @property
+    def partition(self) -> int:
+        return self.id % self.num_partitions

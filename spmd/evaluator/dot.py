@@ -1,0 +1,126 @@
+"""dot and ragged-dot, as matrix products.
+
+Floats multiply in f32 or wider through BLAS and are rounded once. Integers are exact modulo 2**bits: narrow ones go
+through f64 BLAS where no sum can leave its 53 bits, the rest through NumPy's integer product.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from spmd.errors import UnsupportedError
+from spmd.evaluator.conversion import convert
+from spmd.evaluator.numerics import narrow, working_type
+from spmd.evaluator.registry import evaluates
+from spmd.evaluator.value import NDArray, Operands, Value, arrays_of
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import DotAttrs, RaggedDotAttrs
+from spmd.shape import PrimitiveType
+
+
+@evaluates(Opcode.DOT)
+def evaluate_dot(instruction: HloInstruction, operands: Operands) -> Value:
+    attrs = instruction.attrs_as(DotAttrs)
+    if attrs.extra:
+        raise UnsupportedError(f"{instruction!r}: a dot with {attrs.extra[0][0]} is not evaluated")
+    lhs, rhs = arrays_of(operands)
+    return contract(lhs, rhs, attrs, instruction.array_shape.element_type)
+
+
+def contract(lhs: NDArray, rhs: NDArray, attrs: DotAttrs, result: PrimitiveType) -> NDArray:
+    """Result dimensions: batch, free of lhs, free of rhs."""
+    lhs_free = [d for d in range(lhs.ndim) if d not in (*attrs.lhs_batch, *attrs.lhs_contracting)]
+    rhs_free = [d for d in range(rhs.ndim) if d not in (*attrs.rhs_batch, *attrs.rhs_contracting)]
+    batch = [lhs.shape[d] for d in attrs.lhs_batch]
+    rows, columns = [lhs.shape[d] for d in lhs_free], [rhs.shape[d] for d in rhs_free]
+    depth = math.prod(lhs.shape[d] for d in attrs.lhs_contracting)
+    left = lhs.transpose([*attrs.lhs_batch, *lhs_free, *attrs.lhs_contracting])
+    right = rhs.transpose([*attrs.rhs_batch, *attrs.rhs_contracting, *rhs_free])
+    flat = [math.prod(batch)] if batch else []
+    product = matmul(
+        left.reshape([*flat, math.prod(rows), depth]),
+        right.reshape([*flat, depth, math.prod(columns)]),
+        result,
+    )
+    return product.reshape([*batch, *rows, *columns])
+
+
+def matmul(left: NDArray, right: NDArray, result: PrimitiveType) -> NDArray:
+    """[.., m, k] x [.., k, n] -> [.., m, n] with elements of ``result``."""
+    if result is PrimitiveType.PRED:
+        return np.asarray(_floats(left, right, np.dtype(np.float32)) != 0)
+    if result.is_integer:
+        return _integers(left, right, result)
+    compute = working_type(result.numpy)
+    for x in (left, right):
+        compute = np.result_type(compute, working_type(x.dtype) if x.dtype.kind != "b" else compute)
+    return narrow(_floats(left, right, compute), result.numpy)
+
+
+def _floats(left: NDArray, right: NDArray, compute: np.dtype[np.generic]) -> NDArray:
+    return np.asarray(np.matmul(left.astype(compute, copy=False), right.astype(compute, copy=False)))
+
+
+def _integers(left: NDArray, right: NDArray, result: PrimitiveType) -> NDArray:
+    depth = left.shape[-1]
+    if depth * _magnitude(left) * _magnitude(right) < 2.0**53:
+        exact = _floats(left, right, np.dtype(np.float64))
+        return convert(exact.astype(np.int64), result)
+    wide = np.dtype(np.int64)
+    return convert(np.matmul(left.astype(wide), right.astype(wide)), result)
+
+
+def _magnitude(x: NDArray) -> float:
+    """Bound of |element| by type."""
+    kind = PrimitiveType.from_numpy(x.dtype)
+    return float(2 ** (kind.bits - (1 if kind.is_signed_integer else 0)))
+
+
+@evaluates(Opcode.RAGGED_DOT)
+def evaluate_ragged_dot(instruction: HloInstruction, operands: Operands) -> Value:
+    """operands: lhs, rhs, group_sizes [g]: consecutive runs of lhs's ragged dimension, each its own product.
+
+    Ragged free dimension: run i multiplies rhs's group i. Ragged contracting dimension: the result gets a leading group
+    dimension. Ragged batch dimension: the groups change nothing. Rows beyond the last group give zeros.
+    """
+    attrs = instruction.attrs_as(RaggedDotAttrs)
+    lhs, rhs, sizes = arrays_of(operands)
+    (ragged,) = attrs.lhs_ragged_dims
+    result = instruction.array_shape.element_type
+    if ragged in attrs.dot.lhs_batch:
+        return contract(lhs, rhs, attrs.dot, result)
+    if sizes.ndim != 1:
+        raise UnsupportedError(f"{instruction!r}: group sizes per batch element are not evaluated")
+    total = np.zeros(instruction.dims, result.numpy)
+    ends = np.minimum(np.cumsum(sizes), lhs.shape[ragged])
+    for group, (end, size) in enumerate(zip(ends.tolist(), sizes.tolist(), strict=True)):
+        inside = np.arange(lhs.shape[ragged])
+        mask = ((inside >= end - size) & (inside < end)).reshape([-1 if d == ragged else 1 for d in range(lhs.ndim)])
+        part = np.where(mask, lhs, lhs.dtype.type(0))
+        if ragged in attrs.dot.lhs_contracting:
+            total[group] = contract(part, rhs, attrs.dot, result)
+        else:
+            _add_free_run(total, part, np.take(rhs, group, attrs.rhs_group_dims[0]), attrs, (ragged, mask))
+    return total
+
+
+def _add_free_run(
+    total: NDArray, part: NDArray, rhs: NDArray, attrs: RaggedDotAttrs, run: tuple[int, NDArray]
+) -> None:
+    """Write the product of one run of a ragged free dimension into its rows of the result."""
+    ragged, mask = run
+    (removed,) = attrs.rhs_group_dims
+
+    def moved(dims: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(d - (d > removed) for d in dims)
+
+    dot = attrs.dot
+    without_group = DotAttrs(dot.lhs_contracting, moved(dot.rhs_contracting), dot.lhs_batch, moved(dot.rhs_batch))
+    product = contract(part, rhs, without_group, PrimitiveType.from_numpy(total.dtype))
+    free = [d for d in range(part.ndim) if d not in (*dot.lhs_batch, *dot.lhs_contracting)]
+    axis = len(dot.lhs_batch) + free.index(ragged)
+    rows = mask.reshape([-1 if d == axis else 1 for d in range(total.ndim)])
+    np.copyto(total, product, where=rows)

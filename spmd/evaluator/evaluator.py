@@ -1,0 +1,60 @@
+"""The reference evaluator: what a module means, computed with NumPy.
+
+    outputs = evaluate(module, *arrays)                     unpartitioned
+    outputs = evaluate_partitions(module, [[..], [..]])     a per-device program, in lock step
+    value = evaluate_instruction(instruction, operands)     one instruction, for constant folding
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from spmd.errors import RunError, ShapeError
+from spmd.evaluator import families
+from spmd.evaluator.device import Device
+from spmd.evaluator.interpreter import run_computation, run_instruction
+from spmd.evaluator.lockstep import evaluate_partitions
+from spmd.evaluator.numerics import quiet
+from spmd.evaluator.rendezvous import run_in_lockstep
+from spmd.evaluator.session import Session
+from spmd.evaluator.value import NDArray, Operands, PerDevice, Value
+from spmd.evaluator.arguments import entry_arguments, output_arrays
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.module import HloModule
+
+__all__ = ["evaluate", "evaluate_instruction", "evaluate_partitions", "families"]
+
+
+def evaluate(module: HloModule, *arrays: NDArray) -> list[NDArray]:
+    """Outputs (leaves of the root) of the program on global inputs (leaves of the entry parameters).
+
+    Sharding annotations change nothing; manual regions run on every device of their axes. Raises ShapeError for inputs
+    that do not fit, UnsupportedError for what cannot be evaluated (elided constants, infeed, unknown custom calls),
+    RunError for a program that is per-device already.
+    """
+    session = Session(module)
+    logical = Device(0, 1, 1, session, is_logical=True)
+    with quiet():
+        steps = run_computation(module.entry, entry_arguments(module, arrays), logical)
+        value = run_in_lockstep({0: steps})[0]
+        if isinstance(value, PerDevice):
+            raise RunError(
+                f"{module.name} is a per-device program (its result differs between devices): use evaluate_partitions"
+            )
+        return output_arrays(module, value)
+
+
+def evaluate_instruction(instruction: HloInstruction, operands: Sequence[Value]) -> Value:
+    """The value of one instruction on operand values, callees included.
+
+    RunError where the value depends on the device: collectives, partition-id.
+    """
+    module = instruction.parent.module if instruction.parent is not None else None
+    session = Session(module)
+    if session.manual.starts_versions(instruction):
+        raise RunError(f"{instruction!r} has no value apart from its device")
+    with quiet():
+        steps = run_instruction(instruction, tuple(operands), Device(0, 1, 1, session))
+        return run_in_lockstep({0: steps})[0]

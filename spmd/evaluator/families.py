@@ -1,0 +1,45 @@
+"""Loads the op families, which register themselves; the driver imports this and nothing else need do so."""
+
+from __future__ import annotations
+
+from spmd.evaluator import (
+    batch_norm,
+    collective,
+    control_flow,
+    convolution,
+    custom_call,
+    dot,
+    elementwise,
+    gather_scatter,
+    lapack,
+    leaf,
+    linalg,
+    reduce,
+    reduce_window,
+    reshape,
+    rng,
+    slicing,
+    sort,
+    tuple,  # noqa: A004 - the family of HLO's tuple ops
+)
+
+FAMILIES = (
+    batch_norm,
+    collective,
+    control_flow,
+    convolution,
+    custom_call,
+    dot,
+    elementwise,
+    gather_scatter,
+    lapack,
+    leaf,
+    linalg,
+    reduce,
+    reduce_window,
+    reshape,
+    rng,
+    slicing,
+    sort,
+    tuple,
+)

@@ -1,0 +1,95 @@
+"""Integer arithmetic with XLA's answers where C has none: division by zero, overflowing quotients, wide shifts."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from spmd.evaluator.value import NDArray
+
+
+def _lowest(x: NDArray) -> int:
+    return int(np.iinfo(x.dtype).min)
+
+
+def divide(x: NDArray, y: NDArray) -> NDArray:
+    """Quotient rounded to zero. x / 0 is -1 (all ones); lowest / -1 is lowest."""
+    if x.dtype == np.bool_:
+        return np.asarray(x | ~y)
+    zero = y == 0
+    safe = np.where(zero, y.dtype.type(1), y)
+    if x.dtype.kind == "u":
+        return np.where(zero, np.iinfo(x.dtype).max, x // safe)
+    overflow = (x == _lowest(x)) & (y == -1)
+    safe = np.where(overflow, y.dtype.type(1), safe)
+    floor = x // safe
+    inexact_negative = (floor * safe != x) & ((x < 0) != (safe < 0))
+    quotient = floor + inexact_negative.astype(x.dtype)
+    return np.where(zero, x.dtype.type(-1), quotient)
+
+
+def remainder(x: NDArray, y: NDArray) -> NDArray:
+    """Remainder with the sign of the dividend. x % 0 is x; lowest % -1 is 0."""
+    if x.dtype == np.bool_:
+        return np.asarray(x & ~y)
+    zero = y == 0
+    safe = np.where(zero, y.dtype.type(1), y)
+    if x.dtype.kind == "i":
+        minus_one = safe == -1
+        safe = np.where(minus_one, y.dtype.type(1), safe)
+    return np.where(zero, x, np.fmod(x, safe))
+
+
+def power(x: NDArray, y: NDArray) -> NDArray:
+    """x ** y modulo 2**bits; for y < 0 it is 1 where x is 1, else 0 (as XLA has it: -1 ** -1 is 0)."""
+    if x.dtype == np.bool_:
+        return np.asarray(x | ~y)
+    exponent = np.where(y < 0, y.dtype.type(0), y)
+    result = np.ones(np.broadcast_shapes(x.shape, y.shape), x.dtype)
+    base = np.broadcast_to(x, result.shape).copy()
+    left = np.broadcast_to(exponent, result.shape).copy()
+    while left.any():
+        result = np.where(left & 1, result * base, result)
+        base = base * base
+        left >>= 1
+    return np.where(y < 0, (x == 1).astype(x.dtype), result)
+
+
+def shift_left(x: NDArray, by: NDArray, bits: int) -> NDArray:
+    """0 where the distance is negative or at least ``bits``."""
+    inside = _in_range(by, bits)
+    return np.where(inside, np.left_shift(x, np.where(inside, by, 0).astype(x.dtype)), 0).astype(x.dtype)
+
+
+def shift_right_arithmetic(x: NDArray, by: NDArray, bits: int) -> NDArray:
+    """Keeps the sign bit (of the same bits read as signed); all sign where the distance is out of range."""
+    signed = x.view(f"i{x.dtype.itemsize}") if x.dtype.kind == "u" else x
+    distance = np.where(_in_range(by, bits), by, bits - 1).astype(signed.dtype)
+    return np.right_shift(signed, distance).view(x.dtype)
+
+
+def shift_right_logical(x: NDArray, by: NDArray, bits: int) -> NDArray:
+    """Shifts in zeros; 0 where the distance is out of range."""
+    inside = _in_range(by, bits)
+    raw = x.view(f"u{x.dtype.itemsize}")
+    if bits < 8:
+        raw = raw & raw.dtype.type((1 << bits) - 1)
+    shifted = np.right_shift(raw, np.where(inside, by, 0).astype(raw.dtype))
+    return np.where(inside, shifted, raw.dtype.type(0)).view(x.dtype)
+
+
+def _in_range(by: NDArray, bits: int) -> NDArray:
+    return np.asarray((by >= 0) & (by < bits))
+
+
+def population_count(x: NDArray) -> NDArray:
+    return np.bitwise_count(x.view(f"u{x.dtype.itemsize}")).astype(x.dtype)
+
+
+def count_leading_zeros(x: NDArray) -> NDArray:
+    """Zero bits above the highest one bit; the width for 0."""
+    bits = x.dtype.itemsize * 8
+    left = x.view(f"u{x.dtype.itemsize}").copy()
+    for shift in (1, 2, 4, 8, 16, 32):
+        if shift < bits:
+            left |= left >> left.dtype.type(shift)
+    return (bits - np.bitwise_count(left)).astype(x.dtype)

@@ -1,0 +1,86 @@
+"""Runs computations: one generator per device and computation, which waits where the device needs others.
+
+The unpartitioned evaluation is one logical device. Where it meets a manual region, values become ``PerDevice`` (one
+version per device of the manual axes) and instructions on them run on all these devices in lock step, until the region
+is left.
+"""
+
+from __future__ import annotations
+
+from spmd.errors import RunError, UnsupportedError
+from spmd.evaluator.device import Device, Steps
+from spmd.evaluator.registry import EVALUATORS, IN_STEPS, ON_DEVICE
+from spmd.evaluator.rendezvous import run_in_lockstep
+from spmd.evaluator.value import Operands, PerDevice, Value, has_versions, version_for
+from spmd.hlo.computation import HloComputation
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import ParameterAttrs
+
+
+def run_computation(computation: HloComputation, arguments: Operands, device: Device) -> Steps:
+    """The value of ``computation`` on ``device``."""
+    plan = device.session.plan(computation)
+    frame: list[Value] = [()] * plan.slots
+    for step in plan.steps:
+        operands = tuple([frame[slot] for slot in step.operands])
+        instruction = step.instruction
+        evaluate = EVALUATORS.get(instruction.opcode)
+        if instruction.opcode is Opcode.PARAMETER:
+            frame[step.slot] = arguments[instruction.attrs_as(ParameterAttrs).number]
+        elif evaluate is not None and not (device.is_logical and has_versions(operands)):
+            frame[step.slot] = evaluate(instruction, operands)
+        else:
+            frame[step.slot] = yield from run_instruction(instruction, operands, device)
+        for slot in step.dead_after:
+            frame[slot] = ()
+    return frame[plan.root]
+
+
+def run_instruction(instruction: HloInstruction, operands: Operands, device: Device) -> Steps:
+    """The value of one instruction of any kind; UnsupportedError for one that nothing evaluates."""
+    if device.is_logical and _is_per_device(instruction, operands, device):
+        return _run_on_every_device(instruction, operands, device)
+    evaluate = EVALUATORS.get(instruction.opcode)
+    if evaluate is not None:
+        return evaluate(instruction, operands)
+    on_device = ON_DEVICE.get(instruction.opcode)
+    if on_device is not None:
+        return on_device(instruction, operands, device)
+    in_steps = IN_STEPS.get(instruction.opcode)
+    if in_steps is None:
+        raise UnsupportedError(f"{instruction!r}: the evaluator does not run {instruction.opcode}")
+    return (yield from in_steps(instruction, operands, device))
+
+
+def run_alone(computation: HloComputation, arguments: Operands, device: Device) -> Value:
+    """The value of a computation that may not wait for other devices: a reducer, a comparator, a function of map."""
+    steps = run_computation(computation, arguments, device)
+    try:
+        meeting = next(steps)
+    except StopIteration as stop:
+        value: Value = stop.value
+        return value
+    raise RunError(f"{meeting.instruction!r} stands in {computation.name}, where no device may wait")
+
+
+def _is_per_device(instruction: HloInstruction, operands: Operands, device: Device) -> bool:
+    return has_versions(operands) or device.session.manual.starts_versions(instruction)
+
+
+def _run_on_every_device(
+    instruction: HloInstruction, operands: Operands, logical: Device
+) -> Value:
+    """Run one instruction in lock step on all devices of the manual axes."""
+    manual = logical.session.manual
+    steps = {
+        id_: run_instruction(
+            instruction,
+            tuple(version_for(operand, id_) for operand in operands),
+            manual.device(id_, logical.session),
+        )
+        for id_ in manual.ids
+    }
+    versions = run_in_lockstep(steps)
+    axes = manual.axes_after(instruction, operands)
+    return PerDevice(versions, axes) if axes else versions[manual.ids[0]]

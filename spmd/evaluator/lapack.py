@@ -1,0 +1,138 @@
+"""LAPACK and BLAS targets of JAX's CPU lowering: potrf, trsm, getrf, geqrf, orgqr, syevd, gesdd.
+
+Matrices are the last two dimensions. Flags are characters, in backend_config ``{uplo = 76 : ui8, ..}``; the info result
+is 0, or positive where the factorization failed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+
+from spmd.custom_call import register_custom_call
+from spmd.errors import UnsupportedError
+from spmd.evaluator.linalg import cholesky, triangular_solve
+from spmd.evaluator.value import NDArray, Operands, Value, arrays_of
+from spmd.hlo.instruction import HloInstruction
+from spmd.ops.attrs import TriangularSolveAttrs
+
+_FLAG = re.compile(r"(\w+)\s*=\s*(\d+)\s*:\s*ui8")
+_TRANSPOSE = {"N": "NO_TRANSPOSE", "T": "TRANSPOSE", "C": "ADJOINT"}
+
+Lapack: TypeAlias = Callable[[dict[str, str], list[NDArray]], Value]
+
+
+def flags_of(instruction: HloInstruction) -> dict[str, str]:
+    """The character flags of a LAPACK call by name."""
+    return {name: chr(int(code)) for name, code in _FLAG.findall(instruction.annotations.backend_config)}
+
+
+def _potrf(flags: dict[str, str], operands: list[NDArray]) -> Value:
+    """(a with one triangle replaced by the factor, info); the other triangle is left as it was."""
+    (a,) = operands
+    lower = flags["uplo"] == "L"
+    factor, info = cholesky(a, lower=lower)
+    index = np.tril_indices(a.shape[-1]) if lower else np.triu_indices(a.shape[-1])
+    result = np.array(a)
+    result[(..., *index)] = factor[(..., *index)]
+    return (result, info)
+
+
+def _trsm(flags: dict[str, str], operands: list[NDArray]) -> Value:
+    a, b = operands
+    attrs = TriangularSolveAttrs(
+        left_side=flags["side"] == "L",
+        lower=flags["uplo"] == "L",
+        unit_diagonal=flags["diag"] == "U",
+        transpose_a=_TRANSPOSE[flags["trans_x"]],
+    )
+    return triangular_solve(a, b, attrs)
+
+
+def _getrf(_: dict[str, str], operands: list[NDArray]) -> Value:
+    """(L and U in one matrix, pivots counted from 1, info); rows exchanged for the largest pivot."""
+    lu = np.array(operands[0])
+    m, n = lu.shape[-2:]
+    matrices = lu.reshape(-1, m, n)
+    pivots = np.zeros((len(matrices), min(m, n)), np.int32)
+    info = np.zeros(len(matrices), np.int32)
+    for i, a in enumerate(matrices):
+        for k in range(min(m, n)):
+            p = k + int(np.argmax(np.abs(a[k:, k])))
+            pivots[i, k] = p + 1
+            a[[k, p]] = a[[p, k]]
+            if a[k, k] == 0:
+                info[i] = info[i] or k + 1
+                continue
+            a[k + 1 :, k] /= a[k, k]
+            a[k + 1 :, k + 1 :] -= np.outer(a[k + 1 :, k], a[k, k + 1 :])
+    batch = lu.shape[:-2]
+    return (matrices.reshape(lu.shape), pivots.reshape(*batch, -1), info.reshape(batch))
+
+
+def _geqrf(_: dict[str, str], operands: list[NDArray]) -> Value:
+    """(R above and Householder vectors below the diagonal, tau)."""
+    (a,) = operands
+    m, n = a.shape[-2:]
+    packed_qr, tau = [], []
+    for matrix in a.reshape(-1, m, n):
+        h, t = np.linalg.qr(matrix, mode="raw")
+        packed_qr.append(h.T)
+        tau.append(t)
+    return (
+        np.asarray(packed_qr, a.dtype).reshape(a.shape),
+        np.asarray(tau, a.dtype).reshape(*a.shape[:-2], min(m, n)),
+    )
+
+
+def _orgqr(_: dict[str, str], operands: list[NDArray]) -> Value:
+    """The first n columns of Q = H1 H2 .. Hk, from geqrf's vectors [.., m, n] and tau [.., k]."""
+    vectors, tau = operands
+    m, n = vectors.shape[-2:]
+    q = np.broadcast_to(np.eye(m, n, dtype=vectors.dtype), vectors.shape).copy()
+    for k in reversed(range(tau.shape[-1])):
+        v = np.array(vectors[..., :, k])
+        v[..., :k] = 0
+        v[..., k] = 1
+        projected = np.conj(v)[..., None, :] @ q
+        q = q - tau[..., k, None, None] * v[..., :, None] * projected
+    return q
+
+
+def _syevd(flags: dict[str, str], operands: list[NDArray]) -> Value:
+    """(eigenvectors, eigenvalues ascending, info)."""
+    (a,) = operands
+    values, vectors = np.linalg.eigh(a, UPLO=flags["uplo"])
+    return (vectors.astype(a.dtype), values, np.zeros(a.shape[:-2], np.int32))
+
+
+def _gesdd(flags: dict[str, str], operands: list[NDArray]) -> Value:
+    """(a overwritten, singular values descending, U, V^H, info); mode A full, S reduced, N values only."""
+    (a,) = operands
+    mode = flags.get("mode", "S")
+    if mode not in ("A", "S"):
+        raise UnsupportedError(f"gesdd mode {mode} is not evaluated")
+    u, s, vh = np.linalg.svd(a, full_matrices=mode == "A")
+    return (a, s, u, vh, np.zeros(a.shape[:-2], np.int32))
+
+
+def _register(name: str, types: str, function: Lapack) -> None:
+    def evaluate(instruction: HloInstruction, operands: Operands) -> Value:
+        return function(flags_of(instruction), arrays_of(operands))
+
+    for kind in types:
+        register_custom_call(f"lapack_{kind}{name}_ffi", evaluate=evaluate)
+
+
+_register("potrf", "sdcz", _potrf)
+_register("trsm", "sdcz", _trsm)
+_register("getrf", "sdcz", _getrf)
+_register("geqrf", "sdcz", _geqrf)
+_register("orgqr", "sd", _orgqr)
+_register("ungqr", "cz", _orgqr)
+_register("syevd", "sd", _syevd)
+_register("heevd", "cz", _syevd)
+_register("gesdd", "sdcz", _gesdd)

@@ -1,0 +1,182 @@
+"""The devices of a module's manual regions (shard_map), as the unpartitioned evaluation simulates them.
+
+Only the manual axes matter: along the others a region's values are global, so one device stands for all of them (the
+one at position 0). Where collectives cross that picture, or the regions are written in GSPMD form, all devices run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from spmd.errors import ShardingError
+from spmd.evaluator.device import Device
+from spmd.evaluator.value import Operands, PerDevice
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.module import HloModule
+from spmd.hlo.opcode import Opcode
+from spmd.mesh import AxisRef, Mesh, TensorSharding
+from spmd.ops.attrs import CollectiveAttrs, CustomCallAttrs
+from spmd.ops.groups import device_groups
+from spmd.sharding import SubgroupType
+from spmd.text.shardy_text import parse_manual_axes, parse_meshes
+
+if TYPE_CHECKING:
+    from spmd.evaluator.session import Session
+
+#: Into and out of a manual region: Shardy's and GSPMD's names.
+GLOBAL_TO_LOCAL = "xla.sdy.GlobalToLocalShape"
+LOCAL_TO_GLOBAL = "xla.sdy.LocalToGlobalShape"
+FULL_TO_SHARD = "SPMDFullToShardShape"
+SHARD_TO_FULL = "SPMDShardToFullShape"
+
+#: Stands for whatever axes a GSPMD region is manual over; they have no names.
+_UNNAMED = "<manual>"
+
+_PER_DEVICE_OPCODES = frozenset(
+    {
+        Opcode.ALL_GATHER, Opcode.ALL_GATHER_START, Opcode.ALL_REDUCE, Opcode.ALL_REDUCE_START, Opcode.ALL_TO_ALL,
+        Opcode.COLLECTIVE_BROADCAST, Opcode.COLLECTIVE_PERMUTE, Opcode.COLLECTIVE_PERMUTE_START,
+        Opcode.PARTITION_ID, Opcode.RAGGED_ALL_TO_ALL, Opcode.REDUCE_SCATTER, Opcode.REPLICA_ID,
+    }
+)  # fmt: skip
+
+
+def target_of(instruction: HloInstruction) -> str:
+    """The custom-call target; empty for other opcodes."""
+    if instruction.opcode is not Opcode.CUSTOM_CALL:
+        return ""
+    return instruction.attrs_as(CustomCallAttrs).target
+
+
+def manual_axes_of(instruction: HloInstruction) -> tuple[str, ...]:
+    text = instruction.annotations.frontend("xla.sdy.manual_axes")
+    if text is None:
+        raise ShardingError(f"{instruction!r} carries no xla.sdy.manual_axes")
+    return parse_manual_axes(text)
+
+
+@dataclass(frozen=True, slots=True)
+class ManualDevices:
+    """``ids``: the devices that run; ``axes``: every axis some region is manual over; ``meshes`` by name."""
+
+    ids: tuple[int, ...]
+    axes: frozenset[str]
+    meshes: dict[str, Mesh]
+    num_partitions: int
+
+    @staticmethod
+    def of(module: HloModule | None) -> ManualDevices:
+        if module is None:
+            return ManualDevices((0,), frozenset(), {}, 1)
+        text = module.frontend("xla.sdy.meshes")
+        meshes = parse_meshes(text) if text else {}
+        shardy = [i for i in module.all_instructions() if target_of(i) in (GLOBAL_TO_LOCAL, LOCAL_TO_GLOBAL)]
+        gspmd = [i for i in module.all_instructions() if target_of(i) in (FULL_TO_SHARD, SHARD_TO_FULL)]
+        count = _device_count(module, meshes, gspmd)
+        everyone = tuple(range(count))
+        axes = frozenset(axis for i in shardy for axis in manual_axes_of(i))
+        named = [m for m in meshes.values() if m.axes]
+        if gspmd or not shardy or len(named) != 1:
+            axes |= {_UNNAMED} if gspmd else frozenset()
+            return ManualDevices(everyone, axes, meshes, count)
+        chosen = _representatives(named[0], axes)
+        ids = chosen if _groups_stay_inside(module, chosen, count) else everyone
+        return ManualDevices(ids, axes, meshes, count)
+
+    def device(self, id_: int, session: Session) -> Device:
+        return Device(id_, 1, self.num_partitions, session)
+
+    def starts_versions(self, instruction: HloInstruction) -> bool:
+        """The instruction means something different on each device, whatever its operands are."""
+        return instruction.opcode in _PER_DEVICE_OPCODES or target_of(instruction) in (
+            GLOBAL_TO_LOCAL,
+            FULL_TO_SHARD,
+        )
+
+    def axes_after(self, instruction: HloInstruction, operands: Operands) -> frozenset[str]:
+        """Axes along which the result may differ between devices; empty outside every region."""
+        before: frozenset[str] = frozenset()
+        for operand in operands:
+            before |= operand.axes if isinstance(operand, PerDevice) else frozenset()
+        target = target_of(instruction)
+        if target == GLOBAL_TO_LOCAL:
+            return before | frozenset(manual_axes_of(instruction))
+        if target == LOCAL_TO_GLOBAL:
+            return before - frozenset(manual_axes_of(instruction))
+        if target == FULL_TO_SHARD:
+            return before | {_UNNAMED}
+        if target == SHARD_TO_FULL:
+            return before if _is_partly_manual(instruction) else frozenset()
+        if self.starts_versions(instruction):
+            return before | (self.axes or frozenset({_UNNAMED}))
+        return before
+
+    def mesh_of(self, sharding: TensorSharding) -> Mesh:
+        """The sharding's mesh; ShardingError when the module does not name it."""
+        if isinstance(sharding.mesh, Mesh):
+            return sharding.mesh
+        mesh = self.meshes.get(sharding.mesh)
+        if mesh is None:
+            raise ShardingError(f"{sharding}: the module has no mesh @{sharding.mesh}")
+        return mesh
+
+
+def _is_partly_manual(instruction: HloInstruction) -> bool:
+    sharding = instruction.sharding
+    return sharding is not None and SubgroupType.MANUAL in sharding.subgroup_types
+
+
+def _device_count(
+    module: HloModule, meshes: dict[str, Mesh], gspmd: Sequence[HloInstruction]
+) -> int:
+    counts = [module.num_partitions, *(m.num_devices for m in meshes.values())]
+    counts += [i.sharding.num_devices or 1 for i in gspmd if i.sharding is not None]
+    for i in gspmd:
+        sharding = i.operand(0).sharding
+        counts.append((sharding.num_devices if sharding is not None else None) or 1)
+    return max(counts)
+
+
+def device_grid(mesh: Mesh) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    """Device ids by mesh position, one dimension per axis."""
+    ids = np.arange(mesh.num_devices) if mesh.device_ids is None else np.asarray(mesh.device_ids)
+    return ids.reshape([size for _, size in mesh.axes])
+
+
+def coordinates(mesh: Mesh, device: int) -> dict[str, int]:
+    """Position of ``device`` along each axis."""
+    found = np.argwhere(device_grid(mesh) == device)
+    if len(found) != 1:
+        raise ShardingError(f"device {device} is not in mesh {mesh}")
+    return {name: int(at) for (name, _), at in zip(mesh.axes, found[0], strict=True)}
+
+
+def axis_part(mesh: Mesh, ref: AxisRef, position: int) -> tuple[int, int]:
+    """(index, size) of the (sub-)axis ``ref`` for a position along the whole axis."""
+    size = mesh.axis_size(ref.name)
+    if size is None:
+        raise ShardingError(f"mesh {mesh} has no axis {ref}")
+    if ref.sub is None:
+        return position, size
+    before, part = ref.sub
+    return position // (size // (before * part)) % part, part
+
+
+def _representatives(mesh: Mesh, axes: frozenset[str]) -> tuple[int, ...]:
+    index = tuple(slice(None) if name in axes else slice(0, 1) for name, _ in mesh.axes)
+    return tuple(sorted(int(i) for i in device_grid(mesh)[index].reshape(-1)))
+
+
+def _groups_stay_inside(module: HloModule, chosen: Sequence[int], count: int) -> bool:
+    """No collective group holds both a chosen device and one that is not."""
+    inside = set(chosen)
+    for instruction in module.all_instructions():
+        if instruction.opcode in _PER_DEVICE_OPCODES and isinstance(instruction.attrs, CollectiveAttrs):
+            for group in device_groups(instruction, count, 1):
+                if 0 < len(inside.intersection(group)) < len(group):
+                    return False
+    return True

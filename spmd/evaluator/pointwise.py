@@ -1,0 +1,131 @@
+"""Scalar computations (reducers, comparators, map functions) applied to whole arrays at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from spmd.device import ReductionKind
+from spmd.evaluator.device import Device
+from spmd.evaluator.registry import EVALUATORS
+from spmd.evaluator.session import Session
+from spmd.evaluator.value import NDArray, Value, array_of
+from spmd.hlo.computation import HloComputation
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import CustomCallAttrs, ParameterAttrs
+from spmd.shape import ArrayShape, TupleShape
+
+#: On scalars these change nothing, whatever their attributes say.
+_SCALAR_IDENTITIES = frozenset(
+    {Opcode.BITCAST, Opcode.BROADCAST, Opcode.COPY, Opcode.RESHAPE, Opcode.TRANSPOSE}
+)
+#: Custom calls that annotate: identity in meaning.
+_ANNOTATIONS = frozenset({"Sharding", "xla.sdy.FuncResultSharding"})
+_NOT_POINTWISE = frozenset({Opcode.IOTA})
+
+
+def is_annotation(instruction: HloInstruction) -> bool:
+    """A custom call that only carries a sharding; partly manual regions have them even in reducers."""
+    return (
+        instruction.opcode is Opcode.CUSTOM_CALL
+        and instruction.attrs_as(CustomCallAttrs).target in _ANNOTATIONS
+    )
+
+
+def apply_scalar(computation: HloComputation, arguments: Sequence[NDArray]) -> list[NDArray]:
+    """``computation``, a function of scalars, on every element of ``arguments`` (broadcast against each other).
+
+    Returns one array per result (per root tuple element). Element by element where it is no pure elementwise program.
+    """
+    if _is_pointwise(computation):
+        return _evaluate_whole(computation, arguments)
+    return _evaluate_each(computation, arguments)
+
+
+def _is_pointwise(computation: HloComputation) -> bool:
+    return all(_is_pointwise_instruction(i) for i in computation.instructions)
+
+
+def _is_pointwise_instruction(instruction: HloInstruction) -> bool:
+    opcode = instruction.opcode
+    if opcode in (Opcode.CALL, Opcode.FUSION):
+        return _is_pointwise(instruction.to_apply)
+    if instruction.called_computations or opcode in _NOT_POINTWISE:
+        return False
+    if opcode in (Opcode.PARAMETER, Opcode.TUPLE, Opcode.GET_TUPLE_ELEMENT) or is_annotation(instruction):
+        return True
+    return opcode in EVALUATORS and _is_scalar(instruction) and all(map(_is_scalar, instruction.operands))
+
+
+def _is_scalar(instruction: HloInstruction) -> bool:
+    shape = instruction.shape
+    if isinstance(shape, TupleShape):
+        return all(isinstance(e, ArrayShape) and e.rank == 0 for e in shape.elements)
+    return isinstance(shape, ArrayShape) and shape.rank == 0
+
+
+def _evaluate_whole(computation: HloComputation, arguments: Sequence[Value]) -> list[NDArray]:
+    value = _run(computation, arguments)
+    return [array_of(v) for v in value] if isinstance(value, tuple) else [array_of(value)]
+
+
+def _run(computation: HloComputation, arguments: Sequence[Value]) -> Value:
+    values: dict[HloInstruction, Value] = {}
+    for instruction in computation.post_order():
+        operands = tuple([values[o] for o in instruction.operands])
+        opcode = instruction.opcode
+        if opcode is Opcode.PARAMETER:
+            values[instruction] = arguments[instruction.attrs_as(ParameterAttrs).number]
+        elif opcode in _SCALAR_IDENTITIES or is_annotation(instruction):
+            values[instruction] = operands[0]
+        elif opcode in (Opcode.CALL, Opcode.FUSION):
+            values[instruction] = _run(instruction.to_apply, operands)
+        else:
+            values[instruction] = EVALUATORS[opcode](instruction, operands)
+    return values[computation.root]
+
+
+def _evaluate_each(computation: HloComputation, arguments: Sequence[NDArray]) -> list[NDArray]:
+    from spmd.evaluator.interpreter import run_alone  # the interpreter needs the op families, these need this file
+
+    device = Device(0, 1, 1, Session(None))
+    broadcast = np.broadcast_arrays(*arguments)
+    root = computation.root.shape
+    shapes = root.elements if isinstance(root, TupleShape) else (root,)
+    results = [
+        np.empty(broadcast[0].shape, s.element_type.numpy) for s in shapes if isinstance(s, ArrayShape)
+    ]
+    for index in np.ndindex(broadcast[0].shape):
+        value = run_alone(computation, tuple(np.asarray(a[index]) for a in broadcast), device)
+        parts = value if isinstance(value, tuple) else (value,)
+        for result, part in zip(results, parts, strict=True):
+            result[index] = array_of(part)
+    return results
+
+
+UFUNCS: dict[ReductionKind, np.ufunc] = {
+    ReductionKind.SUM: np.add,
+    ReductionKind.PRODUCT: np.multiply,
+    ReductionKind.MIN: np.minimum,
+    ReductionKind.MAX: np.maximum,
+    ReductionKind.AND: np.bitwise_and,
+    ReductionKind.OR: np.bitwise_or,
+    ReductionKind.XOR: np.bitwise_xor,
+}
+
+
+def identity(kind: ReductionKind, dtype: np.dtype[np.generic]) -> NDArray:
+    """The element e with combine(e, x) = x, in a working type."""
+    if kind in (ReductionKind.SUM, ReductionKind.OR, ReductionKind.XOR):
+        return np.zeros((), dtype)
+    if kind is ReductionKind.PRODUCT:
+        return np.ones((), dtype)
+    if kind is ReductionKind.AND:
+        return np.invert(np.zeros((), dtype))
+    high = kind is ReductionKind.MIN
+    if dtype.kind == "f":
+        return np.asarray(np.inf if high else -np.inf, dtype)
+    limits = np.iinfo(dtype)
+    return np.asarray(limits.max if high else limits.min, dtype)

@@ -1,0 +1,92 @@
+"""Runs several devices in lock step: each is a generator that yields a Meeting wherever it needs others.
+
+A device runs until it waits or is done. A meeting takes place when every member waits at the same instruction for the
+same group; nothing else is assumed about order, so devices may be at different trips of a loop, as long as the groups
+meet. When nobody can go on, the error names who waits where.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from spmd.errors import CollectiveTimeoutError
+from spmd.evaluator.device import Meeting, Steps
+from spmd.evaluator.value import Value
+
+
+class _Lockstep:
+    """State of one run: devices by id, the meetings they wait for, the values of those that are done."""
+
+    def __init__(self, devices: Mapping[int, Steps]) -> None:
+        self.devices = devices
+        self.waiting: dict[int, Meeting] = {}
+        self.done: dict[int, Value] = {}
+
+    def advance(self, device: int, result: Value | None) -> None:
+        """Let ``device`` run to its next meeting or to its end; ``result`` answers its last meeting."""
+        steps = self.devices[device]
+        try:
+            self.waiting[device] = next(steps) if result is None else steps.send(result)
+        except StopIteration as stop:
+            self.done[device] = stop.value
+
+    def ready(self, device: int) -> Meeting | None:
+        """The meeting of ``device`` if all its members are there."""
+        meeting = self.waiting.get(device)
+        if meeting is None:
+            return None
+        for member in meeting.members:
+            other = self.waiting.get(member)
+            if (
+                other is None
+                or other.instruction is not meeting.instruction
+                or other.members != meeting.members
+            ):
+                return None
+        return meeting
+
+    def hold(self, meeting: Meeting) -> None:
+        """All members are there: combine their payloads and let each run on with its result."""
+        payloads = [self.waiting.pop(member).payload for member in meeting.members]
+        for member, result in zip(meeting.members, meeting.combine(payloads), strict=True):
+            self.advance(member, result)
+
+    def run(self) -> dict[int, Value]:
+        for device in self.devices:
+            self.advance(device, None)
+        while len(self.done) < len(self.devices):
+            progress = False
+            for device in self.devices:
+                meeting = self.ready(device)
+                if meeting is not None:
+                    self.hold(meeting)
+                    progress = True
+            if not progress:
+                raise CollectiveTimeoutError(self.deadlock())
+        return {device: self.done[device] for device in self.devices}
+
+    def deadlock(self) -> str:
+        lines = [
+            f"  device {device} waits at {meeting.instruction.name} ({meeting.instruction.opcode})"
+            f" for devices {', '.join(str(m) for m in meeting.members if not self._is_at(m, meeting))}"
+            for device, meeting in sorted(self.waiting.items())
+        ]
+        if self.done:
+            lines.append(f"  done: {', '.join(map(str, sorted(self.done)))}")
+        return "collective groups that never meet:\n" + "\n".join(lines)
+
+    def _is_at(self, device: int, meeting: Meeting) -> bool:
+        other = self.waiting.get(device)
+        return (
+            other is not None
+            and other.instruction is meeting.instruction
+            and other.members == meeting.members
+        )
+
+
+def run_in_lockstep(devices: Mapping[int, Steps]) -> dict[int, Value]:
+    """Run every device to its end; the values of all, by device.
+
+    Raises CollectiveTimeoutError when the remaining devices wait for groups that never meet.
+    """
+    return _Lockstep(devices).run()

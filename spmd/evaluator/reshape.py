@@ -1,0 +1,93 @@
+"""Ops that move elements without computing: reshape, broadcast, transpose, reverse, copy, bitcasts, dimension sizes.
+
+Results may be views of their operands: values are never written after they are made.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from spmd.errors import UnsupportedError
+from spmd.evaluator.conversion import bitcast_convert
+from spmd.evaluator.registry import evaluates
+from spmd.evaluator.value import NDArray, Operands, Value, array_of
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import DimensionsAttrs
+from spmd.shape import ArrayShape, Layout
+
+
+@evaluates(Opcode.RESHAPE, Opcode.DYNAMIC_RESHAPE)
+def evaluate_reshape(instruction: HloInstruction, operands: Operands) -> Value:
+    return array_of(operands[0]).reshape(instruction.dims)
+
+
+@evaluates(Opcode.BROADCAST)
+def evaluate_broadcast(instruction: HloInstruction, operands: Operands) -> Value:
+    x = array_of(operands[0])
+    dimensions = instruction.attrs_as(DimensionsAttrs).dimensions
+    sizes = [1] * len(instruction.dims)
+    for size, d in zip(x.shape, dimensions, strict=True):
+        sizes[d] = size
+    order = np.argsort(dimensions) if len(dimensions) > 1 else range(len(dimensions))
+    return np.broadcast_to(x.transpose(tuple(order)).reshape(sizes), instruction.dims)
+
+
+@evaluates(Opcode.TRANSPOSE)
+def evaluate_transpose(instruction: HloInstruction, operands: Operands) -> Value:
+    return array_of(operands[0]).transpose(instruction.attrs_as(DimensionsAttrs).dimensions)
+
+
+@evaluates(Opcode.REVERSE)
+def evaluate_reverse(instruction: HloInstruction, operands: Operands) -> Value:
+    return np.flip(array_of(operands[0]), instruction.attrs_as(DimensionsAttrs).dimensions)
+
+
+@evaluates(Opcode.COPY)
+def evaluate_copy(_: HloInstruction, operands: Operands) -> Value:
+    return operands[0]
+
+
+@evaluates(Opcode.BITCAST_CONVERT)
+def evaluate_bitcast_convert(instruction: HloInstruction, operands: Operands) -> Value:
+    source, shape = instruction.operand(0).array_shape, instruction.array_shape
+    x = array_of(operands[0])
+    if source.element_type.bits == shape.element_type.bits:
+        dims = x.shape  # also right where a scalar function runs on whole arrays
+    else:
+        dims = shape.dims
+    return bitcast_convert(x, shape.element_type, dims, source.element_type.bits)
+
+
+@evaluates(Opcode.BITCAST)
+def evaluate_bitcast(instruction: HloInstruction, operands: Operands) -> Value:
+    """The same memory under another shape: it depends on both layouts."""
+    source, shape = instruction.operand(0).array_shape, instruction.array_shape
+    memory = np.ascontiguousarray(array_of(operands[0]).transpose(_major_to_minor(source)))
+    order = _major_to_minor(shape)
+    sizes = tuple(shape.dims[d] for d in order)
+    data: NDArray = bitcast_convert(memory, shape.element_type, sizes, source.element_type.bits)
+    return data.transpose(np.argsort(order)) if order else data
+
+
+def _major_to_minor(shape: ArrayShape) -> tuple[int, ...]:
+    layout = shape.layout or Layout.default(shape.rank)
+    return tuple(reversed(layout.minor_to_major))
+
+
+@evaluates(Opcode.GET_DIMENSION_SIZE)
+def evaluate_get_dimension_size(instruction: HloInstruction, operands: Operands) -> Value:
+    (dimension,) = instruction.attrs_as(DimensionsAttrs).dimensions
+    return np.array(array_of(operands[0]).shape[dimension], np.int32)
+
+
+@evaluates(Opcode.SET_DIMENSION_SIZE)
+def evaluate_set_dimension_size(instruction: HloInstruction, operands: Operands) -> Value:
+    """Sizes here are static, so only the full size can be set."""
+    (dimension,) = instruction.attrs_as(DimensionsAttrs).dimensions
+    x, size = array_of(operands[0]), int(array_of(operands[1]))
+    if size != x.shape[dimension]:
+        raise UnsupportedError(
+            f"{instruction!r}: dynamic sizes are not evaluated (size {size} of dimension {dimension} of {x.shape})"
+        )
+    return x

@@ -1,0 +1,127 @@
+"""One evaluation of one module: the execution plans made so far and the mesh of its manual regions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from spmd.errors import RunError
+from spmd.evaluator.device import Device
+from spmd.evaluator.manual_mesh import ManualDevices
+from spmd.hlo.computation import HloComputation
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.module import HloModule
+from spmd.hlo.opcode import Opcode
+from spmd.ops.groups import device_groups, device_pairs
+
+#: Run even when nothing uses the result: another device waits for them.
+_EFFECTS = frozenset({Opcode.SEND, Opcode.SEND_DONE, Opcode.RECV, Opcode.RECV_DONE, Opcode.OUTFEED})
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedInstruction:
+    """``operands`` and ``slot`` index the frame's values; ``dead_after`` lists slots that nothing reads later."""
+
+    instruction: HloInstruction
+    operands: tuple[int, ...]
+    slot: int
+    dead_after: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How to run a computation: needed instructions, operands first, with the point where each value dies."""
+
+    steps: tuple[PlannedInstruction, ...]
+    slots: int
+    root: int
+
+
+class Session:
+    """Caches that live as long as one call of ``evaluate``; the module must not change meanwhile."""
+
+    def __init__(self, module: HloModule | None) -> None:
+        self.module = module
+        self._plans: dict[HloComputation, Plan] = {}
+        self._groups: dict[HloInstruction, dict[int, tuple[int, ...]]] = {}
+
+    def plan(self, computation: HloComputation) -> Plan:
+        plan = self._plans.get(computation)
+        if plan is None:
+            plan = self._plans[computation] = make_plan(computation)
+        return plan
+
+    def find_group(self, instruction: HloInstruction, device: Device) -> tuple[int, ...] | None:
+        """The group of ``device``, in member order; None when no group has it."""
+        return self._groups_of(instruction, device).get(device.id)
+
+    def group_of(self, instruction: HloInstruction, device: Device) -> tuple[int, ...]:
+        """The group of ``device``; RunError when no group has it."""
+        group = self.find_group(instruction, device)
+        if group is None:
+            raise RunError(f"{instruction!r}: device {device.id} stands in no group")
+        return group
+
+    def _groups_of(
+        self, instruction: HloInstruction, device: Device
+    ) -> dict[int, tuple[int, ...]]:
+        groups = self._groups.get(instruction)
+        if groups is None:
+            every = device_groups(instruction, device.num_partitions, device.num_replicas)
+            groups = self._groups[instruction] = {m: group for group in every for m in group}
+        return groups
+
+    def linked_devices(
+        self, instruction: HloInstruction, device: Device
+    ) -> tuple[tuple[int, ...], dict[int, int]] | None:
+        """Devices that a permute's pairs link with ``device`` (directly or through others), and each target's source.
+
+        None when no pair has the device.
+        """
+        pairs = device_pairs(instruction, device.num_partitions, device.num_replicas)
+        linked = {device.id}
+        grown = True
+        while grown:
+            more = {d for pair in pairs if linked.intersection(pair) for d in pair} - linked
+            linked |= more
+            grown = bool(more)
+        if len(linked) == 1 and (device.id, device.id) not in pairs:
+            return None
+        return tuple(sorted(linked)), {t: s for s, t in pairs if t in linked}
+
+    @cached_property
+    def manual(self) -> ManualDevices:
+        return ManualDevices.of(self.module)
+
+
+def make_plan(computation: HloComputation) -> Plan:
+    needed = _needed(computation)
+    order = [i for i in computation.post_order() if i in needed]
+    slot = {instruction: n for n, instruction in enumerate(order)}
+    last_use: dict[int, int] = {}
+    for n, instruction in enumerate(order):
+        last_use[n] = n
+        for operand in instruction.operands:
+            last_use[slot[operand]] = n
+    root = slot[computation.root]
+    last_use[root] = len(order)
+    dying: dict[int, list[int]] = {}
+    for value, step in last_use.items():
+        dying.setdefault(step, []).append(value)
+    steps = tuple(
+        PlannedInstruction(i, tuple(slot[o] for o in i.operands), n, tuple(dying.get(n, ())))
+        for n, i in enumerate(order)
+    )
+    return Plan(steps, len(order), root)
+
+
+def _needed(computation: HloComputation) -> set[HloInstruction]:
+    """What the root depends on, and what has effects elsewhere. Used for membership only, never for order."""
+    work = [computation.root, *computation.with_opcode(*_EFFECTS)]
+    needed: set[HloInstruction] = set()
+    while work:
+        instruction = work.pop()
+        if instruction not in needed:
+            needed.add(instruction)
+            work.extend(instruction.operands)
+    return needed
