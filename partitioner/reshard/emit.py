@@ -6,15 +6,15 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from partitioner.reshard.step import Step
+from partitioner.reshard.step import Step, StepContext
 
 if TYPE_CHECKING:
-    from partitioner.context import PartitionContext, ShardedValue
+    from partitioner.context import ShardedValue
     from spmd.hlo.instruction import HloInstruction
 
 
 def emit_steps(
-    context: PartitionContext, value: ShardedValue, steps: Iterable[Step]
+    context: StepContext, value: ShardedValue, steps: Iterable[Step]
 ) -> HloInstruction:
     """The local array of ``value`` after all ``steps``; the given one when there are none."""
     for step in steps:

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from partitioner.axes import DeviceAxes
+from partitioner.axes import Axes, DeviceAxes
 from partitioner.state import ShardState
 from spmd.shape import ArrayShape
 
 if TYPE_CHECKING:
-    from partitioner.context import PartitionContext, ShardedValue
+    from partitioner.context import ShardedValue
+    from spmd.builder import Builder
     from spmd.hlo.instruction import HloInstruction
+
+
+class StepContext(Protocol):
+    """What steps need of a PartitionContext: where to write, and this device's place."""
+
+    axes: DeviceAxes
+    builder: Builder
+
+    def coordinate(self, axes: Axes) -> HloInstruction:
+        """s32[]: this device's index along ``axes`` taken as one, major to minor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,5 +48,5 @@ class Step(ABC):
         """
 
     @abstractmethod
-    def emit(self, context: PartitionContext, value: ShardedValue) -> HloInstruction:
+    def emit(self, context: StepContext, value: ShardedValue) -> HloInstruction:
         """Write the instructions that turn ``value.hlo`` into the local array of the next state."""

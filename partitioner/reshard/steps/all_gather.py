@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from partitioner.axes import DeviceAxes
 from partitioner.reshard.problem import ReshardProblem
-from partitioner.reshard.step import Step
+from partitioner.reshard.step import Step, StepContext
 from partitioner.reshard.tiles import trim_to
 from partitioner.state import ShardState
 from spmd.shape import ArrayShape
 
 if TYPE_CHECKING:
-    from partitioner.context import PartitionContext, ShardedValue
+    from partitioner.context import ShardedValue
     from spmd.hlo.instruction import HloInstruction
 
 
@@ -36,7 +36,7 @@ class AllGatherStep(Step):
         members = axes.count(state.dims[self.dim][-self.count :])
         return (members - 1) * float(state.local_shape(shape, axes).byte_size)
 
-    def emit(self, context: PartitionContext, value: ShardedValue) -> HloInstruction:
+    def emit(self, context: StepContext, value: ShardedValue) -> HloInstruction:
         axes = value.state.dims[self.dim][-self.count :]
         joined = context.builder.all_gather(value.hlo, context.axes.groups(axes), self.dim)
         result = self.apply(value.state).local_dims(value.shape.dims, context.axes)

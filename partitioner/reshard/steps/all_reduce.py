@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from partitioner.axes import Axes, DeviceAxes
 from partitioner.reshard.problem import ReshardProblem
-from partitioner.reshard.step import Step
+from partitioner.reshard.step import Step, StepContext
 from partitioner.state import ShardState
 from spmd.device import ReductionKind
 from spmd.errors import ShardingError
 from spmd.shape import ArrayShape
 
 if TYPE_CHECKING:
-    from partitioner.context import PartitionContext, ShardedValue
+    from partitioner.context import ShardedValue
     from spmd.hlo.instruction import HloInstruction
 
 #: Up to this many axes every subset of them is offered.
@@ -36,7 +36,7 @@ class AllReduceStep(Step):
         members = axes.count(self.reduced)
         return 2 * (members - 1) / members * float(state.local_shape(shape, axes).byte_size)
 
-    def emit(self, context: PartitionContext, value: ShardedValue) -> HloInstruction:
+    def emit(self, context: StepContext, value: ShardedValue) -> HloInstruction:
         groups = context.axes.groups(self.reduced)
         return context.builder.all_reduce(value.hlo, groups, reduction_of(value.state))
 

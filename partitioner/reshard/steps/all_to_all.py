@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from partitioner.axes import Axes, DeviceAxes, DimAxes
 from partitioner.reshard.problem import ReshardProblem
-from partitioner.reshard.step import Step
+from partitioner.reshard.step import Step, StepContext
 from partitioner.reshard.tiles import pad_to, reshape_to, transpose_by, trim_to
 from partitioner.state import ShardState
 from spmd.shape import ArrayShape
 
 if TYPE_CHECKING:
-    from partitioner.context import PartitionContext, ShardedValue
+    from partitioner.context import ShardedValue
     from spmd.builder import Builder
     from spmd.hlo.instruction import HloInstruction
 
@@ -61,7 +61,7 @@ class AllToAllStep(Step):
             for old, new, came in zip(before, after, self.added, strict=True)
         )
 
-    def emit(self, context: PartitionContext, value: ShardedValue) -> HloInstruction:
+    def emit(self, context: StepContext, value: ShardedValue) -> HloInstruction:
         b, axes = context.builder, context.axes
         sizes = self._padded(axes, value.shape, value.state)
         x = pad_to(b, value.hlo, sizes)

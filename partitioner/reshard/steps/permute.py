@@ -12,12 +12,12 @@ import numpy as np
 from partitioner.axes import Axes, DeviceAxes, DimAxes
 from partitioner.reshard.agreement import same_tile_fraction
 from partitioner.reshard.problem import ReshardProblem
-from partitioner.reshard.step import Step
+from partitioner.reshard.step import Step, StepContext
 from partitioner.state import ShardState
 from spmd.shape import ArrayShape
 
 if TYPE_CHECKING:
-    from partitioner.context import PartitionContext, ShardedValue
+    from partitioner.context import ShardedValue
     from spmd.hlo.instruction import HloInstruction
 
 #: At most this many permuted states are offered from one state.
@@ -40,7 +40,7 @@ class PermuteStep(Step):
         moved = 1.0 - same_tile_fraction(axes, state.dims, self.dims)
         return moved * float(state.local_shape(shape, axes).byte_size)
 
-    def emit(self, context: PartitionContext, value: ShardedValue) -> HloInstruction:
+    def emit(self, context: StepContext, value: ShardedValue) -> HloInstruction:
         pairs = source_target_pairs(context.axes, value.state.dims, self.dims)
         return context.builder.collective_permute(value.hlo, pairs)
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from partitioner.axes import Axes, DeviceAxes
 from partitioner.reshard.problem import ReshardProblem
-from partitioner.reshard.step import Step
+from partitioner.reshard.step import Step, StepContext
 from partitioner.reshard.steps.all_reduce import reduction_of, without_partial_axes
 from partitioner.reshard.tiles import pad_to, replaced
 from partitioner.state import ShardState
 from spmd.shape import ArrayShape
 
 if TYPE_CHECKING:
-    from partitioner.context import PartitionContext, ShardedValue
+    from partitioner.context import ShardedValue
     from spmd.hlo.instruction import HloInstruction
 
 
@@ -37,7 +37,7 @@ class ReduceScatterStep(Step):
         result = self.apply(state).local_shape(shape, axes)
         return (axes.count(self.reduced) - 1) * float(result.byte_size)
 
-    def emit(self, context: PartitionContext, value: ShardedValue) -> HloInstruction:
+    def emit(self, context: StepContext, value: ShardedValue) -> HloInstruction:
         b, axes = context.builder, context.axes
         result = self.apply(value.state).local_dims(value.shape.dims, axes)
         whole = replaced(result, self.dim, result[self.dim] * axes.count(self.reduced))

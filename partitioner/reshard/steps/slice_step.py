@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from partitioner.axes import Axes, DeviceAxes, DimAxes
 from partitioner.reshard.problem import ReshardProblem
-from partitioner.reshard.step import Step
+from partitioner.reshard.step import Step, StepContext
 from partitioner.reshard.tiles import pad_to
 from partitioner.state import ShardState
 from spmd.shape import ArrayShape, PrimitiveType
 
 if TYPE_CHECKING:
-    from partitioner.context import PartitionContext, ShardedValue
+    from partitioner.context import ShardedValue
     from spmd.hlo.instruction import HloInstruction
 
 
@@ -35,7 +35,7 @@ class SliceStep(Step):
     def wire_bytes(self, axes: DeviceAxes, shape: ArrayShape, state: ShardState) -> float:
         return 0.0
 
-    def emit(self, context: PartitionContext, value: ShardedValue) -> HloInstruction:
+    def emit(self, context: StepContext, value: ShardedValue) -> HloInstruction:
         b = context.builder
         tile = self.apply(value.state).local_dims(value.shape.dims, context.axes)
         parts = tuple(context.axes.count(new) for new in self.added)
