@@ -1,0 +1,45 @@
+"""spmd: a multi-host HLO compiler and runner.
+
+    module = spmd.load("step.hlo")
+    outputs = spmd.evaluate(module, *arrays)                  # reference evaluator
+    executable = spmd.compile(module, devices=4)
+    outputs = executable.run(*arrays)
+
+Public names are loaded when first used (SPEC 1), so importing this package imports no compiler; ``__init__.pyi`` holds
+their types.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+#: Public name -> (module, name there).
+_PUBLIC = {
+    "CompileOptions": ("launch.options", "CompileOptions"),
+    "Executable": ("runtime.executable", "Executable"),
+    "HloModule": ("spmd.hlo.module", "HloModule"),
+    "SpmdError": ("spmd.errors", "SpmdError"),
+    "compile": ("launch.pipeline", "compile_module"),
+    "evaluate": ("spmd.evaluator.evaluator", "evaluate"),
+    "evaluate_partitions": ("spmd.evaluator.lockstep", "evaluate_partitions"),
+    "load": ("spmd.text.load", "load"),
+    "load_executable": ("runtime.executable", "load_executable"),
+    "parse": ("spmd.text.parser", "parse_module"),
+    "partition": ("launch.pipeline", "partition"),
+    "register_custom_call": ("spmd.custom_call", "register_custom_call"),
+    "verify": ("spmd.verify.verifier", "verify"),
+}
+__all__ = sorted(_PUBLIC)  # noqa: PLE0605 - SPEC 1: names come from the table
+
+
+def __getattr__(name: str) -> object:
+    place = _PUBLIC.get(name)
+    if place is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(place[0]), place[1])
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_PUBLIC})

@@ -22,10 +22,10 @@ _OWN_PARENTHESES = frozenset({"parameter", "constant"})
 
 #: root, name, shape, opcode, parentheses, attributes of an instruction that has a line of its own.
 LINE = re.compile(
-    r"""\s*+(ROOT\ )?%?([A-Za-z_][\w.\-]*+)\ =\ 
-    ([a-z]\w*+\[[\d,]*+\](?:\{[^{}\n]*+\})?|\((?:[^()\n]|\((?:[^()\n]|\([^()\n]*+\))*+\))*+\))\ 
-    ([a-z][a-z\d\-]*+)\(((?:[^()\n"']|\([^()\n"']*+\))*+)\)(?:,\ ([^\n]*+))?\n(?=\s*+[\w%}])""",
-    re.VERBOSE,
+    r"\s*+(ROOT )?%?([A-Za-z_][\w.\-]*+) = "
+    r"([a-z]\w*+\[[\d,]*+\](?:\{[^{}\n]*+\})?"
+    r"|\((?:[^()\n]|\((?:[^()\n]|\([^()\n]*+\))*+\))*+\)) "
+    r"([a-z][a-z\d\-]*+)\(((?:[^()\n\"']|\([^()\n\"']*+\))*+)\)(?:, ([^\n]*+))?\n(?=\s*+[\w%}])"
 )
 _INDEX_COMMENT = re.compile(r"/\*index=\d+\*/")
 _ROOT = re.compile(r"ROOT\b(?=\s*+[%A-Za-z_])")
@@ -57,10 +57,10 @@ class InstructionReader:
             return 0
         root, name, shape_text, opcode_text, inner, attr_text = found.groups()
         opcode = OPCODES.get(opcode_text)
-        shape = self.context.shapes.of_text(shape_text) or self._line_shape(
-            found.start(3), found.end(3), shape_text
-        )
-        if opcode is None or shape is None or name in self.scope or name in PRIMITIVE_TYPES:
+        shape = self.context.shapes.of_text(shape_text)
+        if shape is None:
+            shape = self._line_shape(found.start(3), found.end(3), shape_text)
+        if opcode is None or name in self.scope or name in PRIMITIVE_TYPES:
             return 0
         key: tuple[str, ...]
         if opcode_text in _OWN_PARENTHESES:

@@ -1,7 +1,7 @@
 """Scanning of HLO text: positions, white space and comments, balanced values, strings.
 
-XLA's tokens depend on context (``3_1`` is padding, ``2x2`` a size list, ``b01f_01io->b01f`` dimension labels), so there is
-no token stream: a ``Scanner`` matches patterns where it stands, and every error carries file, line and column.
+XLA's tokens depend on context (``3_1`` is padding, ``2x2`` a size list, ``b01f_01io->b01f`` dimension labels), so
+there is no token stream: a ``Scanner`` matches patterns where it stands, and every error carries file, line, column.
 """
 
 from __future__ import annotations

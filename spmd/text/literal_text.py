@@ -13,7 +13,7 @@ from spmd.literal import Literal, NDArray
 from spmd.shape import ArrayShape, PrimitiveType, Shape, TupleShape
 from spmd.text.lexer import MAX_NESTING, Scanner
 
-_TOKEN = re.compile(r"[^\s{}(),/]++(?:\(0x[0-9a-fA-F]++\))?")
+_WORD = re.compile(r"[^\s{}(),/]++(?:\(0x[0-9a-fA-F]++\))?")
 _ELIDED = re.compile(r"\{\s*+\.\.\.\s*+\}")
 _NUMBER = re.compile(r"[+-]?(?:\d++\.?\d*+|\.\d++)(?:[eE][+-]?\d++)?")
 _INTEGER = re.compile(r"[+-]?\d++")
@@ -125,7 +125,7 @@ class _Values:
         self.scanner = scanner
         self.shape = shape
         self.is_complex = shape.element_type.is_complex
-        self.tokens: list[str] = []
+        self.words: list[str] = []
         self.starts: list[int] = []
 
     def read(self, dim: int, depth: int) -> None:
@@ -170,12 +170,12 @@ class _Values:
         if found is None:
             self._element()
             return 1
-        tokens = found.group().replace(",", " ").split()
-        if len(tokens) > room:
+        words = found.group().replace(",", " ").split()
+        if len(words) > room:
             scanner.fail(f"more elements than {self.shape} has", found.start())
-        self.tokens.extend(tokens)
-        self.starts.extend([found.start()] * len(tokens))
-        return len(tokens)
+        self.words.extend(words)
+        self.starts.extend([found.start()] * len(words))
+        return len(words)
 
     def _element(self) -> None:
         scanner = self.scanner
@@ -189,8 +189,8 @@ class _Values:
             self._number()
 
     def _number(self) -> None:
-        found = self.scanner.need(_TOKEN, "a number")
-        self.tokens.append(found.group())
+        found = self.scanner.need(_WORD, "a number")
+        self.words.append(found.group())
         self.starts.append(found.start())
 
 
@@ -207,19 +207,19 @@ def _to_array(values: _Values, kind: PrimitiveType) -> NDArray:
         return _floats(values, kind)
     if kind is PrimitiveType.PRED:
         bools = [
-            _bool(token, scanner, start)
-            for token, start in zip(values.tokens, values.starts, strict=True)
+            _bool(word, scanner, start)
+            for word, start in zip(values.words, values.starts, strict=True)
         ]
         return np.array(bools, dtype=np.bool_)
     return _integers(values, kind)
 
 
-def _bool(token: str, scanner: Scanner, start: int) -> bool:
-    if token in ("true", "false"):
-        return token == "true"
-    if _INTEGER.fullmatch(token):
-        return int(token) != 0
-    scanner.fail(f"expected true or false, found {token!r}", start)
+def _bool(word: str, scanner: Scanner, start: int) -> bool:
+    if word in ("true", "false"):
+        return word == "true"
+    if not _INTEGER.fullmatch(word):
+        scanner.fail(f"expected true or false, found {word!r}", start)
+    return int(word) != 0
 
 
 def integer_range(kind: PrimitiveType) -> tuple[int, int]:
@@ -232,15 +232,15 @@ def integer_range(kind: PrimitiveType) -> tuple[int, int]:
 def _integers(values: _Values, kind: PrimitiveType) -> NDArray:
     low, high = integer_range(kind)
     numbers: list[int] = []
-    for token, start in zip(values.tokens, values.starts, strict=True):
-        if token in ("true", "false"):
-            number = int(token == "true")
-        elif _INTEGER.fullmatch(token) and len(token) < 40:
-            number = int(token)
+    for word, start in zip(values.words, values.starts, strict=True):
+        if word in ("true", "false"):
+            number = int(word == "true")
+        elif _INTEGER.fullmatch(word) and len(word) < 40:
+            number = int(word)
         else:
-            values.scanner.fail(f"expected an integer for {kind}, found {token!r}", start)
+            values.scanner.fail(f"expected an integer for {kind}, found {word!r}", start)
         if not low <= number <= high:
-            values.scanner.fail(f"{token} does not fit in {kind}", start)
+            values.scanner.fail(f"{word} does not fit in {kind}", start)
         numbers.append(number)
     wide = np.uint64 if high >= 2**63 else np.int64
     return np.array(numbers, dtype=wide).astype(kind.numpy)
@@ -250,13 +250,13 @@ def _floats(values: _Values, kind: PrimitiveType) -> NDArray:
     form = _FLOATS[kind]
     numbers: list[float] = []
     payloads: list[tuple[int, int]] = []
-    for i, (token, start) in enumerate(zip(values.tokens, values.starts, strict=True)):
+    for i, (word, start) in enumerate(zip(values.words, values.starts, strict=True)):
         try:
-            number = float(token) if "_" not in token else _special(token, values, start)
+            number = float(word) if "_" not in word else _special(word, values, start)
         except ValueError:
-            number = _special(token, values, start)
+            number = _special(word, values, start)
         if number != number:
-            payloads.append((i, _nan_bits(token, form, values, start)))
+            payloads.append((i, _nan_bits(word, form, values, start)))
         numbers.append(number)
     wide = np.array(numbers, dtype=np.float64)
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
@@ -274,21 +274,21 @@ def _check_range(values: _Values, kind: PrimitiveType, wide: NDArray, array: NDA
     lost = np.isfinite(wide) & ~np.isfinite(array.astype(np.float64))
     if lost.any():
         i = int(np.argmax(lost))
-        values.scanner.fail(f"{values.tokens[i]} does not fit in {kind}", values.starts[i])
+        values.scanner.fail(f"{values.words[i]} does not fit in {kind}", values.starts[i])
 
 
-def _special(token: str, values: _Values, start: int) -> float:
-    if token in ("true", "false"):
-        return float(token == "true")
-    if _NAN.fullmatch(token):
-        return math.nan
-    values.scanner.fail(f"expected a number, found {token!r}", start)
+def _special(word: str, values: _Values, start: int) -> float:
+    if word in ("true", "false"):
+        return float(word == "true")
+    if not _NAN.fullmatch(word):
+        values.scanner.fail(f"expected a number, found {word!r}", start)
+    return math.nan
 
 
-def _nan_bits(token: str, form: FloatFormat, values: _Values, start: int) -> int:
-    found = _NAN.fullmatch(token)
+def _nan_bits(word: str, form: FloatFormat, values: _Values, start: int) -> int:
+    found = _NAN.fullmatch(word)
     if found is None:
-        values.scanner.fail(f"expected a number, found {token!r}", start)
+        values.scanner.fail(f"expected a number, found {word!r}", start)
     sign = 1 << (form.bits - 1) if found[1] else 0
     if not form.has_payload:
         return form.nan
@@ -302,9 +302,8 @@ def _nan_bits(token: str, form: FloatFormat, values: _Values, start: int) -> int
 
 
 # ---- printing
-def format_literal(literal: Literal, layout: Shape | None = None) -> str:
+def format_literal(literal: Literal) -> str:
     """The literal's text, without its shape."""
-    del layout
     if literal.array is None:
         return f"({', '.join(map(format_literal, literal.elements))})"
     kind = (

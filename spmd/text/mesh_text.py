@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from dataclasses import dataclass
@@ -149,7 +150,7 @@ class AxisDigits:
                 if axis == name and sub is not None:
                     cuts |= {sub[0], sub[0] * sub[1]}
             ordered = sorted(cuts)
-            for low, high in zip(ordered, ordered[1:], strict=False):
+            for low, high in itertools.pairwise(ordered):
                 sizes.append(high // low if high % low == 0 else 0)
                 keys.append((name, low))
         return AxisDigits(tuple(sizes), tuple(keys))

@@ -105,7 +105,7 @@ def _tiled(
         scanner.fail("an axis is used twice", start)
     unused = tuple(p for p in range(len(digits.sizes)) if p not in used)
     replicated = special.pop(SubgroupType.REPLICATED, ()) + unused
-    subgroups = [
+    subgroups: list[tuple[SubgroupType, tuple[int, ...]]] = [
         (kind, special[kind])
         for kind in (SubgroupType.MANUAL, SubgroupType.UNREDUCED)
         if kind in special
@@ -125,12 +125,12 @@ def _assemble(
     subgroups = [(kind, part) for kind, part in subgroups if math.prod(map(size_of, part)) > 1]
     tile_dims = tuple(math.prod(map(size_of, group)) for group in groups)
     if math.prod(tile_dims) == 1 and len(subgroups) <= 1:
-        kinds = [kind for kind, _ in subgroups]
-        if kinds in ([], [SubgroupType.REPLICATED]):
+        only = [kind for kind, _ in subgroups]
+        if only in ([], [SubgroupType.REPLICATED]):
             return HloSharding.replicated()
         return (
             HloSharding.manual()
-            if kinds == [SubgroupType.MANUAL]
+            if only == [SubgroupType.MANUAL]
             else HloSharding(ShardingKind.UNREDUCED)
         )
     dims = tile_dims + tuple(math.prod(map(size_of, part)) for _, part in subgroups)

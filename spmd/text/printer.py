@@ -124,7 +124,9 @@ def _instruction(instruction: HloInstruction, options: PrintOptions, shapes: dic
     text.write(out, instruction)
     _write_common(out, instruction, options)
     tail = "".join([f", {part}" for part in out.parts])
-    return f"{'%' if options.percent else ''}{instruction.name} = {shape_text} {instruction.opcode.value}({inner}){tail}"
+    return (
+        f"{out.percent}{instruction.name} = {shape_text} {instruction.opcode.value}({inner}){tail}"
+    )
 
 
 def _parentheses(instruction: HloInstruction, options: PrintOptions) -> str:

@@ -55,9 +55,8 @@ class ShapeReader:
         found = scanner.match(_SIMPLE)
         if found is not None:
             text = found.group()
-            shape = self._known.get(text) or _plain_array(found)
+            shape = self.of_text(text)
             if shape is not None:
-                self._known[text] = shape
                 return shape
             scanner.pos = found.start()
         return _general_array(scanner)

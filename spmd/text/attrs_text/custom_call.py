@@ -64,7 +64,7 @@ def _read_custom_call(values: AttrValues) -> CustomCallAttrs:
         values.callee_list("called_computations")
     elif "to_apply" in values:
         values.callee("to_apply")
-    constraints = values.read("operand_layout_constraints", _read_shapes, ())
+    constraints: tuple[Shape, ...] = values.read("operand_layout_constraints", _read_shapes, ())
     window = values.need_read("window", read_window) if "window" in values else None
     return CustomCallAttrs(
         target=values.need_read("custom_call_target", Scanner.string),

@@ -1,0 +1,29 @@
+from launch.options import CompileOptions as CompileOptions
+from launch.pipeline import compile_module as compile
+from launch.pipeline import partition as partition
+from runtime.executable import Executable as Executable
+from runtime.executable import load_executable as load_executable
+from spmd.custom_call import register_custom_call as register_custom_call
+from spmd.errors import SpmdError as SpmdError
+from spmd.evaluator.evaluator import evaluate as evaluate
+from spmd.evaluator.lockstep import evaluate_partitions as evaluate_partitions
+from spmd.hlo.module import HloModule as HloModule
+from spmd.text.load import load as load
+from spmd.text.parser import parse_module as parse
+from spmd.verify.verifier import verify as verify
+
+__all__ = [
+    "CompileOptions",
+    "Executable",
+    "HloModule",
+    "SpmdError",
+    "compile",
+    "evaluate",
+    "evaluate_partitions",
+    "load",
+    "load_executable",
+    "parse",
+    "partition",
+    "register_custom_call",
+    "verify",
+]

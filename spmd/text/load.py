@@ -1,0 +1,59 @@
+"""Load a module from a path: HLO text, or a directory that ``--xla_dump_to`` wrote."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from spmd.errors import HloParseError, UnsupportedError
+from spmd.hlo.module import HloModule
+from spmd.text.parser import parse_module
+
+_DUMPED = "*.before_optimizations.txt"
+_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f]")
+_MLIR = re.compile(r"\s*(?:(?:#|//)[^\n]*\n\s*)*module\b[^\n]*\{\s*\n")
+
+
+def load(path: str | Path) -> HloModule:
+    """The module in the file ``path``, or in the dump directory ``path``.
+
+    Raises HloParseError for what cannot be read as HLO text, UnsupportedError for serialized protos and StableHLO.
+    """
+    path = Path(path)
+    try:
+        if path.is_dir():
+            path = _dumped_module(path)
+        data = path.read_bytes()
+    except OSError as error:
+        raise HloParseError(f"{path}: {error.strerror or error}") from error
+    return parse_bytes(data, str(path))
+
+
+def parse_bytes(data: bytes, file: str = "<bytes>") -> HloModule:
+    """The module in ``data``, told apart by content."""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        text = ""
+    if not text or _CONTROL.search(text):
+        if not data.strip():
+            raise HloParseError(f"{file}: the file is empty")
+        raise UnsupportedError(
+            f"{file}: this is binary, probably a serialized HloModuleProto or HloProto, which is not read yet; "
+            'write HLO text with jax.jit(f).lower(*args).as_text("hlo")'
+        )
+    if _MLIR.match(text) and "func.func" in text:
+        raise UnsupportedError(
+            f'{file}: this is StableHLO text; write HLO text with jax.jit(f).lower(*args).as_text("hlo")'
+        )
+    return parse_module(text, file)
+
+
+def _dumped_module(folder: Path) -> Path:
+    found = sorted(folder.glob(_DUMPED))
+    if not found:
+        raise HloParseError(f"{folder}: no file {_DUMPED} in this directory")
+    if len(found) > 1:
+        names = ", ".join(path.name for path in found)
+        raise HloParseError(f"{folder}: several modules, name one of them: {names}")
+    return found[0]

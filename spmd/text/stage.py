@@ -1,0 +1,129 @@
+"""What a text leaves unsaid: whether a module is partitioned already, and for how many devices it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from spmd.device import ReplicaGroups
+from spmd.errors import HloParseError
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs, CustomCallAttrs
+from spmd.text.shardy_text import parse_meshes
+
+#: Custom calls that only a module that is still to be partitioned holds.
+PARTITIONER_CALLS = frozenset(
+    {
+        "Sharding",
+        "SPMDFullToShardShape",
+        "SPMDShardToFullShape",
+        "xla.sdy.FuncResultSharding",
+        "xla.sdy.GlobalToLocalShape",
+        "xla.sdy.LocalToGlobalShape",
+    }
+)
+_SHARDY_PREFIX = "xla.sdy."
+#: A sharding rule describes an operation; partitioned modules keep it.
+_SHARDING_RULE = "xla.sdy.sharding_rule"
+_COLLECTIVES = frozenset(
+    {
+        Opcode.ALL_GATHER,
+        Opcode.ALL_GATHER_START,
+        Opcode.ALL_REDUCE,
+        Opcode.ALL_REDUCE_START,
+        Opcode.ALL_TO_ALL,
+        Opcode.COLLECTIVE_BROADCAST,
+        Opcode.COLLECTIVE_PERMUTE,
+        Opcode.COLLECTIVE_PERMUTE_START,
+        Opcode.RAGGED_ALL_TO_ALL,
+        Opcode.REDUCE_SCATTER,
+    }
+)
+
+
+def guess_stage(module: HloModule) -> Stage:
+    """The module's stage, raised to PARTITIONED when it holds collectives and no shardings to partition by.
+
+    Shardings on entry parameters and on the entry's root only describe how a per-device program is called.
+    """
+    if module.stage is not Stage.LOGICAL:
+        return module.stage
+    has_collectives = False
+    for instruction in module.all_instructions():
+        has_collectives = has_collectives or instruction.opcode in _COLLECTIVES
+        if _asks_for_partitioning(module, instruction):
+            return Stage.LOGICAL
+    return Stage.PARTITIONED if has_collectives else Stage.LOGICAL
+
+
+def _asks_for_partitioning(module: HloModule, instruction: HloInstruction) -> bool:
+    attrs = instruction.attrs
+    if isinstance(attrs, CustomCallAttrs) and attrs.target in PARTITIONER_CALLS:
+        return True
+    at_boundary = instruction.parent is module.entry and (
+        instruction.opcode is Opcode.PARAMETER or instruction.is_root
+    )
+    if at_boundary:
+        return False
+    keys = (key for key, _ in instruction.annotations.frontend_attributes)
+    return instruction.sharding is not None or any(
+        key.startswith(_SHARDY_PREFIX) and key != _SHARDING_RULE for key in keys
+    )
+
+
+def device_count(module: HloModule) -> int:
+    """Devices the module is for: stated, else from its meshes, else its shardings, else its replica groups."""
+    stated = module.num_partitions * module.replica_count
+    if module.states_partitions:
+        return stated
+    for found in (_from_meshes(module), _from_shardings(module), _from_groups(module)):
+        if found:
+            return max(found, stated)
+    return stated
+
+
+def _from_meshes(module: HloModule) -> int:
+    text = module.frontend("xla.sdy.meshes")
+    if text is None:
+        return 0
+    try:
+        meshes = parse_meshes(text).values()
+    except HloParseError as error:
+        raise HloParseError(f"module {module.name}: {error}") from error
+    return max((mesh.num_devices for mesh in meshes if not mesh.is_maximal), default=0)
+
+
+def _from_shardings(module: HloModule) -> int:
+    counts = [
+        count
+        for instruction in module.all_instructions()
+        if instruction.sharding is not None and (count := instruction.sharding.num_devices)
+    ]
+    return max(counts, default=0)
+
+
+def _from_groups(module: HloModule) -> int:
+    return (
+        max((device for x in module.all_instructions() for device in _devices(x)), default=-1) + 1
+    )
+
+
+def _devices(instruction: HloInstruction) -> Iterator[int]:
+    """Largest ids an instruction names."""
+    attrs = instruction.attrs
+    if isinstance(attrs, CollectivePermuteAttrs):
+        yield from (max(pair) for pair in attrs.source_target_pairs)
+    elif isinstance(attrs, CollectiveAttrs):
+        yield _largest(attrs.replica_groups)
+
+
+def _largest(groups: ReplicaGroups) -> int:
+    if groups.is_all:
+        return -1
+    if groups.iota is not None:
+        count = 1
+        for size in groups.iota.dims:
+            count *= size
+        return count - 1
+    return max((max(group, default=-1) for group in groups.expand(0)), default=-1)
