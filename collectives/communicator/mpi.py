@@ -23,6 +23,9 @@ from spmd.errors import CollectiveTimeoutError, RunError
 _TAGS = 1 << 14
 """Tags in use before they wrap; MPI promises 32767, and no group has so many collectives in flight."""
 
+_MEETING_TAG = 1
+"""On the world's communicator, where groups that are new come together."""
+
 _SPINS_BEFORE_SLEEP = 2000
 _SLEEP_SECONDS = 50e-6
 
@@ -31,8 +34,13 @@ class MpiCommunicator:
     """This process's end of an MPI world (a Communicator). Created and closed by all ranks together."""
 
     def __init__(self, world: MPI.Intracomm | None = None, timeout_seconds: float = 300.0) -> None:
-        self._world = (MPI.COMM_WORLD if world is None else world).Dup()
         self.timeout_seconds = timeout_seconds
+        parent = MPI.COMM_WORLD if world is None else world
+        if not poll_until(parent.Ibarrier().Test, timeout_seconds):
+            raise CollectiveTimeoutError(
+                f"[rank {parent.rank}/{parent.size}] not all ranks have started within {timeout_seconds:g} s"
+            )
+        self._world = parent.Dup()
         self._groups: dict[Group, _GroupLink] = {}
         self._board = StatusBoard(self._world)
         self._in_flight: list[MpiPending] = []
@@ -113,7 +121,7 @@ class MpiCommunicator:
         if pending in self._in_flight:
             self._in_flight.remove(pending)
 
-    def whereabouts(self, ranks: Sequence[int]) -> str:
+    def _whereabouts(self, ranks: Sequence[int]) -> str:
         return "; ".join(f"rank {rank} {self._board.whereabouts(rank)}" for rank in ranks[:8])
 
     def _gather_lengths(self, data: bytes) -> Array:
@@ -128,12 +136,36 @@ class MpiCommunicator:
             others = [rank for rank in range(self.size) if rank != self.rank]
             raise CollectiveTimeoutError(
                 f"[rank {self.rank}/{self.size}] {what} among all ranks did not finish within "
-                f"{self.timeout_seconds:g} s ({self.whereabouts(others)})"
+                f"{self.timeout_seconds:g} s ({self._whereabouts(others)})"
             )
+
+    def _await_members(self, group: Group) -> None:
+        """Return when every member has come to this call: creating a communicator would wait for it without end."""
+        others = [rank for rank in group if rank != self.rank]
+        token = np.zeros(1, np.uint8)
+        arrivals = {
+            rank: self._world.Irecv(np.empty(1, np.uint8), rank, _MEETING_TAG) for rank in others
+        }
+        calls = [self._world.Isend(token, rank, _MEETING_TAG) for rank in others]
+        requests = [*arrivals.values(), *calls]
+        if not poll_until(lambda: MPI.Request.Testall(requests), self.timeout_seconds):
+            late = [rank for rank, arrival in arrivals.items() if not arrival.Test()]
+            raise CollectiveTimeoutError(
+                self.why_not("the first collective of a group", group, late)
+            )
+
+    def why_not(self, what: str, group: Group, late: Sequence[int]) -> str:
+        """Who did not come to a meeting of ``group``, and where they were last seen."""
+        missing = tuple(late) or tuple(rank for rank in group if rank != self.rank)
+        return (
+            f"[rank {self.rank}/{self.size}] {what}: group {describe_group(group)} did not meet within "
+            f"{self.timeout_seconds:g} s: nothing came from {describe_group(missing)} ({self._whereabouts(missing)})"
+        )
 
     def _link(self, group: Group) -> _GroupLink:
         link = self._groups.get(group)
         if link is None:
+            self._await_members(group)
             # Collective over the group alone; ranks meet its members in program order.
             members = self._world.Get_group().Incl(group)
             link = _GroupLink(self._world.Create_group(members), group)
@@ -196,7 +228,9 @@ class MpiPending:
             return
         self._communicator.note(f"waits in {self._name}")
         if not poll_until(self.test, self._communicator.timeout_seconds):
-            raise CollectiveTimeoutError(self._why_not())
+            raise CollectiveTimeoutError(
+                self._communicator.why_not(self._name, self._link.group, self._late())
+            )
         self._communicator.note(f"has passed {self._name}")
 
     def _finish_if_complete(self) -> bool:
@@ -221,15 +255,12 @@ class MpiPending:
             for member, array in exchange.sends.items()
         ]
 
-    def _why_not(self) -> str:
-        group = self._link.group
-        late = [group[member] for member, request in self._receives.items() if not request.Test()]
-        missing = late or [rank for rank in group if rank != self._communicator.rank]
-        return (
-            f"[rank {self._communicator.rank}/{self._communicator.size}] {self._name}: group {describe_group(group)} "
-            f"did not meet within {self._communicator.timeout_seconds:g} s: nothing came from "
-            f"{describe_group(tuple(missing))} ({self._communicator.whereabouts(missing)})"
-        )
+    def _late(self) -> list[int]:
+        return [
+            self._link.group[member]
+            for member, request in self._receives.items()
+            if not request.Test()
+        ]
 
 
 def poll_until(done: Callable[[], bool], seconds: float) -> bool:

@@ -1,0 +1,94 @@
+"""What each rank of the jobs in test_mpi_jobs runs: `python rank_program.py NAME [TIMEOUT]`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+import numpy as np
+
+from collectives.communicator.kinds import AllReduce
+from collectives.communicator.mpi import MpiCommunicator
+from launch.mpi import agree, open_world, run_rank
+from launch.mpirun import world_of_environment
+from spmd.device import ReductionKind
+from spmd.errors import RunError
+
+
+def all_reduce(comm: MpiCommunicator) -> float:
+    value = np.array([1.0])
+    comm.start(
+        AllReduce(tuple(range(comm.size)), ReductionKind.SUM), "all-reduce.3", [value], [value]
+    ).wait()
+    return float(value[0])
+
+
+def fine(comm: MpiCommunicator) -> int:
+    assert agree(comm, lambda: ("go", {"module": "a"})) == "go"
+    assert all_reduce(comm) == comm.size
+    return 1 if comm.rank == 0 else 0  # a check that failed: exit code 1, no message
+
+
+def different_modules(comm: MpiCommunicator) -> int:
+    agree(comm, lambda: ("go", {"module": f"sha256 {'b' if comm.rank == 1 else 'a'}"}))
+    return int(all_reduce(comm))
+
+
+def raises_in_setup(comm: MpiCommunicator) -> int:
+    def setup() -> tuple[str, dict[str, str]]:
+        if comm.rank == 2:
+            raise RunError("/data/step.hlo: no such file")
+        return "go", {"module": "a"}
+
+    agree(comm, setup)
+    return int(all_reduce(comm))
+
+
+def raises_while_running(comm: MpiCommunicator) -> int:
+    if comm.rank == 1:
+        raise RunError("fusion.7: out of memory")
+    return int(all_reduce(comm))
+
+
+def has_a_defect(comm: MpiCommunicator) -> int:
+    if comm.rank == 1:
+        raise KeyError("no such thing")
+    return int(all_reduce(comm))
+
+
+def stalls(comm: MpiCommunicator) -> int:
+    if comm.rank == 1:
+        comm.note("computes dot.7")
+        time.sleep(60)
+    return int(all_reduce(comm))
+
+
+def stalls_later(comm: MpiCommunicator) -> int:
+    """As ``stalls``, in a collective of a group that has met before."""
+    all_reduce(comm)
+    return stalls(comm)
+
+
+def stalls_before_agreeing(comm: MpiCommunicator) -> int:
+    if comm.rank == 1:
+        time.sleep(60)
+    return agree(comm, lambda: (0, {"module": "a"}))
+
+
+def is_killed(comm: MpiCommunicator) -> int:
+    if comm.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return int(all_reduce(comm))
+
+
+def main() -> int:
+    world = world_of_environment()
+    assert world is not None
+    timeout = float(sys.argv[2]) if len(sys.argv) > 2 else 60.0
+    return run_rank(open_world(world[1], timeout), globals()[sys.argv[1]])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

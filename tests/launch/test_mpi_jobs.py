@@ -1,0 +1,119 @@
+"""Whole MPI jobs that go wrong: a readable error, a non-zero exit, and nobody hangs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from launch.mpirun import LaunchError, MpiJob, find_mpirun
+
+PROGRAM = Path(__file__).parent / "rank_program.py"
+
+
+def has_mpi() -> bool:
+    try:
+        find_mpirun()
+        import mpi4py  # noqa: F401
+    except (LaunchError, ImportError):
+        return False
+    return True
+
+
+pytestmark = pytest.mark.skipif(not has_mpi(), reason="needs mpi4py and mpirun (the `mpi` extra)")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    code: int
+    errors: str
+    seconds: float
+
+
+def run_job(ranks: int, *arguments: str) -> Outcome:
+    job = MpiJob(ranks, (sys.executable, str(PROGRAM), *arguments))
+    started = time.monotonic()
+    done = subprocess.run(
+        job.arguments(),
+        env=job.environment(os.environ),
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    return Outcome(done.returncode, done.stderr, time.monotonic() - started)
+
+
+def test_a_job_ends_with_the_largest_code_of_its_ranks_and_no_message() -> None:
+    outcome = run_job(4, "fine")
+    assert outcome.code == 1
+    assert "error" not in outcome.errors.lower().replace("non-zero", "")
+
+
+def test_different_modules_on_two_ranks() -> None:
+    outcome = run_job(4, "different_modules")
+    assert outcome.code == 2
+    message = (
+        "spmd: error: ranks do not run the same module: rank 1: sha256 b; the other ranks: sha256 a"
+    )
+    assert outcome.errors.count(message) == 1
+    assert "Traceback" not in outcome.errors
+
+
+def test_a_rank_that_cannot_set_up() -> None:
+    outcome = run_job(4, "raises_in_setup")
+    assert outcome.code == 3
+    assert outcome.errors.count("spmd: error: [rank 2/4] /data/step.hlo: no such file") == 1
+    assert "Traceback" not in outcome.errors
+
+
+def test_a_rank_that_raises_while_the_others_wait() -> None:
+    outcome = run_job(4, "raises_while_running")
+    assert outcome.code == 3
+    assert "spmd: error: [rank 1/4] fusion.7: out of memory" in outcome.errors
+    assert "Traceback" not in outcome.errors
+    assert outcome.seconds < 20
+
+
+def test_a_defect_on_one_rank_shows_its_traceback_and_ends_the_job() -> None:
+    outcome = run_job(2, "has_a_defect")
+    assert outcome.code == 3
+    assert "[rank 1/2] Traceback" in outcome.errors
+    assert "KeyError: 'no such thing'" in outcome.errors
+    assert outcome.seconds < 20
+
+
+@pytest.mark.parametrize(
+    ("program", "operation"),
+    [("stalls", "the first collective of a group"), ("stalls_later", "all-reduce.3")],
+)
+def test_a_rank_that_stalls_is_named_with_what_it_did_last(program: str, operation: str) -> None:
+    outcome = run_job(3, program, "2")
+    assert outcome.code == 3
+    assert (
+        f"{operation}: group {{0,1,2}} did not meet within 2 s: nothing came from {{1}}"
+        in outcome.errors
+    )
+    assert "rank 1 computes dot.7 (noted" in outcome.errors
+    assert outcome.seconds < 20
+
+
+def test_a_rank_that_stalls_before_the_first_collective() -> None:
+    outcome = run_job(2, "stalls_before_agreeing", "2")
+    assert outcome.code == 3
+    assert (
+        "[rank 0/2] an exchange of sizes among all ranks did not finish within 2 s"
+        in outcome.errors
+    )
+    assert outcome.seconds < 20
+
+
+def test_a_rank_that_is_killed_ends_the_job() -> None:
+    outcome = run_job(3, "is_killed")
+    assert outcome.code != 0
+    assert outcome.seconds < 20
