@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from partitioner.rule import OpShardingRule
 from spmd.hlo import HloInstruction, Opcode
-from spmd.hlo.instruction import Attrs
 from spmd.ops.attrs import CustomCallAttrs
 from spmd.registry import Registry
-from spmd.shape import ArrayShape
 
 if TYPE_CHECKING:
     from partitioner.context import PartitionContext, ShardedValue
     from partitioner.propagation import Slot
     from partitioner.slots import SlotGraph
+    from spmd.hlo.instruction import Attrs
+    from spmd.shape import ArrayShape
 
 #: instruction (global shapes) -> its rule; None when the op has no useful factors (it is then replicated).
 SHARDING_RULES: Registry[Opcode, Callable[[HloInstruction], OpShardingRule | None]] = Registry(
@@ -68,6 +68,3 @@ def propagator_of(instruction: HloInstruction) -> PropagateFn | None:
 def rule_of(instruction: HloInstruction) -> OpShardingRule | None:
     make = SHARDING_RULES.get(instruction.opcode)
     return make(instruction) if make is not None else None
-
-
-__all__ = ["ArrayShape", "Attrs"]  # named in the aliases above
