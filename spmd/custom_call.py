@@ -1,12 +1,12 @@
 """Custom calls the compiler knows by name: one public record per target, filled in by whoever knows a part.
 
-    register_custom_call("my_op", evaluate=lambda instruction, operands: ..., cost=...)
+register_custom_call("my_op", evaluate=lambda instruction, operands: ..., cost=...)
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from typing import Any, TypeAlias
 
 from spmd.hlo.instruction import HloInstruction
@@ -53,15 +53,12 @@ def register_custom_call(
 ) -> None:
     """Add what is given to the record of ``target``. ValueError when a part is already there."""
     known = custom_call(target)
-    given = {
-        "evaluate": evaluate,
-        "sharding_rule": sharding_rule,
-        "partition": partition,
-        "cost": cost,
-        "emit": emit,
+    given = CustomCall(evaluate, sharding_rule, partition, cost, emit)
+    both = {
+        field.name: (getattr(known, field.name), getattr(given, field.name))
+        for field in fields(CustomCall)
     }
-    new = {name: part for name, part in given.items() if part is not None}
-    for name in new:
-        if getattr(known, name) is not None:
+    for name, (old, new) in both.items():
+        if old is not None and new is not None:
             raise ValueError(f"custom call {target}: {name} is registered twice")
-    _CUSTOM_CALLS[target] = replace(known, **new)
+    _CUSTOM_CALLS[target] = CustomCall(**{name: old or new for name, (old, new) in both.items()})

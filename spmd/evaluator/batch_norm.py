@@ -60,6 +60,10 @@ def evaluate_batch_norm_grad(instruction: HloInstruction, operands: Operands) ->
     inverse = x.dtype.type(1) / np.sqrt(variance + features.epsilon)
     normal = (x - features.spread(mean)) * features.spread(inverse)
     grad_scale, grad_offset = (np.sum(g, axis=features.axes) for g in (grad * normal, grad))
-    centred = grad - features.spread(features.mean(grad)) - normal * features.spread(features.mean(grad * normal))
+    centred = (
+        grad
+        - features.spread(features.mean(grad))
+        - normal * features.spread(features.mean(grad * normal))
+    )
     grad_x = features.spread(scale * inverse) * centred
     return tuple(narrow(g, raw[0].dtype) for g in (grad_x, grad_scale, grad_offset))

@@ -28,7 +28,9 @@ from spmd.shape import TupleShape
 Exchange: TypeAlias = Callable[[HloInstruction, list[list[NDArray]]], Sequence[Value]]
 
 
-def _meet(instruction: HloInstruction, operands: Operands, device: Device, exchange: Exchange) -> Steps:
+def _meet(
+    instruction: HloInstruction, operands: Operands, device: Device, exchange: Exchange
+) -> Steps:
     members = device.session.group_of(instruction, device)
 
     def combine(payloads: Sequence[Value]) -> Sequence[Value]:
@@ -88,7 +90,9 @@ def _reduce_scatter(instruction: HloInstruction, members: list[list[NDArray]]) -
 
 
 @evaluates_in_steps(Opcode.REDUCE_SCATTER)
-def evaluate_reduce_scatter(instruction: HloInstruction, operands: Operands, device: Device) -> Steps:
+def evaluate_reduce_scatter(
+    instruction: HloInstruction, operands: Operands, device: Device
+) -> Steps:
     return (yield from _meet(instruction, operands, device, _reduce_scatter))
 
 
@@ -118,7 +122,9 @@ def evaluate_all_gather(instruction: HloInstruction, operands: Operands, device:
 
 
 @evaluates_in_steps(Opcode.ALL_GATHER_START)
-def evaluate_all_gather_start(instruction: HloInstruction, operands: Operands, device: Device) -> Steps:
+def evaluate_all_gather_start(
+    instruction: HloInstruction, operands: Operands, device: Device
+) -> Steps:
     return (yield from _meet(instruction, operands, device, _all_gather_start))
 
 
@@ -149,7 +155,9 @@ def evaluate_all_to_all(instruction: HloInstruction, operands: Operands, device:
 
 
 # ---- ragged-all-to-all
-def _ragged_all_to_all(instruction: HloInstruction, members: list[list[NDArray]]) -> Sequence[Value]:
+def _ragged_all_to_all(
+    instruction: HloInstruction, members: list[list[NDArray]]
+) -> Sequence[Value]:
     """operands: input, output, input_offsets, send_sizes, output_offsets, recv_sizes.
 
     Member s sends rows [input_offsets[t], + send_sizes[t]) to member t, who writes them at s's output_offsets[t].
@@ -164,17 +172,23 @@ def _ragged_all_to_all(instruction: HloInstruction, members: list[list[NDArray]]
 
 
 @evaluates_in_steps(Opcode.RAGGED_ALL_TO_ALL)
-def evaluate_ragged_all_to_all(instruction: HloInstruction, operands: Operands, device: Device) -> Steps:
+def evaluate_ragged_all_to_all(
+    instruction: HloInstruction, operands: Operands, device: Device
+) -> Steps:
     return (yield from _meet(instruction, operands, device, _ragged_all_to_all))
 
 
 # ---- collective-broadcast
-def _collective_broadcast(instruction: HloInstruction, members: list[list[NDArray]]) -> Sequence[Value]:
+def _collective_broadcast(
+    instruction: HloInstruction, members: list[list[NDArray]]
+) -> Sequence[Value]:
     return [packed(members[0], instruction.shape)] * len(members)
 
 
 @evaluates_in_steps(Opcode.COLLECTIVE_BROADCAST)
-def evaluate_collective_broadcast(instruction: HloInstruction, operands: Operands, device: Device) -> Steps:
+def evaluate_collective_broadcast(
+    instruction: HloInstruction, operands: Operands, device: Device
+) -> Steps:
     """A device that stands in no group gets zeros."""
     if device.session.find_group(instruction, device) is None:
         return _zeros(instruction, operands)
@@ -204,16 +218,22 @@ def _permuted(instruction: HloInstruction, operands: Operands, device: Device) -
 
 
 @evaluates_in_steps(Opcode.COLLECTIVE_PERMUTE)
-def evaluate_collective_permute(instruction: HloInstruction, operands: Operands, device: Device) -> Steps:
+def evaluate_collective_permute(
+    instruction: HloInstruction, operands: Operands, device: Device
+) -> Steps:
     received = yield from _permuted(instruction, operands, device)
     return packed(tuple_of(received), instruction.shape)
 
 
 @evaluates_in_steps(Opcode.COLLECTIVE_PERMUTE_START)
-def evaluate_collective_permute_start(instruction: HloInstruction, operands: Operands, device: Device) -> Steps:
+def evaluate_collective_permute_start(
+    instruction: HloInstruction, operands: Operands, device: Device
+) -> Steps:
     """(operand, result, contexts..)"""
     shape = instruction.shape
-    if not isinstance(shape, TupleShape) or isinstance(shape.elements[0], TupleShape) != (len(operands) > 1):
+    if not isinstance(shape, TupleShape) or isinstance(shape.elements[0], TupleShape) != (
+        len(operands) > 1
+    ):
         raise UnsupportedError(f"{instruction!r}: the in-place collective-permute is not evaluated")
     received = yield from _permuted(instruction, operands, device)
     contexts = [np.zeros((), np.uint32)] * (len(shape.elements) - 2)

@@ -16,7 +16,10 @@ from spmd.ops.reduction import reduction_kind, through_annotations
 
 
 def combine_at(
-    combiner: HloComputation, targets: Sequence[NDArray], places: NDArray, updates: Sequence[NDArray]
+    combiner: HloComputation,
+    targets: Sequence[NDArray],
+    places: NDArray,
+    updates: Sequence[NDArray],
 ) -> None:
     """targets[..][place] = combiner(targets[place], update), one after the other; targets flat and written in place."""
     if places.size == 0:
@@ -50,7 +53,10 @@ def _keeps_updates(combiner: HloComputation) -> bool:
 
 
 def _combine_in_rounds(
-    combiner: HloComputation, targets: Sequence[NDArray], places: NDArray, updates: Sequence[NDArray]
+    combiner: HloComputation,
+    targets: Sequence[NDArray],
+    places: NDArray,
+    updates: Sequence[NDArray],
 ) -> None:
     """Round r takes the r-th update of every place, so each round has distinct places."""
     order = np.argsort(places, kind="stable")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 
 from spmd.evaluator.numerics import narrow, widen, wrap_integers
@@ -73,16 +74,13 @@ def reduce_precision(x: NDArray, exponent_bits: int, mantissa_bits: int) -> NDAr
 
 def _float_bits(x: NDArray) -> tuple[int, int]:
     """Mantissa and exponent bits of x's floating type."""
-    info = np.finfo(x.dtype) if x.dtype.kind == "f" and x.dtype.isbuiltin == 1 else None
-    if info is None:
-        import ml_dtypes
-
-        other = ml_dtypes.finfo(x.dtype)
-        return other.nmant, other.nexp
+    info = ml_dtypes.finfo(x.dtype)  # type: ignore[no-untyped-call]
     return int(info.nmant), int(info.nexp)
 
 
-def bitcast_convert(x: NDArray, to: PrimitiveType, dims: tuple[int, ...], bits_from: int) -> NDArray:
+def bitcast_convert(
+    x: NDArray, to: PrimitiveType, dims: tuple[int, ...], bits_from: int
+) -> NDArray:
     """The same bits read as ``to``: sizes ``dims``; a trailing dimension appears or goes where widths differ.
 
     The first element of that dimension holds the lowest bits. Sub-byte types are packed in memory as XLA defines them,
@@ -101,7 +99,7 @@ def _to_bytes(flat: NDArray, bits: int) -> NDArray:
     per_byte = 8 // bits
     parts = (flat.view(np.uint8) & np.uint8((1 << bits) - 1)).reshape(-1, per_byte)
     shifts = (np.arange(per_byte) * bits).astype(np.uint8)
-    return np.bitwise_or.reduce(parts << shifts, axis=1).astype(np.uint8)
+    return np.asarray(np.bitwise_or.reduce(parts << shifts, axis=1)).astype(np.uint8)
 
 
 def _from_bytes(raw: NDArray, to: PrimitiveType) -> NDArray:

@@ -30,7 +30,7 @@ def evaluate_convolution(instruction: HloInstruction, operands: Operands) -> Val
     kernel = rhs.transpose(
         [*dims.kernel_spatial, dims.kernel_input_feature, dims.kernel_output_feature]
     )
-    reversed_axes = [i for i, w in enumerate(attrs.window.dims) if w.reversal]
+    reversed_axes = tuple(i for i, w in enumerate(attrs.window.dims) if w.reversal)
     kernel = np.flip(kernel, reversed_axes) if reversed_axes else kernel
     result = instruction.array_shape.element_type
     if attrs.batch_group_count > 1:

@@ -61,7 +61,9 @@ def matmul(left: NDArray, right: NDArray, result: PrimitiveType) -> NDArray:
 
 
 def _floats(left: NDArray, right: NDArray, compute: np.dtype[np.generic]) -> NDArray:
-    return np.asarray(np.matmul(left.astype(compute, copy=False), right.astype(compute, copy=False)))
+    return np.asarray(
+        np.matmul(left.astype(compute, copy=False), right.astype(compute, copy=False))
+    )
 
 
 def _integers(left: NDArray, right: NDArray, result: PrimitiveType) -> NDArray:
@@ -98,12 +100,16 @@ def evaluate_ragged_dot(instruction: HloInstruction, operands: Operands) -> Valu
     ends = np.minimum(np.cumsum(sizes), lhs.shape[ragged])
     for group, (end, size) in enumerate(zip(ends.tolist(), sizes.tolist(), strict=True)):
         inside = np.arange(lhs.shape[ragged])
-        mask = ((inside >= end - size) & (inside < end)).reshape([-1 if d == ragged else 1 for d in range(lhs.ndim)])
+        mask = ((inside >= end - size) & (inside < end)).reshape(
+            [-1 if d == ragged else 1 for d in range(lhs.ndim)]
+        )
         part = np.where(mask, lhs, lhs.dtype.type(0))
         if ragged in attrs.dot.lhs_contracting:
             total[group] = contract(part, rhs, attrs.dot, result)
         else:
-            _add_free_run(total, part, np.take(rhs, group, attrs.rhs_group_dims[0]), attrs, (ragged, mask))
+            _add_free_run(
+                total, part, np.take(rhs, group, attrs.rhs_group_dims[0]), attrs, (ragged, mask)
+            )
     return total
 
 
@@ -118,7 +124,9 @@ def _add_free_run(
         return tuple(d - (d > removed) for d in dims)
 
     dot = attrs.dot
-    without_group = DotAttrs(dot.lhs_contracting, moved(dot.rhs_contracting), dot.lhs_batch, moved(dot.rhs_batch))
+    without_group = DotAttrs(
+        dot.lhs_contracting, moved(dot.rhs_contracting), dot.lhs_batch, moved(dot.rhs_batch)
+    )
     product = contract(part, rhs, without_group, PrimitiveType.from_numpy(total.dtype))
     free = [d for d in range(part.ndim) if d not in (*dot.lhs_batch, *dot.lhs_contracting)]
     axis = len(dot.lhs_batch) + free.index(ragged)

@@ -49,7 +49,7 @@ def _sign(x: NDArray) -> NDArray:
 
 def _logistic(x: NDArray) -> NDArray:
     one = x.dtype.type(1)
-    return one / (one + np.exp(-x))
+    return np.asarray(one / (one + np.exp(-x)))
 
 
 def _cbrt(x: NDArray) -> NDArray:
@@ -58,7 +58,7 @@ def _cbrt(x: NDArray) -> NDArray:
 
 
 def _rsqrt(x: NDArray) -> NDArray:
-    return x.dtype.type(1) / np.sqrt(x)
+    return np.asarray(x.dtype.type(1) / np.sqrt(x))
 
 
 def _not(x: NDArray) -> NDArray:
@@ -76,7 +76,6 @@ UNARY: dict[Opcode, Unary] = {
     Opcode.CEIL: np.ceil,
     Opcode.COSH: np.cosh,
     Opcode.COSINE: np.cos,
-    Opcode.COUNT_LEADING_ZEROS: integer.count_leading_zeros,
     Opcode.ERF: erf,
     Opcode.EXPONENTIAL: np.exp,
     Opcode.EXPONENTIAL_MINUS_ONE: np.expm1,
@@ -88,7 +87,6 @@ UNARY: dict[Opcode, Unary] = {
     Opcode.LOGISTIC: _logistic,
     Opcode.NEGATE: np.negative,
     Opcode.NOT: _not,
-    Opcode.POPCNT: integer.population_count,
     Opcode.REAL: np.real,
     Opcode.ROUND_NEAREST_AFZ: _round_half_away,
     Opcode.ROUND_NEAREST_EVEN: np.rint,
@@ -122,11 +120,13 @@ def _atan2(y: NDArray, x: NDArray) -> NDArray:
     if x.dtype.kind == "f":
         return np.arctan2(y, x)
     i = x.dtype.type(1j)
-    return -i * np.log((x + i * y) / np.sqrt(x * x + y * y))
+    return np.asarray(-i * np.log((x + i * y) / np.sqrt(x * x + y * y)))
 
 
 def _complex(real: NDArray, imag: NDArray) -> NDArray:
-    out = np.empty(np.broadcast_shapes(real.shape, imag.shape), np.result_type(real.dtype, np.complex64))
+    out = np.empty(
+        np.broadcast_shapes(real.shape, imag.shape), np.result_type(real.dtype, np.complex64)
+    )
     out.real = real
     out.imag = imag
     return out
@@ -175,6 +175,20 @@ def evaluate_binary(instruction: HloInstruction, operands: Operands) -> Value:
     lhs, rhs = arrays_of(operands)
     result = BINARY[instruction.opcode](widen(lhs), widen(rhs))
     return narrow(result, element_type(instruction).numpy)
+
+
+_BIT_COUNTS: dict[Opcode, Callable[[NDArray, int], NDArray]] = {
+    Opcode.COUNT_LEADING_ZEROS: integer.count_leading_zeros,
+    Opcode.POPCNT: integer.population_count,
+}
+
+
+@evaluates(*_BIT_COUNTS)
+def evaluate_bit_count(instruction: HloInstruction, operands: Operands) -> Value:
+    kind = element_type(instruction)
+    return narrow(
+        _BIT_COUNTS[instruction.opcode](widen(array_of(operands[0])), kind.bits), kind.numpy
+    )
 
 
 @evaluates(*_SHIFTS)
@@ -228,7 +242,9 @@ def evaluate_stochastic_convert(instruction: HloInstruction, operands: Operands)
     """
     kind = element_type(instruction)
     if not kind.is_signed_integer:
-        raise UnsupportedError(f"{instruction!r}: stochastic-convert gives signed integers, not {kind}")
+        raise UnsupportedError(
+            f"{instruction!r}: stochastic-convert gives signed integers, not {kind}"
+        )
     x, random = arrays_of(operands)
     wide = np.abs(widen(x).astype(np.float64))
     whole = np.trunc(wide)

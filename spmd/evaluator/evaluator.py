@@ -1,26 +1,24 @@
 """The reference evaluator: what a module means, computed with NumPy.
 
-    outputs = evaluate(module, *arrays)                     unpartitioned
-    outputs = evaluate_partitions(module, [[..], [..]])     a per-device program, in lock step
-    value = evaluate_instruction(instruction, operands)     one instruction, for constant folding
+outputs = evaluate(module, *arrays)                     unpartitioned
+outputs = evaluate_partitions(module, [[..], [..]])     a per-device program, in lock step
+value = evaluate_instruction(instruction, operands)     one instruction, for constant folding
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
-from spmd.errors import RunError, ShapeError
+from spmd.errors import RunError
 from spmd.evaluator import families
+from spmd.evaluator.arguments import entry_arguments, output_arrays
 from spmd.evaluator.device import Device
 from spmd.evaluator.interpreter import run_computation, run_instruction
 from spmd.evaluator.lockstep import evaluate_partitions
 from spmd.evaluator.numerics import quiet
 from spmd.evaluator.rendezvous import run_in_lockstep
 from spmd.evaluator.session import Session
-from spmd.evaluator.value import NDArray, Operands, PerDevice, Value
-from spmd.evaluator.arguments import entry_arguments, output_arrays
+from spmd.evaluator.value import NDArray, PerDevice, Value
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule
 

@@ -29,7 +29,9 @@ def evaluate_gather(instruction: HloInstruction, operands: Operands) -> Value:
     vectors = np.moveaxis(indices, attrs.index_vector_dim, -1)
     rank, batch_rank = len(instruction.dims), vectors.ndim - 1
     skipped = (*attrs.collapsed_slice_dims, *attrs.operand_batching_dims)
-    offset_of = dict(zip((d for d in range(x.ndim) if d not in skipped), attrs.offset_dims, strict=True))
+    offset_of = dict(
+        zip((d for d in range(x.ndim) if d not in skipped), attrs.offset_dims, strict=True)
+    )
     whole = [d for d in offset_of if _is_whole(attrs, d, x.shape)]
     partial = [d for d in offset_of if d not in whole]
     indexed = [d for d in range(x.ndim) if d not in whole]
@@ -37,7 +39,9 @@ def evaluate_gather(instruction: HloInstruction, operands: Operands) -> Value:
     index_rank = batch_rank + len(partial)
     index = [_index(attrs, x.shape, vectors, d, partial, index_rank) for d in indexed]
     rows = x.transpose([*indexed, *whole])
-    taken = rows[tuple(index)] if index else np.broadcast_to(rows, (*vectors.shape[:-1], *rows.shape))
+    taken = (
+        rows[tuple(index)] if index else np.broadcast_to(rows, (*vectors.shape[:-1], *rows.shape))
+    )
     sizes = [*vectors.shape[:-1], *(attrs.slice_sizes[d] for d in partial)]
     taken = np.broadcast_to(taken, [*sizes, *(x.shape[d] for d in whole)])
 
@@ -66,14 +70,18 @@ def _index(
     if d in attrs.start_index_map:
         start = vectors[..., attrs.start_index_map.index(d)]
         # Clamp before the cast: an unsigned index above 2**63 must not turn negative.
-        start = np.clip(start, 0, dims[d] - attrs.slice_sizes[d]) if start.dtype.kind == "u" else np.clip(
-            start.astype(np.int64), 0, dims[d] - attrs.slice_sizes[d]
+        start = (
+            np.clip(start, 0, dims[d] - attrs.slice_sizes[d])
+            if start.dtype.kind == "u"
+            else np.clip(start.astype(np.int64), 0, dims[d] - attrs.slice_sizes[d])
         )
         index = start.astype(np.int64).reshape([*vectors.shape[:-1], *tail])
     if d in attrs.operand_batching_dims:
         position = attrs.start_indices_batching_dims[attrs.operand_batching_dims.index(d)]
         axis = position if position < attrs.index_vector_dim else position - 1
-        index = np.arange(vectors.shape[axis]).reshape([-1 if a == axis else 1 for a in range(index_rank)])
+        index = np.arange(vectors.shape[axis]).reshape(
+            [-1 if a == axis else 1 for a in range(index_rank)]
+        )
     if d in partial:
         axis = batch_rank + partial.index(d)
         along = np.arange(attrs.slice_sizes[d])
@@ -95,8 +103,12 @@ def evaluate_scatter(instruction: HloInstruction, operands: Operands) -> Value:
         combine_at(instruction.to_apply, results, flat, [u.reshape(-1) for u in updates])
     else:
         keep = np.broadcast_to(inside, places.shape).reshape(-1)
-        combine_at(instruction.to_apply, results, flat[keep], [u.reshape(-1)[keep] for u in updates])
-    return packed([r.reshape(x.shape) for r, x in zip(results, inputs, strict=True)], instruction.shape)
+        combine_at(
+            instruction.to_apply, results, flat[keep], [u.reshape(-1)[keep] for u in updates]
+        )
+    return packed(
+        [r.reshape(x.shape) for r, x in zip(results, inputs, strict=True)], instruction.shape
+    )
 
 
 def _places(
@@ -117,14 +129,18 @@ def _places(
 
     places = np.zeros([1] * rank, np.int64)
     inside = np.ones([1] * rank, np.bool_)
-    window_sizes = {d: update_dims[u] for d, u in zip(window_dims, attrs.update_window_dims, strict=True)}
+    window_sizes = {
+        d: update_dims[u] for d, u in zip(window_dims, attrs.update_window_dims, strict=True)
+    }
     for k, d in enumerate(attrs.scatter_dims_to_operand_dims):
         start = over_scatter_dims(vectors[..., k].astype(np.int64))
         inside = inside & (start >= 0) & (start <= dims[d] - window_sizes.get(d, 1))
         places = places + start * strides[d]
     for d, s in zip(attrs.input_batching_dims, attrs.scatter_indices_batching_dims, strict=True):
         axis = s if s < attrs.index_vector_dim else s - 1
-        batch = np.arange(vectors.shape[axis]).reshape([-1 if a == axis else 1 for a in range(vectors.ndim - 1)])
+        batch = np.arange(vectors.shape[axis]).reshape(
+            [-1 if a == axis else 1 for a in range(vectors.ndim - 1)]
+        )
         places = places + over_scatter_dims(np.broadcast_to(batch, vectors.shape[:-1])) * strides[d]
     for d, u in zip(window_dims, attrs.update_window_dims, strict=True):
         along = np.arange(update_dims[u]).reshape([-1 if a == u else 1 for a in range(rank)])

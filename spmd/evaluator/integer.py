@@ -24,7 +24,7 @@ def divide(x: NDArray, y: NDArray) -> NDArray:
     floor = x // safe
     inexact_negative = (floor * safe != x) & ((x < 0) != (safe < 0))
     quotient = floor + inexact_negative.astype(x.dtype)
-    return np.where(zero, x.dtype.type(-1), quotient)
+    return np.asarray(np.where(zero, x.dtype.type(-1), quotient))
 
 
 def remainder(x: NDArray, y: NDArray) -> NDArray:
@@ -57,39 +57,43 @@ def power(x: NDArray, y: NDArray) -> NDArray:
 def shift_left(x: NDArray, by: NDArray, bits: int) -> NDArray:
     """0 where the distance is negative or at least ``bits``."""
     inside = _in_range(by, bits)
-    return np.where(inside, np.left_shift(x, np.where(inside, by, 0).astype(x.dtype)), 0).astype(x.dtype)
+    shifted = np.left_shift(x, np.where(inside, by, 0).astype(x.dtype))
+    return np.asarray(np.where(inside, shifted, x.dtype.type(0)))
 
 
 def shift_right_arithmetic(x: NDArray, by: NDArray, bits: int) -> NDArray:
     """Keeps the sign bit (of the same bits read as signed); all sign where the distance is out of range."""
     signed = x.view(f"i{x.dtype.itemsize}") if x.dtype.kind == "u" else x
     distance = np.where(_in_range(by, bits), by, bits - 1).astype(signed.dtype)
-    return np.right_shift(signed, distance).view(x.dtype)
+    return np.asarray(np.right_shift(signed, distance)).view(x.dtype)
 
 
 def shift_right_logical(x: NDArray, by: NDArray, bits: int) -> NDArray:
     """Shifts in zeros; 0 where the distance is out of range."""
     inside = _in_range(by, bits)
-    raw = x.view(f"u{x.dtype.itemsize}")
-    if bits < 8:
-        raw = raw & raw.dtype.type((1 << bits) - 1)
+    raw = _low_bits(x, bits)
     shifted = np.right_shift(raw, np.where(inside, by, 0).astype(raw.dtype))
-    return np.where(inside, shifted, raw.dtype.type(0)).view(x.dtype)
+    return np.asarray(np.where(inside, shifted, raw.dtype.type(0))).view(x.dtype)
 
 
 def _in_range(by: NDArray, bits: int) -> NDArray:
     return np.asarray((by >= 0) & (by < bits))
 
 
-def population_count(x: NDArray) -> NDArray:
-    return np.bitwise_count(x.view(f"u{x.dtype.itemsize}")).astype(x.dtype)
+def population_count(x: NDArray, bits: int) -> NDArray:
+    """One bits among the lowest ``bits``."""
+    return np.asarray(np.bitwise_count(_low_bits(x, bits))).astype(x.dtype)
 
 
-def count_leading_zeros(x: NDArray) -> NDArray:
-    """Zero bits above the highest one bit; the width for 0."""
-    bits = x.dtype.itemsize * 8
-    left = x.view(f"u{x.dtype.itemsize}").copy()
+def count_leading_zeros(x: NDArray, bits: int) -> NDArray:
+    """Zero bits above the highest one bit; ``bits`` for 0."""
+    left = _low_bits(x, bits)
     for shift in (1, 2, 4, 8, 16, 32):
         if shift < bits:
-            left |= left >> left.dtype.type(shift)
-    return (bits - np.bitwise_count(left)).astype(x.dtype)
+            left = left | (left >> left.dtype.type(shift))
+    return np.asarray(bits - np.bitwise_count(left)).astype(x.dtype)
+
+
+def _low_bits(x: NDArray, bits: int) -> NDArray:
+    raw = x.view(f"u{x.dtype.itemsize}")
+    return np.asarray(raw & raw.dtype.type((1 << bits) - 1))

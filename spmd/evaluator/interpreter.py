@@ -61,16 +61,16 @@ def run_alone(computation: HloComputation, arguments: Operands, device: Device) 
     except StopIteration as stop:
         value: Value = stop.value
         return value
-    raise RunError(f"{meeting.instruction!r} stands in {computation.name}, where no device may wait")
+    raise RunError(
+        f"{meeting.instruction!r} stands in {computation.name}, where no device may wait"
+    )
 
 
 def _is_per_device(instruction: HloInstruction, operands: Operands, device: Device) -> bool:
     return has_versions(operands) or device.session.manual.starts_versions(instruction)
 
 
-def _run_on_every_device(
-    instruction: HloInstruction, operands: Operands, logical: Device
-) -> Value:
+def _run_on_every_device(instruction: HloInstruction, operands: Operands, logical: Device) -> Value:
     """Run one instruction in lock step on all devices of the manual axes."""
     manual = logical.session.manual
     steps = {

@@ -27,7 +27,9 @@ Lapack: TypeAlias = Callable[[dict[str, str], list[NDArray]], Value]
 
 def flags_of(instruction: HloInstruction) -> dict[str, str]:
     """The character flags of a LAPACK call by name."""
-    return {name: chr(int(code)) for name, code in _FLAG.findall(instruction.annotations.backend_config)}
+    return {
+        name: chr(int(code)) for name, code in _FLAG.findall(instruction.annotations.backend_config)
+    }
 
 
 def _potrf(flags: dict[str, str], operands: list[NDArray]) -> Value:
@@ -105,7 +107,7 @@ def _orgqr(_: dict[str, str], operands: list[NDArray]) -> Value:
 def _syevd(flags: dict[str, str], operands: list[NDArray]) -> Value:
     """(eigenvectors, eigenvalues ascending, info)."""
     (a,) = operands
-    values, vectors = np.linalg.eigh(a, UPLO=flags["uplo"])
+    values, vectors = np.linalg.eigh(a, UPLO="L" if flags["uplo"] == "L" else "U")
     return (vectors.astype(a.dtype), values, np.zeros(a.shape[:-2], np.int32))
 
 

@@ -20,7 +20,7 @@ def evaluate_constant(instruction: HloInstruction, _: Operands) -> Value:
     literal = instruction.attrs_as(ConstantAttrs).literal
     if literal is None:
         raise UnsupportedError(
-            f"{instruction!r}: the text elides this constant ({{...}}), so it has no value; print large constants in full"
+            f"{instruction!r}: the text elides this constant ({{...}}), so it has no value; print it in full"
         )
     return _literal_value(literal)
 
@@ -37,7 +37,10 @@ def evaluate_iota(instruction: HloInstruction, _: Operands) -> Value:
     dimension = instruction.attrs_as(IotaAttrs).dimension
     along = np.arange(shape.dims[dimension])
     sizes = [-1 if d == dimension else 1 for d in range(shape.rank)]
-    counts = narrow(along if not shape.element_type.is_floating else along.astype(np.float64), shape.element_type.numpy)
+    counts = narrow(
+        along if not shape.element_type.is_floating else along.astype(np.float64),
+        shape.element_type.numpy,
+    )
     return np.broadcast_to(counts.reshape(sizes), shape.dims)
 
 

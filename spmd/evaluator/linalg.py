@@ -17,7 +17,7 @@ _BLOCK = 32
 
 @evaluates(Opcode.CHOLESKY)
 def evaluate_cholesky(instruction: HloInstruction, operands: Operands) -> Value:
-    """The factor in the lower (or upper) triangle, zeros in the other; NaN for a matrix that is not positive definite."""
+    """The factor in the lower (or upper) triangle, zeros in the other; NaN where it does not exist."""
     x = array_of(operands[0])
     factor, _ = cholesky(widen(x), lower=instruction.attrs_as(CholeskyAttrs).lower)
     return narrow(factor, x.dtype)
@@ -73,7 +73,9 @@ def triangular_solve(a: NDArray, b: NDArray, attrs: TriangularSolveAttrs) -> NDA
 def _forward(a: NDArray, b: NDArray, unit: bool) -> NDArray:
     """Forward substitution, in blocks of rows so that most of the work is matrix products."""
     n = a.shape[-1]
-    x = np.array(np.broadcast_to(b, (*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), *b.shape[-2:])))
+    x = np.array(
+        np.broadcast_to(b, (*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), *b.shape[-2:]))
+    )
     for start in range(0, n, _BLOCK):
         stop = min(start + _BLOCK, n)
         if start:
@@ -94,6 +96,7 @@ def evaluate_fft(instruction: HloInstruction, operands: Operands) -> Value:
     x = array_of(operands[0])
     axes = tuple(range(x.ndim - len(attrs.length), x.ndim))
     lengths = attrs.length
+    result: NDArray
     if attrs.type == "FFT":
         result = np.fft.fftn(x, axes=axes)
     elif attrs.type == "IFFT":

@@ -26,7 +26,7 @@ from spmd.evaluator.manual_mesh import (
     manual_axes_of,
     target_of,
 )
-from spmd.evaluator.value import NDArray, Operands, Value, arrays_of, packed, tuple_of
+from spmd.evaluator.value import NDArray, Operands, Value, arrays_of, packed, part, tuple_of
 from spmd.hlo.instruction import HloInstruction
 from spmd.mesh import TensorSharding
 from spmd.sharding import HloSharding, SubgroupType
@@ -52,13 +52,15 @@ def evaluate_manual(instruction: HloInstruction, operands: Operands, device: Dev
     if target == LOCAL_TO_GLOBAL:
         members = _peers_along(manual, manual_axes_of(instruction), instruction, device.id)
         places_of = [
-            _named_places(instruction, "xla.sdy.out_shardings", manual, member) for member in members
+            _named_places(instruction, "xla.sdy.out_shardings", manual, member)
+            for member in members
         ]
     else:
         members = _peers_in_tiles(instruction, manual, device.id)
         shard = instruction.operand(0).dims
         places_of = [
-            [_tile_place(instruction.sharding, instruction.dims, shard, member)] for member in members
+            [_tile_place(instruction.sharding, instruction.dims, shard, member)]
+            for member in members
         ]
 
     def combine(payloads: Sequence[Value]) -> Sequence[Value]:
@@ -69,20 +71,24 @@ def evaluate_manual(instruction: HloInstruction, operands: Operands, device: Dev
 
 
 def _slices(arrays: Sequence[NDArray], places: Sequence[Place]) -> list[NDArray]:
-    return [x[(..., *_index(x.shape, place))] for x, place in zip(arrays, places, strict=True)]
+    return [part(x, _index(x.shape, place)) for x, place in zip(arrays, places, strict=True)]
 
 
 def _index(dims: Sequence[int], place: Place) -> tuple[slice, ...]:
     index = []
     for size, (position, count) in zip(dims, place, strict=True):
         if size % count:
-            raise ShardingError(f"a manual region divides a dimension of {size} into {count} equal parts")
-        part = size // count
-        index.append(slice(position * part, (position + 1) * part))
+            raise ShardingError(
+                f"a manual region divides a dimension of {size} into {count} equal parts"
+            )
+        share = size // count
+        index.append(slice(position * share, (position + 1) * share))
     return tuple(index)
 
 
-def _glue(payloads: Sequence[Sequence[NDArray]], places_of: Sequence[Sequence[Place]]) -> list[NDArray]:
+def _glue(
+    payloads: Sequence[Sequence[NDArray]], places_of: Sequence[Sequence[Place]]
+) -> list[NDArray]:
     """Whole arrays from every member's parts; of several copies of a part the first member's is taken."""
     results = []
     for k, (first, place) in enumerate(zip(payloads[0], places_of[0], strict=True)):
@@ -122,8 +128,8 @@ def _named_place(
         index, count = 0, 1
         for ref in dimension.axes:
             if ref.name in axes:
-                part, size = axis_part(mesh, ref, at[ref.name])
-                index, count = index * size + part, count * size
+                inner, size = axis_part(mesh, ref, at[ref.name])
+                index, count = index * size + inner, count * size
         place.append((index, count))
     return tuple(place)
 
@@ -156,7 +162,9 @@ def _tile_place(
     if all(count == 1 for count in counts):
         return tuple((0, 1) for _ in counts)
     if sharding is None or not sharding.is_tiled:
-        raise ShardingError(f"a manual region of shape {list(shard)} of {list(full)} needs a tiled sharding, found {sharding}")
+        raise ShardingError(
+            f"a manual region of shape {list(shard)} of {list(full)} needs a tiled sharding, found {sharding}"
+        )
     position = _tile_position(sharding, device)
     return tuple(
         (at // (tiles // count), count)
@@ -174,13 +182,17 @@ def _tile_position(sharding: HloSharding, device: int) -> tuple[int, ...]:
     return tuple(int(i) for i in found[0])
 
 
-def _peers_in_tiles(instruction: HloInstruction, manual: ManualDevices, device: int) -> tuple[int, ...]:
+def _peers_in_tiles(
+    instruction: HloInstruction, manual: ManualDevices, device: int
+) -> tuple[int, ...]:
     """All devices; where the result stays manual over some, those in the same manual subgroup."""
     sharding = instruction.sharding
     if sharding is None or SubgroupType.MANUAL not in sharding.subgroup_types:
         return manual.ids
     rank = len(sharding.tile_dims)
-    kept = [rank + i for i, kind in enumerate(sharding.subgroup_types) if kind is SubgroupType.MANUAL]
+    kept = [
+        rank + i for i, kind in enumerate(sharding.subgroup_types) if kind is SubgroupType.MANUAL
+    ]
     mine = _tile_position(sharding, device)
     return tuple(
         d for d in manual.ids if all(_tile_position(sharding, d)[k] == mine[k] for k in kept)

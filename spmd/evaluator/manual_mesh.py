@@ -74,8 +74,14 @@ class ManualDevices:
             return ManualDevices((0,), frozenset(), {}, 1)
         text = module.frontend("xla.sdy.meshes")
         meshes = parse_meshes(text) if text else {}
-        shardy = [i for i in module.all_instructions() if target_of(i) in (GLOBAL_TO_LOCAL, LOCAL_TO_GLOBAL)]
-        gspmd = [i for i in module.all_instructions() if target_of(i) in (FULL_TO_SHARD, SHARD_TO_FULL)]
+        shardy = [
+            i
+            for i in module.all_instructions()
+            if target_of(i) in (GLOBAL_TO_LOCAL, LOCAL_TO_GLOBAL)
+        ]
+        gspmd = [
+            i for i in module.all_instructions() if target_of(i) in (FULL_TO_SHARD, SHARD_TO_FULL)
+        ]
         count = _device_count(module, meshes, gspmd)
         everyone = tuple(range(count))
         axes = frozenset(axis for i in shardy for axis in manual_axes_of(i))
@@ -175,7 +181,9 @@ def _groups_stay_inside(module: HloModule, chosen: Sequence[int], count: int) ->
     """No collective group holds both a chosen device and one that is not."""
     inside = set(chosen)
     for instruction in module.all_instructions():
-        if instruction.opcode in _PER_DEVICE_OPCODES and isinstance(instruction.attrs, CollectiveAttrs):
+        if instruction.opcode in _PER_DEVICE_OPCODES and isinstance(
+            instruction.attrs, CollectiveAttrs
+        ):
             for group in device_groups(instruction, count, 1):
                 if 0 < len(inside.intersection(group)) < len(group):
                     return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -54,9 +55,15 @@ def _is_pointwise_instruction(instruction: HloInstruction) -> bool:
         return _is_pointwise(instruction.to_apply)
     if instruction.called_computations or opcode in _NOT_POINTWISE:
         return False
-    if opcode in (Opcode.PARAMETER, Opcode.TUPLE, Opcode.GET_TUPLE_ELEMENT) or is_annotation(instruction):
+    if opcode in (Opcode.PARAMETER, Opcode.TUPLE, Opcode.GET_TUPLE_ELEMENT) or is_annotation(
+        instruction
+    ):
         return True
-    return opcode in EVALUATORS and _is_scalar(instruction) and all(map(_is_scalar, instruction.operands))
+    return (
+        opcode in EVALUATORS
+        and _is_scalar(instruction)
+        and all(map(_is_scalar, instruction.operands))
+    )
 
 
 def _is_scalar(instruction: HloInstruction) -> bool:
@@ -88,14 +95,18 @@ def _run(computation: HloComputation, arguments: Sequence[Value]) -> Value:
 
 
 def _evaluate_each(computation: HloComputation, arguments: Sequence[NDArray]) -> list[NDArray]:
-    from spmd.evaluator.interpreter import run_alone  # the interpreter needs the op families, these need this file
+    from spmd.evaluator.interpreter import (
+        run_alone,
+    )  # the interpreter needs the op families, these need this file
 
     device = Device(0, 1, 1, Session(None))
     broadcast = np.broadcast_arrays(*arguments)
     root = computation.root.shape
     shapes = root.elements if isinstance(root, TupleShape) else (root,)
     results = [
-        np.empty(broadcast[0].shape, s.element_type.numpy) for s in shapes if isinstance(s, ArrayShape)
+        np.empty(broadcast[0].shape, s.element_type.numpy)
+        for s in shapes
+        if isinstance(s, ArrayShape)
     ]
     for index in np.ndindex(broadcast[0].shape):
         value = run_alone(computation, tuple(np.asarray(a[index]) for a in broadcast), device)
@@ -116,7 +127,7 @@ UFUNCS: dict[ReductionKind, np.ufunc] = {
 }
 
 
-def identity(kind: ReductionKind, dtype: np.dtype[np.generic]) -> NDArray:
+def identity(kind: ReductionKind, dtype: np.dtype[Any]) -> NDArray:
     """The element e with combine(e, x) = x, in a working type."""
     if kind in (ReductionKind.SUM, ReductionKind.OR, ReductionKind.XOR):
         return np.zeros((), dtype)

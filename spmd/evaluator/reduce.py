@@ -59,7 +59,9 @@ def _pairwise_sum(x: NDArray, dimensions: tuple[int, ...]) -> NDArray:
     kept = [d for d in range(x.ndim) if d not in dimensions]
     kept_sizes = [x.shape[d] for d in kept]
     if sorted(dimensions) == list(range(len(kept), x.ndim)):
-        return np.asarray(np.add.reduce(np.ascontiguousarray(x).reshape([*kept_sizes, -1]), axis=-1))
+        return np.asarray(
+            np.add.reduce(np.ascontiguousarray(x).reshape([*kept_sizes, -1]), axis=-1)
+        )
     rows = x.transpose([*sorted(dimensions), *kept])
     rows = rows.reshape([-1, *kept_sizes])
     while rows.shape[0] > _BLOCK:
@@ -98,7 +100,10 @@ def fold_rows(reducer: HloComputation, rows: Sequence[NDArray]) -> list[NDArray]
             np.broadcast_to(c, left[0].shape) for c in apply_scalar(reducer, [*left, *right])
         ]
         rest = [r[2 * pairs :] for r in rows]
-        rows = [np.concatenate(part) if part[1].size else part[0] for part in zip(combined, rest, strict=True)]
+        rows = [
+            np.concatenate(part) if part[1].size else part[0]
+            for part in zip(combined, rest, strict=True)
+        ]
     return [r[0, ...] for r in rows]
 
 

@@ -28,7 +28,9 @@ _PHILOX_MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
 _PHILOX_WEYL = (_U32(0x9E3779B9), _U32(0xBB67AE85))
 
 
-def threefry2x32(key: tuple[NDArray, NDArray], x: tuple[NDArray, NDArray]) -> tuple[NDArray, NDArray]:
+def threefry2x32(
+    key: tuple[NDArray, NDArray], x: tuple[NDArray, NDArray]
+) -> tuple[NDArray, NDArray]:
     """20 rounds; key and x are pairs of u32 arrays."""
     schedule = (key[0], key[1], key[0] ^ key[1] ^ _U32(0x1BD11BDA))
     x0, x1 = x[0] + schedule[0], x[1] + schedule[1]
@@ -130,6 +132,7 @@ def evaluate_rng(instruction: HloInstruction, operands: Operands, device: Device
     device.rng_calls += 1
     first, second = arrays_of(operands)
     kind = shape.element_type
+    numbers: NDArray
     if instruction.attrs_as(RngAttrs).distribution == "rng_normal":
         numbers = generator.standard_normal(shape.dims) * float(second) + float(first)
     elif kind.is_integer:

@@ -62,9 +62,7 @@ class Session:
             raise RunError(f"{instruction!r}: device {device.id} stands in no group")
         return group
 
-    def _groups_of(
-        self, instruction: HloInstruction, device: Device
-    ) -> dict[int, tuple[int, ...]]:
+    def _groups_of(self, instruction: HloInstruction, device: Device) -> dict[int, tuple[int, ...]]:
         groups = self._groups.get(instruction)
         if groups is None:
             every = device_groups(instruction, device.num_partitions, device.num_replicas)

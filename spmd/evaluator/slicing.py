@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from spmd.evaluator.registry import evaluates
-from spmd.evaluator.value import NDArray, Operands, Value, array_of, arrays_of
+from spmd.evaluator.value import NDArray, Operands, Value, array_of, arrays_of, part
 from spmd.evaluator.windows import dilate_and_pad
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
@@ -19,7 +19,7 @@ from spmd.ops.window import Window, WindowDimension
 def evaluate_slice(instruction: HloInstruction, operands: Operands) -> Value:
     attrs = instruction.attrs_as(SliceAttrs)
     bounds = zip(attrs.starts, attrs.limits, attrs.strides, strict=True)
-    return array_of(operands[0])[(..., *(slice(*b) for b in bounds))]
+    return part(array_of(operands[0]), [slice(*b) for b in bounds])
 
 
 def _clamped_starts(
@@ -39,7 +39,7 @@ def evaluate_dynamic_slice(instruction: HloInstruction, operands: Operands) -> V
     x, *starts = arrays_of(operands)
     sizes = instruction.attrs_as(DynamicSliceAttrs).sizes
     begin = _clamped_starts(starts, x.shape, sizes)
-    return x[(..., *(slice(b, b + n) for b, n in zip(begin, sizes, strict=True)))]
+    return part(x, [slice(b, b + n) for b, n in zip(begin, sizes, strict=True)])
 
 
 @evaluates(Opcode.DYNAMIC_UPDATE_SLICE)

@@ -106,7 +106,9 @@ def _mirrored(a: HloInstruction, b: HloInstruction, parity: int) -> bool:
     if a.opcode is Opcode.PARAMETER:
         number = a.attrs_as(ParameterAttrs).number
         return number % 2 == parity and b.attrs_as(ParameterAttrs).number == number ^ 1
-    return _same_operation(a, b) and all(map(_mirrored, a.operands, b.operands, [parity] * a.num_operands))
+    return _same_operation(a, b) and all(
+        map(_mirrored, a.operands, b.operands, [parity] * a.num_operands)
+    )
 
 
 def _same(a: HloInstruction, b: HloInstruction) -> bool:
@@ -123,4 +125,3 @@ def _same(a: HloInstruction, b: HloInstruction) -> bool:
 def _same_operation(a: HloInstruction, b: HloInstruction) -> bool:
     known = a.opcode in _KEY_OPCODES or is_annotation(a)
     return known and a.num_operands == b.num_operands and a.attrs == b.attrs and a.shape == b.shape
-

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, Union
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -37,7 +37,7 @@ class PerDevice:
     axes: frozenset[str]
 
 
-Value: TypeAlias = Union[NDArray, tuple["Value", ...], Token, PerDevice]
+Value: TypeAlias = NDArray | tuple["Value", ...] | Token | PerDevice
 Operands: TypeAlias = tuple[Value, ...]
 
 
@@ -66,6 +66,12 @@ def tuple_of(value: Value) -> tuple[Value, ...]:
     if not isinstance(value, tuple):
         raise RunError(f"expected a tuple value, found {_kind(value)}")
     return value
+
+
+def part(x: NDArray, index: Sequence[slice]) -> NDArray:
+    """x[index] as an array even where it is a single element (NumPy would return a scalar)."""
+    place: tuple[Any, ...] = (..., *index)
+    return np.asarray(x[place])
 
 
 def packed(results: Sequence[Value], shape: Shape) -> Value:

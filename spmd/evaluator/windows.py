@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from spmd.evaluator.value import NDArray
+from spmd.evaluator.value import NDArray, part
 from spmd.ops.window import Window
 
 
@@ -23,22 +23,32 @@ def dilate_and_pad(x: NDArray, window: Window, fill: NDArray) -> NDArray:
         start = dim.padding_low + first * dim.base_dilation
         count = max(last - first, 0)
         sizes.append(size)
-        inner.append(slice(start, start + max(count - 1, 0) * dim.base_dilation + 1 if count else start, dim.base_dilation))
+        inner.append(
+            slice(
+                start,
+                start + max(count - 1, 0) * dim.base_dilation + 1 if count else start,
+                dim.base_dilation,
+            )
+        )
         source.append(slice(first, first + count))
     if sizes == list(x.shape) and all(d.base_dilation == 1 for d in window.dims):
-        return x[(..., *source)]
+        return part(x, source)
     out = np.full(sizes, fill, x.dtype)
     out[tuple(inner)] = x[tuple(source)]
     return out
 
 
-def offset_view(padded: NDArray, window: Window, offset: tuple[int, ...], out: tuple[int, ...]) -> NDArray:
+def offset_view(
+    padded: NDArray, window: Window, offset: tuple[int, ...], out: tuple[int, ...]
+) -> NDArray:
     """Element ``offset`` of every window, an array of the output's sizes."""
     index = []
     for position, dim, count in zip(offset, window.dims, out, strict=True):
         start = position * dim.window_dilation
-        index.append(slice(start, start + (count - 1) * dim.stride + 1 if count else start, dim.stride))
-    return padded[(..., *index)]
+        index.append(
+            slice(start, start + (count - 1) * dim.stride + 1 if count else start, dim.stride)
+        )
+    return part(padded, index)
 
 
 def offsets(window: Window) -> Iterator[tuple[int, ...]]:
