@@ -133,3 +133,19 @@ def test_reductions(kind: str, dtype: str) -> None:
     ]
     for target in targets:
         check_reshard(axes, shape, source, target, plan_reshard(axes, shape, source, target))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "source", "target"),
+    [
+        ((3, 2, 3), ShardState(((0,), ())), ShardState(((2,), ()))),
+        ((3, 2, 3), ShardState(((0,), (2,))), ShardState(((2,), (0,)))),
+        ((4, 2), ShardState(((), ()), (0,), ReductionKind.SUM), ShardState.replicated(2)),
+    ],
+)
+def test_axes_that_no_state_names_stay_apart(
+    sizes: tuple[int, ...], source: ShardState, target: ShardState
+) -> None:
+    """In a manual region the devices along a manual axis hold different values (check_reshard gives them such)."""
+    axes, shape = DeviceAxes(sizes), ArrayShape(F32, (36, 60))
+    check_reshard(axes, shape, source, target, plan_reshard(axes, shape, source, target))
