@@ -1,0 +1,37 @@
+"""Identities by family; importing this package registers them all. The one list of families."""
+
+from spmd.passes.algebraic import (
+    arithmetic,
+    broadcast,
+    compare,
+    concatenate,
+    convert,
+    copy,
+    dot,
+    logical,
+    pad,
+    reduce,
+    reshape,
+    select,
+    slice,  # noqa: A004 - named after its operation
+    transpose,
+)
+
+FAMILIES = (
+    arithmetic,
+    logical,
+    compare,
+    select,
+    convert,
+    copy,
+    broadcast,
+    reshape,
+    transpose,
+    slice,
+    pad,
+    concatenate,
+    reduce,
+    dot,
+)
+
+__all__ = ["FAMILIES"]

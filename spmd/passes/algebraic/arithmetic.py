@@ -1,0 +1,158 @@
+"""Sums, products, extremes: neutral elements, double negation, division by powers of two.
+
+Exact but for the sign of zero in x + 0 (docs/numerics.md).
+"""
+
+from __future__ import annotations
+
+import math
+
+from spmd.builder import Builder
+from spmd.device import ReductionKind
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import Opcode
+from spmd.ops.reduction import identity_value
+from spmd.passes.algebraic.match import element_type, is_splat, splat
+from spmd.passes.algebraic.rules import simplifies
+from spmd.shape import PrimitiveType
+
+
+@simplifies(Opcode.ADD)
+def add_zero(x: HloInstruction, _: Builder) -> HloInstruction | None:
+    """x + 0 => x"""
+    left, right = x.operands
+    if is_splat(right, 0):
+        return left
+    return right if is_splat(left, 0) else None
+
+
+@simplifies(Opcode.ADD)
+def add_negated(x: HloInstruction, b: Builder) -> HloInstruction | None:
+    """a + -b => a - b"""
+    left, right = x.operands
+    if element_type(x) is PrimitiveType.PRED:
+        return None
+    if right.opcode is Opcode.NEGATE:
+        return b.subtract(left, right.operand(0))
+    return b.subtract(right, left.operand(0)) if left.opcode is Opcode.NEGATE else None
+
+
+@simplifies(Opcode.SUBTRACT)
+def subtract_zero(x: HloInstruction, b: Builder) -> HloInstruction | None:
+    """x - 0 => x;  a - -b => a + b;  i - i => 0 on integers"""
+    left, right = x.operands
+    if is_splat(right, 0):
+        return left
+    if right.opcode is Opcode.NEGATE:
+        return b.add(left, right.operand(0))
+    return b.full(x.array_shape, 0) if left is right and element_type(x).is_integer else None
+
+
+@simplifies(Opcode.MULTIPLY)
+def multiply_by_one(x: HloInstruction, b: Builder) -> HloInstruction | None:
+    """x * 1 => x;  x * -1 => -x;  i * 0 => 0 on integers"""
+    for value, factor in (x.operands, x.operands[::-1]):
+        if is_splat(factor, 1):
+            return value
+        if (
+            element_type(x) is not PrimitiveType.PRED
+            and is_splat(factor, -1)
+            and not element_type(x).is_complex
+        ):
+            return b.negate(value)
+        if element_type(x).is_integer and is_splat(factor, 0):
+            return b.full(x.array_shape, 0)
+    return None
+
+
+@simplifies(Opcode.MULTIPLY, Opcode.DIVIDE)
+def both_negated(x: HloInstruction, b: Builder) -> HloInstruction | None:
+    """-a * -b => a * b, and so for division of floating-point numbers"""
+    left, right = x.operands
+    if (
+        left.opcode is not Opcode.NEGATE
+        or right.opcode is not Opcode.NEGATE
+        or not element_type(x).is_floating
+    ):
+        return None
+    return b.binary(x.opcode, left.operand(0), right.operand(0))
+
+
+@simplifies(Opcode.DIVIDE)
+def divide_by_power_of_two(x: HloInstruction, b: Builder) -> HloInstruction | None:
+    """x / 1 => x;  x / 2^k => x * 2^-k, which is exact while 2^-k is a normal number"""
+    left, right = x.operands
+    if is_splat(right, 1):
+        return left
+    divisor = splat(right)
+    if divisor is None or not element_type(x).is_floating:
+        return None
+    fraction, exponent = math.frexp(abs(float(divisor)))
+    if (
+        fraction != 0.5
+        or not -_SAFE_EXPONENT[element_type(x).bits]
+        < exponent
+        < _SAFE_EXPONENT[element_type(x).bits]
+    ):
+        return None
+    return b.multiply(left, b.full(x.array_shape, 1.0 / float(divisor)))
+
+
+#: Exponents below this are normal for 2^k and 2^-k in every format of that many bits (8-bit formats: left alone).
+_SAFE_EXPONENT = {4: 0, 8: 0, 16: 14, 32: 126, 64: 1022}
+
+
+@simplifies(Opcode.REMAINDER)
+def remainder_of_one(x: HloInstruction, b: Builder) -> HloInstruction | None:
+    """i mod 1 => 0 on integers"""
+    whole = element_type(x).is_integer and is_splat(x.operand(1), 1)
+    return b.full(x.array_shape, 0) if whole else None
+
+
+@simplifies(Opcode.NEGATE)
+def negate_twice(x: HloInstruction, _: Builder) -> HloInstruction | None:
+    """--x => x;  -(a - b) stays: it differs in the sign of zero"""
+    inner = x.operand(0)
+    return inner.operand(0) if inner.opcode is Opcode.NEGATE else None
+
+
+@simplifies(
+    Opcode.ABS,
+    Opcode.FLOOR,
+    Opcode.CEIL,
+    Opcode.SIGN,
+    Opcode.ROUND_NEAREST_EVEN,
+    Opcode.ROUND_NEAREST_AFZ,
+)
+def idempotent(x: HloInstruction, _: Builder) -> HloInstruction | None:
+    """f(f(x)) => f(x)"""
+    inner = x.operand(0)
+    return (
+        inner
+        if inner.opcode is x.opcode and not element_type(inner.operand(0)).is_complex
+        else None
+    )
+
+
+@simplifies(Opcode.MAXIMUM, Opcode.MINIMUM)
+def neutral_extreme(x: HloInstruction, _: Builder) -> HloInstruction | None:
+    """max(x, x) => x;  max(x, -inf) => x;  min(x, inf) => x"""
+    left, right = x.operands
+    if left is right:
+        return left
+    kind = ReductionKind.MAX if x.opcode is Opcode.MAXIMUM else ReductionKind.MIN
+    neutral = identity_value(kind, element_type(x))
+    for value, other in ((left, right), (right, left)):
+        found = splat(other)
+        if found is not None and bool(found == neutral):
+            return value
+    return None
+
+
+@simplifies(Opcode.POWER)
+def small_power(x: HloInstruction, b: Builder) -> HloInstruction | None:
+    """x ^ 1 => x;  x ^ 2 => x * x"""
+    base, exponent = x.operands
+    if is_splat(exponent, 1):
+        return base
+    return b.multiply(base, base) if is_splat(exponent, 2) else None

@@ -1,0 +1,87 @@
+"""Comparisons whose outcome is known."""
+
+from __future__ import annotations
+
+from spmd.builder import Builder
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import CompareAttrs, IotaAttrs
+from spmd.passes.algebraic.match import element_type, splat
+from spmd.passes.algebraic.rules import simplifies
+from spmd.shape import PrimitiveType
+
+_MIRRORED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "EQ": "EQ", "NE": "NE"}
+
+
+@simplifies(Opcode.COMPARE)
+def with_itself(x: HloInstruction, b: Builder) -> HloInstruction | None:
+    """i == i => true on integers and pred (a nan differs from itself)"""
+    left, right = x.operands
+    if left is not right or element_type(left).is_floating or element_type(left).is_complex:
+        return None
+    return b.full(x.array_shape, x.attrs_as(CompareAttrs).direction in ("EQ", "GE", "LE"))
+
+
+@simplifies(Opcode.COMPARE)
+def with_truth(x: HloInstruction, b: Builder) -> HloInstruction | None:
+    """p == true => p;  p != false => p;  p == false => not p"""
+    direction = x.attrs_as(CompareAttrs).direction
+    if element_type(x.operand(0)) is not PrimitiveType.PRED or direction not in ("EQ", "NE"):
+        return None
+    for value, other in (x.operands, x.operands[::-1]):
+        known = splat(other)
+        if known is not None:
+            return value if bool(known) == (direction == "EQ") else b.logical_not(value)
+    return None
+
+
+@simplifies(Opcode.COMPARE)
+def out_of_range(x: HloInstruction, b: Builder) -> HloInstruction | None:
+    """A comparison that every possible value answers alike: unsigned >= 0, iota < its size"""
+    direction = x.attrs_as(CompareAttrs).direction
+    left, right = x.operands
+    answer = _known(left, right, direction)
+    if answer is None:
+        answer = _known(right, left, _MIRRORED[direction])
+    return None if answer is None else b.full(x.array_shape, answer)
+
+
+def _known(value: HloInstruction, other: HloInstruction, direction: str) -> bool | None:
+    limits, bound = value_limits(value), splat(other)
+    return None if limits is None or bound is None else _answer(limits, int(bound), direction)
+
+
+def value_limits(x: HloInstruction) -> tuple[int, int] | None:
+    """Least and greatest integer that ``x`` can hold, where its operation or type tells."""
+    if not element_type(x).is_integer:
+        return None
+    while x.opcode in (Opcode.BROADCAST, Opcode.RESHAPE, Opcode.TRANSPOSE, Opcode.SLICE):
+        x = x.operand(0)
+    if x.opcode is Opcode.IOTA:
+        last = max(0, x.dims[x.attrs_as(IotaAttrs).dimension] - 1)
+        if last < 2 ** (element_type(x).bits - 1):  # else it wraps around
+            return 0, last
+    if element_type(x).is_unsigned_integer:
+        return 0, 2 ** element_type(x).bits - 1
+    return None
+
+
+def _answer(limits: tuple[int, int], bound: int, direction: str) -> bool | None:
+    low, high = limits
+    if direction in ("GE", "LT") and low >= bound:
+        return direction == "GE"
+    if direction in ("GE", "LT") and high < bound:
+        return direction == "LT"
+    if direction in ("GT", "LE") and high <= bound:
+        return direction == "LE"
+    if direction in ("GT", "LE") and low > bound:
+        return direction == "GT"
+    if direction in ("EQ", "NE") and not low <= bound <= high:
+        return direction == "NE"
+    return None
+
+
+@simplifies(Opcode.IOTA)
+def iota_of_one(x: HloInstruction, b: Builder) -> HloInstruction | None:
+    """An iota over a dimension of size 1 is zero"""
+    return b.full(x.array_shape, 0) if x.dims[x.attrs_as(IotaAttrs).dimension] <= 1 else None

@@ -1,0 +1,69 @@
+"""convert: to the same type, there and back, and through a type that keeps every value."""
+
+from __future__ import annotations
+
+import ml_dtypes
+
+from spmd.builder import Builder
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import Opcode
+from spmd.passes.algebraic.match import element_type
+from spmd.passes.algebraic.rules import simplifies
+from spmd.shape import PrimitiveType
+
+
+@simplifies(Opcode.CONVERT)
+def convert_to_itself(x: HloInstruction, _: Builder) -> HloInstruction | None:
+    """convert to the same type => x"""
+    return x.operand(0) if element_type(x) is element_type(x.operand(0)) else None
+
+
+@simplifies(Opcode.CONVERT)
+def convert_through_wider(x: HloInstruction, b: Builder) -> HloInstruction | None:
+    """convert(convert(x: A to B): B to C) => convert(x: A to C) where B holds every value of A"""
+    inner = x.operand(0)
+    if inner.opcode is not Opcode.CONVERT:
+        return None
+    source, middle = element_type(inner.operand(0)), element_type(inner)
+    if not keeps_every_value(source, middle) or not _commutes(source, middle, element_type(x)):
+        return None
+    return b.convert(inner.operand(0), element_type(x))
+
+
+def keeps_every_value(source: PrimitiveType, target: PrimitiveType) -> bool:
+    """Converting to ``target`` and back gives the same value."""
+    if source is target:
+        return True
+    if source is PrimitiveType.PRED:
+        return True
+    if source.is_integer and target.is_integer:
+        return _integer_fits(source, target)
+    if source.is_floating and target.is_floating:
+        return _float_fits(source, target)
+    return False
+
+
+def _integer_fits(source: PrimitiveType, target: PrimitiveType) -> bool:
+    if source.is_signed_integer == target.is_signed_integer:
+        return target.bits >= source.bits
+    return source.is_unsigned_integer and target.bits > source.bits
+
+
+def _float_fits(source: PrimitiveType, target: PrimitiveType) -> bool:
+    """Known pairs only: widening to f32 or f64."""
+    if target.bits <= source.bits or target not in (PrimitiveType.F32, PrimitiveType.F64):
+        return False
+    narrow, wide = ml_dtypes.finfo(source.numpy), ml_dtypes.finfo(target.numpy)  # type: ignore[no-untyped-call]
+    return bool(
+        wide.nmant >= narrow.nmant and wide.maxexp >= narrow.maxexp and wide.minexp <= narrow.minexp
+    )
+
+
+def _commutes(source: PrimitiveType, middle: PrimitiveType, target: PrimitiveType) -> bool:
+    """A to C directly does what A to B to C does, the value being the same in A and B.
+
+    A conversion depends on the value and on its being integer or floating-point (out of range, integers wrap around).
+    """
+    return (
+        source is PrimitiveType.PRED or target is source or source.is_integer == middle.is_integer
+    )

@@ -1,0 +1,55 @@
+"""and, or, xor, not: neutral and absorbing elements."""
+
+from __future__ import annotations
+
+from spmd.builder import Builder
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import Opcode
+from spmd.passes.algebraic.match import element_type, is_splat, splat
+from spmd.passes.algebraic.rules import simplifies
+from spmd.shape import PrimitiveType
+
+
+def all_ones(x: HloInstruction) -> bool:
+    """Every bit of every element is set."""
+    value = splat(x)
+    if value is None:
+        return False
+    if element_type(x) is PrimitiveType.PRED:
+        return bool(value)
+    bits = element_type(x).bits
+    return int(value) in (-1, 2**bits - 1)
+
+
+@simplifies(Opcode.AND, Opcode.OR)
+def neutral_or_absorbing(x: HloInstruction, _: Builder) -> HloInstruction | None:
+    """x and 1 => x;  x and 0 => 0;  x or 0 => x;  x or 1 => 1;  x and x => x"""
+    left, right = x.operands
+    if left is right:
+        return left
+    for value, other in ((left, right), (right, left)):
+        if all_ones(other):
+            return value if x.opcode is Opcode.AND else other
+        if is_splat(other, 0):
+            return other if x.opcode is Opcode.AND else value
+    return None
+
+
+@simplifies(Opcode.XOR)
+def xor_zero(x: HloInstruction, _: Builder) -> HloInstruction | None:
+    """x xor 0 => x"""
+    left, right = x.operands
+    if is_splat(right, 0):
+        return left
+    return right if is_splat(left, 0) else None
+
+
+@simplifies(Opcode.NOT)
+def not_twice(x: HloInstruction, _: Builder) -> HloInstruction | None:
+    inner = x.operand(0)
+    return inner.operand(0) if inner.opcode is Opcode.NOT else None
+
+
+@simplifies(Opcode.SHIFT_LEFT, Opcode.SHIFT_RIGHT_LOGICAL, Opcode.SHIFT_RIGHT_ARITHMETIC)
+def shift_by_zero(x: HloInstruction, _: Builder) -> HloInstruction | None:
+    return x.operand(0) if is_splat(x.operand(1), 0) else None

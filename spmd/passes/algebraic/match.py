@@ -1,0 +1,61 @@
+"""What identities look for: constants behind broadcasts, single users, unit dimensions."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import ConstantAttrs, DimensionsAttrs
+from spmd.shape import ArrayShape, PrimitiveType
+
+#: One element of a NumPy array (ml_dtypes' scalars are no np.generic).
+Scalar: TypeAlias = Any
+
+#: A larger constant is not read through to see whether all its elements are equal.
+_SMALL = 64
+
+
+def splat(x: HloInstruction) -> Scalar | None:
+    """The one value all elements of ``x`` have, where that is known: a scalar constant, maybe broadcast or reshaped."""
+    while x.opcode in (Opcode.BROADCAST, Opcode.RESHAPE):
+        x = x.operand(0)
+    if x.opcode is not Opcode.CONSTANT:
+        return None
+    literal = x.attrs_as(ConstantAttrs).literal
+    if literal is None or literal.array is None or not 0 < literal.array.size <= _SMALL:
+        return None
+    flat = literal.array.reshape(-1)
+    if flat.size > 1 and literal.array.tobytes() != flat[:1].tobytes() * flat.size:
+        return None
+    return flat[0]
+
+
+def is_splat(x: HloInstruction, value: float) -> bool:
+    """All elements equal ``value`` (0 matches -0.0 too)."""
+    found = splat(x)
+    return found is not None and bool(found == value)
+
+
+def element_type(x: HloInstruction) -> PrimitiveType:
+    return x.array_shape.element_type
+
+
+def used_once(x: HloInstruction) -> bool:
+    """One user (which may read it in several places), and not the result of its computation."""
+    return len(x.users) == 1 and not x.is_root
+
+
+def same_bits(a: Scalar, b: Scalar) -> bool:
+    return np.asarray(a).tobytes() == np.asarray(b).tobytes()
+
+
+def broadcast_dims(x: HloInstruction) -> tuple[int, ...]:
+    return x.attrs_as(DimensionsAttrs).dimensions
+
+
+def non_unit(shape: ArrayShape) -> tuple[int, ...]:
+    """Sizes other than 1, in order."""
+    return tuple(n for n in shape.dims if n != 1)

@@ -1,0 +1,80 @@
+"""transpose: no-ops, chains, and transposes of values that can be made in the other order."""
+
+from __future__ import annotations
+
+from spmd.builder import Builder
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import DimensionsAttrs, DotAttrs, IotaAttrs
+from spmd.passes.algebraic.match import broadcast_dims, used_once
+from spmd.passes.algebraic.rules import simplifies
+
+
+def order_of(x: HloInstruction) -> tuple[int, ...]:
+    return x.attrs_as(DimensionsAttrs).dimensions
+
+
+@simplifies(Opcode.TRANSPOSE)
+def transpose_to_itself(x: HloInstruction, b: Builder) -> HloInstruction | None:
+    """Dimensions in place => x;  only unit dimensions moved => reshape"""
+    order, operand = order_of(x), x.operand(0)
+    if list(order) == sorted(order):
+        return operand
+    moved = [d for d in order if operand.dims[d] != 1]
+    return b.reshape(operand, x.dims) if moved == sorted(moved) else None
+
+
+@simplifies(Opcode.TRANSPOSE)
+def transpose_of_transpose(x: HloInstruction, b: Builder) -> HloInstruction | None:
+    """transpose(transpose(a)) => transpose(a)"""
+    inner = x.operand(0)
+    if inner.opcode is not Opcode.TRANSPOSE:
+        return None
+    first = order_of(inner)
+    return b.transpose(inner.operand(0), [first[d] for d in order_of(x)])
+
+
+@simplifies(Opcode.TRANSPOSE)
+def transpose_of_broadcast(x: HloInstruction, b: Builder) -> HloInstruction | None:
+    """transpose(broadcast(a)) => broadcast(a)"""
+    inner = x.operand(0)
+    if inner.opcode is not Opcode.BROADCAST:
+        return None
+    place = {d: i for i, d in enumerate(order_of(x))}
+    return b.broadcast(inner.operand(0), [place[d] for d in broadcast_dims(inner)], x.dims)
+
+
+@simplifies(Opcode.TRANSPOSE)
+def transpose_of_iota(x: HloInstruction, b: Builder) -> HloInstruction | None:
+    """transpose(iota) => iota"""
+    inner = x.operand(0)
+    if inner.opcode is not Opcode.IOTA:
+        return None
+    dimension = order_of(x).index(inner.attrs_as(IotaAttrs).dimension)
+    return b.iota(x.array_shape.element_type, x.dims, dimension)
+
+
+@simplifies(Opcode.TRANSPOSE)
+def transpose_of_dot(x: HloInstruction, b: Builder) -> HloInstruction | None:
+    """transpose(dot(a, b)) => dot(b, a) where it swaps the free dimensions of the two"""
+    dot = x.operand(0)
+    if dot.opcode is not Opcode.DOT or not used_once(dot):
+        return None
+    attrs = dot.attrs_as(DotAttrs)
+    if attrs.extra or len(set(attrs.operand_precision)) > 1:
+        return None
+    batch = len(attrs.lhs_batch)
+    lhs_free = dot.operand(0).array_shape.rank - batch - len(attrs.lhs_contracting)
+    rank = dot.array_shape.rank
+    swapped = (*range(batch), *range(batch + lhs_free, rank), *range(batch, batch + lhs_free))
+    if order_of(x) != swapped:
+        return None
+    mirrored = DotAttrs(
+        attrs.rhs_contracting,
+        attrs.lhs_contracting,
+        attrs.rhs_batch,
+        attrs.lhs_batch,
+        attrs.operand_precision,
+        attrs.algorithm,
+    )
+    return b.dot(dot.operand(1), dot.operand(0), mirrored, x.array_shape.element_type)

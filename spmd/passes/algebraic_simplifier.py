@@ -1,0 +1,113 @@
+"""Apply the identities of spmd/passes/algebraic until none applies."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from spmd.analysis.side_effects import SideEffects
+from spmd.builder import Builder, ModuleScope
+from spmd.errors import VerificationError
+from spmd.hlo.computation import HloComputation
+from spmd.hlo.instruction import Annotations, HloInstruction
+from spmd.hlo.module import HloModule, Stage
+from spmd.ops.checks import same_type
+from spmd.ops.inference import describe
+from spmd.passes.algebraic import FAMILIES
+from spmd.passes.algebraic.rules import IDENTITIES
+from spmd.passes.interface import UNSCHEDULED, HloPass, register_pass
+from spmd.passes.rewrite import has_control_edges, is_annotated, replace_and_prune
+
+assert FAMILIES  # imported for what they register
+
+
+@register_pass
+@dataclass(frozen=True)
+class AlgebraicSimplifier(HloPass):
+    """Rewrite by identities that keep every bit, or that docs/numerics.md lists.
+
+    A work list starts with all instructions in post-order; what a rewrite made or touched comes back onto it.
+    max_rewrites bounds the rewrites per computation, as a multiple of its size: identities shrink the program, so the
+    bound is met only by two that undo each other.
+    """
+
+    name: ClassVar[str] = "algebraic-simplifier"
+    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
+    max_rewrites: int = 20
+
+    def run(self, module: HloModule) -> bool:
+        scope, effects = ModuleScope(module), SideEffects()
+        changed = False
+        for computation in module.computations_post_order():
+            changed |= _Simplification(computation, scope, effects).run(
+                self.max_rewrites * (len(computation) + 10)
+            )
+        return changed
+
+
+class _Recorder(Builder):
+    """A builder that remembers what it made since it was last asked."""
+
+    def __init__(self, computation: HloComputation, scope: ModuleScope) -> None:
+        super().__init__(computation, scope)
+        self._made: list[HloInstruction] = []
+
+    def create(self, *args: object, **kwargs: object) -> HloInstruction:
+        made = super().create(*args, **kwargs)  # type: ignore[arg-type]
+        self._made.append(made)
+        return made
+
+    def take_made(self) -> list[HloInstruction]:
+        made, self._made = self._made, []
+        return made
+
+
+class _Simplification:
+    """One computation being simplified: the work list and the builder."""
+
+    def __init__(
+        self, computation: HloComputation, scope: ModuleScope, effects: SideEffects
+    ) -> None:
+        self._builder = _Recorder(computation, scope)
+        self._effects = effects
+        self._work: deque[HloInstruction] = deque()
+        self._waiting: set[int] = set()
+        self._push(computation.post_order())
+
+    def _push(self, instructions: Iterable[HloInstruction]) -> None:
+        for x in instructions:
+            if id(x) not in self._waiting and x.parent is not None:
+                self._waiting.add(id(x))
+                self._work.append(x)
+
+    def run(self, budget: int) -> bool:
+        rewrites = 0
+        while self._work:
+            x = self._work.popleft()
+            self._waiting.discard(id(x))
+            if x.parent is None or is_annotated(x) or has_control_edges(x):
+                continue
+            if self._rewrite(x):
+                rewrites += 1
+                if rewrites > budget:
+                    raise VerificationError(
+                        f"algebraic-simplifier does not come to an end at: {describe(x)}"
+                    )
+        return rewrites > 0
+
+    def _rewrite(self, x: HloInstruction) -> bool:
+        self._builder.annotations = Annotations(metadata=x.annotations.metadata)
+        for identity in IDENTITIES.get(x.opcode, ()):
+            simpler = identity(x, self._builder)
+            if simpler is None:
+                continue
+            if not same_type(simpler.shape, x.shape):
+                raise VerificationError(
+                    f"{identity.__name__} made {simpler.shape} of: {describe(x)}"
+                )
+            touched = replace_and_prune(x, simpler, self._effects)
+            self._push((*self._builder.take_made(), simpler, *simpler.users, *touched))
+            return True
+        return False
