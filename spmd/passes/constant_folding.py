@@ -1,0 +1,142 @@
+"""Compute small values that depend on constants alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from spmd.analysis.side_effects import SideEffects
+from spmd.builder import Builder, ModuleScope
+from spmd.errors import RunError, UnsupportedError
+from spmd.evaluator.evaluator import evaluate_instruction
+from spmd.hlo.instruction import Annotations, HloInstruction
+from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.opcode import Opcode
+from spmd.literal import Literal, NDArray
+from spmd.ops.attrs import ConstantAttrs
+from spmd.passes.interface import UNSCHEDULED, HloPass, register_pass
+from spmd.passes.rewrite import has_control_edges, is_annotated, replace_and_prune
+from spmd.shape import ArrayShape
+
+#: Made from little: read through, but not replaced by their many elements.
+_COMPACT = (Opcode.IOTA, Opcode.BROADCAST)
+
+#: Values that constants do not determine, or whose computing is none of this pass's business.
+_NEVER = (
+    Opcode.PARAMETER,
+    Opcode.CONSTANT,
+    Opcode.PARTITION_ID,
+    Opcode.REPLICA_ID,
+    Opcode.CUSTOM_CALL,
+    Opcode.WHILE,
+    Opcode.CONDITIONAL,
+    Opcode.CALL,
+    Opcode.FUSION,
+    Opcode.OPT_BARRIER,
+    Opcode.ALL_REDUCE,
+    Opcode.ALL_GATHER,
+    Opcode.REDUCE_SCATTER,
+    Opcode.ALL_TO_ALL,
+    Opcode.COLLECTIVE_PERMUTE,
+    Opcode.COLLECTIVE_BROADCAST,
+    Opcode.RAGGED_ALL_TO_ALL,
+)
+
+
+@register_pass
+@dataclass(frozen=True)
+class ConstantFolding(HloPass):
+    """Replace an instruction whose operands are constants (or iotas and repeated constants) by its value.
+
+    max_bytes bounds every value that is computed on the way. A value whose elements are all equal becomes a broadcast
+    scalar. Values are those of the reference evaluator (docs/numerics.md).
+    """
+
+    name: ClassVar[str] = "constant-folding"
+    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
+    max_bytes: int = 1024
+
+    def run(self, module: HloModule) -> bool:
+        scope, effects = ModuleScope(module), SideEffects()
+        known = _Known(self.max_bytes, effects)
+        changed = False
+        for computation in module.computations_post_order():
+            builder = Builder(computation, scope)
+            for x in computation.post_order():
+                if (
+                    x.parent is None
+                    or x.opcode in _COMPACT
+                    or is_annotated(x)
+                    or has_control_edges(x)
+                ):
+                    continue
+                value = known.computed(x)
+                if value is not None:
+                    builder.annotations = Annotations(metadata=x.annotations.metadata)
+                    constant = _constant(builder, x.array_shape, value)
+                    known.remember(constant, value)
+                    replace_and_prune(x, constant, effects)
+                    changed = True
+        return changed
+
+
+def _constant(builder: Builder, shape: ArrayShape, value: NDArray) -> HloInstruction:
+    flat = value.reshape(-1)
+    if value.ndim and value.size and value.tobytes() == flat[:1].tobytes() * value.size:
+        return builder.full(shape, flat[0])
+    return builder.constant(Literal.of(shape.without_layout(), value))
+
+
+class _Known:
+    """Values of instructions as far as constants determine them."""
+
+    def __init__(self, max_bytes: int, effects: SideEffects) -> None:
+        self._max_bytes = max_bytes
+        self._effects = effects
+        self._values: dict[HloInstruction, NDArray | None] = {}
+
+    def remember(self, x: HloInstruction, value: NDArray) -> None:
+        self._values[x] = value
+
+    def value(self, x: HloInstruction) -> NDArray | None:
+        """The value of a constant, iota or broadcast, or of one that was folded before."""
+        if x not in self._values:
+            self._values[x] = self._constant(x) if x.opcode is Opcode.CONSTANT else self._compact(x)
+        return self._values[x]
+
+    def _constant(self, x: HloInstruction) -> NDArray | None:
+        literal = x.attrs_as(ConstantAttrs).literal
+        if literal is None or literal.array is None or literal.array.nbytes > self._max_bytes:
+            return None
+        return literal.array
+
+    def _compact(self, x: HloInstruction) -> NDArray | None:
+        return self._evaluate(x) if x.opcode in _COMPACT else None
+
+    def computed(self, x: HloInstruction) -> NDArray | None:
+        if x.opcode in _NEVER or self._effects.of(x):
+            return None
+        return self._evaluate(x)
+
+    def _evaluate(self, x: HloInstruction) -> NDArray | None:
+        if (
+            not isinstance(x.shape, ArrayShape)
+            or x.shape.dynamic
+            or x.shape.byte_size > self._max_bytes
+        ):
+            return None
+        operands: list[NDArray] = []
+        for operand in x.operands:
+            value = self.value(operand)
+            if value is None:
+                return None
+            operands.append(value)
+        if not operands and x.opcode not in _COMPACT:
+            return None
+        try:
+            result = evaluate_instruction(x, operands)
+        except (RunError, UnsupportedError):
+            return None
+        return result if isinstance(result, np.ndarray) else None
