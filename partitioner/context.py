@@ -153,10 +153,8 @@ class PartitionContext:
         shards = self.axes.count(value.state.dims[dim])
         return value.shape.dims[dim] % shards != 0
 
-    def mask_padding(
-        self, value: ShardedValue, dims: tuple[int, ...], fill: object
-    ) -> HloInstruction:
-        """The local array with the padding along ``dims`` (unevenly split ones) replaced by the scalar ``fill``."""
+    def valid(self, value: ShardedValue, dims: tuple[int, ...]) -> HloInstruction | None:
+        """pred, like the local array: where the elements along ``dims`` are no padding; None when none is."""
         b = self.builder
         local = value.hlo.array_shape
         keep: HloInstruction | None = None
@@ -172,7 +170,17 @@ class PartitionContext:
             )
             valid = b.compare(b.add(index, start), limit, "LT")
             keep = valid if keep is None else b.logical_and(keep, valid)
+        return keep
+
+    def mask_padding(
+        self, value: ShardedValue, dims: tuple[int, ...], fill: object
+    ) -> HloInstruction:
+        """The local array with the padding along ``dims`` (unevenly split ones) replaced by the scalar ``fill``."""
+        keep = self.valid(value, dims)
         if keep is None:
             return value.hlo
-        literal = Literal.of(ArrayShape(local.element_type, ()), np.asarray(fill))
-        return b.select(keep, value.hlo, b.broadcast_scalar(b.constant(literal), local.dims))
+        b = self.builder
+        literal = Literal.of(ArrayShape(value.shape.element_type, ()), np.asarray(fill))
+        return b.select(
+            keep, value.hlo, b.broadcast_scalar(b.constant(literal), value.hlo.dims)
+        )

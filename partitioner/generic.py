@@ -19,14 +19,25 @@ def partition_generic(
     context: PartitionContext, instruction: HloInstruction
 ) -> tuple[ShardedValue, ...]:
     """Partition by the op's rule; without one, replicate the operands and compute the whole on every device."""
-    rule = rule_of(instruction) or replicating_rule(instruction)
+    rule = rule_for(instruction)
     plan = best_plan(problem_of(context, instruction, rule))
-    operands = [
+    return emit_local(context, instruction, plan, local_operands(context, instruction, rule, plan))
+
+
+def local_operands(
+    context: PartitionContext, instruction: HloInstruction, rule: OpShardingRule, plan: OpPlan
+) -> list[HloInstruction]:
+    """The operands in the plan's states, safe to reduce."""
+    values = [
         context.reshard(context.value(operand), state)
         for operand, state in zip(instruction.operands, plan.operands, strict=True)
     ]
-    local = [_prepare(context, rule, plan, i, value) for i, value in enumerate(operands)]
-    return emit_local(context, instruction, plan, local)
+    return [_prepare(context, rule, plan, i, value) for i, value in enumerate(values)]
+
+
+def rule_for(instruction: HloInstruction) -> OpShardingRule:
+    """The op's rule, or the one that splits nothing."""
+    return rule_of(instruction) or replicating_rule(instruction)
 
 
 def replicating_rule(instruction: HloInstruction) -> OpShardingRule:

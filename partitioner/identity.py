@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 
 from spmd.device import ReductionKind
@@ -18,9 +20,7 @@ def identity_value(kind: ReductionKind, element_type: PrimitiveType) -> np.gener
     Raises ShapeError for a kind the type does not have (the order of complex numbers).
     """
     value = reduction.identity_value(kind, element_type)
-    # A uint64 cannot hold -1 nor an int64 2**64-1: integers are made in their own type at once.
+    # A uint64 cannot come from a float nor an int64 hold 2**64-1: integers are made in their own type at once.
     dtype = element_type.numpy
-    plain = dtype if dtype.kind in "iu" else None
-    scalar = np.asarray(value, dtype=plain).astype(dtype)[()]
-    assert isinstance(scalar, np.generic)
-    return scalar
+    plain = np.asarray(value, dtype=dtype if dtype.kind in "iu" else None)
+    return cast("np.generic", plain.astype(dtype)[()])

@@ -2,6 +2,7 @@
 
 from partitioner.ops import (
     annotation,
+    chosen_reduce,
     collective,
     control_flow,
     convolution,
@@ -11,16 +12,19 @@ from partitioner.ops import (
     gather_scatter,
     leaf,
     linalg,
+    owned_gather,
+    owned_slices,
     reduce,
     reshape,
     rng,
     slicing,
     sort,
-    tuple,
+    tuple,  # noqa: A004 - a family is named by its opcode, and nothing here uses the built-in
 )
 
 __all__ = [
     "annotation",
+    "chosen_reduce",
     "collective",
     "control_flow",
     "convolution",
@@ -30,6 +34,8 @@ __all__ = [
     "gather_scatter",
     "leaf",
     "linalg",
+    "owned_gather",
+    "owned_slices",
     "reduce",
     "reshape",
     "rng",

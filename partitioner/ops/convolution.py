@@ -49,7 +49,9 @@ def convolution_rule(convolution: HloInstruction) -> OpShardingRule:
     groups = attrs.feature_group_count * attrs.batch_group_count
     rule.factor(out[dims.output_batch], {0: dims.input_batch}, {0: dims.output_batch})
     rule.factor(
-        out[dims.output_feature] // groups, {1: dims.kernel_output_feature}, {0: dims.output_feature}
+        out[dims.output_feature] // groups,
+        {1: dims.kernel_output_feature},
+        {0: dims.output_feature},
     )
     rule.factor(
         rhs[dims.kernel_input_feature],

@@ -74,7 +74,8 @@ def _check_fits(call: HloInstruction, rule: OpShardingRule) -> None:
         _sizes(rule, mapping) == dims for mapping, dims in zip(mappings, shapes, strict=True)
     )
     if not fits:
-        raise ShardingError(f"the sharding rule of {call.name} does not fit its shapes: {call.annotations.frontend(SHARDING_RULE)}")
+        text = call.annotations.frontend(SHARDING_RULE)
+        raise ShardingError(f"the sharding rule of {call.name} does not fit its shapes: {text}")
 
 
 def _sizes(rule: OpShardingRule, mapping: TensorMapping) -> tuple[int, ...]:

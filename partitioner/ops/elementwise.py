@@ -1,8 +1,8 @@
 """Elementwise operations: every dimension passes through.
 
-    add     [i, j] + [i, j]         -> [i, j]
-    select  [] ? [i, j] : [i, j]    -> [i, j]      a scalar predicate (or clamp bound) has no dimensions
-    map     f([i], [i])             -> [i]
+add     [i, j] + [i, j]         -> [i, j]
+select  [] ? [i, j] : [i, j]    -> [i, j]      a scalar predicate (or clamp bound) has no dimensions
+map     f([i], [i])             -> [i]
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def dependency_rule(instruction: HloInstruction) -> OpShardingRule | None:
 def bitcast_convert_rule(convert: HloInstruction) -> OpShardingRule:
     """Shared leading dimensions pass; the minor dimension that a change of width adds or removes stays whole.
 
-        f32[i] -> u8[i, 4]        u8[i, 4] -> f32[i]
+    f32[i] -> u8[i, 4]        u8[i, 4] -> f32[i]
     """
     rule = RuleBuilder.for_instruction(convert)
     for d, (source, size) in enumerate(zip(convert.operand(0).dims, convert.dims, strict=False)):

@@ -1,9 +1,11 @@
-"""Gather and scatter: batch and window dimensions pass through, indexed dimensions stay whole.
+"""Gather and scatter: batch and window dimensions pass through; in an indexed dimension the owner answers.
 
-    gather   table [v, d], ids [b, s, (1)]               -> [b, s, d]     take rows: v whole
-    scatter  input [v, d], ids [b, s, (1)], upd [b, s, d] -> [v, d]       b, s: reduced by the combiner; v whole
+    gather   table [v, d], ids [b, s, (1)]                -> [b, s, d]    v: SUM, zeros for rows of other devices
+    scatter  input [v, d], ids [b, s, (1)], upd [b, s, d] -> [v, d]       v passes; b, s: reduced by the combiner
 
-The index vector dimension (1) is whole. Batching dimensions (operand_batching_dims) stand in all tensors and pass.
+What makes the first SUM true, and what lets v pass in the second, stands in owned_gather. Where an index picks a
+longer window than one element, the dimension stays whole. The index vector dimension (1) is whole. Batching dimensions
+(operand_batching_dims) stand in all tensors and pass.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from partitioner.ops.owner import owner_sum
 from partitioner.ops.reducers import reduction_of
 from partitioner.registry import localize, sharding_rule
 from partitioner.rule import OpShardingRule, RuleBuilder
@@ -28,7 +31,9 @@ if TYPE_CHECKING:
 def gather_rule(gather: HloInstruction) -> OpShardingRule:
     attrs = gather.attrs_as(GatherAttrs)
     table, ids = gather.operand(0).dims, gather.operand(1).dims
-    batching = dict(zip(attrs.start_indices_batching_dims, attrs.operand_batching_dims, strict=True))
+    batching = dict(
+        zip(attrs.start_indices_batching_dims, attrs.operand_batching_dims, strict=True)
+    )
     rule = RuleBuilder.for_instruction(gather)
     for position, d in zip(gather_batch_positions(gather), index_batch_dims(gather), strict=True):
         operands = {1: d} if d not in batching else {0: batching[d], 1: d}
@@ -36,12 +41,17 @@ def gather_rule(gather: HloInstruction) -> OpShardingRule:
     for d, position in gather_window_dims(attrs, len(table)):
         if attrs.slice_sizes[d] == table[d]:
             rule.factor(table[d], {0: d}, {0: position})
+    for d in owned_gather_dims(gather):
+        rule.factor(table[d], {0: d}, reduction=owner_sum(gather.array_shape.element_type))
     return rule.build()
 
 
 @localize(Opcode.GATHER)
 def localize_gather(
-    _: PartitionContext, gather: HloInstruction, operands: list[HloInstruction], results: list[ArrayShape]
+    _: PartitionContext,
+    gather: HloInstruction,
+    operands: list[HloInstruction],
+    results: list[ArrayShape],
 ) -> Attrs:
     """Slices keep what the local result shows of them; collapsed and batching dimensions keep size 1 (or 0)."""
     attrs = gather.attrs_as(GatherAttrs)
@@ -63,9 +73,13 @@ def scatter_rule(scatter: HloInstruction) -> OpShardingRule:
     inputs, updates = range(count), range(count + 1, 2 * count + 1)
     ids, shape = scatter.operand(count).dims, scatter.operand(0).dims
     kind = scatter_kind(scatter)
-    batching = dict(zip(attrs.scatter_indices_batching_dims, attrs.input_batching_dims, strict=True))
+    batching = dict(
+        zip(attrs.scatter_indices_batching_dims, attrs.input_batching_dims, strict=True)
+    )
     rule = RuleBuilder.for_instruction(scatter)
-    for position, d in zip(scatter_batch_positions(scatter), index_batch_dims(scatter), strict=True):
+    for position, d in zip(
+        scatter_batch_positions(scatter), index_batch_dims(scatter), strict=True
+    ):
         shared = {count: d, **dict.fromkeys(updates, position)}
         if d in batching:
             shared.update(dict.fromkeys(inputs, batching[d]))
@@ -74,7 +88,10 @@ def scatter_rule(scatter: HloInstruction) -> OpShardingRule:
             rule.factor(ids[d], shared, reduction=kind)
     for d, position in scatter_window_dims(attrs, len(shape)):
         if scatter.operand(count + 1).dims[position] == shape[d]:
-            rule.factor(shape[d], {**dict.fromkeys(inputs, d), **dict.fromkeys(updates, position)}, dict.fromkeys(inputs, d))
+            shared = {**dict.fromkeys(inputs, d), **dict.fromkeys(updates, position)}
+            rule.factor(shape[d], shared, dict.fromkeys(inputs, d))
+    for d in owned_scatter_dims(scatter):
+        rule.factor(shape[d], dict.fromkeys(inputs, d), dict.fromkeys(inputs, d))
     if kind is not None:
         rule.counts_once(*inputs)
     return rule.build()
@@ -83,6 +100,20 @@ def scatter_rule(scatter: HloInstruction) -> OpShardingRule:
 def scatter_kind(scatter: HloInstruction) -> ReductionKind | None:
     """How updates combine, when they may be combined in any order."""
     return reduction_of(scatter.to_apply)
+
+
+def owned_gather_dims(gather: HloInstruction) -> list[int]:
+    """Table dimensions in which an index picks one of several elements."""
+    attrs = gather.attrs_as(GatherAttrs)
+    table = gather.operand(0).dims
+    return [d for d in attrs.start_index_map if attrs.slice_sizes[d] == 1 and table[d] > 1]
+
+
+def owned_scatter_dims(scatter: HloInstruction) -> list[int]:
+    """Input dimensions in which an index picks one element (those that updates have no dimension for)."""
+    attrs = scatter.attrs_as(ScatterAttrs)
+    indexed = attrs.scatter_dims_to_operand_dims
+    return [d for d in attrs.inserted_window_dims if d in indexed]
 
 
 def index_batch_dims(instruction: HloInstruction) -> list[int]:

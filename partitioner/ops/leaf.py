@@ -1,19 +1,69 @@
 """Operations without operands: any split of the result is free.
 
-    iota      -> [i, j]     each device counts from its own offset
-    constant  -> [i, j]     equal elements: a local broadcast; others: sliced out of the whole
+iota      -> [i, j]     each device counts from its own offset
+constant  -> [i, j]     equal elements: made at the local size; others: sliced out of the whole
 """
 
 from __future__ import annotations
 
+from partitioner.context import PartitionContext, ShardedValue
 from partitioner.ops.elementwise import all_dimensions_pass
-from partitioner.registry import sharding_rule
+from partitioner.registry import partition, sharding_rule
 from partitioner.rule import OpShardingRule
+from partitioner.state import ShardState
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
+from spmd.literal import Literal
+from spmd.ops.attrs import ConstantAttrs, IotaAttrs
+from spmd.shape import ArrayShape
 
 
 @sharding_rule(Opcode.IOTA, Opcode.CONSTANT)
 def leaf_rule(leaf: HloInstruction) -> OpShardingRule | None:
     """Each dimension has a factor of its own."""
     return all_dimensions_pass(leaf)
+
+
+@partition(Opcode.IOTA)
+def partition_iota(context: PartitionContext, iota: HloInstruction) -> tuple[ShardedValue, ...]:
+    """Local count plus the offset of this device's tile."""
+    state = context.wanted(iota)
+    shape = iota.array_shape.without_layout()
+    local = state.local_shape(shape, context.axes)
+    dim = iota.attrs_as(IotaAttrs).dimension
+    b = context.builder
+    hlo = b.iota(shape.element_type, local.dims, dim)
+    if state.dims[dim]:
+        offset = b.convert(context.offset(state, dim, shape.dims[dim]), shape.element_type)
+        hlo = b.add(hlo, b.broadcast_scalar(offset, local.dims))
+    return (ShardedValue(hlo, state, shape),)
+
+
+@partition(Opcode.CONSTANT)
+def partition_constant(
+    context: PartitionContext, constant: HloInstruction
+) -> tuple[ShardedValue, ...] | None:
+    """Declines tuple constants. An elided one has no value and is kept whole, as it is."""
+    if not isinstance(constant.shape, ArrayShape):
+        return None
+    shape = constant.shape.without_layout()
+    state = context.wanted(constant)
+    literal = constant.attrs_as(ConstantAttrs).literal
+    if literal is not None and shape.rank and _is_splat(literal):
+        value = literal.value().flat[0]
+        hlo = context.builder.full(state.local_shape(shape, context.axes), value)
+        return (ShardedValue(hlo, state, shape),)
+    hlo = context.builder.create(
+        Opcode.CONSTANT, (), ConstantAttrs(literal), shape=shape, name=constant.name
+    )
+    whole = ShardedValue(hlo, ShardState.replicated(shape.rank), shape)
+    return (context.reshard(whole, state),)
+
+
+def _is_splat(literal: Literal) -> bool:
+    """All elements have the same bits (so -0.0 differs from 0.0, and a nan equals itself)."""
+    array = literal.value()
+    if array.size == 0:
+        return False
+    rows = array.reshape(-1, 1).view("u1").reshape(array.size, -1)
+    return bool((rows == rows[0]).all())

@@ -1,10 +1,10 @@
 """Reductions: kept dimensions pass through, reduced ones are combined by the reducer's kind.
 
-    reduce, add      [i, j] init []                 -> [i]             j: SUM, init counts once
-    reduce, argmax   [i, j], [i, j] init [], []     -> [i], [i]        j whole (or two stages, see chosen_reduce)
-    reduce-window    [i, w] init []                 -> [i, w']         w whole, i passes (window size 1)
-    select-and-scatter [i, w], [i, w'] init []      -> [i, w]          the same
-    batch-norm-training [i, f], [f], [f]            -> [i, f], [f], [f]   f passes, i whole
+reduce, add      [i, j] init []                 -> [i]             j: SUM, init counts once
+reduce, argmax   [i, j], [i, j] init [], []     -> [i], [i]        j whole (or two stages, see chosen_reduce)
+reduce-window    [i, w] init []                 -> [i, w']         w whole, i passes (window size 1)
+select-and-scatter [i, w], [i, w'] init []      -> [i, w]          the same
+batch-norm-training [i, f], [f], [f]            -> [i, f], [f], [f]   f passes, i whole
 """
 
 from __future__ import annotations
@@ -83,7 +83,10 @@ def _feature_rule(norm: HloInstruction, *, all_dims: bool) -> OpShardingRule:
         if d == feature:
             rule.factor(
                 size,
-                {i: 0 if operand.array_shape.rank == 1 else d for i, operand in enumerate(norm.operands)},
+                {
+                    i: 0 if operand.array_shape.rank == 1 else d
+                    for i, operand in enumerate(norm.operands)
+                },
                 {i: 0 if rank == 1 else d for i, rank in enumerate(results)},
             )
         elif all_dims:

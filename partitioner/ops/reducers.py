@@ -64,7 +64,9 @@ def keeps_the_element(computation: HloComputation) -> bool:
 def root_elements(computation: HloComputation) -> Sequence[HloInstruction]:
     """The root's elements, seen through annotations."""
     root = through_annotations(computation.root)
-    return [through_annotations(x) for x in root.operands] if root.opcode is Opcode.TUPLE else [root]
+    return (
+        [through_annotations(x) for x in root.operands] if root.opcode is Opcode.TUPLE else [root]
+    )
 
 
 def _pair_kind(root: HloInstruction, left: int, right: int) -> ReductionKind | None:
@@ -95,5 +97,7 @@ def _is_choice(instruction: HloInstruction) -> bool:
         return True
     if instruction.opcode not in _CHOOSERS:
         return False
-    chosen = instruction.operands[1:] if instruction.opcode is Opcode.SELECT else instruction.operands
+    chosen = (
+        instruction.operands[1:] if instruction.opcode is Opcode.SELECT else instruction.operands
+    )
     return all(_is_choice(operand) for operand in chosen)

@@ -24,7 +24,9 @@ _RULE = re.compile(
 _TENSOR = re.compile(r"\[([^\[\]]*)\]")
 _SYMBOL = re.compile(r"z_\d+|[a-z]")
 _SIZE = re.compile(r"(z_\d+|[a-z])\s*=\s*(\d+)")
-_SET = re.compile(r"(reduction|need_replication|permutation|blocked_propagation)\s*=\s*\{([^{}]*)\}")
+_SET = re.compile(
+    r"(reduction|need_replication|permutation|blocked_propagation)\s*=\s*\{([^{}]*)\}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,9 @@ def rule_from_text(text: str) -> OpShardingRule:
     def mapping(tensor: tuple[tuple[str, ...], ...]) -> TensorMapping:
         return tuple(tuple(order[name] for name in dim) for dim in tensor)
 
-    return OpShardingRule(factors, tuple(map(mapping, rule.operands)), tuple(map(mapping, rule.results)))
+    return OpShardingRule(
+        factors, tuple(map(mapping, rule.operands)), tuple(map(mapping, rule.results))
+    )
 
 
 def _factor(rule: RuleText, name: str) -> Factor:

@@ -1,10 +1,13 @@
-"""Slices, pads and concatenations: dimensions taken whole pass through, the others stay whole.
+"""Slices, pads and concatenations: dimensions taken whole pass through.
 
-    slice                 [i, s]              -> [i, s']       s whole
+    slice                 [i, s]              -> [i, s']       s: SUM, each device gives what it owns, else zeros
+    slice, every kth      [i*k]               -> [i]           i passes, k whole
+    dynamic-slice         [i, s], [], []      -> [i, s']       s: SUM; start indices are scalars
+    dynamic-update-slice  [i, s], [i, u], []  -> [i, s]        s passes, each device writes into its tile; u whole
     pad                   [i, p], []          -> [i, p']       p whole
     concatenate           [i, a], [i, b]      -> [i, a+b]      joined dimension whole
-    dynamic-slice         [i, s], [], []      -> [i, s']       s whole; start indices are scalars
-    dynamic-update-slice  [i, s], [i, u], []  -> [i, s]        s and u whole
+
+What makes the SUM and the sharded update true stands in owned_slices.
 """
 
 from __future__ import annotations
@@ -12,8 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from partitioner.ops.owner import owner_sum
 from partitioner.registry import localize, sharding_rule
-from partitioner.rule import OpShardingRule, RuleBuilder
+from partitioner.rule import FactorKind, OpShardingRule, RuleBuilder
 from spmd.hlo.instruction import Attrs, HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import DimensionsAttrs, DynamicSliceAttrs, PadAttrs, SliceAttrs
@@ -25,7 +29,19 @@ if TYPE_CHECKING:
 
 @sharding_rule(Opcode.SLICE)
 def slice_rule(slice_: HloInstruction) -> OpShardingRule:
-    return _rule(slice_, (0,), untouched_by_slice(slice_))
+    """Every kth element of a dimension that k divides is a reshape away from taking one column of it whole."""
+    attrs = slice_.attrs_as(SliceAttrs)
+    untouched, strided = untouched_by_slice(slice_), strided_dims(slice_)
+    rule = RuleBuilder.for_instruction(slice_)
+    for d, size in enumerate(slice_.operand(0).dims):
+        if d in untouched:
+            rule.factor(size, {0: d}, {0: d})
+        elif d in strided:
+            rule.factor(slice_.dims[d], {0: d}, {0: d})
+            rule.factor(attrs.strides[d], {0: d}, kind=FactorKind.NEED_REPLICATION)
+        elif attrs.strides[d] == 1:
+            rule.factor(size, {0: d}, reduction=owner_sum(slice_.array_shape.element_type))
+    return rule.build()
 
 
 @sharding_rule(Opcode.PAD)
@@ -43,19 +59,30 @@ def concatenate_rule(concatenate: HloInstruction) -> OpShardingRule:
 @sharding_rule(Opcode.DYNAMIC_SLICE)
 def dynamic_slice_rule(slice_: HloInstruction) -> OpShardingRule:
     """A dimension sliced in full starts at 0 whatever its index says: indices are clamped."""
-    return _rule(slice_, (0,), _same_sizes(slice_.operand(0), slice_))
+    rule = RuleBuilder.for_instruction(slice_)
+    for d, (whole, part) in enumerate(zip(slice_.operand(0).dims, slice_.dims, strict=True)):
+        if whole == part:
+            rule.factor(whole, {0: d}, {0: d})
+        else:
+            rule.factor(whole, {0: d}, reduction=owner_sum(slice_.array_shape.element_type))
+    return rule.build()
 
 
 @sharding_rule(Opcode.DYNAMIC_UPDATE_SLICE)
 def dynamic_update_slice_rule(update: HloInstruction) -> OpShardingRule:
-    return _rule(update, (0, 1), _same_sizes(update.operand(1), update))
+    rule = RuleBuilder.for_instruction(update)
+    for d, (whole, part) in enumerate(zip(update.dims, update.operand(1).dims, strict=True)):
+        rule.factor(whole, {0: d, 1: d} if whole == part else {0: d}, {0: d})
+    return rule.build()
 
 
 @sharding_rule(Opcode.SET_DIMENSION_SIZE)
 def set_dimension_size_rule(instruction: HloInstruction) -> OpShardingRule:
     """The dimension that gets a run-time size stays whole."""
     sized = instruction.attrs_as(DimensionsAttrs).dimensions
-    return _rule(instruction, (0,), [d for d in range(instruction.array_shape.rank) if d not in sized])
+    return _rule(
+        instruction, (0,), [d for d in range(instruction.array_shape.rank) if d not in sized]
+    )
 
 
 @sharding_rule(Opcode.GET_DIMENSION_SIZE)
@@ -66,13 +93,20 @@ def get_dimension_size_rule(_: HloInstruction) -> OpShardingRule | None:
 
 @localize(Opcode.SLICE)
 def localize_slice(
-    _: PartitionContext, slice_: HloInstruction, __: list[HloInstruction], results: list[ArrayShape]
+    _: PartitionContext,
+    slice_: HloInstruction,
+    __: list[HloInstruction],
+    results: list[ArrayShape],
 ) -> Attrs:
+    return local_slice_attrs(slice_, results[0])
+
+
+def local_slice_attrs(slice_: HloInstruction, result: ArrayShape) -> SliceAttrs:
     """Dimensions that pass through are sliced from 0 to their local size."""
     attrs = slice_.attrs_as(SliceAttrs)
     limits = list(attrs.limits)
-    for d in untouched_by_slice(slice_):
-        limits[d] = results[0].dims[d]
+    for d in (*untouched_by_slice(slice_), *strided_dims(slice_)):
+        limits[d] = result.dims[d] * attrs.strides[d]
     return SliceAttrs(attrs.starts, tuple(limits), attrs.strides)
 
 
@@ -93,6 +127,19 @@ def untouched_by_slice(slice_: HloInstruction) -> list[int]:
     ]
 
 
+def strided_dims(slice_: HloInstruction) -> list[int]:
+    """Dimensions of which every kth element is taken, k dividing the size: tiles of k elements give one each."""
+    attrs = slice_.attrs_as(SliceAttrs)
+    return [
+        d
+        for d, size in enumerate(slice_.operand(0).dims)
+        if (k := attrs.strides[d]) > 1
+        and size % k == 0
+        and attrs.starts[d] < k
+        and slice_.dims[d] == size // k
+    ]
+
+
 def untouched_by_pad(pad: HloInstruction) -> list[int]:
     """Dimensions that get no padding, neither at the ends nor between elements."""
     attrs = pad.attrs_as(PadAttrs)
@@ -103,11 +150,9 @@ def untouched_by_pad(pad: HloInstruction) -> list[int]:
     ]
 
 
-def _same_sizes(part: HloInstruction, whole: HloInstruction) -> list[int]:
-    return [d for d, (a, b) in enumerate(zip(part.dims, whole.dims, strict=True)) if a == b]
-
-
-def _rule(instruction: HloInstruction, operands: Iterable[int], dims: Iterable[int]) -> OpShardingRule:
+def _rule(
+    instruction: HloInstruction, operands: Iterable[int], dims: Iterable[int]
+) -> OpShardingRule:
     """``dims`` pass from all ``operands`` to the result, which keeps their positions."""
     sharing = tuple(operands)
     rule = RuleBuilder.for_instruction(instruction)

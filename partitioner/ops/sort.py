@@ -1,7 +1,7 @@
 """Sorting: the sorted dimension stays whole, all others pass through.
 
-    sort  keys [i, s], values [i, s]  -> [i, s], [i, s]
-    topk  [i, s]                      -> [i, k], [i, k]
+sort  keys [i, s], values [i, s]  -> [i, s], [i, s]
+topk  [i, s]                      -> [i, k], [i, k]
 """
 
 from __future__ import annotations
