@@ -15,7 +15,7 @@ import numpy as np
 
 from spmd.device import ReductionKind
 from spmd.evaluator.numerics import narrow, widen
-from spmd.evaluator.pointwise import UFUNCS, apply_scalar
+from spmd.evaluator.pointwise import UFUNCS, apply_scalar, identity
 from spmd.evaluator.registry import evaluates
 from spmd.evaluator.value import NDArray, Operands, Value, arrays_of, packed
 from spmd.hlo.computation import HloComputation
@@ -47,6 +47,9 @@ def reduce_known(kind: ReductionKind, x: NDArray, dimensions: tuple[int, ...]) -
     if not dimensions:
         return x
     count = math.prod(x.shape[d] for d in dimensions)
+    if count == 0:
+        kept = [n for d, n in enumerate(x.shape) if d not in dimensions]
+        return np.broadcast_to(identity(kind, x.dtype), kept)
     if kind is not ReductionKind.SUM or x.dtype.kind not in "fc" or count <= _BLOCK:
         if x.dtype == np.bool_ and ufunc is np.bitwise_and:
             return np.asarray(np.logical_and.reduce(x, axis=dimensions))
@@ -82,7 +85,8 @@ def _reduce_any(
     rank = inputs[0].ndim
     kept = [d for d in range(rank) if d not in dimensions]
     kept_sizes = [inputs[0].shape[d] for d in kept]
-    rows = [x.transpose([*sorted(dimensions), *kept]).reshape([-1, *kept_sizes]) for x in inputs]
+    count = math.prod(inputs[0].shape[d] for d in dimensions)
+    rows = [x.transpose([*sorted(dimensions), *kept]).reshape([count, *kept_sizes]) for x in inputs]
     start = [np.broadcast_to(init, kept_sizes) for init in inits]
     if rows[0].shape[0] == 0:
         return [np.array(s) for s in start]
