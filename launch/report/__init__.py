@@ -1,0 +1,1 @@
+"""What a compilation or a run amounts to, as plain data."""
