@@ -13,9 +13,7 @@ if TYPE_CHECKING:
     from spmd.hlo.instruction import HloInstruction
 
 
-def emit_steps(
-    context: StepContext, value: ShardedValue, steps: Iterable[Step]
-) -> HloInstruction:
+def emit_steps(context: StepContext, value: ShardedValue, steps: Iterable[Step]) -> HloInstruction:
     """The local array of ``value`` after all ``steps``; the given one when there are none."""
     for step in steps:
         after = step.apply(value.state)

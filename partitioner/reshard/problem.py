@@ -72,6 +72,14 @@ class ReshardProblem:
         return total
 
 
+def leading(wanted: Axes, available: Axes) -> Axes:
+    """The longest head of ``wanted`` that ``available`` holds."""
+    count = 0
+    while count < len(wanted) and wanted[count] in available:
+        count += 1
+    return wanted[:count]
+
+
 def check_states(axes: DeviceAxes, rank: int, source: ShardState, target: ShardState) -> None:
     """ShardingError unless both describe a value of ``rank`` and the target is partial only where the source is."""
     for state in (source, target):

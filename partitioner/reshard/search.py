@@ -141,7 +141,8 @@ class _Search:
                 heapq.heappush(queue, (estimate, -reached, pushed, after))
         if problem.target in self._came:
             steps = self._walk_back(source)
-        return Plan(merge_slices(steps), limit, expanded)
+        steps = merge_slices(steps)
+        return Plan(steps, plan_cost(problem.axes, self.shape, source, steps), expanded)
 
     def _neighbours(
         self, state: ShardState, cost: float

@@ -9,7 +9,7 @@ from itertools import combinations, pairwise
 from typing import TYPE_CHECKING
 
 from partitioner.axes import Axes, DeviceAxes, DimAxes
-from partitioner.reshard.problem import ReshardProblem
+from partitioner.reshard.problem import ReshardProblem, leading
 from partitioner.reshard.step import Step, StepContext
 from partitioner.reshard.tiles import pad_to, reshape_to, transpose_by, trim_to
 from partitioner.state import ShardState
@@ -137,34 +137,29 @@ def _towards_target(problem: ReshardProblem, state: ShardState) -> Iterator[AllT
     """Every set of dimensions gives up all its foreign axes at once, to where the target wants them."""
     foreign = tuple(held[problem.settled(state, d) :] for d, held in enumerate(state.dims))
     giving = [d for d, axes in enumerate(foreign) if axes]
-    for count in range(len(giving), 1, -1):
+    for count in range(len(giving), 0, -1):
         for chosen in combinations(giving, count):
-            step = _exchange(
-                problem, state, tuple(a if d in chosen else () for d, a in enumerate(foreign))
-            )
-            if step is not None:
+            removed = tuple(a if d in chosen else () for d, a in enumerate(foreign))
+            step = _exchange(problem, state, removed)
+            if step is not None and _lines_up(problem, state, step):
                 yield step
-    for d in giving:
-        # From one dimension to several.
-        step = _exchange(problem, state, tuple(a if e == d else () for e, a in enumerate(foreign)))
-        if step is not None and sum(1 for axes in step.added if axes) > 1:
-            yield step
 
 
 def _exchange(problem: ReshardProblem, state: ShardState, removed: DimAxes) -> AllToAllStep | None:
-    """The exchange that takes ``removed`` off and puts each axis where the target wants it next, if there is one."""
-    moved = [a for axes in removed for a in axes]
-    added: list[Axes] = []
-    for d in range(state.rank):
-        missing = () if removed[d] else problem.missing(state, d)
-        length = 0
-        while length < len(missing) and missing[length] in moved:
-            length += 1
-        added.append(missing[:length])
-    if sum(map(len, added)) != len(moved):
+    """Put each axis of ``removed`` where the target continues with it; axes not wanted yet follow the last of these.
+
+    None when the target continues with none of them.
+    """
+    moved = tuple(a for axes in removed for a in axes)
+    added: list[Axes] = [
+        () if removed[d] else leading(problem.missing(state, d), moved) for d in range(state.rank)
+    ]
+    placed = [a for axes in added for a in axes]
+    if not placed:
         return None
-    step = AllToAllStep(removed, tuple(added))
-    return step if _lines_up(problem, state, step) else None
+    last = max(d for d, axes in enumerate(added) if axes)
+    added[last] += tuple(a for a in moved if a not in placed)
+    return AllToAllStep(removed, tuple(added))
 
 
 def _pairs(problem: ReshardProblem, state: ShardState) -> Iterator[AllToAllStep]:
@@ -176,8 +171,8 @@ def _pairs(problem: ReshardProblem, state: ShardState) -> Iterator[AllToAllStep]
             for to in range(state.rank):
                 if to == source or problem.dims[to] <= 1:
                     continue
-                start = problem.missing(state, to)[:count]
-                arriving = start if sorted(start) == sorted(moved) else moved
+                first = leading(problem.missing(state, to), moved)
+                arriving = (*first, *(a for a in moved if a not in first))
                 step = AllToAllStep(
                     tuple(moved if d == source else () for d in range(state.rank)),
                     tuple(arriving if d == to else () for d in range(state.rank)),

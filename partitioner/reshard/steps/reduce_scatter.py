@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from partitioner.axes import Axes, DeviceAxes
-from partitioner.reshard.problem import ReshardProblem
+from partitioner.reshard.problem import ReshardProblem, leading
 from partitioner.reshard.step import Step, StepContext
 from partitioner.reshard.steps.all_reduce import reduction_of, without_partial_axes
 from partitioner.reshard.tiles import pad_to, replaced
@@ -47,18 +47,17 @@ class ReduceScatterStep(Step):
 
 
 def reduce_scatter_edges(problem: ReshardProblem, state: ShardState) -> Iterator[ReduceScatterStep]:
-    """Single axes onto any dimension, runs of axes as the target lists them."""
+    """Axes as the target lists them where it wants them; one axis or all of them onto any dimension."""
     removable = problem.removable(state)
     if not removable:
         return
     for dim in range(state.rank):
-        missing = problem.missing(state, dim)
-        for length in range(len(missing), 0, -1):
-            run = missing[:length]
-            if all(a in removable for a in run) and problem.can_split(state, dim, run):
+        wanted = leading(problem.missing(state, dim), removable)
+        runs = [wanted[:n] for n in range(len(wanted), 0, -1)]
+        if problem.dims[dim] > 1:
+            # A dimension of size 1 would be all padding: it is only split where the target wants it.
+            others = [removable, *((axis,) for axis in removable)]
+            runs += [run for run in dict.fromkeys(others) if run not in runs]
+        for run in runs:
+            if problem.can_split(state, dim, run):
                 yield ReduceScatterStep(dim, run)
-        for axis in removable:
-            # A dimension of size 1 would be all padding.
-            wanted = missing[:1] == (axis,)
-            if not wanted and problem.dims[dim] > 1 and problem.can_split(state, dim, (axis,)):
-                yield ReduceScatterStep(dim, (axis,))

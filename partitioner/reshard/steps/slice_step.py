@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from partitioner.axes import Axes, DeviceAxes, DimAxes
-from partitioner.reshard.problem import ReshardProblem
+from partitioner.reshard.problem import ReshardProblem, leading
 from partitioner.reshard.step import Step, StepContext
 from partitioner.reshard.tiles import pad_to
 from partitioner.state import ShardState
@@ -58,29 +58,16 @@ def slice_one(rank: int, dim: int, added: Axes) -> SliceStep:
 
 
 def slice_edges(problem: ReshardProblem, state: ShardState) -> Iterator[SliceStep]:
-    """Axes that the target uses: singly onto any dimension (small tiles travel cheaply), or in the target's order.
-
-    Other axes pay only before an all-reduce over more than two devices: 2(k-1)/k times the whole against 2(k-1)/k
-    times a part, gathered afterwards.
-    """
+    """Every axis that holds copies, onto any dimension: small tiles travel cheaply. Several as the target has them."""
     free = problem.free(state)
     if not free:
         return
-    scratch = problem.axes.count(problem.removable(state)) > 2
-    useful = [a for a in free if scratch or a in problem.target.used]
     for dim in range(state.rank):
-        if problem.dims[dim] <= 1:
-            continue
-        for axis in useful:
-            if problem.can_split(state, dim, (axis,)):
-                yield slice_one(state.rank, dim, (axis,))
-    for dim in range(state.rank):
-        missing = problem.missing(state, dim)
-        for length in range(1, len(missing) + 1):
-            if missing[length - 1] not in free:
-                break
-            # Single axes onto longer dimensions stand above.
-            if (length > 1 or problem.dims[dim] <= 1) and problem.can_split(
-                state, dim, missing[:length]
-            ):
-                yield slice_one(state.rank, dim, missing[:length])
+        wanted = leading(problem.missing(state, dim), free)
+        runs = [wanted[:n] for n in range(1, len(wanted) + 1)]
+        if problem.dims[dim] > 1:
+            # A dimension of size 1 would be all padding: it is only split where the target wants it.
+            runs += [(axis,) for axis in free if (axis,) not in runs]
+        for run in runs:
+            if problem.can_split(state, dim, run):
+                yield slice_one(state.rank, dim, run)
