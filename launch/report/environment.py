@@ -6,7 +6,7 @@ import importlib.metadata
 import os
 import platform
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -37,7 +37,9 @@ def _cpu_name() -> str:
 def _blas() -> tuple[str, str]:
     """NumPy's BLAS with its version, and the processor it took its kernels for."""
     built = np.show_config(mode="dicts")
-    blas: dict[str, Any] = dict(built.get("Build Dependencies", {}).get("blas", {})) if built else {}
+    blas: dict[str, Any] = (
+        dict(built.get("Build Dependencies", {}).get("blas", {})) if built else {}
+    )
     name = f"{blas.get('name', 'unknown')} {blas.get('version', '')}".strip()
     try:
         from threadpoolctl import threadpool_info
