@@ -1,0 +1,579 @@
+"""Per op: the partitioned program equals the unpartitioned one, over random sizes, shardings and meshes.
+
+Each op is a small HLO text with random sizes (uneven ones too); parameters and root get random shardings, parameters'
+padding holds nan. Values are small whole numbers, so that sums are exact and results must be equal bit for bit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import spmd
+from partitioner.spmd_partitioner import partition_module
+from spmd.device import IotaTile
+from spmd.hlo import HloModule
+from spmd.shape import ArrayShape, leaves
+from spmd.sharding import HloSharding, SubgroupType, TileAssignment
+from tests.differential.equivalence import check_partitioned
+
+MESHES = ((2,), (4,), (2, 2), (3,), (4, 2))
+PER_MESH = 6
+
+Rng = np.random.Generator
+OPS: dict[str, Callable[[Rng], str]] = {}
+
+
+def op(make: Callable[[Rng], str]) -> Callable[[Rng], str]:
+    OPS[make.__name__] = make
+    return make
+
+
+def size(rng: Rng) -> int:
+    return int(rng.choice([1, 2, 3, 4, 5, 6, 8, 9]))
+
+
+def text(*lines: str, extra: str = "") -> str:
+    body = "\n".join(f"  {line}" for line in lines)
+    return f"HloModule m\n{REDUCERS}{extra}\nENTRY main {{\n{body}\n}}\n"
+
+
+REDUCERS = """
+add { a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT r = f32[] add(a, b) }
+max { a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT r = f32[] maximum(a, b) }
+or { a = pred[] parameter(0)
+  b = pred[] parameter(1)
+  ROOT r = pred[] or(a, b) }
+last { a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT r = f32[] copy(b) }
+odd { a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  c = f32[] maximum(a, b)
+  ROOT r = f32[] add(c, b) }
+argmax { v = f32[] parameter(0)
+  i = s32[] parameter(1)
+  w = f32[] parameter(2)
+  j = s32[] parameter(3)
+  gt = pred[] compare(v, w), direction=GT
+  eq = pred[] compare(v, w), direction=EQ
+  lt = pred[] compare(i, j), direction=LT
+  tie = pred[] and(eq, lt)
+  first = pred[] or(gt, tie)
+  x = f32[] select(first, v, w)
+  k = s32[] select(first, i, j)
+  ROOT t = (f32[], s32[]) tuple(x, k) }
+less { a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT r = pred[] compare(a, b), direction=LT }
+less2 { a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  c = f32[] parameter(2)
+  d = f32[] parameter(3)
+  ROOT r = pred[] compare(a, b), direction=LT }
+ge { a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT r = pred[] compare(a, b), direction=GE }
+"""
+
+
+# ---- elementwise and leaves
+@op
+def elementwise(rng: Rng) -> str:
+    d = f"[{size(rng)},{size(rng)}]"
+    return text(
+        f"x = f32{d} parameter(0)",
+        f"y = f32{d} parameter(1)",
+        "s = f32[] parameter(2)",
+        f"z = f32{d} clamp(s, x, y)",
+        f"p = pred{d} compare(x, z), direction=LT",
+        f"ROOT r = f32{d} select(p, z, y)",
+    )
+
+
+@op
+def bitcast_convert(rng: Rng) -> str:
+    n, m = size(rng), size(rng)
+    return text(f"x = f32[{n},{m}] parameter(0)", f"ROOT r = u8[{n},{m},4] bitcast-convert(x)")
+
+
+@op
+def iota(rng: Rng) -> str:
+    n, m = size(rng), size(rng)
+    d = int(rng.integers(2))
+    return text(
+        f"x = s32[{n},{m}] parameter(0)",
+        f"i = s32[{n},{m}] iota(), iota_dimension={d}",
+        f"ROOT r = s32[{n},{m}] add(x, i)",
+    )
+
+
+@op
+def constant(rng: Rng) -> str:
+    values = ", ".join(str(v) for v in rng.integers(0, 9, 6))
+    return text(
+        "x = f32[6] parameter(0)",
+        f"c = f32[6] constant({{{values}}})",
+        "s = f32[6] constant({2, 2, 2, 2, 2, 2})",
+        "y = f32[6] multiply(x, s)",
+        "ROOT r = f32[6] add(c, y)",
+    )
+
+
+# ---- dot, convolution
+@op
+def dot(rng: Rng) -> str:
+    b, i, j, k = (size(rng) for _ in range(4))
+    return text(
+        f"x = f32[{b},{i},{k}] parameter(0)",
+        f"y = f32[{k},{b},{j}] parameter(1)",
+        f"ROOT r = f32[{b},{i},{j}] dot(x, y), lhs_batch_dims={{0}}, rhs_batch_dims={{1}}, "
+        "lhs_contracting_dims={2}, rhs_contracting_dims={0}",
+    )
+
+
+@op
+def convolution(rng: Rng) -> str:
+    n, i, o, s = size(rng), size(rng), size(rng), size(rng) + 1
+    return text(
+        f"x = f32[{n},{s},{i}] parameter(0)",
+        f"w = f32[2,{i},{o}] parameter(1)",
+        f"ROOT r = f32[{n},{s - 1},{o}] convolution(x, w), window={{size=2}}, dim_labels=b0f_0io->b0f",
+    )
+
+
+@op
+def convolution_feature_groups(rng: Rng) -> str:
+    g = int(rng.choice([2, 4, 6]))
+    n, i, o = size(rng), int(rng.choice([1, 2])), int(rng.choice([1, 2, 3]))
+    return text(
+        f"x = f32[{n},5,{g * i}] parameter(0)",
+        f"w = f32[3,{i},{g * o}] parameter(1)",
+        f"ROOT r = f32[{n},5,{g * o}] convolution(x, w), window={{size=3 pad=1_1}}, "
+        f"dim_labels=b0f_0io->b0f, feature_group_count={g}",
+    )
+
+
+@op
+def convolution_batch_groups(rng: Rng) -> str:
+    g = int(rng.choice([2, 4]))
+    n, i, o = size(rng), size(rng), int(rng.choice([1, 2, 3]))
+    return text(
+        f"x = f32[{g * n},4,{i}] parameter(0)",
+        f"w = f32[2,{i},{g * o}] parameter(1)",
+        f"ROOT r = f32[{n},3,{g * o}] convolution(x, w), window={{size=2}}, "
+        f"dim_labels=b0f_0io->b0f, batch_group_count={g}",
+    )
+
+
+# ---- reductions
+@op
+def reduce_sum(rng: Rng) -> str:
+    a, b, c = size(rng), size(rng), size(rng)
+    return text(
+        f"x = f32[{a},{b},{c}] parameter(0)",
+        "init = f32[] parameter(1)",
+        f"ROOT r = f32[{b}] reduce(x, init), dimensions={{0,2}}, to_apply=add",
+    )
+
+
+@op
+def reduce_max(rng: Rng) -> str:
+    a, b = size(rng), size(rng)
+    return text(
+        f"x = f32[{a},{b}] parameter(0)",
+        "init = f32[] constant(-inf)",
+        f"ROOT r = f32[{a}] reduce(x, init), dimensions={{1}}, to_apply=max",
+    )
+
+
+@op
+def reduce_any(rng: Rng) -> str:
+    a, b = size(rng), size(rng)
+    return text(
+        f"x = pred[{a},{b}] parameter(0)",
+        "init = pred[] constant(false)",
+        f"ROOT r = pred[{b}] reduce(x, init), dimensions={{0}}, to_apply=or",
+    )
+
+
+@op
+def reduce_unknown(rng: Rng) -> str:
+    a, b = size(rng), size(rng)
+    return text(
+        f"x = f32[{a},{b}] parameter(0)",
+        "init = f32[] constant(0)",
+        f"ROOT r = f32[{a}] reduce(x, init), dimensions={{1}}, to_apply=odd",
+    )
+
+
+@op
+def reduce_argmax(rng: Rng) -> str:
+    a, b = size(rng), size(rng)
+    return text(
+        f"x = f32[{a},{b}] parameter(0)",
+        f"i = s32[{a},{b}] iota(), iota_dimension=1",
+        "v0 = f32[] constant(-inf)",
+        "i0 = s32[] constant(0)",
+        f"r = (f32[{a}], s32[{a}]) reduce(x, i, v0, i0), dimensions={{1}}, to_apply=argmax",
+        f"ROOT k = s32[{a}] get-tuple-element(r), index=1",
+    )
+
+
+@op
+def reduce_window(rng: Rng) -> str:
+    a, b = size(rng), size(rng) + 2
+    return text(
+        f"x = f32[{a},{b}] parameter(0)",
+        "init = f32[] constant(-inf)",
+        f"ROOT r = f32[{a},{b}] reduce-window(x, init), window={{size=1x3 pad=0_0x1_1}}, to_apply=max",
+    )
+
+
+@op
+def select_and_scatter(rng: Rng) -> str:
+    a, b = size(rng), size(rng)
+    return text(
+        f"x = f32[{a},{2 * b}] parameter(0)",
+        f"s = f32[{a},{b}] parameter(1)",
+        "init = f32[] constant(0)",
+        f"ROOT r = f32[{a},{2 * b}] select-and-scatter(x, s, init), window={{size=1x2 stride=1x2}}, "
+        "select=ge, scatter=add",
+    )
+
+
+# ---- shapes
+@op
+def reshape(rng: Rng) -> str:
+    source, target = [
+        ((8, 6), (2, 4, 6)),
+        ((4, 6), (24,)),
+        ((24,), (4, 6)),
+        ((6, 2), (4, 3)),
+        ((4, 3, 2), (12, 2)),
+        ((1, 9), (9, 1, 1)),
+        ((5, 4), (5, 2, 2)),
+        ((12, 2), (8, 3)),
+        ((2, 6, 3), (4, 9)),
+    ][int(rng.integers(9))]
+    return text(
+        f"x = f32[{','.join(map(str, source))}] parameter(0)",
+        f"ROOT r = f32[{','.join(map(str, target))}] reshape(x)",
+    )
+
+
+@op
+def transpose(rng: Rng) -> str:
+    a, b, c = size(rng), size(rng), size(rng)
+    return text(
+        f"x = f32[{a},{b},{c}] parameter(0)",
+        f"ROOT r = f32[{c},{a},{b}] transpose(x), dimensions={{2,0,1}}",
+    )
+
+
+@op
+def broadcast(rng: Rng) -> str:
+    a, b, c = size(rng), size(rng), size(rng)
+    return text(
+        f"x = f32[{a},{c}] parameter(0)",
+        f"ROOT r = f32[{a},{b},{c}] broadcast(x), dimensions={{0,2}}",
+    )
+
+
+@op
+def reverse(rng: Rng) -> str:
+    a, b = size(rng), size(rng)
+    return text(
+        f"x = f32[{a},{b}] parameter(0)", f"ROOT r = f32[{a},{b}] reverse(x), dimensions={{1}}"
+    )
+
+
+# ---- slices
+@op
+def static_slice(rng: Rng) -> str:
+    a, b = size(rng), size(rng)
+    start = int(rng.integers(b))
+    limit = int(rng.integers(start, b)) + 1
+    return text(
+        f"x = f32[{a},{b}] parameter(0)",
+        f"ROOT r = f32[{a},{limit - start}] slice(x), slice={{[0:{a}], [{start}:{limit}]}}",
+    )
+
+
+@op
+def strided_slice(rng: Rng) -> str:
+    k, n = int(rng.choice([2, 3])), int(rng.choice([1, 2, 4]))
+    start = int(rng.integers(k))
+    return text(
+        f"x = f32[{k * n},7] parameter(0)",
+        f"ROOT r = f32[{n},5] slice(x), slice={{[{start}:{k * n}:{k}], [1:6]}}",
+    )
+
+
+@op
+def pad(rng: Rng) -> str:
+    a, b = size(rng), size(rng)
+    low, high, inside = int(rng.integers(-1, 3)), int(rng.integers(0, 3)), int(rng.integers(0, 2))
+    out = low + high + b + inside * (b - 1)
+    return text(
+        f"x = f32[{a},{b}] parameter(0)",
+        "p = f32[] parameter(1)",
+        f"ROOT r = f32[{a},{out}] pad(x, p), padding=0_0x{low}_{high}_{inside}",
+    )
+
+
+@op
+def concatenate(rng: Rng) -> str:
+    a, b, c = size(rng), size(rng), size(rng)
+    return text(
+        f"x = f32[{a},{b}] parameter(0)",
+        f"y = f32[{a},{c}] parameter(1)",
+        f"ROOT r = f32[{a},{b + c + b}] concatenate(x, y, x), dimensions={{1}}",
+    )
+
+
+@op
+def dynamic_slice(rng: Rng) -> str:
+    a, b = size(rng), size(rng)
+    u, v = int(rng.integers(1, a + 1)), int(rng.integers(1, b + 1))
+    return text(
+        f"x = f32[{a},{b}] parameter(0)",
+        "i = s32[] parameter(1)",
+        "j = s32[] parameter(2)",
+        f"ROOT r = f32[{u},{v}] dynamic-slice(x, i, j), dynamic_slice_sizes={{{u},{v}}}",
+    )
+
+
+@op
+def dynamic_update_slice(rng: Rng) -> str:
+    a, b = size(rng), size(rng)
+    u, v = int(rng.integers(1, a + 1)), int(rng.integers(1, b + 1))
+    return text(
+        f"x = f32[{a},{b}] parameter(0)",
+        f"u = f32[{u},{v}] parameter(1)",
+        "i = s32[] parameter(2)",
+        "j = s32[] parameter(3)",
+        f"ROOT r = f32[{a},{b}] dynamic-update-slice(x, u, i, j)",
+    )
+
+
+# ---- gather, scatter
+@op
+def take_rows(rng: Rng) -> str:
+    v, d, b, s = size(rng), size(rng), size(rng), size(rng)
+    return text(
+        f"x = f32[{v},{d}] parameter(0)",
+        f"i = s32[{b},{s},1] parameter(1)",
+        f"ROOT r = f32[{b},{s},{d}] gather(x, i), offset_dims={{2}}, collapsed_slice_dims={{0}}, "
+        f"start_index_map={{0}}, index_vector_dim=2, slice_sizes={{1,{d}}}",
+    )
+
+
+@op
+def gather_points(rng: Rng) -> str:
+    a, b, n = size(rng), size(rng), size(rng)
+    kind = str(rng.choice(["s32", "u8", "s64", "u32"]))
+    return text(
+        f"x = f32[{a},{b}] parameter(0)",
+        f"i = {kind}[2,{n}] parameter(1)",
+        f"ROOT r = f32[{n}] gather(x, i), offset_dims={{}}, collapsed_slice_dims={{0,1}}, "
+        "start_index_map={1,0}, index_vector_dim=0, slice_sizes={1,1}",
+    )
+
+
+@op
+def gather_windows(rng: Rng) -> str:
+    a, b, n = size(rng), size(rng) + 2, size(rng)
+    return text(
+        f"x = f32[{a},{b}] parameter(0)",
+        f"i = s32[{n}] parameter(1)",
+        f"ROOT r = f32[{a},{n},2] gather(x, i), offset_dims={{0,2}}, collapsed_slice_dims={{}}, "
+        f"start_index_map={{1}}, index_vector_dim=1, slice_sizes={{{a},2}}",
+    )
+
+
+@op
+def take_along_axis(rng: Rng) -> str:
+    b, v, k = size(rng), size(rng), size(rng)
+    return text(
+        f"x = f32[{b},{v}] parameter(0)",
+        f"i = s32[{b},{k},1] parameter(1)",
+        f"ROOT r = f32[{b},{k}] gather(x, i), offset_dims={{}}, collapsed_slice_dims={{1}}, "
+        "start_index_map={1}, operand_batching_dims={0}, start_indices_batching_dims={0}, "
+        "index_vector_dim=2, slice_sizes={1,1}",
+    )
+
+
+def scatter_rows(rng: Rng, combiner: str) -> str:
+    v, d, b = size(rng), size(rng), size(rng)
+    return text(
+        f"x = f32[{v},{d}] parameter(0)",
+        f"i = s32[{b},1] parameter(1)",
+        f"u = f32[{b},{d}] parameter(2)",
+        f"ROOT r = f32[{v},{d}] scatter(x, i, u), update_window_dims={{1}}, inserted_window_dims={{0}}, "
+        f"scatter_dims_to_operand_dims={{0}}, index_vector_dim=1, to_apply={combiner}",
+    )
+
+
+@op
+def scatter_add(rng: Rng) -> str:
+    return scatter_rows(rng, "add")
+
+
+@op
+def scatter_max(rng: Rng) -> str:
+    return scatter_rows(rng, "max")
+
+
+@op
+def scatter_assign(rng: Rng) -> str:
+    return scatter_rows(rng, "last")
+
+
+@op
+def scatter_batched(rng: Rng) -> str:
+    b, v, k = size(rng), size(rng), size(rng)
+    return text(
+        f"x = f32[{b},{v}] parameter(0)",
+        f"i = s32[{b},{k},1] parameter(1)",
+        f"u = f32[{b},{k}] parameter(2)",
+        f"ROOT r = f32[{b},{v}] scatter(x, i, u), update_window_dims={{}}, inserted_window_dims={{1}}, "
+        "scatter_dims_to_operand_dims={1}, input_batching_dims={0}, scatter_indices_batching_dims={0}, "
+        "index_vector_dim=2, to_apply=add",
+    )
+
+
+# ---- the rest
+@op
+def sort(rng: Rng) -> str:
+    a, b = size(rng), size(rng)
+    return text(
+        f"x = f32[{a},{b}] parameter(0)",
+        f"y = f32[{a},{b}] parameter(1)",
+        f"r = (f32[{a},{b}], f32[{a},{b}]) sort(x, y), dimensions={{1}}, is_stable=true, to_apply=less2",
+        f"ROOT k = f32[{a},{b}] get-tuple-element(r), index=1",
+    )
+
+
+@op
+def topk(rng: Rng) -> str:
+    a, b = size(rng), size(rng) + 2
+    return text(
+        f"x = f32[{a},{b}] parameter(0)",
+        f"ROOT r = (f32[{a},2], s32[{a},2]) topk(x), k=2, largest=true",
+    )
+
+
+@op
+def fft(rng: Rng) -> str:
+    a, b = size(rng), size(rng)
+    return text(
+        f"x = c64[{a},{b},4] parameter(0)",
+        f"ROOT r = c64[{a},{b},4] fft(x), fft_type=FFT, fft_length={{4}}",
+    )
+
+
+@op
+def triangular_solve(rng: Rng) -> str:
+    a, b = size(rng), size(rng)
+    return text(
+        "one = f32[] constant(1)",
+        f"e = f32[{a},2,2] broadcast(one), dimensions={{}}",
+        f"x = f32[{a},2,{b}] parameter(0)",
+        f"ROOT r = f32[{a},2,{b}] triangular-solve(e, x), left_side=true, lower=true, "
+        "unit_diagonal=true, transpose_a=NO_TRANSPOSE",
+    )
+
+
+@op
+def rng_bits(rng: Rng) -> str:
+    a, b = size(rng), size(rng)
+    return text(
+        "s = u64[2] parameter(0)",
+        f"g = (u64[2], u32[{a},{b}]) rng-bit-generator(s), algorithm=rng_three_fry",
+        f"ROOT r = u32[{a},{b}] get-tuple-element(g), index=1",
+    )
+
+
+@op
+def opt_barrier(rng: Rng) -> str:
+    a, b = size(rng), size(rng)
+    return text(
+        f"x = f32[{a},{b}] parameter(0)",
+        f"y = f32[{b}] parameter(1)",
+        f"t = (f32[{a},{b}], f32[{b}]) tuple(x, y)",
+        f"o = (f32[{a},{b}], f32[{b}]) opt-barrier(t)",
+        f"u = f32[{a},{b}] get-tuple-element(o), index=0",
+        f"v = f32[{b}] get-tuple-element(o), index=1",
+        f"w = f32[{a},{b}] broadcast(v), dimensions={{1}}",
+        f"ROOT r = f32[{a},{b}] add(u, w)",
+    )
+
+
+# ---- shardings, values
+def random_sharding(rng: Rng, mesh: tuple[int, ...], dims: tuple[int, ...]) -> HloSharding:
+    """Each mesh axis splits one dimension or none; more shards than elements are left out."""
+    split: list[list[int]] = [[] for _ in dims]
+    shards = [1] * len(dims)
+    rest = []
+    for axis in rng.permutation(len(mesh)).tolist():
+        d = int(rng.integers(-1, len(dims)))
+        if d >= 0 and shards[d] * mesh[axis] <= dims[d]:
+            split[d].append(axis)
+            shards[d] *= mesh[axis]
+        else:
+            rest.append(axis)
+    if all(n == 1 for n in shards):
+        return HloSharding.replicated()
+    order = [axis for axes in split for axis in axes] + sorted(rest)
+    tail = math.prod(mesh[axis] for axis in rest)
+    tile = (*shards, tail) if tail > 1 else tuple(shards)
+    kinds = (SubgroupType.REPLICATED,) if tail > 1 else ()
+    return HloSharding.tiled(TileAssignment(IotaTile(tile, mesh, tuple(order))), kinds)
+
+
+def annotate(module: HloModule, rng: Rng, mesh: tuple[int, ...]) -> None:
+    for parameter in module.entry.parameters:
+        parameter.sharding = random_sharding(rng, mesh, parameter.dims)
+    root = module.entry.root
+    if rng.random() < 0.7:
+        parts = tuple(
+            random_sharding(rng, mesh, shape.dims)
+            for _, shape in leaves(root.shape)
+            if isinstance(shape, ArrayShape)
+        )
+        root.sharding = parts[0] if isinstance(root.shape, ArrayShape) else HloSharding.tuple_of(parts)
+
+
+def random_array(rng: Rng, shape: ArrayShape) -> np.ndarray[Any, np.dtype[Any]]:
+    """Small whole numbers; integers (indices) also a little out of range."""
+    low = -3 if shape.element_type.is_signed_integer or shape.element_type.is_floating else 0
+    values = rng.integers(low, 12, shape.dims)
+    return np.asarray(values % 2 == 0 if shape.element_type.value == "pred" else values).astype(
+        shape.element_type.numpy
+    )
+
+
+@pytest.mark.parametrize("mesh", MESHES, ids=str)
+@pytest.mark.parametrize("name", OPS)
+def test_partitioned_op_equals_the_whole_one(name: str, mesh: tuple[int, ...]) -> None:
+    for trial in range(PER_MESH):
+        check_one(name, mesh, trial)
+
+
+def check_one(name: str, mesh: tuple[int, ...], trial: int) -> None:
+    rng = np.random.default_rng([sum(name.encode()), *mesh, trial])
+    module = spmd.parse(OPS[name](rng))
+    annotate(module, rng, mesh)
+    devices = math.prod(mesh)
+    inputs = [random_array(rng, p.array_shape) for p in module.entry.parameters]
+    partitioned = partition_module(module, devices)
+    check_partitioned(module, partitioned, devices, inputs)
