@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,7 +11,7 @@ from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
-from spmd.ops.attrs import ParameterAttrs
+from spmd.passes.inline import inline
 from spmd.passes.interface import UNSCHEDULED, HloPass, register_pass
 
 
@@ -56,25 +57,13 @@ def _inline_in(
 def inline_call(call: HloInstruction, keep_names: bool = False) -> list[HloInstruction]:
     """Replace ``call`` by copies of its callee's instructions; returns the copies in the callee's order."""
     assert call.parent is not None
-    callee, caller = call.to_apply, call.parent
-    copies: dict[HloInstruction, HloInstruction] = {}
-    for x in callee.post_order():
-        if x.opcode is Opcode.PARAMETER:
-            copies[x] = call.operand(x.attrs_as(ParameterAttrs).number)
-            continue
-        copy = caller.add(x.clone(x.shape, [copies[operand] for operand in x.operands]))
-        if keep_names:
-            copy.name = x.name  # the callee, and with it the name's first bearer, goes away
-        for before in x.control_predecessors:
-            copies[before].add_control_dependency_to(copy)
-        copies[x] = copy
-    inlined = [copies[x] for x in callee.instructions if x.opcode is not Opcode.PARAMETER]
-    _move_control_edges(call, inlined)
-    caller.replace(call, copies[callee.root])
-    return inlined
+    inlined = inline(call.to_apply, call.operands, call.parent, keep_names)
+    _move_control_edges(call, inlined.instructions)
+    call.parent.replace(call, inlined.root)
+    return list(inlined.instructions)
 
 
-def _move_control_edges(call: HloInstruction, inlined: list[HloInstruction]) -> None:
+def _move_control_edges(call: HloInstruction, inlined: Sequence[HloInstruction]) -> None:
     for x in inlined:
         for before in call.control_predecessors:
             before.add_control_dependency_to(x)

@@ -1,0 +1,31 @@
+"""The one list of device-independent passes: importing this module registers them."""
+
+from __future__ import annotations
+
+from spmd.passes.algebraic_simplifier import AlgebraicSimplifier
+from spmd.passes.call_inliner import CallInliner
+from spmd.passes.common_subexpression_elimination import CommonSubexpressionElimination
+from spmd.passes.conditional_simplifier import ConditionalSimplifier
+from spmd.passes.constant_folding import ConstantFolding
+from spmd.passes.dead_code_elimination import DeadCodeElimination
+from spmd.passes.interface import HloPass
+from spmd.passes.tuple_simplifier import TupleSimplifier
+from spmd.passes.while_loop_constant_sinking import WhileLoopConstantSinking
+from spmd.passes.while_loop_invariant_code_motion import WhileLoopInvariantCodeMotion
+from spmd.passes.while_loop_simplifier import WhileLoopSimplifier
+from spmd.passes.zero_sized_hlo_elimination import ZeroSizedHloElimination
+
+#: Simplification, to be run until nothing changes.
+SIMPLIFICATION: tuple[HloPass, ...] = (
+    CallInliner(),
+    TupleSimplifier(),
+    ZeroSizedHloElimination(),
+    AlgebraicSimplifier(),
+    ConstantFolding(),
+    ConditionalSimplifier(),
+    WhileLoopConstantSinking(),
+    WhileLoopInvariantCodeMotion(),
+    WhileLoopSimplifier(),
+    CommonSubexpressionElimination(),
+    DeadCodeElimination(),
+)

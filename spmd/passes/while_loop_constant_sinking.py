@@ -1,0 +1,75 @@
+"""Make constants that a loop carries unchanged constants of its body and condition."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from spmd.builder import Builder, ModuleScope
+from spmd.hlo.computation import HloComputation
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.opcode import Opcode
+from spmd.passes.interface import UNSCHEDULED, HloPass, register_pass
+from spmd.passes.while_state import Loop, call_sites, element_index, match_loop
+
+
+@register_pass
+@dataclass(frozen=True)
+class WhileLoopConstantSinking(HloPass):
+    """Replace a carried element that starts as a constant (or a repeated one) and never changes, wherever it is read.
+
+    The element itself is left for the while-loop-simplifier to drop. max_bytes: larger constants stay outside.
+    """
+
+    name: ClassVar[str] = "while-loop-constant-sinking"
+    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
+    max_bytes: int = 1024
+
+    def run(self, module: HloModule) -> bool:
+        scope, sites = ModuleScope(module), call_sites(module)
+        changed = False
+        for computation in module.computations_post_order():
+            for x in computation.with_opcode(Opcode.WHILE):
+                loop = match_loop(x, sites)
+                if loop is not None:
+                    changed |= self._sink(loop, scope)
+        return changed
+
+    def _sink(self, loop: Loop, scope: ModuleScope) -> bool:
+        changed = False
+        for index, value in enumerate(loop.initial):
+            if self._is_constant(value) and loop.is_invariant(index):
+                for inside in (loop.condition, loop.body):
+                    changed |= _replace_reads(loop, inside, index, value, Builder(inside, scope))
+        return changed
+
+    def _is_constant(self, value: HloInstruction) -> bool:
+        if value.opcode is Opcode.BROADCAST:
+            value = value.operand(0)
+        return value.opcode is Opcode.CONSTANT and value.shape.byte_size <= self.max_bytes
+
+
+def _replace_reads(
+    loop: Loop, inside: HloComputation, index: int, value: HloInstruction, builder: Builder
+) -> bool:
+    """In ``inside``, whoever reads element ``index`` reads a copy of ``value``; the body's hand-over stays."""
+    changed = False
+    for read in inside.parameters[0].users:
+        users = [user for user in read.users if user is not loop.body.root]
+        if element_index(read) != index or not (users or read is loop.condition.root):
+            continue
+        constant = _copy(value, builder)
+        for user in users:
+            for i, operand in enumerate(user.operands):
+                if operand is read:
+                    user.replace_operand(i, constant)
+        if read is loop.condition.root:
+            loop.condition.root = constant
+        changed = True
+    return changed
+
+
+def _copy(value: HloInstruction, builder: Builder) -> HloInstruction:
+    operands = [_copy(operand, builder) for operand in value.operands]
+    return builder.computation.add(value.clone(value.shape, operands))

@@ -1,0 +1,120 @@
+"""Loops that do less than they seem to: no or one iteration, elements that never change or that nobody reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from spmd.analysis.side_effects import SideEffects
+from spmd.analysis.trip_count import trip_count
+from spmd.builder import Builder, ModuleScope
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.opcode import Opcode
+from spmd.passes.inline import inline
+from spmd.passes.interface import UNSCHEDULED, HloPass, register_pass
+from spmd.passes.rewrite import has_control_edges, is_annotated
+from spmd.passes.while_state import (
+    Loop,
+    call_sites,
+    element_index,
+    keep_elements,
+    match_loop,
+    result_elements_known,
+)
+
+
+@register_pass
+@dataclass(frozen=True)
+class WhileLoopSimplifier(HloPass):
+    """A loop of 0 iterations => its initial state;  of 1 iteration => its body, inlined
+
+    get-tuple-element(while(tuple(.., c, ..)), i)  =>  c, where the body hands element i on unchanged
+    Elements that neither the condition nor any used element needs are dropped from the state.
+    """
+
+    name: ClassVar[str] = "while-loop-simplifier"
+    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
+
+    def run(self, module: HloModule) -> bool:
+        scope, effects, sites = ModuleScope(module), SideEffects(), call_sites(module)
+        changed = False
+        for computation in module.computations_post_order():
+            builder = Builder(computation, scope)
+            for x in computation.with_opcode(Opcode.WHILE):
+                if _unroll_trivial(x, effects):
+                    changed = True
+                    continue
+                loop = match_loop(x, sites)
+                if loop is not None:
+                    changed |= _forward_invariants(loop)
+                    changed |= _drop_dead_elements(loop, builder, effects)
+        module.remove_unreachable_computations()
+        return changed
+
+
+def _unroll_trivial(x: HloInstruction, effects: SideEffects) -> bool:
+    """Replace a loop whose body runs not at all or once."""
+    if is_annotated(x) or has_control_edges(x) or effects.inside(x.while_condition):
+        return False
+    trips = trip_count(x)
+    if trips not in (0, 1):
+        return False
+    assert x.parent is not None
+    value = x.operand(0) if trips == 0 else inline(x.while_body, x.operands, x.parent).root
+    x.parent.replace(x, value)
+    return True
+
+
+def _forward_invariants(loop: Loop) -> bool:
+    changed = False
+    for user in loop.instruction.users:
+        if (
+            user.opcode is not Opcode.GET_TUPLE_ELEMENT
+            or is_annotated(user)
+            or has_control_edges(user)
+        ):
+            continue
+        if loop.is_invariant(element_index(user)):
+            assert user.parent is not None
+            user.parent.replace(user, loop.initial[element_index(user)])
+            changed = True
+    return changed
+
+
+def _drop_dead_elements(loop: Loop, builder: Builder, effects: SideEffects) -> bool:
+    if not result_elements_known(loop):
+        return False
+    live = live_elements(loop, effects)
+    if len(live) == loop.size or not live:
+        return False
+    keep_elements(loop, sorted(live), builder, effects)
+    return True
+
+
+def live_elements(loop: Loop, effects: SideEffects) -> set[int]:
+    """Elements read outside or by the condition, and those that they or a side effect in the body need."""
+    live: set[int] = set()
+    seen: set[HloInstruction] = set()
+    work = [x for x in loop.body.instructions if effects.of(x) or x.control_successors]
+
+    def need(index: int) -> None:
+        if index not in live:
+            live.add(index)
+            work.append(loop.next_value(index))
+
+    for outside in (loop.instruction, loop.condition.parameters[0]):
+        for user in outside.users:
+            if user.users or user.is_root:
+                need(element_index(user))
+    parameter = loop.body.parameters[0]
+    while work:
+        x = work.pop()
+        if x in seen:
+            continue
+        seen.add(x)
+        if x.opcode is Opcode.GET_TUPLE_ELEMENT and x.operand(0) is parameter:
+            need(element_index(x))
+            continue
+        work.extend(x.operands)
+    return live

@@ -1,0 +1,142 @@
+"""Edit the carried state of while loops: read its elements, drop some, add some."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from spmd.analysis.side_effects import SideEffects
+from spmd.builder import Builder
+from spmd.hlo.computation import HloComputation
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.module import HloModule
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import TupleIndexAttrs
+from spmd.passes.rewrite import has_control_edges, is_annotated
+from spmd.shape import TupleShape
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A while whose state is a tuple that condition and body only take apart, and that the body puts together again.
+
+    Such a loop's elements can be told apart everywhere. ``initial``: the state's elements before the loop where they
+    are instructions already (the state is a ``tuple``), else empty.
+    """
+
+    instruction: HloInstruction
+    initial: tuple[HloInstruction, ...]
+
+    @property
+    def body(self) -> HloComputation:
+        return self.instruction.while_body
+
+    @property
+    def condition(self) -> HloComputation:
+        return self.instruction.while_condition
+
+    @property
+    def size(self) -> int:
+        return len(self.initial)
+
+    def next_value(self, index: int) -> HloInstruction:
+        """What the body returns as element ``index``."""
+        return self.body.root.operand(index)
+
+    def is_invariant(self, index: int) -> bool:
+        """The body hands element ``index`` on as it came."""
+        value = self.next_value(index)
+        return (
+            value.opcode is Opcode.GET_TUPLE_ELEMENT
+            and value.operand(0) is self.body.parameters[0]
+            and element_index(value) == index
+        )
+
+
+def element_index(x: HloInstruction) -> int:
+    return x.attrs_as(TupleIndexAttrs).index
+
+
+def call_sites(module: HloModule) -> Counter[HloComputation]:
+    """How many instructions call each computation."""
+    return Counter(callee for x in module.all_instructions() for callee in x.called_computations)
+
+
+def match_loop(x: HloInstruction, sites: Counter[HloComputation]) -> Loop | None:
+    """``x`` as a loop whose state can be edited, or None."""
+    if x.opcode is not Opcode.WHILE or is_annotated(x) or has_control_edges(x):
+        return None
+    if any(sites[callee] != 1 for callee in x.called_computations):
+        return None
+    state, root = x.operand(0), x.while_body.root
+    if state.opcode is not Opcode.TUPLE or root.opcode is not Opcode.TUPLE or is_annotated(root):
+        return None
+    for computation in x.called_computations:
+        parameter = computation.parameters[0]
+        if is_annotated(parameter) or not _only_taken_apart(parameter):
+            return None
+    return Loop(x, state.operands)
+
+
+def _only_taken_apart(x: HloInstruction) -> bool:
+    return not x.is_root and all(user.opcode is Opcode.GET_TUPLE_ELEMENT for user in x.users)
+
+
+def result_elements_known(loop: Loop) -> bool:
+    """Outside, too, the result is only taken apart."""
+    return _only_taken_apart(loop.instruction)
+
+
+def keep_elements(
+    loop: Loop, kept: Sequence[int], builder: Builder, effects: SideEffects
+) -> HloInstruction:
+    """Make the loop carry only the elements ``kept`` (ascending); nothing may read the others but their own updates."""
+    place = {old: new for new, old in enumerate(kept)}
+    shape = TupleShape(tuple(loop.initial[i].shape for i in kept))
+    root = loop.body.root
+    loop.body.root = builder.within(loop.body).tuple([root.operand(i) for i in kept])
+    loop.body.remove(root)
+    for computation in (loop.condition, loop.body):
+        computation.remove_unused(keep=effects.of)
+        _renumber(computation.parameters[0], place)
+        computation.parameters[0].shape = shape
+    _renumber(loop.instruction, place)
+    return _replace_loop(loop, builder.tuple([loop.initial[i] for i in kept]))
+
+
+def _renumber(tuple_value: HloInstruction, place: dict[int, int]) -> None:
+    """Elements move to their new places; reads of the others, which nobody uses, are removed."""
+    for user in tuple_value.users:
+        index = element_index(user)
+        if index in place:
+            user.attrs = TupleIndexAttrs(place[index])
+        else:
+            assert user.parent is not None
+            user.parent.remove(user)
+
+
+def _replace_loop(loop: Loop, state: HloInstruction) -> HloInstruction:
+    old = loop.instruction
+    assert old.parent is not None
+    new = old.clone(state.shape, (state,))
+    old.parent.add(new)
+    old.parent.replace(old, new)
+    return new
+
+
+def add_elements(
+    loop: Loop, values: Sequence[HloInstruction], builder: Builder
+) -> list[HloInstruction]:
+    """Carry ``values`` through the loop unchanged; returns them as the body sees them. The loop's users stay valid."""
+    shape = TupleShape(tuple(x.shape for x in (*loop.initial, *values)))
+    for computation in (loop.condition, loop.body):
+        computation.parameters[0].shape = shape
+    inside = builder.within(loop.body)
+    parameter = loop.body.parameters[0]
+    seen = [inside.get_tuple_element(parameter, loop.size + i) for i in range(len(values))]
+    root = loop.body.root
+    loop.body.root = inside.tuple([*root.operands, *seen])
+    loop.body.remove(root)
+    _replace_loop(loop, builder.tuple([*loop.initial, *values]))
+    return seen
