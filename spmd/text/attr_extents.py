@@ -13,16 +13,22 @@ Extents = dict[str, tuple[int, int]]
 _QUOTED = r'"(?:[^"\\\n]|\\.)*+"|\'(?:[^\'\\\n]|\\.)*+\''
 
 
-def _nested(opening: str, closing: str, depth: int) -> str:
-    """A pattern for brackets nested up to ``depth`` times, strings skipped; it refuses comments."""
-    inner = rf"[^{opening}{closing}\"'/]|{_QUOTED}|/(?![/*])"
-    pattern = rf"{opening}(?:{inner})*+{closing}"
+def nested_pattern(opening: str, closing: str, depth: int) -> str:
+    """A pattern for brackets nested up to ``depth`` times on one line, strings skipped; it refuses other comments
+    than XLA's ``/*index=5*/``."""
+    plain = rf"[^\{opening}\{closing}\"'/\n]*+"
+    other = rf"{_QUOTED}|/(?![/*])|/\*index=\d++\*/"
+    pattern = rf"\{opening}{plain}(?:(?:{other}){plain})*+\{closing}"
     for _ in range(depth):
-        pattern = rf"{opening}(?:{inner}|{pattern})*+{closing}"
+        pattern = rf"\{opening}{plain}(?:(?:{other}|{pattern}){plain})*+\{closing}"
     return pattern
 
 
-_CHUNK = rf"[^\s,{{}}()\[\]\"']++|{_QUOTED}|{_nested('[{]', '[}]', 5)}|{_nested('[(]', '[)]', 2)}|\[[^\[\]\"'/]*+\]"
+_WORD = r"[^\s,{}()\[\]\"']++"
+_BRACKETED = "|".join(
+    (nested_pattern("{", "}", 5), nested_pattern("(", ")", 2), nested_pattern("[", "]", 0))
+)
+_CHUNK = f"{_WORD}|{_QUOTED}|{_BRACKETED}"
 _MESH = r"mesh\[[^\]\n]*+\](?:,?\s*+device_ids=\((?:[^()\n]|\([^()\n]*+\))*+\))?\s*+\{[^}\n]*+\}"
 #: One attribute and what parts it from the next; ``literal=`` (a shape, a blank, a value) is left to the scanner.
 _ATTR = re.compile(

@@ -10,7 +10,7 @@ from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.shape import Shape, compatible
-from spmd.text.attr_extents import scan_attributes, split_line
+from spmd.text.attr_extents import nested_pattern, scan_attributes, split_line
 from spmd.text.attrs_text import AttrValues, Callee
 from spmd.text.lexer import MAX_NESTING, NAME, Scanner
 from spmd.text.read_context import ParsedAttrs, ReadContext, Scope
@@ -23,10 +23,11 @@ _OWN_PARENTHESES = frozenset({"parameter", "constant"})
 #: root, name, shape, opcode, parentheses, attributes of an instruction that has a line of its own.
 LINE = re.compile(
     r"\s*+(ROOT )?%?([A-Za-z_][\w.\-]*+) = "
-    r"([a-z]\w*+\[[\d,]*+\](?:\{[^{}\n]*+\})?"
-    r"|\((?:[^()\n]|\((?:[^()\n]|\([^()\n]*+\))*+\))*+\)) "
-    r"([a-z][a-z\d\-]*+)\(((?:[^()\n\"']|\([^()\n\"']*+\))*+)\)(?:, ([^\n]*+))?\n(?=\s*+[\w%}])"
+    rf"([a-z]\w*+\[[^\s()\"'/]*+|{nested_pattern('(', ')', 2)}) "
+    r"([a-z][a-z\d\-]*+)\(([^()\n\"']*+(?:\([^()\n\"']*+\)[^()\n\"']*+)*+)\)(?:, ([^\n]*+))?\n(?=\s*+[\w%}])"
 )
+#: A computation named by an attribute; the rest of the attributes is looked up without it.
+_CALLEE_NAME = re.compile(r"(?<![\w\-])(?:to_apply|calls)=%?([A-Za-z_][\w.\-]*+)(?=,|\Z)")
 _INDEX_COMMENT = re.compile(r"/\*index=\d+\*/")
 _ROOT = re.compile(r"ROOT\b(?=\s*+[%A-Za-z_])")
 _OPCODE = re.compile(r"[a-z][a-z\d\-]*+")
@@ -63,14 +64,23 @@ class InstructionReader:
         if opcode is None or name in self.scope or name in PRIMITIVE_TYPES:
             return 0
         key: tuple[str, ...]
+        callee: re.Match[str] | None = None
         if opcode_text in _OWN_PARENTHESES:
             operands: Sequence[HloInstruction] | None = ()
             key = (opcode_text, attr_text or "", inner, shape_text)
         else:
             operands = self._line_operands(inner)
-            key = (opcode_text, attr_text or "")
-        if operands is None:
-            return 0
+            if operands is None:
+                return 0
+            if attr_text is None:
+                key = (opcode_text,)
+            else:
+                callee = None if '"' in attr_text else _CALLEE_NAME.search(attr_text)
+                if callee is None:
+                    key = (opcode_text, attr_text)
+                else:
+                    name_at, name_end = callee.span(1)
+                    key = (opcode_text, attr_text[:name_at], attr_text[name_end:])
         parsed = self.context.parsed.get(key)
         if parsed is None:
             extents = {} if attr_text is None else split_line(attr_text, found.start(6))
@@ -80,7 +90,13 @@ class InstructionReader:
                 self.context.source, found.start(2), opcode_text, extents, shape, found.span(5)
             )
             parsed = self.context.parsed[key] = self.context.parse_attributes(opcode, values)
-        self._add(name, found.start(2), opcode, shape, operands, parsed, is_root=root is not None)
+        callees: tuple[Callee, ...] = parsed.callees
+        if callee is not None and len(callees) == 1:
+            at = found.start(6)
+            callees = (Callee(callee[1], at + callee.start(1), at + callee.end(1)),)
+        self._add(
+            name, found.start(2), opcode, shape, operands, parsed, callees, is_root=root is not None
+        )
         return found.end()
 
     def _line_shape(self, start: int, end: int, text: str) -> Shape:
@@ -148,7 +164,14 @@ class InstructionReader:
         )
         parsed = self.context.parse_attributes(opcode, values)
         return self._add(
-            name or word.group(), start, opcode, shape, operands, parsed, is_root=is_root
+            name or word.group(),
+            start,
+            opcode,
+            shape,
+            operands,
+            parsed,
+            parsed.callees,
+            is_root=is_root,
         )
 
     def _read_parentheses(
@@ -205,14 +228,13 @@ class InstructionReader:
         shape: Shape | None,
         operands: Sequence[HloInstruction],
         parsed: ParsedAttrs,
+        callee_refs: tuple[Callee, ...],
         *,
         is_root: bool,
     ) -> HloInstruction:
         if name in self.scope:
             raise self.context.source.error(f"instruction {name!r} is defined twice", start)
-        callees = (
-            [self._callee(callee, name) for callee in parsed.callees] if parsed.callees else ()
-        )
+        callees = [self._callee(callee, name) for callee in callee_refs] if callee_refs else ()
         if (
             not callees
             and (opcode is Opcode.ASYNC_DONE or opcode is Opcode.ASYNC_UPDATE)

@@ -18,6 +18,8 @@ NAME = re.compile(r"[A-Za-z_][\w.\-]*+")
 INTEGER = re.compile(r"-?\d++")
 STRING = re.compile(r'"(?:[^"\\\n]|\\.)*+"|\'(?:[^\'\\\n]|\\.)*+\'')
 _SPACE = re.compile(r"(?:\s++|/\*(?:[^*]|\*(?!/))*+\*/|//[^\n\r]*+)*+")
+_SPACE_HEADS = frozenset(" \t\n\r\v\f/")
+_INTEGERS = re.compile(r"\s*+(?:-?\d++(?:,\s?-?\d++)*+)?")
 _BALANCE = re.compile(
     r"""[^(){}\[\]"'/]++ | (?P<open>[({\[]) | (?P<close>[)}\]]) | "(?:[^"\\\n]|\\.)*+" | '(?:[^'\\\n]|\\.)*+'
       | /\*(?:[^*]|\*(?!/))*+\*/ | //[^\n\r]*+ | (?P<other>.)""",
@@ -81,6 +83,8 @@ class Scanner:
     # ---- moving
     def skip_space(self) -> None:
         """Past white space and comments."""
+        if self.pos < self.end and self.text[self.pos] not in _SPACE_HEADS:
+            return
         found = _SPACE.match(self.text, self.pos, self.end)
         assert found is not None
         self.pos = found.end()
@@ -137,6 +141,11 @@ class Scanner:
     def integers(self, opening: str, closing: str) -> tuple[int, ...]:
         """``{1, 2}`` as (1, 2); commas are demanded between numbers."""
         self.expect(opening)
+        plain = _INTEGERS.match(self.text, self.pos, self.end)
+        if plain is not None and self.text.startswith(closing, plain.end(), self.end):
+            self.pos = plain.end() + len(closing)
+            inner = plain.group()
+            return tuple(map(int, inner.split(","))) if inner.strip() else ()
         values: list[int] = []
         while not self.take(closing):
             if values:

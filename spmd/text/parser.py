@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from spmd.hlo.computation import HloComputation
@@ -15,6 +18,10 @@ from spmd.text.module_header import read_header
 from spmd.text.read_context import ReadContext
 
 _ENTRY = re.compile(r"ENTRY\b(?=\s*+[%A-Za-z_{])")
+#: A head on a line of its own; its signature repeats what the body says.
+_HEAD_LINE = re.compile(
+    r"\s*+(ENTRY )?%?([A-Za-z_][\w.\-]*+) (?:(?=\()[^\n{}\"']*?\) -> [^\n{}\"']++)?\{(?=[ \t\r]*+\n)"
+)
 _THREAD = re.compile(r",\s*+execution_thread\s*+=\s*+(" + STRING.pattern + ")")
 
 
@@ -24,12 +31,26 @@ def parse_module(text: str, file: str = "<text>") -> HloModule:
     ``file`` names the text in errors. Raises HloParseError with file, line and column for text that is not HLO.
     """
     scanner = Scanner(Source(text, file))
-    module = read_header(scanner)
-    reader = _ModuleReader(ReadContext(scanner.source, module))
-    while not scanner.at_end:
-        reader.read_computation(scanner)
-    reader.finish(scanner)
+    with _collector_paused():
+        module = read_header(scanner)
+        reader = _ModuleReader(ReadContext(scanner.source, module))
+        while not scanner.at_end:
+            reader.read_computation(scanner)
+        reader.finish(scanner)
     return module
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """A growing graph holds no garbage; walking it again and again would cost half of the time."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +81,11 @@ class _ModuleReader:
             computation.execution_thread = unescape(thread.group(1)[1:-1])
 
     def _read_head(self, scanner: Scanner) -> _Head:
+        plain = _HEAD_LINE.match(scanner.text, scanner.pos, scanner.end)
+        if plain is not None:
+            # The brace stays for the body.
+            scanner.pos = plain.end() - 1
+            return _Head(plain.group(2), plain.start(2), plain.group(1) is not None)
         is_entry = scanner.match(_ENTRY) is not None
         scanner.skip_space()
         start = scanner.pos

@@ -11,6 +11,7 @@ from spmd.shape import Shape
 from spmd.text.lexer import NAME, STRING, Scanner, Source, unescape
 
 T = TypeVar("T")
+_PLAIN_INTS = re.compile(r"\{(?:\d++(?:,\d++)*+)?\}")
 _WORD = re.compile(r"[\w.\-]++")
 _FLOAT = re.compile(r"[+-]?(?:\d++\.?\d*+(?:[eE][+-]?\d++)?|\.\d++(?:[eE][+-]?\d++)?|inf|nan)")
 
@@ -91,19 +92,37 @@ class AttrValues:
         scanner.finish()
         return value
 
-    # ---- common kinds
+    # ---- common kinds: the plain spelling is taken from the text, any other is scanned
     def ints(self, name: str, default: tuple[int, ...] = ()) -> tuple[int, ...]:
         """``{0,1}``"""
-        return self.read(name, _braced_integers, default)
+        extent = self._extents.get(name)
+        if extent is None:
+            return default
+        text = self.source.text[extent[0] : extent[1]]
+        if _PLAIN_INTS.fullmatch(text) is None:
+            return self.need_read(name, _braced_integers)
+        del self._extents[name]
+        return tuple(map(int, text[1:-1].split(","))) if len(text) > 2 else ()
 
     def need_ints(self, name: str) -> tuple[int, ...]:
-        return self.need_read(name, _braced_integers)
+        if name not in self._extents:
+            self.need(name)
+        return self.ints(name)
 
     def integer(self, name: str, default: int) -> int:
-        return self.read(name, Scanner.integer, default)
+        extent = self._extents.get(name)
+        if extent is None:
+            return default
+        text = self.source.text[extent[0] : extent[1]]
+        if not (text.isdigit() and text.isascii()):
+            return self.need_read(name, Scanner.integer)
+        del self._extents[name]
+        return int(text)
 
     def need_integer(self, name: str) -> int:
-        return self.need_read(name, Scanner.integer)
+        if name not in self._extents:
+            self.need(name)
+        return self.integer(name, 0)
 
     def flag(self, name: str) -> bool:
         return self.read(name, _boolean, default=False)
