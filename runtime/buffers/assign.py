@@ -1,0 +1,110 @@
+"""Buffer assignment: a Program's values to slices of allocations.
+
+Parameters, outputs and constants have an allocation each; everything else lies in one temporary allocation, at
+offsets found by heap simulation over the values' lives.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from runtime.buffers.colocation import Colocation, Copy, Group, colocate
+from runtime.buffers.heap import Interval, lower_bound, pack
+from runtime.buffers.program import Program, Value, ValueView
+from runtime.buffers.types import (
+    AllocationKind,
+    ArrayView,
+    BufferAllocation,
+    BufferAssignment,
+    BufferSlice,
+    MemoryStats,
+    NamedSlice,
+)
+from spmd.literal import NDArray
+
+
+@dataclass(frozen=True)
+class AssignedProgram:
+    """A program whose values have places: what thunk emission reads."""
+
+    program: Program
+    assignment: BufferAssignment
+    slices: dict[Value, BufferSlice]
+    copies: tuple[Copy, ...]
+    outputs: tuple[BufferSlice, ...]
+    #: Data of the constant allocations, by allocation index.
+    constants: dict[int, NDArray]
+
+    def locate(self, view: ValueView) -> ArrayView:
+        return ArrayView(self.slices[view.value], view.view)
+
+
+def assign_buffers(program: Program) -> AssignedProgram:
+    colocation = colocate(program)
+    groups = colocation.all_groups()
+    allocations, place = _allocate(groups)
+    slices = {
+        value: BufferSlice(place[id(group)].allocation, place[id(group)].offset, value.size)
+        for value, group in colocation.groups.items()
+    }
+    outputs = tuple(place[id(colocation.outputs[output.number])] for output in program.outputs)
+    constants = {
+        slices[value].allocation: value.constant
+        for value in program.values
+        if value.constant is not None
+    }
+    names = tuple(
+        NamedSlice(v.name, str(v.shape), slices[v], v.start, v.last_read) for v in program.values
+    )
+    stats = _stats(program, colocation, groups, allocations)
+    assignment = BufferAssignment(allocations, names, stats)
+    return AssignedProgram(
+        program, assignment, slices, tuple(colocation.copies), outputs, constants
+    )
+
+
+def _allocate(groups: list[Group]) -> tuple[tuple[BufferAllocation, ...], dict[int, BufferSlice]]:
+    """Allocations by kind and number, the temporary one last; the slice of each group (by identity)."""
+    own = [g for g in groups if g.kind is not AllocationKind.TEMPORARY]
+    order = list(AllocationKind)
+    own.sort(key=lambda g: (order.index(g.kind), g.number))
+    allocations = [BufferAllocation(i, g.kind, g.size, g.number) for i, g in enumerate(own)]
+    place = {id(g): BufferSlice(i, 0, g.size) for i, g in enumerate(own)}
+    shared = [g for g in groups if g.kind is AllocationKind.TEMPORARY]
+    packing = pack(_intervals(shared))
+    temporary = BufferAllocation(len(allocations), AllocationKind.TEMPORARY, packing.size)
+    allocations.append(temporary)
+    for group, offset in zip(shared, packing.offsets, strict=True):
+        place[id(group)] = BufferSlice(temporary.index, offset, group.size)
+    return tuple(allocations), place
+
+
+def _intervals(groups: list[Group]) -> list[Interval]:
+    return [Interval(g.start, g.end, g.size) for g in groups]
+
+
+def _stats(
+    program: Program,
+    colocation: Colocation,
+    groups: list[Group],
+    allocations: tuple[BufferAllocation, ...],
+) -> MemoryStats:
+    def total(kind: AllocationKind) -> int:
+        return sum(a.size for a in allocations if a.kind is kind)
+
+    shared = [g for g in groups if g.kind is AllocationKind.TEMPORARY]
+    arguments = total(AllocationKind.PARAMETER)
+    aliased = sum(
+        o.view.view.byte_size
+        for o in program.outputs
+        if colocation.outputs[o.number].kind is AllocationKind.PARAMETER
+    )
+    own_outputs = total(AllocationKind.OUTPUT)
+    return MemoryStats(
+        arguments=arguments,
+        outputs=own_outputs + aliased,
+        aliased=aliased,
+        temp=total(AllocationKind.TEMPORARY),
+        peak_live=arguments + own_outputs + lower_bound(_intervals(shared)),
+        constants=total(AllocationKind.CONSTANT),
+    )

@@ -1,0 +1,278 @@
+"""Colocation: values that share memory, because the program demands it (loop state, aliases) or allows it (in place).
+
+Two values may share when the first is dead where the second is written, or is read there by the very operation that
+may write over it. Values that must end in one place but cannot share are joined by a copy, which ``Copies`` lists.
+Order matters: first what saves a copy (aliased outputs, loops from the outside in, branches), then what saves memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from runtime.buffers.program import (
+    ConditionalStep,
+    Program,
+    Step,
+    Value,
+    ValueView,
+    WhileStep,
+    all_steps,
+)
+from runtime.buffers.types import AllocationKind
+from runtime.lowering import LOWERINGS
+
+
+@dataclass(eq=False)
+class Group:
+    """Values of one size in one place. ``start`` to ``end`` (both included) is when the place is taken."""
+
+    values: list[Value]
+    kind: AllocationKind
+    #: Parameter or output leaf, or constant number.
+    number: int
+    size: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Bring ``source`` to ``target`` (dense) at ``position``, for ``step`` (None: for the program's output ``leaf``)."""
+
+    source: ValueView
+    target: Value | int
+    position: int
+    step: Step | None
+    leaf: int
+
+
+@dataclass
+class Colocation:
+    """Group of every value, and the copies that are left to do."""
+
+    program: Program
+    groups: dict[Value, Group] = field(default_factory=dict)
+    copies: list[Copy] = field(default_factory=list)
+    #: Allocation of output leaf n: the group whose memory it is.
+    outputs: dict[int, Group] = field(default_factory=dict)
+
+    def merge(self, into: Group, other: Group) -> None:
+        into.values.extend(other.values)
+        into.start = min(into.start, other.start)
+        into.end = max(into.end, other.end)
+        for value in other.values:
+            self.groups[value] = into
+
+    def is_alone(self, value: Value) -> bool:
+        group = self.groups[value]
+        return group.kind is AllocationKind.TEMPORARY and len(group.values) == 1
+
+    def all_groups(self) -> list[Group]:
+        """Each once, in order of their first values."""
+        unique: dict[int, Group] = {}
+        for value in self.program.values:
+            group = self.groups[value]
+            unique.setdefault(id(group), group)
+        for group in self.outputs.values():
+            unique.setdefault(id(group), group)
+        return list(unique.values())
+
+
+def colocate(program: Program) -> Colocation:
+    result = Colocation(program)
+    held_until = _held_until(program)
+    constants = 0
+    for value in program.values:
+        kind, number = AllocationKind.TEMPORARY, 0
+        if value.parameter is not None:
+            kind, number = AllocationKind.PARAMETER, value.parameter
+        elif value.constant is not None:
+            kind, number = AllocationKind.CONSTANT, constants
+            constants += 1
+        end = max(value.last_read, held_until.get(value, 0))
+        result.groups[value] = Group([value], kind, number, value.size, value.start, end)
+    writers = _writers(program)
+    _place_outputs(result, writers)
+    for step in all_steps(program.entry):
+        if isinstance(step, WhileStep):
+            _place_loop_state(result, step, writers)
+        elif isinstance(step, ConditionalStep):
+            _place_branch_results(result, step)
+    for step in all_steps(program.entry):
+        if isinstance(step, WhileStep):
+            _place_inits(result, step)
+        else:
+            _share_in_place(result, step)
+    return result
+
+
+def _held_until(program: Program) -> dict[Value, int]:
+    """Loop state and branch results are written at the ends of regions, read or not."""
+    held: dict[Value, int] = {}
+    for step in all_steps(program.entry):
+        if isinstance(step, WhileStep):
+            held.update((value, step.end) for value in step.results)
+        elif isinstance(step, ConditionalStep):
+            last = max(branch.region.end for branch in step.branches)
+            held.update((value, last) for value in step.results)
+    return held
+
+
+def _writers(program: Program) -> dict[Value, tuple[Step, int]]:
+    return {
+        value: (step, i)
+        for step in all_steps(program.entry)
+        for i, value in enumerate(step.results)
+    }
+
+
+def writes_over(step: Step, result: int) -> list[int]:
+    """Operand leaves of ``step`` whose memory result leaf ``result`` may take while they are being read."""
+    if isinstance(step, WhileStep):
+        return [result]
+    lowering = LOWERINGS.get(step.instruction.opcode)
+    if lowering is None or type(step) is not Step:
+        return []
+    return [operand for r, operand in lowering.in_place(step.instruction) if r == result]
+
+
+def _is_read_in_place(value: Value, step: Step, result: int) -> bool:
+    """At ``step``, ``value`` is read once, as it lies in memory, by an operand that ``result`` may overwrite."""
+    here = [read for read in value.reads if read.step is step and read.position == step.position]
+    if len(here) != 1 or not here[0].view.is_whole:
+        return False
+    if value.size != step.results[result].size:
+        return False
+    return here[0].operand in writes_over(step, result)
+
+
+def _may_follow(value: Value, last_read: int, step: Step, result: int) -> bool:
+    """Whether ``result`` of ``step`` may be written into the place of ``value``, last read at ``last_read``."""
+    if last_read < step.position:
+        return True
+    return last_read == step.position and _is_read_in_place(value, step, result)
+
+
+def _place_outputs(colocation: Colocation, writers: dict[Value, tuple[Step, int]]) -> None:
+    """Outputs get a parameter's buffer where aliased, else one of their own; written there directly where possible."""
+    program = colocation.program
+    for output in program.outputs:
+        value, view = output.view.value, output.view
+        if output.aliased is not None:
+            parameter = program.parameters[output.aliased]
+            target = colocation.groups[parameter]
+            target.end = program.end
+            colocation.outputs[output.number] = target
+            if value is parameter and view.is_whole:
+                continue
+            if _can_write_directly(colocation, view, program.entry) and _follows_parameter(
+                parameter, value, writers
+            ):
+                colocation.merge(target, colocation.groups[value])
+                continue
+        elif _can_write_directly(colocation, view, program.entry):
+            group = colocation.groups[value]
+            group.kind, group.number, group.end = AllocationKind.OUTPUT, output.number, program.end
+            colocation.outputs[output.number] = group
+            continue
+        else:
+            target = Group(
+                [],
+                AllocationKind.OUTPUT,
+                output.number,
+                view.view.byte_size,
+                program.end,
+                program.end,
+            )
+            colocation.outputs[output.number] = target
+        copy = Copy(view, output.number, program.end, None, output.number)
+        colocation.copies.append(copy)
+
+
+def _can_write_directly(colocation: Colocation, view: ValueView, region: object) -> bool:
+    """The value is an ordinary one, seen whole, written in this very region, and shares with nobody yet."""
+    return view.is_whole and view.value.region is region and colocation.is_alone(view.value)
+
+
+def _follows_parameter(
+    parameter: Value, value: Value, writers: dict[Value, tuple[Step, int]]
+) -> bool:
+    step, result = writers[value]
+    return _may_follow(parameter, parameter.last_read, step, result)
+
+
+def _place_loop_state(
+    colocation: Colocation, loop: WhileStep, writers: dict[Value, tuple[Step, int]]
+) -> None:
+    """The body's new value of a leaf is written straight into the leaf's place if its old value is dead by then."""
+    for carried in loop.carried:
+        value = carried.root.value
+        if _can_write_directly(colocation, carried.root, loop.body):
+            step, result = writers[value]
+            inside = [
+                read.until_within(loop.body, loop.condition)
+                for read in carried.value.reads
+                if read.region.is_inside(loop.body) or read.region.is_inside(loop.condition)
+            ]
+            if _may_follow(carried.value, max(inside, default=-1), step, result):
+                colocation.merge(colocation.groups[carried.value], colocation.groups[value])
+                continue
+        copy = Copy(carried.root, carried.value, loop.body.end, loop, carried.leaf)
+        colocation.copies.append(copy)
+
+
+def _place_branch_results(colocation: Colocation, step: ConditionalStep) -> None:
+    for branch in step.branches:
+        for leaf, (view, result) in enumerate(zip(branch.roots, step.results, strict=True)):
+            if _can_write_directly(colocation, view, branch.region):
+                colocation.merge(colocation.groups[result], colocation.groups[view.value])
+            else:
+                colocation.copies.append(Copy(view, result, branch.region.end, step, leaf))
+
+
+def _place_inits(colocation: Colocation, loop: WhileStep) -> None:
+    """The loop starts on the memory of what comes in, if that has no other use; else on a copy."""
+    for i, carried in enumerate(loop.carried):
+        source = colocation.groups[carried.init.value]
+        target = colocation.groups[carried.value]
+        if source is target:
+            continue
+        if _can_share(source, loop, i) and target.kind is AllocationKind.TEMPORARY:
+            colocation.merge(source, target)
+        elif _can_share(source, loop, i) and target.kind is AllocationKind.OUTPUT:
+            colocation.merge(target, source)
+        else:
+            colocation.copies.append(
+                Copy(carried.init, carried.value, loop.position, loop, carried.leaf)
+            )
+
+
+def _can_share(source: Group, step: Step, result: int) -> bool:
+    """Whether ``result`` may take the memory of ``source``, of which one value is read in place at ``step``."""
+    if source.kind in (AllocationKind.CONSTANT, AllocationKind.PARAMETER):
+        return False
+    if source.end != step.position or source.size != step.results[result].size:
+        return False
+    here = [value for value in source.values if value.last_read == step.position]
+    return len(here) == 1 and _is_read_in_place(here[0], step, result)
+
+
+def _share_in_place(colocation: Colocation, step: Step) -> None:
+    """Each result that is still alone takes the memory of a dying operand of its size, if the operation allows it."""
+    for number, result in enumerate(step.results):
+        if type(step) is not Step:
+            return
+        target = colocation.groups[result]
+        if target.kind is AllocationKind.PARAMETER or len(target.values) > 1 or not result.size:
+            continue
+        for operand in writes_over(step, number):
+            source = colocation.groups[step.operands[operand].value]
+            if source is target or not _can_share(source, step, number):
+                continue
+            if source.kind is AllocationKind.OUTPUT and target.kind is AllocationKind.OUTPUT:
+                continue
+            keep, other = (
+                (target, source) if target.kind is AllocationKind.OUTPUT else (source, target)
+            )
+            colocation.merge(keep, other)
+            break

@@ -1,0 +1,48 @@
+"""Which leaves a loop really changes: the others only pass through its body, however deep."""
+
+from __future__ import annotations
+
+from spmd.hlo import HloInstruction, Opcode
+from spmd.ops.attrs import ParameterAttrs, TupleIndexAttrs
+from spmd.shape import ArrayShape, ShapeIndex, leaves
+
+Source = tuple[HloInstruction, ShapeIndex]
+
+_TRANSPARENT = frozenset({Opcode.COPY, Opcode.DOMAIN})
+
+
+def source_of(instruction: HloInstruction, index: ShapeIndex) -> Source:
+    """The instruction and leaf that leaf ``index`` of ``instruction`` merely repeats, within its computation."""
+    while True:
+        if instruction.opcode is Opcode.TUPLE and index:
+            instruction, index = instruction.operand(index[0]), index[1:]
+        elif instruction.opcode is Opcode.GET_TUPLE_ELEMENT:
+            index = (instruction.attrs_as(TupleIndexAttrs).index, *index)
+            instruction = instruction.operand(0)
+        elif instruction.opcode is Opcode.OPT_BARRIER:
+            if instruction.num_operands > 1:
+                instruction, index = instruction.operand(index[0]), index[1:]
+            else:
+                instruction = instruction.operand(0)
+        elif instruction.opcode in _TRANSPARENT:
+            instruction = instruction.operand(0)
+        elif instruction.opcode is Opcode.CALL:
+            callee, inner = source_of(instruction.to_apply.root, index)
+            if callee.opcode is not Opcode.PARAMETER:
+                return instruction, index
+            instruction, index = instruction.operand(callee.attrs_as(ParameterAttrs).number), inner
+        elif instruction.opcode is Opcode.WHILE and _passes_through(instruction, index):
+            instruction = instruction.operand(0)
+        else:
+            return instruction, index
+
+
+def _passes_through(loop: HloInstruction, index: ShapeIndex) -> bool:
+    source, found = source_of(loop.while_body.root, index)
+    return source.opcode is Opcode.PARAMETER and found == index
+
+
+def carried_leaves(loop: HloInstruction) -> list[int]:
+    """Numbers (among array leaves) of the leaves that the loop's body does not simply pass on."""
+    arrays = [index for index, shape in leaves(loop.shape) if isinstance(shape, ArrayShape)]
+    return [n for n, index in enumerate(arrays) if not _passes_through(loop, index)]

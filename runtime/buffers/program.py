@@ -1,0 +1,238 @@
+"""The program that buffers are assigned to: a scheduled module with tuples, calls and view operations resolved.
+
+A module is walked in schedule order. Instructions that only regroup, rename or re-stride values (tuple, get-tuple-element,
+call, broadcast, transpose, slice, ...) leave no step: their users read views of the values that exist. What remains is
+a list of steps, nested where control flow is, over values that need memory. Positions count instructions through
+all regions, so that a value's life is an interval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from runtime.strides import StridedView
+from spmd.hlo import HloInstruction
+from spmd.literal import NDArray
+from spmd.shape import ArrayShape, ShapeIndex
+
+
+@dataclass(eq=False, slots=True)
+class Region:
+    """Steps that run one after the other: the entry, a loop's condition or body, a branch.
+
+    ``start`` and ``end`` are positions; nothing else lies at either. ``loop_end``: the position after the loop whose
+    condition or body this is, else None. What a loop reads from outside must live that long.
+    """
+
+    name: str
+    parent: Region | None
+    start: int
+    end: int = -1
+    loop_end: int | None = None
+    steps: list[Step] = field(default_factory=list)
+
+    def is_inside(self, other: Region) -> bool:
+        region: Region | None = self
+        while region is not None:
+            if region is other:
+                return True
+            region = region.parent
+        return False
+
+
+@dataclass(eq=False, slots=True)
+class Value:
+    """One array that a step writes (or a parameter, or a constant), with its shape in memory, row major.
+
+    ``constant`` holds a constant's data, ``parameter`` a parameter leaf's number. ``start`` is where it is written.
+    """
+
+    number: int
+    name: str
+    shape: ArrayShape
+    region: Region
+    start: int
+    constant: NDArray | None = None
+    parameter: int | None = None
+    reads: list[Read] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        return self.shape.byte_size
+
+    @property
+    def last_read(self) -> int:
+        """Where its life ends: a read inside a loop of what was written outside counts until the loop's end."""
+        return max((read.until(self) for read in self.reads), default=self.start)
+
+
+@dataclass(frozen=True, slots=True)
+class ValueView:
+    """What an instruction's result looks like: a value seen through strides."""
+
+    value: Value
+    view: StridedView
+
+    @property
+    def is_whole(self) -> bool:
+        """The value as it lies in memory (a reshape is allowed)."""
+        return self.view.is_dense and self.view.byte_size == self.value.size
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Read:
+    """``step`` reads ``view`` at ``position`` within ``region``; ``operand`` counts the step's array operands."""
+
+    step: Step
+    operand: int
+    view: ValueView
+    position: int
+    region: Region
+
+    def until(self, value: Value) -> int:
+        position = self.position
+        region: Region | None = self.region
+        while region is not None and region is not value.region:
+            if region.loop_end is not None:
+                position = max(position, region.loop_end)
+            region = region.parent
+        return position
+
+    def until_within(self, *loop: Region) -> int:
+        """As ``until`` for a value written anew on each trip of a loop with these regions: inner loops alone count."""
+        position = self.position
+        region: Region | None = self.region
+        while region is not None and region not in loop:
+            if region.loop_end is not None:
+                position = max(position, region.loop_end)
+            region = region.parent
+        return position
+
+
+#: Value of an instruction: a view per array leaf, nested as its shape; None for tokens.
+Tree: TypeAlias = ValueView | None | tuple["Tree", ...]
+
+
+def tree_leaves(tree: Tree) -> list[ValueView]:
+    """Array leaves in order."""
+    if tree is None:
+        return []
+    if isinstance(tree, ValueView):
+        return [tree]
+    return [leaf for element in tree for leaf in tree_leaves(element)]
+
+
+def subtree(tree: Tree, index: ShapeIndex) -> Tree:
+    for i in index:
+        assert isinstance(tree, tuple)
+        tree = tree[i]
+    return tree
+
+
+@dataclass(eq=False, slots=True)
+class Step:
+    """One instruction that does something. ``operands``: array leaves of all its operands, in order."""
+
+    instruction: HloInstruction
+    position: int
+    region: Region
+    operands: tuple[ValueView, ...] = ()
+    results: tuple[Value, ...] = ()
+    scratch: tuple[Value, ...] = ()
+
+
+@dataclass(eq=False, slots=True)
+class CopyStep(Step):
+    """Lay one operand of ``instruction`` out anew (results[0] holds it in ``layout``), for a step that needs it so.
+
+    ``why`` says for whom, in dumps: the instruction's operand number.
+    """
+
+    layout: tuple[int, ...] = ()
+    operand_number: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class DoneStep(Step):
+    """Wait for the collective that ``start`` began. Reads the start's operands and results: both are in use till here."""
+
+    start: Step = field(kw_only=True)
+
+
+@dataclass(eq=False, slots=True)
+class Carried:
+    """One leaf that a loop changes: ``value`` is its place; ``init`` comes in, ``root`` goes into the next trip."""
+
+    leaf: int
+    value: Value
+    init: ValueView
+    root: ValueView
+
+
+@dataclass(eq=False, slots=True)
+class WhileStep(Step):
+    """``results`` are the values of ``carried``; ``operands`` their inits. Leaves that the body passes on are views.
+
+    ``state``: every array leaf of the loop's state, as the body sees it.
+    """
+
+    condition: Region = field(init=False)
+    body: Region = field(init=False)
+    predicate: ValueView = field(init=False)
+    carried: list[Carried] = field(default_factory=list)
+    state: tuple[ValueView, ...] = ()
+    end: int = -1
+
+
+@dataclass(eq=False, slots=True)
+class Branch:
+    """``roots[i]`` is what the branch leaves in result leaf i."""
+
+    region: Region
+    roots: tuple[ValueView, ...]
+
+
+@dataclass(eq=False, slots=True)
+class ConditionalStep(Step):
+    """``operands[0]`` chooses the branch."""
+
+    branches: list[Branch] = field(default_factory=list)
+
+
+@dataclass(eq=False, slots=True)
+class OutputLeaf:
+    """Entry result leaf ``number``; ``aliased`` is the parameter leaf in whose buffer it must end, or None."""
+
+    number: int
+    view: ValueView
+    aliased: int | None
+
+
+@dataclass(eq=False, slots=True)
+class Program:
+    entry: Region
+    values: list[Value]
+    parameters: list[Value]
+    outputs: list[OutputLeaf]
+
+    @property
+    def end(self) -> int:
+        return self.entry.end
+
+
+def all_steps(region: Region) -> Iterator[Step]:
+    """Steps of the region and of all regions inside, in order of position (a loop before what is in it)."""
+    for step in region.steps:
+        yield step
+        for inner in inner_regions(step):
+            yield from all_steps(inner)
+
+
+def inner_regions(step: Step) -> tuple[Region, ...]:
+    if isinstance(step, WhileStep):
+        return (step.condition, step.body)
+    if isinstance(step, ConditionalStep):
+        return tuple(branch.region for branch in step.branches)
+    return ()

@@ -1,0 +1,103 @@
+"""Memory as data: allocations, slices of them, and arrays that lie in slices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from runtime.strides import StridedView
+
+#: Every allocation, and every value within the temporary one, starts at a multiple of this many bytes.
+ALIGNMENT = 64
+
+
+def aligned(size: int) -> int:
+    """``size`` rounded up to the alignment."""
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+class AllocationKind(Enum):
+    PARAMETER = "parameter"
+    OUTPUT = "output"
+    CONSTANT = "constant"
+    TEMPORARY = "temporary"
+
+
+@dataclass(frozen=True, slots=True)
+class BufferAllocation:
+    """``size`` bytes of a device's memory with one purpose.
+
+    ``number``: parameter leaf, output leaf or constant number, by ``kind``. The temporary allocation is one per program.
+    """
+
+    index: int
+    kind: AllocationKind
+    size: int
+    number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BufferSlice:
+    """``size`` bytes from ``offset`` of allocation ``allocation``: an index, never a pointer."""
+
+    allocation: int
+    offset: int
+    size: int
+
+    def overlaps(self, other: BufferSlice) -> bool:
+        return (
+            self.allocation == other.allocation
+            and self.offset < other.offset + other.size
+            and other.offset < self.offset + self.size
+        )
+
+    def __str__(self) -> str:
+        return f"{{{self.allocation}: {self.offset}+{self.size}}}"
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayView:
+    """An array in memory: where its bytes lie and how its elements lie in them (``view.offset`` counts from the slice)."""
+
+    slice: BufferSlice
+    view: StridedView
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryStats:
+    """Bytes on one device. ``aliased`` counts outputs that lie in a parameter's buffer; they are in ``outputs`` too.
+
+    ``temp`` is the whole temporary allocation, kernels' scratch included. ``peak_live`` is the largest sum of bytes that
+    are live at one time: arguments, outputs and temporaries; it is what ``temp`` could not go below on this schedule.
+    """
+
+    arguments: int
+    outputs: int
+    aliased: int
+    temp: int
+    peak_live: int
+    constants: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NamedSlice:
+    """One value's place and the positions of the schedule between which it lives, for people and dumps."""
+
+    name: str
+    shape: str
+    slice: BufferSlice
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class BufferAssignment:
+    """Where every value of a program lies."""
+
+    allocations: tuple[BufferAllocation, ...]
+    values: tuple[NamedSlice, ...]
+    stats: MemoryStats
+
+    def of_kind(self, kind: AllocationKind) -> Iterator[BufferAllocation]:
+        return (a for a in self.allocations if a.kind is kind)

@@ -1,0 +1,100 @@
+"""Instructions whose result is their operand's memory seen otherwise: by opcode, how the view changes.
+
+A function gets the instruction and its first operand's view and gives the result's view, or None where no strides can
+say it (a reshape of a transpose): then the instruction is a step and writes an array of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from runtime.strides import StridedView
+from spmd.hlo import HloInstruction, Opcode
+from spmd.ops.attrs import DimensionsAttrs, SliceAttrs
+from spmd.registry import Registry
+from spmd.shape import PrimitiveType
+
+ViewRule: TypeAlias = Callable[[HloInstruction, StridedView], StridedView | None]
+
+VIEW_RULES: Registry[Opcode, ViewRule] = Registry("view rule")
+
+
+@VIEW_RULES.register(Opcode.COPY, Opcode.DOMAIN, Opcode.ADD_DEPENDENCY)
+def same(_: HloInstruction, view: StridedView) -> StridedView:
+    """Values do not change once written, so a copy is the thing itself."""
+    return view
+
+
+@VIEW_RULES.register(Opcode.CONVERT)
+def convert(instruction: HloInstruction, view: StridedView) -> StridedView | None:
+    return view if instruction.array_shape.element_type is view.element_type else None
+
+
+@VIEW_RULES.register(Opcode.BITCAST_CONVERT)
+def bitcast_convert(instruction: HloInstruction, view: StridedView) -> StridedView | None:
+    """Between types of one width in memory. Sub-byte types hold no free bits, pred only 0 and 1."""
+    shape = instruction.array_shape
+    types = (shape.element_type, view.element_type)
+    if shape.dims != view.dims or types[0].byte_size != types[1].byte_size:
+        return None
+    if PrimitiveType.PRED in types or any(t.bits < 8 for t in types):
+        return None
+    return view.with_type(shape.element_type)
+
+
+@VIEW_RULES.register(Opcode.BROADCAST)
+def broadcast(instruction: HloInstruction, view: StridedView) -> StridedView:
+    return view.broadcast(instruction.dims, instruction.attrs_as(DimensionsAttrs).dimensions)
+
+
+@VIEW_RULES.register(Opcode.TRANSPOSE)
+def transpose(instruction: HloInstruction, view: StridedView) -> StridedView:
+    return view.transpose(instruction.attrs_as(DimensionsAttrs).dimensions)
+
+
+@VIEW_RULES.register(Opcode.REVERSE)
+def reverse(instruction: HloInstruction, view: StridedView) -> StridedView:
+    return view.reverse(instruction.attrs_as(DimensionsAttrs).dimensions)
+
+
+@VIEW_RULES.register(Opcode.SLICE)
+def slice_(instruction: HloInstruction, view: StridedView) -> StridedView:
+    attrs = instruction.attrs_as(SliceAttrs)
+    return view.slice(attrs.starts, attrs.limits, attrs.strides)
+
+
+@VIEW_RULES.register(Opcode.RESHAPE)
+def reshape(instruction: HloInstruction, view: StridedView) -> StridedView | None:
+    return view.reshape(instruction.dims)
+
+
+@VIEW_RULES.register(Opcode.BITCAST)
+def bitcast(instruction: HloInstruction, view: StridedView) -> StridedView | None:
+    """With layouts left out of account, a bitcast is a reshape of the same type."""
+    if instruction.array_shape.element_type is not view.element_type:
+        return None
+    return view.reshape(instruction.dims)
+
+
+@VIEW_RULES.register(Opcode.REAL)
+def real(_: HloInstruction, view: StridedView) -> StridedView | None:
+    return _complex_part(view, 0)
+
+
+@VIEW_RULES.register(Opcode.IMAG)
+def imag(_: HloInstruction, view: StridedView) -> StridedView | None:
+    return _complex_part(view, 1)
+
+
+def _complex_part(view: StridedView, part: int) -> StridedView | None:
+    """Real and imaginary parts alternate in memory; of a real array only the array itself is stored."""
+    if not view.element_type.is_complex:
+        return view if part == 0 else None
+    kind = PrimitiveType.F32 if view.element_type is PrimitiveType.C64 else PrimitiveType.F64
+    return StridedView(kind, view.dims, view.strides, view.offset + part * kind.byte_size)
+
+
+def is_view(instruction: HloInstruction) -> bool:
+    """Whether the result may share its operand's memory (without strides at hand: a reshape may yet need a copy)."""
+    return instruction.opcode in VIEW_RULES

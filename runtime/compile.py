@@ -1,0 +1,105 @@
+"""The compile half of the runtime: an optimized per-device module to an executable. Read as a table of contents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from runtime import emit as _emit  # noqa: F401 - fills the table of lowerings
+from runtime import kernels as _kernels  # noqa: F401 - fills the NumPy kernel library
+from runtime.buffers.assign import AssignedProgram, assign_buffers
+from runtime.buffers.linearize import linearize
+from runtime.buffers.types import ArrayView
+from runtime.emit.program import emit_program
+from runtime.executable import Boundary, Executable
+from runtime.executor import DeviceProgram
+from runtime.kernel import NUMPY_KERNELS
+from runtime.lowering import Device
+from runtime.schedule.memory_scheduler import schedule_for_memory
+from runtime.shard_arrays import global_shape
+from runtime.strides import StridedView
+from runtime.thunks.sequence import ThunkSequence
+from spmd.hlo import HloInstruction, HloModule, Stage
+from spmd.shape import ArrayShape, Shape, leaves
+from spmd.sharding import HloSharding
+
+
+def schedule_module(module: HloModule) -> HloModule:
+    """OPTIMIZED to SCHEDULED, in place: the order of each computation's instructions becomes the schedule."""
+    if module.stage < Stage.SCHEDULED:
+        schedule_for_memory(module)
+        module.stage = Stage.SCHEDULED
+    return module
+
+
+def build_executable(
+    module: HloModule, *, check: bool = True, logical: HloModule | None = None
+) -> Executable:
+    """The executable of a per-device module (which is scheduled first if it is not yet).
+
+    check: run the buffer checker and the schedule checker on the result; CheckFailed if they find a violation.
+    logical: the unpartitioned module, whose entry has the global shapes. Without it, a sharded dimension is taken to have
+    no padding.
+    """
+    schedule_module(module)
+    assigned = assign_buffers(linearize(module))
+    thunks = emit_program(assigned, Device(module.num_partitions, module.replica_count))
+    program = _device_program(module, assigned, thunks)
+    parameters, roots = module.entry.parameters, (module.entry.root,)
+    global_inputs = [p.shape for p in logical.entry.parameters] if logical else None
+    global_outputs = [logical.entry.root.shape] if logical else None
+    return Executable(
+        module,
+        program,
+        _boundaries(parameters, global_inputs),
+        _boundaries(roots, global_outputs),
+        NUMPY_KERNELS,
+    )
+
+
+def _device_program(
+    module: HloModule, assigned: AssignedProgram, thunks: ThunkSequence
+) -> DeviceProgram:
+    results = _array_shapes([module.entry.root.shape])
+    return DeviceProgram(
+        module.name,
+        thunks,
+        assigned.assignment,
+        assigned.constants,
+        _array_shapes(p.shape for p in module.entry.parameters),
+        tuple(
+            ArrayView(place, StridedView.dense(shape))
+            for place, shape in zip(assigned.outputs, results, strict=True)
+        ),
+        module.num_partitions,
+        module.replica_count,
+    )
+
+
+def _array_shapes(shapes: Iterable[Shape]) -> tuple[ArrayShape, ...]:
+    return tuple(
+        leaf for shape in shapes for _, leaf in leaves(shape) if isinstance(leaf, ArrayShape)
+    )
+
+
+def _leaf_shardings(instructions: Iterable[HloInstruction]) -> Iterator[HloSharding | None]:
+    """One per array leaf."""
+    for instruction in instructions:
+        shapes = [leaf for _, leaf in leaves(instruction.shape)]
+        shardings: Iterable[HloSharding | None] = (None,) * len(shapes)
+        if instruction.sharding is not None:
+            shardings = instruction.sharding.leaf_shardings(instruction.shape)
+        for shape, sharding in zip(shapes, shardings, strict=True):
+            if isinstance(shape, ArrayShape):
+                yield sharding
+
+
+def _boundaries(
+    instructions: tuple[HloInstruction, ...], logical: Iterable[Shape] | None
+) -> tuple[Boundary, ...]:
+    shards = _array_shapes(i.shape for i in instructions)
+    shardings = tuple(_leaf_shardings(instructions))
+    if logical is None:
+        shapes = tuple(map(global_shape, shards, shardings))
+    else:
+        shapes = _array_shapes(logical)
+    return tuple(map(Boundary, shapes, shardings))

@@ -1,0 +1,23 @@
+"""Thunk emission: lowerings by opcode, one file per op family. Importing this package fills ``runtime.lowering.LOWERINGS``."""
+
+from runtime.emit import (
+    collective,
+    device_id,
+    dot,
+    elementwise,
+    reduce,
+    reference,
+    reshape,
+    slicing,
+)
+
+__all__ = [
+    "collective",
+    "device_id",
+    "dot",
+    "elementwise",
+    "reduce",
+    "reference",
+    "reshape",
+    "slicing",
+]

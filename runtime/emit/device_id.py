@@ -1,0 +1,20 @@
+"""partition-id and replica-id."""
+
+from __future__ import annotations
+
+from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays
+from runtime.thunks.device_id import PartitionIdThunk, ReplicaIdThunk
+from runtime.thunks.thunk import Thunk
+from spmd.hlo import HloInstruction, Opcode
+
+
+def emit_partition_id(instruction: HloInstruction, arrays: StepArrays, _: Device) -> Thunk:
+    return PartitionIdThunk(instruction.name, arrays.results[0])
+
+
+def emit_replica_id(instruction: HloInstruction, arrays: StepArrays, _: Device) -> Thunk:
+    return ReplicaIdThunk(instruction.name, arrays.results[0])
+
+
+LOWERINGS.add(Opcode.PARTITION_ID, Lowering(emit_partition_id))
+LOWERINGS.add(Opcode.REPLICA_ID, Lowering(emit_replica_id))

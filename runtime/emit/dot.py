@@ -1,0 +1,137 @@
+"""dot as matrix products: operands seen as [batch.., m, k] and [batch.., k, n], laid out anew where BLAS cannot read them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from runtime.buffers.types import ArrayView
+from runtime.emit.reference import emit_reference
+from runtime.kernels.dot import DotKernel, compute_type
+from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays, Views
+from runtime.strides import StridedView
+from runtime.thunks.kernel import KernelThunk
+from runtime.thunks.thunk import Thunk
+from spmd.hlo import HloInstruction, Opcode
+from spmd.ops.attrs import DotAttrs
+from spmd.shape import ArrayShape
+
+
+@dataclass(frozen=True)
+class _Operand:
+    """Dimensions of one operand by what they are."""
+
+    batch: tuple[int, ...]
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        return (*self.batch, *self.rows, *self.columns)
+
+    def as_matrix(self, view: StridedView) -> StridedView | None:
+        """[batch.., rows, columns], or None where no strides say it."""
+        sorted_view = view.transpose(self.order)
+        batch = sorted_view.dims[: len(self.batch)]
+        rows = math.prod(view.dims[d] for d in self.rows)
+        columns = math.prod(view.dims[d] for d in self.columns)
+        return sorted_view.reshape((*batch, rows, columns))
+
+
+def _operands(instruction: HloInstruction) -> tuple[_Operand, _Operand]:
+    attrs = instruction.attrs_as(DotAttrs)
+    free = [
+        tuple(d for d in range(len(operand.dims)) if d not in (*batch, *contracting))
+        for operand, batch, contracting in zip(
+            instruction.operands,
+            (attrs.lhs_batch, attrs.rhs_batch),
+            (attrs.lhs_contracting, attrs.rhs_contracting),
+            strict=True,
+        )
+    ]
+    return (
+        _Operand(attrs.lhs_batch, free[0], attrs.lhs_contracting),
+        _Operand(attrs.rhs_batch, attrs.rhs_contracting, free[1]),
+    )
+
+
+def _is_for_blas(view: StridedView | None) -> bool:
+    """Rows or columns lie without gaps, and the other direction steps over whole ones."""
+    if view is None:
+        return False
+    if view.num_elements == 0:
+        return True
+    (rows, columns), (down, right) = view.dims[-2:], view.strides[-2:]
+    item = view.element_type.byte_size
+    by_row = (columns == 1 or right == item) and (rows == 1 or down >= columns * item)
+    by_column = (rows == 1 or down == item) and (columns == 1 or right >= rows * item)
+    return by_row or by_column
+
+
+def layouts(instruction: HloInstruction, views: Views) -> dict[int, tuple[int, ...]]:
+    return {
+        i: operand.order
+        for i, (operand, view) in enumerate(zip(_operands(instruction), views, strict=True))
+        if not _is_for_blas(operand.as_matrix(view))
+    }
+
+
+def _kernel(instruction: HloInstruction, views: Views) -> DotKernel | None:
+    """None where no BLAS type computes it exactly."""
+    lhs, rhs = _operands(instruction)
+    sizes = views[0].dims, views[1].dims
+    k = math.prod(sizes[0][d] for d in lhs.columns)
+    types = (
+        views[0].element_type,
+        views[1].element_type,
+        instruction.array_shape.element_type,
+    )
+    compute = compute_type(*types, k)
+    if compute is None or instruction.attrs_as(DotAttrs).extra:
+        return None
+    return DotKernel(
+        tuple(sizes[0][d] for d in lhs.batch),
+        math.prod(sizes[0][d] for d in lhs.rows),
+        k,
+        math.prod(sizes[1][d] for d in rhs.columns),
+        *types,
+        compute,
+    )
+
+
+def scratch(instruction: HloInstruction, views: Views) -> tuple[ArrayShape, ...]:
+    kernel = _kernel(instruction, views)
+    if kernel is None:
+        return ()
+    return tuple(ArrayShape(kernel.compute, dims) for dims in kernel.scratch_dims())
+
+
+def emit_dot(instruction: HloInstruction, arrays: StepArrays, device: Device) -> Thunk:
+    kernel = _kernel(instruction, tuple(a.view for a in arrays.operands))
+    if kernel is None:
+        return emit_reference(instruction, arrays, device)
+    operands = []
+    for operand, array in zip(_operands(instruction), arrays.operands, strict=True):
+        matrix = operand.as_matrix(array.view)
+        assert matrix is not None
+        operands.append(ArrayView(array.slice, _plain_unit_strides(matrix)))
+    (result,) = arrays.results
+    matrix = result.view.reshape((*kernel.batch, kernel.m, kernel.n))
+    assert matrix is not None
+    out = ArrayView(result.slice, _plain_unit_strides(matrix))
+    return KernelThunk(instruction.name, kernel, tuple(operands), (out,), arrays.scratch)
+
+
+def _plain_unit_strides(view: StridedView) -> StridedView:
+    """Give dimensions of size 1 the stride they would have in a dense array: BLAS wants leading dimensions."""
+    strides = list(view.strides)
+    item = view.element_type.byte_size
+    rows, columns = view.dims[-2:]
+    if columns == 1:
+        strides[-1] = item if rows == 1 or strides[-2] != item else rows * item
+    if rows == 1:
+        strides[-2] = item if columns > 1 and strides[-1] != item else columns * item
+    return StridedView(view.element_type, view.dims, tuple(strides), view.offset)
+
+
+LOWERINGS.add(Opcode.DOT, Lowering(emit_dot, layouts=layouts, scratch=scratch))

@@ -1,0 +1,103 @@
+"""From an assigned program to its thunk sequence."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from runtime.buffers.assign import AssignedProgram
+from runtime.buffers.colocation import Copy
+from runtime.buffers.program import (
+    ConditionalStep,
+    CopyStep,
+    DoneStep,
+    Region,
+    Step,
+    Value,
+    ValueView,
+    WhileStep,
+)
+from runtime.buffers.types import ArrayView
+from runtime.lowering import LOWERINGS, Device, StepArrays
+from runtime.strides import StridedView
+from runtime.thunks.collective import CollectiveDoneThunk
+from runtime.thunks.conditional import ConditionalThunk
+from runtime.thunks.copy import CopyThunk
+from runtime.thunks.sequence import ThunkSequence
+from runtime.thunks.thunk import Thunk
+from runtime.thunks.while_loop import WhileThunk
+from spmd.shape import ArrayShape
+
+
+def emit_program(assigned: AssignedProgram, device: Device) -> ThunkSequence:
+    """Thunks in schedule order, the copies of colocation among them."""
+    emitter = _Emitter(assigned, device)
+    for copy in assigned.copies:
+        emitter.copies[copy.position].append(copy)
+    return emitter.region(assigned.program.entry)
+
+
+@dataclass
+class _Emitter:
+    assigned: AssignedProgram
+    device: Device
+    copies: dict[int, list[Copy]] = field(default_factory=lambda: defaultdict(list))
+
+    def region(self, region: Region) -> ThunkSequence:
+        thunks: list[Thunk] = []
+        for step in region.steps:
+            thunks.extend(self.step(step))
+        thunks.extend(self.copies_at(region.end, region.name))
+        return ThunkSequence(region.name, tuple(thunks))
+
+    def copies_at(self, position: int, name: str) -> list[Thunk]:
+        return [
+            CopyThunk(name if copy.step is None else copy.step.instruction.name, *self.ends(copy))
+            for copy in self.copies[position]
+        ]
+
+    def ends(self, copy: Copy) -> tuple[ArrayView, ArrayView]:
+        source = self.assigned.locate(copy.source)
+        if isinstance(copy.target, Value):
+            place = self.assigned.slices[copy.target]
+        else:
+            place = self.assigned.outputs[copy.target]
+        shape = ArrayShape(source.view.element_type, source.view.dims)
+        return source, ArrayView(place, StridedView.dense(shape))
+
+    def whole(self, value: Value) -> ArrayView:
+        return self.assigned.locate(ValueView(value, StridedView.dense(value.shape)))
+
+    def step(self, step: Step) -> list[Thunk]:
+        name = step.instruction.name
+        operands = tuple(map(self.assigned.locate, step.operands))
+        if isinstance(step, WhileStep):
+            return [*self.copies_at(step.position, name), self.loop(step)]
+        if isinstance(step, ConditionalStep):
+            branches = tuple(self.region(branch.region) for branch in step.branches)
+            results = tuple(map(self.whole, step.results))
+            return [ConditionalThunk(name, operands[0], branches, results)]
+        if isinstance(step, CopyStep):
+            (value,) = step.results
+            view = StridedView.dense_in_order(value.shape, step.layout)
+            return [CopyThunk(name, operands[0], ArrayView(self.assigned.slices[value], view))]
+        if isinstance(step, DoneStep):
+            count = len(step.start.operands)
+            return [
+                CollectiveDoneThunk(
+                    name, step.start.instruction.name, operands[:count], operands[count:]
+                )
+            ]
+        arrays = StepArrays(
+            operands, tuple(map(self.whole, step.results)), tuple(map(self.whole, step.scratch))
+        )
+        return [LOWERINGS[step.instruction.opcode].emit(step.instruction, arrays, self.device)]
+
+    def loop(self, step: WhileStep) -> Thunk:
+        return WhileThunk(
+            step.instruction.name,
+            self.region(step.condition),
+            self.region(step.body),
+            self.assigned.locate(step.predicate),
+            tuple(map(self.assigned.locate, step.state)),
+        )

@@ -1,0 +1,69 @@
+"""reduce by a recognised reducer as a reduction kernel, any other through the reference evaluator."""
+
+from __future__ import annotations
+
+from runtime.emit.reference import emit_reference
+from runtime.kernels.elementwise import Registers
+from runtime.kernels.reduce import ReduceKernel
+from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays, Views
+from runtime.thunks.kernel import KernelThunk
+from runtime.thunks.thunk import Thunk
+from spmd.device import ReductionKind
+from spmd.hlo import HloInstruction, Opcode
+from spmd.ops.attrs import DimensionsAttrs
+from spmd.ops.reduction import reduction_kind
+from spmd.shape import ArrayShape, PrimitiveType
+
+
+def known_reduction(instruction: HloInstruction) -> ReductionKind | None:
+    """What a one-operand reduce computes, if there is a kernel for it."""
+    if instruction.num_operands != 2 or not instruction.attrs_as(DimensionsAttrs).dimensions:
+        return None
+    kind = instruction.array_shape.element_type
+    if kind.bits < 8 and kind is not PrimitiveType.PRED:
+        return None
+    return reduction_kind(instruction.to_apply)
+
+
+def accumulator(kind: PrimitiveType) -> PrimitiveType:
+    """Sums of floats narrower than f32 are kept in f32."""
+    return PrimitiveType.F32 if kind.is_floating and kind.bits < 32 else kind
+
+
+def reduce_kernel(instruction: HloInstruction) -> ReduceKernel | None:
+    reduction = known_reduction(instruction)
+    if reduction is None:
+        return None
+    kind = instruction.array_shape.element_type
+    dims = instruction.operand(0).dims
+    axes = tuple(sorted(instruction.attrs_as(DimensionsAttrs).dimensions))
+    registers = Registers((), 0, 1)
+    return ReduceKernel(dims, axes, reduction, 1, (), dims, registers, kind, accumulator(kind))
+
+
+def scratch_of(kernel: ReduceKernel) -> tuple[ArrayShape, ...]:
+    """In the order in which the kernel takes them."""
+    shapes = []
+    if kernel.registers.count:
+        size = kernel.registers.count * kernel.registers.item_bytes * kernel.block_elements
+        shapes.append(ArrayShape(PrimitiveType.U8, (size,)))
+    if kernel.cuts_axes:
+        shapes.append(ArrayShape(kernel.accumulate, (kernel.partial_elements,)))
+    if kernel.accumulate is not kernel.element_type:
+        shapes.append(ArrayShape(kernel.accumulate, tuple(kernel.dims[d] for d in kernel.kept)))
+    return tuple(shapes)
+
+
+def scratch(instruction: HloInstruction, _: Views) -> tuple[ArrayShape, ...]:
+    kernel = reduce_kernel(instruction)
+    return () if kernel is None else scratch_of(kernel)
+
+
+def emit_reduce(instruction: HloInstruction, arrays: StepArrays, device: Device) -> Thunk:
+    kernel = reduce_kernel(instruction)
+    if kernel is None:
+        return emit_reference(instruction, arrays, device)
+    return KernelThunk(instruction.name, kernel, arrays.operands, arrays.results, arrays.scratch)
+
+
+LOWERINGS.add(Opcode.REDUCE, Lowering(emit_reduce, scratch=scratch))

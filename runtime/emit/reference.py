@@ -1,0 +1,50 @@
+"""Instructions that run as calls of the reference evaluator."""
+
+from __future__ import annotations
+
+from runtime.kernels.reference import ReferenceKernel
+from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays
+from runtime.thunks.kernel import KernelThunk
+from runtime.thunks.thunk import Thunk
+from spmd.hlo import HloInstruction, Opcode
+
+
+def parentless(instruction: HloInstruction) -> HloInstruction:
+    """A copy that belongs to no computation, on operands that say their shapes and nothing more."""
+    operands = tuple(
+        HloInstruction(Opcode.PARAMETER, operand.shape, name=operand.name)
+        for operand in instruction.operands
+    )
+    return instruction.clone(instruction.shape, operands)
+
+
+def emit_reference(instruction: HloInstruction, arrays: StepArrays, _: Device) -> Thunk:
+    kernel = ReferenceKernel(parentless(instruction))
+    return KernelThunk(instruction.name, kernel, arrays.operands, arrays.results)
+
+
+#: Rare here; kernels of their own come where measurements ask for them.
+LIBRARY_CALLS = (
+    Opcode.BATCH_NORM_GRAD,
+    Opcode.BATCH_NORM_INFERENCE,
+    Opcode.BATCH_NORM_TRAINING,
+    Opcode.BITCAST_CONVERT,
+    Opcode.CHOLESKY,
+    Opcode.CONVOLUTION,
+    Opcode.CUSTOM_CALL,
+    Opcode.FFT,
+    Opcode.GATHER,
+    Opcode.GET_DIMENSION_SIZE,
+    Opcode.MAP,
+    Opcode.RAGGED_DOT,
+    Opcode.REDUCE_WINDOW,
+    Opcode.RNG_BIT_GENERATOR,
+    Opcode.SCATTER,
+    Opcode.SELECT_AND_SCATTER,
+    Opcode.SORT,
+    Opcode.TOPK,
+    Opcode.TRIANGULAR_SOLVE,
+)
+
+for _opcode in LIBRARY_CALLS:
+    LOWERINGS.add(_opcode, Lowering(emit_reference))

@@ -1,0 +1,28 @@
+"""Reshapes that strides cannot say: the elements are copied in order."""
+
+from __future__ import annotations
+
+from runtime.buffers.types import ArrayView
+from runtime.emit.reference import emit_reference
+from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays
+from runtime.strides import StridedView, dense_strides
+from runtime.thunks.copy import CopyThunk
+from runtime.thunks.thunk import Thunk
+from spmd.hlo import HloInstruction, Opcode
+
+
+def emit_reshape(instruction: HloInstruction, arrays: StepArrays, device: Device) -> Thunk:
+    (source,), (result,) = arrays.operands, arrays.results
+    kind = source.view.element_type
+    if kind is not result.view.element_type:
+        return emit_reference(instruction, arrays, device)
+    strides = dense_strides(source.view.dims, kind.byte_size)
+    target = ArrayView(result.slice, StridedView(kind, source.view.dims, strides, 0))
+    return CopyThunk(instruction.name, source, target)
+
+
+for _opcode in (Opcode.RESHAPE, Opcode.BITCAST):
+    LOWERINGS.add(_opcode, Lowering(emit_reshape))
+for _opcode in (Opcode.IMAG, Opcode.REAL):
+    if _opcode not in LOWERINGS:
+        LOWERINGS.add(_opcode, Lowering(emit_reference))

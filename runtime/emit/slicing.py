@@ -1,0 +1,61 @@
+"""dynamic-slice, dynamic-update-slice, pad, concatenate."""
+
+from __future__ import annotations
+
+from runtime.kernel import Kernel
+from runtime.kernels.slicing import (
+    ConcatenateKernel,
+    DynamicSliceKernel,
+    DynamicUpdateSliceKernel,
+    PadKernel,
+)
+from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays
+from runtime.thunks.kernel import KernelThunk
+from runtime.thunks.thunk import Thunk
+from spmd.hlo import HloInstruction, Opcode
+from spmd.ops.attrs import DimensionsAttrs, DynamicSliceAttrs, PadAttrs
+
+
+def _thunk(instruction: HloInstruction, kernel: Kernel, arrays: StepArrays) -> Thunk:
+    return KernelThunk(instruction.name, kernel, arrays.operands, arrays.results)
+
+
+def emit_dynamic_slice(instruction: HloInstruction, arrays: StepArrays, _: Device) -> Thunk:
+    sizes = instruction.attrs_as(DynamicSliceAttrs).sizes
+    return _thunk(instruction, DynamicSliceKernel(sizes), arrays)
+
+
+def emit_dynamic_update_slice(instruction: HloInstruction, arrays: StepArrays, _: Device) -> Thunk:
+    return _thunk(instruction, DynamicUpdateSliceKernel(), arrays)
+
+
+def emit_concatenate(instruction: HloInstruction, arrays: StepArrays, _: Device) -> Thunk:
+    (dimension,) = instruction.attrs_as(DimensionsAttrs).dimensions
+    return _thunk(instruction, ConcatenateKernel(dimension), arrays)
+
+
+def emit_pad(instruction: HloInstruction, arrays: StepArrays, _: Device) -> Thunk:
+    """Elements that negative padding cuts off are left out of the source."""
+    attrs = instruction.attrs_as(PadAttrs)
+    sizes, result = instruction.operand(0).dims, instruction.dims
+    source, target = [], []
+    for size, total, low, interior in zip(sizes, result, attrs.low, attrs.interior, strict=True):
+        step = interior + 1
+        first = (
+            -(low // step) if low < 0 else 0
+        )  # the first element that does not fall before the result
+        last = min(size, (total - 1 - low) // step + 1)
+        last = max(last, first)
+        source.append(slice(first, last))
+        begin = low + first * step
+        target.append(
+            slice(begin, begin + (last - first - 1) * step + 1 if last > first else begin, step)
+        )
+    kernel = PadKernel(tuple(source), tuple(target))
+    return _thunk(instruction, kernel, arrays)
+
+
+LOWERINGS.add(Opcode.DYNAMIC_SLICE, Lowering(emit_dynamic_slice))
+LOWERINGS.add(Opcode.DYNAMIC_UPDATE_SLICE, Lowering(emit_dynamic_update_slice, lambda _: ((0, 0),)))
+LOWERINGS.add(Opcode.CONCATENATE, Lowering(emit_concatenate))
+LOWERINGS.add(Opcode.PAD, Lowering(emit_pad))

@@ -1,0 +1,61 @@
+"""Kernels: plain records that say what to compute on arrays in place, and the library that makes them callable.
+
+A kernel says nothing of memory: thunks bind it to arrays. Kernels of one kind stand with their NumPy code in
+``runtime/kernels/<kind>.py``. Native code takes over by registering another binder for the same records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
+
+from spmd.literal import NDArray
+from spmd.registry import Registry
+
+#: Something ready to be done: reads and writes arrays that were bound to it before.
+Action: TypeAlias = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Base of the kernel records, one frozen dataclass per kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelArrays:
+    """The arrays a kernel works on: views of the device's memory, any strides. Scratch holds nothing between calls.
+
+    Where the lowering says so, a result may be the very memory of an operand.
+    """
+
+    operands: tuple[NDArray, ...]
+    results: tuple[NDArray, ...]
+    scratch: tuple[NDArray, ...] = ()
+
+
+K = TypeVar("K", bound=Kernel)
+Bind: TypeAlias = Callable[[K, KernelArrays], Action]
+
+
+class KernelLibrary:
+    """Binders by kernel kind."""
+
+    def __init__(self, name: str) -> None:
+        self._binders: Registry[type[Kernel], Bind[Kernel]] = Registry(name)
+
+    def binds(self, kind: type[K]) -> Callable[[Bind[K]], Bind[K]]:
+        """Decorator: this function turns records of ``kind`` and arrays into actions."""
+
+        def decorator(binder: Bind[K]) -> Bind[K]:
+            self._binders.add(kind, binder)  # type: ignore[arg-type]
+            return binder
+
+        return decorator
+
+    def bind(self, kernel: Kernel, arrays: KernelArrays) -> Action:
+        return self._binders[type(kernel)](kernel, arrays)
+
+
+#: Kernels as NumPy code; filled by importing ``runtime.kernels``.
+NUMPY_KERNELS = KernelLibrary("NumPy kernels")

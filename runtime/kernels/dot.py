@@ -1,0 +1,130 @@
+"""Matrix products through BLAS, converting operands that BLAS does not take, a block of rows at a time."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from runtime.kernel import NUMPY_KERNELS, Action, Kernel, KernelArrays
+from spmd.literal import NDArray
+from spmd.shape import PrimitiveType
+
+#: Elements of a converted block of the left operand, at most (if one row is not larger).
+_BLOCK_ELEMENTS = 65536
+
+
+@dataclass(frozen=True)
+class DotKernel(Kernel):
+    """results[0][b, m, n] = sum over k of operands[0][b, m, k] * operands[1][b, k, n]; b may be several dimensions.
+
+    Products are summed in ``compute``; operands and results of other types are converted through scratch:
+    left block, right matrix, result block, in this order, each there only where it is needed.
+    """
+
+    batch: tuple[int, ...]
+    m: int
+    k: int
+    n: int
+    lhs: PrimitiveType
+    rhs: PrimitiveType
+    result: PrimitiveType
+    compute: PrimitiveType
+
+    @property
+    def is_direct(self) -> bool:
+        """BLAS takes everything as it is."""
+        return self.lhs is self.rhs is self.result is self.compute
+
+    @property
+    def block_rows(self) -> int:
+        return min(self.m, max(1, _BLOCK_ELEMENTS // max(self.k, self.n, 1)))
+
+    def scratch_dims(self) -> list[tuple[int, int]]:
+        """Sizes of the scratch arrays, all of the compute type."""
+        dims = []
+        if self.lhs is not self.compute:
+            dims.append((self.block_rows, self.k))
+        if self.rhs is not self.compute:
+            dims.append((self.k, self.n))
+        if self.result is not self.compute:
+            dims.append((self.block_rows, self.n))
+        return dims
+
+
+@NUMPY_KERNELS.binds(DotKernel)
+def bind_dot(kernel: DotKernel, arrays: KernelArrays) -> Action:
+    lhs, rhs = arrays.operands
+    (out,) = arrays.results
+    if kernel.is_direct:
+        return lambda: np.matmul(lhs, rhs, out=out)
+    products = [
+        _Product(kernel, lhs[index], rhs[index], out[index], arrays.scratch)
+        for index in np.ndindex(*kernel.batch)
+    ]
+
+    def run() -> None:
+        for product in products:
+            product.run()
+
+    return run
+
+
+@dataclass(frozen=True)
+class _Product:
+    """One matrix product with conversions."""
+
+    kernel: DotKernel
+    lhs: NDArray
+    rhs: NDArray
+    out: NDArray
+    scratch: tuple[NDArray, ...]
+
+    def run(self) -> None:
+        kernel = self.kernel
+        spare = list(self.scratch)
+        left = spare.pop(0) if kernel.lhs is not kernel.compute else None
+        rhs = self.rhs
+        if kernel.rhs is not kernel.compute:
+            rhs = spare.pop(0)
+            np.copyto(rhs, self.rhs, casting="unsafe")
+        total = spare.pop(0) if kernel.result is not kernel.compute else None
+        for start in range(0, kernel.m, kernel.block_rows):
+            rows = slice(start, min(start + kernel.block_rows, kernel.m))
+            count = rows.stop - start
+            block = self.lhs[rows]
+            if left is not None:
+                np.copyto(left[:count], block, casting="unsafe")
+                block = left[:count]
+            if total is None:
+                np.matmul(block, rhs, out=self.out[rows])
+            else:
+                np.matmul(block, rhs, out=total[:count])
+                np.copyto(self.out[rows], total[:count], casting="unsafe")
+
+
+def compute_type(
+    lhs: PrimitiveType, rhs: PrimitiveType, result: PrimitiveType, depth: int
+) -> PrimitiveType | None:
+    """In which type to sum; None where no BLAS type holds the sums exactly (wide integers)."""
+    if result is PrimitiveType.PRED:
+        return None
+    if result.is_integer:
+        bits = [t.bits for t in (lhs, rhs) if t.is_integer]
+        if len(bits) < 2:
+            return None
+        largest = depth * 2.0 ** sum(bits)
+        if largest >= 2.0 ** min(result.bits - 1, 53):
+            return None
+        return PrimitiveType.F32 if largest < 2.0**24 else PrimitiveType.F64
+    types = [
+        np.dtype(np.float32) if t.is_floating and t.bits < 32 else t.numpy
+        for t in (lhs, rhs, result)
+        if t is not PrimitiveType.PRED
+    ]
+    return PrimitiveType.from_numpy(np.result_type(*types))
+
+
+def flops(kernel: DotKernel) -> int:
+    return 2 * math.prod(kernel.batch) * kernel.m * kernel.n * kernel.k

@@ -1,0 +1,71 @@
+"""Lowering: what buffer assignment and thunk emission must know about an opcode, one record each.
+
+The records stand in ``runtime/emit/<family>.py``; ``runtime/emit/__init__.py`` imports them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from runtime.buffers.types import ArrayView
+from runtime.strides import StridedView
+from runtime.thunks.thunk import Thunk
+from spmd.hlo import HloInstruction, Opcode
+from spmd.registry import Registry
+from spmd.shape import ArrayShape
+
+Views: TypeAlias = tuple[StridedView, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StepArrays:
+    """Where the arrays of one step lie: array leaves of all operands, array leaves of the result, scratch."""
+
+    operands: tuple[ArrayView, ...]
+    results: tuple[ArrayView, ...]
+    scratch: tuple[ArrayView, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """How many devices the program is for; groups are given to thunks as lists of devices."""
+
+    num_partitions: int
+    replica_count: int
+
+
+Emit: TypeAlias = Callable[[HloInstruction, StepArrays, Device], Thunk]
+
+
+def nothing_in_place(_: HloInstruction) -> tuple[tuple[int, int], ...]:
+    return ()
+
+
+def any_layout(_: HloInstruction, __: Views) -> dict[int, tuple[int, ...]]:
+    return {}
+
+
+def no_scratch(_: HloInstruction, __: Views) -> tuple[ArrayShape, ...]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Lowering:
+    """How one opcode runs.
+
+    emit: the thunk.
+    in_place: pairs (result leaf, operand leaf) where the result may take the memory of an operand that dies here.
+    layouts: operands that must lie without gaps, as {operand leaf: dimensions, slowest first}; they are copied first.
+        Given the operands' views as they are, an empty answer means that they will do.
+    scratch: arrays the thunk needs while it runs; they count as temporary memory.
+    """
+
+    emit: Emit
+    in_place: Callable[[HloInstruction], tuple[tuple[int, int], ...]] = nothing_in_place
+    layouts: Callable[[HloInstruction, Views], dict[int, tuple[int, ...]]] = any_layout
+    scratch: Callable[[HloInstruction, Views], tuple[ArrayShape, ...]] = no_scratch
+
+
+LOWERINGS: Registry[Opcode, Lowering] = Registry("lowering")

@@ -1,0 +1,1 @@
+"""Scheduling: the order in which each computation's instructions run."""

@@ -1,0 +1,161 @@
+"""StridedView: how the elements of an array lie in bytes. Broadcast, transpose, slice and reverse only change this."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from spmd.shape import ArrayShape, PrimitiveType
+
+
+@dataclass(frozen=True, slots=True)
+class StridedView:
+    """Element (i0, i1, ...) lies at byte ``offset + i0 * strides[0] + i1 * strides[1] + ...`` of its buffer.
+
+    f32[4,3] dense:           strides (12, 4), offset 0
+    its transpose f32[3,4]:   strides (4, 12)
+    reversed in dimension 0:  strides (-12, 4), offset 36
+    a row, broadcast to 8x3:  strides (0, 4)
+    """
+
+    element_type: PrimitiveType
+    dims: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int = 0
+
+    @staticmethod
+    def dense(shape: ArrayShape) -> StridedView:
+        """Row major without gaps."""
+        return StridedView(
+            shape.element_type,
+            shape.dims,
+            dense_strides(shape.dims, shape.element_type.byte_size),
+        )
+
+    @staticmethod
+    def dense_in_order(shape: ArrayShape, order: tuple[int, ...]) -> StridedView:
+        """Without gaps, dimension ``order[0]`` varying slowest."""
+        sizes = tuple(shape.dims[d] for d in order)
+        packed = dense_strides(sizes, shape.element_type.byte_size)
+        strides = [0] * shape.rank
+        for dimension, stride in zip(order, packed, strict=True):
+            strides[dimension] = stride
+        return StridedView(shape.element_type, shape.dims, tuple(strides))
+
+    @property
+    def num_elements(self) -> int:
+        count = 1
+        for size in self.dims:
+            count *= size
+        return count
+
+    @property
+    def byte_size(self) -> int:
+        """Bytes of the elements the view shows (a broadcast shows more than it stores)."""
+        return self.num_elements * self.element_type.byte_size
+
+    @property
+    def is_packed(self) -> bool:
+        """Row major without gaps, wherever it starts."""
+        if self.num_elements == 0:
+            return True
+        expected = dense_strides(self.dims, self.element_type.byte_size)
+        return all(
+            size == 1 or stride == want
+            for size, stride, want in zip(self.dims, self.strides, expected, strict=True)
+        )
+
+    @property
+    def is_dense(self) -> bool:
+        """Row major without gaps from byte 0."""
+        return self.is_packed and self.offset == 0
+
+    def with_type(self, element_type: PrimitiveType) -> StridedView:
+        """The same bytes as another type of the same width."""
+        return StridedView(element_type, self.dims, self.strides, self.offset)
+
+    def transpose(self, permutation: tuple[int, ...]) -> StridedView:
+        """Result dimension i is dimension ``permutation[i]``."""
+        return StridedView(
+            self.element_type,
+            tuple(self.dims[d] for d in permutation),
+            tuple(self.strides[d] for d in permutation),
+            self.offset,
+        )
+
+    def broadcast(self, dims: tuple[int, ...], dimensions: tuple[int, ...]) -> StridedView:
+        """HLO's broadcast: dimension i becomes result dimension ``dimensions[i]``; the others repeat."""
+        strides = [0] * len(dims)
+        for source, target in enumerate(dimensions):
+            if dims[target] == self.dims[source]:
+                strides[target] = self.strides[source]
+        return StridedView(self.element_type, dims, tuple(strides), self.offset)
+
+    def slice(
+        self, starts: tuple[int, ...], limits: tuple[int, ...], steps: tuple[int, ...]
+    ) -> StridedView:
+        offset = self.offset + sum(s * b for s, b in zip(starts, self.strides, strict=True))
+        dims = tuple(
+            max(0, -(-(limit - start) // step))
+            for start, limit, step in zip(starts, limits, steps, strict=True)
+        )
+        strides = tuple(b * step for b, step in zip(self.strides, steps, strict=True))
+        return StridedView(self.element_type, dims, strides, offset)
+
+    def reverse(self, dimensions: tuple[int, ...]) -> StridedView:
+        strides = list(self.strides)
+        offset = self.offset
+        for d in dimensions:
+            offset += (self.dims[d] - 1) * strides[d]
+            strides[d] = -strides[d]
+        return StridedView(self.element_type, self.dims, tuple(strides), offset)
+
+    def reshape(self, dims: tuple[int, ...]) -> StridedView | None:
+        """The same elements in the same order under other sizes; None where no strides say that."""
+        if self.num_elements == 0:
+            packed = dense_strides(dims, self.element_type.byte_size)
+            return StridedView(self.element_type, dims, packed, self.offset)
+        strides = _reshaped_strides(self.dims, self.strides, dims)
+        if strides is None:
+            return None
+        return StridedView(self.element_type, dims, strides, self.offset)
+
+
+def dense_strides(dims: tuple[int, ...], item_bytes: int) -> tuple[int, ...]:
+    strides = [0] * len(dims)
+    step = item_bytes
+    for d in range(len(dims) - 1, -1, -1):
+        strides[d] = step
+        step *= dims[d]
+    return tuple(strides)
+
+
+def _reshaped_strides(
+    old: tuple[int, ...], strides: tuple[int, ...], new: tuple[int, ...]
+) -> tuple[int, ...] | None:
+    """Match runs of old dimensions to runs of new ones of equal product; each old run must be evenly spaced."""
+    source = [(n, s) for n, s in zip(old, strides, strict=True) if n != 1]
+    result = [0] * len(new)
+    i = 0
+    j = 0
+    while j < len(new):
+        if new[j] == 1:
+            j += 1
+            continue
+        start_i, start_j = i, j
+        old_count, new_count = source[i][0], new[j]
+        i, j = i + 1, j + 1
+        while old_count != new_count:
+            if old_count < new_count:
+                old_count *= source[i][0]
+                i += 1
+            else:
+                new_count *= new[j]
+                j += 1
+        for k in range(start_i, i - 1):
+            if source[k][1] != source[k + 1][0] * source[k + 1][1]:
+                return None
+        step = source[i - 1][1]
+        for k in range(j - 1, start_j - 1, -1):
+            result[k] = step
+            step *= new[k]
+    return tuple(result)

@@ -1,0 +1,56 @@
+"""Start a collective, and wait for it. A blocking collective is a start and its done in a row.
+
+What differs between kinds is a plan: it gives a rank its own ``Collective``. One file per kind of plan:
+``collective_plans.py`` has them, since each is a few lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from runtime.buffers.types import ArrayView
+from runtime.thunks.collective_plans import CollectivePlan
+from runtime.thunks.thunk import Action, BufferUse, LoadedProgram, Role, Thunk, UseKind, uses
+
+
+@dataclass(frozen=True)
+class CollectiveStartThunk(Thunk):
+    """Begin a collective; from here to its done, operands are not to be written, nor results touched."""
+
+    plan: CollectivePlan
+    operands: tuple[ArrayView, ...]
+    results: tuple[ArrayView, ...]
+
+    def buffer_uses(self) -> Iterator[BufferUse]:
+        yield from uses(UseKind.READ, Role.OPERAND, self.operands)
+        yield from uses(UseKind.WRITE, Role.RESULT, self.results)
+
+    def prepare(self, program: LoadedProgram) -> Action:
+        communicator, pending = program.communicator, program.pending
+        collective = self.plan.of_rank(communicator.rank)
+        operands = [program.array(place) for place in self.operands]
+        results = [program.array(place) for place in self.results]
+        name = self.name
+
+        def run() -> None:
+            pending[name] = communicator.start(collective, name, operands, results)
+
+        return run
+
+
+@dataclass(frozen=True)
+class CollectiveDoneThunk(Thunk):
+    """Wait until the collective that thunk ``start`` began has written ``results``."""
+
+    start: str
+    operands: tuple[ArrayView, ...]
+    results: tuple[ArrayView, ...]
+
+    def buffer_uses(self) -> Iterator[BufferUse]:
+        """Nothing of its own: the start's uses last until here."""
+        return iter(())
+
+    def prepare(self, program: LoadedProgram) -> Action:
+        pending, start = program.pending, self.start
+        return lambda: pending.pop(start).wait()

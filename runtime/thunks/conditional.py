@@ -1,0 +1,41 @@
+"""Run one of several sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from runtime.buffers.types import ArrayView
+from runtime.thunks.sequence import ThunkSequence
+from runtime.thunks.thunk import Action, BufferUse, LoadedProgram, Role, Thunk, UseKind
+
+
+@dataclass(frozen=True)
+class ConditionalThunk(Thunk):
+    """``selector`` chooses: a pred takes branch 0 when true; an index out of range takes the last branch.
+
+    Branches end with the copies that bring their results to ``results``.
+    """
+
+    selector: ArrayView
+    branches: tuple[ThunkSequence, ...]
+    results: tuple[ArrayView, ...]
+
+    def buffer_uses(self) -> Iterator[BufferUse]:
+        yield BufferUse(UseKind.READ, self.selector.slice, Role.OPERAND, 0)
+
+    def nested(self) -> Iterator[Thunk]:
+        return iter(self.branches)
+
+    def prepare(self, program: LoadedProgram) -> Action:
+        branches = [branch.prepare(program) for branch in self.branches]
+        selector = program.array(self.selector)
+        last = len(branches) - 1
+        if selector.dtype == bool:
+            return lambda: branches[0 if selector[()] else 1]()
+
+        def run() -> None:
+            index = int(selector[()])
+            branches[index if 0 <= index < last else last]()
+
+        return run

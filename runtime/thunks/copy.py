@@ -1,0 +1,27 @@
+"""Bring a value to another place or into another layout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from runtime.buffers.types import ArrayView
+from runtime.kernel import KernelArrays
+from runtime.kernels.copy import CopyKernel
+from runtime.thunks.thunk import Action, BufferUse, LoadedProgram, Role, Thunk, UseKind
+
+
+@dataclass(frozen=True)
+class CopyThunk(Thunk):
+    """``target`` holds the value of ``source`` afterwards. ``name``: the instruction that needs it there."""
+
+    source: ArrayView
+    target: ArrayView
+
+    def buffer_uses(self) -> Iterator[BufferUse]:
+        yield BufferUse(UseKind.READ, self.source.slice, Role.OPERAND, 0)
+        yield BufferUse(UseKind.WRITE, self.target.slice, Role.RESULT, 0)
+
+    def prepare(self, program: LoadedProgram) -> Action:
+        arrays = KernelArrays((program.array(self.source),), (program.array(self.target),))
+        return program.kernels.bind(CopyKernel(), arrays)

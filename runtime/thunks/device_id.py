@@ -1,0 +1,40 @@
+"""Which device this is: partition-id and replica-id."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from runtime.buffers.types import ArrayView
+from runtime.thunks.thunk import Action, BufferUse, LoadedProgram, Role, Thunk, UseKind
+
+
+@dataclass(frozen=True)
+class PartitionIdThunk(Thunk):
+    """Write the partition's number, u32."""
+
+    result: ArrayView
+
+    def buffer_uses(self) -> Iterator[BufferUse]:
+        yield BufferUse(UseKind.WRITE, self.result.slice, Role.RESULT, 0)
+
+    def prepare(self, program: LoadedProgram) -> Action:
+        return _filling(program, self.result, program.communicator.rank % program.num_partitions)
+
+
+@dataclass(frozen=True)
+class ReplicaIdThunk(Thunk):
+    """Write the replica's number, u32."""
+
+    result: ArrayView
+
+    def buffer_uses(self) -> Iterator[BufferUse]:
+        yield BufferUse(UseKind.WRITE, self.result.slice, Role.RESULT, 0)
+
+    def prepare(self, program: LoadedProgram) -> Action:
+        return _filling(program, self.result, program.communicator.rank // program.num_partitions)
+
+
+def _filling(program: LoadedProgram, place: ArrayView, number: int) -> Action:
+    array = program.array(place)
+    return lambda: array.fill(number)

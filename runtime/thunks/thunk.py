@@ -1,0 +1,92 @@
+"""Thunk: the base record, what it says of memory, and what it is given when a device loads it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol, TypeAlias
+
+from collectives.communicator.interface import Communicator, Pending
+from runtime.buffers.types import ArrayView, BufferSlice
+from runtime.kernel import KernelLibrary
+from spmd.literal import NDArray
+
+#: Something ready to be done, on arrays that were bound to it before.
+Action: TypeAlias = Callable[[], None]
+
+
+class UseKind(Enum):
+    READ = "read"
+    WRITE = "write"
+
+
+class Role(Enum):
+    """What the bytes are to the instruction: array leaf n of its operands, array leaf n of its result, or scratch."""
+
+    OPERAND = "operand"
+    RESULT = "result"
+    SCRATCH = "scratch"
+
+
+@dataclass(frozen=True, slots=True)
+class BufferUse:
+    """A thunk reads or writes ``slice`` as leaf ``leaf`` of ``role``. In-place results list a read and a write."""
+
+    kind: UseKind
+    slice: BufferSlice
+    role: Role
+    leaf: int
+
+
+class LoadedProgram(Protocol):
+    """What a device gives to the thunks it loads: memory, kernels, its place among the devices."""
+
+    @property
+    def communicator(self) -> Communicator: ...
+
+    @property
+    def kernels(self) -> KernelLibrary: ...
+
+    @property
+    def pending(self) -> dict[str, Pending]:
+        """Collectives that have been started and not waited for, by the name of their start."""
+        ...
+
+    @property
+    def num_partitions(self) -> int: ...
+
+    def array(self, place: ArrayView) -> NDArray:
+        """The array in this device's memory."""
+        ...
+
+
+@dataclass(frozen=True)
+class Thunk(ABC):
+    """``name`` is the HLO instruction's, for messages, profiles and the checkers."""
+
+    name: str
+
+    @abstractmethod
+    def buffer_uses(self) -> Iterator[BufferUse]:
+        """Every slice it reads or writes itself; nested thunks list their own."""
+
+    @abstractmethod
+    def prepare(self, program: LoadedProgram) -> Action:
+        """Bind to a device's memory; the action can be done any number of times."""
+
+    def nested(self) -> Iterator[Thunk]:
+        """Thunks that run as part of this one."""
+        return iter(())
+
+
+def uses(kind: UseKind, role: Role, arrays: tuple[ArrayView, ...]) -> Iterator[BufferUse]:
+    return (BufferUse(kind, array.slice, role, leaf) for leaf, array in enumerate(arrays))
+
+
+def walk(thunk: Thunk) -> Iterator[Thunk]:
+    """The thunk and all that run as part of it, in order."""
+    yield thunk
+    for inner in thunk.nested():
+        yield from walk(inner)
