@@ -19,9 +19,7 @@ from spmd.ops.attrs import CustomCallAttrs, ParameterAttrs
 from spmd.shape import ArrayShape, TupleShape
 
 #: On scalars these change nothing, whatever their attributes say.
-_SCALAR_IDENTITIES = frozenset(
-    {Opcode.BITCAST, Opcode.BROADCAST, Opcode.COPY, Opcode.RESHAPE, Opcode.TRANSPOSE}
-)
+_SCALAR_IDENTITIES = frozenset({Opcode.BROADCAST, Opcode.COPY, Opcode.RESHAPE, Opcode.TRANSPOSE})
 #: Custom calls that annotate: identity in meaning.
 _ANNOTATIONS = frozenset({"Sharding", "xla.sdy.FuncResultSharding"})
 _NOT_POINTWISE = frozenset({Opcode.IOTA})

@@ -63,6 +63,11 @@ def evaluate_bitcast_convert(instruction: HloInstruction, operands: Operands) ->
 def evaluate_bitcast(instruction: HloInstruction, operands: Operands) -> Value:
     """The same memory under another shape: it depends on both layouts."""
     source, shape = instruction.operand(0).array_shape, instruction.array_shape
+    if (
+        source.rank == 0 and shape.rank == 0
+    ):  # whole arrays come here where a scalar function runs on them
+        x = array_of(operands[0])
+        return bitcast_convert(x, shape.element_type, x.shape, source.element_type.bits)
     memory = np.ascontiguousarray(array_of(operands[0]).transpose(_major_to_minor(source)))
     order = _major_to_minor(shape)
     sizes = tuple(shape.dims[d] for d in order)

@@ -39,9 +39,10 @@ def _compute(node: HloInstruction, arrays: Sequence[NDArray]) -> NDArray:
 #: Elementwise and evaluated from operands alone; enough for the keys that frontends write.
 _KEY_OPCODES = frozenset(
     {
-        Opcode.ABS, Opcode.ADD, Opcode.AND, Opcode.BITCAST_CONVERT, Opcode.COMPARE, Opcode.CONSTANT, Opcode.CONVERT,
-        Opcode.COPY, Opcode.IMAG, Opcode.IS_FINITE, Opcode.MULTIPLY, Opcode.NEGATE, Opcode.NOT, Opcode.OR, Opcode.REAL,
-        Opcode.SELECT, Opcode.SHIFT_RIGHT_ARITHMETIC, Opcode.SHIFT_RIGHT_LOGICAL, Opcode.SUBTRACT, Opcode.XOR,
+        Opcode.ABS, Opcode.ADD, Opcode.AND, Opcode.BITCAST, Opcode.BITCAST_CONVERT, Opcode.COMPARE,
+        Opcode.CONSTANT, Opcode.CONVERT, Opcode.COPY, Opcode.IMAG, Opcode.IS_FINITE, Opcode.MULTIPLY,
+        Opcode.NEGATE, Opcode.NOT, Opcode.OR, Opcode.REAL, Opcode.SELECT, Opcode.SHIFT_RIGHT_ARITHMETIC,
+        Opcode.SHIFT_RIGHT_LOGICAL, Opcode.SUBTRACT, Opcode.XOR,
     }
 )  # fmt: skip
 
