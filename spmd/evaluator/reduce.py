@@ -61,12 +61,13 @@ def _pairwise_sum(x: NDArray, dimensions: tuple[int, ...]) -> NDArray:
     """Sum over many elements; NumPy itself is pairwise only along the innermost dimension."""
     kept = [d for d in range(x.ndim) if d not in dimensions]
     kept_sizes = [x.shape[d] for d in kept]
+    count = math.prod(x.shape[d] for d in dimensions)
     if sorted(dimensions) == list(range(len(kept), x.ndim)):
         return np.asarray(
-            np.add.reduce(np.ascontiguousarray(x).reshape([*kept_sizes, -1]), axis=-1)
+            np.add.reduce(np.ascontiguousarray(x).reshape([*kept_sizes, count]), axis=-1)
         )
     rows = x.transpose([*sorted(dimensions), *kept])
-    rows = rows.reshape([-1, *kept_sizes])
+    rows = rows.reshape([count, *kept_sizes])
     while rows.shape[0] > _BLOCK:
         half, odd = divmod(rows.shape[0], 2)
         folded = rows[:half] + rows[half : 2 * half]

@@ -26,6 +26,8 @@ def slice_of_slice(x: HloInstruction, b: Builder) -> HloInstruction | None:
     starts, limits, strides = [], [], []
     for d, size in enumerate(x.dims):
         start = first.starts[d] + outer.starts[d] * first.strides[d]
+        if size == 0:
+            start = 0  # an empty slice may start beyond the end
         stride = first.strides[d] * outer.strides[d]
         starts.append(start)
         strides.append(stride)
