@@ -90,6 +90,11 @@ def agree(world: Communicator, setup: Callable[[], tuple[Result, dict[str, str]]
     return result
 
 
+def agree_on_code(world: Communicator, code: int) -> int:
+    """The largest of all ranks' exit codes, on every rank; also keeps them together while one prints."""
+    return max(int(other) for other in world.all_gather_bytes(str(code).encode()))
+
+
 def describe_difference(fingerprints: Sequence[dict[str, str]]) -> str:
     """Which ranks differ from most of the ranks, and in what; empty where all agree."""
     lines = []

@@ -36,10 +36,8 @@ def _cpu_name() -> str:
 
 def _blas() -> tuple[str, str]:
     """NumPy's BLAS with its version, and the processor it took its kernels for."""
-    built = np.show_config(mode="dicts")
-    blas: dict[str, Any] = (
-        dict(built.get("Build Dependencies", {}).get("blas", {})) if built else {}
-    )
+    built = cast(dict[str, Any], np.show_config(mode="dicts"))
+    blas = dict(built.get("Build Dependencies", {}).get("blas", {}))
     name = f"{blas.get('name', 'unknown')} {blas.get('version', '')}".strip()
     try:
         from threadpoolctl import threadpool_info

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launch.shards import assemble, take_tile, tile_of
+from runtime.shard_arrays import gather, shard_of, tile_region
 from spmd.device import IotaTile
 from spmd.shape import ArrayShape, PrimitiveType
 from spmd.sharding import HloSharding, SubgroupType, TileAssignment
@@ -34,7 +34,7 @@ def test_each_element_lies_on_the_devices_of_its_tile(
     sharding, shape, devices = placement
     array = np.arange(1, shape.num_elements + 1, dtype=np.int32).reshape(shape.dims)
     tile_sizes = [-(-n // t) for n, t in zip(shape.dims, devices.shape, strict=False)]
-    held = {int(device): take_tile(array, sharding, shape, int(device)) for device in devices.flat}
+    held = {int(device): shard_of(array, sharding, shape, int(device)) for device in devices.flat}
     for position in itertools.product(*map(range, shape.dims)):
         tile = tuple(i // n for i, n in zip(position, tile_sizes, strict=True))
         inside = tuple(i % n for i, n in zip(position, tile_sizes, strict=True))
@@ -55,24 +55,24 @@ def test_assembling_tiles_gives_the_array_whatever_the_padding_holds(
     array = np.arange(1, shape.num_elements + 1, dtype=np.int32).reshape(shape.dims)
     tiles = []
     for device in range(devices.size):
-        tile = take_tile(array, sharding, shape, device)
+        tile = shard_of(array, sharding, shape, device)
         tile[tile == 0] = -7
         tiles.append(tile)
-    assert np.array_equal(assemble(tiles, sharding, shape), array)
+    assert np.array_equal(gather(tiles, sharding, shape), array)
 
 
 def test_replicated_and_maximal_are_whole() -> None:
     shape = ArrayShape(PrimitiveType.F32, (2,))
     array = np.array([1, 2], np.float32)
-    assert tile_of(HloSharding.replicated(), shape, 3) == (slice(0, 2),)
-    assert np.array_equal(take_tile(array, HloSharding.maximal(1), shape, 1), array)
+    assert tile_region(HloSharding.replicated(), shape, 3) == (slice(0, 2),)
+    assert np.array_equal(shard_of(array, HloSharding.maximal(1), shape, 1), array)
     tiles = [np.zeros(2, np.float32), array]
-    assert np.array_equal(assemble(tiles, HloSharding.maximal(1), shape), array)
+    assert np.array_equal(gather(tiles, HloSharding.maximal(1), shape), array)
 
 
 def test_a_scalar_has_no_dimensions_to_cut() -> None:
     shape = ArrayShape(PrimitiveType.F32, ())
     array = np.array(3.0, np.float32)
-    tile = take_tile(array, HloSharding.replicated(), shape, 0)
+    tile = shard_of(array, HloSharding.replicated(), shape, 0)
     assert tile.shape == ()
-    assert assemble([tile], HloSharding.replicated(), shape).shape == ()
+    assert gather([tile], HloSharding.replicated(), shape).shape == ()

@@ -1,0 +1,7 @@
+"""`python -m launch` is the `spmd` command."""
+
+import sys
+
+from launch.cli import main
+
+sys.exit(main())

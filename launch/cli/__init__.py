@@ -1,0 +1,51 @@
+"""The `spmd` command: one file per subcommand, each with `add_parser` and `run`.
+
+Exit codes: 0 done; 1 a check failed; 2 bad usage or bad input; 3 a failure while running. Errors are one readable
+message on standard error; `--json` prints one object on standard output and nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from launch.cli import bench, opt, partition, run, stats
+from launch.cli import launch as launch_command
+from launch.mpi import report_error
+from spmd.errors import SpmdError
+
+SUBCOMMANDS = (run, opt, partition, stats, bench, launch_command)
+INTERRUPTED = 130
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="spmd",
+        description="Compile sharded HLO modules and run them on MPI ranks or in-process devices.",
+    )
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for subcommand in SUBCOMMANDS:
+        subcommand.add_parser(subparsers)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; never raises for bad input."""
+    try:
+        options = build_parser().parse_args(sys.argv[1:] if argv is None else argv)
+    except SystemExit as exit_request:  # argparse has said what is wrong, or printed help
+        return exit_request.code if isinstance(exit_request.code, int) else 2
+    try:
+        code: int = options.run(options)
+    except SpmdError as error:
+        report_error(str(error))
+        return error.exit_code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader went away (`spmd opt m.hlo | head`): nothing more to say, not even when Python shuts down.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return code

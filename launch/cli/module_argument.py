@@ -1,0 +1,62 @@
+"""The MODULE argument that most subcommands share, and what it is read into."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from launch.options import CompileOptions
+from spmd.hlo import HloModule
+from spmd.text.load import load, parse_bytes
+from spmd.verify.verifier import verify
+
+STAGES = ("logical", "partitioned")
+
+
+def add_module_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "module",
+        metavar="MODULE",
+        help="HLO text, or a directory that --xla_dump_to wrote; `-` reads standard input",
+    )
+    parser.add_argument(
+        "--devices",
+        type=positive,
+        metavar="N",
+        help="number of devices (default: what the module's header, shardings or groups name)",
+    )
+    parser.add_argument(
+        "--stage",
+        choices=STAGES,
+        help="what the module is: to be partitioned, or one device's program (default: by what it holds)",
+    )
+
+
+def positive(text: str) -> int:
+    """An argparse type: an integer of at least one."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value} is not at least 1")
+    return value
+
+
+def load_module(argument: str) -> HloModule:
+    """The parsed and verified module that the MODULE argument names; SpmdError where it cannot be read."""
+    module = parse_bytes(sys.stdin.buffer.read(), "<stdin>") if argument == "-" else load(argument)
+    verify(module)
+    return module
+
+
+def compile_options(options: argparse.Namespace) -> CompileOptions:
+    partitioned = None if options.stage is None else options.stage == "partitioned"
+    return CompileOptions(partitioned=partitioned)
+
+
+def write_text(text: str, output: Path | None) -> None:
+    """To the file, or to standard output where none is given; exactly one newline at the end."""
+    text = text.rstrip("\n") + "\n"
+    if output is None:
+        sys.stdout.write(text)
+    else:
+        output.write_text(text, encoding="utf-8")

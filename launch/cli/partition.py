@@ -1,0 +1,35 @@
+"""`spmd partition MODULE --devices N`: the per-device program, before optimization."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from launch.cli.module_argument import (
+    add_module_arguments,
+    compile_options,
+    load_module,
+    write_text,
+)
+from launch.pipeline import stages
+
+
+def add_parser(subparsers: Any) -> None:
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "partition",
+        help="print the per-device program",
+        description="Partition a sharded module and print one device's program, with its collectives.",
+    )
+    add_module_arguments(parser)
+    parser.add_argument("-o", "--output", type=Path, metavar="F", help="write to a file")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    module = load_module(options.module)
+    for stage, compilation in stages(module, options.devices, compile_options(options)):
+        if stage == "partitioned":
+            write_text(str(compilation.module), options.output)
+            break
+    return 0

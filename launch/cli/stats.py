@@ -1,0 +1,28 @@
+"""`spmd stats MODULE --devices N`: what one device does, sends and holds."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from launch.cli.module_argument import add_module_arguments, compile_options, load_module
+from launch.report.statistics import collect_statistics, format_statistics
+
+
+def add_parser(subparsers: Any) -> None:
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "stats",
+        help="count instructions, flops, collectives and memory",
+        description="Compile a module and print its figures for one device.",
+    )
+    add_module_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    module = load_module(options.module)
+    statistics = collect_statistics(module, options.devices, compile_options(options))
+    print(json.dumps(statistics.as_json()) if options.json else format_statistics(statistics))
+    return 0

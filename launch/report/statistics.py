@@ -1,0 +1,97 @@
+"""Figures of a compilation: instructions, work, communication, memory and time, for one device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from launch.options import CompileOptions
+from launch.pipeline import stages
+from runtime.compile import build_executable
+from spmd.analysis.cost import ModuleCost, module_cost
+from spmd.hlo import HloModule
+
+COUNTED_STAGES = ("logical", "partitioned", "optimized")
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Sizes in bytes, times in seconds, all per device; loops counted as often as they run where that is known."""
+
+    module: str
+    devices: int
+    instructions: Mapping[str, int]
+    cost: ModuleCost
+    memory: Mapping[str, int]
+    kernels: int
+    compile_seconds: Mapping[str, float]
+
+    def as_json(self) -> dict[str, Any]:
+        seconds = dict(self.compile_seconds)
+        return {
+            "module": self.module,
+            "devices": self.devices,
+            "instructions": dict(self.instructions),
+            "kernels": self.kernels,
+            "flops": self.cost.flops,
+            "transcendentals": self.cost.transcendentals,
+            "bytes_accessed": self.cost.bytes_accessed,
+            "collectives": {
+                kind: {
+                    "count": cost.count,
+                    "executed": cost.executed,
+                    "bytes": cost.bytes,
+                    "wire_bytes": cost.wire_bytes,
+                }
+                for kind, cost in self.cost.collectives.items()
+            },
+            "wire_bytes": self.cost.wire_bytes,
+            "unknown_loops": list(self.cost.unknown_loops),
+            "memory": dict(self.memory),
+            "compile_s": {"total": sum(seconds.values()), **seconds},
+        }
+
+
+def collect_statistics(
+    module: HloModule, devices: int | None, options: CompileOptions
+) -> Statistics:
+    """Compile ``module`` and count."""
+    instructions: dict[str, int] = {}
+    for stage, compilation in stages(module, devices, options):
+        if stage in COUNTED_STAGES:
+            instructions[stage] = compilation.module.instruction_count
+    executable = build_executable(compilation.module, check=options.check)
+    return Statistics(
+        module=module.name,
+        devices=compilation.devices,
+        instructions=instructions,
+        cost=module_cost(compilation.module),
+        memory=asdict(executable.stats),
+        kernels=executable.kernel_count,
+        compile_seconds=compilation.seconds,
+    )
+
+
+def format_statistics(statistics: Statistics) -> str:
+    """The same for a reader."""
+    cost = statistics.cost
+    lines = [
+        f"{statistics.module} on {statistics.devices} devices (per device)",
+        "  instructions   "
+        + ", ".join(f"{name} {n}" for name, n in statistics.instructions.items()),
+        f"  flops          {cost.flops:,.0f}",
+        f"  bytes accessed {cost.bytes_accessed:,.0f}",
+        f"  wire bytes     {cost.wire_bytes:,.0f}",
+    ]
+    for kind, one in cost.collectives.items():
+        lines.append(
+            f"    {kind:<22} {one.count:>4} instructions, {one.executed:>6.0f} executed, {one.bytes:>14,.0f} bytes"
+        )
+    lines += [f"  {name + ' bytes':<14} {size:,}" for name, size in statistics.memory.items()]
+    total = sum(statistics.compile_seconds.values())
+    parts = ", ".join(
+        f"{stage} {seconds:.2f}" for stage, seconds in statistics.compile_seconds.items()
+    )
+    lines.append(f"  compile        {total:.2f} s ({parts})")
+    return "\n".join(lines)
