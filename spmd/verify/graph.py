@@ -22,14 +22,13 @@ def each_computation(check: Callable[[HloComputation], Iterator[str]]) -> Check:
     return over_module
 
 
-def users_match_operands(computation: HloComputation) -> Iterator[str]:
-    used_by: dict[int, set[int]] = {id(x): set() for x in computation.instructions}
-    for user in computation.instructions:
+def users_match_operands(module: HloModule) -> Iterator[str]:
+    used_by: dict[HloInstruction, set[HloInstruction]] = {}
+    for user in module.all_instructions():
         for operand in user.operands:
-            used_by.setdefault(id(operand), set()).add(id(user))
-    for x in computation.instructions:
-        recorded = {id(user) for user in x.users}
-        if recorded != used_by[id(x)]:
+            used_by.setdefault(operand, set()).add(user)
+    for x in module.all_instructions():
+        if set(x.users) != used_by.get(x, set()):
             names = ", ".join(user.name for user in x.users)
             yield f"users of {x.name} are recorded as [{names}], which does not match the operand lists: {describe(x)}"
 
@@ -121,7 +120,7 @@ GRAPH_RULES = (
     Rule("M3", "the entry is one of the computations", entry_is_listed),
     Rule("C1", "every instruction's parent is this computation", parents_match),
     Rule("C2", "the root is one of the instructions", each_computation(root_is_inside)),
-    Rule("I1", "x in y.operands <=> y in x.users", each_computation(users_match_operands)),
+    Rule("I1", "x in y.operands <=> y in x.users", users_match_operands),
     Rule(
         "I2",
         "operands and users lie in the same computation",
