@@ -105,6 +105,8 @@ def _scan_chunks(scanner: Scanner) -> None:
             scanner.need(STRING, "a string")
         elif (found := _CHUNK_HEAD.match(scanner.text, scanner.pos, scanner.end)) is not None:
             scanner.pos = found.end()
+            if found.group().endswith(("<=", "->")):
+                scanner.skip_space()
         else:
             before = scanner.pos
             scanner.skip_space()

@@ -20,9 +20,9 @@ _MAX_COUNT = 1 << 31
 
 
 def read_header(scanner: Scanner) -> HloModule:
-    """A module with everything its header says; an unnamed one where the text has no header."""
+    """A module with everything its header says; one without a name where the text has no header."""
     if scanner.match(_HEADER) is None:
-        return HloModule("module")
+        return HloModule("")
     module = HloModule(scanner.need(_MODULE_NAME, "the module's name").group())
     extra: list[tuple[str, str]] = []
     for name, (start, end) in scan_attributes(scanner).items():

@@ -9,15 +9,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from spmd.hlo.computation import HloComputation
-from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule
+from spmd.ops.attrs import ParameterAttrs
 from spmd.text.attrs_text import Callee
-from spmd.text.instruction_text import InstructionReader
+from spmd.text.instruction_builder import InstructionBuilder
+from spmd.text.instruction_text import read_instruction
 from spmd.text.lexer import MAX_NESTING, STRING, Scanner, Source, unescape
+from spmd.text.line_text import read_line
 from spmd.text.module_header import read_header
 from spmd.text.read_context import ReadContext
 
 _ENTRY = re.compile(r"ENTRY\b(?=\s*+[%A-Za-z_{])")
+_SINGLE = re.compile(r"(?:ROOT\s++)?%?[A-Za-z_][\w.\-]*+\s++=")
 #: A head on a line of its own; its signature repeats what the body says.
 _HEAD_LINE = re.compile(
     r"\s*+(ENTRY )?%?([A-Za-z_][\w.\-]*+) (?:(?=\()[^\n{}\"']*?\) -> [^\n{}\"']++)?\{(?=[ \t\r]*+\n)"
@@ -34,10 +37,17 @@ def parse_module(text: str, file: str = "<text>") -> HloModule:
     with _collector_paused():
         module = read_header(scanner)
         reader = _ModuleReader(ReadContext(scanner.source, module))
+        if not module.name and _comes_alone(scanner):
+            reader.read_single_instruction(scanner)
         while not scanner.at_end:
             reader.read_computation(scanner)
         reader.finish(scanner)
     return module
+
+
+def _comes_alone(scanner: Scanner) -> bool:
+    scanner.skip_space()
+    return _SINGLE.match(scanner.text, scanner.pos) is not None
 
 
 @contextmanager
@@ -104,40 +114,31 @@ class _ModuleReader:
         scanner.expect("{")
         module = self.context.module
         computation = module.new_computation(name)
-        reader = InstructionReader(self.context, computation, self._read_inline)
+        builder = InstructionBuilder(self.context, computation, self._read_inline)
         before = len(module.computations)
         while True:
-            pos = reader.read_line(scanner.pos, scanner.end)
+            pos = read_line(builder, scanner.pos, scanner.end)
             if pos:
                 scanner.pos = pos
             elif scanner.take("}"):
                 break
             else:
-                reader.read_scanned(scanner)
-        if not reader.scope:
+                read_instruction(builder, scanner)
+        if not builder.scope:
             scanner.fail(f"computation {name!r} has no instructions", start)
-        self._finish_body(
-            scanner, computation, start, last=next(reversed(reader.scope.values())), reader=reader
-        )
+        self._finish_body(scanner, builder, start)
         if len(module.computations) != before:
             module.remove_computation(computation)
             module.computations.append(computation)
         return computation
 
-    def _finish_body(
-        self,
-        scanner: Scanner,
-        computation: HloComputation,
-        start: int,
-        *,
-        last: HloInstruction,
-        reader: InstructionReader,
-    ) -> None:
+    def _finish_body(self, scanner: Scanner, builder: InstructionBuilder, start: int) -> None:
         """Without ROOT the last instruction is the root; parameters are numbered without gaps."""
-        if not reader.has_root:
-            computation.root = last
+        computation = builder.computation
+        if not builder.has_root:
+            computation.root = next(reversed(builder.scope.values()))
         for expected, parameter in enumerate(computation.parameters):
-            if parameter.attrs.number != expected:  # type: ignore[attr-defined]
+            if parameter.attrs_as(ParameterAttrs).number != expected:
                 scanner.fail(f"computation {computation.name!r} has no parameter {expected}", start)
 
     def _read_inline(self, callee: Callee, user: str) -> HloComputation:
@@ -153,9 +154,19 @@ class _ModuleReader:
         self.depth -= 1
         return computation
 
+    def read_single_instruction(self, scanner: Scanner) -> None:
+        """A text of one instruction: its operands become the parameters of the entry."""
+        computation = self.context.module.new_computation("entry")
+        builder = InstructionBuilder(
+            self.context, computation, self._read_inline, creates_parameters=True
+        )
+        computation.root = read_instruction(builder, scanner)
+        scanner.finish()
+
     def finish(self, scanner: Scanner) -> None:
         """Without ENTRY the last computation is the entry."""
         module = self.context.module
         if not module.computations:
             scanner.fail("expected a computation, found the end")
         module.entry = self.entry or module.computations[-1]
+        module.name = module.name or f"module_{module.entry.name}"

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
-from spmd.ops.attrs import ConstantAttrs
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import AsyncAttrs, ConstantAttrs
 from spmd.shape import Shape, TupleShape, without_layout
 from spmd.text.alias_text import format_buffer_donors, format_input_output_alias
 from spmd.text.annotations_text import (
@@ -15,6 +16,7 @@ from spmd.text.annotations_text import (
     format_metadata,
     format_text_or_braces,
 )
+from spmd.text.async_sugar import is_sugared, sugared_opcode, write_sugared
 from spmd.text.attrs_text import ATTRS_TEXT, AttrWriter
 from spmd.text.print_options import PrintOptions
 
@@ -35,12 +37,25 @@ def print_module(module: HloModule, options: PrintOptions = _DEFAULT) -> str:
         )
         parts.append("\n")
     shapes: dict[int, str] = {}
+    hidden = _sugared_computations(module)
     for computation in module.computations:
+        if id(computation) in hidden:
+            continue
         parts.append("\n")
         parts.extend(
             _computation_lines(computation, options, shapes, is_entry=computation is module.entry)
         )
     return "".join(parts)
+
+
+def _sugared_computations(module: HloModule) -> set[int]:
+    """Ids of computations that stand in short asynchronous operations."""
+    return {
+        id(instruction.to_apply)
+        for computation in module.computations
+        for instruction in computation.with_opcode(Opcode.ASYNC_START)
+        if is_sugared(instruction)
+    }
 
 
 def _header(module: HloModule) -> Iterable[str]:
@@ -121,12 +136,15 @@ def _instruction(instruction: HloInstruction, options: PrintOptions, shapes: dic
     else:
         inner = _operands(instruction, options)
     out = AttrWriter(percent=options.percent)
-    text.write(out, instruction)
+    opcode = instruction.opcode.value
+    if isinstance(instruction.attrs, AsyncAttrs) and is_sugared(instruction):
+        opcode = sugared_opcode(instruction)
+        write_sugared(out, instruction)
+    else:
+        text.write(out, instruction)
     _write_common(out, instruction, options)
     tail = "".join([f", {part}" for part in out.parts])
-    return (
-        f"{out.percent}{instruction.name} = {shape_text} {instruction.opcode.value}({inner}){tail}"
-    )
+    return f"{out.percent}{instruction.name} = {shape_text} {opcode}({inner}){tail}"
 
 
 def _parentheses(instruction: HloInstruction, options: PrintOptions) -> str:

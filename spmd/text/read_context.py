@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from spmd.hlo.computation import HloComputation
-from spmd.hlo.instruction import NO_ANNOTATIONS, Annotations, Attrs, HloInstruction, OpMetadata
+from spmd.hlo.instruction import NO_ANNOTATIONS, Annotations, Attrs, OpMetadata
 from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
 from spmd.sharding import HloSharding
@@ -16,7 +16,9 @@ from spmd.text.shape_text import ShapeReader
 from spmd.text.sharding_text import read_sharding
 
 #: Attributes that any instruction may carry and that nothing here reads; kept with their text.
-_KEPT = ("statistics", "origin", "original_value", "result_accuracy")
+_KEPT = ("statistics", "origin", "original_value")
+#: What stands in the parentheses of these is no operand.
+OWN_PARENTHESES = frozenset({"parameter", "constant"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +50,12 @@ class ReadContext:
         text = ATTRS_TEXT.get(opcode)
         if text is None:
             values.fail(f"the attributes of {opcode} cannot be read")
+        return self.parse_common(values, text.read(values))
+
+    def parse_common(self, values: AttrValues, attrs: Attrs) -> ParsedAttrs:
+        """``attrs`` and what any instruction may carry; whatever is left over is unknown."""
         sharding = self._sharding(values)
         control = _control_predecessors(values)
-        attrs = text.read(values)
         annotations = self._annotations(values)
         values.refuse_rest()
         return ParsedAttrs(attrs, tuple(values.callees), sharding, annotations, control)
@@ -113,7 +118,3 @@ def _control_predecessors(values: AttrValues) -> tuple[tuple[str, int], ...]:
         names.append((found.group(), found.start()))
     scanner.finish()
     return tuple(names)
-
-
-#: Instructions of the computation being read, by the name they are written with.
-Scope = dict[str, HloInstruction]

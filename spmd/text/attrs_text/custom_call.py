@@ -6,7 +6,7 @@ from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.literal import Literal
 from spmd.ops.attrs import CustomCallAttrs
-from spmd.shape import Shape, TupleShape
+from spmd.shape import Shape, TupleShape, as_array
 from spmd.text.alias_text import format_output_to_operand, read_output_to_operand
 from spmd.text.attrs_text.registry import attrs_text
 from spmd.text.attrs_text.values import AttrValues
@@ -56,7 +56,9 @@ def _read_shaped_literal(scanner: Scanner) -> Literal | None:
 def format_shaped_literal(literal: Literal) -> str:
     if isinstance(literal.shape, TupleShape):
         return f"( {', '.join(map(format_shaped_literal, literal.elements))} )"
-    return f"{literal.shape} {format_literal(literal)}"
+    # XLA reads a shape without a layout as one of rank 0 here.
+    shape = as_array(literal.shape).with_default_layout()
+    return f"{shape} {format_literal(literal)}"
 
 
 def _read_custom_call(values: AttrValues) -> CustomCallAttrs:

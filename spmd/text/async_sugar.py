@@ -1,0 +1,164 @@
+"""The short form of asynchronous operations: ``slice-start(a), slice={..}`` for an async-start and its computation.
+
+The wrapped computation (``wrapped_slice``) holds one parameter per operand and the operation itself. It is made when
+the text is read, and left out again when it is printed, as long as it has that form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from spmd.hlo.computation import HloComputation
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import AsyncAttrs, ParameterAttrs
+from spmd.shape import Shape, TupleShape
+from spmd.text.attrs_text import ATTRS_TEXT, AttrValues, AttrWriter
+from spmd.text.instruction_builder import InstructionBuilder
+from spmd.text.read_context import ParsedAttrs
+
+_PHASES = {
+    "-start": Opcode.ASYNC_START,
+    "-update": Opcode.ASYNC_UPDATE,
+    "-done": Opcode.ASYNC_DONE,
+}
+#: These have start and done opcodes of their own, or no asynchronous form.
+_NOT_WRAPPED = frozenset(
+    {
+        Opcode.ALL_GATHER,
+        Opcode.ALL_REDUCE,
+        Opcode.ASYNC_DONE,
+        Opcode.ASYNC_START,
+        Opcode.ASYNC_UPDATE,
+        Opcode.COLLECTIVE_PERMUTE,
+        Opcode.CONSTANT,
+        Opcode.COPY,
+        Opcode.PARAMETER,
+        Opcode.RECV,
+        Opcode.SEND,
+    }
+)
+_WRAPPED = {opcode.value: opcode for opcode in Opcode if opcode not in _NOT_WRAPPED}
+
+
+@dataclass(frozen=True, slots=True)
+class Sugar:
+    """``slice-start``: phase async-start of a slice."""
+
+    phase: Opcode
+    wrapped: Opcode
+
+
+def split_sugar(text: str) -> Sugar | None:
+    for suffix, phase in _PHASES.items():
+        wrapped = _WRAPPED.get(text.removesuffix(suffix)) if text.endswith(suffix) else None
+        if wrapped is not None:
+            return Sugar(phase, wrapped)
+    return None
+
+
+def add_sugared(
+    builder: InstructionBuilder,
+    sugar: Sugar,
+    name: str,
+    start: int,
+    operands: Sequence[HloInstruction],
+    values: AttrValues,
+    *,
+    is_root: bool,
+) -> HloInstruction:
+    """The async instruction that ``name = shape slice-start(operands), attributes`` stands for."""
+    thread = values.string("async_execution_thread")
+    attrs = AsyncAttrs(thread, sugar=True)
+    if sugar.phase is not Opcode.ASYNC_START:
+        _check_start(sugar, operands, values)
+        rest = builder.context.parse_common(values, attrs)
+        return builder.add(
+            name, start, sugar.phase, values.shape, operands, rest, (), is_root=is_root
+        )
+    wrapped_attrs = ATTRS_TEXT[sugar.wrapped].read(values)
+    rest = builder.context.parse_common(values, attrs)
+    shape = _result_shape(values)
+    wrapped = ParsedAttrs(wrapped_attrs, rest.callees, None, rest.annotations, ())
+    computation = _wrap(builder, sugar.wrapped, start, operands, shape, wrapped)
+    computation.execution_thread = thread
+    outer = ParsedAttrs(attrs, (), rest.sharding, rest.annotations, rest.control_predecessors)
+    instruction = builder.add(
+        name, start, sugar.phase, values.shape, operands, outer, (), is_root=is_root
+    )
+    instruction.called_computations = [computation]
+    return instruction
+
+
+def _result_shape(values: AttrValues) -> Shape:
+    """``((operands), result, contexts...)``"""
+    shape = values.shape
+    if not isinstance(shape, TupleShape) or len(shape.elements) < 2:
+        values.fail(f"{values.opcode} needs a shape ((operands), result, ...)")
+    return shape.elements[1]
+
+
+def _check_start(sugar: Sugar, operands: Sequence[HloInstruction], values: AttrValues) -> None:
+    operand = operands[0] if len(operands) == 1 else None
+    if operand is None or operand.opcode not in (Opcode.ASYNC_START, Opcode.ASYNC_UPDATE):
+        values.fail(f"{values.opcode} takes one async-start or async-update")
+    found = operand.to_apply.root.opcode
+    if found is not sugar.wrapped:
+        values.fail(f"{values.opcode} follows the start of a {found}")
+
+
+def _wrap(
+    builder: InstructionBuilder,
+    opcode: Opcode,
+    start: int,
+    operands: Sequence[HloInstruction],
+    shape: Shape,
+    parsed: ParsedAttrs,
+) -> HloComputation:
+    module = builder.context.module
+    computation = module.new_computation(f"wrapped_{opcode.value.replace('-', '_')}")
+    inner = InstructionBuilder(builder.context, computation, builder.read_inline)
+    parameters = [
+        computation.create(
+            Opcode.PARAMETER, operand.shape, attrs=ParameterAttrs(i), name=f"param_{i}"
+        )
+        for i, operand in enumerate(operands)
+    ]
+    computation.root = inner.add(
+        opcode.value, start, opcode, shape, parameters, parsed, parsed.callees
+    )
+    return computation
+
+
+# ---- printing
+def is_sugared(instruction: HloInstruction) -> bool:
+    """Whether the instruction was read in the short form and can still be written so."""
+    attrs = instruction.attrs
+    return isinstance(attrs, AsyncAttrs) and attrs.sugar and _expands(instruction.to_apply)
+
+
+def _expands(computation: HloComputation) -> bool:
+    """Parameters in order and one operation over them."""
+    root = computation.root
+    return (
+        root.opcode in _WRAPPED.values()
+        and root.operands == computation.parameters
+        and len(computation) == computation.num_parameters + 1
+    )
+
+
+def sugared_opcode(instruction: HloInstruction) -> str:
+    phase = instruction.opcode.value.removeprefix("async")
+    return f"{instruction.to_apply.root.opcode.value}{phase}"
+
+
+def write_sugared(out: AttrWriter, instruction: HloInstruction) -> None:
+    """The wrapped operation's attributes stand on the start."""
+    if instruction.opcode is not Opcode.ASYNC_START:
+        return
+    thread = instruction.attrs_as(AsyncAttrs).execution_thread
+    if thread:
+        out.add("async_execution_thread", f'"{thread}"')
+    root = instruction.to_apply.root
+    ATTRS_TEXT[root.opcode].write(out, root)

@@ -1,0 +1,116 @@
+"""Put instructions into a computation as their text is read: names, callees, control edges, left-out shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from spmd.errors import VerificationError
+from spmd.hlo.computation import HloComputation
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import Opcode
+from spmd.shape import Shape
+from spmd.text.attrs_text import Callee
+from spmd.text.read_context import ParsedAttrs, ReadContext
+
+ReadInline = Callable[[Callee, str], HloComputation]
+_FOLLOW_START = frozenset({Opcode.ASYNC_UPDATE, Opcode.ASYNC_DONE})
+
+
+class InstructionBuilder:
+    """One computation under construction.
+
+    ``scope``: its instructions by the name they are written with (``add`` may rename them, so that names are unique in
+    the module). ``creates_parameters``: operands nobody defined become parameters, as in a text of one instruction.
+    """
+
+    def __init__(
+        self,
+        context: ReadContext,
+        computation: HloComputation,
+        read_inline: ReadInline,
+        *,
+        creates_parameters: bool = False,
+    ) -> None:
+        self.context = context
+        self.computation = computation
+        self.scope: dict[str, HloInstruction] = {}
+        self.has_root = False
+        self.creates_parameters = creates_parameters
+        self.read_inline = read_inline
+
+    def add(
+        self,
+        name: str,
+        start: int,
+        opcode: Opcode,
+        shape: Shape | None,
+        operands: Sequence[HloInstruction],
+        parsed: ParsedAttrs,
+        callee_refs: tuple[Callee, ...],
+        *,
+        is_root: bool = False,
+        is_named: bool = True,
+    ) -> HloInstruction:
+        """Build an instruction and add it; errors point at ``start``. Nobody can refer to a nested one (not named)."""
+        if is_named and name in self.scope:
+            raise self.context.source.error(f"instruction {name!r} is defined twice", start)
+        callees = [self._callee(callee, name) for callee in callee_refs] if callee_refs else ()
+        if not callees and opcode in _FOLLOW_START and operands:
+            callees = list(operands[0].called_computations)
+        instruction = HloInstruction(
+            opcode,
+            shape,  # type: ignore[arg-type]  # inferred below where it is left out
+            operands,
+            parsed.attrs,
+            name=name,
+            called_computations=callees,
+            sharding=parsed.sharding,
+            annotations=parsed.annotations,
+        )
+        if shape is None:
+            instruction.shape = self._inferred(instruction, start)
+        for before, place in parsed.control_predecessors:
+            self.find(before, place).add_control_dependency_to(instruction)
+        try:
+            self.computation.add(instruction)
+        except VerificationError as error:
+            raise self.context.source.error(str(error), start) from error
+        if is_named:
+            self.scope[name] = instruction
+        if is_root:
+            if self.has_root:
+                raise self.context.source.error("a computation has one ROOT", start)
+            self.has_root = True
+            self.computation.root = instruction
+        return instruction
+
+    def find(self, name: str, start: int) -> HloInstruction:
+        """The instruction written as ``name``; HloParseError at ``start`` when none stands before."""
+        found = self.scope.get(name)
+        if found is None:
+            raise self.context.source.error(
+                f"no instruction {name!r} stands before this one", start
+            )
+        return found
+
+    def _callee(self, callee: Callee, user: str) -> HloComputation:
+        if callee.inline:
+            return self.read_inline(callee, user)
+        computation = self.context.computations.get(callee.name)
+        if computation is None:
+            raise self.context.source.error(
+                f"no computation {callee.name!r} stands before this one", callee.start
+            )
+        return computation
+
+    def _inferred(self, instruction: HloInstruction, start: int) -> Shape:
+        """The shape that was left out."""
+        from spmd.ops.inference import infer_shape  # the op definitions, needed only here
+
+        try:
+            shape = infer_shape(instruction)
+        except VerificationError as error:
+            raise self.context.source.error(str(error), start) from error
+        if shape is None:
+            raise self.context.source.error(f"{instruction.opcode} needs its result shape", start)
+        return shape

@@ -1,0 +1,125 @@
+"""The common case: an instruction on a line of its own, read by one pattern and tables of known texts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import Opcode
+from spmd.shape import Shape, compatible
+from spmd.text.attr_extents import nested_pattern, split_line
+from spmd.text.attrs_text import AttrValues, Callee
+from spmd.text.instruction_builder import InstructionBuilder
+from spmd.text.lexer import Scanner
+from spmd.text.read_context import OWN_PARENTHESES, ParsedAttrs, ReadContext
+from spmd.text.shape_text import PRIMITIVE_TYPES
+
+OPCODES = {opcode.value: opcode for opcode in Opcode}
+
+#: root, name, shape, opcode, parentheses, attributes; what follows must begin another instruction or end the body.
+_LINE = re.compile(
+    r"\s*+(ROOT )?%?([A-Za-z_][\w.\-]*+) = "
+    rf"([a-z]\w*+\[[^\s()\"'/]*+|{nested_pattern('(', ')', 2)}) "
+    r"([a-z][a-z\d\-]*+)\(([^()\n\"']*+(?:\([^()\n\"']*+\)[^()\n\"']*+)*+)\)(?:, ([^\n]*+))?\n(?=\s*+[\w%}])"
+)
+#: A computation named by an attribute; the rest of the attributes is looked up without it.
+_CALLEE_NAME = re.compile(r"(?<![\w\-])(?:to_apply|calls)=%?([A-Za-z_][\w.\-]*+)(?=,|\Z)")
+_INDEX_COMMENT = re.compile(r"/\*index=\d+\*/")
+
+
+def read_line(builder: InstructionBuilder, pos: int, end: int) -> int:
+    """Read the instruction whose line begins at ``pos``; returns where the next begins, 0 when in doubt.
+
+    Doubt is no error: the scanner then reads the same text by the whole grammar.
+    """
+    context = builder.context
+    found = _LINE.match(context.source.text, pos, end)
+    if found is None:
+        return 0
+    root, name, shape_text, opcode_text, inner, attr_text = found.groups()
+    opcode = OPCODES.get(opcode_text)
+    if opcode is None or name in builder.scope or name in PRIMITIVE_TYPES:
+        return 0
+    shape = context.shapes.of_text(shape_text)
+    if shape is None:
+        shape = _read_shape(context, found.start(3), found.end(3), shape_text)
+    operands: Sequence[HloInstruction] | None = ()
+    if opcode_text not in OWN_PARENTHESES:
+        operands = _operands(builder, inner)
+    key, callee = _lookup_key(opcode_text, attr_text, inner, shape_text)
+    parsed = context.parsed.get(key)
+    if parsed is None:
+        parsed = _parse(context, found, opcode, shape)
+        if parsed is None:
+            return 0
+        context.parsed[key] = parsed
+    if operands is None:
+        return 0
+    callees = parsed.callees
+    if callee is not None and len(callees) == 1:
+        at = found.start(6)
+        callees = (Callee(callee[1], at + callee.start(1), at + callee.end(1)),)
+    start = found.start(2)
+    builder.add(name, start, opcode, shape, operands, parsed, callees, is_root=root is not None)
+    return found.end()
+
+
+def _lookup_key(
+    opcode: str, attr_text: str | None, inner: str, shape: str
+) -> tuple[tuple[str, ...], re.Match[str] | None]:
+    """The texts that decide the attributes, and a callee's name that was cut out of them.
+
+    Quoted text may hold anything, so attributes with quotes are looked up whole.
+    """
+    if opcode in OWN_PARENTHESES:
+        return (opcode, attr_text or "", inner, shape), None
+    if attr_text is None:
+        return (opcode,), None
+    callee = None if '"' in attr_text else _CALLEE_NAME.search(attr_text)
+    if callee is None:
+        return (opcode, attr_text), None
+    start, end = callee.span(1)
+    return (opcode, attr_text[:start], attr_text[end:]), callee
+
+
+def _parse(
+    context: ReadContext, found: re.Match[str], opcode: Opcode, shape: Shape
+) -> ParsedAttrs | None:
+    attr_text = found[6]
+    extents = {} if attr_text is None else split_line(attr_text, found.start(6))
+    if extents is None:
+        return None
+    values = AttrValues(context.source, found.start(2), opcode.value, extents, shape, found.span(5))
+    return context.parse_attributes(opcode, values)
+
+
+def _read_shape(context: ReadContext, start: int, end: int, text: str) -> Shape:
+    scanner = Scanner(context.source, start, end)
+    shape = context.shapes.read(scanner)
+    scanner.finish()
+    context.shapes.remember(text, shape)
+    return shape
+
+
+def _operands(builder: InstructionBuilder, inner: str) -> list[HloInstruction] | None:
+    """Operands by name, ``None`` when the text holds more than names and plain shapes."""
+    if not inner:
+        return []
+    if "/*" in inner:
+        inner = _INDEX_COMMENT.sub("", inner)
+    operands: list[HloInstruction] = []
+    scope = builder.scope
+    for piece in inner.split(", "):
+        written, _, word = piece.rpartition(" ")
+        operand = scope.get(word[1:] if word[:1] == "%" else word)
+        if operand is None:
+            return None
+        if written:
+            shape = builder.context.shapes.of_text(written)
+            if shape is None or (
+                shape is not operand.shape and not compatible(shape, operand.shape)
+            ):
+                return None
+        operands.append(operand)
+    return operands
