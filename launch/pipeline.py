@@ -25,7 +25,7 @@ from spmd.passes.interface import HloPass
 from spmd.passes.pipeline import run_passes
 from spmd.passes.tuple_simplifier import TupleSimplifier
 from spmd.text.stage import device_count, guess_stage
-from spmd.verify.verifier import verify
+from spmd.verifier.verifier import verify
 
 #: Passes on the per-device program, in order; repeated until nothing changes.
 OPTIMIZE: tuple[HloPass, ...] = (

@@ -27,7 +27,7 @@ _PUBLIC = {
     "parse": ("spmd.text.parser", "parse_module"),
     "partition": ("launch.pipeline", "partition"),
     "register_custom_call": ("spmd.custom_call", "register_custom_call"),
-    "verify": ("spmd.verify.verifier", "verify"),
+    "verify": ("spmd.verifier.verifier", "verify"),
 }
 __all__ = sorted(_PUBLIC)  # noqa: PLE0605 - SPEC 1: names come from the table
 

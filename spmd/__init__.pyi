@@ -10,7 +10,7 @@ from spmd.evaluator.lockstep import evaluate_partitions as evaluate_partitions
 from spmd.hlo.module import HloModule as HloModule
 from spmd.text.load import load as load
 from spmd.text.parser import parse_module as parse
-from spmd.verify.verifier import verify as verify
+from spmd.verifier.verifier import verify as verify
 
 __all__ = [
     "CompileOptions",

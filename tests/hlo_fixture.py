@@ -36,7 +36,7 @@ class HloFixture(pytest.File):
             yield RunItem.from_parent(self, name=name, command=command)
         errors = list(expected_errors(lines))
         if errors:
-            yield ErrorItem.from_parent(self, name="error", errors=errors)
+            yield ErrorItem.from_parent(self, name="error", lines=lines, errors=errors)
         if not commands and not errors:
             raise self.CollectError(f"{self.path}: neither a RUN nor an ERROR line")
 
@@ -90,8 +90,11 @@ class RunItem(FixtureItem):
 class ErrorItem(FixtureItem):
     """Load and verify the file; it has to be refused on the line and with the words expected."""
 
-    def __init__(self, *, errors: list[tuple[int, str]], **kwargs: object) -> None:
+    def __init__(
+        self, *, lines: list[str], errors: list[tuple[int, str]], **kwargs: object
+    ) -> None:
         super().__init__(**kwargs)
+        self.lines = lines
         self.errors = errors
 
     def runtest(self) -> None:
@@ -105,8 +108,16 @@ class ErrorItem(FixtureItem):
         else:
             raise FixtureError(f"accepted, but these errors were expected: {self.errors}")
         for line, text in self.errors:
-            if text not in message or f"{self.path.name}:{line}:" not in message:
+            if text not in message or not self._names(message, line):
                 raise FixtureError(f"expected on line {line}: {text}\nfound: {message}")
+
+    def _names(self, message: str, line: int) -> bool:
+        """By line number (parser), or by the instruction that stands there (verifier)."""
+        instruction = re.match(r"\s*(?:ROOT\s+)?%?([\w.-]+)\s*=", self.lines[line - 1])
+        by_text = instruction is not None and re.search(
+            rf"\bin: %?{re.escape(instruction[1])} = ", message
+        )
+        return f"{self.path.name}:{line}:" in message or bool(by_text)
 
 
 def check_prefix(matching: str) -> str:

@@ -23,7 +23,7 @@ from spmd.device import ReductionKind
 from spmd.evaluator.lockstep import evaluate_partitions
 from spmd.hlo import HloModule, Stage
 from spmd.shape import ArrayShape, PrimitiveType
-from spmd.verify import verify
+from spmd.verifier import verify
 
 COMBINE = {
     ReductionKind.SUM: np.add,

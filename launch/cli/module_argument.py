@@ -9,7 +9,7 @@ from pathlib import Path
 from launch.options import CompileOptions
 from spmd.hlo import HloModule
 from spmd.text.load import load, parse_bytes
-from spmd.verify.verifier import verify
+from spmd.verifier.verifier import verify
 
 STAGES = ("logical", "partitioned")
 

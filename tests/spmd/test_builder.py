@@ -10,7 +10,7 @@ from spmd.errors import ShapeError
 from spmd.hlo import HloModule
 from spmd.ops.attrs import DotAttrs
 from spmd.shape import PrimitiveType, array
-from spmd.verify import verify
+from spmd.verifier import verify
 
 F32, U32 = PrimitiveType.F32, PrimitiveType.U32
 

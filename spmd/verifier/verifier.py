@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from spmd.errors import VerificationError
 from spmd.hlo.module import HloModule
-from spmd.verify.collectives import COLLECTIVE_RULES
-from spmd.verify.graph import GRAPH_RULES
-from spmd.verify.header import HEADER_RULES
-from spmd.verify.rule import Rule
-from spmd.verify.schedule import SCHEDULE_RULES
-from spmd.verify.shapes import SHAPE_RULES
-from spmd.verify.stages import STAGE_RULES
+from spmd.verifier.collectives import COLLECTIVE_RULES
+from spmd.verifier.graph import GRAPH_RULES
+from spmd.verifier.header import HEADER_RULES
+from spmd.verifier.rule import Rule
+from spmd.verifier.schedule import SCHEDULE_RULES
+from spmd.verifier.shapes import SHAPE_RULES
+from spmd.verifier.stages import STAGE_RULES
 
 #: In this order: later rules rely on earlier ones (shapes are inferred only in a sound graph).
 RULES: tuple[Rule, ...] = (

@@ -11,7 +11,7 @@ from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import CustomCallAttrs
 from spmd.ops.inference import describe
 from spmd.shape import ArrayShape, leaves
-from spmd.verify.rule import Rule
+from spmd.verifier.rule import Rule
 
 #: Calls that only the partitioner understands.
 PARTITIONER_CALLS = (

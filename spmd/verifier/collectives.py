@@ -11,7 +11,7 @@ from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs
 from spmd.ops.groups import group_mode, id_count
 from spmd.ops.inference import describe
-from spmd.verify.rule import Rule
+from spmd.verifier.rule import Rule
 
 _PERMUTES = (Opcode.COLLECTIVE_PERMUTE, Opcode.COLLECTIVE_PERMUTE_START)
 

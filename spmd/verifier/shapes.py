@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from spmd.errors import VerificationError
 from spmd.hlo.module import HloModule
 from spmd.ops import check_instruction
-from spmd.verify.rule import Rule
+from spmd.verifier.rule import Rule
 
 
 def instructions_fit_their_definitions(module: HloModule) -> Iterator[str]:

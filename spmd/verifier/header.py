@@ -8,7 +8,7 @@ from spmd.errors import ShapeError
 from spmd.hlo.module import HloModule
 from spmd.ops.checks import same_type, set_text
 from spmd.shape import Shape, ShapeIndex, TupleShape, subshape
-from spmd.verify.rule import Rule
+from spmd.verifier.rule import Rule
 
 
 def entry_layout_fits(module: HloModule) -> Iterator[str]:

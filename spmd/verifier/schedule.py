@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from spmd.hlo.module import HloModule, Stage
 from spmd.ops.inference import describe
-from spmd.verify.rule import Rule
+from spmd.verifier.rule import Rule
 
 
 def order_is_topological(module: HloModule) -> Iterator[str]:

@@ -11,7 +11,7 @@ from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import ParameterAttrs
 from spmd.ops.inference import describe
-from spmd.verify.rule import Check, Rule
+from spmd.verifier.rule import Check, Rule
 
 
 def each_computation(check: Callable[[HloComputation], Iterator[str]]) -> Check:

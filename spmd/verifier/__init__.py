@@ -1,5 +1,5 @@
 """The verifier: is a module what its stage promises?"""
 
-from spmd.verify.verifier import RULES, verify
+from spmd.verifier.verifier import RULES, verify
 
 __all__ = ["RULES", "verify"]

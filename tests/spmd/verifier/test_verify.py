@@ -21,7 +21,7 @@ from spmd.ops.attrs import ParameterAttrs
 from spmd.shape import PrimitiveType, array
 from spmd.sharding import HloSharding
 from spmd.text.parser import parse_module
-from spmd.verify import RULES, verify
+from spmd.verifier import RULES, verify
 
 TEXT = """HloModule t, num_partitions=4
 
