@@ -20,7 +20,7 @@ from partitioner.rule import OpShardingRule, RuleBuilder
 from spmd.device import ReductionKind
 from spmd.hlo.instruction import Attrs, HloInstruction
 from spmd.hlo.opcode import Opcode
-from spmd.ops.attrs import ConvolutionAttrs
+from spmd.ops.attrs import ConvDimensionNumbers, ConvolutionAttrs
 from spmd.shape import ArrayShape
 
 if TYPE_CHECKING:
@@ -74,11 +74,21 @@ def localize_convolution(
 ) -> Attrs:
     """Each device has the groups that its part of the features (or of the batch) is made of."""
     attrs = convolution.attrs_as(ConvolutionAttrs)
-    dims = attrs.dimension_numbers
-    lhs, rhs = operands[0].dims, operands[1].dims
-    features, batch = rhs[dims.kernel_input_feature], results[0].dims[dims.output_batch]
-    return replace(
-        attrs,
-        feature_group_count=lhs[dims.input_feature] // features if features else 1,
-        batch_group_count=lhs[dims.input_batch] // batch if batch else 1,
+    features, batch = local_group_counts(
+        attrs.dimension_numbers, operands[0].dims, operands[1].dims, results[0].dims
+    )
+    return replace(attrs, feature_group_count=features, batch_group_count=batch)
+
+
+def local_group_counts(
+    numbers: ConvDimensionNumbers,
+    lhs: tuple[int, ...],
+    rhs: tuple[int, ...],
+    out: tuple[int, ...],
+) -> tuple[int, int]:
+    """(feature groups, batch groups) that these sizes of input, kernel and output mean; 1 for empty arrays."""
+    features, batch = rhs[numbers.kernel_input_feature], out[numbers.output_batch]
+    return (
+        lhs[numbers.input_feature] // features if features else 1,
+        lhs[numbers.input_batch] // batch if batch else 1,
     )
