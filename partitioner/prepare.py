@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from partitioner.annotations import custom_call_target
-from spmd.hlo import HloComputation, HloModule, Opcode
+from partitioner.annotations import SDY_SHARDING, custom_call_target
+from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
 from spmd.hlo.clone import clone_computation
+from spmd.ops.attrs import CustomCallAttrs
 from spmd.passes.algebraic_simplifier import AlgebraicSimplifier
 from spmd.passes.call_inliner import CallInliner
 from spmd.passes.common_subexpression_elimination import CommonSubexpressionElimination
 from spmd.passes.dead_code_elimination import DeadCodeElimination
 from spmd.passes.tuple_simplifier import TupleSimplifier
+from spmd.shape import ArrayShape
 
 #: Targets that stand for their operand once a reducer is looked at element by element.
 _ELEMENT_IDENTITIES = frozenset({"Sharding", "xla.sdy.FuncResultSharding"})
@@ -17,6 +19,7 @@ _ELEMENT_IDENTITIES = frozenset({"Sharding", "xla.sdy.FuncResultSharding"})
 
 def prepare(module: HloModule) -> None:
     """Inline, give each loop and branch its own computations, and clean up, so that fewer ops need a sharding."""
+    _pin_shardings(module)
     CallInliner().run(module)
     _drop_annotations_in_reducers(module)
     _unshare_control_flow(module)
@@ -25,6 +28,33 @@ def prepare(module: HloModule) -> None:
     CommonSubexpressionElimination().run(module)
     DeadCodeElimination().run(module)
     module.remove_unreachable_computations()
+
+
+def _pin_shardings(module: HloModule) -> None:
+    """A sharding on a call, or on the entry's only output, becomes a ``Sharding`` call: inlining and simplifying
+    replace the instruction that it stands on.
+    """
+    root = module.entry.root
+    for computation in module.computations:
+        for call in computation.with_opcode(Opcode.CALL):
+            _pin_sharding(computation, call)
+    if root is module.entry.root and isinstance(root.shape, ArrayShape):
+        _pin_sharding(module.entry, root)
+
+
+def _pin_sharding(computation: HloComputation, value: HloInstruction) -> None:
+    annotated = value.sharding is not None or value.annotations.frontend(SDY_SHARDING) is not None
+    if not annotated or value.opcode in (Opcode.PARAMETER, Opcode.CUSTOM_CALL):
+        return
+    pinned = computation.create(
+        Opcode.CUSTOM_CALL,
+        value.shape,
+        attrs=CustomCallAttrs("Sharding"),
+        sharding=value.sharding,
+        annotations=value.annotations,
+    )
+    value.replace_all_uses_with(pinned)
+    pinned.set_operands([value])
 
 
 def _drop_annotations_in_reducers(module: HloModule) -> None:
