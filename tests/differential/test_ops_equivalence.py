@@ -550,7 +550,9 @@ def annotate(module: HloModule, rng: Rng, mesh: tuple[int, ...]) -> None:
             for _, shape in leaves(root.shape)
             if isinstance(shape, ArrayShape)
         )
-        root.sharding = parts[0] if isinstance(root.shape, ArrayShape) else HloSharding.tuple_of(parts)
+        root.sharding = (
+            parts[0] if isinstance(root.shape, ArrayShape) else HloSharding.tuple_of(parts)
+        )
 
 
 def random_array(rng: Rng, shape: ArrayShape) -> np.ndarray[Any, np.dtype[Any]]:

@@ -1,0 +1,181 @@
+"""The checker: evaluate(logical) == gather(lock-step evaluation of the partitioned module on scattered inputs).
+
+It reads the printed shardings of the entry's parameters and root by its own definition (tiling.py) and imports nothing
+of what it checks. Padding of the inputs holds nan (extreme values for integers), so a program that lets it reach a
+result is found out. Every device's copy of every tile is compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+import spmd
+from spmd.hlo import HloModule
+from spmd.shape import ArrayShape, Shape, leaves
+from tests.differential.demands import output_demands, parameter_demands
+from tests.differential.reference_f64 import evaluate_f64
+from tests.differential.tiling import Tiling, gather, read_tiling, same_bits, scatter, split_tuple
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+#: Another order of summation may cost this many times what the order of the reference did.
+ERROR_FACTOR = 16.0
+#: Units in the last place granted on top: of the largest element, and of the largest value on the way in f32.
+RESULT_ULPS = 4.0
+PATH_ULPS = 16.0
+
+
+class NotEquivalentError(AssertionError):
+    """The partitioned program computes something else; the message lists each finding."""
+
+
+def check_equivalence(module: HloModule, num_devices: int, inputs: Sequence[Array]) -> HloModule:
+    """Partition ``module`` and compare on ``inputs`` (global arrays, one per parameter leaf).
+
+    Returns the partitioned module; raises NotEquivalentError.
+    """
+    partitioned = spmd.partition(module, num_devices)
+    check_partitioned(module, partitioned, num_devices, inputs)
+    return partitioned
+
+
+def check_partitioned(
+    module: HloModule, partitioned: HloModule, num_devices: int, inputs: Sequence[Array]
+) -> None:
+    """``partitioned`` computes per device what ``module`` computes; NotEquivalentError otherwise."""
+    findings: list[str] = []
+    parameters = _parameter_tilings(partitioned, num_devices)
+    outputs = _root_tilings(partitioned, num_devices)
+    findings += _unmet("parameter", parameter_demands(module, num_devices), parameters)
+    findings += _unmet("output", output_demands(module, num_devices), outputs)
+    findings += _wrong_shapes(module, partitioned, parameters, outputs)
+    if findings:
+        raise NotEquivalentError("\n".join(findings))
+    wanted = [np.asarray(x) for x in spmd.evaluate(module, *inputs)]
+    scattered = [scatter(x, t) for x, t in zip(inputs, parameters, strict=True)]
+    per_device = spmd.evaluate_partitions(
+        partitioned, [[parts[d] for parts in scattered] for d in range(num_devices)]
+    )
+    got = []
+    for i, (want, tiling) in enumerate(zip(wanted, outputs, strict=True)):
+        parts = [np.asarray(per_device[d][i]) for d in range(num_devices)]
+        whole, disagreements = gather(parts, tiling, want.shape)
+        findings += [f"output {i}: {line}" for line in disagreements]
+        got.append(whole)
+    findings += compare(module, inputs, wanted, got)
+    if findings:
+        raise NotEquivalentError("\n".join(findings))
+
+
+def compare(
+    module: HloModule, inputs: Sequence[Array], wanted: Sequence[Array], got: Sequence[Array]
+) -> list[str]:
+    """One line per output that differs by more than the rounding of ``module`` explains."""
+    differing = [i for i, (w, g) in enumerate(zip(wanted, got, strict=True)) if not same_bits(w, g)]
+    if not differing:
+        return []
+    reference = evaluate_f64(module, inputs)
+    findings = []
+    for i in differing:
+        exact = reference[0][i] if reference is not None else None
+        tolerance = _tolerance(wanted[i], exact, reference[1] if reference is not None else 0.0)
+        line = _difference(wanted[i], got[i], tolerance)
+        if line:
+            findings.append(f"output {i}: {line}")
+    return findings
+
+
+def _tolerance(want: Array, exact: Array | None, path: float) -> float:
+    """0 for integers and pred; next to nothing for values that double precision reproduces bit for bit."""
+    if want.dtype.kind in "biu" or want.size == 0:
+        return 0.0
+    wide = want.astype(np.complex128 if want.dtype.kind == "c" else np.float64)
+    finite = np.isfinite(wide)
+    largest = float(np.abs(wide[finite]).max()) if finite.any() else 0.0
+    unit = float(ml_dtypes.finfo(want.dtype).eps)
+    if exact is None:
+        return 64.0 * unit * largest
+    both = finite & np.isfinite(exact)
+    error = float(np.abs(wide - exact)[both].max()) if both.any() else 0.0
+    single = float(np.finfo(np.float32).eps) if want.dtype != np.float64 else unit
+    granted = PATH_ULPS * single * path
+    if error:
+        granted += ERROR_FACTOR * error + RESULT_ULPS * unit * largest
+    return granted
+
+
+def _difference(want: Array, got: Array, tolerance: float) -> str:
+    if tolerance == 0.0 and want.dtype.kind in "biu":
+        wrong = want != got
+    else:
+        kind = np.complex128 if want.dtype.kind == "c" else np.float64
+        w, g = want.astype(kind), got.astype(kind)
+        with np.errstate(all="ignore"):
+            near = np.abs(w - g) <= tolerance
+        wrong = ~(near | (w == g) | (np.isnan(w) & np.isnan(g)))
+    if not wrong.any():
+        return ""
+    at = tuple(int(i) for i in np.argwhere(wrong)[0])
+    return (
+        f"{int(wrong.sum())} of {want.size} elements differ, first at {list(at)}: "
+        f"expected {want[at]}, found {got[at]} (tolerance {tolerance:.3g})"
+    )
+
+
+# ---- the shardings and shapes of the partitioned entry
+def _parameter_tilings(partitioned: HloModule, num_devices: int) -> list[Tiling]:
+    return [
+        tiling
+        for parameter in partitioned.entry.parameters
+        for tiling in _tilings(str(parameter.sharding), parameter.shape, num_devices)
+    ]
+
+
+def _root_tilings(partitioned: HloModule, num_devices: int) -> list[Tiling]:
+    root = partitioned.entry.root
+    return _tilings(str(root.sharding), root.shape, num_devices)
+
+
+def _tilings(text: str, shape: Shape, num_devices: int) -> list[Tiling]:
+    arrays = [leaf for _, leaf in leaves(shape) if isinstance(leaf, ArrayShape)]
+    parts = split_tuple(text)
+    if len(parts) == 1 and len(arrays) != 1:
+        parts = parts * len(arrays)
+    return [
+        read_tiling(part, leaf.rank, num_devices) for part, leaf in zip(parts, arrays, strict=True)
+    ]
+
+
+def _unmet(what: str, demanded: Sequence[Tiling | None], found: Sequence[Tiling]) -> list[str]:
+    return [
+        f"{what} {i}: the annotation demands {want}, the program says {have}"
+        for i, (want, have) in enumerate(zip(demanded, found, strict=True))
+        if want is not None and want != have
+    ]
+
+
+def _wrong_shapes(
+    module: HloModule,
+    partitioned: HloModule,
+    parameters: Sequence[Tiling],
+    outputs: Sequence[Tiling],
+) -> list[str]:
+    """Local shapes of the entry that are not the tiles of the global ones."""
+    findings = []
+    whole = [leaf for p in module.entry.parameters for _, leaf in leaves(p.shape)]
+    local = [leaf for p in partitioned.entry.parameters for _, leaf in leaves(p.shape)]
+    pairs = [("parameter", *x) for x in zip(whole, local, parameters, strict=True)]
+    whole = [leaf for _, leaf in leaves(module.entry.root.shape)]
+    local = [leaf for _, leaf in leaves(partitioned.entry.root.shape)]
+    pairs += [("output", *x) for x in zip(whole, local, outputs, strict=True)]
+    for what, globally, locally, tiling in pairs:
+        if not isinstance(globally, ArrayShape) or not isinstance(locally, ArrayShape):
+            continue
+        tile = tiling.local_dims(globally.dims)
+        if (locally.element_type, locally.dims) != (globally.element_type, tile):
+            findings.append(f"{what} {globally} has tiles of {tile}, the program holds {locally}")
+    return findings

@@ -1,0 +1,121 @@
+"""Random sharding annotations on a random mesh, in GSPMD's spelling, Shardy's, or both."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from spmd.device import IotaTile
+from spmd.hlo import Annotations, HloInstruction, Opcode
+from spmd.ops.attrs import CustomCallAttrs
+from spmd.sharding import HloSharding, SubgroupType, TileAssignment
+from tests.differential.generator.writer import Value, Writer
+
+SHARDING_KEY = "xla.sdy.sharding"
+
+
+@dataclass(frozen=True)
+class Spec:
+    """Mesh axes per dimension, major to minor, and which dimensions may take more."""
+
+    dims: tuple[tuple[str, ...], ...]
+    open: tuple[bool, ...]
+
+
+def random_spec(w: Writer, dims: Sequence[int], *, may_be_open: bool = False) -> Spec:
+    """Each axis splits some dimension or none; now and then a dimension smaller than its shards."""
+    chosen: list[list[str]] = [[] for _ in dims]
+    for axis in w.shuffled(list(w.mesh)):
+        if not dims or w.chance(0.3):
+            continue
+        d = w.integer(0, len(dims) - 1)
+        shards = w.mesh[axis] * math.prod(w.mesh[a] for a in chosen[d])
+        if dims[d] < shards and not w.chance(0.2):
+            continue
+        chosen[d].append(axis)
+    is_open = tuple(may_be_open and w.chance(0.4) for _ in dims)
+    return Spec(tuple(map(tuple, chosen)), is_open)
+
+
+def gspmd(w: Writer, spec: Spec) -> HloSharding:
+    """The tiled sharding of a spec, as an iota or as a list of devices."""
+    names, sizes = list(w.mesh), tuple(w.mesh.values())
+    used = [axis for axes in spec.dims for axis in axes]
+    if not used:
+        return HloSharding.replicated()
+    rest = [name for name in names if name not in used]
+    tile = [math.prod(w.mesh[a] for a in axes) for axes in spec.dims]
+    kinds: tuple[SubgroupType, ...] = ()
+    if rest:
+        tile.append(math.prod(w.mesh[a] for a in rest))
+        kinds = (SubgroupType.REPLICATED,)
+    order = tuple(names.index(a) for a in (*used, *rest))
+    iota = IotaTile(tuple(tile), sizes, order)
+    if w.chance(0.15):
+        ids = tuple(int(i) for i in iota.ids().ravel())
+        return HloSharding.tiled(TileAssignment(IotaTile.of(tuple(tile)), ids), kinds)
+    return HloSharding.tiled(TileAssignment(iota), kinds)
+
+
+def shardy(spec: Spec) -> str:
+    """``<@mesh, [{"x"}, {?}]>``"""
+    dims = [
+        "{" + ", ".join([*(f'"{axis}"' for axis in axes), *(["?"] if is_open else [])]) + "}"
+        for axes, is_open in zip(spec.dims, spec.open, strict=True)
+    ]
+    return f"<@mesh, [{', '.join(dims)}]>"
+
+
+def shardy_meshes(mesh: dict[str, int]) -> str:
+    axes = ", ".join(f'"{name}"={size}' for name, size in mesh.items())
+    return f"{{mesh = #sdy.mesh<[{axes}]>}}"
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a program spells its annotations."""
+
+    gspmd: bool
+    shardy: bool
+
+    @staticmethod
+    def random(w: Writer) -> Style:
+        return w.choose((Style(True, False), Style(False, True), Style(True, True)))
+
+
+def annotate_parameter(w: Writer, style: Style, hlo: HloInstruction) -> None:
+    spec = random_spec(w, hlo.dims)
+    if style.gspmd:
+        hlo.sharding = gspmd(w, spec)
+    if style.shardy:
+        hlo.annotations = _with_shardy(hlo.annotations, f"#sdy.sharding{shardy(spec)}")
+
+
+def constrain(w: Writer, style: Style, value: Value, target: str = "Sharding") -> Value:
+    """A custom call that demands a random sharding of ``value``; open dimensions may take more axes."""
+    spec = random_spec(w, value.dims, may_be_open=target == "Sharding")
+    annotations = Annotations()
+    sharding = None
+    if style.gspmd:
+        sharding = gspmd(w, spec)
+        if any(spec.open) and not style.shardy:
+            dims = ",".join(str(d) for d, is_open in enumerate(spec.open) if is_open)
+            annotations = Annotations(backend_config=f"unspecified_dims=[{dims}]")
+    if style.shardy:
+        annotations = _with_shardy(annotations, f"#sdy.sharding_per_value<[{shardy(spec)}]>")
+    hlo = w.builder.create(
+        Opcode.CUSTOM_CALL,
+        (value.hlo,),
+        CustomCallAttrs(target, has_side_effect=target != "Sharding"),
+        shape=value.hlo.array_shape,
+    )
+    hlo.sharding = sharding
+    hlo.annotations = annotations
+    return replace(value, hlo=hlo)
+
+
+def _with_shardy(annotations: Annotations, text: str) -> Annotations:
+    return replace(
+        annotations, frontend_attributes=(*annotations.frontend_attributes, (SHARDING_KEY, text))
+    )

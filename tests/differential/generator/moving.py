@@ -1,0 +1,167 @@
+"""Operations that move elements: broadcast, reshape, transpose, slices, pads, concatenation, reverse, iota."""
+
+from __future__ import annotations
+
+import math
+
+from tests.differential.generator.table import operation
+from tests.differential.generator.writer import MAX_ELEMENTS, S32, Value, Writer
+
+
+@operation(4)
+def broadcast(w: Writer) -> Value | None:
+    x = w.pick(lambda v: v.rank < 4)
+    if x is None:
+        return None
+    rank = w.integer(max(1, x.rank), min(4, x.rank + 2))
+    places = sorted(w.shuffled(range(rank))[: x.rank])
+    result = list(w.dims(rank))
+    for place, size in zip(places, x.dims, strict=True):
+        result[place] = size
+    if math.prod(result) > MAX_ELEMENTS:
+        return None
+    return w.keep(w.result(w.builder.broadcast(x.hlo, places, result), x.bound, x))
+
+
+@operation(4)
+def reshape(w: Writer) -> Value | None:
+    """Dimensions merged, split, or both at once."""
+    x = w.pick(lambda v: v.rank > 0)
+    if x is None:
+        return None
+    dims = list(x.dims)
+    for _ in range(w.integer(1, 3)):
+        at = w.integer(0, len(dims) - 1) if dims else 0
+        move = w.choose(("merge", "split", "one", "drop"))
+        if move == "merge" and at + 1 < len(dims):
+            dims[at : at + 2] = [dims[at] * dims[at + 1]]
+        elif move == "split" and dims and len(dims) < 5:
+            factors = [f for f in range(1, dims[at] + 1) if dims[at] % f == 0]
+            if factors:
+                factor = w.choose(factors)
+                dims[at : at + 1] = [factor, dims[at] // factor]
+        elif move == "one" and len(dims) < 5:
+            dims.insert(at, 1)
+        elif move == "drop" and 1 in dims:
+            dims.remove(1)
+    if w.chance(0.1):
+        dims = [math.prod(dims)]
+    return w.keep(w.result(w.builder.reshape(x.hlo, dims), x.bound, x))
+
+
+@operation(3)
+def transpose(w: Writer) -> Value | None:
+    x = w.pick(lambda v: v.rank > 1)
+    if x is None:
+        return None
+    return w.keep(w.result(w.builder.transpose(x.hlo, w.shuffled(range(x.rank))), x.bound, x))
+
+
+@operation(1)
+def reverse(w: Writer) -> Value | None:
+    x = w.pick(lambda v: v.rank > 0)
+    if x is None:
+        return None
+    return w.keep(w.result(w.builder.reverse(x.hlo, w.some(range(x.rank), 1)), x.bound, x))
+
+
+@operation(2)
+def slice_(w: Writer) -> Value | None:
+    x = w.pick(lambda v: v.rank > 0)
+    if x is None:
+        return None
+    starts, limits, strides = [], [], []
+    for size in x.dims:
+        whole = w.chance(0.5)
+        start = 0 if whole else w.integer(0, size)
+        starts.append(start)
+        limits.append(size if whole else w.integer(start, size))
+        strides.append(1 if whole else w.integer(1, 3))
+    return w.keep(w.result(w.builder.slice(x.hlo, starts, limits, strides), x.bound, x))
+
+
+@operation(2)
+def pad(w: Writer) -> Value | None:
+    """Low and high may be negative, interior padding between elements."""
+    x = w.pick(lambda v: v.rank > 0)
+    if x is None:
+        return None
+    low, high, interior = [], [], []
+    for size in x.dims:
+        untouched = w.chance(0.5)
+        between = 0 if untouched or w.chance(0.7) else w.integer(1, 2)
+        ends = [0, 0] if untouched else [w.integer(-2, 3), w.integer(-2, 3)]
+        if sum(ends) + size + max(0, size - 1) * between < 0 or min(ends) < -size:
+            ends = [0, 0]
+        low.append(ends[0])
+        high.append(ends[1])
+        interior.append(between)
+    fill = w.of(x.dtype, ())
+    if math.prod(x.dims) > MAX_ELEMENTS // 2:
+        return None
+    hlo = w.builder.pad(x.hlo, fill.hlo, low, high, interior)
+    return w.keep(w.result(hlo, max(x.bound, fill.bound), x, fill))
+
+
+@operation(2)
+def concatenate(w: Writer) -> Value | None:
+    x = w.pick(lambda v: v.rank > 0)
+    if x is None or math.prod(x.dims) > MAX_ELEMENTS // 3:
+        return None
+    at = w.integer(0, x.rank - 1)
+    rest = x.dims[:at] + x.dims[at + 1 :]
+    parts = [x]
+    for _ in range(w.integer(1, 2)):
+        other = w.pick(
+            lambda v: (
+                v.dtype is x.dtype and v.rank == x.rank and v.dims[:at] + v.dims[at + 1 :] == rest
+            )
+        )
+        parts.append(other if other is not None else w.of(x.dtype, x.dims))
+    parts = w.shuffled(parts)
+    hlo = w.builder.concatenate([p.hlo for p in parts], at)
+    return w.keep(w.result(hlo, max(p.bound for p in parts), *parts))
+
+
+@operation(2)
+def dynamic_slice(w: Writer) -> Value | None:
+    x = w.pick(lambda v: v.rank > 0)
+    if x is None:
+        return None
+    sizes = [n if w.chance(0.5) else w.integer(min(1, n), n) for n in x.dims]
+    starts = [w.index(n - s) for n, s in zip(x.dims, sizes, strict=True)]
+    return w.keep(w.result(w.builder.dynamic_slice(x.hlo, starts, sizes), x.bound, x))
+
+
+@operation(2)
+def dynamic_update_slice(w: Writer) -> Value | None:
+    x = w.pick(lambda v: v.rank > 0)
+    if x is None:
+        return None
+    sizes = tuple(n if w.chance(0.5) else w.integer(min(1, n), n) for n in x.dims)
+    starts = [w.index(n - s) for n, s in zip(x.dims, sizes, strict=True)]
+    update = w.of(x.dtype, sizes)
+    hlo = w.builder.dynamic_update_slice(x.hlo, update.hlo, starts)
+    return w.keep(w.result(hlo, max(x.bound, update.bound), x, update))
+
+
+@operation(1)
+def shift(w: Writer) -> Value | None:
+    """A rotation by one, as jnp.roll writes it: two slices joined the other way round."""
+    x = w.pick(lambda v: v.rank > 0 and min(v.dims) > 1)
+    if x is None:
+        return None
+    b, at = w.builder, w.integer(0, x.rank - 1)
+    zeros, cut = [0] * x.rank, list(x.dims)
+    cut[at] = by = w.integer(1, x.dims[at] - 1)
+    start = list(zeros)
+    start[at] = by
+    hlo = b.concatenate([b.slice(x.hlo, start, x.dims), b.slice(x.hlo, zeros, cut)], at)
+    return w.keep(w.result(hlo, x.bound, x))
+
+
+@operation(1)
+def iota(w: Writer) -> Value | None:
+    dims = w.dims(w.integer(1, 3))
+    at = w.integer(0, len(dims) - 1)
+    return w.keep(Value(w.builder.iota(S32, dims, at), float(dims[at]), True, True))

@@ -1,0 +1,92 @@
+"""The same program in double precision, for a tolerance that follows from the program instead of being guessed.
+
+Every floating type becomes f64. What the original differs from it is its own rounding error; a program whose sums run
+in another order may differ about as much again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import spmd
+from spmd.hlo import HloInstruction, HloModule, Opcode
+from spmd.hlo.clone import clone_module
+from spmd.literal import Literal
+from spmd.ops.attrs import ConstantAttrs
+from spmd.shape import ArrayShape, PrimitiveType, Shape, TupleShape, leaves
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+_DEPENDS_ON_WIDTH = frozenset(
+    {Opcode.BITCAST_CONVERT, Opcode.REDUCE_PRECISION, Opcode.RNG, Opcode.RNG_BIT_GENERATOR}
+)
+
+
+def evaluate_f64(module: HloModule, inputs: Sequence[Array]) -> tuple[list[Array], float] | None:
+    """Outputs in double precision, and the largest magnitude of any value on the way (the entry's).
+
+    None where the program is about the bits of its types.
+    """
+    if any(i.opcode in _DEPENDS_ON_WIDTH for i in module.all_instructions()):
+        return None
+    wide = clone_module(module)
+    wide.entry_layout = None
+    for instruction in wide.all_instructions():
+        _widen(instruction)
+    outputs = sum(1 for _ in leaves(module.entry.root.shape))
+    extra = [
+        i
+        for i in wide.entry.instructions
+        if isinstance(i.shape, ArrayShape) and i.shape.element_type in _WIDE
+    ]
+    root = wide.entry.root
+    parts = (root, *extra)
+    wide.entry.root = wide.entry.create(
+        Opcode.TUPLE, TupleShape(tuple(part.shape for part in parts)), parts
+    )
+    results = spmd.evaluate(wide, *(_widened(x) for x in inputs))
+    largest = max((_magnitude(np.asarray(x)) for x in results[outputs:]), default=0.0)
+    return [np.asarray(x) for x in results[:outputs]], largest
+
+
+_WIDE = (PrimitiveType.F64, PrimitiveType.C128)
+
+
+def _magnitude(x: Array) -> float:
+    finite = np.abs(x[np.isfinite(x)])
+    return float(finite.max()) if finite.size else 0.0
+
+
+def _widened(x: Array) -> Array:
+    if x.dtype.kind == "c":
+        return x.astype(np.complex128)
+    return x if x.dtype.kind in "biu" else x.astype(np.float64)
+
+
+def _widen(instruction: HloInstruction) -> None:
+    instruction.shape = _wide_shape(instruction.shape)
+    attrs = instruction.attrs
+    if isinstance(attrs, ConstantAttrs) and attrs.literal is not None:
+        instruction.attrs = ConstantAttrs(_wide_literal(attrs.literal))
+
+
+def _wide_literal(literal: Literal) -> Literal:
+    if literal.array is None:
+        return Literal.tuple_of(tuple(map(_wide_literal, literal.elements)))
+    shape = _wide_shape(literal.shape)
+    return Literal.of(shape, _widened(literal.array))
+
+
+def _wide_shape(shape: Shape) -> Shape:
+    if isinstance(shape, TupleShape):
+        return TupleShape(tuple(map(_wide_shape, shape.elements)))
+    if not isinstance(shape, ArrayShape):
+        return shape
+    if shape.element_type.is_complex:
+        return shape.with_element_type(PrimitiveType.C128)
+    if shape.element_type.is_floating:
+        return shape.with_element_type(PrimitiveType.F64)
+    return shape
