@@ -69,7 +69,7 @@ def evaluate_scan(instruction: HloInstruction, operands: Operands, device: Devic
     stacks = _empty_stacks(instruction, attrs.num_carries)
     for trip in range(length):
         at = length - 1 - trip if attrs.is_reverse else trip
-        slices = [np.take(x, at, axis=attrs.dimension) for x in inputs]
+        slices = [np.asarray(np.take(x, at, axis=attrs.dimension)) for x in inputs]
         value = yield from run_computation(instruction.to_apply, (*slices, *carries), device)
         parts = arrays_of(value if isinstance(value, tuple) else (value,))
         for stack, part in zip(stacks, parts, strict=False):
