@@ -1,7 +1,7 @@
 """Buffer assignment: a Program's values to slices of allocations.
 
-Parameters, outputs and constants have an allocation each; everything else lies in one temporary allocation, at
-offsets found by heap simulation over the values' lives.
+Parameters, outputs and constants have an allocation each. Everything else lies in outputs that are not written yet, and
+for the rest in one temporary allocation, at offsets found by heap simulation over the values' lives.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from runtime.buffers.colocation import Colocation, Copy, Group, colocate
-from runtime.buffers.heap import Interval, lower_bound, pack
+from runtime.buffers.heap import Arena, Interval, largest_first, lower_bound, pack
 from runtime.buffers.program import Program, Value, ValueView
 from runtime.buffers.types import (
     AllocationKind,
@@ -71,12 +71,35 @@ def _allocate(groups: list[Group]) -> tuple[tuple[BufferAllocation, ...], dict[i
     allocations = [BufferAllocation(i, g.kind, g.size, g.number) for i, g in enumerate(own)]
     place = {id(g): BufferSlice(i, 0, g.size) for i, g in enumerate(own)}
     shared = [g for g in groups if g.kind is AllocationKind.TEMPORARY]
+    place.update(_lodge_in_outputs(shared, own))
+    shared = [g for g in shared if id(g) not in place]
     packing = pack(_intervals(shared))
     temporary = BufferAllocation(len(allocations), AllocationKind.TEMPORARY, packing.size)
     allocations.append(temporary)
     for group, offset in zip(shared, packing.offsets, strict=True):
         place[id(group)] = BufferSlice(temporary.index, offset, group.size)
     return tuple(allocations), place
+
+
+def _lodge_in_outputs(shared: list[Group], own: list[Group]) -> dict[int, BufferSlice]:
+    """Temporaries that die before an output is written may lie in its buffer meanwhile: large ones first."""
+    outputs = [
+        (i, g, Arena(len(shared), g.size))
+        for i, g in enumerate(own)
+        if g.kind is AllocationKind.OUTPUT
+    ]
+    outputs.sort(key=lambda entry: entry[1].size)
+    place: dict[int, BufferSlice] = {}
+    for k in largest_first(_intervals(shared)):
+        group = shared[k]
+        for index, output, arena in outputs:
+            if group.end >= output.start or not 0 < group.size <= output.size:
+                continue
+            offset = arena.place(Interval(group.start, group.end, group.size))
+            if offset is not None:
+                place[id(group)] = BufferSlice(index, offset, group.size)
+                break
+    return place
 
 
 def _intervals(groups: list[Group]) -> list[Interval]:

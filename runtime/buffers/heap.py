@@ -6,7 +6,7 @@ packing is NP-hard (dynamic storage allocation); ``lower_bound`` says how far of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,40 +31,73 @@ class Packing:
     size: int
 
 
+class Arena:
+    """Bytes 0.. (up to ``limit``, if given) over time; intervals are placed one after the other and stay."""
+
+    def __init__(self, capacity: int, limit: int | None = None) -> None:
+        self.limit = limit
+        self.size = 0
+        self._count = 0
+        self._starts, self._ends = np.empty(capacity, np.int64), np.empty(capacity, np.int64)
+        self._lows, self._highs = np.empty(capacity, np.int64), np.empty(capacity, np.int64)
+
+    def place(self, interval: Interval) -> int | None:
+        """The tightest gap among those that live at the same time; None where the limit leaves no room."""
+        n = self._count
+        size = aligned(interval.size)
+        together = (self._starts[:n] <= interval.end) & (self._ends[:n] >= interval.start)
+        offset = _best_gap(self._lows[:n][together], self._highs[:n][together], size)
+        if self.limit is not None and offset + interval.size > self.limit:
+            return None
+        self._starts[n], self._ends[n] = interval.start, interval.end
+        self._lows[n], self._highs[n] = offset, offset + size
+        self._count += 1
+        self.size = max(self.size, offset + size)
+        return offset
+
+
 def pack(intervals: Sequence[Interval]) -> Packing:
-    """The smaller of two packings: largest first, and longest-lived first among equals of rank size x life."""
-    by_size = sorted(
-        range(len(intervals)),
-        key=lambda i: (-intervals[i].size, intervals[i].start - intervals[i].end, i),
-    )
-    by_area = sorted(
-        range(len(intervals)),
-        key=lambda i: (-intervals[i].size * (intervals[i].end - intervals[i].start + 1), i),
-    )
-    by_start = sorted(
-        range(len(intervals)), key=lambda i: (intervals[i].start, -intervals[i].size, i)
-    )
-    packings = [_pack_in_order(intervals, order) for order in (by_size, by_area, by_start)]
+    """The smallest of three packings: by size, by size x life, by start."""
+    packings = [_pack_in_order(intervals, order(intervals)) for order in ORDERS]
     return min(packings, key=lambda packing: packing.size)
 
 
+def largest_first(intervals: Sequence[Interval]) -> list[int]:
+    """Among equals, the one that lives longest."""
+    return sorted(
+        range(len(intervals)),
+        key=lambda i: (-intervals[i].size, intervals[i].start - intervals[i].end, i),
+    )
+
+
+def largest_area_first(intervals: Sequence[Interval]) -> list[int]:
+    return sorted(
+        range(len(intervals)),
+        key=lambda i: (-intervals[i].size * (intervals[i].end - intervals[i].start + 1), i),
+    )
+
+
+def earliest_first(intervals: Sequence[Interval]) -> list[int]:
+    return sorted(
+        range(len(intervals)), key=lambda i: (intervals[i].start, -intervals[i].size, i)
+    )
+
+
+ORDERS: Sequence[Callable[[Sequence[Interval]], list[int]]] = (
+    largest_first,
+    largest_area_first,
+    earliest_first,
+)
+
+
 def _pack_in_order(intervals: Sequence[Interval], order: Sequence[int]) -> Packing:
-    """Place one after the other, each into the tightest gap among those placed that it lives together with."""
-    count = len(order)
-    starts, ends = np.empty(count, np.int64), np.empty(count, np.int64)
-    lows, highs = np.empty(count, np.int64), np.empty(count, np.int64)
+    arena = Arena(len(intervals))
     offsets = [0] * len(intervals)
-    top = 0
-    for placed, i in enumerate(order):
-        interval = intervals[i]
-        size = aligned(interval.size)
-        together = (starts[:placed] <= interval.end) & (ends[:placed] >= interval.start)
-        offset = _best_gap(lows[:placed][together], highs[:placed][together], size)
+    for i in order:
+        offset = arena.place(intervals[i])
+        assert offset is not None
         offsets[i] = offset
-        starts[placed], ends[placed] = interval.start, interval.end
-        lows[placed], highs[placed] = offset, offset + size
-        top = max(top, offset + size)
-    return Packing(tuple(offsets), top)
+    return Packing(tuple(offsets), arena.size)
 
 
 def _best_gap(lows: np.ndarray, highs: np.ndarray, size: int) -> int:
