@@ -30,7 +30,7 @@ class StructuralKeys:
     def _form(self, computation: HloComputation) -> Hashable:
         position: dict[HloInstruction, int] = {}
         parts: list[Hashable] = []
-        for i, x in enumerate(computation.post_order()):
+        for i, x in enumerate(canonical_order(computation)):
             position[x] = i
             parts.append(
                 (
@@ -43,3 +43,29 @@ class StructuralKeys:
                 )
             )
         return (position[computation.root], tuple(parts))
+
+
+def canonical_order(computation: HloComputation) -> list[HloInstruction]:
+    """Operands first, as the root needs them; then parameters and whatever else stands there.
+
+    Unlike the stored order, it depends on the program alone as far as the root reaches.
+    """
+    order: list[HloInstruction] = []
+    done: dict[HloInstruction, bool] = {}
+    for start in (computation.root, *computation.parameters, *computation.post_order()):
+        stack = [start]
+        while stack:
+            x = stack.pop()
+            if x in done:
+                if not done[x]:
+                    done[x] = True
+                    order.append(x)
+                continue
+            done[x] = False
+            stack.append(x)
+            stack.extend(
+                before
+                for before in reversed((*x.operands, *x.control_predecessors))
+                if before not in done
+            )
+    return order

@@ -90,7 +90,7 @@ def test_i2_computation(module: HloModule) -> None:
     named(module, "product")._operands[0] = named(module, "x")
     named(module, "x")._users[named(module, "product")] = None
     named(module, "p")._users.clear()
-    refused(module, "I2", "x lies outside main")
+    refused(module, "I2", "product lies outside sum", "x = ")
 
 
 def test_i3_m2_names(module: HloModule) -> None:
