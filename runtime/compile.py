@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from runtime import emit as _emit  # noqa: F401 - fills the table of lowerings
 from runtime import kernels as _kernels  # noqa: F401 - fills the NumPy kernel library
 from runtime.buffers.assign import AssignedProgram, assign_buffers
+from runtime.buffers.checker import check_buffers
 from runtime.buffers.linearize import linearize
 from runtime.buffers.types import ArrayView
 from runtime.emit.program import emit_program
@@ -44,6 +45,8 @@ def build_executable(
     assigned = assign_buffers(linearize(module))
     thunks = emit_program(assigned, Device(module.num_partitions, module.replica_count))
     program = _device_program(module, assigned, thunks)
+    if check:
+        check_buffers(module, program)
     parameters, roots = module.entry.parameters, (module.entry.root,)
     global_inputs = [p.shape for p in logical.entry.parameters] if logical else None
     global_outputs = [logical.entry.root.shape] if logical else None

@@ -1,0 +1,374 @@
+"""The buffer checker: a symbolic run of the thunks over shadow memory, beside the HLO they came from.
+
+Every read must find the value that HLO's dataflow says; no thunk may write what a collective in flight still uses, nor
+touch its results; a result may lie on an operand only if the operation goes element by element. Loops run two trips, so
+that what the first one destroys is missed in the second; branches run each on its own copy of memory.
+
+Written from the definition: it knows thunks and HLO, and nothing of how buffers were assigned.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from runtime.buffers.shadow import ShadowMemory
+from runtime.buffers.symbols import (
+    Context,
+    Leaf,
+    Meaning,
+    Meanings,
+    Symbol,
+    constant_meaning,
+    constant_symbol,
+    is_rearranging,
+    meaning_leaves,
+    own_meanings,
+    rearranged,
+)
+from runtime.buffers.types import AllocationKind, ArrayView, BufferSlice
+from runtime.executor import DeviceProgram
+from runtime.thunks.collective import CollectiveDoneThunk, CollectiveStartThunk
+from runtime.thunks.conditional import ConditionalThunk
+from runtime.thunks.copy import CopyThunk
+from runtime.thunks.sequence import ThunkSequence
+from runtime.thunks.thunk import Role, Thunk, UseKind
+from runtime.thunks.while_loop import WhileThunk
+from spmd.errors import CheckFailed
+from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
+from spmd.ops.attrs import ParameterAttrs, TupleIndexAttrs
+from spmd.ops.opdef import OPS
+
+_TRIPS = 2
+
+#: Beside elementwise operations, those that may write over an operand they read.
+_IN_PLACE = frozenset({Opcode.ALL_REDUCE, Opcode.DYNAMIC_UPDATE_SLICE})
+_START_RESULT: dict[Opcode, tuple[int, ...]] = {
+    Opcode.ALL_REDUCE_START: (),
+    Opcode.ALL_GATHER_START: (1,),
+    Opcode.COLLECTIVE_PERMUTE_START: (1,),
+    Opcode.ASYNC_START: (1,),
+}
+_DONE = frozenset(
+    {
+        Opcode.ALL_REDUCE_DONE,
+        Opcode.ALL_GATHER_DONE,
+        Opcode.COLLECTIVE_PERMUTE_DONE,
+        Opcode.ASYNC_DONE,
+    }
+)
+
+
+def check_buffers(module: HloModule, program: DeviceProgram) -> None:
+    """CheckFailed with the first violation, if there is one. ``program`` was compiled from ``module``, scheduled."""
+    _Checker(module, program).run()
+
+
+@dataclass(frozen=True)
+class _InFlight:
+    operands: tuple[BufferSlice, ...]
+    results: tuple[BufferSlice, ...]
+    symbols: tuple[Symbol, ...]
+
+
+Thunks = deque[Thunk]
+
+
+@dataclass
+class _Checker:
+    module: HloModule
+    program: DeviceProgram
+    memory: ShadowMemory = field(init=False)
+    in_flight: dict[str, _InFlight] = field(default_factory=dict)
+
+    def run(self) -> None:
+        """The whole program: parameters and constants are there before, every output must be there after."""
+        allocations = self.program.assignment.allocations
+        self.memory = ShadowMemory(allocations)
+        for allocation in self.program.assignment.of_kind(AllocationKind.CONSTANT):
+            symbol = constant_symbol(self.program.constants[allocation.index])
+            self.memory.write(BufferSlice(allocation.index, 0, allocation.size), frozenset({symbol}))
+        entry = self.module.entry
+        arguments = [own_meanings(p, (), p.shape) for p in entry.parameters]
+        meanings = [m for argument in arguments for m in meaning_leaves(argument)]
+        places = self.program.assignment.of_kind(AllocationKind.PARAMETER)
+        for allocation, meaning in zip(places, meanings, strict=True):
+            self.memory.write(BufferSlice(allocation.index, 0, allocation.size), frozenset(meaning))
+        thunks = deque(self.program.thunks.thunks)
+        root = self.run_computation(entry, arguments, (), thunks)
+        self.run_copies(thunks, entry.name)
+        self.require_all(entry.name, "output", self.program.outputs, meaning_leaves(root))
+        if self.in_flight:
+            self.fail(f"{next(iter(self.in_flight))} is never waited for")
+
+    # ---- dataflow
+    def run_computation(
+        self,
+        computation: HloComputation,
+        arguments: Sequence[Meanings],
+        context: Context,
+        thunks: Thunks,
+    ) -> Meanings:
+        """Walk instructions in schedule order, each taking the thunks that carry its name. The root's meanings."""
+        env: dict[HloInstruction, Meanings] = {}
+        for instruction in computation.instructions:
+            if instruction.opcode is Opcode.PARAMETER:
+                env[instruction] = arguments[instruction.attrs_as(ParameterAttrs).number]
+                continue
+            operands = [env[operand] for operand in instruction.operands]
+            env[instruction] = self.visit(instruction, operands, context, thunks)
+        return env[computation.root]
+
+    def visit(
+        self,
+        instruction: HloInstruction,
+        operands: list[Meanings],
+        context: Context,
+        thunks: Thunks,
+    ) -> Meanings:
+        opcode = instruction.opcode
+        if opcode is Opcode.CALL:
+            inner = (*context, instruction.name)
+            return self.run_computation(instruction.to_apply, operands, inner, thunks)
+        if opcode is Opcode.WHILE:
+            return self.run_while(instruction, operands[0], context, thunks)
+        if opcode is Opcode.CONDITIONAL:
+            return self.run_conditional(instruction, operands, context, thunks)
+        result = self.meanings(instruction, operands, context)
+        for thunk in self.take(instruction.name, thunks):
+            self.run_thunk(thunk, instruction, operands, result)
+        return result
+
+    def meanings(
+        self, instruction: HloInstruction, operands: list[Meanings], context: Context
+    ) -> Meanings:
+        opcode = instruction.opcode
+        if opcode is Opcode.TUPLE:
+            return tuple(operands)
+        if opcode is Opcode.GET_TUPLE_ELEMENT:
+            assert isinstance(operands[0], tuple)
+            return operands[0][instruction.attrs_as(TupleIndexAttrs).index]
+        if opcode is Opcode.OPT_BARRIER:
+            return operands[0] if len(operands) == 1 else tuple(operands)
+        if opcode in (Opcode.CONSTANT, Opcode.IOTA):
+            return constant_meaning(instruction)
+        if is_rearranging(instruction):
+            return rearranged(instruction, context, operands[0])
+        if opcode in _DONE:
+            meanings = operands[0]
+            for i in _START_RESULT[instruction.operand(0).opcode]:
+                assert isinstance(meanings, tuple)
+                meanings = meanings[i]
+            return meanings
+        own = own_meanings(instruction, context, instruction.shape)
+        if _START_RESULT.get(opcode):
+            assert isinstance(own, tuple)
+            first = operands[0] if len(operands) == 1 else tuple(operands)
+            return (first, *own[1:])
+        return own
+
+    def run_while(
+        self, loop: HloInstruction, state: Meanings, context: Context, thunks: Thunks
+    ) -> Meanings:
+        thunk = self.run_copies_before(loop, thunks)
+        if not isinstance(thunk, WhileThunk):
+            self.fail(f"{loop.name} is no loop: {type(thunk).__name__}")
+        self.require_all(loop.name, "state", thunk.state, meaning_leaves(state))
+        for trip in range(_TRIPS + 1):
+            inner = (*context, loop.name, trip)
+            queue = deque(thunk.condition.thunks)
+            (predicate,) = meaning_leaves(
+                self.run_computation(loop.while_condition, [state], inner, queue)
+            )
+            self.run_copies(queue, loop.name)
+            self.require(loop.name, "predicate", thunk.predicate.slice, predicate)
+            if trip == _TRIPS:
+                break
+            queue = deque(thunk.body.thunks)
+            state = self.run_computation(loop.while_body, [state], inner, queue)
+            self.run_copies(queue, loop.name)
+            what = f"state after trip {trip + 1}"
+            self.require_all(loop.name, what, thunk.state, meaning_leaves(state))
+        return state
+
+    def run_conditional(
+        self,
+        instruction: HloInstruction,
+        operands: list[Meanings],
+        context: Context,
+        thunks: Thunks,
+    ) -> Meanings:
+        thunk = self.run_copies_before(instruction, thunks)
+        if not isinstance(thunk, ConditionalThunk):
+            self.fail(f"{instruction.name} is no conditional: {type(thunk).__name__}")
+        (selector,) = meaning_leaves(operands[0])
+        self.require(instruction.name, "selector", thunk.selector.slice, selector)
+        result = own_meanings(instruction, context, instruction.shape)
+        before, flights = self.memory, dict(self.in_flight)
+        after: list[ShadowMemory] = []
+        for i, (computation, branch) in enumerate(
+            zip(instruction.called_computations, thunk.branches, strict=True)
+        ):
+            self.memory = before.copy()
+            queue = deque(branch.thunks)
+            inner = (*context, instruction.name, i)
+            root = self.run_computation(computation, [operands[i + 1]], inner, queue)
+            self.run_copies(queue, instruction.name)
+            what = f"result of branch {i}"
+            self.require_all(instruction.name, what, thunk.results, meaning_leaves(root))
+            for place, meaning in zip(thunk.results, meaning_leaves(result), strict=True):
+                self.memory.add(place.slice, meaning[0])
+            if self.in_flight != flights:
+                self.fail(f"{instruction.name}: branch {i} leaves a collective in flight")
+            after.append(self.memory)
+        self.memory = after[0]
+        for other in after[1:]:
+            self.memory.keep_common(other)
+        return result
+
+    # ---- thunks
+    def take(self, name: str, thunks: Thunks) -> Iterator[Thunk]:
+        while thunks and thunks[0].name == name:
+            yield thunks.popleft()
+
+    def run_copies_before(self, instruction: HloInstruction, thunks: Thunks) -> Thunk:
+        """Copies in front of a thunk with control flow, and that thunk."""
+        for thunk in self.take(instruction.name, thunks):
+            if not isinstance(thunk, CopyThunk):
+                return thunk
+            self.run_copy(thunk)
+        self.fail(f"no thunk runs {instruction.name}")
+
+    def run_copies(self, thunks: Thunks, name: str) -> None:
+        """What follows the last instruction of a region."""
+        while thunks:
+            thunk = thunks.popleft()
+            if not isinstance(thunk, CopyThunk) or thunk.name != name:
+                self.fail(f"{type(thunk).__name__} {thunk.name} stands where the schedule has no such instruction")
+            self.run_copy(thunk)
+
+    def run_copy(self, thunk: CopyThunk) -> None:
+        """The target comes to hold what the source holds; who reads it will say what that must be."""
+        symbols = self.memory.held(thunk.source.slice)
+        if not symbols and thunk.source.slice.size:
+            self.fail(f"{thunk.name} copies from {thunk.source.slice}, which holds no whole value")
+        self.touch(thunk.name, thunk.source.slice, UseKind.READ)
+        if thunk.source.slice.overlaps(thunk.target.slice):
+            self.fail(f"{thunk.name} copies {thunk.source.slice} over itself to {thunk.target.slice}")
+        self.put(thunk.name, thunk.target.slice, symbols)
+
+    def run_thunk(
+        self,
+        thunk: Thunk,
+        instruction: HloInstruction,
+        operands: list[Meanings],
+        result: Meanings,
+    ) -> None:
+        if isinstance(thunk, ThunkSequence):
+            for inner in thunk.thunks:
+                self.run_thunk(inner, instruction, operands, result)
+        elif isinstance(thunk, CopyThunk):
+            self.run_copy(thunk)
+        elif isinstance(thunk, CollectiveDoneThunk):
+            self.finish(thunk)
+        else:
+            self.run_ordinary(thunk, instruction, operands, result)
+
+    def run_ordinary(
+        self,
+        thunk: Thunk,
+        instruction: HloInstruction,
+        operands: list[Meanings],
+        result: Meanings,
+    ) -> None:
+        name = instruction.name
+        wanted = [m for operand in operands for m in meaning_leaves(operand)]
+        uses = list(thunk.buffer_uses())
+        reads = [use for use in uses if use.kind is UseKind.READ]
+        writes = [use for use in uses if use.kind is UseKind.WRITE]
+        for use in reads:
+            self.require(name, f"operand {use.leaf}", use.slice, wanted[use.leaf])
+        scratch = [use.slice for use in writes if use.role is Role.SCRATCH]
+        places = [use.slice for use in writes if use.role is Role.RESULT]
+        self.check_overlaps(instruction, [use.slice for use in reads], scratch, places)
+        for slice_ in scratch:
+            self.put(name, slice_, frozenset())
+        symbols = _own_symbols(instruction, result)
+        if len(symbols) != len(places):
+            self.fail(f"{name} has {len(symbols)} results, its thunk writes {len(places)}")
+        if isinstance(thunk, CollectiveStartThunk):
+            for slice_ in places:
+                self.touch(name, slice_, UseKind.WRITE)
+            operand_slices = tuple(use.slice for use in reads)
+            self.in_flight[name] = _InFlight(operand_slices, tuple(places), symbols)
+            return
+        for slice_, symbol in zip(places, symbols, strict=True):
+            self.put(name, slice_, frozenset({symbol}))
+
+    def check_overlaps(
+        self,
+        instruction: HloInstruction,
+        reads: list[BufferSlice],
+        scratch: list[BufferSlice],
+        results: list[BufferSlice],
+    ) -> None:
+        name = instruction.name
+        definition = OPS[instruction.opcode]
+        may_share = definition.elementwise or instruction.opcode in _IN_PLACE
+        for i, place in enumerate(results):
+            if any(place.overlaps(other) for other in results[i + 1 :]):
+                self.fail(f"{name} writes two results to {place}")
+            for read in reads:
+                if place.overlaps(read) and not (may_share and place == read):
+                    self.fail(f"{name} writes its result to {place} while it reads {read}")
+        for i, place in enumerate(scratch):
+            if any(place.overlaps(other) for other in (*reads, *results, *scratch[i + 1 :])):
+                self.fail(f"{name} has scratch at {place}, which it uses otherwise")
+
+    def finish(self, done: CollectiveDoneThunk) -> None:
+        flight = self.in_flight.pop(done.start, None)
+        if flight is None:
+            self.fail(f"{done.name} waits for {done.start}, which is not in flight")
+        for slice_, symbol in zip(flight.results, flight.symbols, strict=True):
+            self.put(done.name, slice_, frozenset({symbol}))
+
+    # ---- memory
+    def put(self, name: str, place: BufferSlice, symbols: frozenset[Symbol]) -> None:
+        self.touch(name, place, UseKind.WRITE)
+        self.memory.write(place, symbols)
+
+    def touch(self, name: str, place: BufferSlice, kind: UseKind) -> None:
+        allocation = self.program.assignment.allocations[place.allocation]
+        if place.offset < 0 or place.offset + place.size > allocation.size:
+            self.fail(f"{name} uses {place} outside of its allocation of {allocation.size} bytes")
+        if kind is UseKind.WRITE and allocation.kind is AllocationKind.CONSTANT:
+            self.fail(f"{name} writes to a constant at {place}")
+        for start, flight in self.in_flight.items():
+            busy = flight.results if kind is UseKind.READ else (*flight.operands, *flight.results)
+            if any(place.overlaps(other) for other in busy):
+                self.fail(f"{name} {kind.value}s {place} while {start} is in flight")
+
+    def require(self, name: str, what: str, place: BufferSlice, meaning: Meaning) -> None:
+        self.touch(name, place, UseKind.READ)
+        if not self.memory.holds(place, meaning):
+            held = ", ".join(sorted(map(str, self.memory.held(place)))) or "no whole value"
+            self.fail(f"{name}: {what} should be {meaning[0][0]} at {place}, which holds {held}")
+
+    def require_all(
+        self, name: str, what: str, places: Sequence[ArrayView], meanings: Sequence[Meaning]
+    ) -> None:
+        for i, (place, meaning) in enumerate(zip(places, meanings, strict=True)):
+            self.require(name, f"{what} {i}", place.slice, meaning)
+
+    def fail(self, message: str) -> NoReturn:
+        raise CheckFailed(f"buffer checker: {self.module.name}: {message}")
+
+
+def _own_symbols(instruction: HloInstruction, result: Meanings) -> tuple[Symbol, ...]:
+    """What the instruction writes: its meanings without those passed on from operands."""
+    for i in _START_RESULT.get(instruction.opcode, ()):
+        assert isinstance(result, tuple)
+        result = result[i]
+    return tuple(meaning[0] for meaning in meaning_leaves(result))

@@ -1,0 +1,86 @@
+"""Shadow memory: for every slice that was written, the symbols of the value it holds."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+
+from runtime.buffers.symbols import Meaning, Symbol
+from runtime.buffers.types import BufferAllocation, BufferSlice
+
+
+@dataclass
+class _Cells:
+    """Values in one allocation, by offset; none overlaps another."""
+
+    offsets: list[int] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+    symbols: list[frozenset[Symbol]] = field(default_factory=list)
+
+    def clear(self, offset: int, end: int) -> int:
+        """Forget every value that has a byte in offset..end; where a new one would go."""
+        first = bisect_left(self.offsets, offset)
+        if first and self.ends[first - 1] > offset:
+            first -= 1
+        last = first
+        while last < len(self.offsets) and self.offsets[last] < end:
+            last += 1
+        del self.offsets[first:last], self.ends[first:last], self.symbols[first:last]
+        return first
+
+
+@dataclass
+class ShadowMemory:
+    allocations: tuple[BufferAllocation, ...]
+    cells: list[_Cells] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.cells = [_Cells() for _ in self.allocations]
+
+    def write(self, place: BufferSlice, symbols: frozenset[Symbol]) -> None:
+        cells = self.cells[place.allocation]
+        at = cells.clear(place.offset, place.offset + place.size)
+        if place.size:
+            cells.offsets.insert(at, place.offset)
+            cells.ends.insert(at, place.offset + place.size)
+            cells.symbols.insert(at, symbols)
+
+    def held(self, place: BufferSlice) -> frozenset[Symbol]:
+        """Symbols of the value that lies in exactly this slice; none where there is no such value."""
+        cells = self.cells[place.allocation]
+        at = bisect_left(cells.offsets, place.offset)
+        if at == len(cells.offsets) or cells.offsets[at] != place.offset:
+            return frozenset()
+        if cells.ends[at] != place.offset + place.size:
+            return frozenset()
+        return cells.symbols[at]
+
+    def holds(self, place: BufferSlice, meaning: Meaning) -> bool:
+        return not place.size or not self.held(place).isdisjoint(meaning)
+
+    def add(self, place: BufferSlice, symbol: Symbol) -> None:
+        """The value in this slice is also known by ``symbol``."""
+        if place.size:
+            self.write(place, self.held(place) | {symbol})
+
+    def copy(self) -> ShadowMemory:
+        result = ShadowMemory(self.allocations)
+        result.cells = [_Cells(c.offsets[:], c.ends[:], c.symbols[:]) for c in self.cells]
+        return result
+
+    def keep_common(self, other: ShadowMemory) -> None:
+        """Forget what ``other`` does not hold in the same place."""
+        for mine, theirs in zip(self.cells, other.cells, strict=True):
+            there = dict(
+                zip(zip(theirs.offsets, theirs.ends, strict=True), theirs.symbols, strict=True)
+            )
+            kept = [
+                (offset, end, common)
+                for offset, end, symbols in zip(
+                    mine.offsets, mine.ends, mine.symbols, strict=True
+                )
+                if (common := symbols & there.get((offset, end), frozenset()))
+            ]
+            mine.offsets = [k[0] for k in kept]
+            mine.ends = [k[1] for k in kept]
+            mine.symbols = [k[2] for k in kept]
