@@ -29,11 +29,15 @@ class CallInliner(HloPass):
     keep_uninlineable: bool = False
 
     def run(self, module: HloModule) -> bool:
+        reachable = module.computations_post_order()
         sites = Counter(
-            id(callee) for x in module.all_instructions() for callee in x.called_computations
+            id(callee)
+            for c in reachable
+            for x in c.instructions
+            for callee in x.called_computations
         )
         changed = False
-        for computation in module.computations_post_order():
+        for computation in reachable:
             calls = [x for x in computation.with_opcode(Opcode.CALL) if self._wanted(x)]
             if calls:
                 _inline_in(computation, calls, sites)
