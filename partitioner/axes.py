@@ -44,7 +44,10 @@ class DeviceAxes:
 
     def count(self, axes: Iterable[int]) -> int:
         """Number of shards made by ``axes``."""
-        return math.prod(self.sizes[a] for a in axes)
+        total = 1
+        for axis in axes:
+            total *= self.sizes[axis]
+        return total
 
     def spread(self, axes: Iterable[int]) -> Axes:
         """The axes not in ``axes``, in order."""

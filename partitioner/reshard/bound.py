@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import math
 
-from partitioner.axes import DeviceAxes
+from partitioner.axes import Axes, DeviceAxes
 from partitioner.reshard.agreement import agreement
 from partitioner.state import ShardState
 from spmd.shape import ArrayShape
 
 
 def lower_bound(
-    axes: DeviceAxes, shape: ArrayShape, source: ShardState, target: ShardState
+    axes: DeviceAxes,
+    shape: ArrayShape,
+    source: ShardState,
+    target: ShardState,
+    scratch: Axes = (),
 ) -> float:
     """Bytes a device must receive, averaged over the devices, whatever the algorithm.
+
+    Devices help each other along the axes that the states name, and ``scratch``; along others values may differ.
 
     Without reduction: what its target tile has and its source tile has not.
 
@@ -21,7 +27,8 @@ def lower_bound(
     k/k' - 1 transfers, every other copy at least one that comes later. That is k - 2k' + k'C transfers per element.
     For an all-reduce over n devices this is 2(n-1)/n times the array, for a reduce-scatter (n-1) times the tile.
     """
-    elements = bound_elements(axes, shape.dims, source, target, axes.num_devices)
+    named = dict.fromkeys((*source.used, *source.partial, *target.used, *scratch))
+    elements = bound_elements(axes, shape.dims, source, target, axes.count(named))
     return shape.element_type.byte_size * elements
 
 

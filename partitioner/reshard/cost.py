@@ -25,9 +25,7 @@ def step_cost(
 ) -> float:
     """Cost in bytes on the wire of taking ``step`` from ``state`` to ``after``."""
     cost = STEP_BYTES + LOCAL_COPY * after.local_shape(shape, axes).byte_size
-    if step.is_collective:
-        cost += LATENCY_BYTES + step.wire_bytes(axes, shape, state)
-    return cost
+    return cost + LATENCY_BYTES * step.collectives + step.wire_bytes(axes, shape, state)
 
 
 def plan_cost(

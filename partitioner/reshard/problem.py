@@ -7,6 +7,15 @@ from dataclasses import dataclass
 from partitioner.axes import Axes, DeviceAxes
 from partitioner.state import ShardState, tile_size
 from spmd.errors import ShardingError
+from spmd.shape import ArrayShape, PrimitiveType
+
+_WIDTHS = {
+    1: PrimitiveType.U8,
+    2: PrimitiveType.U16,
+    4: PrimitiveType.U32,
+    8: PrimitiveType.U64,
+    16: PrimitiveType.C128,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +34,11 @@ class ReshardProblem:
     item_bytes: int
     target: ShardState
     usable: Axes
+
+    @property
+    def shape(self) -> ArrayShape:
+        """A shape of these sizes whose elements have the right width; costs depend on nothing else."""
+        return ArrayShape(_WIDTHS[self.item_bytes], self.dims)
 
     def lines_up(self, dim: int, coarse: int, factor: int) -> bool:
         """Whether ``coarse`` shards of a dimension are unions of ``factor`` of its ``coarse * factor`` shards each."""
@@ -63,13 +77,6 @@ class ReshardProblem:
         """Usable axes along which ``state`` holds copies."""
         taken = (*state.used, *state.partial)
         return tuple(a for a in self.usable if a not in taken)
-
-    def local_bytes(self, state: ShardState) -> float:
-        """Bytes of a device's tile, padding included."""
-        total = float(self.item_bytes)
-        for n in state.local_dims(self.dims, self.axes):
-            total *= n
-        return total
 
 
 def leading(wanted: Axes, available: Axes) -> Axes:

@@ -1,37 +1,34 @@
-"""Find the cheapest steps from one state to another: A* over states."""
+"""Find the cheapest steps from one state to another."""
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 
 from partitioner.axes import Axes, DeviceAxes
-from partitioner.reshard.bound import bound_elements
-from partitioner.reshard.cost import LATENCY_BYTES, plan_cost, step_cost
+from partitioner.reshard.astar import AStar, Plan
+from partitioner.reshard.bound import lower_bound
+from partitioner.reshard.cost import plan_cost
 from partitioner.reshard.fallback import fallback_plan
 from partitioner.reshard.problem import ReshardProblem, canonical, check_states
 from partitioner.reshard.step import Step
-from partitioner.reshard.steps import EDGES
-from partitioner.reshard.steps.slice_step import SliceStep
+from partitioner.reshard.view import ViewedSteps, views
 from partitioner.state import ShardState
-from spmd.shape import ArrayShape, PrimitiveType
+from spmd.shape import ArrayShape
 
-#: States expanded before the best plan known is taken; six axes over four ordered dimensions are too many to visit.
-MAX_EXPANDED = 200
+#: Steps tried before the best plan known is taken: six axes over four ordered dimensions are too many states to visit.
+MAX_TRIED = 2500
+MAX_TRIED_FINER = 1000
+#: Weight of what is left to pay in a second search, where the first one found nothing.
+HASTE = 3.0
+
+#: Where a plan costs this much more than the bound, and so many bytes on top, finer views are searched too.
+WORTH_ANOTHER_LOOK = 1.2
+LEAST_WORTH_SAVING = 4096.0
+#: A finer plan must be cheaper by this factor: it reshapes and transposes more.
+WORTH_THE_TROUBLE = 1.1
 
 #: Plans remembered.
 CACHE_SIZE = 65536
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Steps and their cost (bytes on the wire; see cost.py); ``expanded`` states were looked at to find them."""
-
-    steps: tuple[Step, ...]
-    cost: float
-    expanded: int
 
 
 def plan_reshard(
@@ -78,15 +75,6 @@ def best_plan(
 
 _NOTHING = Plan((), 0.0, 0)
 
-#: An element type of each width: costs depend on nothing else.
-_WIDTHS = {
-    1: PrimitiveType.U8,
-    2: PrimitiveType.U16,
-    4: PrimitiveType.U32,
-    8: PrimitiveType.U64,
-    16: PrimitiveType.C128,
-}
-
 
 @lru_cache(maxsize=CACHE_SIZE)
 def _best_plan(
@@ -98,87 +86,21 @@ def _best_plan(
     usable: Axes,
 ) -> Plan:
     check_states(axes, len(dims), source, target)
-    problem = ReshardProblem(axes, dims, item_bytes, canonical(target), usable)
-    return _Search(problem).run(canonical(source))
-
-
-class _Search:
-    """One A* run. ``_cost`` is the cheapest way known to each state, ``_came`` its last step."""
-
-    def __init__(self, problem: ReshardProblem) -> None:
-        self.problem = problem
-        self.shape = ArrayShape(_WIDTHS[problem.item_bytes], problem.dims)
-        self._cost: dict[ShardState, float] = {}
-        self._came: dict[ShardState, tuple[ShardState, Step]] = {}
-        self._bound: dict[ShardState, float] = {}
-
-    def run(self, source: ShardState) -> Plan:
-        """Cheapest plan, or the cheapest known once MAX_EXPANDED states were looked at."""
-        problem = self.problem
-        steps = fallback_plan(problem, source)
-        limit = plan_cost(problem.axes, self.shape, source, steps)
-        self._cost[source] = 0.0
-        queue: list[tuple[float, float, int, ShardState]] = [(0.0, 0.0, 0, source)]
-        pushed = expanded = 0
-        while queue and expanded < MAX_EXPANDED:
-            estimate, _, _, state = heapq.heappop(queue)
-            if estimate >= limit:
-                break
-            cost = self._cost[state]
-            if estimate > cost + self._remaining(state):
-                continue  # reached more cheaply since
-            expanded += 1
-            for step, after, reached in self._neighbours(state, cost):
-                estimate = reached + self._remaining(after)
-                if estimate >= limit or reached >= self._cost.get(after, limit):
-                    continue
-                self._cost[after] = reached
-                self._came[after] = (state, step)
-                if after == problem.target:
-                    limit = reached
-                    continue
-                pushed += 1
-                heapq.heappush(queue, (estimate, -reached, pushed, after))
-        if problem.target in self._came:
-            steps = self._walk_back(source)
-        steps = merge_slices(steps)
-        return Plan(steps, plan_cost(problem.axes, self.shape, source, steps), expanded)
-
-    def _neighbours(
-        self, state: ShardState, cost: float
-    ) -> Iterator[tuple[Step, ShardState, float]]:
-        problem = self.problem
-        for edges in EDGES:
-            for step in edges(problem, state):
-                after = step.apply(state)
-                yield step, after, cost + step_cost(problem.axes, self.shape, state, step, after)
-
-    def _remaining(self, state: ShardState) -> float:
-        """At most what is left to pay."""
-        if state not in self._bound:
-            problem = self.problem
-            devices = problem.axes.count(problem.usable)
-            elements = bound_elements(problem.axes, problem.dims, state, problem.target, devices)
-            # Rounding may leave a crumb of a byte where nothing has to move.
-            wire = elements * problem.item_bytes
-            self._bound[state] = wire + LATENCY_BYTES if wire > 1e-6 else 0.0
-        return self._bound[state]
-
-    def _walk_back(self, source: ShardState) -> tuple[Step, ...]:
-        steps: list[Step] = []
-        state = self.problem.target
-        while state != source:
-            state, step = self._came[state]
-            steps.append(step)
-        return tuple(reversed(steps))
-
-
-def merge_slices(steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """Neighbouring slices as one."""
-    merged: list[Step] = []
-    for step in steps:
-        if isinstance(step, SliceStep) and merged and isinstance(merged[-1], SliceStep):
-            merged[-1] = merged[-1].then(step)
-        else:
-            merged.append(step)
-    return tuple(merged)
+    source, target = canonical(source), canonical(target)
+    problem = ReshardProblem(axes, dims, item_bytes, target, usable)
+    steps = fallback_plan(problem, source)
+    cost = plan_cost(axes, problem.shape, source, steps)
+    best = (
+        AStar(problem).run(source, cost, MAX_TRIED)
+        or AStar(problem).run(source, cost, MAX_TRIED, HASTE)
+        or Plan(steps, cost, 0)
+    )
+    bound = lower_bound(axes, problem.shape, source, target, usable)
+    if best.cost <= WORTH_ANOTHER_LOOK * bound + LEAST_WORTH_SAVING:
+        return best
+    for view in views(problem, source):
+        finer = AStar(view.problem).run(view.source, best.cost / WORTH_THE_TROUBLE, MAX_TRIED_FINER)
+        if finer is not None:
+            step = ViewedSteps(view, finer.steps, target)
+            best = Plan((step,), finer.cost, best.tried + finer.tried)
+    return best

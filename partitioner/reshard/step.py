@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from partitioner.axes import Axes, DeviceAxes
 from partitioner.state import ShardState
@@ -33,8 +33,10 @@ class Step(ABC):
     S1 ``emit`` returns an array of ``apply(state).local_shape``; elements beyond the global size are unspecified
     """
 
-    #: Whether devices talk; the local ones only cut.
-    is_collective: ClassVar[bool] = True
+    @property
+    def collectives(self) -> int:
+        """How many collectives it takes; 0 where devices do not talk."""
+        return 1
 
     @abstractmethod
     def apply(self, state: ShardState) -> ShardState:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
     from partitioner.context import ShardedValue
     from spmd.hlo.instruction import HloInstruction
 
-#: At most this many permuted states are offered from one state.
+#: At most this many permuted states are offered from one state, of at most so many looked at.
 MAX_PERMUTED_STATES = 64
+MAX_ARRANGEMENTS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +84,16 @@ def _linear(
 
 def permute_edges(problem: ReshardProblem, state: ShardState) -> Iterator[PermuteStep]:
     """States with equal shard counts that agree with more leading axes of the target, the closest to it first."""
-    if not state.used:
-        return
-    have = sum(problem.settled(state, d) for d in range(state.rank))
+    split = [d for d, axes in enumerate(state.dims) if axes]
+    settled = sum(problem.settled(state, d) for d in split)
     offered = 0
-    for dims in _arrangements(problem, state, 0, ()):
-        step = PermuteStep(dims)
+    for chosen in islice(_arrangements(problem, state, split, ()), MAX_ARRANGEMENTS):
+        dims = list(state.dims)
+        for d, axes in zip(split, chosen, strict=True):
+            dims[d] = axes
+        step = PermuteStep(tuple(dims))
         after = step.apply(state)
-        if sum(problem.settled(after, d) for d in range(state.rank)) > have:
+        if sum(problem.settled(after, d) for d in split) > settled:
             yield step
             offered += 1
         if offered == MAX_PERMUTED_STATES:
@@ -97,18 +101,18 @@ def permute_edges(problem: ReshardProblem, state: ShardState) -> Iterator[Permut
 
 
 def _arrangements(
-    problem: ReshardProblem, state: ShardState, dim: int, taken: Axes
+    problem: ReshardProblem, state: ShardState, split: list[int], taken: Axes
 ) -> Iterator[DimAxes]:
-    """Axes for the dimensions from ``dim`` on, none of ``taken``, keeping the shard counts."""
-    if dim == state.rank:
+    """Axes for the dimensions ``split``, none of ``taken``, keeping the shard counts."""
+    if not split:
         yield ()
         return
-    shards = problem.axes.count(state.dims[dim])
-    wanted = problem.target.dims[dim]
+    held, wanted = state.dims[split[0]], problem.target.dims[split[0]]
+    shards = problem.axes.count(held)
     # The target's axes first, then those already here: what comes early is likely to be on the way.
-    order = tuple(dict.fromkeys((*wanted, *state.dims[dim], *problem.usable)))
+    order = tuple(dict.fromkeys((*wanted, *held, *problem.usable)))
     for axes in _sequences(problem, order, shards, (*taken, *state.partial)):
-        for rest in _arrangements(problem, state, dim + 1, (*taken, *axes)):
+        for rest in _arrangements(problem, state, split[1:], (*taken, *axes)):
             yield (axes, *rest)
 
 

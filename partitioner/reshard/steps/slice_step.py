@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from partitioner.axes import Axes, DeviceAxes, DimAxes
 from partitioner.reshard.problem import ReshardProblem, leading
@@ -26,7 +26,10 @@ class SliceStep(Step):
     """
 
     added: DimAxes
-    is_collective: ClassVar[bool] = False
+
+    @property
+    def collectives(self) -> int:
+        return 0
 
     def apply(self, state: ShardState) -> ShardState:
         dims = tuple((*have, *new) for have, new in zip(state.dims, self.added, strict=True))

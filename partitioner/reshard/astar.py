@@ -1,0 +1,107 @@
+"""A* over the states of one value: the cheapest steps from one to another."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from partitioner.reshard.bound import bound_elements
+from partitioner.reshard.cost import LATENCY_BYTES, plan_cost, step_cost
+from partitioner.reshard.problem import ReshardProblem
+from partitioner.reshard.step import Step
+from partitioner.reshard.steps import EDGES
+from partitioner.reshard.steps.slice_step import SliceStep
+from partitioner.state import ShardState
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Steps and their cost (bytes on the wire; see cost.py); ``tried`` steps were looked at to find them."""
+
+    steps: tuple[Step, ...]
+    cost: float
+    tried: int
+
+
+class AStar:
+    """One search. ``_cost`` is the cheapest way known to each state, ``_came`` its last step."""
+
+    def __init__(self, problem: ReshardProblem) -> None:
+        self.problem = problem
+        self.shape = problem.shape
+        self._cost: dict[ShardState, float] = {}
+        self._came: dict[ShardState, tuple[ShardState, Step]] = {}
+        self._bound: dict[ShardState, float] = {}
+
+    def run(
+        self, source: ShardState, limit: float, max_tried: int, haste: float = 1.0
+    ) -> Plan | None:
+        """The cheapest plan below ``limit``, or the cheapest known once ``max_tried`` steps were looked at, or None.
+
+        With ``haste`` above 1 what is left counts more than what was paid: a plan comes sooner, perhaps a dearer one.
+        """
+        problem = self.problem
+        self._cost[source] = 0.0
+        queue: list[tuple[float, float, int, ShardState]] = [(0.0, 0.0, 0, source)]
+        pushed = tried = 0
+        while queue and tried < max_tried:
+            _, known, _, state = heapq.heappop(queue)
+            cost = self._cost[state]
+            if cost < -known or cost + self._remaining(state) >= limit:
+                continue  # reached more cheaply since, or of no use any more
+            for step, after, reached in self._neighbours(state, cost):
+                tried += 1
+                remaining = self._remaining(after)
+                if reached + remaining >= limit or reached >= self._cost.get(after, limit):
+                    continue
+                self._cost[after] = reached
+                self._came[after] = (state, step)
+                if after == problem.target:
+                    limit = reached
+                    continue
+                pushed += 1
+                heapq.heappush(queue, (reached + haste * remaining, -reached, pushed, after))
+        if problem.target not in self._came:
+            return None
+        steps = merge_slices(self._walk_back(source))
+        return Plan(steps, plan_cost(problem.axes, self.shape, source, steps), tried)
+
+    def _neighbours(
+        self, state: ShardState, cost: float
+    ) -> Iterator[tuple[Step, ShardState, float]]:
+        problem = self.problem
+        for edges in EDGES:
+            for step in edges(problem, state):
+                after = step.apply(state)
+                yield step, after, cost + step_cost(problem.axes, self.shape, state, step, after)
+
+    def _remaining(self, state: ShardState) -> float:
+        """At most what is left to pay."""
+        if state not in self._bound:
+            problem = self.problem
+            devices = problem.axes.count(problem.usable)
+            elements = bound_elements(problem.axes, problem.dims, state, problem.target, devices)
+            # Rounding may leave a crumb of a byte where nothing has to move.
+            wire = elements * problem.item_bytes
+            self._bound[state] = wire + LATENCY_BYTES if wire > 1e-6 else 0.0
+        return self._bound[state]
+
+    def _walk_back(self, source: ShardState) -> tuple[Step, ...]:
+        steps: list[Step] = []
+        state = self.problem.target
+        while state != source:
+            state, step = self._came[state]
+            steps.append(step)
+        return tuple(reversed(steps))
+
+
+def merge_slices(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """Neighbouring slices as one."""
+    merged: list[Step] = []
+    for step in steps:
+        if isinstance(step, SliceStep) and merged and isinstance(merged[-1], SliceStep):
+            merged[-1] = merged[-1].then(step)
+        else:
+            merged.append(step)
+    return tuple(merged)

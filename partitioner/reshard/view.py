@@ -1,0 +1,171 @@
+"""A finer view of a reshard: axes cut into prime parts, dimensions into the digits that the states split.
+
+Two things the coarse states cannot say: that only part of an axis moves (an axis of 4 replaces one of 2), and that a
+middle digit of a dimension is split while a more major one is not.
+
+    axes (4, 2), f32[16]: ((1,),) -> ((0,),)        on axes (2, 2, 2): ((2,),) -> ((0, 1),)
+    seen as f32[2,2,4]: ((2,), (), ()) -> ((0,), (1,), ())      slice (1), then permute halves of tiles
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from partitioner.axes import Axes, DeviceAxes, DimAxes
+from partitioner.reshard.agreement import digits
+from partitioner.reshard.emit import emit_steps
+from partitioner.reshard.problem import ReshardProblem
+from partitioner.reshard.step import Step, StepContext
+from partitioner.reshard.tiles import reshape_to
+from partitioner.state import ShardState
+from spmd.shape import ArrayShape, PrimitiveType
+
+if TYPE_CHECKING:
+    from partitioner.context import ShardedValue
+    from spmd.builder import Builder
+    from spmd.hlo.instruction import HloInstruction
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """``parts[a]`` are the finer axes that axis ``a`` is made of; ``problem`` and ``source`` speak of those.
+
+    V1 local arrays hold the same elements in the same order in both views, in the source and in the target state
+    """
+
+    parts: tuple[Axes, ...]
+    problem: ReshardProblem
+    source: ShardState
+
+
+@dataclass(frozen=True, slots=True)
+class ViewedSteps(Step):
+    """All ``steps`` of a plan in a finer view, as one step to ``target``."""
+
+    view: View
+    steps: tuple[Step, ...]
+    target: ShardState
+
+    @property
+    def collectives(self) -> int:
+        return sum(step.collectives for step in self.steps)
+
+    def apply(self, state: ShardState) -> ShardState:
+        return self.target
+
+    def wire_bytes(self, axes: DeviceAxes, shape: ArrayShape, state: ShardState) -> float:
+        problem = self.view.problem
+        seen = ArrayShape(shape.element_type, problem.dims)
+        total, finer = 0.0, self.view.source
+        for step in self.steps:
+            total += step.wire_bytes(problem.axes, seen, finer)
+            finer = step.apply(finer)
+        return total
+
+    def emit(self, context: StepContext, value: ShardedValue) -> HloInstruction:
+        problem, source = self.view.problem, self.view.source
+        b = context.builder
+        local = reshape_to(b, value.hlo, source.local_dims(problem.dims, problem.axes))
+        shape = ArrayShape(value.shape.element_type, problem.dims)
+        seen = type(value)(local, source, shape)
+        done = emit_steps(ViewedContext(context, self.view), seen, self.steps)
+        return reshape_to(b, done, self.target.local_dims(value.shape.dims, context.axes))
+
+
+class ViewedContext:
+    """A StepContext on the finer axes."""
+
+    def __init__(self, context: StepContext, view: View) -> None:
+        self.axes: DeviceAxes = view.problem.axes
+        self.builder: Builder = context.builder
+        self._context = context
+        self._parts = view.parts
+
+    def coordinate(self, axes: Axes) -> HloInstruction:
+        """Digit by digit, whole axes through the coarse context."""
+        b = self.builder
+        total: HloInstruction | None = None
+        for axis in axes:
+            digit = self._digit(axis)
+            if total is not None:
+                total = b.multiply(total, b.scalar(PrimitiveType.S32, self.axes.sizes[axis]))
+            total = digit if total is None else b.add(total, digit)
+        return total if total is not None else b.scalar(PrimitiveType.S32, 0)
+
+    def _digit(self, axis: int) -> HloInstruction:
+        b = self.builder
+        coarse = next(a for a, parts in enumerate(self._parts) if axis in parts)
+        parts = self._parts[coarse]
+        digit = self._context.coordinate((coarse,))
+        below = self.axes.count(parts[parts.index(axis) + 1 :])
+        if below > 1:
+            digit = b.divide(digit, b.scalar(PrimitiveType.S32, below))
+        if axis != parts[0]:
+            digit = b.remainder(digit, b.scalar(PrimitiveType.S32, self.axes.sizes[axis]))
+        return digit
+
+
+def views(problem: ReshardProblem, source: ShardState) -> Iterator[View]:
+    """The finer views that differ from the problem itself: prime axes, then prime axes and split dimensions."""
+    parts, axes = prime_axes(problem.axes)
+    fine_source, fine_target = refined(parts, source), refined(parts, problem.target)
+    usable = concatenated(parts, problem.usable)
+    if axes != problem.axes:
+        finer = ReshardProblem(axes, problem.dims, problem.item_bytes, fine_target, usable)
+        yield View(parts, finer, fine_source)
+    dims: list[int] = []
+    have: list[Axes] = []
+    want: list[Axes] = []
+    for n, held, wanted in zip(problem.dims, fine_source.dims, fine_target.dims, strict=True):
+        for size, old, new in split_dimension(axes, n, held, wanted):
+            dims.append(size)
+            have.append(old)
+            want.append(new)
+    if len(dims) > len(problem.dims):
+        target = ShardState(tuple(want), fine_target.partial, fine_target.reduction)
+        finer = ReshardProblem(axes, tuple(dims), problem.item_bytes, target, usable)
+        yield View(parts, finer, ShardState(tuple(have), fine_source.partial, source.reduction))
+
+
+def prime_axes(axes: DeviceAxes) -> tuple[tuple[Axes, ...], DeviceAxes]:
+    """The finer axes of each axis, and all of them."""
+    parts: list[Axes] = []
+    sizes: list[int] = []
+    for axis in axes.all:
+        primes = [size for _, _, size in digits(axes, (axis,))]
+        parts.append(tuple(range(len(sizes), len(sizes) + len(primes))))
+        sizes.extend(primes)
+    return tuple(parts), DeviceAxes(tuple(sizes))
+
+
+def concatenated(parts: tuple[Axes, ...], axes: Axes) -> Axes:
+    return tuple(part for axis in axes for part in parts[axis])
+
+
+def refined(parts: tuple[Axes, ...], state: ShardState) -> ShardState:
+    """``state`` on the finer axes."""
+    dims: DimAxes = tuple(concatenated(parts, axes) for axes in state.dims)
+    return ShardState(dims, concatenated(parts, state.partial), state.reduction)
+
+
+def split_dimension(
+    axes: DeviceAxes, n: int, held: Axes, wanted: Axes
+) -> list[tuple[int, Axes, Axes]]:
+    """The digits of a dimension of size ``n``, major to minor: (size, axes before, axes after).
+
+    One digit per axis as long as both states split by the same sizes; the rest of the dimension is the last digit.
+    Uneven dimensions stay whole.
+    """
+    found: list[tuple[int, Axes, Axes]] = []
+    if n == 0 or n % axes.count(held) or n % axes.count(wanted):
+        return [(n, held, wanted)]
+    for position in range(max(len(held), len(wanted))):
+        old, new = held[position : position + 1], wanted[position : position + 1]
+        size = axes.count(old or new)
+        if (old and new and axes.count(new) != size) or n % size:
+            break
+        found.append((size, old, new))
+        n //= size
+    return [*found, (n, held[len(found) :], wanted[len(found) :])]
