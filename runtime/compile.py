@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from collectives.schedule.checker import check_schedule
 from runtime import emit as _emit  # noqa: F401 - fills the table of lowerings
 from runtime import kernels as _kernels  # noqa: F401 - fills the NumPy kernel library
 from runtime.buffers.assign import AssignedProgram, assign_buffers
@@ -38,14 +39,15 @@ def build_executable(
     """The executable of a per-device module (which is scheduled first if it is not yet).
 
     check: run the buffer checker and the schedule checker on the result; CheckFailed if they find a violation.
-    logical: the unpartitioned module, whose entry has the global shapes. Without it, a sharded dimension is taken to have
-    no padding.
+    logical: the unpartitioned module, whose entry has the global shapes. Without it, sharded dimensions are taken to
+    have no padding.
     """
     schedule_module(module)
     assigned = assign_buffers(linearize(module))
     thunks = emit_program(assigned, Device(module.num_partitions, module.replica_count))
     program = _device_program(module, assigned, thunks)
     if check:
+        check_schedule(module)
         check_buffers(module, program)
     parameters, roots = module.entry.parameters, (module.entry.root,)
     global_inputs = [p.shape for p in logical.entry.parameters] if logical else None

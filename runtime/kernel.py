@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
 from spmd.literal import NDArray
-from spmd.registry import Registry
 
 #: Something ready to be done: reads and writes arrays that were bound to it before.
 Action: TypeAlias = Callable[[], None]
@@ -42,13 +41,16 @@ class KernelLibrary:
     """Binders by kernel kind."""
 
     def __init__(self, name: str) -> None:
-        self._binders: Registry[type[Kernel], Bind[Kernel]] = Registry(name)
+        self.name = name
+        self._binders: dict[type[Kernel], Bind[Kernel]] = {}
 
     def binds(self, kind: type[K]) -> Callable[[Bind[K]], Bind[K]]:
         """Decorator: this function turns records of ``kind`` and arrays into actions."""
 
         def decorator(binder: Bind[K]) -> Bind[K]:
-            self._binders.add(kind, binder)  # type: ignore[arg-type]
+            if kind in self._binders:
+                raise ValueError(f"{self.name}: {kind.__name__} is registered twice")
+            self._binders[kind] = binder  # type: ignore[assignment]
             return binder
 
         return decorator

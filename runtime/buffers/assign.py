@@ -115,7 +115,7 @@ def _stats(
     def total(kind: AllocationKind) -> int:
         return sum(a.size for a in allocations if a.kind is kind)
 
-    shared = [g for g in groups if g.kind is AllocationKind.TEMPORARY]
+    moving = [g for g in groups if g.kind in (AllocationKind.TEMPORARY, AllocationKind.OUTPUT)]
     arguments = total(AllocationKind.PARAMETER)
     aliased = sum(
         o.view.view.byte_size
@@ -128,6 +128,6 @@ def _stats(
         outputs=own_outputs + aliased,
         aliased=aliased,
         temp=total(AllocationKind.TEMPORARY),
-        peak_live=arguments + own_outputs + lower_bound(_intervals(shared)),
+        peak_live=arguments + lower_bound(_intervals(moving)),
         constants=total(AllocationKind.CONSTANT),
     )

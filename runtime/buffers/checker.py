@@ -17,7 +17,6 @@ from typing import NoReturn
 from runtime.buffers.shadow import ShadowMemory
 from runtime.buffers.symbols import (
     Context,
-    Leaf,
     Meaning,
     Meanings,
     Symbol,
@@ -89,7 +88,9 @@ class _Checker:
         self.memory = ShadowMemory(allocations)
         for allocation in self.program.assignment.of_kind(AllocationKind.CONSTANT):
             symbol = constant_symbol(self.program.constants[allocation.index])
-            self.memory.write(BufferSlice(allocation.index, 0, allocation.size), frozenset({symbol}))
+            self.memory.write(
+                BufferSlice(allocation.index, 0, allocation.size), frozenset({symbol})
+            )
         entry = self.module.entry
         arguments = [own_meanings(p, (), p.shape) for p in entry.parameters]
         meanings = [m for argument in arguments for m in meaning_leaves(argument)]
@@ -235,18 +236,21 @@ class _Checker:
 
     def run_copies_before(self, instruction: HloInstruction, thunks: Thunks) -> Thunk:
         """Copies in front of a thunk with control flow, and that thunk."""
-        for thunk in self.take(instruction.name, thunks):
+        while thunks and thunks[0].name == instruction.name:
+            thunk = thunks.popleft()
             if not isinstance(thunk, CopyThunk):
                 return thunk
             self.run_copy(thunk)
-        self.fail(f"no thunk runs {instruction.name}")
+        return self.fail(f"no thunk runs {instruction.name}")
 
     def run_copies(self, thunks: Thunks, name: str) -> None:
         """What follows the last instruction of a region."""
         while thunks:
             thunk = thunks.popleft()
             if not isinstance(thunk, CopyThunk) or thunk.name != name:
-                self.fail(f"{type(thunk).__name__} {thunk.name} stands where the schedule has no such instruction")
+                self.fail(
+                    f"{type(thunk).__name__} {thunk.name} stands where the schedule has no such instruction"
+                )
             self.run_copy(thunk)
 
     def run_copy(self, thunk: CopyThunk) -> None:
@@ -256,7 +260,9 @@ class _Checker:
             self.fail(f"{thunk.name} copies from {thunk.source.slice}, which holds no whole value")
         self.touch(thunk.name, thunk.source.slice, UseKind.READ)
         if thunk.source.slice.overlaps(thunk.target.slice):
-            self.fail(f"{thunk.name} copies {thunk.source.slice} over itself to {thunk.target.slice}")
+            self.fail(
+                f"{thunk.name} copies {thunk.source.slice} over itself to {thunk.target.slice}"
+            )
         self.put(thunk.name, thunk.target.slice, symbols)
 
     def run_thunk(
@@ -292,7 +298,7 @@ class _Checker:
             self.require(name, f"operand {use.leaf}", use.slice, wanted[use.leaf])
         scratch = [use.slice for use in writes if use.role is Role.SCRATCH]
         places = [use.slice for use in writes if use.role is Role.RESULT]
-        self.check_overlaps(instruction, [use.slice for use in reads], scratch, places)
+        self.check_overlaps(instruction, [use.place for use in reads], scratch, places)
         for slice_ in scratch:
             self.put(name, slice_, frozenset())
         symbols = _own_symbols(instruction, result)
@@ -310,10 +316,11 @@ class _Checker:
     def check_overlaps(
         self,
         instruction: HloInstruction,
-        reads: list[BufferSlice],
+        reads: list[ArrayView],
         scratch: list[BufferSlice],
         results: list[BufferSlice],
     ) -> None:
+        """A result may only lie on an operand as a whole, element on element."""
         name = instruction.name
         definition = OPS[instruction.opcode]
         may_share = definition.elementwise or instruction.opcode in _IN_PLACE
@@ -321,10 +328,12 @@ class _Checker:
             if any(place.overlaps(other) for other in results[i + 1 :]):
                 self.fail(f"{name} writes two results to {place}")
             for read in reads:
-                if place.overlaps(read) and not (may_share and place == read):
-                    self.fail(f"{name} writes its result to {place} while it reads {read}")
+                same_elements = place == read.slice and read.view.is_dense
+                if place.overlaps(read.slice) and not (may_share and same_elements):
+                    self.fail(f"{name} writes its result to {place} while it reads {read.slice}")
+        read_slices = [read.slice for read in reads]
         for i, place in enumerate(scratch):
-            if any(place.overlaps(other) for other in (*reads, *results, *scratch[i + 1 :])):
+            if any(place.overlaps(other) for other in (*read_slices, *results, *scratch[i + 1 :])):
                 self.fail(f"{name} has scratch at {place}, which it uses otherwise")
 
     def finish(self, done: CollectiveDoneThunk) -> None:

@@ -37,7 +37,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Bring ``source`` to ``target`` (dense) at ``position``, for ``step`` (None: for the program's output ``leaf``)."""
+    """Bring ``source`` to ``target`` (dense) at ``position``, for ``step``; None: for the output number ``target``."""
 
     source: ValueView
     target: Value | int

@@ -78,9 +78,7 @@ def largest_area_first(intervals: Sequence[Interval]) -> list[int]:
 
 
 def earliest_first(intervals: Sequence[Interval]) -> list[int]:
-    return sorted(
-        range(len(intervals)), key=lambda i: (intervals[i].start, -intervals[i].size, i)
-    )
+    return sorted(range(len(intervals)), key=lambda i: (intervals[i].start, -intervals[i].size, i))
 
 
 ORDERS: Sequence[Callable[[Sequence[Interval]], list[int]]] = (

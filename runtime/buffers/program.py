@@ -1,8 +1,8 @@
 """The program that buffers are assigned to: a scheduled module with tuples, calls and view operations resolved.
 
-A module is walked in schedule order. Instructions that only regroup, rename or re-stride values (tuple, get-tuple-element,
-call, broadcast, transpose, slice, ...) leave no step: their users read views of the values that exist. What remains is
-a list of steps, nested where control flow is, over values that need memory. Positions count instructions through
+A module is walked in schedule order. Instructions that only regroup, rename or re-stride values (tuple, call,
+get-tuple-element, broadcast, slice, ...) leave no step: their users read views of the values that exist. What remains
+is a list of steps, nested where control flow is, over values that need memory. Positions count instructions through
 all regions, so that a value's life is an interval.
 """
 
@@ -112,7 +112,7 @@ class Read:
 
 
 #: Value of an instruction: a view per array leaf, nested as its shape; None for tokens.
-Tree: TypeAlias = ValueView | None | tuple["Tree", ...]
+Tree: TypeAlias = ValueView | tuple["Tree", ...] | None
 
 
 def tree_leaves(tree: Tree) -> list[ValueView]:
@@ -156,7 +156,7 @@ class CopyStep(Step):
 
 @dataclass(eq=False, slots=True)
 class DoneStep(Step):
-    """Wait for the collective that ``start`` began. Reads the start's operands and results: both are in use till here."""
+    """Wait for what ``start`` began. Reads the start's operands and results: they are in use until here."""
 
     start: Step = field(kw_only=True)
 

@@ -76,9 +76,7 @@ class ShadowMemory:
             )
             kept = [
                 (offset, end, common)
-                for offset, end, symbols in zip(
-                    mine.offsets, mine.ends, mine.symbols, strict=True
-                )
+                for offset, end, symbols in zip(mine.offsets, mine.ends, mine.symbols, strict=True)
                 if (common := symbols & there.get((offset, end), frozenset()))
             ]
             mine.offsets = [k[0] for k in kept]

@@ -1,7 +1,7 @@
 """What values are, by name: the buffer checker's own reading of HLO dataflow. Shares nothing with buffer assignment.
 
-An array leaf has a *meaning*: the symbols by which memory may hold it. An operation that computes gives a new symbol; one
-whose elements all come from its operand (broadcast, slice, reshape, ...) may also be held as its operand is.
+An array leaf has a *meaning*: the symbols by which memory may hold it. An operation that computes gives a new symbol;
+one whose elements all come from its operand (broadcast, slice, reshape, ...) may also be held as its operand is.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from spmd.shape import ArrayShape, Shape, ShapeIndex, TupleShape
 #: Equal when the values are: (instruction, leaf, activation), or the contents of a constant.
 Symbol: TypeAlias = tuple[object, ...]
 Meaning: TypeAlias = tuple[Symbol, ...]
-#: Meanings of a value's array leaves, nested as its shape; None for tokens. A meaning is wrapped to differ from a tuple.
+#: Meanings of a value's array leaves, nested as its shape; None for tokens.
 Meanings: TypeAlias = Union["Leaf", tuple["Meanings", ...], None]
 
 #: Which activation of a computation: calls and (loop, trip) pairs from the entry down.
@@ -67,9 +67,7 @@ def own_meanings(
     return Leaf(((instruction.name, index, context),))
 
 
-def rearranged(
-    instruction: HloInstruction, context: Context, operand: Meanings
-) -> Meanings:
+def rearranged(instruction: HloInstruction, context: Context, operand: Meanings) -> Meanings:
     assert isinstance(operand, Leaf)
     own = own_meanings(instruction, context, instruction.shape)
     assert isinstance(own, Leaf)

@@ -28,7 +28,7 @@ class AllocationKind(Enum):
 class BufferAllocation:
     """``size`` bytes of a device's memory with one purpose.
 
-    ``number``: parameter leaf, output leaf or constant number, by ``kind``. The temporary allocation is one per program.
+    ``number``: parameter leaf, output leaf or constant number, by ``kind``. There is one temporary allocation.
     """
 
     index: int
@@ -58,7 +58,7 @@ class BufferSlice:
 
 @dataclass(frozen=True, slots=True)
 class ArrayView:
-    """An array in memory: where its bytes lie and how its elements lie in them (``view.offset`` counts from the slice)."""
+    """An array in memory: its bytes, and how its elements lie in these; ``view.offset`` counts from the slice."""
 
     slice: BufferSlice
     view: StridedView
@@ -68,8 +68,8 @@ class ArrayView:
 class MemoryStats:
     """Bytes on one device. ``aliased`` counts outputs that lie in a parameter's buffer; they are in ``outputs`` too.
 
-    ``temp`` is the whole temporary allocation, kernels' scratch included. ``peak_live`` is the largest sum of bytes that
-    are live at one time: arguments, outputs and temporaries; it is what ``temp`` could not go below on this schedule.
+    ``temp`` is the whole temporary allocation, kernels' scratch included. ``peak_live`` is the largest sum of bytes
+    that are live at one time, arguments included: no assignment on this schedule could do with less.
     """
 
     arguments: int

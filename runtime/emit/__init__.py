@@ -1,4 +1,4 @@
-"""Thunk emission: lowerings by opcode, one file per op family. Importing this package fills ``runtime.lowering.LOWERINGS``."""
+"""Thunk emission: one file per op family. Importing this package fills ``runtime.lowering.LOWERINGS``."""
 
 from runtime.emit import (
     collective,

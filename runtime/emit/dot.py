@@ -1,4 +1,4 @@
-"""dot as matrix products: operands seen as [batch.., m, k] and [batch.., k, n], laid out anew where BLAS cannot read them."""
+"""dot as products of matrices [batch.., m, k] and [batch.., k, n], laid out anew where BLAS cannot read them."""
 
 from __future__ import annotations
 

@@ -6,6 +6,9 @@ import itertools
 import math
 from typing import TypeAlias
 
+from spmd.literal import NDArray
+
+#: An index into an array: a slice per dimension, and nothing else.
 Block: TypeAlias = tuple[slice, ...]
 
 #: Elements of a block at most: four f32 registers of this size stay in a core's second-level cache.
@@ -23,6 +26,12 @@ def block_dims(dims: tuple[int, ...], max_elements: int) -> tuple[int, ...]:
         if inner <= max_elements:
             break
     return tuple(block)
+
+
+def part(array: NDArray, block: Block) -> NDArray:
+    """The block of ``array``, as an array even where it is a single element."""
+    view: NDArray = array[(*block, ...)]  # type: ignore[arg-type]
+    return view
 
 
 def blocks_of(dims: tuple[int, ...], block: tuple[int, ...]) -> list[Block]:

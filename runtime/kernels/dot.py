@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,7 +57,11 @@ def bind_dot(kernel: DotKernel, arrays: KernelArrays) -> Action:
     lhs, rhs = arrays.operands
     (out,) = arrays.results
     if kernel.is_direct:
-        return lambda: np.matmul(lhs, rhs, out=out)
+
+        def run_direct() -> None:
+            np.matmul(lhs, rhs, out=out)
+
+        return run_direct
     products = [
         _Product(kernel, lhs[index], rhs[index], out[index], arrays.scratch)
         for index in np.ndindex(*kernel.batch)
@@ -124,7 +127,3 @@ def compute_type(
         if t is not PrimitiveType.PRED
     ]
     return PrimitiveType.from_numpy(np.result_type(*types))
-
-
-def flops(kernel: DotKernel) -> int:
-    return 2 * math.prod(kernel.batch) * kernel.m * kernel.n * kernel.k

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from runtime.kernel import NUMPY_KERNELS, Action, Kernel, KernelArrays
-from runtime.kernels.blocks import Block, blocks_of
+from runtime.kernels.blocks import Block, blocks_of, part
 from runtime.kernels.element_ops import ElementFunction, ElementOp, element_function, may_overwrite
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
@@ -111,7 +111,7 @@ def bind_program(
 
 
 def shape_of(block: Block) -> tuple[int, ...]:
-    return tuple(part.stop - part.start for part in block)
+    return tuple(cut.stop - cut.start for cut in block)
 
 
 @NUMPY_KERNELS.binds(ElementwiseKernel)
@@ -127,7 +127,7 @@ def bind_elementwise(kernel: ElementwiseKernel, arrays: KernelArrays) -> Action:
 
     def run() -> None:
         for block in blocks:
-            inputs = [operand[(*block, ...)] for operand in arrays.operands]
-            program.run(inputs, result[(*block, ...)], shape_of(block))
+            inputs = [part(operand, block) for operand in arrays.operands]
+            program.run(inputs, part(result, block), shape_of(block))
 
     return run

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from runtime.kernel import NUMPY_KERNELS, Action, Kernel, KernelArrays
-from runtime.kernels.blocks import Block, blocks_of
+from runtime.kernels.blocks import Block, blocks_of, part
 from runtime.kernels.element_ops import ElementOp
 from runtime.kernels.elementwise import BoundProgram, Registers, bind_program, shape_of
 from spmd.device import ReductionKind
@@ -31,8 +31,8 @@ class ReduceKernel(Kernel):
     """results[0] = init op (elements along ``axes``), of the program's last value over indices ``dims``.
 
     operands: the program's inputs (sizes ``dims``), then the scalar init. No ops: the one input itself is reduced.
-    scratch: registers (where there are ops), one partial result, the sums in ``accumulate`` (where it is not the result's
-    type).
+    scratch: registers (where there are ops), one partial result (where blocks cut an axis), the sums in ``accumulate``
+    (where it is not the result's type).
     """
 
     dims: tuple[int, ...]
@@ -78,15 +78,15 @@ class _Reduction:
         if self.partial is not None:
             np.copyto(self.sums, self.init, casting="unsafe")
         for block in blocks:
-            inputs = [operand[(*block, ...)] for operand in self.inputs]
+            inputs = [part(operand, block) for operand in self.inputs]
             value = self.program.run(inputs, None, shape_of(block))
-            target = self.sums[(*(block[d] for d in self.kernel.kept), ...)]
+            target = part(self.sums, tuple(block[d] for d in self.kernel.kept))
             if self.partial is None:
                 self._reduce(ufunc, value, target, self.init[()])
                 continue
-            part = self.partial[: target.size].reshape(target.shape)
-            self._reduce(ufunc, value, part, None)
-            ufunc(target, part, out=target)
+            partial = self.partial[: target.size].reshape(target.shape)
+            self._reduce(ufunc, value, partial, None)
+            ufunc(target, partial, out=target)
 
     def _reduce(self, ufunc: np.ufunc, value: NDArray, out: NDArray, init: object) -> None:
         kind = self.kernel.accumulate.numpy

@@ -1,7 +1,7 @@
 """How an order of instructions uses memory, coarsely and in linear time: what the memory scheduler compares orders by.
 
-Buffers are per instruction, not per leaf; views cost nothing and keep their source alive; a result that may be written over
-a dying operand of its size costs nothing either. The exact figure comes from buffer assignment, later.
+Buffers are per instruction, not per leaf; views cost nothing and keep their source alive; a result that may be written
+over a dying operand of its size costs nothing either. The exact figure comes from buffer assignment, later.
 """
 
 from __future__ import annotations

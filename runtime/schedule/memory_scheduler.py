@@ -17,7 +17,7 @@ Order = list[HloInstruction]
 
 
 def schedule_for_memory(module: HloModule) -> None:
-    """Set the order of every computation that runs as a sequence; callees first, so that callers know what they need."""
+    """Order every computation that the entry reaches; callees first, so that callers know what they need."""
     needs: dict[HloComputation, int] = {}
     for computation in module.computations_post_order():
         needs[computation] = schedule_computation(computation, needs)

@@ -22,7 +22,7 @@ class ConditionalThunk(Thunk):
     results: tuple[ArrayView, ...]
 
     def buffer_uses(self) -> Iterator[BufferUse]:
-        yield BufferUse(UseKind.READ, self.selector.slice, Role.OPERAND, 0)
+        yield BufferUse(UseKind.READ, self.selector, Role.OPERAND)
 
     def nested(self) -> Iterator[Thunk]:
         return iter(self.branches)

@@ -19,8 +19,8 @@ class CopyThunk(Thunk):
     target: ArrayView
 
     def buffer_uses(self) -> Iterator[BufferUse]:
-        yield BufferUse(UseKind.READ, self.source.slice, Role.OPERAND, 0)
-        yield BufferUse(UseKind.WRITE, self.target.slice, Role.RESULT, 0)
+        yield BufferUse(UseKind.READ, self.source, Role.OPERAND)
+        yield BufferUse(UseKind.WRITE, self.target, Role.RESULT)
 
     def prepare(self, program: LoadedProgram) -> Action:
         arrays = KernelArrays((program.array(self.source),), (program.array(self.target),))

@@ -16,7 +16,7 @@ class PartitionIdThunk(Thunk):
     result: ArrayView
 
     def buffer_uses(self) -> Iterator[BufferUse]:
-        yield BufferUse(UseKind.WRITE, self.result.slice, Role.RESULT, 0)
+        yield BufferUse(UseKind.WRITE, self.result, Role.RESULT)
 
     def prepare(self, program: LoadedProgram) -> Action:
         return _filling(program, self.result, program.communicator.rank % program.num_partitions)
@@ -29,7 +29,7 @@ class ReplicaIdThunk(Thunk):
     result: ArrayView
 
     def buffer_uses(self) -> Iterator[BufferUse]:
-        yield BufferUse(UseKind.WRITE, self.result.slice, Role.RESULT, 0)
+        yield BufferUse(UseKind.WRITE, self.result, Role.RESULT)
 
     def prepare(self, program: LoadedProgram) -> Action:
         return _filling(program, self.result, program.communicator.rank // program.num_partitions)

@@ -32,12 +32,16 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True)
 class BufferUse:
-    """A thunk reads or writes ``slice`` as leaf ``leaf`` of ``role``. In-place results list a read and a write."""
+    """A thunk reads or writes ``place`` as leaf ``leaf`` of ``role``. In-place results list a read and a write."""
 
     kind: UseKind
-    slice: BufferSlice
+    place: ArrayView
     role: Role
-    leaf: int
+    leaf: int = 0
+
+    @property
+    def slice(self) -> BufferSlice:
+        return self.place.slice
 
 
 class LoadedProgram(Protocol):
@@ -82,7 +86,7 @@ class Thunk(ABC):
 
 
 def uses(kind: UseKind, role: Role, arrays: tuple[ArrayView, ...]) -> Iterator[BufferUse]:
-    return (BufferUse(kind, array.slice, role, leaf) for leaf, array in enumerate(arrays))
+    return (BufferUse(kind, array, role, leaf) for leaf, array in enumerate(arrays))
 
 
 def walk(thunk: Thunk) -> Iterator[Thunk]:

@@ -24,7 +24,7 @@ class WhileThunk(Thunk):
     state: tuple[ArrayView, ...]
 
     def buffer_uses(self) -> Iterator[BufferUse]:
-        yield BufferUse(UseKind.READ, self.predicate.slice, Role.OPERAND, 0)
+        yield BufferUse(UseKind.READ, self.predicate, Role.OPERAND)
 
     def nested(self) -> Iterator[Thunk]:
         yield self.condition

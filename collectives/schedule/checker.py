@@ -1,0 +1,232 @@
+"""The schedule checker: whether an order of instructions can run on all devices without a wait that never ends.
+
+    topological      operands and control predecessors stand before their users
+    paired           every start has one done, behind it, in the same computation
+    grouped          a device is in at most one group of a collective, and every member has the same group
+    ordered          members of a group meet in the same collectives in the same order
+    free of cycles   with waits at dones, every device reaches its end: no cyclic wait across overlapping groups
+
+Written from the definition; shares nothing with the scheduler or the thunks. Loops count as one trip, branches as
+run one after the other: whether devices agree on trips and branches is a matter of values, not of schedules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+from spmd.errors import CheckFailed
+from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
+from spmd.ops.attrs import CollectivePermuteAttrs
+from spmd.ops.groups import device_groups, device_pairs
+
+Group: TypeAlias = tuple[int, ...]
+
+_DONE_OF = {
+    Opcode.ALL_REDUCE_START: Opcode.ALL_REDUCE_DONE,
+    Opcode.ALL_GATHER_START: Opcode.ALL_GATHER_DONE,
+    Opcode.COLLECTIVE_PERMUTE_START: Opcode.COLLECTIVE_PERMUTE_DONE,
+    Opcode.ASYNC_START: Opcode.ASYNC_DONE,
+    Opcode.COPY_START: Opcode.COPY_DONE,
+}
+_BLOCKING = frozenset(
+    {
+        Opcode.ALL_REDUCE,
+        Opcode.ALL_GATHER,
+        Opcode.REDUCE_SCATTER,
+        Opcode.ALL_TO_ALL,
+        Opcode.COLLECTIVE_PERMUTE,
+        Opcode.COLLECTIVE_BROADCAST,
+        Opcode.RAGGED_ALL_TO_ALL,
+    }
+)
+
+
+class Phase(Enum):
+    """A blocking collective is a start and a done."""
+
+    START = "start"
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One device starts ``collective`` among ``group``, or waits for it."""
+
+    phase: Phase
+    collective: str
+    group: Group
+
+
+def check_schedule(module: HloModule) -> None:
+    """CheckFailed with the first violation in a SCHEDULED module."""
+    for computation in module.computations_post_order():
+        check_topological(computation)
+        check_pairs(computation)
+    count = module.num_partitions * module.replica_count
+    check_events(events_of_devices(module, count))
+
+
+def check_topological(computation: HloComputation) -> None:
+    seen: dict[HloInstruction, None] = {}
+    for instruction in computation.instructions:
+        for before in (*instruction.operands, *instruction.control_predecessors):
+            if before not in seen:
+                raise CheckFailed(
+                    f"schedule of {computation.name}: {instruction.name} stands before {before.name}, which it needs"
+                )
+        seen[instruction] = None
+
+
+def check_pairs(computation: HloComputation) -> None:
+    """Given a topological order, a done in the same computation stands behind its start."""
+    for start in computation.instructions:
+        wanted = _DONE_OF.get(start.opcode)
+        if wanted is None:
+            continue
+        dones = [user for user in start.users if user.opcode is wanted]
+        if len(dones) != 1:
+            raise CheckFailed(
+                f"schedule of {computation.name}: {start.name} has {len(dones)} {wanted}, expected one"
+            )
+
+
+# ---- who meets whom, in which order
+def events_of_devices(module: HloModule, count: int) -> list[list[Event]]:
+    """Per device, the collectives it takes part in, in schedule order; callees where they are called."""
+    events: list[list[Event]] = [[] for _ in range(count)]
+    for instruction in _in_order(module.entry):
+        for phase, collective in _phases(instruction):
+            for group in groups_of(collective, module):
+                for device in group:
+                    if not 0 <= device < count:
+                        raise CheckFailed(
+                            f"{collective.name}: device {device} of group {group} is not one of {count}"
+                        )
+                    events[device].append(Event(phase, collective.name, group))
+    return events
+
+
+def _in_order(computation: HloComputation) -> Iterator[HloInstruction]:
+    for instruction in computation.instructions:
+        if instruction.opcode in (Opcode.CALL, Opcode.WHILE, Opcode.CONDITIONAL):
+            for callee in instruction.called_computations:
+                yield from _in_order(callee)
+        else:
+            yield instruction
+
+
+def _phases(instruction: HloInstruction) -> Iterator[tuple[Phase, HloInstruction]]:
+    if instruction.opcode in _BLOCKING:
+        yield Phase.START, instruction
+        yield Phase.DONE, instruction
+    elif instruction.opcode in _DONE_OF and instruction.opcode is not Opcode.COPY_START:
+        yield Phase.START, instruction
+    elif instruction.opcode in _DONE_OF.values() and instruction.opcode is not Opcode.COPY_DONE:
+        yield Phase.DONE, instruction.operand(0)
+
+
+def groups_of(collective: HloInstruction, module: HloModule) -> tuple[Group, ...]:
+    """Groups of devices; none for an async operation that is no collective."""
+    if collective.opcode is Opcode.ASYNC_START:
+        collective = collective.to_apply.root
+        if collective.opcode not in _BLOCKING:
+            return ()
+    sizes = module.num_partitions, module.replica_count
+    if isinstance(collective.attrs, CollectivePermuteAttrs):
+        devices = {device for pair in device_pairs(collective, *sizes) for device in pair}
+        return (tuple(sorted(devices)),)
+    return device_groups(collective, *sizes)
+
+
+def check_events(events: Sequence[Sequence[Event]]) -> None:
+    """Grouped, ordered and free of cycles. ``events[d]`` is what device d does, in order."""
+    _check_grouped(events)
+    _check_ordered(events)
+    _check_progress(events)
+
+
+def _check_grouped(events: Sequence[Sequence[Event]]) -> None:
+    for device, own in enumerate(events):
+        group_of: dict[str, Group] = {}
+        for event in own:
+            if device not in event.group:
+                raise CheckFailed(
+                    f"{event.collective}: device {device} is not in its group {event.group}"
+                )
+            if len(set(event.group)) != len(event.group):
+                raise CheckFailed(f"{event.collective}: group {event.group} names a device twice")
+            if group_of.setdefault(event.collective, event.group) != event.group:
+                raise CheckFailed(
+                    f"{event.collective}: device {device} is in groups {group_of[event.collective]} and {event.group}"
+                )
+
+
+def _check_ordered(events: Sequence[Sequence[Event]]) -> None:
+    """Members start the collectives of a group in the same order, as often."""
+    orders: dict[Group, dict[int, list[str]]] = {}
+    for device, own in enumerate(events):
+        for event in own:
+            if event.phase is Phase.START:
+                by_device = orders.setdefault(event.group, {})
+                by_device.setdefault(device, []).append(event.collective)
+    for group, by_device in orders.items():
+        first = by_device.get(group[0], [])
+        for device in group[1:]:
+            _compare_orders(group, (group[0], first), (device, by_device.get(device, [])))
+
+
+def _compare_orders(group: Group, one: tuple[int, list[str]], other: tuple[int, list[str]]) -> None:
+    for position in range(max(len(one[1]), len(other[1]))):
+        names = [
+            order[position] if position < len(order) else "nothing" for order in (one[1], other[1])
+        ]
+        if names[0] != names[1]:
+            raise CheckFailed(
+                f"group {group}: collective {position} is {names[0]} on device {one[0]} "
+                f"and {names[1]} on device {other[0]}"
+            )
+
+
+def _check_progress(events: Sequence[Sequence[Event]]) -> None:
+    """Let every device run until it waits for a start that another one has not reached; nobody may be left waiting."""
+    position = [0] * len(events)
+    started: dict[tuple[str, Group], dict[int, int]] = {}
+    finished: dict[tuple[int, str, Group], int] = {}
+    waiting: dict[tuple[str, Group], list[int]] = {}
+    ready = list(range(len(events)))
+    while ready:
+        device = ready.pop()
+        while position[device] < len(events[device]):
+            event = events[device][position[device]]
+            meeting = (event.collective, event.group)
+            if event.phase is Phase.START:
+                counts = started.setdefault(meeting, {})
+                counts[device] = counts.get(device, 0) + 1
+                ready.extend(waiting.pop(meeting, ()))
+            else:
+                turn = finished.get((device, *meeting), 0) + 1
+                counts = started.get(meeting, {})
+                if any(counts.get(member, 0) < turn for member in event.group):
+                    waiting.setdefault(meeting, []).append(device)
+                    break
+                finished[(device, *meeting)] = turn
+            position[device] += 1
+    stuck = {
+        device: events[device][p] for device, p in enumerate(position) if p < len(events[device])
+    }
+    if stuck:
+        raise CheckFailed(f"devices wait for each other in a circle: {_describe(stuck, started)}")
+
+
+def _describe(
+    stuck: Mapping[int, Event], started: Mapping[tuple[str, Group], Mapping[int, int]]
+) -> str:
+    parts = []
+    for device, event in list(stuck.items())[:8]:
+        there = started.get((event.collective, event.group), {})
+        missing = [member for member in event.group if member not in there]
+        parts.append(f"device {device} in {event.collective} for {missing or list(event.group)}")
+    return "; ".join(parts)
