@@ -14,12 +14,13 @@ from spmd.errors import HloParseError, SourceLocation
 #: Deepest nesting of shapes, operands, inline computations and braces; more is refused, so recursion stays bounded.
 MAX_NESTING = 100
 
-NAME = re.compile(r"[A-Za-z_][\w.\-]*+")
-INTEGER = re.compile(r"-?\d++")
+NAME = re.compile(r"[A-Za-z_][\w.\-]*+", re.ASCII)
+#: At most 19 digits: nothing in HLO but literals needs more.
+INTEGER = re.compile(r"-?[0-9]{1,19}(?![0-9])")
 STRING = re.compile(r'"(?:[^"\\\n]|\\.)*+"|\'(?:[^\'\\\n]|\\.)*+\'')
 _SPACE = re.compile(r"(?:\s++|/\*(?:[^*]|\*(?!/))*+\*/|//[^\n\r]*+)*+")
 _SPACE_HEADS = frozenset(" \t\n\r\v\f/")
-_INTEGERS = re.compile(r"\s*+(?:-?\d++(?:,\s?-?\d++)*+)?")
+_INTEGERS = re.compile(r"\s*+(?:-?[0-9]{1,19}(?:,\s?-?[0-9]{1,19})*+)?")
 _BALANCE = re.compile(
     r"""[^(){}\[\]"'/]++ | (?P<open>[({\[]) | (?P<close>[)}\]]) | "(?:[^"\\\n]|\\.)*+" | '(?:[^'\\\n]|\\.)*+'
       | /\*(?:[^*]|\*(?!/))*+\*/ | //[^\n\r]*+ | (?P<other>.)""",

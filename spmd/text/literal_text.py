@@ -15,7 +15,6 @@ from spmd.text.lexer import MAX_NESTING, Scanner
 
 _WORD = re.compile(r"[^\s{}(),/]++(?:\(0x[0-9a-fA-F]++\))?")
 _ELIDED = re.compile(r"\{\s*+\.\.\.\s*+\}")
-_NUMBER = re.compile(r"[+-]?(?:\d++\.?\d*+|\.\d++)(?:[eE][+-]?\d++)?")
 _INTEGER = re.compile(r"[+-]?\d++")
 _NAN = re.compile(r"(-?)nan(?:\(0x([0-9a-fA-F]++)\))?")
 
@@ -144,7 +143,7 @@ class _Values:
         size = self.shape.dims[dim]
         count = 0
         while not scanner.take("}"):
-            if count >= size:
+            if count >= size and not scanner.at_end:
                 scanner.fail(
                     f"expected {size} elements in dimension {dim} of {self.shape}, found more"
                 )
@@ -217,7 +216,7 @@ def _to_array(values: _Values, kind: PrimitiveType) -> NDArray:
 def _bool(word: str, scanner: Scanner, start: int) -> bool:
     if word in ("true", "false"):
         return word == "true"
-    if not _INTEGER.fullmatch(word):
+    if not _INTEGER.fullmatch(word) or len(word) >= 40:
         scanner.fail(f"expected true or false, found {word!r}", start)
     return int(word) != 0
 
@@ -347,7 +346,8 @@ def format_elements(array: NDArray, kind: PrimitiveType) -> Iterator[str]:
 def _float_words(flat: NDArray, kind: PrimitiveType) -> Iterator[str]:
     form = _FLOATS[kind]
     bits = np.ascontiguousarray(flat).view(form.unsigned).tolist()
-    numbers = flat.astype(np.float64).tolist()
+    with np.errstate(invalid="ignore"):  # widening a signaling nan
+        numbers = flat.astype(np.float64).tolist()
     for number, pattern in zip(numbers, bits, strict=True):
         yield _float_word(number, pattern, form)
 
@@ -357,16 +357,15 @@ def _float_word(number: float, pattern: int, form: FloatFormat) -> str:
         return _nan_word(pattern, form)
     if math.isinf(number):
         return "inf" if number > 0 else "-inf"
-    short = _SHORT_DIGITS.get(form.dtype)
-    if short is not None:
-        word = f"{number:.{short}g}"
+    for digits in _SHORT_DIGITS.get(form.dtype, (form.digits,)):
+        word = f"{number:.{digits}g}"
         if float(np.float64(word).astype(form.dtype)) == number:
             return word
-    return f"{number:.{form.digits}g}"
+    return f"{number:.17g}"
 
 
 #: XLA tries fewer digits first for these.
-_SHORT_DIGITS = {np.dtype(np.float32): 6, np.dtype(np.float64): 15}
+_SHORT_DIGITS = {np.dtype(np.float32): (6, 9), np.dtype(np.float64): (15,)}
 
 
 def _nan_word(pattern: int, form: FloatFormat) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 
 from spmd.text.lexer import STRING, Scanner, unescape
 
-_INDEX = re.compile(r"\d++")
+_INDEX = re.compile(r"\d{1,19}")
 #: Most devices that an explicit device list is written out for.
 MAX_DEVICES = 1 << 24
 

@@ -12,9 +12,12 @@ PRIMITIVE_TYPES = {kind.value: kind for kind in PrimitiveType}
 #: Largest dimension size: sizes are 64-bit in XLA.
 MAX_SIZE = 2**63 - 1
 
-_SIMPLE = re.compile(r"([a-z][a-z0-9]*+)\[([\d,]*+)\](?:\{([\d,]*+)\})?(?![\w{(])")
+_SIMPLE = re.compile(
+    r"([a-z][a-z0-9]*+)\[((?:[0-9]{1,19}(?:,[0-9]{1,19})*+)?)\]"
+    r"(?:\{((?:[0-9]{1,3}(?:,[0-9]{1,3})*+)?)\})?(?![\w{(])"
+)
 _TYPE = re.compile(r"[a-z][a-z0-9]*+(?=\s*+[\[(])")
-_DIM = re.compile(r"(<=)?\s*+(\d++)|\?")
+_DIM = re.compile(r"(<=)?\s*+([0-9]++)|\?")
 _LAYOUT_SUFFIX = re.compile(r"[^{}\"]*+")
 #: Parts a layout may hold after its order: tiles, tail padding, element size, memory space, split, metadata prefix.
 _SUFFIX = re.compile(
@@ -73,7 +76,7 @@ class ShapeReader:
 def _plain_array(found: re.Match[str]) -> Shape | None:
     """An array shape from a match of ``_SIMPLE``, None where the general reader must judge it."""
     kind = PRIMITIVE_TYPES.get(found[1])
-    if kind is None or ",," in found[2] or found[2][:1] == "," or found[2][-1:] == ",":
+    if kind is None:
         return None
     dims = tuple(map(int, found[2].split(","))) if found[2] else ()
     order = found[3]

@@ -11,7 +11,7 @@ from spmd.text.lexer import Scanner
 from spmd.text.named_sharding_text import read_named_sharding
 
 _WORD = re.compile(r"[a-z_]++")
-_GROUP = re.compile(r"(shard_as|shard_like)\s++(\d++)")
+_GROUP = re.compile(r"(shard_as|shard_like)\s++(\d{1,19})")
 _SUBGROUPS = {kind.value: kind for kind in SubgroupType}
 _PLAIN_KINDS = {
     "replicated": ShardingKind.REPLICATED,

@@ -18,8 +18,8 @@ from spmd.text.lexer import INTEGER, NAME, Scanner, quote
 
 _SYMBOL = re.compile(r'@(?:([A-Za-z_][\w.$\-]*+)|"((?:[^"\\]|\\.)*+)")')
 _MESH_NAME = re.compile(r'[A-Za-z_][\w.$\-]*+|"(?:[^"\\]|\\.)*+"')
-_PRIORITY = re.compile(r"p(\d++)")
-_FACTOR = re.compile(r"[a-z](?:_\d++)?")
+_PRIORITY = re.compile(r"p(\d{1,19})")
+_FACTOR = re.compile(r"[a-z](?:_\d{1,19})?")
 _MAX_DEVICES = 1 << 31
 
 

@@ -8,8 +8,8 @@ from spmd.ops.window import Window, WindowDimension
 from spmd.text.lexer import Scanner
 
 _FIELD = re.compile(r"(size|stride|pad|lhs_dilate|rhs_dilate|rhs_reversal)\s*+=\s*+([\dx_\-]++)")
-_SIZES = re.compile(r"-?\d++(?:x-?\d++)*+")
-_PADS = re.compile(r"-?\d++_-?\d++(?:x-?\d++_-?\d++)*+")
+_SIZES = re.compile(r"-?\d{1,19}(?:x-?\d{1,19})*+")
+_PADS = re.compile(r"-?\d{1,19}_-?\d{1,19}(?:x-?\d{1,19}_-?\d{1,19})*+")
 
 
 def read_window(scanner: Scanner) -> Window:

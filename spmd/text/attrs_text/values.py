@@ -11,7 +11,7 @@ from spmd.shape import Shape
 from spmd.text.lexer import NAME, STRING, Scanner, Source, unescape
 
 T = TypeVar("T")
-_PLAIN_INTS = re.compile(r"\{(?:\d++(?:,\d++)*+)?\}")
+_PLAIN_INTS = re.compile(r"\{(?:[0-9]{1,19}(?:,[0-9]{1,19})*+)?\}")
 _WORD = re.compile(r"[\w.\-]++")
 _FLOAT = re.compile(r"[+-]?(?:\d++\.?\d*+(?:[eE][+-]?\d++)?|\.\d++(?:[eE][+-]?\d++)?|inf|nan)")
 
@@ -114,7 +114,7 @@ class AttrValues:
         if extent is None:
             return default
         text = self.source.text[extent[0] : extent[1]]
-        if not (text.isdigit() and text.isascii()):
+        if not (text.isdigit() and text.isascii() and len(text) < 20):
             return self.need_read(name, Scanner.integer)
         del self._extents[name]
         return int(text)

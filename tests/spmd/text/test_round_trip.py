@@ -1,0 +1,101 @@
+"""parse(print(m)) is m, and JAX's own text comes back byte for byte."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from same_module import assert_same_module
+
+import spmd
+from spmd.text.parser import parse_module
+from spmd.text.print_options import PrintOptions
+from spmd.text.printer import print_computation, print_instruction, print_module
+
+CASES = Path(__file__).parents[2] / "cases"
+MODULES = sorted(CASES.glob("*/*.hlo"))
+OPTIONS = {
+    "default": PrintOptions(),
+    "dump": PrintOptions.like_xla_dump(),
+    "operand_shapes": PrintOptions(percent=True, operand_shapes=True),
+}
+
+
+def test_there_are_modules() -> None:
+    assert MODULES
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.parent.name)
+def test_text_of_jax_comes_back_byte_for_byte(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert print_module(spmd.load(path)).rstrip() == text.rstrip()
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.parent.name)
+def test_printed_module_is_the_module(path: Path, options: PrintOptions) -> None:
+    module = spmd.load(path)
+    assert_same_module(parse_module(print_module(module, options)), module)
+
+
+def test_short_options_drop_metadata_and_large_constants() -> None:
+    text = """HloModule m
+
+ENTRY e {
+  a = f32[2,6]{1,0} constant({ { 1, 2, 3, 4, 5, 6 }, { 1, 2, 3, 4, 5, 6 } }), metadata={op_name="x"}
+  ROOT b = f32[2,6]{1,0} negate(a), backend_config={"k":1}
+}
+"""
+    printed = print_module(parse_module(text), PrintOptions.short())
+    assert "constant({...})" in printed
+    assert "metadata" not in printed
+    assert "backend_config" not in printed
+    assert print_module(parse_module(text)) == text
+
+
+def test_one_instruction_and_one_computation_print_alone() -> None:
+    module = spmd.parse(
+        "HloModule m\n\nENTRY e {\n  a = f32[2]{0} parameter(0)\n  ROOT b = f32[2]{0} negate(a)\n}\n"
+    )
+    root = module.entry.root
+    assert print_instruction(root) == "b = f32[2]{0} negate(a)"
+    assert (
+        print_instruction(root, PrintOptions(percent=True, operand_shapes=True))
+        == "%b = f32[2]{0} negate(f32[2]{0} %a)"
+    )
+    assert print_computation(module.entry) == str(module).split("\n\n", 1)[1]
+
+
+def test_file_tables_and_thread_come_back() -> None:
+    text = """HloModule m, is_scheduled=true, entry_computation_layout={()->f32[]}, replica_count=2, num_partitions=4
+
+FileNames
+1 "a \\"b\\".py"
+
+FunctionNames
+1 "main"
+
+FileLocations
+1 {file_name_id=1 function_name_id=1 line=3 end_line=3 column=1 end_column=9}
+
+StackFrames
+1 {file_location_id=1 parent_frame_id=1}
+
+
+f {
+  ROOT x = f32[] constant(1)
+}, execution_thread="host"
+
+ENTRY e {
+  ROOT c = f32[] call(), to_apply=f, metadata={op_name="q" stack_frame_id=1}
+}
+"""
+    module = parse_module(text)
+    assert print_module(module) == text
+    assert [title for title, _ in module.file_tables] == [
+        "FileNames",
+        "FunctionNames",
+        "FileLocations",
+        "StackFrames",
+    ]
+    assert module.computations[0].execution_thread == "host"
