@@ -10,22 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from mpi_available import needs_mpi
 
-from launch.mpirun import LaunchError, MpiJob, find_mpirun
+from launch.mpirun import MpiJob
 
 PROGRAM = Path(__file__).parent / "rank_program.py"
 
 
-def has_mpi() -> bool:
-    try:
-        find_mpirun()
-        import mpi4py  # noqa: F401
-    except (LaunchError, ImportError):
-        return False
-    return True
-
-
-pytestmark = pytest.mark.skipif(not has_mpi(), reason="needs mpi4py and mpirun (the `mpi` extra)")
+pytestmark = needs_mpi
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,51 @@
+"""Real programs on real ranks: JAX's results, and the same bits as in-process devices give."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from collectives.communicator.interface import Communicator
+from launch.execution import run_in_process, run_on_rank
+from launch.expect import check_output, read_expected
+from launch.inputs import entry_outputs, read_inputs
+from launch.job import aliased_outputs
+from launch.mpirun import world_of_environment
+from launch.pipeline import compile_module
+from spmd.text.load import load
+
+CASES = Path(__file__).parent.parent / "cases"
+WORLD = world_of_environment()
+
+pytestmark = pytest.mark.mpi(min_size=2)
+
+
+def cases_for(ranks: int) -> list[str]:
+    """The cases for as many devices; every one where no job says how many there are."""
+    descriptions = [json.loads(path.read_text()) for path in sorted(CASES.glob("*/case.json"))]
+    return [case["name"] for case in descriptions if ranks in (0, case["num_partitions"])]
+
+
+@pytest.mark.parametrize("name", cases_for(WORLD[1] if WORLD else 0))
+def test_case(name: str, comm: Communicator) -> None:
+    module = load(CASES / name / "module.hlo")
+    feedback = aliased_outputs(module)
+    executable = compile_module(module, comm.size)
+    inputs = read_inputs(CASES / name / "inputs.npz", [one.shape for one in executable.inputs])
+
+    done = run_on_rank(executable, comm, inputs, feedback=feedback)
+    assert (done.outputs is None) == (comm.rank != 0)
+    if done.outputs is not None:
+        expected = read_expected(CASES / name / "expected.npz", entry_outputs(module))
+        checks = [check_output(got, want) for got, want in zip(done.outputs, expected, strict=True)]
+        assert [check.name for check in checks if not check.ok] == []
+
+    again = run_on_rank(executable, comm, inputs, feedback=feedback, steps=2)
+    if again.outputs is not None:
+        local = run_in_process(executable, inputs, feedback=feedback, steps=2)
+        assert local.outputs is not None
+        for got, want in zip(again.outputs, local.outputs, strict=True):
+            assert got.tobytes() == want.tobytes()
+    comm.barrier()
