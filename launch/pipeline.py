@@ -76,7 +76,8 @@ def compile_module(
     options = options or CompileOptions()
     *_, (_, compilation) = stages(module, devices, options)
     start = time.perf_counter()
-    executable = build_executable(compilation.module, check=options.check)
+    logical = None if is_partitioned(module, options) else module
+    executable = build_executable(compilation.module, check=options.check, logical=logical)
     compilation.seconds["thunks"] = time.perf_counter() - start
     executable.compile_seconds = dict(compilation.seconds)
     return executable
