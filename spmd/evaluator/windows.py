@@ -31,7 +31,9 @@ def dilate_and_pad(x: NDArray, window: Window, fill: NDArray) -> NDArray:
             )
         )
         source.append(slice(first, first + count))
-    if all(d.base_dilation == 1 and d.padding_low <= 0 and d.padding_high <= 0 for d in window.dims):
+    if all(
+        d.base_dilation == 1 and d.padding_low <= 0 and d.padding_high <= 0 for d in window.dims
+    ):
         return part(x, source)
     out = np.full(sizes, fill, x.dtype)
     out[tuple(inner)] = x[tuple(source)]
