@@ -54,6 +54,16 @@ class DeviceAxes:
         used = tuple(axes)
         return tuple(a for a in self.all if a not in used)
 
+    def runs(self, axes: Axes) -> tuple[Axes, ...]:
+        """``axes`` cut into runs of neighbours: each run is one digit of the device number."""
+        runs: list[list[int]] = []
+        for axis in axes:
+            if runs and runs[-1][-1] + 1 == axis:
+                runs[-1].append(axis)
+            else:
+                runs.append([axis])
+        return tuple(tuple(run) for run in runs)
+
     def groups(self, axes: Axes) -> ReplicaGroups:
         """Replica groups of the devices that differ only along ``axes``; members ordered by ``axes``, major first."""
         rest = self.spread(axes)
@@ -292,12 +302,7 @@ def _compact(dims: tuple[int, ...], sizes: tuple[int, ...], order: Axes) -> Iota
     """The iota tile of axes taken in ``order``, with neighbouring digits merged."""
     if not sizes:
         return IotaTile(dims, (1,), (0,))
-    runs: list[list[int]] = []
-    for axis in order:
-        if runs and runs[-1][-1] + 1 == axis:
-            runs[-1].append(axis)
-        else:
-            runs.append([axis])
+    runs = DeviceAxes(sizes).runs(order)
     by_position = sorted(runs, key=lambda run: run[0])
     reshape = tuple(math.prod(sizes[a] for a in run) for run in by_position)
     return IotaTile(dims, reshape, tuple(by_position.index(run) for run in runs))

@@ -10,6 +10,7 @@ import numpy as np
 
 from partitioner.annotations import AnnotationReader
 from partitioner.axes import Axes, DeviceAxes
+from partitioner.coordinate import device_coordinate
 from partitioner.reshard.emit import emit_steps
 from partitioner.reshard.search import plan_reshard
 from partitioner.state import ShardState, tile_size
@@ -126,20 +127,7 @@ class PartitionContext:
             return b.scalar(PrimitiveType.S32, 0)
         if self._partition_id is None:
             self._partition_id = b.convert(b.partition_id(), PrimitiveType.S32)
-        total: HloInstruction | None = None
-        for position, axis in enumerate(axes):
-            stride, size = self.axes.stride(axis), self.axes.sizes[axis]
-            digit = self._partition_id
-            if stride > 1:
-                digit = b.divide(digit, b.scalar(PrimitiveType.S32, stride))
-            if stride * size < self.axes.num_devices:
-                digit = b.remainder(digit, b.scalar(PrimitiveType.S32, size))
-            weight = self.axes.count(axes[position + 1 :])
-            if weight > 1:
-                digit = b.multiply(digit, b.scalar(PrimitiveType.S32, weight))
-            total = digit if total is None else b.add(total, digit)
-        assert total is not None
-        return total
+        return device_coordinate(b, self.axes, self._partition_id, axes)
 
     def offset(self, value_state: ShardState, dim: int, size: int) -> HloInstruction:
         """s32[]: global index of the first element this device holds of a dimension of global ``size``."""
@@ -181,6 +169,4 @@ class PartitionContext:
             return value.hlo
         b = self.builder
         literal = Literal.of(ArrayShape(value.shape.element_type, ()), np.asarray(fill))
-        return b.select(
-            keep, value.hlo, b.broadcast_scalar(b.constant(literal), value.hlo.dims)
-        )
+        return b.select(keep, value.hlo, b.broadcast_scalar(b.constant(literal), value.hlo.dims))

@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from partitioner.axes import Axes, DeviceAxes, DimAxes
+from partitioner.coordinate import device_coordinate
 from partitioner.reshard.agreement import digits
 from partitioner.reshard.emit import emit_steps
 from partitioner.reshard.problem import ReshardProblem
 from partitioner.reshard.step import Step, StepContext
 from partitioner.reshard.tiles import reshape_to
 from partitioner.state import ShardState
-from spmd.shape import ArrayShape, PrimitiveType
+from spmd.shape import ArrayShape
 
 if TYPE_CHECKING:
     from partitioner.context import ShardedValue
@@ -30,12 +31,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """``parts[a]`` are the finer axes that axis ``a`` is made of; ``problem`` and ``source`` speak of those.
+    """The problem and its source state, on finer axes over the same devices and sizes that split the dimensions.
 
     V1 local arrays hold the same elements in the same order in both views, in the source and in the target state
     """
 
-    parts: tuple[Axes, ...]
     problem: ReshardProblem
     source: ShardState
 
@@ -75,36 +75,16 @@ class ViewedSteps(Step):
 
 
 class ViewedContext:
-    """A StepContext on the finer axes."""
+    """A StepContext on the finer axes: other digits of the same device number."""
 
     def __init__(self, context: StepContext, view: View) -> None:
         self.axes: DeviceAxes = view.problem.axes
         self.builder: Builder = context.builder
         self._context = context
-        self._parts = view.parts
 
     def coordinate(self, axes: Axes) -> HloInstruction:
-        """Digit by digit, whole axes through the coarse context."""
-        b = self.builder
-        total: HloInstruction | None = None
-        for axis in axes:
-            digit = self._digit(axis)
-            if total is not None:
-                total = b.multiply(total, b.scalar(PrimitiveType.S32, self.axes.sizes[axis]))
-            total = digit if total is None else b.add(total, digit)
-        return total if total is not None else b.scalar(PrimitiveType.S32, 0)
-
-    def _digit(self, axis: int) -> HloInstruction:
-        b = self.builder
-        coarse = next(a for a, parts in enumerate(self._parts) if axis in parts)
-        parts = self._parts[coarse]
-        digit = self._context.coordinate((coarse,))
-        below = self.axes.count(parts[parts.index(axis) + 1 :])
-        if below > 1:
-            digit = b.divide(digit, b.scalar(PrimitiveType.S32, below))
-        if axis != parts[0]:
-            digit = b.remainder(digit, b.scalar(PrimitiveType.S32, self.axes.sizes[axis]))
-        return digit
+        device = self._context.coordinate(self._context.axes.all)
+        return device_coordinate(self.builder, self.axes, device, axes)
 
 
 def views(problem: ReshardProblem, source: ShardState) -> Iterator[View]:
@@ -114,7 +94,7 @@ def views(problem: ReshardProblem, source: ShardState) -> Iterator[View]:
     usable = concatenated(parts, problem.usable)
     if axes != problem.axes:
         finer = ReshardProblem(axes, problem.dims, problem.item_bytes, fine_target, usable)
-        yield View(parts, finer, fine_source)
+        yield View(finer, fine_source)
     dims: list[int] = []
     have: list[Axes] = []
     want: list[Axes] = []
@@ -126,7 +106,7 @@ def views(problem: ReshardProblem, source: ShardState) -> Iterator[View]:
     if len(dims) > len(problem.dims):
         target = ShardState(tuple(want), fine_target.partial, fine_target.reduction)
         finer = ReshardProblem(axes, tuple(dims), problem.item_bytes, target, usable)
-        yield View(parts, finer, ShardState(tuple(have), fine_source.partial, source.reduction))
+        yield View(finer, ShardState(tuple(have), fine_source.partial, source.reduction))
 
 
 def prime_axes(axes: DeviceAxes) -> tuple[tuple[Axes, ...], DeviceAxes]:

@@ -15,6 +15,7 @@ from spmd.shape import ArrayShape, PrimitiveType
 
 if TYPE_CHECKING:
     from partitioner.context import ShardedValue
+    from spmd.builder import Builder
     from spmd.hlo.instruction import HloInstruction
 
 
@@ -44,9 +45,7 @@ class SliceStep(Step):
         parts = tuple(context.axes.count(new) for new in self.added)
         whole = tuple(n * k if k > 1 else n for n, k in zip(tile, parts, strict=True))
         starts = [
-            b.multiply(context.coordinate(new), b.scalar(PrimitiveType.S32, n))
-            if new
-            else b.scalar(PrimitiveType.S32, 0)
+            scaled(b, context.coordinate(new), n) if new else b.scalar(PrimitiveType.S32, 0)
             for n, new in zip(tile, self.added, strict=True)
         ]
         return b.dynamic_slice(pad_to(b, value.hlo, whole), starts, tile)
@@ -54,6 +53,10 @@ class SliceStep(Step):
     def then(self, other: SliceStep) -> SliceStep:
         """Both cuts in one: lining up carries over."""
         return SliceStep(tuple((*a, *b) for a, b in zip(self.added, other.added, strict=True)))
+
+
+def scaled(b: Builder, index: HloInstruction, size: int) -> HloInstruction:
+    return index if size == 1 else b.multiply(index, b.scalar(PrimitiveType.S32, size))
 
 
 def slice_one(rank: int, dim: int, added: Axes) -> SliceStep:
