@@ -94,7 +94,8 @@ def _shardy_boundary(
     results = [shape for _, shape in leaves(instruction.shape) if isinstance(shape, ArrayShape)]
     if not len(shardings) == len(results) == instruction.num_operands:
         raise ShardingError(
-            f"{instruction.name}: {instruction.num_operands} operands, {len(results)} results, {len(shardings)} shardings"
+            f"{instruction.name}: {instruction.num_operands} operands, {len(results)} results, "
+            f"{len(shardings)} shardings"
         )
     if not shardings:
         return ManualBoundary(is_entry, (), ())

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from partitioner.axes import DeviceAxes
-from partitioner.projection import empty_assignment, legalize, merge, project, tensor_dims, without_axes
+from partitioner.projection import (
+    empty_assignment,
+    legalize,
+    merge,
+    project,
+    tensor_dims,
+    without_axes,
+)
 from partitioner.rule import FactorKind, RuleBuilder
 from spmd.device import ReductionKind
 
@@ -53,7 +60,10 @@ def test_need_replication_is_never_split() -> None:
 def test_a_dimension_nobody_mentions_stays_whole() -> None:
     rule = RuleBuilder([(8, 5)], [(8,)])
     rule.factor(8, {0: 0}, {0: 0})
-    assert [f.kind for f in rule.build().factors] == [FactorKind.PASS_THROUGH, FactorKind.NEED_REPLICATION]
+    assert [f.kind for f in rule.build().factors] == [
+        FactorKind.PASS_THROUGH,
+        FactorKind.NEED_REPLICATION,
+    ]
 
 
 def test_merge_extends_a_prefix_and_takes_each_axis_once() -> None:

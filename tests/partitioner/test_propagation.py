@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from partitioner.axes import DeviceAxes
 from partitioner.propagation import Edge, Slot, propagate
 from partitioner.rule import OpShardingRule, RuleBuilder
@@ -17,7 +19,9 @@ def slot(*dims: int) -> Slot:
     return Slot.for_shape(array(F32, *dims), "value")
 
 
-def bound(dims: tuple[int, ...], axes: tuple[tuple[int, ...], ...], *, is_open: bool = False) -> Slot:
+def bound(
+    dims: tuple[int, ...], axes: tuple[tuple[int, ...], ...], *, is_open: bool = False
+) -> Slot:
     made = slot(*dims)
     made.fix(axes, (is_open,) * len(dims), "annotation")
     return made
@@ -103,7 +107,7 @@ def test_a_chain_is_followed_to_its_end_in_both_directions() -> None:
     chain[25].fix(((0,),), (False,), "annotation")
     edges = [
         Edge.connect(identity_rule(a.shape), [a], [b], "copy", 0)
-        for a, b in zip(chain, chain[1:], strict=False)
+        for a, b in itertools.pairwise(chain)
     ]
     propagate(AXES, edges)
     assert all(value.state_dims == ((0,),) for value in chain)
