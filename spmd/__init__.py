@@ -23,7 +23,6 @@ _PUBLIC = {
     "evaluate": ("spmd.evaluator.evaluator", "evaluate"),
     "evaluate_partitions": ("spmd.evaluator.lockstep", "evaluate_partitions"),
     "load": ("spmd.text.load", "load"),
-    "load_executable": ("runtime.executable", "load_executable"),
     "parse": ("spmd.text.parser", "parse_module"),
     "partition": ("launch.pipeline", "partition"),
     "register_custom_call": ("spmd.custom_call", "register_custom_call"),

@@ -2,7 +2,6 @@ from launch.options import CompileOptions as CompileOptions
 from launch.pipeline import compile_module as compile
 from launch.pipeline import partition as partition
 from runtime.executable import Executable as Executable
-from runtime.executable import load_executable as load_executable
 from spmd.custom_call import register_custom_call as register_custom_call
 from spmd.errors import SpmdError as SpmdError
 from spmd.evaluator.evaluator import evaluate as evaluate
@@ -21,7 +20,6 @@ __all__ = [
     "evaluate",
     "evaluate_partitions",
     "load",
-    "load_executable",
     "parse",
     "partition",
     "register_custom_call",

@@ -35,6 +35,8 @@ _ATTR = re.compile(
     rf"(?!literal=)([A-Za-z_][\w\-]*+)=({_MESH}|(?:{_CHUNK})++)(?:,\s++(?=[A-Za-z_])|\Z|(?=\s*+\Z))"
 )
 _ATTR_NAME = re.compile(r"([A-Za-z_][\w\-]*+)\s*+=")
+#: A name and its ``=`` without a blank can only be an attribute.
+_GLUED = re.compile(r"[A-Za-z_][\w\-]*+=")
 _CHUNK_HEAD = re.compile(r"[^\s,{}()\[\]\"']++")
 
 
@@ -55,14 +57,10 @@ def split_line(text: str, start: int) -> Extents | None:
     return extents
 
 
-def scan_attributes(scanner: Scanner, *, allow_first_without_comma: bool = False) -> Extents:
+def scan_attributes(scanner: Scanner) -> Extents:
     """Attributes from ``, name=value`` on, as far as they go; comments and line ends may stand anywhere."""
     extents: Extents = {}
-    first = allow_first_without_comma
-    while scanner.take(",") or (first and scanner.match(_ATTR_NAME) is not None):
-        if first and scanner.text[scanner.pos - 1] == "=":
-            scanner.fail("expected ',' before an attribute")
-        first = False
+    while scanner.take(","):
         found = scanner.need(_ATTR_NAME, "an attribute")
         name = found.group(1)
         if name in extents:
@@ -71,6 +69,8 @@ def scan_attributes(scanner: Scanner, *, allow_first_without_comma: bool = False
         start = scanner.pos
         _scan_value(scanner, name)
         extents[name] = (start, scanner.pos)
+    if scanner.match(_GLUED) is not None:
+        scanner.fail("expected ',' before an attribute", scanner.pos - 1)
     return extents
 
 

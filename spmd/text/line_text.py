@@ -91,7 +91,7 @@ def _parse(
     extents = {} if attr_text is None else split_line(attr_text, found.start(6))
     if extents is None:
         return None
-    values = AttrValues(context.source, found.start(2), opcode.value, extents, shape, found.span(5))
+    values = AttrValues(context.source, found.start(4), opcode.value, extents, shape, found.span(5))
     return context.parse_attributes(opcode, values)
 
 

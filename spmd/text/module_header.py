@@ -24,18 +24,18 @@ def read_header(scanner: Scanner) -> HloModule:
     if scanner.match(_HEADER) is None:
         return HloModule("")
     module = HloModule(scanner.need(_MODULE_NAME, "the module's name").group())
-    extra: list[tuple[str, str]] = []
+    extra: dict[str, str] = {}
     for name, (start, end) in scan_attributes(scanner).items():
         value = Scanner(scanner.source, start, end)
         reader = _READERS.get(name)
         if reader is not None:
             reader(module, value)
             value.finish()
-        elif name in _KEPT:
-            extra.append((name, scanner.text[start:end]))
+        elif name in KEPT:
+            extra[name] = scanner.text[start:end]
         else:
             scanner.fail(f"unknown header attribute {name!r}", scanner.text.rfind(name, 0, start))
-    module.extra_header = tuple(extra)
+    module.extra_header = tuple((name, extra[name]) for name in KEPT if name in extra)
     module.file_tables = _read_tables(scanner)
     return module
 
@@ -107,15 +107,13 @@ _READERS: dict[str, Callable[[HloModule, Scanner], None]] = {
     "frontend_attributes": _read_frontend,
     "entry_computation_layout": _read_layout,
 }
-#: Known header attributes that are carried along unread.
-_KEPT = frozenset(
-    {
-        "allow_spmd_sharding_propagation_to_parameters",
-        "allow_spmd_sharding_propagation_to_output",
-        "alias_passthrough_params",
-        "origin_recovery_table",
-        "original_value_recovery_table",
-    }
+#: Known header attributes that are carried along unread, in the order in which they are printed.
+KEPT = (
+    "alias_passthrough_params",
+    "allow_spmd_sharding_propagation_to_parameters",
+    "allow_spmd_sharding_propagation_to_output",
+    "origin_recovery_table",
+    "original_value_recovery_table",
 )
 
 

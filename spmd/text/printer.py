@@ -103,11 +103,19 @@ def _computation_lines(
     signature = f" {_signature(computation)}" if options.signatures else ""
     yield f"{'ENTRY ' if is_entry else ''}{percent}{computation.name}{signature} {{\n"
     root = computation.root
-    for instruction in computation.instructions:
+    for instruction in _definition_order(computation):
         mark = "  ROOT " if instruction is root else "  "
         yield f"{mark}{_instruction(instruction, options, shapes)}\n"
     thread = computation.execution_thread
     yield f'}}, execution_thread="{thread}"\n' if thread else "}\n"
+
+
+def _definition_order(computation: HloComputation) -> Sequence[HloInstruction]:
+    """A schedule as it is; else definitions before uses, which readers ask for and passes do not keep."""
+    module = computation.module
+    if module is not None and module.stage is Stage.SCHEDULED:
+        return computation.instructions
+    return computation.post_order()
 
 
 def _signature(computation: HloComputation) -> str:

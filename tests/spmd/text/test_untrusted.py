@@ -1,0 +1,152 @@
+"""Text from anywhere: bounded recursion, bounded memory, linear time, and only deliberate errors."""
+
+from __future__ import annotations
+
+import random
+import time
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from spmd.errors import HloParseError
+from spmd.text.parser import parse_module
+from spmd.text.printer import print_module
+
+CASES = Path(__file__).parents[2] / "cases"
+DEPTH = 20_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "e { a = " + "(" * DEPTH + "f32[]" + ")" * DEPTH + " parameter(0) }",
+        "e { a = f32[] parameter(0) b = f32[] " + "negate(" * DEPTH + "a" + ")" * DEPTH + " }",
+        "e { a = f32[" + "1," * DEPTH + "1] constant(" + "{" * DEPTH + "1" + "}" * DEPTH + ") }",
+        "e { a = f32[] parameter(0), frontend_attributes={k=" + "{" * DEPTH + "}" * DEPTH + "} }",
+        "e { a = f32[] parameter(0), sharding=" + "{" * DEPTH + "}" * DEPTH + " }",
+        "e { a = f32[] parameter(0) b = f32[] call(a), to_apply="
+        + "{ a = f32[] parameter(0) b = f32[] call(a), to_apply=" * 200
+        + "f"
+        + "}" * 200
+        + " }",
+        "e { a = f32[] constant(" + "9" * DEPTH + "e) }",
+        "e { a = s32[] constant(" + "9" * DEPTH + ") }",
+        "e { a = s32[] parameter(" + "9" * DEPTH + ") }",
+        "e { a = f32[" + "9" * DEPTH + "] parameter(0) }",
+    ],
+    ids=range(10),
+)
+def test_deep_or_long_text_is_refused(text: str) -> None:
+    with pytest.raises(HloParseError):
+        parse_module(text)
+
+
+def test_a_huge_shape_costs_nothing_without_its_data() -> None:
+    tracemalloc.start()
+    with pytest.raises(HloParseError):
+        parse_module("e { a = f32[4000000000,4000000000] constant({ {1, 2}, {3, 4} }) }")
+    module = parse_module("e { a = f32[4000000000,4000000000] constant({...}) }")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert module.entry.root.shape.byte_size == 64 * 10**18
+    assert peak < 4_000_000
+
+
+def test_huge_meshes_cost_nothing() -> None:
+    with pytest.raises(HloParseError):
+        parse_module("e { a = f32[8] parameter(0), sharding={mesh['x'=4000000000], [{'x'}]} }")
+    parse_module("e { a = f32[8] parameter(0), sharding={devices=[4000000000]<=[4000000000]} }")
+
+
+def chain(length: int) -> str:
+    lines = [f"  x{i} = f32[4]{{0}} add(x{i - 1}, x{i - 1})" for i in range(1, length)]
+    return "\n".join(["HloModule m", "", "ENTRY e {", "  x0 = f32[4]{0} parameter(0)", *lines, "}"])
+
+
+@pytest.mark.parametrize("blank", ["\n", " "], ids=["lines", "scanned"])
+def test_time_is_linear(blank: str) -> None:
+    """Ten times the text takes about ten times as long, on the common line and by the whole grammar."""
+
+    def seconds(length: int) -> float:
+        text = chain(length).replace("\n", blank)
+        best = float("inf")
+        for _ in range(3):
+            start = time.process_time()
+            parse_module(text)
+            best = min(best, time.process_time() - start)
+        return best
+
+    assert seconds(20_000) < 40 * seconds(2_000)
+
+
+TOKENS = [
+    "{",
+    "}",
+    "(",
+    ")",
+    "[",
+    '"',
+    "'",
+    "/*",
+    "*/",
+    "//",
+    ",",
+    "=",
+    "%",
+    "nan",
+    "-1",
+    "<=",
+    "T(",
+    "ROOT ",
+]
+TOKENS += [
+    "ENTRY ",
+    "\n",
+    " ",
+    "mesh[",
+    "f32[",
+    ":",
+    "#",
+    "->",
+    "constant(",
+    "{...}",
+    "\\",
+    "9" * 30,
+    "é",
+]
+
+
+def mutate(text: str, rng: random.Random) -> str:
+    for _ in range(rng.randint(1, 3)):
+        at = rng.randrange(len(text) + 1)
+        choice = rng.randrange(4)
+        if choice == 0:
+            text = text[:at] + text[at + rng.randint(1, 4) :]
+        elif choice == 1:
+            text = text[:at] + rng.choice(TOKENS) + text[at:]
+        elif choice == 2:
+            source = rng.randrange(len(text) + 1)
+            text = text[:at] + text[source : source + rng.randint(1, 30)] + text[at:]
+        else:
+            text = text[:at]
+    return text
+
+
+def test_broken_text_gives_a_parse_error_or_a_module() -> None:
+    text = (CASES / "shmap_collectives_2x4" / "module.hlo").read_text()
+    begin = text.index("\nENTRY")
+    head, entry = text[:begin], text[begin:]
+    rng = random.Random(7)
+    refused = []
+    for _ in range(150):
+        broken = head + mutate(entry, rng)
+        try:
+            module = parse_module(broken)
+        except HloParseError as error:
+            refused.append(error.location)
+            continue
+        printed = print_module(module)
+        assert print_module(parse_module(printed)) == printed
+    assert len(refused) > 50
+    assert None not in refused
