@@ -176,7 +176,7 @@ class _Checker:
         thunk = self.run_copies_before(loop, thunks)
         if not isinstance(thunk, WhileThunk):
             self.fail(f"{loop.name} is no loop: {type(thunk).__name__}")
-        self.require_all(loop.name, "state", thunk.state, meaning_leaves(state))
+        self.require_state(thunk, "on entry", state)
         for trip in range(_TRIPS + 1):
             inner = (*context, loop.name, trip)
             queue = deque(thunk.condition.thunks)
@@ -190,9 +190,14 @@ class _Checker:
             queue = deque(thunk.body.thunks)
             state = self.run_computation(loop.while_body, [state], inner, queue)
             self.run_copies(queue, loop.name)
-            what = f"state after trip {trip + 1}"
-            self.require_all(loop.name, what, thunk.state, meaning_leaves(state))
+            self.require_state(thunk, f"after trip {trip + 1}", state)
         return state
+
+    def require_state(self, thunk: WhileThunk, when: str, state: Meanings) -> None:
+        """Leaves that have a place hold what the loop works on now. What reads the others will see for itself."""
+        meanings = meaning_leaves(state)
+        for leaf, place in thunk.state:
+            self.require(thunk.name, f"state {leaf} {when}", place.slice, meanings[leaf])
 
     def run_conditional(
         self,

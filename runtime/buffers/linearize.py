@@ -269,7 +269,7 @@ def constant_view(
 def _bits(array: np.ndarray) -> np.ndarray:
     """Elements as rows of bytes, so that nan equals nan and 0.0 differs from -0.0."""
     flat = np.ascontiguousarray(array).reshape(-1)
-    return flat.view(np.uint8).reshape(flat.size, -1)
+    return flat.view(np.uint8).reshape(flat.size, flat.dtype.itemsize)
 
 
 @VISITORS.register(Opcode.CALL)
@@ -336,7 +336,6 @@ def visit_while(
         value = linearizer.new_value(name, shape, region, step.position)
         places[leaf] = linearizer.whole(value)
         step.carried.append(Carried(leaf, value, init, init))
-    step.state = tuple(places)
     step.operands = tuple(c.init for c in step.carried)
     step.results = tuple(c.value for c in step.carried)
     linearizer.read(step, step.operands, step.position, region)

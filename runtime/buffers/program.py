@@ -173,16 +173,12 @@ class Carried:
 
 @dataclass(eq=False, slots=True)
 class WhileStep(Step):
-    """``results`` are the values of ``carried``; ``operands`` their inits. Leaves that the body passes on are views.
-
-    ``state``: every array leaf of the loop's state, as the body sees it.
-    """
+    """``results`` are the values of ``carried``; ``operands`` their inits. Leaves that the body passes on are views."""
 
     condition: Region = field(init=False)
     body: Region = field(init=False)
     predicate: ValueView = field(init=False)
     carried: list[Carried] = field(default_factory=list)
-    state: tuple[ValueView, ...] = ()
     end: int = -1
 
 

@@ -84,7 +84,7 @@ def is_rearranging(instruction: HloInstruction) -> bool:
 def constant_symbol(array: NDArray) -> Symbol:
     """By contents; an array of one repeated value is that value."""
     flat = np.ascontiguousarray(array).reshape(-1)
-    rows = flat.view(np.uint8).reshape(flat.size, -1)
+    rows = flat.view(np.uint8).reshape(flat.size, flat.dtype.itemsize)
     if flat.size and (rows == rows[:1]).all():
         return ("constant", flat.dtype.str, flat.dtype.name, rows[0].tobytes())
     return ("constant", flat.dtype.str, flat.dtype.name, rows.tobytes())

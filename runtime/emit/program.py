@@ -99,5 +99,5 @@ class _Emitter:
             self.region(step.condition),
             self.region(step.body),
             self.assigned.locate(step.predicate),
-            tuple(map(self.assigned.locate, step.state)),
+            tuple((c.leaf, self.whole(c.value)) for c in step.carried),
         )

@@ -14,14 +14,14 @@ from runtime.thunks.thunk import Action, BufferUse, LoadedProgram, Role, Thunk, 
 class WhileThunk(Thunk):
     """Run ``condition``; while ``predicate`` is true then, run ``body`` and the condition again.
 
-    ``body`` ends with the copies that bring new values to the state's places. ``state[i]`` is where array leaf i of the
-    loop's state lies; leaves that no trip changes lie wherever they came from.
+    ``body`` ends with the copies that bring new values to the state's places. ``state`` says where array leaves of the
+    loop's state lie, by number; leaves that no trip changes are not in it: they lie wherever they came from.
     """
 
     condition: ThunkSequence
     body: ThunkSequence
     predicate: ArrayView
-    state: tuple[ArrayView, ...]
+    state: tuple[tuple[int, ArrayView], ...]
 
     def buffer_uses(self) -> Iterator[BufferUse]:
         yield BufferUse(UseKind.READ, self.predicate, Role.OPERAND)
