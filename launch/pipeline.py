@@ -18,22 +18,14 @@ from runtime.compile import build_executable, schedule_module
 from runtime.executable import Executable
 from spmd.hlo import HloModule, Stage
 from spmd.hlo.clone import clone_module
-from spmd.passes.algebraic_simplifier import AlgebraicSimplifier
-from spmd.passes.common_subexpression_elimination import CommonSubexpressionElimination
-from spmd.passes.dead_code_elimination import DeadCodeElimination
+from spmd.passes.all_passes import SIMPLIFICATION
 from spmd.passes.interface import HloPass
 from spmd.passes.pipeline import run_passes
-from spmd.passes.tuple_simplifier import TupleSimplifier
 from spmd.text.stage import device_count, guess_stage
 from spmd.verifier.verifier import verify
 
 #: Passes on the per-device program, in order; repeated until nothing changes.
-OPTIMIZE: tuple[HloPass, ...] = (
-    TupleSimplifier(),
-    AlgebraicSimplifier(),
-    CommonSubexpressionElimination(),
-    DeadCodeElimination(),
-)
+OPTIMIZE: tuple[HloPass, ...] = SIMPLIFICATION
 
 
 @dataclass
