@@ -65,7 +65,7 @@ class PartitionContext:
         self.target = target
         self.builder = Builder(target, driver.scope)
         self._values: dict[HloInstruction, tuple[ShardedValue, ...]] = {}
-        self._reshards: dict[tuple[HloInstruction, ShardState], ShardedValue] = {}
+        self._reshards: dict[tuple[ShardedValue, ShardState], ShardedValue] = {}
         self._coordinates: dict[Axes, HloInstruction] = {}
         self._partition_id: HloInstruction | None = None
 
@@ -101,7 +101,8 @@ class PartitionContext:
         """``value`` in another state, by the cheapest steps; made once per value and state."""
         if value.state == state:
             return value
-        key = (value.hlo, state)
+        # One local array may stand for two values: on both sides of a manual region's edge.
+        key = (value, state)
         if key not in self._reshards:
             steps = plan_reshard(self.axes, value.shape, value.state, state)
             self._reshards[key] = replace(value, hlo=emit_steps(self, value, steps), state=state)
