@@ -1,0 +1,103 @@
+"""The symbolic count of devices whose tiles agree, against counting them."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+from reshard_definition import Devices, all_states, tile_bounds
+
+from partitioner.axes import DeviceAxes
+from partitioner.reshard.agreement import agreement, same_tile_fraction
+from partitioner.reshard.bound import lower_bound
+from partitioner.state import ShardState
+from spmd.device import ReductionKind
+from spmd.shape import ArrayShape, PrimitiveType
+
+SIZES = [(2,), (2, 2), (2, 2, 2), (4, 2), (2, 4), (2, 3), (3, 2), (6, 2), (3, 3)]
+
+
+def sample(sizes: tuple[int, ...], rank: int) -> list[tuple[ShardState, ShardState]]:
+    states = all_states(sizes, rank, partial=False)
+    pairs = list(itertools.product(states, states))
+    return random.Random(2).sample(pairs, min(300, len(pairs)))
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+def test_same_tile(sizes: tuple[int, ...]) -> None:
+    """For states with equal shard counts: the devices that keep their tile."""
+    axes, devices = DeviceAxes(sizes), Devices(sizes)
+    checked = 0
+    for before, after in sample(sizes, 2):
+        if before.shards(axes) != after.shards(axes):
+            continue
+        keep = sum(
+            all(
+                devices.index(d, a) == devices.index(d, b)
+                for a, b in zip(before.dims, after.dims, strict=True)
+            )
+            for d in range(devices.count)
+        )
+        assert same_tile_fraction(axes, before.dims, after.dims) == pytest.approx(
+            keep / devices.count
+        )
+        checked += 1
+    assert checked
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+def test_bound_without_reduction(sizes: tuple[int, ...]) -> None:
+    """Exact where everything divides and digits compare; never above what devices lack."""
+    axes, devices = DeviceAxes(sizes), Devices(sizes)
+    for source, target in sample(sizes, 2):
+        for dims in [(72, 144), (7, 5)]:
+            lacking = sum(
+                missing_elements(devices, dims, source, target, d) for d in range(devices.count)
+            )
+            want = 4 * lacking / devices.count
+            bound = lower_bound(axes, ArrayShape(PrimitiveType.F32, dims), source, target)
+            assert bound <= want + 1e-9
+            if dims == (72, 144) and agreement(axes, source.dims, target.dims).exact:
+                assert bound == pytest.approx(want)
+
+
+def missing_elements(
+    devices: Devices, dims: tuple[int, ...], source: ShardState, target: ShardState, device: int
+) -> int:
+    """Elements of the target tile that lie outside the source tile."""
+    needed, held = 1, 1
+    bounds = zip(
+        dims,
+        tile_bounds(devices, source, dims, device),
+        tile_bounds(devices, target, dims, device),
+        strict=True,
+    )
+    for n, (have, have_size), (want, want_size) in bounds:
+        first, last = want, min(n, want + want_size)
+        needed *= max(0, last - first)
+        held *= max(0, min(last, have + have_size) - max(first, have))
+    return needed - held
+
+
+@pytest.mark.parametrize(
+    ("sizes", "source", "target", "elements"),
+    [
+        ((4,), ShardState(((),), (0,), ReductionKind.SUM), ShardState(((),)), 2 * 3 / 4 * 64),
+        ((4,), ShardState(((),), (0,), ReductionKind.SUM), ShardState(((0,),)), 3 / 4 * 64),
+        # Of four terms two are left, each in two copies.
+        (
+            (2, 2),
+            ShardState(((),), (0, 1), ReductionKind.SUM),
+            ShardState(((),), (1,), ReductionKind.SUM),
+            64,
+        ),
+        # Half the array each: two devices hold each term of it.
+        ((2, 2), ShardState(((1,),), (0,), ReductionKind.SUM), ShardState(((1,),)), 32),
+    ],
+)
+def test_bound_of_reductions(
+    sizes: tuple[int, ...], source: ShardState, target: ShardState, elements: float
+) -> None:
+    shape = ArrayShape(PrimitiveType.F32, (64,))
+    assert lower_bound(DeviceAxes(sizes), shape, source, target) == 4 * elements
