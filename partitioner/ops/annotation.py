@@ -11,7 +11,7 @@ from partitioner.manual import (
     ManualBoundary,
     manual_boundary,
 )
-from partitioner.projection import Assignment, empty_assignment, merge, project, tensor_dims
+from partitioner.projection import empty_assignment, legalize, merge, project, tensor_dims
 from partitioner.registry import partition_target, propagate_target
 from partitioner.rule import OpShardingRule
 from partitioner.slots import SlotGraph, Slots
@@ -89,7 +89,8 @@ def partition_boundary(context: PartitionContext, call: HloInstruction) -> tuple
         value = boundary.values[position]
         rule = boundary_rule(context, boundary, position)
         wanted = project(context.axes, rule, rule.results[0], context.wanted(call, position).dims)
-        assignment: Assignment = merge(rule, empty_assignment(rule), wanted)
+        # Free axes that cut the local size unevenly are no tiling of the global one.
+        assignment = legalize(context.axes, rule, merge(rule, empty_assignment(rule), wanted))
         source = context.reshard(
             context.value(operand), ShardState(tensor_dims(rule.operands[0], assignment))
         )
