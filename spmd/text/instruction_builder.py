@@ -13,7 +13,6 @@ from spmd.text.attrs_text import Callee
 from spmd.text.read_context import ParsedAttrs, ReadContext
 
 ReadInline = Callable[[Callee, str], HloComputation]
-_FOLLOW_START = frozenset({Opcode.ASYNC_UPDATE, Opcode.ASYNC_DONE})
 
 
 class InstructionBuilder:
@@ -55,8 +54,8 @@ class InstructionBuilder:
         if is_named and name in self.scope:
             raise self.context.source.error(f"instruction {name!r} is defined twice", start)
         callees = [self._callee(callee, name) for callee in callee_refs] if callee_refs else ()
-        if not callees and opcode in _FOLLOW_START and operands:
-            callees = list(operands[0].called_computations)
+        if opcode is Opcode.ASYNC_UPDATE or opcode is Opcode.ASYNC_DONE:
+            callees = callees or _of_start(operands)
         instruction = HloInstruction(
             opcode,
             shape,  # type: ignore[arg-type]  # inferred below where it is left out
@@ -114,3 +113,8 @@ class InstructionBuilder:
         if shape is None:
             raise self.context.source.error(f"{instruction.opcode} needs its result shape", start)
         return shape
+
+
+def _of_start(operands: Sequence[HloInstruction]) -> list[HloComputation]:
+    """async-update and async-done may leave ``calls`` out: they share the start's computation."""
+    return list(operands[0].called_computations) if operands else []

@@ -60,7 +60,15 @@ def _read_right_side(
         scanner.fail(f"unknown opcode {text!r}", word.start())
     operands, parentheses = _read_parentheses(builder, scanner, text, depth)
     extents = scan_attributes(scanner) if depth == 0 else {}
-    values = AttrValues(builder.context.source, word.start(), text, extents, shape, parentheses)
+    values = AttrValues(
+        builder.context.source,
+        word.start(),
+        text,
+        extents,
+        shape,
+        parentheses,
+        builder.context.known,
+    )
     if sugar is not None:
         return add_sugared(builder, sugar, name, start, operands, values, is_root=is_root)
     assert opcode is not None

@@ -45,43 +45,56 @@ def read_line(builder: InstructionBuilder, pos: int, end: int) -> int:
     shape = context.shapes.of_text(shape_text)
     if shape is None:
         shape = _read_shape(context, found.start(3), found.end(3), shape_text)
-    operands: Sequence[HloInstruction] | None = ()
-    if opcode_text not in OWN_PARENTHESES:
+    operands: Sequence[HloInstruction] | None
+    if opcode_text in OWN_PARENTHESES:
+        operands = ()
+        key: tuple[str | None, ...] = (opcode_text, attr_text, inner, shape_text)
+    else:
         operands = _operands(builder, inner)
-    key, callee = _lookup_key(opcode_text, attr_text, inner, shape_text)
-    parsed = context.parsed.get(key)
-    if parsed is None:
-        parsed = _parse(context, found, opcode, shape)
-        if parsed is None:
-            return 0
-        context.parsed[key] = parsed
+        key = (opcode_text, attr_text)
     if operands is None:
         return 0
-    callees = parsed.callees
-    if callee is not None and len(callees) == 1:
-        at = found.start(6)
-        callees = (Callee(callee[1], at + callee.start(1), at + callee.end(1)),)
+    parsed = context.parsed.get(key)
+    callees: tuple[Callee, ...]
+    if parsed is not None:
+        callees = parsed.callees
+    else:
+        found_attrs = _attributes(context, found, key, opcode, shape)
+        if found_attrs is None:
+            return 0
+        parsed, callees = found_attrs
     start = found.start(2)
     builder.add(name, start, opcode, shape, operands, parsed, callees, is_root=root is not None)
     return found.end()
 
 
-def _lookup_key(
-    opcode: str, attr_text: str | None, inner: str, shape: str
-) -> tuple[tuple[str, ...], re.Match[str] | None]:
-    """The texts that decide the attributes, and a callee's name that was cut out of them.
+def _attributes(
+    context: ReadContext,
+    found: re.Match[str],
+    key: tuple[str | None, ...],
+    opcode: Opcode,
+    shape: Shape,
+) -> tuple[ParsedAttrs, tuple[Callee, ...]] | None:
+    """Attributes whose text was not met before, or only with another callee; None when in doubt.
 
-    Quoted text may hold anything, so attributes with quotes are looked up whole.
+    Quoted text may hold anything, so no callee is cut out of attributes with quotes.
     """
-    if opcode in OWN_PARENTHESES:
-        return (opcode, attr_text or "", inner, shape), None
-    if attr_text is None:
-        return (opcode,), None
-    callee = None if '"' in attr_text else _CALLEE_NAME.search(attr_text)
-    if callee is None:
-        return (opcode, attr_text), None
-    start, end = callee.span(1)
-    return (opcode, attr_text[:start], attr_text[end:]), callee
+    attr_text = found[6]
+    callee = None
+    if attr_text is not None and '"' not in attr_text:
+        callee = _CALLEE_NAME.search(attr_text)
+    if callee is not None:
+        start, end = callee.span(1)
+        key = (opcode.value, attr_text[:start], attr_text[end:])
+        known = context.parsed.get(key)
+        if known is not None and len(known.callees) == 1:
+            at = found.start(6)
+            return known, (Callee(callee[1], at + start, at + end),)
+    parsed = _parse(context, found, opcode, shape)
+    if parsed is None:
+        return None
+    context.parsed[key] = parsed
+    return parsed, parsed.callees
 
 
 def _parse(
@@ -91,7 +104,15 @@ def _parse(
     extents = {} if attr_text is None else split_line(attr_text, found.start(6))
     if extents is None:
         return None
-    values = AttrValues(context.source, found.start(4), opcode.value, extents, shape, found.span(5))
+    values = AttrValues(
+        context.source,
+        found.start(4),
+        opcode.value,
+        extents,
+        shape,
+        found.span(5),
+        context.known,
+    )
     return context.parse_attributes(opcode, values)
 
 
@@ -107,13 +128,23 @@ def _operands(builder: InstructionBuilder, inner: str) -> list[HloInstruction] |
     """Operands by name, ``None`` when the text holds more than names and plain shapes."""
     if not inner:
         return []
+    if "%" in inner:
+        inner = inner.replace("%", "")
     if "/*" in inner:
         inner = _INDEX_COMMENT.sub("", inner)
-    operands: list[HloInstruction] = []
     scope = builder.scope
+    try:
+        return [scope[name] for name in inner.split(", ")]
+    except KeyError:
+        return _shaped_operands(builder, inner)
+
+
+def _shaped_operands(builder: InstructionBuilder, inner: str) -> list[HloInstruction] | None:
+    """``f32[2]{0} a, s32[] b``, each shape as defined."""
+    operands: list[HloInstruction] = []
     for piece in inner.split(", "):
-        written, _, word = piece.rpartition(" ")
-        operand = scope.get(word[1:] if word[:1] == "%" else word)
+        written, _, name = piece.rpartition(" ")
+        operand = builder.scope.get(name)
         if operand is None:
             return None
         if written:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from spmd.hlo.computation import HloComputation
-from spmd.hlo.instruction import NO_ANNOTATIONS, Annotations, Attrs, OpMetadata
+from spmd.hlo.instruction import NO_ANNOTATIONS, Annotations, Attrs
 from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
 from spmd.sharding import HloSharding
@@ -40,10 +40,9 @@ class ReadContext:
         self.module = module
         self.shapes = ShapeReader()
         self.computations: dict[str, HloComputation] = {}
-        self.parsed: dict[tuple[str, ...], ParsedAttrs] = {}
-        self._shardings: dict[str, HloSharding] = {}
-        self._metadata: dict[str, OpMetadata] = {}
-        self._frontend: dict[str, tuple[tuple[str, str], ...]] = {}
+        self.parsed: dict[tuple[str | None, ...], ParsedAttrs] = {}
+        #: (attribute, text) -> what it was read as.
+        self.known: dict[tuple[str, str], object] = {}
 
     def parse_attributes(self, opcode: Opcode, values: AttrValues) -> ParsedAttrs:
         """The family's record and what any instruction may carry; HloParseError for what neither knows."""
@@ -54,54 +53,23 @@ class ReadContext:
 
     def parse_common(self, values: AttrValues, attrs: Attrs) -> ParsedAttrs:
         """``attrs`` and what any instruction may carry; whatever is left over is unknown."""
-        sharding = self._sharding(values)
+        sharding = values.read_known("sharding", read_sharding, None)
         control = _control_predecessors(values)
-        annotations = self._annotations(values)
+        annotations = _annotations(values)
         values.refuse_rest()
         return ParsedAttrs(attrs, tuple(values.callees), sharding, annotations, control)
 
-    def _sharding(self, values: AttrValues) -> HloSharding | None:
-        scanner = values.take("sharding")
-        if scanner is None:
-            return None
-        text = scanner.text[scanner.pos : scanner.end]
-        known = self._shardings.get(text)
-        if known is None:
-            known = self._shardings[text] = read_sharding(scanner)
-            scanner.finish()
-        return known
 
-    def _annotations(self, values: AttrValues) -> Annotations:
-        metadata = self._cached_metadata(values)
-        frontend = self._cached_frontend(values)
-        scanner = values.take("backend_config")
-        backend_config = "" if scanner is None else read_text_or_braces(scanner)
-        extra = values.verbatim(*_KEPT)
-        if not (metadata or frontend or backend_config or extra):
-            return NO_ANNOTATIONS
-        return Annotations(metadata, frontend, backend_config, extra)
-
-    def _cached_metadata(self, values: AttrValues) -> OpMetadata:
-        scanner = values.take("metadata")
-        if scanner is None:
-            return NO_ANNOTATIONS.metadata
-        text = scanner.text[scanner.pos : scanner.end]
-        known = self._metadata.get(text)
-        if known is None:
-            known = self._metadata[text] = read_metadata(scanner)
-            scanner.finish()
-        return known
-
-    def _cached_frontend(self, values: AttrValues) -> tuple[tuple[str, str], ...]:
-        scanner = values.take("frontend_attributes")
-        if scanner is None:
-            return ()
-        text = scanner.text[scanner.pos : scanner.end]
-        known = self._frontend.get(text)
-        if known is None:
-            known = self._frontend[text] = read_frontend_attributes(scanner)
-            scanner.finish()
-        return known
+def _annotations(values: AttrValues) -> Annotations:
+    metadata = values.read_known("metadata", read_metadata, NO_ANNOTATIONS.metadata)
+    frontend: tuple[tuple[str, str], ...] = values.read_known(
+        "frontend_attributes", read_frontend_attributes, ()
+    )
+    backend_config = values.read("backend_config", read_text_or_braces, "")
+    extra = values.verbatim(*_KEPT)
+    if not (metadata or frontend or backend_config or extra):
+        return NO_ANNOTATIONS
+    return Annotations(metadata, frontend, backend_config, extra)
 
 
 def _control_predecessors(values: AttrValues) -> tuple[tuple[str, int], ...]:

@@ -27,7 +27,7 @@ def _read_collective(values: AttrValues) -> CollectiveAttrs:
     if len(dims) > 1:
         values.fail(f"{values.opcode} takes one dimension, found {len(dims)}")
     return CollectiveAttrs(
-        replica_groups=values.read("replica_groups", read_replica_groups, _NO_GROUPS),
+        replica_groups=values.read_known("replica_groups", read_replica_groups, _NO_GROUPS),
         channel_id=_channel(values),
         use_global_device_ids=values.flag("use_global_device_ids"),
         dimension=dims[0] if dims else None,
@@ -89,7 +89,7 @@ def _format_lists(lists: tuple[tuple[int, ...], ...]) -> str:
 
 def _read_permute(values: AttrValues) -> CollectivePermuteAttrs:
     return CollectivePermuteAttrs(
-        values.read("source_target_pairs", _read_pairs, ()),
+        values.read_known("source_target_pairs", _read_pairs, ()),
         _channel(values),
         values.read("slice_sizes", _read_lists, ()),
         values.verbatim("inplace"),

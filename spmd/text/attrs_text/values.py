@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NoReturn, TypeVar
+from typing import NoReturn, TypeVar, cast
 
 from spmd.shape import Shape
 from spmd.text.lexer import NAME, STRING, Scanner, Source, unescape
@@ -29,11 +29,21 @@ class Callee:
 class AttrValues:
     """Attributes by name; each reader takes what it knows, and what is left over is unknown.
 
+    ``known`` holds what texts of an attribute were read as before.
     ``shape`` is the result shape, ``parentheses`` the extent between the operand parentheses: parameter numbers and
     literals stand there.
     """
 
-    __slots__ = ("_extents", "callees", "opcode", "parentheses", "shape", "source", "start")
+    __slots__ = (
+        "_extents",
+        "_known",
+        "callees",
+        "opcode",
+        "parentheses",
+        "shape",
+        "source",
+        "start",
+    )
 
     def __init__(
         self,
@@ -43,6 +53,7 @@ class AttrValues:
         extents: dict[str, tuple[int, int]],
         shape: Shape | None,
         parentheses: tuple[int, int],
+        known: dict[tuple[str, str], object],
     ) -> None:
         self.source = source
         self.start = start
@@ -51,6 +62,7 @@ class AttrValues:
         self.parentheses = parentheses
         self.callees: list[Callee] = []
         self._extents = extents
+        self._known = known
 
     # ---- access
     def __contains__(self, name: str) -> bool:
@@ -85,6 +97,19 @@ class AttrValues:
         value = reader(scanner)
         scanner.finish()
         return value
+
+    def read_known(self, name: str, reader: Callable[[Scanner], T], default: T) -> T:
+        """``read`` for values whose texts recur."""
+        extent = self._extents.get(name)
+        if extent is None:
+            return default
+        key = (name, self.source.text[extent[0] : extent[1]])
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = self.need_read(name, reader)
+        else:
+            del self._extents[name]
+        return cast(T, known)  # what `reader` made of the same text
 
     def need_read(self, name: str, reader: Callable[[Scanner], T]) -> T:
         scanner = self.need(name)
@@ -125,7 +150,7 @@ class AttrValues:
         return self.integer(name, 0)
 
     def flag(self, name: str) -> bool:
-        return self.read(name, _boolean, default=False)
+        return self.read_known(name, _boolean, default=False)
 
     def flags(self, name: str) -> tuple[bool, ...]:
         """``{true,false}`` or a single ``true``."""
