@@ -9,7 +9,7 @@ from partitioner.identity import identity_value
 from partitioner.registry import LOCALIZERS, rule_of
 from partitioner.rule import FactorKind, OpShardingRule
 from partitioner.state import ShardState
-from spmd.hlo import HloInstruction
+from spmd.hlo import Attrs, HloInstruction
 from spmd.literal import Literal
 from spmd.ops.opdef import OPS
 from spmd.shape import ArrayShape, PrimitiveType, Shape, TupleShape, as_array, leaves
@@ -73,15 +73,22 @@ def emit_local(
     instruction: HloInstruction,
     plan: OpPlan,
     operands: list[HloInstruction],
+    attrs: Attrs | None = None,
 ) -> tuple[ShardedValue, ...]:
-    """The per-device clone over local operands; one value per result leaf, in the plan's states."""
+    """The per-device clone over local operands; one value per result leaf, in the plan's states.
+
+    ``attrs``: the clone's attributes, where the op's localizer does not know them.
+    """
     globals_ = [as_array(shape).without_layout() for _, shape in leaves(instruction.shape)]
     locals_ = [
         state.local_shape(shape, context.axes)
         for shape, state in zip(globals_, plan.results, strict=True)
     ]
     localizer = LOCALIZERS.get(instruction.opcode)
-    attrs = localizer(context, instruction, operands, locals_) if localizer else instruction.attrs
+    if attrs is None:
+        attrs = instruction.attrs
+        if localizer is not None:
+            attrs = localizer(context, instruction, operands, locals_)
     shape: Shape = (
         TupleShape(tuple(locals_)) if isinstance(instruction.shape, TupleShape) else locals_[0]
     )

@@ -1,9 +1,9 @@
-"""Convolutions: batch and features as in a matrix product, spatial dimensions whole.
+"""Convolutions: batch and features as in a matrix product; the long spatial dimensions are windowed.
 
-    forward          in [b, s, i], kernel [t, i, o]                -> [b, s', o]     i: SUM
-    feature groups   in [b, s, g*i], kernel [t, i, g*o]            -> [b, s', g*o]   g passes, i: SUM
-    batch groups     in [g*b, s, i], kernel [t, i, g*o]            -> [b, s', g*o]   g passes
-    filter gradient  in [i, s, b], gradient [s', b, o] (features)  -> [i, t, o]      b: SUM
+    forward          in [b, s, i], kernel [T, i, o]                -> [b, s, o]      i: SUM, s sharded with halos
+    feature groups   in [b, s, g*i], kernel [T, i, g*o]            -> [b, s, g*o]    g passes, i: SUM
+    batch groups     in [g*b, s, i], kernel [T, i, g*o]            -> [b, s, g*o]    g passes
+    filter gradient  in [i, s, b], gradient [s, b, o] (features)   -> [i, T, o]      b, s: SUM, s with halos
 
 The filter gradient is the forward form with batch in the place of input features, so data parallelism leaves it
 partial with nothing said here.
@@ -29,7 +29,14 @@ if TYPE_CHECKING:
 
 @sharding_rule(Opcode.CONVOLUTION)
 def convolution_rule(convolution: HloInstruction) -> OpShardingRule:
-    """Groups are major parts of the dimensions they divide; a spatial dimension with a 1-wide window passes."""
+    return spatial_rule(convolution, windowed=True)
+
+
+def spatial_rule(convolution: HloInstruction, *, windowed: bool) -> OpShardingRule:
+    """Groups are major parts of the dimensions they divide; a spatial dimension with a 1-wide window passes.
+
+    If ``windowed``, other spatial dimensions have a factor too, which the clone needs halos for.
+    """
     attrs = convolution.attrs_as(ConvolutionAttrs)
     dims = attrs.dimension_numbers
     lhs, rhs, out = convolution.operand(0).dims, convolution.operand(1).dims, convolution.dims
@@ -59,10 +66,25 @@ def convolution_rule(convolution: HloInstruction) -> OpShardingRule:
         reduction=ReductionKind.SUM,
     )
     for position, window in enumerate(attrs.window.dims):
+        source, result = dims.input_spatial[position], dims.output_spatial[position]
+        size = min(lhs[source], out[result])
         if is_trivial(window):
-            d = dims.input_spatial[position]
-            rule.factor(lhs[d], {0: d}, {0: dims.output_spatial[position]})
+            rule.factor(size, {0: source}, {0: result})
+        elif windowed and contracts(convolution, position):
+            kernel = dims.kernel_spatial[position]
+            size = min(lhs[source], rhs[kernel])
+            rule.factor(size, {0: source, 1: kernel}, reduction=ReductionKind.SUM)
+        elif windowed:
+            rule.factor(size, {0: source}, {0: result})
     return rule.build()
+
+
+def contracts(convolution: HloInstruction, position: int) -> bool:
+    """The kernel is longer than the result: a filter gradient, whose spatial dimension is summed over."""
+    attrs = convolution.attrs_as(ConvolutionAttrs)
+    window = attrs.window.dims[position]
+    result = convolution.dims[attrs.dimension_numbers.output_spatial[position]]
+    return window.size > result and window.base_dilation == 1 and not window.reversal
 
 
 @localize(Opcode.CONVOLUTION)

@@ -1,7 +1,8 @@
 """Slices of sharded dimensions: who owns the elements gives them, the others add zeros.
 
-    slice, dynamic-slice   x sharded along a sliced dimension: each device slices what it has of [start, start + u) and
-                           zeros elsewhere; the result is partial (SUM) along the dimension's axes
+    dynamic-slice          x sharded along a sliced dimension: each device slices what it has of [start, start + u) and
+                           zeros elsewhere (a static slice of a small part too); the result is partial (SUM)
+                           along the dimension's axes
     dynamic-update-slice   x sharded along an updated dimension: each device writes what falls into its tile;
                            the result is sharded as x is, nothing is communicated
 
@@ -15,12 +16,10 @@ from partitioner.candidates import best_plan
 from partitioner.context import PartitionContext, ShardedValue
 from partitioner.generic import emit_local, local_operands, problem_of, rule_for
 from partitioner.ops.owner import as_position, clamped, from_offset, in_tile
-from partitioner.ops.slicing import local_slice_attrs
 from partitioner.registry import partition
 from partitioner.state import ShardState
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
-from spmd.ops.attrs import SliceAttrs
 from spmd.shape import PrimitiveType
 
 
@@ -40,51 +39,8 @@ def partition_dynamic_slice(
         return emit_local(context, slice_, plan, [local, *starts])
     positions = [_start(context, slice_, d, start) for d, start in enumerate(starts)]
     window = plan.results[0].local_dims(slice_.dims, context.axes)
-    hlo = _owned_window(context, slice_.operand(0), local, state, positions, window, split)
+    hlo = owned_window(context, slice_.operand(0), local, state, positions, window, split)
     return (ShardedValue(hlo, plan.results[0], slice_.array_shape.without_layout()),)
-
-
-@partition(Opcode.SLICE)
-def partition_slice(
-    context: PartitionContext, slice_: HloInstruction
-) -> tuple[ShardedValue, ...] | None:
-    rule = rule_for(slice_)
-    plan = best_plan(problem_of(context, slice_, rule))
-    state = plan.operands[0]
-    if not plan.results[0].partial:
-        return None
-    (local,) = local_operands(context, slice_, rule, plan)
-    attrs = slice_.attrs_as(SliceAttrs)
-    b = context.builder
-    split = tuple(
-        d for d in _split_dims(state, slice_.dims, slice_.operand(0).dims) if attrs.strides[d] == 1
-    )
-    window = tuple(slice_.dims[d] if d in split else n for d, n in enumerate(local.dims))
-    positions = [
-        b.scalar(PrimitiveType.S32, start if d in split else 0)
-        for d, start in enumerate(attrs.starts)
-    ]
-    owned = _owned_window(context, slice_.operand(0), local, state, positions, window, split)
-    hlo = _slice_the_rest(context, slice_, owned, plan.results[0], split)
-    return (ShardedValue(hlo, plan.results[0], slice_.array_shape.without_layout()),)
-
-
-def _slice_the_rest(
-    context: PartitionContext,
-    slice_: HloInstruction,
-    owned: HloInstruction,
-    state: ShardState,
-    done: tuple[int, ...],
-) -> HloInstruction:
-    """Slice the dimensions not in ``done`` as every device can."""
-    result = state.local_shape(slice_.array_shape, context.axes)
-    local = local_slice_attrs(slice_, result)
-    starts, limits, strides = list(local.starts), list(local.limits), list(local.strides)
-    for d in done:
-        starts[d], limits[d], strides[d] = 0, result.dims[d], 1
-    if (tuple(limits), set(starts), set(strides)) == (owned.dims, {0}, {1}):
-        return owned
-    return context.builder.slice(owned, starts, limits, strides)
 
 
 @partition(Opcode.DYNAMIC_UPDATE_SLICE)
@@ -124,7 +80,7 @@ def _start(
     return clamped(context, as_position(context, start), highest)
 
 
-def _owned_window(
+def owned_window(
     context: PartitionContext,
     whole: HloInstruction,
     local: HloInstruction,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from partitioner.ops.elementwise import result_leaf_dims
 from partitioner.ops.reducers import reduction_of
 from partitioner.registry import sharding_rule
-from partitioner.rule import OpShardingRule, RuleBuilder
+from partitioner.rule import FactorKind, OpShardingRule, RuleBuilder
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import BatchNormAttrs, DimensionsAttrs, WindowAttrs
@@ -41,25 +41,43 @@ def reduce_rule(reduce: HloInstruction) -> OpShardingRule:
 
 @sharding_rule(Opcode.REDUCE_WINDOW)
 def reduce_window_rule(reduce: HloInstruction) -> OpShardingRule:
-    """Operands: n inputs, n init scalars. Dimensions the window does not touch pass through."""
+    return window_rule(reduce, windowed=True)
+
+
+def window_rule(reduce: HloInstruction, *, windowed: bool) -> OpShardingRule:
+    """Operands: n inputs, n init scalars. Dimensions the window slides over pass if ``windowed``, else stay whole."""
     inputs = range(reduce.num_operands // 2)
     window = reduce.attrs_as(WindowAttrs).window
+    before, after = reduce.operand(0).dims, result_leaf_dims(reduce)[0]
     rule = RuleBuilder.for_instruction(reduce)
-    for d, size in enumerate(reduce.operand(0).dims):
-        if is_trivial(window.dims[d]):
-            rule.factor(size, dict.fromkeys(inputs, d), dict.fromkeys(inputs, d))
+    for d, (size, result) in enumerate(zip(before, after, strict=True)):
+        if is_trivial(window.dims[d]) or windowed:
+            rule.factor(min(size, result), dict.fromkeys(inputs, d), dict.fromkeys(inputs, d))
     return rule.build()
 
 
 @sharding_rule(Opcode.SELECT_AND_SCATTER)
 def select_and_scatter_rule(scatter: HloInstruction) -> OpShardingRule:
-    """Operands: input, source, init scalar."""
+    """Operands: input, source, init scalar. Windows side by side are tiles of the input, one per source element."""
     window = scatter.attrs_as(WindowAttrs).window
     rule = RuleBuilder.for_instruction(scatter)
-    for d, size in enumerate(scatter.dims):
+    for d, (size, source) in enumerate(zip(scatter.dims, scatter.operand(1).dims, strict=True)):
         if is_trivial(window.dims[d]):
             rule.factor(size, {0: d, 1: d}, {0: d})
+        elif _lies_side_by_side(window.dims[d]) and size == source * window.dims[d].size:
+            rule.factor(source, {0: d, 1: d}, {0: d})
+            rule.factor(window.dims[d].size, {0: d}, {0: d}, kind=FactorKind.NEED_REPLICATION)
     return rule.build()
+
+
+def _lies_side_by_side(window: WindowDimension) -> bool:
+    return (
+        window.size == window.stride
+        and window.padding_low == 0
+        and window.padding_high == 0
+        and window.window_dilation == 1
+        and window.base_dilation == 1
+    )
 
 
 @sharding_rule(Opcode.BATCH_NORM_TRAINING, Opcode.BATCH_NORM_GRAD)

@@ -1,13 +1,14 @@
 """Slices, pads and concatenations: dimensions taken whole pass through.
 
-    slice                 [i, s]              -> [i, s']       s: SUM, each device gives what it owns, else zeros
+    slice                 [i, s]              -> [i, s]        s windowed: sharded with halos (most of it is taken)
+    slice, a small part   [i, s]              -> [i, s']       s: SUM, each device gives what it owns, else zeros
     slice, every kth      [i*k]               -> [i]           i passes, k whole
     dynamic-slice         [i, s], [], []      -> [i, s']       s: SUM; start indices are scalars
     dynamic-update-slice  [i, s], [i, u], []  -> [i, s]        s passes, each device writes into its tile; u whole
-    pad                   [i, p], []          -> [i, p']       p whole
-    concatenate           [i, a], [i, b]      -> [i, a+b]      joined dimension whole
+    pad                   [i, p], []          -> [i, p]        p windowed, unless elements are pulled apart
+    concatenate           [i, a], [i, b]      -> [i, a]        a windowed, where it is most of the result; b whole
 
-What makes the SUM and the sharded update true stands in owned_slices.
+What makes the SUM and the sharded update true stands in owned_slices, the halos in halo_slices.
 """
 
 from __future__ import annotations
@@ -29,31 +30,70 @@ if TYPE_CHECKING:
 
 @sharding_rule(Opcode.SLICE)
 def slice_rule(slice_: HloInstruction) -> OpShardingRule:
+    return part_rule(slice_, windowed=True)
+
+
+def part_rule(slice_: HloInstruction, *, windowed: bool) -> OpShardingRule:
     """Every kth element of a dimension that k divides is a reshape away from taking one column of it whole."""
     attrs = slice_.attrs_as(SliceAttrs)
     untouched, strided = untouched_by_slice(slice_), strided_dims(slice_)
     rule = RuleBuilder.for_instruction(slice_)
-    for d, size in enumerate(slice_.operand(0).dims):
-        if d in untouched:
-            rule.factor(size, {0: d}, {0: d})
+    for d, (size, part) in enumerate(zip(slice_.operand(0).dims, slice_.dims, strict=True)):
+        if d in untouched or (windowed and is_window(slice_, d)):
+            rule.factor(part, {0: d}, {0: d})
         elif d in strided:
-            rule.factor(slice_.dims[d], {0: d}, {0: d})
+            rule.factor(part, {0: d}, {0: d})
             rule.factor(attrs.strides[d], {0: d}, kind=FactorKind.NEED_REPLICATION)
         elif attrs.strides[d] == 1:
             rule.factor(size, {0: d}, reduction=owner_sum(slice_.array_shape.element_type))
     return rule.build()
 
 
+def is_window(slice_: HloInstruction, dim: int) -> bool:
+    """A run of consecutive elements that is at least half of a dimension, but not all of it."""
+    size, part = slice_.operand(0).dims[dim], slice_.dims[dim]
+    return slice_.attrs_as(SliceAttrs).strides[dim] == 1 and part < size <= 2 * part
+
+
 @sharding_rule(Opcode.PAD)
 def pad_rule(pad: HloInstruction) -> OpShardingRule:
-    return _rule(pad, (0,), untouched_by_pad(pad))
+    return padded_rule(pad, windowed=True)
+
+
+def padded_rule(pad: HloInstruction, *, windowed: bool) -> OpShardingRule:
+    attrs = pad.attrs_as(PadAttrs)
+    untouched = untouched_by_pad(pad)
+    rule = RuleBuilder.for_instruction(pad)
+    for d, (size, result) in enumerate(zip(pad.operand(0).dims, pad.dims, strict=True)):
+        if d in untouched or (windowed and attrs.interior[d] == 0):
+            rule.factor(min(size, result), {0: d}, {0: d})
+    return rule.build()
 
 
 @sharding_rule(Opcode.CONCATENATE)
 def concatenate_rule(concatenate: HloInstruction) -> OpShardingRule:
+    return joined_rule(concatenate, windowed=True)
+
+
+def joined_rule(concatenate: HloInstruction, *, windowed: bool) -> OpShardingRule:
     (joined,) = concatenate.attrs_as(DimensionsAttrs).dimensions
-    others = [d for d in range(concatenate.array_shape.rank) if d != joined]
-    return _rule(concatenate, range(concatenate.num_operands), others)
+    main = main_part(concatenate)
+    rule = RuleBuilder.for_instruction(concatenate)
+    for d, size in enumerate(concatenate.dims):
+        if d != joined:
+            rule.factor(size, dict.fromkeys(range(concatenate.num_operands), d), {0: d})
+        elif windowed and main is not None:
+            rule.factor(concatenate.operand(main).dims[d], {main: d}, {0: d})
+    return rule.build()
+
+
+def main_part(concatenate: HloInstruction) -> int | None:
+    """The operand that makes more than half of the result, if there is one."""
+    (joined,) = concatenate.attrs_as(DimensionsAttrs).dimensions
+    for i, operand in enumerate(concatenate.operands):
+        if 2 * operand.dims[joined] > concatenate.dims[joined]:
+            return i
+    return None
 
 
 @sharding_rule(Opcode.DYNAMIC_SLICE)

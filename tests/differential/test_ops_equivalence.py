@@ -17,6 +17,7 @@ import spmd
 from partitioner.spmd_partitioner import partition_module
 from spmd.device import IotaTile
 from spmd.hlo import HloModule
+from spmd.ops.window import WindowDimension
 from spmd.shape import ArrayShape, leaves
 from spmd.sharding import HloSharding, SubgroupType, TileAssignment
 from tests.differential.equivalence import check_partitioned
@@ -174,6 +175,55 @@ def convolution_batch_groups(rng: Rng) -> str:
     )
 
 
+@op
+def convolution_spatial(rng: Rng) -> str:
+    """Long image, short kernel: stride, padding (negative too), dilations, reversal."""
+    image, kernel = int(rng.integers(4, 20)), int(rng.integers(1, 4))
+    stride, spread, apart = (int(rng.choice([1, 1, 2, 3])) for _ in range(3))
+    low, high = int(rng.integers(-1, 4)), int(rng.integers(0, 4))
+    reversal = int(rng.integers(2))
+    window = WindowDimension(kernel, stride, low, high, spread, apart, bool(reversal))
+    out = window.output_size(image)
+    if out == 0:
+        return convolution_spatial(rng)
+    return text(
+        f"x = f32[2,{image},2] parameter(0)",
+        f"w = f32[{kernel},2,3] parameter(1)",
+        f"ROOT r = f32[2,{out},3] convolution(x, w), window={{size={kernel} stride={stride} "
+        f"pad={low}_{high} lhs_dilate={spread} rhs_dilate={apart} rhs_reversal={reversal}}}, "
+        "dim_labels=b0f_0io->b0f",
+    )
+
+
+@op
+def convolution_filter_gradient(rng: Rng) -> str:
+    """Image against a long gradient: the spatial dimension is summed over."""
+    gradient, kernel, stride = (
+        int(rng.integers(4, 12)),
+        int(rng.integers(1, 4)),
+        int(rng.integers(1, 3)),
+    )
+    low = int(rng.integers(0, 2))
+    image = (gradient - 1) * stride + kernel - low
+    return text(
+        f"x = f32[3,{image},4] parameter(0)",
+        f"g = f32[{gradient},4,2] parameter(1)",
+        f"ROOT r = f32[3,{kernel},2] convolution(x, g), window={{size={gradient} pad={low}_0 "
+        f"rhs_dilate={stride}}}, dim_labels=b0f_0io->b0f",
+    )
+
+
+@op
+def convolution_two_spatial(rng: Rng) -> str:
+    a, b = int(rng.integers(3, 10)), int(rng.integers(3, 10))
+    return text(
+        f"x = f32[2,{a},{b},2] parameter(0)",
+        "w = f32[3,3,2,2] parameter(1)",
+        f"ROOT r = f32[2,{a},{b},2] convolution(x, w), window={{size=3x3 pad=1_1x1_1}}, "
+        "dim_labels=b01f_01io->b01f",
+    )
+
+
 # ---- reductions
 @op
 def reduce_sum(rng: Rng) -> str:
@@ -230,11 +280,31 @@ def reduce_argmax(rng: Rng) -> str:
 
 @op
 def reduce_window(rng: Rng) -> str:
-    a, b = size(rng), size(rng) + 2
+    rows, image, span = size(rng), int(rng.integers(4, 20)), int(rng.integers(1, 5))
+    stride, apart = int(rng.choice([1, 2, 3])), int(rng.choice([1, 2]))
+    low, high = int(rng.integers(0, 3)), int(rng.integers(0, 3))
+    out = WindowDimension(span, stride, low, high, 1, apart).output_size(image)
+    if out == 0:
+        return reduce_window(rng)
     return text(
-        f"x = f32[{a},{b}] parameter(0)",
+        f"x = f32[{rows},{image}] parameter(0)",
         "init = f32[] constant(-inf)",
-        f"ROOT r = f32[{a},{b}] reduce-window(x, init), window={{size=1x3 pad=0_0x1_1}}, to_apply=max",
+        f"ROOT r = f32[{rows},{out}] reduce-window(x, init), window={{size=1x{span} stride=1x{stride} "
+        f"pad=0_0x{low}_{high} rhs_dilate=1x{apart}}}, to_apply=max",
+    )
+
+
+@op
+def reduce_window_two_inits(rng: Rng) -> str:
+    """Two windows over one operand that pad with different values: each needs a halo of its own."""
+    n = int(rng.integers(4, 12))
+    return text(
+        f"x = f32[{n}] parameter(0)",
+        "low = f32[] constant(-100)",
+        "zero = f32[] constant(0)",
+        f"a = f32[{n}] reduce-window(x, low), window={{size=3 pad=1_1}}, to_apply=max",
+        f"b = f32[{n}] reduce-window(x, zero), window={{size=3 pad=1_1}}, to_apply=add",
+        f"ROOT r = f32[{n}] subtract(a, b)",
     )
 
 
@@ -244,9 +314,20 @@ def select_and_scatter(rng: Rng) -> str:
     return text(
         f"x = f32[{a},{2 * b}] parameter(0)",
         f"s = f32[{a},{b}] parameter(1)",
-        "init = f32[] constant(0)",
+        "init = f32[] parameter(2)",
         f"ROOT r = f32[{a},{2 * b}] select-and-scatter(x, s, init), window={{size=1x2 stride=1x2}}, "
         "select=ge, scatter=add",
+    )
+
+
+@op
+def select_and_scatter_overlapping(rng: Rng) -> str:
+    b = size(rng) + 1
+    return text(
+        f"x = f32[{b}] parameter(0)",
+        f"s = f32[{b - 1}] parameter(1)",
+        "init = f32[] constant(0)",
+        f"ROOT r = f32[{b}] select-and-scatter(x, s, init), window={{size=2}}, select=ge, scatter=add",
     )
 
 
@@ -321,7 +402,8 @@ def strided_slice(rng: Rng) -> str:
 @op
 def pad(rng: Rng) -> str:
     a, b = size(rng), size(rng)
-    low, high, inside = int(rng.integers(-1, 3)), int(rng.integers(0, 3)), int(rng.integers(0, 2))
+    low, high, inside = (int(rng.integers(*r)) for r in ((-1, 6), (-1, 6), (0, 2)))
+    b = b + 2
     out = low + high + b + inside * (b - 1)
     return text(
         f"x = f32[{a},{b}] parameter(0)",
@@ -337,6 +419,33 @@ def concatenate(rng: Rng) -> str:
         f"x = f32[{a},{b}] parameter(0)",
         f"y = f32[{a},{c}] parameter(1)",
         f"ROOT r = f32[{a},{b + c + b}] concatenate(x, y, x), dimensions={{1}}",
+    )
+
+
+@op
+def roll(rng: Rng) -> str:
+    n = int(rng.integers(3, 17))
+    k = int(rng.integers(1, n))
+    return text(
+        f"x = f32[{n},2] parameter(0)",
+        f"a = f32[{k},2] slice(x), slice={{[{n - k}:{n}], [0:2]}}",
+        f"b = f32[{n - k},2] slice(x), slice={{[0:{n - k}], [0:2]}}",
+        f"ROOT r = f32[{n},2] concatenate(a, b), dimensions={{0}}",
+    )
+
+
+@op
+def edges(rng: Rng) -> str:
+    """Pad by repeating both ends, then difference of neighbours."""
+    n, m = int(rng.integers(3, 17)), size(rng)
+    return text(
+        f"x = f32[{n},{m}] parameter(0)",
+        f"a = f32[1,{m}] slice(x), slice={{[0:1], [0:{m}]}}",
+        f"b = f32[1,{m}] slice(x), slice={{[{n - 1}:{n}], [0:{m}]}}",
+        f"p = f32[{n + 2},{m}] concatenate(a, x, b), dimensions={{0}}",
+        f"u = f32[{n},{m}] slice(p), slice={{[0:{n}], [0:{m}]}}",
+        f"v = f32[{n},{m}] slice(p), slice={{[2:{n + 2}], [0:{m}]}}",
+        f"ROOT r = f32[{n},{m}] subtract(u, v)",
     )
 
 

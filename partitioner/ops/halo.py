@@ -1,0 +1,234 @@
+"""Halo exchange: every device gets a window of a sharded dimension that overlaps its neighbours' tiles.
+
+Device k of the S along a dimension wants elements [k*step + start, k*step + start + size) of the whole dimension and
+holds [k*tile, (k+1)*tile). Relative to its own tile the window begins at k*(step - tile) + start, so over all devices
+it reaches at most ``left`` elements before and ``right`` elements after the tile:
+
+    tile 4, window of 3 around each element (start -1, step 4, size 6)      left 1, right 1
+
+        device 0  . 0 1 2 3 | 4            from device 1: its first element
+        device 1  3 | 4 5 6 7 | 8          from device 0: its last, from device 2: its first
+        device 2  7 | 8 9 10 11 .          positions outside the dimension take the fill value
+
+Each neighbour's part is one collective-permute of just what is needed of its tile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeAlias
+
+from partitioner.axes import Axes, DeviceAxes
+from partitioner.candidates import OpPlan, best_plan
+from partitioner.context import PartitionContext, ShardedValue
+from partitioner.generic import problem_of
+from partitioner.rule import OpShardingRule
+from partitioner.state import tile_size
+from spmd.hlo.instruction import HloInstruction
+from spmd.shape import PrimitiveType
+
+_S32 = PrimitiveType.S32
+
+
+@dataclass(frozen=True, slots=True)
+class HaloWindow:
+    """Device k's window is [k*step + start, k*step + start + size) of the dimension."""
+
+    step: int
+    start: int
+    size: int
+
+
+#: By (operand, dimension): the windows that a plan needs.
+Windows: TypeAlias = "dict[tuple[int, int], HaloWindow]"
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How far windows reach beyond the tiles of ``tile`` elements, at most, over all devices."""
+
+    tile: int
+    left: int
+    right: int
+
+
+def reach_of(window: HaloWindow, size: int, shards: int) -> Reach:
+    """For a dimension of ``size`` elements split in ``shards``."""
+    tile = tile_size(size, shards)
+    drift = (window.step - tile) * (shards - 1)
+    first, last = window.start + min(0, drift), window.start + max(0, drift)
+    return Reach(tile, max(0, -first), max(0, last + window.size - tile))
+
+
+def is_worthwhile(window: HaloWindow, size: int, shards: int) -> bool:
+    """Less is received than by gathering the whole dimension."""
+    reach = reach_of(window, size, shards)
+    return reach.left + reach.right < (shards - 1) * reach.tile
+
+
+def plan_with_halos(
+    context: PartitionContext,
+    instruction: HloInstruction,
+    make_rule: Callable[[bool], OpShardingRule],
+    windows_of: Callable[[OpPlan], Windows | None],
+) -> tuple[OpShardingRule, OpPlan, Windows]:
+    """The best plan whose halos are worth exchanging; else the best one of the rule without windowed factors.
+
+    ``make_rule(windowed)``; ``windows_of(plan)``: what each split windowed dimension needs, None where it cannot be.
+    """
+    rule = make_rule(True)
+    plan = best_plan(problem_of(context, instruction, rule))
+    windows = windows_of(plan)
+    if windows is not None and all(
+        is_worthwhile(
+            window, instruction.operand(i).dims[d], context.axes.count(plan.operands[i].dims[d])
+        )
+        for (i, d), window in windows.items()
+    ):
+        return rule, plan, windows
+    rule = make_rule(False)
+    return rule, best_plan(problem_of(context, instruction, rule)), {}
+
+
+def exchange(
+    context: PartitionContext,
+    value: ShardedValue,
+    dim: int,
+    window: HaloWindow,
+    fill: HloInstruction | None,
+) -> HloInstruction:
+    """This device's ``window`` of ``value`` along ``dim``; elements outside the dimension are ``fill`` (a scalar).
+
+    Without ``fill`` they are unspecified. Other dimensions keep their tiles.
+    """
+    axes = value.state.dims[dim]
+    reach = reach_of(window, value.shape.dims[dim], context.axes.count(axes))
+    joined = _with_neighbours(context, value.hlo, dim, axes, reach)
+    found = _cut(context, joined, dim, axes, window, reach)
+    return found if fill is None else _filled(context, value, found, dim, window, fill)
+
+
+def _with_neighbours(
+    context: PartitionContext, local: HloInstruction, dim: int, axes: Axes, reach: Reach
+) -> HloInstruction:
+    """[left | tile | right] along ``dim``; the nearest neighbour's part next to the tile."""
+    parts: list[HloInstruction] = [local]
+    for distance, width in _pieces(reach.left, reach.tile):
+        piece = _slice_dim(context, local, dim, reach.tile - width, reach.tile)
+        parts.insert(0, _shifted(context, piece, axes, distance))
+    for distance, width in _pieces(reach.right, reach.tile):
+        piece = _slice_dim(context, local, dim, 0, width)
+        parts.append(_shifted(context, piece, axes, -distance))
+    return context.builder.concatenate(parts, dim) if len(parts) > 1 else local
+
+
+def _pieces(reach: int, tile: int) -> list[tuple[int, int]]:
+    """(distance, elements) of each neighbour that ``reach`` elements come from."""
+    return [
+        (distance, min(tile, reach - (distance - 1) * tile))
+        for distance in range(1, -(-reach // tile) + 1)
+    ]
+
+
+def _shifted(
+    context: PartitionContext, piece: HloInstruction, axes: Axes, distance: int
+) -> HloInstruction:
+    """Each device's ``piece`` given to the device ``distance`` further along ``axes``; zeros where none gives."""
+    pairs = shift_pairs(context.axes, axes, distance)
+    if not pairs:
+        b = context.builder
+        return b.broadcast_scalar(b.scalar_like(piece, 0), piece.dims)
+    return context.builder.collective_permute(piece, pairs)
+
+
+@lru_cache(maxsize=256)
+def shift_pairs(axes: DeviceAxes, along: Axes, distance: int) -> tuple[tuple[int, int], ...]:
+    """(source, target) of every device whose coordinate along ``along`` plus ``distance`` exists."""
+    count = axes.count(along)
+    strides = [axes.stride(a) for a in along]
+    sizes = [axes.sizes[a] for a in along]
+
+    def offset(position: int) -> int:
+        total = 0
+        for stride, size in zip(reversed(strides), reversed(sizes), strict=True):
+            position, digit = divmod(position, size)
+            total += digit * stride
+        return total
+
+    offsets = [offset(i) for i in range(count)]
+    rest = [
+        device
+        for device in range(axes.num_devices)
+        if all(device // stride % size == 0 for stride, size in zip(strides, sizes, strict=True))
+    ]
+    return tuple(
+        (base + offsets[i], base + offsets[i + distance])
+        for base in rest
+        for i in range(count)
+        if 0 <= i + distance < count
+    )
+
+
+def _cut(
+    context: PartitionContext,
+    joined: HloInstruction,
+    dim: int,
+    axes: Axes,
+    window: HaloWindow,
+    reach: Reach,
+) -> HloInstruction:
+    """The window out of [left | tile | right]: at one place for all devices where step is the tile."""
+    begin = reach.left + window.start
+    if window.step == reach.tile:
+        return _slice_dim(context, joined, dim, begin, begin + window.size)
+    b = context.builder
+    drift = b.multiply(context.coordinate(axes), b.scalar(_S32, window.step - reach.tile))
+    starts = [b.scalar(_S32, 0)] * len(joined.dims)
+    starts[dim] = b.add(drift, b.scalar(_S32, begin))
+    sizes = [window.size if d == dim else n for d, n in enumerate(joined.dims)]
+    return b.dynamic_slice(joined, starts, sizes)
+
+
+def _filled(
+    context: PartitionContext,
+    value: ShardedValue,
+    found: HloInstruction,
+    dim: int,
+    window: HaloWindow,
+    fill: HloInstruction,
+) -> HloInstruction:
+    size = value.shape.dims[dim]
+    axes = value.state.dims[dim]
+    end = (context.axes.count(axes) - 1) * window.step + window.start + window.size
+    if window.start >= 0 and end <= size:
+        return found
+    b = context.builder
+    position = window_positions(context, axes, window, found.dims, dim)
+    low = b.broadcast_scalar(b.scalar(_S32, 0), found.dims)
+    high = b.broadcast_scalar(b.scalar(_S32, size), found.dims)
+    inside = b.logical_and(b.compare(position, low, "GE"), b.compare(position, high, "LT"))
+    return b.select(inside, found, b.broadcast_scalar(fill, found.dims))
+
+
+def window_positions(
+    context: PartitionContext, axes: Axes, window: HaloWindow, dims: Sequence[int], dim: int
+) -> HloInstruction:
+    """s32 of sizes ``dims``: the position in the whole dimension of each element of this device's window."""
+    b = context.builder
+    begin = b.add(
+        b.multiply(context.coordinate(axes), b.scalar(_S32, window.step)),
+        b.scalar(_S32, window.start),
+    )
+    return b.add(b.iota(_S32, dims, dim), b.broadcast_scalar(begin, dims))
+
+
+def _slice_dim(
+    context: PartitionContext, x: HloInstruction, dim: int, start: int, limit: int
+) -> HloInstruction:
+    if (start, limit) == (0, x.dims[dim]):
+        return x
+    starts, limits = [0] * len(x.dims), list(x.dims)
+    starts[dim], limits[dim] = start, limit
+    return context.builder.slice(x, starts, limits)
