@@ -1,4 +1,4 @@
-"""How an order of instructions uses memory, coarsely and in linear time: what the memory scheduler compares orders by.
+"""How an order of instructions uses memory, coarsely and in linear time: what the scheduler compares orders by.
 
 Buffers are per instruction, not per leaf; views cost nothing and keep their source alive; a result that may be written
 over a dying operand of its size costs nothing either. The exact figure comes from buffer assignment, later.
@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from runtime.buffers.view_ops import is_view
 from runtime.lowering import LOWERINGS
 from spmd.hlo import HloComputation, HloInstruction, Opcode
+from spmd.ops.attrs import ParameterAttrs, TupleIndexAttrs
+from spmd.shape import ArrayShape, ShapeIndex
 
 _FREE = frozenset(
     {
@@ -30,20 +33,31 @@ _FREE = frozenset(
 )
 
 
+#: (parameter number, tuple index): where an array comes in. The index is () for a parameter that is an array.
+Place: TypeAlias = tuple[int, ShapeIndex]
+
+
 @dataclass
 class MemoryModel:
     """Facts about one computation that hold for every order.
 
-    sources[i]: the instructions whose buffers ``i`` shows (itself where it writes one).
-    size[i]: bytes it writes. inner[i]: bytes that the computations it calls need while it runs.
+    inner[i]: bytes that the computations instruction i calls need while it runs.
+    returns: result leaf (index into the root tuple) -> the place in whose buffer it should end, as loop state and
+        donated parameters do.
+    sources[i]: the instructions whose buffers ``i`` shows (itself where it writes one, or where it is where an array
+        comes in). size[i]: bytes it writes. reads[i]: sources it reads. readers[i]: how many instructions read i.
+    overwrites[i]: the source that i's result should be written over, as ``returns`` says.
     """
 
     computation: HloComputation
     inner: dict[HloInstruction, int]
+    returns: dict[ShapeIndex, Place] = field(default_factory=dict)
     sources: dict[HloInstruction, tuple[HloInstruction, ...]] = field(default_factory=dict)
     size: dict[HloInstruction, int] = field(default_factory=dict)
     readers: dict[HloInstruction, int] = field(default_factory=dict)
     reads: dict[HloInstruction, tuple[HloInstruction, ...]] = field(default_factory=dict)
+    overwrites: dict[HloInstruction, HloInstruction] = field(default_factory=dict)
+    _inputs: dict[Place, HloInstruction] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for instruction in self.computation.post_order():
@@ -51,13 +65,19 @@ class MemoryModel:
         root = self.computation.root
         for source in self.sources[root]:
             self.readers[source] = self.readers.get(source, 0) + 1
+        for index, place in self.returns.items():
+            self._add_return(index, place)
 
     def _add(self, instruction: HloInstruction) -> None:
+        place = _place_of(instruction)
+        if place is not None:
+            self.sources[instruction] = (self._inputs.setdefault(place, instruction),)
+            self.size[instruction], self.reads[instruction] = 0, ()
+            return
         shown = tuple(dict.fromkeys(s for o in instruction.operands for s in self.sources[o]))
         if instruction.opcode in _FREE or is_view(instruction):
             self.sources[instruction] = shown
-            self.size[instruction] = 0
-            self.reads[instruction] = ()
+            self.size[instruction], self.reads[instruction] = 0, ()
             return
         self.sources[instruction] = (instruction,)
         # A loop starts on the memory of what comes in.
@@ -68,6 +88,38 @@ class MemoryModel:
         self.reads[instruction] = shown
         for source in shown:
             self.readers[source] = self.readers.get(source, 0) + 1
+
+    def _add_return(self, index: ShapeIndex, place: Place) -> None:
+        result = self.computation.root
+        for i in index:
+            if result.opcode is not Opcode.TUPLE:
+                return
+            result = result.operand(i)
+        written = self.sources[result]
+        target = self._inputs.get(place)
+        if target is not None and len(written) == 1 and self.size[written[0]]:
+            self.overwrites[written[0]] = target
+
+    def waits(self) -> dict[HloInstruction, list[HloInstruction]]:
+        """What had better run before an instruction, so that its result can be written over a place that others read.
+
+        Only results that nothing but the root uses wait, and not for one another: so nothing waits in a circle.
+        """
+        root = self.computation.root
+        last = {
+            result: target
+            for result, target in self.overwrites.items()
+            if not result.control_successors and all(user is root for user in result.users)
+        }
+        waiting: dict[HloInstruction, list[HloInstruction]] = {}
+        by_target = {target: result for result, target in last.items()}
+        for reader, sources in self.reads.items():
+            if reader in last:
+                continue
+            for source in sources:
+                if source in by_target:
+                    waiting.setdefault(by_target[source], []).append(reader)
+        return waiting
 
     def may_replace(self, instruction: HloInstruction, source: HloInstruction) -> bool:
         """``instruction`` may be written over ``source``, which dies with it."""
@@ -83,22 +135,35 @@ class MemoryModel:
         )
 
     def peak(self, order: Sequence[HloInstruction]) -> int:
-        """Largest number of live bytes over the order, parameters and constants not counted."""
+        """Largest number of live bytes over the order; what comes in and constants are not counted."""
         left = dict.fromkeys(order, 0)
         left.update(self.readers)
-        # Views extend lives: a source lives until the last reader of it, direct or through views, has run.
         live = peak = 0
         for instruction in order:
-            size = self.size[instruction]
             reads = self.reads[instruction]
             for source in reads:
                 left[source] -= 1
             dying = [s for s in reads if left[s] == 0]
+            size = self.size[instruction]
+            target = self.overwrites.get(instruction)
+            if target is not None and left[target] == 0:
+                size = 0
             over = next((s for s in dying if size and self.may_replace(instruction, s)), None)
-            peak = max(
-                peak, live + (0 if over is not None else size) + self.inner.get(instruction, 0)
-            )
+            needed = (0 if over is not None else size) + self.inner.get(instruction, 0)
+            peak = max(peak, live + needed)
             live += size - sum(self.size[s] for s in dying)
-            if size and not left[instruction]:
+            if size and not left.get(instruction):
                 live -= size
         return peak
+
+
+def _place_of(instruction: HloInstruction) -> Place | None:
+    """The place that ``instruction`` stands for, if it is where an array comes in."""
+    if instruction.opcode is Opcode.PARAMETER and isinstance(instruction.shape, ArrayShape):
+        return instruction.attrs_as(ParameterAttrs).number, ()
+    if instruction.opcode is Opcode.GET_TUPLE_ELEMENT:
+        operand = instruction.operand(0)
+        if operand.opcode is Opcode.PARAMETER and isinstance(instruction.shape, ArrayShape):
+            index = instruction.attrs_as(TupleIndexAttrs).index
+            return operand.attrs_as(ParameterAttrs).number, (index,)
+    return None

@@ -9,69 +9,92 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
-from runtime.schedule.memory_model import MemoryModel
+from runtime.schedule.memory_model import MemoryModel, Place
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
+from spmd.shape import ShapeIndex, leaves
 
-Order = list[HloInstruction]
+Order: TypeAlias = list[HloInstruction]
+Before: TypeAlias = dict[HloInstruction, list[HloInstruction]]
 
 
 def schedule_for_memory(module: HloModule) -> None:
     """Order every computation that the entry reaches; callees first, so that callers know what they need."""
     needs: dict[HloComputation, int] = {}
+    bodies = {i.while_body for i in module.all_instructions() if i.opcode is Opcode.WHILE}
     for computation in module.computations_post_order():
-        needs[computation] = schedule_computation(computation, needs)
+        returns: dict[ShapeIndex, Place] = {}
+        if computation is module.entry:
+            returns = {
+                alias.output_index: (alias.parameter, alias.parameter_index)
+                for alias in module.input_output_alias
+            }
+        elif computation in bodies:
+            returns = {index: (0, index) for index, _ in leaves(computation.root.shape)}
+        needs[computation] = schedule_computation(computation, needs, returns)
 
 
-def schedule_computation(computation: HloComputation, needs: dict[HloComputation, int]) -> int:
+def schedule_computation(
+    computation: HloComputation,
+    needs: dict[HloComputation, int],
+    returns: dict[ShapeIndex, Place],
+) -> int:
     """Order one computation; its simulated peak in bytes."""
     inner = {
         instruction: max(needs[callee] for callee in instruction.called_computations)
         for instruction in computation.instructions
         if instruction.opcode in (Opcode.WHILE, Opcode.CONDITIONAL, Opcode.CALL)
     }
-    model = MemoryModel(computation, inner)
-    orders = [make(model) for make in HEURISTICS]
+    model = MemoryModel(computation, inner, returns)
+    before = _before(model)
+    orders = [make(model, before) for make in HEURISTICS]
     peaks = [model.peak(order) for order in orders]
     best = min(range(len(orders)), key=lambda i: (peaks[i], i))
     computation.set_order(orders[best])
     return peaks[best]
 
 
-def as_it_stands(model: MemoryModel) -> Order:
-    return model.computation.post_order()
+def _before(model: MemoryModel) -> Before:
+    """What each instruction follows: operands, control predecessors, readers of what it should overwrite."""
+    waits = model.waits()
+    return {
+        i: list(dict.fromkeys((*i.operands, *i.control_predecessors, *waits.get(i, ()))))
+        for i in model.computation.instructions
+    }
 
 
-def depth_first(model: MemoryModel) -> Order:
-    """Operands before users, the operand whose subtree needs most first (Sethi and Ullman's order for expressions)."""
+def as_it_stands(model: MemoryModel, before: Before) -> Order:
+    """The stored order, made topological."""
+    return _post_order(model.computation.instructions, lambda i: before[i])
+
+
+def depth_first(model: MemoryModel, before: Before) -> Order:
+    """Operands before users, the one whose subtree needs most first (Sethi and Ullman's order for expressions)."""
     needs: dict[HloInstruction, int] = {}
     held: dict[HloInstruction, int] = {}
-    for instruction in model.computation.post_order():
-        operands = _by_need(instruction, needs, held)
+
+    def by_need(instruction: HloInstruction) -> list[HloInstruction]:
+        return sorted(before[instruction], key=lambda o: held[o] - needs[o])
+
+    for instruction in as_it_stands(model, before):
         need = kept = 0
-        for operand in operands:
+        for operand in by_need(instruction):
             need = max(need, kept + needs[operand])
             kept += held[operand]
         size = model.size[instruction]
         needs[instruction] = max(need, kept + size + model.inner.get(instruction, 0))
         # What a view holds is what its operand holds.
         held[instruction] = size if model.reads[instruction] or size else kept
-    return _post_order(model.computation, lambda i: _by_need(i, needs, held))
-
-
-def _by_need(
-    instruction: HloInstruction, needs: dict[HloInstruction, int], held: dict[HloInstruction, int]
-) -> list[HloInstruction]:
-    before = dict.fromkeys((*instruction.operands, *instruction.control_predecessors))
-    return sorted(before, key=lambda o: held[o] - needs[o])
+    return _post_order((model.computation.root, *model.computation.instructions), by_need)
 
 
 def _post_order(
-    computation: HloComputation, before: Callable[[HloInstruction], list[HloInstruction]]
+    starts: Sequence[HloInstruction], before: Callable[[HloInstruction], list[HloInstruction]]
 ) -> Order:
-    """From the root, then from whatever it does not reach (effects), depth first."""
+    """Depth first from each start, everything an instruction follows in front of it."""
     done: dict[HloInstruction, None] = {}
-    for start in (computation.root, *computation.instructions):
+    for start in starts:
         stack = [(start, False)]
         while stack:
             node, ready = stack.pop()
@@ -85,13 +108,14 @@ def _post_order(
     return list(done)
 
 
-def list_schedule(model: MemoryModel) -> Order:
+def list_schedule(model: MemoryModel, before: Before) -> Order:
     """Among what is ready, take what frees most bytes; among equals, the earliest in the present order."""
-    rank = {i: n for n, i in enumerate(model.computation.post_order())}
-    missing: dict[HloInstruction, int] = {}
+    rank = {i: n for n, i in enumerate(as_it_stands(model, before))}
+    missing = {instruction: len(before[instruction]) for instruction in rank}
+    after: dict[HloInstruction, list[HloInstruction]] = {instruction: [] for instruction in rank}
     for instruction in rank:
-        before = dict.fromkeys((*instruction.operands, *instruction.control_predecessors))
-        missing[instruction] = len(before)
+        for earlier in before[instruction]:
+            after[earlier].append(instruction)
     left = dict(model.readers)
     readers: dict[HloInstruction, list[HloInstruction]] = {}
     for instruction, sources in model.reads.items():
@@ -123,11 +147,15 @@ def list_schedule(model: MemoryModel) -> Order:
                 for reader in readers[source]:
                     if reader not in scheduled and missing[reader] == 0:
                         heapq.heappush(heap, (-gain(reader), rank[reader]))
-        for user in dict.fromkeys((*instruction.users, *instruction.control_successors)):
+        for user in after[instruction]:
             missing[user] -= 1
             if missing[user] == 0:
                 heapq.heappush(heap, (-gain(user), rank[user]))
     return order
 
 
-HEURISTICS: Sequence[Callable[[MemoryModel], Order]] = (as_it_stands, depth_first, list_schedule)
+HEURISTICS: Sequence[Callable[[MemoryModel, Before], Order]] = (
+    as_it_stands,
+    depth_first,
+    list_schedule,
+)

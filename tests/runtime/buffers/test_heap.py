@@ -1,0 +1,58 @@
+"""Packings: nothing that lives together overlaps, and the size is within what greedy packing promises."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runtime.buffers.heap import Arena, Interval, lower_bound, pack
+from runtime.buffers.types import ALIGNMENT, aligned
+
+intervals = st.lists(
+    st.builds(
+        lambda start, length, size: Interval(start, start + length, size),
+        st.integers(0, 30),
+        st.integers(0, 12),
+        st.integers(1, 2000),
+    ),
+    max_size=25,
+)
+
+
+@given(intervals)
+def test_no_two_that_live_together_overlap(items: list[Interval]) -> None:
+    packing = pack(items)
+    for i, (one, offset) in enumerate(zip(items, packing.offsets, strict=True)):
+        assert offset % ALIGNMENT == 0
+        assert offset + one.size <= packing.size
+        for other, place in zip(items[:i], packing.offsets, strict=False):
+            together = one.start <= other.end and other.start <= one.end
+            apart = offset + one.size <= place or place + other.size <= offset
+            assert apart or not together
+
+
+@given(intervals)
+def test_size_lies_between_the_bounds(items: list[Interval]) -> None:
+    packing = pack(items)
+    assert lower_bound(items) <= packing.size <= sum(aligned(i.size) for i in items)
+
+
+def test_intervals_that_touch_do_not_share() -> None:
+    """At its last position a value is still being read."""
+    touching = [Interval(0, 5, 100), Interval(5, 9, 100)]
+    assert pack(touching).size == 2 * aligned(100)
+    assert pack([Interval(0, 4, 100), Interval(5, 9, 100)]).size == aligned(100)
+
+
+def test_best_fit_takes_the_tightest_gap() -> None:
+    arena = Arena(8)
+    for start, end, size in [(0, 9, 256), (0, 1, 256), (0, 9, 64), (0, 1, 64), (0, 9, 64)]:
+        arena.place(Interval(start, end, size))
+    assert arena.place(Interval(2, 9, 64)) == 256 + 256 + 64
+
+
+def test_a_limit_turns_away() -> None:
+    arena = Arena(4, limit=128)
+    assert arena.place(Interval(0, 3, 100)) == 0
+    assert arena.place(Interval(2, 5, 100)) is None
+    assert arena.place(Interval(4, 5, 100)) == 0
