@@ -280,7 +280,53 @@ ENTRY main {
 }
 """
 
+#: Operands that die where they are read, but not as they lie in memory, or not element by element.
+DYING_OPERANDS = """HloModule dying_operands
+ENTRY main {
+  p = f32[16,16] parameter(0)
+  q = f32[16,16] parameter(1)
+  x = f32[16,16] exponential(p)
+  t = f32[16,16] transpose(x), dimensions={1,0}
+  s = f32[16,16] add(t, q)
+  d = f32[16,16] dot(s, p), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT r = f32[16,16] multiply(d, d)
+}
+"""
+
+#: Leaf 2 is written on every trip and read by nobody; leaf 3 is read after its new value is there.
+DEAD_LEAF = """HloModule dead_leaf
+body {
+  s = (s32[], f32[64], f32[64], f32[64]) parameter(0)
+  n = s32[] get-tuple-element(s), index=0
+  a = f32[64] get-tuple-element(s), index=1
+  c = f32[64] get-tuple-element(s), index=3
+  one = s32[] constant(1)
+  n2 = s32[] add(n, one)
+  c2 = f32[64] sine(c)
+  e = f32[64] multiply(a, c)
+  a2 = f32[64] cosine(e)
+  ROOT t = (s32[], f32[64], f32[64], f32[64]) tuple(n2, a2, a2, c2)
+}
+cond {
+  s = (s32[], f32[64], f32[64], f32[64]) parameter(0)
+  n = s32[] get-tuple-element(s), index=0
+  k = s32[] constant(3)
+  ROOT l = pred[] compare(n, k), direction=LT
+}
+ENTRY main {
+  x = f32[64] parameter(0)
+  zero = s32[] constant(0)
+  t = (s32[], f32[64], f32[64], f32[64]) tuple(zero, x, x, x)
+  w = (s32[], f32[64], f32[64], f32[64]) while(t), condition=cond, body=body
+  u = f32[64] get-tuple-element(w), index=1
+  v = f32[64] get-tuple-element(w), index=3
+  ROOT r = f32[64] add(u, v)
+}
+"""
+
 ALIASING = {
+    "dying_operands": DYING_OPERANDS,
+    "dead_leaf": DEAD_LEAF,
     "elementwise": ELEMENTWISE,
     "symmetric": SYMMETRIC,
     "views": VIEWS,

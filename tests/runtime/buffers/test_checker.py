@@ -1,0 +1,236 @@
+"""The buffer checker accepts what assignment makes, and finds bugs planted in it.
+
+Each planted bug replaces one function of buffer assignment or emission; it must be found in at least one of the programs,
+and must have changed nothing in the checker itself.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import runtime.buffers.assign
+import runtime.buffers.colocation
+import runtime.buffers.forwarding
+import runtime.buffers.heap
+import runtime.buffers.linearize
+import runtime.emit.program
+from runtime.buffers.checker import check_buffers
+from runtime.buffers.colocation import Colocation
+from runtime.buffers.linearize import Linearizer
+from runtime.buffers.program import DoneStep, Read, Step, Value, ValueView
+from runtime.buffers.types import ArrayView, BufferSlice
+from runtime.executable import Executable
+from runtime.thunks.collective import CollectiveDoneThunk, CollectiveStartThunk
+from runtime.thunks.copy import CopyThunk
+from runtime.thunks.kernel import KernelThunk
+from runtime.thunks.sequence import ThunkSequence
+from runtime.thunks.thunk import Thunk
+from spmd.errors import CheckFailed
+from tests.runtime.programs import ALIASING, ASYNC_COLLECTIVES, COLLECTIVES, compiled
+
+PROGRAMS = {**ALIASING, "collectives": COLLECTIVES, "async": ASYNC_COLLECTIVES}
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def replace(target: object, name: str, value: Any) -> Plant:
+    return lambda patch: patch.setattr(target, name, value)
+
+
+def _lodge_anywhere(shared: list[Any], own: list[Any]) -> dict[int, BufferSlice]:
+    """Temporaries in outputs, whether they are written yet or not."""
+    outputs = [(i, g) for i, g in enumerate(own) if g.kind.value == "output"]
+    place = {}
+    for group in shared:
+        for index, output in outputs:
+            if 0 < group.size <= output.size:
+                place[id(group)] = BufferSlice(index, 0, group.size)
+    return place
+
+
+def _forget_reads_of_dones(original: Any) -> Any:
+    def read(self: Linearizer, step: Step, *rest: Any) -> None:
+        if not isinstance(step, DoneStep):
+            original(self, step, *rest)
+
+    return read
+
+
+def _no_copies(original: Any) -> Any:
+    def ordered(program: Any) -> Colocation:
+        result = original(program)
+        result.copies.clear()
+        return result
+
+    return ordered
+
+
+COLOCATION = runtime.buffers.colocation
+
+PLANTED: dict[str, Plant] = {
+    "every offset is 0": replace(runtime.buffers.heap, "_best_gap", lambda *_: 0),
+    "offsets are too close": replace(
+        runtime.buffers.heap,
+        "_best_gap",
+        lambda lows, highs, size: max(int(highs.max()) - 64, 0) if len(highs) else 0,
+    ),
+    "values die where they are written": replace(
+        Value, "last_read", property(lambda value: value.start)
+    ),
+    "values die one read too early": replace(
+        Value,
+        "last_read",
+        property(lambda v: max([v.start, *sorted(r.until(v) for r in v.reads)[:-1]])),
+    ),
+    "loops do not keep what they read": replace(Read, "until", lambda read, _: read.position),
+    "loop state is free when nobody reads it": replace(COLOCATION, "_held_until", lambda _: {}),
+    "every operand is seen whole": replace(ValueView, "is_whole", property(lambda _: True)),
+    "results are written over live operands": replace(
+        COLOCATION,
+        "_can_share",
+        lambda source, step, n: source.size == step.results[n].size
+        and source.kind.value == "temporary",
+    ),
+    "results are written over any operand": replace(
+        COLOCATION, "writes_over", lambda step, _: list(range(len(step.operands)))
+    ),
+    "loop state is overwritten while it is read": replace(
+        COLOCATION, "_may_follow", lambda *_: True
+    ),
+    "a value is written into two places": replace(
+        COLOCATION, "_can_write_directly", lambda c, view, region: view.value.parameter is None
+    ),
+    "leaves that trade places are not copied": replace(
+        Linearizer, "own_copy", lambda self, instruction, leaf, view, places, region: view
+    ),
+    "every loop leaf passes through": replace(
+        runtime.buffers.linearize, "carried_leaves", lambda _: []
+    ),
+    "copies are forgotten": lambda patch: patch.setattr(
+        runtime.buffers.assign, "colocate", _no_copies(runtime.buffers.assign.colocate)
+    ),
+    "copies are not emitted": replace(
+        runtime.emit.program._Emitter, "copies_at", lambda *_: []
+    ),
+    "operands of collectives in flight are free": lambda patch: patch.setattr(
+        Linearizer, "read", _forget_reads_of_dones(Linearizer.read)
+    ),
+    "outputs are used as space after they are written": replace(
+        runtime.buffers.assign, "_lodge_in_outputs", _lodge_anywhere
+    ),
+}
+
+
+def every_program() -> list[Callable[[], Executable]]:
+    return [lambda text=text: compiled(text, keep_order=True) for text in PROGRAMS.values()]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_accepts_what_assignment_makes(name: str) -> None:
+    for keep_order in (False, True):
+        executable = compiled(PROGRAMS[name], keep_order=keep_order)
+        check_buffers(executable.module, executable.program)
+
+
+@pytest.mark.parametrize("bug", PLANTED)
+def test_finds_planted_bugs(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    PLANTED[bug](monkeypatch)
+    found = []
+    for compile_one in every_program():
+        try:
+            compile_one()
+        except CheckFailed as failure:
+            found.append(str(failure))
+    assert found, f"no program shows the bug: {bug}"
+    assert all(message.startswith("buffer checker: ") for message in found)
+
+
+# ---- thunks edited after the fact
+def edited(executable: Executable, edit: Callable[[Thunk], Thunk | None]) -> int:
+    """Edit each top-level thunk in turn, on its own; how many edits the checker finds, all of them asserted."""
+    program = executable.program
+    count = 0
+    for i, thunk in enumerate(program.thunks.thunks):
+        new = edit(thunk)
+        if new is None:
+            continue
+        thunks = (*program.thunks.thunks[:i], new, *program.thunks.thunks[i + 1 :])
+        changed = dataclasses.replace(
+            program, thunks=dataclasses.replace(program.thunks, thunks=thunks)
+        )
+        with pytest.raises(CheckFailed):
+            check_buffers(executable.module, changed)
+        count += 1
+    return count
+
+
+def moved(place: ArrayView) -> ArrayView:
+    old = place.slice
+    return ArrayView(BufferSlice(old.allocation, old.offset + 4, old.size), place.view)
+
+
+def test_finds_every_result_that_is_misplaced() -> None:
+    def edit(thunk: Thunk) -> Thunk | None:
+        if not isinstance(thunk, KernelThunk):
+            return None
+        return dataclasses.replace(thunk, results=tuple(map(moved, thunk.results)))
+
+    assert edited(compiled(ALIASING["elementwise"]), edit) == 4
+
+
+def test_finds_every_operand_that_is_misplaced() -> None:
+    def edit(thunk: Thunk) -> Thunk | None:
+        if not isinstance(thunk, KernelThunk):
+            return None
+        return dataclasses.replace(thunk, operands=(moved(thunk.operands[0]), *thunk.operands[1:]))
+
+    assert edited(compiled(ALIASING["elementwise"]), edit) == 4
+
+
+def test_finds_two_thunks_in_the_wrong_order() -> None:
+    executable = compiled(ALIASING["elementwise"], keep_order=True)
+    first, second, *rest = executable.program.thunks.thunks
+    swapped = ThunkSequence(executable.program.thunks.name, (second, first, *rest))
+    with pytest.raises(CheckFailed):
+        check_buffers(
+            executable.module, dataclasses.replace(executable.program, thunks=swapped)
+        )
+
+
+def test_finds_a_write_to_a_buffer_in_flight() -> None:
+    """A copy onto the operand of an all-reduce, between its start and its done."""
+    executable = compiled(ASYNC_COLLECTIVES, keep_order=True)
+    thunks = list(executable.program.thunks.thunks)
+    at = next(i for i, t in enumerate(thunks) if isinstance(t, CollectiveStartThunk))
+    start = thunks[at]
+    assert isinstance(start, CollectiveStartThunk)
+    source = next(t for t in thunks if isinstance(t, KernelThunk) and t.name == "c").operands[0]
+    follower = thunks[at + 1]
+    thunks.insert(at + 1, CopyThunk(follower.name, source, start.operands[0]))
+    broken = ThunkSequence(executable.program.thunks.name, tuple(thunks))
+    with pytest.raises(CheckFailed, match="in flight"):
+        check_buffers(executable.module, dataclasses.replace(executable.program, thunks=broken))
+
+
+def test_finds_a_collective_that_nobody_waits_for() -> None:
+    executable = compiled(ASYNC_COLLECTIVES, keep_order=True)
+    kept = tuple(
+        t for t in executable.program.thunks.thunks if not isinstance(t, CollectiveDoneThunk)
+    )
+    broken = ThunkSequence(executable.program.thunks.name, kept)
+    with pytest.raises(CheckFailed):
+        check_buffers(executable.module, dataclasses.replace(executable.program, thunks=broken))
+
+
+def test_finds_an_output_in_the_wrong_place() -> None:
+    executable = compiled(ALIASING["repeated_outputs"])
+    outputs = executable.program.outputs
+    swapped = (outputs[0], outputs[2], outputs[1], *outputs[3:])
+    with pytest.raises(CheckFailed, match="output 1"):
+        check_buffers(
+            executable.module, dataclasses.replace(executable.program, outputs=swapped)
+        )
