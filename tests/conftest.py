@@ -8,10 +8,13 @@ import pytest
 from hlo_fixture import HloFixture
 
 CASES = Path(__file__).parent / "cases"
+#: Shrunk programs of the fuzzer, run by test_regressions.py.
+REGRESSIONS = Path(__file__).parent / "differential" / "regressions"
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    if file_path.suffix == ".hlo" and CASES not in file_path.parents:
+    own = CASES in file_path.parents or REGRESSIONS in file_path.parents
+    if file_path.suffix == ".hlo" and not own:
         return HloFixture.from_parent(parent, path=file_path)
     return None
 

@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 from spmd.builder import Builder
 from spmd.hlo import HloModule
 from spmd.sharding import HloSharding
-from tests.differential.generator import combining, elementwise, indexed, moving  # noqa: F401 - fill the table
+from tests.differential.generator import combining, elementwise, indexed, manual, moving  # noqa: F401 - fill the table
 from tests.differential.generator.annotations import (
-    Style,
     annotate_parameter,
     constrain,
     gspmd,
@@ -27,7 +26,7 @@ from tests.differential.generator.annotations import (
     shardy_meshes,
 )
 from tests.differential.generator.control import write_operations
-from tests.differential.generator.writer import F32, Writer, inputs_of
+from tests.differential.generator.writer import F32, STYLES, Writer, inputs_of
 
 MESHES: tuple[tuple[int, ...], ...] = ((2,), (3,), (4,), (2, 2), (2, 3), (4, 2), (2, 2, 2))
 AXES = ("x", "y", "z")
@@ -54,9 +53,9 @@ def generate(seed: int) -> Program:
     module = HloModule(f"random_{seed}")
     entry = module.new_computation("main")
     module.entry = entry
-    w = Writer(rng, module, Builder(entry), mesh, parameters=[])
-    style = Style.random(w)
-    w.annotate = lambda writer, value: constrain(writer, style, value)
+    style = STYLES[int(rng.integers(len(STYLES)))]
+    w = Writer(rng, module, Builder(entry), mesh, style, parameters=[], annotate=constrain)
+    w.free_axes = list(mesh)
     if style.shardy:
         module.frontend_attributes = (("xla.sdy.meshes", shardy_meshes(mesh)),)
     for _ in range(w.integer(1, 2)):
@@ -64,8 +63,8 @@ def generate(seed: int) -> Program:
     write_operations(w, w.integer(3, 25))
     for parameter in w.parameters or ():
         if w.chance(0.8):
-            annotate_parameter(w, style, parameter.hlo)
-    _write_root(w, style)
+            annotate_parameter(w, parameter.hlo)
+    _write_root(w)
     # The entry was made first; callees stand before their callers.
     module.computations = module.computations_post_order()
     return Program(seed, module, math.prod(sizes), mesh)
@@ -75,7 +74,7 @@ def programs() -> st.SearchStrategy[Program]:
     return st.integers(0, 2**32 - 1).map(generate)
 
 
-def _write_root(w: Writer, style: Style) -> None:
+def _write_root(w: Writer) -> None:
     """Up to four values that nothing uses (else the last one), as a tuple or, if there is one, bare.
 
     Shardy's result shardings are custom calls on the outputs, GSPMD's stand on the root.
@@ -83,13 +82,12 @@ def _write_root(w: Writer, style: Style) -> None:
     unused = [v for v in w.pool if not v.hlo.users] or [w.pool[-1]]
     chosen = unused[-4:]
     entry = w.builder.computation
-    if style.shardy and w.chance(0.6):
+    if w.style.shardy and w.chance(0.6):
         chosen = [
-            constrain(w, style, v, "xla.sdy.FuncResultSharding") if w.chance(0.7) else v
-            for v in chosen
+            constrain(w, v, "xla.sdy.FuncResultSharding") if w.chance(0.7) else v for v in chosen
         ]
     bare = len(chosen) == 1 and w.chance(0.5)
     entry.root = chosen[0].hlo if bare else w.builder.tuple([v.hlo for v in chosen])
-    if style == Style(gspmd=True, shardy=False) and w.chance(0.7):
+    if not w.style.shardy and w.chance(0.7):
         shardings = [gspmd(w, random_spec(w, v.dims)) for v in chosen]
         entry.root.sharding = shardings[0] if bare else HloSharding.tuple_of(tuple(shardings))

@@ -9,6 +9,9 @@ from spmd.hlo.clone import clone_module
 from spmd.ops.attrs import ParameterAttrs
 from spmd.shape import ArrayShape, compatible
 
+#: Without one of these a manual region may leave a value that differs between devices: no program at all.
+_MAKES_EQUAL = (Opcode.ALL_REDUCE, Opcode.ALL_GATHER, Opcode.CALL)
+
 #: Edits a fresh clone; False where there is nothing to do.
 Edit = Callable[[HloModule], bool]
 
@@ -37,6 +40,8 @@ def _edits(module: HloModule) -> Iterator[Edit]:
     for computation in reversed(module.computations_post_order()):
         in_entry = computation is module.entry
         for instruction in reversed(computation.post_order()):
+            if instruction.opcode in _MAKES_EQUAL:
+                continue
             for i in range(instruction.num_operands):
                 yield _replace_by_operand(instruction.name, i)
             if in_entry and instruction.opcode is not Opcode.PARAMETER:
@@ -116,6 +121,8 @@ def _clean(module: HloModule) -> None:
         parameter.attrs = ParameterAttrs(number)
         entry._parameters[number] = parameter
     module.remove_unreachable_computations()
+    for computation in module.computations:
+        computation.set_order(computation.post_order())
     if module.entry.root.opcode is not Opcode.TUPLE and module.entry.root.sharding is not None:
         if module.entry.root.sharding.is_tuple:
             module.entry.root.sharding = None

@@ -39,7 +39,7 @@ def evaluate_f64(module: HloModule, inputs: Sequence[Array]) -> tuple[list[Array
     outputs = sum(1 for _ in leaves(module.entry.root.shape))
     extra = [
         i
-        for i in wide.entry.instructions
+        for i in _global_values(wide)
         if isinstance(i.shape, ArrayShape) and i.shape.element_type in _WIDE
     ]
     root = wide.entry.root
@@ -50,6 +50,21 @@ def evaluate_f64(module: HloModule, inputs: Sequence[Array]) -> tuple[list[Array
     results = spmd.evaluate(wide, *(_widened(x) for x in inputs))
     largest = max((_magnitude(np.asarray(x)) for x in results[outputs:]), default=0.0)
     return [np.asarray(x) for x in results[:outputs]], largest
+
+
+_ENTRIES = ("xla.sdy.GlobalToLocalShape", "SPMDFullToShardShape")
+_EXITS = ("xla.sdy.LocalToGlobalShape", "SPMDShardToFullShape")
+
+
+def _global_values(module: HloModule) -> list[HloInstruction]:
+    """Instructions of the entry that stand outside manual regions, where every device has a value of its own."""
+    inside: dict[HloInstruction, bool] = {}
+    for instruction in module.entry.post_order():
+        target = getattr(instruction.attrs, "target", "")
+        inside[instruction] = target in _ENTRIES or (
+            target not in _EXITS and any(inside[o] for o in instruction.operands)
+        )
+    return [i for i, is_inside in inside.items() if not is_inside]
 
 
 _WIDE = (PrimitiveType.F64, PrimitiveType.C128)

@@ -26,7 +26,7 @@ class Spec:
 def random_spec(w: Writer, dims: Sequence[int], *, may_be_open: bool = False) -> Spec:
     """Each axis splits some dimension or none; now and then a dimension smaller than its shards."""
     chosen: list[list[str]] = [[] for _ in dims]
-    for axis in w.shuffled(list(w.mesh)):
+    for axis in w.shuffled(w.free_axes):
         if not dims or w.chance(0.3):
             continue
         d = w.integer(0, len(dims) - 1)
@@ -72,37 +72,25 @@ def shardy_meshes(mesh: dict[str, int]) -> str:
     return f"{{mesh = #sdy.mesh<[{axes}]>}}"
 
 
-@dataclass(frozen=True)
-class Style:
-    """How a program spells its annotations."""
-
-    gspmd: bool
-    shardy: bool
-
-    @staticmethod
-    def random(w: Writer) -> Style:
-        return w.choose((Style(True, False), Style(False, True), Style(True, True)))
-
-
-def annotate_parameter(w: Writer, style: Style, hlo: HloInstruction) -> None:
+def annotate_parameter(w: Writer, hlo: HloInstruction) -> None:
     spec = random_spec(w, hlo.dims)
-    if style.gspmd:
+    if w.style.gspmd:
         hlo.sharding = gspmd(w, spec)
-    if style.shardy:
+    if w.style.shardy:
         hlo.annotations = _with_shardy(hlo.annotations, f"#sdy.sharding{shardy(spec)}")
 
 
-def constrain(w: Writer, style: Style, value: Value, target: str = "Sharding") -> Value:
+def constrain(w: Writer, value: Value, target: str = "Sharding") -> Value:
     """A custom call that demands a random sharding of ``value``; open dimensions may take more axes."""
     spec = random_spec(w, value.dims, may_be_open=target == "Sharding")
     annotations = Annotations()
     sharding = None
-    if style.gspmd:
+    if w.style.gspmd:
         sharding = gspmd(w, spec)
-        if any(spec.open) and not style.shardy:
+        if any(spec.open) and not w.style.shardy:
             dims = ",".join(str(d) for d, is_open in enumerate(spec.open) if is_open)
             annotations = Annotations(backend_config=f"unspecified_dims=[{dims}]")
-    if style.shardy:
+    if w.style.shardy:
         annotations = _with_shardy(annotations, f"#sdy.sharding_per_value<[{shardy(spec)}]>")
     hlo = w.builder.create(
         Opcode.CUSTOM_CALL,

@@ -29,7 +29,7 @@ def write_operations(w: Writer, count: int) -> None:
             w.pool.append(w.annotate(w, value))
 
 
-def _nested(w: Writer, name: str) -> tuple[Writer, HloComputation]:
+def nested_writer(w: Writer, name: str) -> tuple[Writer, HloComputation]:
     computation = w.module.new_computation(name)
     # Callees stand before their callers.
     w.module.computations.insert(0, w.module.computations.pop())
@@ -73,12 +73,12 @@ def while_loop(w: Writer) -> Value | None:
     trips = w.integer(0, 3)
     initial = b.tuple([b.scalar(S32, 0), *(v.hlo for v in state)])
 
-    condition = _nested(w, "condition")[0].builder
+    condition = nested_writer(w, "condition")[0].builder
     carried = condition.parameter(0, initial.shape, "state")
     count = condition.get_tuple_element(carried, 0)
     condition.computation.root = condition.compare(count, condition.scalar(S32, trips), "LT")
 
-    inner, body = _nested(w, "body")
+    inner, body = nested_writer(w, "body")
     ib = inner.builder
     carried = ib.parameter(0, initial.shape, "state")
     number = ib.get_tuple_element(carried, 0)
@@ -108,7 +108,7 @@ def conditional(w: Writer) -> Value | None:
     count = 2 if selector.dtype is PRED else w.integer(2, 3)
     branches, operands = [], []
     for number in range(count):
-        inner, branch = _nested(w, f"branch_{number}")
+        inner, branch = nested_writer(w, f"branch_{number}")
         operand = b.tuple([v.hlo for v in state]) if w.chance(0.7) else state[0].hlo
         parameter = inner.builder.parameter(0, operand.shape, "operand")
         if isinstance(operand.shape, ArrayShape):
@@ -130,7 +130,7 @@ def conditional(w: Writer) -> Value | None:
 @operation(1, nested=False)
 def call(w: Writer) -> Value | None:
     state = _state_of(w, w.integer(1, 3))
-    inner, target = _nested(w, "function")
+    inner, target = nested_writer(w, "function")
     inner.pool = [
         replace(v, hlo=inner.builder.parameter(i, ArrayShape(v.dtype, v.dims)))
         for i, v in enumerate(state)

@@ -70,6 +70,17 @@ class Value:
         return self.dtype in WHOLE_LIMIT
 
 
+@dataclass(frozen=True)
+class Style:
+    """How a program spells its annotations."""
+
+    gspmd: bool
+    shardy: bool
+
+
+STYLES = (Style(True, False), Style(False, True), Style(True, True))
+
+
 @dataclass
 class Writer:
     """Writes into one computation. ``parameters`` is set for the entry only: new inputs may be asked for."""
@@ -78,8 +89,11 @@ class Writer:
     module: HloModule
     builder: Builder
     mesh: dict[str, int]
+    style: Style
     pool: list[Value] = field(default_factory=list)
     parameters: list[Value] | None = None
+    #: Mesh axes that annotations may use: all, but for the manual ones in a manual region.
+    free_axes: list[str] = field(default_factory=list)
     annotate: Callable[[Writer, Value], Value] = lambda _, value: value
 
     # ---- dice

@@ -1,0 +1,282 @@
+"""Planted bugs in how ops are partitioned: masks, identities, rules, offsets."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+
+from partitioner import candidates, generic, projection
+from partitioner.context import PartitionContext
+from partitioner.identity import identity_value
+from partitioner.ops import chosen_reduce, gather_scatter, owned_slices, owner, reducers, slicing
+from partitioner.registry import LOCALIZERS, PARTITIONERS, SHARDING_RULES
+from partitioner.rule import FactorKind
+from spmd.device import ReductionKind
+from spmd.hlo import Opcode
+from spmd.ops.attrs import DimensionsAttrs
+from tests.mutants.patching import entry, function, method, mutant
+
+
+@mutant("padding is not masked before a reduction")
+def no_mask() -> AbstractContextManager[None]:
+    return method(PartitionContext, "mask_padding", lambda self, value, dims, fill: value.hlo)
+
+
+@mutant("the mask keeps one element of padding")
+def mask_off_by_one() -> AbstractContextManager[None]:
+    original = PartitionContext.valid
+
+    def valid(self: PartitionContext, value: Any, dims: Any) -> Any:
+        b, right = self.builder, self.builder.compare
+        b.compare = lambda x, y, direction: right(x, y, "LE" if direction == "LT" else direction)
+        try:
+            return original(self, value, dims)
+        finally:
+            del b.compare
+
+    return method(PartitionContext, "valid", valid)
+
+
+@mutant("padding is masked with 0 whatever the reduction")
+def mask_with_zero() -> AbstractContextManager[None]:
+    return function(identity_value, lambda kind, element_type: 0)
+
+
+@mutant("an init value (or a scatter's input) is counted on every device")
+def init_counted_twice() -> AbstractContextManager[None]:
+    return function(generic._only_first, lambda context, value, axes, identity: value.hlo)
+
+
+@mutant("a contraction over a sharded dimension is not reduced")
+def partial_forgotten() -> AbstractContextManager[None]:
+    return function(candidates._partial, lambda rule, assignment: ((), None))
+
+
+def _with_reductions(rule: Any, kind: ReductionKind) -> Any:
+    return replace(
+        rule,
+        factors=tuple(
+            replace(f, reduction=kind) if f.kind is FactorKind.REDUCTION else f
+            for f in rule.factors
+        ),
+    )
+
+
+@mutant("partial results of a dot combine by maximum")
+def dot_reduced_by_max() -> AbstractContextManager[None]:
+    return entry(
+        SHARDING_RULES,
+        Opcode.DOT,
+        lambda rule: lambda dot: _with_reductions(rule(dot), ReductionKind.MAX),
+    )
+
+
+@mutant("a reduction's minimum is taken for a maximum")
+def reduce_min_as_max() -> AbstractContextManager[None]:
+    original = reducers.reduction_of
+
+    def reduction_of(computation: Any) -> Any:
+        kind = original(computation)
+        return ReductionKind.MAX if kind is ReductionKind.MIN else kind
+
+    return function(original, reduction_of)
+
+
+@mutant("a convolution over sharded input features is not reduced but taken as it is")
+def convolution_not_reduced() -> AbstractContextManager[None]:
+    def passing(rule: Any) -> Any:
+        factors = tuple(
+            replace(f, kind=FactorKind.PASS_THROUGH, reduction=None) for f in rule.factors
+        )
+        return replace(rule, factors=factors)
+
+    return entry(SHARDING_RULES, Opcode.CONVOLUTION, lambda rule: lambda conv: passing(rule(conv)))
+
+
+@mutant("a convolution keeps the global number of feature groups")
+def convolution_groups_not_local() -> AbstractContextManager[None]:
+    return entry(
+        LOCALIZERS,
+        Opcode.CONVOLUTION,
+        lambda _: lambda context, conv, operands, results: conv.attrs,
+    )
+
+
+@mutant("the transposed dimensions of a rule are those of the inverse permutation")
+def transpose_inverted() -> AbstractContextManager[None]:
+    def wrap(rule: Any) -> Any:
+        def wrong(transpose: Any) -> Any:
+            right = rule(transpose)
+            dims = transpose.attrs_as(DimensionsAttrs).dimensions
+            inverse = tuple(dims.index(d) for d in range(len(dims)))
+            mapping = right.operands[0]
+            swapped = tuple(mapping[inverse[d]] for d in range(len(dims)))
+            sizes = tuple(right.factors[parts[0]].size for parts in swapped)
+            return replace(right, results=(swapped,)) if sizes == transpose.dims else right
+
+        return wrong
+
+    return entry(SHARDING_RULES, Opcode.TRANSPOSE, wrap)
+
+
+@mutant("every device's iota starts at 0")
+def iota_without_offset() -> AbstractContextManager[None]:
+    def wrap(partition: Any) -> Any:
+        def wrong(context: Any, iota: Any) -> Any:
+            context.offset = lambda state, dim, size: context.coordinate(())
+            try:
+                return partition(context, iota)
+            finally:
+                del context.offset
+
+        return wrong
+
+    return entry(PARTITIONERS, Opcode.IOTA, wrap)
+
+
+@mutant("a split of a merged dimension is kept although its parts do not divide")
+def reshape_split_not_cut_back() -> AbstractContextManager[None]:
+    return function(projection._cut_back, lambda axes, rule, parts, result: False)
+
+
+@mutant("a reversed dimension is reversed within each tile")
+def reverse_within_tiles() -> AbstractContextManager[None]:
+    from partitioner.ops.elementwise import all_dimensions_pass
+
+    return entry(SHARDING_RULES, Opcode.REVERSE, lambda _: all_dimensions_pass)
+
+
+@mutant("a sorted dimension is sorted within each tile")
+def sort_within_tiles() -> AbstractContextManager[None]:
+    from partitioner.rule import RuleBuilder
+
+    def rule(sort: Any) -> Any:
+        builder = RuleBuilder.for_instruction(sort)
+        everywhere = range(sort.num_operands)
+        for d, size in enumerate(sort.operand(0).dims):
+            builder.factor(size, dict.fromkeys(everywhere, d), dict.fromkeys(everywhere, d))
+        return builder.build()
+
+    return entry(SHARDING_RULES, Opcode.SORT, lambda _: rule)
+
+
+@mutant("concatenation treats the joined dimension of its first operand as any other")
+def concatenate_in_tiles() -> AbstractContextManager[None]:
+    from partitioner.rule import RuleBuilder
+
+    def rule(concatenate: Any) -> Any:
+        builder = RuleBuilder.for_instruction(concatenate)
+        everywhere = range(concatenate.num_operands)
+        for d, size in enumerate(concatenate.dims):
+            builder.factor(size, dict.fromkeys(everywhere, d), {0: d})
+        return builder.build()
+
+    return entry(SHARDING_RULES, Opcode.CONCATENATE, lambda _: rule)
+
+
+@mutant("a window of a sharded reduce-window does not see its neighbour's elements (no halo)")
+def reduce_window_without_halo() -> AbstractContextManager[None]:
+    from partitioner.ops import reduce as reduce_ops
+
+    return function(reduce_ops.is_trivial, lambda window: window.stride == 1)
+
+
+@mutant("the owner of an element is looked for from its successor's offset on")
+def owner_one_tile_off() -> AbstractContextManager[None]:
+    original = owner.from_offset
+
+    def from_offset(context: Any, position: Any, state: Any, dim: int, size: int) -> Any:
+        found = original(context, position, state, dim, size)
+        b = context.builder
+        return b.subtract(found, b.broadcast_scalar(b.scalar_like(found, 1), found.dims))
+
+    return function(original, from_offset)
+
+
+@mutant("devices that do not own an element contribute what they find instead of zero")
+def every_device_is_owner() -> AbstractContextManager[None]:
+    def in_tile(context: Any, position: Any, tile: int) -> Any:
+        b = context.builder
+        return b.compare(position, position, "EQ")
+
+    return function(owner.in_tile, in_tile)
+
+
+@mutant("a start index is not clamped before its owner is looked for")
+def start_not_clamped() -> AbstractContextManager[None]:
+    return function(owner.clamped, lambda context, position, highest: position)
+
+
+@mutant("a window that lies across tiles is written one element too far")
+def margin_off_by_one() -> AbstractContextManager[None]:
+    original = owned_slices._padded_starts
+
+    def starts(
+        context: Any, whole: Any, state: Any, positions: Any, margin: Any, split: Any
+    ) -> Any:
+        return original(context, whole, state, positions, [m + 1 for m in margin], split)
+
+    return function(original, starts)
+
+
+@mutant("a slice that starts in the middle is taken for one from the start")
+def slice_taken_as_untouched() -> AbstractContextManager[None]:
+    original = slicing.untouched_by_slice
+
+    def untouched(slice_: Any) -> Any:
+        return original(slice_) or [
+            d
+            for d, size in enumerate(slice_.operand(0).dims)
+            if slice_.attrs.strides[d] == 1 and slice_.dims[d] == size - 1
+        ]
+
+    return function(original, untouched)
+
+
+@mutant("the padding of an argmax's input may be chosen")
+def chosen_padding() -> AbstractContextManager[None]:
+    return function(chosen_reduce._filled, lambda context, value, init, dims: value.hlo)
+
+
+@mutant("an argmax is chosen within each shard alone")
+def chosen_per_shard() -> AbstractContextManager[None]:
+    def gather(context: Any, value: Any, axes: Any) -> Any:
+        return context.builder.reshape(value.hlo, (1, *value.hlo.dims))
+
+    return function(chosen_reduce._gather_shards, gather)
+
+
+@mutant("updates of a scatter split along their indices are not combined")
+def scatter_not_combined() -> AbstractContextManager[None]:
+    def passing(rule: Any) -> Any:
+        factors = tuple(
+            replace(f, kind=FactorKind.PASS_THROUGH, reduction=None) for f in rule.factors
+        )
+        return replace(rule, factors=factors, identity_operands=())
+
+    return entry(SHARDING_RULES, Opcode.SCATTER, lambda rule: lambda s: passing(rule(s)))
+
+
+@mutant("batch dimensions of a gather's result are matched to the indices in reverse")
+def gather_batch_reversed() -> AbstractContextManager[None]:
+    original = gather_scatter.gather_batch_positions
+    return function(original, lambda gather: list(reversed(original(gather))))
+
+
+@mutant("a conditional runs its branches in reverse")
+def branches_reversed() -> AbstractContextManager[None]:
+    def wrap(partition: Any) -> Any:
+        def wrong(context: Any, conditional: Any) -> Any:
+            values = partition(context, conditional)
+            made = next(
+                i for i in reversed(context.target.instructions) if i.opcode is Opcode.CONDITIONAL
+            )
+            shapes = {c.parameters[0].shape for c in made.called_computations}
+            if len(shapes) == 1:
+                made.called_computations.reverse()
+            return values
+
+        return wrong
+
+    return entry(PARTITIONERS, Opcode.CONDITIONAL, wrap)

@@ -1,0 +1,39 @@
+"""The checker finds every planted bug, and finds nothing where none is planted."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.differential.fuzz import failure
+from tests.mutants import annotating, operations, resharding  # noqa: F401 - fill the list
+from tests.mutants.patching import MUTANTS, Mutant
+from tests.strategies import generate
+
+#: Seeds a bug may take to be found.
+SEEDS = 400
+LEAST = 20
+
+
+def first_found(mutant: Mutant, seeds: int = SEEDS) -> tuple[int, str] | None:
+    """The first seed that the checker fails on with the bug planted, and what it says."""
+    for seed in range(seeds):
+        program = generate(seed)
+        with mutant.plant():
+            found = failure(program.module, program.num_devices, seed)
+        if found is not None:
+            return seed, found
+    return None
+
+
+def test_there_are_enough() -> None:
+    assert len(MUTANTS) >= LEAST
+    assert len({m.name for m in MUTANTS}) == len(MUTANTS)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: m.name)
+def test_mutant_is_found(mutant: Mutant) -> None:
+    found = first_found(mutant)
+    assert found is not None, f"no program of {SEEDS} shows that {mutant.what}"
+    seed, _ = found
+    program = generate(seed)
+    assert failure(program.module, program.num_devices, seed) is None, "fails without the bug too"
