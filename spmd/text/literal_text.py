@@ -5,72 +5,23 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
 from spmd.literal import Literal, NDArray
 from spmd.shape import ArrayShape, PrimitiveType, Shape, TupleShape
+from spmd.text.float_text import (
+    COMPLEX_PARTS,
+    FLOAT_FORMATS,
+    float_words,
+    is_nan_word,
+    nan_bits,
+)
 from spmd.text.lexer import MAX_NESTING, Scanner
 
 _WORD = re.compile(r"[^\s{}(),/]++(?:\(0x[0-9a-fA-F]++\))?")
 _ELIDED = re.compile(r"\{\s*+\.\.\.\s*+\}")
 _INTEGER = re.compile(r"[+-]?\d++")
-_NAN = re.compile(r"(-?)nan(?:\(0x([0-9a-fA-F]++)\))?")
-
-
-class FloatFormat:
-    """Bits of a floating-point type: where its nan payload lies and how many digits keep a value apart."""
-
-    __slots__ = ("bits", "digits", "dtype", "mantissa", "nan", "unsigned")
-
-    def __init__(self, kind: PrimitiveType) -> None:
-        self.dtype = kind.numpy
-        self.bits = kind.byte_size * 8
-        self.unsigned: np.dtype[Any] = np.dtype(f"u{kind.byte_size}")
-        self.mantissa = _MANTISSA[kind]
-        self.digits = math.ceil(1 + (self.mantissa + 1) * math.log10(2))
-        #: Bits of the nan that the plain word ``nan`` stands for.
-        with np.errstate(invalid="ignore"):
-            value = np.array(float("nan")).astype(self.dtype).view(self.unsigned)
-        self.nan = int(value) & ~(1 << (self.bits - 1)) if self.has_payload else int(value)
-
-    @property
-    def has_payload(self) -> bool:
-        """Whether nans carry payloads (IEEE-like types)."""
-        return self.dtype in _IEEE
-
-
-#: Stored mantissa bits.
-_MANTISSA = {
-    PrimitiveType.F16: 10,
-    PrimitiveType.BF16: 7,
-    PrimitiveType.F32: 23,
-    PrimitiveType.F64: 52,
-    PrimitiveType.F8E5M2: 2,
-    PrimitiveType.F8E4M3: 3,
-    PrimitiveType.F8E4M3FN: 3,
-    PrimitiveType.F8E4M3B11FNUZ: 3,
-    PrimitiveType.F8E5M2FNUZ: 2,
-    PrimitiveType.F8E4M3FNUZ: 3,
-    PrimitiveType.F8E3M4: 4,
-    PrimitiveType.F8E8M0FNU: 0,
-    PrimitiveType.F4E2M1FN: 1,
-}
-_IEEE = frozenset(
-    kind.numpy
-    for kind in (
-        PrimitiveType.F16,
-        PrimitiveType.BF16,
-        PrimitiveType.F32,
-        PrimitiveType.F64,
-        PrimitiveType.F8E5M2,
-        PrimitiveType.F8E4M3,
-        PrimitiveType.F8E3M4,
-    )
-)
-_FLOATS = {kind: FloatFormat(kind) for kind in _MANTISSA}
-_COMPLEX_PARTS = {PrimitiveType.C64: PrimitiveType.F32, PrimitiveType.C128: PrimitiveType.F64}
 
 
 # ---- reading
@@ -200,7 +151,7 @@ _RUN = re.compile(r"[\w.+\-]++(?![\w.(])(?:\s*+,?\s*+[\w.+\-]++(?![\w.(]))*+")
 def _to_array(values: _Values, kind: PrimitiveType) -> NDArray:
     scanner = values.scanner
     if kind.is_complex:
-        parts = _floats(values, _COMPLEX_PARTS[kind])
+        parts = _floats(values, COMPLEX_PARTS[kind])
         return np.ascontiguousarray(parts).view(kind.numpy)
     if kind.is_floating:
         return _floats(values, kind)
@@ -246,7 +197,7 @@ def _integers(values: _Values, kind: PrimitiveType) -> NDArray:
 
 
 def _floats(values: _Values, kind: PrimitiveType) -> NDArray:
-    form = _FLOATS[kind]
+    form = FLOAT_FORMATS[kind]
     numbers: list[float] = []
     payloads: list[tuple[int, int]] = []
     for i, (word, start) in enumerate(zip(values.words, values.starts, strict=True)):
@@ -255,22 +206,28 @@ def _floats(values: _Values, kind: PrimitiveType) -> NDArray:
         except ValueError:
             number = _special(word, values, start)
         if number != number:
-            payloads.append((i, _nan_bits(word, form, values, start)))
+            bits = nan_bits(word, form)
+            if bits is None:
+                values.scanner.fail(
+                    f"{word} is no number, or its nan payload does not fit in {kind}", start
+                )
+            payloads.append((i, bits))
         numbers.append(number)
     wide = np.array(numbers, dtype=np.float64)
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         array = wide.astype(form.dtype)
         _check_range(values, kind, wide, array)
     if payloads:
-        bits = array.view(form.unsigned)
+        view = array.view(form.unsigned)
         for i, pattern in payloads:
-            bits[i] = pattern
+            view[i] = pattern
     return array
 
 
 def _check_range(values: _Values, kind: PrimitiveType, wide: NDArray, array: NDArray) -> None:
-    """A finite number must stay finite in the element type."""
-    lost = np.isfinite(wide) & ~np.isfinite(array.astype(np.float64))
+    """A finite number must stay finite in the element type, and an infinity must stay one."""
+    again = array.astype(np.float64)
+    lost = ~np.isnan(wide) & ((np.isfinite(wide) != np.isfinite(again)) | np.isnan(again))
     if lost.any():
         i = int(np.argmax(lost))
         values.scanner.fail(f"{values.words[i]} does not fit in {kind}", values.starts[i])
@@ -279,25 +236,9 @@ def _check_range(values: _Values, kind: PrimitiveType, wide: NDArray, array: NDA
 def _special(word: str, values: _Values, start: int) -> float:
     if word in ("true", "false"):
         return float(word == "true")
-    if not _NAN.fullmatch(word):
+    if not is_nan_word(word):
         values.scanner.fail(f"expected a number, found {word!r}", start)
     return math.nan
-
-
-def _nan_bits(word: str, form: FloatFormat, values: _Values, start: int) -> int:
-    found = _NAN.fullmatch(word)
-    if found is None:
-        values.scanner.fail(f"expected a number, found {word!r}", start)
-    sign = 1 << (form.bits - 1) if found[1] else 0
-    if not form.has_payload:
-        return form.nan
-    if found[2] is None:
-        return form.nan | sign
-    payload = int(found[2], 16)
-    if payload >> form.mantissa or payload == 0:
-        values.scanner.fail(f"nan payload {found[2]} does not fit in {form.mantissa} bits", start)
-    exponent = ((1 << (form.bits - 1 - form.mantissa)) - 1) << form.mantissa
-    return exponent | payload | sign
 
 
 # ---- printing
@@ -334,45 +275,10 @@ def format_elements(array: NDArray, kind: PrimitiveType) -> Iterator[str]:
     if kind is PrimitiveType.PRED:
         return ("true" if value else "false" for value in flat.tolist())
     if kind.is_complex:
-        parts = _COMPLEX_PARTS[kind]
+        parts = COMPLEX_PARTS[kind]
         numbers = np.ascontiguousarray(flat).view(parts.numpy)
-        words = _float_words(numbers, parts)
+        words = iter(float_words(numbers, parts))
         return (f"({real}, {imag})" for real, imag in zip(words, words, strict=True))
     if kind.is_floating:
-        return _float_words(flat, kind)
+        return iter(float_words(flat, kind))
     return (str(int(value)) for value in flat)
-
-
-def _float_words(flat: NDArray, kind: PrimitiveType) -> Iterator[str]:
-    form = _FLOATS[kind]
-    bits = np.ascontiguousarray(flat).view(form.unsigned).tolist()
-    with np.errstate(invalid="ignore"):  # widening a signaling nan
-        numbers = flat.astype(np.float64).tolist()
-    for number, pattern in zip(numbers, bits, strict=True):
-        yield _float_word(number, pattern, form)
-
-
-def _float_word(number: float, pattern: int, form: FloatFormat) -> str:
-    if number != number:
-        return _nan_word(pattern, form)
-    if math.isinf(number):
-        return "inf" if number > 0 else "-inf"
-    for digits in _SHORT_DIGITS.get(form.dtype, (form.digits,)):
-        word = f"{number:.{digits}g}"
-        if float(np.float64(word).astype(form.dtype)) == number:
-            return word
-    return f"{number:.17g}"
-
-
-#: XLA tries fewer digits first for these.
-_SHORT_DIGITS = {np.dtype(np.float32): (6, 9), np.dtype(np.float64): (15,)}
-
-
-def _nan_word(pattern: int, form: FloatFormat) -> str:
-    if not form.has_payload:
-        return "nan"
-    sign = "-" if pattern >> (form.bits - 1) else ""
-    magnitude = pattern & ((1 << (form.bits - 1)) - 1)
-    if magnitude == form.nan:
-        return f"{sign}nan"
-    return f"{sign}nan(0x{magnitude & ((1 << form.mantissa) - 1):x})"

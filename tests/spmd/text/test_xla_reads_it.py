@@ -1,0 +1,27 @@
+"""XLA's own parser reads what we print (needs the `jax` extra)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import spmd
+from spmd.text.print_options import PrintOptions
+from spmd.text.printer import print_module
+
+pytest.importorskip("jaxlib", reason="XLA's parser comes with the jax extra")
+
+CASES = Path(__file__).parents[2] / "cases"
+
+
+@pytest.mark.parametrize(
+    "options", [PrintOptions(), PrintOptions.like_xla_dump()], ids=["jax", "dump"]
+)
+@pytest.mark.parametrize("path", sorted(CASES.glob("*/*.hlo")), ids=lambda path: path.parent.name)
+def test_xla_reads_our_text_as_it_reads_the_original(path: Path, options: PrintOptions) -> None:
+    from jaxlib import _hlo
+
+    original = _hlo.hlo_module_from_text(path.read_text()).to_string()
+    printed = print_module(spmd.load(path), options)
+    assert _hlo.hlo_module_from_text(printed).to_string() == original
