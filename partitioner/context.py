@@ -145,19 +145,16 @@ class PartitionContext:
     def valid(self, value: ShardedValue, dims: tuple[int, ...]) -> HloInstruction | None:
         """pred, like the local array: where the elements along ``dims`` are no padding; None when none is."""
         b = self.builder
-        local = value.hlo.array_shape
+        local = value.hlo.dims
         keep: HloInstruction | None = None
         for dim in dims:
             if not self.is_uneven(value, dim):
                 continue
-            index = b.iota(PrimitiveType.S32, local.dims, dim)
-            start = b.broadcast_scalar(
-                self.offset(value.state, dim, value.shape.dims[dim]), local.dims
-            )
-            limit = b.broadcast_scalar(
-                b.scalar(PrimitiveType.S32, value.shape.dims[dim]), local.dims
-            )
-            valid = b.compare(b.add(index, start), limit, "LT")
+            size, tile = value.shape.dims[dim], (local[dim],)
+            start = b.broadcast_scalar(self.offset(value.state, dim, size), tile)
+            position = b.add(b.iota(PrimitiveType.S32, tile, 0), start)
+            limit = b.broadcast_scalar(b.scalar(PrimitiveType.S32, size), tile)
+            valid = b.broadcast(b.compare(position, limit, "LT"), (dim,), local)
             keep = valid if keep is None else b.logical_and(keep, valid)
         return keep
 

@@ -15,8 +15,8 @@ Each neighbour's part is one collective-permute of just what is needed of its ti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -62,31 +62,27 @@ def reach_of(window: HaloWindow, size: int, shards: int) -> Reach:
     return Reach(tile, max(0, -first), max(0, last + window.size - tile))
 
 
-def is_worthwhile(window: HaloWindow, size: int, shards: int) -> bool:
-    """Less is received than by gathering the whole dimension."""
-    reach = reach_of(window, size, shards)
-    return reach.left + reach.right < (shards - 1) * reach.tile
+def prefers_gather(reach: Reach, shards: int) -> bool:
+    """Neighbours would send as much as there is: one all-gather does it."""
+    others = (shards - 1) * reach.tile
+    return min(reach.left, others) + min(reach.right, others) >= others
 
 
-def plan_with_halos(
+def plan_with_windows(
     context: PartitionContext,
     instruction: HloInstruction,
     make_rule: Callable[[bool], OpShardingRule],
     windows_of: Callable[[OpPlan], Windows | None],
 ) -> tuple[OpShardingRule, OpPlan, Windows]:
-    """The best plan whose halos are worth exchanging; else the best one of the rule without windowed factors.
+    """The best plan, and the windows that it needs.
 
-    ``make_rule(windowed)``; ``windows_of(plan)``: what each split windowed dimension needs, None where it cannot be.
+    ``make_rule(windowed)``; ``windows_of(plan)``: None where the split cannot be, and the rule without windowed factors
+    takes its place.
     """
     rule = make_rule(True)
     plan = best_plan(problem_of(context, instruction, rule))
     windows = windows_of(plan)
-    if windows is not None and all(
-        is_worthwhile(
-            window, instruction.operand(i).dims[d], context.axes.count(plan.operands[i].dims[d])
-        )
-        for (i, d), window in windows.items()
-    ):
+    if windows is not None:
         return rule, plan, windows
     rule = make_rule(False)
     return rule, best_plan(problem_of(context, instruction, rule)), {}
@@ -104,10 +100,41 @@ def exchange(
     Without ``fill`` they are unspecified. Other dimensions keep their tiles.
     """
     axes = value.state.dims[dim]
-    reach = reach_of(window, value.shape.dims[dim], context.axes.count(axes))
+    shards = context.axes.count(axes)
+    reach = reach_of(window, value.shape.dims[dim], shards)
+    if prefers_gather(reach, shards):
+        return _from_whole(context, value, dim, window, fill)
     joined = _with_neighbours(context, value.hlo, dim, axes, reach)
     found = _cut(context, joined, dim, axes, window, reach)
     return found if fill is None else _filled(context, value, found, dim, window, fill)
+
+
+def _from_whole(
+    context: PartitionContext,
+    value: ShardedValue,
+    dim: int,
+    window: HaloWindow,
+    fill: HloInstruction | None,
+) -> HloInstruction:
+    """Gather the dimension, pad it to the span of all windows, cut this device's."""
+    b = context.builder
+    axes = value.state.dims[dim]
+    # Other dimensions may hold windows already: as far as gathering goes, these are tiles like any other.
+    tiles = [n * k for n, k in zip(value.hlo.dims, value.state.shards(context.axes), strict=True)]
+    tiles[dim] = value.shape.dims[dim]
+    value = replace(value, shape=value.shape.with_dims(tuple(tiles)))
+    whole = context.reshard(value, value.state.with_dim(dim, ())).hlo
+    end = (context.axes.count(axes) - 1) * window.step + window.start + window.size
+    low, high = max(0, -window.start), max(0, end - whole.dims[dim])
+    margins = [[n if d == dim else 0 for d in range(len(whole.dims))] for n in (low, high)]
+    padded = b.pad(whole, b.scalar_like(whole, 0) if fill is None else fill, *margins)
+    starts = [b.scalar(_S32, 0)] * len(whole.dims)
+    starts[dim] = b.add(
+        b.multiply(context.coordinate(axes), b.scalar(_S32, window.step)),
+        b.scalar(_S32, window.start + low),
+    )
+    sizes = [window.size if d == dim else n for d, n in enumerate(whole.dims)]
+    return b.dynamic_slice(padded, starts, sizes)
 
 
 def _with_neighbours(
@@ -205,23 +232,23 @@ def _filled(
     if window.start >= 0 and end <= size:
         return found
     b = context.builder
-    position = window_positions(context, axes, window, found.dims, dim)
-    low = b.broadcast_scalar(b.scalar(_S32, 0), found.dims)
-    high = b.broadcast_scalar(b.scalar(_S32, size), found.dims)
+    position = window_positions(context, axes, window)
+    low = b.broadcast_scalar(b.scalar(_S32, 0), position.dims)
+    high = b.broadcast_scalar(b.scalar(_S32, size), position.dims)
     inside = b.logical_and(b.compare(position, low, "GE"), b.compare(position, high, "LT"))
-    return b.select(inside, found, b.broadcast_scalar(fill, found.dims))
+    mask = b.broadcast(inside, (dim,), found.dims)
+    return b.select(mask, found, b.broadcast_scalar(fill, found.dims))
 
 
-def window_positions(
-    context: PartitionContext, axes: Axes, window: HaloWindow, dims: Sequence[int], dim: int
-) -> HloInstruction:
-    """s32 of sizes ``dims``: the position in the whole dimension of each element of this device's window."""
+def window_positions(context: PartitionContext, axes: Axes, window: HaloWindow) -> HloInstruction:
+    """s32[size]: the position in the whole dimension of each element of this device's window."""
     b = context.builder
     begin = b.add(
         b.multiply(context.coordinate(axes), b.scalar(_S32, window.step)),
         b.scalar(_S32, window.start),
     )
-    return b.add(b.iota(_S32, dims, dim), b.broadcast_scalar(begin, dims))
+    dims = (window.size,)
+    return b.add(b.iota(_S32, dims, 0), b.broadcast_scalar(begin, dims))
 
 
 def _slice_dim(

@@ -17,7 +17,7 @@ from partitioner.ops.halo import (
     HaloWindow,
     Windows,
     exchange,
-    plan_with_halos,
+    plan_with_windows,
     window_positions,
 )
 from partitioner.ops.owned_slices import owned_window
@@ -54,7 +54,7 @@ def partition_slice(context: PartitionContext, slice_: HloInstruction) -> tuple[
             if axes and is_window(slice_, d)
         }
 
-    rule, plan, windows = plan_with_halos(
+    rule, plan, windows = plan_with_windows(
         context, slice_, lambda windowed: part_rule(slice_, windowed=windowed), windows_of
     )
     (local,) = local_operands(context, slice_, rule, plan)
@@ -124,7 +124,7 @@ def partition_pad(context: PartitionContext, pad: HloInstruction) -> tuple[Shard
             if axes and d not in untouched
         }
 
-    rule, plan, windows = plan_with_halos(
+    rule, plan, windows = plan_with_windows(
         context, pad, lambda windowed: padded_rule(pad, windowed=windowed), windows_of
     )
     local, fill = local_operands(context, pad, rule, plan)
@@ -154,7 +154,7 @@ def partition_concatenate(
             return {}
         return {(main, joined): HaloWindow(tile, -starts[main], tile)}
 
-    rule, plan, windows = plan_with_halos(
+    rule, plan, windows = plan_with_windows(
         context,
         concatenate,
         lambda windowed: joined_rule(concatenate, windowed=windowed),
@@ -217,11 +217,12 @@ def _chosen_by_position(
     b = context.builder
     dims = parts[0].dims
     tile = HaloWindow(dims[joined], 0, dims[joined])
-    position = window_positions(context, state.dims[joined], tile, dims, joined)
+    position = window_positions(context, state.dims[joined], tile)
     result = parts[0]
     for part, start in zip(parts[1:], starts[1:], strict=True):
-        begins = b.broadcast_scalar(b.scalar(_S32, start), dims)
-        result = b.select(b.compare(position, begins, "GE"), part, result)
+        begins = b.broadcast_scalar(b.scalar(_S32, start), position.dims)
+        mask = b.broadcast(b.compare(position, begins, "GE"), (joined,), dims)
+        result = b.select(mask, part, result)
     return result
 
 

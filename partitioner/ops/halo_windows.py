@@ -20,7 +20,7 @@ from partitioner.context import PartitionContext, ShardedValue
 from partitioner.generic import emit_local, local_operands
 from partitioner.ops.convolution import contracts, local_group_counts, spatial_rule
 from partitioner.ops.elementwise import result_leaf_dims
-from partitioner.ops.halo import HaloWindow, Windows, exchange, plan_with_halos
+from partitioner.ops.halo import HaloWindow, Windows, exchange, plan_with_windows
 from partitioner.ops.reduce import is_trivial, window_rule
 from partitioner.registry import partition
 from spmd.hlo.instruction import HloInstruction
@@ -51,7 +51,7 @@ def partition_reduce_window(
             return None
         return {(i, d): halo for d, halo in per_dim.items() for i in range(count)}
 
-    rule, plan, windows = plan_with_halos(
+    rule, plan, windows = plan_with_windows(
         context, reduce, lambda windowed: window_rule(reduce, windowed=windowed), windows_of
     )
     operands = local_operands(context, reduce, rule, plan)
@@ -81,7 +81,7 @@ def partition_convolution(
         per_dim = _needed(split, numbers.input_spatial, local_windows(plan))
         return None if per_dim is None else {(0, d): halo for d, halo in per_dim.items()}
 
-    rule, plan, windows = plan_with_halos(
+    rule, plan, windows = plan_with_windows(
         context,
         convolution,
         lambda windowed: spatial_rule(convolution, windowed=windowed),
