@@ -31,7 +31,7 @@ def cholesky(x: NDArray, *, lower: bool) -> tuple[NDArray, NDArray]:
     a = np.tril(x if lower else _adjoint(x))
     factor = _cholesky_by_columns(a)
     failed = np.asarray(np.isnan(factor).any(axis=(-2, -1)))
-    factor = np.where(failed[..., None, None], np.tril(np.full_like(a, np.nan)), factor)
+    factor = np.where(failed[..., None, None], np.full_like(a, np.nan), factor)
     return (factor if lower else _adjoint(factor)), failed.astype(np.int32)
 
 
