@@ -92,8 +92,9 @@ PLANTED: dict[str, Plant] = {
     "results are written over live operands": replace(
         COLOCATION,
         "_can_share",
-        lambda source, step, n: source.size == step.results[n].size
-        and source.kind.value == "temporary",
+        lambda source, step, n: (
+            source.size == step.results[n].size and source.kind.value == "temporary"
+        ),
     ),
     "results are written over any operand": replace(
         COLOCATION, "writes_over", lambda step, _: list(range(len(step.operands)))
@@ -113,9 +114,7 @@ PLANTED: dict[str, Plant] = {
     "copies are forgotten": lambda patch: patch.setattr(
         runtime.buffers.assign, "colocate", _no_copies(runtime.buffers.assign.colocate)
     ),
-    "copies are not emitted": replace(
-        runtime.emit.program._Emitter, "copies_at", lambda *_: []
-    ),
+    "copies are not emitted": replace(runtime.emit.program._Emitter, "copies_at", lambda *_: []),
     "operands of collectives in flight are free": lambda patch: patch.setattr(
         Linearizer, "read", _forget_reads_of_dones(Linearizer.read)
     ),
@@ -196,9 +195,7 @@ def test_finds_two_thunks_in_the_wrong_order() -> None:
     first, second, *rest = executable.program.thunks.thunks
     swapped = ThunkSequence(executable.program.thunks.name, (second, first, *rest))
     with pytest.raises(CheckFailed):
-        check_buffers(
-            executable.module, dataclasses.replace(executable.program, thunks=swapped)
-        )
+        check_buffers(executable.module, dataclasses.replace(executable.program, thunks=swapped))
 
 
 def test_finds_a_write_to_a_buffer_in_flight() -> None:
@@ -231,6 +228,4 @@ def test_finds_an_output_in_the_wrong_place() -> None:
     outputs = executable.program.outputs
     swapped = (outputs[0], outputs[2], outputs[1], *outputs[3:])
     with pytest.raises(CheckFailed, match="output 1"):
-        check_buffers(
-            executable.module, dataclasses.replace(executable.program, outputs=swapped)
-        )
+        check_buffers(executable.module, dataclasses.replace(executable.program, outputs=swapped))

@@ -1,0 +1,125 @@
+"""Executables: global arrays in and out, arrays that stay divided, readable refusals, errors on one device."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from collectives.communicator.loopback import LoopbackWorld
+from runtime.compile import build_executable
+from runtime.executable import Executable, ShardedArrays
+from spmd.errors import RunError, UnsupportedError
+from tests.runtime.programs import ALIASING, COLLECTIVES, SUM, compiled, module_of, random_inputs
+
+#: Two partitions hold half of the rows each; the sum of all comes out replicated.
+SHARDED = (
+    """HloModule sharded, num_partitions=2, input_output_alias={ {0}: (0, {}, may-alias) }
+"""
+    + SUM
+    + """
+ENTRY main {
+  x = f32[3,4] parameter(0), sharding={devices=[2,1]<=[2]}
+  y = f32[3,4] multiply(x, x)
+  z = f32[] constant(0)
+  r = f32[4] reduce(y, z), dimensions={0}, to_apply=sum
+  s = f32[4] all-reduce(r), channel_id=1, replica_groups={{0,1}}, use_global_device_ids=true, to_apply=sum
+  ROOT t = (f32[3,4], f32[4]) tuple(y, s), sharding={{devices=[2,1]<=[2]}, {replicated}}
+}
+"""
+)
+
+
+def test_global_arrays() -> None:
+    executable = compiled(SHARDED)
+    x = np.arange(24, dtype=np.float32).reshape(6, 4)
+    y, s = executable.run(x)
+    np.testing.assert_array_equal(y, x * x)
+    np.testing.assert_array_equal(s, (x * x).sum(axis=0))
+
+
+def test_uneven_arrays_are_padded_and_come_back_whole() -> None:
+    logical = module_of(
+        """HloModule logical
+        ENTRY main {
+          x = f32[5,4] parameter(0)
+          s = f32[4] constant({0, 0, 0, 0})
+          ROOT t = (f32[5,4], f32[4]) tuple(x, s)
+        }
+        """
+    )
+    executable = build_executable(module_of(SHARDED), logical=logical)
+    x = np.arange(20, dtype=np.float32).reshape(5, 4)
+    y, s = executable.run(x)
+    np.testing.assert_array_equal(y, x * x)
+    np.testing.assert_array_equal(s, (x * x).sum(axis=0))
+
+
+def test_arrays_stay_divided_between_steps() -> None:
+    executable = compiled(SHARDED)
+    x = np.full((6, 4), 2, np.float32)
+    state = executable.put([x])
+    for _ in range(2):
+        outputs = executable.run(state)
+        assert isinstance(outputs, ShardedArrays)
+        state = ShardedArrays(tuple(device[:1] for device in outputs.tiles))
+    (y, _) = executable.get(outputs)
+    np.testing.assert_array_equal(y, np.full((6, 4), 16, np.float32))
+
+
+def test_refuses_arrays_that_do_not_fit() -> None:
+    executable = compiled(SHARDED)
+    with pytest.raises(RunError, match="takes 1 arrays, found 2"):
+        executable.run(np.zeros(3), np.zeros(3))
+    with pytest.raises(RunError, match=r"argument 0 is float64\[6, 4\], expected f32\[6,4\]"):
+        executable.run(np.zeros((6, 4)))
+    with pytest.raises(RunError, match=r"expected f32\[3,4\]"):
+        executable.run_devices([[np.zeros((2, 4), np.float32)]] * 2)
+
+
+def test_refuses_a_world_of_another_size() -> None:
+    executable = compiled(SHARDED)
+    with pytest.raises(RunError, match=r"is for 2 devices .* found 3"):
+        executable.load(LoopbackWorld(3).communicator(0))
+
+
+def test_an_error_on_one_device_ends_all_and_the_next_run_works() -> None:
+    executable = compiled(COLLECTIVES)
+    inputs = [random_inputs(executable.module, seed) for seed in range(4)]
+    wrong = [*inputs[:2], [np.zeros(1, np.float32)], inputs[3]]
+    with pytest.raises(RunError, match=r"argument 0 .* on device 2"):
+        executable.run_devices(wrong)
+    assert len(executable.run_devices(inputs)) == 4
+
+
+def test_refuses_by_name_what_it_does_not_run() -> None:
+    text = """HloModule feeds
+    ENTRY main {
+      t = token[] after-all()
+      i = (f32[4], token[]) infeed(t)
+      ROOT x = f32[4] get-tuple-element(i), index=0
+    }
+    """
+    with pytest.raises(UnsupportedError, match="does not run infeed"):
+        compiled(text)
+
+
+def test_refuses_a_constant_without_a_value() -> None:
+    text = """HloModule elided
+    ENTRY main {
+      c = f32[64] constant({...})
+      ROOT n = f32[64] negate(c)
+    }
+    """
+    with pytest.raises(UnsupportedError, match="elided"):
+        compiled(text)
+
+
+def test_counts_kernels() -> None:
+    assert compiled(ALIASING["elementwise"]).kernel_count == 4
+
+
+def test_infinities_and_nan_raise_no_warnings() -> None:
+    executable: Executable = compiled(ALIASING["elementwise"])
+    x = np.full((64, 32), np.inf, np.float32)
+    (result,) = executable.run(x, -x)
+    assert np.isnan(result).all() or np.isinf(result).all()
