@@ -80,11 +80,12 @@ def spatial_rule(convolution: HloInstruction, *, windowed: bool) -> OpShardingRu
 
 
 def contracts(convolution: HloInstruction, position: int) -> bool:
-    """The kernel is longer than the result: a filter gradient, whose spatial dimension is summed over."""
+    """The kernel spans more of the image than its positions do: a filter gradient, summed over a spatial dimension."""
     attrs = convolution.attrs_as(ConvolutionAttrs)
     window = attrs.window.dims[position]
     result = convolution.dims[attrs.dimension_numbers.output_spatial[position]]
-    return window.size > result and window.base_dilation == 1 and not window.reversal
+    positions = (result - 1) * window.stride + 1
+    return window.dilated_size > positions and window.base_dilation == 1 and not window.reversal
 
 
 @localize(Opcode.CONVOLUTION)

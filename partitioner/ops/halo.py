@@ -126,8 +126,10 @@ def _from_whole(
     whole = context.reshard(value, value.state.with_dim(dim, ())).hlo
     end = (context.axes.count(axes) - 1) * window.step + window.start + window.size
     low, high = max(0, -window.start), max(0, end - whole.dims[dim])
-    margins = [[n if d == dim else 0 for d in range(len(whole.dims))] for n in (low, high)]
-    padded = b.pad(whole, b.scalar_like(whole, 0) if fill is None else fill, *margins)
+    padded = whole
+    if low or high:
+        margins = [[n if d == dim else 0 for d in range(len(whole.dims))] for n in (low, high)]
+        padded = b.pad(whole, b.scalar_like(whole, 0) if fill is None else fill, *margins)
     starts = [b.scalar(_S32, 0)] * len(whole.dims)
     starts[dim] = b.add(
         b.multiply(context.coordinate(axes), b.scalar(_S32, window.step)),

@@ -18,7 +18,6 @@ from partitioner.ops.halo import (
     Windows,
     exchange,
     plan_with_windows,
-    window_positions,
 )
 from partitioner.ops.owned_slices import owned_window
 from partitioner.ops.slicing import (
@@ -163,16 +162,12 @@ def partition_concatenate(
     operands = local_operands(context, concatenate, rule, plan)
     if not windows or main is None:
         return emit_local(context, concatenate, plan, operands)
-    window = windows[main, joined]
     shape = concatenate.operand(main).array_shape.without_layout()
     value = ShardedValue(operands[main], plan.operands[main], shape)
-    parts = [
-        exchange(context, value, joined, window, None)
-        if i == main
-        else _window_of_whole(context, concatenate, plan, operand, joined, starts[i])
-        for i, operand in enumerate(operands)
-    ]
-    hlo = _chosen_by_position(context, plan.results[0], parts, starts, joined)
+    tile = exchange(context, value, joined, windows[main, joined], None)
+    others = [(x, start) for x, start in zip(operands, starts, strict=True) if x is not value.hlo]
+    offset = context.offset(plan.results[0], joined, concatenate.dims[joined])
+    hlo = _written_over(context, tile, others, offset, joined)
     return (ShardedValue(hlo, plan.results[0], concatenate.array_shape.without_layout()),)
 
 
@@ -185,45 +180,29 @@ def _starts(concatenate: HloInstruction, joined: int) -> list[int]:
     return starts
 
 
-def _window_of_whole(
+def _written_over(
     context: PartitionContext,
-    concatenate: HloInstruction,
-    plan: OpPlan,
-    operand: HloInstruction,
-    joined: int,
-    start: int,
+    tile: HloInstruction,
+    parts: list[tuple[HloInstruction, int]],
+    offset: HloInstruction,
+    dim: int,
 ) -> HloInstruction:
-    """What of an operand that is whole here falls into this device's tile of the result; unspecified elsewhere."""
-    b = context.builder
-    state = plan.results[0]
-    tile = state.local_dims(concatenate.dims, context.axes)[joined]
-    margin = [tile if d == joined else 0 for d in range(len(operand.dims))]
-    padded = b.pad(operand, b.scalar_like(operand, 0), margin, margin)
-    offset = context.offset(state, joined, concatenate.dims[joined])
-    starts = [b.scalar(_S32, 0)] * len(operand.dims)
-    starts[joined] = b.add(offset, b.scalar(_S32, tile - start))
-    sizes = [tile if d == joined else n for d, n in enumerate(operand.dims)]
-    return b.dynamic_slice(padded, starts, sizes)
+    """``tile`` (elements from global position ``offset`` on) with each part written at its global start.
 
-
-def _chosen_by_position(
-    context: PartitionContext,
-    state: ShardState,
-    parts: list[HloInstruction],
-    starts: list[int],
-    joined: int,
-) -> HloInstruction:
-    """Element at position p of the result: from the last operand that starts at or before p."""
+    The tile is padded by the longest part, so that a part that lies elsewhere is written into the padding.
+    """
+    if not parts:
+        return tile
     b = context.builder
-    dims = parts[0].dims
-    tile = HaloWindow(dims[joined], 0, dims[joined])
-    position = window_positions(context, state.dims[joined], tile)
-    result = parts[0]
-    for part, start in zip(parts[1:], starts[1:], strict=True):
-        begins = b.broadcast_scalar(b.scalar(_S32, start), position.dims)
-        mask = b.broadcast(b.compare(position, begins, "GE"), (joined,), dims)
-        result = b.select(mask, part, result)
-    return result
+    margin = max(part.dims[dim] for part, _ in parts)
+    margins = [margin if d == dim else 0 for d in range(len(tile.dims))]
+    padded = b.pad(tile, b.scalar_like(tile, 0), margins, margins)
+    for part, start in parts:
+        starts = [b.scalar(_S32, 0)] * len(tile.dims)
+        starts[dim] = b.subtract(b.scalar(_S32, margin + start), offset)
+        padded = b.dynamic_update_slice(padded, part, starts)
+    limits = [m + n for m, n in zip(margins, tile.dims, strict=True)]
+    return b.slice(padded, margins, limits)
 
 
 def _exchanged(
