@@ -10,7 +10,7 @@ from spmd.text.lexer import INTEGER, STRING, Scanner, quote, unescape
 
 _KEY = re.compile(r"[\w.\-/]++")
 _METADATA_VALUE = re.compile(r"-?\d++|true|false")
-#: Text that XLA keeps verbatim because it looks like a dictionary.
+#: Fields that have a place of their own in OpMetadata.
 _TEXT_FIELDS = {"op_type", "op_name", "source_file"}
 
 

@@ -23,7 +23,8 @@ _ENTRY = re.compile(r"ENTRY\b(?=\s*+[%A-Za-z_{])")
 _SINGLE = re.compile(r"(?:ROOT\s++)?%?[A-Za-z_][\w.\-]*+\s++=")
 #: A head on a line of its own; its signature repeats what the body says.
 _HEAD_LINE = re.compile(
-    r"\s*+(ENTRY )?%?([A-Za-z_][\w.\-]*+) (?:(?=\()[^\n{}\"']*?\) -> [^\n{}\"']++)?\{(?=[ \t\r]*+\n)"
+    r"\s*+(ENTRY )?%?([A-Za-z_][\w.\-]*+) "
+    r"(?:(?=\([^\n{}\"']*?\) -> )[^\n{}\"']++)?\{(?=[ \t\r]*+\n)"
 )
 _THREAD = re.compile(r",\s*+execution_thread\s*+=\s*+(" + STRING.pattern + ")")
 
@@ -116,14 +117,7 @@ class _ModuleReader:
         computation = module.new_computation(name)
         builder = InstructionBuilder(self.context, computation, self._read_inline)
         before = len(module.computations)
-        while True:
-            pos = read_line(builder, scanner.pos, scanner.end)
-            if pos:
-                scanner.pos = pos
-            elif scanner.take("}"):
-                break
-            else:
-                read_instruction(builder, scanner)
+        self._read_instructions(scanner, builder)
         if not builder.scope:
             scanner.fail(f"computation {name!r} has no instructions", start)
         self._finish_body(scanner, builder, start)
@@ -131,6 +125,23 @@ class _ModuleReader:
             module.remove_computation(computation)
             module.computations.append(computation)
         return computation
+
+    def _read_instructions(self, scanner: Scanner, builder: InstructionBuilder) -> None:
+        """Instructions up to the closing brace. Each line is tried as a common one once, so time stays linear."""
+        scanned_until = 0
+        while True:
+            if scanner.pos >= scanned_until:
+                pos = read_line(builder, scanner.pos, scanner.end)
+                if pos:
+                    scanner.pos = pos
+                    continue
+                scanner.skip_space()
+                scanned_until = scanner.text.find("\n", scanner.pos, scanner.end)
+                if scanned_until < 0:
+                    scanned_until = scanner.end
+            if scanner.take("}"):
+                return
+            read_instruction(builder, scanner)
 
     def _finish_body(self, scanner: Scanner, builder: InstructionBuilder, start: int) -> None:
         """Without ROOT the last instruction is the root; parameters are numbered without gaps."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-from spmd.errors import ShapeError
 from spmd.shape import ArrayShape, Layout, OpaqueShape, PrimitiveType, Shape, TokenShape, TupleShape
 from spmd.text.lexer import MAX_NESTING, Scanner
 
@@ -164,10 +163,4 @@ def parse_shape(text: str) -> Shape:
     scanner = Scanner.of(text)
     shape = ShapeReader().read(scanner)
     scanner.finish()
-    return shape
-
-
-def require_array(shape: Shape) -> ArrayShape:
-    if not isinstance(shape, ArrayShape):
-        raise ShapeError(f"expected an array shape, found {shape}")
     return shape
