@@ -14,7 +14,8 @@ from spmd.passes.interface import UNSCHEDULED, HloPass, register_pass
 from spmd.passes.rewrite import has_control_edges, is_annotated, replace_and_prune
 from spmd.shape import ArrayShape
 
-_KEPT = (Opcode.PARAMETER, Opcode.CONSTANT, Opcode.BROADCAST, Opcode.GET_TUPLE_ELEMENT)
+#: A call stands for what it calls (the body of a manual region, perhaps) until it is inlined.
+_KEPT = (Opcode.PARAMETER, Opcode.CONSTANT, Opcode.BROADCAST, Opcode.GET_TUPLE_ELEMENT, Opcode.CALL)
 
 
 @register_pass
