@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from spmd.errors import RunError, UnsupportedError
 from spmd.evaluator.device import Device, Steps
+from spmd.evaluator.manual_mesh import differs_by_device
 from spmd.evaluator.registry import EVALUATORS, IN_STEPS, ON_DEVICE
 from spmd.evaluator.rendezvous import run_in_lockstep
 from spmd.evaluator.value import Operands, PerDevice, Value, has_versions, version_for
@@ -39,7 +40,7 @@ def run_computation(computation: HloComputation, arguments: Operands, device: De
 
 def run_instruction(instruction: HloInstruction, operands: Operands, device: Device) -> Steps:
     """The value of one instruction of any kind; UnsupportedError for one that nothing evaluates."""
-    if device.is_logical and _is_per_device(instruction, operands, device):
+    if device.is_logical and (has_versions(operands) or differs_by_device(instruction)):
         return _run_on_every_device(instruction, operands, device)
     evaluate = EVALUATORS.get(instruction.opcode)
     if evaluate is not None:
@@ -64,10 +65,6 @@ def run_alone(computation: HloComputation, arguments: Operands, device: Device) 
     raise RunError(
         f"{meeting.instruction!r} stands in {computation.name}, where no device may wait"
     )
-
-
-def _is_per_device(instruction: HloInstruction, operands: Operands, device: Device) -> bool:
-    return has_versions(operands) or device.session.manual.starts_versions(instruction)
 
 
 def _run_on_every_device(instruction: HloInstruction, operands: Operands, logical: Device) -> Value:

@@ -52,6 +52,14 @@ def target_of(instruction: HloInstruction) -> str:
     return instruction.attrs_as(CustomCallAttrs).target
 
 
+def differs_by_device(instruction: HloInstruction) -> bool:
+    """The instruction means something different on each device, whatever its operands are."""
+    return instruction.opcode in _PER_DEVICE_OPCODES or target_of(instruction) in (
+        GLOBAL_TO_LOCAL,
+        FULL_TO_SHARD,
+    )
+
+
 def manual_axes_of(instruction: HloInstruction) -> tuple[str, ...]:
     text = instruction.annotations.frontend("xla.sdy.manual_axes")
     if text is None:
@@ -96,13 +104,6 @@ class ManualDevices:
     def device(self, id_: int, session: Session) -> Device:
         return Device(id_, 1, self.num_partitions, session)
 
-    def starts_versions(self, instruction: HloInstruction) -> bool:
-        """The instruction means something different on each device, whatever its operands are."""
-        return instruction.opcode in _PER_DEVICE_OPCODES or target_of(instruction) in (
-            GLOBAL_TO_LOCAL,
-            FULL_TO_SHARD,
-        )
-
     def axes_after(self, instruction: HloInstruction, operands: Operands) -> frozenset[str]:
         """Axes along which the result may differ between devices; empty outside every region."""
         before: frozenset[str] = frozenset()
@@ -117,7 +118,7 @@ class ManualDevices:
             return before | {_UNNAMED}
         if target == SHARD_TO_FULL:
             return before if _is_partly_manual(instruction) else frozenset()
-        if self.starts_versions(instruction):
+        if differs_by_device(instruction):
             return before | (self.axes or frozenset({_UNNAMED}))
         return before
 
