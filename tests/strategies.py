@@ -45,8 +45,11 @@ class Program:
         return inputs_of(self.module, self.seed)
 
 
-def generate(seed: int) -> Program:
-    """The program of ``seed``: 3 to 25 operations, up to 5 parameters and 4 outputs, annotated at random."""
+def generate(seed: int, focus: str = "") -> Program:
+    """The program of ``seed``: 3 to 25 operations, up to 5 parameters and 4 outputs, annotated at random.
+
+    ``focus`` names an operation of the table that is to be frequent.
+    """
     rng = np.random.default_rng([seed, 0])
     sizes = MESHES[int(rng.integers(len(MESHES)))]
     mesh = dict(zip(AXES, sizes, strict=False))
@@ -54,7 +57,9 @@ def generate(seed: int) -> Program:
     entry = module.new_computation("main")
     module.entry = entry
     style = STYLES[int(rng.integers(len(STYLES)))]
-    w = Writer(rng, module, Builder(entry), mesh, style, parameters=[], annotate=constrain)
+    w = Writer(
+        rng, module, Builder(entry), mesh, style, parameters=[], focus=focus, annotate=constrain
+    )
     w.free_axes = list(mesh)
     if style.shardy:
         module.frontend_attributes = (("xla.sdy.meshes", shardy_meshes(mesh)),)

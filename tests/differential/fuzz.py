@@ -2,6 +2,7 @@
 
     python -m tests.differential.fuzz --count 5000 --seed 0        exit code 1 where a program fails
     python -m tests.differential.fuzz --seed 121 --count 1 --out failures
+    python -m tests.differential.fuzz --focus each                  every operation of the table in turn
 
 Each failing seed is shrunk and written to OUT/seed_N.hlo, which --replay runs again (and so does test_regressions.py
 for the files in tests/differential/regressions).
@@ -19,6 +20,7 @@ import spmd
 from spmd.errors import SpmdError
 from spmd.hlo import HloModule
 from tests.differential.equivalence import NotEquivalentError, check_equivalence
+from tests.differential.generator.table import OPERATIONS
 from tests.differential.generator.writer import inputs_of
 from tests.differential.minimize import minimize
 from tests.differential.tiling import TilingError
@@ -80,6 +82,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=0, help="first seed")
     parser.add_argument("--out", type=Path, default=Path("fuzz-failures"))
     parser.add_argument("--stop-after", type=int, default=10, help="failures to shrink")
+    parser.add_argument("--focus", default="", help="an operation to write often, or `each`")
     parser.add_argument("--replay", type=Path)
     options = parser.parse_args(arguments)
     if options.replay is not None:
@@ -93,7 +96,7 @@ def _run(options: argparse.Namespace) -> int:
     start = time.perf_counter()
     failed: list[int] = []
     for done, seed in enumerate(range(options.seed, options.seed + options.count), start=1):
-        program = generate(seed)
+        program = generate(seed, _focus(options.focus, seed))
         found = failure(program.module, program.num_devices, seed)
         if found is not None:
             failed.append(seed)
@@ -107,6 +110,10 @@ def _run(options: argparse.Namespace) -> int:
     if failed:
         print(f"failing seeds: {failed}")
     return 1 if failed else 0
+
+
+def _focus(wanted: str, seed: int) -> str:
+    return OPERATIONS[seed % len(OPERATIONS)].name if wanted == "each" else wanted
 
 
 if __name__ == "__main__":

@@ -59,7 +59,7 @@ def outputs_forgotten() -> AbstractContextManager[None]:
     )
 
 
-@mutant("values of a manual region may be split along its axes")
+@mutant("values of a manual region may be split along its axes", "manual_region")
 def manual_axes_not_forbidden() -> AbstractContextManager[None]:
     return function(slots.spread_manual, lambda graph: None)
 
@@ -83,7 +83,7 @@ def axis_used_twice() -> AbstractContextManager[None]:
     return function(original, extend)
 
 
-@mutant("an entry edge of a manual region leaves its operand in any order of axes")
+@mutant("an entry edge of a manual region leaves its operand in any order of axes", "manual_region")
 def boundary_in_any_state() -> AbstractContextManager[None]:
     original = annotation.boundary_rule
 

@@ -9,8 +9,16 @@ from typing import Any
 from partitioner import candidates, generic, projection
 from partitioner.context import PartitionContext
 from partitioner.identity import identity_value
-from partitioner.ops import chosen_reduce, gather_scatter, owned_slices, owner, reducers, slicing
-from partitioner.registry import LOCALIZERS, PARTITIONERS, SHARDING_RULES
+from partitioner.ops import (
+    chosen_reduce,
+    convolution,
+    gather_scatter,
+    owned_slices,
+    owner,
+    reducers,
+    slicing,
+)
+from partitioner.registry import PARTITIONERS, SHARDING_RULES
 from partitioner.rule import FactorKind
 from spmd.device import ReductionKind
 from spmd.hlo import Opcode
@@ -72,7 +80,7 @@ def dot_reduced_by_max() -> AbstractContextManager[None]:
     )
 
 
-@mutant("a reduction's minimum is taken for a maximum")
+@mutant("a reduction's minimum is taken for a maximum", "reduce")
 def reduce_min_as_max() -> AbstractContextManager[None]:
     original = reducers.reduction_of
 
@@ -83,27 +91,29 @@ def reduce_min_as_max() -> AbstractContextManager[None]:
     return function(original, reduction_of)
 
 
-@mutant("a convolution over sharded input features is not reduced but taken as it is")
+@mutant(
+    "a convolution over sharded input features is not reduced but taken as it is", "convolution"
+)
 def convolution_not_reduced() -> AbstractContextManager[None]:
-    def passing(rule: Any) -> Any:
+    original = convolution.spatial_rule
+
+    def rule(conv: Any, *, windowed: bool) -> Any:
+        found = original(conv, windowed=windowed)
         factors = tuple(
-            replace(f, kind=FactorKind.PASS_THROUGH, reduction=None) for f in rule.factors
+            replace(f, kind=FactorKind.PASS_THROUGH, reduction=None) for f in found.factors
         )
-        return replace(rule, factors=factors)
+        return replace(found, factors=factors)
 
-    return entry(SHARDING_RULES, Opcode.CONVOLUTION, lambda rule: lambda conv: passing(rule(conv)))
-
-
-@mutant("a convolution keeps the global number of feature groups")
-def convolution_groups_not_local() -> AbstractContextManager[None]:
-    return entry(
-        LOCALIZERS,
-        Opcode.CONVOLUTION,
-        lambda _: lambda context, conv, operands, results: conv.attrs,
-    )
+    return function(original, rule)
 
 
-@mutant("the transposed dimensions of a rule are those of the inverse permutation")
+@mutant("a convolution's batch groups are taken for its feature groups", "convolution")
+def convolution_groups_swapped() -> AbstractContextManager[None]:
+    original = convolution.local_group_counts
+    return function(original, lambda *sizes: tuple(reversed(original(*sizes))))
+
+
+@mutant("the transposed dimensions of a rule are those of the inverse permutation", "transpose")
 def transpose_inverted() -> AbstractContextManager[None]:
     def wrap(rule: Any) -> Any:
         def wrong(transpose: Any) -> Any:
@@ -112,8 +122,7 @@ def transpose_inverted() -> AbstractContextManager[None]:
             inverse = tuple(dims.index(d) for d in range(len(dims)))
             mapping = right.operands[0]
             swapped = tuple(mapping[inverse[d]] for d in range(len(dims)))
-            sizes = tuple(right.factors[parts[0]].size for parts in swapped)
-            return replace(right, results=(swapped,)) if sizes == transpose.dims else right
+            return replace(right, results=(swapped,))
 
         return wrong
 
@@ -135,7 +144,7 @@ def iota_without_offset() -> AbstractContextManager[None]:
     return entry(PARTITIONERS, Opcode.IOTA, wrap)
 
 
-@mutant("a split of a merged dimension is kept although its parts do not divide")
+@mutant("a split of a merged dimension is kept although its parts do not divide", "reshape")
 def reshape_split_not_cut_back() -> AbstractContextManager[None]:
     return function(projection._cut_back, lambda axes, rule, parts, result: False)
 
@@ -147,7 +156,7 @@ def reverse_within_tiles() -> AbstractContextManager[None]:
     return entry(SHARDING_RULES, Opcode.REVERSE, lambda _: all_dimensions_pass)
 
 
-@mutant("a sorted dimension is sorted within each tile")
+@mutant("a sorted dimension is sorted within each tile", "sort")
 def sort_within_tiles() -> AbstractContextManager[None]:
     from partitioner.rule import RuleBuilder
 
@@ -159,27 +168,6 @@ def sort_within_tiles() -> AbstractContextManager[None]:
         return builder.build()
 
     return entry(SHARDING_RULES, Opcode.SORT, lambda _: rule)
-
-
-@mutant("concatenation treats the joined dimension of its first operand as any other")
-def concatenate_in_tiles() -> AbstractContextManager[None]:
-    from partitioner.rule import RuleBuilder
-
-    def rule(concatenate: Any) -> Any:
-        builder = RuleBuilder.for_instruction(concatenate)
-        everywhere = range(concatenate.num_operands)
-        for d, size in enumerate(concatenate.dims):
-            builder.factor(size, dict.fromkeys(everywhere, d), {0: d})
-        return builder.build()
-
-    return entry(SHARDING_RULES, Opcode.CONCATENATE, lambda _: rule)
-
-
-@mutant("a window of a sharded reduce-window does not see its neighbour's elements (no halo)")
-def reduce_window_without_halo() -> AbstractContextManager[None]:
-    from partitioner.ops import reduce as reduce_ops
-
-    return function(reduce_ops.is_trivial, lambda window: window.stride == 1)
 
 
 @mutant("the owner of an element is looked for from its successor's offset on")
@@ -220,7 +208,7 @@ def margin_off_by_one() -> AbstractContextManager[None]:
     return function(original, starts)
 
 
-@mutant("a slice that starts in the middle is taken for one from the start")
+@mutant("a slice that starts in the middle is taken for one from the start", "slice_")
 def slice_taken_as_untouched() -> AbstractContextManager[None]:
     original = slicing.untouched_by_slice
 
@@ -234,12 +222,12 @@ def slice_taken_as_untouched() -> AbstractContextManager[None]:
     return function(original, untouched)
 
 
-@mutant("the padding of an argmax's input may be chosen")
+@mutant("the padding of an argmax's input may be chosen", "argmax")
 def chosen_padding() -> AbstractContextManager[None]:
     return function(chosen_reduce._filled, lambda context, value, init, dims: value.hlo)
 
 
-@mutant("an argmax is chosen within each shard alone")
+@mutant("an argmax is chosen within each shard alone", "argmax")
 def chosen_per_shard() -> AbstractContextManager[None]:
     def gather(context: Any, value: Any, axes: Any) -> Any:
         return context.builder.reshape(value.hlo, (1, *value.hlo.dims))
@@ -247,7 +235,7 @@ def chosen_per_shard() -> AbstractContextManager[None]:
     return function(chosen_reduce._gather_shards, gather)
 
 
-@mutant("updates of a scatter split along their indices are not combined")
+@mutant("updates of a scatter split along their indices are not combined", "scatter")
 def scatter_not_combined() -> AbstractContextManager[None]:
     def passing(rule: Any) -> Any:
         factors = tuple(
@@ -258,13 +246,13 @@ def scatter_not_combined() -> AbstractContextManager[None]:
     return entry(SHARDING_RULES, Opcode.SCATTER, lambda rule: lambda s: passing(rule(s)))
 
 
-@mutant("batch dimensions of a gather's result are matched to the indices in reverse")
+@mutant("batch dimensions of a gather's result are matched to the indices in reverse", "gather")
 def gather_batch_reversed() -> AbstractContextManager[None]:
     original = gather_scatter.gather_batch_positions
     return function(original, lambda gather: list(reversed(original(gather))))
 
 
-@mutant("a conditional runs its branches in reverse")
+@mutant("a conditional runs its branches in reverse", "conditional")
 def branches_reversed() -> AbstractContextManager[None]:
     def wrap(partition: Any) -> Any:
         def wrong(context: Any, conditional: Any) -> Any:

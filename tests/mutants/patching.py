@@ -17,21 +17,22 @@ Patch = Callable[[], AbstractContextManager[None]]
 
 @dataclass(frozen=True)
 class Mutant:
-    """One planted bug: ``what`` says in words what is wrong."""
+    """One planted bug: ``what`` says in words what is wrong; ``focus`` names the operation that shows it."""
 
     name: str
     what: str
     plant: Patch
+    focus: str
 
 
 MUTANTS: list[Mutant] = []
 
 
-def mutant(what: str) -> Callable[[Patch], Patch]:
+def mutant(what: str, focus: str = "") -> Callable[[Patch], Patch]:
     """Register a function that returns the context manager of a planted bug."""
 
     def register(plant: Patch) -> Patch:
-        MUTANTS.append(Mutant(plant.__name__, what, plant))
+        MUTANTS.append(Mutant(plant.__name__, what, plant, focus))
         return plant
 
     return register

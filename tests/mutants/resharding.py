@@ -52,7 +52,7 @@ def all_to_all_order() -> AbstractContextManager[None]:
     return _with_groups_reversed(AllToAllStep)
 
 
-@mutant("reduce-scatter hands the parts to members in minor-major order")
+@mutant("reduce-scatter hands the parts to members in minor-major order", "dot")
 def reduce_scatter_order() -> AbstractContextManager[None]:
     return _with_groups_reversed(ReduceScatterStep)
 
@@ -82,7 +82,7 @@ def reduction_always_sum() -> AbstractContextManager[None]:
     return function(all_reduce.reduction_of, lambda state: ReductionKind.SUM)
 
 
-@mutant("reduce-scatter cuts another dimension of the same size")
+@mutant("reduce-scatter cuts another dimension of the same size", "dot")
 def reduce_scatter_other_dim() -> AbstractContextManager[None]:
     original = ReduceScatterStep.emit
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.differential.fuzz import failure
-from tests.mutants import annotating, operations, resharding  # noqa: F401 - fill the list
+from tests.mutants import annotating, halos, operations, resharding  # noqa: F401 - fill the list
 from tests.mutants.patching import MUTANTS, Mutant
 from tests.strategies import generate
 
@@ -17,7 +17,7 @@ LEAST = 20
 def first_found(mutant: Mutant, seeds: int = SEEDS) -> tuple[int, str] | None:
     """The first seed that the checker fails on with the bug planted, and what it says."""
     for seed in range(seeds):
-        program = generate(seed)
+        program = generate(seed, mutant.focus)
         with mutant.plant():
             found = failure(program.module, program.num_devices, seed)
         if found is not None:
@@ -35,5 +35,5 @@ def test_mutant_is_found(mutant: Mutant) -> None:
     found = first_found(mutant)
     assert found is not None, f"no program of {SEEDS} shows that {mutant.what}"
     seed, _ = found
-    program = generate(seed)
+    program = generate(seed, mutant.focus)
     assert failure(program.module, program.num_devices, seed) is None, "fails without the bug too"

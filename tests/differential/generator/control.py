@@ -10,11 +10,14 @@ from spmd.shape import ArrayShape
 from tests.differential.generator.table import OPERATIONS, operation
 from tests.differential.generator.writer import PRED, S32, SIZE_LIMIT, Value, Writer
 
+#: How much more often the operation is written that a program is to be about.
+_FOCUS = 12.0
+
 
 def write_operations(w: Writer, count: int) -> None:
     """``count`` operations of the table, some of whose results then get an annotation."""
     entries = [e for e in OPERATIONS if w.parameters is not None or e.nested]
-    weights = [e.weight for e in entries]
+    weights = [e.weight * (_FOCUS if e.name == w.focus else 1.0) for e in entries]
     total = sum(weights)
     chances = [weight / total for weight in weights]
     written = attempts = 0
