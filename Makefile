@@ -86,7 +86,7 @@ test-unit: $(TEST_READY)
 test-mpi: $(TEST_READY)
 	@for n in 2 4 8; do \
 		echo "== tests under mpirun -n $$n"; \
-		$(BIN)/python -m launch.mpirun -n $$n -- -m pytest --with-mpi --timeout=120 -q --color=no -p no:cacheprovider tests/mpi || exit 1; \
+		$(BIN)/python -m launch.mpirun -n $$n -- -m pytest --with-mpi --timeout=120 -q --color=no --no-summary -p no:cacheprovider tests/mpi || exit 1; \
 	done
 
 test-gpu: $(TEST_READY)
