@@ -1,4 +1,4 @@
-"""dot and ragged-dot, as matrix products.
+"""dot, ragged-dot and scaled-dot, as matrix products.
 
 Floats multiply in f32 or wider through BLAS and are rounded once. Integers are exact modulo 2**bits: narrow ones go
 through f64 BLAS where no sum can leave its 53 bits, the rest through NumPy's integer product.
@@ -79,6 +79,29 @@ def _magnitude(x: NDArray) -> float:
     """Bound of |element| by type."""
     kind = PrimitiveType.from_numpy(x.dtype)
     return float(2 ** (kind.bits - (1 if kind.is_signed_integer else 0)))
+
+
+@evaluates(Opcode.SCALED_DOT)
+def evaluate_scaled_dot(instruction: HloInstruction, operands: Operands) -> Value:
+    """operands: lhs, rhs, scale of lhs, scale of rhs: one factor per block of elements, multiplied in f32 or wider."""
+    lhs, rhs, lhs_scale, rhs_scale = arrays_of(operands)
+    result = instruction.array_shape.element_type
+    compute = np.result_type(working_type(result.numpy), np.float32)
+    return contract(
+        _scaled(lhs, lhs_scale, compute),
+        _scaled(rhs, rhs_scale, compute),
+        instruction.attrs_as(DotAttrs),
+        result,
+    )
+
+
+def _scaled(x: NDArray, scale: NDArray, compute: np.dtype[np.generic]) -> NDArray:
+    """x times its blocks' scales; a dimension of the scale divides that of x. A scalar scale holds for all of x."""
+    factors = scale.astype(compute)
+    if scale.ndim:
+        for d, (size, blocks) in enumerate(zip(x.shape, scale.shape, strict=True)):
+            factors = np.repeat(factors, size // blocks, axis=d)
+    return np.asarray(x.astype(compute) * factors)
 
 
 @evaluates(Opcode.RAGGED_DOT)

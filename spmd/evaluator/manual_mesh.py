@@ -19,7 +19,7 @@ from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
 from spmd.mesh import AxisRef, Mesh, TensorSharding
-from spmd.ops.attrs import CollectiveAttrs, CustomCallAttrs
+from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs, CustomCallAttrs
 from spmd.ops.groups import device_groups
 from spmd.sharding import SubgroupType
 from spmd.text.shardy_text import parse_manual_axes, parse_meshes
@@ -140,12 +140,24 @@ def _is_partly_manual(instruction: HloInstruction) -> bool:
 def _device_count(
     module: HloModule, meshes: dict[str, Mesh], gspmd: Sequence[HloInstruction]
 ) -> int:
+    """Devices that the header, the meshes, or (in GSPMD form) shardings and collectives name."""
     counts = [module.num_partitions, *(m.num_devices for m in meshes.values())]
-    counts += [i.sharding.num_devices or 1 for i in gspmd if i.sharding is not None]
-    for i in gspmd:
-        sharding = i.operand(0).sharding
-        counts.append((sharding.num_devices if sharding is not None else None) or 1)
+    if gspmd:
+        for instruction in module.all_instructions():
+            sharding = instruction.sharding
+            counts.append((sharding.num_devices if sharding is not None else None) or 1)
+            counts.append(_named_devices(instruction))
     return max(counts)
+
+
+def _named_devices(instruction: HloInstruction) -> int:
+    """One more than the highest device id that a collective names; 1 where it names none."""
+    attrs = instruction.attrs
+    if isinstance(attrs, CollectiveAttrs) and not attrs.replica_groups.is_all:
+        return 1 + max((i for group in attrs.replica_groups.expand(1) for i in group), default=0)
+    if isinstance(attrs, CollectivePermuteAttrs):
+        return 1 + max((i for pair in attrs.source_target_pairs for i in pair), default=0)
+    return 1
 
 
 def device_grid(mesh: Mesh) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:

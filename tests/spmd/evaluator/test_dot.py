@@ -92,3 +92,18 @@ def test_ragged_contracting_dimension(run, rng):
       ROOT r = f32[2,2,3] ragged-dot(x, y, s), lhs_contracting_dims={1}, rhs_contracting_dims={0}, lhs_ragged_dims={1}"""
     want = np.stack([x[:, :1] @ y[:1], x[:, 1:] @ y[1:]])
     np.testing.assert_array_equal(run(body, x, y, sizes)[0], want)
+
+
+def test_scaled_dot_multiplies_blocks_by_their_scales(run, rng):
+    f8, e8 = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e8m0fnu
+    x, y = rng.integers(-4, 5, (2, 8)).astype(f8), rng.integers(-4, 5, (8, 3)).astype(f8)
+    a, b = np.array([[1, 2], [4, 0.5]]).astype(e8), np.array([[2, 2, 1], [0.25, 1, 8]]).astype(e8)
+    body = """x = f8e4m3fn[2,8] parameter(0) y = f8e4m3fn[8,3] parameter(1) a = f8e8m0fnu[2,2] parameter(2)
+      b = f8e8m0fnu[2,3] parameter(3)
+      ROOT r = f32[2,3] scaled-dot(x, y, a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}"""
+    wide = [v.astype(np.float64) for v in (x, y, a, b)]
+    want = sum(
+        (wide[2][:, [k]] * wide[0][:, 4 * k : 4 * k + 4]) @ (wide[1][4 * k : 4 * k + 4] * wide[3][k])
+        for k in range(2)
+    )
+    np.testing.assert_array_equal(run(body, x, y, a, b)[0], want)

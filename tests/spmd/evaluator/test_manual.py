@@ -180,3 +180,11 @@ def test_gspmd_form_partly_manual_slices_by_the_major_part():
       ROOT r = f32[8] custom-call(m), custom_call_target="SPMDShardToFullShape", sharding={devices=[4]<=[4]}"""
     got = evaluate(gspmd(body), np.arange(8, dtype=np.float32))[0]
     assert got.tolist() == [3, 2, 1, 0, 7, 6, 5, 4]
+
+
+def test_gspmd_form_where_only_collectives_name_the_devices():
+    body = """g = f32[2] parameter(0)
+      l = f32[2] custom-call(g), custom_call_target="SPMDFullToShardShape", sharding={manual}
+      a = f32[2] all-reduce(l), channel_id=1, use_global_device_ids=true, replica_groups={{0,1,2}}, to_apply=add
+      ROOT r = f32[2] custom-call(a), custom_call_target="SPMDShardToFullShape", sharding={replicated}"""
+    assert evaluate(gspmd(body), np.array([1, 2], np.float32))[0].tolist() == [3, 6]
