@@ -27,7 +27,9 @@ def run() -> Callable[..., list[NDArray]]:
     """run(entry lines, *arrays): outputs. The computations of REDUCERS may be called."""
 
     def run_text(body: str, *arrays: NDArray, before: str = "") -> list[NDArray]:
-        return evaluate(parse_module(f"HloModule m\n{REDUCERS}{before}\nENTRY e {{\n{body}\n}}"), *arrays)
+        return evaluate(
+            parse_module(f"HloModule m\n{REDUCERS}{before}\nENTRY e {{\n{body}\n}}"), *arrays
+        )
 
     return run_text
 

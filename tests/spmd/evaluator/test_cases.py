@@ -33,9 +33,17 @@ def test_case(cases, name):
     for got, want, out in zip(outputs, expected, case["outputs"], strict=True):
         assert (got.dtype, got.shape) == (want.dtype, want.shape)
         if PrimitiveType(out["dtype"]).is_floating or PrimitiveType(out["dtype"]).is_complex:
-            wide = np.promote_types(np.float64, np.result_type(got.dtype)) if got.dtype.kind == "c" else np.float64
+            wide = (
+                np.promote_types(np.float64, np.result_type(got.dtype))
+                if got.dtype.kind == "c"
+                else np.float64
+            )
             np.testing.assert_allclose(
-                got.astype(wide), want.astype(wide), rtol=out["rtol"], atol=out["atol"], err_msg=out["name"]
+                got.astype(wide),
+                want.astype(wide),
+                rtol=out["rtol"],
+                atol=out["atol"],
+                err_msg=out["name"],
             )
         else:
             np.testing.assert_array_equal(got, want, err_msg=out["name"])

@@ -76,7 +76,9 @@ def test_all_gather_in_group_order(run_devices):
     got = run_devices(body, [[x] for x in xs], header=header(4))
     for group in ([2, 0], [1, 3]):
         for device in group:
-            np.testing.assert_array_equal(got[device][0], np.concatenate([xs[d] for d in group], axis=1))
+            np.testing.assert_array_equal(
+                got[device][0], np.concatenate([xs[d] for d in group], axis=1)
+            )
 
 
 def test_all_gather_start_and_done(run_devices):
@@ -169,7 +171,9 @@ def test_collective_broadcast(run_devices):
 def test_devices_know_themselves(run_devices):
     body = "p = u32[] partition-id() r = u32[] replica-id() ROOT t = (u32[], u32[]) tuple(p, r)"
     got = run_devices(body, [[]] * 6, header=header(3, 2))
-    assert [tuple(int(v) for v in device) for device in got] == [(p, r) for r in range(2) for p in range(3)]
+    assert [tuple(int(v) for v in device) for device in got] == [
+        (p, r) for r in range(2) for p in range(3)
+    ]
 
 
 def test_partitions_come_from_the_inputs_where_the_module_names_none(run_devices):

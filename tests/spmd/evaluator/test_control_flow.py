@@ -32,7 +32,8 @@ def test_while_and_conditional(run):
 @pytest.mark.parametrize(("selector", "branch"), [(-1, 2), (0, 0), (1, 1), (2, 2), (9, 2)])
 def test_conditional_out_of_range_takes_the_last_branch(run, selector, branch):
     before = " ".join(
-        f"b{i} {{ x = f32[] parameter(0) c = f32[] constant({i}) ROOT r = f32[] add(x, c) }}" for i in range(3)
+        f"b{i} {{ x = f32[] parameter(0) c = f32[] constant({i}) ROOT r = f32[] add(x, c) }}"
+        for i in range(3)
     )
     body = """i = s32[] parameter(0) x = f32[] constant(10)
       ROOT r = f32[] conditional(i, x, x, x), branch_computations={b0, b1, b2}"""
@@ -95,13 +96,18 @@ def test_outputs_are_arrays_of_their_own(run):
 def test_arguments_are_checked(run):
     with pytest.raises(ShapeError, match="takes 1 arrays, found 2"):
         run("ROOT x = f32[3] parameter(0)", np.zeros(3, np.float32), np.zeros(3, np.float32))
-    with pytest.raises(ShapeError, match=r"argument 0 \(p\): expected f32\[3\], found float64\[3\]"):
+    with pytest.raises(
+        ShapeError, match=r"argument 0 \(p\): expected f32\[3\], found float64\[3\]"
+    ):
         run("ROOT p = f32[3] parameter(0)", np.zeros(3))
 
 
 def test_unknown_and_impossible_ops_are_refused_by_name(run):
     with pytest.raises(UnsupportedError, match='target "nobody"'):
-        run('x = f32[] parameter(0) ROOT r = f32[] custom-call(x), custom_call_target="nobody"', np.float32(0))
+        run(
+            'x = f32[] parameter(0) ROOT r = f32[] custom-call(x), custom_call_target="nobody"',
+            np.float32(0),
+        )
     body = "t = token[] after-all() i = (f32[2], token[]) infeed(t) ROOT r = f32[2] get-tuple-element(i), index=0"
     with pytest.raises(UnsupportedError, match="does not run infeed"):
         run(body)
@@ -114,7 +120,9 @@ def test_one_instruction_for_constant_folding():
         p = u32[] partition-id() ROOT t = (f32[], u32[]) tuple(s, p) }"""
     entry = parse_module(text).entry
     by_name = {i.name: i for i in entry.instructions}
-    value = evaluate_instruction(by_name["s"], [np.arange(4, dtype=np.float32), np.array(1, np.float32)])
+    value = evaluate_instruction(
+        by_name["s"], [np.arange(4, dtype=np.float32), np.array(1, np.float32)]
+    )
     assert float(value) == 7
     with pytest.raises(RunError, match="no value apart from its device"):
         evaluate_instruction(by_name["p"], [])

@@ -28,7 +28,9 @@ def naive(x, kernel, dims, feature_groups, batch_groups):
                 at = position * d.stride + k * d.window_dilation - d.padding_low
                 place.append(at // d.base_dilation if at % d.base_dilation == 0 else -1)
             if all(0 <= p < n for p, n in zip(place, spatial, strict=True)):
-                taps = [d.size - 1 - k if d.reversal else k for k, d in zip((ky, kx), dims, strict=True)]
+                taps = [
+                    d.size - 1 - k if d.reversal else k for k, d in zip((ky, kx), dims, strict=True)
+                ]
                 result[b, oy, ox, o] += x[image, *place, first + i] * kernel[*taps, i, o]
     return result
 
@@ -91,7 +93,10 @@ def test_batches_too_large_for_one_piece(run, monkeypatch, rng):
     from spmd.evaluator import convolution
 
     monkeypatch.setattr(convolution, "_MAX_ROWS_ELEMENTS", 100)
-    x, k = rng.integers(-3, 4, (5, 6, 2)).astype(np.float32), rng.integers(-3, 4, (3, 2, 4)).astype(np.float32)
+    x, k = (
+        rng.integers(-3, 4, (5, 6, 2)).astype(np.float32),
+        rng.integers(-3, 4, (3, 2, 4)).astype(np.float32),
+    )
     body = """x = f32[5,6,2] parameter(0) k = f32[3,2,4] parameter(1)
       ROOT r = f32[5,4,4] convolution(x, k), window={size=3}, dim_labels=b0f_0io->b0f"""
     want = sum(np.einsum("bxi,io->bxo", x[:, t : t + 4], k[t]) for t in range(3))

@@ -38,7 +38,9 @@ def test_unknown_targets_know_nothing():
     assert custom_call("never heard of") == CustomCall()
 
 
-@pytest.mark.parametrize("target", ["Sharding", "xla.sdy.FuncResultSharding", "MoveToHost", "MoveToDevice"])
+@pytest.mark.parametrize(
+    "target", ["Sharding", "xla.sdy.FuncResultSharding", "MoveToHost", "MoveToDevice"]
+)
 def test_annotations_change_nothing(run, target):
     x = np.arange(3, dtype=np.float32)
     body = f'x = f32[3] parameter(0) ROOT r = f32[3] custom-call(x), custom_call_target="{target}", sharding={{replicated}}'

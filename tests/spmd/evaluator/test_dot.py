@@ -10,12 +10,21 @@ CASES = [
     ("ij,jk->ik", "lhs_contracting_dims={1}, rhs_contracting_dims={0}"),
     ("ij,kj->ik", "lhs_contracting_dims={1}, rhs_contracting_dims={1}"),
     ("ji,jk->ik", "lhs_contracting_dims={0}, rhs_contracting_dims={0}"),
-    ("bij,bjk->bik", "lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}"),
-    ("ibj,jkb->bik", "lhs_batch_dims={1}, rhs_batch_dims={2}, lhs_contracting_dims={2}, rhs_contracting_dims={0}"),
+    (
+        "bij,bjk->bik",
+        "lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}",
+    ),
+    (
+        "ibj,jkb->bik",
+        "lhs_batch_dims={1}, rhs_batch_dims={2}, lhs_contracting_dims={2}, rhs_contracting_dims={0}",
+    ),
     ("ijk,kjl->il", "lhs_contracting_dims={1,2}, rhs_contracting_dims={1,0}"),
     ("i,j->ij", ""),
     ("i,i->", "lhs_contracting_dims={0}, rhs_contracting_dims={0}"),
-    ("abij,bajk->abik", "lhs_batch_dims={0,1}, rhs_batch_dims={1,0}, lhs_contracting_dims={3}, rhs_contracting_dims={2}"),
+    (
+        "abij,bajk->abik",
+        "lhs_batch_dims={0,1}, rhs_batch_dims={1,0}, lhs_contracting_dims={3}, rhs_contracting_dims={2}",
+    ),
 ]
 SIZES = {"a": 2, "b": 3, "i": 4, "j": 5, "k": 6, "l": 7}
 
@@ -31,7 +40,13 @@ def text_of(kind, letters):
 @pytest.mark.parametrize(("spec", "attributes"), CASES)
 @pytest.mark.parametrize(
     ("kind", "dtype", "result"),
-    [("f32", np.float32, "f32"), ("s8", np.int8, "s32"), ("s32", np.int32, "s32"), ("bf16", ml_dtypes.bfloat16, "f32"), ("c64", np.complex64, "c64")],
+    [
+        ("f32", np.float32, "f32"),
+        ("s8", np.int8, "s32"),
+        ("s32", np.int32, "s32"),
+        ("bf16", ml_dtypes.bfloat16, "f32"),
+        ("c64", np.complex64, "c64"),
+    ],
 )
 def test_dot(run, rng, spec, attributes, kind, dtype, result):
     operands, out = spec.split("->")
@@ -73,7 +88,10 @@ def test_bf16_dot_rounds_its_result_once(run):
 
 
 def test_ragged_free_dimension(run, rng):
-    x, w = rng.integers(-4, 4, (9, 3)).astype(np.float32), rng.integers(-4, 4, (3, 3, 2)).astype(np.float32)
+    x, w = (
+        rng.integers(-4, 4, (9, 3)).astype(np.float32),
+        rng.integers(-4, 4, (3, 3, 2)).astype(np.float32),
+    )
     sizes = np.array([4, 0, 3], np.int32)
     body = """x = f32[9,3] parameter(0) w = f32[3,3,2] parameter(1) s = s32[3] parameter(2)
       ROOT r = f32[9,2] ragged-dot(x, w, s), lhs_contracting_dims={1}, rhs_contracting_dims={1}, lhs_ragged_dims={0}, rhs_group_dims={0}"""
@@ -86,7 +104,10 @@ def test_ragged_free_dimension(run, rng):
 
 
 def test_ragged_contracting_dimension(run, rng):
-    x, y = rng.integers(-4, 4, (2, 6)).astype(np.float32), rng.integers(-4, 4, (6, 3)).astype(np.float32)
+    x, y = (
+        rng.integers(-4, 4, (2, 6)).astype(np.float32),
+        rng.integers(-4, 4, (6, 3)).astype(np.float32),
+    )
     sizes = np.array([1, 5], np.int32)
     body = """x = f32[2,6] parameter(0) y = f32[6,3] parameter(1) s = s32[2] parameter(2)
       ROOT r = f32[2,2,3] ragged-dot(x, y, s), lhs_contracting_dims={1}, rhs_contracting_dims={0}, lhs_ragged_dims={1}"""
@@ -103,7 +124,8 @@ def test_scaled_dot_multiplies_blocks_by_their_scales(run, rng):
       ROOT r = f32[2,3] scaled-dot(x, y, a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}"""
     wide = [v.astype(np.float64) for v in (x, y, a, b)]
     want = sum(
-        (wide[2][:, [k]] * wide[0][:, 4 * k : 4 * k + 4]) @ (wide[1][4 * k : 4 * k + 4] * wide[3][k])
+        (wide[2][:, [k]] * wide[0][:, 4 * k : 4 * k + 4])
+        @ (wide[1][4 * k : 4 * k + 4] * wide[3][k])
         for k in range(2)
     )
     np.testing.assert_array_equal(run(body, x, y, a, b)[0], want)

@@ -100,7 +100,9 @@ def test_four_bit_integers_wrap_to_four_bits(run):
 def test_bit_counts(run):
     x = np.array([0, 1, 255, 65535, 40000], np.uint16)
     assert unary(run, "popcnt", "u16", x).tolist() == [int(v).bit_count() for v in x]
-    assert unary(run, "count-leading-zeros", "u16", x).tolist() == [16 - int(v).bit_length() for v in x]
+    assert unary(run, "count-leading-zeros", "u16", x).tolist() == [
+        16 - int(v).bit_length() for v in x
+    ]
 
 
 def test_pred_arithmetic_is_logic(run):
@@ -126,7 +128,16 @@ def test_maximum_minimum_and_clamp_let_nan_through(run):
 
 def test_rounding_ties(run):
     x = np.array([0.5, 1.5, 2.5, -0.5, -1.5, 0.49999997, -0.2, 8388609.0], np.float32)
-    assert unary(run, "round-nearest-even", "f32", x).tolist() == [0, 2, 2, -0.0, -2, 0, -0.0, 8388609]
+    assert unary(run, "round-nearest-even", "f32", x).tolist() == [
+        0,
+        2,
+        2,
+        -0.0,
+        -2,
+        0,
+        -0.0,
+        8388609,
+    ]
     assert unary(run, "round-nearest-afz", "f32", x).tolist() == [1, 2, 3, -1, -2, 0, -0.0, 8388609]
     assert np.signbit(unary(run, "round-nearest-afz", "f32", x))[6]
 
@@ -149,9 +160,7 @@ def test_narrow_floats_round_once_per_operation(run):
     """(1 + 2^-8) + 2^-8 in bf16: each addition of 2^-8 to 1 is a tie that rounds back to 1."""
     bf16 = ml_dtypes.bfloat16
     one, small = np.array([1], bf16), np.array([2.0**-8], bf16)
-    body = (
-        "x = bf16[1] parameter(0) y = bf16[1] parameter(1) a = bf16[1] add(x, y) ROOT b = bf16[1] add(a, y)"
-    )
+    body = "x = bf16[1] parameter(0) y = bf16[1] parameter(1) a = bf16[1] add(x, y) ROOT b = bf16[1] add(a, y)"
     assert run(body, one, small)[0].tolist() == [1]
     # and exp is computed in f32: bf16's own neighbours of e are 2.703125 and 2.71875
     assert unary(run, "exponential", "bf16", one).tolist() == [2.71875]
@@ -170,7 +179,13 @@ def test_convert_float_to_integer_saturates(run):
     ]  # fmt: skip
     assert unary(run, "convert", "f32", x, "u8").tolist() == [1, 0, 255, 0, 0, 255, 255]
     assert unary(run, "convert", "f32", x, "s4").astype(int).tolist() == [1, -1, 7, -8, 0, 7, 7]
-    assert unary(run, "convert", "f32", x, "u64").tolist()[2:] == [3 * 10**9, 0, 0, 2**64 - 1, 2147483520]
+    assert unary(run, "convert", "f32", x, "u64").tolist()[2:] == [
+        3 * 10**9,
+        0,
+        0,
+        2**64 - 1,
+        2147483520,
+    ]
 
 
 def test_convert_between_integers_wraps_and_pred_is_nonzero(run):
@@ -197,8 +212,12 @@ def test_total_order_compare(run):
     assert run(plain, x, y)[0].tolist() == [bool(a < b) for a, b in zip(x, y, strict=True)]
 
 
-@pytest.mark.parametrize(("exponent", "mantissa", "dtype"), [(8, 7, ml_dtypes.bfloat16), (5, 10, np.float16)])
-def test_reduce_precision_equals_a_round_trip_through_the_narrow_type(run, rng, exponent, mantissa, dtype):
+@pytest.mark.parametrize(
+    ("exponent", "mantissa", "dtype"), [(8, 7, ml_dtypes.bfloat16), (5, 10, np.float16)]
+)
+def test_reduce_precision_equals_a_round_trip_through_the_narrow_type(
+    run, rng, exponent, mantissa, dtype
+):
     x = (rng.standard_normal(500) * 10.0 ** rng.integers(-3, 3, 500)).astype(np.float32)
     x[np.abs(x) < 1e-4] = 1  # denormals of f16 have their own test
     x[:4] = [INF, -INF, NAN, 1e6]
@@ -267,5 +286,7 @@ def test_select_by_scalar_and_by_element(run):
 def test_stochastic_convert_rounds_by_its_random_bits(run):
     x = np.array([1.25, 1.25, -1.25, 3.0], np.float32)
     bits = np.array([0, 2**31, 0, 0], np.uint32)
-    body = "x = f32[4] parameter(0) b = u32[4] parameter(1) ROOT r = s32[4] stochastic-convert(x, b)"
+    body = (
+        "x = f32[4] parameter(0) b = u32[4] parameter(1) ROOT r = s32[4] stochastic-convert(x, b)"
+    )
     assert run(body, x, bits)[0].tolist() == [2, 1, -2, 3]

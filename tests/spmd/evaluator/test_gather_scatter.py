@@ -19,7 +19,9 @@ def start_vector(indices, index_vector_dim, batch):
 def naive_gather(x, indices, out_shape, a):
     out = np.empty(out_shape, x.dtype)
     batch_dims = [d for d in range(len(out_shape)) if d not in a["offset_dims"]]
-    window_dims = [d for d in range(x.ndim) if d not in a["collapsed"] and d not in a.get("batching", ())]
+    window_dims = [
+        d for d in range(x.ndim) if d not in a["collapsed"] and d not in a.get("batching", ())
+    ]
     for position in np.ndindex(*out_shape):
         batch = [position[d] for d in batch_dims]
         start = [0] * x.ndim
@@ -60,7 +62,9 @@ def test_gather(run, rng, name, index_type):
     shape, index_shape, out_shape, a = GATHERS[name]
     x = rng.permutation(int(np.prod(shape))).reshape(shape).astype(np.float32)
     low = -3 if index_type[0] == "s" else 0
-    indices = rng.integers(low, 9, index_shape).astype(index_type.replace("s", "int").replace("u", "uint"))
+    indices = rng.integers(low, 9, index_shape).astype(
+        index_type.replace("s", "int").replace("u", "uint")
+    )
     if "int" in indices.dtype.name and index_type == "u32":
         indices.reshape(-1)[0] = 2**32 - 1
     body = f"""x = f32[{",".join(map(str, shape))}] parameter(0) i = {index_type}[{",".join(map(str, index_shape))}] parameter(1)
@@ -75,7 +79,9 @@ def naive_scatter(x, indices, updates, a, combine):
     """Windows partly outside are skipped as a whole."""
     out = x.copy()
     scatter_dims = [d for d in range(updates.ndim) if d not in a["window"]]
-    window_dims = [d for d in range(x.ndim) if d not in a["inserted"] and d not in a.get("batching", ())]
+    window_dims = [
+        d for d in range(x.ndim) if d not in a["inserted"] and d not in a.get("batching", ())
+    ]
     sizes = {d: updates.shape[u] for d, u in zip(window_dims, a["window"], strict=True)}
     for position in np.ndindex(*updates.shape):
         batch = [position[d] for d in scatter_dims]

@@ -19,7 +19,9 @@ def positive_definite(rng, batch, n, dtype=np.float32):
 def test_cholesky_reads_one_triangle(run, rng, lower):
     a = positive_definite(rng, 3, 5)
     read = np.tril(a) if lower else np.triu(a)
-    body = f"x = f32[3,5,5] parameter(0) ROOT r = f32[3,5,5] cholesky(x), lower={str(lower).lower()}"
+    body = (
+        f"x = f32[3,5,5] parameter(0) ROOT r = f32[3,5,5] cholesky(x), lower={str(lower).lower()}"
+    )
     factor = run(body, read)[0]
     product = factor @ np.swapaxes(factor, 1, 2) if lower else np.swapaxes(factor, 1, 2) @ factor
     np.testing.assert_allclose(product, a, rtol=1e-5, atol=1e-5)
@@ -40,7 +42,9 @@ def test_cholesky_of_an_indefinite_matrix_is_nan(run, rng):
 @pytest.mark.parametrize("transpose", ["NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"])
 @pytest.mark.parametrize("n", [3, 70])
 def test_triangular_solve(run, rng, left, lower, unit, transpose, n):
-    a = (rng.standard_normal((2, n, n)) + 1j * rng.standard_normal((2, n, n))).astype(np.complex64) / n + np.eye(n, dtype=np.complex64)
+    a = (rng.standard_normal((2, n, n)) + 1j * rng.standard_normal((2, n, n))).astype(
+        np.complex64
+    ) / n + np.eye(n, dtype=np.complex64)
     b = rng.standard_normal((2, n, 4) if left else (2, 4, n)).astype(np.complex64)
     shape = ",".join(map(str, b.shape))
     body = f"""a = c64[2,{n},{n}] parameter(0) b = c64[{shape}] parameter(1)
@@ -50,18 +54,31 @@ def test_triangular_solve(run, rng, left, lower, unit, transpose, n):
     t = np.tril(a) if lower else np.triu(a)
     if unit:
         t[:, np.arange(n), np.arange(n)] = 1
-    op = {"NO_TRANSPOSE": t, "TRANSPOSE": np.swapaxes(t, 1, 2), "ADJOINT": np.conj(np.swapaxes(t, 1, 2))}[transpose]
+    op = {
+        "NO_TRANSPOSE": t,
+        "TRANSPOSE": np.swapaxes(t, 1, 2),
+        "ADJOINT": np.conj(np.swapaxes(t, 1, 2)),
+    }[transpose]
     np.testing.assert_allclose(op @ x if left else x @ op, b, atol=1e-4)
 
 
 def test_fft_kinds(run, rng):
     z = (rng.standard_normal((3, 4, 6)) + 1j * rng.standard_normal((3, 4, 6))).astype(np.complex64)
     n, m = np.arange(4), np.arange(6)
-    fours, sixes = np.exp(-2j * np.pi * np.outer(n, n) / 4), np.exp(-2j * np.pi * np.outer(m, m) / 6)
-    body = "x = c64[3,4,6] parameter(0) ROOT r = c64[3,4,6] fft(x), fft_type={t}, fft_length={{4,6}}"
+    fours, sixes = (
+        np.exp(-2j * np.pi * np.outer(n, n) / 4),
+        np.exp(-2j * np.pi * np.outer(m, m) / 6),
+    )
+    body = (
+        "x = c64[3,4,6] parameter(0) ROOT r = c64[3,4,6] fft(x), fft_type={t}, fft_length={{4,6}}"
+    )
     want = fours @ z @ sixes
-    np.testing.assert_allclose(run(body.replace("{t}", "FFT").replace("{{", "{").replace("}}", "}"), z)[0], want, atol=1e-4)
-    back = run(body.replace("{t}", "IFFT").replace("{{", "{").replace("}}", "}"), want.astype(np.complex64))[0]
+    np.testing.assert_allclose(
+        run(body.replace("{t}", "FFT").replace("{{", "{").replace("}}", "}"), z)[0], want, atol=1e-4
+    )
+    back = run(
+        body.replace("{t}", "IFFT").replace("{{", "{").replace("}}", "}"), want.astype(np.complex64)
+    )[0]
     np.testing.assert_allclose(back, z, atol=1e-5)
 
 
@@ -92,9 +109,15 @@ def lapack(run, kind, target, operands, results, flags):
 @pytest.mark.parametrize("uplo", ["L", "U"])
 def test_potrf_leaves_the_other_triangle(run, rng, uplo):
     a = positive_definite(rng, 2, 4)
-    factor, info = lapack(run, "f32", "lapack_spotrf_ffi", [a], ["f32[2,4,4]", "s32[2]"], {"uplo": uplo})
+    factor, info = lapack(
+        run, "f32", "lapack_spotrf_ffi", [a], ["f32[2,4,4]", "s32[2]"], {"uplo": uplo}
+    )
     one, other = (np.tril, np.triu) if uplo == "L" else (np.triu, np.tril)
-    product = one(factor) @ np.swapaxes(one(factor), 1, 2) if uplo == "L" else np.swapaxes(one(factor), 1, 2) @ one(factor)
+    product = (
+        one(factor) @ np.swapaxes(one(factor), 1, 2)
+        if uplo == "L"
+        else np.swapaxes(one(factor), 1, 2) @ one(factor)
+    )
     np.testing.assert_allclose(product, a, rtol=1e-5)
     k = -1 if uplo == "U" else 1
     np.testing.assert_array_equal(other(factor, k), other(a, k))
@@ -133,12 +156,21 @@ def test_geqrf_and_orgqr_make_q_and_r(run, rng):
       ROOT r = f32[2,5,3] custom-call(p0, p1), custom_call_target="lapack_sorgqr_ffi" """
     q = run(body, packed, tau)[0]
     np.testing.assert_allclose(q @ np.triu(packed[:, :3]), a, atol=1e-5)
-    np.testing.assert_allclose(np.swapaxes(q, 1, 2) @ q, np.broadcast_to(np.eye(3), (2, 3, 3)), atol=1e-5)
+    np.testing.assert_allclose(
+        np.swapaxes(q, 1, 2) @ q, np.broadcast_to(np.eye(3), (2, 3, 3)), atol=1e-5
+    )
 
 
 def test_eigenvectors_and_singular_values(run, rng):
     a = positive_definite(rng, 2, 4)
-    vectors, values, info = lapack(run, "f32", "lapack_ssyevd_ffi", [a], ["f32[2,4,4]", "f32[2,4]", "s32[2]"], {"uplo": "L", "mode": "A"})
+    vectors, values, info = lapack(
+        run,
+        "f32",
+        "lapack_ssyevd_ffi",
+        [a],
+        ["f32[2,4,4]", "f32[2,4]", "s32[2]"],
+        {"uplo": "L", "mode": "A"},
+    )
     np.testing.assert_allclose(a @ vectors, vectors * values[:, None], rtol=1e-3, atol=1e-3)
     assert np.all(np.diff(values) >= 0)
     assert info.tolist() == [0, 0]
@@ -150,7 +182,10 @@ def test_eigenvectors_and_singular_values(run, rng):
 
 def test_batch_norm(run, rng):
     x = rng.standard_normal((4, 3, 5)).astype(np.float32)
-    scale, offset = rng.standard_normal(3).astype(np.float32), rng.standard_normal(3).astype(np.float32)
+    scale, offset = (
+        rng.standard_normal(3).astype(np.float32),
+        rng.standard_normal(3).astype(np.float32),
+    )
     body = """x = f32[4,3,5] parameter(0) s = f32[3] parameter(1) o = f32[3] parameter(2)
       ROOT r = (f32[4,3,5], f32[3], f32[3]) batch-norm-training(x, s, o), epsilon=0.01, feature_index=1"""
     y, mean, variance = run(body, x, scale, offset)

@@ -17,14 +17,22 @@ ADD = "add { x = f32[] parameter(0) y = f32[] parameter(1) ROOT r = f32[] add(x,
 
 
 def module(body, computations="", mesh="xy"):
-    return parse_module(f"HloModule m, frontend_attributes={{xla.sdy.meshes={MESHES[mesh]}}}\n{ADD}\n{computations}\nENTRY e {{\n{body}\n}}")
+    return parse_module(
+        f"HloModule m, frontend_attributes={{xla.sdy.meshes={MESHES[mesh]}}}\n{ADD}\n{computations}\nENTRY e {{\n{body}\n}}"
+    )
 
 
 def call(name, operands, shape, kind, shardings, axes):
     """A boundary call; ``kind`` is in (GlobalToLocalShape) or out."""
-    target, key = {"in": ("GlobalToLocalShape", "in_shardings"), "out": ("LocalToGlobalShape", "out_shardings")}[kind]
+    target, key = {
+        "in": ("GlobalToLocalShape", "in_shardings"),
+        "out": ("LocalToGlobalShape", "out_shardings"),
+    }[kind]
     quoted = ", ".join(f'\\"{a}\\"' for a in axes)
-    values = ", ".join("<@mesh, [" + ", ".join("{" + d.replace("'", '\\"') + "}" for d in s) + "]>" for s in shardings)
+    values = ", ".join(
+        "<@mesh, [" + ", ".join("{" + d.replace("'", '\\"') + "}" for d in s) + "]>"
+        for s in shardings
+    )
     return (
         f'{name} = {shape} custom-call({operands}), custom_call_target="xla.sdy.{target}", custom_call_has_side_effect=true,'
         f' frontend_attributes={{xla.sdy.manual_axes="#sdy<manual_axes{{{quoted}}}>",'
@@ -121,7 +129,10 @@ def test_several_values_cross_the_boundary_together():
       {call("l", "a, b", "(f32[2], f32[1])", "in", [["'y'"], ["'x'"]], ["x", "y"])}
       {call("r", "p, q", "(f32[6], f32[2])", "out", [["'y'"], ["'x'"]], ["x", "y"])}
       ROOT t = (f32[6], f32[2]) copy(r)"""
-    body = body.replace("      r = ", "      p = f32[2] get-tuple-element(l), index=0 q = f32[1] get-tuple-element(l), index=1\n      r = ")
+    body = body.replace(
+        "      r = ",
+        "      p = f32[2] get-tuple-element(l), index=0 q = f32[1] get-tuple-element(l), index=1\n      r = ",
+    )
     x, y = np.arange(6, dtype=np.float32), np.array([7, 8], np.float32)
     got = evaluate(module(body), x, y)
     np.testing.assert_array_equal(got[0], x)

@@ -35,8 +35,12 @@ argmax {
 )  # fmt: skip
 @pytest.mark.parametrize("dimensions", [(0,), (1,), (2,), (0, 2), (0, 1, 2), (2, 0)])
 def test_known_reducers(run, rng, opcode, kind, init, dimensions):
-    dtype = {"f32": np.float32, "s8": np.int8, "u16": np.uint16, "s32": np.int32, "pred": np.bool_}[kind]
-    x = (rng.integers(0, 2, (3, 4, 5)) if kind == "pred" else rng.integers(1, 5, (3, 4, 5))).astype(dtype)
+    dtype = {"f32": np.float32, "s8": np.int8, "u16": np.uint16, "s32": np.int32, "pred": np.bool_}[
+        kind
+    ]
+    x = (rng.integers(0, 2, (3, 4, 5)) if kind == "pred" else rng.integers(1, 5, (3, 4, 5))).astype(
+        dtype
+    )
     kept = [d for d in range(3) if d not in dimensions]
     sizes = ",".join(str(x.shape[d]) for d in kept)
     before = f"f {{ a = {kind}[] parameter(0) b = {kind}[] parameter(1) ROOT r = {kind}[] {opcode}(b, a) }}"

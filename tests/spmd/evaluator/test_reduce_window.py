@@ -17,8 +17,14 @@ from spmd.text.parser import parse_module
 def elements(x, dims, position):
     """The elements under the window at ``position``, in row-major order, padding and holes left out."""
     for offset in itertools.product(*(range(d.size) for d in dims)):
-        place = [p * d.stride + o * d.window_dilation - d.padding_low for p, o, d in zip(position, offset, dims, strict=True)]
-        if all(a % d.base_dilation == 0 and 0 <= a // d.base_dilation < n for a, d, n in zip(place, dims, x.shape, strict=True)):
+        place = [
+            p * d.stride + o * d.window_dilation - d.padding_low
+            for p, o, d in zip(position, offset, dims, strict=True)
+        ]
+        if all(
+            a % d.base_dilation == 0 and 0 <= a // d.base_dilation < n
+            for a, d, n in zip(place, dims, x.shape, strict=True)
+        ):
             yield tuple(a // d.base_dilation for a, d in zip(place, dims, strict=True))
 
 

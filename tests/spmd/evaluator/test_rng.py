@@ -45,7 +45,9 @@ def test_philox_known_answers(key, counter, want):
 
 
 def threefry(key, counter):
-    halves = threefry2x32(tuple(u32(key & M32, key >> 32)), tuple(u32(counter & M32, counter >> 32)))
+    halves = threefry2x32(
+        tuple(u32(key & M32, key >> 32)), tuple(u32(counter & M32, counter >> 32))
+    )
     return [int(h[0]) for h in halves]
 
 

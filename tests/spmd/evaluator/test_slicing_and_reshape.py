@@ -96,7 +96,10 @@ def test_bitcast_convert_changes_widths(run):
     back = run("x = u8[2,4] parameter(0) ROOT r = u32[2] bitcast-convert(x)", got)[0]
     assert back.tolist() == x.tolist()
     f = np.array([1.0, -2.5], np.float32)
-    assert run("x = f32[2] parameter(0) ROOT r = s32[2] bitcast-convert(x)", f)[0].tolist() == f.view(np.int32).tolist()
+    assert (
+        run("x = f32[2] parameter(0) ROOT r = s32[2] bitcast-convert(x)", f)[0].tolist()
+        == f.view(np.int32).tolist()
+    )
 
 
 def test_bitcast_convert_of_four_bit_integers(run):
@@ -108,7 +111,12 @@ def test_bitcast_convert_of_four_bit_integers(run):
 
 
 def test_iota_counts_along_one_dimension(run):
-    for kind, dtype in {"s32": np.int32, "f32": np.float32, "bf16": ml_dtypes.bfloat16, "c64": np.complex64}.items():
+    for kind, dtype in {
+        "s32": np.int32,
+        "f32": np.float32,
+        "bf16": ml_dtypes.bfloat16,
+        "c64": np.complex64,
+    }.items():
         got = run(f"ROOT r = {kind}[2,3] iota(), iota_dimension=1")[0]
         assert got.dtype == dtype
         assert got.astype(np.complex64).tolist() == [[0, 1, 2]] * 2
@@ -116,7 +124,14 @@ def test_iota_counts_along_one_dimension(run):
 
 def test_dimension_sizes(run):
     x = np.zeros((2, 3), np.float32)
-    assert int(run("x = f32[2,3] parameter(0) ROOT r = s32[] get-dimension-size(x), dimensions={1}", x)[0]) == 3
+    assert (
+        int(
+            run(
+                "x = f32[2,3] parameter(0) ROOT r = s32[] get-dimension-size(x), dimensions={1}", x
+            )[0]
+        )
+        == 3
+    )
     body = "x = f32[2,3] parameter(0) n = s32[] parameter(1) ROOT r = f32[2,<=3] set-dimension-size(x, n), dimensions={1}"
     assert run(body, x, np.int32(3))[0].shape == (2, 3)
     with pytest.raises(UnsupportedError, match="dynamic sizes"):

@@ -45,13 +45,17 @@ def recognised(text):
 
 
 @pytest.mark.parametrize("direction", ["LT", "GT"])
-@pytest.mark.parametrize(("kind", "dtype"), [("s32", np.int32), ("u8", np.uint8), ("f32", np.float32)])
+@pytest.mark.parametrize(
+    ("kind", "dtype"), [("s32", np.int32), ("u8", np.uint8), ("f32", np.float32)]
+)
 def test_plain_comparators(rng, direction, kind, dtype):
     x = rng.integers(0, 100, (5, 4)).astype(dtype)
     text = sort_text(LESS.replace("{k}", kind).replace("{d}", direction), [f"{kind}[5,4]"])
     assert recognised(text)
     want = np.sort(x, axis=0)
-    np.testing.assert_array_equal(evaluate(parse_module(text), x)[0], want if direction == "LT" else want[::-1])
+    np.testing.assert_array_equal(
+        evaluate(parse_module(text), x)[0], want if direction == "LT" else want[::-1]
+    )
 
 
 def test_jax_float_comparator(rng):
@@ -60,7 +64,12 @@ def test_jax_float_comparator(rng):
     assert recognised(text)
     got = evaluate(parse_module(text), x)[0]
     np.testing.assert_array_equal(got, np.sort(x))
-    assert np.signbit(got[1:5]).tolist() == [True, False, False, True]  # zeros are equal: in their first order
+    assert np.signbit(got[1:5]).tolist() == [
+        True,
+        False,
+        False,
+        True,
+    ]  # zeros are equal: in their first order
 
 
 @settings(deadline=None, max_examples=40)
@@ -86,7 +95,9 @@ def test_any_other_comparator_sorts_stably(values):
     text = sort_text(comparator, [f"s32[{len(x)}]", f"s32[{len(x)}]"])
     assert not recognised(text)
     got = evaluate(parse_module(text), x, np.arange(len(x), dtype=np.int32))
-    order = sorted(range(len(x)), key=functools.cmp_to_key(lambda i, j: abs(x[j] - 3) - abs(x[i] - 3)))
+    order = sorted(
+        range(len(x)), key=functools.cmp_to_key(lambda i, j: abs(x[j] - 3) - abs(x[i] - 3))
+    )
     assert got[1].tolist() == order
     assert got[0].tolist() == [values[i] for i in order]
 
