@@ -18,7 +18,7 @@ from runtime.buffers.types import (
 )
 from runtime.kernel import KernelLibrary
 from runtime.thunks.sequence import ThunkSequence
-from runtime.thunks.thunk import Action
+from runtime.thunks.thunk import Action, walk
 from spmd.errors import RunError
 from spmd.literal import NDArray
 from spmd.shape import ArrayShape
@@ -97,6 +97,8 @@ class LoadedDevice:
             self.memory.bytes_of(a) for a in assignment.of_kind(AllocationKind.PARAMETER)
         ]
         self._outputs = [self.array(place) for place in self.program.outputs]
+        thunks = walk(self.program.thunks)
+        self.communicator.prepare(dict.fromkeys(g for t in thunks for g in t.resource_uses()))
         self._action = self.program.thunks.prepare(self)
 
     @property

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from collectives.communicator.kinds import Group
 from runtime.buffers.types import ArrayView
 from runtime.thunks.collective_plans import CollectivePlan
 from runtime.thunks.thunk import Action, BufferUse, LoadedProgram, Role, Thunk, UseKind, uses
@@ -25,6 +26,9 @@ class CollectiveStartThunk(Thunk):
     def buffer_uses(self) -> Iterator[BufferUse]:
         yield from uses(UseKind.READ, Role.OPERAND, self.operands)
         yield from uses(UseKind.WRITE, Role.RESULT, self.results)
+
+    def resource_uses(self) -> Iterator[Group]:
+        return iter(self.plan.groups)
 
     def prepare(self, program: LoadedProgram) -> Action:
         communicator, pending = program.communicator, program.pending

@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Protocol, TypeAlias
 
 from collectives.communicator.interface import Communicator, Pending
+from collectives.communicator.kinds import Group
 from runtime.buffers.types import ArrayView, BufferSlice
 from runtime.kernel import KernelLibrary
 from spmd.literal import NDArray
@@ -79,6 +80,10 @@ class Thunk(ABC):
     @abstractmethod
     def prepare(self, program: LoadedProgram) -> Action:
         """Bind to a device's memory; the action can be done any number of times."""
+
+    def resource_uses(self) -> Iterator[Group]:
+        """Groups of devices among which it communicates, the same on every device; nested thunks list their own."""
+        return iter(())
 
     def nested(self) -> Iterator[Thunk]:
         """Thunks that run as part of this one."""
