@@ -12,13 +12,14 @@ from spmd.passes.algebraic.rules import IDENTITIES, simplifies
 
 @simplifies(Opcode.BROADCAST)
 def broadcast_to_itself(x: HloInstruction, b: Builder) -> HloInstruction | None:
-    """Nothing repeated => the operand, reshaped or transposed"""
+    """Nothing repeated => the operand, reshaped. (A scalar stays broadcast: the form in which constants are known.)"""
     operand, dims = x.operand(0), broadcast_dims(x)
-    if operand.array_shape.num_elements != x.array_shape.num_elements or 0 in x.dims:
+    if operand.dims == x.dims and list(dims) == sorted(dims):
+        return operand
+    same_size = operand.array_shape.num_elements == x.array_shape.num_elements
+    if not operand.dims or not same_size or 0 in x.dims or list(dims) != sorted(dims):
         return None
-    if list(dims) != sorted(dims):
-        return None
-    return operand if operand.dims == x.dims else b.reshape(operand, x.dims)
+    return b.reshape(operand, x.dims)
 
 
 @simplifies(Opcode.BROADCAST)
