@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from collectives.communicator.interface import Communicator
+from runtime.blas import set_blas_threads
 from runtime.buffers.dump import dump_assignment
 from runtime.buffers.types import MemoryStats
 from runtime.executor import DeviceProgram, LoadedDevice
@@ -76,7 +77,12 @@ class Executable:
 
     # ---- one rank of many
     def load(self, communicator: Communicator) -> LoadedDevice:
-        """This rank's device. RunError when the world has another size than the program."""
+        """This rank's device. RunError when the world has another size than the program.
+
+        Among several devices, this process's matrix products keep to one thread from here on.
+        """
+        if communicator.size > 1:
+            set_blas_threads(1)
         return LoadedDevice(self.program, communicator, self.kernels)
 
     # ---- all devices in this process

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from collectives.communicator.interface import PeerFailedError
 from collectives.communicator.loopback import LoopbackWorld
+from runtime.blas import limited_blas_threads
 from runtime.executor import DeviceProgram, LoadedDevice
 from runtime.kernel import KernelLibrary
 from spmd.literal import NDArray
@@ -42,10 +43,11 @@ class LoopbackDevices:
             threading.Thread(target=work, args=(rank,), name=f"device {rank}", daemon=True)
             for rank in range(len(self.devices))
         ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with limited_blas_threads(1):
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
         if errors:
             raise next((e for e in errors if not isinstance(e, PeerFailedError)), errors[0])
         return [results[rank] for rank in range(len(self.devices))]

@@ -1,0 +1,58 @@
+"""Threads of the BLAS library behind NumPy's matrix products.
+
+Devices share a machine's cores: a BLAS that starts a thread per core on every device spends its time waiting (a GPT training
+step of 0.45 s on 2 cores and 2 devices takes 6 s). So each device multiplies with one thread unless asked.
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+_SET = ("scipy_openblas_set_num_threads64_", "scipy_openblas_set_num_threads")
+_GET = ("scipy_openblas_get_num_threads64_", "scipy_openblas_get_num_threads")
+
+
+@cache
+def _library() -> ctypes.CDLL | None:
+    """The OpenBLAS that NumPy's wheel brought; None where NumPy is built on another BLAS."""
+    folder = Path(np.__file__).parent.parent / "numpy.libs"
+    found = sorted(folder.glob("*openblas*"))
+    return ctypes.CDLL(str(found[0])) if found else None
+
+
+def _function(names: tuple[str, ...]) -> ctypes._CFuncPtr | None:  # type: ignore[name-defined]
+    library = _library()
+    for name in names:
+        if library is not None and hasattr(library, name):
+            return getattr(library, name)
+    return None
+
+
+def blas_threads() -> int | None:
+    """Threads that a matrix product may use; None where the library cannot be asked."""
+    get = _function(_GET)
+    return None if get is None else int(get())
+
+
+def set_blas_threads(count: int) -> None:
+    """For this process; without effect on a BLAS that cannot be told."""
+    function = _function(_SET)
+    if function is not None:
+        function(count)
+
+
+@contextmanager
+def limited_blas_threads(count: int) -> Iterator[None]:
+    """At most ``count`` threads per matrix product within the block."""
+    before = blas_threads()
+    set_blas_threads(count)
+    try:
+        yield
+    finally:
+        if before is not None:
+            set_blas_threads(before)
