@@ -15,8 +15,6 @@ from spmd.evaluator.rendezvous import run_in_lockstep
 from spmd.evaluator.value import Operands, PerDevice, Value, has_versions, version_for
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.opcode import Opcode
-from spmd.ops.attrs import ParameterAttrs
 
 
 def run_computation(computation: HloComputation, arguments: Operands, device: Device) -> Steps:
@@ -25,14 +23,12 @@ def run_computation(computation: HloComputation, arguments: Operands, device: De
     frame: list[Value] = [()] * plan.slots
     for step in plan.steps:
         operands = tuple([frame[slot] for slot in step.operands])
-        instruction = step.instruction
-        evaluate = EVALUATORS.get(instruction.opcode)
-        if instruction.opcode is Opcode.PARAMETER:
-            frame[step.slot] = arguments[instruction.attrs_as(ParameterAttrs).number]
-        elif evaluate is not None and not (device.is_logical and has_versions(operands)):
-            frame[step.slot] = evaluate(instruction, operands)
+        if step.parameter >= 0:
+            frame[step.slot] = arguments[step.parameter]
+        elif step.evaluate is not None and not (device.is_logical and has_versions(operands)):
+            frame[step.slot] = step.evaluate(step.instruction, operands)
         else:
-            frame[step.slot] = yield from run_instruction(instruction, operands, device)
+            frame[step.slot] = yield from run_instruction(step.instruction, operands, device)
         for slot in step.dead_after:
             frame[slot] = ()
     return frame[plan.root]

@@ -8,10 +8,12 @@ from functools import cached_property
 from spmd.errors import RunError
 from spmd.evaluator.device import Device
 from spmd.evaluator.manual_mesh import ManualDevices
+from spmd.evaluator.registry import EVALUATORS, Evaluate
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import ParameterAttrs
 from spmd.ops.groups import device_groups, device_pairs
 
 #: Run even when nothing uses the result: another device waits for them.
@@ -20,9 +22,14 @@ _EFFECTS = frozenset({Opcode.SEND, Opcode.SEND_DONE, Opcode.RECV, Opcode.RECV_DO
 
 @dataclass(frozen=True, slots=True)
 class PlannedInstruction:
-    """``operands`` and ``slot`` index the frame's values; ``dead_after`` lists slots that nothing reads later."""
+    """``operands`` and ``slot`` index the frame's values; ``dead_after`` lists slots that nothing reads later.
+
+    ``evaluate``: the registered function where operands alone give the value. ``parameter``: its number, or -1.
+    """
 
     instruction: HloInstruction
+    evaluate: Evaluate | None
+    parameter: int
     operands: tuple[int, ...]
     slot: int
     dead_after: tuple[int, ...]
@@ -107,7 +114,14 @@ def make_plan(computation: HloComputation) -> Plan:
     for value, step in last_use.items():
         dying.setdefault(step, []).append(value)
     steps = tuple(
-        PlannedInstruction(i, tuple(slot[o] for o in i.operands), n, tuple(dying.get(n, ())))
+        PlannedInstruction(
+            i,
+            EVALUATORS.get(i.opcode),
+            i.attrs.number if isinstance(i.attrs, ParameterAttrs) else -1,
+            tuple(slot[o] for o in i.operands),
+            n,
+            tuple(dying.get(n, ())),
+        )
         for n, i in enumerate(order)
     )
     return Plan(steps, len(order), root)

@@ -42,7 +42,10 @@ Operands: TypeAlias = tuple[Value, ...]
 
 
 def has_versions(operands: Operands) -> bool:
-    return any(isinstance(operand, PerDevice) for operand in operands)
+    for operand in operands:  # noqa: SIM110 - this runs for every instruction, and a generator would cost more
+        if isinstance(operand, PerDevice):
+            return True
+    return False
 
 
 def version_for(value: Value, device: int) -> Value:

@@ -223,3 +223,15 @@ def test_two_collectives_in_opposite_orders_never_meet(run_devices):
       ROOT r = f32[] conditional(p, x, x), branch_computations={f, g}"""
     with pytest.raises(CollectiveTimeoutError, match="device 1 waits at c"):
         run_devices(body, [[np.int32(0)], [np.int32(1)]], header=header(2), before=before)
+
+
+def test_a_collective_inside_an_asynchronous_wrapper(run_devices):
+    xs = inputs(2)
+    body = """x = f32[4,2] parameter(0)
+      s = ((f32[4,2]), f32[2,2]) reduce-scatter-start(x), channel_id=1, use_global_device_ids=true, replica_groups={{1,0}},
+        dimensions={0}, to_apply=add
+      ROOT r = f32[2,2] reduce-scatter-done(s)"""
+    got = run_devices(body, [[x] for x in xs], header=header(2))
+    total = xs[0] + xs[1]
+    np.testing.assert_array_equal(got[1][0], total[:2])
+    np.testing.assert_array_equal(got[0][0], total[2:])
