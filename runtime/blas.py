@@ -1,7 +1,8 @@
 """Threads of the BLAS library behind NumPy's matrix products.
 
-Devices share a machine's cores: a BLAS that starts a thread per core on every device spends its time waiting (a GPT training
-step of 0.45 s on 2 cores and 2 devices takes 6 s). So each device multiplies with one thread unless asked.
+Devices share a machine's cores: a BLAS that starts a thread per core on every device spends its time waiting (a GPT
+training step of 0.45 s on 2 cores and 2 devices takes 6 s). So each device multiplies with one thread unless asked.
+"""
 
 from __future__ import annotations
 
