@@ -75,6 +75,7 @@ class JobResult:
         return {
             "ok": self.ok,
             "outputs": [check.as_json() for check in self.checks] or unchecked,
+            "first_diverging_op": None,  # --check compares whole programs; it does not look inside
             "step_ms": step_milliseconds(self.seconds),
         }
 

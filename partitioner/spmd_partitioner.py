@@ -35,6 +35,7 @@ from spmd.ops.attrs import ParameterAttrs
 from spmd.passes.dead_code_elimination import DeadCodeElimination
 from spmd.shape import ArrayShape, Shape, leaves, subshape
 from spmd.sharding import HloSharding
+from spmd.text.stage import device_count
 
 
 def partition_module(module: HloModule, num_devices: int) -> HloModule:
@@ -258,7 +259,6 @@ class SpmdPartitioner:
 
 def require_devices(module: HloModule, num_devices: int) -> None:
     """ShardingError when the module says it is for another number of devices."""
-    if module.states_partitions and module.num_partitions not in (1, num_devices):
-        raise ShardingError(
-            f"the module is for {module.num_partitions} partitions, asked for {num_devices} devices"
-        )
+    named = device_count(module)
+    if named not in (1, num_devices):
+        raise ShardingError(f"the module is for {named} devices, asked for {num_devices}")

@@ -14,9 +14,12 @@ from spmd.verifier.verifier import verify
 STAGES = ("logical", "partitioned")
 
 
-def add_module_arguments(parser: argparse.ArgumentParser) -> None:
+def add_module_arguments(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
+    """MODULE, --devices and --stage; MODULE defaults to standard input where it is not ``required``."""
     parser.add_argument(
         "module",
+        nargs=None if required else "?",
+        default="-",
         metavar="MODULE",
         help="HLO text, or a directory that --xla_dump_to wrote; `-` reads standard input",
     )

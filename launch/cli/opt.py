@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,22 @@ from launch.cli.module_argument import (
     load_module,
     write_text,
 )
-from launch.pipeline import stages
+from launch.equivalence import verify_equivalent
+from launch.pipeline import Compilation, is_partitioned, stages
+from runtime.compile import build_executable
+from runtime.executable import Executable
+from spmd.hlo import HloModule
+from spmd.hlo.clone import clone_module
+from spmd.passes.interface import PASSES, HloPass
 from spmd.passes.options import parse_passes
 from spmd.passes.pipeline import run_once
 from spmd.verifier import verify
 
 HLO_STAGES = ("logical", "partitioned", "optimized", "scheduled")
+EXECUTABLE_STAGES: dict[str, Callable[[Executable], str]] = {
+    "buffers": Executable.dump_buffers,
+    "thunks": Executable.dump_thunks,
+}
 
 
 def add_parser(subparsers: Any) -> None:
@@ -26,10 +37,10 @@ def add_parser(subparsers: Any) -> None:
         help="transform a module and print it",
         description="Read and verify a module, carry it up to a stage, transform it there, and print it.",
     )
-    add_module_arguments(parser)
+    add_module_arguments(parser, required=False)
     parser.add_argument(
         "--until",
-        choices=HLO_STAGES,
+        choices=(*HLO_STAGES, *EXECUTABLE_STAGES),
         default="logical",
         help="stage to stop after (default: logical)",
     )
@@ -39,6 +50,12 @@ def add_parser(subparsers: Any) -> None:
         metavar="A,B{X=1}",
         help="run these passes, once each in this order, on the module at that stage",
     )
+    parser.add_argument("--print-passes", action="store_true", help="list the passes and stop")
+    parser.add_argument(
+        "--verify-equivalent",
+        action="store_true",
+        help="evaluate the module before and after on random inputs; exit 1 if they differ",
+    )
     parser.add_argument("-o", "--output", type=Path, metavar="F", help="write to a file")
     parser.add_argument(
         "--dump-to", type=Path, metavar="DIR", help="write the module after every stage"
@@ -47,19 +64,41 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.print_passes:
+        write_text("\n".join(sorted(PASSES)), None)
+        return 0
     passes = parse_passes(options.passes)
     module = load_module(options.module)
-    for number, (stage, compilation) in enumerate(
-        stages(module, options.devices, compile_options(options))
-    ):
+    compilation = _carry_until(options, module)
+    before = clone_module(compilation.module)
+    transform(compilation.module, passes)
+    if options.verify_equivalent:
+        logical = None if is_partitioned(module, compile_options(options)) else module
+        verify_equivalent(logical or before, compilation.module, logical)
+    dump = EXECUTABLE_STAGES.get(options.until)
+    write_text(
+        dump(build_executable(compilation.module)) if dump else str(compilation.module),
+        options.output,
+    )
+    return 0
+
+
+def transform(module: HloModule, passes: tuple[HloPass, ...]) -> None:
+    """Run the passes once each and verify what they leave."""
+    if passes:
+        run_once(module, passes)
+        verify(module)
+
+
+def _carry_until(options: argparse.Namespace, module: HloModule) -> Compilation:
+    """The module at the wanted HLO stage; the last one for the stages below HLO."""
+    wanted = options.until if options.until in HLO_STAGES else HLO_STAGES[-1]
+    numbered = enumerate(stages(module, options.devices, compile_options(options)))
+    for number, (stage, compilation) in numbered:
         if options.dump_to is not None:
             options.dump_to.mkdir(parents=True, exist_ok=True)
             name = f"module_0000.{module.name}.{number:04d}.after_{stage}.txt"
             write_text(str(compilation.module), options.dump_to / name)
-        if stage == options.until:
-            if passes:
-                run_once(compilation.module, passes)
-                verify(compilation.module)
-            write_text(str(compilation.module), options.output)
-            break
-    return 0
+        if stage == wanted:
+            return compilation
+    raise AssertionError(f"the pipeline has a {wanted} stage")

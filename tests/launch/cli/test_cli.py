@@ -1,0 +1,210 @@
+"""The `spmd` command in process: what it prints, what it writes, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from launch.cli import main
+from spmd.text.load import load
+
+CASES = Path(__file__).parents[2] / "cases"
+MLP = CASES / "mlp_dp2"
+MODULE = str(MLP / "module.hlo")
+INPUTS = ("--inputs", str(MLP / "inputs.npz"))
+EXPECT = ("--expect", str(MLP / "expected.npz"))
+
+SUM = """HloModule sum
+ENTRY main {
+  a = f32[4] parameter(0), sharding={devices=[2]<=[2]}
+  b = f32[4] parameter(1), sharding={devices=[2]<=[2]}
+  ROOT c = f32[4] add(a, b), sharding={devices=[2]<=[2]}
+}
+"""
+
+
+@pytest.fixture
+def sum_module(tmp_path: Path) -> str:
+    path = tmp_path / "sum.hlo"
+    path.write_text(SUM)
+    return str(path)
+
+
+def test_run_agrees_with_jax(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", MODULE, *INPUTS, *EXPECT]) == 0
+    assert "all 7 outputs agree on 2 devices of this process" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_run_json_has_the_keys_that_scripts_read(
+    backend: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", MODULE, *INPUTS, *EXPECT, "--json", "--backend", backend]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["ok"] is True
+    assert len(result["outputs"]) == 7
+    for output in result["outputs"]:
+        assert {"name", "shape", "dtype", "max_abs_diff", "max_rel_diff", "ok"} <= set(output)
+    assert result["first_diverging_op"] is None
+    assert set(result["step_ms"]) == {"median", "min", "max"}
+
+
+def test_run_check_holds_over_several_steps(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", MODULE, "--seed", "3", "--check", "--steps", "3"]) == 0
+    assert "all 7 outputs agree" in capsys.readouterr().out
+
+
+def test_run_writes_outputs_that_it_then_expects(tmp_path: Path, sum_module: str) -> None:
+    out = str(tmp_path / "out.npz")
+    assert main(["run", sum_module, "--outputs", out]) == 0
+    with np.load(out) as stored:
+        assert stored["out0"].shape == (4,)
+    assert main(["run", sum_module, "--expect", out, "--atol", "0", "--rtol", "0"]) == 0
+    assert main(["run", sum_module, "--seed", "1", "--expect", out]) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("run", "nowhere.hlo"), "nowhere.hlo: No such file"),
+        (("run", MODULE, "--inputs", "nowhere.npz"), "nowhere.npz: not a readable .npz file"),
+        (("run", MODULE, "--devices", "3"), "the module is for 2 devices, asked for 3"),
+        (("opt", MODULE, "--passes", "no-such-pass"), "no pass is named 'no-such-pass'"),
+    ],
+)
+def test_bad_input_is_one_message_and_exit_code_two(
+    arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("spmd: error: ")
+    assert message in captured.err
+    assert "Traceback" not in captured.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [(), ("walk",), ("run",), ("run", MODULE, "--steps", "0"), ("opt", MODULE, "--until", "done")],
+)
+def test_bad_usage_exits_with_two(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    assert "usage: spmd" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["run", "opt", "partition", "stats", "bench", "launch"])
+def test_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "--help"]) == 0
+    assert f"usage: spmd {command}" in capsys.readouterr().out
+
+
+def test_opt_prints_what_parses_to_the_same(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for stage in ("logical", "partitioned", "optimized", "scheduled"):
+        assert main(["opt", MODULE, "--until", stage]) == 0
+        text = capsys.readouterr().out
+        printed = tmp_path / f"{stage}.hlo"
+        printed.write_text(text)
+        assert str(load(printed)).rstrip("\n") == text.rstrip("\n")
+
+
+def test_opt_dumps_every_stage_on_its_way(tmp_path: Path) -> None:
+    assert (
+        main(
+            [
+                "opt",
+                MODULE,
+                "--until",
+                "optimized",
+                "--dump-to",
+                str(tmp_path / "d"),
+                "-o",
+                str(tmp_path / "o"),
+            ]
+        )
+        == 0
+    )
+    names = sorted(path.name for path in (tmp_path / "d").iterdir())
+    assert names == [
+        "module_0000.jit_step.0000.after_logical.txt",
+        "module_0000.jit_step.0001.after_partitioned.txt",
+        "module_0000.jit_step.0002.after_optimized.txt",
+    ]
+    assert (tmp_path / "o").read_text() == (tmp_path / "d" / names[-1]).read_text()
+
+
+@pytest.mark.parametrize(("stage", "word"), [("buffers", "allocation"), ("thunks", "Kernel")])
+def test_opt_shows_what_lies_below_hlo(
+    stage: str, word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["opt", MODULE, "--until", stage]) == 0
+    assert word in capsys.readouterr().out
+
+
+def test_opt_lists_passes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["opt", "--print-passes"]) == 0
+    assert "dead-code-elimination" in capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize("stage", ["partitioned", "scheduled"])
+def test_opt_verifies_equivalence(stage: str, tmp_path: Path) -> None:
+    arguments = ["opt", MODULE, "--until", stage, "--verify-equivalent", "-o", str(tmp_path / "o")]
+    assert main(arguments) == 0
+
+
+def test_partition_prints_local_shapes(sum_module: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["partition", sum_module, "--devices", "2"]) == 0
+    text = capsys.readouterr().out
+    assert "f32[2]{0} add(" in text or "f32[2] add(" in text
+    assert "num_partitions=2" in text
+
+
+def test_stats_json_has_the_keys_that_scripts_read(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["stats", MODULE, "--devices", "2", "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert figures["module"] == "jit_step"
+    assert figures["devices"] == 2
+    assert {"logical", "partitioned", "optimized"} <= set(figures["instructions"])
+    assert {"arguments", "outputs", "aliased", "temp", "peak_live"} <= set(figures["memory"])
+    assert figures["collectives"]["all-reduce"]["count"] > 0
+    assert figures["wire_bytes"] > 0
+    assert figures["flops"] > 0
+    assert figures["kernels"] > 0
+    assert figures["compile_s"]["total"] > 0
+
+
+def test_stats_for_a_reader(sum_module: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["stats", sum_module, "--devices", "2"]) == 0
+    text = capsys.readouterr().out
+    assert "sum on 2 devices" in text
+    assert "flops" in text
+
+
+def test_bench_json_has_the_keys_that_scripts_read(
+    sum_module: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", sum_module, "--repeat", "3", "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert set(figures["step_ms"]) == {"median", "min", "max"}
+    assert (figures["devices"], figures["ranks"], figures["backend"]) == (2, 1, "cpu")
+    assert {"cpu", "cores", "blas", "blas_core", "versions"} <= set(figures["environment"])
+    assert main(["bench", sum_module, "--repeat", "3"]) == 0
+    assert "ms a step" in capsys.readouterr().out
+
+
+def test_a_module_on_standard_input(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import io
+    import sys
+    from types import SimpleNamespace
+
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(SUM.encode())))
+    assert main(["opt", "-"]) == 0
+    assert "HloModule sum" in capsys.readouterr().out
