@@ -18,13 +18,14 @@ class Meeting:
     """A device waits at ``instruction`` until all ``members`` wait there for the same group.
 
     ``combine`` takes the members' payloads in the order of ``members`` and returns each one's result in that order.
-    It must not depend on the device that brings it: any member's is called, once.
+    It must not depend on the device that brings it: any member's is called, once. ``is_ready``: what else must be true.
     """
 
     instruction: HloInstruction
     members: tuple[int, ...]
     payload: Value
     combine: Callable[[Sequence[Value]], Sequence[Value]]
+    is_ready: Callable[[], bool] | None = None
 
 
 #: An evaluation that may wait: it yields meetings, is sent their results, and returns its value.

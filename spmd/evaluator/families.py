@@ -18,6 +18,7 @@ from spmd.evaluator import (
     reduce_window,
     reshape,
     rng,
+    send_recv,
     slicing,
     sort,
     tuple,  # noqa: A004 - the family of HLO's tuple ops
@@ -39,6 +40,7 @@ FAMILIES = (
     reduce_window,
     reshape,
     rng,
+    send_recv,
     slicing,
     sort,
     tuple,

@@ -40,7 +40,8 @@ _PER_DEVICE_OPCODES = frozenset(
     {
         Opcode.ALL_GATHER, Opcode.ALL_GATHER_START, Opcode.ALL_REDUCE, Opcode.ALL_REDUCE_START, Opcode.ALL_TO_ALL,
         Opcode.COLLECTIVE_BROADCAST, Opcode.COLLECTIVE_PERMUTE, Opcode.COLLECTIVE_PERMUTE_START,
-        Opcode.PARTITION_ID, Opcode.RAGGED_ALL_TO_ALL, Opcode.REDUCE_SCATTER, Opcode.REPLICA_ID,
+        Opcode.PARTITION_ID, Opcode.RAGGED_ALL_TO_ALL, Opcode.RECV_DONE, Opcode.REDUCE_SCATTER,
+        Opcode.REPLICA_ID, Opcode.SEND,
     }
 )  # fmt: skip
 

@@ -33,7 +33,7 @@ class _Lockstep:
     def ready(self, device: int) -> Meeting | None:
         """The meeting of ``device`` if all its members are there."""
         meeting = self.waiting.get(device)
-        if meeting is None:
+        if meeting is None or (meeting.is_ready is not None and not meeting.is_ready()):
             return None
         for member in meeting.members:
             other = self.waiting.get(member)
@@ -68,12 +68,16 @@ class _Lockstep:
     def deadlock(self) -> str:
         lines = [
             f"  device {device} waits at {meeting.instruction.name} ({meeting.instruction.opcode})"
-            f" for devices {', '.join(str(m) for m in meeting.members if not self._is_at(m, meeting))}"
+            f" for {self._missing(meeting)}"
             for device, meeting in sorted(self.waiting.items())
         ]
         if self.done:
             lines.append(f"  done: {', '.join(map(str, sorted(self.done)))}")
         return "collective groups that never meet:\n" + "\n".join(lines)
+
+    def _missing(self, meeting: Meeting) -> str:
+        absent = [str(m) for m in meeting.members if not self._is_at(m, meeting)]
+        return f"devices {', '.join(absent)}" if absent else "a message"
 
     def _is_at(self, device: int, meeting: Meeting) -> bool:
         other = self.waiting.get(device)

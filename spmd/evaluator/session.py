@@ -9,6 +9,7 @@ from spmd.errors import RunError
 from spmd.evaluator.device import Device
 from spmd.evaluator.manual_mesh import ManualDevices
 from spmd.evaluator.registry import EVALUATORS, Evaluate
+from spmd.evaluator.value import Value
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule
@@ -51,6 +52,8 @@ class Session:
         self.module = module
         self._plans: dict[HloComputation, Plan] = {}
         self._groups: dict[HloInstruction, dict[int, tuple[int, ...]]] = {}
+        #: Sent and not yet received, oldest first, by (channel, source, target).
+        self.messages: dict[tuple[int, int, int], list[Value]] = {}
 
     def plan(self, computation: HloComputation) -> Plan:
         plan = self._plans.get(computation)

@@ -1,0 +1,87 @@
+"""send and recv between devices: messages by channel, source and target.
+
+A send never waits. A recv-done waits for its message, so it is a meeting of one device with what the others sent. Who
+sends to whom stands in the frontend attribute that XLA gives both sides:
+``_xla_send_recv_source_target_pairs={{0,1},{1,2}}`` (partitions of one replica).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from spmd.errors import UnsupportedError
+from spmd.evaluator.device import Device, Meeting, Steps
+from spmd.evaluator.registry import evaluates, evaluates_in_steps, evaluates_on_device
+from spmd.evaluator.value import TOKEN, Operands, Value
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import ChannelAttrs
+from spmd.shape import ArrayShape, Shape, TupleShape, as_tuple
+
+_PAIRS = "_xla_send_recv_source_target_pairs"
+_PAIR = re.compile(r"\{\s*(\d+)\s*,\s*(\d+)\s*\}")
+
+
+def _channel(instruction: HloInstruction) -> int:
+    attrs = instruction.attrs_as(ChannelAttrs)
+    if attrs.is_host_transfer or attrs.channel_id is None:
+        raise UnsupportedError(f"{instruction!r}: transfers with the host are not evaluated")
+    return attrs.channel_id
+
+
+def _pairs(instruction: HloInstruction, device: Device) -> list[tuple[int, int]]:
+    """(source, target) devices within the replica of ``device``."""
+    text = instruction.annotations.frontend(_PAIRS)
+    if text is None:
+        raise UnsupportedError(f"{instruction!r} does not say who sends to whom ({_PAIRS})")
+    first = device.replica * device.num_partitions
+    return [(first + int(s), first + int(t)) for s, t in _PAIR.findall(text)]
+
+
+@evaluates_on_device(Opcode.SEND)
+def evaluate_send(instruction: HloInstruction, operands: Operands, device: Device) -> Value:
+    """operands: data, token; result (data, context, token). A device that is no source sends nothing."""
+    channel = _channel(instruction)
+    for source, target in _pairs(instruction, device):
+        if source == device.id:
+            device.session.messages.setdefault((channel, source, target), []).append(operands[0])
+    return (operands[0], np.zeros((), np.uint32), TOKEN)
+
+
+@evaluates(Opcode.SEND_DONE)
+def evaluate_send_done(_: HloInstruction, __: Operands) -> Value:
+    return TOKEN
+
+
+@evaluates(Opcode.RECV)
+def evaluate_recv(instruction: HloInstruction, _: Operands) -> Value:
+    """(data, context, token): the data is not there yet."""
+    _channel(instruction)
+    return (_zeros(as_tuple(instruction.shape).elements[0]), np.zeros((), np.uint32), TOKEN)
+
+
+@evaluates_in_steps(Opcode.RECV_DONE)
+def evaluate_recv_done(instruction: HloInstruction, _: Operands, device: Device) -> Steps:
+    """(data, token); zeros on a device that is no target."""
+    channel = _channel(instruction)
+    sources = [s for s, t in _pairs(instruction, device) if t == device.id]
+    if not sources:
+        return (_zeros(as_tuple(instruction.shape).elements[0]), TOKEN)
+    messages = device.session.messages.setdefault((channel, sources[0], device.id), [])
+
+    def take(_: Sequence[Value]) -> Sequence[Value]:
+        return [messages.pop(0)]
+
+    data = yield Meeting(instruction, (device.id,), (), take, lambda: bool(messages))
+    return (data, TOKEN)
+
+
+def _zeros(shape: Shape) -> Value:
+    if isinstance(shape, ArrayShape):
+        return np.zeros(shape.dims, shape.element_type.numpy)
+    if isinstance(shape, TupleShape):
+        return tuple(map(_zeros, shape.elements))
+    return TOKEN
