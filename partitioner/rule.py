@@ -33,6 +33,8 @@ class Factor:
 
     ``blocked``: propagation may not create this sharding, though the partitioner can honour it.
     ``pinned``: the factor is split along exactly these device axes (the edge of a manual region).
+    ``windowed``: a window slides over one dimension to give another (convolution, slice, pad): the factor stands
+    alone in dimensions of different sizes, its own being the smallest; the op's own partitioning exchanges halos.
     """
 
     size: int
@@ -40,6 +42,7 @@ class Factor:
     reduction: ReductionKind | None = None
     blocked: bool = False
     pinned: Axes | None = None
+    windowed: bool = False
 
 
 #: Per dimension of a tensor, the factors it is made of, major to minor. Size-1 dimensions may have none.
@@ -53,7 +56,7 @@ class OpShardingRule:
     A scalar's mapping is the empty tuple. An operand's padding along a REDUCTION factor is masked with the reduction's
     identity by the generic partitioner.
 
-    R1 the factor sizes of a dimension multiply to its size
+    R1 the factor sizes of a dimension multiply to its size (a windowed factor's is at most that)
     R2 a factor stands at most once in a tensor
     """
 
@@ -110,6 +113,7 @@ class RuleBuilder:
         reduction: ReductionKind | None = None,
         blocked: bool = False,
         pinned: Axes | None = None,
+        windowed: bool = False,
     ) -> int:
         """Add a factor standing in dimension ``operands[i]`` of operand i and ``results[j]`` of result j.
 
@@ -118,7 +122,7 @@ class RuleBuilder:
         if reduction is not None:
             kind = FactorKind.REDUCTION
         index = len(self._factors)
-        self._factors.append(Factor(size, kind, reduction, blocked, pinned))
+        self._factors.append(Factor(size, kind, reduction, blocked, pinned, windowed))
         for i, dim in (operands or {}).items():
             self._operands[i][dim].append(index)
         for i, dim in (results or {}).items():

@@ -2,11 +2,12 @@
 
 ``einsum(rule)`` writes each tensor's factors as letters in the order of first use over operands, then results:
 ``ik,kj->ij k:sum``. A dimension of several factors is parenthesized; factors that stay whole are upper case; ``.`` is a
-dimension of size 1 that no other tensor shares.
+dimension of size 1 that no other tensor shares; ``i~`` is windowed.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from string import ascii_lowercase
 
@@ -32,7 +33,7 @@ def einsum(rule: OpShardingRule) -> str:
     letters: dict[int, str] = {}
     operands = ",".join(_tensor(rule, m, letters) for m in rule.operands)
     results = ",".join(_tensor(rule, m, letters) for m in rule.results)
-    reductions = " ".join(f"{letters[f]}:{kind}" for f, kind in _reductions(rule))
+    reductions = " ".join(f"{letters[f][0]}:{kind}" for f, kind in _reductions(rule))
     once = f" once:{','.join(map(str, rule.identity_operands))}" if rule.identity_operands else ""
     return f"{operands}->{results}{' ' + reductions if reductions else ''}{once}"
 
@@ -58,7 +59,7 @@ def _letter(rule: OpShardingRule, index: int, letters: dict[int, str]) -> str:
         return "."
     if index not in letters:
         letter = ascii_lowercase[len(letters)]
-        letters[index] = letter.upper() if whole else letter
+        letters[index] = letter.upper() if whole else letter + "~" * factor.windowed
     return letters[index]
 
 
@@ -71,9 +72,9 @@ def sizes_agree(instruction: HloInstruction, rule: OpShardingRule) -> bool:
         if len(set(flat)) != len(flat):
             return False
         for size, parts in zip(dims, mapping, strict=True):
-            product = 1
-            for f in parts:
-                product *= rule.factors[f].size
-            if product != size:
+            factors = [rule.factors[f] for f in parts]
+            product = math.prod(f.size for f in factors)
+            windowed = len(factors) == 1 and factors[0].windowed
+            if product != size and not (windowed and product <= size):
                 return False
     return True

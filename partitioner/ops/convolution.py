@@ -73,9 +73,10 @@ def spatial_rule(convolution: HloInstruction, *, windowed: bool) -> OpShardingRu
         elif windowed and contracts(convolution, position):
             kernel = dims.kernel_spatial[position]
             size = min(lhs[source], rhs[kernel])
-            rule.factor(size, {0: source, 1: kernel}, reduction=ReductionKind.SUM)
+            shared = {0: source, 1: kernel}
+            rule.factor(size, shared, reduction=ReductionKind.SUM, windowed=True)
         elif windowed:
-            rule.factor(size, {0: source}, {0: result})
+            rule.factor(size, {0: source}, {0: result}, windowed=True)
     return rule.build()
 
 

@@ -51,8 +51,10 @@ def window_rule(reduce: HloInstruction, *, windowed: bool) -> OpShardingRule:
     before, after = reduce.operand(0).dims, result_leaf_dims(reduce)[0]
     rule = RuleBuilder.for_instruction(reduce)
     for d, (size, result) in enumerate(zip(before, after, strict=True)):
-        if is_trivial(window.dims[d]) or windowed:
-            rule.factor(min(size, result), dict.fromkeys(inputs, d), dict.fromkeys(inputs, d))
+        same = is_trivial(window.dims[d])
+        if same or windowed:
+            dims = dict.fromkeys(inputs, d)
+            rule.factor(min(size, result), dims, dims, windowed=not same)
     return rule.build()
 
 

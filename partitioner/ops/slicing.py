@@ -39,8 +39,10 @@ def part_rule(slice_: HloInstruction, *, windowed: bool) -> OpShardingRule:
     untouched, strided = untouched_by_slice(slice_), strided_dims(slice_)
     rule = RuleBuilder.for_instruction(slice_)
     for d, (size, part) in enumerate(zip(slice_.operand(0).dims, slice_.dims, strict=True)):
-        if d in untouched or (windowed and is_window(slice_, d)):
+        if d in untouched:
             rule.factor(part, {0: d}, {0: d})
+        elif windowed and is_window(slice_, d):
+            rule.factor(part, {0: d}, {0: d}, windowed=True)
         elif d in strided:
             rule.factor(part, {0: d}, {0: d})
             rule.factor(attrs.strides[d], {0: d}, kind=FactorKind.NEED_REPLICATION)
@@ -65,8 +67,10 @@ def padded_rule(pad: HloInstruction, *, windowed: bool) -> OpShardingRule:
     untouched = untouched_by_pad(pad)
     rule = RuleBuilder.for_instruction(pad)
     for d, (size, result) in enumerate(zip(pad.operand(0).dims, pad.dims, strict=True)):
-        if d in untouched or (windowed and attrs.interior[d] == 0):
-            rule.factor(min(size, result), {0: d}, {0: d})
+        if d in untouched:
+            rule.factor(size, {0: d}, {0: d})
+        elif windowed and attrs.interior[d] == 0:
+            rule.factor(min(size, result), {0: d}, {0: d}, windowed=True)
     return rule.build()
 
 
@@ -83,7 +87,7 @@ def joined_rule(concatenate: HloInstruction, *, windowed: bool) -> OpShardingRul
         if d != joined:
             rule.factor(size, dict.fromkeys(range(concatenate.num_operands), d), {0: d})
         elif windowed and main is not None:
-            rule.factor(concatenate.operand(main).dims[d], {main: d}, {0: d})
+            rule.factor(concatenate.operand(main).dims[d], {main: d}, {0: d}, windowed=True)
     return rule.build()
 
 

@@ -10,14 +10,14 @@ from spmd.ops.attrs import ConvolutionAttrs
 
 RULES = {
     "r = f32[4,8,6] convolution(f32[4,8,3] x, f32[2,3,6] w), window={size=2 pad=0_1}, "
-    "dim_labels=b0f_0io->b0f": "aBc,Dce->aFe c:sum",
+    "dim_labels=b0f_0io->b0f": "ab~c,Dce->ab~e c:sum",
     # A filter gradient: the image's batch stands where features are contracted.
     "r = f32[3,2,6] convolution(f32[4,8,3] x, f32[4,7,6] g), window={size=7}, "
-    "dim_labels=f0b_i0o->b0f": "aBc,aDe->cFe a:sum",
+    "dim_labels=f0b_i0o->b0f": "ab~c,ab~d->cEd a:sum b:sum",
     "r = f32[4,8,6] convolution(f32[4,8,4] x, f32[2,2,6] w), window={size=2 pad=0_1}, "
-    "dim_labels=b0f_0io->b0f, feature_group_count=2": "aB(cd),Ed(cf)->aG(cf) d:sum",
+    "dim_labels=b0f_0io->b0f, feature_group_count=2": "ab~(cd),Ed(cf)->ab~(cf) d:sum",
     "r = f32[2,8,6] convolution(f32[4,8,3] x, f32[2,3,6] w), window={size=2 pad=0_1}, "
-    "dim_labels=b0f_0io->b0f, batch_group_count=2": "(ab)Cd,Ed(af)->bG(af) d:sum",
+    "dim_labels=b0f_0io->b0f, batch_group_count=2": "(ab)c~d,Ed(af)->bc~(af) d:sum",
     "r = f32[4,8,6] convolution(f32[4,8,3] x, f32[1,3,6] w), window={size=1}, "
     "dim_labels=b0f_0io->b0f": "abc,.cd->abd c:sum",
 }

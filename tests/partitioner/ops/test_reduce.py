@@ -42,14 +42,14 @@ RULES = {
         SUM,
         "ENTRY e { x = f32[4,6] parameter(0) z = f32[] parameter(1)",
         "ROOT r = f32[4,5] reduce-window(x, z), window={size=1x2}, to_apply=add }",
-    ): "aB,->aC",
+    ): "ab~,->ab~",
     module(
         SUM,
         "ge { a = f32[] parameter(0) b = f32[] parameter(1)",
         "ROOT r = pred[] compare(a, b), direction=GE }",
         "ENTRY e { x = f32[4,6] parameter(0) s = f32[4,3] parameter(1) z = f32[] parameter(2)",
         "ROOT r = f32[4,6] select-and-scatter(x, s, z), window={size=1x2 stride=1x2}, select=ge, scatter=add }",
-    ): "aB,aC,->aD",
+    ): "a(bC),ab,->a(bC)",
 }
 
 

@@ -1,0 +1,99 @@
+"""Halo arithmetic against its definition: element by element, device by device."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from partitioner.axes import DeviceAxes
+from partitioner.ops.halo import HaloWindow, prefers_gather, reach_of, shift_pairs
+from partitioner.ops.halo_windows import contracting, sliding
+from spmd.ops.window import WindowDimension
+
+WINDOWS = st.builds(HaloWindow, st.integers(1, 9), st.integers(-6, 6), st.integers(1, 12))
+
+
+@given(WINDOWS, st.integers(1, 30), st.integers(2, 5))
+def test_reach_is_the_furthest_any_device_looks(window: HaloWindow, size: int, shards: int) -> None:
+    reach = reach_of(window, size, shards)
+    begins = [k * window.step + window.start - k * reach.tile for k in range(shards)]
+    assert reach.left == max(0, *(-b for b in begins))
+    assert reach.right == max(0, *(b + window.size - reach.tile for b in begins))
+
+
+def test_a_small_halo_is_exchanged_and_a_long_one_gathered() -> None:
+    assert not prefers_gather(reach_of(HaloWindow(4, -1, 6), 16, 4), 4)
+    assert prefers_gather(reach_of(HaloWindow(4, -15, 19), 16, 4), 4)
+
+
+DIMENSIONS = st.builds(
+    WindowDimension,
+    size=st.integers(1, 4),
+    stride=st.integers(1, 3),
+    padding_low=st.integers(-2, 4),
+    padding_high=st.just(0),
+    base_dilation=st.integers(1, 3),
+    window_dilation=st.integers(1, 2),
+)
+
+
+def real_elements(window: WindowDimension, position: int) -> set[tuple[int, int]]:
+    """(element of the sequence, tap of the window) that result ``position`` combines; -inf..inf, no ends."""
+    found = set()
+    for tap in range(window.size):
+        place = position * window.stride - window.padding_low + tap * window.window_dilation
+        if place % window.base_dilation == 0:
+            found.add((place // window.base_dilation, tap))
+    return found
+
+
+@given(DIMENSIONS, st.integers(1, 5), st.integers(0, 3))
+def test_a_local_window_combines_what_the_whole_one_does(
+    window: WindowDimension, tile: int, device: int
+) -> None:
+    local = sliding(window, tile)
+    if local is None:
+        return
+    halo, inner = local
+    assert inner.output_size(halo.size) == tile
+    begin = device * halo.step + halo.start
+    for position in range(tile):
+        wanted = real_elements(window, device * tile + position)
+        inside = {
+            (begin + element, tap)
+            for element, tap in real_elements(inner, position)
+            if 0 <= element < halo.size
+        }
+        assert inside == wanted
+
+
+def test_windows_that_begin_at_different_places_are_declined() -> None:
+    assert sliding(WindowDimension(size=3, stride=1, base_dilation=2), 3) is None
+    assert sliding(WindowDimension(size=3, stride=1, base_dilation=2), 4) is not None
+
+
+@pytest.mark.parametrize(("dilation", "stride", "low"), [(1, 1, 0), (2, 1, 1), (3, 2, 0)])
+def test_a_contraction_meets_its_own_tile_of_the_kernel(
+    dilation: int, stride: int, low: int
+) -> None:
+    whole = WindowDimension(12, stride, low, 0, 1, dilation)
+    tile, results = 4, 3
+    halo, inner = contracting(whole, tile, results)
+    for device in range(3):
+        begin = device * halo.step + halo.start
+        for position in range(results):
+            wanted = {
+                (e, tap - device * tile)
+                for e, tap in real_elements(whole, position)
+                if device * tile <= tap < (device + 1) * tile
+            }
+            assert {(begin + e, tap) for e, tap in real_elements(inner, position)} == wanted
+
+
+def test_pairs_shift_along_the_given_axes_alone() -> None:
+    axes = DeviceAxes((2, 4))
+    assert shift_pairs(axes, (1,), 1) == ((0, 1), (1, 2), (2, 3), (4, 5), (5, 6), (6, 7))
+    assert shift_pairs(axes, (0,), -1) == ((4, 0), (5, 1), (6, 2), (7, 3))
+    assert shift_pairs(axes, (1, 0), 1)[:3] == ((0, 4), (4, 1), (1, 5))
+    assert shift_pairs(axes, (0,), 2) == ()
