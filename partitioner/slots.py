@@ -75,10 +75,14 @@ class SlotGraph:
 
     def _add(self, instruction: HloInstruction) -> Slots:
         special = propagator_of(instruction)
-        if special is not None:
-            return special(self, instruction)
+        return self.add_by_rule(instruction) if special is None else special(self, instruction)
+
+    def add_by_rule(self, instruction: HloInstruction, manual: Axes = ()) -> Slots:
+        """New slots for the results, tied to the operands by the op's rule; ``manual``: axes along which the op itself
+        makes its results differ.
+        """
         results = self.new_slots(instruction.shape, instruction.name)
-        self.flow([self._slots[operand] for operand in instruction.operands], results)
+        self.flow([self._slots[operand] for operand in instruction.operands], results, manual)
         rule = rule_of(instruction)
         if rule is not None:
             self.connect_instruction(rule, instruction, results)

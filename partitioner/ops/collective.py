@@ -6,13 +6,15 @@ coordinate of the free axes. ``partition-id`` differs along the manual axes.
 
 from __future__ import annotations
 
+from partitioner.axes import Axes, DeviceAxes
 from partitioner.context import PartitionContext, ShardedValue
 from partitioner.registry import partition, propagate_op, sharding_rule
 from partitioner.rule import FactorKind, OpShardingRule, RuleBuilder
 from partitioner.slots import SlotGraph, Slots
 from partitioner.state import ShardState
 from spmd.hlo import HloInstruction, Opcode
-from spmd.ops.attrs import CollectiveAttrs
+from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs
+from spmd.ops.groups import device_groups, device_pairs
 from spmd.shape import ArrayShape, PrimitiveType
 
 
@@ -48,6 +50,36 @@ def _exchange_of_tuples(instruction: HloInstruction) -> OpShardingRule:
         same = dict.fromkeys(everywhere, dim)
         rule.factor(size, operands=same, results=same, kind=FactorKind.PASS_THROUGH)
     return rule.build()
+
+
+@propagate_op(
+    Opcode.ALL_REDUCE,
+    Opcode.ALL_GATHER,
+    Opcode.REDUCE_SCATTER,
+    Opcode.ALL_TO_ALL,
+    Opcode.COLLECTIVE_PERMUTE,
+    Opcode.COLLECTIVE_BROADCAST,
+)
+def propagate_collective(graph: SlotGraph, instruction: HloInstruction) -> Slots:
+    """By its rule; the axes it runs across may split neither side, even where nothing manual comes in (an iota)."""
+    return graph.add_by_rule(instruction, manual=axes_across(graph.axes, instruction))
+
+
+def axes_across(axes: DeviceAxes, instruction: HloInstruction) -> Axes:
+    """The device axes along which members of one group (or a source and its target) differ."""
+    is_permute = isinstance(instruction.attrs, CollectivePermuteAttrs)
+    members = (device_pairs if is_permute else device_groups)(instruction, axes.num_devices, 1)
+    return tuple(
+        axis
+        for axis in axes.all
+        if any(
+            _coordinate(axes, axis, d) != _coordinate(axes, axis, m[0]) for m in members for d in m
+        )
+    )
+
+
+def _coordinate(axes: DeviceAxes, axis: int, device: int) -> int:
+    return device // axes.stride(axis) % axes.sizes[axis]
 
 
 @propagate_op(Opcode.PARTITION_ID, Opcode.REPLICA_ID)

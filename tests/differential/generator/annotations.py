@@ -58,13 +58,26 @@ def gspmd(w: Writer, spec: Spec) -> HloSharding:
     return HloSharding.tiled(TileAssignment(iota), kinds)
 
 
-def shardy(spec: Spec) -> str:
-    """``<@mesh, [{"x"}, {?}]>``"""
+def shardy(w: Writer, spec: Spec, *, may_halve: bool = True) -> str:
+    """``<@mesh, [{"x"}, {?}]>``; now and then half of an axis of four, ``{"x":(1)2}``."""
     dims = [
-        "{" + ", ".join([*(f'"{axis}"' for axis in axes), *(["?"] if is_open else [])]) + "}"
+        "{"
+        + ", ".join(
+            [
+                *(f'"{axis}"{_part(w, axis) if may_halve else ""}' for axis in axes),
+                *(["?"] if is_open else []),
+            ]
+        )
+        + "}"
         for axes, is_open in zip(spec.dims, spec.open, strict=True)
     ]
     return f"<@mesh, [{', '.join(dims)}]>"
+
+
+def _part(w: Writer, axis: str) -> str:
+    """The sub-axis suffix; the outer half comes first, so that it may stand anywhere."""
+    halves = w.mesh[axis] == 4 and axis in w.free_axes and not w.style.gspmd and w.chance(0.15)
+    return f":({w.choose((1, 2))})2" if halves else ""
 
 
 def shardy_meshes(mesh: dict[str, int]) -> str:
@@ -77,7 +90,7 @@ def annotate_parameter(w: Writer, hlo: HloInstruction) -> None:
     if w.style.gspmd:
         hlo.sharding = gspmd(w, spec)
     if w.style.shardy:
-        hlo.annotations = _with_shardy(hlo.annotations, f"#sdy.sharding{shardy(spec)}")
+        hlo.annotations = _with_shardy(hlo.annotations, f"#sdy.sharding{shardy(w, spec)}")
 
 
 def constrain(w: Writer, value: Value, target: str = "Sharding") -> Value:
@@ -91,7 +104,7 @@ def constrain(w: Writer, value: Value, target: str = "Sharding") -> Value:
             dims = ",".join(str(d) for d, is_open in enumerate(spec.open) if is_open)
             annotations = Annotations(backend_config=f"unspecified_dims=[{dims}]")
     if w.style.shardy:
-        annotations = _with_shardy(annotations, f"#sdy.sharding_per_value<[{shardy(spec)}]>")
+        annotations = _with_shardy(annotations, f"#sdy.sharding_per_value<[{shardy(w, spec)}]>")
     hlo = w.builder.create(
         Opcode.CUSTOM_CALL,
         (value.hlo,),
@@ -101,6 +114,13 @@ def constrain(w: Writer, value: Value, target: str = "Sharding") -> Value:
     hlo.sharding = sharding
     hlo.annotations = annotations
     return replace(value, hlo=hlo)
+
+
+def annotate_in_place(w: Writer, value: Value) -> None:
+    """A GSPMD sharding on the instruction itself, as older programs have them."""
+    simple = value.hlo.opcode not in (Opcode.PARAMETER, Opcode.CUSTOM_CALL)
+    if simple and not w.style.shardy and w.free_axes == list(w.mesh):
+        value.hlo.sharding = gspmd(w, random_spec(w, value.dims))
 
 
 def _with_shardy(annotations: Annotations, text: str) -> Annotations:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from spmd.hlo import HloComputation
 from spmd.shape import ArrayShape
+from tests.differential.generator.annotations import annotate_in_place
 from tests.differential.generator.table import OPERATIONS, operation
 from tests.differential.generator.writer import PRED, S32, SIZE_LIMIT, Value, Writer
 
@@ -16,7 +17,12 @@ _FOCUS = 12.0
 
 def write_operations(w: Writer, count: int) -> None:
     """``count`` operations of the table, some of whose results then get an annotation."""
-    entries = [e for e in OPERATIONS if w.parameters is not None or e.nested]
+    in_region = w.free_axes != list(w.mesh)
+    entries = [
+        e
+        for e in OPERATIONS
+        if (w.may_nest or e.nested) and not (in_region and e.name == "manual_region")
+    ]
     weights = [e.weight * (_FOCUS if e.name == w.focus else 1.0) for e in entries]
     total = sum(weights)
     chances = [weight / total for weight in weights]
@@ -30,13 +36,17 @@ def write_operations(w: Writer, count: int) -> None:
         written += 1
         if w.chance(0.2):
             w.pool.append(w.annotate(w, value))
+        elif w.chance(0.05):
+            annotate_in_place(w, value)
 
 
 def nested_writer(w: Writer, name: str) -> tuple[Writer, HloComputation]:
     computation = w.module.new_computation(name)
     # Callees stand before their callers.
     w.module.computations.insert(0, w.module.computations.pop())
-    inner = replace(w, builder=w.builder.within(computation), pool=[], parameters=None)
+    inner = replace(
+        w, builder=w.builder.within(computation), pool=[], parameters=None, may_nest=False
+    )
     return inner, computation
 
 

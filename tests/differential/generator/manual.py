@@ -42,6 +42,7 @@ def manual_region(w: Writer) -> Value | None:
     inner, body = nested_writer(w, "manual_computation_body")
     local = inner.builder.parameter(0, ArrayShape(x.dtype, local_dims))
     inner.pool = [replace(x, hlo=local)]
+    inner.may_nest = True
     inner.free_axes = [a for a in w.mesh if a not in manual]
     if not w.style.shardy:
         inner.annotate = lambda _, value: value
@@ -235,7 +236,7 @@ def _edge(
     )
     call.annotations = Annotations(
         frontend_attributes=(
-            (key, f"#sdy.sharding_per_value<[{shardy(spec)}]>"),
+            (key, f"#sdy.sharding_per_value<[{shardy(w, spec, may_halve=False)}]>"),
             ("xla.sdy.manual_axes", f"#sdy<manual_axes{{{axes}}}>"),
         )
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from tests.differential.generator.table import operation
 from tests.differential.generator.writer import MAX_ELEMENTS, S32, Value, Writer
@@ -165,3 +166,15 @@ def iota(w: Writer) -> Value | None:
     dims = w.dims(w.integer(1, 3))
     at = w.integer(0, len(dims) - 1)
     return w.keep(Value(w.builder.iota(S32, dims, at), float(dims[at]), True, True))
+
+
+@operation(0.5)
+def barrier(w: Writer) -> Value | None:
+    """opt-barrier over a tuple of two values, and a copy."""
+    x, y = w.pick(), w.pick()
+    if x is None or y is None:
+        return None
+    b = w.builder
+    both = b.opt_barrier(b.tuple([x.hlo, y.hlo]))
+    w.pool.append(replace(x, hlo=b.get_tuple_element(both, 0)))
+    return w.keep(replace(y, hlo=b.copy(b.get_tuple_element(both, 1))))

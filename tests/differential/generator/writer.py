@@ -94,6 +94,8 @@ class Writer:
     parameters: list[Value] | None = None
     #: Mesh axes that annotations may use: all, but for the manual ones in a manual region.
     free_axes: list[str] = field(default_factory=list)
+    #: Loops, branches and calls may be written: everywhere but within them.
+    may_nest: bool = True
     #: The operation that the program is to be about, "" for none.
     focus: str = ""
     annotate: Callable[[Writer, Value], Value] = lambda _, value: value
