@@ -74,6 +74,11 @@ class LoopbackWorld:
             self._left[rank] = "ended its program"
             self._wake_all()
 
+    def rejoin(self) -> None:
+        """Every rank begins a program anew."""
+        with self._lock:
+            self._left.clear()
+
     def note(self, rank: int, text: str) -> None:
         self._notes[rank] = text
 

@@ -11,8 +11,12 @@ import os
 import sys
 from collections.abc import Sequence
 
-from launch.cli import bench, opt, partition, run, stats
-from launch.cli import launch as launch_command
+import launch.cli.bench as bench
+import launch.cli.launch as launch_command
+import launch.cli.opt as opt
+import launch.cli.partition as partition
+import launch.cli.run as run
+import launch.cli.stats as stats
 from launch.mpi import report_error
 from spmd.errors import SpmdError
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from loopback_ranks import run_ranks
 
-from launch.local import run_on_threads
 from launch.mpi import AgreedError, agree, describe_difference
 from launch.mpirun import MpiJob
 from spmd.errors import RunError, SpmdError
@@ -25,7 +25,7 @@ def agree_on_threads(setups: list[Setup]) -> list[Any]:
         except AgreedError as error:
             return error
 
-    return run_on_threads(len(setups), program)
+    return run_ranks(len(setups), program)
 
 
 def test_ranks_that_agree_go_on_with_their_own_result() -> None:

@@ -8,10 +8,10 @@ import time
 import numpy as np
 import pytest
 from collective_scenarios import SCENARIOS
+from loopback_ranks import run_ranks
 
 from collectives.communicator.kinds import AllReduce
 from collectives.communicator.loopback import LoopbackCommunicator
-from launch.local import run_on_threads
 from spmd.device import ReductionKind
 from spmd.errors import CollectiveTimeoutError, RunError
 
@@ -19,7 +19,7 @@ from spmd.errors import CollectiveTimeoutError, RunError
 @pytest.mark.parametrize("size", [1, 2, 4, 8])
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_scenario(name: str, size: int) -> None:
-    run_on_threads(size, SCENARIOS[name], timeout_seconds=60)
+    run_ranks(size, SCENARIOS[name], timeout_seconds=60)
 
 
 def all_reduce(comm: LoopbackCommunicator, name: str, group: tuple[int, ...]) -> float:
@@ -29,7 +29,7 @@ def all_reduce(comm: LoopbackCommunicator, name: str, group: tuple[int, ...]) ->
 
 
 def test_results_come_in_rank_order() -> None:
-    assert run_on_threads(4, lambda comm: comm.rank * 10) == [0, 10, 20, 30]
+    assert run_ranks(4, lambda comm: comm.rank * 10) == [0, 10, 20, 30]
 
 
 def test_timeout_names_operation_group_and_missing_rank_with_its_whereabouts() -> None:
@@ -40,7 +40,7 @@ def test_timeout_names_operation_group_and_missing_rank_with_its_whereabouts() -
         all_reduce(comm, "all-reduce.3", (0, 1, 2))
 
     with pytest.raises(CollectiveTimeoutError) as caught:
-        run_on_threads(3, program, timeout_seconds=0.3)
+        run_ranks(3, program, timeout_seconds=0.3)
     message = str(caught.value)
     assert re.search(r"\[rank [01]/3\] all-reduce.3", message)
     assert "group {0,1,2}" in message
@@ -54,7 +54,7 @@ def test_a_rank_that_ended_is_reported_at_once() -> None:
 
     started = time.monotonic()
     with pytest.raises(CollectiveTimeoutError, match=r"missing \{1\} \(rank 1 ended its program\)"):
-        run_on_threads(2, program, timeout_seconds=60)
+        run_ranks(2, program, timeout_seconds=60)
     assert time.monotonic() - started < 10
 
 
@@ -66,7 +66,7 @@ def test_a_rank_that_raises_ends_the_others_with_its_own_error() -> None:
 
     started = time.monotonic()
     with pytest.raises(RunError, match=r"^out of memory in fusion\.9$"):
-        run_on_threads(4, program, timeout_seconds=60)
+        run_ranks(4, program, timeout_seconds=60)
     assert time.monotonic() - started < 10
 
 
@@ -77,7 +77,7 @@ def test_groups_that_wait_for_each_other_time_out_instead_of_hanging() -> None:
         all_reduce(comm, "a" if comm.rank == 0 else "b", (0, 1))
 
     with pytest.raises(CollectiveTimeoutError, match=r"rank [01] waits in [ab]"):
-        run_on_threads(2, program, timeout_seconds=0.3)
+        run_ranks(2, program, timeout_seconds=0.3)
 
 
 def test_a_rank_outside_the_group_is_refused() -> None:
@@ -85,9 +85,9 @@ def test_a_rank_outside_the_group_is_refused() -> None:
         all_reduce(comm, "all-reduce.3", (0,))
 
     with pytest.raises(RunError, match=r"all-reduce.3: rank 1 is not in group \{0\}"):
-        run_on_threads(2, program, timeout_seconds=5)
+        run_ranks(2, program, timeout_seconds=5)
 
 
 def test_a_finished_world_keeps_no_meetings() -> None:
-    worlds = run_on_threads(3, lambda comm: (all_reduce(comm, "x", (0, 1, 2)), comm.world)[1])
+    worlds = run_ranks(3, lambda comm: (all_reduce(comm, "x", (0, 1, 2)), comm.world)[1])
     assert worlds[0]._meetings == {}

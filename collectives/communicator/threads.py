@@ -1,4 +1,4 @@
-"""Run one program on N devices inside this process: a thread per device, joined by loopback collectives."""
+"""Run one program on every rank of a loopback world: a thread per rank."""
 
 from __future__ import annotations
 
@@ -13,34 +13,33 @@ Result = TypeVar("Result")
 
 
 def run_on_threads(
-    size: int,
-    program: Callable[[LoopbackCommunicator], Result],
-    timeout_seconds: float = 300.0,
+    world: LoopbackWorld, program: Callable[[LoopbackCommunicator], Result]
 ) -> list[Result]:
     """``program(communicator)`` for every rank at once; what each returned, in rank order.
 
     A rank that raises ends all: the others' collectives raise promptly, and the first rank's error is raised
-    here, unchanged.
+    here, unchanged. The world can be used again after a run without errors.
     """
-    devices = _Devices(size, program, timeout_seconds)
+    world.rejoin()
+    ranks = _Ranks(world, program)
     threads = [
-        threading.Thread(target=devices.run, args=(rank,), name=f"device {rank}", daemon=True)
-        for rank in range(size)
+        threading.Thread(target=ranks.run, args=(rank,), name=f"device {rank}", daemon=True)
+        for rank in range(world.size)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return devices.outcome()
+    return ranks.outcome()
 
 
-class _Devices(Generic[Result]):
+class _Ranks(Generic[Result]):
     """What the threads share: the world and each rank's outcome, in the order in which ranks failed."""
 
     def __init__(
-        self, size: int, program: Callable[[LoopbackCommunicator], Result], timeout_seconds: float
+        self, world: LoopbackWorld, program: Callable[[LoopbackCommunicator], Result]
     ) -> None:
-        self.world = LoopbackWorld(size, timeout_seconds)
+        self.world = world
         self.program = program
         self.results: dict[int, Result] = {}
         self.errors: list[BaseException] = []
