@@ -77,7 +77,7 @@ def scan_attributes(scanner: Scanner) -> Extents:
 def _scan_value(scanner: Scanner, name: str) -> None:
     if name == "literal":
         _scan_literal(scanner)
-    elif name == "replica_groups" and scanner.peek("mesh["):
+    elif name == "replica_groups" and scanner.peek("mesh"):
         read_mesh(scanner)
         scanner.skip_space()
         scanner.balanced()

@@ -15,7 +15,7 @@ from spmd.text.instruction_builder import InstructionBuilder
 from spmd.text.lexer import MAX_NESTING, NAME, Scanner
 from spmd.text.line_text import OPCODES
 from spmd.text.read_context import OWN_PARENTHESES, ParsedAttrs
-from spmd.text.shape_text import PRIMITIVE_TYPES
+from spmd.text.shape_text import RESERVED
 
 _ROOT = re.compile(r"ROOT(?![\w.\-])")
 _OPCODE = re.compile(r"[a-z][a-z\d\-]*+")
@@ -31,8 +31,8 @@ def read_instruction(builder: InstructionBuilder, scanner: Scanner) -> HloInstru
     scanner.take("%")
     found = scanner.need(NAME, "an instruction")
     name = found.group()
-    if name in PRIMITIVE_TYPES:
-        scanner.fail(f"{name!r} is an element type, not a name", found.start())
+    if name in RESERVED:
+        scanner.fail(f"{name!r} is a reserved word, not a name", found.start())
     if scanner.text.startswith("=", scanner.pos, scanner.end):
         scanner.fail(f"expected a blank between {name!r} and '='", scanner.pos)
     scanner.expect("=")

@@ -13,7 +13,7 @@ from spmd.text.attrs_text import AttrValues, Callee
 from spmd.text.instruction_builder import InstructionBuilder
 from spmd.text.lexer import Scanner
 from spmd.text.read_context import OWN_PARENTHESES, ParsedAttrs, ReadContext
-from spmd.text.shape_text import PRIMITIVE_TYPES
+from spmd.text.shape_text import RESERVED
 
 OPCODES = {opcode.value: opcode for opcode in Opcode}
 
@@ -40,7 +40,7 @@ def read_line(builder: InstructionBuilder, pos: int, end: int) -> int:
         return 0
     root, name, shape_text, opcode_text, inner, attr_text = found.groups()
     opcode = OPCODES.get(opcode_text)
-    if opcode is None or name in builder.scope or name in PRIMITIVE_TYPES:
+    if opcode is None or name in builder.scope or name in RESERVED:
         return 0
     shape = context.shapes.of_text(shape_text)
     if shape is None:

@@ -18,6 +18,7 @@ from spmd.text.lexer import MAX_NESTING, STRING, Scanner, Source, unescape
 from spmd.text.line_text import read_line
 from spmd.text.module_header import read_header
 from spmd.text.read_context import ReadContext
+from spmd.text.shape_text import RESERVED
 
 _ENTRY = re.compile(r"ENTRY\b(?=\s*+[%A-Za-z_{])")
 _SINGLE = re.compile(r"(?:ROOT\s++)?%?[A-Za-z_][\w.\-]*+\s++=")
@@ -93,7 +94,7 @@ class _ModuleReader:
 
     def _read_head(self, scanner: Scanner) -> _Head:
         plain = _HEAD_LINE.match(scanner.text, scanner.pos, scanner.end)
-        if plain is not None:
+        if plain is not None and plain[2] not in RESERVED:
             # The brace stays for the body.
             scanner.pos = plain.end() - 1
             return _Head(plain.group(2), plain.start(2), plain.group(1) is not None)
@@ -101,6 +102,8 @@ class _ModuleReader:
         scanner.skip_space()
         start = scanner.pos
         name = scanner.name("a computation")
+        if name in RESERVED:
+            scanner.fail(f"{name!r} is a reserved word, not a name", start)
         if scanner.peek("("):
             scanner.balanced()
             scanner.expect("->")
@@ -122,8 +125,7 @@ class _ModuleReader:
             scanner.fail(f"computation {name!r} has no instructions", start)
         self._finish_body(scanner, builder, start)
         if len(module.computations) != before:
-            module.remove_computation(computation)
-            module.computations.append(computation)
+            module.computations.append(module.computations.pop(before - 1))
         return computation
 
     def _read_instructions(self, scanner: Scanner, builder: InstructionBuilder) -> None:
@@ -179,5 +181,5 @@ class _ModuleReader:
         module = self.context.module
         if not module.computations:
             scanner.fail("expected a computation, found the end")
-        module.entry = self.entry or module.computations[-1]
+        module.entry = module.computations[-1] if self.entry is None else self.entry
         module.name = module.name or f"module_{module.entry.name}"

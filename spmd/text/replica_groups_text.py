@@ -10,7 +10,7 @@ from spmd.text.sharding_text import read_iota_tail
 
 def read_replica_groups(scanner: Scanner) -> ReplicaGroups:
     """Groups of ids in the form they are written. HloParseError when there are none."""
-    if scanner.peek("mesh["):
+    if scanner.peek("mesh"):
         return _read_mesh_groups(scanner)
     if scanner.peek("["):
         dims = scanner.integers("[", "]")

@@ -8,15 +8,19 @@ from spmd.shape import ArrayShape, Layout, OpaqueShape, PrimitiveType, Shape, To
 from spmd.text.lexer import MAX_NESTING, Scanner
 
 PRIMITIVE_TYPES = {kind.value: kind for kind in PrimitiveType}
+#: Words that cannot be names.
+RESERVED = frozenset({*PRIMITIVE_TYPES, "ENTRY", "HloModule", "ROOT"})
 #: Largest dimension size: sizes are 64-bit in XLA.
 MAX_SIZE = 2**63 - 1
 
 _SIMPLE = re.compile(
     r"([a-z][a-z0-9]*+)\[((?:[0-9]{1,19}(?:,[0-9]{1,19})*+)?)\]"
-    r"(?:\{((?:[0-9]{1,3}(?:,[0-9]{1,3})*+)?)\})?(?![\w{(])"
+    r"(?:\{((?:[0-9]{1,3}(?:,[0-9]{1,3})*+)?)\}|(?!\s*+\{\s*+[0-9:]))(?![\w{(])"
 )
 _TYPE = re.compile(r"[a-z][a-z0-9]*+(?=\s*+[\[(])")
 _DIM = re.compile(r"(<=)?\s*+([0-9]++)|\?")
+#: A brace after a blank opens a layout only before a number or a colon, else a literal or a body.
+_LAYOUT_NEXT = re.compile(r"\{(?=\s*+(?:-?[0-9]|:))|(?<=\])\{(?=\s*+\})")
 _LAYOUT_SUFFIX = re.compile(r"[^{}\"]*+")
 #: Parts a layout may hold after its order: tiles, tail padding, element size, memory space, split, metadata prefix.
 _SUFFIX = re.compile(
@@ -133,11 +137,10 @@ def _dimensions(scanner: Scanner) -> tuple[tuple[int, ...], tuple[bool, ...]]:
 
 def _layout(scanner: Scanner, rank: int) -> Layout | None:
     """``{1,0:T(8,128)S(1)}``; None when no layout stands here."""
-    # A brace after a space opens something else (a literal, a computation body).
-    if not scanner.text.startswith("{", scanner.pos, scanner.end):
+    found = scanner.match(_LAYOUT_NEXT)
+    if found is None:
         return None
-    start = scanner.pos
-    scanner.pos += 1
+    start = found.start()
     order: list[int] = []
     while not (scanner.peek("}") or scanner.peek(":")):
         if order:
@@ -146,8 +149,8 @@ def _layout(scanner: Scanner, rank: int) -> Layout | None:
     suffix = ""
     if scanner.take(":"):
         begin = scanner.pos
-        found = scanner.need(_LAYOUT_SUFFIX, "a layout")
-        suffix = "".join(found.group().split())
+        text = scanner.need(_LAYOUT_SUFFIX, "a layout")
+        suffix = "".join(text.group().split())
         if not _SUFFIX.fullmatch(suffix):
             scanner.fail(f"layout has an unknown part {suffix!r}", begin)
     scanner.expect("}")

@@ -10,6 +10,7 @@ from spmd.sharding import HloSharding, ShardingKind, SubgroupType, TileAssignmen
 from spmd.text.lexer import Scanner
 from spmd.text.named_sharding_text import read_named_sharding
 
+_MESH_NEXT = re.compile(r"(?:maximal_)?mesh\s*+\[")
 _WORD = re.compile(r"[a-z_]++")
 _GROUP = re.compile(r"(shard_as|shard_like)\s++(\d{1,19})")
 _SUBGROUPS = {kind.value: kind for kind in SubgroupType}
@@ -50,8 +51,8 @@ def _read_tuple(scanner: Scanner) -> HloSharding:
 def _read_single(scanner: Scanner) -> HloSharding:
     """What stands behind the opening brace, up to and with the closing one."""
     scanner.skip_space()
-    if scanner.peek("mesh[") or scanner.peek("maximal_mesh["):
-        start = scanner.pos
+    start = scanner.pos
+    if _MESH_NEXT.match(scanner.text, start, scanner.end) is not None:
         sharding = read_named_sharding(scanner)
         written = " ".join(scanner.text[start : scanner.pos].split())
     else:

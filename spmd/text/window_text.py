@@ -7,7 +7,8 @@ import re
 from spmd.ops.window import Window, WindowDimension
 from spmd.text.lexer import Scanner
 
-_FIELD = re.compile(r"(size|stride|pad|lhs_dilate|rhs_dilate|rhs_reversal)\s*+=\s*+([\dx_\-]++)")
+_FIELD = re.compile(r"size|stride|pad|lhs_dilate|rhs_dilate|rhs_reversal")
+_VALUE = re.compile(r"[\dx_\-]++")
 _SIZES = re.compile(r"-?\d{1,19}(?:x-?\d{1,19})*+")
 _PADS = re.compile(r"-?\d{1,19}_-?\d{1,19}(?:x-?\d{1,19}_-?\d{1,19})*+")
 
@@ -19,17 +20,19 @@ def read_window(scanner: Scanner) -> Window:
     start = scanner.pos
     while not scanner.take("}"):
         scanner.take(",")
-        found = scanner.need(_FIELD, "a window field")
-        pattern = _PADS if found[1] == "pad" else _SIZES
-        if not pattern.fullmatch(found[2]):
-            scanner.fail(f"window {found[1]} cannot be {found[2]!r}", found.start(2))
-        if found[1] == "pad":
+        name = scanner.need(_FIELD, "a window field").group()
+        scanner.expect("=")
+        found = scanner.need(_VALUE, f"the window's {name}")
+        value = found.group()
+        if not (_PADS if name == "pad" else _SIZES).fullmatch(value):
+            scanner.fail(f"window {name} cannot be {value!r}", found.start())
+        if name == "pad":
             pads = tuple(
                 (int(low), int(high))
-                for low, high in (part.split("_") for part in found[2].split("x"))
+                for low, high in (part.split("_") for part in value.split("x"))
             )
         else:
-            fields[found[1]] = tuple(map(int, found[2].split("x")))
+            fields[name] = tuple(map(int, value.split("x")))
     return _assemble(scanner, start, fields, pads)
 
 

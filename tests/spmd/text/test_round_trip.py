@@ -14,6 +14,12 @@ from spmd.text.printer import print_computation, print_instruction, print_module
 
 CASES = Path(__file__).parents[2] / "cases"
 MODULES = sorted(CASES.glob("*/*.hlo"))
+
+
+def case_id(path: Path) -> str:
+    return f"{path.parent.name}-{path.stem}"
+
+
 OPTIONS = {
     "default": PrintOptions(),
     "dump": PrintOptions.like_xla_dump(),
@@ -25,14 +31,15 @@ def test_there_are_modules() -> None:
     assert MODULES
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.parent.name)
-def test_text_of_jax_comes_back_byte_for_byte(path: Path) -> None:
+@pytest.mark.parametrize("path", MODULES, ids=case_id)
+def test_text_of_jax_and_xla_comes_back_byte_for_byte(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    assert print_module(spmd.load(path)).rstrip() == text.rstrip()
+    options = PrintOptions.like_xla_dump() if "ENTRY %" in text else PrintOptions()
+    assert print_module(spmd.load(path), options).rstrip() == text.rstrip()
 
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.parent.name)
+@pytest.mark.parametrize("path", MODULES, ids=case_id)
 def test_printed_module_is_the_module(path: Path, options: PrintOptions) -> None:
     module = spmd.load(path)
     assert_same_module(parse_module(print_module(module, options)), module)

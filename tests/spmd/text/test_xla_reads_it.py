@@ -18,7 +18,9 @@ CASES = Path(__file__).parents[2] / "cases"
 @pytest.mark.parametrize(
     "options", [PrintOptions(), PrintOptions.like_xla_dump()], ids=["jax", "dump"]
 )
-@pytest.mark.parametrize("path", sorted(CASES.glob("*/*.hlo")), ids=lambda path: path.parent.name)
+@pytest.mark.parametrize(
+    "path", sorted(CASES.glob("*/*.hlo")), ids=lambda path: f"{path.parent.name}-{path.stem}"
+)
 def test_xla_reads_our_text_as_it_reads_the_original(path: Path, options: PrintOptions) -> None:
     from jaxlib import _hlo
 
