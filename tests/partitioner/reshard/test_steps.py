@@ -167,3 +167,11 @@ def test_a_permute_sends_what_is_not_in_place(
     pairs = source_target_pairs(axes, before, after)
     assert sum(s != t for s, t in pairs) == moved * 8
     assert sorted(s for s, _ in pairs) == [t for _, t in pairs] == list(range(8))
+
+
+def test_an_empty_array_is_made_where_it_is_needed() -> None:
+    """No collective over nothing."""
+    source = ShardState(((0,), ()), (1,), SUM)
+    lines = written((2, 2), (0, 6), source, AllReduceStep((1,)), AllGatherStep(0, 1))
+    assert not any("all-" in line for line in lines)
+    assert lines[-1] == "f32[0,6] broadcast dimensions={}"

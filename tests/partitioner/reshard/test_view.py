@@ -57,6 +57,8 @@ def test_digits_of_a_dimension(
         ((2, 4), ShardState(((0,), (1,))), ShardState(((1,), (0,))), 1.7),
         # An axis of 4 takes over from an axis of 2.
         ((4, 2), ShardState(((1,), ())), ShardState(((0,), ())), 1.01),
+        # The same beside axes that no state names: devices along those hold other values.
+        ((2, 4, 3, 2), ShardState(((3,), ())), ShardState(((1,), ())), 1.01),
         # Scattered to the major digit while the minor one is cut already.
         ((2, 2), ShardState(((), ()), (0,), SUM), ShardState(((0, 1), ())), 1.01),
     ],
