@@ -43,7 +43,7 @@ from spmd.ops.opdef import OPS
 _TRIPS = 2
 
 #: Beside elementwise operations, those that may write over an operand they read.
-_IN_PLACE = frozenset({Opcode.ALL_REDUCE, Opcode.DYNAMIC_UPDATE_SLICE})
+_IN_PLACE = frozenset({Opcode.ALL_REDUCE, Opcode.DYNAMIC_UPDATE_SLICE, Opcode.SCATTER})
 _START_RESULT: dict[Opcode, tuple[int, ...]] = {
     Opcode.ALL_REDUCE_START: (),
     Opcode.ALL_GATHER_START: (1,),

@@ -4,9 +4,10 @@ from runtime.kernels import (
     copy,
     dot,
     elementwise,
+    gather,
     reduce,
     reference,
     slicing,
 )
 
-__all__ = ["copy", "dot", "elementwise", "reduce", "reference", "slicing"]
+__all__ = ["copy", "dot", "elementwise", "gather", "reduce", "reference", "slicing"]

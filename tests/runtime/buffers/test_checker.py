@@ -14,13 +14,12 @@ import pytest
 
 import runtime.buffers.assign
 import runtime.buffers.colocation
-import runtime.buffers.forwarding
 import runtime.buffers.heap
-import runtime.buffers.linearize
+import runtime.buffers.visit_control_flow
 import runtime.emit.program
 from runtime.buffers.checker import check_buffers
 from runtime.buffers.colocation import Colocation
-from runtime.buffers.linearize import Linearizer
+from runtime.buffers.linearizer import Linearizer
 from runtime.buffers.program import DoneStep, Read, Step, Value, ValueView
 from runtime.buffers.types import ArrayView, BufferSlice
 from runtime.executable import Executable
@@ -109,7 +108,7 @@ PLANTED: dict[str, Plant] = {
         Linearizer, "own_copy", lambda self, instruction, leaf, view, places, region: view
     ),
     "every loop leaf passes through": replace(
-        runtime.buffers.linearize, "carried_leaves", lambda _: []
+        runtime.buffers.visit_control_flow, "carried_leaves", lambda _: []
     ),
     "copies are forgotten": lambda patch: patch.setattr(
         runtime.buffers.assign, "colocate", _no_copies(runtime.buffers.assign.colocate)

@@ -9,7 +9,10 @@ from runtime.kernel import NUMPY_KERNELS, KernelArrays
 from runtime.kernels.blocks import block_dims, blocks_of, part
 from runtime.kernels.dot import DotKernel, compute_type
 from runtime.kernels.elementwise import Registers
+from runtime.kernels.gather import TakeKernel
 from runtime.kernels.reduce import ReduceKernel
+from runtime.thunks.kernel import KernelThunk
+from runtime.thunks.thunk import walk
 from spmd.device import ReductionKind
 from spmd.evaluator.evaluator import evaluate
 from spmd.shape import PrimitiveType
@@ -223,6 +226,54 @@ def test_pad(padding: str, dims: str) -> None:
     }}
     """
     check(text, exact=True)
+
+
+GATHER = """HloModule gathers
+ENTRY main {{
+  x = f32[5,3,2] parameter(0)
+  i = s32[4{tail}] constant({indices})
+  r = f32[4,3,2] gather(x, i), offset_dims={{1,2}}, collapsed_slice_dims={{0}}, start_index_map={{0}}, index_vector_dim=1, slice_sizes={{1,3,2}}
+  ROOT t = f32[4,2,3] transpose(r), dimensions={{0,2,1}}
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("tail", "indices"),
+    [("", "{0, 4, -7, 9}"), (",1", "{{0}, {4}, {-7}, {9}}"), (",1", "{{2}, {2}, {2}, {2}}")],
+)
+def test_rows_are_taken_at_clamped_indices(tail: str, indices: str) -> None:
+    text = GATHER.format(tail=tail, indices=indices)
+    kernels = [
+        thunk.kernel
+        for thunk in walk(compiled(text).program.thunks)
+        if isinstance(thunk, KernelThunk)
+    ]
+    assert kernels == [TakeKernel()]
+    check(text, exact=True)
+
+
+SCATTER = """HloModule scatters
+f {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT r = f32[] add(a, b)
+}
+ENTRY main {
+  p = f32[5,3] parameter(0)
+  u = f32[4,3] parameter(1)
+  x = f32[5,3] exponential(p)
+  i = s32[4,1] constant({{1}, {3}, {1}, {7}})
+  ROOT s = f32[5,3] scatter(x, i, u), update_window_dims={1}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=f
+}
+"""
+
+
+def test_scatter_over_its_own_input() -> None:
+    executable = compiled(SCATTER)
+    where = {value.name: value.slice for value in executable.program.assignment.values}
+    assert where["s"] == where["x"]
+    check(SCATTER)
 
 
 @pytest.mark.parametrize("start", [-5, 0, 2, 9])

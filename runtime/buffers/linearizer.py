@@ -1,0 +1,180 @@
+"""The walk that makes a Program: positions, values and steps; what is special is looked up in ``VISITORS``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from runtime.buffers.program import (
+    CopyStep,
+    Read,
+    Region,
+    Step,
+    Tree,
+    Value,
+    ValueView,
+    tree_leaves,
+)
+from runtime.buffers.view_ops import VIEW_RULES
+from runtime.lowering import LOWERINGS
+from runtime.strides import StridedView
+from spmd.errors import UnsupportedError
+from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
+from spmd.ops.attrs import ParameterAttrs
+from spmd.registry import Registry
+from spmd.shape import ArrayShape, Shape, ShapeIndex, TupleShape
+
+Environment: TypeAlias = dict[HloInstruction, Tree]
+Visitor: TypeAlias = Callable[["Linearizer", HloInstruction, tuple[Tree, ...], Region], Tree]
+
+#: Instructions that are not ordinary steps, by opcode.
+VISITORS: Registry[Opcode, Visitor] = Registry("linearizer")
+
+
+@dataclass
+class Linearizer:
+    """State of one walk. ``position`` is the next free one."""
+
+    module: HloModule
+    values: list[Value] = field(default_factory=list)
+    starts: dict[HloInstruction, Step] = field(default_factory=dict)
+    position: int = 0
+
+    # ---- positions, values, reads
+    def next_position(self) -> int:
+        self.position += 1
+        return self.position - 1
+
+    def new_value(self, name: str, shape: ArrayShape, region: Region, start: int) -> Value:
+        value = Value(len(self.values), name, shape.without_layout(), region, start)
+        self.values.append(value)
+        return value
+
+    def whole(self, value: Value) -> ValueView:
+        return ValueView(value, StridedView.dense(value.shape))
+
+    def read(self, step: Step, views: tuple[ValueView, ...], position: int, region: Region) -> None:
+        for number, view in enumerate(views):
+            view.value.reads.append(Read(step, number, view, position, region))
+
+    # ---- regions
+    def open_region(self, name: str, parent: Region | None) -> Region:
+        return Region(name, parent, self.next_position())
+
+    def close_region(self, region: Region) -> None:
+        region.end = self.next_position()
+
+    def run_computation(
+        self, computation: HloComputation, arguments: tuple[Tree, ...], region: Region
+    ) -> Tree:
+        """Walk ``computation`` within ``region``; the tree of its root."""
+        env: Environment = {}
+        for instruction in computation.instructions:
+            if instruction.opcode is Opcode.PARAMETER:
+                env[instruction] = arguments[instruction.attrs_as(ParameterAttrs).number]
+            else:
+                env[instruction] = self.visit(instruction, env, region)
+        return env[computation.root]
+
+    def visit(self, instruction: HloInstruction, env: Environment, region: Region) -> Tree:
+        operands = tuple(env[operand] for operand in instruction.operands)
+        special = VISITORS.get(instruction.opcode)
+        if special is not None:
+            return special(self, instruction, operands, region)
+        rule = VIEW_RULES.get(instruction.opcode)
+        if rule is not None and isinstance(source := operands[0], ValueView):
+            view = rule(instruction, source.view)
+            if view is not None:
+                return ValueView(source.value, view)
+        return self.add_step(instruction, operands, region)
+
+    # ---- steps
+    def add_step(
+        self, instruction: HloInstruction, operands: tuple[Tree, ...], region: Region
+    ) -> Tree:
+        """An ordinary instruction: reads its operands' leaves, writes a new value per result leaf."""
+        lowering = LOWERINGS.get(instruction.opcode)
+        if lowering is None:
+            raise UnsupportedError(
+                f"{instruction!r}: the runtime does not run {instruction.opcode}"
+            )
+        views = tuple(leaf for operand in operands for leaf in tree_leaves(operand))
+        layouts = lowering.layouts(instruction, tuple(v.view for v in views))
+        views = tuple(
+            self.lay_out(instruction, i, view, layouts[i], region) if i in layouts else view
+            for i, view in enumerate(views)
+        )
+        step = Step(instruction, self.next_position(), region, views)
+        region.steps.append(step)
+        self.read(step, views, step.position, region)
+        step.scratch = tuple(
+            self.new_value(f"{instruction.name}.scratch", shape, region, step.position)
+            for shape in lowering.scratch(instruction, tuple(v.view for v in views))
+        )
+        tree = self.new_results(step, instruction.shape)
+        step.results = tuple(leaf.value for leaf in tree_leaves(tree))
+        return tree
+
+    def new_results(self, step: Step, shape: Shape, index: ShapeIndex = ()) -> Tree:
+        if isinstance(shape, TupleShape):
+            return tuple(
+                self.new_results(step, element, (*index, i))
+                for i, element in enumerate(shape.elements)
+            )
+        if not isinstance(shape, ArrayShape):
+            return None
+        name = leaf_name(step.instruction.name, index)
+        return self.whole(self.new_value(name, shape, step.region, step.position))
+
+    def lay_out(
+        self,
+        instruction: HloInstruction,
+        operand: int,
+        view: ValueView,
+        order: tuple[int, ...],
+        region: Region,
+    ) -> ValueView:
+        """A copy of ``view`` without gaps, dimension ``order[0]`` slowest."""
+        step = CopyStep(
+            instruction,
+            self.next_position(),
+            region,
+            (view,),
+            layout=order,
+            operand_number=operand,
+        )
+        region.steps.append(step)
+        self.read(step, step.operands, step.position, region)
+        shape = ArrayShape(view.view.element_type, view.view.dims)
+        value = self.new_value(f"{instruction.name}.operand{operand}", shape, region, step.position)
+        step.results = (value,)
+        return ValueView(value, StridedView.dense_in_order(shape, order))
+
+    def own_copy(
+        self,
+        instruction: HloInstruction,
+        leaf: int,
+        view: ValueView,
+        places: Collection[Value],
+        region: Region,
+    ) -> ValueView:
+        """``view``, copied if it shows one of ``places``: these are all overwritten where the region ends.
+
+        So copies there read nothing that another one has written (think of a loop that swaps two leaves).
+        """
+        if view.value not in places:
+            return view
+        order = tuple(range(len(view.view.dims)))
+        return self.lay_out(instruction, leaf, view, order, region)
+
+
+def leaf_name(name: str, index: ShapeIndex) -> str:
+    return f"{name}{{{','.join(map(str, index))}}}" if index else name
+
+
+def rebuild(shape: Shape, views: Iterator[ValueView]) -> Tree:
+    """The tree of ``shape`` made of the next views, one per array leaf."""
+    if isinstance(shape, TupleShape):
+        return tuple(rebuild(element, views) for element in shape.elements)
+    return next(views) if isinstance(shape, ArrayShape) else None

@@ -1,0 +1,92 @@
+"""Instructions that run computations: call, while, conditional."""
+
+from __future__ import annotations
+
+from runtime.buffers.forwarding import carried_leaves
+from runtime.buffers.linearizer import VISITORS, Linearizer, leaf_name, rebuild
+from runtime.buffers.program import (
+    Branch,
+    Carried,
+    ConditionalStep,
+    Region,
+    Tree,
+    ValueView,
+    WhileStep,
+    tree_leaves,
+)
+from spmd.hlo import HloInstruction, Opcode
+from spmd.shape import ArrayShape, leaves
+
+
+@VISITORS.register(Opcode.CALL)
+def visit_call(
+    linearizer: Linearizer, instruction: HloInstruction, operands: tuple[Tree, ...], region: Region
+) -> Tree:
+    """The callee's steps stand where the call stood."""
+    return linearizer.run_computation(instruction.to_apply, operands, region)
+
+
+@VISITORS.register(Opcode.WHILE)
+def visit_while(
+    linearizer: Linearizer, instruction: HloInstruction, operands: tuple[Tree, ...], region: Region
+) -> Tree:
+    """Leaves that every trip passes on unchanged are views of what came in; the others get a place of their own."""
+    (state,) = operands
+    inits = tree_leaves(state)
+    changed = carried_leaves(instruction)
+    step = WhileStep(instruction, linearizer.next_position(), region)
+    region.steps.append(step)
+    names = [index for index, shape in leaves(instruction.shape) if isinstance(shape, ArrayShape)]
+    places = list(inits)
+    for leaf in changed:
+        init = inits[leaf]
+        shape = ArrayShape(init.view.element_type, init.view.dims)
+        name = leaf_name(instruction.name, names[leaf])
+        value = linearizer.new_value(name, shape, region, step.position)
+        places[leaf] = linearizer.whole(value)
+        step.carried.append(Carried(leaf, value, init, init))
+    step.operands = tuple(c.init for c in step.carried)
+    step.results = tuple(c.value for c in step.carried)
+    linearizer.read(step, step.operands, step.position, region)
+    tree = rebuild(instruction.shape, iter(places))
+
+    step.condition = linearizer.open_region(instruction.while_condition.name, region)
+    predicate = linearizer.run_computation(instruction.while_condition, (tree,), step.condition)
+    assert isinstance(predicate, ValueView)
+    step.predicate = predicate
+    linearizer.close_region(step.condition)
+    linearizer.read(step, (predicate,), step.condition.end, step.condition)
+
+    step.body = linearizer.open_region(instruction.while_body.name, region)
+    roots = tree_leaves(linearizer.run_computation(instruction.while_body, (tree,), step.body))
+    places_of_loop = {c.value for c in step.carried}
+    for carried in step.carried:
+        root = roots[carried.leaf]
+        carried.root = linearizer.own_copy(
+            instruction, carried.leaf, root, places_of_loop, step.body
+        )
+    linearizer.close_region(step.body)
+    linearizer.read(step, tuple(c.root for c in step.carried), step.body.end, step.body)
+    step.end = linearizer.next_position()
+    step.condition.loop_end = step.body.loop_end = step.end
+    return tree
+
+
+@VISITORS.register(Opcode.CONDITIONAL)
+def visit_conditional(
+    linearizer: Linearizer, instruction: HloInstruction, operands: tuple[Tree, ...], region: Region
+) -> Tree:
+    selector, *arguments = operands
+    assert isinstance(selector, ValueView)
+    step = ConditionalStep(instruction, linearizer.next_position(), region, (selector,))
+    region.steps.append(step)
+    linearizer.read(step, step.operands, step.position, region)
+    tree = linearizer.new_results(step, instruction.shape)
+    step.results = tuple(leaf.value for leaf in tree_leaves(tree))
+    for computation, argument in zip(instruction.called_computations, arguments, strict=True):
+        branch = linearizer.open_region(computation.name, region)
+        roots = tuple(tree_leaves(linearizer.run_computation(computation, (argument,), branch)))
+        linearizer.close_region(branch)
+        linearizer.read(step, roots, branch.end, branch)
+        step.branches.append(Branch(branch, roots))
+    return tree

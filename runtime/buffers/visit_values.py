@@ -1,0 +1,90 @@
+"""Instructions that only name or group values: tuples, barriers, tokens, constants, iota."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from runtime.buffers.linearizer import VISITORS, Linearizer
+from runtime.buffers.program import (
+    Region,
+    Tree,
+    ValueView,
+    subtree,
+)
+from runtime.strides import StridedView
+from spmd.errors import UnsupportedError
+from spmd.hlo import HloInstruction, Opcode
+from spmd.ops.attrs import ConstantAttrs, IotaAttrs, TupleIndexAttrs
+from spmd.shape import ArrayShape
+
+
+@VISITORS.register(Opcode.TUPLE)
+def visit_tuple(_: Linearizer, __: HloInstruction, operands: tuple[Tree, ...], ___: Region) -> Tree:
+    return operands
+
+
+@VISITORS.register(Opcode.GET_TUPLE_ELEMENT)
+def visit_get_tuple_element(
+    _: Linearizer, instruction: HloInstruction, operands: tuple[Tree, ...], __: Region
+) -> Tree:
+    return subtree(operands[0], (instruction.attrs_as(TupleIndexAttrs).index,))
+
+
+@VISITORS.register(Opcode.OPT_BARRIER)
+def visit_opt_barrier(
+    _: Linearizer, __: HloInstruction, operands: tuple[Tree, ...], ___: Region
+) -> Tree:
+    return operands[0] if len(operands) == 1 else operands
+
+
+@VISITORS.register(Opcode.AFTER_ALL)
+def visit_token(_: Linearizer, __: HloInstruction, ___: tuple[Tree, ...], ____: Region) -> Tree:
+    return None
+
+
+@VISITORS.register(Opcode.CONSTANT)
+def visit_constant(
+    linearizer: Linearizer, instruction: HloInstruction, _: tuple[Tree, ...], region: Region
+) -> Tree:
+    """A constant lives outside of time: in an allocation that is filled when the program is loaded."""
+    literal = instruction.attrs_as(ConstantAttrs).literal
+    if literal is None:
+        raise UnsupportedError(f"{instruction!r}: an elided constant has no value to run with")
+    if literal.array is None:
+        raise UnsupportedError(f"{instruction!r}: the runtime takes array constants only")
+    return constant_view(linearizer, instruction, literal.array, region)
+
+
+@VISITORS.register(Opcode.IOTA)
+def visit_iota(
+    linearizer: Linearizer, instruction: HloInstruction, _: tuple[Tree, ...], region: Region
+) -> Tree:
+    """Numbers along one dimension are a small constant; the other dimensions repeat it."""
+    shape = instruction.array_shape
+    dimension = instruction.attrs_as(IotaAttrs).dimension
+    size = shape.dims[dimension]
+    wide = np.complex128 if shape.element_type.is_complex else np.int64
+    numbers = np.arange(size).astype(wide).astype(shape.element_type.numpy)
+    line = constant_view(linearizer, instruction, numbers, region)
+    return ValueView(line.value, line.view.broadcast(shape.dims, (dimension,)))
+
+
+def constant_view(
+    linearizer: Linearizer, instruction: HloInstruction, array: np.ndarray, region: Region
+) -> ValueView:
+    """A splat is stored as one element."""
+    shape = ArrayShape(instruction.array_shape.element_type, array.shape)
+    is_splat = array.size > 1 and bool((_bits(array) == _bits(array)[:1]).all())
+    stored = array.reshape(-1)[:1].reshape(()) if is_splat else array
+    value = linearizer.new_value(
+        instruction.name, ArrayShape(shape.element_type, stored.shape), region, 0
+    )
+    value.constant = stored
+    view = StridedView.dense(value.shape)
+    return ValueView(value, view.broadcast(shape.dims, ()) if is_splat else view)
+
+
+def _bits(array: np.ndarray) -> np.ndarray:
+    """Elements as rows of bytes, so that nan equals nan and 0.0 differs from -0.0."""
+    flat = np.ascontiguousarray(array).reshape(-1)
+    return flat.view(np.uint8).reshape(flat.size, flat.dtype.itemsize)
