@@ -11,7 +11,7 @@ from pathlib import Path
 import partitioner.spmd_partitioner  # noqa: F401 - fills the registries
 import runtime.compile  # noqa: F401 - fills the registries
 from partitioner.registry import PARTITIONERS, PROPAGATORS, SHARDING_RULES
-from runtime.buffers.linearize import VISITORS
+from runtime.buffers.linearizer import VISITORS
 from runtime.buffers.view_ops import VIEW_RULES
 from runtime.lowering import LOWERINGS
 from spmd.evaluator.registry import EVALUATORS, IN_STEPS, ON_DEVICE
@@ -30,6 +30,7 @@ HOLES: dict[str, dict[Opcode, str]] = {
         Opcode.OUTFEED: _REFUSED,
     },
     "partitioner": {
+        Opcode.PARAMETER: "given by annotations or callers",
         Opcode.CALL: "inlined before",
         Opcode.FUSION: "made after partitioning",
         **dict.fromkeys(
