@@ -59,6 +59,10 @@ class SlotGraph:
     def slots(self, instruction: HloInstruction) -> Slots:
         return self._slots[instruction]
 
+    def instructions(self) -> tuple[HloInstruction, ...]:
+        """All that have slots: those of the entry and of control flow, not those of reducers."""
+        return tuple(self._slots)
+
     def slot(self, instruction: HloInstruction) -> Slot | None:
         (slot,) = self._slots[instruction]
         return slot

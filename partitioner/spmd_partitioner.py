@@ -67,13 +67,14 @@ class SpmdPartitioner:
         self._outputs: Slots = ()
 
     def run(self) -> HloModule:
-        self._propagate()
+        self.propagate()
         self._partition_entry()
         self._finish()
         return self.result
 
     # ---- propagation
-    def _propagate(self) -> None:
+    def propagate(self) -> None:
+        """Find every value's sharding; ``graph`` holds them."""
         entry = self.module.entry
         parameters = [self._parameter_slots(parameter) for parameter in entry.parameters]
         roots = self.graph.add_computation(entry, parameters)

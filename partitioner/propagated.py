@@ -1,0 +1,42 @@
+"""A module with the sharding that propagation finds written on every instruction: for tools that show it."""
+
+from __future__ import annotations
+
+from partitioner.axes import DeviceAxes
+from partitioner.prepare import prepare
+from partitioner.propagation import Slot
+from partitioner.slots import Slots
+from partitioner.spmd_partitioner import SpmdPartitioner
+from spmd.hlo import HloModule, Stage
+from spmd.hlo.clone import clone_module
+from spmd.shape import ArrayShape, Shape
+from spmd.sharding import HloSharding
+
+
+def propagate_module(module: HloModule, num_devices: int) -> HloModule:
+    """A prepared copy of ``module`` (stage PROPAGATED) whose instructions carry their shardings.
+
+    Reducers, comparators and the like work on elements and carry none.
+    """
+    logical = clone_module(module)
+    prepare(logical)
+    driver = SpmdPartitioner(logical, num_devices)
+    driver.propagate()
+    for instruction in driver.graph.instructions():
+        instruction.sharding = _sharding(
+            driver.axes, driver.graph.slots(instruction), instruction.shape
+        )
+    logical.stage = Stage.PROPAGATED
+    return logical
+
+
+def _sharding(axes: DeviceAxes, slots: Slots, shape: Shape) -> HloSharding:
+    parts = tuple(_of_slot(axes, slot) for slot in slots)
+    return parts[0] if isinstance(shape, ArrayShape) else HloSharding.tuple_of(parts)
+
+
+def _of_slot(axes: DeviceAxes, slot: Slot | None) -> HloSharding:
+    """A slot's sharding; tokens are replicated."""
+    if slot is None:
+        return HloSharding.replicated()
+    return axes.sharding(slot.state_dims, manual=slot.forbidden)
