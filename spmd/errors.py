@@ -31,7 +31,9 @@ class SpmdError(Exception):
 class HloParseError(SpmdError):
     """Text that is not HLO; carries the place and the offending line."""
 
-    def __init__(self, message: str, location: SourceLocation | None = None, line: str = "") -> None:
+    def __init__(
+        self, message: str, location: SourceLocation | None = None, line: str = ""
+    ) -> None:
         self.message = message
         self.location = location
         self.line = line

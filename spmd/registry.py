@@ -12,10 +12,10 @@ V = TypeVar("V")
 class Registry(Generic[K, V]):
     """Maps keys to values; registering a key twice is a programming error.
 
-        EVALUATORS: Registry[Opcode, Evaluate] = Registry("evaluator")
+    EVALUATORS: Registry[Opcode, Evaluate] = Registry("evaluator")
 
-        @EVALUATORS.register(Opcode.ADD)
-        def add(...): ...
+    @EVALUATORS.register(Opcode.ADD)
+    def add(...): ...
     """
 
     def __init__(self, name: str) -> None:

@@ -210,7 +210,11 @@ class ArrayShape:
     def __str__(self) -> str:
         flags = self.dynamic or (False,) * self.rank
         sizes = ",".join(f"<={n}" if d else str(n) for n, d in zip(self.dims, flags, strict=True))
-        layout = "" if self.layout is None or (self.rank == 0 and not self.layout.suffix) else str(self.layout)
+        layout = (
+            ""
+            if self.layout is None or (self.rank == 0 and not self.layout.suffix)
+            else str(self.layout)
+        )
         return f"{self.element_type}[{sizes}]{layout}"
 
 
