@@ -27,6 +27,7 @@ from partitioner.generic import problem_of
 from partitioner.rule import OpShardingRule
 from partitioner.state import tile_size
 from spmd.hlo.instruction import HloInstruction
+from spmd.ops.window import WindowDimension
 from spmd.shape import PrimitiveType
 
 _S32 = PrimitiveType.S32
@@ -43,6 +44,10 @@ class HaloWindow:
 
 #: By (operand, dimension): the windows that a plan needs.
 Windows: TypeAlias = "dict[tuple[int, int], HaloWindow]"
+
+
+#: The elements a device needs, and the window it then slides over them.
+LocalWindow: TypeAlias = tuple[HaloWindow, WindowDimension]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +71,27 @@ def prefers_gather(reach: Reach, shards: int) -> bool:
     """Neighbours would send as much as there is: one all-gather does it."""
     others = (shards - 1) * reach.tile
     return min(reach.left, others) + min(reach.right, others) >= others
+
+
+def sliding(window: WindowDimension, tile: int) -> LocalWindow | None:
+    """For a result tile of ``tile``: the elements a device needs, and its window over them.
+
+    With base dilation b, positions count in a sequence of which every bth element is real. None where windows of
+    different devices begin at different places between two real elements.
+    """
+    dilation = window.base_dilation
+    step = tile * window.stride
+    if step % dilation:
+        return None
+    length = (tile - 1) * window.stride + window.dilated_size
+    first = -(window.padding_low // dilation)
+    lead = first * dilation + window.padding_low
+    count = (length - 1 - lead) // dilation + 1
+    if count <= 0:
+        return None
+    tail = length - lead - ((count - 1) * dilation + 1)
+    local = replace(window, padding_low=lead, padding_high=tail)
+    return HaloWindow(step // dilation, first, count), local
 
 
 def plan_with_windows(

@@ -10,24 +10,27 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from partitioner.candidates import OpPlan
+from partitioner.candidates import OpPlan, best_plan
 from partitioner.context import PartitionContext, ShardedValue
-from partitioner.generic import emit_local, local_operands
+from partitioner.generic import emit_local, local_operands, problem_of, rule_for
 from partitioner.ops.halo import (
     HaloWindow,
+    LocalWindow,
     Windows,
     exchange,
     plan_with_windows,
+    sliding,
 )
 from partitioner.ops.owned_slices import owned_window
 from partitioner.ops.slicing import (
     is_window,
     joined_rule,
-    local_slice_attrs,
     main_part,
     padded_rule,
-    part_rule,
+    slide_of_pad,
+    slide_of_slice,
     untouched_by_pad,
+    untouched_by_slice,
 )
 from partitioner.registry import partition
 from partitioner.state import ShardState
@@ -43,39 +46,35 @@ _S32 = PrimitiveType.S32
 @partition(Opcode.SLICE)
 def partition_slice(context: PartitionContext, slice_: HloInstruction) -> tuple[ShardedValue, ...]:
     """Windows with halos first, then what owners give, then what every device can slice alone."""
-    attrs = slice_.attrs_as(SliceAttrs)
-
-    def windows_of(plan: OpPlan) -> Windows:
-        tiles = plan.results[0].local_dims(slice_.dims, context.axes)
-        return {
-            (0, d): HaloWindow(tiles[d], attrs.starts[d], tiles[d])
-            for d, axes in enumerate(plan.operands[0].dims)
-            if axes and is_window(slice_, d)
-        }
-
-    rule, plan, windows = plan_with_windows(
-        context, slice_, lambda windowed: part_rule(slice_, windowed=windowed), windows_of
-    )
+    rule = rule_for(slice_)
+    plan = best_plan(problem_of(context, slice_, rule))
+    windows = _slice_windows(context, slice_, plan)
     (local,) = local_operands(context, slice_, rule, plan)
     value = ShardedValue(local, plan.operands[0], slice_.operand(0).array_shape.without_layout())
     value = _exchanged(context, value, windows, None)
-    owned = _owned_dims(slice_, plan.operands[0], windows)
+    owned = _owned_dims(slice_, plan.operands[0])
     hlo = _owners_part(context, slice_, value, owned) if owned else value.hlo
-    done = (*owned, *(d for _, d in windows))
-    hlo = _slice_the_rest(context, slice_, hlo, plan.results[0], done)
+    hlo = _slice_the_rest(context, slice_, plan, hlo, owned)
     return (ShardedValue(hlo, plan.results[0], slice_.array_shape.without_layout()),)
 
 
-def _owned_dims(slice_: HloInstruction, state: ShardState, windows: Windows) -> tuple[int, ...]:
+def _slice_windows(context: PartitionContext, slice_: HloInstruction, plan: OpPlan) -> Windows:
+    tiles = plan.results[0].local_dims(slice_.dims, context.axes)
+    found: Windows = {}
+    for d, axes in enumerate(plan.operands[0].dims):
+        local = sliding(slide_of_slice(slice_, d), tiles[d]) if is_window(slice_, d) else None
+        if axes and local is not None:
+            found[0, d] = local[0]
+    return found
+
+
+def _owned_dims(slice_: HloInstruction, state: ShardState) -> tuple[int, ...]:
     """Sharded dimensions of which a part is taken that no halo gives."""
-    attrs = slice_.attrs_as(SliceAttrs)
+    untouched = untouched_by_slice(slice_)
     return tuple(
         d
         for d, axes in enumerate(state.dims)
-        if axes
-        and (0, d) not in windows
-        and attrs.strides[d] == 1
-        and slice_.dims[d] != slice_.operand(0).dims[d]
+        if axes and d not in untouched and not is_window(slice_, d)
     )
 
 
@@ -94,17 +93,19 @@ def _owners_part(
 def _slice_the_rest(
     context: PartitionContext,
     slice_: HloInstruction,
+    plan: OpPlan,
     x: HloInstruction,
-    state: ShardState,
-    done: tuple[int, ...],
+    owned: tuple[int, ...],
 ) -> HloInstruction:
-    """Slice the dimensions not in ``done`` as every device can."""
-    result = state.local_shape(slice_.array_shape, context.axes)
-    local = local_slice_attrs(slice_, result)
-    starts, limits, strides = list(local.starts), list(local.limits), list(local.strides)
-    for d in done:
-        starts[d], limits[d], strides[d] = 0, result.dims[d], 1
-    if x.dims == result.dims:
+    """Slice what is not sharded, and take every kth element of the windows that were exchanged for it."""
+    attrs = slice_.attrs_as(SliceAttrs)
+    starts, limits, strides = [0] * len(x.dims), list(x.dims), [1] * len(x.dims)
+    for d, axes in enumerate(plan.operands[0].dims):
+        if d not in owned:
+            strides[d] = attrs.strides[d]
+        if not axes:
+            starts[d], limits[d] = attrs.starts[d], attrs.limits[d]
+    if starts == [0] * len(x.dims) and limits == list(x.dims) and set(strides) <= {1}:
         return x
     return context.builder.slice(x, starts, limits, strides)
 
@@ -115,13 +116,19 @@ def partition_pad(context: PartitionContext, pad: HloInstruction) -> tuple[Shard
     attrs = pad.attrs_as(PadAttrs)
     untouched = untouched_by_pad(pad)
 
-    def windows_of(plan: OpPlan) -> Windows:
+    def local_windows(plan: OpPlan) -> list[LocalWindow | None]:
         tiles = plan.results[0].local_dims(pad.dims, context.axes)
-        return {
-            (0, d): HaloWindow(tiles[d], -attrs.low[d], tiles[d])
-            for d, axes in enumerate(plan.operands[0].dims)
-            if axes and d not in untouched
-        }
+        return [sliding(slide_of_pad(pad, d), tile) for d, tile in enumerate(tiles)]
+
+    def windows_of(plan: OpPlan) -> Windows | None:
+        found: Windows = {}
+        for d, local in enumerate(local_windows(plan)):
+            if not plan.operands[0].dims[d] or d in untouched:
+                continue
+            if local is None:
+                return None
+            found[0, d] = local[0]
+        return found
 
     rule, plan, windows = plan_with_windows(
         context, pad, lambda windowed: padded_rule(pad, windowed=windowed), windows_of
@@ -129,12 +136,13 @@ def partition_pad(context: PartitionContext, pad: HloInstruction) -> tuple[Shard
     local, fill = local_operands(context, pad, rule, plan)
     value = ShardedValue(local, plan.operands[0], pad.operand(0).array_shape.without_layout())
     value = _exchanged(context, value, windows, fill)
-    done = [d for _, d in windows]
-    low = tuple(0 if d in done else n for d, n in enumerate(attrs.low))
-    high = tuple(0 if d in done else n for d, n in enumerate(attrs.high))
+    low, high = list(attrs.low), list(attrs.high)
+    for d, window in enumerate(local_windows(plan)):
+        if (0, d) in windows and window is not None:
+            low[d], high[d] = window[1].padding_low, window[1].padding_high
     if not any((*low, *high, *attrs.interior)):
         return (ShardedValue(value.hlo, plan.results[0], pad.array_shape.without_layout()),)
-    rest = PadAttrs(low, high, attrs.interior)
+    rest = PadAttrs(tuple(low), tuple(high), attrs.interior)
     return emit_local(context, pad, plan, [value.hlo, fill], rest)
 
 

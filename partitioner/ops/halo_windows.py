@@ -5,31 +5,33 @@
     contraction   a filter gradient split along the image: device k holds gradient tile k and needs
                   x[k*t*dilation - low, + (t - 1)*dilation + (results - 1)*stride + 1); its sum is partial
 
-With base dilation b the positions count in a sequence of which every bth element is real; windows of all devices must
-begin at the same place between two real elements, so t'*stride must be a multiple of b.
+Here t' is the result's tile and t the kernel's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeAlias
 
 from partitioner.candidates import OpPlan
 from partitioner.context import PartitionContext, ShardedValue
 from partitioner.generic import emit_local, local_operands
 from partitioner.ops.convolution import contracts, local_group_counts, spatial_rule
 from partitioner.ops.elementwise import result_leaf_dims
-from partitioner.ops.halo import HaloWindow, Windows, exchange, plan_with_windows
+from partitioner.ops.halo import (
+    HaloWindow,
+    LocalWindow,
+    Windows,
+    exchange,
+    plan_with_windows,
+    sliding,
+)
 from partitioner.ops.reduce import is_trivial, window_rule
 from partitioner.registry import partition
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import ConvolutionAttrs, WindowAttrs
 from spmd.ops.window import Window, WindowDimension
-
-#: The elements a device needs, and the window it then slides over them.
-LocalWindow: TypeAlias = tuple[HaloWindow, WindowDimension]
 
 
 @partition(Opcode.REDUCE_WINDOW)
@@ -157,26 +159,6 @@ def _spatial(
             window, kernel[numbers.kernel_spatial[position]], convolution.dims[result]
         )
     return sliding(window, plan.results[0].local_dims(convolution.dims, context.axes)[result])
-
-
-def sliding(window: WindowDimension, tile: int) -> LocalWindow | None:
-    """For a result tile of ``tile``: the elements a device needs, and its window over them.
-
-    None where windows of different devices begin at different places between dilated elements.
-    """
-    dilation = window.base_dilation
-    step = tile * window.stride
-    if step % dilation:
-        return None
-    length = (tile - 1) * window.stride + window.dilated_size
-    first = -(window.padding_low // dilation)
-    lead = first * dilation + window.padding_low
-    count = (length - 1 - lead) // dilation + 1
-    if count <= 0:
-        return None
-    tail = length - lead - ((count - 1) * dilation + 1)
-    local = replace(window, padding_low=lead, padding_high=tail)
-    return HaloWindow(step // dilation, first, count), local
 
 
 def contracting(window: WindowDimension, tile: int, results: int) -> LocalWindow:

@@ -1,11 +1,11 @@
 """Slices, pads and concatenations: dimensions taken whole pass through.
 
     slice                 [i, s]              -> [i, s]        s windowed: sharded with halos (most of it is taken)
+    slice, every kth      [i, s]              -> [i, s]        s windowed too
     slice, a small part   [i, s]              -> [i, s']       s: SUM, each device gives what it owns, else zeros
-    slice, every kth      [i*k]               -> [i]           i passes, k whole
     dynamic-slice         [i, s], [], []      -> [i, s']       s: SUM; start indices are scalars
     dynamic-update-slice  [i, s], [i, u], []  -> [i, s]        s passes, each device writes into its tile; u whole
-    pad                   [i, p], []          -> [i, p]        p windowed, unless elements are pulled apart
+    pad                   [i, p], []          -> [i, p]        p windowed
     concatenate           [i, a], [i, b]      -> [i, a]        a windowed, where it is most of the result; b whole
 
 What makes the SUM and the sharded update true stands in owned_slices, the halos in halo_slices.
@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING
 
 from partitioner.ops.owner import owner_sum
 from partitioner.registry import localize, sharding_rule
-from partitioner.rule import FactorKind, OpShardingRule, RuleBuilder
+from partitioner.rule import OpShardingRule, RuleBuilder
 from spmd.hlo.instruction import Attrs, HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import DimensionsAttrs, DynamicSliceAttrs, PadAttrs, SliceAttrs
+from spmd.ops.window import WindowDimension
 from spmd.shape import ArrayShape
 
 if TYPE_CHECKING:
@@ -30,31 +31,39 @@ if TYPE_CHECKING:
 
 @sharding_rule(Opcode.SLICE)
 def slice_rule(slice_: HloInstruction) -> OpShardingRule:
-    return part_rule(slice_, windowed=True)
-
-
-def part_rule(slice_: HloInstruction, *, windowed: bool) -> OpShardingRule:
-    """Every kth element of a dimension that k divides is a reshape away from taking one column of it whole."""
-    attrs = slice_.attrs_as(SliceAttrs)
-    untouched, strided = untouched_by_slice(slice_), strided_dims(slice_)
+    untouched = untouched_by_slice(slice_)
     rule = RuleBuilder.for_instruction(slice_)
     for d, (size, part) in enumerate(zip(slice_.operand(0).dims, slice_.dims, strict=True)):
         if d in untouched:
             rule.factor(part, {0: d}, {0: d})
-        elif windowed and is_window(slice_, d):
+        elif is_window(slice_, d):
             rule.factor(part, {0: d}, {0: d}, windowed=True)
-        elif d in strided:
-            rule.factor(part, {0: d}, {0: d})
-            rule.factor(attrs.strides[d], {0: d}, kind=FactorKind.NEED_REPLICATION)
-        elif attrs.strides[d] == 1:
+        elif part:
             rule.factor(size, {0: d}, reduction=owner_sum(slice_.array_shape.element_type))
     return rule.build()
 
 
 def is_window(slice_: HloInstruction, dim: int) -> bool:
-    """A run of consecutive elements that is at least half of a dimension, but not all of it."""
+    """A run of at least half of a dimension, but not all of it; or every kth element."""
     size, part = slice_.operand(0).dims[dim], slice_.dims[dim]
-    return slice_.attrs_as(SliceAttrs).strides[dim] == 1 and part < size <= 2 * part
+    strided = slice_.attrs_as(SliceAttrs).strides[dim] > 1
+    return part > 0 and (strided or part < size <= 2 * part)
+
+
+def slide_of_slice(slice_: HloInstruction, dim: int) -> WindowDimension:
+    """A slice as a window of one element that slides with its stride from its start."""
+    attrs = slice_.attrs_as(SliceAttrs)
+    return WindowDimension(stride=attrs.strides[dim], padding_low=-attrs.starts[dim])
+
+
+def slide_of_pad(pad: HloInstruction, dim: int) -> WindowDimension:
+    """A pad as a window of one element that slides over the elements pulled apart."""
+    attrs = pad.attrs_as(PadAttrs)
+    return WindowDimension(
+        padding_low=attrs.low[dim],
+        padding_high=attrs.high[dim],
+        base_dilation=attrs.interior[dim] + 1,
+    )
 
 
 @sharding_rule(Opcode.PAD)
@@ -63,13 +72,12 @@ def pad_rule(pad: HloInstruction) -> OpShardingRule:
 
 
 def padded_rule(pad: HloInstruction, *, windowed: bool) -> OpShardingRule:
-    attrs = pad.attrs_as(PadAttrs)
     untouched = untouched_by_pad(pad)
     rule = RuleBuilder.for_instruction(pad)
     for d, (size, result) in enumerate(zip(pad.operand(0).dims, pad.dims, strict=True)):
         if d in untouched:
             rule.factor(size, {0: d}, {0: d})
-        elif windowed and attrs.interior[d] == 0:
+        elif windowed and result:
             rule.factor(min(size, result), {0: d}, {0: d}, windowed=True)
     return rule.build()
 
@@ -135,25 +143,6 @@ def get_dimension_size_rule(_: HloInstruction) -> OpShardingRule | None:
     return None
 
 
-@localize(Opcode.SLICE)
-def localize_slice(
-    _: PartitionContext,
-    slice_: HloInstruction,
-    __: list[HloInstruction],
-    results: list[ArrayShape],
-) -> Attrs:
-    return local_slice_attrs(slice_, results[0])
-
-
-def local_slice_attrs(slice_: HloInstruction, result: ArrayShape) -> SliceAttrs:
-    """Dimensions that pass through are sliced from 0 to their local size."""
-    attrs = slice_.attrs_as(SliceAttrs)
-    limits = list(attrs.limits)
-    for d in (*untouched_by_slice(slice_), *strided_dims(slice_)):
-        limits[d] = result.dims[d] * attrs.strides[d]
-    return SliceAttrs(attrs.starts, tuple(limits), attrs.strides)
-
-
 @localize(Opcode.DYNAMIC_SLICE)
 def localize_dynamic_slice(
     _: PartitionContext, __: HloInstruction, ___: list[HloInstruction], results: list[ArrayShape]
@@ -168,19 +157,6 @@ def untouched_by_slice(slice_: HloInstruction) -> list[int]:
         d
         for d, size in enumerate(slice_.operand(0).dims)
         if (attrs.starts[d], attrs.limits[d], attrs.strides[d]) == (0, size, 1)
-    ]
-
-
-def strided_dims(slice_: HloInstruction) -> list[int]:
-    """Dimensions of which every kth element is taken, k dividing the size: tiles of k elements give one each."""
-    attrs = slice_.attrs_as(SliceAttrs)
-    return [
-        d
-        for d, size in enumerate(slice_.operand(0).dims)
-        if (k := attrs.strides[d]) > 1
-        and size % k == 0
-        and attrs.starts[d] < k
-        and slice_.dims[d] == size // k
     ]
 
 

@@ -391,11 +391,12 @@ def static_slice(rng: Rng) -> str:
 
 @op
 def strided_slice(rng: Rng) -> str:
-    k, n = int(rng.choice([2, 3])), int(rng.choice([1, 2, 4]))
-    start = int(rng.integers(k))
+    n, stride, start = int(rng.integers(4, 20)), int(rng.choice([2, 3])), int(rng.integers(0, 4))
+    limit = int(rng.integers(start + 1, n + 1))
+    part = -(-(limit - start) // stride)
     return text(
-        f"x = f32[{k * n},7] parameter(0)",
-        f"ROOT r = f32[{n},5] slice(x), slice={{[{start}:{k * n}:{k}], [1:6]}}",
+        f"x = f32[{n},7] parameter(0)",
+        f"ROOT r = f32[{part},5] slice(x), slice={{[{start}:{limit}:{stride}], [1:6]}}",
     )
 
 

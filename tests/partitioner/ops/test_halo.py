@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partitioner.axes import DeviceAxes
-from partitioner.ops.halo import HaloWindow, prefers_gather, reach_of, shift_pairs
-from partitioner.ops.halo_windows import contracting, sliding
+from partitioner.ops.halo import HaloWindow, prefers_gather, reach_of, shift_pairs, sliding
+from partitioner.ops.halo_windows import contracting
 from spmd.ops.window import WindowDimension
 
 WINDOWS = st.builds(HaloWindow, st.integers(1, 9), st.integers(-6, 6), st.integers(1, 12))
