@@ -55,7 +55,7 @@ class IotaTile:
 
     def __str__(self) -> str:
         text = f"[{','.join(map(str, self.dims))}]<=[{','.join(map(str, self.reshape_dims))}]"
-        if self.transpose_perm != tuple(range(len(self.reshape_dims))):
+        if len(self.reshape_dims) > 1:  # XLA demands T(..) here, even for the identity
             text += f"T({','.join(map(str, self.transpose_perm))})"
         return text
 

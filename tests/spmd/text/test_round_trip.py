@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from same_module import assert_same_module
+from strategies import generate
 
 import spmd
 from spmd.text.parser import parse_module
@@ -106,3 +107,9 @@ ENTRY e {
         "StackFrames",
     ]
     assert module.computations[0].execution_thread == "host"
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_modules_built_in_memory_come_back(seed: int) -> None:
+    module = generate(seed).module
+    assert_same_module(parse_module(print_module(module)), module)

@@ -25,6 +25,7 @@ WRITTEN_BACK = [
     "{devices=[2,1]0,1}",
     "{devices=[2,2]<=[4]}",
     "{devices=[2,2]<=[2,2]T(1,0)}",
+    "{devices=[1,6]<=[2,3]T(0,1)}",
     "{devices=[2,1,2]<=[4] last_tile_dim_replicate}",
     "{devices=[2,1,2,2]<=[8] last_tile_dims={manual, replicated}}",
     "{devices=[2,1,2]<=[4] last_tile_dims={unreduced}}",
