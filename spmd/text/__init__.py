@@ -1,1 +1,19 @@
-"""HLO text: reading, writing, and the small languages inside it (shapes, shardings, literals, Shardy)."""
+"""HLO text: reading, writing, and the small languages inside it.
+
+Where to look, in the order of the data:
+
+    parser              the driver: header, file tables, computations
+    line_text           an instruction on a line of its own, by one pattern and tables of known texts
+    instruction_text    an instruction by the whole grammar (whatever line_text has doubts about)
+    attrs_text/         attributes, one file per op family, reader and writer side by side
+    *_text              shapes, literals, shardings, replica groups, windows, aliases, annotations, Shardy's attributes
+    printer             modules back to text, byte for byte as JAX and XLA write them
+    stage, load         what a text leaves unsaid; files and dump directories
+
+Everything is read by ``lexer.Scanner``, which holds absolute positions: any reader can say file, line and column. Text
+is not trusted: nesting is bounded, time is linear, memory is proportional to the text, and bad text gives HloParseError.
+
+Compared with XLA's parser (jaxlib 0.10.2): also read are ``.5`` and ``+1`` in literals, mesh axes by index, and tuple
+elements as ``p#0``. Refused are unbounded dimensions ``?``, buffer types ``b(..)``, sparse layouts ``D(D,C)``, layouts
+that are no permutation, and nesting deeper than 100.
+"""
