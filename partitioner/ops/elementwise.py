@@ -1,8 +1,10 @@
 """Elementwise operations: every dimension passes through.
 
-add     [i, j] + [i, j]         -> [i, j]
-select  [] ? [i, j] : [i, j]    -> [i, j]      a scalar predicate (or clamp bound) has no dimensions
-map     f([i], [i])             -> [i]
+    add     [i, j] + [i, j]         -> [i, j]
+    select  [] ? [i, j] : [i, j]    -> [i, j]      a scalar predicate (or clamp bound) has no dimensions
+    map     f([i], [i])             -> [i]
+
+Letters are factors: equal letters are one index of the op.
 """
 
 from __future__ import annotations

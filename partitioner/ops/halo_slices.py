@@ -1,9 +1,11 @@
 """Slices, pads and concatenations along a sharded dimension: each device's result is a window of its operand.
 
-slice        result tile k = x[start + k*t', + t')
-pad          result tile k = x[k*t' - low, + t'), the padding value outside x
-concatenate  result tile k = the part of each operand that falls into [k*t', + t'), chosen by position;
-             the main operand is sharded, the others are whole on every device
+    slice        result tile k = every stride-th of x[start + k*t'*stride, + (t' - 1)*stride + 1)
+    pad          result tile k = x[k*t' - low, + t'), the padding value outside x (and between elements)
+    concatenate  result tile k = main operand[k*t' - its start, + t'), over which every device writes what falls into
+                 the tile of the other operands, which it has as a whole
+
+Here t' is the tile of the result.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """Operations without operands: any split of the result is free.
 
-iota      -> [i, j]     each device counts from its own offset
-constant  -> [i, j]     equal elements: made at the local size; others: sliced out of the whole
+    iota      -> [i, j]     each device counts from its own offset
+    constant  -> [i, j]     equal elements: made at the local size; others: sliced out of the whole
+
+A factor of the result alone may be split in any way at no cost.
 """
 
 from __future__ import annotations

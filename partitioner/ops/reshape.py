@@ -1,9 +1,11 @@
 """Operations that only move elements: reshape, transpose, broadcast, reverse.
 
-transpose  [i, j]          -> [j, i]
-broadcast  [i]             -> [i, j]         j is new: any split is free
-reshape    [i*j, k]        -> [i, j*k]       factors are the common refinement of both lists of sizes
-reverse    [i, r]          -> [i, r]         r whole
+    transpose  [i, j]          -> [j, i]
+    broadcast  [i]             -> [i, j]         j is new: any split is free
+    reshape    [i*j, k]        -> [i, j*k]       factors are the common refinement of both lists of sizes
+    reverse    [i, r]          -> [i, r]         r whole
+
+Letters are factors; a product of letters is one dimension made of several, major first.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Random numbers: computed whole on every device, so that all agree with the unpartitioned program; users slice.
 
-rng-bit-generator  state [s]  -> state [s], bits [i, j]     bits depend on their position in the whole array
+    rng-bit-generator  state [s]  -> state [s], bits [i, j]     bits depend on their position in the whole array
+
+The state is advanced on every device alike.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """Sorting: the sorted dimension stays whole, all others pass through.
 
-sort  keys [i, s], values [i, s]  -> [i, s], [i, s]
-topk  [i, s]                      -> [i, k], [i, k]
+    sort  keys [i, s], values [i, s]  -> [i, s], [i, s]
+    topk  [i, s]                      -> [i, k], [i, k]
+
+Letters are factors; the sorted one is needed whole by every device.
 """
 
 from __future__ import annotations

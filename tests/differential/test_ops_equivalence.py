@@ -674,6 +674,34 @@ def random_array(rng: Rng, shape: ArrayShape) -> np.ndarray[Any, np.dtype[Any]]:
     )
 
 
+#: Ops that only move elements do so for every type.
+MOVING = [
+    "broadcast",
+    "concatenate",
+    "dynamic_slice",
+    "dynamic_update_slice",
+    "gather_points",
+    "gather_windows",
+    "pad",
+    "reshape",
+    "reverse",
+    "roll",
+    "static_slice",
+    "strided_slice",
+    "take_along_axis",
+    "take_rows",
+    "transpose",
+]
+TYPES = ("pred", "u8", "s64", "bf16", "c64")
+
+
+@pytest.mark.parametrize("element_type", TYPES)
+@pytest.mark.parametrize("name", MOVING)
+def test_elements_of_any_type_are_moved(name: str, element_type: str) -> None:
+    for trial, mesh in enumerate(MESHES):
+        check_one(name, mesh, 100 + trial, element_type)
+
+
 @pytest.mark.parametrize("mesh", MESHES, ids=str)
 @pytest.mark.parametrize("name", OPS)
 def test_partitioned_op_equals_the_whole_one(name: str, mesh: tuple[int, ...]) -> None:
@@ -681,9 +709,10 @@ def test_partitioned_op_equals_the_whole_one(name: str, mesh: tuple[int, ...]) -
         check_one(name, mesh, trial)
 
 
-def check_one(name: str, mesh: tuple[int, ...], trial: int) -> None:
+def check_one(name: str, mesh: tuple[int, ...], trial: int, element_type: str = "f32") -> None:
     rng = np.random.default_rng([sum(name.encode()), *mesh, trial])
-    module = spmd.parse(OPS[name](rng))
+    reducers, entry = OPS[name](rng).split("\nENTRY", 1)
+    module = spmd.parse(f"{reducers}\nENTRY{entry.replace('f32', element_type)}")
     annotate(module, rng, mesh)
     devices = math.prod(mesh)
     inputs = [random_array(rng, p.array_shape) for p in module.entry.parameters]
