@@ -120,6 +120,8 @@ def test_reducing_nothing_gives_the_initial_value(run):
     assert run(body, np.zeros((0, 3), np.float32))[0].tolist() == [5, 5, 5]
     body = "x = f32[0,3] parameter(0) z = f32[] constant(5) ROOT r = f32[3] reduce(x, z), dimensions={0}, to_apply=minus"
     assert run(body, np.zeros((0, 3), np.float32))[0].tolist() == [5, 5, 5]
+    body = body.replace("minus", "max")
+    assert run(body, np.zeros((0, 3), np.float32))[0].tolist() == [5, 5, 5]
 
 
 def test_map_applies_a_function_with_a_loop_inside(run):
