@@ -7,6 +7,7 @@ from spmd.passes.algebraic import (
     concatenate,
     convert,
     copy,
+    disjoint_sum,
     dot,
     logical,
     pad,
@@ -32,6 +33,7 @@ FAMILIES = (
     concatenate,
     reduce,
     dot,
+    disjoint_sum,
 )
 
 __all__ = ["FAMILIES"]

@@ -7,7 +7,7 @@ import pytest
 from hlo_expression import expression
 
 from spmd.evaluator.evaluator import evaluate
-from spmd.hlo import HloModule
+from spmd.hlo import HloModule, Opcode, Stage
 from spmd.passes.algebraic import FAMILIES
 from spmd.passes.algebraic.rules import IDENTITIES
 from spmd.passes.algebraic_simplifier import AlgebraicSimplifier
@@ -282,9 +282,42 @@ def test_every_identity_is_tested() -> None:
     untested = {
         "bitcast_to_itself",
         "reduce_precision_to_itself",
-    }  # a layout and an op that the table leaves out
+        "add_of_disjoint_parts",
+    }  # tested apart
     assert all_names - fired == untested
     assert FAMILIES
+
+
+PADDED = """
+  top = f32[1,6] slice(a), slice={[0:1], [0:6]}; row = f32[1,6] slice(b), slice={[1:2], [0:6]};
+  l = f32[4,6] pad(top, zero), padding=0_3x0_0; m = f32[4,6] pad(row, zero), padding=2_1x0_0"""
+
+
+@pytest.mark.parametrize(
+    ("last", "result"),
+    [
+        ("f32[4,6] add(l, m)", "concatenate(ONE, Z1, TWO, Z1, (0,))"),
+        ("r = f32[4,6] pad(top, zero), padding=1_2x0_0; part = f32[4,6] add(l, m); f32[4,6] add(part, r)",
+         "concatenate(ONE, ONE, TWO, Z1, (0,))"),
+        ("r = f32[4,6] pad(top, zero), padding=2_1x0_0; f32[4,6] add(m, r)", None),  # overlap
+        ("r = f32[4,6] pad(top, four), padding=3_0x0_0; f32[4,6] add(l, r)", None),  # no zeros
+        ("part = f32[4,6] add(l, m); f32[4,6] multiply(part, l)", None),  # l is needed as it is
+    ],
+)  # fmt: skip
+def test_sums_of_parts_that_do_not_overlap(last: str, result: str | None) -> None:
+    module = program(f"{PADDED}; {last}")
+    expected = evaluate(module, *arguments())
+    AlgebraicSimplifier().run(module)
+    assert Opcode.PAD in [x.opcode for x in module.entry.instructions]  # not before partitioning
+    module.stage = Stage.PARTITIONED
+    assert AlgebraicSimplifier().run(module) == (result is not None)
+    verify(module)
+    names = {"ONE": "slice(p0, (0, 0), (1, 6), (1, 1))", "TWO": "slice(p1, (1, 0), (2, 6), (1, 1))"}
+    for short, text in {**names, "Z1": "broadcast(0.0, (), f32[1,6])"}.items():
+        result = result.replace(short, text) if result is not None else None
+    assert result is None or expression(module.entry.root) == result
+    for want, got in zip(expected, evaluate(module, *arguments()), strict=True):
+        np.testing.assert_array_equal(want, got)
 
 
 def test_annotated_values_stay() -> None:
