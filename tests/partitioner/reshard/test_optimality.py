@@ -124,7 +124,7 @@ GRIDS = [
 
 @pytest.mark.parametrize(("sizes", "dims"), GRIDS)
 def test_plans_cost_no_more_than_brute_force(sizes: tuple[int, ...], dims: tuple[int, ...]) -> None:
-    """The search leaves out some edges: 1 plan in 50 may cost up to a tenth more than the cheapest."""
+    """The search leaves out some edges: 1 plan in 40 may cost up to a tenth more than the cheapest."""
     brute = brute_force(sizes, dims)
     total, worse = 0, []
     for source in random.Random(5).sample(brute.states, min(12, len(brute.states))):
@@ -136,7 +136,7 @@ def test_plans_cost_no_more_than_brute_force(sizes: tuple[int, ...], dims: tuple
                 if plan.cost > least[target] * 1.001:
                     worse.append((plan.cost / least[target], source, target, plan.steps))
     assert all(ratio < 1.1 for ratio, *_ in worse), max(worse, key=lambda x: x[0])
-    assert len(worse) <= total / 50
+    assert len(worse) <= total / 40
 
 
 @pytest.mark.parametrize(("sizes", "dims"), [*GRIDS, ((2, 2), (7, 3)), ((2, 3), (5, 5))])
