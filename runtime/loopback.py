@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from collectives.communicator.loopback import LoopbackWorld
 from collectives.communicator.threads import run_on_threads
+from runtime.blas import limited_blas_threads
 from runtime.executor import DeviceProgram, LoadedDevice
 from runtime.kernel import KernelLibrary
 from spmd.literal import NDArray
@@ -27,6 +28,7 @@ class LoopbackDevices:
         """Outputs of every device from the inputs of every device. The first device's error is raised unchanged."""
         if len(self.devices) == 1:
             return [self.devices[0].run(per_device[0])]
-        return run_on_threads(
-            self.world, lambda comm: self.devices[comm.rank].run(per_device[comm.rank])
-        )
+        with limited_blas_threads(1):
+            return run_on_threads(
+                self.world, lambda comm: self.devices[comm.rank].run(per_device[comm.rank])
+            )

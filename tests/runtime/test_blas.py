@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from runtime.blas import blas_threads, limited_blas_threads, set_blas_threads
+from runtime.executor import LoadedDevice
+from tests.runtime.programs import COLLECTIVES, compiled, random_inputs
 
 
 def test_threads_are_limited_within_the_block() -> None:
@@ -18,3 +21,25 @@ def test_threads_are_limited_within_the_block() -> None:
         assert blas_threads() == 2
     finally:
         set_blas_threads(before)
+
+
+def test_loopback_devices_run_with_one_thread_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = blas_threads()
+    if before is None:
+        pytest.skip("NumPy's BLAS does not tell its number of threads")
+    seen = []
+    original = LoadedDevice.run
+
+    def run(self: LoadedDevice, arrays: list[np.ndarray]) -> list[np.ndarray]:
+        seen.append(blas_threads())
+        return original(self, arrays)
+
+    monkeypatch.setattr(LoadedDevice, "run", run)
+    executable = compiled(COLLECTIVES)
+    try:
+        set_blas_threads(2)
+        executable.run_devices([random_inputs(executable.module, d) for d in range(4)])
+        assert blas_threads() == 2
+    finally:
+        set_blas_threads(before)
+    assert seen == [1, 1, 1, 1]
