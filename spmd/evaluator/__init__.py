@@ -6,7 +6,7 @@
     manual.py        shard_map in a program that is not partitioned yet; manual_mesh.py its devices
     <family>.py      one file per op family, functions registered by opcode (registry.py)
     pointwise.py     reducers and comparators on whole arrays; combine.py, windows.py, sort_keys.py serve their families
-    numerics.py      which type computes; integer.py, conversion.py, special.py the functions NumPy lacks or does otherwise
+    numerics.py      which type computes; integer.py, conversion.py, special.py what NumPy lacks or does otherwise
 
 It is a definition, not a back end: nothing here is fused or done in place, and every other way to run a program is
 compared with it.
