@@ -11,20 +11,13 @@ partial with nothing said here.
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
-
 from partitioner.ops.reduce import is_trivial
-from partitioner.registry import localize, sharding_rule
+from partitioner.registry import sharding_rule
 from partitioner.rule import OpShardingRule, RuleBuilder
 from spmd.device import ReductionKind
-from spmd.hlo.instruction import Attrs, HloInstruction
+from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import ConvDimensionNumbers, ConvolutionAttrs
-from spmd.shape import ArrayShape
-
-if TYPE_CHECKING:
-    from partitioner.context import PartitionContext
 
 
 @sharding_rule(Opcode.CONVOLUTION)
@@ -89,28 +82,16 @@ def contracts(convolution: HloInstruction, position: int) -> bool:
     return window.dilated_size > positions and window.base_dilation == 1 and not window.reversal
 
 
-@localize(Opcode.CONVOLUTION)
-def localize_convolution(
-    _: PartitionContext,
-    convolution: HloInstruction,
-    operands: list[HloInstruction],
-    results: list[ArrayShape],
-) -> Attrs:
-    """Each device has the groups that its part of the features (or of the batch) is made of."""
-    attrs = convolution.attrs_as(ConvolutionAttrs)
-    features, batch = local_group_counts(
-        attrs.dimension_numbers, operands[0].dims, operands[1].dims, results[0].dims
-    )
-    return replace(attrs, feature_group_count=features, batch_group_count=batch)
-
-
 def local_group_counts(
     numbers: ConvDimensionNumbers,
     lhs: tuple[int, ...],
     rhs: tuple[int, ...],
     out: tuple[int, ...],
 ) -> tuple[int, int]:
-    """(feature groups, batch groups) that these sizes of input, kernel and output mean; 1 for empty arrays."""
+    """(feature groups, batch groups) that these (local) sizes of input, kernel and output mean; 1 for empty arrays.
+
+    Each device has the groups that its part of the features (or of the batch) is made of.
+    """
     features, batch = rhs[numbers.kernel_input_feature], out[numbers.output_batch]
     return (
         lhs[numbers.input_feature] // features if features else 1,

@@ -17,7 +17,7 @@ from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.literal import Literal
 from spmd.ops.attrs import ConstantAttrs, IotaAttrs
-from spmd.shape import ArrayShape
+from spmd.shape import ArrayShape, PrimitiveType
 
 
 @sharding_rule(Opcode.IOTA, Opcode.CONSTANT)
@@ -28,16 +28,19 @@ def leaf_rule(leaf: HloInstruction) -> OpShardingRule | None:
 
 @partition(Opcode.IOTA)
 def partition_iota(context: PartitionContext, iota: HloInstruction) -> tuple[ShardedValue, ...]:
-    """Local count plus the offset of this device's tile."""
+    """Local count plus the offset of this device's tile, in integers: small floats cannot count far."""
     state = context.wanted(iota)
     shape = iota.array_shape.without_layout()
     local = state.local_shape(shape, context.axes)
     dim = iota.attrs_as(IotaAttrs).dimension
     b = context.builder
-    hlo = b.iota(shape.element_type, local.dims, dim)
-    if state.dims[dim]:
-        offset = b.convert(context.offset(state, dim, shape.dims[dim]), shape.element_type)
-        hlo = b.add(hlo, b.broadcast_scalar(offset, local.dims))
+    if not state.dims[dim]:
+        return (ShardedValue(b.iota(shape.element_type, local.dims, dim), state, shape),)
+    exact = shape.element_type if shape.element_type.is_integer else PrimitiveType.S32
+    offset = b.convert(context.offset(state, dim, shape.dims[dim]), exact)
+    hlo = b.add(b.iota(exact, local.dims, dim), b.broadcast_scalar(offset, local.dims))
+    if exact is not shape.element_type:
+        hlo = b.convert(hlo, shape.element_type)
     return (ShardedValue(hlo, state, shape),)
 
 

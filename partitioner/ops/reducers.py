@@ -55,12 +55,6 @@ def chooses_an_argument(computation: HloComputation) -> bool:
     return all(_is_choice(element) for element in root_elements(computation))
 
 
-def keeps_the_element(computation: HloComputation) -> bool:
-    """A scatter combiner that assigns: its result is the update (parameter n + i for element i)."""
-    elements = root_elements(computation)
-    return all(_parameter(element) == i + len(elements) for i, element in enumerate(elements))
-
-
 def root_elements(computation: HloComputation) -> Sequence[HloInstruction]:
     """The root's elements, seen through annotations."""
     root = through_annotations(computation.root)

@@ -6,7 +6,7 @@ import pytest
 from rule_notation import rule_text
 
 import spmd
-from partitioner.ops.reducers import chooses_an_argument, keeps_the_element, reduction_of
+from partitioner.ops.reducers import chooses_an_argument, reduction_of
 from spmd.device import ReductionKind
 from spmd.hlo import HloComputation
 
@@ -99,9 +99,3 @@ def test_kind_of_a_reducer(text: str) -> None:
 def test_a_choice_is_told_from_arithmetic() -> None:
     assert chooses_an_argument(computation(ARGMAX))
     assert not chooses_an_argument(computation(ARGMAX.replace("select(p, i, j)", "add(i, j)")))
-
-
-def test_an_assigning_combiner_is_recognised() -> None:
-    assign = "f { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] copy(b) }"
-    assert keeps_the_element(computation(assign))
-    assert not keeps_the_element(computation(assign.replace("copy(b)", "copy(a)")))
