@@ -71,6 +71,19 @@ def check_partitioned(
         raise NotEquivalentError("\n".join(findings))
 
 
+def check_execution(module: HloModule, num_devices: int, inputs: Sequence[Array]) -> None:
+    """Compiled through all stages and run on loopback devices, ``module`` gives what the evaluator gives.
+
+    The buffer and schedule checkers look at what is run. Raises NotEquivalentError.
+    """
+    executable = spmd.compile(module, num_devices, spmd.CompileOptions(check=True))
+    got = [np.asarray(x) for x in executable.run(*inputs)]
+    wanted = [np.asarray(x) for x in spmd.evaluate(module, *inputs)]
+    findings = compare(module, inputs, wanted, got)
+    if findings:
+        raise NotEquivalentError("\n".join(findings))
+
+
 def compare(
     module: HloModule, inputs: Sequence[Array], wanted: Sequence[Array], got: Sequence[Array]
 ) -> list[str]:

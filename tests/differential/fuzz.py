@@ -2,6 +2,7 @@
 
     python -m tests.differential.fuzz --count 5000 --seed 0        exit code 1 where a program fails
     python -m tests.differential.fuzz --seed 121 --count 1 --out failures
+    python -m tests.differential.fuzz --execute                     through all stages, on loopback devices
     python -m tests.differential.fuzz --focus each                  every operation of the table in turn
 
 Each failing seed is shrunk and written to OUT/seed_N.hlo, which --replay runs again (and so does test_regressions.py
@@ -14,25 +15,39 @@ import argparse
 import re
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import spmd
 from spmd.errors import SpmdError
 from spmd.hlo import HloModule
-from tests.differential.equivalence import NotEquivalentError, check_equivalence
+from tests.differential.equivalence import (
+    Array,
+    NotEquivalentError,
+    check_equivalence,
+    check_execution,
+)
 from tests.differential.generator.table import OPERATIONS
 from tests.differential.generator.writer import inputs_of
 from tests.differential.minimize import minimize
 from tests.differential.tiling import TilingError
 from tests.strategies import Program, generate
 
+#: Checks a module on a number of devices and inputs; raises where something is wrong.
+Check = Callable[[HloModule, int, Sequence[Array]], object]
+
 _HEADER = re.compile(r"^// seed (\d+), (\d+) devices", re.MULTILINE)
 
 
-def failure(module: HloModule, num_devices: int, seed: int) -> str | None:
+def failure(
+    module: HloModule,
+    num_devices: int,
+    seed: int,
+    check: Check = check_equivalence,
+) -> str | None:
     """What is wrong, as ``kind: message``; None where the program passes."""
     try:
-        check_equivalence(module, num_devices, inputs_of(module, seed))
+        check(module, num_devices, inputs_of(module, seed))
     except (NotEquivalentError, TilingError) as error:
         return f"{type(error).__name__}: {error}"
     except SpmdError as error:
@@ -42,7 +57,7 @@ def failure(module: HloModule, num_devices: int, seed: int) -> str | None:
     return None
 
 
-def shrink(program: Program, found: str) -> HloModule:
+def shrink(program: Program, found: str, check: Check = check_equivalence) -> HloModule:
     """The smallest module found that fails in the same way."""
     kind = found.partition(":")[0]
 
@@ -52,7 +67,7 @@ def shrink(program: Program, found: str) -> HloModule:
             spmd.evaluate(module, *inputs_of(module, program.seed))
         except Exception:  # noqa: BLE001 - an edit that breaks the module is no failure of the partitioner
             return False
-        again = failure(module, program.num_devices, program.seed)
+        again = failure(module, program.num_devices, program.seed, check)
         return again is not None and again.partition(":")[0] == kind
 
     return minimize(program.module, fails)
@@ -82,6 +97,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=0, help="first seed")
     parser.add_argument("--out", type=Path, default=Path("fuzz-failures"))
     parser.add_argument("--stop-after", type=int, default=10, help="failures to shrink")
+    parser.add_argument("--execute", action="store_true", help="compile and run the thunks")
     parser.add_argument("--focus", default="", help="an operation to write often, or `each`")
     parser.add_argument("--replay", type=Path)
     options = parser.parse_args(arguments)
@@ -94,15 +110,16 @@ def main(arguments: list[str]) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     start = time.perf_counter()
+    check: Check = check_execution if options.execute else check_equivalence
     failed: list[int] = []
     for done, seed in enumerate(range(options.seed, options.seed + options.count), start=1):
         program = generate(seed, _focus(options.focus, seed))
-        found = failure(program.module, program.num_devices, seed)
+        found = failure(program.module, program.num_devices, seed, check)
         if found is not None:
             failed.append(seed)
             print(f"seed {seed} fails: {found}", flush=True)
             if len(failed) <= options.stop_after:
-                path = write_fixture(options.out, program, shrink(program, found), found)
+                path = write_fixture(options.out, program, shrink(program, found, check), found)
                 print(f"  shrunk to {path}", flush=True)
         if done % 250 == 0 or done == options.count:
             seconds = time.perf_counter() - start

@@ -16,7 +16,6 @@ from partitioner.ops import (
     owned_slices,
     owner,
     reducers,
-    slicing,
 )
 from partitioner.registry import PARTITIONERS, SHARDING_RULES
 from partitioner.rule import FactorKind
@@ -206,20 +205,6 @@ def margin_off_by_one() -> AbstractContextManager[None]:
         return original(context, whole, state, positions, [m + 1 for m in margin], split)
 
     return function(original, starts)
-
-
-@mutant("a slice that starts in the middle is taken for one from the start", "slice_")
-def slice_taken_as_untouched() -> AbstractContextManager[None]:
-    original = slicing.untouched_by_slice
-
-    def untouched(slice_: Any) -> Any:
-        return original(slice_) or [
-            d
-            for d, size in enumerate(slice_.operand(0).dims)
-            if slice_.attrs.strides[d] == 1 and slice_.dims[d] == size - 1
-        ]
-
-    return function(original, untouched)
 
 
 @mutant("the padding of an argmax's input may be chosen", "argmax")
