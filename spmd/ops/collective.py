@@ -24,7 +24,7 @@ from spmd.ops.groups import group_size
 from spmd.ops.leaf import infer_free
 from spmd.ops.opdef import OpCost, OpDef, always, define, no_bytes, not_counted
 from spmd.ops.reshape import infer_operand
-from spmd.shape import ArrayShape, Shape, TupleShape, as_array, as_tuple, leaves
+from spmd.shape import ArrayShape, Shape, TokenShape, TupleShape, as_array, as_tuple, leaves
 
 
 def operand_shapes(instruction: HloInstruction) -> list[Shape]:
@@ -60,16 +60,37 @@ def all_reduce_cost(instruction: HloInstruction) -> OpCost:
 
 # ---- all-gather, reduce-scatter: one dimension grows or shrinks by the group's size
 def _scaled(instruction: HloInstruction, grows: bool) -> list[Shape]:
-    attrs = instruction.attrs_as(CollectiveAttrs)
-    if attrs.dimension is None:
+    dimension = instruction.attrs_as(CollectiveAttrs).dimension
+    if dimension is None:
         raise ShapeError(f"{instruction.opcode} needs a dimension")
     size = group_size(instruction)
     shapes: list[Shape] = []
     for i in range(instruction.num_operands):
         operand = operand_array(instruction, i)
-        check_dims((attrs.dimension,), operand.rank, "dimensions")
-        shapes.append(_scale(operand, attrs.dimension, size, grows))
+        check_dims((dimension,), operand.rank, "dimensions")
+        factor = size if size is not None else _stated_factor(instruction, i, dimension, grows)
+        shapes.append(_scale(operand, dimension, factor, grows))
     return shapes
+
+
+def _stated_factor(instruction: HloInstruction, i: int, dimension: int, grows: bool) -> int:
+    """How much the written result ``i`` is larger (or smaller) than its operand: the group's size."""
+    if isinstance(instruction.shape, TokenShape):
+        raise ShapeError(
+            "the size of the group is not known: state num_partitions, the groups or the result's shape"
+        )
+    results = result_elements(instruction.shape)
+    if instruction.opcode is Opcode.ALL_GATHER_START:
+        results = result_elements(results[-1])
+    if i >= len(results):
+        raise ShapeError(f"{instruction.num_operands} operands give {len(results)} results")
+    operand, result = operand_array(instruction, i), as_array(results[i])
+    if result.rank != operand.rank:
+        raise ShapeError(f"the result {result} has another rank than the operand {operand}")
+    small, large = operand.dims[dimension], result.dims[dimension]
+    if not grows:
+        small, large = large, small
+    return max(1, large // max(1, small))
 
 
 def _scale(shape: ArrayShape, dimension: int, size: int, grows: bool) -> ArrayShape:
@@ -112,6 +133,8 @@ def reduce_scatter_cost(instruction: HloInstruction) -> OpCost:
 def verify_all_to_all(instruction: HloInstruction) -> None:
     attrs = instruction.attrs_as(CollectiveAttrs)
     size = group_size(instruction)
+    if size is None:
+        return
     if attrs.dimension is None:
         if instruction.num_operands != size:
             raise ShapeError(

@@ -13,6 +13,7 @@ from __future__ import annotations
 from spmd.device import CollectiveGroupMode
 from spmd.errors import ShapeError
 from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs
 
@@ -58,21 +59,23 @@ def id_count(mode: CollectiveGroupMode, num_partitions: int, replica_count: int)
     return replica_count
 
 
-def group_size(instruction: HloInstruction) -> int:
-    """Members of the first group, in devices.
-
-    Needs the module (for its numbers of partitions and replicas) only where the groups do not say it.
-    """
+def group_size(instruction: HloInstruction) -> int | None:
+    """Members of the first group, in devices; None where only the number of devices tells and the module does not."""
     groups = instruction.attrs_as(CollectiveAttrs).replica_groups
     mode = group_mode(instruction)
     module = instruction.parent.module if instruction.parent is not None else None
-    partitions, replicas = (
-        (module.num_partitions, module.replica_count) if module is not None else (1, 1)
-    )
-    size = groups.group_size(id_count(mode, partitions, replicas))
-    if mode is CollectiveGroupMode.CROSS_REPLICA_AND_PARTITION:
-        size *= partitions
-    return size
+    whole = mode is CollectiveGroupMode.CROSS_REPLICA_AND_PARTITION
+    if module is None or not states_devices(module):
+        return None if whole or groups.is_all else groups.group_size(0)
+    size = groups.group_size(id_count(mode, module.num_partitions, module.replica_count))
+    return size * module.num_partitions if whole else size
+
+
+def states_devices(module: HloModule) -> bool:
+    """The text JAX prints leaves the number of partitions out."""
+    if module.stage >= Stage.PARTITIONED or module.states_partitions:
+        return True
+    return module.num_partitions * module.replica_count != 1
 
 
 def device_groups(

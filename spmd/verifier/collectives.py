@@ -9,7 +9,7 @@ from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs
-from spmd.ops.groups import group_mode, id_count
+from spmd.ops.groups import group_mode, id_count, states_devices
 from spmd.ops.inference import describe
 from spmd.verifier.rule import Rule
 
@@ -34,11 +34,6 @@ START_OF = {
 }
 
 
-def ids_are_known(module: HloModule) -> bool:
-    """Text from JAX leaves the number of partitions out: before partitioning, ids cannot be judged."""
-    return module.stage >= Stage.PARTITIONED or module.states_partitions
-
-
 def groups_are_sound(module: HloModule) -> Iterator[str]:
     for x in module.all_instructions():
         if isinstance(x.attrs, CollectiveAttrs):
@@ -56,7 +51,7 @@ def _group_problems(module: HloModule, x: HloInstruction) -> Iterator[str]:
     members = [i for group in groups for i in group]
     if len(set(members)) != len(members):
         yield f"a member stands in two places of the groups {list(map(list, groups))}"
-    if ids_are_known(module) and any(not 0 <= i < count for i in members):
+    if states_devices(module) and any(not 0 <= i < count for i in members):
         yield f"ids must lie in 0..{count - 1}, the groups are {list(map(list, groups))}"
     if x.opcode in _EQUAL_GROUPS and len({len(group) for group in groups}) > 1:
         yield f"the groups have different sizes: {list(map(list, groups))}"
@@ -76,7 +71,7 @@ def _pair_problems(module: HloModule, x: HloInstruction) -> Iterator[str]:
         if len(set(ids)) != len(ids):
             yield f"a device is {what} twice in {list(pairs)}"
     count = id_count(group_mode(x), module.num_partitions, module.replica_count)
-    if ids_are_known(module) and any(not 0 <= i < count for i in (*sources, *targets)):
+    if states_devices(module) and any(not 0 <= i < count for i in (*sources, *targets)):
         yield f"ids must lie in 0..{count - 1}, the pairs are {list(pairs)}"
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from spmd.device import CollectiveGroupMode
-from spmd.errors import ShapeError
+from spmd.errors import ShapeError, VerificationError
 from spmd.hlo import HloInstruction
 from spmd.ops.groups import device_groups, device_pairs, group_mode, group_size
 from spmd.text.parser import parse_module
+from spmd.verifier import verify
 
 SUM = "sum {\n  x = f32[] parameter(0)\n  y = f32[] parameter(1)\n  ROOT r = f32[] add(x, y)\n}\n"
 
@@ -66,3 +67,31 @@ def test_global_ids_need_a_channel() -> None:
     )
     with pytest.raises(ShapeError, match="channel_id"):
         group_mode(x)
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        "f32[12] all-gather(a), dimensions={0}, replica_groups={}",
+        "f32[3] reduce-scatter(a), dimensions={0}, replica_groups={}, to_apply=sum",
+        "f32[6] all-to-all(a), dimensions={0}, replica_groups={}",
+    ],
+)
+def test_one_group_of_all_in_a_module_that_does_not_say_how_many(operation: str) -> None:
+    """JAX's text states no num_partitions: the written result tells the group's size."""
+    text = (
+        f"HloModule t\n{SUM}\nENTRY e {{\n  a = f32[6] parameter(0)\n  ROOT c = {operation}\n}}\n"
+    )
+    module = parse_module(text)
+    assert group_size(module.entry.root) is None
+    verify(module)
+    told = parse_module(text.replace("HloModule t", "HloModule t, replica_count=2"))
+    assert group_size(told.entry.root) == 2
+    verify(told)
+
+
+def test_a_result_that_no_group_gives_is_refused() -> None:
+    text = "HloModule t\nENTRY e {\n  a = f32[6] parameter(0)\n  ROOT c = f32[13] OP\n}\n"
+    gather = text.replace("OP", "all-gather(a), dimensions={0}, replica_groups={}")
+    with pytest.raises(VerificationError, match="expected shape"):
+        verify(parse_module(gather))
