@@ -11,6 +11,7 @@ from tests.runtime.programs import (
     ALIASING,
     ASYNC_COLLECTIVES,
     COLLECTIVES,
+    SUM,
     assert_same,
     compiled,
     module_of,
@@ -35,6 +36,44 @@ def test_collectives(text: str) -> None:
     for _ in range(2):
         for got, wanted in zip(executable.run_devices(per_device), want, strict=True):
             assert_same(got, wanted)
+
+
+REPLICAS = (
+    """HloModule replicas, replica_count=2, num_partitions=2
+"""
+    + SUM
+    + """
+ENTRY main {
+  x = f32[4] parameter(0)
+  r = u32[] replica-id()
+  p = u32[] partition-id()
+  ten = u32[] constant(10)
+  t = u32[] multiply(r, ten)
+  s = u32[] add(t, p)
+  f = f32[] convert(s)
+  b = f32[4] broadcast(f), dimensions={}
+  y = f32[4] add(x, b)
+  across = f32[4] all-reduce(y), replica_groups={{0,1}}, to_apply=sum
+  both = f32[4] all-reduce(y), channel_id=1, replica_groups={{0},{1}}, to_apply=sum
+  all = f32[4] all-reduce(y), channel_id=2, replica_groups={{0,3},{1,2}}, use_global_device_ids=true, to_apply=sum
+  cp = f32[4] collective-permute(y), source_target_pairs={{0,1}}
+  ROOT o = (f32[4], f32[4], f32[4], f32[4]) tuple(across, both, all, cp)
+}
+"""
+)
+
+
+def test_replicas_are_an_outer_axis() -> None:
+    """Every meaning that replica groups can have: across replicas, both, and flat device ids."""
+    executable = compiled(REPLICAS)
+    per_device = [[np.full(4, 100.0 * d, np.float32)] for d in range(4)]
+    got = executable.run_devices(per_device)
+    want = evaluate_partitions(module_of(REPLICAS), per_device)
+    for outputs, wanted in zip(got, want, strict=True):
+        assert_same(outputs, wanted)
+    # Device 3 is replica 1, partition 1: its y is 300 + 11; across replicas it meets device 1 (100 + 1).
+    assert got[3][0][0] == 311 + 101
+    assert got[3][3][0] == 101
 
 
 def test_inputs_are_left_alone() -> None:
