@@ -10,8 +10,9 @@ Where to look, in the order of the data:
     printer             modules back to text, byte for byte as JAX and XLA write them
     stage, load         what a text leaves unsaid; files and dump directories
 
-Everything is read by ``lexer.Scanner``, which holds absolute positions: any reader can say file, line and column. Text
-is not trusted: nesting is bounded, time is linear, memory is proportional to the text, and bad text gives HloParseError.
+Everything is read by ``lexer.Scanner``, which holds absolute positions: any reader can say file, line and column.
+Text is not trusted: nesting is bounded, time is linear, memory is proportional to the text, bad text gives an
+HloParseError.
 
 Compared with XLA's parser (jaxlib 0.10.2): also read are ``.5`` and ``+1`` in literals, mesh axes by index, and tuple
 elements as ``p#0``. Refused are unbounded dimensions ``?``, buffer types ``b(..)``, sparse layouts ``D(D,C)``, layouts

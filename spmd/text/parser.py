@@ -20,7 +20,7 @@ from spmd.text.module_header import read_header
 from spmd.text.read_context import ReadContext
 from spmd.text.shape_text import RESERVED
 
-_ENTRY = re.compile(r"ENTRY\b(?=\s*+[%A-Za-z_{])")
+_ENTRY = re.compile(r"ENTRY(?![\w.\-])")
 _SINGLE = re.compile(r"(?:ROOT\s++)?%?[A-Za-z_][\w.\-]*+\s++=")
 #: A head on a line of its own; its signature repeats what the body says.
 _HEAD_LINE = re.compile(

@@ -20,7 +20,7 @@ _SIMPLE = re.compile(
 _TYPE = re.compile(r"[a-z][a-z0-9]*+(?=\s*+[\[(])")
 _DIM = re.compile(r"(<=)?\s*+([0-9]++)|\?")
 #: A brace after a blank opens a layout only before a number or a colon, else a literal or a body.
-_LAYOUT_NEXT = re.compile(r"\{(?=\s*+(?:-?[0-9]|:))|(?<=\])\{(?=\s*+\})")
+_LAYOUT_NEXT = re.compile(r"\{(?=\s*+(?:-?[0-9]|:))|(?<=\])\{(?=\s*+(?:\}|/\*))")
 _LAYOUT_SUFFIX = re.compile(r"[^{}\"]*+")
 #: Parts a layout may hold after its order: tiles, tail padding, element size, memory space, split, metadata prefix.
 _SUFFIX = re.compile(
@@ -151,7 +151,7 @@ def _layout(scanner: Scanner, rank: int) -> Layout | None:
         begin = scanner.pos
         text = scanner.need(_LAYOUT_SUFFIX, "a layout")
         suffix = "".join(text.group().split())
-        if not _SUFFIX.fullmatch(suffix):
+        if suffix and not _SUFFIX.fullmatch(suffix):
             scanner.fail(f"layout has an unknown part {suffix!r}", begin)
     scanner.expect("}")
     if order and sorted(order) != list(range(rank)):

@@ -73,6 +73,7 @@ def test_place_and_message(line: str, column: int, message: str) -> None:
         ),
         ("f { ROOT a = f32[] parameter(0) ROOT b = f32[] negate(a) }", "1:38", "one ROOT"),
         ("f { ROOT = f32[] parameter(0) }", "1:10", "expected an instruction, found '='"),
+        ("ENTRY /* x */ e { ROOT a = f32[] parameter(1) }", "1:17", "has no parameter 0"),
         ("f { ENTRY = f32[] parameter(0) }", "1:5", "'ENTRY' is a reserved word"),
         ("HloModule m\nENTRY {\n a = f32[] parameter(0) }", "2:7", "expected a computation"),
         ("/* no end\nf { a = f32[] parameter(0) }", "1:1", "comment without an end"),
