@@ -586,10 +586,13 @@ def sort(rng: Rng) -> str:
 
 @op
 def topk(rng: Rng) -> str:
-    a, b = size(rng), size(rng) + 2
+    """Few different values: most choices are between equals."""
+    a, b = size(rng), int(rng.integers(2, 20))
+    k = int(rng.integers(1, min(b, 6) + 1))
+    largest = str(bool(rng.integers(2))).lower()
     return text(
         f"x = f32[{a},{b}] parameter(0)",
-        f"ROOT r = (f32[{a},2], s32[{a},2]) topk(x), k=2, largest=true",
+        f"ROOT r = (f32[{a},{k}], s32[{a},{k}]) topk(x), k={k}, largest={largest}",
     )
 
 
