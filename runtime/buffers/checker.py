@@ -138,7 +138,7 @@ class _Checker:
         if opcode is Opcode.CONDITIONAL:
             return self.run_conditional(instruction, operands, context, thunks)
         result = self.meanings(instruction, operands, context)
-        for thunk in self.take(instruction.name, thunks):
+        for thunk in self.take(instruction, thunks):
             self.run_thunk(thunk, instruction, operands, result)
         return result
 
@@ -235,9 +235,16 @@ class _Checker:
         return result
 
     # ---- thunks
-    def take(self, name: str, thunks: Thunks) -> Iterator[Thunk]:
-        while thunks and thunks[0].name == name:
-            yield thunks.popleft()
+    def take(self, instruction: HloInstruction, thunks: Thunks) -> Iterator[Thunk]:
+        """The thunks of one execution: copies of operands, then what computes; a rearranging one is a copy or nothing.
+
+        The next thunks may carry the same name: another call of the same computation.
+        """
+        while thunks and thunks[0].name == instruction.name:
+            thunk = thunks.popleft()
+            yield thunk
+            if not isinstance(thunk, CopyThunk) or is_rearranging(instruction):
+                return
 
     def run_copies_before(self, instruction: HloInstruction, thunks: Thunks) -> Thunk:
         """Copies in front of a thunk with control flow, and that thunk."""

@@ -324,7 +324,51 @@ ENTRY main {
 }
 """
 
+#: One computation called three times, twice in a row, from a loop's body and outside.
+CALLS = """HloModule calls
+f {
+  a = f32[16] parameter(0)
+  ROOT b = f32[16] cosine(a)
+}
+g {
+  a = f32[16] parameter(0)
+  r = f32[4,4] reshape(a)
+  t = f32[4,4] transpose(r), dimensions={1,0}
+  ROOT b = f32[16] reshape(t)
+}
+body {
+  s = (s32[], f32[16]) parameter(0)
+  n = s32[] get-tuple-element(s), index=0
+  x = f32[16] get-tuple-element(s), index=1
+  one = s32[] constant(1)
+  n2 = s32[] add(n, one)
+  y = f32[16] call(x), to_apply=f
+  z = f32[16] call(y), to_apply=f
+  w = f32[16] call(z), to_apply=g
+  v = f32[16] add(w, x)
+  ROOT t = (s32[], f32[16]) tuple(n2, v)
+}
+cond {
+  s = (s32[], f32[16]) parameter(0)
+  n = s32[] get-tuple-element(s), index=0
+  k = s32[] constant(3)
+  ROOT l = pred[] compare(n, k), direction=LT
+}
+ENTRY main {
+  x = f32[16] parameter(0)
+  y = f32[16] call(x), to_apply=f
+  zero = s32[] constant(0)
+  t = (s32[], f32[16]) tuple(zero, y)
+  w = (s32[], f32[16]) while(t), condition=cond, body=body
+  u = f32[16] get-tuple-element(w), index=1
+  p = f32[16] call(u), to_apply=g
+  q = f32[16] call(p), to_apply=g
+  ROOT r = f32[16] subtract(q, x)
+}
+"""
+
 ALIASING = {
+    "calls": CALLS,
     "dying_operands": DYING_OPERANDS,
     "dead_leaf": DEAD_LEAF,
     "elementwise": ELEMENTWISE,
