@@ -150,9 +150,10 @@ class _ModuleReader:
         computation = builder.computation
         if not builder.has_root:
             computation.root = next(reversed(builder.scope.values()))
-        for expected, parameter in enumerate(computation.parameters):
-            if parameter.attrs_as(ParameterAttrs).number != expected:
-                scanner.fail(f"computation {computation.name!r} has no parameter {expected}", start)
+        numbers = [p.attrs_as(ParameterAttrs).number for p in computation.parameters]
+        if numbers and numbers[-1] != len(numbers) - 1:
+            missing = next(i for i, number in enumerate(numbers) if i != number)
+            scanner.fail(f"computation {computation.name!r} has no parameter {missing}", start)
 
     def _read_inline(self, callee: Callee, user: str) -> HloComputation:
         """A computation that stands in the attribute itself."""
