@@ -21,10 +21,17 @@ class ThunkSequence(Thunk):
         return iter(self.thunks)
 
     def prepare(self, program: LoadedProgram) -> Action:
+        names = [thunk.name for thunk in self.thunks]
         actions = [thunk.prepare(program) for thunk in self.thunks]
 
         def run() -> None:
-            for action in actions:
-                action()
+            done = 0
+            try:
+                for action in actions:
+                    action()
+                    done += 1
+            except Exception as error:
+                error.add_note(f"while running {names[done]} in {self.name}")
+                raise
 
         return run
