@@ -201,29 +201,26 @@ def _shifted(
 @lru_cache(maxsize=256)
 def shift_pairs(axes: DeviceAxes, along: Axes, distance: int) -> tuple[tuple[int, int], ...]:
     """(source, target) of every device whose coordinate along ``along`` plus ``distance`` exists."""
-    count = axes.count(along)
-    strides = [axes.stride(a) for a in along]
-    sizes = [axes.sizes[a] for a in along]
+    return tuple(
+        (source, line[i + distance])
+        for line in lines_along(axes, along)
+        for i, source in enumerate(line)
+        if 0 <= i + distance < len(line)
+    )
 
-    def offset(position: int) -> int:
-        total = 0
-        for stride, size in zip(reversed(strides), reversed(sizes), strict=True):
-            position, digit = divmod(position, size)
-            total += digit * stride
-        return total
 
-    offsets = [offset(i) for i in range(count)]
-    rest = [
+def lines_along(axes: DeviceAxes, along: Axes) -> list[list[int]]:
+    """The devices that differ along ``along`` alone, ordered by their coordinate there, line by line."""
+    offsets = [0]
+    for axis in along:
+        stride, size = axes.stride(axis), axes.sizes[axis]
+        offsets = [offset + digit * stride for offset in offsets for digit in range(size)]
+    first = [
         device
         for device in range(axes.num_devices)
-        if all(device // stride % size == 0 for stride, size in zip(strides, sizes, strict=True))
+        if all(device // axes.stride(axis) % axes.sizes[axis] == 0 for axis in along)
     ]
-    return tuple(
-        (base + offsets[i], base + offsets[i + distance])
-        for base in rest
-        for i in range(count)
-        if 0 <= i + distance < count
-    )
+    return [[base + offset for offset in offsets] for base in first]
 
 
 def _cut(

@@ -3,7 +3,7 @@
     transpose  [i, j]          -> [j, i]
     broadcast  [i]             -> [i, j]         j is new: any split is free
     reshape    [i*j, k]        -> [i, j*k]       factors are the common refinement of both lists of sizes
-    reverse    [i, r]          -> [i, r]         r whole
+    reverse    [i, r]          -> [i, r]         the tiles of r change places
 
 Letters are factors; a product of letters is one dimension made of several, major first.
 """
@@ -44,13 +44,9 @@ def broadcast_rule(broadcast: HloInstruction) -> OpShardingRule:
 
 
 @sharding_rule(Opcode.REVERSE)
-def reverse_rule(reverse: HloInstruction) -> OpShardingRule:
-    reversed_dims = reverse.attrs_as(DimensionsAttrs).dimensions
-    rule = RuleBuilder.for_instruction(reverse)
-    for d, size in enumerate(reverse.dims):
-        if d not in reversed_dims or size == 1:
-            rule.factor(size, {0: d}, {0: d})
-    return rule.build()
+def reverse_rule(reverse: HloInstruction) -> OpShardingRule | None:
+    """Reversed dimensions pass too: their tiles change places (see mirrored)."""
+    return all_dimensions_pass(reverse)
 
 
 @sharding_rule(Opcode.RESHAPE)

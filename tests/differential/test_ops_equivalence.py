@@ -382,9 +382,11 @@ def broadcast(rng: Rng) -> str:
 
 @op
 def reverse(rng: Rng) -> str:
-    a, b = size(rng), size(rng)
+    a, b = size(rng), int(rng.integers(1, 20))
+    dims = str(rng.choice(["0", "1", "0,1"]))
     return text(
-        f"x = f32[{a},{b}] parameter(0)", f"ROOT r = f32[{a},{b}] reverse(x), dimensions={{1}}"
+        f"x = f32[{a},{b}] parameter(0)",
+        f"ROOT r = f32[{a},{b}] reverse(x), dimensions={{{dims}}}",
     )
 
 

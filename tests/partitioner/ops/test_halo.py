@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from partitioner.axes import DeviceAxes
 from partitioner.ops.halo import HaloWindow, prefers_gather, reach_of, shift_pairs, sliding
 from partitioner.ops.halo_windows import contracting
+from partitioner.ops.mirrored import mirror_pairs
 from spmd.ops.window import WindowDimension
 
 WINDOWS = st.builds(HaloWindow, st.integers(1, 9), st.integers(-6, 6), st.integers(1, 12))
@@ -97,3 +98,9 @@ def test_pairs_shift_along_the_given_axes_alone() -> None:
     assert shift_pairs(axes, (0,), -1) == ((4, 0), (5, 1), (6, 2), (7, 3))
     assert shift_pairs(axes, (1, 0), 1)[:3] == ((0, 4), (4, 1), (1, 5))
     assert shift_pairs(axes, (0,), 2) == ()
+
+
+def test_mirrored_devices_change_places_within_their_line() -> None:
+    axes = DeviceAxes((2, 3))
+    assert mirror_pairs(axes, (1,)) == ((0, 2), (1, 1), (2, 0), (3, 5), (4, 4), (5, 3))
+    assert mirror_pairs(axes, (1, 0))[:3] == ((0, 5), (3, 2), (1, 4))

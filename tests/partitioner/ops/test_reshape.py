@@ -16,7 +16,7 @@ RULES = {
     "r = f32[2,5,3] broadcast(f32[2,3] x), dimensions={0,2}": "ab->acb",
     "r = f32[3,2] broadcast(f32[2] x), dimensions={1}": "a->ba",
     "r = f32[2,3] broadcast(f32[] x), dimensions={}": "->ab",
-    "r = f32[2,3,1] reverse(f32[2,3,1] x), dimensions={1,2}": "aBc->aDc",
+    "r = f32[2,3,1] reverse(f32[2,3,1] x), dimensions={1,2}": "abc->abc",
     "r = f32[24] reshape(f32[4,6] x)": "ab->(ab)",
     "r = f32[4,6] reshape(f32[24] x)": "(ab)->ab",
     "r = f32[2,4,6] reshape(f32[8,6] x)": "(ab)c->abc",

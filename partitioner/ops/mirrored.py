@@ -1,0 +1,58 @@
+"""Reverse along a sharded dimension: tiles change places end for end, each is reversed where it lands.
+
+    n = 7 over 4 devices, tile 2      [0 1] [2 3] [4 5] [6 .]
+    mirrored                          [. 6] [5 4] [3 2] [1 0]      the padding is in front now
+    moved up by the padding           [6 5] [4 3] [2 1] [0 .]      a halo of one element from the next device
+
+Where the tiles divide evenly, the exchange of places is all there is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+from partitioner.axes import Axes, DeviceAxes
+from partitioner.candidates import best_plan
+from partitioner.context import PartitionContext, ShardedValue
+from partitioner.generic import emit_local, local_operands, problem_of, rule_for
+from partitioner.ops.halo import HaloWindow, exchange, lines_along
+from partitioner.registry import partition
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import DimensionsAttrs
+
+
+@partition(Opcode.REVERSE)
+def partition_reverse(
+    context: PartitionContext, reverse: HloInstruction
+) -> tuple[ShardedValue, ...]:
+    rule = rule_for(reverse)
+    plan = best_plan(problem_of(context, reverse, rule))
+    (value,) = emit_local(context, reverse, plan, local_operands(context, reverse, rule, plan))
+    for d in reverse.attrs_as(DimensionsAttrs).dimensions:
+        if value.state.dims[d]:
+            value = replace(value, hlo=_mirrored(context, value, d))
+    return (value,)
+
+
+def _mirrored(context: PartitionContext, value: ShardedValue, dim: int) -> HloInstruction:
+    """Tiles (already reversed) swapped end for end, then moved up so that padding stands last again."""
+    axes = value.state.dims[dim]
+    hlo = context.builder.collective_permute(value.hlo, mirror_pairs(context.axes, axes))
+    tile = hlo.dims[dim]
+    whole = tile * context.axes.count(axes)
+    padding = whole - value.shape.dims[dim]
+    if not padding:
+        return hlo
+    sizes = [whole if d == dim else n for d, n in enumerate(value.shape.dims)]
+    padded = replace(value, hlo=hlo, shape=value.shape.with_dims(tuple(sizes)))
+    return exchange(context, padded, dim, HaloWindow(tile, padding, tile), None)
+
+
+@lru_cache(maxsize=256)
+def mirror_pairs(axes: DeviceAxes, along: Axes) -> tuple[tuple[int, int], ...]:
+    """(source, target): the device at position k along ``along`` gives to the one at position count - 1 - k."""
+    return tuple(
+        pair for line in lines_along(axes, along) for pair in zip(line, reversed(line), strict=True)
+    )
