@@ -23,7 +23,7 @@ from spmd.errors import UnsupportedError
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
 from spmd.ops.attrs import ParameterAttrs
 from spmd.registry import Registry
-from spmd.shape import ArrayShape, Shape, ShapeIndex, TupleShape
+from spmd.shape import ArrayShape, Shape, ShapeIndex, TupleShape, subshape
 
 Environment: TypeAlias = dict[HloInstruction, Tree]
 Visitor: TypeAlias = Callable[["Linearizer", HloInstruction, tuple[Tree, ...], Region], Tree]
@@ -91,9 +91,13 @@ class Linearizer:
 
     # ---- steps
     def add_step(
-        self, instruction: HloInstruction, operands: tuple[Tree, ...], region: Region
+        self,
+        instruction: HloInstruction,
+        operands: tuple[Tree, ...],
+        region: Region,
+        index: ShapeIndex = (),
     ) -> Tree:
-        """An ordinary instruction: reads its operands' leaves, writes a new value per result leaf."""
+        """An ordinary instruction: reads its operands' leaves, writes a value per leaf of its result at ``index``."""
         lowering = LOWERINGS.get(instruction.opcode)
         if lowering is None:
             raise UnsupportedError(
@@ -112,7 +116,7 @@ class Linearizer:
             self.new_value(f"{instruction.name}.scratch", shape, region, step.position)
             for shape in lowering.scratch(instruction, tuple(v.view for v in views))
         )
-        tree = self.new_results(step, instruction.shape)
+        tree = self.new_results(step, subshape(instruction.shape, index), index)
         step.results = tuple(leaf.value for leaf in tree_leaves(tree))
         return tree
 

@@ -12,7 +12,7 @@ from runtime.buffers.program import (
 )
 from spmd.errors import VerificationError
 from spmd.hlo import HloInstruction, Opcode
-from spmd.shape import ShapeIndex
+from spmd.shape import ShapeIndex, TupleShape, as_tuple
 
 #: Where a start's result tuple holds the collective's result.
 _RESULT_OF_START: dict[Opcode, ShapeIndex] = {
@@ -52,17 +52,12 @@ def visit_done(
 def visit_start(
     linearizer: Linearizer, instruction: HloInstruction, operands: tuple[Tree, ...], region: Region
 ) -> Tree:
-    """(operands, results, ...) where the start has a tuple of both, else the results."""
+    """(operands, results, contexts...) where the start has a tuple of all, else the results. Contexts hold nothing."""
     index = _RESULT_OF_START[instruction.opcode]
-    step_tree = linearizer.add_step(instruction, operands, region)
-    step = region.steps[-1]
-    linearizer.starts[instruction] = step
+    results = linearizer.add_step(instruction, operands, region, index)
+    linearizer.starts[instruction] = region.steps[-1]
     if not index:
-        return step_tree
-    results = subtree(step_tree, index)
-    kept = {leaf.value for leaf in tree_leaves(results)}
-    linearizer.values = [v for v in linearizer.values if v in kept or v not in step.results]
-    step.results = tuple(v for v in step.results if v in kept)
-    first = operands[0] if len(operands) == 1 else operands
-    assert isinstance(step_tree, tuple)
-    return (first, *step_tree[1:])
+        return results
+    elements = as_tuple(instruction.shape).elements
+    first = operands if isinstance(elements[0], TupleShape) else operands[0]
+    return (first, results, *(None for _ in elements[2:]))

@@ -435,6 +435,28 @@ ENTRY main {
 )
 
 
+#: Any collective in two halves: the generic form, around a computation.
+ASYNC_WRAPPED = (
+    """HloModule async_wrapped, num_partitions=2
+"""
+    + SUM
+    + """
+wrapped {
+  p = f32[4,4] parameter(0)
+  ROOT rs = f32[2,4] reduce-scatter(p), channel_id=1, replica_groups={{0,1}}, use_global_device_ids=true, dimensions={0}, to_apply=sum
+}
+ENTRY main {
+  x = f32[4,4] parameter(0)
+  y = f32[4,4] sine(x)
+  s = ((f32[4,4]), f32[2,4]) async-start(y), calls=wrapped
+  z = f32[4,4] cosine(x)
+  d = f32[2,4] async-done(s)
+  ROOT t = (f32[2,4], f32[4,4]) tuple(d, z)
+}
+"""
+)
+
+
 def module_of(text: str) -> HloModule:
     """The per-device module of ``text``, ready to be scheduled."""
     module = parse_module(text)

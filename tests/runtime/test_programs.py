@@ -10,6 +10,7 @@ from spmd.evaluator.lockstep import evaluate_partitions
 from tests.runtime.programs import (
     ALIASING,
     ASYNC_COLLECTIVES,
+    ASYNC_WRAPPED,
     COLLECTIVES,
     SUM,
     assert_same,
@@ -28,7 +29,9 @@ def test_one_device(name: str, keep_order: bool) -> None:
         assert_same(executable.run(*inputs), evaluate(module_of(ALIASING[name]), *inputs))
 
 
-@pytest.mark.parametrize("text", [COLLECTIVES, ASYNC_COLLECTIVES], ids=["blocking", "async"])
+@pytest.mark.parametrize(
+    "text", [COLLECTIVES, ASYNC_COLLECTIVES, ASYNC_WRAPPED], ids=["blocking", "async", "wrapped"]
+)
 def test_collectives(text: str) -> None:
     executable = compiled(text, keep_order=True)
     per_device = [random_inputs(executable.module, seed) for seed in range(executable.num_devices)]
