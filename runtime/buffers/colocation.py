@@ -1,7 +1,7 @@
 """Colocation: values that share memory, because the program demands it (loop state, aliases) or allows it (in place).
 
 Two values may share when the first is dead where the second is written, or is read there by the very operation that
-may write over it. Values that must end in one place but cannot share are joined by a copy, which ``Copies`` lists.
+may write over it. Values that must end in one place but cannot share are joined by a copy, which ``copies`` lists.
 Order matters: first what saves a copy (aliased outputs, loops from the outside in, branches), then what saves memory.
 """
 
@@ -43,7 +43,6 @@ class Copy:
     target: Value | int
     position: int
     step: Step | None
-    leaf: int
 
 
 @dataclass
@@ -185,7 +184,7 @@ def _place_outputs(colocation: Colocation, writers: dict[Value, tuple[Step, int]
                 program.end,
             )
             colocation.outputs[output.number] = target
-        copy = Copy(view, output.number, program.end, None, output.number)
+        copy = Copy(view, output.number, program.end, None)
         colocation.copies.append(copy)
 
 
@@ -217,17 +216,17 @@ def _place_loop_state(
             if _may_follow(carried.value, max(inside, default=-1), step, result):
                 colocation.merge(colocation.groups[carried.value], colocation.groups[value])
                 continue
-        copy = Copy(carried.root, carried.value, loop.body.end, loop, carried.leaf)
+        copy = Copy(carried.root, carried.value, loop.body.end, loop)
         colocation.copies.append(copy)
 
 
 def _place_branch_results(colocation: Colocation, step: ConditionalStep) -> None:
     for branch in step.branches:
-        for leaf, (view, result) in enumerate(zip(branch.roots, step.results, strict=True)):
+        for view, result in zip(branch.roots, step.results, strict=True):
             if _can_write_directly(colocation, view, branch.region):
                 colocation.merge(colocation.groups[result], colocation.groups[view.value])
             else:
-                colocation.copies.append(Copy(view, result, branch.region.end, step, leaf))
+                colocation.copies.append(Copy(view, result, branch.region.end, step))
 
 
 def _place_inits(colocation: Colocation, loop: WhileStep) -> None:
@@ -242,9 +241,7 @@ def _place_inits(colocation: Colocation, loop: WhileStep) -> None:
         elif _can_share(source, loop, i) and target.kind is AllocationKind.OUTPUT:
             colocation.merge(target, source)
         else:
-            colocation.copies.append(
-                Copy(carried.init, carried.value, loop.position, loop, carried.leaf)
-            )
+            colocation.copies.append(Copy(carried.init, carried.value, loop.position, loop))
 
 
 def _can_share(source: Group, step: Step, result: int) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from runtime.buffers.types import ArrayView
 from runtime.kernels.blocks import MAX_BLOCK_ELEMENTS, block_dims
 from runtime.kernels.element_ops import ElementOp, is_direct, may_overwrite
-from runtime.kernels.elementwise import ElementwiseKernel, Registers
+from runtime.kernels.elementwise import ElementwiseKernel, allocate_registers
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays
 from runtime.thunks.kernel import KernelThunk
 from runtime.thunks.thunk import Thunk
@@ -50,9 +50,9 @@ def emit_elementwise(instruction: HloInstruction, arrays: StepArrays, _: Device)
     dims = instruction.dims
     op = one_op(instruction)
     block = dims if is_direct(op) else block_dims(dims, MAX_BLOCK_ELEMENTS)
-    kernel = ElementwiseKernel(
-        dims, instruction.num_operands, (op,), block, Registers((None,), 0, 1)
-    )
+    count = instruction.num_operands
+    registers = allocate_registers(count, (op,), keep_last=False)
+    kernel = ElementwiseKernel(dims, count, (op,), block, registers)
     operands = tuple(filling(array, dims) for array in arrays.operands)
     return KernelThunk(instruction.name, kernel, operands, arrays.results)
 

@@ -23,6 +23,3 @@ def emit_reshape(instruction: HloInstruction, arrays: StepArrays, device: Device
 
 for _opcode in (Opcode.RESHAPE, Opcode.BITCAST):
     LOWERINGS.add(_opcode, Lowering(emit_reshape))
-for _opcode in (Opcode.IMAG, Opcode.REAL):
-    if _opcode not in LOWERINGS:
-        LOWERINGS.add(_opcode, Lowering(emit_reference))

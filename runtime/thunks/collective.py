@@ -1,7 +1,6 @@
 """Start a collective, and wait for it. A blocking collective is a start and its done in a row.
 
-What differs between kinds is a plan: it gives a rank its own ``Collective``. One file per kind of plan:
-``collective_plans.py`` has them, since each is a few lines.
+What differs between kinds is a plan, which gives each rank its own ``Collective``: see ``collective_plans.py``.
 """
 
 from __future__ import annotations
