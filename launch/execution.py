@@ -19,6 +19,7 @@ from launch.inputs import Array
 from runtime.executable import Boundary, Executable, ShardedArrays
 from runtime.loopback import LoopbackDevices
 from runtime.shard_arrays import gather, shard_of
+from runtime.thunks.thunk import walk
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,10 @@ def run_on_rank(
 ) -> Execution:
     """This rank's device of the program; every rank calls it with the same global arrays."""
     device = executable.load(communicator)
+    thunks = walk(executable.program.thunks)
+    communicator.prepare(
+        dict.fromkeys(group for thunk in thunks for group in thunk.resource_uses())
+    )
     rank = communicator.rank
     inputs = [
         [
