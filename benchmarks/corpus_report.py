@@ -1,11 +1,11 @@
 """Where this project stands on a folder of JAX cases: numbers right, flops, shards and memory beside XLA's.
 
-    python benchmarks/corpus_report.py CORPUS [--only REGEX] [--mpirun] [--markdown FILE]
+    python benchmarks/corpus_report.py CORPUS [--only REGEX] [--mpirun] [--markdown FILE] [--json FILE]
 
 Per case (a folder with module.hlo, inputs.npz, expected.npz, case.json, peer.hlo): the worst output error over its
 tolerance on loopback devices and, with --mpirun, on that many MPI ranks; flops per device over the
 same counter's figure for
-XLA's own program; (arguments + temp) bytes per device over XLA's; whether parameter and output
+XLA's own program; (arguments + temp) bytes and bytes on the wire per device over XLA's; whether parameter and output
 tiles have the sizes that the
 case's PartitionSpecs imply. Exits 1 when a case fails a bound of ``BOUNDS``.
 """
@@ -18,7 +18,7 @@ import math
 import re
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ class Row:
     mpi: float | None
     flops: float | None
     memory: float | None
+    wire: float | None
     tiles: str
     problem: str = ""
 
@@ -68,9 +69,10 @@ def measure(case: Path, mpirun: bool) -> Row:
         job = [sys.executable, "-m", "launch.mpirun", "-n", str(devices), "--", "-m", "launch"]
         mpi = worst_error(case, about, job, []) if mpirun else None
     except RuntimeError as error:
-        return Row(case.name, devices, None, None, None, None, "as specified", str(error))
+        return Row(case.name, devices, None, None, None, None, None, "as specified", str(error))
     peer = parse_module((case / "peer.hlo").read_text())
     memory = about["peer"]["memory"]
+    peer_wire = about["peer"]["collectives"]["total"]["wire_bytes"]
     xla_bytes = memory["argument_size_in_bytes"] + memory["temp_size_in_bytes"]
     ours = statistics["memory"]["arguments"] + statistics["memory"]["temp"]
     return Row(
@@ -80,6 +82,7 @@ def measure(case: Path, mpirun: bool) -> Row:
         mpi,
         statistics["flops"] / max(module_cost(peer).flops, 1),
         ours / xla_bytes,
+        statistics["wire_bytes"] / peer_wire if peer_wire else None,
         tile_mismatch(case, about),
     )
 
@@ -143,14 +146,15 @@ def expected_tile(shape: list[int], spec: str, axes: dict[str, int]) -> tuple[in
 
 def format_table(rows: list[Row]) -> str:
     lines = [
-        "| case | devices | error/tolerance, loopback | mpirun | flops/XLA | (args+temp)/XLA | tiles |",
-        "|---|---|---|---|---|---|---|",
+        ("| case | devices | error/tolerance, loopback | mpirun | flops/XLA | (args+temp)/XLA "
+        "| wire bytes/XLA | tiles |"),
+        "|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         cells = [
             row.name,
             str(row.devices),
-            *map(_number, (row.loopback, row.mpi, row.flops, row.memory)),
+            *map(_number, (row.loopback, row.mpi, row.flops, row.memory, row.wire)),
         ]
         lines.append(f"| {' | '.join(cells)} | {row.problem or row.tiles} |")
     return "\n".join(lines)
@@ -168,6 +172,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="cases whose name matches this expression")
     parser.add_argument("--mpirun", action="store_true", help="also run each case on MPI ranks")
     parser.add_argument("--markdown", type=Path, help="write the table to this file")
+    parser.add_argument("--json", type=Path, help="write the rows to this file")
     options = parser.parse_args()
     cases = [
         p.parent
@@ -184,6 +189,8 @@ def main() -> int:
     print(table)
     if options.markdown:
         options.markdown.write_text(table + "\n")
+    if options.json:
+        options.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
     failing = sum(bool(row.failures()) for row in rows)
     print(f"{len(rows) - failing} of {len(rows)} cases within bounds")
     return 1 if failing or not rows else 0
