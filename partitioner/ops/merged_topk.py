@@ -29,11 +29,11 @@ from spmd.shape import PrimitiveType, as_array, leaves
 def partition_topk(
     context: PartitionContext, topk: HloInstruction
 ) -> tuple[ShardedValue, ...] | None:
-    """Declines plans that do not split the searched dimension."""
+    """Declines plans that do not split the searched dimension, and empty arrays."""
     plan = best_plan(problem_of(context, topk, local_rule(topk)))
     state = plan.operands[0]
     last = state.rank - 1
-    if not state.dims[last]:
+    if not state.dims[last] or 0 in topk.operand(0).dims:
         return None
     attrs = topk.attrs_as(TopKAttrs)
     b = context.builder
