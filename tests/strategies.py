@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from spmd.builder import Builder
 from spmd.hlo import HloModule
 from spmd.sharding import HloSharding
-from tests.differential.generator import combining, elementwise, indexed, manual, moving  # noqa: F401 - fill the table
+from tests.differential.generator import combining, elementwise, indexed, manual, moving, rarer  # noqa: F401 - fill the table
 from tests.differential.generator.annotations import (
     annotate_parameter,
     constrain,

@@ -20,9 +20,7 @@ from spmd.shape import ArrayShape, PrimitiveType, Shape, TupleShape, leaves
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-_DEPENDS_ON_WIDTH = frozenset(
-    {Opcode.BITCAST_CONVERT, Opcode.REDUCE_PRECISION, Opcode.RNG, Opcode.RNG_BIT_GENERATOR}
-)
+_DEPENDS_ON_WIDTH = frozenset({Opcode.BITCAST_CONVERT, Opcode.RNG, Opcode.RNG_BIT_GENERATOR})
 
 
 def evaluate_f64(module: HloModule, inputs: Sequence[Array]) -> tuple[list[Array], float] | None:

@@ -20,7 +20,7 @@ def write_operations(w: Writer, count: int) -> None:
     in_region = w.free_axes != list(w.mesh)
     entries = [
         e
-        for e in OPERATIONS
+        for e in sorted(OPERATIONS, key=lambda e: e.name)  # whatever was imported first
         if (w.may_nest or e.nested) and not (in_region and e.name == "manual_region")
     ]
     weights = [e.weight * (_FOCUS if e.name == w.focus else 1.0) for e in entries]
