@@ -13,6 +13,7 @@ from partitioner.ops import (
     chosen_reduce,
     convolution,
     gather_scatter,
+    mirrored,
     owned_slices,
     owner,
     reducers,
@@ -148,11 +149,33 @@ def reshape_split_not_cut_back() -> AbstractContextManager[None]:
     return function(projection._cut_back, lambda axes, rule, parts, result: False)
 
 
-@mutant("a reversed dimension is reversed within each tile")
+@mutant("a reversed dimension is reversed within each tile", "reverse")
 def reverse_within_tiles() -> AbstractContextManager[None]:
-    from partitioner.ops.elementwise import all_dimensions_pass
+    return function(mirrored._mirrored, lambda context, value, dim: value.hlo)
 
-    return entry(SHARDING_RULES, Opcode.REVERSE, lambda _: all_dimensions_pass)
+
+@mutant("a mirrored dimension keeps its padding in front", "reverse")
+def reverse_padding_in_front() -> AbstractContextManager[None]:
+    def swapped(context: Any, value: Any, dim: int) -> Any:
+        pairs = mirrored.mirror_pairs(context.axes, value.state.dims[dim])
+        return context.builder.collective_permute(value.hlo, pairs)
+
+    return function(mirrored._mirrored, swapped)
+
+
+@mutant("positions that a tile's top-k finds are not moved by the tile's offset", "topk")
+def topk_without_offset() -> AbstractContextManager[None]:
+    def wrap(partition: Any) -> Any:
+        def wrong(context: Any, topk: Any) -> Any:
+            context.offset = lambda state, dim, size: context.coordinate(())
+            try:
+                return partition(context, topk)
+            finally:
+                del context.offset
+
+        return wrong
+
+    return entry(PARTITIONERS, Opcode.TOPK, wrap)
 
 
 @mutant("a sorted dimension is sorted within each tile", "sort")

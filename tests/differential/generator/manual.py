@@ -33,7 +33,7 @@ def manual_region(w: Writer) -> Value | None:
     split = _manual_split(w, x.dims, manual)
     if split is None:
         return None
-    if w.chance(0.3):
+    if w.chance(0.5):
         x = w.annotate(w, x)
     local_dims = tuple(
         n // math.prod(w.mesh[a] for a in axes) for n, axes in zip(x.dims, split, strict=True)
