@@ -7,7 +7,7 @@ at which a device would rather communicate than compute again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from partitioner.axes import Axes, DeviceAxes
@@ -45,6 +45,8 @@ class OpProblem:
     axes: DeviceAxes
     rule: OpShardingRule
     operand_shapes: tuple[ArrayShape, ...]
+    #: What it costs to bring operand i into a state.
+    operand_cost: Callable[[int, ShardState], float]
     operand_states: tuple[ShardState, ...]
     result_shapes: tuple[ArrayShape, ...]
     wanted: tuple[ShardState, ...]
@@ -117,12 +119,7 @@ def _partial(rule: OpShardingRule, assignment: Assignment) -> tuple[Axes, Reduct
 
 def _cost(problem: OpProblem, plan: OpPlan) -> float:
     axes = problem.axes
-    total = sum(
-        reshard_cost(axes, shape, have, need)
-        for shape, have, need in zip(
-            problem.operand_shapes, problem.operand_states, plan.operands, strict=True
-        )
-    )
+    total = sum(problem.operand_cost(i, need) for i, need in enumerate(plan.operands))
     total += sum(
         reshard_cost(axes, shape, have, want)
         for shape, have, want in zip(

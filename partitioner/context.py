@@ -11,8 +11,9 @@ import numpy as np
 from partitioner.annotations import AnnotationReader
 from partitioner.axes import Axes, DeviceAxes
 from partitioner.coordinate import device_coordinate
+from partitioner.remake import remake_cost, remake_value
 from partitioner.reshard.emit import emit_steps
-from partitioner.reshard.search import plan_reshard
+from partitioner.reshard.search import plan_reshard, reshard_cost
 from partitioner.state import ShardState, tile_size
 from spmd.builder import Builder, ModuleScope
 from spmd.errors import VerificationError
@@ -31,6 +32,8 @@ class ShardedValue:
     hlo: HloInstruction
     state: ShardState
     shape: ArrayShape
+    #: The source instruction, where making the value again may be cheaper than moving it (see remake.py).
+    origin: HloInstruction | None = None
 
 
 class PartitionDriver(Protocol):
@@ -104,9 +107,28 @@ class PartitionContext:
         # One local array may stand for two values: on both sides of a manual region's edge.
         key = (value, state)
         if key not in self._reshards:
-            steps = plan_reshard(self.axes, value.shape, value.state, state)
-            self._reshards[key] = replace(value, hlo=emit_steps(self, value, steps), state=state)
+            self._reshards[key] = self._reshard(value, state)
         return self._reshards[key]
+
+    def _reshard(self, value: ShardedValue, state: ShardState) -> ShardedValue:
+        if value.origin is not None and remake_cost(self, value, state) < self._move_cost(
+            value, state
+        ):
+            return remake_value(self, value, state)
+        steps = plan_reshard(self.axes, value.shape, value.state, state)
+        return replace(value, hlo=emit_steps(self, value, steps), state=state)
+
+    def reshard_cost(self, value: ShardedValue, state: ShardState) -> float:
+        """What ``reshard`` would cost, in bytes on the wire; nothing for a state that it has been
+        brought into already.
+        """
+        if value.state == state or (value, state) in self._reshards:
+            return 0.0
+        move = self._move_cost(value, state)
+        return min(move, remake_cost(self, value, state)) if value.origin is not None else move
+
+    def _move_cost(self, value: ShardedValue, state: ShardState) -> float:
+        return reshard_cost(self.axes, value.shape, value.state, state)
 
     def replicate(self, value: ShardedValue) -> ShardedValue:
         return self.reshard(value, ShardState.replicated(value.shape.rank))

@@ -60,6 +60,7 @@ def problem_of(
         context.axes,
         rule,
         tuple(value.shape for value in values),
+        lambda i, state: context.reshard_cost(values[i], state),
         tuple(value.state for value in values),
         shapes,
         tuple(context.wanted(instruction, leaf) for leaf in range(len(shapes))),

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from partitioner.context import PartitionContext, ShardedValue
     from partitioner.propagation import Slot
     from partitioner.slots import SlotGraph
+    from partitioner.state import ShardState
     from spmd.hlo.instruction import Attrs
     from spmd.shape import ArrayShape
 
@@ -43,6 +44,11 @@ LocalizeFn: TypeAlias = (
     "Callable[[PartitionContext, HloInstruction, list[HloInstruction], list[ArrayShape]], Attrs]"
 )
 LOCALIZERS: Registry[Opcode, LocalizeFn] = Registry("localizer")
+
+#: Ops whose result is cheaper made again than moved: the price in bytes on the wire, and the making.
+RemakeCostFn: TypeAlias = "Callable[[PartitionContext, HloInstruction, ShardState], float]"
+RemakeFn: TypeAlias = "Callable[[PartitionContext, HloInstruction, ShardState], ShardedValue]"
+REMAKERS: Registry[Opcode, tuple[RemakeCostFn, RemakeFn]] = Registry("remaker")
 
 sharding_rule = SHARDING_RULES.register
 partition = PARTITIONERS.register

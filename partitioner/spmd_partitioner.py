@@ -6,6 +6,7 @@ prepare -> read annotations -> slots and edges -> propagate -> partition each co
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import partitioner.ops  # noqa: F401 - fills the registries
 from partitioner.annotations import SDY_SHARDING, AnnotationReader, Constraint, custom_call_target
@@ -16,7 +17,7 @@ from partitioner.manual import manual_boundary
 from partitioner.ops.tuple import local_shape, pack, unpack
 from partitioner.prepare import prepare
 from partitioner.propagation import Slot, propagate
-from partitioner.registry import partitioner_of
+from partitioner.registry import REMAKERS, partitioner_of
 from partitioner.slots import SlotGraph, Slots, spread_manual
 from partitioner.state import ShardState
 from spmd.builder import ModuleScope
@@ -228,6 +229,8 @@ class SpmdPartitioner:
         values = special(context, instruction) if special is not None else None
         if values is None:
             values = partition_generic(context, instruction)
+        if instruction.opcode in REMAKERS:
+            values = tuple(replace(value, origin=instruction) for value in values)
         return tuple(
             reshard_to(context, v, context.wanted(instruction, i)) for i, v in enumerate(values)
         )

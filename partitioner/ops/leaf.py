@@ -8,9 +8,12 @@ A factor of the result alone may be split in any way at no cost.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from partitioner.context import PartitionContext, ShardedValue
 from partitioner.ops.elementwise import all_dimensions_pass
-from partitioner.registry import partition, sharding_rule
+from partitioner.registry import REMAKERS, partition, sharding_rule
+from partitioner.reshard.cost import LOCAL_COPY
 from partitioner.rule import OpShardingRule
 from partitioner.state import ShardState
 from spmd.hlo.instruction import HloInstruction
@@ -28,20 +31,23 @@ def leaf_rule(leaf: HloInstruction) -> OpShardingRule | None:
 
 @partition(Opcode.IOTA)
 def partition_iota(context: PartitionContext, iota: HloInstruction) -> tuple[ShardedValue, ...]:
+    return (make_iota(context, iota, context.wanted(iota)),)
+
+
+def make_iota(context: PartitionContext, iota: HloInstruction, state: ShardState) -> ShardedValue:
     """Local count plus the offset of this device's tile, in integers: small floats cannot count far."""
-    state = context.wanted(iota)
     shape = iota.array_shape.without_layout()
     local = state.local_shape(shape, context.axes)
     dim = iota.attrs_as(IotaAttrs).dimension
     b = context.builder
     if not state.dims[dim]:
-        return (ShardedValue(b.iota(shape.element_type, local.dims, dim), state, shape),)
+        return ShardedValue(b.iota(shape.element_type, local.dims, dim), state, shape, iota)
     exact = shape.element_type if shape.element_type.is_integer else PrimitiveType.S32
     offset = b.convert(context.offset(state, dim, shape.dims[dim]), exact)
     hlo = b.add(b.iota(exact, local.dims, dim), b.broadcast_scalar(offset, local.dims))
     if exact is not shape.element_type:
         hlo = b.convert(hlo, shape.element_type)
-    return (ShardedValue(hlo, state, shape),)
+    return ShardedValue(hlo, state, shape, iota)
 
 
 @partition(Opcode.CONSTANT)
@@ -51,18 +57,34 @@ def partition_constant(
     """Declines tuple constants. An elided one has no value and is kept whole, as it is."""
     if not isinstance(constant.shape, ArrayShape):
         return None
-    shape = constant.shape.without_layout()
-    state = context.wanted(constant)
+    return (make_constant(context, constant, context.wanted(constant)),)
+
+
+def make_constant(
+    context: PartitionContext, constant: HloInstruction, state: ShardState
+) -> ShardedValue:
+    shape = constant.array_shape.without_layout()
     literal = constant.attrs_as(ConstantAttrs).literal
     if literal is not None and shape.rank and _is_splat(literal):
         value = literal.value().flat[0]
         hlo = context.builder.full(state.local_shape(shape, context.axes), value)
-        return (ShardedValue(hlo, state, shape),)
+        return ShardedValue(hlo, state, shape, constant)
     hlo = context.builder.create(
         Opcode.CONSTANT, (), ConstantAttrs(literal), shape=shape, name=constant.name
     )
     whole = ShardedValue(hlo, ShardState.replicated(shape.rank), shape)
-    return (context.reshard(whole, state),)
+    return replace(context.reshard(whole, state), origin=constant)
+
+
+def local_bytes_cost(
+    context: PartitionContext, instruction: HloInstruction, state: ShardState
+) -> float:
+    """Writing the tile is all there is to pay."""
+    return LOCAL_COPY * state.local_shape(instruction.array_shape, context.axes).byte_size
+
+
+REMAKERS.add(Opcode.IOTA, (local_bytes_cost, make_iota))
+REMAKERS.add(Opcode.CONSTANT, (local_bytes_cost, make_constant))
 
 
 def _is_splat(literal: Literal) -> bool:

@@ -14,9 +14,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from partitioner.context import PartitionContext, ShardedValue
 from partitioner.ops.elementwise import all_dimensions_pass
-from partitioner.registry import sharding_rule
+from partitioner.registry import REMAKERS, sharding_rule
+from partitioner.reshard.cost import LOCAL_COPY
 from partitioner.rule import FactorKind, OpShardingRule, RuleBuilder
+from partitioner.state import ShardState
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import DimensionsAttrs
@@ -41,6 +44,47 @@ def broadcast_rule(broadcast: HloInstruction) -> OpShardingRule:
         passes = d is not None and sizes[d] == size
         rule.factor(size, {0: d} if d is not None and passes else {}, {0: position})
     return rule.build()
+
+
+def _broadcast_operand_state(broadcast: HloInstruction, state: ShardState) -> ShardState:
+    dimensions = broadcast.attrs_as(DimensionsAttrs).dimensions
+    sizes = broadcast.operand(0).dims
+    return ShardState(
+        tuple(
+            state.dims[p] if broadcast.dims[p] == n else ()
+            for n, p in zip(sizes, dimensions, strict=True)
+        )
+    )
+
+
+def broadcast_cost(
+    context: PartitionContext, broadcast: HloInstruction, state: ShardState
+) -> float:
+    """Moving the operand, which is smaller, and writing the tile."""
+    operand = context.value(broadcast.operand(0))
+    tile = state.local_shape(broadcast.array_shape, context.axes).byte_size
+    move = context.reshard_cost(operand, _broadcast_operand_state(broadcast, state))
+    return move + LOCAL_COPY * tile
+
+
+def make_broadcast(
+    context: PartitionContext, broadcast: HloInstruction, state: ShardState
+) -> ShardedValue:
+    value = context.value(broadcast.operand(0))
+    operand = context.reshard(value, _broadcast_operand_state(broadcast, state))
+    shape = broadcast.array_shape.without_layout()
+    hlo = context.target.create(
+        Opcode.BROADCAST,
+        state.local_shape(shape, context.axes),
+        [operand.hlo],
+        broadcast.attrs,
+        name=broadcast.name,
+        annotations=broadcast.annotations,
+    )
+    return ShardedValue(hlo, state, shape, broadcast)
+
+
+REMAKERS.add(Opcode.BROADCAST, (broadcast_cost, make_broadcast))
 
 
 @sharding_rule(Opcode.REVERSE)
