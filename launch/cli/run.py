@@ -31,7 +31,7 @@ from launch.mpi import agree, agree_on_code, open_world, run_rank
 from launch.mpirun import world_of_environment
 from launch.pipeline import compile_module
 from runtime.executable import Executable
-from spmd.errors import CheckFailed
+from spmd.errors import CheckFailed, UnsupportedError
 from spmd.evaluator.evaluator import evaluate
 from spmd.hlo import HloModule
 from spmd.text.stage import device_count
@@ -124,10 +124,16 @@ def _run_as_rank(options: argparse.Namespace, world: MpiCommunicator) -> int:
     job = _job_options(options)
 
     def setup() -> tuple[tuple[HloModule, list[Array], Executable], dict[str, str]]:
+        if options.backend != "cpu":
+            raise UnsupportedError(
+                f"--backend {options.backend} runs in one process, not under MPI"
+            )
         module = load_module(options.module)
         devices = options.devices if options.devices is not None else device_count(module)
         require_world(devices, world.size)
         inputs = job_inputs(module, job)
+        if job.expect is not None and world.rank == 0:
+            expected_outputs(module, inputs, job)  # better refused now than after the run
         executable = compile_module(module, devices, compile_options(options))
         return (module, inputs, executable), fingerprint(
             module, inputs, (compile_options(options), job.steps)

@@ -91,11 +91,28 @@ def test_a_rank_without_its_inputs_ends_the_job_with_its_number() -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--expect", "nowhere.npz"), "[rank 0/4] nowhere.npz: not a readable .npz file"),
+        (("--backend", "reference"), "--backend reference runs in one process, not under MPI"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_before_the_run(
+    arguments: tuple[str, ...], message: str
+) -> None:
+    done = run_command(*SPMD, "launch", "-n", "4", "--", *RUN, *arguments)
+    assert done.returncode == 2
+    assert done.stderr.count(message) == 1
+    assert "MPI_ABORT" not in done.stderr
+
+
 def test_bad_input_is_said_once_and_not_per_rank(tmp_path: Path) -> None:
     (tmp_path / "bad.hlo").write_text("HloModule m\nENTRY e { ROOT r = f32[2] no-such-op() }\n")
     done = run_command(*SPMD, "launch", "-n", "4", "--", "run", str(tmp_path / "bad.hlo"))
     assert done.returncode == 2
-    assert done.stderr.count("no-such-op") <= 2  # the message and the line it shows
+    assert done.stderr.count("spmd: error:") == 1
+    assert "no-such-op" in done.stderr
     assert "bad.hlo:2:" in done.stderr
 
 
