@@ -24,6 +24,7 @@ from partitioner.ops.halo import (
     sliding,
 )
 from partitioner.ops.owned_slices import owned_window
+from partitioner.ops.roll import partition_roll
 from partitioner.ops.slicing import (
     is_window,
     joined_rule,
@@ -153,6 +154,9 @@ def partition_pad(context: PartitionContext, pad: HloInstruction) -> tuple[Shard
 def partition_concatenate(
     context: PartitionContext, concatenate: HloInstruction
 ) -> tuple[ShardedValue, ...]:
+    rolled = partition_roll(context, concatenate)
+    if rolled is not None:
+        return rolled
     (joined,) = concatenate.attrs_as(DimensionsAttrs).dimensions
     main = main_part(concatenate)
     starts = _starts(concatenate, joined)

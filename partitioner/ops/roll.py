@@ -1,0 +1,109 @@
+"""Roll: two slices of one array put together in turned order, along a sharded dimension.
+
+    concatenate(x[n-k:], x[:n-k])        every element moves up by k, the last k come round to the front
+
+    n = 8 over 4 devices, k = 3     tiles [0 1] [2 3] [4 5] [6 7]
+                                    rolled [5 6] [7 0] [1 2] [3 4]
+    each tile is the end of one device's tile and the start of the next one's: two cyclic permutes of parts of a tile,
+    one when k is a multiple of the tile, and a part that stays is not sent.
+
+Where the tiles do not divide evenly, concatenate's own way is taken.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from partitioner.axes import Axes, DeviceAxes
+from partitioner.context import PartitionContext, ShardedValue
+from partitioner.ops.halo import lines_along
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import DimensionsAttrs, SliceAttrs
+
+
+@dataclass(frozen=True, slots=True)
+class Roll:
+    """``source`` rolled along ``dim``: result element i is source element (i - shift) mod n, 0 < shift < n."""
+
+    source: HloInstruction
+    dim: int
+    shift: int
+
+
+def match_roll(concatenate: HloInstruction) -> Roll | None:
+    """The roll that a concatenate of two slices is, or None."""
+    (dim,) = concatenate.attrs_as(DimensionsAttrs).dimensions
+    if concatenate.num_operands != 2:
+        return None
+    end, start = concatenate.operands
+    if end.opcode is not Opcode.SLICE or start.opcode is not Opcode.SLICE:
+        return None
+    source = end.operand(0)
+    size = source.dims[dim]
+    shift = end.dims[dim]
+    if source is not start.operand(0) or concatenate.dims != source.dims or not 0 < shift < size:
+        return None
+    if not _takes(end, dim, size - shift, size) or not _takes(start, dim, 0, size - shift):
+        return None
+    return Roll(source, dim, shift)
+
+
+def _takes(part: HloInstruction, dim: int, begin: int, end: int) -> bool:
+    """``part`` is [begin, end) of dimension ``dim`` and all of the others."""
+    attrs = part.attrs_as(SliceAttrs)
+    sizes = part.operand(0).dims
+    wanted = [(begin, end) if d == dim else (0, n) for d, n in enumerate(sizes)]
+    found = list(zip(attrs.starts, attrs.limits, strict=True))
+    return found == wanted and all(stride == 1 for stride in attrs.strides)
+
+
+def partition_roll(
+    context: PartitionContext, concatenate: HloInstruction
+) -> tuple[ShardedValue, ...] | None:
+    """Cyclic permutes of parts of a tile; None where this is no roll along an evenly split dimension."""
+    roll = match_roll(concatenate)
+    if roll is None:
+        return None
+    value = context.value(roll.source)
+    along = value.state.dims[roll.dim]
+    if not along or value.state.partial or context.is_uneven(value, roll.dim):
+        return None
+    tile = value.hlo.dims[roll.dim]
+    hops, rest = divmod(roll.shift, tile)
+    # The first ``rest`` elements come from one device further back than the others.
+    parts = [
+        _from_behind(context, value, roll.dim, tile - rest, tile, hops + 1),
+        _from_behind(context, value, roll.dim, 0, tile - rest, hops),
+    ]
+    found = [part for part in parts if part is not None]
+    hlo = found[0] if len(found) == 1 else context.builder.concatenate(found, roll.dim)
+    return (ShardedValue(hlo, value.state, concatenate.array_shape.without_layout()),)
+
+
+def _from_behind(
+    context: PartitionContext, value: ShardedValue, dim: int, begin: int, end: int, hops: int
+) -> HloInstruction | None:
+    """Elements [begin, end) of the tile of the device ``hops`` places before this one, counted round."""
+    if begin == end:
+        return None
+    b = context.builder
+    along = value.state.dims[dim]
+    sizes = value.hlo.dims
+    starts = [begin if d == dim else 0 for d in range(len(sizes))]
+    limits = [end if d == dim else n for d, n in enumerate(sizes)]
+    part = value.hlo if end - begin == sizes[dim] else b.slice(value.hlo, starts, limits)
+    if hops % context.axes.count(along) == 0:
+        return part
+    return b.collective_permute(part, cyclic_pairs(context.axes, along, hops))
+
+
+@lru_cache(maxsize=256)
+def cyclic_pairs(axes: DeviceAxes, along: Axes, hops: int) -> tuple[tuple[int, int], ...]:
+    """(source, target): every device gives to the one ``hops`` places further along ``along``, counted round."""
+    return tuple(
+        (source, line[(position + hops) % len(line)])
+        for line in lines_along(axes, along)
+        for position, source in enumerate(line)
+    )
