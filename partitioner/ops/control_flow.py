@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from partitioner.context import PartitionContext, ShardedValue
-from partitioner.ops.tuple import pack, unpack
+from partitioner.ops.tuple import leaf_range, pack, unpack
 from partitioner.registry import partition, propagate_op
 from partitioner.slots import SlotGraph, Slots
 from partitioner.state import ShardState
 from spmd.hlo import HloInstruction, Opcode
-from spmd.shape import leaves
+from spmd.ops.attrs import DynamicSliceAttrs, TupleIndexAttrs
+from spmd.shape import ArrayShape, TupleShape, leaves
 
 
 @propagate_op(Opcode.WHILE)
 def propagate_while(graph: SlotGraph, loop: HloInstruction) -> Slots:
     """The loop's result, its body's and condition's parameter share slots; initial and next state pass into them."""
     carried = graph.new_slots(loop.shape, loop.name)
+    for leaf, dim in scanned_dimensions(loop):
+        slot = carried[leaf]
+        if slot is not None:
+            slot.open[dim] = False
     graph.constrain(carried, graph.reader.of_instruction(loop), loop.name)
     for initial, slot in zip(graph.slots(loop.operand(0)), carried, strict=True):
         graph.connect_same(initial, slot, loop.name)
@@ -23,6 +30,42 @@ def propagate_while(graph: SlotGraph, loop: HloInstruction) -> Slots:
     for last, slot in zip(following, carried, strict=True):
         graph.connect_same(last, slot, loop.name)
     return carried
+
+
+def scanned_dimensions(loop: HloInstruction) -> Iterator[tuple[int, int]]:
+    """(leaf, dimension) of what the loop reads slice by slice and never changes: the xs of a scan.
+
+    Split along that dimension, every iteration would have to fetch its slice from the owner; whole,
+    the array is gathered
+    once before the loop.
+    """
+    body = loop.while_body
+    (parameter,) = body.parameters
+    if body.root.opcode is not Opcode.TUPLE or not isinstance(parameter.shape, TupleShape):
+        return
+    for element in parameter.users:
+        if element.opcode is not Opcode.GET_TUPLE_ELEMENT:
+            continue
+        index = element.attrs_as(TupleIndexAttrs).index
+        if not isinstance(element.shape, ArrayShape) or not _is_passed_on(
+            body.root, index, element
+        ):
+            continue
+        leaf = leaf_range(parameter.shape, index).start
+        for user in element.users:
+            if user.opcode is Opcode.DYNAMIC_SLICE and user.operand(0) is element:
+                sizes = user.attrs_as(DynamicSliceAttrs).sizes
+                for dim, (size, whole) in enumerate(zip(sizes, element.dims, strict=True)):
+                    if size < whole:
+                        yield leaf, dim
+
+
+def _is_passed_on(root: HloInstruction, index: int, element: HloInstruction) -> bool:
+    """The next iteration gets what this one got."""
+    after = root.operand(index)
+    if after.opcode is Opcode.GET_TUPLE_ELEMENT and after.operand(0) is element.operand(0):
+        return after.attrs_as(TupleIndexAttrs).index == index
+    return after is element
 
 
 @partition(Opcode.WHILE)
