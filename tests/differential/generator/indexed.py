@@ -5,12 +5,20 @@ from __future__ import annotations
 import math
 
 from spmd.device import ReductionKind
-from spmd.hlo import HloComputation, Opcode
+from spmd.hlo import HloComputation, HloInstruction, Opcode
 from spmd.ops.attrs import GatherAttrs, ScatterAttrs, SortAttrs
 from spmd.shape import ArrayShape, PrimitiveType
 from tests.differential.generator.combining import may_sum, summed
 from tests.differential.generator.table import operation
-from tests.differential.generator.writer import F32, MAX_ELEMENTS, S32, Value, Writer
+from tests.differential.generator.writer import F32, MAX_ELEMENTS, S32, U32, Value, Writer
+
+
+def _ids(w: Writer, dims: tuple[int, ...]) -> HloInstruction:
+    """Indices, mostly s32; a negative one turned to u32 is far out of range."""
+    ids = w.of(S32, dims).hlo
+    if w.chance(0.2):
+        return w.builder.convert(ids, w.choose((U32, PrimitiveType.S64)))
+    return ids
 
 
 @operation(2)
@@ -39,7 +47,7 @@ def gather(w: Writer) -> Value | None:
     scalar = len(mapped) == 1 and w.chance(0.5)
     ids_dims = list(loops) if scalar else [*loops[:vector], len(mapped), *loops[vector:]]
     vector = len(loops) if scalar else vector
-    ids = w.of(S32, tuple(ids_dims))
+    ids = _ids(w, tuple(ids_dims))
     window = [n for d, n in enumerate(slice_sizes) if d not in collapsed and d not in batching]
     rank = len(loops) + len(window)
     if math.prod(loops) * math.prod(window) > MAX_ELEMENTS:
@@ -54,7 +62,7 @@ def gather(w: Writer) -> Value | None:
         tuple(batching),
         tuple(at if scalar or at < vector else at + 1 for at in batch_at),
     )
-    hlo = w.builder.create(Opcode.GATHER, (x.hlo, ids.hlo), attrs)
+    hlo = w.builder.create(Opcode.GATHER, (x.hlo, ids), attrs)
     return w.keep(w.result(hlo, x.bound, x))
 
 
@@ -88,9 +96,9 @@ def scatter(w: Writer) -> Value | None:
     if kind is ReductionKind.SUM and not may_sum(x, count):
         return None
     attrs = ScatterAttrs(tuple(window_at), tuple(inserted), tuple(mapped), len(loops))
-    ids = w.of(S32, (*loops, len(mapped)))
+    ids = _ids(w, (*loops, len(mapped)))
     reducer = w.builder.scope.reducer(kind, x.dtype)
-    hlo = w.builder.create(Opcode.SCATTER, (x.hlo, ids.hlo, updates.hlo), attrs, calls=(reducer,))
+    hlo = w.builder.create(Opcode.SCATTER, (x.hlo, ids, updates.hlo), attrs, calls=(reducer,))
     if not x.is_float:
         return w.keep(Value(hlo, math.inf))
     if kind is ReductionKind.SUM:

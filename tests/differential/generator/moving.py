@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
+from spmd.hlo import HloInstruction
+from spmd.shape import PrimitiveType
 from tests.differential.generator.table import operation
-from tests.differential.generator.writer import MAX_ELEMENTS, S32, Value, Writer
+from tests.differential.generator.writer import MAX_ELEMENTS, S32, U32, Value, Writer
 
 
 @operation(4)
@@ -124,13 +127,22 @@ def concatenate(w: Writer) -> Value | None:
     return w.keep(w.result(hlo, max(p.bound for p in parts), *parts))
 
 
+def _starts(w: Writer, sizes: tuple[int, ...], parts: Sequence[int]) -> list[HloInstruction]:
+    """Start indices, all of one type: mostly s32."""
+    starts = [w.index(n - s) for n, s in zip(sizes, parts, strict=True)]
+    if w.chance(0.15):
+        kind = w.choose((U32, PrimitiveType.S64))
+        starts = [w.builder.convert(start, kind) for start in starts]
+    return starts
+
+
 @operation(2)
 def dynamic_slice(w: Writer) -> Value | None:
     x = w.pick(lambda v: v.rank > 0)
     if x is None:
         return None
     sizes = [n if w.chance(0.5) else w.integer(min(1, n), n) for n in x.dims]
-    starts = [w.index(n - s) for n, s in zip(x.dims, sizes, strict=True)]
+    starts = _starts(w, x.dims, sizes)
     return w.keep(w.result(w.builder.dynamic_slice(x.hlo, starts, sizes), x.bound, x))
 
 
@@ -140,7 +152,7 @@ def dynamic_update_slice(w: Writer) -> Value | None:
     if x is None:
         return None
     sizes = tuple(n if w.chance(0.5) else w.integer(min(1, n), n) for n in x.dims)
-    starts = [w.index(n - s) for n, s in zip(x.dims, sizes, strict=True)]
+    starts = _starts(w, x.dims, sizes)
     update = w.of(x.dtype, sizes)
     hlo = w.builder.dynamic_update_slice(x.hlo, update.hlo, starts)
     return w.keep(w.result(hlo, max(x.bound, update.bound), x, update))
