@@ -11,6 +11,9 @@ from enum import Enum
 
 import numpy as np
 
+from spmd.errors import UnsupportedError
+from spmd.limits import MAX_DEVICES
+
 
 class ReductionKind(Enum):
     """How partial values combine."""
@@ -33,6 +36,14 @@ class CollectiveGroupMode(Enum):
     FLATTENED_ID = "flattened_id"
 
 
+def check_device_count(count: int) -> None:
+    """UnsupportedError where writing out so many ids would take all memory."""
+    if count > MAX_DEVICES:
+        raise UnsupportedError(
+            f"{count} device ids are too many to list, the limit is {MAX_DEVICES}"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class IotaTile:
     """The compact form ``[dims]<=[reshape_dims]T(perm)`` of an array of ids 0..n-1.
@@ -49,7 +60,8 @@ class IotaTile:
         return IotaTile(dims, (math.prod(dims),), (0,))
 
     def ids(self) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-        """All ids as an array of shape ``dims``."""
+        """All ids as an array of shape ``dims``; UnsupportedError for more than ``MAX_DEVICES``."""
+        check_device_count(math.prod(self.reshape_dims))
         flat = np.arange(math.prod(self.reshape_dims), dtype=np.int64).reshape(self.reshape_dims)
         return flat.transpose(self.transpose_perm).reshape(self.dims)
 
@@ -106,6 +118,7 @@ class ReplicaGroups:
         if self.mesh is not None:
             return _expand_mesh(self.mesh)
         if not self.groups:
+            check_device_count(count)
             return (tuple(range(count)),)
         return tuple(tuple(i for i in group if i >= 0) for group in self.groups)
 
@@ -137,6 +150,7 @@ def _expand_mesh(mesh: MeshGroups) -> tuple[tuple[int, ...], ...]:
         if size > done:
             sizes.append(size // done)
     total = math.prod(sizes)
+    check_device_count(total)
     flat = np.arange(total) if mesh.device_ids is None else np.asarray(mesh.device_ids)
     ids = flat.reshape(sizes)
     chosen = [where[axis] for axis in mesh.axes]

@@ -6,6 +6,7 @@ A message says what was expected, what was found and where. The command line pri
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -29,23 +30,49 @@ class SpmdError(Exception):
 
 
 class HloParseError(SpmdError):
-    """Text that is not HLO; carries the place and the offending line."""
+    """Text that is not HLO; carries the place and the offending line.
+
+    ``caret``: columns of ``line`` before the caret, where ``line`` is an excerpt of a longer one. ``errors``: every
+    error that was found in the text, in its order; the place and the message are those of the first.
+    """
 
     def __init__(
-        self, message: str, location: SourceLocation | None = None, line: str = ""
+        self,
+        message: str,
+        location: SourceLocation | None = None,
+        line: str = "",
+        *,
+        caret: int | None = None,
     ) -> None:
         self.message = message
         self.location = location
         self.line = line
+        self.caret = caret
+        self.errors: tuple[HloParseError, ...] = (self,)
         where = f"{location}: " if location else ""
         excerpt = ""
         if location and line:
-            excerpt = f"\n  {line}\n  {' ' * (location.column - 1)}^"
+            excerpt = f"\n  {line}\n  {' ' * (location.column - 1 if caret is None else caret)}^"
         super().__init__(f"{where}{message}{excerpt}")
+
+    @staticmethod
+    def all_of(errors: Sequence[HloParseError]) -> HloParseError:
+        """One error that reports all of ``errors`` (at least one)."""
+        first = errors[0]
+        if len(errors) == 1:
+            return first
+        together = HloParseError(first.message, first.location, first.line, caret=first.caret)
+        together.errors = tuple(errors)
+        together.args = ("\n".join(map(str, errors)),)
+        return together
 
 
 class VerificationError(SpmdError):
-    """A module that breaks an invariant of its stage."""
+    """A module that breaks an invariant of its stage; ``problems`` has one line for each violation."""
+
+    def __init__(self, message: str, problems: Sequence[str] = ()) -> None:
+        self.problems = tuple(problems) or (message,)
+        super().__init__(message)
 
 
 class ShapeError(VerificationError):

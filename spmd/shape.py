@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, TypeAlias
 
 import ml_dtypes
 import numpy as np
 
-from spmd.errors import ShapeError
+from spmd.errors import ShapeError, UnsupportedError
+from spmd.limits import MAX_LEAVES, MAX_NESTING
+
+#: Size of an unbounded dynamic dimension (``?``), as in XLA: no value and no partition of it can be had.
+UNBOUNDED = -(2**63)
 
 
 class PrimitiveType(Enum):
@@ -172,7 +176,8 @@ class Layout:
 class ArrayShape:
     """Dense array: element type, dimension sizes, optional layout.
 
-    ``dynamic`` marks bounded dynamic dimensions (``<=n``); empty means that all are static.
+    ``dynamic`` marks bounded dynamic dimensions (``<=n``); empty means that all are static. A size of ``UNBOUNDED``
+    stands for ``?``: such a shape can be read, checked and printed, but it has no size.
     Equality includes the layout; use ``compatible`` to compare without it.
     """
 
@@ -186,7 +191,14 @@ class ArrayShape:
         return len(self.dims)
 
     @property
+    def is_unbounded(self) -> bool:
+        return UNBOUNDED in self.dims
+
+    @property
     def num_elements(self) -> int:
+        """Elements, at most (bounded dynamic dimensions count in full); UnsupportedError for unbounded ones."""
+        if UNBOUNDED in self.dims:
+            raise UnsupportedError(f"{self} has an unbounded dimension, so it has no size")
         return math.prod(self.dims)
 
     @property
@@ -209,7 +221,10 @@ class ArrayShape:
 
     def __str__(self) -> str:
         flags = self.dynamic or (False,) * self.rank
-        sizes = ",".join(f"<={n}" if d else str(n) for n, d in zip(self.dims, flags, strict=True))
+        sizes = ",".join(
+            "?" if n == UNBOUNDED else f"<={n}" if d else str(n)
+            for n, d in zip(self.dims, flags, strict=True)
+        )
         layout = (
             ""
             if self.layout is None or (self.rank == 0 and not self.layout.suffix)
@@ -220,7 +235,26 @@ class ArrayShape:
 
 @dataclass(frozen=True, slots=True)
 class TupleShape:
+    """A tuple of shapes; ShapeError when it is nested too deeply or has too many leaves (``spmd.limits``)."""
+
     elements: tuple[Shape, ...] = ()
+    num_leaves: int = field(init=False, compare=False, repr=False)
+    depth: int = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        leaf_count, depth = 0, 0
+        for element in self.elements:
+            if isinstance(element, TupleShape):
+                leaf_count += element.num_leaves
+                depth = max(depth, element.depth)
+            else:
+                leaf_count += 1
+        if leaf_count > MAX_LEAVES:
+            raise ShapeError(f"a tuple has {leaf_count} leaves, the limit is {MAX_LEAVES}")
+        if depth >= MAX_NESTING:
+            raise ShapeError(f"tuples are nested deeper than {MAX_NESTING}")
+        object.__setattr__(self, "num_leaves", leaf_count)
+        object.__setattr__(self, "depth", depth + 1)
 
     @property
     def byte_size(self) -> int:
@@ -256,7 +290,21 @@ class OpaqueShape:
         return "opaque[]"
 
 
-Shape: TypeAlias = ArrayShape | TupleShape | TokenShape | OpaqueShape
+@dataclass(frozen=True, slots=True)
+class BufferShape:
+    """``b(f32[4]{0})``: a buffer that operations change in place, as custom calls make and pin it."""
+
+    array: ArrayShape
+
+    @property
+    def byte_size(self) -> int:
+        return self.array.byte_size
+
+    def __str__(self) -> str:
+        return f"b({self.array})"
+
+
+Shape: TypeAlias = ArrayShape | TupleShape | BufferShape | TokenShape | OpaqueShape
 ShapeIndex: TypeAlias = tuple[int, ...]
 
 
@@ -298,6 +346,8 @@ def without_layout(shape: Shape) -> Shape:
         return shape.without_layout()
     if isinstance(shape, TupleShape):
         return TupleShape(tuple(map(without_layout, shape.elements)))
+    if isinstance(shape, BufferShape):
+        return BufferShape(shape.array.without_layout())
     return shape
 
 

@@ -9,7 +9,15 @@ from itertools import pairwise
 from spmd.errors import ShapeError
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
-from spmd.shape import ArrayShape, PrimitiveType, Shape, TokenShape, TupleShape, as_array
+from spmd.shape import (
+    ArrayShape,
+    BufferShape,
+    PrimitiveType,
+    Shape,
+    TokenShape,
+    TupleShape,
+    as_array,
+)
 
 SCALAR_S32 = ArrayShape(PrimitiveType.S32, ())
 SCALAR_U32 = ArrayShape(PrimitiveType.U32, ())
@@ -119,4 +127,6 @@ def plain(shape: Shape) -> Shape:
         return replace(shape, layout=None, dynamic=())
     if isinstance(shape, TupleShape):
         return TupleShape(tuple(plain(element) for element in shape.elements))
+    if isinstance(shape, BufferShape):
+        return BufferShape(replace(shape.array, layout=None, dynamic=()))
     return shape

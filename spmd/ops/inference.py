@@ -4,16 +4,26 @@ from __future__ import annotations
 
 from spmd.errors import ShapeError, VerificationError
 from spmd.hlo.instruction import HloInstruction
+from spmd.limits import MAX_EXCERPT
 from spmd.ops.checks import same_type
 from spmd.ops.opdef import OPS
 from spmd.shape import Shape
 
+#: Operands that a description names.
+_SHOWN = 16
+
 
 def describe(instruction: HloInstruction) -> str:
     """The instruction as it would be written, operands with their shapes: what error messages begin with."""
-    operands = ", ".join(f"{x.shape} {x.name}" for x in instruction.operands)
+    operands = ", ".join(f"{_short(x.shape)} {x.name}" for x in instruction.operands[:_SHOWN])
+    more = ", ..." if instruction.num_operands > _SHOWN else ""
     name = instruction.name or "<unnamed>"
-    return f"{name} = {instruction.shape} {instruction.opcode}({operands})"
+    return f"{name} = {_short(instruction.shape)} {instruction.opcode}({operands}{more})"
+
+
+def _short(shape: Shape) -> str:
+    text = str(shape)
+    return text if len(text) <= MAX_EXCERPT else f"{text[:MAX_EXCERPT]}..."
 
 
 def infer_shape(instruction: HloInstruction) -> Shape | None:

@@ -9,9 +9,19 @@ from spmd.hlo.instruction import OpMetadata
 from spmd.text.lexer import INTEGER, STRING, Scanner, quote, unescape
 
 _KEY = re.compile(r"[\w.\-/]++")
-_METADATA_VALUE = re.compile(r"-?\d++|true|false")
 #: Fields that have a place of their own in OpMetadata.
 _TEXT_FIELDS = {"op_type", "op_name", "source_file"}
+_VERBATIM_FIELDS = {
+    "source_end_line": INTEGER,
+    "source_column": INTEGER,
+    "source_end_column": INTEGER,
+    "stack_frame_id": INTEGER,
+    "profile_type": re.compile(r"\{\s*+(?:\d{1,9}\s*+(?:,\s*+\d{1,9}\s*+)*+)?\}"),
+    "deduplicated_name": STRING,
+    "scheduling_name": STRING,
+    "metadata_payload": STRING,
+}
+_EXPECTED = {INTEGER: "an integer", STRING: "a string"}
 
 
 def read_metadata(scanner: Scanner) -> OpMetadata:
@@ -20,16 +30,24 @@ def read_metadata(scanner: Scanner) -> OpMetadata:
     texts: dict[str, str] = {}
     source_line = 0
     extra: list[tuple[str, str]] = []
+    seen: set[str] = set()
     while not scanner.take("}"):
         scanner.take(",")
-        key = scanner.need(_KEY, "a metadata field").group()
+        found = scanner.need(_KEY, "a metadata field")
+        key = found.group()
+        if key in seen:
+            scanner.fail(f"metadata field {key!r} is given twice", found.start())
+        seen.add(key)
         scanner.expect("=")
         if key in _TEXT_FIELDS:
             texts[key] = scanner.string()
         elif key == "source_line":
             source_line = scanner.integer()
+        elif (pattern := _VERBATIM_FIELDS.get(key)) is not None:
+            what = _EXPECTED.get(pattern, "a list of integers")
+            extra.append((key, scanner.need(pattern, what).group()))
         else:
-            extra.append((key, _read_verbatim(scanner)))
+            scanner.fail(f"unknown metadata field {key!r}", found.start())
     return OpMetadata(
         texts.get("op_type", ""),
         texts.get("op_name", ""),
@@ -37,14 +55,6 @@ def read_metadata(scanner: Scanner) -> OpMetadata:
         source_line,
         tuple(extra),
     )
-
-
-def _read_verbatim(scanner: Scanner) -> str:
-    if scanner.peek("{"):
-        start, end = scanner.balanced()
-        return scanner.text[start:end]
-    found = scanner.match(STRING) or scanner.need(_METADATA_VALUE, "a metadata value")
-    return found.group()
 
 
 def format_metadata(metadata: OpMetadata) -> str:
@@ -75,8 +85,6 @@ def read_frontend_attributes(scanner: Scanner) -> tuple[tuple[str, str], ...]:
 
 
 def _read_key(scanner: Scanner) -> str:
-    if (found := scanner.match(STRING)) is not None:
-        return unescape(found.group()[1:-1])
     return scanner.need(_KEY, "an attribute name").group()
 
 
@@ -85,9 +93,7 @@ def read_text_or_braces(scanner: Scanner) -> str:
     if scanner.peek("{"):
         start, end = scanner.balanced()
         return scanner.text[start:end]
-    if (found := scanner.match(STRING)) is not None:
-        return unescape(found.group()[1:-1])
-    return scanner.need(INTEGER, "a string or braces").group()
+    return unescape(scanner.need(STRING, "a string or braces").group()[1:-1])
 
 
 def format_frontend_attributes(pairs: tuple[tuple[str, str], ...]) -> str:

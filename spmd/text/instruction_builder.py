@@ -37,6 +37,8 @@ class InstructionBuilder:
         self.computation = computation
         self.scope: dict[str, HloInstruction] = {}
         self.has_root = False
+        #: False once an instruction had an error and was skipped: then nothing is said about the whole.
+        self.is_whole = True
         self.creates_parameters = creates_parameters
         self.read_inline = read_inline
 
@@ -90,9 +92,7 @@ class InstructionBuilder:
         """The instruction written as ``name``; HloParseError at ``start`` when none stands before."""
         found = self.scope.get(name)
         if found is None:
-            raise self.context.source.error(
-                f"no instruction {name!r} stands before this one", start
-            )
+            raise self.context.missing("instruction", name, start)
         return found
 
     def _callee(self, callee: Callee, user: str) -> HloComputation:
@@ -100,9 +100,7 @@ class InstructionBuilder:
             return self.read_inline(callee, user)
         computation = self.context.computations.get(callee.name)
         if computation is None:
-            raise self.context.source.error(
-                f"no computation {callee.name!r} stands before this one", callee.start
-            )
+            raise self.context.missing("computation", callee.name, callee.start)
         return computation
 
     def _inferred(self, instruction: HloInstruction, start: int) -> Shape:

@@ -6,13 +6,14 @@ import re
 
 from spmd.hlo.instruction import NO_ANNOTATIONS, HloInstruction
 from spmd.hlo.opcode import Opcode
+from spmd.limits import MAX_NESTING
 from spmd.ops.attrs import ParameterAttrs, TupleIndexAttrs
 from spmd.shape import Shape, TupleShape, compatible
 from spmd.text.async_sugar import add_sugared, split_sugar
 from spmd.text.attr_extents import scan_attributes
 from spmd.text.attrs_text import AttrValues
 from spmd.text.instruction_builder import InstructionBuilder
-from spmd.text.lexer import MAX_NESTING, NAME, Scanner
+from spmd.text.lexer import NAME, Scanner
 from spmd.text.line_text import OPCODES
 from spmd.text.read_context import OWN_PARENTHESES, ParsedAttrs
 from spmd.text.shape_text import RESERVED

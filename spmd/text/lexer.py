@@ -7,12 +7,11 @@ there is no token stream: a ``Scanner`` matches patterns where it stands, and ev
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from typing import NoReturn
 
 from spmd.errors import HloParseError, SourceLocation
-
-#: Deepest nesting of shapes, operands, inline computations and braces; more is refused, so recursion stays bounded.
-MAX_NESTING = 100
+from spmd.limits import MAX_EXCERPT, MAX_NESTING
 
 NAME = re.compile(r"[A-Za-z_][\w.\-]*+", re.ASCII)
 #: At most 19 digits: nothing in HLO but literals needs more.
@@ -27,20 +26,30 @@ _BALANCE = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _CLOSING = {"(": ")", "{": "}", "[": "]"}
+#: What would garble a terminal, or cannot be written to one.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+#: What an error quotes as found: a word, not all of a very long one.
+_FOUND = re.compile(r"[\w.\-%]{1,80}|.", re.DOTALL)
 
 
 class Source:
     """A text with its name, for error places."""
 
-    __slots__ = ("file", "text")
+    __slots__ = ("_line_ends", "file", "text")
 
     def __init__(self, text: str, file: str = "<text>") -> None:
         self.text = text
         self.file = file
+        self._line_ends: list[int] | None = None
 
     def location(self, pos: int) -> SourceLocation:
-        line_start = self.text.rfind("\n", 0, pos) + 1
-        return SourceLocation(self.file, self.text.count("\n", 0, pos) + 1, pos - line_start + 1)
+        if self._line_ends is None:  # found once: a text may have many errors
+            self._line_ends = [found.start() for found in re.finditer("\n", self.text)]
+        line = bisect_left(self._line_ends, pos)
+        line_start = self._line_ends[line - 1] + 1 if line else 0
+        return SourceLocation(self.file, line + 1, pos - line_start + 1)
 
     def line_at(self, pos: int) -> str:
         start = self.text.rfind("\n", 0, pos) + 1
@@ -50,20 +59,12 @@ class Source:
     def error(self, message: str, pos: int) -> HloParseError:
         """An error at ``pos``; very long lines are cut around it."""
         location = self.location(pos)
-        line = self.line_at(pos)
-        column = location.column
-        if len(line) > 200:
-            start = max(0, column - 1 - 100)
-            line = line[start : start + 200]
-            # The excerpt is placed under its own caret; the location keeps the true column.
-            return _shortened(message, location, line, column - 1 - start)
-        return HloParseError(message, location, line)
-
-
-def _shortened(message: str, location: SourceLocation, line: str, caret: int) -> HloParseError:
-    error = HloParseError(f"{location}: {message}\n  {line}\n  {' ' * caret}^")
-    error.message, error.location, error.line = message, location, line
-    return error
+        line = _CONTROL.sub("\N{REPLACEMENT CHARACTER}", self.line_at(pos))
+        if len(line) <= MAX_EXCERPT:
+            return HloParseError(message, location, line)
+        start = max(0, location.column - 1 - MAX_EXCERPT // 2)
+        excerpt = line[start : start + MAX_EXCERPT]
+        return HloParseError(message, location, excerpt, caret=location.column - 1 - start)
 
 
 class Scanner:
@@ -185,7 +186,7 @@ class Scanner:
         self.skip_space()
         if self.pos >= self.end:
             return "the end" if self.pos >= len(self.text) else repr(self.text[self.pos])
-        word = re.compile(r"[\w.\-%]+|.").match(self.text, self.pos, self.end)
+        word = _FOUND.match(self.text, self.pos, self.end)
         return repr(word.group()) if word else "the end"
 
     def fail(self, message: str, pos: int | None = None) -> NoReturn:

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from spmd.errors import UnsupportedError
+from spmd.limits import MAX_LEAVES, MAX_NESTING
 from spmd.literal import Literal, NDArray
 from spmd.shape import ArrayShape, PrimitiveType, Shape, TupleShape
 from spmd.text.float_text import (
@@ -17,11 +19,17 @@ from spmd.text.float_text import (
     is_nan_word,
     nan_bits,
 )
-from spmd.text.lexer import MAX_NESTING, Scanner
+from spmd.text.lexer import Scanner
 
 _WORD = re.compile(r"[^\s{}(),/]++(?:\(0x[0-9a-fA-F]++\))?")
 _ELIDED = re.compile(r"\{\s*+\.\.\.\s*+\}")
-_INTEGER = re.compile(r"[+-]?\d++")
+_INTEGER = re.compile(r"-?[0-9]++")
+#: As XLA's lexer reads them: no leading plus, no bare point, ``inf`` alone.
+_FLOAT = re.compile(
+    r"-?(?:[0-9]++(?:\.[0-9]*+)?(?:[eE][+-]?[0-9]++)?|(?<=-)\.[0-9]++(?:[eE][+-]?[0-9]++)?|inf)"
+)
+#: A whole number beyond this is no token of XLA's.
+_MAX_WHOLE = 2**64 - 1
 
 
 # ---- reading
@@ -34,7 +42,7 @@ def read_literal(scanner: Scanner, shape: Shape, depth: int = 0) -> Literal | No
         return _read_tuple(scanner, shape, depth)
     if not isinstance(shape, ArrayShape):
         scanner.fail(f"a literal cannot have the shape {shape}")
-    if scanner.match(_ELIDED):
+    if shape.rank and scanner.match(_ELIDED):
         return None
     scanner.skip_space()
     start = scanner.pos
@@ -45,7 +53,10 @@ def read_literal(scanner: Scanner, shape: Shape, depth: int = 0) -> Literal | No
         scanner.fail(
             f"expected {shape.num_elements} elements for {shape}, found {array.size}", start
         )
-    array = array.reshape(shape.dims)
+    try:
+        array = array.reshape(shape.dims)
+    except ValueError:  # empty, with sizes whose product NumPy cannot address
+        scanner.fail(f"a constant of shape {shape} cannot be held in memory", start)
     array.setflags(write=False)
     return Literal(shape.without_layout(), array)
 
@@ -94,6 +105,8 @@ class _Values:
         size = self.shape.dims[dim]
         count = 0
         while not scanner.take("}"):
+            if scanner.take(","):  # XLA asks for none and minds none
+                continue
             if count >= size and not scanner.at_end:
                 scanner.fail(
                     f"expected {size} elements in dimension {dim} of {self.shape}, found more"
@@ -103,9 +116,7 @@ class _Values:
             else:
                 self.read(dim + 1, depth + 1)
                 count += 1
-            scanner.take(",")
-        # An empty dimension further in lets XLA write `{}` for the whole.
-        if count != size and not (count == 0 and self.shape.num_elements == 0):
+        if count != size:
             scanner.fail(
                 f"expected {size} elements in dimension {dim} of {self.shape}, found {count}", start
             )
@@ -145,7 +156,7 @@ class _Values:
 
 
 #: Numbers with commas and blanks between, no comments.
-_RUN = re.compile(r"[\w.+\-]++(?![\w.(])(?:\s*+,?\s*+[\w.+\-]++(?![\w.(]))*+")
+_RUN = re.compile(r"[\w.+\-]++(?![\w.(])(?:[\s,]*+[\w.+\-]++(?![\w.(]))*+")
 
 
 def _to_array(values: _Values, kind: PrimitiveType) -> NDArray:
@@ -183,9 +194,7 @@ def _integers(values: _Values, kind: PrimitiveType) -> NDArray:
     low, high = integer_range(kind)
     numbers: list[int] = []
     for word, start in zip(values.words, values.starts, strict=True):
-        if word in ("true", "false"):
-            number = int(word == "true")
-        elif _INTEGER.fullmatch(word) and len(word) < 40:
+        if _INTEGER.fullmatch(word) and len(word) < 40:
             number = int(word)
         else:
             values.scanner.fail(f"expected an integer for {kind}, found {word!r}", start)
@@ -201,17 +210,15 @@ def _floats(values: _Values, kind: PrimitiveType) -> NDArray:
     numbers: list[float] = []
     payloads: list[tuple[int, int]] = []
     for i, (word, start) in enumerate(zip(values.words, values.starts, strict=True)):
-        try:
-            number = float(word) if "_" not in word else _special(word, values, start)
-        except ValueError:
-            number = _special(word, values, start)
-        if number != number:
-            bits = nan_bits(word, form)
-            if bits is None:
-                values.scanner.fail(
-                    f"{word} is no number, or its nan payload does not fit in {kind}", start
-                )
+        if _FLOAT.fullmatch(word) is not None:
+            number = _number(word, values, start)
+        elif (bits := nan_bits(word, form)) is not None:
+            number = math.nan
             payloads.append((i, bits))
+        elif is_nan_word(word):
+            values.scanner.fail(f"the payload of {word} does not fit in {kind}", start)
+        else:
+            values.scanner.fail(f"expected a number, found {word!r}", start)
         numbers.append(number)
     wide = np.array(numbers, dtype=np.float64)
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
@@ -233,12 +240,13 @@ def _check_range(values: _Values, kind: PrimitiveType, wide: NDArray, array: NDA
         values.scanner.fail(f"{values.words[i]} does not fit in {kind}", values.starts[i])
 
 
-def _special(word: str, values: _Values, start: int) -> float:
-    if word in ("true", "false"):
-        return float(word == "true")
-    if not is_nan_word(word):
-        values.scanner.fail(f"expected a number, found {word!r}", start)
-    return math.nan
+def _number(word: str, values: _Values, start: int) -> float:
+    number = float(word)
+    if math.isinf(number) and not word.endswith("inf"):
+        values.scanner.fail(f"{word} does not fit in f64, the widest type", start)
+    if abs(number) > _MAX_WHOLE and word.lstrip("-").isdigit():
+        values.scanner.fail(f"{word} is too large for a whole number; write {number:g}", start)
+    return number
 
 
 # ---- printing
@@ -263,6 +271,8 @@ def _braces(words: list[str], dims: tuple[int, ...], index: tuple[int, ...] = ()
         return f"{{{blank}{', '.join(words)}{blank}}}"
     comment = f"/*i{len(index) - 1}={index[-1]}*/ " if rank > 3 and index else ""
     step = math.prod(dims[1:])
+    if dims[0] > MAX_LEAVES and not words:
+        raise UnsupportedError(f"{dims[0]} rows without elements are not written out")
     parts = [
         _braces(words[i * step : (i + 1) * step], dims[1:], (*index, i)) for i in range(dims[0])
     ]

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 from dataclasses import dataclass
 
 import numpy as np
 
+from spmd.limits import MAX_DEVICES, MAX_RANK
 from spmd.text.lexer import STRING, Scanner, unescape
-
-_INDEX = re.compile(r"\d{1,19}")
-#: Most devices that an explicit device list is written out for.
-MAX_DEVICES = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +41,11 @@ def read_mesh(scanner: Scanner) -> MeshText:
         axes.append((name, scanner.integer("an axis size")))
     total = math.prod(size for _, size in axes)
     if any(size < 1 for _, size in axes) or total > MAX_DEVICES:
-        scanner.fail("mesh sizes are out of range", start)
+        scanner.fail(
+            f"mesh sizes are out of range: {total} devices, the limit is {MAX_DEVICES}", start
+        )
+    if len(axes) > MAX_RANK:
+        scanner.fail(f"a mesh has at most {MAX_RANK} axes", start)
     return MeshText(tuple(axes), _device_ids(scanner, total))
 
 
@@ -78,7 +78,7 @@ def _iota_ids(scanner: Scanner, total: int) -> tuple[int, ...]:
     perm = tuple(range(len(dims)))
     if scanner.take("T"):
         perm = scanner.integers("(", ")")
-    if any(size < 1 for size in dims) or math.prod(dims) != total:
+    if len(dims) > MAX_RANK or any(size < 1 for size in dims) or math.prod(dims) != total:
         scanner.fail(f"expected sizes with the product {total}", start)
     if sorted(perm) != list(range(len(dims))):
         scanner.fail("expected a permutation of the dimensions", start)
@@ -96,16 +96,10 @@ def scanner_integers(scanner: Scanner, closing: str) -> tuple[int, ...]:
 
 
 def read_axis(scanner: Scanner, mesh: MeshText) -> AxisText:
-    """``'x'``, ``'x':(1)2`` (pre-size 1, size 2), or an axis index."""
+    """``'x'``, or ``'x':(1)2`` (pre-size 1, size 2)."""
     scanner.skip_space()
     start = scanner.pos
-    if (found := scanner.match(_INDEX)) is not None:
-        index = int(found.group())
-        if index >= len(mesh.axes):
-            scanner.fail(f"axis {index} of a mesh with {len(mesh.axes)} axes", start)
-        name = mesh.axes[index][0]
-    else:
-        name = unescape(scanner.need(STRING, "an axis name").group()[1:-1])
+    name = unescape(scanner.need(STRING, "an axis name in quotes").group()[1:-1])
     size = mesh.size_of(name)
     if size is None:
         scanner.fail(f"the mesh has no axis {name!r}", start)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 
 from spmd.hlo.module import EntryLayout, HloModule, Stage
+from spmd.limits import MAX_COUNT
 from spmd.shape import Shape
 from spmd.text.alias_text import read_buffer_donors, read_input_output_alias
 from spmd.text.annotations_text import read_frontend_attributes
@@ -16,7 +17,6 @@ from spmd.text.shape_text import ShapeReader
 _HEADER = re.compile(r"HloModule\b")
 _MODULE_NAME = re.compile(r"[\w.\-]++")
 _TABLE = re.compile(r"(FileNames|FunctionNames|FileLocations|StackFrames)\b")
-_MAX_COUNT = 1 << 31
 
 
 def read_header(scanner: Scanner) -> HloModule:
@@ -52,8 +52,10 @@ def _flag(scanner: Scanner) -> bool:
 def _count(scanner: Scanner) -> int:
     start = scanner.pos
     count = scanner.integer("a count")
-    if not 1 <= count < _MAX_COUNT:
-        scanner.fail(f"expected a count of at least 1, found {count}", start)
+    if not 1 <= count <= MAX_COUNT:
+        scanner.fail(
+            f"expected a count of at least 1 and at most {MAX_COUNT}, found {count}", start
+        )
     return count
 
 

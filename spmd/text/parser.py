@@ -8,16 +8,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from spmd.errors import HloParseError
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.module import HloModule
+from spmd.limits import MAX_INLINE_NESTING
 from spmd.ops.attrs import ParameterAttrs
 from spmd.text.attrs_text import Callee
 from spmd.text.instruction_builder import InstructionBuilder
 from spmd.text.instruction_text import read_instruction
-from spmd.text.lexer import MAX_NESTING, STRING, Scanner, Source, unescape
+from spmd.text.lexer import STRING, Scanner, Source, unescape
 from spmd.text.line_text import read_line
 from spmd.text.module_header import read_header
 from spmd.text.read_context import ReadContext
+from spmd.text.recovery import begins_computation, skip_computation, skip_instruction
 from spmd.text.shape_text import RESERVED
 
 _ENTRY = re.compile(r"ENTRY(?![\w.\-])")
@@ -33,7 +36,8 @@ _THREAD = re.compile(r",\s*+execution_thread\s*+=\s*+(" + STRING.pattern + ")")
 def parse_module(text: str, file: str = "<text>") -> HloModule:
     """The module that ``text`` describes. Time is linear in the text.
 
-    ``file`` names the text in errors. Raises HloParseError with file, line and column for text that is not HLO.
+    ``file`` names the text in errors. Raises HloParseError with file, line and column for text that is not HLO; it
+    reports several errors where reading can go on behind one (``errors``).
     """
     scanner = Scanner(Source(text, file))
     with _collector_paused():
@@ -41,8 +45,7 @@ def parse_module(text: str, file: str = "<text>") -> HloModule:
         reader = _ModuleReader(ReadContext(scanner.source, module))
         if not module.name and _comes_alone(scanner):
             reader.read_single_instruction(scanner)
-        while not scanner.at_end:
-            reader.read_computation(scanner)
+        reader.read_computations(scanner)
         reader.finish(scanner)
     return module
 
@@ -77,6 +80,20 @@ class _ModuleReader:
         self.context = context
         self.entry: HloComputation | None = None
         self.depth = 0
+
+    def read_computations(self, scanner: Scanner) -> None:
+        """All that are left; an error in a head costs its computation."""
+        recovery = self.context.recovery
+        while True:
+            start = scanner.pos
+            try:
+                if scanner.at_end:
+                    return
+                start = scanner.pos
+                self.read_computation(scanner)
+            except HloParseError as error:
+                recovery.report(error)
+                recovery.lose(skip_computation(scanner, start))
 
     def read_computation(self, scanner: Scanner) -> None:
         """``[ENTRY] name [(parameters) -> result] { instructions } [, execution_thread="..."]``"""
@@ -121,6 +138,8 @@ class _ModuleReader:
         builder = InstructionBuilder(self.context, computation, self._read_inline)
         before = len(module.computations)
         self._read_instructions(scanner, builder)
+        if not builder.is_whole:
+            return computation
         if not builder.scope:
             scanner.fail(f"computation {name!r} has no instructions", start)
         self._finish_body(scanner, builder, start)
@@ -132,18 +151,42 @@ class _ModuleReader:
         """Instructions up to the closing brace. Each line is tried as a common one once, so time stays linear."""
         scanned_until = 0
         while True:
-            if scanner.pos >= scanned_until:
-                pos = read_line(builder, scanner.pos, scanner.end)
-                if pos:
-                    scanner.pos = pos
-                    continue
-                scanner.skip_space()
-                scanned_until = scanner.text.find("\n", scanner.pos, scanner.end)
-                if scanned_until < 0:
-                    scanned_until = scanner.end
-            if scanner.take("}"):
-                return
-            read_instruction(builder, scanner)
+            start = scanner.pos
+            try:
+                if start >= scanned_until:
+                    pos = read_line(builder, start, scanner.end)
+                    if pos:
+                        scanner.pos = pos
+                        continue
+                    scanner.skip_space()
+                    start = scanner.pos
+                    scanned_until = scanner.text.find("\n", start, scanner.end)
+                    if scanned_until < 0:
+                        scanned_until = scanner.end
+                if scanner.take("}"):
+                    return
+                read_instruction(builder, scanner)
+            except HloParseError as error:
+                if self.depth:  # the instruction outside that holds this body is what is skipped
+                    raise
+                self._recover(scanner, builder, error, start)
+
+    def _recover(
+        self, scanner: Scanner, builder: InstructionBuilder, error: HloParseError, start: int
+    ) -> None:
+        """Report the error and go on behind the instruction at ``start``."""
+        recovery = self.context.recovery
+        scanner.pos = start
+        if (head := begins_computation(scanner)) != "":
+            name = builder.computation.name
+            scanner.fail(f"expected '}}' of computation {name!r}, found computation {head!r}")
+        recovery.report(error)
+        builder.is_whole = False
+        name = skip_instruction(scanner, start)
+        if name not in builder.scope:
+            recovery.lose(name)
+        if scanner.pos >= scanner.end:
+            recovery.finish()
 
     def _finish_body(self, scanner: Scanner, builder: InstructionBuilder, start: int) -> None:
         """Without ROOT the last instruction is the root; parameters are numbered without gaps."""
@@ -158,15 +201,16 @@ class _ModuleReader:
     def _read_inline(self, callee: Callee, user: str) -> HloComputation:
         """A computation that stands in the attribute itself."""
         self.depth += 1
-        if self.depth > MAX_NESTING // 4:
+        if self.depth > MAX_INLINE_NESTING:
             raise self.context.source.error(
                 "inline computations are nested too deeply", callee.start
             )
-        computation = self._read_body(
-            Scanner(self.context.source, callee.start, callee.end), f"{user}.computation"
-        )
-        self.depth -= 1
-        return computation
+        try:
+            return self._read_body(
+                Scanner(self.context.source, callee.start, callee.end), f"{user}.computation"
+            )
+        finally:
+            self.depth -= 1
 
     def read_single_instruction(self, scanner: Scanner) -> None:
         """A text of one instruction: its operands become the parameters of the entry."""
@@ -179,6 +223,7 @@ class _ModuleReader:
 
     def finish(self, scanner: Scanner) -> None:
         """Without ENTRY the last computation is the entry."""
+        self.context.recovery.finish()
         module = self.context.module
         if not module.computations:
             scanner.fail("expected a computation, found the end")

@@ -12,6 +12,7 @@ from spmd.sharding import HloSharding
 from spmd.text.annotations_text import read_frontend_attributes, read_metadata, read_text_or_braces
 from spmd.text.attrs_text import ATTRS_TEXT, AttrValues, Callee
 from spmd.text.lexer import NAME, Source
+from spmd.text.recovery import MissingNameError, Recovery
 from spmd.text.shape_text import ShapeReader
 from spmd.text.sharding_text import read_sharding
 
@@ -39,10 +40,18 @@ class ReadContext:
         self.source = source
         self.module = module
         self.shapes = ShapeReader()
+        self.recovery = Recovery()
         self.computations: dict[str, HloComputation] = {}
         self.parsed: dict[tuple[str | None, ...], ParsedAttrs] = {}
         #: (attribute, text) -> what it was read as.
         self.known: dict[tuple[str, str], object] = {}
+
+    def missing(self, what: str, name: str, start: int) -> MissingNameError:
+        """The error for a name at ``start`` that nothing before it defines."""
+        error = self.source.error(f"no {what} {name!r} stands before this one", start)
+        found = MissingNameError(error.message, error.location, error.line, caret=error.caret)
+        found.name = name
+        return found
 
     def parse_attributes(self, opcode: Opcode, values: AttrValues) -> ParsedAttrs:
         """The family's record and what any instruction may carry; HloParseError for what neither knows."""

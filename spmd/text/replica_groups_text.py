@@ -13,7 +13,10 @@ def read_replica_groups(scanner: Scanner) -> ReplicaGroups:
     if scanner.peek("mesh"):
         return _read_mesh_groups(scanner)
     if scanner.peek("["):
+        start = scanner.pos
         dims = scanner.integers("[", "]")
+        if len(dims) != 2:
+            scanner.fail(f"expected [groups,members], found {len(dims)} dimensions", start)
         scanner.expect("<=")
         return ReplicaGroups(iota=read_iota_tail(scanner, dims))
     scanner.expect("{")

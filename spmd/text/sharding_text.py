@@ -6,6 +6,7 @@ import math
 import re
 
 from spmd.device import IotaTile
+from spmd.limits import MAX_RANK
 from spmd.sharding import HloSharding, ShardingKind, SubgroupType, TileAssignment
 from spmd.text.lexer import Scanner
 from spmd.text.named_sharding_text import read_named_sharding
@@ -97,6 +98,8 @@ def _read_tiled(scanner: Scanner) -> HloSharding:
     dims = scanner.integers("[", "]")
     if not dims or any(size < 1 for size in dims):
         scanner.fail("expected tile sizes of at least 1", start)
+    if len(dims) > MAX_RANK:
+        scanner.fail(f"a device grid has at most {MAX_RANK} dimensions", start)
     tiles = (
         TileAssignment(read_iota_tail(scanner, dims))
         if scanner.take("<=")
@@ -114,10 +117,13 @@ def read_iota_tail(scanner: Scanner, dims: tuple[int, ...]) -> IotaTile:
     start = scanner.pos
     reshape = scanner.integers("[", "]")
     perm = tuple(range(len(reshape)))
-    if scanner.take("T"):
+    if len(reshape) > 1:
+        scanner.expect("T")
         perm = scanner.integers("(", ")")
     if sorted(perm) != list(range(len(reshape))):
         scanner.fail(f"expected a permutation of {len(reshape)} dimensions", start)
+    if len(reshape) > MAX_RANK or len(dims) > MAX_RANK:
+        scanner.fail(f"a device grid has at most {MAX_RANK} dimensions", start)
     if any(size < 1 for size in reshape) or math.prod(reshape) != math.prod(dims):
         scanner.fail(f"{list(reshape)} and {list(dims)} hold different numbers of devices", start)
     return IotaTile(dims, reshape, perm)
@@ -126,6 +132,8 @@ def read_iota_tail(scanner: Scanner, dims: tuple[int, ...]) -> IotaTile:
 def _listed(scanner: Scanner, dims: tuple[int, ...]) -> TileAssignment:
     scanner.skip_space()
     start = scanner.pos
+    if math.prod(dims) == 1:
+        scanner.fail("expected tiles for more than one device; write {maximal device=0}", start)
     ids = [scanner.integer("a device id")]
     while scanner.take(","):
         ids.append(scanner.integer("a device id"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from spmd.errors import SpmdError
 from spmd.hlo.instruction import HloInstruction
@@ -50,11 +50,18 @@ def _group_problems(module: HloModule, x: HloInstruction) -> Iterator[str]:
         return
     members = [i for group in groups for i in group]
     if len(set(members)) != len(members):
-        yield f"a member stands in two places of the groups {list(map(list, groups))}"
+        yield f"a member stands in two places of the groups {_listed(groups)}"
     if states_devices(module) and any(not 0 <= i < count for i in members):
-        yield f"ids must lie in 0..{count - 1}, the groups are {list(map(list, groups))}"
+        yield f"ids must lie in 0..{count - 1}, the groups are {_listed(groups)}"
     if x.opcode in _EQUAL_GROUPS and len({len(group) for group in groups}) > 1:
-        yield f"the groups have different sizes: {list(map(list, groups))}"
+        yield f"the groups have different sizes: {_listed(groups)}"
+
+
+def _listed(groups: Sequence[tuple[int, ...]]) -> str:
+    """The groups as in text; the first ones of very many."""
+    shown = ["{" + ",".join(map(str, group[:64])) + "}" for group in groups[:16]]
+    more = ",..." if len(groups) > 16 or any(len(group) > 64 for group in groups) else ""
+    return f"{{{','.join(shown)}{more}}}"
 
 
 def pairs_are_sound(module: HloModule) -> Iterator[str]:
@@ -66,13 +73,14 @@ def pairs_are_sound(module: HloModule) -> Iterator[str]:
 
 def _pair_problems(module: HloModule, x: HloInstruction) -> Iterator[str]:
     pairs = x.attrs_as(CollectivePermuteAttrs).source_target_pairs
+    text = _listed(pairs)
     sources, targets = [s for s, _ in pairs], [t for _, t in pairs]
     for ids, what in ((sources, "source"), (targets, "target")):
         if len(set(ids)) != len(ids):
-            yield f"a device is {what} twice in {list(pairs)}"
+            yield f"a device is {what} twice in {text}"
     count = id_count(group_mode(x), module.num_partitions, module.replica_count)
     if states_devices(module) and any(not 0 <= i < count for i in (*sources, *targets)):
-        yield f"ids must lie in 0..{count - 1}, the pairs are {list(pairs)}"
+        yield f"ids must lie in 0..{count - 1}, the pairs are {text}"
 
 
 def halves_belong_together(module: HloModule) -> Iterator[str]:

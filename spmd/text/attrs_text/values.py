@@ -224,9 +224,9 @@ def _braced_integers(scanner: Scanner) -> tuple[int, ...]:
 
 def _boolean(scanner: Scanner) -> bool:
     word = scanner.need(_WORD, "true or false")
-    if word.group() not in ("true", "false", "0", "1"):
+    if word.group() not in ("true", "false"):
         scanner.fail(f"expected true or false, found {word.group()!r}", word.start())
-    return word.group() in ("true", "1")
+    return word.group() == "true"
 
 
 def _booleans(scanner: Scanner) -> tuple[bool, ...]:

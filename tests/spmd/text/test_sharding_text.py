@@ -83,7 +83,7 @@ def test_a_million_devices_stay_symbolic() -> None:
             "{mesh['x'=2,'y'=4], [{'y'}, {}]}",
             "{devices=[4,1,2]<=[2,4]T(1,0) last_tile_dim_replicate}",
         ),
-        ("{mesh['x'=2,'y'=4], [{0, 1}, {}]}", "{devices=[8,1]<=[8]}"),
+        ('{mesh["x"=2,"y"=4], [{"x", "y"}, {}]}', "{devices=[8,1]<=[8]}"),
         ("{mesh['x'=2,'y'=4], [{'y','x'}, {}]}", "{devices=[8,1]<=[2,4]T(1,0)}"),
         (
             "{mesh['x'=4], [{'x':(1)2}, {}]}",

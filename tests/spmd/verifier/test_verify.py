@@ -58,10 +58,10 @@ def refused(module: HloModule, code: str, *words: str) -> None:
     """``module`` breaks the rule ``code``, and the message says ``words``."""
     with pytest.raises(VerificationError) as error:
         verify(module)
-    message = str(error.value)
-    assert message.startswith(f"t: {code} ("), message
+    problem = error.value.problems[0]
+    assert problem.startswith(f"{code} ("), problem
     for word in words:
-        assert word in message
+        assert word in problem
 
 
 def test_the_sound_module_is_accepted(module: HloModule) -> None:

@@ -1,0 +1,36 @@
+"""How large an input may be: what bounds the time and memory that untrusted text, protos and modules can take.
+
+Everything else grows linearly with the bytes that were given. A text or proto beyond a limit is refused by an error
+that names the limit; none of them is met by programs that JAX writes.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+#: Deepest nesting of brackets, tuple shapes, literals and operands written in place; recursion stays bounded.
+MAX_NESTING: Final = 100
+
+#: Deepest nesting of computations written in place (``to_apply={...}``): each level takes several frames.
+MAX_INLINE_NESTING: Final = 25
+
+#: Most dimensions of an array or of a device grid: NumPy's own limit.
+MAX_RANK: Final = 64
+
+#: Largest dimension size, as in XLA, whose sizes are signed 64-bit integers.
+MAX_SIZE: Final = 2**63 - 1
+
+#: Most leaves of a tuple shape, counted with repetition: ``tuple(x, x)`` doubles them in a few bytes of text.
+MAX_LEAVES: Final = 1 << 16
+
+#: Most device ids that are ever written out one by one; the iota and mesh forms above it stay symbolic.
+MAX_DEVICES: Final = 1 << 20
+
+#: Replicas or partitions a header may state.
+MAX_COUNT: Final = 2**31 - 1
+
+#: Errors reported for one text and violations for one module; reading stops after so many.
+MAX_ERRORS: Final = 20
+
+#: Characters of an input's line, or of an instruction, that a message shows.
+MAX_EXCERPT: Final = 200

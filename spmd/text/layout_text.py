@@ -1,0 +1,64 @@
+"""Layouts in text: ``{1,0:T(8,128)(2,1)S(1)}``."""
+
+from __future__ import annotations
+
+import re
+
+from spmd.shape import Layout
+from spmd.text.lexer import Scanner
+
+#: A brace after a blank opens a layout only before a number or a colon, else a literal or a body.
+_LAYOUT_NEXT = re.compile(r"\{(?=\s*+(?:-?[0-9]|:))|(?<=\])\{(?=\s*+(?:\}|/\*))")
+_TILE = r"\((?:(?:\d{1,19}|\*)(?:,(?:\d{1,19}|\*))*+)?\)"
+_NUMBER = r"\(-?\d{1,19}\)"
+_INDEX_TYPE = r"\(u(?:1|2|4|8|16|32|64)\)"
+#: The parts behind the colon, in XLA's order, each at most once: dimension level types, tiles, tail padding, index and
+#: pointer types, element size, memory space, split configurations, metadata prefix.
+_PARTS = re.compile(
+    rf"(?P<levels>D\([DCSH]\+?~?(?:,[DCSH]\+?~?)*+\))?(?:T(?:{_TILE})++)?(?:L{_NUMBER})?"
+    rf"(?:#{_INDEX_TYPE})?(?:\*{_INDEX_TYPE})?(?:E{_NUMBER})?(?:S{_NUMBER})?"
+    rf"(?:SC(?:\(-?\d{{1,19}}:(?:-?\d{{1,19}}(?:,-?\d{{1,19}})*+)?\))++)?(?:M{_NUMBER})?"
+)
+#: What one part looks like, known or not.
+_ANY_PART = re.compile(r"[A-Za-z#*]*+(?:\([^(){}]*+\))*+")
+
+
+def read_layout(scanner: Scanner, rank: int) -> Layout | None:
+    """The layout of an array of that rank; None when none stands here."""
+    found = scanner.match(_LAYOUT_NEXT)
+    if found is None:
+        return None
+    start = found.start()
+    order: list[int] = []
+    while not (scanner.peek("}") or scanner.peek(":")):
+        if order:
+            scanner.expect(",")
+        order.append(scanner.integer("a dimension number"))
+    suffix = _read_parts(scanner) if scanner.take(":") else ""
+    scanner.expect("}")
+    if order and sorted(order) != list(range(rank)):
+        scanner.fail(f"layout is no permutation of {rank} dimensions", start)
+    if not order and not suffix and not rank:
+        scanner.fail("expected an opcode or a layout with a part, found '{}'", start)
+    if rank and not order:
+        scanner.fail(f"layout has 0 dimensions, the shape has {rank}", start)
+    return Layout(tuple(order), suffix)
+
+
+def _read_parts(scanner: Scanner) -> str:
+    """``T(8,128)S(1)`` without blanks, up to the closing brace; XLA reads dimension level types and drops them."""
+    scanner.skip_space()
+    start = scanner.pos
+    end = scanner.text.find("}", start, scanner.end)
+    text = "".join(scanner.text[start : scanner.end if end < 0 else end].split())
+    if "P(" in text:
+        scanner.fail("physical shapes in layouts are not supported", start)
+    found = _PARTS.match(text)
+    assert found is not None  # every part is optional
+    if found.end() < len(text):
+        part = _ANY_PART.match(text, found.end())
+        word = part.group() if part is not None and part.group() else text[found.end() :]
+        scanner.fail(f"layout has an unknown, repeated or misplaced part {word[:40]!r}", start)
+    levels = found["levels"] or ""
+    scanner.pos = scanner.end if end < 0 else end
+    return text[len(levels) :]
