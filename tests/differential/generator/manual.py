@@ -12,12 +12,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from spmd.device import IotaTile, ReductionKind, ReplicaGroups
+from spmd.device import ReductionKind, ReplicaGroups
 from spmd.hlo import Annotations, HloInstruction, Opcode
 from spmd.ops.attrs import CallAttrs, CustomCallAttrs
 from spmd.shape import ArrayShape, TupleShape
 from spmd.sharding import HloSharding, SubgroupType, TileAssignment
-from tests.differential.generator.annotations import Spec, gspmd, shardy
+from tests.differential.generator.annotations import Spec, gspmd, iota_tile, shardy
 from tests.differential.generator.combining import may_sum, summed
 from tests.differential.generator.control import nested_writer, write_operations
 from tests.differential.generator.table import operation
@@ -296,5 +296,5 @@ def _inside(w: Writer, manual: Sequence[str], rank: int) -> HloSharding:
     if not rest:
         return HloSharding.manual()
     tile = (*(1,) * rank, math.prod(w.mesh[a] for a in inner), math.prod(w.mesh[a] for a in rest))
-    iota = IotaTile(tile, sizes, tuple(names.index(a) for a in (*inner, *rest)))
+    iota = iota_tile(tile, sizes, tuple(names.index(a) for a in (*inner, *rest)))
     return HloSharding.tiled(TileAssignment(iota), (SubgroupType.MANUAL, SubgroupType.REPLICATED))
