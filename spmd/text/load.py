@@ -1,4 +1,4 @@
-"""Load a module from a path: HLO text, or a directory that ``--xla_dump_to`` wrote."""
+"""Load a module from a path: HLO text, a serialized proto, or a directory that ``--xla_dump_to`` wrote."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from pathlib import Path
 
 from spmd.errors import HloParseError, UnsupportedError
 from spmd.hlo.module import HloModule
+from spmd.proto.reader import parse_proto
 from spmd.text.parser import parse_module
 
-_DUMPED = "*.before_optimizations.txt"
+#: Text first: it says what no proto does (partitions, sharding propagation).
+_DUMPED = ("*.before_optimizations.txt", "*.before_optimizations.hlo.pb")
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f]")
 _MLIR = re.compile(r"\s*(?:(?:#|//)[^\n]*\n\s*)*module\b[^\n]*\{\s*\n")
 
@@ -17,7 +19,8 @@ _MLIR = re.compile(r"\s*(?:(?:#|//)[^\n]*\n\s*)*module\b[^\n]*\{\s*\n")
 def load(path: str | Path) -> HloModule:
     """The module in the file ``path``, or in the dump directory ``path``.
 
-    Raises HloParseError for what cannot be read as HLO text, UnsupportedError for serialized protos and StableHLO.
+    Text, HloModuleProto and HloProto are told apart by content. Raises HloParseError for what is none of them,
+    UnsupportedError for StableHLO.
     """
     path = Path(path)
     try:
@@ -38,10 +41,7 @@ def parse_bytes(data: bytes, file: str = "<bytes>") -> HloModule:
     if not text or _CONTROL.search(text):
         if not data.strip():
             raise HloParseError(f"{file}: the file is empty")
-        raise UnsupportedError(
-            f"{file}: this is binary, probably a serialized HloModuleProto or HloProto, which is not read yet; "
-            'write HLO text with jax.jit(f).lower(*args).as_text("hlo")'
-        )
+        return parse_proto(data, file)
     if _MLIR.match(text) and "func.func" in text:
         raise UnsupportedError(
             f'{file}: this is StableHLO text; write HLO text with jax.jit(f).lower(*args).as_text("hlo")'
@@ -50,9 +50,9 @@ def parse_bytes(data: bytes, file: str = "<bytes>") -> HloModule:
 
 
 def _dumped_module(folder: Path) -> Path:
-    found = sorted(folder.glob(_DUMPED))
+    found = next((paths for form in _DUMPED if (paths := sorted(folder.glob(form)))), [])
     if not found:
-        raise HloParseError(f"{folder}: no file {_DUMPED} in this directory")
+        raise HloParseError(f"{folder}: no file {' or '.join(_DUMPED)} in this directory")
     if len(found) > 1:
         names = ", ".join(path.name for path in found)
         raise HloParseError(f"{folder}: several modules, name one of them: {names}")

@@ -1,0 +1,108 @@
+"""What stands on any instruction: metadata, frontend attributes, backend config, statistics, original values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from spmd.errors import HloParseError
+from spmd.hlo.instruction import NO_ANNOTATIONS, Annotations
+from spmd.proto.metadata_proto import read_op_metadata, write_op_metadata
+from spmd.proto.original_value import original_value_text, write_original_value
+from spmd.proto.schema.hlo import HloInstructionProto
+from spmd.proto.schema.xla_data import (
+    FrontendAttributesProto,
+    StatisticProto,
+    StatisticsVizProto,
+    StringEntry,
+)
+from spmd.shape import Shape
+
+_STATISTIC = re.compile(r"\s*([^\s={},]+)\s*=\s*([^\s={},]+)\s*(?:,|$)")
+
+
+def read_annotations(
+    proto: HloInstructionProto, shape: Shape, payloads: Sequence[bytes]
+) -> Annotations:
+    """``payloads``: the module's backend configurations that instructions refer to by number."""
+    metadata = proto.metadata
+    frontend = proto.frontend_attributes
+    extra: list[tuple[str, str]] = []
+    statistics = proto.statistics_viz
+    if statistics is not None and statistics.statistics:
+        extra.append(("statistics", _statistics_text(statistics)))
+    if proto.original_value is not None:
+        extra.append(("origin", original_value_text(proto.original_value, shape)))
+    annotations = Annotations(
+        metadata=NO_ANNOTATIONS.metadata if metadata is None else read_op_metadata(metadata),
+        frontend_attributes=() if frontend is None else read_frontend_attributes(frontend),
+        backend_config=_backend_config(proto, payloads),
+        extra=tuple(extra),
+    )
+    return NO_ANNOTATIONS if annotations == NO_ANNOTATIONS else annotations
+
+
+def write_annotations(proto: HloInstructionProto, annotations: Annotations) -> None:
+    if annotations.metadata:
+        proto.metadata = write_op_metadata(annotations.metadata)
+    if annotations.frontend_attributes:
+        proto.frontend_attributes = write_frontend_attributes(annotations.frontend_attributes)
+    proto.backend_config = annotations.backend_config.encode("utf-8", "surrogateescape")
+    for name, text in annotations.extra:
+        if name == "statistics":
+            proto.statistics_viz = _write_statistics(text)
+        else:
+            proto.original_value = write_original_value(text)
+
+
+def _backend_config(proto: HloInstructionProto, payloads: Sequence[bytes]) -> str:
+    config = proto.backend_config
+    payload = proto.backend_config_payload
+    if payload is not None and payload.id is not None:
+        if not 0 <= payload.id < len(payloads):
+            raise HloParseError(f"backend config {payload.id} of {len(payloads)}")
+        config = payloads[payload.id]
+    elif payload is not None:
+        config = payload.value
+    return config.decode("utf-8", "surrogateescape")
+
+
+# ---- frontend attributes
+def read_frontend_attributes(proto: FrontendAttributesProto) -> tuple[tuple[str, str], ...]:
+    """In the order of the keys, as XLA prints them: a map has none of its own."""
+    return tuple(sorted({entry.key: entry.value for entry in proto.map}.items()))
+
+
+def write_frontend_attributes(pairs: tuple[tuple[str, str], ...]) -> FrontendAttributesProto:
+    entries: list[StringEntry] = []
+    for key, value in pairs:
+        entry = StringEntry()
+        entry.key, entry.value = key, value
+        entries.append(entry)
+    proto = FrontendAttributesProto()
+    proto.map = entries
+    return proto
+
+
+# ---- statistics
+def _statistics_text(proto: StatisticsVizProto) -> str:
+    values = "".join(f",{item.stat_name}={item.stat_val:.6g}" for item in proto.statistics)
+    return f"{{visualizing_index={proto.stat_index_to_visualize}{values}}}"
+
+
+def _write_statistics(text: str) -> StatisticsVizProto:
+    """``{visualizing_index=1,s-1=33,s-2=4.5}``"""
+    proto = StatisticsVizProto()
+    statistics: list[StatisticProto] = []
+    try:
+        for found in _STATISTIC.finditer(text.strip()[1:-1]):
+            if found[1] == "visualizing_index":
+                proto.stat_index_to_visualize = int(found[2])
+                continue
+            item = StatisticProto()
+            item.stat_name, item.stat_val = found[1], float(found[2])
+            statistics.append(item)
+    except ValueError as error:
+        raise HloParseError(f"the proto cannot hold statistics={text}") from error
+    proto.statistics = statistics
+    return proto

@@ -1,0 +1,42 @@
+"""async-start, async-update, async-done, copy-start, copy-done."""
+
+from __future__ import annotations
+
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import AsyncAttrs, CopyStartAttrs
+from spmd.proto.attrs_proto.registry import ProtoValues, attrs_proto
+from spmd.proto.schema.hlo import HloInstructionProto
+
+MAIN_THREAD = "main"
+
+
+def _read_async(values: ProtoValues) -> AsyncAttrs:
+    """The proto does not tell the short form from the long one; XLA prints the short one where it can."""
+    thread = values.proto.async_execution_thread
+    return AsyncAttrs("" if thread == MAIN_THREAD else thread, sugar=True)
+
+
+def _write_async(proto: HloInstructionProto, instruction: HloInstruction) -> None:
+    proto.async_execution_thread = instruction.attrs_as(AsyncAttrs).execution_thread
+
+
+def _read_copy_start(values: ProtoValues) -> CopyStartAttrs:
+    """Older trees wrote a flag in place of the index 0."""
+    index = values.proto.cross_program_prefetch_index
+    if index is None and values.proto.is_cross_program_prefetch:
+        index = 0
+    return CopyStartAttrs(index)
+
+
+def _write_copy_start(proto: HloInstructionProto, instruction: HloInstruction) -> None:
+    index = instruction.attrs_as(CopyStartAttrs).cross_program_prefetch_index
+    proto.cross_program_prefetch_index = index
+
+
+attrs_proto(Opcode.ASYNC_START, read=_read_async, write=_write_async, callees=1)
+attrs_proto(
+    Opcode.ASYNC_UPDATE, Opcode.ASYNC_DONE, read=_read_async, write=_write_async, callees=None
+)
+attrs_proto(Opcode.COPY_START, read=_read_copy_start, write=_write_copy_start)
+attrs_proto(Opcode.COPY_DONE)

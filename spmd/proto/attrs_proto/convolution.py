@@ -1,0 +1,52 @@
+"""convolution: window, dimension numbers, group counts, kind, sparsity."""
+
+from __future__ import annotations
+
+from spmd.errors import HloParseError
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import ConvolutionAttrs
+from spmd.proto.attrs_proto.precision import read_precision, write_precision
+from spmd.proto.attrs_proto.registry import ProtoValues, attrs_proto
+from spmd.proto.enums import CONVOLUTION_KINDS
+from spmd.proto.schema.hlo import HloInstructionProto
+from spmd.proto.window_proto import (
+    read_convolution_dims,
+    read_window,
+    write_convolution_dims,
+    write_window,
+)
+
+
+def _read_convolution(values: ProtoValues) -> ConvolutionAttrs:
+    proto = values.proto
+    precisions, algorithm = read_precision(proto)
+    sparsity = proto.sparsity_config
+    if sparsity is not None and (sparsity.lhs or sparsity.rhs) is not None:
+        raise HloParseError("sparsity_config of a convolution is not supported")
+    texts = {"convolution_kind": CONVOLUTION_KINDS.value(proto.conv_kind), "algorithm": algorithm}
+    return ConvolutionAttrs(
+        window=read_window(proto.window),
+        dimension_numbers=read_convolution_dims(proto.convolution_dimension_numbers),
+        # Older trees left a count of one out.
+        feature_group_count=proto.feature_group_count or 1,
+        batch_group_count=proto.batch_group_count or 1,
+        operand_precision=precisions,
+        extra=tuple((name, text) for name, text in texts.items() if text),
+    )
+
+
+def _write_convolution(proto: HloInstructionProto, instruction: HloInstruction) -> None:
+    attrs = instruction.attrs_as(ConvolutionAttrs)
+    proto.window = write_window(attrs.window)
+    proto.convolution_dimension_numbers = write_convolution_dims(attrs.dimension_numbers)
+    proto.feature_group_count = attrs.feature_group_count
+    proto.batch_group_count = attrs.batch_group_count
+    extra = dict(attrs.extra)
+    proto.conv_kind = CONVOLUTION_KINDS.number(extra.pop("convolution_kind", ""))
+    write_precision(proto, attrs.operand_precision, extra.pop("algorithm", ""), 2)
+    if extra:
+        raise HloParseError(f"the proto cannot hold {next(iter(extra))} of a convolution")
+
+
+attrs_proto(Opcode.CONVOLUTION, read=_read_convolution, write=_write_convolution)

@@ -1,0 +1,160 @@
+"""Elementwise operations; compare, reduce-precision and the functions with result_accuracy have attributes."""
+
+from __future__ import annotations
+
+from spmd.errors import HloParseError
+from spmd.hlo.instruction import NO_ATTRS, Attrs, HloInstruction
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import CompareAttrs, ReducePrecisionAttrs, ResultAccuracyAttrs
+from spmd.proto.attrs_proto.registry import ProtoValues, attrs_proto
+from spmd.proto.enums import ACCURACY_MODES
+from spmd.proto.schema.hlo import HloInstructionProto
+from spmd.proto.schema.xla_data import ResultAccuracyProto, ToleranceProto
+from spmd.text.lexer import Scanner
+
+_DIRECTIONS = ("EQ", "NE", "GE", "GT", "LE", "LT")
+_TYPES = ("", "FLOAT", "TOTALORDER", "SIGNED", "UNSIGNED")
+
+
+def _read_compare(values: ProtoValues) -> CompareAttrs:
+    direction, kind = values.proto.comparison_direction, values.proto.comparison_type
+    if direction not in _DIRECTIONS:
+        raise HloParseError(f"unknown comparison direction {direction!r}")
+    if kind not in _TYPES:
+        raise HloParseError(f"unknown comparison type {kind!r}")
+    return CompareAttrs(direction, kind)
+
+
+def _write_compare(proto: HloInstructionProto, instruction: HloInstruction) -> None:
+    attrs = instruction.attrs_as(CompareAttrs)
+    proto.comparison_direction = attrs.direction
+    proto.comparison_type = attrs.type
+
+
+def _write_reduce_precision(proto: HloInstructionProto, instruction: HloInstruction) -> None:
+    attrs = instruction.attrs_as(ReducePrecisionAttrs)
+    proto.exponent_bits = attrs.exponent_bits
+    proto.mantissa_bits = attrs.mantissa_bits
+
+
+def _read_accuracy(values: ProtoValues) -> Attrs:
+    """The default mode, which XLA writes out, is as good as none."""
+    proto = values.proto.result_accuracy
+    if proto is None:
+        return NO_ATTRS
+    tolerance = proto.tolerance
+    if tolerance is not None:
+        numbers = (f"{tolerance.atol:.9g}", f"{tolerance.rtol:.9g}", str(tolerance.ulps))
+        parts = ",".join(
+            f"{name}={number}" for name, number in zip(_TOLERANCES, numbers, strict=True)
+        )
+        return ResultAccuracyAttrs(f"tolerance={{{parts}}}")
+    mode = ACCURACY_MODES.value(proto.mode or 0)
+    return NO_ATTRS if mode == "default" else ResultAccuracyAttrs(f"mode={mode}")
+
+
+_TOLERANCES = ("atol", "rtol", "ulps")
+
+
+def _write_accuracy(proto: HloInstructionProto, instruction: HloInstruction) -> None:
+    if not isinstance(instruction.attrs, ResultAccuracyAttrs):
+        return
+    accuracy = ResultAccuracyProto()
+    scanner = Scanner.of(instruction.attrs.text)
+    if scanner.take("tolerance"):
+        scanner.expect("=")
+        accuracy.tolerance = _tolerance_of_text(scanner)
+    else:
+        scanner.expect("mode")
+        scanner.expect("=")
+        accuracy.mode = ACCURACY_MODES.number(scanner.name("a mode"))
+    proto.result_accuracy = accuracy
+
+
+def _tolerance_of_text(scanner: Scanner) -> ToleranceProto:
+    """``{atol=0.1,rtol=0.2,ulps=3}``"""
+    start, end = scanner.balanced()
+    proto = ToleranceProto()
+    try:
+        for part in scanner.text[start + 1 : end - 1].split(","):
+            name, _, number = part.partition("=")
+            if name.strip() == "ulps":
+                proto.ulps = int(number)
+            elif name.strip() == "atol":
+                proto.atol = float(number)
+            else:
+                proto.rtol = float(number)
+    except ValueError as error:
+        raise HloParseError(f"the proto cannot hold {scanner.text[start:end]}") from error
+    return proto
+
+
+attrs_proto(Opcode.COMPARE, read=_read_compare, write=_write_compare)
+attrs_proto(
+    Opcode.REDUCE_PRECISION,
+    read=lambda values: ReducePrecisionAttrs(
+        values.proto.exponent_bits, values.proto.mantissa_bits
+    ),
+    write=_write_reduce_precision,
+)
+attrs_proto(
+    Opcode.ACOS,
+    Opcode.ACOSH,
+    Opcode.ASIN,
+    Opcode.ASINH,
+    Opcode.ATANH,
+    Opcode.CBRT,
+    Opcode.COSH,
+    Opcode.COSINE,
+    Opcode.ERF,
+    Opcode.EXPONENTIAL,
+    Opcode.EXPONENTIAL_MINUS_ONE,
+    Opcode.LOG,
+    Opcode.LOG_PLUS_ONE,
+    Opcode.LOGISTIC,
+    Opcode.RSQRT,
+    Opcode.SINE,
+    Opcode.SINH,
+    Opcode.SQRT,
+    Opcode.TAN,
+    Opcode.TANH,
+    read=_read_accuracy,
+    write=_write_accuracy,
+)
+attrs_proto(
+    Opcode.ABS,
+    Opcode.ADD,
+    Opcode.AND,
+    Opcode.ATAN2,
+    Opcode.BITCAST_CONVERT,
+    Opcode.CEIL,
+    Opcode.CLAMP,
+    Opcode.COMPLEX,
+    Opcode.CONVERT,
+    Opcode.COPY,
+    Opcode.COUNT_LEADING_ZEROS,
+    Opcode.DIVIDE,
+    Opcode.FLOOR,
+    Opcode.IMAG,
+    Opcode.IS_FINITE,
+    Opcode.MAXIMUM,
+    Opcode.MINIMUM,
+    Opcode.MULTIPLY,
+    Opcode.NEGATE,
+    Opcode.NOT,
+    Opcode.OR,
+    Opcode.POPCNT,
+    Opcode.POWER,
+    Opcode.REAL,
+    Opcode.REMAINDER,
+    Opcode.ROUND_NEAREST_AFZ,
+    Opcode.ROUND_NEAREST_EVEN,
+    Opcode.SELECT,
+    Opcode.SHIFT_LEFT,
+    Opcode.SHIFT_RIGHT_ARITHMETIC,
+    Opcode.SHIFT_RIGHT_LOGICAL,
+    Opcode.SIGN,
+    Opcode.STOCHASTIC_CONVERT,
+    Opcode.SUBTRACT,
+    Opcode.XOR,
+)

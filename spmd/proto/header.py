@@ -1,0 +1,137 @@
+"""What HloModuleProto says besides computations: entry layout, aliases, donors, attributes, device counts.
+
+A module's configuration (sharding propagation to parameters, ...) is no part of the proto. Only a device assignment
+tells replicas and partitions; where a text states them, one is written.
+"""
+
+from __future__ import annotations
+
+from spmd.errors import HloParseError
+from spmd.hlo.module import BufferDonor, EntryLayout, HloModule, InputOutputAlias
+from spmd.limits import MAX_COUNT, MAX_DEVICES
+from spmd.proto.annotations_proto import read_frontend_attributes, write_frontend_attributes
+from spmd.proto.enums import MAY_ALIAS, MUST_ALIAS, UNDEFINED_ALIAS
+from spmd.proto.schema.hlo import (
+    AliasEntryProto,
+    BufferDonorEntryProto,
+    HloBufferDonorProto,
+    HloInputOutputAliasProto,
+    HloModuleProto,
+)
+from spmd.proto.schema.xla_data import (
+    ComputationDeviceProto,
+    DeviceAssignmentProto,
+    ProgramShapeProto,
+)
+from spmd.proto.shape_proto import read_shape, write_shape
+from spmd.proto.stack_frames import read_stack_frames, write_stack_frames
+
+
+# ---- reading
+def read_header(proto: HloModuleProto) -> HloModule:
+    """A module without computations."""
+    if not proto.name:
+        raise HloParseError("the module has no name")
+    module = HloModule(proto.name)
+    if (program := proto.host_program_shape) is not None:
+        parameters = tuple(map(read_shape, program.parameters))
+        module.entry_layout = EntryLayout(parameters, read_shape(program.result))
+    if (aliases := proto.input_output_alias) is not None:
+        entries = [entry for entry in aliases.entries if entry.kind != UNDEFINED_ALIAS]
+        module.input_output_alias = tuple(map(_read_alias, entries))
+    if (donors := proto.buffer_donor) is not None:
+        module.buffer_donors = tuple(
+            BufferDonor(entry.parameter_number, entry.parameter_shape_index)
+            for entry in donors.entries
+        )
+    if (frontend := proto.frontend_attributes) is not None:
+        module.frontend_attributes = read_frontend_attributes(frontend)
+    if (devices := proto.device_assignment) is not None:
+        _read_counts(module, devices)
+    if (frames := proto.stack_frame_index) is not None:
+        module.file_tables = read_stack_frames(frames)
+    return module
+
+
+def _read_alias(entry: AliasEntryProto) -> InputOutputAlias:
+    if entry.kind not in (MAY_ALIAS, MUST_ALIAS):
+        raise HloParseError(f"unknown alias kind {entry.kind}")
+    return InputOutputAlias(
+        entry.output_shape_index,
+        entry.parameter_number,
+        entry.parameter_shape_index,
+        entry.kind == MUST_ALIAS,
+    )
+
+
+def _read_counts(module: HloModule, devices: DeviceAssignmentProto) -> None:
+    replicas, partitions = devices.replica_count, devices.computation_count
+    if not (1 <= replicas <= MAX_COUNT and 1 <= partitions <= MAX_COUNT):
+        raise HloParseError(f"a device assignment of {replicas} replicas x {partitions} partitions")
+    module.replica_count, module.num_partitions = replicas, partitions
+    module.states_partitions = True
+
+
+# ---- writing
+def write_header(proto: HloModuleProto, module: HloModule) -> None:
+    """Everything but the computations."""
+    proto.name = module.name
+    proto.host_program_shape = _program_shape(module)
+    if module.input_output_alias:
+        aliases = HloInputOutputAliasProto()
+        aliases.entries = [_write_alias(alias) for alias in module.input_output_alias]
+        proto.input_output_alias = aliases
+    if module.buffer_donors:
+        donors = HloBufferDonorProto()
+        donors.entries = [_write_donor(donor) for donor in module.buffer_donors]
+        proto.buffer_donor = donors
+    if module.frontend_attributes:
+        proto.frontend_attributes = write_frontend_attributes(module.frontend_attributes)
+    if module.states_partitions or module.replica_count > 1 or module.num_partitions > 1:
+        proto.device_assignment = _write_counts(module.replica_count, module.num_partitions)
+    if module.file_tables:
+        proto.stack_frame_index = write_stack_frames(module.file_tables)
+
+
+def _program_shape(module: HloModule) -> ProgramShapeProto:
+    """XLA reads no module without it; where the text leaves it out, it is the entry's own."""
+    entry, layout = module.entry, module.entry_layout
+    shapes = tuple(p.shape for p in entry.parameters) if layout is None else layout.parameters
+    proto = ProgramShapeProto()
+    proto.parameters = [write_shape(shape) for shape in shapes]
+    proto.result = write_shape(entry.root.shape if layout is None else layout.result)
+    proto.parameter_names = tuple(f"p{i}" for i in range(len(shapes)))
+    return proto
+
+
+def _write_alias(alias: InputOutputAlias) -> AliasEntryProto:
+    entry = AliasEntryProto()
+    entry.output_shape_index = alias.output_index
+    entry.parameter_number = alias.parameter
+    entry.parameter_shape_index = alias.parameter_index
+    entry.kind = MUST_ALIAS if alias.must_alias else MAY_ALIAS
+    return entry
+
+
+def _write_donor(donor: BufferDonor) -> BufferDonorEntryProto:
+    entry = BufferDonorEntryProto()
+    entry.parameter_number = donor.parameter
+    entry.parameter_shape_index = donor.parameter_index
+    return entry
+
+
+def _write_counts(replicas: int, partitions: int) -> DeviceAssignmentProto:
+    """The device of each replica and partition is the usual one, replica * partitions + partition."""
+    if replicas * partitions > MAX_DEVICES:
+        raise HloParseError(
+            f"the proto lists devices one by one: {replicas * partitions} are more than {MAX_DEVICES}"
+        )
+    proto = DeviceAssignmentProto()
+    proto.replica_count, proto.computation_count = replicas, partitions
+    devices: list[ComputationDeviceProto] = []
+    for partition in range(partitions):
+        device = ComputationDeviceProto()
+        device.replica_device_ids = tuple(range(partition, replicas * partitions, partitions))
+        devices.append(device)
+    proto.computation_devices = devices
+    return proto

@@ -1,0 +1,86 @@
+"""OpMetadata: where an instruction came from."""
+
+from __future__ import annotations
+
+from spmd.hlo.instruction import OpMetadata
+from spmd.proto.schema.xla_data import OpMetadataProto, PayloadProto
+from spmd.text.annotations_text import format_metadata, read_metadata
+from spmd.text.lexer import Scanner, quote, unescape
+
+
+def read_op_metadata(proto: OpMetadataProto) -> OpMetadata:
+    """Fields in the order in which XLA prints them."""
+    numbers = {
+        "source_end_line": proto.source_end_line,
+        "source_column": proto.source_column,
+        "source_end_column": proto.source_end_column,
+    }
+    extra = [(name, str(number)) for name, number in numbers.items() if number]
+    if proto.profile_type:
+        extra.append(("profile_type", f"{{{','.join(map(str, proto.profile_type))}}}"))
+    if proto.deduplicated_name:
+        extra.append(("deduplicated_name", quote(proto.deduplicated_name)))
+    if proto.scheduling_name:
+        extra.append(("scheduling_name", quote(proto.scheduling_name)))
+    if proto.stack_frame_id:
+        extra.append(("stack_frame_id", str(proto.stack_frame_id)))
+    payload = proto.metadata_payload
+    if payload is not None and payload.value:
+        text = payload.value.decode("utf-8", "surrogateescape")
+        extra.append(("metadata_payload", quote(text)))
+    return OpMetadata(
+        proto.op_type, proto.op_name, proto.source_file, proto.source_line, tuple(extra)
+    )
+
+
+def write_op_metadata(metadata: OpMetadata) -> OpMetadataProto:
+    """Fields of ``extra`` that the proto does not have are left out: they mean nothing to the program."""
+    proto = OpMetadataProto()
+    proto.op_type = metadata.op_type
+    proto.op_name = metadata.op_name
+    proto.source_file = metadata.source_file
+    proto.source_line = metadata.source_line
+    extra = dict(metadata.extra)
+    proto.source_end_line = _number(extra, "source_end_line")
+    proto.source_column = _number(extra, "source_column")
+    proto.source_end_column = _number(extra, "source_end_column")
+    proto.stack_frame_id = _number(extra, "stack_frame_id")
+    proto.deduplicated_name = _string(extra, "deduplicated_name")
+    proto.scheduling_name = _string(extra, "scheduling_name")
+    if "profile_type" in extra:
+        proto.profile_type = Scanner.of(extra["profile_type"]).integers("{", "}")
+    if "metadata_payload" in extra:
+        payload = PayloadProto()
+        payload.value = _string(extra, "metadata_payload").encode("utf-8", "surrogateescape")
+        proto.metadata_payload = payload
+    return proto
+
+
+def _number(extra: dict[str, str], name: str) -> int:
+    return Scanner.of(extra[name]).integer() if name in extra else 0
+
+
+def _string(extra: dict[str, str], name: str) -> str:
+    return unescape(extra[name][1:-1]) if name in extra else ""
+
+
+# ---- inside of shardings, which keep it as text
+def metadata_text(protos: list[OpMetadataProto]) -> str:
+    """What stands in ``metadata={..}``: one record bare, several in braces each."""
+    records = [format_metadata(read_op_metadata(proto)) for proto in protos]
+    return records[0][1:-1] if len(records) == 1 else ", ".join(records)
+
+
+def metadata_of_text(text: str) -> list[OpMetadataProto]:
+    if not text:
+        return []
+    scanner = Scanner.of(f"{{{text}}}")
+    scanner.expect("{")
+    if not scanner.peek("{"):
+        return [write_op_metadata(read_metadata(Scanner.of(f"{{{text}}}")))]
+    records: list[OpMetadataProto] = []
+    while not scanner.take("}"):
+        if records:
+            scanner.expect(",")
+        records.append(write_op_metadata(read_metadata(scanner)))
+    return records

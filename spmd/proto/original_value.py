@@ -1,0 +1,81 @@
+"""OriginalValueProto: the arrays of the original program that an instruction's result stands for, leaf by leaf."""
+
+from __future__ import annotations
+
+from spmd.errors import HloParseError
+from spmd.limits import MAX_NESTING
+from spmd.proto.schema.xla_data import (
+    OriginalArrayProto,
+    OriginalValueElementProto,
+    OriginalValueProto,
+)
+from spmd.shape import Shape, ShapeIndex, TupleShape
+from spmd.text.lexer import Scanner, quote
+
+_SYNTHETIC = "[synthetic_call]"
+
+
+# ---- reading: the proto has leaves with their indices, the text a tree as nested as the shape
+def original_value_text(proto: OriginalValueProto, shape: Shape) -> str:
+    """What stands behind ``origin=``: ``{({"v1"}, {"v2" {0}})}``."""
+    if proto.is_synthetic_call:
+        return f"{{{_SYNTHETIC}}}"
+    arrays = {element.shape_index: element.original_array for element in proto.elements}
+    return f"{{{_tree_text(arrays, shape, ())}}}"
+
+
+def _tree_text(
+    arrays: dict[ShapeIndex, OriginalArrayProto | None], shape: Shape, index: ShapeIndex
+) -> str:
+    if isinstance(shape, TupleShape):
+        parts = [
+            _tree_text(arrays, element, (*index, i)) for i, element in enumerate(shape.elements)
+        ]
+        return f"({', '.join(parts)})"
+    array = arrays.get(index)
+    if array is None:
+        return "{}"
+    where = f" {{{','.join(map(str, array.shape_index))}}}" if array.shape_index else ""
+    return f"{{{quote(array.instruction_name)}{where}}}"
+
+
+# ---- writing
+def write_original_value(text: str) -> OriginalValueProto:
+    proto = OriginalValueProto()
+    scanner = Scanner.of(text)
+    scanner.expect("{")
+    if scanner.take(_SYNTHETIC):
+        proto.is_synthetic_call = True
+    else:
+        elements: list[OriginalValueElementProto] = []
+        _read_tree(scanner, (), elements)
+        proto.elements = elements
+    scanner.expect("}")
+    scanner.finish()
+    return proto
+
+
+def _read_tree(
+    scanner: Scanner, index: ShapeIndex, elements: list[OriginalValueElementProto]
+) -> None:
+    if len(index) > MAX_NESTING:
+        raise HloParseError(f"original values are nested deeper than {MAX_NESTING}")
+    if scanner.take("("):
+        count = 0
+        while not scanner.take(")"):
+            if count:
+                scanner.expect(",")
+            _read_tree(scanner, (*index, count), elements)
+            count += 1
+        return
+    scanner.expect("{")
+    element = OriginalValueElementProto()
+    element.shape_index = index
+    if not scanner.peek("}"):
+        array = OriginalArrayProto()
+        array.instruction_name = scanner.string()
+        if scanner.peek("{"):
+            array.shape_index = scanner.integers("{", "}")
+        element.original_array = array
+    scanner.expect("}")
+    elements.append(element)

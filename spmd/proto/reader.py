@@ -1,0 +1,215 @@
+"""Read HloModuleProto into a module. The driver of the proto readers.
+
+Ids are looked up, so every operand and callee stands before its use, as XLA demands of the proto, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from spmd.errors import HloParseError, SpmdError, UnsupportedError
+from spmd.hlo.computation import HloComputation
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import ParameterAttrs
+from spmd.proto.annotations_proto import read_annotations
+from spmd.proto.attrs_proto import ATTRS_PROTO, ProtoValues
+from spmd.proto.attrs_proto.async_ops import MAIN_THREAD
+from spmd.proto.container import module_bytes
+from spmd.proto.header import read_header
+from spmd.proto.schema.hlo import HloComputationProto, HloInstructionProto, HloModuleProto
+from spmd.proto.shape_proto import read_shape
+from spmd.proto.sharding_proto import read_sharding
+from spmd.shape import Shape
+from spmd.sharding import HloSharding
+
+_OPCODES = {opcode.value: opcode for opcode in Opcode}
+#: The lower half of an id numbers the instruction in its computation; the upper one is the computation's id.
+_LOCAL_ID = (1 << 32) - 1
+
+
+def parse_proto(data: bytes, file: str = "<bytes>") -> HloModule:
+    """The module in a serialized HloModuleProto or HloProto.
+
+    ``file`` names the data in errors. Raises HloParseError for data that is neither, UnsupportedError for what a
+    valid module may hold and this project refuses.
+    """
+    try:
+        proto = HloModuleProto(module_bytes(data))
+        return _ModuleReader(proto).read()
+    except UnsupportedError as error:
+        raise UnsupportedError(f"{file}: {error}") from error
+    except SpmdError as error:
+        raise HloParseError(f"{file}: {error}") from error
+
+
+class _ModuleReader:
+    """Caches hold for one module: equal bytes give equal (shared) records."""
+
+    def __init__(self, proto: HloModuleProto) -> None:
+        self.proto = proto
+        self.module = read_header(proto)
+        self.payloads: Sequence[bytes] = proto.payloads
+        self.computations: dict[int, HloComputation] = {}
+        #: Instructions of each computation by their local id.
+        self.instructions: dict[int, dict[int, HloInstruction]] = {}
+        self.shapes: dict[bytes, Shape] = {}
+        self.shardings: dict[bytes, HloSharding] = {}
+
+    def read(self) -> HloModule:
+        for computation in self.proto.computations:
+            self._read_computation(computation)
+        self.module.entry = self._entry()
+        self._read_schedule()
+        return self.module
+
+    def _entry(self) -> HloComputation:
+        found = self.computations.get(self.proto.entry_computation_id)
+        if found is None:
+            wanted = self.proto.entry_computation_name
+            found = next((c for c in self.module.computations if c.name == wanted), None)
+        if found is None:
+            raise HloParseError(
+                f"the module has no entry computation {self.proto.entry_computation_id}"
+            )
+        return found
+
+    # ---- computations
+    def _read_computation(self, proto: HloComputationProto) -> None:
+        if proto.id in self.computations:
+            raise HloParseError(f"two computations have the id {proto.id}")
+        computation = self.module.new_computation(_name(proto.name, "a computation"))
+        by_id: dict[int, HloInstruction] = {}
+        for instruction in proto.instructions:
+            local_id = instruction.id & _LOCAL_ID
+            if local_id in by_id:
+                raise HloParseError(
+                    f"computation {computation.name!r}: two instructions have the id {instruction.id}"
+                )
+            by_id[local_id] = self._read_instruction(instruction, computation, by_id)
+        root = by_id.get(proto.root_id & _LOCAL_ID)
+        if root is None:
+            raise HloParseError(f"computation {computation.name!r} has no root {proto.root_id}")
+        computation.root = root
+        thread = proto.execution_thread
+        computation.execution_thread = "" if thread == MAIN_THREAD else thread
+        for expected, parameter in enumerate(computation.parameters):
+            if parameter.attrs_as(ParameterAttrs).number != expected:
+                raise HloParseError(f"computation {computation.name!r} has no parameter {expected}")
+        self.computations[proto.id] = computation
+        self.instructions[proto.id] = by_id
+
+    # ---- instructions
+    def _read_instruction(
+        self,
+        proto: HloInstructionProto,
+        computation: HloComputation,
+        by_id: dict[int, HloInstruction],
+    ) -> HloInstruction:
+        try:
+            instruction = self._build(proto, by_id)
+            return computation.add(instruction)
+        except UnsupportedError as error:
+            raise UnsupportedError(f"{_place(proto, computation)}: {error}") from error
+        except SpmdError as error:
+            raise HloParseError(f"{_place(proto, computation)}: {error}") from error
+
+    def _build(
+        self, proto: HloInstructionProto, by_id: dict[int, HloInstruction]
+    ) -> HloInstruction:
+        opcode = _OPCODES.get(proto.opcode)
+        if opcode is None:
+            raise HloParseError(f"unknown opcode {proto.opcode!r}")
+        shape = self._shape(proto)
+        operands = tuple(_found(by_id, number, "operand") for number in proto.operand_ids)
+        callees = self._callees(opcode, proto, operands)
+        values = ProtoValues(proto, shape, operands, len(callees))
+        instruction = HloInstruction(
+            opcode,
+            shape,
+            operands,
+            ATTRS_PROTO[opcode].read(values),
+            name=_name(proto.name, "an instruction"),
+            called_computations=callees,
+            sharding=self._sharding(proto),
+            annotations=read_annotations(proto, shape, self.payloads),
+        )
+        for number in proto.control_predecessor_ids:
+            before = _found(by_id, number, "control predecessor")
+            before.add_control_dependency_to(instruction)
+        return instruction
+
+    def _shape(self, proto: HloInstructionProto) -> Shape:
+        data = proto.bytes_of(HloInstructionProto.shape)
+        if data is None:
+            raise HloParseError("the shape is missing")
+        shape = self.shapes.get(data)
+        if shape is None:
+            shape = self.shapes[data] = read_shape(proto.shape)
+        return shape
+
+    def _sharding(self, proto: HloInstructionProto) -> HloSharding | None:
+        data = proto.bytes_of(HloInstructionProto.sharding)
+        if data is None:
+            return None
+        sharding = self.shardings.get(data)
+        if sharding is None:
+            message = proto.sharding
+            assert message is not None
+            sharding = self.shardings[data] = read_sharding(message)
+        return sharding
+
+    def _callees(
+        self, opcode: Opcode, proto: HloInstructionProto, operands: tuple[HloInstruction, ...]
+    ) -> list[HloComputation]:
+        """In the order of ``called_computations``; async-update and async-done share the start's."""
+        record = ATTRS_PROTO[opcode]
+        callees = [self._callee(number) for number in proto.called_computation_ids]
+        if opcode in (Opcode.ASYNC_UPDATE, Opcode.ASYNC_DONE) and operands and not callees:
+            callees = list(operands[0].called_computations)
+        if record.callees is not None and len(callees) != record.callees:
+            raise HloParseError(
+                f"{opcode} calls {record.callees} computations, found {len(callees)}"
+            )
+        return callees[::-1] if record.swaps_callees else callees
+
+    def _callee(self, number: int) -> HloComputation:
+        computation = self.computations.get(number)
+        if computation is None:
+            raise HloParseError(f"no computation {number} stands before this instruction")
+        return computation
+
+    # ---- schedule
+    def _read_schedule(self) -> None:
+        """With a schedule, the stored order of each computation is that of its sequence."""
+        schedule = self.proto.schedule
+        if schedule is None or not schedule.sequences:
+            return
+        for entry in schedule.sequences:
+            computation = self.computations.get(entry.key)
+            if computation is None:
+                raise HloParseError(f"the schedule names an unknown computation {entry.key}")
+            numbers = () if entry.value is None else entry.value.instruction_ids
+            by_id = self.instructions[entry.key]
+            computation.set_order(
+                _found(by_id, number, "scheduled instruction") for number in numbers
+            )
+        self.module.stage = Stage.SCHEDULED
+
+
+def _found(by_id: dict[int, HloInstruction], number: int, what: str) -> HloInstruction:
+    instruction = by_id.get(number & _LOCAL_ID)
+    if instruction is None:
+        raise HloParseError(f"no {what} {number} stands before this instruction")
+    return instruction
+
+
+def _name(name: str, what: str) -> str:
+    if not name:
+        raise HloParseError(f"{what} has no name")
+    return name
+
+
+def _place(proto: HloInstructionProto, computation: HloComputation) -> str:
+    return f"computation {computation.name!r}, instruction {proto.name!r}"

@@ -1,0 +1,92 @@
+"""Window and the dimension numbers of convolutions."""
+
+from __future__ import annotations
+
+from spmd.errors import HloParseError
+from spmd.ops.attrs import ConvDimensionNumbers
+from spmd.ops.window import Window, WindowDimension
+from spmd.proto.schema.xla_data import (
+    ConvolutionDimensionNumbersProto,
+    WindowDimensionProto,
+    WindowProto,
+)
+
+
+def read_window(proto: WindowProto | None) -> Window:
+    """No window at all is one without dimensions."""
+    if proto is None:
+        return Window()
+    return Window(tuple(map(_read_dimension, proto.dimensions)))
+
+
+def _read_dimension(proto: WindowDimensionProto) -> WindowDimension:
+    return WindowDimension(
+        size=proto.size,
+        stride=proto.stride,
+        padding_low=proto.padding_low,
+        padding_high=proto.padding_high,
+        base_dilation=proto.base_dilation,
+        window_dilation=proto.window_dilation,
+        reversal=proto.window_reversal,
+    )
+
+
+def write_window(window: Window) -> WindowProto:
+    proto = WindowProto()
+    proto.dimensions = [_write_dimension(dim) for dim in window.dims]
+    return proto
+
+
+def _write_dimension(dim: WindowDimension) -> WindowDimensionProto:
+    proto = WindowDimensionProto()
+    proto.size = dim.size
+    proto.stride = dim.stride
+    proto.padding_low = dim.padding_low
+    proto.padding_high = dim.padding_high
+    proto.base_dilation = dim.base_dilation
+    proto.window_dilation = dim.window_dilation
+    proto.window_reversal = dim.reversal
+    return proto
+
+
+def read_convolution_dims(proto: ConvolutionDimensionNumbersProto | None) -> ConvDimensionNumbers:
+    """Each of input, kernel and output names every position once at most."""
+    if proto is None:
+        raise HloParseError("convolution_dimension_numbers is missing")
+    numbers = ConvDimensionNumbers(
+        input_batch=proto.input_batch_dimension,
+        input_feature=proto.input_feature_dimension,
+        input_spatial=proto.input_spatial_dimensions,
+        kernel_input_feature=proto.kernel_input_feature_dimension,
+        kernel_output_feature=proto.kernel_output_feature_dimension,
+        kernel_spatial=proto.kernel_spatial_dimensions,
+        output_batch=proto.output_batch_dimension,
+        output_feature=proto.output_feature_dimension,
+        output_spatial=proto.output_spatial_dimensions,
+    )
+    places = (
+        (numbers.input_batch, numbers.input_feature, *numbers.input_spatial),
+        (numbers.kernel_input_feature, numbers.kernel_output_feature, *numbers.kernel_spatial),
+        (numbers.output_batch, numbers.output_feature, *numbers.output_spatial),
+    )
+    if len({len(place) for place in places}) != 1:
+        raise HloParseError("convolution dimension numbers of different ranks")
+    for place in places:
+        # A place past the rank is a dimension without a label, of which there are few.
+        if len(set(place)) != len(place) or not all(0 <= n < 2 * len(place) + 8 for n in place):
+            raise HloParseError(f"convolution dimension numbers cannot be {list(place)}")
+    return numbers
+
+
+def write_convolution_dims(numbers: ConvDimensionNumbers) -> ConvolutionDimensionNumbersProto:
+    proto = ConvolutionDimensionNumbersProto()
+    proto.input_batch_dimension = numbers.input_batch
+    proto.input_feature_dimension = numbers.input_feature
+    proto.input_spatial_dimensions = numbers.input_spatial
+    proto.kernel_input_feature_dimension = numbers.kernel_input_feature
+    proto.kernel_output_feature_dimension = numbers.kernel_output_feature
+    proto.kernel_spatial_dimensions = numbers.kernel_spatial
+    proto.output_batch_dimension = numbers.output_batch
+    proto.output_feature_dimension = numbers.output_feature
+    proto.output_spatial_dimensions = numbers.output_spatial
+    return proto

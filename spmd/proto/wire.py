@@ -1,0 +1,162 @@
+"""The protocol buffer wire format: varints, and a message split into its fields.
+
+Nothing is allocated by a size that the data merely claims: a length is held against the bytes that are left first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from spmd.errors import HloParseError
+
+#: A field's value as it lies on the wire: an integer (varint), or the bytes of anything else.
+Raw: TypeAlias = int | bytes
+Raws: TypeAlias = dict[int, list[Raw]]
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+_FIXED_SIZES = {FIXED64: 8, FIXED32: 4}
+_MASK64 = (1 << 64) - 1
+_MAX_VARINT = 10
+
+
+def read_varint(data: bytes, pos: int) -> tuple[int, int]:
+    """The unsigned 64-bit integer at ``pos``, and where it ends."""
+    value = shift = 0
+    for byte in data[pos : pos + _MAX_VARINT]:
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return value & _MASK64, pos + shift // 7
+    raise HloParseError(f"byte {pos}: an integer has no end")
+
+
+def split_fields(data: bytes, numbers: Mapping[int, int], known: Mapping[int, str]) -> Raws:
+    """Values by field number, each in the order written.
+
+    ``numbers`` maps a tag (number and wire type) to its field number, ``known`` a number to the field's name. Other
+    fields are stepped over, as every protocol buffer reader does: they are newer than this schema.
+    """
+    raws: Raws = {}
+    pos, end = 0, len(data)
+    while pos < end:
+        start = pos
+        tag = data[pos]
+        pos += 1
+        if tag >= 0x80:
+            tag, pos = read_varint(data, start)
+        wire = tag & 7
+        value: Raw
+        if wire == VARINT:
+            value, pos = read_varint(data, pos)
+        else:
+            if wire == BYTES:
+                length, pos = read_varint(data, pos)
+            elif wire in _FIXED_SIZES:
+                length = _FIXED_SIZES[wire]
+            else:
+                raise HloParseError(f"byte {start}: unknown wire type {wire}")
+            if length > end - pos:
+                raise HloParseError(
+                    f"byte {start}: field {tag >> 3} claims {length} bytes, {max(end - pos, 0)} are left"
+                )
+            value = data[pos : pos + length]
+            pos += length
+        number = numbers.get(tag)
+        if number is not None:
+            raws.setdefault(number, []).append(value)
+        elif tag >> 3 in known:
+            raise HloParseError(f"byte {start}: field {known[tag >> 3]} has wire type {wire}")
+        elif tag < 8:
+            raise HloParseError(f"byte {start}: field number 0")
+    return raws
+
+
+def join_fields(raws: Raws, wires: Mapping[int, int]) -> bytes:
+    """A message from its fields, in the order of their numbers."""
+    parts: list[bytes] = []
+    for number in sorted(raws):
+        wire = wires[number]
+        tag = varint(number << 3 | wire)
+        for value in raws[number]:
+            parts.append(tag)
+            if isinstance(value, int):
+                parts.append(varint(value))
+                continue
+            if wire == BYTES:
+                parts.append(varint(len(value)))
+            parts.append(value)
+    return b"".join(parts)
+
+
+def varint(value: int) -> bytes:
+    """``value`` (negative ones in two's complement of 64 bits) as a varint."""
+    if 0 <= value < 0x80:
+        return bytes((value,))
+    value &= _MASK64
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def signed(value: int) -> int:
+    """A varint's value as a signed 64-bit integer."""
+    return value - (1 << 64) if value >> 63 else value
+
+
+# ---- packed lists
+def unpack_varints(data: bytes) -> list[int]:
+    """The unsigned integers of a packed list."""
+    if data.isascii():  # every one takes a single byte
+        return list(data)
+    values: list[int] = []
+    pos = 0
+    while pos < len(data):
+        value, pos = read_varint(data, pos)
+        values.append(value)
+    return values
+
+
+def pack_varints(values: Iterable[int]) -> bytes:
+    return b"".join(map(varint, values))
+
+
+def unpack_array(data: bytes) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    """``unpack_varints`` for long lists, without a Python object per integer."""
+    octets = np.frombuffer(data, np.uint8)
+    if not octets.size:
+        return np.zeros(0, np.uint64)
+    ends = np.flatnonzero(octets < 0x80)
+    if not ends.size or ends[-1] != octets.size - 1:
+        raise HloParseError("a list of integers ends within one")
+    starts = np.concatenate(([0], ends[:-1] + 1))
+    lengths = ends - starts + 1
+    if lengths.max() > _MAX_VARINT:
+        raise HloParseError("an integer in a list has no end")
+    place = np.arange(octets.size) - np.repeat(starts, lengths)
+    parts = (octets & 0x7F).astype(np.uint64) << (7 * place).astype(np.uint64)
+    return np.bitwise_or.reduceat(parts, starts)
+
+
+def pack_array(values: np.ndarray[Any, np.dtype[Any]]) -> bytes:
+    """``pack_varints`` for long lists; integers of any width, negative ones sign-extended to 64 bits."""
+    flat = values.reshape(-1)
+    wide = (
+        flat.astype(np.int64).view(np.uint64) if flat.dtype.kind == "i" else flat.astype(np.uint64)
+    )
+    if not wide.size:
+        return b""
+    shifts = np.arange(0, 7 * _MAX_VARINT, 7, dtype=np.uint64)
+    digits = (wide[:, None] >> shifts) & np.uint64(0x7F)
+    # The last digit that is not zero ends the integer; zero itself takes one.
+    lengths = np.maximum(_MAX_VARINT - np.argmax(digits[:, ::-1] != 0, axis=1), 1)
+    lengths[wide == 0] = 1
+    column = np.arange(_MAX_VARINT)
+    digits |= np.where(column < lengths[:, None] - 1, np.uint64(0x80), np.uint64(0))
+    packed: bytes = digits.astype(np.uint8)[column < lengths[:, None]].tobytes()
+    return packed
