@@ -100,10 +100,12 @@ test-gpu: $(TEST_READY)
 
 # ---- timing ----------------------------------------------------------------------------------
 
+# CASES_TIMED: folders with module.hlo and case.json. PEER: a command that times XLA on such a folder (see step_time.py).
+CASES_TIMED ?= $(CASES)
+PEER ?=
+
 bench: $(RUN_READY)
-	@for case in $(CASES)/*/; do \
-		echo "== $$case"; $(BIN)/spmd bench $$case/module.hlo || exit 1; \
-	done
+	@$(BIN)/python benchmarks/step_time.py $(CASES_TIMED) $(if $(PEER),--peer '$(PEER)')
 
 bench-gpu: $(RUN_READY)
 	@$(BIN)/python -m pip install --disable-pip-version-check -q -e '.[$(MPI_EXTRA),gpu]'

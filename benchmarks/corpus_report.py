@@ -146,8 +146,10 @@ def expected_tile(shape: list[int], spec: str, axes: dict[str, int]) -> tuple[in
 
 def format_table(rows: list[Row]) -> str:
     lines = [
-        ("| case | devices | error/tolerance, loopback | mpirun | flops/XLA | (args+temp)/XLA "
-        "| wire bytes/XLA | tiles |"),
+        (
+            "| case | devices | error/tolerance, loopback | mpirun | flops/XLA | (args+temp)/XLA "
+            "| wire bytes/XLA | tiles |"
+        ),
         "|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
