@@ -9,7 +9,6 @@ from spmd.errors import HloParseError
 from spmd.limits import MAX_RANK
 from spmd.proto.mesh_proto import (
     axis_text,
-    mesh_text,
     read_axis,
     read_mesh,
     write_axis,
@@ -60,9 +59,9 @@ def checked_iota(
 
 
 def _read_mesh_groups(proto: MeshAxesReplicaGroupListProto) -> ReplicaGroups:
-    mesh = read_mesh(proto.mesh)
+    mesh, written = read_mesh(proto.mesh)
     axes = tuple(read_axis(axis, mesh) for axis in proto.axes)
-    text = f"{mesh_text(mesh)} {{{','.join(map(axis_text, axes))}}}"
+    text = f"{written} {{{','.join(map(axis_text, axes))}}}"
     return ReplicaGroups(mesh=MeshGroups(mesh.axes, axes, mesh.device_ids, text))
 
 
@@ -95,6 +94,6 @@ def _write_iota(iota: IotaTile) -> IotaReplicaGroupListProto:
 def _write_mesh_groups(groups: MeshGroups) -> MeshAxesReplicaGroupListProto:
     mesh = MeshText(groups.mesh_axes, groups.device_ids)
     proto = MeshAxesReplicaGroupListProto()
-    proto.mesh = write_mesh(mesh)
+    proto.mesh = write_mesh(mesh, groups.text)
     proto.axes = [write_axis(axis, mesh) for axis in groups.axes]
     return proto

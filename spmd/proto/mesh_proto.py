@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 
 from spmd.errors import HloParseError
 from spmd.limits import MAX_DEVICES, MAX_RANK
-from spmd.proto.schema.xla_data import AxisRefProto, MeshAxisProto, MeshProto, SubAxisProto
+from spmd.proto.schema.xla_data import (
+    AxisRefProto,
+    IotaTransformProto,
+    MeshAxisProto,
+    MeshProto,
+    SubAxisProto,
+)
 from spmd.text.lexer import escape
 from spmd.text.mesh_text import AxisText, MeshText
 
+#: Device ids as a transposed iota: ``device_ids=([2,2]T(1,0))``.
+_IOTA_IDS = re.compile(
+    r"device_ids=\(\s*(?:\[[\d,\s]*\]\s*<=\s*)?\[([\d,\s]*)\]\s*(?:T\(([\d,\s]*)\))?\s*\)"
+)
 
-def read_mesh(proto: MeshProto | None) -> MeshText:
+
+def read_mesh(proto: MeshProto | None) -> tuple[MeshText, str]:
+    """The mesh and its text."""
     if proto is None:
         raise HloParseError("a mesh is missing")
     axes = tuple((axis.name, axis.size) for axis in proto.axes)
@@ -23,19 +36,32 @@ def read_mesh(proto: MeshProto | None) -> MeshText:
     if len({name for name, _ in axes}) != len(axes):
         raise HloParseError("two mesh axes have one name")
     ids: tuple[int, ...] | None = proto.device_ids or None
-    if proto.iota_transform is not None:
-        dims, perm = proto.iota_transform.reshape_dims, proto.iota_transform.transpose_perm
-        if any(n < 1 for n in dims) or math.prod(dims) != total:
-            raise HloParseError(f"mesh of {total} devices is transposed as {list(dims)}")
-        if sorted(perm) != list(range(len(dims))) or len(dims) > MAX_RANK:
-            raise HloParseError(f"expected a permutation of {len(dims)} dimensions")
-        ids = tuple(np.arange(total).reshape(dims).transpose(perm).reshape(-1).tolist())
+    listed = None if ids is None else ",".join(map(str, ids))
+    if (iota := proto.iota_transform) is not None:
+        ids = _iota_ids(iota, total)
+        listed = f"[{_joined(iota.reshape_dims)}]T({_joined(iota.transpose_perm)})"
     if ids is not None and len(ids) != total:
         raise HloParseError(f"expected {total} device ids, found {len(ids)}")
-    return MeshText(axes, ids)
+    sizes = ",".join(f"'{escape(name)}'={size}" for name, size in axes)
+    tail = "" if listed is None else f", device_ids=({listed})"
+    return MeshText(axes, ids), f"mesh[{sizes}]{tail}"
 
 
-def write_mesh(mesh: MeshText) -> MeshProto:
+def _iota_ids(iota: IotaTransformProto, total: int) -> tuple[int, ...]:
+    dims, perm = iota.reshape_dims, iota.transpose_perm
+    if any(n < 1 for n in dims) or math.prod(dims) != total:
+        raise HloParseError(f"a mesh of {total} devices is transposed as {list(dims)}")
+    if sorted(perm) != list(range(len(dims))) or len(dims) > MAX_RANK:
+        raise HloParseError(f"expected a permutation of {len(dims)} dimensions")
+    return tuple(np.arange(total).reshape(dims).transpose(perm).reshape(-1).tolist())
+
+
+def _joined(numbers: tuple[int, ...]) -> str:
+    return ",".join(map(str, numbers))
+
+
+def write_mesh(mesh: MeshText, text: str = "") -> MeshProto:
+    """``text``: the mesh as it was written, which tells a transposed iota from a list."""
     proto = MeshProto()
     axes: list[MeshAxisProto] = []
     for name, size in mesh.axes:
@@ -43,7 +69,16 @@ def write_mesh(mesh: MeshText) -> MeshProto:
         axis.name, axis.size = name, size
         axes.append(axis)
     proto.axes = axes
-    proto.device_ids = mesh.device_ids or ()
+    found = _IOTA_IDS.search(text)
+    if found is not None:
+        dims = tuple(map(int, found[1].split(",")))
+        iota = IotaTransformProto()
+        iota.reshape_dims = dims
+        perm = map(int, found[2].split(",")) if found[2] else range(len(dims))
+        iota.transpose_perm = tuple(perm)
+        proto.iota_transform = iota
+    else:
+        proto.device_ids = mesh.device_ids or ()
     return proto
 
 
@@ -73,13 +108,7 @@ def write_axis(axis: AxisText, mesh: MeshText) -> AxisRefProto:
     return proto
 
 
-# ---- as text
-def mesh_text(mesh: MeshText) -> str:
-    axes = ",".join(f"'{escape(name)}'={size}" for name, size in mesh.axes)
-    ids = "" if mesh.device_ids is None else f", device_ids=({','.join(map(str, mesh.device_ids))})"
-    return f"mesh[{axes}]{ids}"
-
-
 def axis_text(axis: AxisText) -> str:
+    """``'x'`` or ``'x':(1)2``"""
     name, part = axis
     return f"'{escape(name)}'" + ("" if part is None else f":({part[0]}){part[1]}")

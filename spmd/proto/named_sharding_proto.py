@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from spmd.errors import HloParseError
 from spmd.proto.mesh_proto import (
     axis_text,
-    mesh_text,
     read_axis,
     read_mesh,
     write_axis,
@@ -39,7 +38,7 @@ def read_named_sharding(proto: NamedShardingProto) -> HloSharding:
 def _sharding_text(proto: NamedShardingProto) -> str:
     if proto.mesh is not None and not proto.mesh.axes and len(proto.mesh.device_ids) == 1:
         return f"maximal_mesh[device_id={proto.mesh.device_ids[0]}]"
-    mesh = read_mesh(proto.mesh)
+    mesh, written = read_mesh(proto.mesh)
     lists = {
         "replicated": proto.replicated_axes,
         "unreduced": proto.unreduced_axes,
@@ -49,10 +48,10 @@ def _sharding_text(proto: NamedShardingProto) -> str:
     if not proto.dim_shardings:
         short = _short_form(mesh, named)
         if short:
-            return f"{mesh_text(mesh)}, {short}"
+            return f"{written}, {short}"
     dims = ", ".join(_dimension_text(dim, mesh) for dim in proto.dim_shardings)
     tail = "".join(f", {word}={_axes_text(axes, mesh)}" for word, axes in named.items())
-    return f"{mesh_text(mesh)}, [{dims}]{tail}"
+    return f"{written}, [{dims}]{tail}"
 
 
 def _short_form(mesh: MeshText, named: dict[str, Sequence[AxisRefProto]]) -> str:
@@ -89,7 +88,7 @@ def write_named_sharding(sharding: HloSharding) -> NamedShardingProto:
         return proto
     scanner = Scanner.of(sharding.as_written)
     mesh = mesh_reader.read_mesh(scanner)
-    proto.mesh = write_mesh(mesh)
+    proto.mesh = write_mesh(mesh, sharding.as_written)
     scanner.take(",")
     if scanner.peek("["):
         proto.dim_shardings = _write_dimensions(scanner, mesh)

@@ -10,6 +10,7 @@ from spmd.proto.attrs_proto.registry import ProtoValues, attrs_proto
 from spmd.proto.enums import ACCURACY_MODES
 from spmd.proto.schema.hlo import HloInstructionProto
 from spmd.proto.schema.xla_data import ResultAccuracyProto, ToleranceProto
+from spmd.shape import ArrayShape
 from spmd.text.lexer import Scanner
 
 _DIRECTIONS = ("EQ", "NE", "GE", "GT", "LE", "LT")
@@ -22,7 +23,18 @@ def _read_compare(values: ProtoValues) -> CompareAttrs:
         raise HloParseError(f"unknown comparison direction {direction!r}")
     if kind not in _TYPES:
         raise HloParseError(f"unknown comparison type {kind!r}")
-    return CompareAttrs(direction, kind)
+    return CompareAttrs(direction, "" if kind == _default_type(values) else kind)
+
+
+def _default_type(values: ProtoValues) -> str:
+    """The proto always says the type; texts leave the one that the operands imply out."""
+    shape = values.operands[0].shape if values.operands else None
+    if not isinstance(shape, ArrayShape):
+        return ""
+    kind = shape.element_type
+    if kind.is_floating or kind.is_complex:
+        return "FLOAT"
+    return "SIGNED" if kind.is_signed_integer else "UNSIGNED"
 
 
 def _write_compare(proto: HloInstructionProto, instruction: HloInstruction) -> None:
