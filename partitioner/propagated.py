@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from partitioner.axes import DeviceAxes
+from partitioner.device_order import device_order, rename_to_devices, rename_to_positions
 from partitioner.prepare import prepare
 from partitioner.propagation import Slot
 from partitioner.slots import Slots
@@ -20,12 +21,17 @@ def propagate_module(module: HloModule, num_devices: int) -> HloModule:
     """
     logical = clone_module(module)
     prepare(logical)
+    order = device_order(logical, num_devices)
+    if order is not None:
+        rename_to_positions(logical, order)
     driver = SpmdPartitioner(logical, num_devices)
     driver.propagate()
     for instruction in driver.graph.instructions():
         instruction.sharding = _sharding(
             driver.axes, driver.graph.slots(instruction), instruction.shape
         )
+    if order is not None:
+        rename_to_devices(logical, order)
     logical.stage = Stage.PROPAGATED
     return logical
 

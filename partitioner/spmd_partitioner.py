@@ -12,12 +12,14 @@ import partitioner.ops  # noqa: F401 - fills the registries
 from partitioner.annotations import SDY_SHARDING, AnnotationReader, Constraint, custom_call_target
 from partitioner.axes import Axes
 from partitioner.context import PartitionContext, ShardedValue
+from partitioner.device_order import device_order, rename_to_devices, rename_to_positions
 from partitioner.generic import partition_generic, reshard_to
 from partitioner.manual import manual_boundary
 from partitioner.ops.tuple import local_shape, pack, unpack
 from partitioner.prepare import prepare
 from partitioner.propagation import Slot, propagate
 from partitioner.registry import REMAKERS, partitioner_of
+from partitioner.report import PartitionReport, Purpose
 from partitioner.slots import SlotGraph, Slots, spread_manual
 from partitioner.state import ShardState
 from spmd.builder import ModuleScope
@@ -48,7 +50,13 @@ def partition_module(module: HloModule, num_devices: int) -> HloModule:
     """
     logical = clone_module(module)
     prepare(logical)
-    return SpmdPartitioner(logical, num_devices).run()
+    order = device_order(logical, num_devices)
+    if order is None:
+        return SpmdPartitioner(logical, num_devices).run()
+    rename_to_positions(logical, order)
+    result = SpmdPartitioner(logical, num_devices).run()
+    rename_to_devices(result, order)
+    return result
 
 
 class SpmdPartitioner:
@@ -65,6 +73,7 @@ class SpmdPartitioner:
         self.result.frontend_attributes = ()
         self._callees: dict[HloComputation, HloComputation] = {}
         self.graph = SlotGraph(self.reader, self._region_axes())
+        self.report = PartitionReport()
         self._outputs: Slots = ()
 
     def run(self) -> HloModule:
@@ -160,6 +169,7 @@ class SpmdPartitioner:
                 keep_sharding=True,
             )
         values = self._partition_body(context)
+        context.serving, context.purpose = entry.root, Purpose.OUTPUT
         outputs = [
             context.reshard(value, ShardState(slot.state_dims) if slot is not None else value.state)
             for value, slot in zip(values, self._outputs, strict=True)
@@ -180,6 +190,7 @@ class SpmdPartitioner:
         (parameter,) = computation.parameters
         self._add_parameter(context, parameter, list(parameters), keep_sharding=False)
         values = self._partition_body(context)
+        context.serving, context.purpose = computation.root, Purpose.CARRIED
         outputs = [
             context.reshard(value, state) for value, state in zip(values, results, strict=True)
         ]
@@ -225,10 +236,15 @@ class SpmdPartitioner:
             raise UnsupportedError(
                 f"{instruction.name}: partitioning {instruction.opcode} with tokens is not supported yet"
             )
+        context.serving, context.purpose = instruction, Purpose.OPERAND
+        before = len(context.target)
         special = partitioner_of(instruction)
         values = special(context, instruction) if special is not None else None
         if values is None:
             values = partition_generic(context, instruction)
+        for collective in context.collectives_since(before):
+            self.report.op_collectives[collective] = instruction
+        context.purpose = Purpose.RESULT
         if instruction.opcode in REMAKERS:
             values = tuple(replace(value, origin=instruction) for value in values)
         return tuple(
