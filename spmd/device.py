@@ -83,6 +83,15 @@ class MeshGroups:
     device_ids: tuple[int, ...] | None = None
     text: str = ""
 
+    @property
+    def num_devices(self) -> int:
+        return math.prod(size for _, size in self.mesh_axes)
+
+    @property
+    def group_size(self) -> int:
+        sizes = dict(self.mesh_axes)
+        return math.prod(sizes[name] if sub is None else sub[1] for name, sub in self.axes)
+
 
 @dataclass(frozen=True, slots=True)
 class ReplicaGroups:
@@ -110,6 +119,14 @@ class ReplicaGroups:
     def is_all(self) -> bool:
         return not self.groups and self.iota is None and self.mesh is None
 
+    def spanned(self) -> int | None:
+        """n where the form alone says that the members are 0..n-1, each once, in groups of one size; else None."""
+        if self.iota is not None:
+            return math.prod(self.iota.dims)
+        if self.mesh is not None and self.mesh.device_ids is None:
+            return self.mesh.num_devices
+        return None
+
     def expand(self, count: int) -> tuple[tuple[int, ...], ...]:
         """All groups as explicit lists; ``count`` ids exist (used for the empty form); padding ids (-1) are dropped."""
         if self.iota is not None:
@@ -126,8 +143,11 @@ class ReplicaGroups:
         """Size of the first group."""
         if self.iota is not None:
             return math.prod(self.iota.dims[1:])
-        groups = self.expand(count)
-        return len(groups[0]) if groups else 0
+        if self.mesh is not None:
+            return self.mesh.group_size
+        if not self.groups:
+            return count
+        return sum(1 for i in self.groups[0] if i >= 0)
 
 
 def _expand_mesh(mesh: MeshGroups) -> tuple[tuple[int, ...], ...]:

@@ -23,6 +23,10 @@ MAX_SIZE: Final = 2**63 - 1
 #: Most leaves of a tuple shape, counted with repetition: ``tuple(x, x)`` doubles them in a few bytes of text.
 MAX_LEAVES: Final = 1 << 16
 
+#: What all of one text may imply without spelling it out: leaves of left-out tuple shapes, ids of device lists in iota
+#: form. Beyond what it spells out, a text costs no more than this.
+MAX_IMPLIED: Final = 1 << 18
+
 #: Most device ids that are ever written out one by one; the iota and mesh forms above it stay symbolic.
 MAX_DEVICES: Final = 1 << 20
 
@@ -31,6 +35,9 @@ MAX_COUNT: Final = 2**31 - 1
 
 #: Errors reported for one text and violations for one module; reading stops after so many.
 MAX_ERRORS: Final = 20
+
+#: Characters behind an error in which reading looks for the end of the instruction.
+MAX_LOOKAHEAD: Final = 20_000
 
 #: Characters of an input's line, or of an instruction, that a message shows.
 MAX_EXCERPT: Final = 200

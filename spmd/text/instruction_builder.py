@@ -8,7 +8,7 @@ from spmd.errors import VerificationError
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
-from spmd.shape import Shape
+from spmd.shape import Shape, TupleShape
 from spmd.text.attrs_text import Callee
 from spmd.text.read_context import ParsedAttrs, ReadContext
 
@@ -73,6 +73,8 @@ class InstructionBuilder:
         )
         if shape is None:
             instruction.shape = self._inferred(instruction, start)
+        if shape is None or not is_named:
+            self._count_leaves(instruction.shape, start)
         for before, place in parsed.control_predecessors:
             self.find(before, place).add_control_dependency_to(instruction)
         try:
@@ -102,6 +104,11 @@ class InstructionBuilder:
         if computation is None:
             raise self.context.missing("computation", callee.name, callee.start)
         return computation
+
+    def _count_leaves(self, shape: Shape, start: int) -> None:
+        """``tuple(x, x)`` doubles a shape in a few bytes: such shapes are counted against a limit."""
+        if isinstance(shape, TupleShape):
+            self.context.source.imply(shape.num_leaves, "left-out tuple shapes", start)
 
     def _inferred(self, instruction: HloInstruction, start: int) -> Shape:
         """The shape that was left out."""

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from typing import NoReturn
 
 from spmd.errors import HloParseError, SourceLocation
-from spmd.limits import MAX_EXCERPT, MAX_NESTING
+from spmd.limits import MAX_EXCERPT, MAX_IMPLIED, MAX_NESTING
 
 NAME = re.compile(r"[A-Za-z_][\w.\-]*+", re.ASCII)
 #: At most 19 digits: nothing in HLO but literals needs more.
@@ -37,12 +37,19 @@ _FOUND = re.compile(r"[\w.\-%]{1,80}|.", re.DOTALL)
 class Source:
     """A text with its name, for error places."""
 
-    __slots__ = ("_line_ends", "file", "text")
+    __slots__ = ("_implied", "_line_ends", "file", "text")
 
     def __init__(self, text: str, file: str = "<text>") -> None:
         self.text = text
         self.file = file
         self._line_ends: list[int] | None = None
+        self._implied = 0
+
+    def imply(self, count: int, what: str, pos: int) -> None:
+        """Count values that the text at ``pos`` stands for without spelling them out; too many are an error there."""
+        self._implied += count
+        if self._implied > MAX_IMPLIED:
+            raise self.error(f"{what}: the text implies more than {MAX_IMPLIED} values", pos)
 
     def location(self, pos: int) -> SourceLocation:
         if self._line_ends is None:  # found once: a text may have many errors

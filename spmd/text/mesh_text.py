@@ -82,6 +82,7 @@ def _iota_ids(scanner: Scanner, total: int) -> tuple[int, ...]:
         scanner.fail(f"expected sizes with the product {total}", start)
     if sorted(perm) != list(range(len(dims))):
         scanner.fail("expected a permutation of the dimensions", start)
+    scanner.source.imply(total, "device lists", start)
     return tuple(np.arange(total).reshape(dims).transpose(perm).reshape(-1).tolist())
 
 

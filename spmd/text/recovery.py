@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from spmd.errors import HloParseError
-from spmd.limits import MAX_ERRORS
+from spmd.limits import MAX_ERRORS, MAX_LOOKAHEAD
 from spmd.text.lexer import Scanner
 
 #: Where an instruction, the end of a body, or (at the margin) a computation begins.
@@ -60,7 +60,7 @@ def skip_instruction(scanner: Scanner, start: int) -> str:
     That is the first line outside all of its brackets that begins another one. Where a bracket is what is missing, it
     is the first such line at all.
     """
-    text, end = scanner.text, scanner.end
+    text, end = scanner.text, min(scanner.end, start + MAX_LOOKAHEAD)
     named = _NAME.match(text, start, end)
     first = 0
     depth, pos = 0, start
@@ -73,7 +73,9 @@ def skip_instruction(scanner: Scanner, start: int) -> str:
             break
         if text.startswith("\n}", pos):
             break
-    scanner.pos = first or end
+    if not first and end < scanner.end and (line := _LINE.search(text, end, scanner.end)) is not None:
+        first = line.end()
+    scanner.pos = first or scanner.end
     return named.group(1) if named is not None else ""
 
 

@@ -121,9 +121,6 @@ def _devices(instruction: HloInstruction) -> Iterator[int]:
 def _largest(groups: ReplicaGroups) -> int:
     if groups.is_all:
         return -1
-    if groups.iota is not None:
-        count = 1
-        for size in groups.iota.dims:
-            count *= size
-        return count - 1
+    if (spanned := groups.spanned()) is not None:
+        return spanned - 1
     return max((max(group, default=-1) for group in groups.expand(0)), default=-1)

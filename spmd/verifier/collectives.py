@@ -44,9 +44,15 @@ def groups_are_sound(module: HloModule) -> Iterator[str]:
 def _group_problems(module: HloModule, x: HloInstruction) -> Iterator[str]:
     try:
         count = id_count(group_mode(x), module.num_partitions, module.replica_count)
-        groups = x.attrs_as(CollectiveAttrs).replica_groups.expand(count)
+        stated = x.attrs_as(CollectiveAttrs).replica_groups
+        spanned = count if stated.is_all else stated.spanned()
+        groups = stated.expand(count) if spanned is None else ()
     except SpmdError as error:
         yield str(error)
+        return
+    if spanned is not None:
+        if states_devices(module) and spanned > count:
+            yield f"ids must lie in 0..{count - 1}, the groups hold {spanned} ids"
         return
     members = [i for group in groups for i in group]
     if len(set(members)) != len(members):
