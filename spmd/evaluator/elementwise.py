@@ -61,6 +61,18 @@ def _rsqrt(x: NDArray) -> NDArray:
     return np.asarray(x.dtype.type(1) / np.sqrt(x))
 
 
+def _log1p(x: NDArray) -> NDArray:
+    if x.dtype.kind != "c":
+        return np.log1p(x)
+    # NumPy takes log(1 + x), which loses the digits of a small x: |1 + x|^2 = 1 + (re (2 + re) + im^2).
+    re, im = x.real, x.imag
+    near = np.abs(x) < 0.5
+    small = np.where(near, x, x.dtype.type(0))
+    size = np.log1p(small.real * (2 + small.real) + small.imag * small.imag) / 2
+    result = np.log1p(x)
+    return np.where(near, _complex(size, np.arctan2(im, 1 + re)), result)
+
+
 def _not(x: NDArray) -> NDArray:
     return np.logical_not(x) if x.dtype == np.bool_ else np.invert(x)
 
@@ -83,7 +95,7 @@ UNARY: dict[Opcode, Unary] = {
     Opcode.IMAG: np.imag,
     Opcode.IS_FINITE: np.isfinite,
     Opcode.LOG: np.log,
-    Opcode.LOG_PLUS_ONE: np.log1p,
+    Opcode.LOG_PLUS_ONE: _log1p,
     Opcode.LOGISTIC: _logistic,
     Opcode.NEGATE: np.negative,
     Opcode.NOT: _not,

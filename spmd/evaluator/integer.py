@@ -64,6 +64,9 @@ def shift_left(x: NDArray, by: NDArray, bits: int) -> NDArray:
 def shift_right_arithmetic(x: NDArray, by: NDArray, bits: int) -> NDArray:
     """Keeps the sign bit (of the same bits read as signed); all sign where the distance is out of range."""
     signed = x.view(f"i{x.dtype.itemsize}") if x.dtype.kind == "u" else x
+    if bits < 8:  # the sign stands inside the byte
+        unused = signed.dtype.type(8 - bits)
+        signed = (signed << unused) >> unused
     distance = np.where(_in_range(by, bits), by, bits - 1).astype(signed.dtype)
     return np.asarray(np.right_shift(signed, distance)).view(x.dtype)
 

@@ -31,6 +31,10 @@ def is_inexact(t: PrimitiveType) -> bool:
     return t.is_floating or t.is_complex
 
 
+def is_signed_or_inexact(t: PrimitiveType) -> bool:
+    return t.is_signed_integer or is_inexact(t)
+
+
 def is_real_number(t: PrimitiveType) -> bool:
     return t.is_integer or t.is_floating
 
@@ -96,10 +100,14 @@ def infer_convert(instruction: HloInstruction) -> Shape:
 
 def infer_stochastic_convert(instruction: HloInstruction) -> Shape:
     value, random = operand_array(instruction, 0), operand_array(instruction, 1)
+    if not value.element_type.is_floating:
+        raise ShapeError(f"stochastic-convert takes floating-point numbers, found {value}")
     if value.dims != random.dims or not random.element_type.is_unsigned_integer:
         raise ShapeError(
             f"the random operand must be unsigned of the value's sizes, found {random}"
         )
+    if value.element_type.bits != random.element_type.bits:
+        raise ShapeError(f"the random operand must have the width of {value}, found {random}")
     return bare(stated_element_type(instruction), value.dims)
 
 
@@ -143,13 +151,19 @@ def verify_compare(instruction: HloInstruction) -> None:
     attrs = instruction.attrs_as(CompareAttrs)
     if attrs.direction not in ("EQ", "NE", "GE", "GT", "LE", "LT"):
         raise ShapeError(f"unknown comparison direction {attrs.direction}")
-    if attrs.type not in ("", "FLOAT", "TOTALORDER", "SIGNED", "UNSIGNED"):
-        raise ShapeError(f"unknown comparison type {attrs.type}")
-    if operand_array(instruction, 0).element_type.is_complex and attrs.direction not in (
-        "EQ",
-        "NE",
-    ):
+    element_type = operand_array(instruction, 0).element_type
+    if attrs.type not in ("", *_comparison_types(element_type)):
+        raise ShapeError(f"a comparison of {element_type} cannot have type={attrs.type}")
+    if element_type.is_complex and attrs.direction not in ("EQ", "NE"):
         raise ShapeError("complex numbers have no order")
+
+
+def _comparison_types(element_type: PrimitiveType) -> tuple[str, ...]:
+    if element_type.is_floating:
+        return ("FLOAT", "TOTALORDER")
+    if element_type.is_complex:
+        return ("FLOAT",)
+    return ("SIGNED",) if element_type.is_signed_integer else ("UNSIGNED",)
 
 
 def verify_reduce_precision(instruction: HloInstruction) -> None:
@@ -184,6 +198,7 @@ def _define(
 
 _NUMBERS = operand_types(is_number, "numbers")
 _INEXACT = operand_types(is_inexact, "floating-point or complex numbers")
+_SIGNED = operand_types(is_signed_or_inexact, "signed, floating-point or complex numbers")
 _REAL = operand_types(is_real_number, "real numbers")
 _FLOATS = operand_types(is_float, "floating-point numbers")
 _BITS = operand_types(is_bits, "integers or pred")
@@ -208,12 +223,13 @@ _define(Opcode.ATAN2, arity=2, verify=_INEXACT, transcendental=True)
 _define(Opcode.COMPLEX, arity=2, infer=infer_complex)
 _define(Opcode.COMPARE, arity=2, infer=infer_predicate, verify=verify_compare)
 
-_define(Opcode.ABS, arity=1, infer=infer_abs, verify=_NUMBERS)
-_define(Opcode.NEGATE, Opcode.SIGN, arity=1, verify=_NUMBERS)
+_define(Opcode.ABS, arity=1, infer=infer_abs, verify=_SIGNED)
+_define(Opcode.SIGN, arity=1, verify=_SIGNED)
+_define(Opcode.NEGATE, arity=1, verify=_NUMBERS)
 _define(Opcode.NOT, arity=1, verify=_BITS)
 _define(Opcode.COUNT_LEADING_ZEROS, Opcode.POPCNT, arity=1, verify=_WHOLE)
 _define(Opcode.REAL, Opcode.IMAG, arity=1, infer=infer_complex_part, verify=_INEXACT)
-_define(Opcode.IS_FINITE, arity=1, infer=infer_predicate, verify=_INEXACT)
+_define(Opcode.IS_FINITE, arity=1, infer=infer_predicate, verify=_FLOATS)
 _define(
     Opcode.CEIL,
     Opcode.FLOOR,
@@ -233,10 +249,8 @@ _define(
     Opcode.ASIN,
     Opcode.ASINH,
     Opcode.ATANH,
-    Opcode.CBRT,
     Opcode.COSH,
     Opcode.COSINE,
-    Opcode.ERF,
     Opcode.EXPONENTIAL,
     Opcode.EXPONENTIAL_MINUS_ONE,
     Opcode.LOG,
@@ -252,3 +266,4 @@ _define(
     verify=_INEXACT,
     transcendental=True,
 )
+_define(Opcode.CBRT, Opcode.ERF, arity=1, verify=_FLOATS, transcendental=True)

@@ -1,0 +1,87 @@
+"""The values each element type is tried with: zeros, extremes, denormals, infinities, NaN, and some ordinary ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from tests.spmd.op_matrix.formats import COMPLEX, FLOATS, INF, INTEGERS, NAN, all_values, bounds
+
+#: What a Python scalar of an element type is: bool, int, float or complex.
+Scalar = Any
+
+_ORDINARY = (1.0, 0.5, 1.5, 2.0, 2.5, 3.0, 0.1, 0.7, 10.0, 47.0, 0.999999999, 1.0000001, 88.5, 1e-3)
+
+
+@cache
+def floats(kind: str) -> tuple[float, ...]:
+    """Distinct values of the type (both zeros count), in a fixed order; all there are where the type has 4 bits."""
+    form = FLOATS[kind]
+    if form.bits <= 4:
+        return _distinct(list(all_values(kind)))
+    tiny = math.ldexp(1.0, form.least_exponent - form.mantissa)
+    normal = math.ldexp(1.0, form.least_exponent)
+    edges = [0.0, INF, float(form.largest), tiny, normal, normal - tiny, 3 * tiny]
+    near_one = [1.0 + math.ldexp(1.0, -form.mantissa), 1.0 - math.ldexp(1.0, -form.mantissa - 1)]
+    positive = [*edges, *near_one, *(form.round(x) for x in _ORDINARY)]
+    return _distinct([form.round(s) for x in positive for s in (x, -x)] + [NAN])
+
+
+def _distinct(values: Sequence[float]) -> tuple[float, ...]:
+    return tuple({repr(x): x for x in values}.values())
+
+
+@cache
+def integers(kind: str) -> tuple[int, ...]:
+    low, high = bounds(kind)
+    if INTEGERS[kind] <= 4:
+        return tuple(range(low, high + 1))
+    wanted = (
+        low,
+        low + 1,
+        -100,
+        -7,
+        -2,
+        -1,
+        0,
+        1,
+        2,
+        3,
+        7,
+        31,
+        32,
+        64,
+        100,
+        high // 2 + 1,
+        high - 1,
+        high,
+    )
+    return tuple(dict.fromkeys(x for x in wanted if low <= x <= high))
+
+
+@cache
+def complexes(kind: str) -> tuple[complex, ...]:
+    """Finite parts first: all pairs of a few; then infinities and NaN."""
+    form = FLOATS[COMPLEX[kind]]
+    parts = [form.round(x) for x in (0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.0, 1e-3)]
+    special = [0.0, 1.0, -2.0, INF, -INF, NAN]
+    pairs = [complex(a, b) for a in parts for b in parts]
+    pairs += [complex(a, b) for a in special for b in special if not math.isfinite(a + b)]
+    return pairs_distinct(pairs)
+
+
+def pairs_distinct(values: Sequence[complex]) -> tuple[complex, ...]:
+    return tuple({(repr(z.real), repr(z.imag)): z for z in values}.values())
+
+
+def values(kind: str) -> tuple[Scalar, ...]:
+    if kind == "pred":
+        return (False, True)
+    if kind in INTEGERS:
+        return integers(kind)
+    return complexes(kind) if kind in COMPLEX else floats(kind)
+
+
+ALL_TYPES = ("pred", *INTEGERS, *FLOATS, *COMPLEX)
