@@ -43,6 +43,8 @@ class Constraint:
     dims: DimAxes
     open: tuple[bool, ...]
     manual: Axes = ()
+    #: The sharding itself where the module's axes cannot express it; the rest then says nothing (see foreign.py).
+    foreign: HloSharding | None = None
 
     @staticmethod
     def replicated(rank: int) -> Constraint:
@@ -96,10 +98,12 @@ class AnnotationReader:
         mesh = self.mesh(sharding)
         if len(sharding.dims) != shape.rank:
             raise ShardingError(f"a sharding of {len(sharding.dims)} dimensions stands on {shape}")
-        dims = tuple(
-            tuple(a for ref in d.axes for a in self.axes.axes_of_ref(mesh, ref))
-            for d in sharding.dims
-        )
+        try:
+            dims = _dims_over(self.axes, mesh, sharding)
+        except ShardingError:
+            refs = [ref for d in sharding.dims for ref in d.axes]
+            own = common_axes(self.axes.num_devices, [], [(mesh, refs)])
+            return _foreign(own.sharding(_dims_over(own, mesh, sharding)), shape.rank)
         return Constraint(dims, tuple(not d.is_closed for d in sharding.dims))
 
     def of_gspmd(
@@ -117,7 +121,12 @@ class AnnotationReader:
             raise ShardingError(
                 f"sharding {sharding} names {sharding.num_devices} devices, the module runs on {self.axes.num_devices}"
             )
-        dims, groups = self.axes.axes_of_sharding(sharding, shape.rank)
+        try:
+            dims, groups = self.axes.axes_of_sharding(sharding, shape.rank)
+        except ShardingError:
+            if SubgroupType.MANUAL in sharding.subgroup_types:
+                raise
+            return _foreign(sharding, shape.rank)
         return Constraint(dims, is_open, groups.get(SubgroupType.MANUAL, ()))
 
     # ---- meshes
@@ -138,6 +147,16 @@ class AnnotationReader:
         return tuple(
             sorted(a for name in names for a in self.axes.axes_of_ref(mesh, AxisRef(name)))
         )
+
+
+def _dims_over(axes: DeviceAxes, mesh: Mesh, sharding: TensorSharding) -> DimAxes:
+    return tuple(
+        tuple(a for ref in d.axes for a in axes.axes_of_ref(mesh, ref)) for d in sharding.dims
+    )
+
+
+def _foreign(sharding: HloSharding, rank: int) -> Constraint:
+    return Constraint(((),) * rank, (True,) * rank, foreign=sharding)
 
 
 def module_meshes(module: HloModule) -> dict[str, Mesh]:
