@@ -12,9 +12,13 @@ from partitioner.annotations import AnnotationReader
 from partitioner.axes import Axes, DeviceAxes
 from partitioner.coordinate import device_coordinate
 from partitioner.remake import remake_cost, remake_value
+from partitioner.report import PartitionReport, Purpose, ReshardRecord
+from partitioner.reshard.bound import lower_bound
+from partitioner.reshard.cost import plan_wire_bytes
 from partitioner.reshard.emit import emit_steps
 from partitioner.reshard.search import plan_reshard, reshard_cost
 from partitioner.state import ShardState, tile_size
+from spmd.analysis.wire import KIND
 from spmd.builder import Builder, ModuleScope
 from spmd.errors import VerificationError
 from spmd.hlo import HloComputation, HloInstruction, HloModule
@@ -42,6 +46,7 @@ class PartitionDriver(Protocol):
     axes: DeviceAxes
     reader: AnnotationReader
     scope: ModuleScope
+    report: PartitionReport
 
     def wanted(self, instruction: HloInstruction, leaf: int) -> ShardState: ...
     def manual_axes(self, instruction: HloInstruction) -> Axes: ...
@@ -67,6 +72,10 @@ class PartitionContext:
         self.source = source
         self.target = target
         self.builder = Builder(target, driver.scope)
+        #: Whom the instructions being written serve, and what for (see report.py).
+        self.serving: HloInstruction = source.root
+        self.purpose = Purpose.OPERAND
+        self._made_from: dict[HloInstruction, HloInstruction] = {}
         self._values: dict[HloInstruction, tuple[ShardedValue, ...]] = {}
         self._reshards: dict[tuple[ShardedValue, ShardState], ShardedValue] = {}
         self._coordinates: dict[Axes, HloInstruction] = {}
@@ -91,6 +100,8 @@ class PartitionContext:
 
     def set_values(self, instruction: HloInstruction, values: tuple[ShardedValue, ...]) -> None:
         self._values[instruction] = values
+        for value in values:
+            self._made_from.setdefault(value.hlo, instruction)
 
     def wanted(self, instruction: HloInstruction, leaf: int = 0) -> ShardState:
         """The state that propagation chose for a result leaf: a wish for every op, binding for annotations."""
@@ -116,7 +127,29 @@ class PartitionContext:
         ):
             return remake_value(self, value, state)
         steps = plan_reshard(self.axes, value.shape, value.state, state)
-        return replace(value, hlo=emit_steps(self, value, steps), state=state)
+        before = len(self.target)
+        result = replace(value, hlo=emit_steps(self, value, steps), state=state)
+        collectives = self.collectives_since(before)
+        if collectives:
+            self.driver.report.reshards.append(
+                ReshardRecord(
+                    self._made_from.get(value.hlo, self.serving),
+                    self.serving,
+                    self.purpose,
+                    value.shape,
+                    value.state,
+                    state,
+                    plan_wire_bytes(self.axes, value.shape, value.state, steps),
+                    lower_bound(self.axes, value.shape, value.state, state),
+                    collectives,
+                )
+            )
+        return result
+
+    def collectives_since(self, count: int) -> tuple[HloInstruction, ...]:
+        """Those written since the target had ``count`` instructions."""
+        added = self.target.newest(len(self.target) - count)
+        return tuple(instruction for instruction in added if instruction.opcode in KIND)
 
     def reshard_cost(self, value: ShardedValue, state: ShardState) -> float:
         """What ``reshard`` would cost, in bytes on the wire; nothing for a state that it has been

@@ -26,12 +26,20 @@ from partitioner.rule import FactorKind, OpShardingRule, TensorMapping
 from spmd.shape import ArrayShape
 
 
+@dataclass(frozen=True, slots=True)
+class AxisCause:
+    """Why a slot has an axis: op ``by`` brought it from ``source``, or (None) the annotation ``by`` demands it."""
+
+    by: str
+    source: Slot | None = None
+
+
 @dataclass(eq=False, slots=True)
 class Slot:
     """One array value's sharding while it is being found. Compared by identity.
 
     ``open[d]``: dimension d may take further axes. ``forbidden``: axes that are manual where the value lives.
-    ``because``: who gave it what it has, for explanations.
+    ``because``: who gave it what it has first; ``causes``: who gave it each axis, for explanations.
     """
 
     shape: ArrayShape
@@ -40,6 +48,7 @@ class Slot:
     name: str = ""
     forbidden: Axes = ()
     because: str = ""
+    causes: dict[int, AxisCause] = field(default_factory=dict)
     edges: list[Edge] = field(default_factory=list)
 
     @staticmethod
@@ -50,6 +59,7 @@ class Slot:
         self.dims = list(dims)
         self.open = list(open_dims)
         self.because = because
+        self.causes = {axis: AxisCause(because) for held in dims for axis in held}
 
     @property
     def state_dims(self) -> DimAxes:
@@ -119,7 +129,7 @@ def visit(axes: DeviceAxes, edge: Edge) -> list[Slot]:
     rule = edge.rule
     asked = [project(axes, rule, mapping, slot.state_dims) for mapping, slot in edge.tensors]
     grown: dict[Slot, None] = {}
-    for factor, offer in _offers(rule, edge.tensors, asked):
+    for factor, offer, source in _offers(rule, edge.tensors, asked):
         for (mapping, slot), have in zip(edge.tensors, asked, strict=True):
             dim = rule.factor_dim(mapping, factor)
             if dim is None or not slot.open[dim]:
@@ -128,16 +138,21 @@ def visit(axes: DeviceAxes, edge: Edge) -> list[Slot]:
                 continue
             if _extend(axes, rule, mapping[dim], factor, have, slot, dim, offer):
                 slot.because = slot.because or edge.name
+                cause = AxisCause(edge.name, source)
+                slot.causes.update({a: cause for a in slot.dims[dim] if a not in slot.causes})
                 grown[slot] = None
     return list(grown)
 
 
 def _offers(
     rule: OpShardingRule, tensors: Iterable[tuple[TensorMapping, Slot]], asked: Sequence[Assignment]
-) -> list[tuple[int, Axes]]:
-    """Per factor the longest axes any tensor has; those of large tensors first, so that they win a contested axis."""
-    offers: list[tuple[int, int, Axes]] = []
-    sizes = [slot.shape.byte_size for _, slot in tensors]
+) -> list[tuple[int, Axes, Slot]]:
+    """Per factor the longest axes any tensor has, and that tensor.
+
+    Those of large tensors come first, so that they win a contested axis.
+    """
+    offers: list[tuple[int, int, Axes, Slot]] = []
+    slots = [slot for _, slot in tensors]
     for index, factor in enumerate(rule.factors):
         if (
             factor.kind is FactorKind.NEED_REPLICATION
@@ -147,12 +162,14 @@ def _offers(
             continue
         best: Axes = ()
         weight = 0
-        for have, size in zip(asked, sizes, strict=True):
+        source: Slot | None = None
+        for have, slot in zip(asked, slots, strict=True):
+            size = slot.shape.byte_size
             if len(have[index]) > len(best) or (have[index] == best and best and size > weight):
-                best, weight = have[index], size
-        if best:
-            offers.append((-weight, index, best))
-    return [(index, best) for _, index, best in sorted(offers)]
+                best, weight, source = have[index], size, slot
+        if source is not None:
+            offers.append((-weight, index, best, source))
+    return [(i, best, source) for _, i, best, source in sorted(offers, key=lambda o: o[:3])]
 
 
 def _extend(

@@ -13,6 +13,7 @@ from partitioner.annotations import SDY_SHARDING, AnnotationReader, Constraint, 
 from partitioner.axes import Axes
 from partitioner.context import PartitionContext, ShardedValue
 from partitioner.device_order import device_order, rename_to_devices, rename_to_positions
+from partitioner.foreign import cut_foreign, gather_foreign
 from partitioner.generic import partition_generic, reshard_to
 from partitioner.manual import manual_boundary
 from partitioner.ops.tuple import local_shape, pack, unpack
@@ -36,7 +37,7 @@ from spmd.hlo import (
 from spmd.hlo.clone import clone_computation, clone_module, copy_header
 from spmd.ops.attrs import ParameterAttrs
 from spmd.passes.dead_code_elimination import DeadCodeElimination
-from spmd.shape import ArrayShape, Shape, leaves, subshape
+from spmd.shape import ArrayShape, Shape, leaves, subshape, without_layout
 from spmd.sharding import HloSharding
 from spmd.text.stage import device_count
 
@@ -48,15 +49,24 @@ def partition_module(module: HloModule, num_devices: int) -> HloModule:
     Entry parameters and the root keep the sharding of the global value they are a tile of.
     Raises ShardingError for annotations that do not fit, UnsupportedError for ops refused by name.
     """
+    return partitioned(module, num_devices).result
+
+
+def partitioned(module: HloModule, num_devices: int) -> SpmdPartitioner:
+    """``partition_module``'s driver after its run: ``result``, and what explains it (``graph``, ``report``).
+
+    What explains it knows devices by position (device_order.py).
+    """
     logical = clone_module(module)
     prepare(logical)
     order = device_order(logical, num_devices)
-    if order is None:
-        return SpmdPartitioner(logical, num_devices).run()
-    rename_to_positions(logical, order)
-    result = SpmdPartitioner(logical, num_devices).run()
-    rename_to_devices(result, order)
-    return result
+    if order is not None:
+        rename_to_positions(logical, order)
+    driver = SpmdPartitioner(logical, num_devices)
+    result = driver.run()
+    if order is not None:
+        rename_to_devices(result, order)
+    return driver
 
 
 class SpmdPartitioner:
@@ -75,6 +85,8 @@ class SpmdPartitioner:
         self.graph = SlotGraph(self.reader, self._region_axes())
         self.report = PartitionReport()
         self._outputs: Slots = ()
+        self._foreign_inputs: dict[HloInstruction, HloSharding] = {}
+        self._foreign_outputs: list[HloSharding | None] = []
 
     def run(self) -> HloModule:
         self.propagate()
@@ -99,6 +111,8 @@ class SpmdPartitioner:
         for slot, constraint in zip(slots, constraints, strict=True):
             if slot is not None:
                 bound = constraint or Constraint.replicated(slot.shape.rank)
+                if bound.foreign is not None:
+                    self._foreign_inputs[parameter] = bound.foreign
                 slot.fix(bound.dims, (False,) * slot.shape.rank, f"parameter {parameter.name}")
         return slots
 
@@ -108,6 +122,10 @@ class SpmdPartitioner:
         values = root.operands if root.opcode is Opcode.TUPLE else (root,)
         producers = [v for v in values for _ in leaves(v.shape)]
         outputs: list[Slot | None] = []
+        self._foreign_outputs = [
+            _foreign_of(constraint) or _foreign_of(self.reader.of_instruction(producer)[0])
+            for producer, constraint in zip(producers, constraints, strict=True)
+        ]
         for producer, slot, constraint in zip(producers, roots, constraints, strict=True):
             if (
                 slot is None
@@ -174,8 +192,15 @@ class SpmdPartitioner:
             context.reshard(value, ShardState(slot.state_dims) if slot is not None else value.state)
             for value, slot in zip(values, self._outputs, strict=True)
         ]
+        states = tuple(
+            foreign or value.state.sharding(self.axes)
+            for value, foreign in zip(outputs, self._foreign_outputs, strict=True)
+        )
+        outputs = [
+            replace(value, hlo=cut_foreign(context, value, foreign)) if foreign else value
+            for value, foreign in zip(outputs, self._foreign_outputs, strict=True)
+        ]
         target.root = pack(context, outputs, entry.root.shape)
-        states = tuple(value.state.sharding(self.axes) for value in outputs)
         is_tuple = not isinstance(entry.root.shape, ArrayShape)
         target.root.sharding = HloSharding.tuple_of(states) if is_tuple else states[0]
 
@@ -205,7 +230,14 @@ class SpmdPartitioner:
         *,
         keep_sharding: bool,
     ) -> None:
+        foreign = self._foreign_inputs.get(parameter) if keep_sharding else None
+        if foreign is not None and not isinstance(parameter.shape, ArrayShape):
+            raise UnsupportedError(
+                f"{parameter.name}: {foreign} on part of a tuple does not fit the device axes"
+            )
         shape = local_shape(context, iter(states), parameter.shape)
+        if foreign is not None:
+            shape = without_layout(foreign.shard_shape(parameter.shape))
         attrs = parameter.attrs_as(ParameterAttrs)
         annotations = Annotations(metadata=parameter.annotations.metadata)
         clone = context.target.create(
@@ -216,6 +248,11 @@ class SpmdPartitioner:
             clone.sharding = (
                 shardings[0] if isinstance(shape, ArrayShape) else HloSharding.tuple_of(shardings)
             )
+        if foreign is not None:
+            clone.sharding = foreign
+            whole = parameter.array_shape.without_layout()
+            context.set_values(parameter, (gather_foreign(context, clone, foreign, whole),))
+            return
         context.set_values(parameter, unpack(context, clone, states, parameter.shape))
 
     def _slot_states(self, slots: Slots) -> list[ShardState]:
@@ -275,6 +312,10 @@ class SpmdPartitioner:
         """An alias holds only where both tiles have one size."""
         output = subshape(self.result.entry.root.shape, output_index)
         return subshape(parameter, parameter_index) == output
+
+
+def _foreign_of(constraint: Constraint | None) -> HloSharding | None:
+    return constraint.foreign if constraint is not None else None
 
 
 def require_devices(module: HloModule, num_devices: int) -> None:

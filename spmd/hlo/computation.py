@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from spmd.errors import VerificationError
@@ -41,6 +42,10 @@ class HloComputation:
 
     def __len__(self) -> int:
         return len(self._instructions)
+
+    def newest(self, count: int) -> tuple[HloInstruction, ...]:
+        """The last ``count`` instructions in stored order, in time proportional to ``count``."""
+        return tuple(islice(reversed(self._instructions), count))[::-1]
 
     @property
     def parameters(self) -> tuple[HloInstruction, ...]:
