@@ -29,6 +29,12 @@ _WORKING.update(
     {d: np.dtype(np.int8 if k.is_signed_integer else np.uint8) for d, k in _SUB_BYTE.items()}
 )
 
+_NO_MINUS_ZERO = (
+    PrimitiveType.F8E4M3B11FNUZ,
+    PrimitiveType.F8E4M3FNUZ,
+    PrimitiveType.F8E5M2FNUZ,
+)
+
 
 def quiet() -> np.errstate:
     """Context in which evaluation runs."""
@@ -77,11 +83,22 @@ def unsigned_view(x: NDArray) -> NDArray:
 
 
 def total_order_keys(x: NDArray) -> NDArray:
-    """Signed or unsigned integers that order as ``x`` does: -nan < -inf < ... < -0 < +0 < ... < inf < nan."""
+    """Integers that order as ``x`` does: -nan < -inf < ... < -0 < +0 < ... < inf < nan.
+
+    The one NaN of the types without -0 (fnuz) has the sign bit: it is the least. f8e8m0fnu has no sign.
+    """
     if x.dtype == np.bool_:
         return x.view(np.uint8)
     if x.dtype.kind in "iu" or x.dtype in _SUB_BYTE:
         return widen(x)
-    bits = x.dtype.itemsize * 8
-    raw = np.ascontiguousarray(x).view(f"i{x.dtype.itemsize}").reshape(x.shape)
-    return np.where(raw < 0, raw ^ raw.dtype.type((1 << (bits - 1)) - 1), raw)
+    kind = PrimitiveType.from_numpy(x.dtype)
+    if kind is PrimitiveType.F8E8M0FNU:
+        return unsigned_view(x)
+    raw = unsigned_view(x).view(f"i{x.dtype.itemsize}")
+    if kind.bits < 8:  # the sign stands inside the byte
+        unused = raw.dtype.type(8 - kind.bits)
+        raw = (raw << unused) >> unused
+    keys = np.where(raw < 0, raw ^ raw.dtype.type(np.iinfo(raw.dtype).max), raw)
+    if kind not in _NO_MINUS_ZERO:
+        return keys
+    return np.where(np.isnan(x), np.iinfo(raw.dtype).min, keys + (raw < 0).astype(raw.dtype))

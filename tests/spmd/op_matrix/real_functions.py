@@ -12,7 +12,15 @@ from fractions import Fraction
 import mpmath
 from mpmath import mp, mpf
 
-from tests.spmd.op_matrix.formats import INF, NAN, Real, to_fraction
+from tests.spmd.op_matrix.formats import (
+    FLOATS,
+    INF,
+    NAN,
+    FloatFormat,
+    Real,
+    exponent_of,
+    to_fraction,
+)
 
 DIGITS = 40
 mp.dps = DIGITS
@@ -232,15 +240,22 @@ TRANSCENDENTAL: dict[str, RealFunction] = {
 }
 
 
-def round_to_bits(x: float, exponent_bits: int, mantissa_bits: int) -> Real:
-    """reduce-precision: nearest even at ``mantissa_bits``; then too large is infinite, below the normal numbers zero."""
+def round_to_bits(x: float, form: FloatFormat, exponent_bits: int, mantissa_bits: int) -> Real:
+    """reduce-precision of an element of ``form``: nearest even at ``mantissa_bits`` after the leading bit.
+
+    With fewer exponent bits than ``form`` what is then too large is infinite, and below the normal numbers zero. Types
+    narrower than f32 compute in f32, where their denormals are normal numbers.
+    """
     if not finite(x) or x == 0:
         return INF if x != x and mantissa_bits == 0 else x
-    exact = to_fraction(x)
-    unit = Fraction(2) ** (math.frexp(x)[1] - 1 - mantissa_bits)
-    rounded = float(round(exact / unit) * unit)
+    exact = Fraction(x)
+    leading = max(exponent_of(exact), min(form.least_exponent, FLOATS["f32"].least_exponent))
+    unit = Fraction(2) ** (leading - min(mantissa_bits, form.mantissa))
+    rounded = signed_zero(round(exact / unit) * unit, x)
+    if exponent_bits >= form.exponent or rounded == 0:
+        return rounded
     bias = (1 << exponent_bits - 1) - 1
-    exponent = math.frexp(rounded)[1] - 1
+    exponent = exponent_of(rounded)
     if exponent > bias:
         return math.copysign(INF, x)
     return math.copysign(0.0, x) if exponent <= -bias else rounded
