@@ -45,7 +45,8 @@ def _write_fusion(proto: HloInstructionProto, instruction: HloInstruction) -> No
 
 
 def _read_domain(values: ProtoValues) -> DomainAttrs:
-    entry, exit_ = values.proto.domain_entry_sharding, values.proto.domain_exit_sharding
+    """The proto's entry is where values enter the domain, the operand's side; the text calls that side its exit."""
+    entry, exit_ = values.proto.domain_exit_sharding, values.proto.domain_entry_sharding
     return DomainAttrs(f'{{kind="sharding", entry={_text(entry)}, exit={_text(exit_)}}}')
 
 
@@ -70,9 +71,9 @@ def _write_domain(proto: HloInstructionProto, instruction: HloInstruction) -> No
             continue
         sharding = write_sharding(read_sharding_text(Scanner.of(scanner.text[start:end])))
         if name == "entry":
-            proto.domain_entry_sharding = sharding
-        else:
             proto.domain_exit_sharding = sharding
+        else:
+            proto.domain_entry_sharding = sharding
 
 
 attrs_proto(Opcode.WHILE, callees=2, swaps_callees=True)

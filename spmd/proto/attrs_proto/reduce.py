@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import BatchNormAttrs, ScanAttrs, WindowAttrs
@@ -35,6 +37,12 @@ def _write_scan(proto: HloInstructionProto, instruction: HloInstruction) -> None
     proto.is_associative = _TRUE if attrs.is_associative else _FALSE
 
 
+def _read_batch_norm(values: ProtoValues) -> BatchNormAttrs:
+    """The shortest decimal that is the same f32, as a text has it."""
+    epsilon = float(str(np.float32(values.proto.epsilon)))
+    return BatchNormAttrs(epsilon, values.proto.feature_index)
+
+
 def _write_batch_norm(proto: HloInstructionProto, instruction: HloInstruction) -> None:
     attrs = instruction.attrs_as(BatchNormAttrs)
     proto.epsilon = attrs.epsilon
@@ -59,6 +67,6 @@ attrs_proto(
     Opcode.BATCH_NORM_GRAD,
     Opcode.BATCH_NORM_INFERENCE,
     Opcode.BATCH_NORM_TRAINING,
-    read=lambda values: BatchNormAttrs(values.proto.epsilon, values.proto.feature_index),
+    read=_read_batch_norm,
     write=_write_batch_norm,
 )

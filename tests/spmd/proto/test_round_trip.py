@@ -1,0 +1,136 @@
+"""A module written as a proto comes back as the same module; text and proto of one program agree."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from same_module import assert_same_module
+
+import spmd
+from spmd.analysis.structure import StructuralKeys, canonical_order
+from spmd.hlo import HloModule, Opcode, Stage
+from spmd.ops.attrs import AsyncAttrs, BatchNormAttrs, ConstantAttrs, DomainAttrs
+from spmd.proto import parse_proto, serialize, serialize_hlo_proto
+from spmd.proto.attrs_proto import ATTRS_PROTO
+from spmd.proto.schema.hlo import HloModuleProto
+from tests.spmd.proto.examples import TEXTS, example
+
+TESTS = Path(__file__).parents[2]
+CASES = sorted((TESTS / "cases").glob("*/*.hlo"))
+CONFIGURATION = (
+    "alias_passthrough_params",
+    "allow_spmd_sharding_propagation_to_parameters",
+    "allow_spmd_sharding_propagation_to_output",
+)
+
+
+def without_configuration(module: HloModule) -> HloModule:
+    """The proto has no place for the header attributes that configure the partitioner."""
+    module.extra_header = tuple(p for p in module.extra_header if p[0] not in CONFIGURATION)
+    return module
+
+
+def test_every_opcode_has_a_proto_and_an_example() -> None:
+    assert set(ATTRS_PROTO) == set(Opcode)
+    used = {x.opcode for name in TEXTS for x in example(name).all_instructions()}
+    assert used == set(Opcode)
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_examples_come_back(name: str) -> None:
+    """As the text that XLA would print: asynchronous operations in the short form, an entry layout always."""
+    module = example(name)
+    again = parse_proto(serialize(module))
+    if module.entry_layout is None:
+        assert again.entry_layout is not None
+        again.entry_layout = None
+    for x in module.all_instructions():
+        if isinstance(x.attrs, AsyncAttrs):
+            x.attrs = AsyncAttrs(x.attrs.execution_thread, sugar=True)
+    assert_same_module(again, module)
+    spmd.verify(again)
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_cases_come_back(path: Path) -> None:
+    module = without_configuration(spmd.load(path))
+    assert_same_module(parse_proto(serialize(module)), module)
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_what_is_written_is_stable(path: Path) -> None:
+    data = serialize(spmd.load(path))
+    assert serialize(parse_proto(data)) == data
+    assert serialize(parse_proto(serialize_hlo_proto(spmd.load(path)))) == data
+
+
+def programs_agree(a: HloModule, b: HloModule) -> None:
+    """Equal from the entries' roots: operations, shapes, callees, shardings, attributes; names aside."""
+    keys = StructuralKeys()
+    assert keys.key(a.entry) == keys.key(b.entry)
+    for left, right in zip(a.computations_post_order(), b.computations_post_order(), strict=True):
+        pairs = zip(canonical_order(left), canonical_order(right), strict=True)
+        for x, y in pairs:
+            assert (x.shape, x.sharding) == (y.shape, y.sharding)
+            assert x.annotations.frontend_attributes == y.annotations.frontend_attributes
+    assert a.entry_layout == b.entry_layout
+    assert a.input_output_alias == b.input_output_alias
+    assert a.frontend_attributes == b.frontend_attributes
+
+
+PAIRS = sorted((TESTS / "cases").glob("*/module.pb"))
+
+
+@pytest.mark.parametrize("path", PAIRS, ids=lambda path: path.parent.name)
+def test_proto_and_text_that_jax_wrote_agree(path: Path) -> None:
+    programs_agree(spmd.load(path), spmd.load(path.with_suffix(".hlo")))
+
+
+def test_schedules_keep_their_order() -> None:
+    module = example("header")
+    again = parse_proto(serialize(module))
+    assert again.stage is Stage.SCHEDULED
+    names = [x.name for x in again.entry.instructions]
+    assert names == ["c", "b", "a", "d", "f", "t"]
+
+
+def test_ids_are_the_computation_and_the_place_in_it() -> None:
+    proto = HloModuleProto(serialize(example("control")))
+    assert len({c.id for c in proto.computations}) == len(proto.computations)
+    for computation in proto.computations:
+        wanted = [computation.id << 32 | i for i in range(len(computation.instructions))]
+        assert [x.id for x in computation.instructions] == wanted
+
+
+def test_computations_out_of_order_are_written_callees_first() -> None:
+    module = example("control")
+    module.computations.reverse()
+    again = parse_proto(serialize(module))
+    programs_agree_ignoring_layout(again, module)
+
+
+def programs_agree_ignoring_layout(a: HloModule, b: HloModule) -> None:
+    keys = StructuralKeys()
+    assert keys.key(a.entry) == keys.key(b.entry)
+
+
+def test_elided_constants_stay_elided() -> None:
+    again = parse_proto(serialize(example("literals")))
+    (elided,) = [x for x in again.entry.instructions if x.name.startswith("ff")]
+    assert elided.attrs == ConstantAttrs(None)
+
+
+def test_domain_sides_are_those_of_the_text() -> None:
+    """XLA's proto calls the operand's side entry, its text the user's side."""
+    module = parse_proto(serialize(example("control")))
+    (domain,) = module.entry.with_opcode(Opcode.DOMAIN)
+    assert domain.attrs_as(DomainAttrs).text == (
+        '{kind="sharding", entry={maximal device=1}, exit={devices=[2]<=[2]}}'
+    )
+
+
+def test_epsilon_is_the_decimal_that_was_written() -> None:
+    module = parse_proto(serialize(example("reductions")))
+    found = [x.attrs for x in module.entry.with_opcode(Opcode.BATCH_NORM_INFERENCE)]
+    assert found == [BatchNormAttrs(0.001, 1)]
