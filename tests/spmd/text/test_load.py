@@ -47,8 +47,8 @@ def test_missing_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "error", "message"),
     [
-        (b"\x0a\x08jit_step\x12\x07main.10\x1a\xce\x02", UnsupportedError, "HloModuleProto"),
-        (b"\x0a\x01m\x12\x01e", UnsupportedError, "HloModuleProto"),
+        (b"\x0a\x08jit_step\x12\x07main.10\x1a\xce\x02", HloParseError, "HloModuleProto"),
+        (b"\x0a\x01m\x12\x01e", HloParseError, "HloModuleProto"),
         (b"", HloParseError, "empty"),
         (b" \n", HloParseError, "expected a computation"),
         (
