@@ -18,7 +18,10 @@ def describe(instruction: HloInstruction) -> str:
     operands = ", ".join(f"{_short(x.shape)} {x.name}" for x in instruction.operands[:_SHOWN])
     more = ", ..." if instruction.num_operands > _SHOWN else ""
     name = instruction.name or "<unnamed>"
-    return f"{name} = {_short(instruction.shape)} {instruction.opcode}({operands}{more})"
+    # The reader has no shape yet while it infers one.
+    has_shape = instruction.shape is not None
+    shape = f"{_short(instruction.shape)} " if has_shape else ""
+    return f"{name} = {shape}{instruction.opcode}({operands}{more})"
 
 
 def _short(shape: Shape) -> str:

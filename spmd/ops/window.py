@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from spmd.errors import ShapeError
+
 
 @dataclass(frozen=True, slots=True)
 class WindowDimension:
@@ -22,7 +24,9 @@ class WindowDimension:
         return (self.size - 1) * self.window_dilation + 1 if self.size else 0
 
     def output_size(self, base: int) -> int:
-        """Window positions over ``base`` elements after dilation and padding."""
+        """Window positions over ``base`` elements after dilation and padding; ShapeError for steps below 1."""
+        if min(self.stride, self.base_dilation, self.window_dilation) < 1 or self.size < 0:
+            raise ShapeError(f"a window needs strides and dilations of at least 1, found {self}")
         dilated = (base - 1) * self.base_dilation + 1 if base else 0
         padded = self.padding_low + dilated + self.padding_high
         if self.dilated_size > padded or padded == 0:

@@ -37,11 +37,12 @@ def read_layout(scanner: Scanner, rank: int) -> Layout | None:
     suffix = _read_parts(scanner) if scanner.take(":") else ""
     scanner.expect("}")
     if order and sorted(order) != list(range(rank)):
-        scanner.fail(f"layout is no permutation of {rank} dimensions", start)
+        found_order = ",".join(map(str, order))
+        scanner.fail(f"expected a layout of {rank} dimensions, found {{{found_order}}}", start)
     if not order and not suffix and not rank:
         scanner.fail("expected an opcode or a layout with a part, found '{}'", start)
     if rank and not order:
-        scanner.fail(f"layout has 0 dimensions, the shape has {rank}", start)
+        scanner.fail(f"expected a layout of {rank} dimensions, found {{}}", start)
     return Layout(tuple(order), suffix)
 
 

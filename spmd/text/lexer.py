@@ -179,20 +179,25 @@ class Scanner:
                         f"brackets are nested deeper than {MAX_NESTING}", found.start()
                     )
             elif found.lastgroup == "close":
-                if not waiting or waiting.pop() != found.group():
-                    raise self.source.error(f"unexpected {found.group()!r}", found.start())
+                wanted = repr(waiting.pop()) if waiting else "an opening bracket"
+                if wanted != repr(found.group()):
+                    raise self.source.error(
+                        f"expected {wanted}, found {found.group()!r}", found.start()
+                    )
                 if not waiting:
                     self.pos = pos
                     return start, pos
             if not waiting:
                 break
-        raise self.source.error("bracket without its closing one", start)
+        wanted = repr(waiting[-1]) if waiting else "a bracket"
+        raise self.source.error(f"expected {wanted} for what begins here, found the end", start)
 
     # ---- errors
     def found(self) -> str:
         self.skip_space()
-        if self.pos >= self.end:
-            return "the end" if self.pos >= len(self.text) else repr(self.text[self.pos])
+        if self.pos >= self.end:  # of a value: what comes behind it
+            rest = Scanner(self.source, self.pos)
+            return "the end" if rest.at_end else rest.found()
         word = _FOUND.match(self.text, self.pos, self.end)
         return repr(word.group()) if word else "the end"
 
@@ -202,7 +207,7 @@ class Scanner:
     def finish(self) -> None:
         """Demand that nothing is left."""
         if not self.at_end:
-            self.fail(f"unexpected {self.found()}")
+            self.fail(f"expected the end, found {self.found()}")
 
 
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{1,2}|[0-7]{1,3}|.)", re.DOTALL)

@@ -133,7 +133,10 @@ class _Values:
             return 1
         words = found.group().replace(",", " ").split()
         if len(words) > room:
-            scanner.fail(f"more elements than {self.shape} has", found.start())
+            scanner.fail(
+                f"expected {self.shape.dims[-1]} elements in the last dimension of {self.shape}, found more",
+                found.start(),
+            )
         self.words.extend(words)
         self.starts.extend([found.start()] * len(words))
         return len(words)
@@ -199,7 +202,7 @@ def _integers(values: _Values, kind: PrimitiveType) -> NDArray:
         else:
             values.scanner.fail(f"expected an integer for {kind}, found {word!r}", start)
         if not low <= number <= high:
-            values.scanner.fail(f"{word} does not fit in {kind}", start)
+            values.scanner.fail(f"{word} does not fit in {kind} ({low}..{high})", start)
         numbers.append(number)
     wide = np.uint64 if high >= 2**63 else np.int64
     return np.array(numbers, dtype=wide).astype(kind.numpy)

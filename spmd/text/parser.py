@@ -13,6 +13,7 @@ from spmd.hlo.computation import HloComputation
 from spmd.hlo.module import HloModule
 from spmd.limits import MAX_INLINE_NESTING
 from spmd.ops.attrs import ParameterAttrs
+from spmd.shape import Shape, compatible
 from spmd.text.attrs_text import Callee
 from spmd.text.instruction_builder import InstructionBuilder
 from spmd.text.instruction_text import read_instruction
@@ -70,9 +71,12 @@ def _collector_paused() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class _Head:
+    """``result``: the shape that the signature states, None without a signature."""
+
     name: str
     start: int
     is_entry: bool
+    result: Shape | None = None
 
 
 class _ModuleReader:
@@ -92,6 +96,8 @@ class _ModuleReader:
                 start = scanner.pos
                 self.read_computation(scanner)
             except HloParseError as error:
+                if recovery.is_over:
+                    raise
                 recovery.report(error)
                 recovery.lose(skip_computation(scanner, start))
 
@@ -104,17 +110,34 @@ class _ModuleReader:
             scanner.fail(f"computation {head.name!r} is defined twice", head.start)
         computation = self._read_body(scanner, head.name)
         self.context.computations[head.name] = computation
+        self._check_signature(scanner, head, computation)
         if head.is_entry:
             self.entry = computation
         if (thread := scanner.match(_THREAD)) is not None:
             computation.execution_thread = unescape(thread.group(1)[1:-1])
+
+    def _check_signature(
+        self, scanner: Scanner, head: _Head, computation: HloComputation
+    ) -> None:
+        if head.result is None or not computation.instructions:
+            return
+        shape = computation.root.shape
+        if not compatible(head.result, shape):
+            scanner.fail(
+                f"computation {head.name!r} is written with result {head.result}, its root has {shape}",
+                head.start,
+            )
 
     def _read_head(self, scanner: Scanner) -> _Head:
         plain = _HEAD_LINE.match(scanner.text, scanner.pos, scanner.end)
         if plain is not None and plain[2] not in RESERVED:
             # The brace stays for the body.
             scanner.pos = plain.end() - 1
-            return _Head(plain.group(2), plain.start(2), plain.group(1) is not None)
+            arrow = scanner.text.rfind(" -> ", plain.end(2), plain.end())
+            result = None
+            if arrow >= 0:
+                result = self._read_result(scanner, arrow + len(" -> "), scanner.pos)
+            return _Head(plain.group(2), plain.start(2), plain.group(1) is not None, result)
         is_entry = scanner.match(_ENTRY) is not None
         scanner.skip_space()
         start = scanner.pos
@@ -124,8 +147,15 @@ class _ModuleReader:
         if scanner.peek("("):
             scanner.balanced()
             scanner.expect("->")
-            self.context.shapes.read(scanner)
+            return _Head(name, start, is_entry, self.context.shapes.read(scanner))
         return _Head(name, start, is_entry)
+
+    def _read_result(self, scanner: Scanner, start: int, end: int) -> Shape:
+        """The result shape of a signature, which lies in this extent."""
+        inner = Scanner(scanner.source, start, end)
+        shape = self.context.shapes.read(inner)
+        inner.finish()
+        return shape
 
     def _read_body(self, scanner: Scanner, name: str) -> HloComputation:
         """Instructions between braces. The computation joins the module behind those its own text brought in."""

@@ -34,6 +34,7 @@ class Recovery:
 
     def __init__(self) -> None:
         self.errors: list[HloParseError] = []
+        self.is_over = False
         self._lost: set[str] = set()
 
     def report(self, error: HloParseError) -> None:
@@ -51,6 +52,7 @@ class Recovery:
     def finish(self) -> None:
         """Raise what was found."""
         if self.errors:
+            self.is_over = True
             raise HloParseError.all_of(self.errors)
 
 
@@ -64,6 +66,7 @@ def skip_instruction(scanner: Scanner, start: int) -> str:
     named = _NAME.match(text, start, end)
     first = 0
     depth, pos = 0, start
+    line: re.Match[str] | None
     for line in _LINE.finditer(text, start + 1, end):
         depth += _depth(text, pos, line.start())
         pos = line.start()

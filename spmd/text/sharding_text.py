@@ -121,7 +121,10 @@ def read_iota_tail(scanner: Scanner, dims: tuple[int, ...]) -> IotaTile:
         scanner.expect("T")
         perm = scanner.integers("(", ")")
     if sorted(perm) != list(range(len(reshape))):
-        scanner.fail(f"expected a permutation of {len(reshape)} dimensions", start)
+        scanner.fail(
+            f"expected a permutation of {len(reshape)} dimensions, found ({','.join(map(str, perm))})",
+            start,
+        )
     if len(reshape) > MAX_RANK or len(dims) > MAX_RANK:
         scanner.fail(f"a device grid has at most {MAX_RANK} dimensions", start)
     if any(size < 1 for size in reshape) or math.prod(reshape) != math.prod(dims):

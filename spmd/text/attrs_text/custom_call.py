@@ -25,6 +25,14 @@ _VERBATIM = (
     "convolution_kind",
 )
 
+_API_VERSIONS = (
+    "API_VERSION_UNSPECIFIED",
+    "API_VERSION_ORIGINAL",
+    "API_VERSION_STATUS_RETURNING",
+    "API_VERSION_STATUS_RETURNING_UNIFIED",
+    "API_VERSION_TYPED_FFI",
+)
+
 
 def _read_shapes(scanner: Scanner) -> tuple[Shape, ...]:
     """``{f32[2]{0}, (f32[], f32[])}``"""
@@ -61,6 +69,10 @@ def format_shaped_literal(literal: Literal) -> str:
     return f"{shape} {format_literal(literal)}"
 
 
+def _api_version(values: AttrValues) -> str:
+    return values.need_word("api_version", _API_VERSIONS) if "api_version" in values else ""
+
+
 def _read_custom_call(values: AttrValues) -> CustomCallAttrs:
     if "called_computations" in values:
         values.callee_list("called_computations")
@@ -71,7 +83,7 @@ def _read_custom_call(values: AttrValues) -> CustomCallAttrs:
     return CustomCallAttrs(
         target=values.need_read("custom_call_target", Scanner.string),
         has_side_effect=values.flag("custom_call_has_side_effect"),
-        api_version=values.word("api_version"),
+        api_version=_api_version(values),
         schedule=values.word("schedule"),
         operand_layout_constraints=constraints or None,
         output_to_operand_aliasing=values.read(

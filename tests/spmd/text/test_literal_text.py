@@ -148,7 +148,7 @@ def test_elided_literal_has_no_value() -> None:
     ("shape", "text", "message"),
     [
         ("s32[3]", "{1,2}", "expected 3 elements in dimension 0 of s32[3], found 2"),
-        ("s32[2]", "{1,2,3}", "more elements than s32[2] has"),
+        ("s32[2]", "{1,2,3}", "expected 2 elements in the last dimension of s32[2], found more"),
         ("s32[2]", "{{1,2}}", "expected a number, found '{'"),
         ("s32[2,1]", "{1,2}", "expected '{' for dimension 1"),
         ("s32[]", "{1}", "expected a number, found '{'"),

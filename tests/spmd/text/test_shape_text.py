@@ -75,9 +75,9 @@ def test_dynamic_dimensions_are_marked() -> None:
         ("f32[2,]", "expected a dimension size, found ']'"),
         ("f32[-2]", "expected a dimension size"),
         ("f32[9223372036854775808]", "expected a dimension size of at most 9223372036854775807"),
-        ("f32[2,3]{1,1}", "no permutation of 2 dimensions"),
-        ("f32[2,3]{0}", "no permutation of 2 dimensions"),
-        ("f32[2]{}", "layout has 0 dimensions"),
+        ("f32[2,3]{1,1}", "expected a layout of 2 dimensions, found {"),
+        ("f32[2,3]{0}", "expected a layout of 2 dimensions, found {"),
+        ("f32[2]{}", "expected a layout of 1 dimensions, found {}"),
         ("f32[2]{0:P(f32[2])}", "physical shapes in layouts are not supported"),
         ("f32[2]{0:S(1)E(4)}", "unknown, repeated or misplaced part 'E(4)'"),
         ("f32[2]{0:X(1)}", "unknown, repeated or misplaced part 'X(1)'"),
@@ -86,7 +86,7 @@ def test_dynamic_dimensions_are_marked() -> None:
         ("f32[]{}", "expected an opcode or a layout with a part, found '{}'"),
         ("token[2]", "token has no dimensions"),
         ("(f32[2] f32[2])", "expected ','"),
-        ("f32[2] x", "unexpected 'x'"),
+        ("f32[2] x", "expected the end, found 'x'"),
     ],
 )
 def test_refused(text: str, message: str) -> None:

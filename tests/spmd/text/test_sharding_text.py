@@ -171,7 +171,7 @@ def test_named_form_equals_its_definition(data: st.DataObject) -> None:
         ("{devices=[2]<=[2] last_tile_dims={odd}}", "unknown subgroup type 'odd'"),
         ("{devices=[2]<=[2] last_tile_dims={manual,manual}}", "2 subgroup types for 1"),
         ("{replicated", "expected '}'"),
-        ("{replicated} x", "unexpected 'x'"),
+        ("{replicated} x", "expected the end, found 'x'"),
         ("{mesh['x'=2], [{'z'}]}", "the mesh has no axis 'z'"),
         ("{mesh['x'=2], [{'x'}, {'x'}]}", "an axis is used twice"),
         ("{mesh['x'=4], [{'x':(1)3}]}", "does not divide axis"),

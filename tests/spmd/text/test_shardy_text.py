@@ -104,7 +104,7 @@ def test_op_sharding_rule() -> None:
         (parse_tensor_sharding, '#sdy.sharding<@mesh, [{?, "x"}]>', "expected '}'"),
         (parse_tensor_sharding, '#sdy.sharding<@mesh, [{"x":(0)2}]>', "pre-size of at least 1"),
         (parse_tensor_sharding, "#sdy.sharding<@mesh, [], odd={}>", "expected replicated"),
-        (parse_tensor_sharding, "#sdy.sharding<@mesh, []> x", "unexpected 'x'"),
+        (parse_tensor_sharding, "#sdy.sharding<@mesh, []> x", "expected the end, found 'x'"),
         (parse_manual_axes, "#sdy<other>", "expected 'manual_axes'"),
         (parse_op_sharding_rule, "#sdy.op_sharding_rule<([i])->([i]) {i=2} odd={i}>", "unknown"),
     ],
