@@ -8,6 +8,7 @@ from pathlib import Path
 
 from launch.options import CompileOptions
 from spmd.hlo import HloModule
+from spmd.proto import serialize, serialize_hlo_proto
 from spmd.text.load import load, parse_bytes
 from spmd.verifier.verifier import verify
 
@@ -21,7 +22,8 @@ def add_module_arguments(parser: argparse.ArgumentParser, *, required: bool = Tr
         nargs=None if required else "?",
         default="-",
         metavar="MODULE",
-        help="HLO text, or a directory that --xla_dump_to wrote; `-` reads standard input",
+        help="HLO text, a serialized HloModuleProto or HloProto, or a directory that --xla_dump_to wrote; "
+        "`-` reads standard input",
     )
     parser.add_argument(
         "--devices",
@@ -54,6 +56,15 @@ def load_module(argument: str) -> HloModule:
 def compile_options(options: argparse.Namespace) -> CompileOptions:
     partitioned = None if options.stage is None else options.stage == "partitioned"
     return CompileOptions(partitioned=partitioned)
+
+
+def write_module(module: HloModule, output: Path | None) -> None:
+    """As a proto where the file's name ends in .pb (HloProto for .hlo.pb, as XLA names its dumps), else as text."""
+    if output is None or output.suffix != ".pb":
+        write_text(str(module), output)
+        return
+    wrapped = output.name.endswith(".hlo.pb")
+    output.write_bytes(serialize_hlo_proto(module) if wrapped else serialize(module))
 
 
 def write_text(text: str, output: Path | None) -> None:

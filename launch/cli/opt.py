@@ -11,6 +11,7 @@ from launch.cli.module_argument import (
     add_module_arguments,
     compile_options,
     load_module,
+    write_module,
     write_text,
 )
 from launch.equivalence import verify_equivalent
@@ -56,7 +57,13 @@ def add_parser(subparsers: Any) -> None:
         action="store_true",
         help="evaluate the module before and after on random inputs; exit 1 if they differ",
     )
-    parser.add_argument("-o", "--output", type=Path, metavar="F", help="write to a file")
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="F",
+        help="write to a file: a module as HloModuleProto if F ends in .pb, as HloProto if in .hlo.pb, else as text",
+    )
     parser.add_argument(
         "--dump-to", type=Path, metavar="DIR", help="write the module after every stage"
     )
@@ -76,10 +83,10 @@ def run(options: argparse.Namespace) -> int:
         logical = None if is_partitioned(module, compile_options(options)) else module
         verify_equivalent(logical or before, compilation.module, logical)
     dump = EXECUTABLE_STAGES.get(options.until)
-    write_text(
-        dump(build_executable(compilation.module)) if dump else str(compilation.module),
-        options.output,
-    )
+    if dump is not None:
+        write_text(dump(build_executable(compilation.module)), options.output)
+    else:
+        write_module(compilation.module, options.output)
     return 0
 
 

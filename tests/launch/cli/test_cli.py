@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from launch.cli import main
+from spmd.hlo import Stage
 from spmd.text.load import load
 
 CASES = Path(__file__).parents[2] / "cases"
@@ -145,6 +146,19 @@ def test_opt_shows_what_lies_below_hlo(
 ) -> None:
     assert main(["opt", MODULE, "--until", stage]) == 0
     assert word in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["m.pb", "m.hlo.pb"])
+def test_opt_writes_protos_that_it_reads(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / name
+    assert main(["opt", MODULE, "--until", "scheduled", "--devices", "2", "-o", str(path)]) == 0
+    assert main(["opt", str(path)]) == 0
+    assert "is_scheduled=true" in capsys.readouterr().out
+    module = load(path)
+    assert module.stage is Stage.SCHEDULED
+    assert module.num_partitions == 2
 
 
 def test_opt_lists_passes(capsys: pytest.CaptureFixture[str]) -> None:
