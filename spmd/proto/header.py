@@ -25,6 +25,7 @@ from spmd.proto.schema.xla_data import (
 )
 from spmd.proto.shape_proto import read_shape, write_shape
 from spmd.proto.stack_frames import read_stack_frames, write_stack_frames
+from spmd.text.names import sanitized
 
 
 # ---- reading
@@ -32,7 +33,7 @@ def read_header(proto: HloModuleProto) -> HloModule:
     """A module without computations."""
     if not proto.name:
         raise HloParseError("the module has no name")
-    module = HloModule(proto.name)
+    module = HloModule(sanitized(proto.name))
     if (program := proto.host_program_shape) is not None:
         parameters = tuple(map(read_shape, program.parameters))
         module.entry_layout = EntryLayout(parameters, read_shape(program.result))

@@ -23,6 +23,7 @@ from spmd.proto.shape_proto import read_shape
 from spmd.proto.sharding_proto import read_sharding
 from spmd.shape import Shape
 from spmd.sharding import HloSharding
+from spmd.text.names import sanitized
 
 _OPCODES = {opcode.value: opcode for opcode in Opcode}
 #: The lower half of an id numbers the instruction in its computation; the upper one is the computation's id.
@@ -67,7 +68,7 @@ class _ModuleReader:
     def _entry(self) -> HloComputation:
         found = self.computations.get(self.proto.entry_computation_id)
         if found is None:
-            wanted = self.proto.entry_computation_name
+            wanted = sanitized(self.proto.entry_computation_name)
             found = next((c for c in self.module.computations if c.name == wanted), None)
         if found is None:
             raise HloParseError(
@@ -208,7 +209,7 @@ def _found(by_id: dict[int, HloInstruction], number: int, what: str) -> HloInstr
 def _name(name: str, what: str) -> str:
     if not name:
         raise HloParseError(f"{what} has no name")
-    return name
+    return sanitized(name)
 
 
 def _place(proto: HloInstructionProto, computation: HloComputation) -> str:

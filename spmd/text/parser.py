@@ -116,9 +116,7 @@ class _ModuleReader:
         if (thread := scanner.match(_THREAD)) is not None:
             computation.execution_thread = unescape(thread.group(1)[1:-1])
 
-    def _check_signature(
-        self, scanner: Scanner, head: _Head, computation: HloComputation
-    ) -> None:
+    def _check_signature(self, scanner: Scanner, head: _Head, computation: HloComputation) -> None:
         if head.result is None or not computation.instructions:
             return
         shape = computation.root.shape

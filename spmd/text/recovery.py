@@ -76,7 +76,11 @@ def skip_instruction(scanner: Scanner, start: int) -> str:
             break
         if text.startswith("\n}", pos):
             break
-    if not first and end < scanner.end and (line := _LINE.search(text, end, scanner.end)) is not None:
+    if (
+        not first
+        and end < scanner.end
+        and (line := _LINE.search(text, end, scanner.end)) is not None
+    ):
         first = line.end()
     scanner.pos = first or scanner.end
     return named.group(1) if named is not None else ""

@@ -62,9 +62,15 @@ class Tally:
     def report(self) -> str:
         lines = [f"{count:8d}  {end}" for end, count in self.ends.most_common()]
         lines += ["slowest (CPU s, input, bytes of it):"]
-        lines += [f"  {s:8.3f}  #{number}  {size}" for s, number, size in sorted(self.slowest, reverse=True)]
+        lines += [
+            f"  {s:8.3f}  #{number}  {size}"
+            for s, number, size in sorted(self.slowest, reverse=True)
+        ]
         lines += ["largest (MiB above the start, input, bytes of it):"]
-        lines += [f"  {p / 2**20:8.1f}  #{number}  {size}" for p, number, size in sorted(self.largest, reverse=True)]
+        lines += [
+            f"  {p / 2**20:8.1f}  #{number}  {size}"
+            for p, number, size in sorted(self.largest, reverse=True)
+        ]
         lines += [f"finding #{number}: {end}" for number, end in self.findings[:40]]
         return "\n".join(lines)
 
@@ -83,9 +89,23 @@ def run(count: int, seed: int, kind: str, first: int = 0) -> Tally:
     return tally
 
 
-def _worker(seed: int, kind: str, first: int, last: int) -> Iterator[tuple[int, str, float, int, int]]:
-    command = [sys.executable, "-m", "tests.fuzz.mutate", "--work", f"{first}:{last}", "--seed", str(seed), "--kind", kind]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) as process:
+def _worker(
+    seed: int, kind: str, first: int, last: int
+) -> Iterator[tuple[int, str, float, int, int]]:
+    command = [
+        sys.executable,
+        "-m",
+        "tests.fuzz.mutate",
+        "--work",
+        f"{first}:{last}",
+        "--seed",
+        str(seed),
+        "--kind",
+        kind,
+    ]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
+    ) as process:
         assert process.stdout is not None
         for line in process.stdout:
             number, end, seconds, peak, size = json.loads(line)
@@ -102,7 +122,9 @@ def work(seed: int, kind: str, first: int, last: int) -> None:
     for number in range(first, last):
         data = make_input(seed, number, kind)
         outcome = judge(data)
-        print(json.dumps([number, outcome.end, outcome.seconds, outcome.peak, len(data)]), flush=True)
+        print(
+            json.dumps([number, outcome.end, outcome.seconds, outcome.peak, len(data)]), flush=True
+        )
 
 
 def limit_memory(more: int) -> None:
@@ -121,7 +143,9 @@ def _save(folder: Path, tally: Tally, seed: int, kind: str) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
@@ -135,7 +159,9 @@ def main() -> int:
         return 0
     start = time.monotonic()
     tally = run(args.count, args.seed, args.kind, args.first)
-    print(f"{args.count} inputs, seed {args.seed}: {time.monotonic() - start:.0f} s, {tally.seconds:.0f} s CPU in the readers")
+    print(
+        f"{args.count} inputs, seed {args.seed}: {time.monotonic() - start:.0f} s, {tally.seconds:.0f} s CPU in the readers"
+    )
     print(tally.report())
     if args.findings is not None and tally.findings:
         _save(args.findings, tally, args.seed, args.kind)

@@ -12,13 +12,85 @@ _NUMBER = re.compile(r"\d+")
 _WORD = re.compile(r"[\w.\-]+")
 #: Mutated inputs stay below this.
 MAX_LENGTH = 300_000
-NUMBERS = ["0", "1", "-1", "2", "3", "7", "64", "65", "127", "1000000000", "2147483648", "4294967296"]
+NUMBERS = [
+    "0",
+    "1",
+    "-1",
+    "2",
+    "3",
+    "7",
+    "64",
+    "65",
+    "127",
+    "1000000000",
+    "2147483648",
+    "4294967296",
+]
 NUMBERS += ["9223372036854775807", "9223372036854775808", "18446744073709551616", "9" * 40]
-TOKENS = ["{", "}", "(", ")", "[", "]", '"', "'", "/*", "*/", "//", ",", "=", "%", "<=", "T(", "ROOT ", "ENTRY "]
-TOKENS += ["\n", " ", "mesh[", "f32[", "(f32[], f32[])", "token[]", ":", "#", "->", "constant(", "{...}", "\\", "?", "<="]
-TOKENS += ["nan", "-inf", "nan(0x1)", "1e400", ".5", "replica_groups={}", "replica_groups=[2,4]<=[8]", "channel_id=1"]
-TOKENS += ["sharding={replicated}", "sharding={devices=[2]<=[2]}", "to_apply={", "b(f32[2])", "\0", "é", "\ud800", "\u2028"]
-TOKENS += ["HloModule m, num_partitions=2147483647", "is_scheduled=true", "dimensions={0}", "f32[2,<=3]", "pred[0]", "s4[3]"]
+TOKENS = [
+    "{",
+    "}",
+    "(",
+    ")",
+    "[",
+    "]",
+    '"',
+    "'",
+    "/*",
+    "*/",
+    "//",
+    ",",
+    "=",
+    "%",
+    "<=",
+    "T(",
+    "ROOT ",
+    "ENTRY ",
+]
+TOKENS += [
+    "\n",
+    " ",
+    "mesh[",
+    "f32[",
+    "(f32[], f32[])",
+    "token[]",
+    ":",
+    "#",
+    "->",
+    "constant(",
+    "{...}",
+    "\\",
+    "?",
+    "<=",
+]
+TOKENS += [
+    "nan",
+    "-inf",
+    "nan(0x1)",
+    "1e400",
+    ".5",
+    "replica_groups={}",
+    "replica_groups=[2,4]<=[8]",
+    "channel_id=1",
+]
+TOKENS += [
+    "sharding={replicated}",
+    "sharding={devices=[2]<=[2]}",
+    "to_apply={",
+    "b(f32[2])",
+    "\0",
+    "é",
+    "\ud800",
+    "\u2028",
+]
+TOKENS += [
+    "HloModule m, num_partitions=2147483647",
+    "is_scheduled=true",
+    "dimensions={0}",
+    "f32[2,<=3]",
+    "pred[0]",
+    "s4[3]",
+]
 
 
 def _insert_token(text: str, rng: random.Random) -> str:
@@ -113,7 +185,16 @@ def mutate_text(text: str, rng: random.Random) -> bytes:
     return mutate_bytes(data, rng) if rng.randrange(20) == 0 else data
 
 
-_BYTES = [b"\0", b"\xff", b"\x80", b"\x7f", b"\xff" * 9 + b"\x01", b"\xff" * 10, b"\x08\x00", b"\xed\xa0\x80"]
+_BYTES = [
+    b"\0",
+    b"\xff",
+    b"\x80",
+    b"\x7f",
+    b"\xff" * 9 + b"\x01",
+    b"\xff" * 10,
+    b"\x08\x00",
+    b"\xed\xa0\x80",
+]
 
 
 def mutate_bytes(data: bytes, rng: random.Random) -> bytes:

@@ -14,9 +14,11 @@ FIXTURES = ROOT / "tests"
 #: Texts up to this size are taken whole; longer ones mostly as excerpts.
 SMALL = 4_000
 #: One in so many draws takes a long text whole.
-WHOLE_EVERY = 40
+WHOLE_EVERY = 12
 
-_CALLEE = re.compile(r"(?:to_apply|calls|body|condition|true_computation|false_computation|select|scatter)=%?([\w.\-]+)")
+_CALLEE = re.compile(
+    r"(?:to_apply|calls|body|condition|true_computation|false_computation|select|scatter)=%?([\w.\-]+)"
+)
 _BRANCHES = re.compile(r"(?:branch_computations|called_computations)=\{([^}]*)\}")
 _HEAD = re.compile(r"(?:ENTRY )?%?([\w.\-]+)")
 
@@ -77,7 +79,11 @@ def excerpt(text: str, rng: random.Random) -> str:
 
 def _short_header(header: str) -> str:
     """Without what speaks of the whole entry."""
-    kept = [p for p in header.split("\n")[0].split(", ") if p.startswith(("HloModule", "num_", "replica_", "is_"))]
+    kept = [
+        p
+        for p in header.split("\n")[0].split(", ")
+        if p.startswith(("HloModule", "num_", "replica_", "is_"))
+    ]
     return ", ".join(kept)
 
 
@@ -107,10 +113,10 @@ _SNIPPETS = (
     "start_index_map={0}, index_vector_dim=1, slice_sizes={1,4}, indices_are_sorted=true",
     "p = f32[4] parameter(0)\ns = ((f32[4]), f32[4], s32[]) async-start(p), calls={ q = f32[4] parameter(0)\n ROOT n = f32[4] negate(q) }\n"
     "ROOT d = f32[4] async-done(s)",
-    "p = f32[6] parameter(0)\nROOT c = f32[6] custom-call(p), custom_call_target=\"t\", api_version=API_VERSION_TYPED_FFI, "
+    'p = f32[6] parameter(0)\nROOT c = f32[6] custom-call(p), custom_call_target="t", api_version=API_VERSION_TYPED_FFI, '
     "backend_config={a = 1 : i32}, operand_layout_constraints={f32[6]{0}}, output_to_operand_aliasing={{}: (0, {})}",
-    "p = f32[2,3] parameter(0), metadata={op_type=\"a\" op_name=\"b\" source_file=\"c\" source_line=1 stack_frame_id=3}, "
-    "frontend_attributes={xla.sdy.sharding=\"#sdy.sharding_per_value<[<@mesh, [{\\\"x\\\"}]>]>\",k={n = 1}}\n"
+    'p = f32[2,3] parameter(0), metadata={op_type="a" op_name="b" source_file="c" source_line=1 stack_frame_id=3}, '
+    'frontend_attributes={xla.sdy.sharding="#sdy.sharding_per_value<[<@mesh, [{\\"x\\"}]>]>",k={n = 1}}\n'
     "ROOT b = f32[3,2,5] broadcast(p), dimensions={1,0}",
     "p = (f32[2], (s32[], token[])) parameter(0)\nROOT a = add(f32[2] get-tuple-element(p), p#0), statistics={visualizing_index=1,s-1=33}",
 )

@@ -24,7 +24,9 @@ def test_damaged_modules(kind: str, count: int) -> None:
 
 
 def test_an_input_is_the_same_each_time() -> None:
-    assert [make_input(3, n, "text") for n in range(5)] == [make_input(3, n, "text") for n in range(5)]
+    assert [make_input(3, n, "text") for n in range(5)] == [
+        make_input(3, n, "text") for n in range(5)
+    ]
 
 
 def test_a_loop_without_end_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,7 +48,9 @@ ENTRY e {{
   t = (f32[2,3], s32[]) parameter(4)
 {body}}}
 """
-_CASE = re.compile(r"^# (?P<title>.*)\n(?P<text>(?:(?!!).*\n)*?)(?P<messages>(?:! .*\n)+)", re.MULTILINE)
+_CASE = re.compile(
+    r"^# (?P<title>.*)\n(?P<text>(?:(?!!).*\n)*?)(?P<messages>(?:! .*\n)+)", re.MULTILINE
+)
 _HEADER = re.compile(r"header(.*)\n")
 
 
