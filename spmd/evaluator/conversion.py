@@ -89,6 +89,8 @@ def bitcast_convert(
     flat = np.ascontiguousarray(x).reshape(-1)
     if bits_from >= 8 and to.bits >= 8:
         return flat.view(to.numpy).reshape(dims)
+    if bits_from == to.bits:
+        return _unpacked(flat.view(np.uint8) & np.uint8((1 << to.bits) - 1), to).reshape(dims)
     raw = _to_bytes(flat, bits_from)
     return _from_bytes(raw, to).reshape(dims)
 
@@ -108,6 +110,9 @@ def _from_bytes(raw: NDArray, to: PrimitiveType) -> NDArray:
     per_byte = 8 // to.bits
     shifts = (np.arange(per_byte) * to.bits).astype(np.uint8)
     parts = (raw[:, None] >> shifts) & np.uint8((1 << to.bits) - 1)
-    if to.is_integer:
-        return wrap_integers(parts.reshape(-1), to)
-    return parts.reshape(-1).view(to.numpy)
+    return _unpacked(parts.reshape(-1), to)
+
+
+def _unpacked(patterns: NDArray, to: PrimitiveType) -> NDArray:
+    """Elements of a sub-byte type from their bits, one element per byte."""
+    return wrap_integers(patterns, to) if to.is_integer else patterns.view(to.numpy)

@@ -87,8 +87,10 @@ def _windows(padded: NDArray, window: Window, out: tuple[int, ...], groups: int)
     n, *_, c = padded.shape
     batch_stride, *spatial, feature_stride = padded.strides
     sizes = [w.size for w in window.dims]
-    return as_strided(
-        padded,
+    # NumPy cannot describe all 8-bit floats to as_strided, but their bytes.
+    elements = padded.view(np.uint8) if padded.itemsize == 1 else padded
+    view = as_strided(
+        elements,
         shape=(n, *out, groups, *sizes, c // groups),
         strides=(
             batch_stride,
@@ -99,3 +101,4 @@ def _windows(padded: NDArray, window: Window, out: tuple[int, ...], groups: int)
         ),
         writeable=False,
     )
+    return view.view(padded.dtype)

@@ -70,7 +70,7 @@ def wrap_integers(x: NDArray, kind: PrimitiveType) -> NDArray:
 
 def _wrap(x: NDArray, kind: PrimitiveType) -> NDArray:
     bits = kind.bits
-    low = x.astype(np.uint8) & np.uint8((1 << bits) - 1)
+    low = np.asarray(x.astype(np.uint8) & np.uint8((1 << bits) - 1))
     if kind.is_signed_integer:
         signed = low.astype(np.int8)
         low = np.where(signed >= 1 << (bits - 1), signed - np.int8(1 << bits), signed)

@@ -19,7 +19,6 @@ from tests.spmd.op_matrix.formats import (
     FloatFormat,
     Real,
     exponent_of,
-    to_fraction,
 )
 
 DIGITS = 40

@@ -9,7 +9,7 @@ import struct
 import pytest
 
 from tests.spmd.op_matrix import real_functions
-from tests.spmd.op_matrix.formats import COMPLEX, FLOATS, INTEGERS, bounds, wrap
+from tests.spmd.op_matrix.formats import COMPLEX, FLOATS, INTEGERS, bounds, to_fraction, wrap
 from tests.spmd.op_matrix.judge import has_nan, same
 from tests.spmd.op_matrix.run import array, elementwise, run
 from tests.spmd.op_matrix.values import ALL_TYPES, values
@@ -32,11 +32,7 @@ def to_whole(x, kind):
 def to_float(x, kind):
     """Nearest; into a type narrower than f32 by way of f32."""
     form = FLOATS[kind]
-    exact = (
-        x
-        if isinstance(x, float)
-        else real_functions.signed_zero(real_functions.to_fraction(int(x)), 1)
-    )
+    exact = x if isinstance(x, float) else real_functions.signed_zero(to_fraction(int(x)), 1)
     return form.round(FLOATS["f32"].round(exact) if form.bits < 32 else exact)
 
 
@@ -215,8 +211,8 @@ def test_stochastic_convert(kind, result):
     xs, random = zip(*cases, strict=True)
     got = elementwise("stochastic-convert", [(kind, xs), (f"u{bits}", random)], result)
     for x, r, g in zip(xs, random, got, strict=True):
-        exact = real_functions.to_fraction(abs(x))
+        exact = to_fraction(abs(x))
         whole = math.floor(exact)
-        up = real_functions.to_fraction(r) < (exact - whole) * 2**bits
+        up = to_fraction(r) < (exact - whole) * 2**bits
         want = clamp_to(int(math.copysign(1, x)) * (whole + up), result)
         assert g == want, (kind, x, r)
