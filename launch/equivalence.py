@@ -49,4 +49,4 @@ def _outputs(module: HloModule, boundary: Executable, inputs: Sequence[Array]) -
     if module.stage < Stage.PARTITIONED:
         return evaluate(module, *inputs)
     tiles = evaluate_partitions(module, boundary.put(inputs).tiles)
-    return boundary.get(ShardedArrays(tuple(map(tuple, tiles))))
+    return boundary.get(ShardedArrays(tuple(map(tuple, tiles)), boundary.outputs))

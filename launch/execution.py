@@ -18,7 +18,7 @@ from collectives.communicator.interface import Communicator
 from launch.inputs import Array
 from runtime.executable import Boundary, Executable, ShardedArrays
 from runtime.loopback import LoopbackDevices
-from runtime.shard_arrays import gather, shard_of
+from runtime.shard_arrays import shard_of
 from runtime.thunks.thunk import walk
 
 
@@ -51,7 +51,8 @@ def run_in_process(
         start = time.perf_counter()
         outputs = devices.run(inputs)
         seconds.append(time.perf_counter() - start)
-    return Execution(executable.get(ShardedArrays(tuple(map(tuple, outputs)))), seconds)
+    results = ShardedArrays(tuple(map(tuple, outputs)), executable.outputs)
+    return Execution(executable.get(results), seconds)
 
 
 def run_on_rank(
@@ -78,7 +79,7 @@ def run_on_rank(
 
     def from_all_ranks(tiles: Sequence[Array]) -> list[Array]:
         (own,) = tiles
-        return _like(own, communicator.all_gather_bytes(own.tobytes()))
+        return tiles_like(own, communicator.all_gather_bytes(own.tobytes()))
 
     outputs: list[list[Array]] = []
     seconds = []
@@ -125,10 +126,7 @@ def _feed_back(
 
 
 def _whole(executable: Executable, output: int, tiles: Sequence[Array]) -> Array:
-    boundary = executable.outputs[output]
-    return gather(
-        list(tiles)[: executable.program.num_partitions], boundary.sharding, boundary.shape
-    )
+    return executable.whole(tiles, executable.outputs[output])
 
 
 def _tile(array: Array, boundary: Boundary, executable: Executable, device: int) -> Array:
@@ -144,11 +142,11 @@ def _gather_on_first(
     for output, tile in enumerate(own):
         gathered = communicator.gather_bytes(tile.tobytes())
         if gathered is not None:
-            whole.append(_whole(executable, output, _like(tile, gathered)))
+            whole.append(_whole(executable, output, tiles_like(tile, gathered)))
     return whole if communicator.rank == 0 else None
 
 
-def _like(tile: Array, data: Sequence[bytes]) -> list[Array]:
+def tiles_like(tile: Array, data: Sequence[bytes]) -> list[Array]:
     """Every device's bytes as an array of the type and shape of ``tile``, which all devices share."""
     return [np.frombuffer(one, tile.dtype).reshape(tile.shape) for one in data]
 

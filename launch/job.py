@@ -109,12 +109,12 @@ def fingerprint(module: HloModule, inputs: Sequence[Array], options: Any) -> dic
     }
 
 
-def require_world(devices: int, ranks: int) -> None:
-    """WorldSizeError unless each rank is one of the module's devices."""
+def require_world(devices: int, ranks: int, option: str = "--devices ") -> None:
+    """WorldSizeError unless each rank is one of the module's devices; ``option``: how to ask for another."""
     if devices != ranks:
         raise WorldSizeError(
             f"the module is for {devices} devices, but the job has {ranks} ranks: "
-            f"start {devices}, or say --devices {ranks}"
+            f"start {devices}, or say {option}{ranks}"
         )
 
 

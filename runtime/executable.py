@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal, overload
 
 import numpy as np
 
@@ -14,7 +15,8 @@ from runtime.buffers.types import MemoryStats
 from runtime.executor import DeviceProgram, LoadedDevice
 from runtime.kernel import KernelLibrary
 from runtime.loopback import LoopbackDevices
-from runtime.shard_arrays import gather, shard_of
+from runtime.shard_arrays import gather as gather_tiles
+from runtime.shard_arrays import shard_of
 from runtime.thunks.dump import dump_thunks
 from runtime.thunks.kernel import KernelThunk
 from runtime.thunks.thunk import walk
@@ -35,9 +37,28 @@ class Boundary:
 
 @dataclass(frozen=True)
 class ShardedArrays:
-    """Arrays as tiles: ``tiles[device][i]``. Made by ``Executable.put``; a run takes them and returns them."""
+    """Arrays as tiles on this process's devices: ``tiles[d][i]`` belongs to a global array ``boundaries[i]``.
+
+    ``Executable.put`` makes them; a run takes them and returns them. Slices and sums choose and join arrays:
+    ``state = executable.run(state)[:2] + batch``.
+    """
 
     tiles: tuple[tuple[NDArray, ...], ...]
+    boundaries: tuple[Boundary, ...]
+
+    def __len__(self) -> int:
+        return len(self.boundaries)
+
+    def __getitem__(self, which: slice) -> ShardedArrays:
+        return ShardedArrays(tuple(own[which] for own in self.tiles), self.boundaries[which])
+
+    def __add__(self, other: ShardedArrays) -> ShardedArrays:
+        tiles = zip(self.tiles, other.tiles, strict=True)
+        return ShardedArrays(tuple(a + b for a, b in tiles), self.boundaries + other.boundaries)
+
+
+Gather = Literal["first", "all"]
+"""Which processes get global arrays: the one of device 0, or all. One process with all devices always gets them."""
 
 
 @dataclass
@@ -85,51 +106,106 @@ class Executable:
             set_blas_threads(1)
         return LoadedDevice(self.program, communicator, self.kernels)
 
-    # ---- all devices in this process
-    def run(self, *arrays: NDArray | ShardedArrays) -> list[NDArray] | ShardedArrays:
-        """One step on global arrays (or on ``ShardedArrays``, which gives such back).
+    @property
+    def devices(self) -> range:
+        """The devices whose tiles this process holds; here all of them."""
+        return range(self.num_devices)
 
-        RunError when arrays do not fit. A failing device's error is raised as it is.
+    # ---- one step
+    @overload
+    def run(self, state: ShardedArrays, /) -> ShardedArrays: ...
+    @overload
+    def run(
+        self, *arrays: NDArray, gather: Gather = "first", sharded: bool = False
+    ) -> list[NDArray]: ...
+    def run(
+        self,
+        *arrays: NDArray | ShardedArrays,
+        gather: Gather = "first",
+        sharded: bool = False,
+    ) -> list[NDArray] | ShardedArrays:
+        """One step on global arrays, giving global arrays (see ``Gather``; an empty list where there are none).
+
+        On ``ShardedArrays`` it gives such, and nothing is gathered. With ``sharded``, a process that holds one device
+        passes that device's tiles and gets its tiles. RunError when arrays do not fit. A failing device's error is
+        raised as it is.
         """
-        if len(arrays) == 1 and isinstance(arrays[0], ShardedArrays):
-            return ShardedArrays(tuple(map(tuple, self.run_devices(arrays[0].tiles))))
-        tiles = self.put([np.asarray(array) for array in arrays]).tiles
-        return self.get(ShardedArrays(tuple(map(tuple, self.run_devices(tiles)))))
-
-    def put(self, arrays: Sequence[NDArray]) -> ShardedArrays:
-        """Divide global arrays among the devices."""
-        if len(arrays) != len(self.inputs):
+        first = arrays[0] if arrays else None
+        if isinstance(first, ShardedArrays):
+            return self._run_tiles(self.fit(first).tiles)
+        self._require_count(len(arrays))
+        given = [np.asarray(array) for array in arrays]
+        if not sharded:
+            return self.get(self._run_tiles(self.put(given).tiles), gather)
+        if len(self.devices) != 1:
             raise RunError(
-                f"{self.program.name} takes {len(self.inputs)} arrays, found {len(arrays)}"
+                f"sharded=True passes the tiles of one device, this process runs {len(self.devices)}: "
+                "use put, or run_devices with the tiles of each"
             )
-        for i, (array, boundary) in enumerate(zip(arrays, self.inputs, strict=True)):
+        return list(self._run_tiles((tuple(given),)).tiles[0])
+
+    def _run_tiles(self, tiles: Sequence[Sequence[NDArray]]) -> ShardedArrays:
+        return ShardedArrays(tuple(map(tuple, self.run_devices(tiles))), self.outputs)
+
+    def put(self, arrays: Sequence[NDArray], first: int = 0) -> ShardedArrays:
+        """Divide global arrays for inputs ``first``, ``first`` + 1, ... among the devices.
+
+        RunError for arrays that do not fit.
+        """
+        if first + len(arrays) > len(self.inputs):
+            self._require_count(first + len(arrays))
+        boundaries = self.inputs[first : first + len(arrays)]
+        for i, (array, boundary) in enumerate(zip(arrays, boundaries, strict=True), first):
             shape = boundary.shape
             if array.shape != shape.dims or array.dtype != shape.element_type.numpy:
                 raise RunError(
                     f"{self.program.name}: argument {i} is {array.dtype}{list(array.shape)}, "
                     f"expected {shape.without_layout()}"
                 )
-        partitions = self.program.num_partitions
-        return ShardedArrays(
-            tuple(
-                tuple(
-                    shard_of(array, boundary.sharding, boundary.shape, device % partitions)
-                    for array, boundary in zip(arrays, self.inputs, strict=True)
-                )
-                for device in range(self.num_devices)
-            )
-        )
+        return self._divide(arrays, boundaries)
 
-    def get(self, outputs: ShardedArrays) -> list[NDArray]:
-        """Global arrays from a run's outputs; with replicas, those of replica 0."""
-        tiles = outputs.tiles[: self.program.num_partitions]
+    def fit(self, state: ShardedArrays) -> ShardedArrays:
+        """``state`` divided as the inputs are; an array that is divided otherwise is gathered and divided again."""
+        self._require_count(len(state))
+        if state.boundaries == self.inputs:
+            return state
+        fitted = ShardedArrays(tuple(() for _ in self.devices), ())
+        for i, boundary in enumerate(self.inputs):
+            one = state[i : i + 1]
+            if one.boundaries != (boundary,):
+                one = self.put(self.get(one, "all"), i)
+            fitted += one
+        return fitted
+
+    def get(self, state: ShardedArrays, gather: Gather = "first") -> list[NDArray]:
+        """Global arrays of a run's outputs, or of any of them; with replicas, those of replica 0."""
         return [
-            gather([device[i] for device in tiles], boundary.sharding, boundary.shape)
-            for i, boundary in enumerate(self.outputs)
+            self.whole([own[i] for own in state.tiles], boundary)
+            for i, boundary in enumerate(state.boundaries)
         ]
 
+    def whole(self, tiles: Sequence[NDArray], boundary: Boundary) -> NDArray:
+        """One global array from its tiles on all devices."""
+        partitions = self.program.num_partitions
+        return gather_tiles(tiles[:partitions], boundary.sharding, boundary.shape)
+
+    def _divide(self, arrays: Sequence[NDArray], boundaries: tuple[Boundary, ...]) -> ShardedArrays:
+        partitions = self.program.num_partitions
+        tiles = tuple(
+            tuple(
+                shard_of(array, boundary.sharding, boundary.shape, device % partitions)
+                for array, boundary in zip(arrays, boundaries, strict=True)
+            )
+            for device in self.devices
+        )
+        return ShardedArrays(tiles, boundaries)
+
+    def _require_count(self, found: int) -> None:
+        if found != len(self.inputs):
+            raise RunError(f"{self.program.name} takes {len(self.inputs)} arrays, found {found}")
+
     def run_devices(self, per_device: Sequence[Sequence[NDArray]]) -> list[list[NDArray]]:
-        """One step on every device's own arrays; device = replica * num_partitions + partition."""
+        """One step on the own arrays of each of ``devices``; device = replica * num_partitions + partition."""
         if self._local is None:
             self._local = LoopbackDevices(self.program, self.kernels)
         local, self._local = self._local, None

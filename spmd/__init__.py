@@ -19,7 +19,7 @@ _PUBLIC = {
     "Executable": ("runtime.executable", "Executable"),
     "HloModule": ("spmd.hlo.module", "HloModule"),
     "SpmdError": ("spmd.errors", "SpmdError"),
-    "compile": ("launch.pipeline", "compile_module"),
+    "compile": ("launch.session", "compile_program"),
     "evaluate": ("spmd.evaluator.evaluator", "evaluate"),
     "evaluate_partitions": ("spmd.evaluator.lockstep", "evaluate_partitions"),
     "load": ("spmd.text.load", "load"),

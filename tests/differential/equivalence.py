@@ -76,7 +76,7 @@ def check_execution(module: HloModule, num_devices: int, inputs: Sequence[Array]
 
     The buffer and schedule checkers look at what is run. Raises NotEquivalentError.
     """
-    executable = spmd.compile(module, num_devices, spmd.CompileOptions(check=True))
+    executable = spmd.compile(module, num_devices, options=spmd.CompileOptions(check=True))
     got = [np.asarray(x) for x in executable.run(*inputs)]
     wanted = [np.asarray(x) for x in spmd.evaluate(module, *inputs)]
     findings = compare(module, inputs, wanted, got)

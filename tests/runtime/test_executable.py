@@ -61,7 +61,7 @@ def test_arrays_stay_divided_between_steps() -> None:
     for _ in range(2):
         outputs = executable.run(state)
         assert isinstance(outputs, ShardedArrays)
-        state = ShardedArrays(tuple(device[:1] for device in outputs.tiles))
+        state = outputs[:1]
     (y, _) = executable.get(outputs)
     np.testing.assert_array_equal(y, np.full((6, 4), 16, np.float32))
 

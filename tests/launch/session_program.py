@@ -1,0 +1,73 @@
+"""The user's scripts of test_session: `python session_program.py NAME [OUTPUT.npz]`, the same with mpirun and without."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import spmd
+from launch.inputs import read_inputs, write_arrays
+from launch.mpirun import world_of_environment
+from runtime.shard_arrays import shard_of
+
+CASE = Path(__file__).parent.parent / "cases" / "gpt_dp2tp2"
+STEPS = 3
+RANK = (world_of_environment() or (0, 1))[0]
+DOUBLE = """
+HloModule double, num_partitions=2
+ENTRY main {
+  x = f32[4] parameter(0), sharding={devices=[2]<=[2]}
+  ROOT y = f32[4] add(x, x), sharding={devices=[2]<=[2]}
+}
+"""
+
+
+def train(path: str) -> None:
+    """Outputs 0..72 are the state that inputs 0..72 take; the batch stays."""
+    executable = spmd.compile(spmd.load(CASE / "module.hlo"), devices=4)
+    inputs = read_inputs(CASE / "inputs.npz", [one.shape for one in executable.inputs])
+    state, batch = executable.put(inputs[:73]), executable.put(inputs[73:], first=73)
+    for _ in range(STEPS):
+        outputs = executable.run(state + batch)
+        state = outputs[:73]
+    whole = executable.get(outputs)
+    if RANK == 0:
+        write_arrays(Path(path), "out", whole)
+    assert bool(whole) == (RANK == 0)
+    everywhere = executable.get(outputs[73:], gather="all")
+    assert [array.shape for array in everywhere] == [executable.outputs[73].shape.dims]
+
+
+def call_forms() -> None:
+    executable = spmd.compile(spmd.parse(DOUBLE))
+    x = np.arange(4, dtype=np.float32)
+    outputs = executable.run(x)
+    assert len(outputs) == (1 if RANK == 0 else 0)
+    (everywhere,) = executable.run(x, gather="all")
+    np.testing.assert_array_equal(everywhere, x + x)
+    boundary = executable.inputs[0]
+    mine = shard_of(x, boundary.sharding, boundary.shape, RANK)
+    (tile,) = executable.run(mine, sharded=True)
+    np.testing.assert_array_equal(tile, mine + mine)
+
+
+def wrong_devices() -> None:
+    spmd.compile(spmd.parse(DOUBLE), devices=4)
+
+
+def different_modules() -> None:
+    text = DOUBLE.replace("add(x, x)", "multiply(x, x)") if RANK == 1 else DOUBLE
+    spmd.compile(spmd.parse(text))
+
+
+def fails_on_one_rank() -> None:
+    executable = spmd.compile(spmd.parse(DOUBLE))
+    if RANK == 1:
+        raise ValueError("the batch of rank 1 is missing")
+    executable.run(np.zeros(4, np.float32), gather="all")
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](*sys.argv[2:])
