@@ -6,12 +6,13 @@ import re
 from collections.abc import Sequence
 
 from spmd.errors import HloParseError
-from spmd.hlo.instruction import NO_ANNOTATIONS, Annotations
+from spmd.hlo.instruction import NO_ANNOTATIONS, Annotations, OpMetadata
 from spmd.proto.metadata_proto import read_op_metadata, write_op_metadata
 from spmd.proto.original_value import original_value_text, write_original_value
 from spmd.proto.schema.hlo import HloInstructionProto
 from spmd.proto.schema.xla_data import (
     FrontendAttributesProto,
+    OpMetadataProto,
     StatisticProto,
     StatisticsVizProto,
     StringEntry,
@@ -21,25 +22,53 @@ from spmd.shape import Shape
 _STATISTIC = re.compile(r"\s*([^\s={},]+)\s*=\s*([^\s={},]+)\s*(?:,|$)")
 
 
-def read_annotations(
-    proto: HloInstructionProto, shape: Shape, payloads: Sequence[bytes]
-) -> Annotations:
-    """``payloads``: the module's backend configurations that instructions refer to by number."""
-    metadata = proto.metadata
-    frontend = proto.frontend_attributes
+class AnnotationReader:
+    """Reads the annotations of one module's instructions; equal bytes give the same records.
+
+    ``payloads``: the module's backend configurations, which instructions refer to by number.
+    """
+
+    def __init__(self, payloads: Sequence[bytes]) -> None:
+        self._payloads = payloads
+        self._metadata: dict[bytes, OpMetadata] = {}
+        self._frontend: dict[bytes, tuple[tuple[str, str], ...]] = {}
+
+    def read(self, proto: HloInstructionProto, shape: Shape) -> Annotations:
+        annotations = Annotations(
+            metadata=self._read_metadata(proto),
+            frontend_attributes=self._read_frontend(proto),
+            backend_config=_backend_config(proto, self._payloads),
+            extra=_read_extra(proto, shape),
+        )
+        return NO_ANNOTATIONS if annotations == NO_ANNOTATIONS else annotations
+
+    def _read_metadata(self, proto: HloInstructionProto) -> OpMetadata:
+        data = proto.bytes_of(HloInstructionProto.metadata)
+        if not data:
+            return NO_ANNOTATIONS.metadata
+        known = self._metadata.get(data)
+        if known is None:
+            known = self._metadata[data] = read_op_metadata(OpMetadataProto(data))
+        return known
+
+    def _read_frontend(self, proto: HloInstructionProto) -> tuple[tuple[str, str], ...]:
+        data = proto.bytes_of(HloInstructionProto.frontend_attributes)
+        if not data:
+            return ()
+        known = self._frontend.get(data)
+        if known is None:
+            known = self._frontend[data] = read_frontend_attributes(FrontendAttributesProto(data))
+        return known
+
+
+def _read_extra(proto: HloInstructionProto, shape: Shape) -> tuple[tuple[str, str], ...]:
     extra: list[tuple[str, str]] = []
     statistics = proto.statistics_viz
     if statistics is not None and statistics.statistics:
         extra.append(("statistics", _statistics_text(statistics)))
     if proto.original_value is not None:
         extra.append(("origin", original_value_text(proto.original_value, shape)))
-    annotations = Annotations(
-        metadata=NO_ANNOTATIONS.metadata if metadata is None else read_op_metadata(metadata),
-        frontend_attributes=() if frontend is None else read_frontend_attributes(frontend),
-        backend_config=_backend_config(proto, payloads),
-        extra=tuple(extra),
-    )
-    return NO_ANNOTATIONS if annotations == NO_ANNOTATIONS else annotations
+    return tuple(extra)
 
 
 def write_annotations(proto: HloInstructionProto, annotations: Annotations) -> None:

@@ -1,7 +1,7 @@
 """What HloModuleProto says besides computations: entry layout, aliases, donors, attributes, device counts.
 
-A module's configuration (sharding propagation to parameters, ...) is no part of the proto. Only a device assignment
-tells replicas and partitions; where a text states them, one is written.
+A module's configuration (sharding propagation to parameters, ...) is no part of the proto, and its table of recovered
+values is not carried. Only a device assignment tells replicas and partitions; where a text states them, one is written.
 """
 
 from __future__ import annotations

@@ -5,15 +5,13 @@ Ids are looked up, so every operand and callee stands before its use, as XLA dem
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from spmd.errors import HloParseError, SpmdError, UnsupportedError
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import ParameterAttrs
-from spmd.proto.annotations_proto import read_annotations
+from spmd.proto.annotations_proto import AnnotationReader
 from spmd.proto.attrs_proto import ATTRS_PROTO, ProtoValues
 from spmd.proto.attrs_proto.async_ops import MAIN_THREAD
 from spmd.proto.container import module_bytes
@@ -51,7 +49,7 @@ class _ModuleReader:
     def __init__(self, proto: HloModuleProto) -> None:
         self.proto = proto
         self.module = read_header(proto)
-        self.payloads: Sequence[bytes] = proto.payloads
+        self.annotations = AnnotationReader(proto.payloads)
         self.computations: dict[int, HloComputation] = {}
         #: Instructions of each computation by their local id.
         self.instructions: dict[int, dict[int, HloInstruction]] = {}
@@ -134,11 +132,9 @@ class _ModuleReader:
             name=_name(proto.name, "an instruction"),
             called_computations=callees,
             sharding=self._sharding(proto),
-            annotations=read_annotations(proto, shape, self.payloads),
+            annotations=self.annotations.read(proto, shape),
         )
-        for number in proto.control_predecessor_ids:
-            before = _found(by_id, number, "control predecessor")
-            before.add_control_dependency_to(instruction)
+        _add_control_edges(instruction, by_id, proto.control_predecessor_ids)
         return instruction
 
     def _shape(self, proto: HloInstructionProto) -> Shape:
@@ -197,6 +193,15 @@ class _ModuleReader:
                 _found(by_id, number, "scheduled instruction") for number in numbers
             )
         self.module.stage = Stage.SCHEDULED
+
+
+def _add_control_edges(
+    instruction: HloInstruction, by_id: dict[int, HloInstruction], numbers: tuple[int, ...]
+) -> None:
+    """``add_control_dependency_to`` for an instruction that has none yet: without looking through the others'."""
+    for before in dict.fromkeys(_found(by_id, n, "control predecessor") for n in numbers):
+        instruction.control_predecessors.append(before)
+        before.control_successors.append(instruction)
 
 
 def _found(by_id: dict[int, HloInstruction], number: int, what: str) -> HloInstruction:

@@ -49,10 +49,18 @@ def split_fields(data: bytes, numbers: Mapping[int, int], known: Mapping[int, st
             tag, pos = read_varint(data, start)
         wire = tag & 7
         value: Raw
+        # Most integers take one byte, which is read in place.
         if wire == VARINT:
-            value, pos = read_varint(data, pos)
+            if pos < end and data[pos] < 0x80:
+                value = data[pos]
+                pos += 1
+            else:
+                value, pos = read_varint(data, pos)
         else:
-            if wire == BYTES:
+            if wire == BYTES and pos < end and data[pos] < 0x80:
+                length = data[pos]
+                pos += 1
+            elif wire == BYTES:
                 length, pos = read_varint(data, pos)
             elif wire in _FIXED_SIZES:
                 length = _FIXED_SIZES[wire]
@@ -66,7 +74,10 @@ def split_fields(data: bytes, numbers: Mapping[int, int], known: Mapping[int, st
             pos += length
         number = numbers.get(tag)
         if number is not None:
-            raws.setdefault(number, []).append(value)
+            if number in raws:
+                raws[number].append(value)
+            else:
+                raws[number] = [value]
         elif tag >> 3 in known:
             raise HloParseError(f"byte {start}: field {known[tag >> 3]} has wire type {wire}")
         elif tag < 8:

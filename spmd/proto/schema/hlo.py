@@ -1,4 +1,8 @@
-"""Messages of hlo.proto, by the public field numbers: instructions, computations, modules."""
+"""Messages of hlo.proto, by the public field numbers: instructions, computations, modules.
+
+Not declared, so stepped over: a module's profiles, cross-program prefetches, shardings that its partitioned form keeps,
+table of recovered values and device type.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +33,6 @@ from spmd.proto.schema.xla_data import (
     MeshAxesReplicaGroupListProto,
     OpMetadataProto,
     OpShardingProto,
-    OriginalArrayProto,
     OriginalValueProto,
     OutputOperandAliasingProto,
     PaddingConfigProto,
@@ -209,16 +212,6 @@ class StackFrameIndexProto(Message):
     stack_frames = messages(4, lambda: StackFrameProto)
 
 
-class RecoveryEntryProto(Message):
-    old_original_array = message(1, lambda: OriginalArrayProto)
-    new_original_array = message(2, lambda: OriginalArrayProto)
-    recovery_module = message(3, lambda: HloModuleProto)
-
-
-class OriginalValueRecoveryTableProto(Message):
-    entries = messages(1, lambda: RecoveryEntryProto)
-
-
 class HloModuleProto(Message):
     name = text(1)
     entry_computation_name = text(2)
@@ -232,7 +225,6 @@ class HloModuleProto(Message):
     stack_frame_index = message(17, lambda: StackFrameIndexProto)
     buffer_donor = message(18, lambda: HloBufferDonorProto)
     frontend_attributes = message(19, lambda: FrontendAttributesProto)
-    original_value_recovery_table = message(20, lambda: OriginalValueRecoveryTableProto)
     #: Backend configurations that instructions refer to by number (backend_config_payload).
     payloads = datas(22)
 
