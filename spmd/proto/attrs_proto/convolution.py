@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from spmd.errors import HloParseError
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import ConvolutionAttrs
@@ -10,6 +9,7 @@ from spmd.proto.attrs_proto.precision import read_precision, write_precision
 from spmd.proto.attrs_proto.registry import ProtoValues, attrs_proto
 from spmd.proto.enums import CONVOLUTION_KINDS
 from spmd.proto.schema.hlo import HloInstructionProto
+from spmd.proto.sparsity_proto import sparsity_of_text, sparsity_text
 from spmd.proto.window_proto import (
     read_convolution_dims,
     read_window,
@@ -22,9 +22,11 @@ def _read_convolution(values: ProtoValues) -> ConvolutionAttrs:
     proto = values.proto
     precisions, algorithm = read_precision(proto)
     sparsity = proto.sparsity_config
-    if sparsity is not None and (sparsity.lhs or sparsity.rhs) is not None:
-        raise HloParseError("sparsity_config of a convolution is not supported")
-    texts = {"convolution_kind": CONVOLUTION_KINDS.value(proto.conv_kind), "algorithm": algorithm}
+    texts = {
+        "convolution_kind": CONVOLUTION_KINDS.value(proto.conv_kind),
+        "sparsity_config": "" if sparsity is None else sparsity_text(sparsity),
+        "algorithm": algorithm,
+    }
     return ConvolutionAttrs(
         window=read_window(proto.window),
         dimension_numbers=read_convolution_dims(proto.convolution_dimension_numbers),
@@ -45,8 +47,8 @@ def _write_convolution(proto: HloInstructionProto, instruction: HloInstruction) 
     extra = dict(attrs.extra)
     proto.conv_kind = CONVOLUTION_KINDS.number(extra.pop("convolution_kind", ""))
     write_precision(proto, attrs.operand_precision, extra.pop("algorithm", ""), 2)
-    if extra:
-        raise HloParseError(f"the proto cannot hold {next(iter(extra))} of a convolution")
+    if "sparsity_config" in extra:
+        proto.sparsity_config = sparsity_of_text(extra["sparsity_config"])
 
 
 attrs_proto(Opcode.CONVOLUTION, read=_read_convolution, write=_write_convolution)

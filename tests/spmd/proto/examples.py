@@ -188,6 +188,7 @@ h = f32[11,7]{1,0} ragged-dot(e, f, g), lhs_contracting_dims={1}, rhs_contractin
 i = f32[1,8,8,4]{3,2,1,0} parameter(5)
 j = f32[3,3,2,6]{3,2,1,0} parameter(6)
 k = f32[1,3,4,6]{3,2,1,0} convolution(i, j), window={size=3x3 stride=2x2 pad=0_0x1_1 rhs_reversal=1x0}, dim_labels=b01f_01io->b01f, feature_group_count=2, operand_precision={high,default}
+s = f32[1,3,4,6]{3,2,1,0} convolution(i, j), window={size=3x3 stride=2x2 pad=0_0x1_1}, dim_labels=b01f_01io->b01f, feature_group_count=2, convolution_kind=fprop, sparsity_config={lhs={sparsity=2x4 dimension=1 stride=1}}
 ROOT l = f32[2,3,5]{2,1,0} add(c, d)
 """
 
