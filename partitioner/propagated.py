@@ -27,7 +27,7 @@ def propagate_module(module: HloModule, num_devices: int) -> HloModule:
     driver = SpmdPartitioner(logical, num_devices)
     driver.propagate()
     for instruction in driver.graph.instructions():
-        instruction.sharding = _sharding(
+        instruction.sharding = instruction_sharding(
             driver.axes, driver.graph.slots(instruction), instruction.shape
         )
     if order is not None:
@@ -36,7 +36,8 @@ def propagate_module(module: HloModule, num_devices: int) -> HloModule:
     return logical
 
 
-def _sharding(axes: DeviceAxes, slots: Slots, shape: Shape) -> HloSharding:
+def instruction_sharding(axes: DeviceAxes, slots: Slots, shape: Shape) -> HloSharding:
+    """The sharding that an instruction of ``shape`` has by its slots; a tuple's is a tuple."""
     parts = tuple(_of_slot(axes, slot) for slot in slots)
     return parts[0] if isinstance(shape, ArrayShape) else HloSharding.tuple_of(parts)
 

@@ -129,7 +129,7 @@ def visit(axes: DeviceAxes, edge: Edge) -> list[Slot]:
     rule = edge.rule
     asked = [project(axes, rule, mapping, slot.state_dims) for mapping, slot in edge.tensors]
     grown: dict[Slot, None] = {}
-    for factor, offer, source in _offers(rule, edge.tensors, asked):
+    for factor, offer, source in offers(rule, edge.tensors, asked):
         for (mapping, slot), have in zip(edge.tensors, asked, strict=True):
             dim = rule.factor_dim(mapping, factor)
             if dim is None or not slot.open[dim]:
@@ -144,14 +144,14 @@ def visit(axes: DeviceAxes, edge: Edge) -> list[Slot]:
     return list(grown)
 
 
-def _offers(
+def offers(
     rule: OpShardingRule, tensors: Iterable[tuple[TensorMapping, Slot]], asked: Sequence[Assignment]
 ) -> list[tuple[int, Axes, Slot]]:
     """Per factor the longest axes any tensor has, and that tensor.
 
     Those of large tensors come first, so that they win a contested axis.
     """
-    offers: list[tuple[int, int, Axes, Slot]] = []
+    found: list[tuple[int, int, Axes, Slot]] = []
     slots = [slot for _, slot in tensors]
     for index, factor in enumerate(rule.factors):
         if (
@@ -168,8 +168,8 @@ def _offers(
             if len(have[index]) > len(best) or (have[index] == best and best and size > weight):
                 best, weight, source = have[index], size, slot
         if source is not None:
-            offers.append((-weight, index, best, source))
-    return [(i, best, source) for _, i, best, source in sorted(offers, key=lambda o: o[:3])]
+            found.append((-weight, index, best, source))
+    return [(i, best, source) for _, i, best, source in sorted(found, key=lambda o: o[:3])]
 
 
 def _extend(

@@ -12,7 +12,7 @@ import partitioner.ops  # noqa: F401 - fills the registries
 from partitioner.annotations import SDY_SHARDING, AnnotationReader, Constraint, custom_call_target
 from partitioner.axes import Axes
 from partitioner.context import PartitionContext, ShardedValue
-from partitioner.device_order import device_order, rename_to_devices, rename_to_positions
+from partitioner.device_order import Order, device_order, rename_to_devices, rename_to_positions
 from partitioner.foreign import cut_foreign, gather_foreign
 from partitioner.generic import partition_generic, reshard_to
 from partitioner.manual import manual_boundary
@@ -63,6 +63,7 @@ def partitioned(module: HloModule, num_devices: int) -> SpmdPartitioner:
     if order is not None:
         rename_to_positions(logical, order)
     driver = SpmdPartitioner(logical, num_devices)
+    driver.order = order
     result = driver.run()
     if order is not None:
         rename_to_devices(result, order)
@@ -75,6 +76,8 @@ class SpmdPartitioner:
     def __init__(self, module: HloModule, num_devices: int) -> None:
         self.module = module
         self.num_devices = num_devices
+        #: Device at each position, where that is not its number (device_order.py).
+        self.order: Order | None = None
         self.reader = AnnotationReader.for_module(module, num_devices)
         self.axes = self.reader.axes
         self.result = HloModule(module.name)

@@ -1,0 +1,53 @@
+"""Put one more sharding annotation into a module: what a remedy asks its reader to do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from partitioner.annotations import SDY_SHARDING, custom_call_target
+from partitioner.ops.annotation import CONSTRAINT_TARGETS
+from spmd.errors import ShardingError
+from spmd.hlo import HloInstruction, HloModule, Opcode
+from spmd.hlo.clone import clone_module
+from spmd.ops.attrs import CustomCallAttrs
+from spmd.sharding import HloSharding
+
+
+def find_instruction(module: HloModule, name: str) -> HloInstruction | None:
+    for instruction in module.all_instructions():
+        if instruction.name == name:
+            return instruction
+    return None
+
+
+def annotated(module: HloModule, name: str, sharding: HloSharding) -> HloModule:
+    """A copy of ``module`` in which the array ``name`` is bound to ``sharding``.
+
+    A parameter's or constraint's own annotation is replaced; any other value gets a ``Sharding`` call behind it.
+    Raises ShardingError when there is no such instruction.
+    """
+    copy = clone_module(module)
+    instruction = find_instruction(copy, name)
+    if instruction is None or instruction.parent is None:
+        raise ShardingError(f"no instruction named {name} in {module.name}")
+    if is_annotation(instruction):
+        instruction.sharding = sharding
+        kept = tuple(
+            pair for pair in instruction.annotations.frontend_attributes if pair[0] != SDY_SHARDING
+        )
+        instruction.annotations = replace(instruction.annotations, frontend_attributes=kept)
+        return copy
+    pinned = instruction.parent.create(
+        Opcode.CUSTOM_CALL, instruction.shape, attrs=CustomCallAttrs("Sharding"), sharding=sharding
+    )
+    instruction.replace_all_uses_with(pinned)
+    pinned.set_operands([instruction])
+    return copy
+
+
+def is_annotation(instruction: HloInstruction) -> bool:
+    """Whether it states a sharding itself, so that a new one replaces it."""
+    return (
+        instruction.opcode is Opcode.PARAMETER
+        or custom_call_target(instruction) in CONSTRAINT_TARGETS
+    )

@@ -1,0 +1,29 @@
+"""What to call a device axis: its name in the module's mesh, else its number and size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from partitioner.annotations import AnnotationReader
+from partitioner.axes import DeviceAxes
+
+
+class AxisNames:
+    """Names of one module's axes; a mesh axis that was cut in several is numbered: ``dp.0``, ``dp.1``."""
+
+    def __init__(self, reader: AnnotationReader) -> None:
+        self._axes: DeviceAxes = reader.axes
+        self._names = [f"axis{a}[{size}]" for a, size in enumerate(self._axes.sizes)]
+        for mesh in reader.meshes.values():
+            for name, parts in self._axes.axes_of_mesh(mesh).items():
+                for i, axis in enumerate(parts):
+                    self._names[axis] = name if len(parts) == 1 else f"{name}.{i}"
+
+    def __getitem__(self, axis: int) -> str:
+        return self._names[axis]
+
+    def join(self, axes: Iterable[int]) -> str:
+        return ", ".join(self._names[a] for a in axes)
+
+    def sizes(self) -> dict[str, int]:
+        return dict(zip(self._names, self._axes.sizes, strict=True))

@@ -1,0 +1,52 @@
+"""Chains of causes: how each axis of a value's sharding came from an annotation.
+
+dimension 0 over dp: from parameter x <- dot.3 <- add.4          add.4 took it from dot.3, that from x's annotation
+"""
+
+from __future__ import annotations
+
+from partitioner.explain.axis_names import AxisNames
+from partitioner.propagation import Slot
+
+#: Links of a chain that a text shows at either end.
+_SHOWN = 3
+
+
+def axis_chain(slot: Slot, axis: int) -> tuple[str, ...]:
+    """Names from the annotation that first demanded ``axis`` to the op that brought it to ``slot``."""
+    found: list[str] = []
+    seen: list[Slot] = []
+    here: Slot | None = slot
+    while here is not None and not any(here is other for other in seen):
+        seen.append(here)
+        cause = here.causes.get(axis)
+        if cause is None:
+            break
+        if not found or found[-1] != cause.by:
+            found.append(cause.by)
+        here = cause.source
+    return tuple(reversed(found))
+
+
+def slot_causes(slot: Slot, names: AxisNames) -> tuple[str, ...]:
+    """One line per axis that splits the value; for an unsplit one, who said so or that nobody did."""
+    lines = [
+        f"dimension {dim} over {names[axis]}: {_arrows(axis_chain(slot, axis))}"
+        for dim, held in enumerate(slot.dims)
+        for axis in held
+    ]
+    if slot.forbidden:
+        lines.append(f"manual over {names.join(slot.forbidden)}")
+    if lines:
+        return tuple(lines)
+    return (f"replicated by {slot.because}",) if slot.because else ("no annotation reaches it",)
+
+
+def _arrows(chain: tuple[str, ...]) -> str:
+    if not chain:
+        return "unknown"
+    shown = chain
+    if len(chain) > 2 * _SHOWN:
+        hidden = f"... {len(chain) - 2 * _SHOWN} more ..."
+        shown = (*chain[:_SHOWN], hidden, *chain[-_SHOWN:])
+    return "annotation of " + " -> ".join(shown)

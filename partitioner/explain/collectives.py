@@ -1,0 +1,136 @@
+"""Every collective of a partitioned module, with the reshard or op that made it and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from partitioner.annotations import custom_call_target
+from partitioner.explain.axis_names import AxisNames
+from partitioner.explain.causes import slot_causes
+from partitioner.explain.report import CollectiveExplanation, LinkModel
+from partitioner.explain.source_lines import SourceLines
+from partitioner.ops.annotation import BOUNDARY_TARGETS, CONSTRAINT_TARGETS
+from partitioner.propagation import Slot
+from partitioner.report import Purpose, ReshardRecord
+from partitioner.spmd_partitioner import SpmdPartitioner
+from partitioner.state import ShardState
+from spmd.analysis.trip_count import trip_count
+from spmd.analysis.wire import KIND, result_bytes, wire_weight
+from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
+
+
+class CollectiveExplainer:
+    """Explains the collectives of one partitioning."""
+
+    def __init__(self, driver: SpmdPartitioner, links: LinkModel, lines: SourceLines) -> None:
+        self.driver = driver
+        self.links = links
+        self.lines = lines
+        self.names = AxisNames(driver.reader)
+        self.record_of = {c: r for r in driver.report.reshards for c in r.collectives}
+
+    def all(self) -> tuple[CollectiveExplanation, ...]:
+        """Most bytes per run first; among equals in the program's order."""
+        times = executions(self.driver.result)
+        found = [self._explain(c, times[c.parent]) for c in collectives_of(self.driver.result)]
+        return tuple(sorted(found, key=lambda c: -c.total_bytes))
+
+    def _explain(self, collective: HloInstruction, executed: float) -> CollectiveExplanation:
+        record = self.record_of.get(collective)
+        op = record.serving if record else self.driver.report.op_collectives.get(collective)
+        size = result_bytes(collective)
+        sent = size * wire_weight(collective, self.driver.num_devices)
+        source = self.lines.of(op) if op is not None else ""
+        return CollectiveExplanation(
+            name=collective.name,
+            kind=KIND[collective.opcode],
+            shape=str(collective.shape),
+            bytes=size,
+            wire_bytes=sent,
+            executed=executed,
+            seconds=self.links.seconds(sent),
+            op=op.name if op is not None else "",
+            value=record.value.name if record else "",
+            sharding_from=self._state(record.source) if record else "",
+            sharding_to=self._state(record.target) if record else "",
+            because=self._because(record) if record else (own_collective(op),),
+            source=source or (self.lines.of(record.value) if record else ""),
+            received=record.received if record else sent,
+            bound=record.bound if record else sent,
+        )
+
+    def _state(self, state: ShardState) -> str:
+        text = str(state.sharding(self.driver.axes))
+        if not state.partial:
+            return text
+        kind = state.reduction.value if state.reduction is not None else "reduction"
+        return f"{text} partial {kind} over {self.names.join(state.partial)}"
+
+    def _because(self, record: ReshardRecord) -> tuple[str, ...]:
+        lines = [self._sentence(record)]
+        for title, instruction in (("has", record.value), ("wants", record.serving)):
+            if title == "wants" and instruction is record.value:
+                continue
+            for slot in self._slots(instruction):
+                who = f"{instruction.name} is" if title == "has" else f"{instruction.name} wants"
+                lines += [f"{who} split, {line}" for line in slot_causes(slot, self.names)]
+        return tuple(lines)
+
+    def _slots(self, instruction: HloInstruction) -> Iterator[Slot]:
+        """Of an array; a tuple's slots are not one value's."""
+        slots = self.driver.graph.slots(instruction)
+        if len(slots) == 1 and slots[0] is not None:
+            yield slots[0]
+
+    def _sentence(self, record: ReshardRecord) -> str:
+        op, value = record.serving, record.value
+        if record.source.partial:
+            over = self.names.join(record.source.partial)
+            what = f"partial result of {value.name}: each device holds one term per {over}"
+            if record.purpose is Purpose.RESULT:
+                return f"{what}; it is summed up here"
+            return f"{what}; {self._asker(record)} asks for whole values"
+        if record.purpose is Purpose.RESULT:
+            return f"{op.name} computes {value.name} split otherwise than propagation wants it"
+        return f"{value.name} is needed in another sharding: {self._asker(record)}"
+
+    def _asker(self, record: ReshardRecord) -> str:
+        op = record.serving
+        if record.purpose is Purpose.OUTPUT:
+            return f"the annotation of the module's result ({op.name})"
+        target = custom_call_target(op)
+        if target in CONSTRAINT_TARGETS:
+            return f"annotation {op.name}"
+        if target in BOUNDARY_TARGETS:
+            return f"the edge of a manual region, {op.name}"
+        if record.purpose is Purpose.CARRIED or op.opcode in (Opcode.WHILE, Opcode.CONDITIONAL):
+            return f"loops and branches carry a value in one sharding, {op.name}"
+        return f"operand of {op.name} ({op.opcode.value})"
+
+
+def own_collective(op: HloInstruction | None) -> str:
+    """Why there is a collective that belongs to no reshard."""
+    if op is None:
+        return (
+            "a parameter or result whose annotation does not nest with the others is carried over"
+        )
+    if op.opcode in KIND:
+        return f"written in the program: {op.name}"
+    return f"made by the partitioning of {op.name} ({op.opcode.value}) itself, such as a halo or a merge of owners"
+
+
+def collectives_of(module: HloModule) -> Iterator[HloInstruction]:
+    for computation in module.computations_post_order():
+        yield from (i for i in computation.instructions if i.opcode in KIND)
+
+
+def executions(module: HloModule) -> dict[HloComputation | None, float]:
+    """How often each computation runs per run of the module; an unknown loop counts once, a branch always."""
+    times: dict[HloComputation | None, float] = dict.fromkeys(module.computations, 0.0)
+    times[module.entry] = 1.0
+    for computation in reversed(module.computations_post_order()):
+        for instruction in computation.instructions:
+            each = trip_count(instruction) if instruction.opcode is Opcode.WHILE else 1
+            for callee in instruction.called_computations:
+                times[callee] += times[computation] * (1 if each is None else each)
+    return times

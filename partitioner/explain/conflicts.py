@@ -1,0 +1,86 @@
+"""Conflicts of propagation: where two tensors of one op ask for different things, and who won.
+
+Read off the slots after propagation: an edge whose offer a tensor could not take is a conflict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from partitioner.axes import Axes, DeviceAxes
+from partitioner.explain.axis_names import AxisNames
+from partitioner.explain.report import Conflict
+from partitioner.projection import project
+from partitioner.propagation import Edge, Slot, offers
+from partitioner.report import PartitionReport
+
+
+def find_conflicts(
+    axes: DeviceAxes, edges: list[Edge], report: PartitionReport, names: AxisNames
+) -> tuple[Conflict, ...]:
+    moved: dict[str, set[str]] = {}
+    for record in report.reshards:
+        moved.setdefault(record.serving.name, set()).add(record.value.name)
+    found: dict[Conflict, None] = {}
+    for edge in edges:
+        for conflict in _of_edge(axes, edge, moved.get(edge.name, set()), names):
+            found[conflict] = None
+    return tuple(found)
+
+
+def _of_edge(axes: DeviceAxes, edge: Edge, moved: set[str], names: AxisNames) -> Iterator[Conflict]:
+    rule = edge.rule
+    asked = [project(axes, rule, mapping, slot.state_dims) for mapping, slot in edge.tensors]
+    for factor, offer, source in offers(rule, edge.tensors, asked):
+        for (mapping, slot), have in zip(edge.tensors, asked, strict=True):
+            dim = rule.factor_dim(mapping, factor)
+            own = have[factor]
+            if dim is None or slot is source or offer[: len(own)] != own:
+                if dim is not None and slot is not source:
+                    yield _factor_conflict(edge.name, source, offer, slot, dim, own, moved, names)
+                continue
+            if slot.open[dim] and len(offer) > len(own):
+                yield from _axis_conflict(edge.name, source, slot, dim, offer[len(own)], names)
+
+
+def _factor_conflict(
+    op: str,
+    source: Slot,
+    offer: Axes,
+    slot: Slot,
+    dim: int,
+    own: Axes,
+    moved: set[str],
+    names: AxisNames,
+) -> Conflict:
+    """Both have axes for one index, and neither list begins the other."""
+    text = (
+        f"{source.name} splits by {names.join(offer)} what is dimension {dim} of {slot.name}, "
+        f"split by {names.join(own)}"
+    )
+    return Conflict(op, "index", text, _winner(source.name, slot.name, moved))
+
+
+def _winner(first: str, second: str, moved: set[str]) -> str:
+    """The one that stayed as it was while the other was resharded for the op."""
+    if (first in moved) == (second in moved):
+        return "neither" if first in moved else f"{op_keeps(first, second)}"
+    return second if first in moved else first
+
+
+def op_keeps(first: str, second: str) -> str:
+    return f"both keep theirs ({first}, {second}): no data moves"
+
+
+def _axis_conflict(
+    op: str, source: Slot, slot: Slot, dim: int, axis: int, names: AxisNames
+) -> Iterator[Conflict]:
+    """The axis offered for one dimension splits another already."""
+    for other, held in enumerate(slot.dims):
+        if axis in held and other != dim:
+            cause = slot.causes.get(axis)
+            text = (
+                f"{names[axis]} is asked for dimension {dim} of {slot.name} by {source.name}, "
+                f"but splits its dimension {other}"
+            )
+            yield Conflict(op, "axis", text, cause.by if cause is not None else slot.name)

@@ -1,0 +1,84 @@
+"""explain_module: partition, then say why everything is as it is. Read this first.
+
+partition -> shardings and their chains -> collectives and their causes -> conflicts -> remedies
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from partitioner.explain.axis_names import AxisNames
+from partitioner.explain.causes import slot_causes
+from partitioner.explain.collectives import CollectiveExplainer
+from partitioner.explain.conflicts import find_conflicts
+from partitioner.explain.remedies import RemedySearch
+from partitioner.explain.report import (
+    CollectiveExplanation,
+    Explanation,
+    InstructionExplanation,
+    LinkModel,
+)
+from partitioner.explain.source_lines import SourceLines
+from partitioner.propagated import instruction_sharding
+from partitioner.spmd_partitioner import SpmdPartitioner, partitioned
+from spmd.hlo import HloInstruction, HloModule
+
+#: Collectives for which remedies are looked for: each candidate is a partitioning of its own.
+DEFAULT_REMEDIES = 8
+
+
+def explain_module(
+    module: HloModule,
+    num_devices: int,
+    *,
+    links: LinkModel | None = None,
+    remedies: int = DEFAULT_REMEDIES,
+) -> Explanation:
+    """Everything about the partitioning of a logical module; ``module`` stays as it is.
+
+    Remedies are looked for the ``remedies`` collectives that send most. Raises what partition_module raises.
+    """
+    links = links or LinkModel()
+    driver = partitioned(module, num_devices)
+    lines = SourceLines(module)
+    explainer = CollectiveExplainer(driver, links, lines)
+    collectives = explainer.all()
+    search = RemedySearch(module, driver, explainer.record_of)
+    return Explanation(
+        module=module.name,
+        devices=num_devices,
+        axes=explainer.names.sizes(),
+        links=links,
+        instructions=tuple(
+            _instruction(driver, i, explainer.names, lines) for i in driver.graph.instructions()
+        ),
+        collectives=tuple(
+            _with_remedy(c, search) if i < remedies else c for i, c in enumerate(collectives)
+        ),
+        conflicts=find_conflicts(driver.axes, driver.graph.edges, driver.report, explainer.names),
+    )
+
+
+def _instruction(
+    driver: SpmdPartitioner, instruction: HloInstruction, names: AxisNames, lines: SourceLines
+) -> InstructionExplanation:
+    slots = driver.graph.slots(instruction)
+    because = [
+        line if len(slots) == 1 else f"leaf {leaf}: {line}"
+        for leaf, slot in enumerate(slots)
+        if slot is not None
+        for line in slot_causes(slot, names)
+    ]
+    return InstructionExplanation(
+        name=instruction.name,
+        opcode=instruction.opcode.value,
+        shape=str(instruction.shape),
+        sharding=str(instruction_sharding(driver.axes, slots, instruction.shape)),
+        because=tuple(because),
+        source=lines.of(instruction),
+    )
+
+
+def _with_remedy(collective: CollectiveExplanation, search: RemedySearch) -> CollectiveExplanation:
+    remedy, tried = search.cheapest(collective)
+    return replace(collective, remedy=remedy, remedies_tried=tried)

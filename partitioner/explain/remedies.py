@@ -1,0 +1,196 @@
+"""Remedies: annotations that remove a collective, found by trying them.
+
+For a collective that brings value v of op o from state s to state t the candidates are: v in t, o in s (where o is an
+annotation), v's or o's producers in a state without the axes that are summed over, and o with these axes on one of its
+dimensions. Each candidate is partitioned; one that lowers the bytes a device sends over all, without the collective and
+without a device computing or holding much more, is a remedy.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from partitioner.annotations import custom_call_target
+from partitioner.explain.annotate import annotated, find_instruction, is_annotation
+from partitioner.explain.collectives import collectives_of
+from partitioner.explain.report import CollectiveExplanation, Remedy
+from partitioner.ops.annotation import BOUNDARY_TARGETS
+from partitioner.report import Purpose, ReshardRecord
+from partitioner.spmd_partitioner import SpmdPartitioner, partitioned
+from partitioner.state import ShardState
+from spmd.analysis.cost import module_cost
+from spmd.analysis.wire import KIND
+from spmd.errors import SpmdError
+from spmd.hlo import HloInstruction, HloModule, Opcode
+from spmd.shape import ArrayShape
+from spmd.sharding import HloSharding
+
+#: A remedy may make a device compute, and hold in arguments, this much more.
+MAX_FLOPS_RATIO = 1.05
+MAX_ARGUMENT_RATIO = 1.1
+
+#: What tells collectives apart between two partitionings of nearly the same module: kind, op served, value moved.
+CollectiveKey = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Figures of one partitioning. ``alike``: how many collectives there are of each kind and shape."""
+
+    wire_bytes: float
+    flops: float
+    argument_bytes: float
+    keys: frozenset[CollectiveKey]
+    alike: Mapping[tuple[str, str], int]
+
+
+def outcome_of(driver: SpmdPartitioner) -> Outcome:
+    cost = module_cost(driver.result)
+    record_of = {c: r for r in driver.report.reshards for c in r.collectives}
+    found = list(collectives_of(driver.result))
+    keys = frozenset(
+        (KIND[c.opcode], record_of[c].serving.name, record_of[c].value.name)
+        for c in found
+        if c in record_of
+    )
+    return Outcome(
+        cost.wire_bytes,
+        cost.flops,
+        float(sum(p.shape.byte_size for p in driver.result.entry.parameters)),
+        keys,
+        Counter((KIND[c.opcode], str(c.shape)) for c in found),
+    )
+
+
+class RemedySearch:
+    """Tries annotations on one module; each at most once."""
+
+    def __init__(
+        self,
+        module: HloModule,
+        driver: SpmdPartitioner,
+        record_of: Mapping[HloInstruction, ReshardRecord],
+    ) -> None:
+        self.module = module
+        self.driver = driver
+        self._records = {c.name: r for c, r in record_of.items() if c.parent is not None}
+        self._before = outcome_of(driver)
+        self._tried: dict[tuple[str, str], Outcome | None] = {}
+
+    def cheapest(self, collective: CollectiveExplanation) -> tuple[Remedy | None, int]:
+        """The remedy that leaves least to send, and how many annotations were tried."""
+        record = self._records.get(collective.name)
+        if record is None or not collective.value or self.driver.order is not None:
+            return None, 0
+        found: list[Remedy] = []
+        candidates = dict.fromkeys(self._candidates(record))
+        for instruction, sharding in candidates:
+            after = self._try(instruction, sharding)
+            if after is not None and self._removes(collective, after):
+                found.append(self._remedy(instruction, sharding, after))
+        best = min(found, key=lambda r: r.wire_bytes_after, default=None)
+        return best, len(candidates)
+
+    # ---- candidates
+    def _candidates(self, record: ReshardRecord) -> Iterator[tuple[str, HloSharding]]:
+        for instruction, state in self._states(record):
+            if (
+                isinstance(instruction.shape, ArrayShape)
+                and instruction.array_shape.rank == state.rank
+                and not state.partial
+                and custom_call_target(instruction) not in BOUNDARY_TARGETS
+                and find_instruction(self.module, instruction.name) is not None
+            ):
+                yield instruction.name, state.sharding(self.driver.axes)
+
+    def _states(self, record: ReshardRecord) -> Iterator[tuple[HloInstruction, ShardState]]:
+        value, op = record.value, record.serving
+        for source in (value, *_same_value(value)):
+            yield source, record.target
+        if is_annotation(op) or record.purpose is Purpose.RESULT:
+            yield op, record.source
+        if record.source.partial:
+            yield from self._scattered(record)
+            yield from self._unsplit_operands(record)
+        for user in (u for u in value.users if u is not op and is_annotation(u)):
+            yield user, record.target
+
+    def _scattered(self, record: ReshardRecord) -> Iterator[tuple[HloInstruction, ShardState]]:
+        """The result split further by the axes that were summed over: a reduce-scatter moves less."""
+        axes = record.source.partial
+        for dim, held in enumerate(record.target.dims):
+            split = self.driver.axes.count((*held, *axes))
+            if set(axes).isdisjoint(record.target.used) and record.shape.dims[dim] % split == 0:
+                wanted = record.target.with_dim(dim, (*held, *axes))
+                yield record.value, wanted
+                for user in record.value.users:
+                    if _keeps_shape(user, record.value):
+                        yield user, wanted
+
+    def _unsplit_operands(
+        self, record: ReshardRecord
+    ) -> Iterator[tuple[HloInstruction, ShardState]]:
+        """Operands without the axes that are summed over: the op then computes whole sums."""
+        banned = set(record.source.partial)
+        for operand in record.value.operands:
+            slots = self.driver.graph.slots(operand)
+            if len(slots) != 1 or slots[0] is None:
+                continue
+            dims = tuple(tuple(a for a in d if a not in banned) for d in slots[0].dims)
+            if dims != slots[0].state_dims:
+                for source in (operand, *_same_value(operand)):
+                    yield source, ShardState(dims)
+
+    # ---- trying
+    def _try(self, instruction: str, sharding: HloSharding) -> Outcome | None:
+        key = (instruction, str(sharding))
+        if key not in self._tried:
+            try:
+                copy = annotated(self.module, instruction, sharding)
+                self._tried[key] = outcome_of(partitioned(copy, self.driver.num_devices))
+            except SpmdError:  # an annotation that does not fit, or that an op cannot take
+                self._tried[key] = None
+        return self._tried[key]
+
+    def _removes(self, collective: CollectiveExplanation, after: Outcome) -> bool:
+        before, alike = self._before, (collective.kind, collective.shape)
+        return (
+            after.wire_bytes < before.wire_bytes
+            and (collective.kind, collective.op, collective.value) not in after.keys
+            and after.alike.get(alike, 0) < before.alike[alike]
+            and after.flops <= MAX_FLOPS_RATIO * before.flops
+            and after.argument_bytes <= MAX_ARGUMENT_RATIO * before.argument_bytes
+        )
+
+    def _remedy(self, name: str, sharding: HloSharding, after: Outcome) -> Remedy:
+        instruction = find_instruction(self.module, name)
+        replaces = instruction is not None and is_annotation(instruction)
+        verb = "annotate" if replaces else "constrain"
+        saved = self._before.wire_bytes - after.wire_bytes
+        return Remedy(
+            name,
+            str(sharding),
+            f"{verb} {name} with {sharding}: {saved:,.0f} bytes less to send per device",
+            self._before.wire_bytes,
+            after.wire_bytes,
+            after.flops / self._before.flops if self._before.flops else 1.0,
+            after.argument_bytes / self._before.argument_bytes
+            if self._before.argument_bytes
+            else 1.0,
+        )
+
+
+_CARRIERS = (Opcode.COPY, Opcode.CONVERT, Opcode.NEGATE)
+
+
+def _same_value(value: HloInstruction) -> Iterator[HloInstruction]:
+    """What ``value`` was made of, element by element from one array alone."""
+    while value.opcode in _CARRIERS or custom_call_target(value) == "Sharding":
+        value = value.operand(0)
+        yield value
+
+
+def _keeps_shape(user: HloInstruction, value: HloInstruction) -> bool:
+    return isinstance(user.shape, ArrayShape) and user.dims == value.dims

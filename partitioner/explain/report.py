@@ -1,0 +1,139 @@
+"""What an explanation holds: frozen records, no HLO. Bytes are per device and execution, times in seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class LinkModel:
+    """What a predicted time assumes: every collective starts after ``latency_s`` and then moves its bytes at
+    ``bytes_per_s``, alone on its link.
+    """
+
+    latency_s: float = 10e-6
+    bytes_per_s: float = 25e9
+
+    def seconds(self, wire_bytes: float) -> float:
+        return self.latency_s + wire_bytes / self.bytes_per_s
+
+    def __str__(self) -> str:
+        return f"{self.bytes_per_s / 1e9:g} GB/s and {self.latency_s * 1e6:g} us per collective (assumed, not measured)"
+
+
+@dataclass(frozen=True, slots=True)
+class InstructionExplanation:
+    """One value of the source: ``because`` is one chain of causes per sharded axis, back to an annotation."""
+
+    name: str
+    opcode: str
+    shape: str
+    sharding: str
+    because: tuple[str, ...]
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """An annotation that removes a collective, tried: bytes each device sends in all, before and after."""
+
+    instruction: str
+    sharding: str
+    text: str
+    wire_bytes_before: float
+    wire_bytes_after: float
+    flops_ratio: float
+    argument_bytes_ratio: float
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveExplanation:
+    """One collective of the per-device program.
+
+    ``op``: the source instruction it serves; ``value``: the one whose result it moves. ``sharding_from`` and
+    ``sharding_to``: of that value, "" where the op's own partitioning made the collective. ``bytes``: of its result;
+    ``wire_bytes``: what a device sends; ``received`` and ``bound``: of the whole reshard it is part of; ``executed``:
+    times per run.
+    """
+
+    name: str
+    kind: str
+    shape: str
+    bytes: float
+    wire_bytes: float
+    executed: float
+    seconds: float
+    op: str
+    value: str
+    sharding_from: str
+    sharding_to: str
+    because: tuple[str, ...]
+    source: str
+    received: float
+    bound: float
+    remedy: Remedy | None = None
+    remedies_tried: int | None = None
+
+    @property
+    def total_bytes(self) -> float:
+        """Sent over a whole run."""
+        return self.wire_bytes * self.executed
+
+    def as_json(self) -> dict[str, Any]:
+        fields = asdict(self)
+        fields["from"], fields["to"] = fields.pop("sharding_from"), fields.pop("sharding_to")
+        return fields
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Two tensors of ``op`` that ask for different shardings of one index, and who won."""
+
+    op: str
+    kind: str
+    text: str
+    winner: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A module explained. ``collectives`` and their bytes sorted, most bytes per run first."""
+
+    module: str
+    devices: int
+    axes: Mapping[str, int]
+    links: LinkModel
+    instructions: tuple[InstructionExplanation, ...]
+    collectives: tuple[CollectiveExplanation, ...]
+    conflicts: tuple[Conflict, ...]
+
+    @property
+    def wire_bytes(self) -> float:
+        return sum(c.total_bytes for c in self.collectives)
+
+    @property
+    def seconds(self) -> float:
+        return sum(c.seconds * c.executed for c in self.collectives)
+
+    def costly(self, least_bytes: float, ratio: float = 1.5) -> tuple[CollectiveExplanation, ...]:
+        """Those of reshards that receive more than ``least_bytes`` and more than ``ratio`` times their bound."""
+        return tuple(
+            c
+            for c in self.collectives
+            if c.sharding_from and c.received > least_bytes and c.received > ratio * c.bound
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "module": self.module,
+            "devices": self.devices,
+            "axes": dict(self.axes),
+            "assumed": asdict(self.links),
+            "wire_bytes": self.wire_bytes,
+            "predicted_s": self.seconds,
+            "instructions": [asdict(i) for i in self.instructions],
+            "collectives": [c.as_json() for c in self.collectives],
+            "conflicts": [asdict(c) for c in self.conflicts],
+        }
