@@ -1,0 +1,35 @@
+"""The JAX corpus and the public modules next to this checkout: read, verified, printed, read again to the same text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from same_module import assert_same_module
+
+from spmd.text.load import load
+from spmd.text.parser import parse_module
+from spmd.text.print_options import PrintOptions
+from spmd.text.printer import print_module
+from spmd.verifier import verify
+
+SHARED = Path(__file__).parents[4] / "shared"
+#: None where ../shared is not there: one skipped test says so.
+FILES = [
+    *sorted(SHARED.glob("corpus/*/*.hlo")),
+    *sorted(SHARED.glob("public/*.hlo")),
+]
+
+
+@pytest.mark.skipif(not FILES, reason="../shared is not here")
+@pytest.mark.parametrize("path", FILES or [None], ids=lambda p: p and f"{p.parent.name}-{p.stem}")
+def test_read_verify_print_read(path: Path) -> None:
+    module = load(path)
+    verify(module)
+    printed = print_module(module)
+    again = parse_module(printed)
+    assert print_module(again) == printed
+    if module.instruction_count < 20_000:
+        assert_same_module(again, module)
+        for options in (PrintOptions.like_xla_dump(), PrintOptions(operand_shapes=True)):
+            assert_same_module(parse_module(print_module(module, options)), module)
