@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from launch.options import CompileOptions
-from partitioner.spmd_partitioner import partition_module, require_devices
+from partitioner.spmd_partitioner import SpmdPartitioner, partitioned, require_devices
 from runtime.compile import build_executable, schedule_module
 from runtime.executable import Executable
 from spmd.hlo import HloModule, Stage
@@ -30,10 +30,14 @@ OPTIMIZE: tuple[HloPass, ...] = SIMPLIFICATION
 
 @dataclass
 class Compilation:
-    """A module on its way, and the seconds each stage took."""
+    """A module on its way, and the seconds each stage took.
+
+    ``partitioner``: the one that partitioned it, which knows why; None for a module that came partitioned.
+    """
 
     module: HloModule
     devices: int
+    partitioner: SpmdPartitioner | None = None
     seconds: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -97,7 +101,8 @@ def _partition(compilation: Compilation, options: CompileOptions) -> HloModule:
         copy.stage = max(copy.stage, Stage.PARTITIONED)
         return copy
     require_devices(module, compilation.devices)
-    return partition_module(module, compilation.devices)
+    compilation.partitioner = partitioned(module, compilation.devices)
+    return compilation.partitioner.result
 
 
 def _optimize(compilation: Compilation, _: CompileOptions) -> HloModule:

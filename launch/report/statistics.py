@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from launch.options import CompileOptions
 from launch.pipeline import stages
+from launch.report.costly_reshards import CostlyReshard, costly_reshards
 from runtime.compile import build_executable
 from spmd.analysis.cost import ModuleCost, module_cost
 from spmd.hlo import HloModule
@@ -26,6 +28,8 @@ class Statistics:
     memory: Mapping[str, int]
     kernels: int
     compile_seconds: Mapping[str, float]
+    #: Values that the program replicates, or otherwise moves at much more than the least possible.
+    implicit_full_replications: tuple[CostlyReshard, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         seconds = dict(self.compile_seconds)
@@ -49,6 +53,9 @@ class Statistics:
             "wire_bytes": self.cost.wire_bytes,
             "unknown_loops": list(self.cost.unknown_loops),
             "memory": dict(self.memory),
+            "implicit_full_replications": [
+                one.as_json() for one in self.implicit_full_replications
+            ],
             "compile_s": {"total": sum(seconds.values()), **seconds},
         }
 
@@ -58,10 +65,15 @@ def collect_statistics(
 ) -> Statistics:
     """Compile ``module`` and count."""
     instructions: dict[str, int] = {}
+    replications: tuple[CostlyReshard, ...] = ()
     for stage, compilation in stages(module, devices, options):
         if stage in COUNTED_STAGES:
             instructions[stage] = compilation.module.instruction_count
+        if stage == "partitioned" and compilation.partitioner is not None:
+            replications = costly_reshards(compilation.partitioner)
+    start = time.perf_counter()
     executable = build_executable(compilation.module, check=options.check)
+    compilation.seconds["thunks"] = time.perf_counter() - start
     return Statistics(
         module=module.name,
         devices=compilation.devices,
@@ -70,6 +82,7 @@ def collect_statistics(
         memory=asdict(executable.stats),
         kernels=executable.kernel_count,
         compile_seconds=compilation.seconds,
+        implicit_full_replications=replications,
     )
 
 
@@ -89,6 +102,11 @@ def format_statistics(statistics: Statistics) -> str:
             f"    {kind:<22} {one.count:>4} instructions, {one.executed:>6.0f} executed, {one.bytes:>14,.0f} bytes"
         )
     lines += [f"  {name + ' bytes':<14} {size:,}" for name, size in statistics.memory.items()]
+    lines += [
+        f"  {one.op} for {one.used_by}: {one.shape} from {one.source} to {one.target} receives "
+        f"{one.bytes:,.0f} bytes, {one.bound:,.0f} would do"
+        for one in statistics.implicit_full_replications
+    ]
     total = sum(statistics.compile_seconds.values())
     parts = ", ".join(
         f"{stage} {seconds:.2f}" for stage, seconds in statistics.compile_seconds.items()

@@ -1,0 +1,83 @@
+"""`spmd explain MODULE --devices N`: why everything is sharded as it is, and why each collective is there."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from launch.cli.module_argument import (
+    add_module_arguments,
+    compile_options,
+    load_module,
+    write_text,
+)
+from launch.pipeline import is_partitioned
+from partitioner.explain.explain import DEFAULT_REMEDIES, explain_module
+from partitioner.explain.html import explanation_page
+from partitioner.explain.report import Explanation
+from partitioner.explain.text import format_costly, format_explanation, format_instruction
+from partitioner.spmd_partitioner import require_devices
+from spmd.errors import CheckFailed, UnsupportedError
+from spmd.text.stage import device_count
+
+
+def add_parser(subparsers: Any) -> None:
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "explain",
+        help="say why each value is sharded as it is, and why each collective is there",
+        description="Partition a module and explain its shardings, collectives and conflicts.",
+    )
+    add_module_arguments(parser)
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="one JSON object")
+    form.add_argument("--op", metavar="NAME", help="only this instruction and its collectives")
+    parser.add_argument("--html", type=Path, metavar="F", help="write one self-contained page")
+    parser.add_argument(
+        "--remedies",
+        type=int,
+        default=DEFAULT_REMEDIES,
+        metavar="K",
+        help="look for annotations that remove the K costliest collectives (default: %(default)s); "
+        "each one tried is partitioned",
+    )
+    parser.add_argument(
+        "--strict",
+        type=float,
+        metavar="BYTES",
+        help="exit 1 naming the reshards that receive more than BYTES and over 1.5x the least possible",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    module = load_module(options.module)
+    if is_partitioned(module, compile_options(options)):
+        raise UnsupportedError(
+            f"{module.name} is one device's program already: explain reads the module before partitioning"
+        )
+    devices = options.devices if options.devices is not None else device_count(module)
+    require_devices(module, devices)
+    explanation = explain_module(module, devices, remedies=max(0, options.remedies))
+    if options.html is not None:
+        write_text(explanation_page(explanation), options.html)
+    if options.json:
+        print(json.dumps(explanation.as_json()))
+    elif options.op is not None:
+        print(format_instruction(explanation, options.op))
+    elif options.html is None:
+        print(format_explanation(explanation))
+    _require_strict(explanation, options.strict)
+    return 0
+
+
+def _require_strict(explanation: Explanation, least_bytes: float | None) -> None:
+    """CheckFailed naming the reshards above ``least_bytes`` that receive far more than they must."""
+    if least_bytes is None:
+        return
+    costly = explanation.costly(least_bytes)
+    if costly:
+        raise CheckFailed(
+            f"{len(costly)} costly reshards above {least_bytes:g} bytes:\n{format_costly(costly)}"
+        )

@@ -1,0 +1,55 @@
+"""Values that partitioning moved at much more than the least possible traffic: most often, replicated on the way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from partitioner.spmd_partitioner import SpmdPartitioner
+
+#: Reshards of fewer bytes than this are not worth an annotation.
+LEAST_BYTES = 4096.0
+#: Received bytes over their lower bound from which a reshard counts as costly.
+RATIO = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class CostlyReshard:
+    """Value ``op`` on its way to ``used_by``; bytes that a device receives in one execution, averaged over devices."""
+
+    op: str
+    used_by: str
+    shape: str
+    source: str
+    target: str
+    bytes: float
+    bound: float
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "op": self.op,
+            "used_by": self.used_by,
+            "shape": self.shape,
+            "from": self.source,
+            "to": self.target,
+            "bytes": self.bytes,
+            "bound": self.bound,
+        }
+
+
+def costly_reshards(done: SpmdPartitioner) -> tuple[CostlyReshard, ...]:
+    """Those of a partitioner after its run that are still in its result, in program order."""
+    kept = set(done.result.all_instructions())
+    return tuple(
+        CostlyReshard(
+            record.value.name,
+            record.serving.name,
+            str(record.shape.without_layout()),
+            str(record.source.sharding(done.axes)),
+            str(record.target.sharding(done.axes)),
+            record.received,
+            record.bound,
+        )
+        for record in done.report.costly(LEAST_BYTES, RATIO)
+        if any(collective in kept for collective in record.collectives)
+    )
