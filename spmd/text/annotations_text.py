@@ -85,6 +85,9 @@ def read_frontend_attributes(scanner: Scanner) -> tuple[tuple[str, str], ...]:
 
 
 def _read_key(scanner: Scanner) -> str:
+    """A word; or quoted, which XLA's parser refuses: that is how keys of protos that are no words are written."""
+    if (found := scanner.match(STRING)) is not None:
+        return unescape(found.group()[1:-1])
     return scanner.need(_KEY, "an attribute name").group()
 
 

@@ -1,6 +1,6 @@
 """Coverage-guided fuzzing of the proto reader and the verifier (needs the ``fuzz`` extra).
 
-    python -m tests.fuzz.fuzz_proto [-max_total_time=300] [other libFuzzer options]
+python -m tests.fuzz.fuzz_proto [-max_total_time=300] [other libFuzzer options]
 """
 
 from __future__ import annotations

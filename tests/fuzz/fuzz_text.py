@@ -1,6 +1,6 @@
 """Coverage-guided fuzzing of the text reader and the verifier (needs the ``fuzz`` extra).
 
-    python -m tests.fuzz.fuzz_text [-max_total_time=300] [-dict=tests/fuzz/hlo.dict] [other libFuzzer options]
+python -m tests.fuzz.fuzz_text [-max_total_time=300] [-dict=tests/fuzz/hlo.dict] [other libFuzzer options]
 """
 
 from __future__ import annotations

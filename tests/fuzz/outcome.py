@@ -36,7 +36,7 @@ class Outcome:
         return self.end.startswith("finding")
 
 
-class TooSlow(BaseException):  # noqa: N818 - no Exception, so that nothing below can take it for bad input
+class TooSlow(BaseException):
     """The input took more CPU time than it may."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+
 from tests.spmd.text.malformed_cases import FOLDER, Case, cases, report
 
 FILES = sorted(path.stem for path in FOLDER.glob("*.txt"))
