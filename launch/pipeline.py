@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from launch.options import CompileOptions
@@ -66,11 +66,20 @@ def stages(
 
 
 def compile_module(
-    module: HloModule, devices: int | None = None, options: CompileOptions | None = None
+    module: HloModule,
+    devices: int | None = None,
+    options: CompileOptions | None = None,
+    *,
+    on_partitioned: Callable[[SpmdPartitioner], None] | None = None,
 ) -> Executable:
-    """Carry a logical (or per-device) module through all stages to an executable. ``module`` stays as it is."""
+    """Carry a logical (or per-device) module through all stages to an executable. ``module`` stays as it is.
+
+    ``on_partitioned`` is given the partitioner once it is done (not where the module came partitioned).
+    """
     options = options or CompileOptions()
     *_, (_, compilation) = stages(module, devices, options)
+    if on_partitioned is not None and compilation.partitioner is not None:
+        on_partitioned(compilation.partitioner)
     start = time.perf_counter()
     logical = None if is_partitioned(module, options) else module
     executable = build_executable(compilation.module, check=options.check, logical=logical)

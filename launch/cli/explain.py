@@ -14,7 +14,7 @@ from launch.cli.module_argument import (
     write_text,
 )
 from launch.pipeline import is_partitioned
-from partitioner.explain.explain import DEFAULT_REMEDIES, explain_module
+from partitioner.explain.explain import DEFAULT_TRIES, explain_module
 from partitioner.explain.html import explanation_page
 from partitioner.explain.report import Explanation
 from partitioner.explain.text import format_costly, format_explanation, format_instruction
@@ -37,10 +37,10 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--remedies",
         type=int,
-        default=DEFAULT_REMEDIES,
+        default=DEFAULT_TRIES,
         metavar="K",
-        help="look for annotations that remove the K costliest collectives (default: %(default)s); "
-        "each one tried is partitioned",
+        help="try about K annotations that may remove a collective (default: %(default)s); "
+        "each one is partitioned",
     )
     parser.add_argument(
         "--strict",
@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
         )
     devices = options.devices if options.devices is not None else device_count(module)
     require_devices(module, devices)
-    explanation = explain_module(module, devices, remedies=max(0, options.remedies))
+    explanation = explain_module(module, devices, tries=max(0, options.remedies))
     if options.html is not None:
         write_text(explanation_page(explanation), options.html)
     if options.json:

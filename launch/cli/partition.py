@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from launch.cli.costly_warning import warn_costly
 from launch.cli.module_argument import (
     add_module_arguments,
     compile_options,
@@ -30,6 +31,8 @@ def run(options: argparse.Namespace) -> int:
     module = load_module(options.module)
     for stage, compilation in stages(module, options.devices, compile_options(options)):
         if stage == "partitioned":
+            if compilation.partitioner is not None:
+                warn_costly(compilation.partitioner)
             write_text(str(compilation.module), options.output)
             break
     return 0

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from launch.cli.costly_warning import warn_costly
 from launch.cli.module_argument import (
     add_module_arguments,
     compile_options,
@@ -107,7 +108,9 @@ def _run_here(options: argparse.Namespace) -> int:
         result = run_steps(lambda arrays: evaluate(module, *arrays), module, inputs, job.steps)
         where = "the reference evaluator"
     else:
-        executable = compile_module(module, options.devices, compile_options(options))
+        executable = compile_module(
+            module, options.devices, compile_options(options), on_partitioned=warn_costly
+        )
         done = run_in_process(
             executable,
             inputs,
@@ -134,7 +137,9 @@ def _run_as_rank(options: argparse.Namespace, world: MpiCommunicator) -> int:
         inputs = job_inputs(module, job)
         if job.expect is not None and world.rank == 0:
             expected_outputs(module, inputs, job)  # better refused now than after the run
-        executable = compile_module(module, devices, compile_options(options))
+        # Every rank compiles the same program: one of them says so.
+        warn = warn_costly if world.rank == 0 else None
+        executable = compile_module(module, devices, compile_options(options), on_partitioned=warn)
         return (module, inputs, executable), fingerprint(
             module, inputs, (compile_options(options), job.steps)
         )

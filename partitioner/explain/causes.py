@@ -1,6 +1,6 @@
 """Chains of causes: how each axis of a value's sharding came from an annotation.
 
-dimension 0 over dp: from parameter x <- dot.3 <- add.4          add.4 took it from dot.3, that from x's annotation
+dimension 0 split over dp: annotation of parameter x -> dot.3 -> add.4
 """
 
 from __future__ import annotations
@@ -31,15 +31,19 @@ def axis_chain(slot: Slot, axis: int) -> tuple[str, ...]:
 def slot_causes(slot: Slot, names: AxisNames) -> tuple[str, ...]:
     """One line per axis that splits the value; for an unsplit one, who said so or that nobody did."""
     lines = [
-        f"dimension {dim} over {names[axis]}: {_arrows(axis_chain(slot, axis))}"
+        f"dimension {dim} split over {names[axis]}: {_arrows(axis_chain(slot, axis))}"
         for dim, held in enumerate(slot.dims)
         for axis in held
     ]
     if slot.forbidden:
-        lines.append(f"manual over {names.join(slot.forbidden)}")
+        lines.append(f"manual axes {names.join(slot.forbidden)}")
     if lines:
         return tuple(lines)
-    return (f"replicated by {slot.because}",) if slot.because else ("no annotation reaches it",)
+    return (
+        f"no split: annotation of {slot.because}"
+        if slot.because
+        else "no split: no annotation reaches it",
+    )
 
 
 def _arrows(chain: tuple[str, ...]) -> str:

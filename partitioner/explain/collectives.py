@@ -72,8 +72,9 @@ class CollectiveExplainer:
             if title == "wants" and instruction is record.value:
                 continue
             for slot in self._slots(instruction):
-                who = f"{instruction.name} is" if title == "has" else f"{instruction.name} wants"
-                lines += [f"{who} split, {line}" for line in slot_causes(slot, self.names)]
+                lines += [
+                    f"{instruction.name} {title} {line}" for line in slot_causes(slot, self.names)
+                ]
         return tuple(lines)
 
     def _slots(self, instruction: HloInstruction) -> Iterator[Slot]:

@@ -63,13 +63,11 @@ def _factor_conflict(
 
 def _winner(first: str, second: str, moved: set[str]) -> str:
     """The one that stayed as it was while the other was resharded for the op."""
-    if (first in moved) == (second in moved):
-        return "neither" if first in moved else f"{op_keeps(first, second)}"
+    if first in moved and second in moved:
+        return "neither"
+    if first not in moved and second not in moved:
+        return f"both ({first} and {second} stay as they are)"
     return second if first in moved else first
-
-
-def op_keeps(first: str, second: str) -> str:
-    return f"both keep theirs ({first}, {second}): no data moves"
 
 
 def _axis_conflict(

@@ -23,8 +23,8 @@ from partitioner.propagated import instruction_sharding
 from partitioner.spmd_partitioner import SpmdPartitioner, partitioned
 from spmd.hlo import HloInstruction, HloModule
 
-#: Collectives for which remedies are looked for: each candidate is a partitioning of its own.
-DEFAULT_REMEDIES = 8
+#: Annotations tried as remedies: each one is a partitioning of its own.
+DEFAULT_TRIES = 32
 
 
 def explain_module(
@@ -32,11 +32,11 @@ def explain_module(
     num_devices: int,
     *,
     links: LinkModel | None = None,
-    remedies: int = DEFAULT_REMEDIES,
+    tries: int = DEFAULT_TRIES,
 ) -> Explanation:
     """Everything about the partitioning of a logical module; ``module`` stays as it is.
 
-    Remedies are looked for the ``remedies`` collectives that send most. Raises what partition_module raises.
+    About ``tries`` annotations are tried as remedies. Raises what partition_module raises.
     """
     links = links or LinkModel()
     driver = partitioned(module, num_devices)
@@ -52,9 +52,7 @@ def explain_module(
         instructions=tuple(
             _instruction(driver, i, explainer.names, lines) for i in driver.graph.instructions()
         ),
-        collectives=tuple(
-            _with_remedy(c, search) if i < remedies else c for i, c in enumerate(collectives)
-        ),
+        collectives=_with_remedies(collectives, search, tries),
         conflicts=find_conflicts(driver.axes, driver.graph.edges, driver.report, explainer.names),
     )
 
@@ -79,6 +77,15 @@ def _instruction(
     )
 
 
-def _with_remedy(collective: CollectiveExplanation, search: RemedySearch) -> CollectiveExplanation:
-    remedy, tried = search.cheapest(collective)
-    return replace(collective, remedy=remedy, remedies_tried=tried)
+def _with_remedies(
+    collectives: tuple[CollectiveExplanation, ...], search: RemedySearch, tries: int
+) -> tuple[CollectiveExplanation, ...]:
+    """Those that only move data before those that reduce: one annotation more often removes them. Then most bytes."""
+    found = list(collectives)
+    reduces = [c.kind in ("all-reduce", "reduce-scatter") for c in found]
+    for i in sorted(range(len(found)), key=lambda i: (reduces[i], i)):
+        if search.tries >= tries:
+            break
+        remedy, tried = search.cheapest(found[i])
+        found[i] = replace(found[i], remedy=remedy, remedies_tried=tried)
+    return tuple(found)

@@ -79,6 +79,11 @@ class RemedySearch:
         self._before = outcome_of(driver)
         self._tried: dict[tuple[str, str], Outcome | None] = {}
 
+    @property
+    def tries(self) -> int:
+        """Partitionings done so far."""
+        return len(self._tried)
+
     def cheapest(self, collective: CollectiveExplanation) -> tuple[Remedy | None, int]:
         """The remedy that leaves least to send, and how many annotations were tried."""
         record = self._records.get(collective.name)

@@ -1,0 +1,89 @@
+"""An explanation as text: collectives with most bytes first, conflicts, then every sharding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from partitioner.explain.report import (
+    CollectiveExplanation,
+    Explanation,
+    InstructionExplanation,
+)
+from spmd.errors import SpmdError
+
+
+def format_explanation(explanation: Explanation) -> str:
+    """The whole."""
+    lines = [*_header(explanation), "", "collectives, most bytes first"]
+    for collective in explanation.collectives:
+        lines += _collective(collective)
+    if explanation.conflicts:
+        lines += ["", "conflicts"]
+        lines += [f"  {c.op}: {c.text}; kept: {c.winner}" for c in explanation.conflicts]
+    lines += ["", "shardings"]
+    for instruction in explanation.instructions:
+        lines.append(f"  {instruction.name}  {instruction.sharding}")
+        lines += [f"      {line}" for line in instruction.because]
+    return "\n".join(lines)
+
+
+def format_instruction(explanation: Explanation, name: str) -> str:
+    """One instruction and the collectives that serve it or move its result. SpmdError when there is none so named."""
+    instruction = find_instruction(explanation, name)
+    lines = [f"{name}  {instruction.opcode}  {instruction.shape}  {instruction.sharding}"]
+    lines += [f"  at {instruction.source}"] if instruction.source else []
+    lines += [f"  {line}" for line in instruction.because]
+    for collective in explanation.collectives:
+        if name in (collective.op, collective.value):
+            lines += _collective(collective)
+    lines += [
+        f"  conflict: {c.text}; kept: {c.winner}" for c in explanation.conflicts if c.op == name
+    ]
+    return "\n".join(lines)
+
+
+def find_instruction(explanation: Explanation, name: str) -> InstructionExplanation:
+    for instruction in explanation.instructions:
+        if instruction.name == name:
+            return instruction
+    raise SpmdError(
+        f"no instruction {name!r} in {explanation.module} once it is simplified for partitioning"
+    )
+
+
+def format_costly(collectives: tuple[CollectiveExplanation, ...]) -> str:
+    """One line each."""
+    return "\n".join(
+        f"{c.name} ({c.kind}) for {c.op}: {c.value} from {c.sharding_from} to {c.sharding_to} receives "
+        f"{c.received:,.0f} bytes, the least possible is {c.bound:,.0f}"
+        for c in collectives
+    )
+
+
+def _header(explanation: Explanation) -> Iterator[str]:
+    axes = ", ".join(f"{name}={size}" for name, size in explanation.axes.items())
+    yield f"{explanation.module} on {explanation.devices} devices ({axes})"
+    yield (
+        f"  {len(explanation.collectives)} collectives before optimization, {explanation.wire_bytes:,.0f} bytes "
+        f"sent per device, {explanation.seconds * 1e6:,.1f} us"
+    )
+    yield f"  times assume {explanation.links}"
+
+
+def _collective(collective: CollectiveExplanation) -> Iterator[str]:
+    times = f" x {collective.executed:g}" if collective.executed != 1 else ""
+    yield (
+        f"  {collective.name}  {collective.shape}  {collective.wire_bytes:,.0f} bytes{times}  "
+        f"{collective.seconds * 1e6:,.1f} us  received {collective.received:,.0f}, bound {collective.bound:,.0f}"
+    )
+    where = f"  ({collective.source})" if collective.source else ""
+    yield f"      for {collective.op or 'the module'}{where}"
+    if collective.sharding_from:
+        yield (
+            f"      {collective.value} from {collective.sharding_from} to {collective.sharding_to}"
+        )
+    yield from (f"      {line}" for line in collective.because)
+    if collective.remedy is not None:
+        yield f"      remedy: {collective.remedy.text}"
+    elif collective.remedies_tried:
+        yield f"      remedy: none of {collective.remedies_tried} annotations tried sends fewer bytes without it"
