@@ -7,6 +7,7 @@ import math
 from spmd.device import IotaTile, MeshGroups, ReplicaGroups
 from spmd.errors import HloParseError
 from spmd.limits import MAX_RANK
+from spmd.proto.implied import Implied
 from spmd.proto.mesh_proto import (
     axis_text,
     read_axis,
@@ -24,10 +25,10 @@ from spmd.proto.schema.xla_data import (
 from spmd.text.mesh_text import MeshText
 
 
-def read_replica_groups(proto: HloInstructionProto) -> ReplicaGroups:
+def read_replica_groups(proto: HloInstructionProto, implied: Implied) -> ReplicaGroups:
     """The groups, whichever field (of this tree or an older one) holds them."""
     if (mesh := proto.mesh_axes_replica_group_list) is not None:
-        return _read_mesh_groups(mesh)
+        return _read_mesh_groups(mesh, implied)
     listed = proto.collective_device_list
     iota = proto.iota_collective_device_list
     if iota is None and listed is not None:
@@ -58,8 +59,8 @@ def checked_iota(
     return IotaTile(dims, reshape, perm)
 
 
-def _read_mesh_groups(proto: MeshAxesReplicaGroupListProto) -> ReplicaGroups:
-    mesh, written = read_mesh(proto.mesh)
+def _read_mesh_groups(proto: MeshAxesReplicaGroupListProto, implied: Implied) -> ReplicaGroups:
+    mesh, written = read_mesh(proto.mesh, implied)
     axes = tuple(read_axis(axis, mesh) for axis in proto.axes)
     text = f"{written} {{{','.join(map(axis_text, axes))}}}"
     return ReplicaGroups(mesh=MeshGroups(mesh.axes, axes, mesh.device_ids, text))

@@ -9,6 +9,7 @@ import numpy as np
 
 from spmd.errors import HloParseError
 from spmd.limits import MAX_DEVICES, MAX_RANK
+from spmd.proto.implied import Implied
 from spmd.proto.schema.xla_data import (
     AxisRefProto,
     IotaTransformProto,
@@ -25,7 +26,7 @@ _IOTA_IDS = re.compile(
 )
 
 
-def read_mesh(proto: MeshProto | None) -> tuple[MeshText, str]:
+def read_mesh(proto: MeshProto | None, implied: Implied) -> tuple[MeshText, str]:
     """The mesh and its text."""
     if proto is None:
         raise HloParseError("a mesh is missing")
@@ -38,6 +39,7 @@ def read_mesh(proto: MeshProto | None) -> tuple[MeshText, str]:
     ids: tuple[int, ...] | None = proto.device_ids or None
     listed = None if ids is None else ",".join(map(str, ids))
     if (iota := proto.iota_transform) is not None:
+        implied.add(total, "device lists")
         ids = _iota_ids(iota, total)
         listed = f"[{_joined(iota.reshape_dims)}]T({_joined(iota.transpose_perm)})"
     if ids is not None and len(ids) != total:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from spmd.errors import HloParseError
+from spmd.proto.implied import Implied
 from spmd.proto.mesh_proto import (
     axis_text,
     read_axis,
@@ -28,17 +29,17 @@ _SHORT_FORMS = ("replicated", "unreduced", "manual")
 
 
 # ---- reading
-def read_named_sharding(proto: NamedShardingProto) -> HloSharding:
-    text = _sharding_text(proto)
+def read_named_sharding(proto: NamedShardingProto, implied: Implied) -> HloSharding:
+    text = _sharding_text(proto, implied)
     if proto.metadata:
         text += f" metadata={{{metadata_text(list(proto.metadata))}}}"
     return parse_sharding(f"{{{text}}}")
 
 
-def _sharding_text(proto: NamedShardingProto) -> str:
+def _sharding_text(proto: NamedShardingProto, implied: Implied) -> str:
     if proto.mesh is not None and not proto.mesh.axes and len(proto.mesh.device_ids) == 1:
         return f"maximal_mesh[device_id={proto.mesh.device_ids[0]}]"
-    mesh, written = read_mesh(proto.mesh)
+    mesh, written = read_mesh(proto.mesh, implied)
     lists = {
         "replicated": proto.replicated_axes,
         "unreduced": proto.unreduced_axes,

@@ -16,6 +16,7 @@ from spmd.proto.attrs_proto import ATTRS_PROTO, ProtoValues
 from spmd.proto.attrs_proto.async_ops import MAIN_THREAD
 from spmd.proto.container import module_bytes
 from spmd.proto.header import read_header
+from spmd.proto.implied import Implied
 from spmd.proto.schema.hlo import HloComputationProto, HloInstructionProto, HloModuleProto
 from spmd.proto.shape_proto import read_shape
 from spmd.proto.sharding_proto import read_sharding
@@ -53,6 +54,7 @@ class _ModuleReader:
         self.computations: dict[int, HloComputation] = {}
         #: Instructions of each computation by their local id.
         self.instructions: dict[int, dict[int, HloInstruction]] = {}
+        self.implied = Implied()
         self.shapes: dict[bytes, Shape] = {}
         self.shardings: dict[bytes, HloSharding] = {}
 
@@ -123,7 +125,7 @@ class _ModuleReader:
         shape = self._shape(proto)
         operands = tuple(_found(by_id, number, "operand") for number in proto.operand_ids)
         callees = self._callees(opcode, proto, operands)
-        values = ProtoValues(proto, shape, operands, len(callees))
+        values = ProtoValues(proto, shape, operands, len(callees), self.implied)
         instruction = HloInstruction(
             opcode,
             shape,
@@ -154,7 +156,7 @@ class _ModuleReader:
         if sharding is None:
             message = proto.sharding
             assert message is not None
-            sharding = self.shardings[data] = read_sharding(message)
+            sharding = self.shardings[data] = read_sharding(message, self.implied)
         return sharding
 
     def _callees(

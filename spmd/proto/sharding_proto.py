@@ -14,6 +14,7 @@ from spmd.proto.enums import (
     SUBGROUP_TYPES,
 )
 from spmd.proto.groups_proto import checked_iota
+from spmd.proto.implied import Implied
 from spmd.proto.metadata_proto import metadata_of_text, metadata_text
 from spmd.proto.named_sharding_proto import read_named_sharding, write_named_sharding
 from spmd.proto.schema.xla_data import OpShardingProto
@@ -21,16 +22,18 @@ from spmd.sharding import HloSharding, ShardingKind, SubgroupType, TileAssignmen
 
 
 # ---- reading
-def read_sharding(proto: OpShardingProto) -> HloSharding:
+def read_sharding(proto: OpShardingProto, implied: Implied) -> HloSharding:
     if proto.type == SHARDING_TUPLE and proto.named_sharding is None:
-        return HloSharding.tuple_of(tuple(map(_read_single, proto.tuple_shardings)))
-    return _read_single(proto)
+        return HloSharding.tuple_of(
+            tuple(_read_single(part, implied) for part in proto.tuple_shardings)
+        )
+    return _read_single(proto, implied)
 
 
-def _read_single(proto: OpShardingProto) -> HloSharding:
+def _read_single(proto: OpShardingProto, implied: Implied) -> HloSharding:
     """A tuple's elements are its leaves, so they are no tuples."""
     if proto.named_sharding is not None:
-        return read_named_sharding(proto.named_sharding)
+        return read_named_sharding(proto.named_sharding, implied)
     kind = SHARDING_KINDS.value(proto.type)
     if kind is ShardingKind.TUPLE:
         raise HloParseError("a tuple sharding holds another one; leaves stand in one list")

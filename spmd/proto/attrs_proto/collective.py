@@ -25,7 +25,7 @@ def _read_collective(values: ProtoValues) -> CollectiveAttrs:
     if len(proto.dimensions) > 1:
         raise HloParseError(f"{proto.opcode} takes one dimension, found {len(proto.dimensions)}")
     return CollectiveAttrs(
-        replica_groups=read_replica_groups(proto),
+        replica_groups=read_replica_groups(proto, values.implied),
         channel_id=_channel(proto),
         use_global_device_ids=proto.use_global_device_ids,
         dimension=proto.dimensions[0] if proto.dimensions else None,

@@ -47,11 +47,13 @@ def _write_fusion(proto: HloInstructionProto, instruction: HloInstruction) -> No
 def _read_domain(values: ProtoValues) -> DomainAttrs:
     """The proto's entry is where values enter the domain, the operand's side; the text calls that side its exit."""
     entry, exit_ = values.proto.domain_exit_sharding, values.proto.domain_entry_sharding
-    return DomainAttrs(f'{{kind="sharding", entry={_text(entry)}, exit={_text(exit_)}}}')
+    return DomainAttrs(
+        f'{{kind="sharding", entry={_text(entry, values)}, exit={_text(exit_, values)}}}'
+    )
 
 
-def _text(proto: OpShardingProto | None) -> str:
-    return "{}" if proto is None else str(read_sharding(proto))
+def _text(proto: OpShardingProto | None, values: ProtoValues) -> str:
+    return "{}" if proto is None else str(read_sharding(proto, values.implied))
 
 
 def _write_domain(proto: HloInstructionProto, instruction: HloInstruction) -> None:

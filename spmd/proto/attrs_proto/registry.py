@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from spmd.hlo.instruction import NO_ATTRS, Attrs, HloInstruction
 from spmd.hlo.opcode import Opcode
+from spmd.proto.implied import Implied
 from spmd.proto.schema.hlo import HloInstructionProto
 from spmd.registry import Registry
 from spmd.shape import Shape
@@ -14,12 +15,16 @@ from spmd.shape import Shape
 
 @dataclass(frozen=True, slots=True)
 class ProtoValues:
-    """What an attribute reader sees: the instruction's message, its shape, its operands, its number of callees."""
+    """What an attribute reader sees: the instruction's message, its shape, its operands, its number of callees.
+
+    ``implied`` counts for the whole module.
+    """
 
     proto: HloInstructionProto
     shape: Shape
     operands: tuple[HloInstruction, ...]
     num_callees: int
+    implied: Implied
 
 
 def read_nothing(_: ProtoValues) -> Attrs:

@@ -16,7 +16,16 @@ from spmd.proto.schema.hlo import (
     HloInstructionProto,
     HloModuleProto,
 )
-from spmd.proto.schema.xla_data import LayoutProto, LiteralProto, OpShardingProto, ShapeProto
+from spmd.proto.schema.xla_data import (
+    IotaTransformProto,
+    LayoutProto,
+    LiteralProto,
+    MeshAxisProto,
+    MeshProto,
+    NamedShardingProto,
+    OpShardingProto,
+    ShapeProto,
+)
 from spmd.text.load import parse_bytes
 from spmd.text.parser import parse_module
 from tests.spmd.proto.examples import example
@@ -217,6 +226,39 @@ def test_each_error_names_the_instruction(
 ) -> None:
     with pytest.raises(HloParseError, match=reason):
         parse_proto(edited(change), "file.pb")
+
+
+def _large_meshes(xs: list[HloInstructionProto]) -> None:
+    for i, x in enumerate(xs):
+        axis, iota, mesh = MeshAxisProto(), IotaTransformProto(), MeshProto()
+        axis.name, axis.size = f"x{i}", 1 << 17
+        iota.reshape_dims, iota.transpose_perm = (1 << 10, 1 << 7), (1, 0)
+        mesh.axes, mesh.iota_transform = [axis], iota
+        named, sharding = NamedShardingProto(), OpShardingProto()
+        named.mesh = mesh
+        sharding.named_sharding = named
+        x.sharding = sharding
+
+
+def test_device_lists_that_are_only_implied_are_counted() -> None:
+    with pytest.raises(
+        HloParseError, match="instruction 'c': device lists: the proto implies more"
+    ):
+        parse_proto(edited(_large_meshes), "file.pb")
+
+
+def test_control_edges_are_added_in_linear_time() -> None:
+    first, then = 1500, 300
+    lines = "\n".join(f"a{i} = f32[] constant(0)" for i in range(first + then))
+    module = HloModuleProto(serialize(parse_module(f"HloModule m\nENTRY e {{\n{lines}\n}}\n")))
+    computation = module.computations[0]
+    instructions = list(computation.instructions)
+    for x in instructions[first:]:
+        x.control_predecessor_ids = tuple(range(first)) * 2
+    start = time.perf_counter()
+    read = parse_proto(replaced(module, computation, instructions))
+    assert time.perf_counter() - start < LIMIT
+    assert len(read.entry.root.control_predecessors) == first
 
 
 def test_sparse_layouts_are_refused_by_name() -> None:
