@@ -32,11 +32,21 @@ def entry_arguments(module: HloModule, arrays: Sequence[NDArray]) -> Operands:
 
 
 def _checked(position: int, x: NDArray, name: str, shape: ArrayShape) -> NDArray:
-    if x.shape != shape.dims or x.dtype != shape.element_type.numpy:
+    if not _fits(x.shape, shape) or x.dtype != shape.element_type.numpy:
         raise ShapeError(
             f"argument {position} ({name}): expected {shape.without_layout()}, found {x.dtype}{list(x.shape)}"
         )
     return x
+
+
+def _fits(sizes: tuple[int, ...], shape: ArrayShape) -> bool:
+    """Equal sizes; a bounded dimension (``<=n``) may be smaller."""
+    if not any(shape.dynamic):
+        return sizes == shape.dims
+    return len(sizes) == shape.rank and all(
+        size <= bound if dynamic else size == bound
+        for size, bound, dynamic in zip(sizes, shape.dims, shape.dynamic, strict=True)
+    )
 
 
 def output_arrays(module: HloModule, value: Value) -> list[NDArray]:

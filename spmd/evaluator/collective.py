@@ -6,7 +6,7 @@ whole of it; its done unpacks the result.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -20,9 +20,9 @@ from spmd.evaluator.registry import evaluates, evaluates_in_steps
 from spmd.evaluator.value import NDArray, Operands, Value, array_of, arrays_of, packed, tuple_of
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
-from spmd.ops.attrs import CollectiveAttrs
+from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs
 from spmd.ops.reduction import reduction_kind
-from spmd.shape import TupleShape
+from spmd.shape import TupleShape, as_tuple
 
 #: Operands of all members, in group order, to results of all members.
 Exchange: TypeAlias = Callable[[HloInstruction, list[list[NDArray]]], Sequence[Value]]
@@ -202,25 +202,77 @@ def _zeros(instruction: HloInstruction, operands: Operands) -> Value:
 # ---- collective-permute
 def _permuted(instruction: HloInstruction, operands: Operands, device: Device) -> Steps:
     """Operands of the source; zeros where nobody sends. Returned as a tuple of arrays."""
-    if len(operands) > 1 and not isinstance(instruction.shape, TupleShape):
-        raise UnsupportedError(f"{instruction!r}: the in-place collective-permute is not evaluated")
-    linked = device.session.linked_devices(instruction, device)
     nothing: Operands = tuple(np.zeros_like(array_of(x)) for x in operands)
+    received = yield from _sent_to(instruction, operands, device)
+    return nothing if received is None else received
+
+
+def _sent_to(
+    instruction: HloInstruction, operands: Operands, device: Device
+) -> Generator[Meeting, Value, Value | None]:
+    """What the source of ``device`` sends, None where it has no source."""
+    linked = device.session.linked_devices(instruction, device)
     if linked is None:
-        return nothing
+        return None
     members, source_of = linked
 
     def combine(payloads: Sequence[Value]) -> Sequence[Value]:
         sent = dict(zip(members, payloads, strict=True))
-        return [sent[source_of[m]] if m in source_of else nothing for m in members]
+        return [sent[source_of[m]] if m in source_of else () for m in members]
 
-    return (yield Meeting(instruction, members, operands, combine))
+    received = yield Meeting(instruction, members, operands, combine)
+    return received if device.id in source_of else None
+
+
+def _permuted_in_place(instruction: HloInstruction, operands: Operands, device: Device) -> Steps:
+    """operands: input, buffer, places in the input, places in the buffer; one place per entry of ``slice_sizes``.
+
+    The slices that the source takes from its input are written into the target's buffer; nothing else of it changes.
+    """
+    source, target, taken_at, written_at = operands
+    if isinstance(source, tuple) or isinstance(target, tuple):
+        raise UnsupportedError(
+            f"{instruction!r}: the in-place collective-permute of tuples is not evaluated"
+        )
+    sizes = instruction.attrs_as(CollectivePermuteAttrs).slice_sizes
+    x, buffer = array_of(source), np.array(array_of(target))
+    taken = tuple(x[place] for place in _places(taken_at, sizes, x.shape))
+    received = yield from _sent_to(instruction, taken, device)
+    if received is not None:
+        places = _places(written_at, sizes, buffer.shape)
+        for place, part in zip(places, tuple_of(received), strict=True):
+            buffer[place] = array_of(part)
+    return buffer
+
+
+def _places(
+    starts: Value, sizes: Sequence[tuple[int, ...]], dims: tuple[int, ...]
+) -> list[tuple[slice, ...]]:
+    """One block per slice; starts are a tuple of scalars, or a tuple of those for several slices. Clamped inside."""
+    given = tuple_of(starts)
+    rows = given if given and isinstance(given[0], tuple) else (given,)
+    return [
+        tuple(
+            slice(begin, begin + size)
+            for begin, size in (
+                (min(max(int(array_of(at)), 0), n - size), size)
+                for at, size, n in zip(tuple_of(row), wanted, dims, strict=True)
+            )
+        )
+        for row, wanted in zip(rows, sizes, strict=True)
+    ]
+
+
+def _in_place(instruction: HloInstruction) -> bool:
+    return bool(instruction.attrs_as(CollectivePermuteAttrs).slice_sizes)
 
 
 @evaluates_in_steps(Opcode.COLLECTIVE_PERMUTE)
 def evaluate_collective_permute(
     instruction: HloInstruction, operands: Operands, device: Device
 ) -> Steps:
+    if _in_place(instruction):
+        return (yield from _permuted_in_place(instruction, operands, device))
     received = yield from _permuted(instruction, operands, device)
     return packed(tuple_of(received), instruction.shape)
 
@@ -229,12 +281,12 @@ def evaluate_collective_permute(
 def evaluate_collective_permute_start(
     instruction: HloInstruction, operands: Operands, device: Device
 ) -> Steps:
-    """(operand, result, contexts..)"""
-    shape = instruction.shape
-    if not isinstance(shape, TupleShape) or isinstance(shape.elements[0], TupleShape) != (
-        len(operands) > 1
-    ):
-        raise UnsupportedError(f"{instruction!r}: the in-place collective-permute is not evaluated")
-    received = yield from _permuted(instruction, operands, device)
+    """(operand, result, contexts..); in place ((input, buffer, places..), result, contexts..)"""
+    shape = as_tuple(instruction.shape)
     contexts = [np.zeros((), np.uint32)] * (len(shape.elements) - 2)
+    if _in_place(instruction):
+        buffer = yield from _permuted_in_place(instruction, operands, device)
+        held = operands if isinstance(shape.elements[0], TupleShape) else operands[0]
+        return (held, buffer, *contexts)
+    received = yield from _permuted(instruction, operands, device)
     return (_one_or_tuple(operands), _one_or_tuple(tuple_of(received)), *contexts)

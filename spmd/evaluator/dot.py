@@ -7,6 +7,7 @@ through f64 BLAS where no sum can leave its 53 bits, the rest through NumPy's in
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -106,7 +107,7 @@ def _scaled(x: NDArray, scale: NDArray, compute: np.dtype[np.generic]) -> NDArra
 
 @evaluates(Opcode.RAGGED_DOT)
 def evaluate_ragged_dot(instruction: HloInstruction, operands: Operands) -> Value:
-    """operands: lhs, rhs, group_sizes [g]: consecutive runs of lhs's ragged dimension, each its own product.
+    """operands: lhs, rhs, group_sizes [.., g]: consecutive runs of lhs's ragged dimension, each its own product.
 
     Ragged free dimension: run i multiplies rhs's group i. Ragged contracting dimension: the result gets a leading group
     dimension. Ragged batch dimension: the groups change nothing. Rows beyond the last group give zeros.
@@ -117,30 +118,48 @@ def evaluate_ragged_dot(instruction: HloInstruction, operands: Operands) -> Valu
     result = instruction.array_shape.element_type
     if ragged in attrs.dot.lhs_batch:
         return contract(lhs, rhs, attrs.dot, result)
-    if sizes.ndim != 1:
-        raise UnsupportedError(f"{instruction!r}: group sizes per batch element are not evaluated")
     total = np.zeros(instruction.dims, result.numpy)
-    ends = np.minimum(np.cumsum(sizes), lhs.shape[ragged])
-    for group, (end, size) in enumerate(zip(ends.tolist(), sizes.tolist(), strict=True)):
-        inside = np.arange(lhs.shape[ragged])
-        mask = ((inside >= end - size) & (inside < end)).reshape(
-            [-1 if d == ragged else 1 for d in range(lhs.ndim)]
-        )
+    for group, mask in enumerate(_runs(lhs, sizes, attrs)):
         part = np.where(mask, lhs, lhs.dtype.type(0))
         if ragged in attrs.dot.lhs_contracting:
             total[group] = contract(part, rhs, attrs.dot, result)
         else:
-            _add_free_run(
-                total, part, np.take(rhs, group, attrs.rhs_group_dims[0]), attrs, (ragged, mask)
-            )
+            _add_free_run(total, part, np.take(rhs, group, attrs.rhs_group_dims[0]), attrs, mask)
     return total
 
 
+def _runs(lhs: NDArray, sizes: NDArray, attrs: RaggedDotAttrs) -> Iterator[NDArray]:
+    """For each group where its run lies in lhs: a mask that broadcasts to lhs.
+
+    ``sizes`` is [g], or has before it the batch dimensions and those of the ragged one's kind that stand before it.
+    """
+    (ragged,) = attrs.lhs_ragged_dims
+    leading = _group_prefix(lhs.ndim, attrs) if sizes.ndim > 1 else ()
+    order = np.argsort(leading) if leading else ()
+    ends = np.minimum(np.cumsum(sizes, axis=-1, dtype=np.int64), lhs.shape[ragged])
+    inside = np.arange(lhs.shape[ragged]).reshape(
+        [-1 if d == ragged else 1 for d in range(lhs.ndim)]
+    )
+    shape = [lhs.shape[d] if d in leading else 1 for d in range(lhs.ndim)]
+    for group in range(sizes.shape[-1]):
+        end = ends[..., group].transpose(tuple(order)).reshape(shape)
+        start = end - sizes[..., group].transpose(tuple(order)).reshape(shape)
+        yield (inside >= start) & (inside < end)
+
+
+def _group_prefix(rank: int, attrs: RaggedDotAttrs) -> tuple[int, ...]:
+    """The dimensions of lhs that group_sizes has before the groups."""
+    (ragged,) = attrs.lhs_ragged_dims
+    dot = attrs.dot
+    free = tuple(d for d in range(rank) if d not in (*dot.lhs_batch, *dot.lhs_contracting))
+    same = dot.lhs_contracting if ragged in dot.lhs_contracting else free
+    return (*dot.lhs_batch, *same[: same.index(ragged)])
+
+
 def _add_free_run(
-    total: NDArray, part: NDArray, rhs: NDArray, attrs: RaggedDotAttrs, run: tuple[int, NDArray]
+    total: NDArray, part: NDArray, rhs: NDArray, attrs: RaggedDotAttrs, mask: NDArray
 ) -> None:
     """Write the product of one run of a ragged free dimension into its rows of the result."""
-    ragged, mask = run
     (removed,) = attrs.rhs_group_dims
 
     def moved(dims: tuple[int, ...]) -> tuple[int, ...]:
@@ -152,6 +171,7 @@ def _add_free_run(
     )
     product = contract(part, rhs, without_group, PrimitiveType.from_numpy(total.dtype))
     free = [d for d in range(part.ndim) if d not in (*dot.lhs_batch, *dot.lhs_contracting)]
-    axis = len(dot.lhs_batch) + free.index(ragged)
-    rows = mask.reshape([-1 if d == axis else 1 for d in range(total.ndim)])
+    kept = [*dot.lhs_batch, *free]
+    rows = mask.transpose([*kept, *dot.lhs_contracting])
+    rows = rows.reshape([*(mask.shape[d] for d in kept), *([1] * (total.ndim - len(kept)))])
     np.copyto(total, product, where=rows)

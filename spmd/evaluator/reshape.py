@@ -5,9 +5,11 @@ Results may be views of their operands: values are never written after they are 
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from spmd.errors import UnsupportedError
+from spmd.errors import RunError, UnsupportedError
 from spmd.evaluator.conversion import bitcast_convert
 from spmd.evaluator.registry import evaluates
 from spmd.evaluator.value import NDArray, Operands, Value, array_of
@@ -17,14 +19,16 @@ from spmd.ops.attrs import DimensionsAttrs
 from spmd.shape import ArrayShape, Layout
 
 
-@evaluates(Opcode.RESHAPE, Opcode.DYNAMIC_RESHAPE)
+@evaluates(Opcode.RESHAPE)
 def evaluate_reshape(instruction: HloInstruction, operands: Operands) -> Value:
+    _check_static(instruction, array_of(operands[0]))
     return array_of(operands[0]).reshape(instruction.dims)
 
 
 @evaluates(Opcode.BROADCAST)
 def evaluate_broadcast(instruction: HloInstruction, operands: Operands) -> Value:
     x = array_of(operands[0])
+    _check_static(instruction, x)
     dimensions = instruction.attrs_as(DimensionsAttrs).dimensions
     sizes = [1] * len(instruction.dims)
     for size, d in zip(x.shape, dimensions, strict=True):
@@ -88,11 +92,37 @@ def evaluate_get_dimension_size(instruction: HloInstruction, operands: Operands)
 
 @evaluates(Opcode.SET_DIMENSION_SIZE)
 def evaluate_set_dimension_size(instruction: HloInstruction, operands: Operands) -> Value:
-    """Sizes here are static, so only the full size can be set."""
+    """The first ``size`` elements along the dimension. A bounded array is held here with its sizes of the moment.
+
+    Elements that a larger size brings in are unspecified in XLA; they are zeros here.
+    """
     (dimension,) = instruction.attrs_as(DimensionsAttrs).dimensions
     x, size = array_of(operands[0]), int(array_of(operands[1]))
-    if size != x.shape[dimension]:
-        raise UnsupportedError(
-            f"{instruction!r}: dynamic sizes are not evaluated (size {size} of dimension {dimension} of {x.shape})"
+    bound = instruction.dims[dimension]
+    if not 0 <= size <= bound:
+        raise RunError(
+            f"{instruction!r}: size {size} of dimension {dimension} leaves the bound {bound}"
         )
-    return x
+    missing = [(0, max(0, size - x.shape[dimension]) * (d == dimension)) for d in range(x.ndim)]
+    grown = np.pad(x, missing) if any(high for _, high in missing) else x
+    return grown[tuple(slice(size if d == dimension else None) for d in range(x.ndim))]
+
+
+@evaluates(Opcode.DYNAMIC_RESHAPE)
+def evaluate_dynamic_reshape(instruction: HloInstruction, operands: Operands) -> Value:
+    """operands: x, then one size per dimension of the result."""
+    x, *given = operands
+    sizes = [int(array_of(size)) for size in given]
+    elements = array_of(x)
+    fits = all(0 <= n <= bound for n, bound in zip(sizes, instruction.dims, strict=True))
+    if not fits or math.prod(sizes) != elements.size:
+        raise RunError(f"{instruction!r}: {list(elements.shape)} cannot take the sizes {sizes}")
+    return elements.reshape(sizes)
+
+
+def _check_static(instruction: HloInstruction, x: NDArray) -> None:
+    """The operand has its written sizes: the result's, which are written too, follow from nothing else."""
+    if x.shape != instruction.operand(0).dims and instruction.operand(0).dims:
+        raise UnsupportedError(
+            f"{instruction!r}: sizes below their bounds are not evaluated here (found {list(x.shape)})"
+        )

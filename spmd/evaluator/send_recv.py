@@ -35,6 +35,8 @@ def _channel(instruction: HloInstruction) -> int:
 def _pairs(instruction: HloInstruction, device: Device) -> list[tuple[int, int]]:
     """(source, target) devices within the replica of ``device``."""
     text = instruction.annotations.frontend(_PAIRS)
+    if text is None and instruction.opcode is Opcode.RECV_DONE:
+        text = instruction.operand(0).annotations.frontend(_PAIRS)
     if text is None:
         raise UnsupportedError(f"{instruction!r} does not say who sends to whom ({_PAIRS})")
     first = device.replica * device.num_partitions

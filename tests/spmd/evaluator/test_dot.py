@@ -129,3 +129,38 @@ def test_scaled_dot_multiplies_blocks_by_their_scales(run, rng):
         for k in range(2)
     )
     np.testing.assert_array_equal(run(body, x, y, a, b)[0], want)
+
+
+def test_ragged_dimension_with_group_sizes_per_batch(run, rng):
+    """Each batch element cuts its rows on its own."""
+    x = rng.integers(-3, 4, (2, 5, 3)).astype(np.float32)
+    w = rng.integers(-3, 4, (2, 2, 3, 4)).astype(np.float32)
+    sizes = np.array([[2, 3], [4, 0]], np.int32)
+    body = """x = f32[2,5,3] parameter(0) w = f32[2,2,3,4] parameter(1) s = s32[2,2] parameter(2)
+      ROOT r = f32[2,5,4] ragged-dot(x, w, s), lhs_batch_dims={0}, rhs_batch_dims={1}, lhs_contracting_dims={2},
+        rhs_contracting_dims={2}, lhs_ragged_dims={1}, rhs_group_dims={0}"""
+    (got,) = run(body, x, w, sizes)
+    want = np.zeros((2, 5, 4), np.float32)
+    for b in range(2):
+        row = 0
+        for g in range(2):
+            for _ in range(sizes[b, g]):
+                want[b, row] = x[b, row] @ w[g, b]
+                row += 1
+    np.testing.assert_array_equal(got, want)
+
+
+def test_ragged_contracting_dimension_with_group_sizes_per_batch(run, rng):
+    x = rng.integers(-3, 4, (2, 3, 5)).astype(np.float32)
+    y = rng.integers(-3, 4, (2, 5, 4)).astype(np.float32)
+    sizes = np.array([[2, 2], [0, 5]], np.int32)
+    body = """x = f32[2,3,5] parameter(0) y = f32[2,5,4] parameter(1) s = s32[2,2] parameter(2)
+      ROOT r = f32[2,2,3,4] ragged-dot(x, y, s), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2},
+        rhs_contracting_dims={1}, lhs_ragged_dims={2}"""
+    (got,) = run(body, x, y, sizes)
+    for b in range(2):
+        start = 0
+        for g in range(2):
+            stop = start + sizes[b, g]
+            np.testing.assert_array_equal(got[g, b], x[b][:, start:stop] @ y[b][start:stop])
+            start = stop

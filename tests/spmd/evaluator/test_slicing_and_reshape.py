@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spmd.errors import UnsupportedError
+from spmd.errors import RunError, UnsupportedError
 from spmd.evaluator import evaluate
 from spmd.text.parser import parse_module
 
@@ -131,8 +131,34 @@ def test_dimension_sizes(run):
     )
     body = "x = f32[2,3] parameter(0) n = s32[] parameter(1) ROOT r = f32[2,<=3] set-dimension-size(x, n), dimensions={1}"
     assert run(body, x, np.int32(3))[0].shape == (2, 3)
-    with pytest.raises(UnsupportedError, match="dynamic sizes"):
-        run(body, x, np.int32(2))
+    assert run(body, x, np.int32(2))[0].shape == (2, 2)
+    with pytest.raises(RunError, match="leaves the bound 3"):
+        run(body, x, np.int32(4))
+
+
+def test_a_bounded_dimension_is_as_long_as_it_was_set(run):
+    """Sum, concatenation and elementwise ops see the elements that are there; the size can be read back."""
+    body = """x = f32[4] parameter(0) n = s32[] parameter(1) zero = f32[] constant(0)
+      some = f32[<=4] set-dimension-size(x, n), dimensions={0}
+      more = f32[<=4] add(some, some)
+      total = f32[] reduce(more, zero), dimensions={0}, to_apply=add
+      size = s32[] get-dimension-size(more), dimensions={0}
+      both = f32[<=8] concatenate(some, more), dimensions={0}
+      two = s32[] constant(2)
+      square = f32[<=4,<=2] dynamic-reshape(both, n, two)
+      ROOT t = (f32[], s32[], f32[<=4,<=2]) tuple(total, size, square)"""
+    x = np.array([1, 2, 4, 8], np.float32)
+    for n in (0, 1, 3, 4):
+        total, size, square = run(body, x, np.int32(n))
+        assert (float(total), int(size)) == (2 * sum(x[:n]), n)
+        assert square.reshape(-1).tolist() == [*x[:n], *(2 * x[:n])]
+
+
+def test_a_written_size_does_not_follow_a_bounded_one(run):
+    body = """x = f32[4] parameter(0) n = s32[] parameter(1) some = f32[<=4] set-dimension-size(x, n), dimensions={0}
+      ROOT r = f32[2,2] reshape(some)"""
+    with pytest.raises(UnsupportedError, match="below their bounds"):
+        run(body, np.zeros(4, np.float32), np.int32(2))
 
 
 def test_elided_constants_have_no_value(run):
