@@ -56,11 +56,15 @@ class JobOptions:
 
 @dataclass(frozen=True)
 class JobResult:
-    """Outputs of the last step, seconds of each, and one check per output where one was asked for."""
+    """Outputs of the last step, seconds of each, and one check per output where one was asked for.
+
+    ``first_diverging_op``: where outputs differ from the reference evaluator's and it was found (divergence.py).
+    """
 
     outputs: list[Array]
     seconds: list[float]
     checks: list[OutputCheck] = field(default_factory=list)
+    first_diverging_op: str | None = None
 
     @property
     def ok(self) -> bool:
@@ -75,7 +79,7 @@ class JobResult:
         return {
             "ok": self.ok,
             "outputs": [check.as_json() for check in self.checks] or unchecked,
-            "first_diverging_op": None,  # --check compares whole programs; it does not look inside
+            "first_diverging_op": self.first_diverging_op,
             "step_ms": step_milliseconds(self.seconds),
         }
 
@@ -199,4 +203,6 @@ def format_result(result: JobResult, module: HloModule, where: str) -> str:
         if bad
         else f"all {len(result.checks)} outputs agree"
     )
+    if result.first_diverging_op is not None:
+        lines.append(f"  first diverging op: {result.first_diverging_op}")
     return "\n".join([*lines, f"{module.name}: {verdict} on {where}, {time_text}"])

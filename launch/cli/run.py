@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from launch.cli.module_argument import (
     load_module,
     positive,
 )
+from launch.divergence import first_diverging_op
 from launch.execution import run_in_process, run_on_rank
 from launch.inputs import Array
 from launch.job import (
@@ -30,7 +32,7 @@ from launch.job import (
 )
 from launch.mpi import agree, agree_on_code, open_world, run_rank
 from launch.mpirun import world_of_environment
-from launch.pipeline import compile_module
+from launch.pipeline import compile_module, is_partitioned
 from runtime.executable import Executable
 from spmd.errors import CheckFailed, UnsupportedError
 from spmd.evaluator.evaluator import evaluate
@@ -106,7 +108,7 @@ def _run_here(options: argparse.Namespace) -> int:
     inputs = job_inputs(module, job)
     if options.backend == "reference":
         result = run_steps(lambda arrays: evaluate(module, *arrays), module, inputs, job.steps)
-        where = "the reference evaluator"
+        where, devices = "the reference evaluator", None
     else:
         executable = compile_module(
             module, options.devices, compile_options(options), on_partitioned=warn_costly
@@ -120,7 +122,8 @@ def _run_here(options: argparse.Namespace) -> int:
         )
         result = JobResult(done.outputs or [], done.seconds)
         where = f"{executable.num_devices} devices of this process"
-    return _conclude(options, module, inputs, result, where)
+        devices = _partitioned_for(options, module, executable)
+    return _conclude(options, module, inputs, result, where, devices)
 
 
 def _run_as_rank(options: argparse.Namespace, world: MpiCommunicator) -> int:
@@ -149,7 +152,8 @@ def _run_as_rank(options: argparse.Namespace, world: MpiCommunicator) -> int:
     code = 0
     if done.outputs is not None:
         result = JobResult(done.outputs, done.seconds)
-        code = _conclude(options, module, inputs, result, f"{world.size} MPI ranks")
+        devices = _partitioned_for(options, module, executable)
+        code = _conclude(options, module, inputs, result, f"{world.size} MPI ranks", devices)
     return agree_on_code(world, code)
 
 
@@ -159,14 +163,24 @@ def _conclude(
     inputs: list[Array],
     result: JobResult,
     where: str,
+    devices: int | None,
 ) -> int:
-    """Check, write and print; the exit code."""
+    """Check, write and print; the exit code. ``devices`` that a logical module was partitioned for, else None."""
     job = _job_options(options)
     result = conclude(result, expected_outputs(module, inputs, job), job)
+    if job.check and not result.ok and devices is not None:
+        op = first_diverging_op(module, devices, inputs, compile_options(options))
+        result = replace(result, first_diverging_op=op)
     print(
         json.dumps(result.as_json(module)) if options.json else format_result(result, module, where)
     )
     return 0 if result.ok else CheckFailed.exit_code
+
+
+def _partitioned_for(
+    options: argparse.Namespace, module: HloModule, executable: Executable
+) -> int | None:
+    return None if is_partitioned(module, compile_options(options)) else executable.num_devices
 
 
 def _job_options(options: argparse.Namespace) -> JobOptions:

@@ -1,0 +1,163 @@
+"""Which operation goes wrong first, where a partitioned program does not give what its logical module means.
+
+The prepared logical module is compiled again with values of its entry as further outputs, a batch of them at a time in
+the order of the program, and run beside the reference evaluator. A further output adds no annotation that binds others,
+so that the program is partitioned as before; yet a fault that comes and goes with fusion may not show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from launch.expect import Expected, Tolerance, check_output, default_tolerance
+from launch.inputs import Array
+from launch.options import CompileOptions
+from launch.pipeline import compile_module
+from partitioner.prepare import prepare
+from partitioner.propagated import propagate_module
+from spmd.builder import Builder
+from spmd.evaluator.evaluator import evaluate, evaluate_instruction
+from spmd.evaluator.manual_mesh import differs_by_device
+from spmd.hlo import EntryLayout, HloInstruction, HloModule, Opcode
+from spmd.hlo.clone import clone_module
+from spmd.shape import ArrayShape, TupleShape, as_array, leaves
+from spmd.sharding import HloSharding, ShardingKind, SubgroupType
+
+#: Bytes of global values that are looked at in one run; every device holds all of them.
+BATCH_BYTES = 64 << 20
+
+#: Values within a program may differ by more than its outputs: what is about to be subtracted is large.
+SLACK = 16.0
+
+
+def first_diverging_op(
+    module: HloModule, devices: int, inputs: Sequence[Array], options: CompileOptions
+) -> str | None:
+    """The first instruction of the prepared logical ``module``'s entry whose value is wrong; None where none is.
+
+    Wrong: it differs from the reference, and from what its operands, as they came out, give. A loop or branch counts as
+    one instruction. Values within manual regions have no global value and are left out.
+    """
+    logical = clone_module(module)
+    prepare(logical)
+    probes = _probes(logical, propagate_module(module, devices))
+    known = {i.name for i in probes}
+    for batch in _batches(probes):
+        operands = [o.name for i in batch for o in i.operands if o.name in known]
+        names = list(dict.fromkeys([*operands, *(i.name for i in batch)]))
+        probed = _with_outputs(logical, names)
+        wanted = dict(zip(names, evaluate(probed, *inputs)[-len(names) :], strict=True))
+        executable = compile_module(probed, devices, options)
+        found = dict(zip(names, executable.run(*inputs)[-len(names) :], strict=True))
+        for parameter, array in _array_parameters(logical, inputs):
+            found[parameter.name] = array
+        for instruction in batch:
+            if _is_wrong(instruction, wanted[instruction.name], found):
+                return instruction.name
+    return None
+
+
+def _is_wrong(instruction: HloInstruction, wanted: Array, found: Mapping[str, Array]) -> bool:
+    """Whether it differs, and not only because its operands do (by roundings that a cancellation has brought up)."""
+    got = found[instruction.name]
+    if _agree(instruction, got, wanted, ()):
+        return False
+    operands: list[Array] = []
+    for operand in instruction.operands:
+        if operand.opcode is Opcode.CONSTANT:
+            value = evaluate_instruction(operand, ())
+        elif operand.name in found:
+            value = found[operand.name]
+        else:
+            return True
+        if not isinstance(value, np.ndarray):
+            return True
+        operands.append(value)
+    if not operands or differs_by_device(instruction):
+        return True
+    given = evaluate_instruction(instruction, operands)
+    return not isinstance(given, np.ndarray) or not _agree(instruction, got, given, operands)
+
+
+def _agree(instruction: HloInstruction, got: Array, want: Array, operands: Sequence[Array]) -> bool:
+    """Within ``SLACK`` of the tolerance of outputs, or of the largest operand's unit in the last place."""
+    shape = as_array(instruction.shape)
+    limits = [default_tolerance(shape.element_type, want)]
+    limits += [
+        default_tolerance(shape.element_type, operand)
+        for operand in operands
+        if operand.dtype == want.dtype
+    ]
+    tolerance = Tolerance(SLACK * max(one.atol for one in limits), SLACK * limits[0].rtol)
+    return check_output(got, Expected("", shape, want, tolerance)).ok
+
+
+def _array_parameters(
+    logical: HloModule, inputs: Sequence[Array]
+) -> list[tuple[HloInstruction, Array]]:
+    """Entry parameters with their values; none where some are tuples."""
+    parameters = logical.entry.parameters
+    if any(not isinstance(p.shape, ArrayShape) for p in parameters):
+        return []
+    return list(zip(parameters, inputs, strict=True))
+
+
+def _probes(logical: HloModule, propagated: HloModule) -> list[HloInstruction]:
+    """Array values of the entry that are computed, outside manual regions, in the order of the program."""
+    manual = {i.name for i in propagated.entry.instructions if _is_manual(i.sharding)}
+    given = (Opcode.PARAMETER, Opcode.CONSTANT)
+    return [
+        instruction
+        for instruction in logical.entry.post_order()
+        if isinstance(instruction.shape, ArrayShape)
+        and instruction.opcode not in given
+        and instruction.name not in manual
+    ]
+
+
+def _is_manual(sharding: HloSharding | None) -> bool:
+    return sharding is not None and (
+        sharding.kind is ShardingKind.MANUAL or SubgroupType.MANUAL in sharding.subgroup_types
+    )
+
+
+def _batches(probes: Sequence[HloInstruction]) -> Iterator[list[HloInstruction]]:
+    """``probes`` in order, as many together as fit ``BATCH_BYTES``, at least one."""
+    batch: list[HloInstruction] = []
+    size = 0
+    for probe in probes:
+        if batch and size + probe.shape.byte_size > BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+        batch.append(probe)
+        size += probe.shape.byte_size
+    if batch:
+        yield batch
+
+
+def _with_outputs(logical: HloModule, names: Sequence[str]) -> HloModule:
+    """A copy of ``logical`` whose result is its result's leaves and the named values of its entry."""
+    probed = clone_module(logical)
+    entry = probed.entry
+    by_name = {instruction.name: instruction for instruction in entry.instructions}
+    b = Builder(entry)
+    old = entry.root
+    parts = [_leaf(b, old, index) for index, _ in leaves(old.shape)]
+    root = b.tuple([*parts, *(by_name[name] for name in names)])
+    if old.sharding is not None:
+        bound = old.sharding.leaf_shardings(old.shape)
+        root.sharding = HloSharding.tuple_of((*bound, *(HloSharding.replicated() for _ in names)))
+    entry.root = root
+    probed.input_output_alias = ()
+    if probed.entry_layout is not None:
+        probed.entry_layout = EntryLayout(probed.entry_layout.parameters, root.shape)
+    return probed
+
+
+def _leaf(b: Builder, value: HloInstruction, index: tuple[int, ...]) -> HloInstruction:
+    for number in index:
+        is_tuple = value.opcode is Opcode.TUPLE and isinstance(value.shape, TupleShape)
+        value = value.operands[number] if is_tuple else b.get_tuple_element(value, number)
+    return value
