@@ -16,6 +16,7 @@ from launch.options import CompileOptions
 from partitioner.spmd_partitioner import SpmdPartitioner, partitioned, require_devices
 from runtime.compile import build_executable, schedule_module
 from runtime.executable import Executable
+from spmd.analysis.static_shapes import require_values
 from spmd.hlo import HloModule, Stage
 from spmd.hlo.clone import clone_module
 from spmd.passes.all_passes import SIMPLIFICATION
@@ -49,6 +50,7 @@ def stages(
     module: HloModule, devices: int | None, options: CompileOptions
 ) -> Iterator[tuple[str, Compilation]]:
     """The module after each HLO stage; each step is taken when the next item is asked for."""
+    require_values(module)
     count = devices if devices is not None else device_count(module)
     compilation = Compilation(module, count)
     yield "logical", compilation

@@ -14,7 +14,7 @@ from enum import Enum
 import numpy as np
 
 from spmd.device import IotaTile
-from spmd.errors import ShardingError
+from spmd.errors import ShardingError, UnsupportedError
 from spmd.shape import ArrayShape, Shape, TupleShape, leaves
 
 
@@ -152,6 +152,8 @@ class HloSharding:
             raise ShardingError(
                 f"sharding {self} has {len(tile)} dimensions, the shape {shape} has {shape.rank}"
             )
+        if shape.is_unbounded:
+            raise UnsupportedError(f"the unbounded dimension of {shape} cannot be partitioned")
         return shape.with_dims(tuple(-(-n // s) for n, s in zip(shape.dims, tile, strict=True)))
 
     def __str__(self) -> str:

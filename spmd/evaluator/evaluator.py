@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from spmd.analysis.static_shapes import require_values
 from spmd.errors import RunError
 from spmd.evaluator import families
 from spmd.evaluator.arguments import entry_arguments, output_arrays
@@ -34,6 +35,7 @@ def evaluate(module: HloModule, *arrays: NDArray) -> list[NDArray]:
     that do not fit, UnsupportedError for what cannot be evaluated (elided constants, infeed, unknown custom calls),
     RunError for a program that is per-device already.
     """
+    require_values(module)
     session = Session(module)
     logical = Device(0, 1, 1, session, is_logical=True)
     with quiet():

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from spmd.errors import ShapeError
+from spmd.errors import ShapeError, UnsupportedError
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import DimensionsAttrs, DynamicSliceAttrs, PadAttrs, SliceAttrs
 from spmd.ops.checks import bare, check_dims, check_length, operand_array
 from spmd.ops.opdef import OpDef, define
-from spmd.shape import Shape
+from spmd.shape import UNBOUNDED, Shape
 
 
 # ---- slice
 def infer_slice(instruction: HloInstruction) -> Shape:
     operand, attrs = operand_array(instruction, 0), instruction.attrs_as(SliceAttrs)
+    if operand.is_unbounded:
+        raise UnsupportedError(f"a slice of {operand}, whose size is unbounded, is not supported")
     for values in (attrs.starts, attrs.limits, attrs.strides):
         check_length(values, operand.rank, "slice")
     dims = []
@@ -102,6 +104,9 @@ def infer_pad(instruction: HloInstruction) -> Shape:
     for size, low, high, interior in zip(
         operand.dims, attrs.low, attrs.high, attrs.interior, strict=True
     ):
+        if size == UNBOUNDED:
+            dims.append(UNBOUNDED)
+            continue
         padded = low + size + max(0, size - 1) * interior + high
         if padded < 0 or interior < 0:
             raise ShapeError(
@@ -123,10 +128,12 @@ def infer_concatenate(instruction: HloInstruction) -> Shape:
         part = operand_array(instruction, i)
         if (
             part.element_type is not first.element_type
+            or part.rank != first.rank
             or part.dims[:axis] + part.dims[axis + 1 :] != rest
         ):
             raise ShapeError(f"cannot concatenate {first} and {part} along dimension {axis}")
-        total += part.dims[axis]
+        size = part.dims[axis]
+        total = UNBOUNDED if UNBOUNDED in (size, total) else total + size
     return bare(first.element_type, (*first.dims[:axis], total, *first.dims[axis + 1 :]))
 
 

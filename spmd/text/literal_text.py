@@ -39,6 +39,8 @@ def read_literal(scanner: Scanner, shape: Shape, depth: int = 0) -> Literal | No
     Nothing is allocated before the text has been seen to hold as many values as the shape has elements.
     """
     if isinstance(shape, TupleShape):
+        if depth == 0 and scanner.match(_ELIDED):
+            return None
         return _read_tuple(scanner, shape, depth)
     if not isinstance(shape, ArrayShape):
         scanner.fail(f"a literal cannot have the shape {shape}")
