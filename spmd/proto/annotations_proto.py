@@ -19,6 +19,8 @@ from spmd.proto.schema.xla_data import (
 )
 from spmd.shape import Shape
 
+#: What texts call it, now and before.
+_ORIGIN = ("origin", "original_value")
 _STATISTIC = re.compile(r"\s*([^\s={},]+)\s*=\s*([^\s={},]+)\s*(?:,|$)")
 
 
@@ -80,8 +82,10 @@ def write_annotations(proto: HloInstructionProto, annotations: Annotations) -> N
     for name, text in annotations.extra:
         if name == "statistics":
             proto.statistics_viz = _write_statistics(text)
-        else:
+        elif name in _ORIGIN:
             proto.original_value = write_original_value(text)
+        else:
+            raise HloParseError(f"the proto cannot hold {name}={text}")
 
 
 def _backend_config(proto: HloInstructionProto, payloads: Sequence[bytes]) -> str:

@@ -14,6 +14,7 @@ from spmd.ops.attrs import ParameterAttrs
 from spmd.proto.annotations_proto import AnnotationReader
 from spmd.proto.attrs_proto import ATTRS_PROTO, ProtoValues
 from spmd.proto.attrs_proto.async_ops import MAIN_THREAD
+from spmd.proto.attrs_proto.elementwise import OLD_COMPARISONS
 from spmd.proto.container import module_bytes
 from spmd.proto.header import read_header
 from spmd.proto.implied import Implied
@@ -24,7 +25,9 @@ from spmd.shape import Shape
 from spmd.sharding import HloSharding
 from spmd.text.names import sanitized
 
-_OPCODES = {opcode.value: opcode for opcode in Opcode}
+_OPCODES = {opcode.value: opcode for opcode in Opcode} | dict.fromkeys(
+    OLD_COMPARISONS, Opcode.COMPARE
+)
 #: The lower half of an id numbers the instruction in its computation; the upper one is the computation's id.
 _LOCAL_ID = (1 << 32) - 1
 

@@ -14,11 +14,22 @@ from spmd.shape import ArrayShape
 from spmd.text.lexer import Scanner
 
 _DIRECTIONS = ("EQ", "NE", "GE", "GT", "LE", "LT")
+#: Opcodes of before compare, which XLA's reader takes, too.
+OLD_COMPARISONS = {
+    "equal-to": "EQ",
+    "not-equal-to": "NE",
+    "greater-than-or-equal-to": "GE",
+    "greater-than": "GT",
+    "less-than-or-equal-to": "LE",
+    "less-than": "LT",
+}
 _TYPES = ("", "FLOAT", "TOTALORDER", "SIGNED", "UNSIGNED")
 
 
 def _read_compare(values: ProtoValues) -> CompareAttrs:
-    direction, kind = values.proto.comparison_direction, values.proto.comparison_type
+    proto = values.proto
+    direction = OLD_COMPARISONS.get(proto.opcode, proto.comparison_direction)
+    kind = proto.comparison_type
     if direction not in _DIRECTIONS:
         raise HloParseError(f"unknown comparison direction {direction!r}")
     if kind not in _TYPES:

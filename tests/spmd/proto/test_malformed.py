@@ -10,11 +10,14 @@ import pytest
 
 import spmd
 from spmd.errors import HloParseError, SpmdError, UnsupportedError
-from spmd.proto import parse_proto, serialize
+from spmd.hlo import Opcode
+from spmd.ops.attrs import CompareAttrs
+from spmd.proto import parse_proto, serialize, serialize_hlo_proto
 from spmd.proto.schema.hlo import (
     HloComputationProto,
     HloInstructionProto,
     HloModuleProto,
+    HloProto,
 )
 from spmd.proto.schema.xla_data import (
     IotaTransformProto,
@@ -272,6 +275,16 @@ def test_the_edit_itself_changes_nothing() -> None:
     )
 
 
+def _old_opcode(xs: list[HloInstructionProto]) -> None:
+    xs[1].opcode, xs[1].operand_ids = "less-than-or-equal-to", (xs[0].id, xs[0].id)
+
+
+def test_comparisons_of_old_trees_are_compares() -> None:
+    module = parse_proto(edited(_old_opcode))
+    (found,) = module.entry.with_opcode(Opcode.COMPARE)
+    assert found.attrs == CompareAttrs("LE")
+
+
 def _module(change: Callable[[HloModuleProto], None]) -> bytes:
     proto = HloModuleProto(serialize(parse_module(TEXT)))
     change(proto)
@@ -338,10 +351,11 @@ def test_mutations_end_soon_in_a_module_or_an_error() -> None:
 
 
 def test_a_file_of_either_kind_is_told_by_content(tmp_path: Path) -> None:
-    from spmd.proto import serialize_hlo_proto
-
     module = example("control")
-    for number, data in enumerate((serialize(module), serialize_hlo_proto(module))):
+    wrapped = HloProto()
+    wrapped.raws[HloProto.hlo_module.number] = [serialize_hlo_proto(module)]
+    kinds = (serialize(module), serialize_hlo_proto(module), bytes(wrapped))
+    for number, data in enumerate(kinds):
         path = tmp_path / f"{number}.bin"
         path.write_bytes(data)
         assert spmd.load(path).entry.name == "e"

@@ -15,6 +15,7 @@ from spmd.proto import parse_proto, serialize, serialize_hlo_proto
 from spmd.proto.attrs_proto import ATTRS_PROTO
 from spmd.proto.schema.hlo import HloModuleProto
 from tests.spmd.proto.examples import TEXTS, example
+from tests.strategies import generate
 
 TESTS = Path(__file__).parents[2]
 CASES = sorted((TESTS / "cases").glob("*/*.hlo"))
@@ -134,3 +135,20 @@ def test_epsilon_is_the_decimal_that_was_written() -> None:
     module = parse_proto(serialize(example("reductions")))
     found = [x.attrs for x in module.entry.with_opcode(Opcode.BATCH_NORM_INFERENCE)]
     assert found == [BatchNormAttrs(0.001, 1)]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_programs_come_back(seed: int) -> None:
+    module = generate(seed).module
+    again = parse_proto(serialize(module))
+    keys = StructuralKeys()
+    assert keys.key(again.entry) == keys.key(module.entry)
+    assert facts(again) == facts(module)
+
+
+def facts(module: HloModule) -> dict[str, tuple[object, ...]]:
+    """Each instruction by name; frontend attributes have no order in a proto."""
+    return {
+        x.name: (x.shape, x.sharding, x.attrs, dict(x.annotations.frontend_attributes))
+        for x in module.all_instructions()
+    }
