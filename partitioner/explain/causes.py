@@ -28,6 +28,16 @@ def axis_chain(slot: Slot, axis: int) -> tuple[str, ...]:
     return tuple(reversed(found))
 
 
+def axis_origin(slot: Slot, axis: int) -> Slot:
+    """The value whose annotation demanded ``axis``."""
+    seen = [slot]
+    while (cause := seen[-1].causes.get(axis)) is not None and cause.source is not None:
+        if any(cause.source is other for other in seen):
+            break
+        seen.append(cause.source)
+    return seen[-1]
+
+
 def slot_causes(slot: Slot, names: AxisNames) -> tuple[str, ...]:
     """One line per axis that splits the value; for an unsplit one, who said so or that nobody did."""
     lines = [

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from partitioner.axes import Axes, DeviceAxes
 from partitioner.explain.axis_names import AxisNames
+from partitioner.explain.causes import axis_chain
 from partitioner.explain.report import Conflict
 from partitioner.projection import project
 from partitioner.propagation import Edge, Slot, offers
@@ -76,9 +77,9 @@ def _axis_conflict(
     """The axis offered for one dimension splits another already."""
     for other, held in enumerate(slot.dims):
         if axis in held and other != dim:
-            cause = slot.causes.get(axis)
             text = (
                 f"{names[axis]} is asked for dimension {dim} of {slot.name} by {source.name}, "
                 f"but splits its dimension {other}"
             )
-            yield Conflict(op, "axis", text, cause.by if cause is not None else slot.name)
+            chain = axis_chain(slot, axis)
+            yield Conflict(op, "axis", text, chain[0] if chain else slot.name)

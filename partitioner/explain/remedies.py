@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from partitioner.annotations import custom_call_target
 from partitioner.explain.annotate import annotated, find_instruction, is_annotation
+from partitioner.explain.causes import axis_origin
 from partitioner.explain.collectives import collectives_of
 from partitioner.explain.report import CollectiveExplanation, Remedy
 from partitioner.ops.annotation import BOUNDARY_TARGETS
@@ -112,7 +113,7 @@ class RemedySearch:
 
     def _states(self, record: ReshardRecord) -> Iterator[tuple[HloInstruction, ShardState]]:
         value, op = record.value, record.serving
-        for source in (value, *_same_value(value)):
+        for source in (*self._annotators(record), value, *_same_value(value)):
             yield source, record.target
         if is_annotation(op) or record.purpose is Purpose.RESULT:
             yield op, record.source
@@ -121,6 +122,17 @@ class RemedySearch:
             yield from self._unsplit_operands(record)
         for user in (u for u in value.users if u is not op and is_annotation(u)):
             yield user, record.target
+
+    def _annotators(self, record: ReshardRecord) -> Iterator[HloInstruction]:
+        """Values of the same sizes whose annotations gave the moved value its axes."""
+        slots = self.driver.graph.slots(record.value)
+        if len(slots) != 1 or slots[0] is None:
+            return
+        for axis in record.source.used:
+            origin = axis_origin(slots[0], axis)
+            found = find_instruction(self.driver.module, origin.name)
+            if found is not None and origin.shape.dims == record.shape.dims:
+                yield found
 
     def _scattered(self, record: ReshardRecord) -> Iterator[tuple[HloInstruction, ShardState]]:
         """The result split further by the axes that were summed over: a reduce-scatter moves less."""

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import explain_modules
+import pytest
+
+import spmd
+import spmd.testing
+
+
+def test_a_sharding_holds_in_any_spelling() -> None:
+    module = spmd.parse(explain_modules.TURNED)
+    spmd.testing.assert_sharding(module, "y", "{devices=[1,4]<=[4]}")
+    spmd.testing.assert_sharding(module, "y", "{devices=[1,4]0,1,2,3}", devices=4)
+    spmd.testing.assert_sharding(explain_modules.GATHERED, "whole", "{replicated}")
+
+
+def test_copies_may_stand_in_any_order() -> None:
+    spmd.testing.assert_sharding(
+        explain_modules.DISAGREEING, "y", "{devices=[2,1,2]2,0,3,1 last_tile_dim_replicate}"
+    )
+
+
+def test_another_sharding_fails_with_its_causes() -> None:
+    with pytest.raises(AssertionError, match=r"y has .* expected .*\n.*annotation of parameter x"):
+        spmd.testing.assert_sharding(explain_modules.TURNED, "y", "{devices=[4,1]<=[4]}")
+    with pytest.raises(AssertionError, match="y has"):
+        spmd.testing.assert_sharding(explain_modules.TURNED, "y", "{devices=[1,4]3,2,1,0}")
+
+
+def test_an_unknown_instruction_fails() -> None:
+    with pytest.raises(AssertionError, match="no instruction 'nobody'"):
+        spmd.testing.assert_sharding(explain_modules.TURNED, "nobody", "{replicated}")
+
+
+def test_collectives_are_counted_exactly() -> None:
+    spmd.testing.assert_collectives(explain_modules.CONTRACTED, 2, {"all-reduce": 1})
+    spmd.testing.assert_collectives(
+        explain_modules.CONTRACTED, None, {"all-reduce": 1, "all-gather": 0}
+    )
+    for wrong in ({}, {"all-reduce": 2}, {"all-reduce": 1, "all-gather": 1}):
+        with pytest.raises(AssertionError, match=r"all-reduce .* for product"):
+            spmd.testing.assert_collectives(explain_modules.CONTRACTED, 2, wrong)
+
+
+def test_reshards_are_bounded() -> None:
+    spmd.testing.assert_no_reshard_above(explain_modules.TURNED, 4, max_bytes=1536)
+    with pytest.raises(AssertionError, match=r"y from .* receives 1,536 bytes"):
+        spmd.testing.assert_no_reshard_above(explain_modules.TURNED, 4, max_bytes=1535)
