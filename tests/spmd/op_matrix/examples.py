@@ -127,4 +127,8 @@ EXAMPLES: dict[str, Example] = {
     "partition-id and replica-id": Example(entry("p = u32[] partition-id()", "q = u32[] replica-id()", "ROOT t = (u32[], u32[]) tuple(p, q)"), devices=2),
     "send and recv": Example(entry("x = f32[2] parameter(0)", "t = token[] after-all()", "r = (f32[2], u32[], token[]) recv(t), channel_id=1, frontend_attributes={_xla_send_recv_source_target_pairs={{0,1},{1,0}}}", "s = (f32[2], u32[], token[]) send(x, t), channel_id=1, frontend_attributes={_xla_send_recv_source_target_pairs={{0,1},{1,0}}}", "e = token[] send-done(s), channel_id=1", "d = (f32[2], token[]) recv-done(r), channel_id=1", "ROOT g = f32[2] get-tuple-element(d), index=0"), devices=2),
     "send to the host": Example(entry("x = f32[2] parameter(0)", "t = token[] after-all()", "s = (f32[2], u32[], token[]) send(x, t), channel_id=3, is_host_transfer=true", "ROOT e = token[] send-done(s), channel_id=3, is_host_transfer=true"), devices=2, refused="host"),
+    "all-gather in halves": Example(entry("x = f32[4] parameter(0)", "s = (f32[4], f32[8]) all-gather-start(x), channel_id=1, replica_groups={{0,1}}, use_global_device_ids=true, dimensions={0}", "ROOT d = f32[8] all-gather-done(s)"), devices=2),
+    "batch norm, inference": Example(one("f32[2,3] batch-norm-inference(p0, p1, p1, p1, p1), epsilon=0.001, feature_index=1", "f32[2,3]", "f32[3]")),
+    "batch norm, gradient": Example(one("(f32[2,3], f32[3], f32[3]) batch-norm-grad(p0, p1, p1, p1, p0), epsilon=0.001, feature_index=1", "f32[2,3]", "f32[3]")),
+    "dynamic-reshape": Example(one("f32[<=2,<=2] dynamic-reshape(p0, s32[] constant(2), s32[] constant(2))", "f32[4]")),
 }  # fmt: skip

@@ -1,0 +1,159 @@
+"""What is supported and what is refused: docs/supported.md, built from the registries and from refusals that are run.
+
+python -m tests.supported        write the page anew
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import spmd.evaluator.families  # noqa: F401 - fills the registries
+from spmd import custom_call
+from spmd.evaluator.manual import MANUAL_TARGETS
+from spmd.evaluator.registry import EVALUATORS, IN_STEPS, ON_DEVICE
+from spmd.hlo import Opcode
+from spmd.shape import PrimitiveType
+from tests import op_coverage
+
+DOCUMENT = Path(__file__).parent.parent / "docs" / "supported.md"
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """``stage`` says no to ``body`` (an entry's instructions) with ``words`` in the message; ``why`` is for the page."""
+
+    what: str
+    stage: str  # verify, evaluate
+    why: str
+    body: str
+    words: str
+
+
+REFUSALS = (
+    Refusal(
+        "sparse dot (`sparsity=`, a third operand)", "verify",
+        "no public program uses them; a value needs the metadata's layout",
+        "x = f32[2,8] parameter(0) y = f32[16,3] parameter(1) m = u16[2,2] parameter(2)\n"
+        "ROOT r = f32[2,3] dot(x, y, m), lhs_contracting_dims={1}, rhs_contracting_dims={0}, sparsity=L.1@2:4",
+        "dot takes 2 operands",
+    ),
+    Refusal(
+        "`infeed`, `outfeed`", "evaluate",
+        "the host's side of a program is not part of the module",
+        't = token[] after-all() ROOT i = (f32[4], token[]) infeed(t), infeed_config="a"',
+        "infeed",
+    ),
+    Refusal(
+        "`send` and `recv` with `is_host_transfer=true`", "evaluate",
+        "the same",
+        "x = f32[2] parameter(0) t = token[] after-all()\n"
+        "s = (f32[2], u32[], token[]) send(x, t), channel_id=3, is_host_transfer=true\n"
+        "ROOT e = token[] send-done(s), channel_id=3, is_host_transfer=true",
+        "host",
+    ),
+    Refusal(
+        "an elided constant `{...}`", "evaluate",
+        "it has no value; print large constants in full",
+        "ROOT c = f32[100] constant({...})",
+        "elide",
+    ),
+    Refusal(
+        "a custom call that nobody registered", "evaluate",
+        "`register_custom_call(target, evaluate=...)` gives it a value",
+        'x = f32[2] parameter(0) ROOT r = f32[2] custom-call(x), custom_call_target="mystery"',
+        "mystery",
+    ),
+    Refusal(
+        "`s1` and `u1` arithmetic", "evaluate",
+        "they are read and printed; no array type holds one bit",
+        "x = u1[2] parameter(0) ROOT r = u1[2] add(x, x)",
+        "u1",
+    ),
+    Refusal(
+        "`reshape` and `broadcast` of a bounded array below its bound", "evaluate",
+        "the written result sizes follow from the bound alone; `dynamic-reshape` says its sizes",
+        "x = f32[4] parameter(0) n = s32[] constant(2)\n"
+        "d = f32[<=4] set-dimension-size(x, n), dimensions={0} ROOT r = f32[2,2] reshape(d)",
+        "below their bounds",
+    ),
+    Refusal(
+        "`stochastic-convert` to other than signed integers", "evaluate",
+        "XLA computes no other either",
+        "x = f32[2] parameter(0) u = u32[2] parameter(1) ROOT r = bf16[2] stochastic-convert(x, u)",
+        "signed integers",
+    ),
+    Refusal(
+        "`collective-permute` of tuples in place", "evaluate",
+        "one buffer at a time is",
+        "x = f32[4] parameter(0) i = s32[] constant(0) a = (s32[]) tuple(i) b = ((s32[]), (s32[])) tuple(a, a)\n"
+        "t = (f32[4], f32[4]) tuple(x, x)\n"
+        "ROOT r = (f32[4], f32[4]) collective-permute(t, t, b, b), source_target_pairs={{0,0}}, slice_sizes={{1},{1}}",
+        "tuples",
+    ),
+    Refusal(
+        "element types an opcode does not take (`tanh` of integers, `and` of floats, ...)", "verify",
+        "as in XLA's operation semantics; the table is tests/spmd/op_matrix/allowed.py",
+        "x = s32[2] parameter(0) ROOT r = s32[2] tanh(x)",
+        "tanh takes",
+    ),
+)  # fmt: skip
+
+
+def evaluation(opcode: Opcode) -> str:
+    if opcode in EVALUATORS:
+        return "yes"
+    if opcode in ON_DEVICE:
+        return "yes (device state)"
+    if opcode in IN_STEPS:
+        return "yes (lock step)"
+    return op_coverage.HOLES["evaluator"][opcode]
+
+
+def meaning(column: str, opcode: Opcode) -> str:
+    return "yes" if op_coverage.COLUMNS[column](opcode) else op_coverage.HOLES[column][opcode]
+
+
+def targets() -> list[str]:
+    return sorted({*custom_call._CUSTOM_CALLS, *MANUAL_TARGETS})
+
+
+def document() -> str:
+    kinds = ", ".join(f"`{kind}`" for kind in PrimitiveType)
+    lines = [
+        "# Supported / refused",
+        "",
+        "Built by `python -m tests.supported`; a test holds it up to date and runs every refusal below.",
+        "How each opcode gets its meanings stands in [op_coverage.md](op_coverage.md).",
+        "",
+        "## Element types",
+        "",
+        f"Read and printed: {kinds}, and `token`, `opaque`.",
+        "All but `s1` and `u1` are evaluated, at every edge value, by tests/spmd/op_matrix. Types narrower than f32 compute",
+        "in f32 and are rounded once per operation; f8e8m0fnu has neither zero nor sign, results it lacks are NaN.",
+        "",
+        "## Custom calls with a value",
+        "",
+        ", ".join(f"`{target}`" for target in targets()),
+        "",
+        "## Refused",
+        "",
+        "| what | when | why |",
+        "|---|---|---|",
+        *(f"| {r.what} | {r.stage} | {r.why} |" for r in REFUSALS),
+        "",
+        "## Opcodes",
+        "",
+        "Every opcode of the list is read, verified and printed, as text and as proto.",
+        "",
+        "| opcode | evaluated | partitioned | run |",
+        "|---|---|---|---|",
+    ]
+    for opcode in Opcode:
+        partitioned, run = meaning("partitioner", opcode), meaning("runtime", opcode)
+        lines.append(f"| {opcode} | {evaluation(opcode)} | {partitioned} | {run} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    DOCUMENT.write_text(document(), encoding="utf-8")
