@@ -21,7 +21,7 @@ from spmd.hlo import HloModule, Stage
 from spmd.hlo.clone import clone_module
 from spmd.passes.all_passes import SIMPLIFICATION
 from spmd.passes.interface import HloPass
-from spmd.passes.pipeline import run_passes
+from spmd.passes.pipeline import AfterPass, run_passes
 from spmd.text.stage import device_count, guess_stage
 from spmd.verifier.verifier import verify
 
@@ -34,11 +34,13 @@ class Compilation:
     """A module on its way, and the seconds each stage took.
 
     ``partitioner``: the one that partitioned it, which knows why; None for a module that came partitioned.
+    ``after_pass`` is called after every pass on the per-device program.
     """
 
     module: HloModule
     devices: int
     partitioner: SpmdPartitioner | None = None
+    after_pass: AfterPass | None = None
     seconds: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -119,7 +121,7 @@ def _partition(compilation: Compilation, options: CompileOptions) -> HloModule:
 def _optimize(compilation: Compilation, _: CompileOptions) -> HloModule:
     module = compilation.module
     if module.stage < Stage.SCHEDULED:
-        run_passes(module, OPTIMIZE)
+        run_passes(module, OPTIMIZE, compilation.after_pass)
         module.stage = Stage.OPTIMIZED
     return module
 

@@ -12,6 +12,7 @@ from launch.cli.module_argument import (
     compile_options,
     load_module,
     positive,
+    refuse_gpu,
 )
 from launch.execution import run_in_process, run_on_rank
 from launch.inputs import entry_inputs, seeded_inputs
@@ -49,11 +50,13 @@ def add_parser(subparsers: Any) -> None:
         metavar="S",
         help="seconds a rank waits for the others",
     )
+    parser.add_argument("--backend", choices=("cpu", "gpu"), default="cpu")
     parser.add_argument("--json", action="store_true", help="one JSON object")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
+    refuse_gpu(options.backend)
     world = world_of_environment()
     if world is None:
         return _run_here(options)
@@ -112,7 +115,7 @@ def _report(
             "compile_s": compile_seconds,
             "devices": executable.num_devices,
             "ranks": ranks,
-            "backend": "cpu",
+            "backend": options.backend,
             "environment": describe_environment(),
         }
         print(json.dumps(figures))

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from launch.options import CompileOptions
+from spmd.errors import UnsupportedError
 from spmd.hlo import HloModule
 from spmd.proto import serialize, serialize_hlo_proto
 from spmd.text.load import load, parse_bytes
@@ -44,6 +45,12 @@ def positive(text: str) -> int:
     if value < 1:
         raise argparse.ArgumentTypeError(f"{value} is not at least 1")
     return value
+
+
+def refuse_gpu(backend: str) -> None:
+    """UnsupportedError where a GPU was asked for."""
+    if backend == "gpu":
+        raise UnsupportedError("no GPU back end in this version yet: not run on a GPU")
 
 
 def load_module(argument: str) -> HloModule:

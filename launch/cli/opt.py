@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,13 @@ from launch.cli.module_argument import (
     write_text,
 )
 from launch.equivalence import verify_equivalent
-from launch.pipeline import Compilation, is_partitioned, stages
+from launch.pass_dumps import PassDumps
+from launch.pipeline import OPTIMIZE, Compilation, is_partitioned, stages
+from partitioner.propagated import propagate_module
+from partitioner.spmd_partitioner import require_devices
 from runtime.compile import build_executable
 from runtime.executable import Executable
+from spmd.errors import SpmdError
 from spmd.hlo import HloModule
 from spmd.hlo.clone import clone_module
 from spmd.passes.interface import PASSES, HloPass
@@ -25,11 +29,15 @@ from spmd.passes.options import parse_passes
 from spmd.passes.pipeline import run_once
 from spmd.verifier import verify
 
-HLO_STAGES = ("logical", "partitioned", "optimized", "scheduled")
+HLO_STAGES = ("logical", "propagated", "partitioned", "optimized", "scheduled")
 EXECUTABLE_STAGES: dict[str, Callable[[Executable], str]] = {
     "buffers": Executable.dump_buffers,
     "thunks": Executable.dump_thunks,
 }
+
+
+class UsageError(SpmdError):
+    """Options that do not go together, or not with the module."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -67,6 +75,11 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--dump-to", type=Path, metavar="DIR", help="write the module after every stage"
     )
+    parser.add_argument(
+        "--dump-pass-re",
+        metavar="RE",
+        help="with --dump-to: also after every optimization pass of such a name that changed it",
+    )
     parser.set_defaults(run=run)
 
 
@@ -99,9 +112,10 @@ def transform(module: HloModule, passes: tuple[HloPass, ...]) -> None:
 
 def _carry_until(options: argparse.Namespace, module: HloModule) -> Compilation:
     """The module at the wanted HLO stage; the last one for the stages below HLO."""
+    if options.dump_pass_re is not None and options.dump_to is None:
+        raise UsageError("--dump-pass-re needs --dump-to DIR to write to")
     wanted = options.until if options.until in HLO_STAGES else HLO_STAGES[-1]
-    numbered = enumerate(stages(module, options.devices, compile_options(options)))
-    for number, (stage, compilation) in numbered:
+    for number, (stage, compilation) in enumerate(_stages(options, module)):
         if options.dump_to is not None:
             options.dump_to.mkdir(parents=True, exist_ok=True)
             name = f"module_0000.{module.name}.{number:04d}.after_{stage}.txt"
@@ -109,3 +123,20 @@ def _carry_until(options: argparse.Namespace, module: HloModule) -> Compilation:
         if stage == wanted:
             return compilation
     raise AssertionError(f"the pipeline has a {wanted} stage")
+
+
+def _stages(options: argparse.Namespace, module: HloModule) -> Iterator[tuple[str, Compilation]]:
+    """The pipeline's stages; of a logical module also its propagated form, which is for people alone."""
+    partitioned = is_partitioned(module, compile_options(options))
+    if partitioned and options.until == "propagated":
+        raise UsageError(f"{module.name} is one device's program: there is nothing to propagate")
+    for stage, compilation in stages(module, options.devices, compile_options(options)):
+        if options.dump_pass_re is not None:
+            compilation.after_pass = PassDumps(
+                compilation, OPTIMIZE, options.dump_to, options.dump_pass_re
+            )
+        yield stage, compilation
+        if stage == "logical" and options.until == "propagated":
+            require_devices(module, compilation.devices)
+            shown = propagate_module(module, compilation.devices)
+            yield "propagated", Compilation(shown, compilation.devices)

@@ -14,6 +14,7 @@ from launch.cli.module_argument import (
     compile_options,
     load_module,
     positive,
+    refuse_gpu,
 )
 from launch.divergence import first_diverging_op
 from launch.execution import run_in_process, run_on_rank
@@ -30,6 +31,7 @@ from launch.job import (
     require_world,
     run_steps,
 )
+from launch.memory_limit import byte_count, require_memory
 from launch.mpi import agree, agree_on_code, open_world, run_rank
 from launch.mpirun import world_of_environment
 from launch.pipeline import compile_module, is_partitioned
@@ -75,7 +77,13 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--check", action="store_true", help="compare with the unpartitioned reference evaluator"
     )
-    parser.add_argument("--backend", choices=("cpu", "reference"), default="cpu")
+    parser.add_argument("--backend", choices=("cpu", "gpu", "reference"), default="cpu")
+    parser.add_argument(
+        "--memory-limit",
+        type=byte_count,
+        metavar="B",
+        help="refuse a program that takes more bytes (or 64M, 1.5G) of a device, naming its largest buffers",
+    )
     parser.add_argument(
         "--steps",
         type=positive,
@@ -103,6 +111,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run_here(options: argparse.Namespace) -> int:
+    refuse_gpu(options.backend)
     module = load_module(options.module)
     job = _job_options(options)
     inputs = job_inputs(module, job)
@@ -113,6 +122,7 @@ def _run_here(options: argparse.Namespace) -> int:
         executable = compile_module(
             module, options.devices, compile_options(options), on_partitioned=warn_costly
         )
+        require_memory(executable, options.memory_limit)
         done = run_in_process(
             executable,
             inputs,
@@ -130,6 +140,7 @@ def _run_as_rank(options: argparse.Namespace, world: MpiCommunicator) -> int:
     job = _job_options(options)
 
     def setup() -> tuple[tuple[HloModule, list[Array], Executable], dict[str, str]]:
+        refuse_gpu(options.backend)
         if options.backend != "cpu":
             raise UnsupportedError(
                 f"--backend {options.backend} runs in one process, not under MPI"
@@ -143,6 +154,7 @@ def _run_as_rank(options: argparse.Namespace, world: MpiCommunicator) -> int:
         # Every rank compiles the same program: one of them says so.
         warn = warn_costly if world.rank == 0 else None
         executable = compile_module(module, devices, compile_options(options), on_partitioned=warn)
+        require_memory(executable, options.memory_limit)
         return (module, inputs, executable), fingerprint(
             module, inputs, (compile_options(options), job.steps)
         )

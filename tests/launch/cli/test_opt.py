@@ -1,0 +1,65 @@
+"""`spmd opt`: the propagated stage and dumps between passes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from launch.cli import main
+from spmd.passes.interface import PASSES
+from spmd.text.load import load
+
+CASES = Path(__file__).parents[2] / "cases"
+MODULE = str(CASES / "mlp_dp2" / "module.hlo")
+
+
+def test_until_propagated_shows_a_sharding_on_every_instruction(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["opt", MODULE, "--until", "propagated", "--dump-to", str(tmp_path / "d")]) == 0
+    text = capsys.readouterr().out
+    printed = tmp_path / "m.hlo"
+    printed.write_text(text)
+    entry = load(printed).entry
+    assert all(instruction.sharding is not None for instruction in entry.instructions)
+    assert sorted(path.name for path in (tmp_path / "d").iterdir()) == [
+        "module_0000.jit_step.0000.after_logical.txt",
+        "module_0000.jit_step.0001.after_propagated.txt",
+    ]
+
+
+def test_nothing_to_propagate_in_one_devices_program(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "p.hlo"
+    assert main(["partition", MODULE, "--devices", "2", "-o", str(path)]) == 0
+    assert main(["opt", str(path), "--until", "propagated"]) == 2
+    assert "nothing to propagate" in capsys.readouterr().err
+
+
+def test_dumps_after_the_passes_that_were_asked_for(tmp_path: Path) -> None:
+    module = str(CASES / "einsums_2x4" / "module.hlo")
+    arguments = ["opt", module, "--until", "optimized", "-o", str(tmp_path / "o")]
+    dumps = ["--dump-to", str(tmp_path / "d"), "--dump-pass-re", "simplifi"]
+    assert main([*arguments, *dumps]) == 0
+    named = [path.name for path in (tmp_path / "d").glob("*.optimize.*")]
+    after = {name.split(".after_")[1].split(".before_")[0] for name in named}
+    assert after
+    assert all("simplifi" in name and name in PASSES for name in after)
+    for name in named:
+        load(tmp_path / "d" / name)
+
+
+@pytest.mark.parametrize(
+    ("dumps", "message"),
+    [
+        (["--dump-pass-re", "x"], "--dump-pass-re needs --dump-to"),
+        (["--dump-pass-re", "(", "--dump-to", "build/unused"], "--dump-pass-re (: "),
+    ],
+)
+def test_says_what_is_wrong_with_dump_options(
+    dumps: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["opt", MODULE, "--until", "optimized", *dumps]) == 2
+    assert message in capsys.readouterr().err

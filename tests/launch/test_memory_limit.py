@@ -1,0 +1,46 @@
+"""`spmd run --memory-limit`: what does not fit is refused, with the largest buffers and a limit that does."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+
+import pytest
+
+from launch.cli import main
+from launch.memory_limit import byte_count
+
+MODULE = str(Path(__file__).parents[1] / "cases" / "mlp_dp2" / "module.hlo")
+
+
+def test_the_limit_that_a_refusal_names_does(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", MODULE, "--memory-limit", "1K"]) == 3
+    message = capsys.readouterr().err
+    assert "the limit is 1,024" in message
+    sizes = [int(size.replace(",", "")) for size in re.findall(r": ([\d,]+) bytes$", message, re.M)]
+    assert len(sizes) == 5
+    assert sizes == sorted(sizes, reverse=True)
+    found = re.search(r"--memory-limit (\d+) would do", message)
+    assert found is not None
+    assert main(["run", MODULE, "--memory-limit", found[1]]) == 0
+    assert main(["run", MODULE, "--memory-limit", str(int(found[1]) - 1)]) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("17", 17), ("2k", 2048), ("1.5G", 3 << 29), ("64MiB", 64 << 20)]
+)
+def test_sizes(text: str, size: int) -> None:
+    assert byte_count(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "-1", "many", "1T"])
+def test_refuses_what_is_no_size(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError):
+        byte_count(text)
+
+
+@pytest.mark.parametrize("command", ["run", "bench"])
+def test_there_is_no_gpu_back_end(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, MODULE, "--backend", "gpu"]) == 2
+    assert "no GPU back end in this version yet" in capsys.readouterr().err
