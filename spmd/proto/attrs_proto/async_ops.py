@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from spmd.errors import HloParseError
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import AsyncAttrs, CopyStartAttrs
@@ -13,8 +14,18 @@ MAIN_THREAD = "main"
 
 def _read_async(values: ProtoValues) -> AsyncAttrs:
     """The proto does not tell the short form from the long one; XLA prints the short one where it can."""
+    if values.num_callees != 1:
+        raise HloParseError(f"{values.proto.opcode} needs its wrapped computation")
     thread = values.proto.async_execution_thread
     return AsyncAttrs("" if thread == MAIN_THREAD else thread, sugar=True)
+
+
+def _read_continued(values: ProtoValues) -> AsyncAttrs:
+    """async-update and async-done: the reader has given them the start's computation."""
+    first = values.operands[0].opcode if values.operands else None
+    if first not in (Opcode.ASYNC_START, Opcode.ASYNC_UPDATE):
+        raise HloParseError(f"{values.proto.opcode} follows an async-start or async-update")
+    return _read_async(values)
 
 
 def _write_async(proto: HloInstructionProto, instruction: HloInstruction) -> None:
@@ -36,7 +47,7 @@ def _write_copy_start(proto: HloInstructionProto, instruction: HloInstruction) -
 
 attrs_proto(Opcode.ASYNC_START, read=_read_async, write=_write_async, callees=1)
 attrs_proto(
-    Opcode.ASYNC_UPDATE, Opcode.ASYNC_DONE, read=_read_async, write=_write_async, callees=None
+    Opcode.ASYNC_UPDATE, Opcode.ASYNC_DONE, read=_read_continued, write=_write_async, callees=None
 )
 attrs_proto(Opcode.COPY_START, read=_read_copy_start, write=_write_copy_start)
 attrs_proto(Opcode.COPY_DONE)

@@ -19,6 +19,8 @@ from pathlib import Path
 import spmd
 from spmd.errors import SpmdError
 from spmd.proto import serialize
+from spmd.proto.schema.hlo import HloInstructionProto, HloModuleProto
+from spmd.proto.wire import Raw
 from spmd.text.load import parse_bytes
 from tests.spmd.proto.examples import TEXTS, example
 
@@ -86,6 +88,30 @@ _CHANGES: tuple[Callable[[bytearray, random.Random], None], ...] = (
 )
 
 
+def crossed(data: bytes, draw: random.Random, donors: list[HloInstructionProto]) -> bytes:
+    """One instruction takes some fields of others, or edge values; all lengths stay right, so every reader is met."""
+    module = HloModuleProto(data)
+    computations = list(module.computations)
+    computation = draw.choice(computations)
+    instructions = list(computation.instructions)
+    for _ in range(draw.choice((1, 1, 2))):
+        raws, donor = draw.choice(instructions).raws, draw.choice(donors).raws
+        number = draw.choice(sorted(donor))
+        raws[number] = [_edged(raw, draw) if draw.random() < 0.5 else raw for raw in donor[number]]
+    computation.instructions = instructions
+    module.computations = computations
+    return bytes(module)
+
+
+def _edged(raw: Raw, draw: random.Random) -> Raw:
+    if isinstance(raw, int):
+        return draw.choice((0, 1, 2, 7, 1 << 31, (1 << 63) - 1, 1 << 63, (1 << 64) - 1))
+    changed = bytearray(raw)
+    if changed:
+        draw.choice((_low_bits, _one_bit))(changed, draw)
+    return bytes(changed)
+
+
 def mutation(data: bytes, draw: random.Random) -> bytes:
     changed = bytearray(data)
     for _ in range(draw.choice((1, 1, 1, 2, 5))):
@@ -95,9 +121,17 @@ def mutation(data: bytes, draw: random.Random) -> bytes:
 
 
 def mutations(count: int, seed: int, data: list[bytes]) -> Iterator[bytes]:
+    """Every third one keeps the lengths of its parts right."""
     draw = random.Random(seed)
-    for _ in range(count):
-        yield mutation(draw.choice(data), draw)
+    donors = [
+        x
+        for name in TEXTS
+        for c in HloModuleProto(serialize(example(name))).computations
+        for x in c.instructions
+    ]
+    for number in range(count):
+        original = draw.choice(data)
+        yield mutation(original, draw) if number % 3 else crossed(original, draw, donors)
 
 
 def carry(data: bytes) -> bool:

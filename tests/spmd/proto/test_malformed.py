@@ -176,6 +176,10 @@ def _nested_tuple_sharding(xs: list[HloInstructionProto]) -> None:
     xs[1].sharding = outer
 
 
+def _done_without_start(xs: list[HloInstructionProto]) -> None:
+    xs[1].opcode = "async-done"
+
+
 def _no_name(xs: list[HloInstructionProto]) -> None:
     xs[1].name = ""
 
@@ -220,6 +224,10 @@ PLACE = r"^file\.pb: computation 'e', instruction '{}': "
             PLACE.format("b") + r"expected a device for each tile of \[2, 2\], found 3$",
         ),
         (_nested_tuple_sharding, PLACE.format("b") + r"a tuple sharding holds another one"),
+        (
+            _done_without_start,
+            PLACE.format("b") + r"async-done follows an async-start or async-update$",
+        ),
         (_no_name, PLACE.format("") + r"an instruction has no name$"),
         (_parameter, r"^file\.pb: computation 'e' has no parameter 0$"),
     ],
