@@ -259,7 +259,7 @@ def test_device_lists_that_are_only_implied_are_counted() -> None:
 
 
 def test_control_edges_are_added_in_linear_time() -> None:
-    first, then = 1500, 300
+    first, then = 1000, 150
     lines = "\n".join(f"a{i} = f32[] constant(0)" for i in range(first + then))
     module = HloModuleProto(serialize(parse_module(f"HloModule m\nENTRY e {{\n{lines}\n}}\n")))
     computation = module.computations[0]
