@@ -36,8 +36,11 @@ MAX_COUNT: Final = 2**31 - 1
 #: Errors reported for one text and violations for one module; reading stops after so many.
 MAX_ERRORS: Final = 20
 
+#: Instructions with an error, reported or following from a reported one, behind which reading goes on.
+MAX_SKIPPED: Final = 1_000
+
 #: Characters behind an error in which reading looks for the end of the instruction.
-MAX_LOOKAHEAD: Final = 20_000
+MAX_LOOKAHEAD: Final = 4_000
 
 #: Characters of an input's line, or of an instruction, that a message shows.
 MAX_EXCERPT: Final = 200

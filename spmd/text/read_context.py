@@ -11,13 +11,12 @@ from spmd.hlo.opcode import Opcode
 from spmd.sharding import HloSharding
 from spmd.text.annotations_text import read_frontend_attributes, read_metadata, read_text_or_braces
 from spmd.text.attrs_text import ATTRS_TEXT, AttrValues, Callee
+from spmd.text.kept_text import KEPT
 from spmd.text.lexer import NAME, Source
 from spmd.text.recovery import MissingNameError, Recovery
 from spmd.text.shape_text import ShapeReader
 from spmd.text.sharding_text import read_sharding
 
-#: Attributes that any instruction may carry and that nothing here reads; kept with their text.
-_KEPT = ("statistics", "origin", "original_value")
 #: What stands in the parentheses of these is no operand.
 OWN_PARENTHESES = frozenset({"parameter", "constant"})
 
@@ -75,7 +74,7 @@ def _annotations(values: AttrValues) -> Annotations:
         "frontend_attributes", read_frontend_attributes, ()
     )
     backend_config = values.read("backend_config", read_text_or_braces, "")
-    extra = values.verbatim(*_KEPT)
+    extra = tuple((name, values.read(name, reader, "")) for name, reader in KEPT if name in values)
     if not (metadata or frontend or backend_config or extra):
         return NO_ANNOTATIONS
     return Annotations(metadata, frontend, backend_config, extra)

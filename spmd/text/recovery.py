@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from spmd.errors import HloParseError
-from spmd.limits import MAX_ERRORS, MAX_LOOKAHEAD
+from spmd.limits import MAX_ERRORS, MAX_LOOKAHEAD, MAX_SKIPPED
 from spmd.text.lexer import Scanner
 
 #: Where an instruction, the end of a body, or (at the margin) a computation begins.
@@ -35,14 +35,15 @@ class Recovery:
     def __init__(self) -> None:
         self.errors: list[HloParseError] = []
         self.is_over = False
+        self._skipped = 0
         self._lost: set[str] = set()
 
     def report(self, error: HloParseError) -> None:
         """Keep the error, unless it only follows from an earlier one. Raises all of them when they are too many."""
-        if isinstance(error, MissingNameError) and error.name in self._lost:
-            return
-        self.errors.append(error)
-        if len(self.errors) >= MAX_ERRORS:
+        self._skipped += 1
+        if not (isinstance(error, MissingNameError) and error.name in self._lost):
+            self.errors.append(error)
+        if len(self.errors) >= MAX_ERRORS or self._skipped >= MAX_SKIPPED:
             self.finish()
 
     def lose(self, name: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from spmd.hlo.instruction import NO_ATTRS, Attrs, HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import CompareAttrs, ReducePrecisionAttrs, ResultAccuracyAttrs
@@ -36,9 +38,21 @@ def _write_reduce_precision(out: AttrWriter, instruction: HloInstruction) -> Non
     out.add("mantissa_bits", attrs.mantissa_bits)
 
 
+_NUMBER = r"-?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?"
+_BOUND = rf"(?:[ar]tol\s*=\s*{_NUMBER}|ulps\s*=\s*\d{{1,19}})"
+_ACCURACY = re.compile(
+    r"\{\s*(?:mode\s*=\s*(?:default|highest)|"
+    rf"tolerance\s*=\s*\{{\s*(?:{_BOUND}(?:\s*,?\s*{_BOUND})*)?\s*\}})\s*\}}"
+)
+
+
 def _read_accuracy(values: AttrValues) -> Attrs:
-    text = values.text("result_accuracy")
-    return NO_ATTRS if text is None else ResultAccuracyAttrs(text.strip()[1:-1])
+    scanner = values.take("result_accuracy")
+    if scanner is None:
+        return NO_ATTRS
+    found = scanner.need(_ACCURACY, "{mode=highest} or {tolerance={atol=0.1,rtol=0.2,ulps=3}}")
+    scanner.finish()
+    return ResultAccuracyAttrs(found.group().strip()[1:-1])
 
 
 def _write_accuracy(out: AttrWriter, instruction: HloInstruction) -> None:

@@ -1,0 +1,49 @@
+"""Attributes that are checked and kept as they are written: ``statistics`` and ``origin``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from spmd.text.lexer import STRING, Scanner
+
+_STATISTICS = re.compile(
+    r"\{\s*+(?:[\w.\-]++=\s*+-?[0-9]++\s*+(?:,\s*+[\w.\-]++=\s*+-?[0-9]++(?:\.[0-9]*+)?(?:[eE][+-]?[0-9]++)?\s*+)*+)?\}"
+)
+_SYNTHETIC = re.compile(r"\[\s*+synthetic_call\s*+\]")
+#: An array of the original program: an instruction's name, and where in its result.
+_ORIGINAL_ARRAY = re.compile(
+    rf"\{{\s*+(?:(?:{STRING.pattern})\s*+(?:\{{\s*+(?:[0-9]++\s*+(?:,\s*+[0-9]++\s*+)*+)?\}}\s*+)?)?\}}"
+)
+
+
+def read_statistics(scanner: Scanner) -> str:
+    """``{visualizing_index=1,s-1=33,s-2=4.5}``"""
+    return scanner.need(_STATISTICS, "{visualizing_index=1,name=0.5}").group()
+
+
+def read_origin(scanner: Scanner) -> str:
+    """``{({"v1"}, {"v2" {0}})}``, a tree of tuples of original arrays, or ``{[synthetic_call]}``."""
+    scanner.skip_space()
+    start = scanner.pos
+    scanner.expect("{")
+    if scanner.match(_SYNTHETIC) is not None:
+        scanner.expect("}")
+        return scanner.text[start : scanner.pos]
+    depth = 0
+    while depth or not scanner.take("}"):
+        if scanner.take("("):
+            depth += 1
+        elif depth and scanner.take(")"):
+            depth -= 1
+        elif not (depth and scanner.take(",")):
+            scanner.need(_ORIGINAL_ARRAY, 'an original array such as {"name" {0}}')
+    return scanner.text[start : scanner.pos]
+
+
+#: In the order in which they are printed. ``original_value`` is what older texts call ``origin``.
+KEPT: tuple[tuple[str, Callable[[Scanner], str]], ...] = (
+    ("statistics", read_statistics),
+    ("origin", read_origin),
+    ("original_value", read_origin),
+)
