@@ -92,6 +92,14 @@ REFUSALS = (
         "tuples",
     ),
     Refusal(
+        "`te_fused_attn_*_ffi` with bias, dropout, a window, or layouts other than BSHD", "evaluate",
+        "the public programs use none of them",
+        "q = f32[1,2,1,2] parameter(0) e = f32[0] parameter(1) u = u32[2] parameter(2) n = s32[2] parameter(3)\n"
+        "ROOT r = (f32[1,2,1,2], f32[1,1,2,1], u32[2,4], u8[1]) custom-call(q, q, q, e, u, n, n),"
+        ' custom_call_target="te_fused_attn_forward_ffi", backend_config={bias_type = 1 : i64}',
+        "fused attention with bias_type",
+    ),
+    Refusal(
         "element types an opcode does not take (`tanh` of integers, `and` of floats, ...)", "verify",
         "as in XLA's operation semantics; the table is tests/spmd/op_matrix/allowed.py",
         "x = s32[2] parameter(0) ROOT r = s32[2] tanh(x)",
