@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from partitioner.annotations import AnnotationReader
-from partitioner.axes import DeviceAxes
+from partitioner.axes import DeviceAxes, DimAxes
 
 
 class AxisNames:
@@ -14,16 +14,28 @@ class AxisNames:
     def __init__(self, reader: AnnotationReader) -> None:
         self._axes: DeviceAxes = reader.axes
         self._names = [f"axis{a}[{size}]" for a, size in enumerate(self._axes.sizes)]
+        #: Axes that are whole axes of a mesh, so that JAX has a name for them.
+        self._whole: set[int] = set()
         for mesh in reader.meshes.values():
             for name, parts in self._axes.axes_of_mesh(mesh).items():
                 for i, axis in enumerate(parts):
                     self._names[axis] = name if len(parts) == 1 else f"{name}.{i}"
+                if len(parts) == 1:
+                    self._whole.update(parts)
 
     def __getitem__(self, axis: int) -> str:
         return self._names[axis]
 
     def join(self, axes: Iterable[int]) -> str:
         return ", ".join(self._names[a] for a in axes)
+
+    def partition_spec(self, dims: DimAxes) -> str:
+        """``P('data', None)``, as JAX writes it; "" where a mesh has no name for an axis."""
+        if not self._whole or not all(a in self._whole for held in dims for a in held):
+            return ""
+        names = [tuple(self._names[a] for a in held) for held in dims]
+        parts = [None if not held else held[0] if len(held) == 1 else held for held in names]
+        return f"P({', '.join(map(repr, parts))})"
 
     def sizes(self) -> dict[str, int]:
         return dict(zip(self._names, self._axes.sizes, strict=True))

@@ -13,7 +13,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from partitioner.annotations import custom_call_target
+from partitioner.axes import DimAxes
 from partitioner.explain.annotate import annotated, find_instruction, is_annotation
+from partitioner.explain.axis_names import AxisNames
 from partitioner.explain.causes import axis_origin
 from partitioner.explain.collectives import collectives_of
 from partitioner.explain.report import CollectiveExplanation, Remedy
@@ -181,6 +183,16 @@ class RemedySearch:
             and after.argument_bytes <= MAX_ARGUMENT_RATIO * before.argument_bytes
         )
 
+    def _spec(self, sharding: HloSharding, instruction: HloInstruction | None) -> str:
+        """The sharding in JAX's notation, in brackets, where the module has a mesh."""
+        if instruction is None or not (sharding.is_tiled or sharding.is_replicated):
+            return ""
+        dims: DimAxes = ((),) * instruction.array_shape.rank
+        if sharding.is_tiled:
+            dims, _ = self.driver.axes.axes_of_sharding(sharding, len(dims))
+        spec = AxisNames(self.driver.reader).partition_spec(dims)
+        return f" [{spec}]" if spec else ""
+
     def _remedy(self, name: str, sharding: HloSharding, after: Outcome) -> Remedy:
         instruction = find_instruction(self.module, name)
         replaces = instruction is not None and is_annotation(instruction)
@@ -189,7 +201,8 @@ class RemedySearch:
         return Remedy(
             name,
             str(sharding),
-            f"{verb} {name} with {sharding}: {saved:,.0f} bytes less to send per device",
+            f"{verb} {name} with {sharding}{self._spec(sharding, instruction)}: "
+            f"{saved:,.0f} bytes less to send per device",
             self._before.wire_bytes,
             after.wire_bytes,
             after.flops / self._before.flops if self._before.flops else 1.0,

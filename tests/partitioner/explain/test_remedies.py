@@ -83,6 +83,14 @@ def test_annotating_what_is_not_there_is_an_error() -> None:
         annotated(spmd.parse(explain_modules.TURNED), "nobody", HloSharding.replicated())
 
 
+def test_a_module_with_a_mesh_gets_the_remedy_in_jax_notation() -> None:
+    mesh = """frontend_attributes={xla.sdy.meshes={mesh = #sdy.mesh<["data"=2, "model"=2]>}}"""
+    text = explain_modules.TURNED.replace("num_partitions=4", f"num_partitions=4, {mesh}")
+    (collective,) = explain_module(spmd.parse(text), 4).collectives
+    assert collective.remedy is not None
+    assert "[P(('data', 'model'), None)]" in collective.remedy.text
+
+
 @pytest.mark.slow
 def test_remedies_of_a_transformer_step(cases: Path) -> None:
     module = spmd.load(str(cases / "gpt_dp2tp2" / "module.hlo"))
