@@ -85,9 +85,10 @@ class AttrValues:
         return None if extent is None else self.source.text[extent[0] : extent[1]]
 
     def verbatim(self, *names: str) -> tuple[tuple[str, str], ...]:
-        """Those of ``names`` that are there, as (name, text)."""
-        pairs = [(name, self.text(name)) for name in names if name in self._extents]
-        return tuple((name, text) for name, text in pairs if text is not None)
+        """Those of ``names`` that are there, as (name, text): a group in braces, or a word."""
+        return tuple(
+            (name, self.read(name, _verbatim, "")) for name in names if name in self._extents
+        )
 
     def read(self, name: str, reader: Callable[[Scanner], T], default: T) -> T:
         """``reader`` over the whole value, or ``default``."""
@@ -216,6 +217,13 @@ def _callee(scanner: Scanner) -> Callee:
     scanner.take("%")
     found = scanner.need(NAME, "a computation's name")
     return Callee(found.group(), found.start(), found.end())
+
+
+def _verbatim(scanner: Scanner) -> str:
+    if scanner.peek("{"):
+        start, end = scanner.balanced()
+        return scanner.text[start:end]
+    return (scanner.match(STRING) or scanner.need(_WORD, "braces or a word")).group()
 
 
 def _braced_integers(scanner: Scanner) -> tuple[int, ...]:
