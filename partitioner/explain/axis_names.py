@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from partitioner.annotations import AnnotationReader
-from partitioner.axes import DeviceAxes, DimAxes
+from partitioner.axes import Axes, DeviceAxes, DimAxes
+from spmd.errors import ShardingError
+from spmd.mesh import Mesh
 
 
 class AxisNames:
@@ -17,7 +19,7 @@ class AxisNames:
         #: Axes that are whole axes of a mesh, so that JAX has a name for them.
         self._whole: set[int] = set()
         for mesh in reader.meshes.values():
-            for name, parts in self._axes.axes_of_mesh(mesh).items():
+            for name, parts in _parts(self._axes, mesh).items():
                 for i, axis in enumerate(parts):
                     self._names[axis] = name if len(parts) == 1 else f"{name}.{i}"
                 if len(parts) == 1:
@@ -39,3 +41,11 @@ class AxisNames:
 
     def sizes(self) -> dict[str, int]:
         return dict(zip(self._names, self._axes.sizes, strict=True))
+
+
+def _parts(axes: DeviceAxes, mesh: Mesh) -> dict[str, Axes]:
+    """The axes of each axis of ``mesh``; none of one that does not nest with the rest of the module."""
+    try:
+        return axes.axes_of_mesh(mesh)
+    except ShardingError:
+        return {}
