@@ -12,6 +12,8 @@ from spmd.text.lexer import NAME, STRING, Scanner, Source, unescape
 
 T = TypeVar("T")
 _PLAIN_INTS = re.compile(r"\{(?:[0-9]{1,19}(?:,[0-9]{1,19})*+)?\}")
+#: A value without brackets: ``PADDING_SAME``, ``b01f_01io->b01f``, a string.
+_BARE = re.compile(rf"(?:{STRING.pattern})|[^\s,(){{}}\[\]\"']++")
 _WORD = re.compile(r"[\w.\-]++")
 _FLOAT = re.compile(r"[+-]?(?:\d++\.?\d*+(?:[eE][+-]?\d++)?|\.\d++(?:[eE][+-]?\d++)?|inf|nan)")
 
@@ -85,7 +87,7 @@ class AttrValues:
         return None if extent is None else self.source.text[extent[0] : extent[1]]
 
     def verbatim(self, *names: str) -> tuple[tuple[str, str], ...]:
-        """Those of ``names`` that are there, as (name, text): a group in braces, or a word."""
+        """Those of ``names`` that are there, as (name, text): a group in braces, or one word."""
         return tuple(
             (name, self.read(name, _verbatim, "")) for name in names if name in self._extents
         )
@@ -223,7 +225,7 @@ def _verbatim(scanner: Scanner) -> str:
     if scanner.peek("{"):
         start, end = scanner.balanced()
         return scanner.text[start:end]
-    return (scanner.match(STRING) or scanner.need(_WORD, "braces or a word")).group()
+    return scanner.need(_BARE, "a value").group()
 
 
 def _braced_integers(scanner: Scanner) -> tuple[int, ...]:
