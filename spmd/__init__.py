@@ -32,6 +32,8 @@ __all__ = sorted(_PUBLIC)  # noqa: PLE0605 - SPEC 1: names come from the table
 
 
 def __getattr__(name: str) -> object:
+    if name == "testing":
+        return importlib.import_module("spmd.testing")
     place = _PUBLIC.get(name)
     if place is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

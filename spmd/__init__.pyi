@@ -2,6 +2,7 @@ from launch.options import CompileOptions as CompileOptions
 from launch.pipeline import partition as partition
 from launch.session import compile_program as compile
 from runtime.executable import Executable as Executable
+from spmd import testing as testing
 from spmd.custom_call import register_custom_call as register_custom_call
 from spmd.errors import SpmdError as SpmdError
 from spmd.evaluator.evaluator import evaluate as evaluate

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import explain_modules
 import pytest
 
@@ -46,3 +49,11 @@ def test_reshards_are_bounded() -> None:
     spmd.testing.assert_no_reshard_above(explain_modules.TURNED, 4, max_bytes=1536)
     with pytest.raises(AssertionError, match=r"y from .* receives 1,536 bytes"):
         spmd.testing.assert_no_reshard_above(explain_modules.TURNED, 4, max_bytes=1535)
+
+
+def test_the_helpers_come_with_the_package() -> None:
+    """In a fresh interpreter: here other imports have loaded the module."""
+    code = (
+        "import sys, spmd; assert 'spmd.testing' not in sys.modules; spmd.testing.assert_sharding"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
