@@ -25,7 +25,7 @@ MAX_LEAVES: Final = 1 << 16
 
 #: What all of one text may imply without spelling it out: leaves of left-out tuple shapes, ids of device lists in iota
 #: form. Beyond what it spells out, a text costs no more than this.
-MAX_IMPLIED: Final = 1 << 18
+MAX_IMPLIED: Final = 1 << 17
 
 #: Most device ids that are ever written out one by one; the iota and mesh forms above it stay symbolic.
 MAX_DEVICES: Final = 1 << 20
