@@ -22,6 +22,7 @@ _PUBLIC = {
     "compile": ("launch.session", "compile_program"),
     "evaluate": ("spmd.evaluator.evaluator", "evaluate"),
     "evaluate_partitions": ("spmd.evaluator.lockstep", "evaluate_partitions"),
+    "from_jax": ("spmd.text.stablehlo", "from_jax"),
     "load": ("spmd.text.load", "load"),
     "parse": ("spmd.text.parser", "parse_module"),
     "partition": ("launch.pipeline", "partition"),

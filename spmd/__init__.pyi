@@ -10,6 +10,7 @@ from spmd.evaluator.lockstep import evaluate_partitions as evaluate_partitions
 from spmd.hlo.module import HloModule as HloModule
 from spmd.text.load import load as load
 from spmd.text.parser import parse_module as parse
+from spmd.text.stablehlo import from_jax as from_jax
 from spmd.verifier.verifier import verify as verify
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "compile",
     "evaluate",
     "evaluate_partitions",
+    "from_jax",
     "load",
     "parse",
     "partition",

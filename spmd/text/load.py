@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from spmd.errors import HloParseError, UnsupportedError
+from spmd.errors import HloParseError
 from spmd.hlo.module import HloModule
 from spmd.proto.reader import parse_proto
 from spmd.text.parser import parse_module
+from spmd.text.stablehlo import parse_stablehlo
 
 #: Text first: it says what no proto does (partitions, sharding propagation).
 _DUMPED = ("*.before_optimizations.txt", "*.before_optimizations.hlo.pb")
@@ -19,8 +20,8 @@ _MLIR = re.compile(r"\s*(?:(?:#|//)[^\n]*\n\s*)*module\b[^\n]*\{\s*\n")
 def load(path: str | Path) -> HloModule:
     """The module in the file ``path``, or in the dump directory ``path``.
 
-    Text, HloModuleProto and HloProto are told apart by content. Raises HloParseError for what is none of them,
-    UnsupportedError for StableHLO.
+    Text, HloModuleProto and HloProto are told apart by content; StableHLO text is converted where the jax extra is
+    installed (UnsupportedError where not). Raises HloParseError for what is none of them.
     """
     path = Path(path)
     try:
@@ -43,9 +44,7 @@ def parse_bytes(data: bytes, file: str = "<bytes>") -> HloModule:
             raise HloParseError(f"{file}: the file is empty")
         return parse_proto(data, file)
     if _MLIR.match(text) and "func.func" in text:
-        raise UnsupportedError(
-            f'{file}: this is StableHLO text; write HLO text with jax.jit(f).lower(*args).as_text("hlo")'
-        )
+        return parse_stablehlo(text, file)
     return parse_module(text, file)
 
 

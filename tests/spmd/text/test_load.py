@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import spmd
-from spmd.errors import HloParseError, UnsupportedError
+from spmd.errors import HloParseError
 
 TEXT = "HloModule m\n\nENTRY e {\n  ROOT a = f32[2]{0} parameter(0)\n}\n"
 
@@ -51,11 +51,6 @@ def test_missing_file(tmp_path: Path) -> None:
         (b"\x0a\x01m\x12\x01e", HloParseError, "HloModuleProto"),
         (b"", HloParseError, "empty"),
         (b" \n", HloParseError, "expected a computation"),
-        (
-            b"module @jit_f attributes {mhlo.num_partitions = 1 : i32} {\n  func.func public @main() {\n",
-            UnsupportedError,
-            "StableHLO",
-        ),
     ],
 )
 def test_other_contents(tmp_path: Path, data: bytes, error: type[Exception], message: str) -> None:
