@@ -11,6 +11,7 @@ import pytest
 import spmd
 from spmd.errors import HloParseError, SpmdError, UnsupportedError
 from spmd.hlo import Opcode
+from spmd.limits import MAX_IMPLIED
 from spmd.ops.attrs import CompareAttrs
 from spmd.proto import parse_proto, serialize, serialize_hlo_proto
 from spmd.proto.schema.hlo import (
@@ -242,8 +243,8 @@ def test_each_error_names_the_instruction(
 def _large_meshes(xs: list[HloInstructionProto]) -> None:
     for i, x in enumerate(xs):
         axis, iota, mesh = MeshAxisProto(), IotaTransformProto(), MeshProto()
-        axis.name, axis.size = f"x{i}", 1 << 17
-        iota.reshape_dims, iota.transpose_perm = (1 << 10, 1 << 7), (1, 0)
+        axis.name, axis.size = f"x{i}", MAX_IMPLIED // 2
+        iota.reshape_dims, iota.transpose_perm = (MAX_IMPLIED >> 8, 1 << 7), (1, 0)
         mesh.axes, mesh.iota_transform = [axis], iota
         named, sharding = NamedShardingProto(), OpShardingProto()
         named.mesh = mesh
