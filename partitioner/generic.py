@@ -7,10 +7,11 @@ from partitioner.candidates import OpPlan, OpProblem, best_plan
 from partitioner.context import PartitionContext, ShardedValue
 from partitioner.identity import identity_value
 from partitioner.registry import LOCALIZERS, rule_of
-from partitioner.rule import FactorKind, OpShardingRule
+from partitioner.rule import FactorKind, OpShardingRule, RuleBuilder
 from partitioner.state import ShardState
-from spmd.hlo import Attrs, HloInstruction
+from spmd.hlo import Attrs, HloInstruction, Opcode
 from spmd.literal import Literal
+from spmd.ops.attrs import ConstantAttrs
 from spmd.ops.opdef import OPS
 from spmd.shape import ArrayShape, PrimitiveType, Shape, TupleShape, as_array, leaves
 
@@ -42,8 +43,6 @@ def rule_for(instruction: HloInstruction) -> OpShardingRule:
 
 def replicating_rule(instruction: HloInstruction) -> OpShardingRule:
     """A rule without factors to split: the fallback that is always correct."""
-    from partitioner.rule import RuleBuilder
-
     return RuleBuilder.for_instruction(instruction).build()
 
 
@@ -154,9 +153,6 @@ def _only_first(
 
 def _is_splat_of(instruction: HloInstruction, literal: Literal) -> bool:
     """A (broadcast) scalar constant equal to ``literal``: it may count any number of times."""
-    from spmd.hlo import Opcode
-    from spmd.ops.attrs import ConstantAttrs
-
     while instruction.opcode is Opcode.BROADCAST:
         instruction = instruction.operand(0)
     return (

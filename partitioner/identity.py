@@ -15,8 +15,7 @@ def identity_value(kind: ReductionKind, element_type: PrimitiveType) -> np.gener
     """The identity e of ``kind`` (op(e, x) == x for every x), as a scalar of ``element_type``.
 
     On pred the arithmetic kinds read as logic: add and max are or, multiply and min are and.
-    Minimum and maximum of floats
-    have infinite identities, or the largest finite value where the type has no infinity.
+    Minimum and maximum of floats have infinite identities, or the largest finite value where there is no infinity.
     Raises ShapeError for a kind the type does not have (the order of complex numbers).
     """
     value = reduction.identity_value(kind, element_type)
