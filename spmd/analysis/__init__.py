@@ -1,1 +1,1 @@
-"""Facts about modules: cost, trip counts, reachability, side effects. Nothing here changes a module."""
+"""Facts about modules: cost, trip counts, side effects. Nothing here changes a module."""

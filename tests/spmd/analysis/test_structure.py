@@ -1,8 +1,7 @@
-"""Structural keys, side effects, reachability."""
+"""Structural keys, side effects."""
 
 from __future__ import annotations
 
-from spmd.analysis.reachability import Reachability
 from spmd.analysis.side_effects import SideEffects
 from spmd.analysis.structure import StructuralKeys
 from spmd.text.parser import parse_module
@@ -50,14 +49,3 @@ def test_side_effects_are_found_inside_callees() -> None:
     module, effects = parse_module(TEXT), SideEffects()
     found = {x.name for x in module.entry.instructions if effects.of(x)}
     assert found == {"r"}
-
-
-def test_reachability_follows_operands_and_control_edges() -> None:
-    module = parse_module(TEXT)
-    x = {i.name: i for i in module.entry.instructions}
-    x["s"].add_control_dependency_to(x["r"])
-    reach = Reachability(module.entry)
-    assert reach.reaches(x["p"], x["t"])
-    assert reach.reaches(x["s"], x["t"])  # by the control edge
-    assert not reach.reaches(x["q"], x["s"])
-    assert not reach.ordered(x["q"], x["s"])
