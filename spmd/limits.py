@@ -30,6 +30,9 @@ MAX_IMPLIED: Final = 1 << 17
 #: Most device ids that are ever written out one by one; the iota and mesh forms above it stay symbolic.
 MAX_DEVICES: Final = 1 << 20
 
+#: Bytes that compressed data may unpack to: a thousandth of it is enough to say so much.
+MAX_INFLATED: Final = 1 << 28
+
 #: Replicas or partitions a header may state.
 MAX_COUNT: Final = 2**31 - 1
 

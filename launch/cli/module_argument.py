@@ -23,8 +23,8 @@ def add_module_arguments(parser: argparse.ArgumentParser, *, required: bool = Tr
         nargs=None if required else "?",
         default="-",
         metavar="MODULE",
-        help="HLO text, a serialized HloModuleProto or HloProto, or a directory that --xla_dump_to wrote; "
-        "`-` reads standard input",
+        help="HLO text, a serialized HloModuleProto or HloProto, or a directory that --xla_dump_to wrote "
+        "(DIR:NAME where it holds several modules); `-` reads standard input",
     )
     parser.add_argument(
         "--devices",

@@ -26,12 +26,17 @@ def copy_header(source: HloModule, target: HloModule) -> None:
     target.entry_layout = source.entry_layout
     target.input_output_alias = source.input_output_alias
     target.buffer_donors = source.buffer_donors
+    target.frontend_attributes = source.frontend_attributes
+    target.file_tables = source.file_tables
+    copy_configuration(source, target)
+
+
+def copy_configuration(source: HloModule, target: HloModule) -> None:
+    """What a header says of the compilation rather than of the program, which a bare proto does not hold."""
     target.num_partitions = source.num_partitions
     target.replica_count = source.replica_count
     target.states_partitions = source.states_partitions
-    target.frontend_attributes = source.frontend_attributes
     target.extra_header = source.extra_header
-    target.file_tables = source.file_tables
 
 
 def clone_computation(

@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import re
+import zlib
 from pathlib import Path
 
 from spmd.errors import HloParseError
+from spmd.hlo.clone import copy_configuration
 from spmd.hlo.module import HloModule
+from spmd.hlo.opcode import Opcode
+from spmd.limits import MAX_INFLATED
+from spmd.ops.attrs import ConstantAttrs
 from spmd.proto.reader import parse_proto
+from spmd.text.dump_directory import DumpedModule, dumped_module, split_choice
 from spmd.text.parser import parse_module
 from spmd.text.stablehlo import parse_stablehlo
 
-#: Text first: it says what no proto does (partitions, sharding propagation).
-_DUMPED = ("*.before_optimizations.txt", "*.before_optimizations.hlo.pb")
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f]")
 _MLIR = re.compile(r"\s*(?:(?:#|//)[^\n]*\n\s*)*module\b[^\n]*\{\s*\n")
+_GZIP = b"\x1f\x8b"
 
 
 def load(path: str | Path) -> HloModule:
-    """The module in the file ``path``, or in the dump directory ``path``.
+    """The module in the file ``path``, or in the dump directory ``path`` (``DIR:NAME`` where it holds several).
 
-    Text, HloModuleProto and HloProto are told apart by content; StableHLO text is converted where the jax extra is
-    installed (UnsupportedError where not). Raises HloParseError for what is none of them.
+    Text, HloModuleProto and HloProto are told apart by content, packed by gzip or not; StableHLO text is converted
+    where the jax extra is installed (UnsupportedError where not). Raises HloParseError for what is none of them.
     """
-    path = Path(path)
+    path, choice = split_choice(Path(path))
     try:
         if path.is_dir():
-            path = _dumped_module(path)
+            return _load_dumped(dumped_module(path, choice))
         data = path.read_bytes()
     except OSError as error:
         raise HloParseError(f"{path}: {error.strerror or error}") from error
@@ -35,6 +42,8 @@ def load(path: str | Path) -> HloModule:
 
 def parse_bytes(data: bytes, file: str = "<bytes>") -> HloModule:
     """The module in ``data``, told apart by content."""
+    if data.startswith(_GZIP):
+        data = _inflated(data, file)
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
@@ -48,11 +57,30 @@ def parse_bytes(data: bytes, file: str = "<bytes>") -> HloModule:
     return parse_module(text, file)
 
 
-def _dumped_module(folder: Path) -> Path:
-    found = next((paths for form in _DUMPED if (paths := sorted(folder.glob(form)))), [])
-    if not found:
-        raise HloParseError(f"{folder}: no file {' or '.join(_DUMPED)} in this directory")
-    if len(found) > 1:
-        names = ", ".join(path.name for path in found)
-        raise HloParseError(f"{folder}: several modules, name one of them: {names}")
-    return found[0]
+def _load_dumped(dumped: DumpedModule) -> HloModule:
+    """The text, which states the configuration; the proto where the text elides constants, which the proto has."""
+    module = parse_bytes(dumped.file.read_bytes(), str(dumped.file))
+    if dumped.text is None or dumped.proto is None or not _elides(module):
+        return module
+    whole = parse_bytes(dumped.proto.read_bytes(), str(dumped.proto))
+    copy_configuration(module, whole)
+    return whole
+
+
+def _elides(module: HloModule) -> bool:
+    return any(
+        constant.attrs_as(ConstantAttrs).literal is None
+        for computation in module.computations
+        for constant in computation.with_opcode(Opcode.CONSTANT)
+    )
+
+
+def _inflated(data: bytes, file: str) -> bytes:
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
+            inflated = stream.read(MAX_INFLATED + 1)
+    except (EOFError, OSError, zlib.error) as error:
+        raise HloParseError(f"{file}: the compressed data is damaged: {error}") from error
+    if len(inflated) > MAX_INFLATED:
+        raise HloParseError(f"{file}: more than {MAX_INFLATED} bytes; unpack the file with gzip -d")
+    return inflated

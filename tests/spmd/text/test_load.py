@@ -35,7 +35,7 @@ def test_dump_directory(tmp_path: Path) -> None:
     (tmp_path / "module_0000.m.cpu_after_optimizations.txt").write_text("other")
     assert spmd.load(tmp_path).name == "m"
     (tmp_path / "module_0001.n.before_optimizations.txt").write_text(TEXT)
-    with pytest.raises(HloParseError, match="several modules"):
+    with pytest.raises(HloParseError, match="2 modules; choose one"):
         spmd.load(tmp_path)
 
 

@@ -1,0 +1,104 @@
+"""The modules of a directory that ``--xla_dump_to`` wrote, before optimization, and the choice of one.
+
+DIR                    the only module
+DIR:jit_step           the one of that name, or the only one whose name has this in it
+DIR:12, DIR:module_0012.jit_step
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from spmd.errors import HloParseError
+
+_STAGE = "before_optimizations"
+#: Text first: it says what no proto does (partitions, sharding propagation).
+_TEXT = ".txt"
+_PROTOS = (".hlo.pb", ".hlo.pb.gz")
+_STEM = re.compile(r"(?:\d+\.)?(module_0*(\d+))(?:\.(.*))?")
+#: Modules that a message lists.
+_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class DumpedModule:
+    """``stem`` is ``module_0012.jit_step``; one of the files is there at least."""
+
+    stem: str
+    text: Path | None
+    proto: Path | None
+
+    @property
+    def file(self) -> Path:
+        file = self.text or self.proto
+        assert file is not None
+        return file
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return self.file.stat().st_size
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What names it in full: ``module_0012.jit_step``, ``module_0012``, ``12``, ``jit_step``."""
+        found = _STEM.fullmatch(self.stem)
+        return (self.stem,) if found is None else (self.stem, *(x for x in found.groups() if x))
+
+
+def split_choice(path: Path) -> tuple[Path, str]:
+    """``DIR:NAME`` as the directory and the name; anything else as it is, with an empty name."""
+    folder, colon, choice = str(path).rpartition(":")
+    if colon and not path.exists() and Path(folder).is_dir():
+        return Path(folder), choice
+    return path, ""
+
+
+def dumped_module(folder: Path, choice: str) -> DumpedModule:
+    """The module that ``choice`` names, the only one where it is empty.
+
+    HloParseError lists the modules where there is no such one, or more than one.
+    """
+    modules = _modules(folder)
+    if not modules:
+        raise HloParseError(
+            f"{folder}: no file *.{_STAGE}{_TEXT} or *.{_STAGE}{_PROTOS[0]} in this directory"
+        )
+    chosen = [m for m in modules if choice in m.names] if choice else modules
+    chosen = chosen or [m for m in modules if choice in m.stem]
+    if not chosen:
+        raise HloParseError(f"{folder}: no module is named {choice!r}\n{_listed(modules)}")
+    if len(chosen) > 1:
+        which = f"{len(chosen)} modules" + (f" have {choice!r} in their names" if choice else "")
+        largest = max(chosen, key=lambda m: m.size).names
+        raise HloParseError(
+            f"{folder}: {which}; choose one by its number or a part of its name, such as "
+            f"{folder}:{largest[1] if len(largest) > 1 else largest[0]}\n{_listed(chosen)}"
+        )
+    return chosen[0]
+
+
+def _modules(folder: Path) -> list[DumpedModule]:
+    """In the order of their names."""
+    files: dict[str, dict[str, Path]] = {}
+    for form in (_TEXT, *_PROTOS):
+        suffix = f".{_STAGE}{form}"
+        for path in sorted(folder.glob(f"*{suffix}")):
+            files.setdefault(path.name.removesuffix(suffix), {})[form] = path
+    return [
+        DumpedModule(
+            stem, forms.get(_TEXT), next((forms[form] for form in _PROTOS if form in forms), None)
+        )
+        for stem, forms in sorted(files.items())
+    ]
+
+
+def _listed(modules: list[DumpedModule]) -> str:
+    """One line per module with its size, the largest first."""
+    by_size = sorted(modules, key=lambda m: (-m.size, m.stem))
+    lines = [f"  {m.size:>10,} bytes  {m.stem}" for m in by_size[:_SHOWN]]
+    if len(by_size) > _SHOWN:
+        lines.append(f"  and {len(by_size) - _SHOWN} smaller ones")
+    return "\n".join(lines)
