@@ -9,6 +9,7 @@ from typing import TypeAlias
 import numpy as np
 
 from partitioner.axes import Axes, DeviceAxes, DimAxes
+from partitioner.reshard.ties import Ties
 
 #: A prime part of an axis: (axis, position among its parts, size); parts of an axis are major to minor.
 Digit: TypeAlias = tuple[int, int, int]
@@ -34,22 +35,14 @@ def agreement(axes: DeviceAxes, before: DimAxes, after: DimAxes) -> Agreement:
 
         axes (2, 2): ((0,), (1,)) against ((1,), (0,))    0 = 1, then 1 = 0 again: half the devices agree
     """
-    tied: dict[Digit, Digit] = {}
+    ties: Ties[Digit] = Ties()
     fraction, exact = 1.0, True
-
-    def find(digit: Digit) -> Digit:
-        while digit in tied:
-            digit = tied[digit]
-        return digit
-
     for have, want in zip(before, after, strict=True):
         for x, y in zip(digits(axes, have), digits(axes, want), strict=False):
             if x[2] != y[2]:
                 exact = False
                 break
-            root_x, root_y = find(x), find(y)
-            if root_x != root_y:
-                tied[root_x] = root_y
+            if ties.tie(x, y):
                 fraction /= x[2]
     return Agreement(fraction, exact)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from partitioner.axes import Axes, DeviceAxes
-from partitioner.reshard.agreement import agreement
+from partitioner.reshard.overlap import held_elements, met_fraction
 from partitioner.state import ShardState
 from spmd.shape import ArrayShape
 
@@ -23,8 +23,10 @@ def lower_bound(
 
     Without reduction: what its target tile has and its source tile has not.
 
-    With k terms to be reduced to k' < k and C copies wanted of each result term: an element's first complete copy takes
-    k/k' - 1 transfers, every other copy at least one that comes later. That is k - 2k' + k'C transfers per element.
+    With k terms to be reduced to j, each wanted in C copies: an element's first complete copy of each term takes k - j
+    transfers, every other copy at least one that comes later, that is k - 2j + jC transfers per element. One more where
+    no device holds a term of the element and wants its result: the first complete copy is then made for someone else.
+    (j may be any number up to the target's terms, since the others may be zero, which costs nothing.)
     For an all-reduce over n devices this is 2(n-1)/n times the array, for a reduce-scatter (n-1) times the tile.
     """
     named = dict.fromkeys((*source.used, *source.partial, *target.used, *scratch))
@@ -39,21 +41,10 @@ def bound_elements(
     elements = math.prod(dims)
     terms, left = axes.count(source.partial), axes.count(target.partial)
     if terms > left:
-        holders = devices / axes.count(target.used)
-        return max(0.0, elements * (terms - 2 * left + holders) / devices)
+        copies = devices / axes.count(target.used) / left
+        transfers = terms + min(copies - 2, left * (copies - 2))
+        made_elsewhere = 1 - met_fraction(axes, dims, source.dims, target.dims)
+        return max(0.0, elements * (transfers + made_elsewhere) / devices)
     # Every element has the same number of holders, so this is exact for uneven tiles too.
     needed = elements / axes.count(target.used)
-    return max(0.0, needed - _held(axes, dims, source, target))
-
-
-def _held(axes: DeviceAxes, dims: tuple[int, ...], source: ShardState, target: ShardState) -> float:
-    """Elements of its target tile that a device holds already, on average; at least that many for uneven tiles."""
-    overlap = 1
-    even = True
-    for n, have, want in zip(dims, source.shards(axes), target.shards(axes), strict=True):
-        even = even and n % have == 0 and n % want == 0
-        overlap *= min(-(-n // have), -(-n // want))
-    if not even:
-        # Unequal tiles of one number cover different elements; assume the best, that they meet everywhere.
-        return float(overlap)
-    return overlap * agreement(axes, source.dims, target.dims).fraction
+    return max(0.0, needed - held_elements(axes, dims, source.dims, target.dims))
