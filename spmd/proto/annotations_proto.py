@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 
@@ -18,6 +19,7 @@ from spmd.proto.schema.xla_data import (
     StringEntry,
 )
 from spmd.shape import Shape
+from spmd.text.names import sanitized
 
 #: What texts call it, now and before.
 _ORIGIN = ("origin", "original_value")
@@ -119,8 +121,15 @@ def write_frontend_attributes(pairs: tuple[tuple[str, str], ...]) -> FrontendAtt
 
 # ---- statistics
 def _statistics_text(proto: StatisticsVizProto) -> str:
-    values = "".join(f",{item.stat_name}={item.stat_val:.6g}" for item in proto.statistics)
+    values = "".join(map(_statistic_text, proto.statistics))
     return f"{{visualizing_index={proto.stat_index_to_visualize}{values}}}"
+
+
+def _statistic_text(proto: StatisticProto) -> str:
+    """``,s-1=33``; a text has no quotes for its name and no word for what is not finite."""
+    if not proto.stat_name or not math.isfinite(proto.stat_val):
+        raise HloParseError(f"the statistic {proto.stat_name!r} cannot be {proto.stat_val}")
+    return f",{sanitized(proto.stat_name)}={proto.stat_val:.6g}"
 
 
 def _write_statistics(text: str) -> StatisticsVizProto:

@@ -11,7 +11,7 @@ from spmd.proto.attrs_proto.reshape import single_dimension
 from spmd.proto.literal_proto import read_literal, write_literal
 from spmd.proto.schema.hlo import HloInstructionProto
 from spmd.proto.schema.xla_data import ParameterReplicationProto
-from spmd.shape import compatible
+from spmd.shape import ArrayShape, Shape, TupleShape, compatible
 
 
 def _read_parameter(values: ProtoValues) -> ParameterAttrs:
@@ -33,9 +33,15 @@ def _write_parameter(proto: HloInstructionProto, instruction: HloInstruction) ->
         proto.parameter_replication = replication
 
 
+def _can_be_elided(shape: Shape) -> bool:
+    return isinstance(shape, TupleShape) or (isinstance(shape, ArrayShape) and shape.rank > 0)
+
+
 def _read_constant(values: ProtoValues) -> ConstantAttrs:
-    """Without a literal the constant is elided."""
+    """Without a literal the constant is elided, which a text says of arrays and tuples alone."""
     if values.proto.literal is None:
+        if not _can_be_elided(values.shape):
+            raise HloParseError(f"a constant of shape {values.shape} has no literal")
         return ConstantAttrs(None)
     literal = read_literal(values.proto.literal)
     if not compatible(literal.shape, values.shape):

@@ -7,6 +7,7 @@ import re
 from spmd.hlo.instruction import NO_ATTRS, Attrs, HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import CompareAttrs, ReducePrecisionAttrs, ResultAccuracyAttrs
+from spmd.ops.elementwise_attributes import WITH_ACCURACY, WITHOUT_ATTRIBUTES
 from spmd.text.attrs_text.registry import attrs_text
 from spmd.text.attrs_text.values import AttrValues
 from spmd.text.attrs_text.writer import AttrWriter
@@ -62,64 +63,5 @@ def _write_accuracy(out: AttrWriter, instruction: HloInstruction) -> None:
 
 attrs_text(Opcode.COMPARE, read=_read_compare, write=_write_compare)
 attrs_text(Opcode.REDUCE_PRECISION, read=_read_reduce_precision, write=_write_reduce_precision)
-attrs_text(
-    Opcode.ACOS,
-    Opcode.ACOSH,
-    Opcode.ASIN,
-    Opcode.ASINH,
-    Opcode.ATANH,
-    Opcode.CBRT,
-    Opcode.COSH,
-    Opcode.COSINE,
-    Opcode.ERF,
-    Opcode.EXPONENTIAL,
-    Opcode.EXPONENTIAL_MINUS_ONE,
-    Opcode.LOG,
-    Opcode.LOG_PLUS_ONE,
-    Opcode.LOGISTIC,
-    Opcode.RSQRT,
-    Opcode.SINE,
-    Opcode.SINH,
-    Opcode.SQRT,
-    Opcode.TAN,
-    Opcode.TANH,
-    read=_read_accuracy,
-    write=_write_accuracy,
-)
-attrs_text(
-    Opcode.ABS,
-    Opcode.ADD,
-    Opcode.AND,
-    Opcode.ATAN2,
-    Opcode.BITCAST_CONVERT,
-    Opcode.CEIL,
-    Opcode.CLAMP,
-    Opcode.COMPLEX,
-    Opcode.CONVERT,
-    Opcode.COPY,
-    Opcode.COUNT_LEADING_ZEROS,
-    Opcode.DIVIDE,
-    Opcode.FLOOR,
-    Opcode.IMAG,
-    Opcode.IS_FINITE,
-    Opcode.MAXIMUM,
-    Opcode.MINIMUM,
-    Opcode.MULTIPLY,
-    Opcode.NEGATE,
-    Opcode.NOT,
-    Opcode.OR,
-    Opcode.POPCNT,
-    Opcode.POWER,
-    Opcode.REAL,
-    Opcode.REMAINDER,
-    Opcode.ROUND_NEAREST_AFZ,
-    Opcode.ROUND_NEAREST_EVEN,
-    Opcode.SELECT,
-    Opcode.SHIFT_LEFT,
-    Opcode.SHIFT_RIGHT_ARITHMETIC,
-    Opcode.SHIFT_RIGHT_LOGICAL,
-    Opcode.SIGN,
-    Opcode.STOCHASTIC_CONVERT,
-    Opcode.SUBTRACT,
-    Opcode.XOR,
-)
+attrs_text(*WITH_ACCURACY, read=_read_accuracy, write=_write_accuracy)
+attrs_text(*WITHOUT_ATTRIBUTES)

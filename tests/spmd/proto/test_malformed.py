@@ -29,6 +29,8 @@ from spmd.proto.schema.xla_data import (
     NamedShardingProto,
     OpShardingProto,
     ShapeProto,
+    StatisticProto,
+    StatisticsVizProto,
 )
 from spmd.text.load import parse_bytes
 from spmd.text.parser import parse_module
@@ -157,6 +159,18 @@ def _literal_shape(xs: list[HloInstructionProto]) -> None:
     xs[2].literal = literal
 
 
+def _no_literal(xs: list[HloInstructionProto]) -> None:
+    xs[2].shape = shape_of(11)
+    xs[2].literal = None
+
+
+def _statistic(xs: list[HloInstructionProto]) -> None:
+    statistics, item = StatisticsVizProto(), StatisticProto()
+    item.stat_name, item.stat_val = "s", float("nan")
+    statistics.statistics = [item]
+    xs[1].statistics_viz = statistics
+
+
 def _sharding_type(xs: list[HloInstructionProto]) -> None:
     sharding = OpShardingProto()
     sharding.type = 9
@@ -219,6 +233,8 @@ PLACE = r"^file\.pb: computation 'e', instruction '{}': "
             _literal_shape,
             PLACE.format("c") + r"a constant of shape f32\[2\]\{0\} has a literal of s32\[2\]$",
         ),
+        (_no_literal, PLACE.format("c") + r"a constant of shape f32\[\] has no literal$"),
+        (_statistic, PLACE.format("b") + r"the statistic 's' cannot be nan$"),
         (_sharding_type, PLACE.format("b") + r"unknown sharding type 9$"),
         (
             _sharding_devices,
