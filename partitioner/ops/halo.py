@@ -17,13 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import TypeAlias
 
-from partitioner.axes import Axes, DeviceAxes
+from partitioner.axes import Axes
 from partitioner.candidates import OpPlan, best_plan
 from partitioner.context import PartitionContext, ShardedValue
 from partitioner.generic import problem_of
+from partitioner.lines import shift_pairs
 from partitioner.rule import OpShardingRule
 from partitioner.state import tile_size
 from spmd.hlo.instruction import HloInstruction
@@ -196,31 +196,6 @@ def _shifted(
         b = context.builder
         return b.broadcast_scalar(b.scalar_like(piece, 0), piece.dims)
     return context.builder.collective_permute(piece, pairs)
-
-
-@lru_cache(maxsize=256)
-def shift_pairs(axes: DeviceAxes, along: Axes, distance: int) -> tuple[tuple[int, int], ...]:
-    """(source, target) of every device whose coordinate along ``along`` plus ``distance`` exists."""
-    return tuple(
-        (source, line[i + distance])
-        for line in lines_along(axes, along)
-        for i, source in enumerate(line)
-        if 0 <= i + distance < len(line)
-    )
-
-
-def lines_along(axes: DeviceAxes, along: Axes) -> list[list[int]]:
-    """The devices that differ along ``along`` alone, ordered by their coordinate there, line by line."""
-    offsets = [0]
-    for axis in along:
-        stride, size = axes.stride(axis), axes.sizes[axis]
-        offsets = [offset + digit * stride for offset in offsets for digit in range(size)]
-    first = [
-        device
-        for device in range(axes.num_devices)
-        if all(device // axes.stride(axis) % axes.sizes[axis] == 0 for axis in along)
-    ]
-    return [[base + offset for offset in offsets] for base in first]
 
 
 def _cut(

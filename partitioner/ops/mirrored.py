@@ -16,7 +16,8 @@ from partitioner.axes import Axes, DeviceAxes
 from partitioner.candidates import best_plan
 from partitioner.context import PartitionContext, ShardedValue
 from partitioner.generic import emit_local, local_operands, problem_of, rule_for
-from partitioner.ops.halo import HaloWindow, exchange, lines_along
+from partitioner.lines import lines_along
+from partitioner.ops.halo import HaloWindow, exchange
 from partitioner.registry import partition
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode

@@ -17,7 +17,7 @@ from functools import lru_cache
 
 from partitioner.axes import Axes, DeviceAxes
 from partitioner.context import PartitionContext, ShardedValue
-from partitioner.ops.halo import lines_along
+from partitioner.lines import lines_along
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import DimensionsAttrs, SliceAttrs

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partitioner.axes import DeviceAxes
-from partitioner.ops.halo import HaloWindow, prefers_gather, reach_of, shift_pairs, sliding
+from partitioner.lines import shift_pairs
+from partitioner.ops.halo import HaloWindow, prefers_gather, reach_of, sliding
 from partitioner.ops.halo_windows import contracting
 from partitioner.ops.mirrored import mirror_pairs
 from spmd.ops.window import WindowDimension
