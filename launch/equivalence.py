@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from launch.expect import Expected, check_output, default_tolerance
 from launch.inputs import Array, seeded_inputs
 from runtime.compile import build_executable
-from runtime.executable import Executable, ShardedArrays
+from runtime.executable import Executable
+from runtime.tiles import gather, shard_of
 from spmd.errors import CheckFailed
 from spmd.evaluator.evaluator import evaluate
 from spmd.evaluator.lockstep import evaluate_partitions
@@ -48,5 +49,17 @@ def _boundary(module: HloModule, logical: HloModule | None) -> Executable:
 def _outputs(module: HloModule, boundary: Executable, inputs: Sequence[Array]) -> list[Array]:
     if module.stage < Stage.PARTITIONED:
         return evaluate(module, *inputs)
-    tiles = evaluate_partitions(module, boundary.put(inputs).tiles)
-    return boundary.get(ShardedArrays(tuple(map(tuple, tiles)), boundary.outputs))
+    partitions = range(module.num_partitions)
+    tiles = [
+        [
+            shard_of(array, place.sharding, place.shape, partition)
+            for array, place in zip(inputs, boundary.inputs, strict=True)
+        ]
+        for _ in range(module.replica_count)
+        for partition in partitions
+    ]
+    results = evaluate_partitions(module, tiles)
+    return [
+        gather([results[partition][k] for partition in partitions], place.sharding, place.shape)
+        for k, place in enumerate(boundary.outputs)
+    ]

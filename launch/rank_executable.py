@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+import numpy as np
 
 from collectives.communicator.interface import Communicator
-from launch.execution import tiles_like
 from launch.inputs import Array
-from runtime.executable import Executable, Gather, ShardedArrays
+from runtime.executable import Executable, Gather
 from runtime.executor import LoadedDevice
+from runtime.resident import DeviceArray
 from spmd.errors import RunError
 
 
@@ -22,15 +24,11 @@ class RankExecutable(Executable):
     """
 
     communicator: Communicator
-    _device: LoadedDevice = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._device = self.load(self.communicator)
 
     @staticmethod
     def of(executable: Executable, communicator: Communicator) -> RankExecutable:
-        """``executable`` on this rank. RunError when the world has another size than the program."""
-        return RankExecutable(
+        """``executable`` loaded on this rank. RunError when the world has another size than the program."""
+        own = RankExecutable(
             executable.module,
             executable.program,
             executable.inputs,
@@ -39,26 +37,33 @@ class RankExecutable(Executable):
             executable.compile_seconds,
             communicator=communicator,
         )
+        own._loaded = own.load_local()
+        return own
 
     @property
     def devices(self) -> range:
         return range(self.communicator.rank, self.communicator.rank + 1)
 
-    def run_devices(self, per_device: Sequence[Sequence[Array]]) -> list[list[Array]]:
+    def load_local(self) -> RankDevice:
+        return RankDevice(self.load(self.communicator))
+
+    def _everyones(self, own: Sequence[DeviceArray], gather: Gather) -> list[Array] | None:
+        (tile,) = own
+        world = self.communicator
+        collect = world.all_gather_bytes if gather == "all" else world.gather_bytes
+        data = collect(tile.view().tobytes())
+        if data is None:
+            return None
+        return [np.frombuffer(one, tile.dtype).reshape(tile.shape) for one in data]
+
+
+class RankDevice:
+    """This rank's one device (LocalDevices)."""
+
+    def __init__(self, device: LoadedDevice) -> None:
+        self.devices = (device,)
+
+    def step(self, per_device: Sequence[Sequence[DeviceArray]]) -> list[list[DeviceArray]]:
         if len(per_device) != 1:
             raise RunError(f"a rank runs one device, found the arrays of {len(per_device)}")
-        return [self._device.run(per_device[0])]
-
-    def get(self, state: ShardedArrays, gather: Gather = "first") -> list[Array]:
-        (own,) = state.tiles
-        collect = (
-            self.communicator.all_gather_bytes
-            if gather == "all"
-            else self.communicator.gather_bytes
-        )
-        arrays = []
-        for tile, boundary in zip(own, state.boundaries, strict=True):
-            data = collect(tile.tobytes())
-            if data is not None:
-                arrays.append(self.whole(tiles_like(tile, data), boundary))
-        return arrays
+        return [self.devices[0].step(per_device[0])]

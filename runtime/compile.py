@@ -11,15 +11,16 @@ from runtime.buffers.assign import AssignedProgram, assign_buffers
 from runtime.buffers.checker import check_buffers
 from runtime.buffers.linearize import linearize
 from runtime.buffers.types import ArrayView
+from runtime.device_program import DeviceProgram
 from runtime.emit.program import emit_program
-from runtime.executable import Boundary, Executable
-from runtime.executor import DeviceProgram
+from runtime.executable import Executable
 from runtime.kernel import NUMPY_KERNELS
 from runtime.lowering import Device
 from runtime.schedule.memory_scheduler import schedule_for_memory
-from runtime.shard_arrays import global_shape
+from runtime.sharded_arrays import Boundary
 from runtime.strides import StridedView
 from runtime.thunks.sequence import ThunkSequence
+from runtime.tiles import global_shape
 from spmd.hlo import HloInstruction, HloModule, Stage
 from spmd.shape import ArrayShape, Shape, leaves
 from spmd.sharding import HloSharding

@@ -4,68 +4,51 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, overload
+from functools import partial
+from typing import Literal, Protocol, overload
 
 import numpy as np
 
 from collectives.communicator.interface import Communicator
 from runtime.blas import set_blas_threads
 from runtime.buffers.dump import dump_assignment
-from runtime.buffers.types import MemoryStats
-from runtime.executor import DeviceProgram, LoadedDevice
+from runtime.buffers.types import AllocationKind, MemoryStats
+from runtime.device_program import DeviceProgram
+from runtime.executor import LoadedDevice
 from runtime.kernel import KernelLibrary
 from runtime.loopback import LoopbackDevices
-from runtime.shard_arrays import gather as gather_tiles
-from runtime.shard_arrays import shard_of
+from runtime.resident import DeviceArray
+from runtime.sharded_arrays import Boundary, ShardedArrays
 from runtime.thunks.dump import dump_thunks
 from runtime.thunks.kernel import KernelThunk
 from runtime.thunks.thunk import walk
+from runtime.tiles import copy_shard
+from runtime.tiles import gather as gather_tiles
 from spmd.errors import RunError
 from spmd.hlo import HloModule
 from spmd.literal import NDArray
-from spmd.shape import ArrayShape
-from spmd.sharding import HloSharding
-
-
-@dataclass(frozen=True, slots=True)
-class Boundary:
-    """One array as the caller sees it: its global shape, and how devices share it (None: every one holds it all)."""
-
-    shape: ArrayShape
-    sharding: HloSharding | None
-
-
-@dataclass(frozen=True)
-class ShardedArrays:
-    """Arrays as tiles on this process's devices: ``tiles[d][i]`` belongs to a global array ``boundaries[i]``.
-
-    ``Executable.put`` makes them; a run takes them and returns them. Slices and sums choose and join arrays:
-    ``state = executable.run(state)[:2] + batch``.
-    """
-
-    tiles: tuple[tuple[NDArray, ...], ...]
-    boundaries: tuple[Boundary, ...]
-
-    def __len__(self) -> int:
-        return len(self.boundaries)
-
-    def __getitem__(self, which: slice) -> ShardedArrays:
-        return ShardedArrays(tuple(own[which] for own in self.tiles), self.boundaries[which])
-
-    def __add__(self, other: ShardedArrays) -> ShardedArrays:
-        tiles = zip(self.tiles, other.tiles, strict=True)
-        return ShardedArrays(tuple(a + b for a, b in tiles), self.boundaries + other.boundaries)
-
 
 Gather = Literal["first", "all"]
 """Which processes get global arrays: the one of device 0, or all. One process with all devices always gets them."""
+
+
+class LocalDevices(Protocol):
+    """This process's devices with the program loaded."""
+
+    @property
+    def devices(self) -> Sequence[LoadedDevice]: ...
+
+    def step(self, per_device: Sequence[Sequence[DeviceArray]]) -> list[list[DeviceArray]]:
+        """One step on each; an error leaves them of no more use."""
+        ...
 
 
 @dataclass
 class Executable:
     """A program for ``num_devices`` devices. ``module`` is the scheduled module it was made of.
 
-    ``inputs`` and ``outputs`` say how global arrays become tiles and back.
+    ``inputs`` and ``outputs`` say how global arrays become tiles and back. ``timeout_seconds``: how long a device waits
+    for the others.
     """
 
     module: HloModule
@@ -74,7 +57,8 @@ class Executable:
     outputs: tuple[Boundary, ...]
     kernels: KernelLibrary
     compile_seconds: dict[str, float] = field(default_factory=dict)
-    _local: LoopbackDevices | None = None
+    timeout_seconds: float = 300.0
+    _loaded: LocalDevices | None = None
 
     @property
     def num_devices(self) -> int:
@@ -90,15 +74,27 @@ class Executable:
         """Kernel calls in the program, each counted once however often a loop runs it."""
         return sum(isinstance(thunk, KernelThunk) for thunk in walk(self.program.thunks))
 
+    @property
+    def donated(self) -> tuple[int, ...]:
+        """The inputs that a step consumes: an output is written in their place."""
+        allocations = self.program.assignment.allocations
+        homes = {allocations[output.slice.allocation] for output in self.program.outputs}
+        return tuple(sorted(a.number for a in homes if a.kind is AllocationKind.PARAMETER))
+
     def dump_buffers(self) -> str:
         return dump_assignment(self.program.assignment)
 
     def dump_thunks(self) -> str:
         return dump_thunks(self.program.thunks)
 
-    # ---- one rank of many
+    # ---- devices
+    @property
+    def devices(self) -> range:
+        """The devices whose tiles this process holds; here all of them."""
+        return range(self.num_devices)
+
     def load(self, communicator: Communicator) -> LoadedDevice:
-        """This rank's device. RunError when the world has another size than the program.
+        """One rank's device. RunError when the world has another size than the program.
 
         Among several devices, this process's matrix products keep to one thread from here on.
         """
@@ -106,10 +102,15 @@ class Executable:
             set_blas_threads(1)
         return LoadedDevice(self.program, communicator, self.kernels)
 
+    def load_local(self) -> LocalDevices:
+        """The program on ``devices``."""
+        return LoopbackDevices(self.program, self.kernels, self.timeout_seconds)
+
     @property
-    def devices(self) -> range:
-        """The devices whose tiles this process holds; here all of them."""
-        return range(self.num_devices)
+    def _local(self) -> LocalDevices:
+        if self._loaded is None:
+            self._loaded = self.load_local()
+        return self._loaded
 
     # ---- one step
     @overload
@@ -127,30 +128,45 @@ class Executable:
         """One step on global arrays, giving global arrays (see ``Gather``; an empty list where there are none).
 
         On ``ShardedArrays`` it gives such, and nothing is gathered. With ``sharded``, a process that holds one device
-        passes that device's tiles and gets its tiles. RunError when arrays do not fit. A failing device's error is
-        raised as it is.
+        passes that device's tiles and gets its tiles. RunError when arrays do not fit, DonatedError for one that an
+        earlier step has consumed. A failing device's error is raised as it is.
         """
         first = arrays[0] if arrays else None
         if isinstance(first, ShardedArrays):
-            return self._run_tiles(self.fit(first).tiles)
-        self._require_count(len(arrays))
+            return ShardedArrays(self._step(self.fit(first).tiles), self.outputs)
         given = [np.asarray(array) for array in arrays]
-        if not sharded:
-            return self.get(self._run_tiles(self.put(given).tiles), gather)
+        if sharded:
+            return self._run_own_tiles(given)
+        self._require_count(len(given))
+        outputs = self._step(self.put(given).tiles)
+        return self.get(ShardedArrays(outputs, self.outputs), gather)
+
+    def run_devices(self, per_device: Sequence[Sequence[NDArray]]) -> list[list[NDArray]]:
+        """One step on the own arrays of each of ``devices``; device = replica * num_partitions + partition."""
+        outputs = self._step([[DeviceArray(np.asarray(a)) for a in own] for own in per_device])
+        return [[np.asarray(array) for array in own] for own in outputs]
+
+    def _run_own_tiles(self, tiles: list[NDArray]) -> list[NDArray]:
         if len(self.devices) != 1:
             raise RunError(
                 f"sharded=True passes the tiles of one device, this process runs {len(self.devices)}: "
                 "use put, or run_devices with the tiles of each"
             )
-        return list(self._run_tiles((tuple(given),)).tiles[0])
+        return self.run_devices([tiles])[0]
 
-    def _run_tiles(self, tiles: Sequence[Sequence[NDArray]]) -> ShardedArrays:
-        return ShardedArrays(tuple(map(tuple, self.run_devices(tiles))), self.outputs)
+    def _step(
+        self, per_device: Sequence[Sequence[DeviceArray]]
+    ) -> tuple[tuple[DeviceArray, ...], ...]:
+        local, self._loaded = self._local, None
+        outputs = local.step(per_device)
+        self._loaded = local  # devices whose step failed are not used again
+        return tuple(map(tuple, outputs))
 
+    # ---- global arrays and tiles
     def put(self, arrays: Sequence[NDArray], first: int = 0) -> ShardedArrays:
-        """Divide global arrays for inputs ``first``, ``first`` + 1, ... among the devices.
+        """Divide global arrays for inputs ``first``, ``first`` + 1, ... among the devices, which keep copies.
 
-        RunError for arrays that do not fit.
+        RunError for arrays that do not fit. An array in a mapped file is read only where this process's tiles lie.
         """
         if first + len(arrays) > len(self.inputs):
             self._require_count(first + len(arrays))
@@ -162,7 +178,14 @@ class Executable:
                     f"{self.program.name}: argument {i} is {array.dtype}{list(array.shape)}, "
                     f"expected {shape.without_layout()}"
                 )
-        return self._divide(arrays, boundaries)
+        tiles = tuple(
+            tuple(
+                device.put(i, partial(copy_shard, array, boundary.sharding, boundary.shape, own))
+                for i, (array, boundary) in enumerate(zip(arrays, boundaries, strict=True), first)
+            )
+            for device, own in zip(self._local.devices, self._partitions(), strict=True)
+        )
+        return ShardedArrays(tiles, boundaries)
 
     def fit(self, state: ShardedArrays) -> ShardedArrays:
         """``state`` divided as the inputs are; an array that is divided otherwise is gathered and divided again."""
@@ -179,36 +202,21 @@ class Executable:
 
     def get(self, state: ShardedArrays, gather: Gather = "first") -> list[NDArray]:
         """Global arrays of a run's outputs, or of any of them; with replicas, those of replica 0."""
-        return [
-            self.whole([own[i] for own in state.tiles], boundary)
-            for i, boundary in enumerate(state.boundaries)
-        ]
+        arrays = []
+        for i, boundary in enumerate(state.boundaries):
+            everyone = self._everyones([own[i] for own in state.tiles], gather)
+            if everyone is not None:
+                partitions = everyone[: self.program.num_partitions]
+                arrays.append(gather_tiles(partitions, boundary.sharding, boundary.shape))
+        return arrays
 
-    def whole(self, tiles: Sequence[NDArray], boundary: Boundary) -> NDArray:
-        """One global array from its tiles on all devices."""
-        partitions = self.program.num_partitions
-        return gather_tiles(tiles[:partitions], boundary.sharding, boundary.shape)
+    def _everyones(self, own: Sequence[DeviceArray], _: Gather) -> Sequence[NDArray] | None:
+        """One array's tiles on all devices from those on this process's; None for a process that gets none."""
+        return [tile.view() for tile in own]
 
-    def _divide(self, arrays: Sequence[NDArray], boundaries: tuple[Boundary, ...]) -> ShardedArrays:
-        partitions = self.program.num_partitions
-        tiles = tuple(
-            tuple(
-                shard_of(array, boundary.sharding, boundary.shape, device % partitions)
-                for array, boundary in zip(arrays, boundaries, strict=True)
-            )
-            for device in self.devices
-        )
-        return ShardedArrays(tiles, boundaries)
+    def _partitions(self) -> list[int]:
+        return [device % self.program.num_partitions for device in self.devices]
 
     def _require_count(self, found: int) -> None:
         if found != len(self.inputs):
             raise RunError(f"{self.program.name} takes {len(self.inputs)} arrays, found {found}")
-
-    def run_devices(self, per_device: Sequence[Sequence[NDArray]]) -> list[list[NDArray]]:
-        """One step on the own arrays of each of ``devices``; device = replica * num_partitions + partition."""
-        if self._local is None:
-            self._local = LoopbackDevices(self.program, self.kernels)
-        local, self._local = self._local, None
-        outputs = local.run(per_device)
-        self._local = local  # devices whose run failed are not used again
-        return outputs

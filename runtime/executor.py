@@ -2,104 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from collectives.communicator.interface import Communicator, Pending
-from runtime.buffers.types import (
-    ALIGNMENT,
-    AllocationKind,
-    ArrayView,
-    BufferAllocation,
-    BufferAssignment,
-    aligned,
-)
+from runtime.buffers.types import AllocationKind, ArrayView
+from runtime.device_memory import DeviceMemory
+from runtime.device_program import DeviceProgram
 from runtime.kernel import KernelLibrary
-from runtime.thunks.sequence import ThunkSequence
+from runtime.resident import DeviceArray
+from runtime.slots import Slots
 from runtime.thunks.thunk import Action, walk
 from spmd.errors import RunError
 from spmd.literal import NDArray
-from spmd.shape import ArrayShape
 
 
-@dataclass(frozen=True)
-class DeviceProgram:
-    """What a device loads: plain data, the same for every device."""
-
-    name: str
-    thunks: ThunkSequence
-    assignment: BufferAssignment
-    #: Data of the constant allocations, by allocation index.
-    constants: dict[int, NDArray]
-    parameters: tuple[ArrayShape, ...]
-    outputs: tuple[ArrayView, ...]
-    num_partitions: int
-    replica_count: int
-
-    @property
-    def num_devices(self) -> int:
-        return self.num_partitions * self.replica_count
-
-
-class DeviceMemory:
-    """One block of bytes; every allocation at an aligned place in it."""
-
-    def __init__(self, allocations: Sequence[BufferAllocation]) -> None:
-        self._starts: list[int] = []
-        size = 0
-        for allocation in allocations:
-            self._starts.append(size)
-            size += aligned(allocation.size)
-        block = np.zeros(size + ALIGNMENT, np.uint8)
-        first = -block.ctypes.data % ALIGNMENT
-        self._bytes = block[first : first + size]
-
-    def array(self, place: ArrayView) -> NDArray:
-        view = place.view
-        start = self._starts[place.slice.allocation] + place.slice.offset + view.offset
-        if view.num_elements == 0:
-            return np.zeros(view.dims, view.element_type.numpy)
-        return np.ndarray(view.dims, view.element_type.numpy, self._bytes, start, view.strides)
-
-    def bytes_of(self, allocation: BufferAllocation) -> NDArray:
-        start = self._starts[allocation.index]
-        return self._bytes[start : start + allocation.size]
-
-
-@dataclass
 class LoadedDevice:
     """A program on one device, ready to run any number of times. Not thread-safe: one thread runs it."""
 
-    program: DeviceProgram
-    communicator: Communicator
-    kernels: KernelLibrary
-    memory: DeviceMemory = field(init=False)
-    pending: dict[str, Pending] = field(default_factory=dict)
-    _action: Action = field(init=False)
-    _inputs: list[NDArray] = field(init=False)
-    _outputs: list[NDArray] = field(init=False)
-
-    def __post_init__(self) -> None:
-        assignment = self.program.assignment
-        if self.communicator.size != self.program.num_devices:
+    def __init__(
+        self, program: DeviceProgram, communicator: Communicator, kernels: KernelLibrary
+    ) -> None:
+        """RunError when the world has another size than the program. Every rank loads at the same time."""
+        if communicator.size != program.num_devices:
             raise RunError(
-                f"{self.program.name} is for {self.program.num_devices} devices "
-                f"({self.program.replica_count} replicas x {self.program.num_partitions} partitions), "
-                f"found {self.communicator.size}"
+                f"{program.name} is for {program.num_devices} devices "
+                f"({program.replica_count} replicas x {program.num_partitions} partitions), "
+                f"found {communicator.size}"
             )
-        self.memory = DeviceMemory(assignment.allocations)
-        for allocation in assignment.of_kind(AllocationKind.CONSTANT):
-            data = np.ascontiguousarray(self.program.constants[allocation.index])
-            self.memory.bytes_of(allocation)[:] = data.reshape(-1).view(np.uint8)
-        self._inputs = [
-            self.memory.bytes_of(a) for a in assignment.of_kind(AllocationKind.PARAMETER)
-        ]
-        self._outputs = [self.array(place) for place in self.program.outputs]
-        thunks = walk(self.program.thunks)
-        self.communicator.prepare(dict.fromkeys(g for t in thunks for g in t.resource_uses()))
-        self._action = self.program.thunks.prepare(self)
+        self.program = program
+        self.communicator = communicator
+        self.kernels = kernels
+        self.pending: dict[str, Pending] = {}
+        self.memory = DeviceMemory(program.assignment.allocations)
+        self._fill_constants()
+        self._slots = Slots(program, self.memory)
+        thunks = walk(program.thunks)
+        communicator.prepare(dict.fromkeys(g for t in thunks for g in t.resource_uses()))
+        self._action: Action = program.thunks.prepare(self)
 
     @property
     def num_partitions(self) -> int:
@@ -108,22 +49,39 @@ class LoadedDevice:
     def array(self, place: ArrayView) -> NDArray:
         return self.memory.array(place)
 
-    def run(self, arrays: Sequence[NDArray]) -> list[NDArray]:
-        """One step on this device's shards; outputs are copies. RunError for arrays that do not fit."""
-        self._take_inputs(arrays)
+    def put(self, number: int, fill: Callable[[NDArray], None]) -> DeviceArray:
+        """An array for parameter leaf ``number``, written by ``fill``: in its place where that is free."""
+        return self._slots.put(number, fill)
+
+    def step(self, arrays: Sequence[DeviceArray]) -> list[DeviceArray]:
+        """One step on this device's tiles. Donated ones are consumed, the others stay as they are.
+
+        RunError for arrays that do not fit, DonatedError for one that is gone; then nothing has been touched.
+        """
+        self._require_fit(arrays)
+        self._slots.take(arrays)
         self.pending.clear()
         with np.errstate(all="ignore"):  # infinities and nan are values here
             self._action()
-        return [output.copy() for output in self._outputs]
+        return self._slots.results()
 
-    def _take_inputs(self, arrays: Sequence[NDArray]) -> None:
+    def run(self, arrays: Sequence[NDArray]) -> list[NDArray]:
+        """One step on NumPy arrays, giving NumPy arrays, all of them the caller's own."""
+        return [np.asarray(array) for array in self.step([DeviceArray(a) for a in arrays])]
+
+    def _fill_constants(self) -> None:
+        for allocation in self.program.assignment.of_kind(AllocationKind.CONSTANT):
+            data = np.ascontiguousarray(self.program.constants[allocation.index])
+            self.memory.bytes_of(allocation)[:] = data.reshape(-1).view(np.uint8)
+
+    def _require_fit(self, arrays: Sequence[DeviceArray]) -> None:
         shapes = self.program.parameters
         if len(arrays) != len(shapes):
             raise RunError(f"{self.program.name} takes {len(shapes)} arrays, found {len(arrays)}")
-        for i, (array, shape, place) in enumerate(zip(arrays, shapes, self._inputs, strict=True)):
+        for i, (array, shape) in enumerate(zip(arrays, shapes, strict=True)):
             if array.shape != shape.dims or array.dtype != shape.element_type.numpy:
                 raise RunError(
                     f"{self.program.name}: argument {i} is {array.dtype}{list(array.shape)} "
                     f"on device {self.communicator.rank}, expected {shape.without_layout()}"
                 )
-            place[:] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+            array.view()

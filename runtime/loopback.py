@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from collectives.communicator.loopback import LoopbackWorld
 from collectives.communicator.threads import run_on_threads
 from runtime.blas import limited_blas_threads
-from runtime.executor import DeviceProgram, LoadedDevice
+from runtime.device_program import DeviceProgram
+from runtime.executor import LoadedDevice
 from runtime.kernel import KernelLibrary
-from spmd.literal import NDArray
+from runtime.resident import DeviceArray
 
 
 class LoopbackDevices:
@@ -24,11 +25,11 @@ class LoopbackDevices:
             for rank in range(program.num_devices)
         ]
 
-    def run(self, per_device: Sequence[Sequence[NDArray]]) -> list[list[NDArray]]:
+    def step(self, per_device: Sequence[Sequence[DeviceArray]]) -> list[list[DeviceArray]]:
         """Outputs of every device from the inputs of every device. The first device's error is raised unchanged."""
         if len(self.devices) == 1:
-            return [self.devices[0].run(per_device[0])]
+            return [self.devices[0].step(per_device[0])]
         with limited_blas_threads(1):
             return run_on_threads(
-                self.world, lambda comm: self.devices[comm.rank].run(per_device[comm.rank])
+                self.world, lambda comm: self.devices[comm.rank].step(per_device[comm.rank])
             )

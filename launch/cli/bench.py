@@ -14,12 +14,13 @@ from launch.cli.module_argument import (
     positive,
     refuse_gpu,
 )
-from launch.execution import run_in_process, run_on_rank
+from launch.execution import time_steps
 from launch.inputs import entry_inputs, seeded_inputs
 from launch.job import fingerprint, require_world, step_milliseconds
 from launch.mpi import agree, open_world, run_rank
 from launch.mpirun import world_of_environment
 from launch.pipeline import compile_module
+from launch.rank_executable import RankExecutable
 from launch.report.environment import describe_environment
 from runtime.executable import Executable
 from spmd.text.stage import device_count
@@ -67,11 +68,9 @@ def run(options: argparse.Namespace) -> int:
 def _run_here(options: argparse.Namespace) -> int:
     executable, compile_seconds = _compile(options, options.devices)
     inputs = seeded_inputs(options.seed, [boundary.shape for boundary in executable.inputs])
-    steps = WARM_UP + options.repeat
-    done = run_in_process(
-        executable, inputs, feedback={}, steps=steps, timeout_seconds=options.timeout
-    )
-    _report(options, executable, done.seconds, compile_seconds, ranks=1)
+    executable.timeout_seconds = options.timeout
+    seconds = time_steps(executable, inputs, WARM_UP + options.repeat)
+    _report(options, executable, seconds, compile_seconds, ranks=1)
     return 0
 
 
@@ -87,9 +86,9 @@ def _run_as_rank(options: argparse.Namespace, world: MpiCommunicator) -> int:
 
     executable, compile_seconds = agree(world, setup)
     inputs = seeded_inputs(options.seed, [boundary.shape for boundary in executable.inputs])
-    done = run_on_rank(executable, world, inputs, feedback={}, steps=WARM_UP + options.repeat)
+    seconds = time_steps(RankExecutable.of(executable, world), inputs, WARM_UP + options.repeat)
     if world.rank == 0:
-        _report(options, executable, done.seconds, compile_seconds, ranks=world.size)
+        _report(options, executable, seconds, compile_seconds, ranks=world.size)
     world.barrier()
     return 0
 

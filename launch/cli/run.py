@@ -17,7 +17,7 @@ from launch.cli.module_argument import (
     refuse_gpu,
 )
 from launch.divergence import first_diverging_op
-from launch.execution import run_in_process, run_on_rank
+from launch.execution import execute_steps
 from launch.inputs import Array
 from launch.job import (
     JobOptions,
@@ -35,6 +35,7 @@ from launch.memory_limit import byte_count, require_memory
 from launch.mpi import agree, agree_on_code, open_world, run_rank
 from launch.mpirun import world_of_environment
 from launch.pipeline import compile_module, is_partitioned
+from launch.rank_executable import RankExecutable
 from runtime.executable import Executable
 from spmd.errors import CheckFailed, UnsupportedError
 from spmd.evaluator.evaluator import evaluate
@@ -123,14 +124,9 @@ def _run_here(options: argparse.Namespace) -> int:
             module, options.devices, compile_options(options), on_partitioned=warn_costly
         )
         require_memory(executable, options.memory_limit)
-        done = run_in_process(
-            executable,
-            inputs,
-            feedback=aliased_outputs(module),
-            steps=job.steps,
-            timeout_seconds=options.timeout,
-        )
-        result = JobResult(done.outputs or [], done.seconds)
+        executable.timeout_seconds = options.timeout
+        done = execute_steps(executable, inputs, job.steps, aliased_outputs(module))
+        result = JobResult(executable.get(done.outputs), done.seconds)
         where = f"{executable.num_devices} devices of this process"
         devices = _partitioned_for(options, module, executable)
     return _conclude(options, module, inputs, result, where, devices)
@@ -160,10 +156,12 @@ def _run_as_rank(options: argparse.Namespace, world: MpiCommunicator) -> int:
         )
 
     module, inputs, executable = agree(world, setup)
-    done = run_on_rank(executable, world, inputs, feedback=aliased_outputs(module), steps=job.steps)
+    on_rank = RankExecutable.of(executable, world)
+    done = execute_steps(on_rank, inputs, job.steps, aliased_outputs(module))
+    outputs = on_rank.get(done.outputs)
     code = 0
-    if done.outputs is not None:
-        result = JobResult(done.outputs, done.seconds)
+    if world.rank == 0:
+        result = JobResult(outputs, done.seconds)
         devices = _partitioned_for(options, module, executable)
         code = _conclude(options, module, inputs, result, f"{world.size} MPI ranks", devices)
     return agree_on_code(world, code)

@@ -28,7 +28,7 @@ from runtime.buffers.symbols import (
     rearranged,
 )
 from runtime.buffers.types import AllocationKind, ArrayView, BufferSlice
-from runtime.executor import DeviceProgram
+from runtime.device_program import DeviceProgram
 from runtime.thunks.collective import CollectiveDoneThunk, CollectiveStartThunk
 from runtime.thunks.conditional import ConditionalThunk
 from runtime.thunks.copy import CopyThunk

@@ -10,7 +10,7 @@ import numpy as np
 import spmd
 from launch.inputs import read_inputs, write_arrays
 from launch.mpirun import world_of_environment
-from runtime.shard_arrays import shard_of
+from runtime.tiles import shard_of
 
 CASE = Path(__file__).parent.parent / "cases" / "gpt_dp2tp2"
 STEPS = 3

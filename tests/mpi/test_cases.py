@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from collectives.communicator.interface import Communicator
-from launch.execution import run_in_process, run_on_rank
+from launch.execution import execute_steps
 from launch.expect import check_output, read_expected
 from launch.inputs import entry_outputs, read_inputs
 from launch.job import aliased_outputs
 from launch.mpirun import world_of_environment
 from launch.pipeline import compile_module
+from launch.rank_executable import RankExecutable
 from spmd.text.load import load
 
 CASES = Path(__file__).parent.parent / "cases"
@@ -35,17 +36,18 @@ def test_case(name: str, comm: Communicator) -> None:
     executable = compile_module(module, comm.size)
     inputs = read_inputs(CASES / name / "inputs.npz", [one.shape for one in executable.inputs])
 
-    done = run_on_rank(executable, comm, inputs, feedback=feedback)
-    assert (done.outputs is None) == (comm.rank != 0)
-    if done.outputs is not None:
+    on_rank = RankExecutable.of(executable, comm)
+
+    whole = on_rank.run(*inputs)
+    assert bool(whole) == (comm.rank == 0)
+    if whole:
         expected = read_expected(CASES / name / "expected.npz", entry_outputs(module))
-        checks = [check_output(got, want) for got, want in zip(done.outputs, expected, strict=True)]
+        checks = [check_output(got, want) for got, want in zip(whole, expected, strict=True)]
         assert [check.name for check in checks if not check.ok] == []
 
-    again = run_on_rank(executable, comm, inputs, feedback=feedback, steps=2)
-    if again.outputs is not None:
-        local = run_in_process(executable, inputs, feedback=feedback, steps=2)
-        assert local.outputs is not None
-        for got, want in zip(again.outputs, local.outputs, strict=True):
+    again = on_rank.get(execute_steps(on_rank, inputs, 2, feedback).outputs)
+    if again:
+        local = executable.get(execute_steps(executable, inputs, 2, feedback).outputs)
+        for got, want in zip(again, local, strict=True):
             assert got.tobytes() == want.tobytes()
     comm.barrier()

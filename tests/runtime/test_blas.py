@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Sequence
+
 import pytest
 
 from runtime.blas import blas_threads, limited_blas_threads, set_blas_threads
 from runtime.executor import LoadedDevice
+from runtime.resident import DeviceArray
 from tests.runtime.programs import COLLECTIVES, compiled, random_inputs
 
 
@@ -28,13 +30,13 @@ def test_loopback_devices_run_with_one_thread_each(monkeypatch: pytest.MonkeyPat
     if before is None:
         pytest.skip("NumPy's BLAS does not tell its number of threads")
     seen = []
-    original = LoadedDevice.run
+    original = LoadedDevice.step
 
-    def run(self: LoadedDevice, arrays: list[np.ndarray]) -> list[np.ndarray]:
+    def step(self: LoadedDevice, arrays: Sequence[DeviceArray]) -> list[DeviceArray]:
         seen.append(blas_threads())
         return original(self, arrays)
 
-    monkeypatch.setattr(LoadedDevice, "run", run)
+    monkeypatch.setattr(LoadedDevice, "step", step)
     executable = compiled(COLLECTIVES)
     try:
         set_blas_threads(2)

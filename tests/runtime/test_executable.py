@@ -7,7 +7,8 @@ import pytest
 
 from collectives.communicator.loopback import LoopbackWorld
 from runtime.compile import build_executable
-from runtime.executable import Executable, ShardedArrays
+from runtime.executable import Executable
+from runtime.sharded_arrays import ShardedArrays
 from spmd.errors import RunError, UnsupportedError
 from tests.runtime.programs import ALIASING, COLLECTIVES, SUM, compiled, module_of, random_inputs
 

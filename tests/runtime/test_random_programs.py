@@ -17,8 +17,8 @@ def test_devices_agree_with_the_evaluator(seed: int) -> None:
     program = generate(seed)
     *_, (_, compilation) = stages(program.module, program.num_devices, CompileOptions())
     executable = build_executable(compilation.module, logical=program.module)
-    tiles = executable.put(program.inputs()).tiles
-    want = evaluate_partitions(compilation.module, [list(device) for device in tiles])
+    tiles = [[np.asarray(tile) for tile in own] for own in executable.put(program.inputs()).tiles]
+    want = evaluate_partitions(compilation.module, tiles)
     got = executable.run_devices(tiles)
     again = executable.run_devices(tiles)
     for device, outputs in enumerate(want):

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.shard_arrays import gather, shard_of, tile_region
+from runtime.tiles import gather, shard_of, tile_region
 from spmd.device import IotaTile
 from spmd.shape import ArrayShape, PrimitiveType
 from spmd.sharding import HloSharding, SubgroupType, TileAssignment

@@ -47,16 +47,27 @@ def tile_region(
 def shard_of(
     array: NDArray, sharding: HloSharding | None, shape: ArrayShape, partition: int
 ) -> NDArray:
-    """``partition``'s tile of ``array`` (of ``shape``), contiguous, padded with zeros to the common size."""
-    if sharding is None or sharding.kind is not ShardingKind.TILED:
-        return np.ascontiguousarray(array).reshape(shape.dims)
-    part = array[tile_region(sharding, shape, partition)]
-    sizes = as_array(sharding.shard_shape(shape)).dims
-    if part.shape == sizes:
-        return np.ascontiguousarray(part).reshape(sizes)
-    tile = np.zeros(sizes, array.dtype)
-    tile[tuple(slice(0, n) for n in part.shape)] = part
+    """``partition``'s tile of ``array`` (of ``shape``), in new memory, padded with zeros to the common size."""
+    sizes = shape.dims if sharding is None else as_array(sharding.shard_shape(shape)).dims
+    tile = np.empty(sizes, array.dtype)
+    copy_shard(array, sharding, shape, partition, tile)
     return tile
+
+
+def copy_shard(
+    array: NDArray,
+    sharding: HloSharding | None,
+    shape: ArrayShape,
+    partition: int,
+    tile: NDArray,
+) -> None:
+    """Write ``partition``'s tile of ``array`` (of ``shape``) to ``tile``: no other part of ``array`` is read."""
+    part = array.reshape(shape.dims)[tile_region(sharding, shape, partition)]
+    if part.shape == tile.shape:
+        np.copyto(tile, part)
+        return
+    tile.fill(0)
+    tile[tuple(slice(0, n) for n in part.shape)] = part
 
 
 def gather(tiles: Sequence[NDArray], sharding: HloSharding | None, shape: ArrayShape) -> NDArray:
