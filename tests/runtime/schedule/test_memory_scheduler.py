@@ -65,7 +65,7 @@ ENTRY main {
   x = f32[1024] parameter(0)
   z = f32[] constant(0)
   y = f32[1024] sine(x)
-  early = f32[1024] multiply(y, x)
+  early = f32[1024] multiply(x, x)
   a0 = f32[1024] add(y, x)
   a1 = f32[1024] exponential(a0)
   a2 = f32[1024] multiply(a1, a0)

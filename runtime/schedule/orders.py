@@ -1,0 +1,192 @@
+"""Orders of a computation's instructions, by heuristics that keep few bytes alive."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from runtime.schedule.memory_model import MemoryModel
+from spmd.hlo import HloInstruction
+
+Order: TypeAlias = list[HloInstruction]
+#: What each instruction must follow.
+Before: TypeAlias = dict[HloInstruction, list[HloInstruction]]
+
+
+def as_it_stands(model: MemoryModel, before: Before) -> Order:
+    """The stored order, made topological."""
+    return _post_order(model.computation.instructions, lambda i: before[i])
+
+
+def depth_first(model: MemoryModel, before: Before) -> Order:
+    """Operands before users, the one whose subtree needs most first (Sethi and Ullman's order for expressions)."""
+    needs: dict[HloInstruction, int] = {}
+    held: dict[HloInstruction, int] = {}
+
+    def by_need(instruction: HloInstruction) -> list[HloInstruction]:
+        return sorted(before[instruction], key=lambda o: held[o] - needs[o])
+
+    for instruction in as_it_stands(model, before):
+        need = kept = 0
+        for operand in by_need(instruction):
+            need = max(need, kept + needs[operand])
+            kept += held[operand]
+        size = model.size[instruction]
+        needs[instruction] = max(need, kept + size + model.inner.get(instruction, 0))
+        # What a view holds is what its operand holds.
+        held[instruction] = size if model.reads[instruction] or size else kept
+    return _post_order((model.computation.root, *model.computation.instructions), by_need)
+
+
+def _post_order(
+    starts: Sequence[HloInstruction], before: Callable[[HloInstruction], list[HloInstruction]]
+) -> Order:
+    """Depth first from each start, everything an instruction follows in front of it."""
+    done: dict[HloInstruction, None] = {}
+    for start in starts:
+        stack = [(start, False)]
+        while stack:
+            node, ready = stack.pop()
+            if node in done:
+                continue
+            if ready:
+                done[node] = None
+                continue
+            stack.append((node, True))
+            stack.extend((o, False) for o in reversed(before(node)) if o not in done)
+    return list(done)
+
+
+def list_schedule(model: MemoryModel, before: Before, ties: Order) -> Order:
+    """Among what is ready, take what frees most bytes; among equals, the earliest in ``ties``."""
+    rank = {i: n for n, i in enumerate(ties)}
+    missing = {instruction: len(before[instruction]) for instruction in rank}
+    after: dict[HloInstruction, list[HloInstruction]] = {instruction: [] for instruction in rank}
+    for instruction in rank:
+        for earlier in before[instruction]:
+            after[earlier].append(instruction)
+    left = dict(model.readers)
+    readers: dict[HloInstruction, list[HloInstruction]] = {}
+    for instruction, sources in model.reads.items():
+        for source in sources:
+            readers.setdefault(source, []).append(instruction)
+    by_rank = list(rank)
+
+    def gain(instruction: HloInstruction) -> int:
+        freed = sum(model.size[s] for s in model.reads[instruction] if left[s] == 1)
+        return freed - model.size[instruction]
+
+    heap = [(-gain(i), rank[i]) for i in by_rank if missing[i] == 0]
+    heapq.heapify(heap)
+    order: Order = []
+    scheduled: dict[HloInstruction, None] = {}
+    while heap:
+        negative_gain, number = heapq.heappop(heap)
+        instruction = by_rank[number]
+        if instruction in scheduled:
+            continue
+        if gain(instruction) != -negative_gain:
+            heapq.heappush(heap, (-gain(instruction), number))
+            continue
+        scheduled[instruction] = None
+        order.append(instruction)
+        for source in model.reads[instruction]:
+            left[source] -= 1
+            if left[source] == 1:
+                for reader in readers[source]:
+                    if reader not in scheduled and missing[reader] == 0:
+                        heapq.heappush(heap, (-gain(reader), rank[reader]))
+        for user in after[instruction]:
+            missing[user] -= 1
+            if missing[user] == 0:
+                heapq.heappush(heap, (-gain(user), rank[user]))
+    return order
+
+
+def backward_list_schedule(model: MemoryModel, before: Before, ties: Order) -> Order:
+    """From the end: among what has all its followers placed, take what leaves least alive before it.
+
+    Going backwards, an instruction ends the life of its result and begins that of what it reads; among equals, the
+    latest in ``ties``.
+    """
+    by_rank = list(ties)
+    rank = {i: n for n, i in enumerate(ties)}
+    missing = dict.fromkeys(ties, 0)
+    for instruction in ties:
+        for earlier in before[instruction]:
+            missing[earlier] += 1
+    readers: dict[HloInstruction, list[HloInstruction]] = {}
+    for instruction, sources in model.reads.items():
+        for source in sources:
+            readers.setdefault(source, []).append(instruction)
+    alive = dict.fromkeys(model.sources[model.computation.root])
+
+    def gain(instruction: HloInstruction) -> int:
+        begun = sum(model.size[s] for s in model.reads[instruction] if s not in alive)
+        return model.size[instruction] - begun
+
+    heap = [(-gain(i), -rank[i]) for i in by_rank if missing[i] == 0]
+    heapq.heapify(heap)
+    order: Order = []
+    scheduled: dict[HloInstruction, None] = {}
+    while heap:
+        negative_gain, number = heapq.heappop(heap)
+        instruction = by_rank[-number]
+        if instruction in scheduled:
+            continue
+        if gain(instruction) != -negative_gain:
+            heapq.heappush(heap, (-gain(instruction), number))
+            continue
+        scheduled[instruction] = None
+        order.append(instruction)
+        for source in model.reads[instruction]:
+            if source in alive:
+                continue
+            alive[source] = None
+            for reader in readers[source]:
+                if reader not in scheduled and missing[reader] == 0:
+                    heapq.heappush(heap, (-gain(reader), -rank[reader]))
+        for earlier in before[instruction]:
+            missing[earlier] -= 1
+            if missing[earlier] == 0:
+                heapq.heappush(heap, (-gain(earlier), -rank[earlier]))
+    return order[::-1]
+
+
+def postponed(model: MemoryModel, before: Before, order: Order) -> Order:
+    """``order``, but what holds more bytes than it frees runs only when something that follows it is to run.
+
+    What frees bytes stays where it is, so that a value made early for a late reader is made late, and one that lets
+    its operands die is made as soon as it can be.
+    """
+    place = {instruction: n for n, instruction in enumerate(order)}
+    last_reader = {source: i for i in order for source in model.reads[i]}
+    followed = {earlier for instruction in order for earlier in before[instruction]}
+
+    def may_wait(instruction: HloInstruction) -> bool:
+        reads, size = model.reads[instruction], model.size[instruction]
+        freed = sum(model.size[source] for source in reads if last_reader[source] is instruction)
+        return instruction in followed and (size > freed or not (size or reads))
+
+    def in_order(instruction: HloInstruction) -> list[HloInstruction]:
+        return sorted(before[instruction], key=lambda earlier: place[earlier])
+
+    return _post_order([i for i in order if not may_wait(i)], in_order)
+
+
+def candidate_orders(model: MemoryModel, before: Before) -> dict[str, Order]:
+    """By the names of the heuristics that made them; the order as it stands first."""
+    stands = as_it_stands(model, before)
+    depth = depth_first(model, before)
+    ready = list_schedule(model, before, stands)
+    return {
+        "as it stands": stands,
+        "depth first": depth,
+        "list": ready,
+        "backward list": backward_list_schedule(model, before, stands),
+        "as it stands, postponed": postponed(model, before, stands),
+        "depth first, postponed": postponed(model, before, depth),
+        "list, postponed": postponed(model, before, ready),
+        "list by depth, postponed": postponed(model, before, list_schedule(model, before, depth)),
+    }
