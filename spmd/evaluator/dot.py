@@ -19,6 +19,7 @@ from spmd.evaluator.value import NDArray, Operands, Value, arrays_of
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import DotAttrs, RaggedDotAttrs
+from spmd.ops.dot import group_prefix
 from spmd.shape import PrimitiveType
 
 
@@ -134,7 +135,7 @@ def _runs(lhs: NDArray, sizes: NDArray, attrs: RaggedDotAttrs) -> Iterator[NDArr
     ``sizes`` is [g], or has before it the batch dimensions and those of the ragged one's kind that stand before it.
     """
     (ragged,) = attrs.lhs_ragged_dims
-    leading = _group_prefix(lhs.ndim, attrs) if sizes.ndim > 1 else ()
+    leading = group_prefix(lhs.ndim, attrs) if sizes.ndim > 1 else ()
     order = np.argsort(leading) if leading else ()
     ends = np.minimum(np.cumsum(sizes, axis=-1, dtype=np.int64), lhs.shape[ragged])
     inside = np.arange(lhs.shape[ragged]).reshape(
@@ -145,15 +146,6 @@ def _runs(lhs: NDArray, sizes: NDArray, attrs: RaggedDotAttrs) -> Iterator[NDArr
         end = ends[..., group].transpose(tuple(order)).reshape(shape)
         start = end - sizes[..., group].transpose(tuple(order)).reshape(shape)
         yield (inside >= start) & (inside < end)
-
-
-def _group_prefix(rank: int, attrs: RaggedDotAttrs) -> tuple[int, ...]:
-    """The dimensions of lhs that group_sizes has before the groups."""
-    (ragged,) = attrs.lhs_ragged_dims
-    dot = attrs.dot
-    free = tuple(d for d in range(rank) if d not in (*dot.lhs_batch, *dot.lhs_contracting))
-    same = dot.lhs_contracting if ragged in dot.lhs_contracting else free
-    return (*dot.lhs_batch, *same[: same.index(ragged)])
 
 
 def _add_free_run(

@@ -14,9 +14,11 @@ from spmd.shape import (
     BufferShape,
     PrimitiveType,
     Shape,
+    ShapeIndex,
     TokenShape,
     TupleShape,
     as_array,
+    subshape,
 )
 
 SCALAR_S32 = ArrayShape(PrimitiveType.S32, ())
@@ -77,6 +79,34 @@ def check_callees(instruction: HloInstruction, count: int) -> None:
         raise ShapeError(
             f"{instruction.opcode} calls {count} computations, found {len(instruction.called_computations)}"
         )
+
+
+def check_token(instruction: HloInstruction, i: int) -> None:
+    """Operand ``i`` is a token."""
+    if not isinstance(instruction.operand(i).shape, TokenShape):
+        raise ShapeError(f"operand {i} must be a token, found {instruction.operand(i).shape}")
+
+
+def check_aliases(
+    instruction: HloInstruction, aliases: tuple[tuple[ShapeIndex, int, ShapeIndex], ...]
+) -> None:
+    """output_to_operand_aliasing: parts of the result and of operands that exist and have one shape."""
+    for output_index, number, operand_index in aliases:
+        if not 0 <= number < instruction.num_operands:
+            raise ShapeError(f"the result cannot alias operand {number}: there is none")
+        parts = (
+            (instruction.shape, output_index),
+            (instruction.operand(number).shape, operand_index),
+        )
+        try:
+            result, operand = (subshape(shape, index) for shape, index in parts)
+        except (IndexError, ShapeError):
+            raise ShapeError(
+                f"{set_text(output_index)} of the result or {set_text(operand_index)} of operand "
+                f"{number}, which are said to alias, does not exist"
+            ) from None
+        if not same_type(result, operand):
+            raise ShapeError(f"the result {result} cannot alias the operand {operand}")
 
 
 def set_text(dims: Iterable[int]) -> str:

@@ -14,10 +14,12 @@ from spmd.ops.checks import (
     bare,
     check_callees,
     check_dims,
+    check_token,
     one_or_tuple,
     operand_array,
     plain,
     result_elements,
+    same_type,
     scalar,
 )
 from spmd.ops.groups import group_size
@@ -132,6 +134,11 @@ def reduce_scatter_cost(instruction: HloInstruction) -> OpCost:
 # ---- all-to-all: an array cut along ``dimension``, or one operand per member
 def verify_all_to_all(instruction: HloInstruction) -> None:
     attrs = instruction.attrs_as(CollectiveAttrs)
+    parts = operand_shapes(instruction)
+    if attrs.dimension is None and any(part != parts[0] for part in parts):
+        raise ShapeError(
+            f"members exchange operands of one shape, found {TupleShape(tuple(parts))}"
+        )
     size = group_size(instruction)
     if size is None:
         return
@@ -150,10 +157,48 @@ def verify_all_to_all(instruction: HloInstruction) -> None:
 
 
 # ---- collective-permute: (values...), or in place (input, output, input starts, output starts) with slice_sizes
+_IN_PLACE_OPERANDS = 4
+
+
+def in_place(instruction: HloInstruction) -> bool:
+    return bool(instruction.attrs_as(CollectivePermuteAttrs).slice_sizes)
+
+
 def infer_collective_permute(instruction: HloInstruction) -> Shape:
-    if instruction.attrs_as(CollectivePermuteAttrs).slice_sizes:
+    if in_place(instruction):
+        _check_in_place(instruction)
         return plain(instruction.operand(1).shape)
     return infer_operands(instruction)
+
+
+def _check_in_place(instruction: HloInstruction) -> None:
+    """Buffers are arrays or tuples of as many; each has a start per dimension, or several such tuples of starts."""
+    if instruction.num_operands != _IN_PLACE_OPERANDS:
+        raise ShapeError(
+            f"in place, {instruction.opcode} takes (input, output, input starts, output starts), "
+            f"found {instruction.num_operands} operands"
+        )
+    source, target, *starts = (x.shape for x in instruction.operands)
+    if len(_buffers(source)) != len(_buffers(target)):
+        raise ShapeError(f"the input {source} and the output {target} differ in buffers")
+    for shape, given in zip((source, target), starts, strict=True):
+        whole = as_tuple(given)
+        each = whole.elements if isinstance(shape, TupleShape) else (whole,)
+        if len(each) != len(_buffers(shape)):
+            raise ShapeError(f"the starts {given} do not fit the buffers {shape}")
+        for buffer, start in zip(_buffers(shape), each, strict=True):
+            _check_starts(as_array(buffer), as_tuple(start))
+
+
+def _buffers(shape: Shape) -> tuple[Shape, ...]:
+    return shape.elements if isinstance(shape, TupleShape) else (shape,)
+
+
+def _check_starts(buffer: ArrayShape, starts: TupleShape) -> None:
+    several = all(isinstance(s, TupleShape) for s in starts.elements)
+    for start in starts.elements if several else (starts,):
+        if len(as_tuple(start).elements) != buffer.rank:
+            raise ShapeError(f"the starts {start} are not one per dimension of {buffer}")
 
 
 def verify_collective_permute_start(instruction: HloInstruction) -> None:
@@ -161,6 +206,13 @@ def verify_collective_permute_start(instruction: HloInstruction) -> None:
     parts = as_tuple(instruction.shape).elements
     if len(parts) < 2:
         raise ShapeError("collective-permute-start gives (input, output, contexts...)")
+    result = infer_collective_permute(instruction)
+    source = plain(instruction.operand(0).shape) if in_place(instruction) else result
+    for found, wanted in zip(parts, (source, result), strict=False):
+        if not same_type(found, wanted):
+            raise ShapeError(
+                f"expected ({source}, {result}, contexts...), found {instruction.shape}"
+            )
 
 
 def infer_second_element(instruction: HloInstruction) -> Shape:
@@ -175,14 +227,31 @@ def infer_ragged_all_to_all(instruction: HloInstruction) -> Shape:
     return plain(operand_array(instruction, 1))
 
 
+def verify_ragged_all_to_all(instruction: HloInstruction) -> None:
+    """(input, output, then offsets and sizes of what is sent and received, one per peer or a row per peer)."""
+    source, target = operand_array(instruction, 0), operand_array(instruction, 1)
+    if source.element_type is not target.element_type:
+        raise ShapeError(f"{source} cannot be sent into {target}")
+    first = operand_array(instruction, 2)
+    if first.rank not in (1, 2) or not first.element_type.is_integer:
+        raise ShapeError(f"offsets and sizes are integers of rank 1 or 2, found {first}")
+    for i in range(3, instruction.num_operands):
+        if not same_type(operand_array(instruction, i), first):
+            raise ShapeError(
+                f"offsets and sizes have one shape, found {first} and {instruction.operand(i).shape}"
+            )
+
+
 # ---- send, recv
 def infer_send(instruction: HloInstruction) -> Shape:
+    check_token(instruction, 1)
     return TupleShape((plain(instruction.operand(0).shape), SCALAR_U32, TOKEN))
 
 
 def verify_recv(instruction: HloInstruction) -> None:
+    check_token(instruction, 0)
     parts = as_tuple(instruction.shape).elements
-    if len(parts) != 3 or parts[2] != TOKEN:
+    if len(parts) != 3 or parts[1:] != (SCALAR_U32, TOKEN):
         raise ShapeError("recv gives (data, context, token)")
 
 
@@ -264,7 +333,15 @@ define(
         Opcode.ALL_TO_ALL, infer_operands, None, verify_all_to_all, side_effect=layout_constrained
     )
 )
-define(OpDef(Opcode.RAGGED_ALL_TO_ALL, infer_ragged_all_to_all, 6, side_effect=layout_constrained))
+define(
+    OpDef(
+        Opcode.RAGGED_ALL_TO_ALL,
+        infer_ragged_all_to_all,
+        6,
+        verify_ragged_all_to_all,
+        side_effect=layout_constrained,
+    )
+)
 define(OpDef(Opcode.COLLECTIVE_BROADCAST, infer_operands, None, side_effect=layout_constrained))
 define(OpDef(Opcode.COLLECTIVE_PERMUTE, infer_collective_permute, None))
 define(

@@ -5,8 +5,15 @@ from __future__ import annotations
 from spmd.errors import ShapeError
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
-from spmd.ops.attrs import ConditionalAttrs
-from spmd.ops.checks import check_callees, check_signature, operand_array, plain, same_type
+from spmd.ops.attrs import ConditionalAttrs, FusionAttrs
+from spmd.ops.checks import (
+    check_aliases,
+    check_callees,
+    check_signature,
+    operand_array,
+    plain,
+    same_type,
+)
 from spmd.ops.leaf import infer_free
 from spmd.ops.opdef import OpDef, define, no_bytes
 from spmd.ops.reshape import infer_operand
@@ -68,6 +75,11 @@ def verify_called(instruction: HloInstruction) -> None:
     check_signature(
         instruction.to_apply, tuple(x.shape for x in instruction.operands), "computation"
     )
+
+
+def verify_fusion(instruction: HloInstruction) -> None:
+    verify_called(instruction)
+    check_aliases(instruction, instruction.attrs_as(FusionAttrs).output_to_operand_aliasing)
 
 
 def fusion_bytes(instruction: HloInstruction) -> float:
@@ -138,7 +150,7 @@ define(
     OpDef(Opcode.CONDITIONAL, infer_conditional, None, verify_conditional, bytes_accessed=no_bytes)
 )
 define(OpDef(Opcode.CALL, infer_called_root, None, verify_called, bytes_accessed=no_bytes))
-define(OpDef(Opcode.FUSION, infer_called_root, None, verify_called, bytes_accessed=fusion_bytes))
+define(OpDef(Opcode.FUSION, infer_called_root, None, verify_fusion, bytes_accessed=fusion_bytes))
 define(OpDef(Opcode.ASYNC_START, infer_free, None, verify_async_start, bytes_accessed=no_bytes))
 define(
     OpDef(

@@ -66,6 +66,14 @@ def _check_numbers(lhs: ArrayShape, rhs: ArrayShape, attrs: ConvolutionAttrs) ->
         raise ShapeError(
             f"input has {lhs.dims[numbers.input_feature]} features, the kernel {features} ({groups} groups)"
         )
+    if groups > 1 and batch_groups > 1:
+        raise ShapeError(
+            f"feature_group_count={groups} and batch_group_count={batch_groups} cannot both exceed 1"
+        )
+    if any(window.size < 1 for window in attrs.window.dims):
+        raise ShapeError(
+            f"a window covers at least one element, found sizes {[w.size for w in attrs.window.dims]}"
+        )
     if batch_groups < 1 or lhs.dims[numbers.input_batch] % batch_groups:
         raise ShapeError(f"batch_group_count={batch_groups} does not divide the batch of {lhs}")
     if rhs.dims[numbers.kernel_output_feature] % (groups * batch_groups):

@@ -6,7 +6,7 @@ from spmd.errors import ShapeError
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import CustomCallAttrs
-from spmd.ops.checks import same_type
+from spmd.ops.checks import check_aliases, same_type
 from spmd.ops.leaf import infer_free
 from spmd.ops.opdef import OpDef, define, not_counted
 
@@ -15,6 +15,7 @@ def verify_custom_call(instruction: HloInstruction) -> None:
     attrs = instruction.attrs_as(CustomCallAttrs)
     if not attrs.target:
         raise ShapeError("custom-call needs a custom_call_target")
+    check_aliases(instruction, attrs.output_to_operand_aliasing)
     constraints = attrs.operand_layout_constraints
     if constraints is None:
         return

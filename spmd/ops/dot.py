@@ -98,9 +98,16 @@ def infer_ragged_dot(instruction: HloInstruction) -> Shape:
     attrs = instruction.attrs_as(RaggedDotAttrs)
     if len(attrs.lhs_ragged_dims) != 1:
         raise ShapeError("ragged-dot has one lhs_ragged_dims entry")
-    ragged, groups = attrs.lhs_ragged_dims[0], sizes.dims[-1] if sizes.rank else 0
     check_dims(attrs.lhs_ragged_dims, lhs.rank, "lhs_ragged_dims")
     check_dims(attrs.rhs_group_dims, rhs.rank, "rhs_group_dims")
+    _check_group_sizes(lhs, sizes, attrs)
+    ragged, groups = attrs.lhs_ragged_dims[0], sizes.dims[-1]
+    free = ragged not in attrs.dot.lhs_batch + attrs.dot.lhs_contracting
+    if len(attrs.rhs_group_dims) != free:
+        raise ShapeError(
+            f"a ragged {'free' if free else 'batch or contracting'} dimension of lhs needs "
+            f"{int(free)} rhs_group_dims, found {len(attrs.rhs_group_dims)}"
+        )
     if any(rhs.dims[d] != groups for d in attrs.rhs_group_dims):
         raise ShapeError(
             f"rhs group dimension must have the number of groups {groups}, found {rhs}"
@@ -123,6 +130,30 @@ def infer_ragged_dot(instruction: HloInstruction) -> Shape:
     return bare(
         stated_element_type(instruction, promoted(lhs.element_type, rhs.element_type)), dims
     )
+
+
+def group_prefix(lhs_rank: int, attrs: RaggedDotAttrs) -> tuple[int, ...]:
+    """The dimensions of lhs that group_sizes may have before the groups.
+
+    They are the batch dimensions and those of the ragged dimension's own kind, up to the ragged one.
+    """
+    (ragged,) = attrs.lhs_ragged_dims
+    dot = attrs.dot
+    if ragged in dot.lhs_batch:
+        return dot.lhs_batch[: dot.lhs_batch.index(ragged)]
+    free = free_dims(lhs_rank, dot.lhs_batch, dot.lhs_contracting)
+    same = dot.lhs_contracting if ragged in dot.lhs_contracting else free
+    return (*dot.lhs_batch, *same[: same.index(ragged)])
+
+
+def _check_group_sizes(lhs: ArrayShape, sizes: ArrayShape, attrs: RaggedDotAttrs) -> None:
+    """[groups], or the sizes of ``group_prefix`` and then the groups."""
+    if not sizes.element_type.is_integer:
+        raise ShapeError(f"group sizes are integers, found {sizes}")
+    prefix = tuple(lhs.dims[d] for d in group_prefix(lhs.rank, attrs))
+    if sizes.rank != 1 and (sizes.rank == 0 or sizes.dims[:-1] != prefix):
+        wanted = ",".join(map(str, (*prefix, "groups")))
+        raise ShapeError(f"group sizes must be [groups] or [{wanted}], found {sizes}")
 
 
 def ragged_dot_cost(instruction: HloInstruction) -> OpCost:

@@ -88,6 +88,7 @@ def _check_batching(
     indices: ArrayShape,
     index_dims: tuple[int, ...],
 ) -> None:
+    check_sorted(operand_dims, "batching dimensions of the operand")
     check_length(index_dims, len(operand_dims), "batching dimensions of the indices")
     check_dims(index_dims, indices.rank, "batching dimensions of the indices")
     for a, b in zip(operand_dims, index_dims, strict=True):

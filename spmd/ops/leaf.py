@@ -6,7 +6,7 @@ from spmd.errors import ShapeError
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import ConstantAttrs, FeedAttrs, IotaAttrs, ParameterAttrs
-from spmd.ops.checks import SCALAR_U32, TOKEN, check_dims, same_type
+from spmd.ops.checks import SCALAR_U32, TOKEN, check_dims, check_token, same_type
 from spmd.ops.opdef import OpDef, always, define, no_bytes
 from spmd.shape import Shape, TokenShape, as_array, as_tuple
 
@@ -48,12 +48,14 @@ def verify_iota(instruction: HloInstruction) -> None:
 
 
 def verify_infeed(instruction: HloInstruction) -> None:
+    check_token(instruction, 0)
     parts = as_tuple(instruction.shape).elements
     if len(parts) != 2 or not isinstance(parts[1], TokenShape):
         raise ShapeError("infeed gives (data, token)")
 
 
 def verify_outfeed(instruction: HloInstruction) -> None:
+    check_token(instruction, 1)
     stated = instruction.attrs_as(FeedAttrs).outfeed_shape
     if stated is not None and not same_type(stated, instruction.operand(0).shape):
         raise ShapeError(f"outfeed_shape {stated} is not the operand's")

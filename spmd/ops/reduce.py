@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 
 from spmd.errors import ShapeError
-from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import BatchNormAttrs, DimensionsAttrs, ScanAttrs, WindowAttrs
@@ -21,11 +20,13 @@ from spmd.ops.checks import (
     operand_array,
     result_elements,
     same_type,
+    scalar,
     scalar_of,
+    set_text,
 )
 from spmd.ops.opdef import OpDef, define
 from spmd.ops.window import Window
-from spmd.shape import ArrayShape, Shape, TupleShape, as_array
+from spmd.shape import ArrayShape, PrimitiveType, Shape, TupleShape, as_array
 
 
 def num_inputs(instruction: HloInstruction) -> int:
@@ -91,6 +92,10 @@ def windowed_dims(shape: ArrayShape, window: Window) -> tuple[int, ...]:
         raise ShapeError(
             f"window has {window.rank} dimensions, the operand {shape} has {shape.rank}"
         )
+    if any(w.size < 1 for w in window.dims):
+        raise ShapeError(
+            f"a window covers at least one element, found sizes {[w.size for w in window.dims]}"
+        )
     return tuple(w.output_size(n) for w, n in zip(window.dims, shape.dims, strict=True))
 
 
@@ -131,7 +136,14 @@ def verify_select_and_scatter(instruction: HloInstruction) -> None:
     select, scatter = instruction.called_computations
     value = scalar_of(operand)
     check_signature(select, (value, value), "select")
-    check_signature(scatter, (scalar_of(source), value), "scatter")
+    check_signature(scatter, (value, scalar_of(source)), "scatter")
+    for function, returned in ((select, bare(PrimitiveType.PRED, ())), (scatter, value)):
+        if not same_type(function.root.shape, returned):
+            raise ShapeError(
+                f"{function.name} must return {returned}, returns {function.root.shape}"
+            )
+    if source.element_type is not operand.element_type:
+        raise ShapeError(f"source {source} has another element type than the operand {operand}")
 
 
 def select_and_scatter_applications(instruction: HloInstruction) -> tuple[float, ...]:
@@ -149,9 +161,17 @@ def infer_map(instruction: HloInstruction) -> Shape:
 
 
 def verify_map(instruction: HloInstruction) -> None:
+    """A map runs over all dimensions; XLA's own programs also write ``dimensions={}`` for that."""
     shapes = [operand_array(instruction, i) for i in range(instruction.num_operands)]
     if any(s.dims != shapes[0].dims for s in shapes):
         raise ShapeError("map operands must have equal sizes")
+    dims = instruction.attrs_as(DimensionsAttrs).dimensions
+    if dims not in ((), tuple(range(shapes[0].rank))):
+        raise ShapeError(
+            f"map runs over all {shapes[0].rank} dimensions in order, found {set_text(dims)}"
+        )
+    if not scalar(instruction.to_apply.root.shape):
+        raise ShapeError(f"map function {instruction.to_apply.name} must return a scalar")
     check_signature(instruction.to_apply, tuple(scalar_of(s) for s in shapes), "map function")
 
 
@@ -169,22 +189,47 @@ def infer_scan(instruction: HloInstruction) -> None:
 
 
 def verify_scan(instruction: HloInstruction) -> None:
+    """The function takes (a slice of each input, carries) and gives (a slice of each output, carries)."""
     check_callees(instruction, 1)
     attrs, function = instruction.attrs_as(ScanAttrs), instruction.to_apply
+    results = result_elements(instruction.shape)
     returned = result_elements(function.root.shape)
-    if len(returned) != len(result_elements(instruction.shape)):
+    if len(returned) != len(results) or len(results) < attrs.num_carries:
         raise ShapeError(f"scan returns {instruction.shape}, its function {function.root.shape}")
-    _check_carries(instruction, function, attrs.num_carries)
+    scanned = instruction.num_operands - attrs.num_carries
+    outputs = len(results) - attrs.num_carries
+    if scanned == outputs == 0:
+        raise ShapeError("scan has neither inputs nor outputs")
+    operands = tuple(x.shape for x in instruction.operands)
+    _check_lengths((*operands[:scanned], *results[:outputs]), attrs.dimension)
+    taken = (*(_without(s, attrs.dimension) for s in operands[:scanned]), *operands[scanned:])
+    check_signature(function, taken, "scan function")
+    given = (*(_without(s, attrs.dimension) for s in results[:outputs]), *results[outputs:])
+    if not same_type(TupleShape(given), TupleShape(returned)):
+        raise ShapeError(
+            f"scan function {function.name} must return {one_or_tuple(given)}, "
+            f"returns {function.root.shape}"
+        )
+    if not same_type(TupleShape(operands[scanned:]), TupleShape(results[outputs:])):
+        raise ShapeError(
+            f"the carries of {function.name} come out with other shapes than they go in"
+        )
 
 
-def _check_carries(instruction: HloInstruction, function: HloComputation, carries: int) -> None:
-    """The last ``carries`` operands and results have one type each."""
-    if not carries:
-        return
-    final = result_elements(instruction.shape)[-carries:]
-    for operand, result in zip(instruction.operands[-carries:], final, strict=True):
-        if not same_type(operand.shape, result):
-            raise ShapeError(f"carry {operand.shape} of {function.name} comes out as {result}")
+def _check_lengths(shapes: tuple[Shape, ...], dimension: int) -> None:
+    """All are arrays of one size along ``dimension``."""
+    arrays = [as_array(s) for s in shapes]
+    for array in arrays:
+        check_dims((dimension,), array.rank, "dimensions")
+    if len({array.dims[dimension] for array in arrays}) > 1:
+        raise ShapeError(
+            f"scan inputs and outputs must have one length along dimension {dimension}"
+        )
+
+
+def _without(shape: Shape, dimension: int) -> ArrayShape:
+    array = as_array(shape)
+    return bare(array.element_type, array.dims[:dimension] + array.dims[dimension + 1 :])
 
 
 def scan_applications(instruction: HloInstruction) -> tuple[float, ...]:
@@ -192,7 +237,11 @@ def scan_applications(instruction: HloInstruction) -> tuple[float, ...]:
     return (float(scanned.num_elements),)
 
 
-# ---- batch normalization
+# ---- batch normalization: (operand, then values per feature: scale, offset, mean, variance, ...)
+#: batch-norm-grad's last operand.
+_OUTPUT_GRADIENT = 4
+
+
 def infer_batch_norm(instruction: HloInstruction) -> Shape:
     operand, features = _batch_norm_shapes(instruction)
     return TupleShape((operand, features, features))
@@ -204,12 +253,20 @@ def infer_batch_norm_inference(instruction: HloInstruction) -> Shape:
 
 
 def _batch_norm_shapes(instruction: HloInstruction) -> tuple[ArrayShape, ArrayShape]:
-    operand, scale = operand_array(instruction, 0), operand_array(instruction, 1)
+    """The operand's shape and that of a value per feature; all operands have one of the two."""
+    operand = operand_array(instruction, 0)
     index = instruction.attrs_as(BatchNormAttrs).feature_index
     check_dims((index,), operand.rank, "feature_index")
-    if scale.dims != (operand.dims[index],):
-        raise ShapeError(f"the scale must have {operand.dims[index]} elements, found {scale}")
-    return bare(operand.element_type, operand.dims), bare(scale.element_type, scale.dims)
+    if not operand.element_type.is_floating:
+        raise ShapeError(f"{instruction.opcode} takes floating-point numbers, found {operand}")
+    whole = bare(operand.element_type, operand.dims)
+    features = bare(operand.element_type, (operand.dims[index],))
+    for i in range(1, instruction.num_operands):
+        gradient = instruction.opcode is Opcode.BATCH_NORM_GRAD and i == _OUTPUT_GRADIENT
+        wanted = whole if gradient else features
+        if not same_type(operand_array(instruction, i), wanted):
+            raise ShapeError(f"operand {i} must be {wanted}, found {operand_array(instruction, i)}")
+    return whole, features
 
 
 define(OpDef(Opcode.REDUCE, infer_reduce, None, verify_reducer, applications=reduce_applications))

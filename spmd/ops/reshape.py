@@ -117,6 +117,9 @@ def infer_bitcast_convert(instruction: HloInstruction) -> Shape:
 
 
 # ---- dynamic dimensions
+_MAX_S32 = 2**31 - 1
+
+
 def _one_dimension(instruction: HloInstruction) -> tuple[ArrayShape, int]:
     operand = operand_array(instruction, 0)
     dims = instruction.attrs_as(DimensionsAttrs).dimensions
@@ -126,7 +129,9 @@ def _one_dimension(instruction: HloInstruction) -> tuple[ArrayShape, int]:
 
 
 def infer_get_dimension_size(instruction: HloInstruction) -> Shape:
-    _one_dimension(instruction)
+    operand, dimension = _one_dimension(instruction)
+    if operand.dims[dimension] > _MAX_S32:
+        raise ShapeError(f"the size of dimension {dimension} of {operand} is no s32")
     return SCALAR_S32
 
 
@@ -148,6 +153,14 @@ def verify_dynamic_reshape(instruction: HloInstruction) -> None:
         )
     if operand_array(instruction, 0).element_type is not result.element_type:
         raise ShapeError("dynamic-reshape keeps the element type")
+    if operand_array(instruction, 0).num_elements != result.num_elements:
+        raise ShapeError(
+            f"dynamic-reshape keeps the number of elements of the bounds, found "
+            f"{instruction.operand(0).shape} and {result}"
+        )
+    for i in range(1, instruction.num_operands):
+        if not same_type(instruction.operand(i).shape, SCALAR_S32):
+            raise ShapeError(f"a size must be {SCALAR_S32}, found {instruction.operand(i).shape}")
 
 
 def read_and_write(instruction: HloInstruction) -> float:

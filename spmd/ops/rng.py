@@ -6,10 +6,10 @@ from spmd.errors import ShapeError
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import RngAttrs, RngBitGeneratorAttrs
-from spmd.ops.checks import operand_array, result_elements, same_type
+from spmd.ops.checks import bare, operand_array, result_elements, same_type
 from spmd.ops.leaf import infer_free
 from spmd.ops.opdef import OpCost, OpDef, always, define
-from spmd.shape import as_array, leaves, subshape
+from spmd.shape import PrimitiveType, Shape, as_array, leaves, subshape
 
 _ALGORITHMS = ("rng_three_fry", "rng_philox", "rng_default")
 
@@ -24,6 +24,18 @@ def verify_rng(instruction: HloInstruction) -> None:
                 f"the distribution's parameters are scalars of the result's type, found {parameter}"
             )
 
+    distribution, kind = (
+        instruction.attrs_as(RngAttrs).distribution,
+        instruction.array_shape.element_type,
+    )
+    if kind.is_complex or (distribution == "rng_normal" and not kind.is_floating):
+        raise ShapeError(f"{distribution} does not draw {kind}")
+
+
+def infer_rng_state(_: HloInstruction) -> Shape:
+    """The 128 bits of the state."""
+    return bare(PrimitiveType.U64, (2,))
+
 
 def verify_rng_bit_generator(instruction: HloInstruction) -> None:
     """(new state, bits): the state comes out with the shape it went in with."""
@@ -32,6 +44,8 @@ def verify_rng_bit_generator(instruction: HloInstruction) -> None:
             f"unknown algorithm {instruction.attrs_as(RngBitGeneratorAttrs).algorithm}"
         )
     parts = result_elements(instruction.shape)
+    if not operand_array(instruction, 0).element_type.is_unsigned_integer:
+        raise ShapeError(f"the state is unsigned, found {instruction.operand(0).shape}")
     if len(parts) != 2 or not same_type(parts[0], instruction.operand(0).shape):
         raise ShapeError(
             f"expected (state, bits) with the state's shape {instruction.operand(0).shape}"
@@ -55,4 +69,4 @@ define(
         Opcode.RNG_BIT_GENERATOR, infer_free, 1, verify_rng_bit_generator, one_transcendental_each
     )
 )
-define(OpDef(Opcode.RNG_GET_AND_UPDATE_STATE, infer_free, 0, side_effect=always))
+define(OpDef(Opcode.RNG_GET_AND_UPDATE_STATE, infer_rng_state, 0, side_effect=always))

@@ -50,6 +50,11 @@ def verify_start_indices(instruction: HloInstruction, first: int) -> None:
         index = operand_array(instruction, i)
         if index.dims or not index.element_type.is_integer:
             raise ShapeError(f"a start index must be an integer scalar, found {index}")
+        if index.element_type is not operand_array(instruction, first).element_type:
+            raise ShapeError(
+                f"start indices must have one element type, found {index.element_type} and "
+                f"{operand_array(instruction, first).element_type}"
+            )
 
 
 def infer_dynamic_slice(instruction: HloInstruction) -> Shape:

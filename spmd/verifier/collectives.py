@@ -23,14 +23,16 @@ _EQUAL_GROUPS = (
     Opcode.ALL_TO_ALL,
 )
 
-#: Each done with the start it completes.
-START_OF = {
-    Opcode.ALL_REDUCE_DONE: Opcode.ALL_REDUCE_START,
-    Opcode.ALL_GATHER_DONE: Opcode.ALL_GATHER_START,
-    Opcode.COLLECTIVE_PERMUTE_DONE: Opcode.COLLECTIVE_PERMUTE_START,
-    Opcode.COPY_DONE: Opcode.COPY_START,
-    Opcode.SEND_DONE: Opcode.SEND,
-    Opcode.RECV_DONE: Opcode.RECV,
+#: Each done with the opcodes whose result it may complete; generic updates stand between start and done.
+STARTS_OF = {
+    Opcode.ALL_REDUCE_DONE: (Opcode.ALL_REDUCE_START,),
+    Opcode.ALL_GATHER_DONE: (Opcode.ALL_GATHER_START,),
+    Opcode.COLLECTIVE_PERMUTE_DONE: (Opcode.COLLECTIVE_PERMUTE_START,),
+    Opcode.COPY_DONE: (Opcode.COPY_START,),
+    Opcode.SEND_DONE: (Opcode.SEND,),
+    Opcode.RECV_DONE: (Opcode.RECV,),
+    Opcode.ASYNC_UPDATE: (Opcode.ASYNC_START, Opcode.ASYNC_UPDATE),
+    Opcode.ASYNC_DONE: (Opcode.ASYNC_START, Opcode.ASYNC_UPDATE),
 }
 
 
@@ -91,19 +93,20 @@ def _pair_problems(module: HloModule, x: HloInstruction) -> Iterator[str]:
 
 def halves_belong_together(module: HloModule) -> Iterator[str]:
     """Every done completes a start of its kind, every start is completed exactly once."""
-    starts = tuple(START_OF.values())
+    starts = {start for kinds in STARTS_OF.values() for start in kinds}
     for x in module.all_instructions():
-        wanted = START_OF.get(x.opcode)
-        if wanted is not None and x.operand(0).opcode is not wanted:
-            yield f"{x.opcode} must complete a {wanted}, completes {x.operand(0).name}: {describe(x)}"
-        if x.opcode in starts and module.stage >= Stage.OPTIMIZED:
+        wanted = STARTS_OF.get(x.opcode)
+        if wanted is not None and x.operand(0).opcode not in wanted:
+            kinds = " or ".join(map(str, wanted))
+            yield f"{x.opcode} must complete a {kinds}, completes {x.operand(0).name}: {describe(x)}"
+        if x.opcode in starts:
             dones = _dones(x.users)
-            if len(dones) != 1:
+            if len(dones) > 1 or (not dones and module.stage >= Stage.OPTIMIZED):
                 yield f"{x.opcode} must be completed once, is completed {len(dones)} times: {describe(x)}"
 
 
 def _dones(users: Iterable[HloInstruction]) -> list[HloInstruction]:
-    return [user for user in users if user.opcode in START_OF]
+    return [user for user in users if user.opcode in STARTS_OF]
 
 
 COLLECTIVE_RULES = (

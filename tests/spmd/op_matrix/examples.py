@@ -93,7 +93,7 @@ EXAMPLES: dict[str, Example] = {
     "batch norm": Example(one("(f32[2,3], f32[3], f32[3]) batch-norm-training(p0, p1, p1), epsilon=0.001, feature_index=1", "f32[2,3]", "f32[3]")),
     "rng": Example(one("f32[4] rng(p0, p1), distribution=rng_uniform", "f32[]", "f32[]")),
     "rng-bit-generator": Example(one("(u64[2], u32[4]) rng-bit-generator(p0), algorithm=rng_three_fry", "u64[2]")),
-    "rng state": Example("ENTRY e { ROOT s = u64[1] rng-get-and-update-state(), delta=4096 }"),
+    "rng state": Example("ENTRY e { ROOT s = u64[2] rng-get-and-update-state(), delta=4096 }"),
     "scan": Example(one("(f32[5], f32[]) scan(p0, p1), dimensions={0}, num_carries=1, is_reverse=true, is_associative=true, to_apply=step", "f32[5]", "f32[]", before="step { x = f32[] parameter(0) c = f32[] parameter(1) s = f32[] add(x, c) ROOT t = (f32[], f32[]) tuple(s, s) }\n")),
     "while": Example(one('(s32[], f32[4]) while(p0), condition=more, body=body, backend_config={"known_trip_count":{"n":"3"},"known_init_step":{"init":"0","step":"1"}}', "(s32[], f32[4])", before="more { t = (s32[], f32[4]) parameter(0) i = s32[] get-tuple-element(t), index=0 n = s32[] constant(3) ROOT l = pred[] compare(i, n), direction=LT }\nbody { t = (s32[], f32[4]) parameter(0) i = s32[] get-tuple-element(t), index=0 x = f32[4] get-tuple-element(t), index=1 o = s32[] constant(1) j = s32[] add(i, o) ROOT u = (s32[], f32[4]) tuple(j, x) }\n")),
     "conditional by pred": Example(one("f32[4] conditional(p0, p1, p1), true_computation=twice, false_computation={ x = f32[4] parameter(0) ROOT n = f32[4] negate(x) }", "pred[]", "f32[4]", before=_TWICE)),
