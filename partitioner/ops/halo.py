@@ -10,7 +10,9 @@ it reaches at most ``left`` elements before and ``right`` elements after the til
         device 1  3 | 4 5 6 7 | 8          from device 0: its last, from device 2: its first
         device 2  7 | 8 9 10 11 .          positions outside the dimension take the fill value
 
-Each neighbour's part is one collective-permute of just what is needed of its tile.
+Each neighbour's part is one collective-permute of just what is needed of its tile; where the devices at one end have
+no such neighbour, they send nothing either. When windows reach so far that this costs more than one all-gather, the
+dimension is gathered.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from partitioner.candidates import OpPlan, best_plan
 from partitioner.context import PartitionContext, ShardedValue
 from partitioner.generic import problem_of
 from partitioner.lines import shift_pairs
+from partitioner.reshard.cost import LATENCY_BYTES
 from partitioner.rule import OpShardingRule
 from partitioner.state import tile_size
 from spmd.hlo.instruction import HloInstruction
@@ -67,10 +70,18 @@ def reach_of(window: HaloWindow, size: int, shards: int) -> Reach:
     return Reach(tile, max(0, -first), max(0, last + window.size - tile))
 
 
-def prefers_gather(reach: Reach, shards: int) -> bool:
-    """Neighbours would send as much as there is: one all-gather does it."""
-    others = (shards - 1) * reach.tile
-    return min(reach.left, others) + min(reach.right, others) >= others
+def exchange_cost(reach: Reach, shards: int, line_bytes: float) -> float:
+    """Of sending every neighbour its part, in bytes on the wire; ``line_bytes``: one element of the dimension.
+
+    The nearest neighbours on both sides count as one collective: a halo of two thin edges is no reason to gather.
+    """
+    sent, collectives = 0.0, 1
+    for reached in (reach.left, reach.right):
+        for distance, width in _pieces(reached, reach.tile):
+            if distance < shards:
+                sent += width * line_bytes * (shards - distance) / shards
+                collectives += distance > 1
+    return LATENCY_BYTES * collectives + sent
 
 
 def sliding(window: WindowDimension, tile: int) -> LocalWindow | None:
@@ -128,11 +139,28 @@ def exchange(
     axes = value.state.dims[dim]
     shards = context.axes.count(axes)
     reach = reach_of(window, value.shape.dims[dim], shards)
-    if prefers_gather(reach, shards):
-        return _from_whole(context, value, dim, window, fill)
-    joined = _with_neighbours(context, value.hlo, dim, axes, reach)
+    tiles = _as_tiles(context, value, dim)
+    gather = context.reshard_cost(tiles, tiles.state.with_dim(dim, ()))
+    line_bytes = value.hlo.shape.byte_size / max(reach.tile, 1)
+    if gather < exchange_cost(reach, shards, line_bytes):
+        return _from_whole(context, tiles, dim, window, fill)
+    # Only the last tile's padding lies outside the dimension and inside some device's tile.
+    padded = context.is_uneven(value, dim)
+    joined = _with_neighbours(context, value.hlo, dim, axes, reach, None if padded else fill)
     found = _cut(context, joined, dim, axes, window, reach)
-    return found if fill is None else _filled(context, value, found, dim, window, fill)
+    if fill is None or not padded:
+        return found
+    return _filled(context, value, found, dim, window, fill)
+
+
+def _as_tiles(context: PartitionContext, value: ShardedValue, dim: int) -> ShardedValue:
+    """``value`` with dimensions other than ``dim`` as large as their tiles together.
+
+    They may hold windows already: as far as gathering goes, these are tiles like any other.
+    """
+    tiles = [n * k for n, k in zip(value.hlo.dims, value.state.shards(context.axes), strict=True)]
+    tiles[dim] = value.shape.dims[dim]
+    return replace(value, shape=value.shape.with_dims(tuple(tiles)))
 
 
 def _from_whole(
@@ -145,10 +173,6 @@ def _from_whole(
     """Gather the dimension, pad it to the span of all windows, cut this device's."""
     b = context.builder
     axes = value.state.dims[dim]
-    # Other dimensions may hold windows already: as far as gathering goes, these are tiles like any other.
-    tiles = [n * k for n, k in zip(value.hlo.dims, value.state.shards(context.axes), strict=True)]
-    tiles[dim] = value.shape.dims[dim]
-    value = replace(value, shape=value.shape.with_dims(tuple(tiles)))
     whole = context.reshard(value, value.state.with_dim(dim, ())).hlo
     end = (context.axes.count(axes) - 1) * window.step + window.start + window.size
     low, high = max(0, -window.start), max(0, end - whole.dims[dim])
@@ -166,16 +190,24 @@ def _from_whole(
 
 
 def _with_neighbours(
-    context: PartitionContext, local: HloInstruction, dim: int, axes: Axes, reach: Reach
+    context: PartitionContext,
+    local: HloInstruction,
+    dim: int,
+    axes: Axes,
+    reach: Reach,
+    fill: HloInstruction | None,
 ) -> HloInstruction:
-    """[left | tile | right] along ``dim``; the nearest neighbour's part next to the tile."""
+    """[left | tile | right] along ``dim``; the nearest neighbour's part next to the tile.
+
+    Parts of neighbours that do not exist are ``fill`` (without one: zeros).
+    """
     parts: list[HloInstruction] = [local]
     for distance, width in _pieces(reach.left, reach.tile):
         piece = _slice_dim(context, local, dim, reach.tile - width, reach.tile)
-        parts.insert(0, _shifted(context, piece, axes, distance))
+        parts.insert(0, _received(context, piece, axes, distance, fill))
     for distance, width in _pieces(reach.right, reach.tile):
         piece = _slice_dim(context, local, dim, 0, width)
-        parts.append(_shifted(context, piece, axes, -distance))
+        parts.append(_received(context, piece, axes, -distance, fill))
     return context.builder.concatenate(parts, dim) if len(parts) > 1 else local
 
 
@@ -185,6 +217,29 @@ def _pieces(reach: int, tile: int) -> list[tuple[int, int]]:
         (distance, min(tile, reach - (distance - 1) * tile))
         for distance in range(1, -(-reach // tile) + 1)
     ]
+
+
+def _received(
+    context: PartitionContext,
+    piece: HloInstruction,
+    axes: Axes,
+    distance: int,
+    fill: HloInstruction | None,
+) -> HloInstruction:
+    """``piece`` of the device ``distance`` before this one along ``axes``; ``fill`` where there is none."""
+    b = context.builder
+    shards = context.axes.count(axes)
+    if fill is None:
+        return _shifted(context, piece, axes, distance)
+    filling = b.broadcast_scalar(fill, piece.dims)
+    if abs(distance) >= shards:
+        return filling
+    limit = distance if distance > 0 else shards + distance
+    exists = b.compare(
+        context.coordinate(axes), b.scalar(_S32, limit), "GE" if distance > 0 else "LT"
+    )
+    received = _shifted(context, piece, axes, distance)
+    return b.select(b.broadcast_scalar(exists, piece.dims), received, filling)
 
 
 def _shifted(

@@ -45,8 +45,18 @@ def halo_without_drift() -> AbstractContextManager[None]:
     return function(original, cut)
 
 
-@mutant("what lies outside the dimension is what the neighbour's padding holds", "reduce_window")
+@mutant("what lies outside the dimension is what nobody sends: zeros", "reduce_window")
 def halo_not_filled() -> AbstractContextManager[None]:
+    original = halo._received
+
+    def received(context: Any, piece: Any, axes: Any, distance: int, fill: Any) -> Any:
+        return original(context, piece, axes, distance, None)
+
+    return function(original, received)
+
+
+@mutant("what lies outside the dimension is what the last tile's padding holds", "reduce_window")
+def halo_padding_not_filled() -> AbstractContextManager[None]:
     return function(halo._filled, lambda context, value, found, dim, window, fill: found)
 
 
@@ -54,10 +64,9 @@ def halo_not_filled() -> AbstractContextManager[None]:
 def halo_joined_backwards() -> AbstractContextManager[None]:
     original = halo._with_neighbours
 
-    def joined(context: Any, local: Any, dim: int, axes: Any, reach: Any) -> Any:
-        return original(
-            context, local, dim, axes, replace(reach, left=reach.right, right=reach.left)
-        )
+    def joined(context: Any, local: Any, dim: int, axes: Any, reach: Any, fill: Any) -> Any:
+        turned = replace(reach, left=reach.right, right=reach.left)
+        return original(context, local, dim, axes, turned, fill)
 
     return function(original, joined)
 

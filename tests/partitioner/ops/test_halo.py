@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from partitioner.axes import DeviceAxes
 from partitioner.lines import shift_pairs
-from partitioner.ops.halo import HaloWindow, prefers_gather, reach_of, sliding
+from partitioner.ops.halo import HaloWindow, exchange_cost, reach_of, sliding
 from partitioner.ops.halo_windows import contracting
 from partitioner.ops.mirrored import mirror_pairs
 from spmd.ops.window import WindowDimension
@@ -24,9 +24,18 @@ def test_reach_is_the_furthest_any_device_looks(window: HaloWindow, size: int, s
     assert reach.right == max(0, *(b + window.size - reach.tile for b in begins))
 
 
-def test_a_small_halo_is_exchanged_and_a_long_one_gathered() -> None:
-    assert not prefers_gather(reach_of(HaloWindow(4, -1, 6), 16, 4), 4)
-    assert prefers_gather(reach_of(HaloWindow(4, -15, 19), 16, 4), 4)
+@given(WINDOWS, st.integers(1, 30), st.integers(2, 5))
+def test_the_price_of_an_exchange_is_what_neighbours_send(
+    window: HaloWindow, size: int, shards: int
+) -> None:
+    """Element by element: those of another device's tile that the pieces around a tile hold."""
+    reach = reach_of(window, size, shards)
+    sent = 0
+    for k in range(shards):
+        around = range(k * reach.tile - reach.left, (k + 1) * reach.tile + reach.right)
+        sent += sum(0 <= e < shards * reach.tile and e // reach.tile != k for e in around)
+    heavy = 1e9
+    assert exchange_cost(reach, shards, heavy) // heavy == sent // shards
 
 
 DIMENSIONS = st.builds(
