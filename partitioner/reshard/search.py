@@ -7,7 +7,7 @@ from functools import lru_cache
 from partitioner.axes import Axes, DeviceAxes
 from partitioner.reshard.astar import AStar, Plan
 from partitioner.reshard.bound import lower_bound
-from partitioner.reshard.cost import plan_cost
+from partitioner.reshard.cost import LATENCY_BYTES, plan_cost
 from partitioner.reshard.fallback import fallback_plan
 from partitioner.reshard.problem import ReshardProblem, canonical, check_states
 from partitioner.reshard.step import Step
@@ -96,11 +96,16 @@ def _best_plan(
         or Plan(steps, cost, 0)
     )
     bound = lower_bound(axes, problem.shape, source, target, usable)
-    if best.cost <= WORTH_ANOTHER_LOOK * bound + LEAST_WORTH_SAVING:
-        return best
+    near = WORTH_ANOTHER_LOOK * bound + LEAST_WORTH_SAVING
     for view in views(problem, source):
-        finer = AStar(view.problem).run(view.source, best.cost / WORTH_THE_TROUBLE, MAX_TRIED_FINER)
+        if best.cost <= near:
+            break
+        limit = best.cost / WORTH_THE_TROUBLE
+        finer = AStar(view.problem).run(view.source, limit, MAX_TRIED_FINER)
         if finer is not None:
             step = ViewedSteps(view, finer.steps, target)
-            best = Plan((step,), finer.cost, best.tried + finer.tried)
+            cost = finer.cost + step.exchanges * LATENCY_BYTES
+            cost += step.exchanged_bytes(axes, problem.shape, source)
+            if cost < limit:
+                best = Plan((step,), cost, best.tried + finer.tried)
     return best

@@ -1,16 +1,19 @@
-"""A finer view of a reshard: axes cut into prime parts, dimensions into the digits that the states split.
+"""Views of a reshard in which more steps are possible, and steps in a view as one step.
 
-Two things the coarse states cannot say: that only part of an axis moves (an axis of 4 replaces one of 2), and that a
-middle digit of a dimension is split while a more major one is not.
+Three things the plain states cannot say: that only part of an axis moves (an axis of 4 replaces one of 2), that a
+middle digit of a dimension is split while a more major one is not, and that uneven tiles are those of a larger
+dimension, which line up.
 
     axes (4, 2), f32[16]: ((1,),) -> ((0,),)        on axes (2, 2, 2): ((2,),) -> ((0, 1),)
     seen as f32[2,2,4]: ((2,), (), ()) -> ((0,), (1,), ())      slice (1), then permute halves of tiles
+    axes (2, 2), f32[9]: ((0,),) -> ((0, 1),)       seen as f32[12]: tiles of 5 become tiles of 6, slice (1)
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from partitioner.axes import Axes, DeviceAxes, DimAxes
@@ -18,9 +21,10 @@ from partitioner.coordinate import device_coordinate
 from partitioner.reshard.agreement import digits
 from partitioner.reshard.emit import emit_steps
 from partitioner.reshard.problem import ReshardProblem
+from partitioner.reshard.retile import Retile
 from partitioner.reshard.step import Step, StepContext
 from partitioner.reshard.tiles import reshape_to
-from partitioner.state import ShardState
+from partitioner.state import ShardState, tile_size
 from spmd.shape import ArrayShape
 
 if TYPE_CHECKING:
@@ -33,16 +37,20 @@ if TYPE_CHECKING:
 class View:
     """The problem and its source state, on finer axes over the same devices and sizes that split the dimensions.
 
-    V1 local arrays hold the same elements in the same order in both views, in the source and in the target state
+    ``enter`` and ``leave`` move the edges of uneven tiles before and after.
+    V1 between ``enter`` and ``leave``, local arrays hold the same elements in the same order in both views, in the
+       source and in the target state
     """
 
     problem: ReshardProblem
     source: ShardState
+    enter: tuple[Retile, ...] = ()
+    leave: tuple[Retile, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ViewedSteps(Step):
-    """All ``steps`` of a plan in a finer view, as one step to ``target``."""
+    """All ``steps`` of a plan in a view, as one step to ``target``."""
 
     view: View
     steps: tuple[Step, ...]
@@ -50,7 +58,12 @@ class ViewedSteps(Step):
 
     @property
     def collectives(self) -> int:
-        return sum(step.collectives for step in self.steps)
+        return self.exchanges + sum(step.collectives for step in self.steps)
+
+    @property
+    def exchanges(self) -> int:
+        """Collectives that move the edges of tiles."""
+        return sum(retile.is_exchange for retile in (*self.view.enter, *self.view.leave))
 
     def apply(self, state: ShardState) -> ShardState:
         return self.target
@@ -58,20 +71,42 @@ class ViewedSteps(Step):
     def wire_bytes(self, axes: DeviceAxes, shape: ArrayShape, state: ShardState) -> float:
         problem = self.view.problem
         seen = ArrayShape(shape.element_type, problem.dims)
-        total, finer = 0.0, self.view.source
+        total, finer = self.exchanged_bytes(axes, shape, state), self.view.source
         for step in self.steps:
             total += step.wire_bytes(problem.axes, seen, finer)
             finer = step.apply(finer)
         return total
 
+    def exchanged_bytes(self, axes: DeviceAxes, shape: ArrayShape, state: ShardState) -> float:
+        """What a device sends to move the edges of tiles."""
+        elements = 0
+        local = state.local_dims(shape.dims, axes)
+        for retile in self.view.enter:
+            elements += retile.sent_elements(axes, local)
+            local = retile.local_dims(local)
+        local = self.target.local_dims(shape.dims, axes)
+        for retile in reversed(self.view.leave):
+            local = retile.dims_before(local)
+            elements += retile.sent_elements(axes, local)
+        return float(elements * shape.element_type.byte_size)
+
     def emit(self, context: StepContext, value: ShardedValue) -> HloInstruction:
         problem, source = self.view.problem, self.view.source
         b = context.builder
-        local = reshape_to(b, value.hlo, source.local_dims(problem.dims, problem.axes))
+        local = value.hlo
+        for retile in self.view.enter:
+            local = retile.emit(context, local)
+        local = reshape_to(b, local, source.local_dims(problem.dims, problem.axes))
         shape = ArrayShape(value.shape.element_type, problem.dims)
         seen = type(value)(local, source, shape)
         done = emit_steps(ViewedContext(context, self.view), seen, self.steps)
-        return reshape_to(b, done, self.target.local_dims(value.shape.dims, context.axes))
+        after = self.target.local_dims(value.shape.dims, context.axes)
+        for retile in reversed(self.view.leave):
+            after = retile.dims_before(after)
+        done = reshape_to(b, done, after)
+        for retile in self.view.leave:
+            done = retile.emit(context, done)
+        return done
 
 
 class ViewedContext:
@@ -88,13 +123,44 @@ class ViewedContext:
 
 
 def views(problem: ReshardProblem, source: ShardState) -> Iterator[View]:
-    """The finer views that differ from the problem itself: prime axes, then prime axes and split dimensions."""
+    """The views that differ from the problem itself: uneven dimensions grown, then that and finer, then finer alone."""
+    grown = _grown(problem, source)
+    if grown is not None:
+        yield grown
+        yield from _finer(grown)
+    yield from _finer(View(problem, source))
+
+
+def _grown(problem: ReshardProblem, source: ShardState) -> View | None:
+    """Every dimension that one of its splits does not divide grown to what both do, where its tiles' edges are near."""
+    axes, target = problem.axes, problem.target
+    dims = list(problem.dims)
+    enter: list[Retile] = []
+    leave: list[Retile] = []
+    for dim, (n, held, wanted) in enumerate(zip(dims, source.dims, target.dims, strict=True)):
+        whole = math.lcm(axes.count(held), axes.count(wanted))
+        size = tile_size(n, whole) * whole
+        tiles = [(tile_size(n, axes.count(a)), size // axes.count(a)) for a in (held, wanted)]
+        into = Retile(dim, held, tiles[0][0], tiles[0][1])
+        out = Retile(dim, wanted, tiles[1][1], tiles[1][0])
+        if n and size != n and into.is_near(axes) and out.is_near(axes):
+            dims[dim] = size
+            enter.append(into)
+            leave.append(out)
+    if not enter:
+        return None
+    return View(replace(problem, dims=tuple(dims)), source, tuple(enter), tuple(leave))
+
+
+def _finer(view: View) -> Iterator[View]:
+    """On prime axes, then on prime axes and split dimensions."""
+    problem, source = view.problem, view.source
     parts, axes = prime_axes(problem.axes)
     fine_source, fine_target = refined(parts, source), refined(parts, problem.target)
     usable = concatenated(parts, problem.usable)
     if axes != problem.axes:
         finer = ReshardProblem(axes, problem.dims, problem.item_bytes, fine_target, usable)
-        yield View(finer, fine_source)
+        yield replace(view, problem=finer, source=fine_source)
     dims: list[int] = []
     have: list[Axes] = []
     want: list[Axes] = []
@@ -106,7 +172,8 @@ def views(problem: ReshardProblem, source: ShardState) -> Iterator[View]:
     if len(dims) > len(problem.dims):
         target = ShardState(tuple(want), fine_target.partial, fine_target.reduction)
         finer = ReshardProblem(axes, tuple(dims), problem.item_bytes, target, usable)
-        yield View(finer, ShardState(tuple(have), fine_source.partial, source.reduction))
+        state = ShardState(tuple(have), fine_source.partial, source.reduction)
+        yield replace(view, problem=finer, source=state)
 
 
 def prime_axes(axes: DeviceAxes) -> tuple[tuple[Axes, ...], DeviceAxes]:

@@ -75,9 +75,10 @@ def test_plans_through_finer_views(
 
 
 @pytest.mark.parametrize("sizes", [(2, 4), (4, 2, 2), (6, 2)])
-def test_random_walks_in_every_view(sizes: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("dims", [(48, 24), (37, 29)])
+def test_random_walks_in_every_view(sizes: tuple[int, ...], dims: tuple[int, ...]) -> None:
     """Any steps in a view, not only those of cheapest plans, followed by the way to the target."""
-    axes, shape = DeviceAxes(sizes), ArrayShape(F32, (48, 24))
+    axes, shape = DeviceAxes(sizes), ArrayShape(F32, dims)
     states = all_states(sizes, 2, partial=True)
     choose = random.Random(11)
     seen = 0
@@ -91,6 +92,49 @@ def test_random_walks_in_every_view(sizes: tuple[int, ...]) -> None:
             viewed = ViewedSteps(view, steps, target)
             check_reshard(axes, shape, source, target, (viewed,), axes.all)
             seen += 1
+
+
+@pytest.mark.parametrize(
+    ("sizes", "dims", "source", "target", "at_most"),
+    [
+        # An axis more: tiles of 501 become tiles of 502, which are cut.
+        ((2, 2), (1001, 64), ShardState(((0,), ())), ShardState(((0, 1), ())), 600.0),
+        # An axis less, and onto another dimension: tiles of 251 stay, tiles of 502 become tiles of 501.
+        ((2, 2), (1001, 64), ShardState(((0, 1), ())), ShardState(((0,), (1,))), 65000.0),
+        ((2, 2), (1001, 1023), ShardState(((1, 0), ())), ShardState(((1,), (0,))), 520e3),
+        # Partial values are moved like others.
+        ((2, 2), (1001, 64), ShardState(((0,), ()), (1,), SUM), ShardState(((0, 1), ())), 65000.0),
+        # 3 and 2 in the same place.
+        ((3, 2), (1000, 64), ShardState(((1,), ())), ShardState(((1, 0), ())), 1100.0),
+    ],
+)
+def test_uneven_tiles_are_moved_by_their_edges(
+    sizes: tuple[int, ...],
+    dims: tuple[int, ...],
+    source: ShardState,
+    target: ShardState,
+    at_most: float,
+) -> None:
+    axes, shape = DeviceAxes(sizes), ArrayShape(F32, dims)
+    steps = plan_reshard(axes, shape, source, target)
+    assert isinstance(steps[0], ViewedSteps)
+    check_reshard(axes, shape, source, target, steps)
+    assert plan_wire_bytes(axes, shape, source, steps) <= at_most
+
+
+def test_a_view_counts_its_exchanges() -> None:
+    """Tiles of 500 become tiles of 501: shard 1 of 2 gives up its first row of 64 elements."""
+    axes, shape = DeviceAxes((2, 3)), ArrayShape(F32, (1000, 64))
+    (step,) = plan_reshard(axes, shape, ShardState(((0,), ())), ShardState(((0, 1), ())))
+    assert step.collectives == 1
+    assert step.wire_bytes(axes, shape, ShardState(((0,), ()))) == 64 * 4
+
+
+def test_edges_that_are_far_stay() -> None:
+    """With tiles of 2 to become tiles of 3, the last of 8 shards would take from beyond its neighbour."""
+    axes = DeviceAxes((8, 3))
+    problem = ReshardProblem(axes, (9,), 4, ShardState(((0, 1),)), axes.all)
+    assert not any(view.enter for view in views(problem, ShardState(((0,),))))
 
 
 def random_walk(

@@ -1,0 +1,95 @@
+"""Retile: move the edges of a split dimension's tiles, by what neighbours hold beyond them.
+
+Shard i of s holds elements [i*old, (i+1)*old) and wants [i*new, (i+1)*new). The edges of shard i drift by
+i*(new - old), so at most (s-1) * |new - old| elements come from one neighbour: the next one where tiles grow, the
+previous one where they shrink. 9 elements over 2 shards, tiles of 5 (even with 10) to tiles of 6 (even with 12):
+
+    shard 0  0 1 2 3 4 | 5        from shard 1: its first element
+    shard 1  . 6 7 8 . .          drops what shard 0 has now; what it has beyond 8 is padding
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from partitioner.axes import Axes, DeviceAxes
+from partitioner.lines import shift_pairs
+from partitioner.reshard.step import StepContext
+from partitioner.reshard.tiles import pad_to, replaced, trim_to
+from spmd.hlo.instruction import HloInstruction
+from spmd.shape import PrimitiveType
+
+_S32 = PrimitiveType.S32
+
+
+@dataclass(frozen=True, slots=True)
+class Retile:
+    """Tiles of ``old`` elements along ``dim``, split by ``held``, become tiles of ``new``.
+
+    What lies beyond the dimension's elements is unspecified before and after.
+    """
+
+    dim: int
+    held: Axes
+    old: int
+    new: int
+
+    def halo(self, axes: DeviceAxes) -> int:
+        """Elements along the dimension that come from a neighbour."""
+        return (axes.count(self.held) - 1) * abs(self.new - self.old)
+
+    def is_near(self, axes: DeviceAxes) -> bool:
+        """Whether one neighbour holds all that a shard lacks."""
+        return self.halo(axes) <= self.old
+
+    def local_dims(self, dims: tuple[int, ...]) -> tuple[int, ...]:
+        """Local sizes afterwards."""
+        return replaced(dims, self.dim, self.new)
+
+    def dims_before(self, dims: tuple[int, ...]) -> tuple[int, ...]:
+        """Local sizes before, from those afterwards."""
+        return replaced(dims, self.dim, self.old)
+
+    def sent_elements(self, axes: DeviceAxes, local: tuple[int, ...]) -> int:
+        """Elements that a shard of sizes ``local`` sends to its neighbour; the one at the end need not."""
+        return math.prod(replaced(local, self.dim, self.halo(axes)))
+
+    @property
+    def is_exchange(self) -> bool:
+        """Whether devices talk: an unsplit dimension is padded or trimmed."""
+        return bool(self.held) and self.old != self.new
+
+    def emit(self, context: StepContext, x: HloInstruction) -> HloInstruction:
+        """The local array with the new tile; what a shard lacks must be near."""
+        if not self.is_exchange:
+            dims = self.local_dims(x.dims)
+            fitting = pad_to if self.new > self.old else trim_to
+            return fitting(context.builder, x, dims)
+        return self._grow(context, x) if self.new > self.old else self._shrink(context, x)
+
+    def _grow(self, context: StepContext, x: HloInstruction) -> HloInstruction:
+        """Shard i's window begins i*drift into its tile; that of the last one ends in padding."""
+        b, halo = context.builder, self.halo(context.axes)
+        low, high = (0,) * len(x.dims), replaced(x.dims, self.dim, halo)
+        pairs = shift_pairs(context.axes, self.held, -1)
+        came = b.collective_permute(b.slice(x, low, high), pairs)
+        joined = b.concatenate([x, came], self.dim)
+        room = replaced(x.dims, self.dim, halo + self.new)
+        return self._window(context, pad_to(b, joined, room), 0)
+
+    def _shrink(self, context: StepContext, x: HloInstruction) -> HloInstruction:
+        """Shard i's window begins i*drift before its tile."""
+        b, halo = context.builder, self.halo(context.axes)
+        low = replaced((0,) * len(x.dims), self.dim, self.old - halo)
+        pairs = shift_pairs(context.axes, self.held, 1)
+        came = b.collective_permute(b.slice(x, low, x.dims), pairs)
+        return self._window(context, b.concatenate([came, x], self.dim), halo)
+
+    def _window(self, context: StepContext, x: HloInstruction, first: int) -> HloInstruction:
+        """The new tile, which begins at ``first`` on shard 0 and ``new - old`` further on each next one."""
+        b = context.builder
+        drift = b.multiply(context.coordinate(self.held), b.scalar(_S32, self.new - self.old))
+        starts = [b.scalar(_S32, 0)] * len(x.dims)
+        starts[self.dim] = b.add(drift, b.scalar(_S32, first)) if first else drift
+        return b.dynamic_slice(x, starts, self.local_dims(x.dims))
