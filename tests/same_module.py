@@ -14,6 +14,7 @@ _HEADER = (
     "replica_count",
     "frontend_attributes",
     "extra_header",
+    "carried",
     "file_tables",
     "states_partitions",
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 from launch.options import CompileOptions
 from spmd.errors import UnsupportedError
 from spmd.hlo import HloModule
-from spmd.proto import serialize, serialize_hlo_proto
+from spmd.proto import serialize, serialize_hlo_proto, serialize_with_config
 from spmd.text.load import load, parse_bytes
 from spmd.verifier.verifier import verify
 
@@ -66,12 +66,19 @@ def compile_options(options: argparse.Namespace) -> CompileOptions:
 
 
 def write_module(module: HloModule, output: Path | None) -> None:
-    """As a proto where the file's name ends in .pb (HloProto for .hlo.pb, as XLA names its dumps), else as text."""
+    """As a proto where the file's name ends in .pb, else as text.
+
+    X.hlo.pb is an HloProto, as XLA names its dumps; X.hlo_with_config.pb an HloModuleProtoWithConfig, as PJRT names the
+    format; any other an HloModuleProto.
+    """
     if output is None or output.suffix != ".pb":
         write_text(str(module), output)
         return
-    wrapped = output.name.endswith(".hlo.pb")
-    output.write_bytes(serialize_hlo_proto(module) if wrapped else serialize(module))
+    kind = next((kind for kind in _PROTOS if output.name.endswith(kind)), "")
+    output.write_bytes(_PROTOS.get(kind, serialize)(module))
+
+
+_PROTOS = {".hlo.pb": serialize_hlo_proto, ".hlo_with_config.pb": serialize_with_config}
 
 
 def write_text(text: str, output: Path | None) -> None:

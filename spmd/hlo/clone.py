@@ -28,6 +28,7 @@ def copy_header(source: HloModule, target: HloModule) -> None:
     target.buffer_donors = source.buffer_donors
     target.frontend_attributes = source.frontend_attributes
     target.file_tables = source.file_tables
+    target.carried = source.carried
     copy_configuration(source, target)
 
 

@@ -51,12 +51,14 @@ class Annotations:
 
     ``frontend_attributes``: (key, value) pairs, values verbatim (quoted ones keep their quotes off, see ``quoted``).
     ``extra``: rarely used attributes by name with their text (statistics, origin, result_accuracy, ...).
+    ``profile``: the fields of a proto's OpMetadata that no text has (sizes of code, profiles), undecoded.
     """
 
     metadata: OpMetadata = _NO_METADATA
     frontend_attributes: tuple[tuple[str, str], ...] = ()
     backend_config: str = ""
     extra: tuple[tuple[str, str], ...] = field(default=())
+    profile: bytes = b""
 
     def frontend(self, key: str) -> str | None:
         for name, value in self.frontend_attributes:

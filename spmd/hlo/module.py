@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from spmd.errors import VerificationError
+from spmd.hlo.carried import NOTHING_CARRIED
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.shape import Shape, ShapeIndex
@@ -93,6 +94,8 @@ class HloModule:
         self.frontend_attributes: tuple[tuple[str, str], ...] = ()
         #: Header attributes kept as (name, text) in order: nothing here reads them.
         self.extra_header: tuple[tuple[str, str], ...] = ()
+        #: What only protos say: nothing here reads it.
+        self.carried = NOTHING_CARRIED
         #: FileNames, FunctionNames, FileLocations, StackFrames sections as written: (title, lines).
         self.file_tables: tuple[tuple[str, tuple[str, ...]], ...] = ()
         #: States num_partitions in its text (JAX's as_text leaves it out).

@@ -8,7 +8,12 @@ from collections.abc import Sequence
 
 from spmd.errors import HloParseError
 from spmd.hlo.instruction import NO_ANNOTATIONS, Annotations, OpMetadata
-from spmd.proto.metadata_proto import read_op_metadata, write_op_metadata
+from spmd.proto.metadata_proto import (
+    payload_value,
+    read_op_metadata,
+    read_profile,
+    write_op_metadata,
+)
 from spmd.proto.original_value import original_value_text, write_original_value
 from spmd.proto.schema.hlo import HloInstructionProto
 from spmd.proto.schema.xla_data import (
@@ -29,30 +34,35 @@ _STATISTIC = re.compile(r"\s*([^\s={},]+)\s*=\s*([^\s={},]+)\s*(?:,|$)")
 class AnnotationReader:
     """Reads the annotations of one module's instructions; equal bytes give the same records.
 
-    ``payloads``: the module's backend configurations, which instructions refer to by number.
+    ``payloads``: the module's, which backend configurations and metadata refer to by number.
     """
 
     def __init__(self, payloads: Sequence[bytes]) -> None:
         self._payloads = payloads
-        self._metadata: dict[bytes, OpMetadata] = {}
+        self._metadata: dict[bytes, tuple[OpMetadata, bytes]] = {}
         self._frontend: dict[bytes, tuple[tuple[str, str], ...]] = {}
 
     def read(self, proto: HloInstructionProto, shape: Shape) -> Annotations:
+        metadata, profile = self._read_metadata(proto)
         annotations = Annotations(
-            metadata=self._read_metadata(proto),
+            metadata=metadata,
             frontend_attributes=self._read_frontend(proto),
             backend_config=_backend_config(proto, self._payloads),
             extra=_read_extra(proto, shape),
+            profile=profile,
         )
         return NO_ANNOTATIONS if annotations == NO_ANNOTATIONS else annotations
 
-    def _read_metadata(self, proto: HloInstructionProto) -> OpMetadata:
+    def _read_metadata(self, proto: HloInstructionProto) -> tuple[OpMetadata, bytes]:
+        """What texts say of it, and the rest."""
         data = proto.bytes_of(HloInstructionProto.metadata)
         if not data:
-            return NO_ANNOTATIONS.metadata
+            return NO_ANNOTATIONS.metadata, b""
         known = self._metadata.get(data)
         if known is None:
-            known = self._metadata[data] = read_op_metadata(OpMetadataProto(data))
+            message = OpMetadataProto(data)
+            known = read_op_metadata(message, self._payloads), read_profile(message)
+            self._metadata[data] = known
         return known
 
     def _read_frontend(self, proto: HloInstructionProto) -> tuple[tuple[str, str], ...]:
@@ -76,8 +86,8 @@ def _read_extra(proto: HloInstructionProto, shape: Shape) -> tuple[tuple[str, st
 
 
 def write_annotations(proto: HloInstructionProto, annotations: Annotations) -> None:
-    if annotations.metadata:
-        proto.metadata = write_op_metadata(annotations.metadata)
+    if annotations.metadata or annotations.profile:
+        proto.metadata = write_op_metadata(annotations.metadata, annotations.profile)
     if annotations.frontend_attributes:
         proto.frontend_attributes = write_frontend_attributes(annotations.frontend_attributes)
     proto.backend_config = annotations.backend_config.encode("utf-8", "surrogateescape")
@@ -91,14 +101,8 @@ def write_annotations(proto: HloInstructionProto, annotations: Annotations) -> N
 
 
 def _backend_config(proto: HloInstructionProto, payloads: Sequence[bytes]) -> str:
-    config = proto.backend_config
     payload = proto.backend_config_payload
-    if payload is not None and payload.id is not None:
-        if not 0 <= payload.id < len(payloads):
-            raise HloParseError(f"backend config {payload.id} of {len(payloads)}")
-        config = payloads[payload.id]
-    elif payload is not None:
-        config = payload.value
+    config = proto.backend_config if payload is None else payload_value(payload, payloads)
     return config.decode("utf-8", "surrogateescape")
 
 

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from spmd.errors import HloParseError
+from spmd.proto.schema.config import HloModuleConfigProto, HloModuleProtoWithConfig
 from spmd.proto.schema.hlo import HloModuleProto, HloProto
 
 #: HloSnapshot holds an HloProto, which holds the module.
 _MAX_WRAPPERS = 2
 
 
-def module_bytes(data: bytes) -> bytes:
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The bytes of the module, and its configuration where the wrapper has one."""
+
+    module: bytes
+    config: HloModuleConfigProto | None = None
+
+
+def find_module(data: bytes) -> Found:
     """The HloModuleProto in ``data``; HloParseError when there is none.
 
-    HloProto, HloSnapshot and HloUnoptimizedSnapshot wrap it in their field 1, where a module has its name. A name does
-    not read as a message with computations.
+    HloProto, HloModuleProtoWithConfig, HloSnapshot and HloUnoptimizedSnapshot wrap it in their field 1, where a module
+    has its name. A name does not read as a message with computations.
     """
     inner = data
     for _ in range(_MAX_WRAPPERS):
@@ -21,11 +32,11 @@ def module_bytes(data: bytes) -> bytes:
         if wrapped is None:
             break
         if _is_module(wrapped):
-            return wrapped
+            return Found(wrapped, _config(inner))
         inner = wrapped
     if HloModuleProto.computations.number not in HloModuleProto(data).raws:
         raise HloParseError("this is no HloModuleProto or HloProto: it holds no computations")
-    return data
+    return Found(data)
 
 
 def _field_one(data: bytes) -> bytes | None:
@@ -40,3 +51,12 @@ def _is_module(data: bytes) -> bool:
         return HloModuleProto.computations.number in HloModuleProto(data).raws
     except HloParseError:
         return False
+
+
+def _config(wrapper: bytes) -> HloModuleConfigProto | None:
+    """Field 2 beside the module; a snapshot has its inputs there, which state no counts."""
+    try:
+        config = HloModuleProtoWithConfig(wrapper).config
+    except HloParseError:
+        return None
+    return config if config is not None and config.num_partitions and config.replica_count else None

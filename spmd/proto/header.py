@@ -10,7 +10,9 @@ from spmd.errors import HloParseError
 from spmd.hlo.module import BufferDonor, EntryLayout, HloModule, InputOutputAlias
 from spmd.limits import MAX_COUNT, MAX_DEVICES
 from spmd.proto.annotations_proto import read_frontend_attributes, write_frontend_attributes
+from spmd.proto.carried_proto import read_carried, write_carried, write_device_assignment
 from spmd.proto.enums import MAY_ALIAS, MUST_ALIAS, UNDEFINED_ALIAS
+from spmd.proto.implied import Implied
 from spmd.proto.schema.hlo import (
     AliasEntryProto,
     BufferDonorEntryProto,
@@ -18,18 +20,14 @@ from spmd.proto.schema.hlo import (
     HloInputOutputAliasProto,
     HloModuleProto,
 )
-from spmd.proto.schema.xla_data import (
-    ComputationDeviceProto,
-    DeviceAssignmentProto,
-    ProgramShapeProto,
-)
+from spmd.proto.schema.xla_data import DeviceAssignmentProto, ProgramShapeProto
 from spmd.proto.shape_proto import read_shape, write_shape
 from spmd.proto.stack_frames import read_stack_frames, write_stack_frames
 from spmd.text.names import sanitized
 
 
 # ---- reading
-def read_header(proto: HloModuleProto) -> HloModule:
+def read_header(proto: HloModuleProto, implied: Implied) -> HloModule:
     """A module without computations."""
     if not proto.name:
         raise HloParseError("the module has no name")
@@ -51,6 +49,7 @@ def read_header(proto: HloModuleProto) -> HloModule:
         _read_counts(module, devices)
     if (frames := proto.stack_frame_index) is not None:
         module.file_tables = read_stack_frames(frames)
+    module.carried = read_carried(proto, implied)
     return module
 
 
@@ -89,9 +88,10 @@ def write_header(proto: HloModuleProto, module: HloModule) -> None:
     if module.frontend_attributes:
         proto.frontend_attributes = write_frontend_attributes(module.frontend_attributes)
     if module.states_partitions or module.replica_count > 1 or module.num_partitions > 1:
-        proto.device_assignment = _write_counts(module.replica_count, module.num_partitions)
+        proto.device_assignment = _write_devices(module)
     if module.file_tables:
         proto.stack_frame_index = write_stack_frames(module.file_tables)
+    write_carried(proto, module.carried)
 
 
 def _program_shape(module: HloModule) -> ProgramShapeProto:
@@ -121,18 +121,10 @@ def _write_donor(donor: BufferDonor) -> BufferDonorEntryProto:
     return entry
 
 
-def _write_counts(replicas: int, partitions: int) -> DeviceAssignmentProto:
-    """The device of each replica and partition is the usual one, replica * partitions + partition."""
+def _write_devices(module: HloModule) -> DeviceAssignmentProto:
+    replicas, partitions = module.replica_count, module.num_partitions
     if replicas * partitions > MAX_DEVICES:
         raise HloParseError(
             f"the proto lists devices one by one: {replicas * partitions} are more than {MAX_DEVICES}"
         )
-    proto = DeviceAssignmentProto()
-    proto.replica_count, proto.computation_count = replicas, partitions
-    devices: list[ComputationDeviceProto] = []
-    for partition in range(partitions):
-        device = ComputationDeviceProto()
-        device.replica_device_ids = tuple(range(partition, replicas * partitions, partitions))
-        devices.append(device)
-    proto.computation_devices = devices
-    return proto
+    return write_device_assignment(replicas, partitions, module.carried.device_ids)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from spmd.errors import HloParseError
+from spmd.errors import HloParseError, UnsupportedError
 from spmd.limits import MAX_NESTING
 from spmd.literal import Literal, NDArray
 from spmd.proto.message import Field
@@ -66,6 +66,8 @@ def read_literal(proto: LiteralProto, depth: int = 0) -> Literal:
         return _read_tuple(proto, shape, depth)
     if not isinstance(shape, ArrayShape):
         raise HloParseError(f"a literal cannot have the shape {shape}")
+    if proto.dynamic_sizes not in ((), shape.dims):
+        raise UnsupportedError(f"a literal of shape {shape} of which less is valid than the bound")
     flat = _read_elements(proto, shape)
     if flat.size != shape.num_elements:
         raise HloParseError(
@@ -148,6 +150,8 @@ def write_literal(literal: Literal, shape: Shape) -> LiteralProto:
     if shape.layout is None:
         shape = shape.with_default_layout()
     proto.shape = write_shape(shape)
+    if shape.dynamic:
+        proto.dynamic_sizes = shape.dims
     assert shape.layout is not None
     array = literal.value().transpose(shape.layout.minor_to_major[::-1])
     place = _PLACES[shape.element_type]

@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from spmd.errors import HloParseError
 from spmd.hlo.instruction import OpMetadata
 from spmd.proto.schema.xla_data import OpMetadataProto, PayloadProto
 from spmd.text.annotations_text import format_metadata, read_metadata
 from spmd.text.lexer import Scanner, quote, unescape
 
+#: Fields that no text has.
+_PROFILE = (
+    OpMetadataProto.size_of_generated_code_in_bytes.number,
+    OpMetadataProto.size_of_memory_working_set_in_bytes.number,
+    OpMetadataProto.profile_info.number,
+)
+#: Values of the enumeration ProfileType.
+_PROFILE_TYPES = range(4)
 
-def read_op_metadata(proto: OpMetadataProto) -> OpMetadata:
-    """Fields in the order in which XLA prints them."""
+
+def read_profile(proto: OpMetadataProto) -> bytes:
+    """The fields that no text has, as a message of their own."""
+    profile = OpMetadataProto()
+    profile.raws = {number: proto.raws[number] for number in _PROFILE if number in proto.raws}
+    return bytes(profile)
+
+
+def read_op_metadata(proto: OpMetadataProto, payloads: Sequence[bytes] = ()) -> OpMetadata:
+    """Fields in the order in which XLA prints them. ``payloads``: the module's, which metadata_payload may refer to."""
     numbers = {
         "source_end_line": proto.source_end_line,
         "source_column": proto.source_column,
@@ -17,6 +36,9 @@ def read_op_metadata(proto: OpMetadataProto) -> OpMetadata:
     }
     extra = [(name, str(number)) for name, number in numbers.items() if number]
     if proto.profile_type:
+        for kind in proto.profile_type:
+            if kind not in _PROFILE_TYPES:
+                raise HloParseError(f"unknown profile type {kind}")
         extra.append(("profile_type", f"{{{','.join(map(str, proto.profile_type))}}}"))
     if proto.deduplicated_name:
         extra.append(("deduplicated_name", quote(proto.deduplicated_name)))
@@ -24,18 +46,27 @@ def read_op_metadata(proto: OpMetadataProto) -> OpMetadata:
         extra.append(("scheduling_name", quote(proto.scheduling_name)))
     if proto.stack_frame_id:
         extra.append(("stack_frame_id", str(proto.stack_frame_id)))
-    payload = proto.metadata_payload
-    if payload is not None and payload.value:
-        text = payload.value.decode("utf-8", "surrogateescape")
-        extra.append(("metadata_payload", quote(text)))
+    if payload := payload_value(proto.metadata_payload, payloads):
+        extra.append(("metadata_payload", quote(payload.decode("utf-8", "surrogateescape"))))
     return OpMetadata(
         proto.op_type, proto.op_name, proto.source_file, proto.source_line, tuple(extra)
     )
 
 
-def write_op_metadata(metadata: OpMetadata) -> OpMetadataProto:
+def payload_value(proto: PayloadProto | None, payloads: Sequence[bytes]) -> bytes:
+    """The bytes that stand in ``proto``, or that it refers to by number; none where it is absent."""
+    if proto is None:
+        return b""
+    if proto.id is None:
+        return proto.value
+    if not 0 <= proto.id < len(payloads):
+        raise HloParseError(f"payload {proto.id} of {len(payloads)}")
+    return payloads[proto.id]
+
+
+def write_op_metadata(metadata: OpMetadata, profile: bytes = b"") -> OpMetadataProto:
     """Fields of ``extra`` that the proto does not have are left out: they mean nothing to the program."""
-    proto = OpMetadataProto()
+    proto = OpMetadataProto(profile)
     proto.op_type = metadata.op_type
     proto.op_name = metadata.op_name
     proto.source_file = metadata.source_file

@@ -32,7 +32,11 @@ def _tree_text(
             _tree_text(arrays, element, (*index, i)) for i, element in enumerate(shape.elements)
         ]
         return f"({', '.join(parts)})"
-    array = arrays.get(index)
+    return original_array_text(arrays.get(index))
+
+
+def original_array_text(array: OriginalArrayProto | None) -> str:
+    """``{"v1" {0,1}}``, or ``{}``."""
     if array is None:
         return "{}"
     where = f" {{{','.join(map(str, array.shape_index))}}}" if array.shape_index else ""
@@ -68,14 +72,20 @@ def _read_tree(
             _read_tree(scanner, (*index, count), elements)
             count += 1
         return
-    scanner.expect("{")
     element = OriginalValueElementProto()
     element.shape_index = index
-    if not scanner.peek("}"):
-        array = OriginalArrayProto()
-        array.instruction_name = scanner.string()
-        if scanner.peek("{"):
-            array.shape_index = scanner.integers("{", "}")
-        element.original_array = array
-    scanner.expect("}")
+    element.original_array = read_original_array(scanner)
     elements.append(element)
+
+
+def read_original_array(scanner: Scanner) -> OriginalArrayProto | None:
+    """``{"v1" {0,1}}``; None for ``{}``."""
+    scanner.expect("{")
+    if scanner.take("}"):
+        return None
+    array = OriginalArrayProto()
+    array.instruction_name = scanner.string()
+    if scanner.peek("{"):
+        array.shape_index = scanner.integers("{", "}")
+    scanner.expect("}")
+    return array

@@ -15,9 +15,11 @@ from spmd.proto.annotations_proto import AnnotationReader
 from spmd.proto.attrs_proto import ATTRS_PROTO, ProtoValues
 from spmd.proto.attrs_proto.async_ops import MAIN_THREAD
 from spmd.proto.attrs_proto.elementwise import OLD_COMPARISONS
-from spmd.proto.container import module_bytes
+from spmd.proto.container import find_module
 from spmd.proto.header import read_header
 from spmd.proto.implied import Implied
+from spmd.proto.module_config import read_config
+from spmd.proto.recovery_table import RECOVERY_TABLES, recovery_table_text
 from spmd.proto.schema.hlo import HloComputationProto, HloInstructionProto, HloModuleProto
 from spmd.proto.shape_proto import read_shape
 from spmd.proto.sharding_proto import read_sharding
@@ -33,14 +35,17 @@ _LOCAL_ID = (1 << 32) - 1
 
 
 def parse_proto(data: bytes, file: str = "<bytes>") -> HloModule:
-    """The module in a serialized HloModuleProto or HloProto.
+    """The module in a serialized HloModuleProto, HloProto or HloModuleProtoWithConfig.
 
     ``file`` names the data in errors. Raises HloParseError for data that is neither, UnsupportedError for what a
     valid module may hold and this project refuses.
     """
     try:
-        proto = HloModuleProto(module_bytes(data))
-        return _ModuleReader(proto).read()
+        found = find_module(data)
+        module = _ModuleReader(HloModuleProto(found.module), Implied()).read()
+        if found.config is not None:
+            read_config(module, found.config)
+        return module
     except UnsupportedError as error:
         raise UnsupportedError(f"{file}: {error}") from error
     except SpmdError as error:
@@ -50,14 +55,15 @@ def parse_proto(data: bytes, file: str = "<bytes>") -> HloModule:
 class _ModuleReader:
     """Caches hold for one module: equal bytes give equal (shared) records."""
 
-    def __init__(self, proto: HloModuleProto) -> None:
+    def __init__(self, proto: HloModuleProto, implied: Implied, *, nested: bool = False) -> None:
         self.proto = proto
-        self.module = read_header(proto)
+        self.implied = implied
+        self.nested = nested
+        self.module = read_header(proto, implied)
         self.annotations = AnnotationReader(proto.payloads)
         self.computations: dict[int, HloComputation] = {}
         #: Instructions of each computation by their local id.
         self.instructions: dict[int, dict[int, HloInstruction]] = {}
-        self.implied = Implied()
         self.shapes: dict[bytes, Shape] = {}
         self.shardings: dict[bytes, HloSharding] = {}
 
@@ -66,6 +72,7 @@ class _ModuleReader:
             self._read_computation(computation)
         self.module.entry = self._entry()
         self._read_schedule()
+        self._read_recovery_table()
         return self.module
 
     def _entry(self) -> HloComputation:
@@ -198,6 +205,19 @@ class _ModuleReader:
                 _found(by_id, number, "scheduled instruction") for number in numbers
             )
         self.module.stage = Stage.SCHEDULED
+
+    # ---- recovered values
+    def _read_recovery_table(self) -> None:
+        """Their modules have no such tables themselves, so reading nests once."""
+        table = self.proto.original_value_recovery_table
+        if table is None or not table.entries:
+            return
+        if self.nested:
+            raise HloParseError("a module in a table of recovered values has such a table itself")
+        text = recovery_table_text(
+            table, lambda proto: _ModuleReader(proto, self.implied, nested=True).read()
+        )
+        self.module.extra_header = ((RECOVERY_TABLES[0], text),)
 
 
 def _add_control_edges(

@@ -10,6 +10,9 @@ from spmd.hlo.opcode import Opcode
 from spmd.proto.annotations_proto import write_annotations
 from spmd.proto.attrs_proto import ATTRS_PROTO
 from spmd.proto.header import write_header
+from spmd.proto.module_config import write_config
+from spmd.proto.recovery_table import RECOVERY_TABLES, write_recovery_table
+from spmd.proto.schema.config import HloModuleProtoWithConfig
 from spmd.proto.schema.hlo import (
     HloComputationProto,
     HloInstructionProto,
@@ -40,6 +43,18 @@ def serialize_hlo_proto(module: HloModule) -> bytes:
     return bytes(proto)
 
 
+def serialize_with_config(module: HloModule) -> bytes:
+    """The module as an HloModuleProtoWithConfig: with the partitions and propagation flags of its header.
+
+    PJRT calls this format ``hlo_with_config``.
+    """
+    proto = HloModuleProtoWithConfig()
+    written = _ModuleWriter(module).write()
+    proto.hlo_module = written
+    proto.config = write_config(module, written.host_program_shape)
+    return bytes(proto)
+
+
 class _ModuleWriter:
     """Computations are numbered from 1, instructions from 0 in each: id = computation << 32 | instruction."""
 
@@ -53,6 +68,11 @@ class _ModuleWriter:
         module = self.module
         proto = HloModuleProto()
         write_header(proto, module)
+        for name, text in module.extra_header:
+            if name in RECOVERY_TABLES:
+                proto.original_value_recovery_table = write_recovery_table(
+                    text, lambda recovery: _ModuleWriter(recovery).write()
+                )
         proto.entry_computation_name = module.entry.name
         proto.entry_computation_id = self.ids[module.entry]
         fused = {

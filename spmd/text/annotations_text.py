@@ -16,7 +16,7 @@ _VERBATIM_FIELDS = {
     "source_column": INTEGER,
     "source_end_column": INTEGER,
     "stack_frame_id": INTEGER,
-    "profile_type": re.compile(r"\{\s*+(?:\d{1,9}\s*+(?:,\s*+\d{1,9}\s*+)*+)?\}"),
+    "profile_type": re.compile(r"\{\s*+(?:[0-3]\s*+(?:,\s*+[0-3]\s*+)*+)?\}"),
     "deduplicated_name": STRING,
     "scheduling_name": STRING,
     "metadata_payload": STRING,
@@ -44,7 +44,7 @@ def read_metadata(scanner: Scanner) -> OpMetadata:
         elif key == "source_line":
             source_line = scanner.integer()
         elif (pattern := _VERBATIM_FIELDS.get(key)) is not None:
-            what = _EXPECTED.get(pattern, "a list of integers")
+            what = _EXPECTED.get(pattern, "a list of profile types, 0 to 3")
             extra.append((key, scanner.need(pattern, what).group()))
         else:
             scanner.fail(f"unknown metadata field {key!r}", found.start())

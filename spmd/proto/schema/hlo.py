@@ -1,7 +1,6 @@
 """Messages of hlo.proto, by the public field numbers: instructions, computations, modules.
 
-Not declared, so stepped over: a module's profiles, cross-program prefetches, shardings that its partitioned form keeps,
-table of recovered values and device type.
+Not declared, so stepped over: the buffer assignment beside a module, and the id of its compilation.
 """
 
 from __future__ import annotations
@@ -33,6 +32,7 @@ from spmd.proto.schema.xla_data import (
     MeshAxesReplicaGroupListProto,
     OpMetadataProto,
     OpShardingProto,
+    OriginalArrayProto,
     OriginalValueProto,
     OutputOperandAliasingProto,
     PaddingConfigProto,
@@ -212,6 +212,26 @@ class StackFrameIndexProto(Message):
     stack_frames = messages(4, lambda: StackFrameProto)
 
 
+class CrossProgramPrefetchProto(Message):
+    parameter = integer(1)
+    index = integers(2)
+    offset = integer(3)
+
+
+class RecoveryEntryProto(Message):
+    """OriginalValueRecoveryTableProto.Entry"""
+
+    old_array = message(1, lambda: OriginalArrayProto)
+    new_array = message(2, lambda: OriginalArrayProto)
+    recovery_module = message(3, lambda: HloModuleProto)
+
+
+class RecoveryTableProto(Message):
+    """OriginalValueRecoveryTableProto"""
+
+    entries = messages(1, lambda: RecoveryEntryProto)
+
+
 class HloModuleProto(Message):
     name = text(1)
     entry_computation_name = text(2)
@@ -221,11 +241,20 @@ class HloModuleProto(Message):
     entry_computation_id = integer(6)
     schedule = message(7, lambda: HloScheduleProto)
     input_output_alias = message(8, lambda: HloInputOutputAliasProto)
+    cross_program_prefetches = messages(10, lambda: CrossProgramPrefetchProto)
+    is_dynamic = flag(11)
+    spmd_output_sharding = message(12, lambda: OpShardingProto)
+    #: Messages that nothing here decodes.
+    profile_info = datas(13)
+    spmd_parameters_shardings = messages(14, lambda: OpShardingProto)
     device_assignment = message(15, lambda: DeviceAssignmentProto)
+    use_auto_spmd_partitioning = flag(16)
     stack_frame_index = message(17, lambda: StackFrameIndexProto)
     buffer_donor = message(18, lambda: HloBufferDonorProto)
     frontend_attributes = message(19, lambda: FrontendAttributesProto)
-    #: Backend configurations that instructions refer to by number (backend_config_payload).
+    original_value_recovery_table = message(20, lambda: RecoveryTableProto)
+    device_type = text(21)
+    #: Texts that instructions refer to by number (backend_config_payload, metadata_payload).
     payloads = datas(22)
 
 

@@ -1,6 +1,6 @@
 """Messages of xla_data.proto, by the public field numbers: shapes, literals, windows, shardings, groups.
 
-Fields that nothing here can carry (profiles, code sizes, sparse layouts) are not declared, so they are stepped over.
+Not declared, so stepped over: what XLA itself reads no more (a sharding's tile shape, what is left of sparse arrays).
 """
 
 from __future__ import annotations
@@ -97,6 +97,7 @@ class LiteralProto(Message):
     u1s = data(31)
     f4e2m1fns = data(32)
     f8e8m0fnus = data(33)
+    dynamic_sizes = integers(34)
 
 
 # ---- annotations
@@ -115,6 +116,8 @@ class OpMetadataProto(Message):
     profile_type = integers(5)
     size_of_generated_code_in_bytes = integer(8)
     size_of_memory_working_set_in_bytes = integer(9)
+    #: A message that nothing here decodes.
+    profile_info = data(10)
     deduplicated_name = text(12)
     stack_frame_id = integer(15)
     scheduling_name = text(16)

@@ -78,14 +78,16 @@ def _read_custom_call(values: AttrValues) -> CustomCallAttrs:
         values.callee_list("called_computations")
     elif "to_apply" in values:
         values.callee("to_apply")
-    constraints: tuple[Shape, ...] = values.read("operand_layout_constraints", _read_shapes, ())
+    constraints: tuple[Shape, ...] | None = values.read(
+        "operand_layout_constraints", _read_shapes, None
+    )
     window = values.need_read("window", read_window) if "window" in values else None
     return CustomCallAttrs(
         target=values.need_read("custom_call_target", Scanner.string),
         has_side_effect=values.flag("custom_call_has_side_effect"),
         api_version=_api_version(values),
         schedule=values.word("schedule"),
-        operand_layout_constraints=constraints or None,
+        operand_layout_constraints=constraints,
         output_to_operand_aliasing=values.read(
             "output_to_operand_aliasing", read_output_to_operand, ()
         ),

@@ -148,7 +148,7 @@ def test_opt_shows_what_lies_below_hlo(
     assert word in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", ["m.pb", "m.hlo.pb"])
+@pytest.mark.parametrize("name", ["m.pb", "m.hlo.pb", "m.hlo_with_config.pb"])
 def test_opt_writes_protos_that_it_reads(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

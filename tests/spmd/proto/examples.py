@@ -303,6 +303,7 @@ g = f32[2,2]{1,0} custom-call(a), custom_call_target="literal", literal=s32[2]{0
 h = f32[1,8,8,4]{3,2,1,0} parameter(1)
 i = f32[3,3,4,6]{3,2,1,0} parameter(2)
 j = f32[1,8,8,6]{3,2,1,0} custom-call(h, i), window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f, feature_group_count=2, custom_call_target="conv"
+m = f32[2]{0} custom-call(), custom_call_target="no operands", operand_layout_constraints={}
 k = f32[2,2]{1,0} custom-call(a), custom_call_target="text", backend_config="unspecified_dims=[1]"
 ROOT l = f32[2,2]{1,0} add(b, c)
 """
