@@ -52,10 +52,9 @@ def main() -> None:
         ]
         row = []
         for collective, result, peer in cases:
-            ours = median_us(
-                lambda c=collective, o=operand, r=result: comm.start(c, "bench", [o], [r]).wait(),
-                repeat,
-            )
+            bound = comm.bind(collective, "bench", [operand], [result])
+            comm.connect()
+            ours = median_us(lambda b=bound: (b.start(), b.wait()), repeat)
             row.append(f"{ours:9.1f} /{median_us(peer, repeat):9.1f}")
         if comm.rank == 0:
             print(f"{operand.nbytes:>10} " + " ".join(f"{cell:>20}" for cell in row))

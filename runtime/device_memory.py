@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from runtime.buffers.types import ALIGNMENT, ArrayView, BufferAllocation, BufferSlice, aligned
+from runtime.buffers.types import ArrayView, BufferAllocation, BufferSlice, aligned
 from runtime.strides import StridedView
 from spmd.literal import NDArray
 from spmd.shape import ArrayShape
@@ -15,15 +15,16 @@ from spmd.shape import ArrayShape
 class DeviceMemory:
     """One block of bytes; every allocation at an aligned place in it."""
 
-    def __init__(self, allocations: Sequence[BufferAllocation]) -> None:
+    def __init__(
+        self, allocations: Sequence[BufferAllocation], allocate: Callable[[int], NDArray]
+    ) -> None:
+        """``allocate``: bytes, zeros, aligned; a communicator's, so that collectives reach them."""
         self._starts: list[int] = []
         size = 0
         for allocation in allocations:
             self._starts.append(size)
             size += aligned(allocation.size)
-        block = np.zeros(size + ALIGNMENT, np.uint8)
-        first = -block.ctypes.data % ALIGNMENT
-        self._bytes = block[first : first + size]
+        self._bytes = allocate(size)
 
     def array(self, place: ArrayView) -> NDArray:
         view = place.view

@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from collectives.communicator.interface import Communicator, Pending
+from collectives.communicator.interface import BoundCollective, Communicator
 from runtime.buffers.types import AllocationKind, ArrayView
 from runtime.device_memory import DeviceMemory
 from runtime.device_program import DeviceProgram
 from runtime.kernel import KernelLibrary
 from runtime.resident import DeviceArray
 from runtime.slots import Slots
-from runtime.thunks.thunk import Action, walk
+from runtime.thunks.thunk import Action
 from spmd.errors import RunError
 from spmd.literal import NDArray
 
@@ -34,13 +34,12 @@ class LoadedDevice:
         self.program = program
         self.communicator = communicator
         self.kernels = kernels
-        self.pending: dict[str, Pending] = {}
-        self.memory = DeviceMemory(program.assignment.allocations)
+        self.bound_collectives: dict[str, BoundCollective] = {}
+        self.memory = DeviceMemory(program.assignment.allocations, communicator.allocate)
         self._fill_constants()
         self._slots = Slots(program, self.memory)
-        thunks = walk(program.thunks)
-        communicator.prepare(dict.fromkeys(g for t in thunks for g in t.resource_uses()))
         self._action: Action = program.thunks.prepare(self)
+        communicator.connect()
 
     @property
     def num_partitions(self) -> int:
@@ -60,7 +59,6 @@ class LoadedDevice:
         """
         self._require_fit(arrays)
         self._slots.take(arrays)
-        self.pending.clear()
         with np.errstate(all="ignore"):  # infinities and nan are values here
             self._action()
         return self._slots.results()

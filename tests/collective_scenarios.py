@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import pytest
+from bound_collectives import run_collective
 from collective_definition import (
     DTYPES,
     all_gathered,
@@ -31,6 +33,7 @@ from collectives.communicator.kinds import (
     ReduceScatter,
 )
 from spmd.device import ReductionKind
+from spmd.errors import RunError
 
 Scenario = Callable[[Communicator], None]
 SCENARIOS: dict[str, Scenario] = {}
@@ -76,7 +79,9 @@ def all_reduce_of_every_type(comm: Communicator) -> None:
             for operation in operations_for(name):
                 result = np.empty(shape, dtype)
                 collective = AllReduce(everyone, ReductionKind(operation))
-                comm.start(collective, f"{name}.{operation}", [values[comm.rank]], [result]).wait()
+                run_collective(
+                    comm, collective, f"{name}.{operation}", [values[comm.rank]], [result]
+                )
                 assert_bits(result, reduced(values, operation))
 
 
@@ -87,12 +92,8 @@ def all_reduce_of_every_grouping(comm: Communicator) -> None:
         for elements in (1, 3, 4099, 70_001):
             values = [make(rank, (elements,), np.dtype(np.float32)) for rank in group]
             result = np.empty(elements, np.float32)
-            comm.start(
-                AllReduce(group, ReductionKind.SUM),
-                "ar",
-                [values[group.index(comm.rank)]],
-                [result],
-            ).wait()
+            mine = values[group.index(comm.rank)]
+            run_collective(comm, AllReduce(group, ReductionKind.SUM), "ar", [mine], [result])
             assert_bits(result, reduced(values, "sum"))
 
 
@@ -102,7 +103,7 @@ def all_reduce_in_place(comm: Communicator) -> None:
     for elements in (5, 50_000):
         values = [make(rank, (elements,), np.dtype(np.float64)) for rank in everyone]
         buffer = values[comm.rank].copy()
-        comm.start(AllReduce(everyone, ReductionKind.SUM), "in_place", [buffer], [buffer]).wait()
+        run_collective(comm, AllReduce(everyone, ReductionKind.SUM), "in_place", [buffer], [buffer])
         assert_bits(buffer, reduced(values, "sum"))
 
 
@@ -119,9 +120,9 @@ def all_reduce_of_many_operands(comm: Communicator) -> None:
     ]
     operands = [[make(rank, shape, dtype_of(name)) for shape, name in forms] for rank in everyone]
     results = [np.empty_like(operand) for operand in operands[comm.rank]]
-    comm.start(
-        AllReduce(everyone, ReductionKind.SUM), "combined", operands[comm.rank], results
-    ).wait()
+    run_collective(
+        comm, AllReduce(everyone, ReductionKind.SUM), "combined", operands[comm.rank], results
+    )
     for k, result in enumerate(results):
         assert_bits(result, reduced([member[k] for member in operands], "sum"))
 
@@ -136,9 +137,9 @@ def all_gather_along_each_dimension(comm: Communicator) -> None:
                 want = all_gathered(values, dimension)
                 result = np.empty(want.shape, want.dtype)
                 mine = values[group.index(comm.rank)]
-                comm.start(
-                    AllGather(group, dimension), f"{name}.{dimension}", [mine], [result]
-                ).wait()
+                run_collective(
+                    comm, AllGather(group, dimension), f"{name}.{dimension}", [mine], [result]
+                )
                 assert_bits(result, want)
 
 
@@ -153,7 +154,7 @@ def reduce_scatter_along_each_dimension(comm: Communicator) -> None:
                 want = part(reduced(values, "sum"), index, count, dimension)
                 result = np.empty(want.shape, want.dtype)
                 collective = ReduceScatter(group, ReductionKind.SUM, dimension)
-                comm.start(collective, f"{name}.{dimension}", [values[index]], [result]).wait()
+                run_collective(comm, collective, f"{name}.{dimension}", [values[index]], [result])
                 assert_bits(result, want)
 
 
@@ -167,9 +168,13 @@ def all_to_all_along_each_dimension(comm: Communicator) -> None:
                 shape = tuple(count * n if d == dimension else n for d, n in enumerate((2, 3, 4)))
                 values = [make(rank, shape, dtype_of(name)) for rank in group]
                 result = np.empty(shape, dtype_of(name))
-                comm.start(
-                    AllToAll(group, dimension), f"{name}.{dimension}", [values[index]], [result]
-                ).wait()
+                run_collective(
+                    comm,
+                    AllToAll(group, dimension),
+                    f"{name}.{dimension}",
+                    [values[index]],
+                    [result],
+                )
                 assert_bits(result, exchanged(values, index, dimension))
 
 
@@ -183,7 +188,7 @@ def all_to_all_of_a_tuple(comm: Communicator) -> None:
         ]
         index = group.index(comm.rank)
         results = [np.empty((2, 3), np.int32) for _ in group]
-        comm.start(AllToAll(group, None), "tuple", parts[index], results).wait()
+        run_collective(comm, AllToAll(group, None), "tuple", parts[index], results)
         for member, result in zip(parts, results, strict=True):
             assert_bits(result, member[index])
 
@@ -205,7 +210,7 @@ def permute_by_several_pair_lists(comm: Communicator) -> None:
             values = [make(rank, (3, 4), dtype_of(name)) for rank in range(size)]
             result = np.full((3, 4), 1).astype(dtype_of(name))
             collective = CollectivePermute.among(pairs, comm.rank)
-            comm.start(collective, f"cp.{number}.{name}", [values[comm.rank]], [result]).wait()
+            run_collective(comm, collective, f"cp.{number}.{name}", [values[comm.rank]], [result])
             assert_bits(result, permuted(values, pairs, comm.rank))
 
 
@@ -214,7 +219,7 @@ def permute_in_place(comm: Communicator) -> None:
     pairs = tuple((rank, (rank + 1) % comm.size) for rank in range(comm.size))
     values = [make(rank, (30_000,), np.dtype(np.float32)) for rank in range(comm.size)]
     buffer = values[comm.rank].copy()
-    comm.start(CollectivePermute.among(pairs, comm.rank), "cp", [buffer], [buffer]).wait()
+    run_collective(comm, CollectivePermute.among(pairs, comm.rank), "cp", [buffer], [buffer])
     assert_bits(buffer, permuted(values, pairs, comm.rank))
 
 
@@ -226,7 +231,9 @@ def broadcast_from_the_first_of_each_group(comm: Communicator) -> None:
             [make(rank, (5,), dtype_of(name)) for name in ("bfloat16", "bool")] for rank in group
         ]
         results = [np.empty_like(value) for value in values[0]]
-        comm.start(CollectiveBroadcast(group), "cb", values[group.index(comm.rank)], results).wait()
+        run_collective(
+            comm, CollectiveBroadcast(group), "cb", values[group.index(comm.rank)], results
+        )
         for value, result in zip(values[0], results, strict=True):
             assert_bits(result, value)
 
@@ -250,7 +257,7 @@ def ragged_all_to_all(comm: Communicator) -> None:
         *(np.ascontiguousarray(table, dtype=np.int32) for table in tables),
     ]
     result = np.empty((rows, 3), np.float32)
-    comm.start(RaggedAllToAll(group), "ragged", operands, [result]).wait()
+    run_collective(comm, RaggedAllToAll(group), "ragged", operands, [result])
     want = output.copy()
     for i in range(count):
         place, start, n = places[i, me], starts[i, me], sizes[i, me]
@@ -266,10 +273,14 @@ def several_in_flight_on_overlapping_groups(comm: Communicator) -> None:
     everyone = tuple(range(size))
     values = [make(rank, (1000,), np.dtype(np.float32)) for rank in everyone]
     first, second, third = (np.empty(1000, np.float32) for _ in range(3))
-    one = comm.start(AllReduce(rows, ReductionKind.SUM), "rows", [values[comm.rank]], [first])
-    two = comm.start(AllReduce(everyone, ReductionKind.MAX), "all", [values[comm.rank]], [second])
+    mine = [values[comm.rank]]
     ring = CollectivePermute.among(tuple((r, (r + 1) % size) for r in everyone), comm.rank)
-    three = comm.start(ring, "ring", [values[comm.rank]], [third])
+    one = comm.bind(AllReduce(rows, ReductionKind.SUM), "rows", mine, [first])
+    two = comm.bind(AllReduce(everyone, ReductionKind.MAX), "all", mine, [second])
+    three = comm.bind(ring, "ring", mine, [third])
+    comm.connect()
+    for bound in (one, two, three):
+        bound.start()
     three.wait()
     one.test()
     two.wait()
@@ -284,10 +295,25 @@ def several_in_flight_on_overlapping_groups(comm: Communicator) -> None:
 def the_same_collective_again_and_again(comm: Communicator) -> None:
     everyone = tuple(range(comm.size))
     value = np.array([float(comm.rank + 1)], np.float32)
+    bound = comm.bind(AllReduce(everyone, ReductionKind.MAX), "loop", [value], [value])
+    comm.connect()
     for _ in range(50):
-        comm.start(AllReduce(everyone, ReductionKind.MAX), "loop", [value], [value]).wait()
+        bound.start()
+        bound.wait()
         assert value[0] >= comm.size
         value += 1
+
+
+@scenario
+def a_second_start_before_the_wait_is_refused(comm: Communicator) -> None:
+    value = np.zeros(3, np.float32)
+    everyone = tuple(range(comm.size))
+    bound = comm.bind(AllReduce(everyone, ReductionKind.SUM), "twice", [value], [value])
+    comm.connect()
+    bound.start()
+    with pytest.raises(RunError, match="twice is started again"):
+        bound.start()
+    bound.wait()
 
 
 @scenario
@@ -299,10 +325,3 @@ def bytes_of_different_lengths(comm: Communicator) -> None:
     assert comm.gather_bytes(mine, root=last) == (want if comm.rank == last else None)
     assert comm.broadcast_bytes(mine if comm.rank == last else None, root=last) == want[last]
     comm.barrier()
-
-
-@scenario
-def prepared_groups(comm: Communicator) -> None:
-    forms = groupings(comm.size)
-    comm.prepare([group for form in forms for group in form])
-    all_reduce_of_every_grouping(comm)

@@ -1,4 +1,4 @@
-"""What the runtime asks of a communicator: start a collective on buffers, and wait for it.
+"""What the runtime asks of a communicator: bind a collective to buffers once; start it and wait for it in each step.
 
 Every device calls the same collectives in the same order (per group); the compile half proves it before
 the first step. A device is a global rank: replica * num_partitions + partition.
@@ -6,12 +6,17 @@ the first step. A device is a global rank: replica * num_partitions + partition.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
+
+import numpy as np
 
 from collectives.communicator.kinds import Collective, Group
 from collectives.communicator.reduction import Array
 from spmd.errors import RunError
+
+MEMORY_ALIGNMENT = 64
+"""Allocated memory starts at a multiple of this many bytes, the line of a cache."""
 
 
 class PeerFailedError(RunError):
@@ -22,24 +27,33 @@ class PeerFailedError(RunError):
         self.rank = rank
 
 
-class Pending(Protocol):
-    """A collective that has been started.
+class BoundCollective(Protocol):
+    """A collective on buffers that were bound to it once: started and awaited any number of times, in turn.
 
-    Between start and the end of ``wait`` the operands must not be written, and the results neither read nor
-    written. Results are complete when ``wait`` returns or ``test`` has answered True.
+    Between ``start`` and the end of ``wait`` the operands must not be written, and the results neither read nor
+    written, by anyone but the collective: peers may read and write them where they lie. When ``wait`` returns, or
+    ``test`` has answered True, the results are complete and no peer touches this rank's buffers any more.
     """
 
+    def start(self) -> None:
+        """Begin; what ended before is never waited for here. RunError if it has been started and not awaited."""
+        ...
+
     def test(self) -> bool:
-        """Make what progress can be made without waiting; True when the results are complete."""
+        """Make what progress can be made without waiting; True when it is over."""
         ...
 
     def wait(self) -> None:
-        """Block until the results are complete. CollectiveTimeoutError names who is missing."""
+        """Block until it is over. CollectiveTimeoutError names who is missing."""
         ...
 
 
 class Communicator(Protocol):
-    """One device's end of the communication among all devices of a program."""
+    """One device's end of the communication among all devices of a program.
+
+    Set-up goes ``allocate``, ``bind`` for each collective, ``connect``. Every rank makes the same calls in the same
+    order; ``connect`` checks it where ranks are processes.
+    """
 
     @property
     def rank(self) -> int:
@@ -49,22 +63,29 @@ class Communicator(Protocol):
     @property
     def size(self) -> int: ...
 
-    def start(
+    def allocate(self, num_bytes: int) -> Array:
+        """Memory for a device, as bytes: zeros, aligned to 64 bytes, freed when nobody uses the array any more.
+
+        Collectives are fastest on arrays within it.
+        """
+        ...
+
+    def bind(
         self,
         collective: Collective,
         name: str,
         operands: Sequence[Array],
         results: Sequence[Array],
-    ) -> Pending:
-        """Begin ``collective``, which must hold this rank in its group.
+    ) -> BoundCollective:
+        """Prepare ``collective``, which must hold this rank in its group, on these arrays.
 
         ``operands`` and ``results`` are C-contiguous arrays, results written in place. An all-reduce's result may be
-        its operand's memory. ``name`` is the instruction's and appears in errors.
+        its operand's memory. ``name`` is the instruction's and appears in errors. To be started after ``connect``.
         """
         ...
 
-    def prepare(self, groups: Iterable[Group]) -> None:
-        """Set up what the groups need before the first step; every rank passes the same groups in the same order."""
+    def connect(self) -> None:
+        """Join what was bound since the last time with the peers. RunError, on every rank, where ranks differ."""
         ...
 
     def note(self, text: str) -> None:
@@ -93,3 +114,16 @@ def describe_group(group: Group) -> str:
     if len(group) <= 16:
         return "{" + ",".join(map(str, group)) + "}"
     return f"{{{group[0]},{group[1]},...,{group[-1]}}} ({len(group)} ranks)"
+
+
+def require_member(rank: int, collective: Collective, name: str) -> None:
+    """RunError where ``rank`` has no part in ``collective``."""
+    if rank not in collective.group:
+        raise RunError(f"{name}: rank {rank} is not in group {describe_group(collective.group)}")
+
+
+def private_memory(num_bytes: int) -> Array:
+    """What ``allocate`` gives where no peer can reach it."""
+    block = np.zeros(num_bytes + MEMORY_ALIGNMENT, np.uint8)
+    first = -block.ctypes.data % MEMORY_ALIGNMENT
+    return block[first : first + num_bytes]

@@ -10,12 +10,17 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from collectives.communicator.interface import PeerFailedError, describe_group
+from collectives.communicator.interface import (
+    PeerFailedError,
+    describe_group,
+    private_memory,
+    require_member,
+)
 from collectives.communicator.kinds import Collective, Group, Members
 from collectives.communicator.reduction import Array
 from spmd.errors import CollectiveTimeoutError, RunError
@@ -157,19 +162,17 @@ class LoopbackCommunicator:
     def size(self) -> int:
         return self.world.size
 
-    def start(
-        self, collective: Collective, name: str, operands: Sequence[Array], results: Sequence[Array]
-    ) -> LoopbackPending:
-        if self.rank not in collective.group:
-            raise RunError(
-                f"{name}: rank {self.rank} is not in group {describe_group(collective.group)}"
-            )
-        key = self.world.arrive(self.rank, name, collective, operands)
-        self.note(f"last started {name}")
-        return LoopbackPending(self, collective, key, results)
+    def allocate(self, num_bytes: int) -> Array:
+        return private_memory(num_bytes)
 
-    def prepare(self, groups: Iterable[Group]) -> None:
-        """Nothing to set up: a meeting place costs nothing."""
+    def bind(
+        self, collective: Collective, name: str, operands: Sequence[Array], results: Sequence[Array]
+    ) -> LoopbackCollective:
+        require_member(self.rank, collective, name)
+        return LoopbackCollective(self, collective, name, tuple(operands), tuple(results))
+
+    def connect(self) -> None:
+        """Nothing to join: a meeting place costs nothing."""
 
     def note(self, text: str) -> None:
         self.world.note(self.rank, text)
@@ -190,30 +193,49 @@ class LoopbackCommunicator:
         return self.all_gather_bytes(data or b"")[root]
 
 
-@dataclass
-class LoopbackPending:
-    """A rendezvous that has been started (a Pending)."""
+class LoopbackCollective:
+    """One rank's part in a rendezvous that takes place any number of times (a BoundCollective)."""
 
-    communicator: LoopbackCommunicator
-    collective: Collective
-    key: MeetingKey
-    results: Sequence[Array]
-    delivered: bool = False
+    def __init__(
+        self,
+        communicator: LoopbackCommunicator,
+        collective: Collective,
+        name: str,
+        operands: tuple[Array, ...],
+        results: tuple[Array, ...],
+    ) -> None:
+        self._communicator = communicator
+        self._collective = collective
+        self._index = collective.group.index(communicator.rank)
+        self._name = name
+        self._operands = operands
+        self._results = results
+        #: The meeting under way, until its results have been taken.
+        self._meeting: MeetingKey | None = None
+
+    def start(self) -> None:
+        if self._meeting is not None:
+            raise RunError(f"{self._name} is started again before it was waited for")
+        communicator = self._communicator
+        self._meeting = communicator.world.arrive(
+            communicator.rank, self._name, self._collective, self._operands
+        )
+        communicator.note(f"last started {self._name}")
 
     def test(self) -> bool:
-        if not self.delivered and self.communicator.world.is_complete(self.key):
+        if self._meeting is not None and self._communicator.world.is_complete(self._meeting):
             self.wait()
-        return self.delivered
+        return self._meeting is None
 
     def wait(self) -> None:
-        if self.delivered:
+        if self._meeting is None:
             return
-        rank = self.communicator.rank
-        self.communicator.note(f"waits in {self.key[0]}")
-        combined = self.communicator.world.await_meeting(rank, self.key)
-        self.collective.deliver(combined, self.collective.group.index(rank), self.results)
-        self.communicator.note(f"has passed {self.key[0]}")
-        self.delivered = True
+        communicator = self._communicator
+        communicator.note(f"waits in {self._name}")
+        combined = communicator.world.await_meeting(communicator.rank, self._meeting)
+        self._collective.deliver(combined, self._index, self._results)
+        communicator.note(f"has passed {self._name}")
+        self._meeting = None
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from collectives.communicator.kinds import Group
 from runtime.buffers.types import ArrayView
 from runtime.thunks.collective_plans import CollectivePlan
 from runtime.thunks.thunk import Action, BufferUse, LoadedProgram, Role, Thunk, UseKind, uses
@@ -26,20 +25,16 @@ class CollectiveStartThunk(Thunk):
         yield from uses(UseKind.READ, Role.OPERAND, self.operands)
         yield from uses(UseKind.WRITE, Role.RESULT, self.results)
 
-    def resource_uses(self) -> Iterator[Group]:
-        return iter(self.plan.groups)
-
     def prepare(self, program: LoadedProgram) -> Action:
-        communicator, pending = program.communicator, program.pending
-        collective = self.plan.of_rank(communicator.rank)
-        operands = [program.array(place) for place in self.operands]
-        results = [program.array(place) for place in self.results]
-        name = self.name
-
-        def run() -> None:
-            pending[name] = communicator.start(collective, name, operands, results)
-
-        return run
+        communicator = program.communicator
+        bound = communicator.bind(
+            self.plan.of_rank(communicator.rank),
+            self.name,
+            [program.array(place) for place in self.operands],
+            [program.array(place) for place in self.results],
+        )
+        program.bound_collectives[self.name] = bound
+        return bound.start
 
 
 @dataclass(frozen=True)
@@ -55,5 +50,4 @@ class CollectiveDoneThunk(Thunk):
         return iter(())
 
     def prepare(self, program: LoadedProgram) -> Action:
-        pending, start = program.pending, self.start
-        return lambda: pending.pop(start).wait()
+        return program.bound_collectives[self.start].wait

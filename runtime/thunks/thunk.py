@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol, TypeAlias
 
-from collectives.communicator.interface import Communicator, Pending
-from collectives.communicator.kinds import Group
+from collectives.communicator.interface import BoundCollective, Communicator
 from runtime.buffers.types import ArrayView, BufferSlice
 from runtime.kernel import KernelLibrary
 from spmd.literal import NDArray
@@ -55,8 +54,11 @@ class LoadedProgram(Protocol):
     def kernels(self) -> KernelLibrary: ...
 
     @property
-    def pending(self) -> dict[str, Pending]:
-        """Collectives that have been started and not waited for, by the name of their start."""
+    def bound_collectives(self) -> dict[str, BoundCollective]:
+        """Collectives by the name of their start; of several calls of one computation, the one loaded last.
+
+        Thunks are loaded in the order of the schedule, so that is the one that a done waits for.
+        """
         ...
 
     @property
@@ -80,10 +82,6 @@ class Thunk(ABC):
     @abstractmethod
     def prepare(self, program: LoadedProgram) -> Action:
         """Bind to a device's memory; the action can be done any number of times."""
-
-    def resource_uses(self) -> Iterator[Group]:
-        """Groups of devices among which it communicates, the same on every device; nested thunks list their own."""
-        return iter(())
 
     def nested(self) -> Iterator[Thunk]:
         """Thunks that run as part of this one."""

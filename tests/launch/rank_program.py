@@ -19,9 +19,11 @@ from spmd.errors import RunError
 
 def all_reduce(comm: MpiCommunicator) -> float:
     value = np.array([1.0])
-    comm.start(
-        AllReduce(tuple(range(comm.size)), ReductionKind.SUM), "all-reduce.3", [value], [value]
-    ).wait()
+    everyone = AllReduce(tuple(range(comm.size)), ReductionKind.SUM)
+    bound = comm.bind(everyone, "all-reduce.3", [value], [value])
+    comm.connect()
+    bound.start()
+    bound.wait()
     return float(value[0])
 
 

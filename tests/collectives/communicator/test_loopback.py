@@ -7,6 +7,7 @@ import time
 
 import numpy as np
 import pytest
+from bound_collectives import run_collective
 from collective_scenarios import SCENARIOS
 from loopback_ranks import run_ranks
 
@@ -24,7 +25,7 @@ def test_scenario(name: str, size: int) -> None:
 
 def all_reduce(comm: LoopbackCommunicator, name: str, group: tuple[int, ...]) -> float:
     value = np.array([1.0])
-    comm.start(AllReduce(group, ReductionKind.SUM), name, [value], [value]).wait()
+    run_collective(comm, AllReduce(group, ReductionKind.SUM), name, [value], [value])
     return float(value[0])
 
 

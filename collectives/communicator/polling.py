@@ -1,0 +1,28 @@
+"""Wait for something that nobody announces: ask again and again, without taking the core from who is waited for."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+_SPINS_BEFORE_SLEEP = 50  # some 150 us; more takes the cores from the ranks that are waited for
+_SLEEP_SECONDS = 50e-6
+
+
+def poll_until(done: Callable[[], bool], seconds: float) -> bool:
+    """Ask ``done`` until it says True; False after ``seconds``.
+
+    Yields the core at once and soon sleeps: ranks may outnumber cores, and the one that all wait for needs one.
+    """
+    deadline = time.monotonic() + seconds
+    spins = 0
+    while not done():
+        spins += 1
+        if spins < _SPINS_BEFORE_SLEEP:
+            os.sched_yield()
+            continue
+        time.sleep(_SLEEP_SECONDS)
+        if time.monotonic() > deadline:
+            return False
+    return True

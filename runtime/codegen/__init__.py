@@ -1,0 +1,1 @@
+"""Native code: LLVM IR as text, compiled in process for this machine."""

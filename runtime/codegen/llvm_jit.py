@@ -1,0 +1,113 @@
+"""Compile LLVM IR in this process: text in, function addresses out.
+
+The only file that knows llvmlite. IR is written for opaque pointers and no target: the module gets the host's triple
+and data layout, runs through LLVM's own -O pipeline for the host's CPU, and is linked by ORC.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import platform
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import llvmlite.binding as llvm
+
+from spmd.errors import SpmdError
+
+
+class CodegenError(SpmdError):
+    """LLVM does not accept IR that this project wrote: a defect, never bad input."""
+
+    exit_code = 3
+
+
+class NativeLibrary:
+    """Linked machine code. Addresses are valid as long as this object lives."""
+
+    def __init__(self, code: Any, keep: Sequence[object]) -> None:
+        self._code = code
+        self._keep = keep
+
+    def address(self, name: str) -> int:
+        """Where the exported function ``name`` begins."""
+        return int(self._code[name])
+
+    def function(self, name: str, result: Any, *arguments: Any) -> Any:
+        """The exported function as a ctypes callable, which releases the GIL while it runs.
+
+        The callable does not keep the library alive.
+        """
+        return ctypes.CFUNCTYPE(result, *arguments)(self.address(name))
+
+
+class Jit:
+    """The host's compiler. Not thread-safe while compiling."""
+
+    def __init__(self, opt_level: int = 3) -> None:
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        target = llvm.Target.from_default_triple()
+        self._machine = target.create_target_machine(
+            cpu=llvm.get_host_cpu_name(),
+            features=llvm.get_host_cpu_features().flatten(),
+            opt=opt_level,
+            jit=True,
+        )
+        self._opt_level = opt_level
+        self._linker = llvm.create_lljit_compiler(self._machine)
+        self._numbers = itertools.count()
+
+    def compile(
+        self,
+        ir: str,
+        exports: Sequence[str],
+        symbols: Mapping[str, int] | None = None,
+        keep: Sequence[object] = (),
+    ) -> NativeLibrary:
+        """Optimize and link ``ir``. CodegenError where it is not valid IR.
+
+        exports: functions whose addresses are wanted; all others should be ``internal``.
+        symbols: addresses of what ``ir`` declares and does not define; C's memcpy and memset are known.
+        keep: what must live as long as the code, such as the data behind ``symbols``.
+        """
+        optimized = str(self._optimize(ir))
+        builder = llvm.JITLibraryBuilder().add_ir(optimized).add_current_process()
+        for name, address in (symbols or {}).items():
+            builder.import_symbol(name, address)
+        for name in exports:
+            builder.export_symbol(name)
+        code = builder.link(self._linker, f"spmd{next(self._numbers)}")
+        return NativeLibrary(code, (self, *keep))
+
+    def _optimize(self, ir: str) -> Any:
+        try:
+            module = llvm.parse_assembly(ir)
+            module.triple = self._machine.triple
+            module.data_layout = str(self._machine.target_data)
+            module.verify()
+        except RuntimeError as error:
+            raise CodegenError(f"LLVM refuses generated code: {error}") from error
+        options = llvm.create_pipeline_tuning_options(speed_level=self._opt_level)
+        options.loop_vectorization = True
+        options.slp_vectorization = True
+        builder = llvm.create_pass_builder(self._machine, options)
+        builder.getModulePassManager().run(module, builder)
+        return module
+
+
+@cache
+def host_jit() -> Jit:
+    """One compiler for the process, made at first use."""
+    return Jit()
+
+
+def spin_hint() -> tuple[str, str]:
+    """The instruction that tells the core that it is in a spin loop: the intrinsic's declaration, and its call."""
+    if platform.machine() == "x86_64":
+        return "declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"
+    if platform.machine() == "aarch64":
+        return "declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"
+    return "", ""
