@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from partitioner.annotations import SDY_SHARDING, custom_call_target
+from partitioner.constant_splitter import split_constants
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
 from spmd.hlo.clone import clone_computation
 from spmd.ops.attrs import CustomCallAttrs
@@ -27,6 +28,7 @@ def prepare(module: HloModule) -> None:
     AlgebraicSimplifier().run(module)
     CommonSubexpressionElimination().run(module)
     DeadCodeElimination().run(module)
+    split_constants(module)
     module.remove_unreachable_computations()
 
 
