@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from partitioner.axes import Axes, DeviceAxes, DimAxes, common_axes
+from partitioner.leading import in_order_of_lead, leading_shardings
 from spmd.errors import ShardingError, UnsupportedError
 from spmd.hlo import HloInstruction, HloModule, Opcode
 from spmd.mesh import AxisRef, Mesh, TensorSharding
@@ -60,11 +61,11 @@ class AnnotationReader:
 
     @staticmethod
     def for_module(module: HloModule, num_devices: int) -> AnnotationReader:
-        meshes = module_meshes(module)
+        meshes = in_order_of_lead(module, module_meshes(module))
         refs = list(_axis_refs(module, meshes))
         mesh_refs = [(mesh, [r for m, r in refs if m is mesh]) for mesh in meshes.values()]
-        shardings = [s for i in module.all_instructions() if i.sharding for s in _flat(i.sharding)]
-        return AnnotationReader(common_axes(num_devices, shardings, mesh_refs), meshes)
+        axes = common_axes(num_devices, leading_shardings(module), mesh_refs)
+        return AnnotationReader(axes, meshes)
 
     # ---- values
     def of_instruction(self, instruction: HloInstruction) -> tuple[Constraint | None, ...]:
@@ -177,14 +178,6 @@ def custom_call_target(instruction: HloInstruction) -> str:
         if instruction.opcode is Opcode.CUSTOM_CALL
         else ""
     )
-
-
-def _flat(sharding: HloSharding) -> Iterator[HloSharding]:
-    if sharding.is_tuple:
-        for element in sharding.elements:
-            yield from _flat(element)
-    else:
-        yield sharding
 
 
 def _axis_refs(module: HloModule, meshes: dict[str, Mesh]) -> Iterator[tuple[Mesh, AxisRef]]:

@@ -6,44 +6,89 @@ renamed to positions before it is partitioned and back to devices afterwards:
 
     device_ids=(3, 2, 1, 0)     position 0 is device 3; {devices=[4]3,2,1,0} reads {devices=[4]<=[4]} by position
 
+Where meshes of several orders stand in one module, the leading one's counts; shardings over the others become lists,
+which are foreign to the module's axes (foreign.py).
+
 A collective's groups and pairs are lists of the one or the other; ``partition-id`` is a device, so where a position is
 needed it is looked up in a table (the only thing here that has an entry per device).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from partitioner.annotations import SDY_MESHES, module_meshes
-from partitioner.axes import as_iota, recognise_iota
+from partitioner.annotations import SDY_MESHES, SDY_SHARDING, module_meshes
+from partitioner.axes import as_iota, common_axes, recognise_iota
+from partitioner.leading import in_order_of_lead, leading_shardings, region_shardings
 from spmd.builder import Builder
 from spmd.device import IotaTile, ReplicaGroups
 from spmd.errors import ShardingError
-from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
+from spmd.hlo import Annotations, HloComputation, HloInstruction, HloModule, Opcode
 from spmd.literal import Literal
+from spmd.mesh import Mesh, TensorSharding
 from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs
 from spmd.shape import ArrayShape, PrimitiveType
 from spmd.sharding import HloSharding, ShardingKind, TileAssignment
-from spmd.text.shardy_text import format_meshes
+from spmd.text.shardy_text import format_meshes, parse_sharding_per_value, parse_tensor_sharding
 
 #: Device at each position.
 Order = tuple[int, ...]
 
 
 def device_order(module: HloModule, num_devices: int) -> Order | None:
-    """The order in which the module's mesh, or else its first listed sharding, counts the devices; None for 0..n-1."""
-    for mesh in module_meshes(module).values():
-        if mesh.device_ids is not None and len(mesh.device_ids) == num_devices:
-            return _unless_counted(mesh.device_ids)
-    for instruction in module.all_instructions():
-        for sharding in _leaves(instruction.sharding):
-            tiles = sharding.tiles
-            if tiles is None or tiles.devices is None or len(tiles.devices) != num_devices:
-                continue
-            if recognise_iota(tiles.devices) is None:
-                return _unless_counted(tiles.devices)
+    """The order in which the module's leading mesh, or else its first listed sharding, counts the devices; None for
+    0..n-1.
+    """
+    for mesh in in_order_of_lead(module, module_meshes(module)).values():
+        if mesh.num_devices == num_devices and not mesh.is_maximal:
+            return _unless_counted(_ids(mesh))
+    tiled = [s.tiles for s in region_shardings(module) if s.tiles is not None]
+    for tiles in tiled or [s.tiles for s in leading_shardings(module) if s.tiles is not None]:
+        listed = tiles.devices
+        if listed is not None and len(listed) == num_devices and recognise_iota(listed) is None:
+            return _unless_counted(listed)
     return None
+
+
+def list_other_orders(module: HloModule) -> None:
+    """In place: Shardy shardings over meshes that count the devices otherwise than the leading one become lists."""
+    meshes = in_order_of_lead(module, module_meshes(module))
+    whole = max((mesh.num_devices for mesh in meshes.values()), default=0)
+    covering = [mesh for mesh in meshes.values() if mesh.num_devices == whole > 1]
+    others = {mesh.name for mesh in covering if _ids(mesh) != _ids(covering[0])}
+    if not others:
+        return
+    for instruction in module.all_instructions():
+        text = instruction.annotations.frontend(SDY_SHARDING)
+        if text is None:
+            continue
+        per_value = text.startswith("#sdy.sharding_per_value")
+        found = parse_sharding_per_value(text) if per_value else (parse_tensor_sharding(text),)
+        if any(sharding.mesh in others for sharding in found):
+            listed = tuple(_listed(sharding, meshes) for sharding in found)
+            is_array = isinstance(instruction.shape, ArrayShape)
+            instruction.sharding = listed[0] if is_array else HloSharding.tuple_of(listed)
+            instruction.annotations = _without_shardy(instruction.annotations)
+
+
+def _ids(mesh: Mesh) -> Order:
+    return tuple(mesh.device_ids or range(mesh.num_devices))
+
+
+def _listed(sharding: TensorSharding, meshes: dict[str, Mesh]) -> HloSharding:
+    mesh = sharding.mesh if isinstance(sharding.mesh, Mesh) else meshes[sharding.mesh]
+    refs = [ref for dim in sharding.dims for ref in dim.axes]
+    axes = common_axes(mesh.num_devices, [], [(mesh, refs)])
+    dims = tuple(
+        tuple(a for ref in d.axes for a in axes.axes_of_ref(mesh, ref)) for d in sharding.dims
+    )
+    return _renamed(axes.sharding(dims), _ids(mesh))
+
+
+def _without_shardy(annotations: Annotations) -> Annotations:
+    kept = tuple(item for item in annotations.frontend_attributes if item[0] != SDY_SHARDING)
+    return replace(annotations, frontend_attributes=kept)
 
 
 def rename_to_positions(module: HloModule, order: Order) -> None:
@@ -76,15 +121,6 @@ def _inverse(order: Order) -> Order:
     for position, device in enumerate(order):
         found[device] = position
     return tuple(found)
-
-
-def _leaves(sharding: HloSharding | None) -> Iterator[HloSharding]:
-    if sharding is None:
-        return
-    if not sharding.is_tuple:
-        yield sharding
-    for element in sharding.elements:
-        yield from _leaves(element)
 
 
 def _rename(module: HloModule, names: Order) -> None:
@@ -139,7 +175,7 @@ def _look_up_partition_id(computation: HloComputation, table: Order) -> None:
     for instruction in list(computation.with_opcode(Opcode.PARTITION_ID)):
         users = instruction.users
         was_root = instruction.is_root
-        found = _entry(Builder(computation), table, instruction)
+        found = look_up(Builder(computation), table, instruction)
         for user in users:
             for i, operand in enumerate(user.operands):
                 if operand is instruction:
@@ -148,8 +184,8 @@ def _look_up_partition_id(computation: HloComputation, table: Order) -> None:
             computation.root = found
 
 
-def _entry(b: Builder, table: Order, index: HloInstruction) -> HloInstruction:
+def look_up(b: Builder, table: Sequence[int], index: HloInstruction) -> HloInstruction:
     """u32[]: ``table[index]``."""
     u32 = PrimitiveType.U32
-    listed = b.constant(Literal.of(ArrayShape(u32, (len(table),)), table))
+    listed = b.constant(Literal.of(ArrayShape(u32, (len(table),)), tuple(table)))
     return b.reshape(b.dynamic_slice(listed, [index], (1,)), ())

@@ -1,54 +1,82 @@
 """Shardings that the module's axes cannot express: 6 devices as [2,3] in one place and as [3,2] in another.
 
-Their strides do not nest, so there is no common list of axes. The first sharding met gives the
-module its axes; a parameter
-or an output that is bound to another one crosses over through the whole value: gathered along axes
-of its own on the way
-in, cut along them on the way out. Inside the program such an annotation is a wish that is not fulfilled.
+Their strides do not nest, so there is no common list of axes. The first sharding met (leading.py) gives the module its
+axes; a parameter or an output that is bound to another one crosses over through the whole value: gathered along axes
+of its own on the way in, cut along them on the way out. Inside the program such an annotation is a wish that is not
+fulfilled.
+
+So it is with a list of devices in an order that no axes describe. Its tiles are put in order first:
+
+    {devices=[4]0,3,1,2}    a permute brings tile i from device list[i] to device i, where {devices=[4]<=[4]} has it
 """
 
 from __future__ import annotations
 
-from partitioner.axes import Axes, DeviceAxes, common_axes
+from dataclasses import dataclass, replace
+
+from partitioner.axes import Axes, DeviceAxes, common_axes, recognise_iota
 from partitioner.context import PartitionContext, ShardedValue
 from partitioner.coordinate import device_coordinate
+from partitioner.device_order import Order, look_up
 from partitioner.reshard.emit import emit_steps
 from partitioner.reshard.search import plan_reshard
 from partitioner.state import ShardState
 from spmd.builder import Builder
+from spmd.device import IotaTile
 from spmd.hlo import HloInstruction
 from spmd.shape import ArrayShape, PrimitiveType
-from spmd.sharding import HloSharding
+from spmd.sharding import HloSharding, TileAssignment
 
 
 class View:
-    """A place to write resharding steps along other axes than the module's."""
+    """A place to write resharding steps along other axes than the module's, over devices in an order of their own."""
 
-    def __init__(self, axes: DeviceAxes, builder: Builder) -> None:
+    def __init__(self, axes: DeviceAxes, builder: Builder, order: Order | None = None) -> None:
         self.axes = axes
         self.builder = builder
+        self.order = order
 
     def coordinate(self, axes: Axes) -> HloInstruction:
         b = self.builder
-        return device_coordinate(b, self.axes, b.convert(b.partition_id(), PrimitiveType.S32), axes)
+        place = b.partition_id()
+        if self.order is not None:
+            places = [self.order.index(device) for device in range(len(self.order))]
+            place = look_up(b, places, place)
+        return device_coordinate(b, self.axes, b.convert(place, PrimitiveType.S32), axes)
 
 
-def own_axes(sharding: HloSharding, rank: int, num_devices: int) -> tuple[DeviceAxes, ShardState]:
-    """Axes made for ``sharding`` alone and its state along them; ShardingError for a list that no axes describe."""
+@dataclass(frozen=True, slots=True)
+class OwnAxes:
+    """Axes made for one sharding alone, its state along them, and the device at each position, if not its number."""
+
+    axes: DeviceAxes
+    state: ShardState
+    order: Order | None = None
+
+
+def own_axes(sharding: HloSharding, rank: int, num_devices: int) -> OwnAxes:
+    order = None
+    tiles = sharding.tiles
+    if tiles is not None and tiles.devices is not None and recognise_iota(tiles.devices) is None:
+        order = tuple(tiles.devices)
+        sharding = replace(sharding, tiles=TileAssignment(IotaTile.of(tiles.dims)))
     axes = common_axes(num_devices, [sharding])
     dims, _ = axes.axes_of_sharding(sharding, rank)
-    return axes, ShardState(dims)
+    return OwnAxes(axes, ShardState(dims), order)
 
 
 def gather_foreign(
     context: PartitionContext, hlo: HloInstruction, sharding: HloSharding, shape: ArrayShape
 ) -> ShardedValue:
     """The whole value from a tile of it."""
-    axes, state = own_axes(sharding, shape.rank, context.axes.num_devices)
+    own = own_axes(sharding, shape.rank, context.axes.num_devices)
     whole = ShardState.replicated(shape.rank)
-    steps = plan_reshard(axes, shape, state, whole)
-    view = View(axes, context.builder)
-    return ShardedValue(emit_steps(view, ShardedValue(hlo, state, shape), steps), whole, shape)
+    steps = plan_reshard(own.axes, shape, own.state, whole)
+    if own.order is not None:
+        pairs = [(device, place) for place, device in enumerate(own.order)]
+        hlo = context.builder.collective_permute(hlo, pairs)
+    tile = ShardedValue(hlo, own.state, shape)
+    return ShardedValue(emit_steps(View(own.axes, context.builder), tile, steps), whole, shape)
 
 
 def cut_foreign(
@@ -56,7 +84,7 @@ def cut_foreign(
 ) -> HloInstruction:
     """The tile of a value under ``sharding``."""
     shape = value.shape
-    axes, state = own_axes(sharding, shape.rank, context.axes.num_devices)
+    own = own_axes(sharding, shape.rank, context.axes.num_devices)
     whole = context.replicate(value)
-    steps = plan_reshard(axes, shape, whole.state, state)
-    return emit_steps(View(axes, context.builder), whole, steps)
+    steps = plan_reshard(own.axes, shape, whole.state, own.state)
+    return emit_steps(View(own.axes, context.builder, own.order), whole, steps)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from partitioner.annotations import SDY_SHARDING, custom_call_target
 from partitioner.constant_splitter import split_constants
+from partitioner.device_order import list_other_orders
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
 from spmd.hlo.clone import clone_computation
 from spmd.ops.attrs import CustomCallAttrs
@@ -20,6 +21,7 @@ _ELEMENT_IDENTITIES = frozenset({"Sharding", "xla.sdy.FuncResultSharding"})
 
 def prepare(module: HloModule) -> None:
     """Inline, give each loop and branch its own computations, and clean up, so that fewer ops need a sharding."""
+    list_other_orders(module)
     _pin_shardings(module)
     CallInliner().run(module)
     _drop_annotations_in_reducers(module)

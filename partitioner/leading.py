@@ -1,0 +1,67 @@
+"""Which meshes and shardings come first when a module cuts its devices in several ways.
+
+The first to be read gives the module its axes and its device order; what does not fit is foreign (foreign.py). Manual
+regions cannot be foreign, since their collectives name devices: their meshes and shardings lead.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from spmd.hlo import HloInstruction, HloModule
+from spmd.mesh import Mesh
+from spmd.ops.attrs import CustomCallAttrs
+from spmd.sharding import HloSharding, SubgroupType
+
+_EDGE_SHARDINGS = ("xla.sdy.in_shardings", "xla.sdy.out_shardings")
+_MESH_NAME = re.compile(r"<@(\w+)")
+
+
+def in_order_of_lead(module: HloModule, meshes: dict[str, Mesh]) -> dict[str, Mesh]:
+    """``meshes``, those of manual regions first."""
+    named = dict.fromkeys(
+        name
+        for instruction in module.all_instructions()
+        for key, text in instruction.annotations.frontend_attributes
+        if key in _EDGE_SHARDINGS
+        for name in _MESH_NAME.findall(text)
+        if name in meshes
+    )
+    return {name: meshes[name] for name in (*named, *meshes)}
+
+
+def leading_shardings(module: HloModule) -> list[HloSharding]:
+    """Every sharding of the module, those of manual regions first."""
+    return [*region_shardings(module), *_shardings(module, leads=False)]
+
+
+def region_shardings(module: HloModule) -> list[HloSharding]:
+    """The shardings at the edges of manual regions and within."""
+    return _shardings(module, leads=True)
+
+
+def _shardings(module: HloModule, *, leads: bool) -> list[HloSharding]:
+    instructions = module.all_instructions()
+    return [s for i in instructions for s in _flat(i.sharding) if _leads(i, s) is leads]
+
+
+def _leads(instruction: HloInstruction, sharding: HloSharding) -> bool:
+    if SubgroupType.MANUAL in sharding.subgroup_types:
+        return True
+    return _target(instruction) == "SPMDShardToFullShape" or any(
+        _target(user) == "SPMDFullToShardShape" for user in instruction.users
+    )
+
+
+def _target(instruction: HloInstruction) -> str:
+    return instruction.attrs.target if isinstance(instruction.attrs, CustomCallAttrs) else ""
+
+
+def _flat(sharding: HloSharding | None) -> Iterator[HloSharding]:
+    if sharding is None:
+        return
+    if not sharding.is_tuple:
+        yield sharding
+    for element in sharding.elements:
+        yield from _flat(element)
