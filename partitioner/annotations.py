@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from partitioner.axes import Axes, DeviceAxes, DimAxes, common_axes
 from partitioner.leading import in_order_of_lead, leading_shardings
@@ -46,6 +46,12 @@ class Constraint:
     manual: Axes = ()
     #: The sharding itself where the module's axes cannot express it; the rest then says nothing (see foreign.py).
     foreign: HloSharding | None = None
+    #: User priority of each dimension (smaller goes first); none where all are 0.
+    priorities: tuple[int, ...] = ()
+    #: Axes over which copies are demanded, so that no open dimension takes them.
+    excluded: Axes = ()
+    #: The value is written as partial sums over some axes.
+    unreduced: bool = False
 
     @staticmethod
     def replicated(rank: int) -> Constraint:
@@ -74,6 +80,8 @@ class AnnotationReader:
         shardy = instruction.annotations.frontend(SDY_SHARDING)
         if shardy is not None:
             found = self._shardy_values(shardy)
+            if len(found) == 1 and self.on_one_device(found[0]) is not None:
+                found = tuple(found) * len(shapes)
             if len(found) != len(shapes):
                 raise ShardingError(
                     f"{instruction.name}: {len(found)} shardings for {len(shapes)} values in {shardy}"
@@ -87,25 +95,45 @@ class AnnotationReader:
             self.of_gspmd(s, shape, unspecified) for s, shape in zip(parts, shapes, strict=True)
         )
 
+    def groups_of(self, instruction: HloInstruction) -> tuple[str, ...]:
+        """GSPMD's sharding group of each result leaf, ``shard_as 1``; empty where there is none."""
+        count = sum(1 for _ in leaves(instruction.shape))
+        if instruction.sharding is None or instruction.annotations.frontend(SDY_SHARDING):
+            return ("",) * count
+        return tuple(s.group for s in instruction.sharding.leaf_shardings(instruction.shape))
+
     def _shardy_values(self, text: str) -> Sequence[TensorSharding]:
         if text.startswith("#sdy.sharding_per_value"):
             return parse_sharding_per_value(text)
         return (parse_tensor_sharding(text),)
 
     def of_shardy(self, sharding: TensorSharding, shape: Shape) -> Constraint | None:
-        """A Shardy sharding of a value; None for one that is no array."""
+        """A Shardy sharding of a value; None for one that is no array.
+
+        Unreduced axes leave the global value what it is, so that they demand nothing of one inside the program.
+        """
         if not isinstance(shape, ArrayShape):
             return None
+        if self.on_one_device(sharding) is not None:
+            return Constraint.replicated(shape.rank)
         mesh = self.mesh(sharding)
         if len(sharding.dims) != shape.rank:
             raise ShardingError(f"a sharding of {len(sharding.dims)} dimensions stands on {shape}")
         try:
             dims = _dims_over(self.axes, mesh, sharding)
+            excluded = _axes_over(self.axes, mesh, sharding.replicated_axes)
         except ShardingError:
             refs = [ref for d in sharding.dims for ref in d.axes]
             own = common_axes(self.axes.num_devices, [], [(mesh, refs)])
             return _foreign(own.sharding(_dims_over(own, mesh, sharding)), shape.rank)
-        return Constraint(dims, tuple(not d.is_closed for d in sharding.dims))
+        priorities = tuple(d.priority or 0 for d in sharding.dims)
+        return Constraint(
+            dims,
+            tuple(not d.is_closed for d in sharding.dims),
+            priorities=priorities if any(priorities) else (),
+            excluded=excluded,
+            unreduced=bool(sharding.unreduced_axes),
+        )
 
     def of_gspmd(
         self, sharding: HloSharding, shape: Shape, unspecified: Axes = ()
@@ -117,7 +145,8 @@ class AnnotationReader:
         if sharding.kind is ShardingKind.MANUAL:
             return Constraint(((),) * shape.rank, is_open, self.axes.all)
         if sharding.kind is not ShardingKind.TILED:
-            return Constraint(((),) * shape.rank, is_open)
+            whole = Constraint(((),) * shape.rank, is_open)
+            return replace(whole, unreduced=sharding.kind is ShardingKind.UNREDUCED)
         if sharding.num_devices != self.axes.num_devices:
             raise ShardingError(
                 f"sharding {sharding} names {sharding.num_devices} devices, the module runs on {self.axes.num_devices}"
@@ -128,7 +157,8 @@ class AnnotationReader:
             if SubgroupType.MANUAL in sharding.subgroup_types:
                 raise
             return _foreign(sharding, shape.rank)
-        return Constraint(dims, is_open, groups.get(SubgroupType.MANUAL, ()))
+        manual = groups.get(SubgroupType.MANUAL, ())
+        return Constraint(dims, is_open, manual, unreduced=SubgroupType.UNREDUCED in groups)
 
     # ---- meshes
     def mesh(self, sharding: TensorSharding) -> Mesh:
@@ -143,6 +173,13 @@ class AnnotationReader:
             )
         return mesh
 
+    def on_one_device(self, sharding: TensorSharding) -> int | None:
+        """The device of a sharding over a mesh that is a single device (``maximal_mesh_0``); None for any other."""
+        mesh = sharding.mesh if isinstance(sharding.mesh, Mesh) else self.meshes.get(sharding.mesh)
+        if mesh is None or not mesh.is_maximal or mesh.device_ids is None:
+            return None
+        return mesh.device_ids[0]
+
     def manual_axes(self, text: str, mesh: Mesh) -> Axes:
         names = parse_manual_axes(text)
         return tuple(
@@ -151,9 +188,11 @@ class AnnotationReader:
 
 
 def _dims_over(axes: DeviceAxes, mesh: Mesh, sharding: TensorSharding) -> DimAxes:
-    return tuple(
-        tuple(a for ref in d.axes for a in axes.axes_of_ref(mesh, ref)) for d in sharding.dims
-    )
+    return tuple(_axes_over(axes, mesh, d.axes) for d in sharding.dims)
+
+
+def _axes_over(axes: DeviceAxes, mesh: Mesh, refs: Sequence[AxisRef]) -> Axes:
+    return tuple(a for ref in refs for a in axes.axes_of_ref(mesh, ref))
 
 
 def _foreign(sharding: HloSharding, rank: int) -> Constraint:
@@ -194,9 +233,6 @@ def _axis_refs(module: HloModule, meshes: dict[str, Mesh]) -> Iterator[tuple[Mes
                     sharding.mesh if isinstance(sharding.mesh, Mesh) else meshes.get(sharding.mesh)
                 )
                 if mesh is not None:
-                    yield from (
-                        (mesh, ref)
-                        for dim in sharding.dims
-                        for ref in dim.axes
-                        if ref.sub is not None
-                    )
+                    refs = [ref for dim in sharding.dims for ref in dim.axes]
+                    refs += sharding.replicated_axes
+                    yield from ((mesh, ref) for ref in refs if ref.sub is not None)

@@ -12,7 +12,7 @@ Two spellings: ``xla.sdy.GlobalToLocalShape`` / ``LocalToGlobalShape`` over all 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from partitioner.annotations import (
     SDY_IN_SHARDINGS,
@@ -125,7 +125,7 @@ def _gspmd_boundary(
         )
     manual = tuple(sorted(inside.manual))
     value = _value(instruction, reader, outside, manual, outer, inner)
-    free = Constraint(inside.dims, inside.open)
+    free = replace(inside, manual=())
     return ManualBoundary(is_entry, manual, (BoundaryValue(outer, inner, value.pinned, free),))
 
 
@@ -149,4 +149,4 @@ def _value(
                 f"but is split {reader.axes.count(axes)} ways"
             )
     rest = tuple(axes[len(p) :] for axes, p in zip(outside.dims, pinned, strict=True))
-    return BoundaryValue(outer, inner, pinned, Constraint(rest, outside.open))
+    return BoundaryValue(outer, inner, pinned, replace(outside, dims=rest))

@@ -1,16 +1,19 @@
 """Sharding propagation: one fixpoint over factors, knowing nothing of opcodes.
 
-The program is a graph of slots (one per array value) and edges (one per op, holding its sharding
-rule). A slot's sharding
-only grows: axes are appended to the minor end of dimensions that are open. An edge passes a
-factor's axes from the tensor
-that has the most of them to the tensors that have fewer, as long as what these have is a prefix.
+The program is a graph of slots (one per array value) and edges (one per op, holding its sharding rule). A slot's
+sharding only grows: axes are appended to the minor end of dimensions that are open. An edge passes a factor's axes from
+the tensor that has the most of them to the tensors that have fewer, as long as what these have is a prefix.
 
 Worked example, dot [i,k]x[k,j]->[i,j] with lhs ((0,),()) and rhs ((),(1,)): factor i has (0,), j has (1,); the result
 becomes ((0,),(1,)).
 
-Levels: shape-keeping ops first (level 0), then all ops, so that a sharding follows the value itself before it crosses a
-contraction. Within a level a sweep visits edges forwards, then backwards, and only those with a changed slot.
+Who goes first, outermost loop first (Shardy's tower):
+
+    user priorities   dimensions written with p1 take part once those without (or p0) have gone as far as they can
+    op priorities     levels of schedule.py: what keeps a value, then other pass-through factors, then reductions
+    conflicts         factors on which all tensors of an op agree, then contested axes, which go to the larger tensor
+
+Within a level a sweep visits edges forwards, then backwards, and only those with a changed slot.
 Each slot can grow at most (number of axes) times, so the work is linear in the number of edges.
 """
 
@@ -22,16 +25,31 @@ from dataclasses import dataclass, field
 
 from partitioner.axes import Axes, DeviceAxes, DimAxes
 from partitioner.projection import Assignment, project
-from partitioner.rule import FactorKind, OpShardingRule, TensorMapping
+from partitioner.rule import OpShardingRule, TensorMapping
+from partitioner.schedule import LAST_LEVEL, LEVELS, Direction, OpPriority, direction_at
 from spmd.shape import ArrayShape
 
 
 @dataclass(frozen=True, slots=True)
 class AxisCause:
-    """Why a slot has an axis: op ``by`` brought it from ``source``, or (None) the annotation ``by`` demands it."""
+    """Why a slot has an axis: op ``by`` brought it from ``source``, or (None) the annotation ``by`` demands it.
+
+    ``priority``: the user priority at which it came.
+    """
 
     by: str
     source: Slot | None = None
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Withheld:
+    """An annotated dimension that waits for its user priority."""
+
+    priority: int
+    dim: int
+    axes: Axes
+    is_open: bool
 
 
 @dataclass(eq=False, slots=True)
@@ -39,6 +57,8 @@ class Slot:
     """One array value's sharding while it is being found. Compared by identity.
 
     ``open[d]``: dimension d may take further axes. ``forbidden``: axes that are manual where the value lives.
+    ``excluded``: axes over which an annotation demands copies. A withheld dimension is unsplit and closed until its
+    priority comes, and its axes are kept for it.
     ``because``: who gave it what it has first; ``causes``: who gave it each axis, for explanations.
     """
 
@@ -47,6 +67,8 @@ class Slot:
     open: list[bool]
     name: str = ""
     forbidden: Axes = ()
+    excluded: Axes = ()
+    withheld: tuple[Withheld, ...] = ()
     because: str = ""
     causes: dict[int, AxisCause] = field(default_factory=dict)
     edges: list[Edge] = field(default_factory=list)
@@ -55,27 +77,68 @@ class Slot:
     def for_shape(shape: ArrayShape, name: str) -> Slot:
         return Slot(shape, [()] * shape.rank, [True] * shape.rank, name)
 
-    def fix(self, dims: DimAxes, open_dims: Sequence[bool], because: str) -> None:
-        self.dims = list(dims)
-        self.open = list(open_dims)
+    def fix(
+        self,
+        dims: DimAxes,
+        open_dims: Sequence[bool],
+        because: str,
+        *,
+        priorities: Sequence[int] = (),
+        excluded: Axes = (),
+    ) -> None:
+        """Bind the value to an annotation; ``priorities`` per dimension, none for all 0."""
+        ranks = priorities or (0,) * len(dims)
+        self.withheld = tuple(
+            Withheld(rank, d, held, is_open)
+            for d, (rank, held, is_open) in enumerate(zip(ranks, dims, open_dims, strict=True))
+            if rank > 0
+        )
+        self.dims = [() if rank > 0 else held for rank, held in zip(ranks, dims, strict=True)]
+        self.open = [rank == 0 and way for rank, way in zip(ranks, open_dims, strict=True)]
+        self.excluded = excluded
         self.because = because
-        self.causes = {axis: AxisCause(because) for held in dims for axis in held}
+        self.causes = {axis: AxisCause(because) for held in self.dims for axis in held}
+
+    def release(self, priority: int) -> None:
+        """Let the dimensions of ``priority`` take part."""
+        due = [w for w in self.withheld if w.priority == priority]
+        self.withheld = tuple(w for w in self.withheld if w.priority != priority)
+        for w in due:
+            self.dims[w.dim] = w.axes
+            self.open[w.dim] = w.is_open
+            self.causes.update({a: AxisCause(self.because, None, priority) for a in w.axes})
+        for edge in self.edges if due else ():
+            edge.visited = -1
 
     @property
     def state_dims(self) -> DimAxes:
         return tuple(self.dims)
 
+    def unavailable(self) -> set[int]:
+        """Axes that no dimension may take any more."""
+        taken = {a for held in self.dims for a in held} | {a for w in self.withheld for a in w.axes}
+        return taken.union(self.forbidden, self.excluded)
+
+
+#: The factors of an edge that pass axes at some level, and which way.
+Ways = tuple[tuple[int, Direction], ...]
+
 
 @dataclass(eq=False, slots=True)
 class Edge:
-    """One op between slots; ``tensors`` are operands then results, with their mappings."""
+    """One op between slots; ``tensors`` are operands then results, with their mappings.
+
+    ``ways``: what passes at each level. ``visited``: the last round that has seen its slots as they are now, -1 after a
+    change. ``contested``: that round left something to one that resolves conflicts.
+    """
 
     rule: OpShardingRule
     tensors: tuple[tuple[TensorMapping, Slot], ...]
     name: str
-    level: int
+    ways: tuple[Ways, ...]
     position: int = 0
-    queued: bool = False
+    visited: int = -1
+    contested: bool = False
 
     @staticmethod
     def connect(
@@ -83,93 +146,169 @@ class Edge:
         operands: Sequence[Slot],
         results: Sequence[Slot],
         name: str,
-        level: int,
+        priority: OpPriority,
+        allowed: Direction = Direction.BOTH,
     ) -> Edge:
+        """``allowed``: the way that a propagation barrier leaves open."""
         tensors = (
             *zip(rule.operands, operands, strict=True),
             *zip(rule.results, results, strict=True),
         )
-        edge = Edge(rule, tensors, name, level)
+        ways = tuple(_ways(rule, priority, allowed, level) for level in range(LEVELS))
+        edge = Edge(rule, tensors, name, ways)
         for slot in dict.fromkeys(slot for _, slot in tensors):
             slot.edges.append(edge)
         return edge
 
+    def may_send(self, tensor: int, way: Direction) -> bool:
+        return way is Direction.BOTH or (way is Direction.FORWARD) == self._is_operand(tensor)
 
-MAX_LEVEL = 1
+    def may_receive(self, tensor: int, way: Direction) -> bool:
+        return way is Direction.BOTH or (way is Direction.BACKWARD) == self._is_operand(tensor)
+
+    def _is_operand(self, tensor: int) -> bool:
+        return tensor < len(self.rule.operands)
+
+    def is_due(self, current: Round) -> bool:
+        """A visit in this round may pass on more than the last one did."""
+        if not self.ways[current.level]:
+            return False
+        if self.visited < 0 or (current.resolves_conflicts and self.contested):
+            return True
+        before = self.visited // 2
+        return before < current.level and self.ways[before] != self.ways[current.level]
 
 
-def propagate(axes: DeviceAxes, edges: Sequence[Edge]) -> None:
-    """Run all levels to the fixpoint; slots hold the result."""
+def _ways(rule: OpShardingRule, priority: OpPriority, allowed: Direction, level: int) -> Ways:
+    """Nothing of what propagation may not create."""
+    found = (
+        (index, direction_at(priority, factor.kind, level).meet(allowed))
+        for index, factor in enumerate(rule.factors)
+        if not factor.blocked and factor.pinned is None
+    )
+    return tuple((index, way) for index, way in found if way is not Direction.NONE)
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """The longest axes that any tensor of an edge has for a factor, and that tensor."""
+
+    factor: int
+    axes: Axes
+    source: Slot
+    way: Direction = Direction.BOTH
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One fixpoint of the tower."""
+
+    user_priority: int
+    level: int
+    resolves_conflicts: bool
+
+    @property
+    def number(self) -> int:
+        """Place among the rounds of its user priority."""
+        return 2 * self.level + self.resolves_conflicts
+
+
+def propagate(axes: DeviceAxes, edges: Sequence[Edge], slots: Iterable[Slot] = ()) -> None:
+    """Run the tower; slots hold the result. ``slots``: those that may have no edge."""
     for position, edge in enumerate(edges):
         edge.position = position
-    for level in range(MAX_LEVEL + 1):
-        _fixpoint(axes, [e for e in edges if e.level <= level], level)
+    waiting = [slot for slot in _all_slots(edges, slots) if slot.withheld]
+    for priority in sorted({0} | {w.priority for slot in waiting for w in slot.withheld}):
+        for slot in waiting:
+            slot.release(priority)
+        for level in range(LEVELS):
+            for resolves in (False, True):
+                _fixpoint(axes, edges, Round(priority, level, resolves))
 
 
-def _fixpoint(axes: DeviceAxes, edges: Sequence[Edge], level: int) -> None:
-    work = list(edges)
+def _all_slots(edges: Sequence[Edge], slots: Iterable[Slot]) -> list[Slot]:
+    found = dict.fromkeys(slots)
+    found.update(dict.fromkeys(slot for edge in edges for _, slot in edge.tensors))
+    return list(found)
+
+
+def _fixpoint(axes: DeviceAxes, edges: Sequence[Edge], current: Round) -> None:
+    work = [edge for edge in edges if edge.is_due(current)]
     forwards = True
     while work:
-        for edge in work:
-            edge.queued = True
-        queue: list[Edge] = []
-        ordered = work if forwards else list(reversed(work))
-        for edge in ordered:
-            edge.queued = False
-            for slot in visit(axes, edge):
-                queue.extend(slot.edges)
-        work = sorted(
-            {e.position: e for e in queue if e.level <= level}.values(), key=lambda e: e.position
-        )
+        queue: dict[int, Edge] = {}
+        for edge in work if forwards else reversed(work):
+            for slot in visit(axes, edge, current):
+                queue.update((e.position, e) for e in slot.edges)
+        work = [queue[i] for i in sorted(queue) if queue[i].is_due(current)]
         forwards = not forwards
 
 
-def visit(axes: DeviceAxes, edge: Edge) -> list[Slot]:
+def visit(axes: DeviceAxes, edge: Edge, current: Round) -> list[Slot]:
     """Pass axes along one edge; returns the slots that grew."""
     rule = edge.rule
+    edge.visited, edge.contested = current.number, False
     asked = [project(axes, rule, mapping, slot.state_dims) for mapping, slot in edge.tensors]
+    found = offers(edge, asked, current.level)
+    if found and not current.resolves_conflicts:
+        agreed = _uncontested(asked, found)
+        edge.contested = len(agreed) < len(found)
+        found = agreed
     grown: dict[Slot, None] = {}
-    for factor, offer, source in offers(rule, edge.tensors, asked):
-        for (mapping, slot), have in zip(edge.tensors, asked, strict=True):
-            dim = rule.factor_dim(mapping, factor)
-            if dim is None or not slot.open[dim]:
+    for offer in found:
+        for tensor, ((mapping, slot), have) in enumerate(zip(edge.tensors, asked, strict=True)):
+            own = have[offer.factor]
+            if len(own) >= len(offer.axes) or offer.axes[: len(own)] != own:
                 continue
-            if offer[: len(have[factor])] != have[factor]:
+            dim = rule.factor_dim(mapping, offer.factor)
+            if dim is None or not slot.open[dim] or not edge.may_receive(tensor, offer.way):
                 continue
-            if _extend(axes, rule, mapping[dim], factor, have, slot, dim, offer):
+            if _extend(axes, rule, mapping[dim], offer.factor, have, slot, dim, offer.axes):
                 slot.because = slot.because or edge.name
-                cause = AxisCause(edge.name, source)
+                cause = AxisCause(edge.name, offer.source, current.user_priority)
                 slot.causes.update({a: cause for a in slot.dims[dim] if a not in slot.causes})
                 grown[slot] = None
+    for slot in grown:
+        for neighbour in slot.edges:
+            neighbour.visited = -1
     return list(grown)
 
 
-def offers(
-    rule: OpShardingRule, tensors: Iterable[tuple[TensorMapping, Slot]], asked: Sequence[Assignment]
-) -> list[tuple[int, Axes, Slot]]:
-    """Per factor the longest axes any tensor has, and that tensor.
+def offers(edge: Edge, asked: Sequence[Assignment], level: int = LAST_LEVEL) -> list[Offer]:
+    """Per factor the longest axes of any tensor that may send at ``level``.
 
     Those of large tensors come first, so that they win a contested axis.
     """
-    found: list[tuple[int, int, Axes, Slot]] = []
-    slots = [slot for _, slot in tensors]
-    for index, factor in enumerate(rule.factors):
-        if (
-            factor.kind is FactorKind.NEED_REPLICATION
-            or factor.blocked
-            or factor.pinned is not None
-        ):
-            continue
+    found: list[tuple[int, Offer]] = []
+    for factor, way in edge.ways[level]:
         best: Axes = ()
         weight = 0
         source: Slot | None = None
-        for have, slot in zip(asked, slots, strict=True):
+        for tensor, (have, (_, slot)) in enumerate(zip(asked, edge.tensors, strict=True)):
+            held = have[factor]
+            if not held or not edge.may_send(tensor, way):
+                continue
             size = slot.shape.byte_size
-            if len(have[index]) > len(best) or (have[index] == best and best and size > weight):
-                best, weight, source = have[index], size, slot
+            if len(held) > len(best) or (held == best and size > weight):
+                best, weight, source = held, size, slot
         if source is not None:
-            found.append((-weight, index, best, source))
-    return [(i, best, source) for _, i, best, source in sorted(found, key=lambda o: o[:3])]
+            found.append((-weight, Offer(factor, best, source, way)))
+    return [offer for _, offer in sorted(found, key=lambda o: (o[0], o[1].factor))]
+
+
+def _uncontested(asked: Sequence[Assignment], found: Sequence[Offer]) -> list[Offer]:
+    """Offers whose axes no tensor of the edge has for another factor, nor in another order for this one."""
+    wanted: dict[int, set[int]] = {}
+    for have in asked:
+        for factor, held in enumerate(have):
+            for axis in held:
+                wanted.setdefault(axis, set()).add(factor)
+    return [
+        offer
+        for offer in found
+        if all(len(wanted[axis]) == 1 for axis in offer.axes)
+        and all(offer.axes[: len(have[offer.factor])] == have[offer.factor] for have in asked)
+    ]
 
 
 def _extend(
@@ -186,7 +325,7 @@ def _extend(
     if not _is_minor_end(axes, rule, parts, factor, have):
         return False
     size = rule.factors[factor].size
-    used = {a for d in slot.dims for a in d} | set(slot.forbidden)
+    used = slot.unavailable()
     grew = False
     split = axes.count(have[factor])
     for axis in offer[len(have[factor]) :]:

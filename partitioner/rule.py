@@ -148,5 +148,12 @@ class RuleBuilder:
         )
 
 
+def identity_rule(shape: ArrayShape) -> OpShardingRule:
+    rule = RuleBuilder([shape.dims], [shape.dims])
+    for dim, size in enumerate(shape.dims):
+        rule.factor(size, operands={0: dim}, results={0: dim})
+    return rule.build()
+
+
 def _freeze(tensors: list[list[list[int]]]) -> tuple[TensorMapping, ...]:
     return tuple(tuple(tuple(parts) for parts in tensor) for tensor in tensors)

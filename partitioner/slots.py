@@ -6,14 +6,16 @@ shares slots between a loop's result, its body's and condition's parameter (part
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from partitioner.annotations import AnnotationReader, Constraint
 from partitioner.axes import Axes
 from partitioner.propagation import Edge, Slot
 from partitioner.registry import propagator_of, rule_of
-from partitioner.rule import OpShardingRule, RuleBuilder
+from partitioner.rule import OpShardingRule, identity_rule
+from partitioner.schedule import Direction, OpPriority
+from partitioner.sharding_groups import ShardingGroups
 from spmd.hlo import HloComputation, HloInstruction, Opcode
 from spmd.shape import ArrayShape, Shape, leaves
 
@@ -31,6 +33,10 @@ _KEEPS_VALUE = frozenset(
         Opcode.CUSTOM_CALL,
     }
 )
+
+
+#: Ops through which a sharding goes to the result before it comes back.
+_SLICES = frozenset({Opcode.DYNAMIC_SLICE, Opcode.DYNAMIC_UPDATE_SLICE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +59,7 @@ class SlotGraph:
         self.axes = reader.axes
         self.edges: list[Edge] = []
         self.flows: list[Flow] = []
+        self.groups = ShardingGroups()
         self._slots: dict[HloInstruction, Slots] = {}
 
     # ---- reading
@@ -62,6 +69,10 @@ class SlotGraph:
     def instructions(self) -> tuple[HloInstruction, ...]:
         """All that have slots: those of the entry and of control flow, not those of reducers."""
         return tuple(self._slots)
+
+    def array_slots(self) -> Iterator[Slot]:
+        """Every slot of an instruction, several times where instructions share it."""
+        return (slot for slots in self._slots.values() for slot in slots if slot is not None)
 
     def slot(self, instruction: HloInstruction) -> Slot | None:
         (slot,) = self._slots[instruction]
@@ -90,7 +101,7 @@ class SlotGraph:
         rule = rule_of(instruction)
         if rule is not None:
             self.connect_instruction(rule, instruction, results)
-        self.constrain(results, self.reader.of_instruction(instruction), instruction.name)
+        self.annotate(instruction, results)
         return results
 
     def connect_instruction(
@@ -101,7 +112,7 @@ class SlotGraph:
         outputs = [slot for slot in results if slot is not None]
         if len(arrays) != len(rule.operands) or len(outputs) != len(rule.results):
             return
-        self.connect(rule, arrays, outputs, instruction.name, level_of(instruction))
+        self.connect(rule, arrays, outputs, instruction.name, op_priority(instruction))
 
     def flow(
         self, operands: Sequence[Slots], results: Slots, adds: Axes = (), removes: Axes = ()
@@ -116,15 +127,18 @@ class SlotGraph:
         operands: Sequence[Slot],
         results: Sequence[Slot],
         name: str,
-        level: int,
+        priority: OpPriority = OpPriority.KEEPS_VALUE,
+        allowed: Direction = Direction.BOTH,
     ) -> None:
-        self.edges.append(Edge.connect(rule, operands, results, name, level))
+        self.edges.append(Edge.connect(rule, operands, results, name, priority, allowed))
 
-    def connect_same(self, a: Slot | None, b: Slot | None, name: str) -> None:
+    def connect_same(
+        self, a: Slot | None, b: Slot | None, name: str, allowed: Direction = Direction.BOTH
+    ) -> None:
         """Both hold one value: every dimension passes through."""
         if a is not None and b is not None and a is not b:
             self.flow([(a,)], (b,))
-            self.connect(identity_rule(a.shape), [a], [b], name, 0)
+            self.connect(identity_rule(a.shape), [a], [b], name, allowed=allowed)
 
     def new_slots(self, shape: Shape, name: str) -> Slots:
         return tuple(
@@ -132,32 +146,45 @@ class SlotGraph:
             for _, leaf in leaves(shape)
         )
 
+    def annotate(self, instruction: HloInstruction, slots: Slots) -> None:
+        """Bind an instruction's slots to the annotation that stands on it, and let them join its sharding groups."""
+        self.constrain(slots, self.reader.of_instruction(instruction), instruction.name)
+        for slot, group in zip(slots, self.reader.groups_of(instruction), strict=True):
+            if slot is not None and group:
+                self.join_group(group, slot, aligned=group.startswith("shard_as"))
+
+    def join_group(self, name: str, slot: Slot, *, aligned: bool) -> None:
+        self.edges.append(self.groups.join(name, slot, aligned=aligned))
+
     def constrain(
         self, slots: Slots, constraints: Sequence[Constraint | None], because: str
     ) -> None:
         for slot, constraint in zip(slots, constraints, strict=True):
             if slot is not None and constraint is not None:
-                slot.fix(constraint.dims, constraint.open, because)
+                slot.fix(
+                    constraint.dims,
+                    constraint.open,
+                    because,
+                    priorities=constraint.priorities,
+                    excluded=constraint.excluded,
+                )
 
 
-def identity_rule(shape: ArrayShape) -> OpShardingRule:
-    rule = RuleBuilder([shape.dims], [shape.dims])
-    for dim, size in enumerate(shape.dims):
-        rule.factor(size, operands={0: dim}, results={0: dim})
-    return rule.build()
-
-
-def level_of(instruction: HloInstruction) -> int:
-    """0 for ops through which a value keeps its dimensions (elementwise and the like), 1 for the rest."""
+def op_priority(instruction: HloInstruction) -> OpPriority:
+    """How early an op takes part in propagation."""
     if instruction.opcode in _KEEPS_VALUE:
-        return 0
+        return OpPriority.KEEPS_VALUE
+    if instruction.opcode in _SLICES:
+        return OpPriority.SLICES
+    if instruction.opcode is Opcode.BROADCAST:
+        return OpPriority.BROADCASTS
     if not isinstance(instruction.shape, ArrayShape) or not instruction.operands:
-        return 1
+        return OpPriority.ORDINARY
     same = all(
         isinstance(operand.shape, ArrayShape) and operand.dims in ((), instruction.dims)
         for operand in instruction.operands
     )
-    return 0 if same else 1
+    return OpPriority.KEEPS_VALUE if same else OpPriority.ORDINARY
 
 
 def spread_manual(graph: SlotGraph) -> None:

@@ -9,16 +9,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import partitioner.ops  # noqa: F401 - fills the registries
-from partitioner.annotations import SDY_SHARDING, AnnotationReader, Constraint, custom_call_target
+from partitioner.annotations import AnnotationReader, custom_call_target
 from partitioner.axes import Axes
 from partitioner.context import PartitionContext, ShardedValue
 from partitioner.device_order import Order, device_order, rename_to_devices, rename_to_positions
+from partitioner.entry import EntryBinding
 from partitioner.foreign import cut_foreign, gather_foreign
 from partitioner.generic import partition_generic, reshard_to
 from partitioner.manual import manual_boundary
 from partitioner.ops.tuple import local_shape, pack, unpack
 from partitioner.prepare import prepare
-from partitioner.propagation import Slot, propagate
+from partitioner.propagation import propagate
 from partitioner.registry import REMAKERS, partitioner_of
 from partitioner.report import PartitionReport, Purpose
 from partitioner.slots import SlotGraph, Slots, spread_manual
@@ -87,9 +88,7 @@ class SpmdPartitioner:
         self._callees: dict[HloComputation, HloComputation] = {}
         self.graph = SlotGraph(self.reader, self._region_axes())
         self.report = PartitionReport()
-        self._outputs: Slots = ()
-        self._foreign_inputs: dict[HloInstruction, HloSharding] = {}
-        self._foreign_outputs: list[HloSharding | None] = []
+        self.entry = EntryBinding(module, self.graph)
 
     def run(self) -> HloModule:
         self.propagate()
@@ -100,48 +99,13 @@ class SpmdPartitioner:
     # ---- propagation
     def propagate(self) -> None:
         """Find every value's sharding; ``graph`` holds them."""
-        entry = self.module.entry
-        parameters = [self._parameter_slots(parameter) for parameter in entry.parameters]
-        roots = self.graph.add_computation(entry, parameters)
-        self._outputs = self._output_slots(entry.root, roots)
+        roots = self.graph.add_computation(self.module.entry, self.entry.parameters())
+        self.entry.bind_outputs(roots)
         spread_manual(self.graph)
-        propagate(self.axes, self.graph.edges)
-
-    def _parameter_slots(self, parameter: HloInstruction) -> Slots:
-        """Parameters are bound by their annotation; one without is replicated."""
-        slots = self.graph.new_slots(parameter.shape, parameter.name)
-        constraints = self.reader.of_instruction(parameter)
-        for slot, constraint in zip(slots, constraints, strict=True):
-            if slot is not None:
-                bound = constraint or Constraint.replicated(slot.shape.rank)
-                if bound.foreign is not None:
-                    self._foreign_inputs[parameter] = bound.foreign
-                slot.fix(bound.dims, (False,) * slot.shape.rank, f"parameter {parameter.name}")
-        return slots
-
-    def _output_slots(self, root: HloInstruction, roots: Slots) -> Slots:
-        """The root's sharding binds each output, unless a Shardy result sharding already does."""
-        constraints = self.reader.of_instruction(root)
-        values = root.operands if root.opcode is Opcode.TUPLE else (root,)
-        producers = [v for v in values for _ in leaves(v.shape)]
-        outputs: list[Slot | None] = []
-        self._foreign_outputs = [
-            _foreign_of(constraint) or _foreign_of(self.reader.of_instruction(producer)[0])
-            for producer, constraint in zip(producers, constraints, strict=True)
-        ]
-        for producer, slot, constraint in zip(producers, roots, constraints, strict=True):
-            if (
-                slot is None
-                or constraint is None
-                or producer.annotations.frontend(SDY_SHARDING) is not None
-            ):
-                outputs.append(slot)
-                continue
-            output = Slot.for_shape(slot.shape, f"output of {root.name}")
-            output.fix(constraint.dims, constraint.open, f"root {root.name}")
-            self.graph.connect_same(slot, output, root.name)
-            outputs.append(output)
-        return tuple(outputs)
+        propagate(self.axes, self.graph.edges, self.graph.array_slots())
+        if self.graph.groups.align(self.axes):
+            propagate(self.axes, self.graph.edges)
+        self.entry.settle()
 
     def _region_axes(self) -> Axes:
         """Axes that some manual region works on; without one, partition-id may differ along all."""
@@ -193,15 +157,15 @@ class SpmdPartitioner:
         context.serving, context.purpose = entry.root, Purpose.OUTPUT
         outputs = [
             context.reshard(value, ShardState(slot.state_dims) if slot is not None else value.state)
-            for value, slot in zip(values, self._outputs, strict=True)
+            for value, slot in zip(values, self.entry.outputs, strict=True)
         ]
         states = tuple(
             foreign or value.state.sharding(self.axes)
-            for value, foreign in zip(outputs, self._foreign_outputs, strict=True)
+            for value, foreign in zip(outputs, self.entry.foreign_outputs, strict=True)
         )
         outputs = [
             replace(value, hlo=cut_foreign(context, value, foreign)) if foreign else value
-            for value, foreign in zip(outputs, self._foreign_outputs, strict=True)
+            for value, foreign in zip(outputs, self.entry.foreign_outputs, strict=True)
         ]
         target.root = pack(context, outputs, entry.root.shape)
         is_tuple = not isinstance(entry.root.shape, ArrayShape)
@@ -233,7 +197,7 @@ class SpmdPartitioner:
         *,
         keep_sharding: bool,
     ) -> None:
-        foreign = self._foreign_inputs.get(parameter) if keep_sharding else None
+        foreign = self.entry.foreign_inputs.get(parameter) if keep_sharding else None
         if foreign is not None and not isinstance(parameter.shape, ArrayShape):
             raise UnsupportedError(
                 f"{parameter.name}: {foreign} on part of a tuple does not fit the device axes"
@@ -315,10 +279,6 @@ class SpmdPartitioner:
         """An alias holds only where both tiles have one size."""
         output = subshape(self.result.entry.root.shape, output_index)
         return subshape(parameter, parameter_index) == output
-
-
-def _foreign_of(constraint: Constraint | None) -> HloSharding | None:
-    return constraint.foreign if constraint is not None else None
 
 
 def require_devices(module: HloModule, num_devices: int) -> None:

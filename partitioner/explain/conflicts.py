@@ -32,16 +32,17 @@ def find_conflicts(
 def _of_edge(axes: DeviceAxes, edge: Edge, moved: set[str], names: AxisNames) -> Iterator[Conflict]:
     rule = edge.rule
     asked = [project(axes, rule, mapping, slot.state_dims) for mapping, slot in edge.tensors]
-    for factor, offer, source in offers(rule, edge.tensors, asked):
-        for (mapping, slot), have in zip(edge.tensors, asked, strict=True):
-            dim = rule.factor_dim(mapping, factor)
-            own = have[factor]
-            if dim is None or slot is source or offer[: len(own)] != own:
-                if dim is not None and slot is not source:
-                    yield _factor_conflict(edge.name, source, offer, slot, dim, own, moved, names)
+    for offer in offers(edge, asked):
+        wanted, source = offer.axes, offer.source
+        for tensor, ((mapping, slot), have) in enumerate(zip(edge.tensors, asked, strict=True)):
+            dim = rule.factor_dim(mapping, offer.factor)
+            own = have[offer.factor]
+            if dim is None or slot is source or not edge.may_receive(tensor, offer.way):
                 continue
-            if slot.open[dim] and len(offer) > len(own):
-                yield from _axis_conflict(edge.name, source, slot, dim, offer[len(own)], names)
+            if wanted[: len(own)] != own:
+                yield _factor_conflict(edge.name, source, wanted, slot, dim, own, moved, names)
+            elif slot.open[dim] and len(wanted) > len(own):
+                yield from _axis_conflict(edge.name, source, slot, dim, wanted[len(own)], names)
 
 
 def _factor_conflict(
@@ -59,7 +60,17 @@ def _factor_conflict(
         f"{source.name} splits by {names.join(offer)} what is dimension {dim} of {slot.name}, "
         f"split by {names.join(own)}"
     )
+    ranks = _priority(source, offer), _priority(slot, own)
+    if ranks[0] != ranks[1]:
+        first, rank = (source, ranks[0]) if ranks[0] < ranks[1] else (slot, ranks[1])
+        text += f"; {first.name} was there first (priority {rank} before {max(ranks)})"
     return Conflict(op, "index", text, _winner(source.name, slot.name, moved))
+
+
+def _priority(slot: Slot, held: Axes) -> int:
+    """The user priority at which a slot got its first axis of ``held``."""
+    cause = slot.causes.get(held[0]) if held else None
+    return cause.priority if cause is not None else 0
 
 
 def _winner(first: str, second: str, moved: set[str]) -> str:
@@ -82,4 +93,7 @@ def _axis_conflict(
                 f"but splits its dimension {other}"
             )
             chain = axis_chain(slot, axis)
+            mine, theirs = _priority(slot, (axis,)), _priority(source, (axis,))
+            if mine < theirs:
+                text += f" (priority {mine} before {theirs})"
             yield Conflict(op, "axis", text, chain[0] if chain else slot.name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from partitioner.context import PartitionContext, ShardedValue
 from partitioner.manual import (
     GSPMD_ENTRY,
@@ -29,7 +31,7 @@ def propagate_constraint(graph: SlotGraph, call: HloInstruction) -> Slots:
     results = graph.new_slots(call.shape, call.name)
     for operand, result in zip(graph.slots(call.operand(0)), results, strict=True):
         graph.connect_same(operand, result, call.name)
-    graph.constrain(results, graph.reader.of_instruction(call), call.name)
+    graph.annotate(call, results)
     return results
 
 
@@ -56,13 +58,13 @@ def propagate_boundary(graph: SlotGraph, call: HloInstruction) -> Slots:
             graph.flow([(source,)], (result,), adds=boundary.axes)
         else:
             graph.flow([(source,)], (result,), removes=boundary.axes)
-        graph.connect(boundary_rule(graph, boundary, position), [source], [result], call.name, 0)
+        graph.connect(boundary_rule(graph, boundary, position), [source], [result], call.name)
         value = boundary.values[position]
         if boundary.is_entry:
             graph.constrain((result,), (value.free,), call.name)
         else:
             whole = tuple(p + f for p, f in zip(value.pinned, value.free.dims, strict=True))
-            result.fix(whole, value.free.open, call.name)
+            graph.constrain((result,), (replace(value.free, dims=whole),), call.name)
     return results
 
 

@@ -22,7 +22,7 @@ def propagate_while(graph: SlotGraph, loop: HloInstruction) -> Slots:
         slot = carried[leaf]
         if slot is not None:
             slot.open[dim] = False
-    graph.constrain(carried, graph.reader.of_instruction(loop), loop.name)
+    graph.annotate(loop, carried)
     for initial, slot in zip(graph.slots(loop.operand(0)), carried, strict=True):
         graph.connect_same(initial, slot, loop.name)
     following = graph.add_computation(loop.while_body, [carried])
@@ -94,7 +94,7 @@ def partition_while(context: PartitionContext, loop: HloInstruction) -> tuple[Sh
 def propagate_conditional(graph: SlotGraph, conditional: HloInstruction) -> Slots:
     """Each branch's parameter is its operand; each branch's root passes into the result."""
     results = graph.new_slots(conditional.shape, conditional.name)
-    graph.constrain(results, graph.reader.of_instruction(conditional), conditional.name)
+    graph.annotate(conditional, results)
     graph.flow([graph.slots(conditional.operand(0))], results)
     for branch, operand in zip(
         conditional.called_computations, conditional.operands[1:], strict=True

@@ -1,0 +1,79 @@
+"""Custom calls that steer propagation and compute nothing: sharding groups and propagation barriers.
+
+xla.sdy.ShardingGroup        the operand joins group xla.sdy.sharding_group_id; no result
+xla.sdy.PropagationBarrier   axes pass only in xla.sdy.allowed_direction: 0 none, 1 forward, 2 backward, 3 both
+ShardBarrierFrom             GSPMD's: nothing passes from the operand to the users
+ShardBarrierTo               GSPMD's: nothing passes from the users to the operand
+"""
+
+from __future__ import annotations
+
+import re
+
+from partitioner.annotations import custom_call_target
+from partitioner.context import PartitionContext, ShardedValue
+from partitioner.registry import partition_target, propagate_target
+from partitioner.schedule import Direction
+from partitioner.slots import SlotGraph, Slots
+from spmd.errors import ShardingError
+from spmd.hlo import HloInstruction
+
+GROUP = "xla.sdy.ShardingGroup"
+GROUP_ID = "xla.sdy.sharding_group_id"
+BARRIER = "xla.sdy.PropagationBarrier"
+ALLOWED_DIRECTION = "xla.sdy.allowed_direction"
+
+_GSPMD_BARRIERS = {"ShardBarrierFrom": Direction.BACKWARD, "ShardBarrierTo": Direction.FORWARD}
+#: ``2 : i32`` as MLIR prints an integer attribute.
+_INTEGER = re.compile(r"\s*(\d{1,19})\s*(?::\s*i\d+)?\s*")
+
+
+@propagate_target(GROUP)
+def propagate_group(graph: SlotGraph, call: HloInstruction) -> Slots:
+    number = _integer(call, GROUP_ID)
+    for operand in call.operands:
+        for slot in graph.slots(operand):
+            if slot is not None:
+                graph.join_group(f"sharding group {number}", slot, aligned=True)
+    return graph.new_slots(call.shape, call.name)
+
+
+@partition_target(GROUP)
+def partition_group(_: PartitionContext, call: HloInstruction) -> tuple[ShardedValue, ...]:
+    """Nothing is left of it. ShardingError for a group that someone uses."""
+    if call.users:
+        raise ShardingError(f"{call.name}: a sharding group has no value that could be used")
+    return ()
+
+
+@propagate_target(BARRIER, *_GSPMD_BARRIERS)
+def propagate_barrier(graph: SlotGraph, call: HloInstruction) -> Slots:
+    results = graph.new_slots(call.shape, call.name)
+    for operand, result in zip(graph.slots(call.operand(0)), results, strict=True):
+        graph.connect_same(operand, result, call.name, _allowed(call))
+    graph.annotate(call, results)
+    return results
+
+
+@partition_target(BARRIER, *_GSPMD_BARRIERS)
+def partition_barrier(context: PartitionContext, call: HloInstruction) -> tuple[ShardedValue, ...]:
+    """The operand as it is: users reshard it where they want it otherwise."""
+    return context.values(call.operand(0))
+
+
+def _allowed(call: HloInstruction) -> Direction:
+    found = _GSPMD_BARRIERS.get(custom_call_target(call))
+    if found is not None:
+        return found
+    number = _integer(call, ALLOWED_DIRECTION)
+    if number > Direction.BOTH.value:
+        raise ShardingError(f"{call.name}: {ALLOWED_DIRECTION} is 0 to 3, found {number}")
+    return Direction(number)
+
+
+def _integer(call: HloInstruction, key: str) -> int:
+    text = call.annotations.frontend(key)
+    match = _INTEGER.fullmatch(text) if text is not None else None
+    if match is None:
+        raise ShardingError(f"{call.name}: expected {key} to be a number, found {text!r}")
+    return int(match[1])
