@@ -9,10 +9,10 @@ from partitioner.identity import identity_value
 from partitioner.registry import LOCALIZERS, rule_of
 from partitioner.rule import FactorKind, OpShardingRule, RuleBuilder
 from partitioner.state import ShardState
+from spmd.analysis.cost import op_cost
 from spmd.hlo import Attrs, HloInstruction, Opcode
 from spmd.literal import Literal
 from spmd.ops.attrs import ConstantAttrs
-from spmd.ops.opdef import OPS
 from spmd.shape import ArrayShape, PrimitiveType, Shape, TupleShape, as_array, leaves
 
 
@@ -51,7 +51,7 @@ def problem_of(
 ) -> OpProblem:
     values = [context.value(operand) for operand in instruction.operands]
     shapes = tuple(as_array(shape).without_layout() for _, shape in leaves(instruction.shape))
-    cost = OPS[instruction.opcode].cost(instruction)
+    cost = op_cost(instruction)
     work = max(
         cost.flops + cost.transcendentals, float(sum(shape.num_elements for shape in shapes))
     )

@@ -6,13 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+import spmd.analysis.lapack_cost  # noqa: F401 - registers what LAPACK calls cost
 from spmd.analysis.trip_count import trip_count
 from spmd.analysis.wire import KIND, result_bytes, wire_weight
+from spmd.custom_call import custom_call
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
 from spmd.ops import OpCost, definition
+from spmd.ops.attrs import CustomCallAttrs
 
 #: Executions of a loop's body, None where unknown.
 TripCount: TypeAlias = Callable[[HloInstruction], int | None]
@@ -68,9 +71,12 @@ class ModuleCost:
 
 
 def op_cost(instruction: HloInstruction) -> OpCost:
-    """The instruction itself, called computations left out."""
+    """The instruction itself, called computations left out; a custom call as its target's record says."""
     op = definition(instruction.opcode)
-    return replace(op.cost(instruction), bytes_accessed=float(op.bytes_accessed(instruction)))
+    cost = op.cost
+    if isinstance(instruction.attrs, CustomCallAttrs):
+        cost = custom_call(instruction.attrs.target).cost or cost
+    return replace(cost(instruction), bytes_accessed=float(op.bytes_accessed(instruction)))
 
 
 def module_cost(module: HloModule, trips: TripCount = trip_count) -> ModuleCost:

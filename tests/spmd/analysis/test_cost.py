@@ -146,3 +146,38 @@ ENTRY e {
     cost = module_cost(module)
     assert cost.flops == 4
     assert cost.bytes_accessed == 16 + 4 + 16
+
+
+def test_a_factorization_costs_the_same_as_an_opcode_and_as_a_call_of_lapack() -> None:
+    native = parse_module("""HloModule t
+ENTRY e {
+  a = f32[2,6,6] parameter(0)
+  b = f32[2,6,3] parameter(1)
+  l = f32[2,6,6] cholesky(a), lower=true
+  ROOT x = f32[2,6,3] triangular-solve(l, b), left_side=true, lower=true, unit_diagonal=false, transpose_a=NO_TRANSPOSE
+}
+""")
+    called = parse_module("""HloModule t
+ENTRY e {
+  a = f32[2,6,6] parameter(0)
+  b = f32[2,6,3] parameter(1)
+  p = (f32[2,6,6], s32[2]) custom-call(a), custom_call_target="lapack_spotrf_ffi"
+  l = f32[2,6,6] get-tuple-element(p), index=0
+  ROOT x = f32[2,6,3] custom-call(l, b), custom_call_target="lapack_strsm_ffi"
+}
+""")
+    assert module_cost(native).flops == module_cost(called).flops > 0
+
+
+@pytest.mark.parametrize(
+    ("target", "flops"),
+    [("getrf", 2 / 3 * 8), ("geqrf", 4 / 3 * 8), ("syevd", 9.0 * 8), ("unknown", 0.0)],
+)
+def test_calls_of_lapack_on_square_matrices(target: str, flops: float) -> None:
+    module = parse_module(f"""HloModule t
+ENTRY e {{
+  a = f32[5,2,2] parameter(0)
+  ROOT r = f32[5,2,2] custom-call(a), custom_call_target="lapack_s{target}_ffi"
+}}
+""")
+    assert module_cost(module).flops == pytest.approx(5 * flops)
