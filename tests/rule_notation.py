@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator
 from string import ascii_lowercase
 
+import partitioner.ops  # noqa: F401 - fills the registries
 import spmd
 from partitioner.registry import rule_of
 from partitioner.rule import FactorKind, OpShardingRule, TensorMapping
