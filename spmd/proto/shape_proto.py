@@ -117,6 +117,7 @@ def _split_text(proto: SplitConfigProto) -> str:
 
 # ---- writing
 def write_shape(shape: Shape) -> ShapeProto:
+    """Always with a layout: a text that gives none means the row-major one to XLA."""
     proto = ShapeProto()
     if isinstance(shape, TupleShape):
         proto.element_type = TUPLE
@@ -125,8 +126,7 @@ def write_shape(shape: Shape) -> ShapeProto:
         proto.element_type = PRIMITIVE_TYPES.number(shape.element_type)
         proto.dimensions = shape.dims
         proto.is_dynamic_dimension = shape.dynamic or (False,) * shape.rank
-        if shape.layout is not None or not shape.rank:
-            proto.layout = write_layout(shape.layout or Layout(()))
+        proto.layout = write_layout(shape.layout or Layout.default(shape.rank))
     elif isinstance(shape, BufferShape):
         proto.element_type = BUFFER
         proto.tuple_shapes = [write_shape(shape.array)]
