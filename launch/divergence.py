@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from launch.expect import Expected, Tolerance, check_output, default_tolerance
-from launch.inputs import Array
+from launch.npz import Array
 from launch.options import CompileOptions
 from launch.pipeline import compile_module
 from partitioner.prepare import prepare

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from launch.expect import Expected, check_output, default_tolerance
-from launch.inputs import Array, seeded_inputs
+from launch.inputs import seeded_inputs
+from launch.npz import Array
 from runtime.compile import build_executable
 from runtime.executable import Executable
 from runtime.tiles import gather, shard_of

@@ -11,7 +11,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from launch.inputs import Array
+import numpy as np
+
 from launch.rank_executable import RankExecutable
 from runtime.executable import Executable
 from runtime.sharded_arrays import ShardedArrays
@@ -26,10 +27,9 @@ class Execution:
 
 
 def execute_steps(
-    executable: Executable, arrays: Sequence[Array], steps: int, feedback: Mapping[int, int]
+    executable: Executable, state: ShardedArrays, steps: int, feedback: Mapping[int, int]
 ) -> Execution:
     """``feedback``: output number -> number of the input that it is in the next step. Collective under MPI."""
-    state = executable.put(arrays)
     outputs, elapsed = _timed(executable, state)
     seconds = [elapsed]
     for _ in range(1, steps):
@@ -40,15 +40,15 @@ def execute_steps(
     return Execution(outputs, _slowest(executable, seconds))
 
 
-def time_steps(executable: Executable, arrays: Sequence[Array], steps: int) -> list[float]:
-    """Seconds of each of ``steps`` equal steps: what a step consumes is put there again before the next."""
-    state = executable.put(arrays)
+def time_steps(executable: Executable, state: ShardedArrays, steps: int) -> list[float]:
+    """Seconds of each of ``steps`` equal steps: what a step consumes is put in its place again before the next."""
+    spare = [[np.asarray(own[i]) for i in executable.donated] for own in state.tiles]
     seconds = []
     for _ in range(steps):
-        _, elapsed = _timed(executable, state)
-        seconds.append(elapsed)
-        for i in executable.donated:
-            state = state[:i] + executable.put([arrays[i]], first=i) + state[i + 1 :]
+        seconds.append(_timed(executable, state)[1])
+        for k, i in enumerate(executable.donated):
+            again = executable.place([[own[k]] for own in spare], first=i)
+            state = state[:i] + again + state[i + 1 :]
     return _slowest(executable, seconds)
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from launch.inputs import Array, InputError, from_storage, load_npz
+from launch.inputs import from_storage
+from launch.npz import Array, InputError, StoredArrays
 from spmd.shape import ArrayShape, PrimitiveType
 
 #: Units in the last place that two correct programs may differ by, of the output's largest element.
@@ -77,7 +78,7 @@ def read_expected(
     A ``case.json`` beside the file gives each output's name and tolerance; ``atol`` and ``rtol`` override it.
     InputError where the file does not fit ``shapes``.
     """
-    stored = load_npz(path)
+    stored = StoredArrays(path)
     count = len({name.removesuffix("_idx").removesuffix("_val") for name in stored})
     if count != len(shapes):
         raise InputError(f"{path} holds {count} outputs, the module has {len(shapes)}")
@@ -139,7 +140,7 @@ def check_output(got: Array, expected: Expected) -> OutputCheck:
 
 
 def _stored_output(
-    stored: dict[str, Array], key: str, shape: ArrayShape, path: Path
+    stored: Mapping[str, Array], key: str, shape: ArrayShape, path: Path
 ) -> tuple[Array, Array | None]:
     if key in stored:
         return from_storage(stored[key], shape, f"{path}: {key}"), None

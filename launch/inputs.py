@@ -6,34 +6,14 @@ say how to read them. Files are read without pickle.
 
 from __future__ import annotations
 
-import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from spmd.errors import SpmdError
-from spmd.hlo import HloModule
-from spmd.shape import ArrayShape, PrimitiveType, Shape, as_array, leaves
-
-Array: TypeAlias = NDArray[Any]
-
-
-class InputError(SpmdError):
-    """A file of arrays that does not fit the module."""
-
-
-def entry_inputs(module: HloModule) -> list[ArrayShape]:
-    """Shapes of the arrays a run takes: every leaf of every entry parameter, in order."""
-    parameters = module.entry.parameters
-    return [as_array(leaf) for parameter in parameters for leaf in _leaf_shapes(parameter.shape)]
-
-
-def entry_outputs(module: HloModule) -> list[ArrayShape]:
-    """Shapes of the arrays a run returns: every leaf of the entry's root."""
-    return [as_array(leaf) for leaf in _leaf_shapes(module.entry.root.shape)]
+from launch.npz import Array, InputError, StoredArrays
+from spmd.shape import ArrayShape, PrimitiveType
 
 
 def read_inputs(path: Path, shapes: Sequence[ArrayShape]) -> list[Array]:
@@ -42,7 +22,7 @@ def read_inputs(path: Path, shapes: Sequence[ArrayShape]) -> list[Array]:
 
 
 def read_arrays(path: Path, prefix: str, shapes: Sequence[ArrayShape]) -> list[Array]:
-    stored = load_npz(path)
+    stored = StoredArrays(path)
     arrays = []
     for index, shape in enumerate(shapes):
         name = f"{prefix}{index}"
@@ -61,17 +41,23 @@ def write_arrays(path: Path, prefix: str, arrays: Sequence[Array]) -> None:
 
 def seeded_inputs(seed: int, shapes: Sequence[ArrayShape]) -> list[Array]:
     """Reproducible values: normal for floats, 0..7 for integers, fair coins for pred."""
-    return [
-        _random(np.random.default_rng([seed, index]), shape) for index, shape in enumerate(shapes)
-    ]
+    return list(SeededInputs(seed, shapes))
 
 
-def load_npz(path: Path) -> dict[str, Array]:
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            return {name: stored[name] for name in stored.files}
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise InputError(f"{path}: not a readable .npz file: {error}") from error
+class SeededInputs(Sequence[Array]):
+    """``seeded_inputs`` of which each is made when it is asked for."""
+
+    def __init__(self, seed: int, shapes: Sequence[ArrayShape]) -> None:
+        self._seed = seed
+        self._shapes = shapes
+
+    def __len__(self) -> int:
+        return len(self._shapes)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(len(self))[index]]
+        return _random(np.random.default_rng([self._seed, index]), self._shapes[index])
 
 
 def from_storage(stored: Array, shape: ArrayShape, where: str) -> Array:
@@ -112,11 +98,7 @@ def _random(rng: np.random.Generator, shape: ArrayShape) -> Array:
     return values.astype(kind.numpy)
 
 
-def _leaf_shapes(shape: Shape) -> list[Shape]:
-    return [leaf for _, leaf in leaves(shape)]
-
-
-def _contents(stored: dict[str, Array]) -> str:
+def _contents(stored: Mapping[str, Array]) -> str:
     names = sorted(stored)
     listed = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
     return f"the file holds {listed}" if names else "the file is empty"

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
+from launch.entry import Entry, aliased_outputs
 from launch.expect import (
     Expected,
     OutputCheck,
@@ -19,21 +20,17 @@ from launch.expect import (
     default_tolerance,
     read_expected,
 )
-from launch.inputs import (
-    Array,
-    entry_inputs,
-    entry_outputs,
-    read_inputs,
-    seeded_inputs,
-    write_arrays,
-)
+from launch.inputs import SeededInputs, read_inputs, write_arrays
+from launch.npz import Array, StoredArrays
+from launch.tile_files import is_per_device
 from spmd.errors import SpmdError
 from spmd.evaluator.evaluator import evaluate
 from spmd.hlo import HloModule
-from spmd.shape import ShapeIndex, leaves
+from spmd.shape import ArrayShape
 
-RunOnce: TypeAlias = Callable[[Sequence[Array]], list[Array]]
-"""Global inputs to global outputs, once."""
+
+class UsageError(SpmdError):
+    """Options that do not go together."""
 
 
 class WorldSizeError(SpmdError):
@@ -53,10 +50,16 @@ class JobOptions:
     check: bool = False
     steps: int = 1
 
+    @property
+    def needs_global_outputs(self) -> bool:
+        """Somebody will look at whole outputs; else no process need hold one."""
+        written = self.outputs is not None and not is_per_device(self.outputs)
+        return written or self.check or self.expect is not None
+
 
 @dataclass(frozen=True)
 class JobResult:
-    """Outputs of the last step, seconds of each, and one check per output where one was asked for.
+    """Outputs of the last step (none where nobody needs them), seconds of each, one check per output if asked for.
 
     ``first_diverging_op``: where outputs differ from the reference evaluator's and it was found (divergence.py).
     """
@@ -70,8 +73,8 @@ class JobResult:
     def ok(self) -> bool:
         return all(check.ok for check in self.checks)
 
-    def as_json(self, module: HloModule) -> dict[str, Any]:
-        shapes = entry_outputs(module)
+    def as_json(self, shapes: Sequence[ArrayShape]) -> dict[str, Any]:
+        """``shapes`` of the outputs."""
         unchecked = [
             {"name": f"out{k}", "shape": list(shape.dims), "dtype": shape.element_type.value}
             for k, shape in enumerate(shapes)
@@ -93,22 +96,26 @@ def step_milliseconds(seconds: Sequence[float]) -> dict[str, float]:
     }
 
 
-def job_inputs(module: HloModule, options: JobOptions) -> list[Array]:
-    shapes = entry_inputs(module)
+def job_inputs(shapes: Sequence[ArrayShape], options: JobOptions) -> Sequence[Array]:
+    """Global arrays: mapped from the file, or made from the seed, each when it is asked for."""
     if options.inputs is not None:
         return read_inputs(options.inputs, shapes)
-    return seeded_inputs(options.seed, shapes)
+    return SeededInputs(options.seed, shapes)
 
 
-def fingerprint(module: HloModule, inputs: Sequence[Array], options: Any) -> dict[str, str]:
-    """What every rank has to have alike, by name."""
-    data = hashlib.sha256()
-    for array in inputs:
-        data.update(array.tobytes())
+def inputs_digest(options: JobOptions) -> str:
+    """What tells the inputs of two ranks apart; a file's arrays are not read for it."""
+    if options.inputs is None:
+        return f"seed {options.seed}"
+    if is_per_device(options.inputs):
+        return str(options.inputs)
+    return StoredArrays(options.inputs).digest()
+
+
+def versions() -> dict[str, str]:
+    """What the ranks' machines must have alike."""
     return {
-        "module": hashlib.sha256(str(module).encode()).hexdigest()[:16],
-        "inputs": data.hexdigest()[:16],
-        "options": str(options),
+        "spmd-executor version": metadata.version("spmd-executor"),
         "NumPy version": np.__version__,
     }
 
@@ -122,50 +129,36 @@ def require_world(devices: int, ranks: int, option: str = "--devices ") -> None:
         )
 
 
-def run_steps(
-    run_once: RunOnce, module: HloModule, inputs: Sequence[Array], steps: int
-) -> JobResult:
-    """Run ``steps`` times; outputs that alias an input take its place in the next step."""
+def evaluate_steps(module: HloModule, inputs: Sequence[Array], steps: int) -> JobResult:
+    """The reference evaluator ``steps`` times; outputs that alias an input take its place in the next step."""
     feedback = aliased_outputs(module)
     arrays = list(inputs)
     seconds = []
     outputs: list[Array] = []
     for _ in range(steps):
         start = time.perf_counter()
-        outputs = run_once(arrays)
+        outputs = evaluate(module, *arrays)
         seconds.append(time.perf_counter() - start)
         for output, argument in feedback.items():
             arrays[argument] = outputs[output]
     return JobResult(outputs, seconds)
 
 
-def aliased_outputs(module: HloModule) -> dict[int, int]:
-    """Output leaf number -> input leaf number, of the module's input-output aliases."""
-    outputs = {index: k for k, (index, _) in enumerate(leaves(module.entry.root.shape))}
-    inputs: dict[tuple[int, ShapeIndex], int] = {}
-    for number, parameter in enumerate(module.entry.parameters):
-        for index, _ in leaves(parameter.shape):
-            inputs[number, index] = len(inputs)
-    return {
-        outputs[alias.output_index]: inputs[alias.parameter, alias.parameter_index]
-        for alias in module.input_output_alias
-    }
-
-
-def expected_outputs(
-    module: HloModule, inputs: Sequence[Array], options: JobOptions
-) -> list[Expected]:
-    """From the file, or from the reference evaluator; empty where neither was asked for."""
-    shapes = entry_outputs(module)
+def expected_outputs(entry: Entry, options: JobOptions, module: HloModule | None) -> list[Expected]:
+    """From the file, or from the reference evaluator of ``module``; empty where neither was asked for."""
     if options.expect is not None:
-        return read_expected(options.expect, shapes, options.atol, options.rtol)
+        return read_expected(options.expect, entry.outputs, options.atol, options.rtol)
     if not options.check:
         return []
-    values = run_steps(
-        lambda arrays: evaluate(module, *arrays), module, inputs, options.steps
-    ).outputs
+    if module is None:
+        raise UsageError(
+            "--check compares with the module before compilation, which a saved executable does not hold; "
+            "--expect F.npz compares with outputs"
+        )
+    inputs = job_inputs(entry.inputs, options)
+    values = evaluate_steps(module, inputs, options.steps).outputs
     expected = []
-    for k, (value, shape) in enumerate(zip(values, shapes, strict=True)):
+    for k, (value, shape) in enumerate(zip(values, entry.outputs, strict=True)):
         default = default_tolerance(shape.element_type, value)
         tolerance = Tolerance(
             default.atol if options.atol is None else options.atol,
@@ -177,7 +170,7 @@ def expected_outputs(
 
 def conclude(result: JobResult, expected: Sequence[Expected], options: JobOptions) -> JobResult:
     """Write the outputs where wanted and check them."""
-    if options.outputs is not None:
+    if options.outputs is not None and not is_per_device(options.outputs):
         write_arrays(options.outputs, "out", result.outputs)
     if not expected:
         return result
@@ -185,11 +178,11 @@ def conclude(result: JobResult, expected: Sequence[Expected], options: JobOption
     return JobResult(result.outputs, result.seconds, checks)
 
 
-def format_result(result: JobResult, module: HloModule, where: str) -> str:
+def format_result(result: JobResult, name: str, num_outputs: int, where: str) -> str:
     """For a reader: each output's largest difference, and a verdict."""
     time_text = f"{step_milliseconds(result.seconds)['median']:.1f} ms a step"
     if not result.checks:
-        return f"{module.name}: {len(result.outputs)} outputs on {where}, {time_text}"
+        return f"{name}: {num_outputs} outputs on {where}, {time_text}"
     width = max(len(check.name) for check in result.checks)
     lines = [
         f"  {check.name:<{width}}  {check.dtype}[{','.join(map(str, check.shape))}]  "
@@ -205,4 +198,4 @@ def format_result(result: JobResult, module: HloModule, where: str) -> str:
     )
     if result.first_diverging_op is not None:
         lines.append(f"  first diverging op: {result.first_diverging_op}")
-    return "\n".join([*lines, f"{module.name}: {verdict} on {where}, {time_text}"])
+    return "\n".join([*lines, f"{name}: {verdict} on {where}, {time_text}"])

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
+_MADE = b"made"
+"""In front of what rank 0 has made; a report of its error begins with a brace."""
+
 
 class AgreedError(SpmdError):
     """Errors that every rank knows; rank 0 alone prints them, and each exits with ``agreed_code``."""
@@ -65,17 +68,12 @@ def agree(world: Communicator, setup: Callable[[], tuple[Result, dict[str, str]]
     differ.
     """
     result: Result | None = None
-    report: dict[str, object]
+    report: dict[str, object] = {}
     try:
         result, fingerprint = setup()
         report = {"fingerprint": fingerprint}
-    except SpmdError as error:
-        report = {"error": str(error), "exit_code": error.exit_code}
     except Exception as error:  # noqa: BLE001 - a defect on one rank must not leave the others waiting
-        report = {
-            "error": f"{type(error).__name__}: {error}\n{traceback.format_exc()}",
-            "exit_code": 3,
-        }
+        report = _error_report(error)
     reports = [json.loads(data) for data in world.all_gather_bytes(json.dumps(report).encode())]
     errors = {rank: entry for rank, entry in enumerate(reports) if "error" in entry}
     if errors:
@@ -88,6 +86,34 @@ def agree(world: Communicator, setup: Callable[[], tuple[Result, dict[str, str]]
         raise AgreedError(difference, SpmdError.exit_code)
     assert result is not None
     return result
+
+
+def from_first(world: Communicator, make: Callable[[], bytes], doing: str) -> bytes:
+    """What ``make`` gives on rank 0, on every rank; its error as AgreedError, on every rank alike.
+
+    ``make`` is called on rank 0 alone and must not communicate. ``doing``: what it does, for a rank that waits in vain.
+    """
+    message = b""
+    if world.rank == 0:
+        world.note(doing)
+        try:
+            message = _MADE + make()
+        except Exception as error:  # noqa: BLE001 - the other ranks wait for this one
+            message = json.dumps(_error_report(error)).encode()
+    message = world.broadcast_bytes(message)
+    if message.startswith(_MADE):
+        return message[len(_MADE) :]
+    report = json.loads(message)
+    raise AgreedError(str(report["error"]), int(report["exit_code"]))
+
+
+def _error_report(error: Exception) -> dict[str, object]:
+    if isinstance(error, SpmdError):
+        return {"error": str(error), "exit_code": error.exit_code}
+    return {
+        "error": f"{type(error).__name__}: {error}\n{traceback.format_exc()}",
+        "exit_code": RunError.exit_code,
+    }
 
 
 def agree_on_code(world: Communicator, code: int) -> int:

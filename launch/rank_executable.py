@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from collectives.communicator.interface import Communicator
-from launch.inputs import Array
+from launch.npz import Array
 from runtime.executable import Executable, Gather
 from runtime.executor import LoadedDevice
 from runtime.resident import DeviceArray

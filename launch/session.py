@@ -6,18 +6,21 @@ The same script runs under ``mpirun -n N python script.py`` and without: there e
 from __future__ import annotations
 
 import functools
+import hashlib
 import sys
 import traceback
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from launch.job import fingerprint, require_world
+from launch.job import require_world, versions
 from launch.mpi import AgreedError, agree, open_world, report_error
 from launch.mpirun import world_of_environment
 from launch.options import CompileOptions
 from launch.pipeline import compile_module
-from launch.rank_executable import RankExecutable
+from launch.shared_compile import compile_on_first
 from runtime.executable import Executable
+from runtime.saved import SavedExecutableError, load_bytes
 from spmd.errors import RunError, SpmdError, UnsupportedError
 from spmd.hlo import HloModule
 from spmd.text.stage import device_count
@@ -38,9 +41,9 @@ def compile_program(
 ) -> Executable:
     """Carry a logical (or per-device) module through all stages to an executable. ``module`` stays as it is.
 
-    Under MPI every rank calls it with the same module and options, for as many devices as there are ranks, and gets a
-    RankExecutable. Raises there, on every rank alike, AgreedError: with the ranks' errors (WorldSizeError says both
-    numbers), or with the ranks whose modules or options differ.
+    Under MPI every rank calls it with the same module and options, for as many devices as there are ranks; rank 0
+    compiles, and every rank gets a RankExecutable. Raises there, on every rank alike, AgreedError: with the ranks'
+    errors (WorldSizeError says both numbers), or with the ranks whose modules or options differ.
     """
     options = options or CompileOptions()
     world = _world()
@@ -48,13 +51,39 @@ def compile_program(
         _require_backend(backend)
         return compile_module(module, devices, options)
 
-    def setup() -> tuple[Executable, dict[str, str]]:
+    def setup() -> tuple[int, dict[str, str]]:
         _require_backend(backend)
         wanted = devices if devices is not None else device_count(module)
         require_world(wanted, world.size, "devices=")
-        return compile_module(module, wanted, options), fingerprint(module, (), options)
+        text = hashlib.sha256(str(module).encode()).hexdigest()[:16]
+        return wanted, {"module": text, "options": str(options), **versions()}
 
-    return RankExecutable.of(agree(world, setup), world)
+    wanted = agree(world, setup)
+    return compile_on_first(world, lambda: compile_module(module, wanted, options))
+
+
+def load_executable(path: str | Path) -> Executable:
+    """The executable that ``Executable.save`` or ``spmd compile`` wrote to ``path``; SavedExecutableError for no such.
+
+    Under MPI rank 0 reads it, and every rank gets its RankExecutable of it.
+    """
+
+    def read() -> Executable:
+        try:
+            return load_bytes(Path(path).read_bytes(), str(path))
+        except OSError as error:
+            raise SavedExecutableError(f"{path}: {error.strerror or error}") from error
+
+    world = _world()
+    if world is None:
+        return read()
+
+    def for_this_world() -> Executable:
+        executable = read()
+        require_world(executable.num_devices, world.size, "ranks to the launcher: -n ")
+        return executable
+
+    return compile_on_first(world, for_this_world)
 
 
 def _require_backend(backend: str) -> None:

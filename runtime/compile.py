@@ -44,22 +44,28 @@ def build_executable(
     have no padding.
     """
     schedule_module(module)
+    parameters, roots = module.entry.parameters, (module.entry.root,)
+    global_inputs = [p.shape for p in logical.entry.parameters] if logical else None
+    global_outputs = [logical.entry.root.shape] if logical else None
+    inputs, outputs = _boundaries(parameters, global_inputs), _boundaries(roots, global_outputs)
+    return lower(module, inputs, outputs, check=check)
+
+
+def lower(
+    module: HloModule,
+    inputs: tuple[Boundary, ...],
+    outputs: tuple[Boundary, ...],
+    *,
+    check: bool,
+) -> Executable:
+    """A scheduled module to memory and thunks."""
     assigned = assign_buffers(linearize(module))
     thunks = emit_program(assigned, Device(module.num_partitions, module.replica_count))
     program = _device_program(module, assigned, thunks)
     if check:
         check_schedule(module)
         check_buffers(module, program)
-    parameters, roots = module.entry.parameters, (module.entry.root,)
-    global_inputs = [p.shape for p in logical.entry.parameters] if logical else None
-    global_outputs = [logical.entry.root.shape] if logical else None
-    return Executable(
-        module,
-        program,
-        _boundaries(parameters, global_inputs),
-        _boundaries(roots, global_outputs),
-        NUMPY_KERNELS,
-    )
+    return Executable(module, program, inputs, outputs, NUMPY_KERNELS)
 
 
 def _device_program(
@@ -108,4 +114,7 @@ def _boundaries(
         shapes = tuple(map(global_shape, shards, shardings))
     else:
         shapes = _array_shapes(logical)
-    return tuple(map(Boundary, shapes, shardings))
+    return tuple(
+        Boundary(shape.without_layout(), sharding)
+        for shape, sharding in zip(shapes, shardings, strict=True)
+    )

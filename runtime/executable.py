@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Literal, Protocol, overload
 
 import numpy as np
@@ -80,6 +81,12 @@ class Executable:
         allocations = self.program.assignment.allocations
         homes = {allocations[output.slice.allocation] for output in self.program.outputs}
         return tuple(sorted(a.number for a in homes if a.kind is AllocationKind.PARAMETER))
+
+    def save(self, path: str | Path) -> None:
+        """Write it to a file, for ``spmd.load_executable``, ``spmd run`` and ``spmd bench``."""
+        from runtime.saved import save_bytes  # which is built on this class
+
+        Path(path).write_bytes(save_bytes(self))
 
     def dump_buffers(self) -> str:
         return dump_assignment(self.program.assignment)
@@ -170,29 +177,29 @@ class Executable:
         """
         if first + len(arrays) > len(self.inputs):
             self._require_count(first + len(arrays))
-        boundaries = self.inputs[first : first + len(arrays)]
-        for i, (array, boundary) in enumerate(zip(arrays, boundaries, strict=True), first):
-            shape = boundary.shape
-            if array.shape != shape.dims or array.dtype != shape.element_type.numpy:
-                raise RunError(
-                    f"{self.program.name}: argument {i} is {array.dtype}{list(array.shape)}, "
-                    f"expected {shape.without_layout()}"
-                )
+        # One by one: a sequence may make each array when it is asked for it.
+        columns = [self._divided(i, array) for i, array in enumerate(arrays, first)]
+        tiles = tuple(tuple(column[d] for column in columns) for d in range(len(self.devices)))
+        return ShardedArrays(tiles, self.inputs[first : first + len(arrays)])
+
+    def place(self, per_device: Sequence[Sequence[NDArray]], first: int = 0) -> ShardedArrays:
+        """What each of ``devices`` holds of inputs ``first``, ``first`` + 1, ...: tiles go in as they are."""
+        count = len(per_device[0])
         tiles = tuple(
             tuple(
-                device.put(i, partial(copy_shard, array, boundary.sharding, boundary.shape, own))
-                for i, (array, boundary) in enumerate(zip(arrays, boundaries, strict=True), first)
+                device.put(i, partial(_copy_tile, np.asarray(tile)))
+                for i, tile in enumerate(own, first)
             )
-            for device, own in zip(self._local.devices, self._partitions(), strict=True)
+            for device, own in zip(self._local.devices, per_device, strict=True)
         )
-        return ShardedArrays(tiles, boundaries)
+        return ShardedArrays(tiles, self.inputs[first : first + count])
 
     def fit(self, state: ShardedArrays) -> ShardedArrays:
         """``state`` divided as the inputs are; an array that is divided otherwise is gathered and divided again."""
         self._require_count(len(state))
         if state.boundaries == self.inputs:
             return state
-        fitted = ShardedArrays(tuple(() for _ in self.devices), ())
+        fitted = self._nothing
         for i, boundary in enumerate(self.inputs):
             one = state[i : i + 1]
             if one.boundaries != (boundary,):
@@ -210,9 +217,26 @@ class Executable:
                 arrays.append(gather_tiles(partitions, boundary.sharding, boundary.shape))
         return arrays
 
+    def _divided(self, number: int, array: NDArray) -> list[DeviceArray]:
+        """Input ``number`` on each of this process's devices."""
+        sharding, shape = self.inputs[number].sharding, self.inputs[number].shape
+        if array.shape != shape.dims or array.dtype != shape.element_type.numpy:
+            raise RunError(
+                f"{self.program.name}: argument {number} is {array.dtype}{list(array.shape)}, "
+                f"expected {shape.without_layout()}"
+            )
+        return [
+            device.put(number, partial(copy_shard, array, sharding, shape, own))
+            for device, own in zip(self._local.devices, self._partitions(), strict=True)
+        ]
+
     def _everyones(self, own: Sequence[DeviceArray], _: Gather) -> Sequence[NDArray] | None:
         """One array's tiles on all devices from those on this process's; None for a process that gets none."""
         return [tile.view() for tile in own]
+
+    @property
+    def _nothing(self) -> ShardedArrays:
+        return ShardedArrays(tuple(() for _ in self.devices), ())
 
     def _partitions(self) -> list[int]:
         return [device % self.program.num_partitions for device in self.devices]
@@ -220,3 +244,11 @@ class Executable:
     def _require_count(self, found: int) -> None:
         if found != len(self.inputs):
             raise RunError(f"{self.program.name} takes {len(self.inputs)} arrays, found {found}")
+
+
+def _copy_tile(tile: NDArray, memory: NDArray) -> None:
+    if tile.shape != memory.shape or tile.dtype != memory.dtype:
+        raise RunError(
+            f"a tile is {tile.dtype}{list(tile.shape)}, expected {memory.dtype}{list(memory.shape)}"
+        )
+    np.copyto(memory, tile)

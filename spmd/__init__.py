@@ -24,6 +24,7 @@ _PUBLIC = {
     "evaluate_partitions": ("spmd.evaluator.lockstep", "evaluate_partitions"),
     "from_jax": ("spmd.text.stablehlo", "from_jax"),
     "load": ("spmd.text.load", "load"),
+    "load_executable": ("launch.session", "load_executable"),
     "parse": ("spmd.text.parser", "parse_module"),
     "partition": ("launch.pipeline", "partition"),
     "register_custom_call": ("spmd.custom_call", "register_custom_call"),

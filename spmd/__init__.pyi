@@ -1,6 +1,7 @@
 from launch.options import CompileOptions as CompileOptions
 from launch.pipeline import partition as partition
 from launch.session import compile_program as compile
+from launch.session import load_executable as load_executable
 from runtime.executable import Executable as Executable
 from spmd import testing as testing
 from spmd.custom_call import register_custom_call as register_custom_call
@@ -23,6 +24,7 @@ __all__ = [
     "evaluate_partitions",
     "from_jax",
     "load",
+    "load_executable",
     "parse",
     "partition",
     "register_custom_call",

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 
 import launch.cli.bench as bench
+import launch.cli.compile as compile_command
 import launch.cli.explain as explain
 import launch.cli.launch as launch_command
 import launch.cli.opt as opt
@@ -21,7 +22,7 @@ import launch.cli.stats as stats
 from launch.mpi import report_error
 from spmd.errors import SpmdError
 
-SUBCOMMANDS = (run, opt, partition, explain, stats, bench, launch_command)
+SUBCOMMANDS = (run, compile_command, opt, partition, explain, stats, bench, launch_command)
 INTERRUPTED = 130
 
 

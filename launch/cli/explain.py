@@ -10,10 +10,10 @@ from typing import Any
 from launch.cli.module_argument import (
     add_module_arguments,
     compile_options,
-    load_module,
     write_text,
 )
 from launch.pipeline import is_partitioned
+from launch.source import load_module
 from partitioner.explain.explain import DEFAULT_TRIES, explain_module
 from partitioner.explain.html import explanation_page
 from partitioner.explain.report import Explanation

@@ -7,24 +7,28 @@ import sys
 from pathlib import Path
 
 from launch.options import CompileOptions
-from spmd.errors import UnsupportedError
 from spmd.hlo import HloModule
 from spmd.proto import serialize, serialize_hlo_proto, serialize_with_config
-from spmd.text.load import load, parse_bytes
-from spmd.verifier.verifier import verify
 
 STAGES = ("logical", "partitioned")
 
 
-def add_module_arguments(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
-    """MODULE, --devices and --stage; MODULE defaults to standard input where it is not ``required``."""
+def add_module_arguments(
+    parser: argparse.ArgumentParser, *, required: bool = True, executable: bool = False
+) -> None:
+    """MODULE, --devices and --stage; MODULE defaults to standard input where it is not ``required``.
+
+    ``executable``: it may also be an executable that was saved.
+    """
     parser.add_argument(
         "module",
         nargs=None if required else "?",
         default="-",
         metavar="MODULE",
         help="HLO text, a serialized HloModuleProto or HloProto, or a directory that --xla_dump_to wrote "
-        "(DIR:NAME where it holds several modules); `-` reads standard input",
+        "(DIR:NAME where it holds several modules)"
+        + ("; or an executable that `spmd compile` wrote" if executable else "")
+        + "; `-` reads standard input",
     )
     parser.add_argument(
         "--devices",
@@ -45,19 +49,6 @@ def positive(text: str) -> int:
     if value < 1:
         raise argparse.ArgumentTypeError(f"{value} is not at least 1")
     return value
-
-
-def refuse_gpu(backend: str) -> None:
-    """UnsupportedError where a GPU was asked for."""
-    if backend == "gpu":
-        raise UnsupportedError("no GPU back end in this version yet: not run on a GPU")
-
-
-def load_module(argument: str) -> HloModule:
-    """The parsed and verified module that the MODULE argument names; SpmdError where it cannot be read."""
-    module = parse_bytes(sys.stdin.buffer.read(), "<stdin>") if argument == "-" else load(argument)
-    verify(module)
-    return module
 
 
 def compile_options(options: argparse.Namespace) -> CompileOptions:

@@ -10,13 +10,13 @@ from typing import Any
 from launch.cli.module_argument import (
     add_module_arguments,
     compile_options,
-    load_module,
     write_module,
     write_text,
 )
 from launch.equivalence import verify_equivalent
 from launch.pass_dumps import PassDumps
 from launch.pipeline import OPTIMIZE, Compilation, is_partitioned, stages
+from launch.source import load_module
 from partitioner.propagated import propagate_module
 from partitioner.spmd_partitioner import require_devices
 from runtime.compile import build_executable

@@ -10,10 +10,10 @@ from launch.cli.costly_warning import warn_costly
 from launch.cli.module_argument import (
     add_module_arguments,
     compile_options,
-    load_module,
     write_text,
 )
 from launch.pipeline import stages
+from launch.source import load_module
 
 
 def add_parser(subparsers: Any) -> None:

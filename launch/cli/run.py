@@ -8,39 +8,35 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from launch.cli.costly_warning import warn_costly
-from launch.cli.module_argument import (
-    add_module_arguments,
-    compile_options,
-    load_module,
-    positive,
+from launch.cli.module_argument import compile_options, positive
+from launch.cli.program import (
+    Program,
+    add_program_arguments,
+    dispatch,
+    program_here,
+    program_on_ranks,
     refuse_gpu,
 )
 from launch.divergence import first_diverging_op
-from launch.execution import execute_steps
-from launch.inputs import Array
+from launch.entry import Entry
+from launch.execution import Execution, execute_steps
 from launch.job import (
     JobOptions,
     JobResult,
-    aliased_outputs,
     conclude,
+    evaluate_steps,
     expected_outputs,
-    fingerprint,
     format_result,
+    inputs_digest,
     job_inputs,
-    require_world,
-    run_steps,
 )
 from launch.memory_limit import byte_count, require_memory
-from launch.mpi import agree, agree_on_code, open_world, run_rank
-from launch.mpirun import world_of_environment
-from launch.pipeline import compile_module, is_partitioned
-from launch.rank_executable import RankExecutable
+from launch.mpi import agree, agree_on_code
+from launch.pipeline import is_partitioned
+from launch.source import load_module
+from launch.tile_files import is_per_device, read_tiles, write_tiles
 from runtime.executable import Executable
 from spmd.errors import CheckFailed, UnsupportedError
-from spmd.evaluator.evaluator import evaluate
-from spmd.hlo import HloModule
-from spmd.text.stage import device_count
 
 if TYPE_CHECKING:
     from collectives.communicator.mpi import MpiCommunicator
@@ -50,18 +46,18 @@ def add_parser(subparsers: Any) -> None:
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "run",
         help="compile and run a module",
-        description="Run a module on the ranks of an MPI job (spmd launch, mpirun), else on devices of this process.",
+        description="Run a module on the ranks of an MPI job (spmd launch, mpirun), else on devices of this process. "
+        "Files hold global arrays, of which each rank reads its own tiles; a name with %%r in it, as in in.%%r.npz, "
+        "stands for one file of tiles for each device.",
     )
-    add_module_arguments(parser)
+    add_program_arguments(parser)
     source = parser.add_mutually_exclusive_group()
-    source.add_argument(
-        "--inputs", type=Path, metavar="F.npz", help="global arrays arg0, arg1, ..."
-    )
+    source.add_argument("--inputs", type=Path, metavar="F.npz", help="arrays arg0, arg1, ...")
     source.add_argument(
         "--seed", type=int, default=0, metavar="S", help="make inputs from a seed (default: 0)"
     )
     parser.add_argument(
-        "--outputs", type=Path, metavar="F.npz", help="write global arrays out0, out1, ..."
+        "--outputs", type=Path, metavar="F.npz", help="write arrays out0, out1, ..."
     )
     parser.add_argument(
         "--expect",
@@ -92,105 +88,106 @@ def add_parser(subparsers: Any) -> None:
         metavar="K",
         help="run K times, aliased outputs fed back",
     )
-    parser.add_argument(
-        "--timeout",
-        type=float,
-        default=300.0,
-        metavar="S",
-        help="seconds a rank waits for the others",
-    )
-    parser.add_argument("--json", action="store_true", help="one JSON object")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    world = world_of_environment()
-    if world is None:
-        return _run_here(options)
-    _, ranks = world
-    return run_rank(open_world(ranks, options.timeout), lambda comm: _run_as_rank(options, comm))
+    return dispatch(options, _run_here, _run_as_rank)
 
 
 def _run_here(options: argparse.Namespace) -> int:
     refuse_gpu(options.backend)
-    module = load_module(options.module)
     job = _job_options(options)
-    inputs = job_inputs(module, job)
     if options.backend == "reference":
-        result = run_steps(lambda arrays: evaluate(module, *arrays), module, inputs, job.steps)
-        where, devices = "the reference evaluator", None
-    else:
-        executable = compile_module(
-            module, options.devices, compile_options(options), on_partitioned=warn_costly
-        )
-        require_memory(executable, options.memory_limit)
-        executable.timeout_seconds = options.timeout
-        done = execute_steps(executable, inputs, job.steps, aliased_outputs(module))
-        result = JobResult(executable.get(done.outputs), done.seconds)
-        where = f"{executable.num_devices} devices of this process"
-        devices = _partitioned_for(options, module, executable)
-    return _conclude(options, module, inputs, result, where, devices)
+        return _run_reference(options, job)
+    program = program_here(options)
+    require_memory(program.executable, options.memory_limit)
+    done = _execute(program.executable, job)
+    result = _result(program.executable, done, job)
+    where = f"{program.executable.num_devices} devices of this process"
+    return _conclude(options, program, result, where)
 
 
 def _run_as_rank(options: argparse.Namespace, world: MpiCommunicator) -> int:
     job = _job_options(options)
 
-    def setup() -> tuple[tuple[HloModule, list[Array], Executable], dict[str, str]]:
+    def alike() -> dict[str, str]:
         refuse_gpu(options.backend)
         if options.backend != "cpu":
             raise UnsupportedError(
                 f"--backend {options.backend} runs in one process, not under MPI"
             )
-        module = load_module(options.module)
-        devices = options.devices if options.devices is not None else device_count(module)
-        require_world(devices, world.size)
-        inputs = job_inputs(module, job)
-        if job.expect is not None and world.rank == 0:
-            expected_outputs(module, inputs, job)  # better refused now than after the run
-        # Every rank compiles the same program: one of them says so.
-        warn = warn_costly if world.rank == 0 else None
-        executable = compile_module(module, devices, compile_options(options), on_partitioned=warn)
-        require_memory(executable, options.memory_limit)
-        return (module, inputs, executable), fingerprint(
-            module, inputs, (compile_options(options), job.steps)
-        )
+        return {
+            "inputs": inputs_digest(job),
+            "options": str((compile_options(options), options.devices, job.steps)),
+        }
 
-    module, inputs, executable = agree(world, setup)
-    on_rank = RankExecutable.of(executable, world)
-    done = execute_steps(on_rank, inputs, job.steps, aliased_outputs(module))
-    outputs = on_rank.get(done.outputs)
+    program = program_on_ranks(options, world, alike)
+    executable = program.executable
+
+    def ready() -> tuple[str, dict[str, str]]:
+        require_memory(executable, options.memory_limit)
+        if world.rank == 0 and job.expect is not None:
+            # better refused now than after the run
+            expected_outputs(Entry.of_executable(executable), job, program.module)
+        return "ready", {}
+
+    agree(world, ready)
+    done = _execute(executable, job)
+    result = _result(executable, done, job)
     code = 0
     if world.rank == 0:
-        result = JobResult(outputs, done.seconds)
-        devices = _partitioned_for(options, module, executable)
-        code = _conclude(options, module, inputs, result, f"{world.size} MPI ranks", devices)
+        code = _conclude(options, program, result, f"{world.size} MPI ranks")
     return agree_on_code(world, code)
 
 
-def _conclude(
-    options: argparse.Namespace,
-    module: HloModule,
-    inputs: list[Array],
-    result: JobResult,
-    where: str,
-    devices: int | None,
-) -> int:
-    """Check, write and print; the exit code. ``devices`` that a logical module was partitioned for, else None."""
+def _run_reference(options: argparse.Namespace, job: JobOptions) -> int:
+    module = load_module(options.module)
+    entry = Entry.of_module(module)
+    result = evaluate_steps(module, job_inputs(entry.inputs, job), job.steps)
+    result = conclude(result, expected_outputs(entry, job, module), job)
+    return _report(options, entry, result, "the reference evaluator")
+
+
+def _execute(executable: Executable, job: JobOptions) -> Execution:
+    if job.inputs is not None and is_per_device(job.inputs):
+        state = read_tiles(executable, job.inputs)
+    else:
+        entry = Entry.of_executable(executable)
+        state = executable.put(job_inputs(entry.inputs, job))
+    return execute_steps(executable, state, job.steps, Entry.of_executable(executable).feedback)
+
+
+def _result(executable: Executable, done: Execution, job: JobOptions) -> JobResult:
+    """Whole outputs on the first process, where anybody wants them; tiles are written by those who have them."""
+    if job.outputs is not None and is_per_device(job.outputs):
+        write_tiles(executable, done.outputs, job.outputs)
+    whole = executable.get(done.outputs) if job.needs_global_outputs else []
+    return JobResult(whole, done.seconds)
+
+
+def _conclude(options: argparse.Namespace, program: Program, result: JobResult, where: str) -> int:
+    """Check, write and print; the exit code."""
     job = _job_options(options)
-    result = conclude(result, expected_outputs(module, inputs, job), job)
-    if job.check and not result.ok and devices is not None:
-        op = first_diverging_op(module, devices, inputs, compile_options(options))
-        result = replace(result, first_diverging_op=op)
-    print(
-        json.dumps(result.as_json(module)) if options.json else format_result(result, module, where)
-    )
+    entry = Entry.of_executable(program.executable)
+    result = conclude(result, expected_outputs(entry, job, program.module), job)
+    module = program.module
+    if job.check and not result.ok and module is not None:
+        compiling = compile_options(options)
+        if not is_partitioned(module, compiling):
+            devices = program.executable.num_devices
+            inputs = list(job_inputs(entry.inputs, job))
+            op = first_diverging_op(module, devices, inputs, compiling)
+            result = replace(result, first_diverging_op=op)
+    return _report(options, entry, result, where)
+
+
+def _report(options: argparse.Namespace, entry: Entry, result: JobResult, where: str) -> int:
+    if options.json:
+        print(json.dumps(result.as_json(entry.outputs)))
+    else:
+        print(format_result(result, entry.name, len(entry.outputs), where))
     return 0 if result.ok else CheckFailed.exit_code
-
-
-def _partitioned_for(
-    options: argparse.Namespace, module: HloModule, executable: Executable
-) -> int | None:
-    return None if is_partitioned(module, compile_options(options)) else executable.num_devices
 
 
 def _job_options(options: argparse.Namespace) -> JobOptions:

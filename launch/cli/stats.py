@@ -6,8 +6,9 @@ import argparse
 import json
 from typing import Any
 
-from launch.cli.module_argument import add_module_arguments, compile_options, load_module
+from launch.cli.module_argument import add_module_arguments, compile_options
 from launch.report.statistics import collect_statistics, format_statistics
+from launch.source import load_module
 
 
 def add_parser(subparsers: Any) -> None:

@@ -12,7 +12,9 @@ import launch.divergence
 import spmd
 from launch.cli import main
 from launch.divergence import first_diverging_op
-from launch.inputs import Array, entry_inputs, read_inputs, seeded_inputs
+from launch.entry import Entry
+from launch.inputs import read_inputs, seeded_inputs
+from launch.npz import Array
 from partitioner.context import PartitionContext, ShardedValue
 from runtime.executable import Executable
 from spmd.hlo import HloInstruction
@@ -56,7 +58,10 @@ def diverging(module: spmd.HloModule, devices: int, inputs: list[Array]) -> str 
 def test_a_sound_program_has_none() -> None:
     """A training step, whose cancellations bring roundings up far above the tolerance of its outputs."""
     module = spmd.load(GPT / "module.hlo")
-    assert diverging(module, 4, read_inputs(GPT / "inputs.npz", entry_inputs(module))) is None
+    assert (
+        diverging(module, 4, read_inputs(GPT / "inputs.npz", Entry.of_module(module).inputs))
+        is None
+    )
 
 
 @pytest.mark.parametrize("batch_bytes", [1, 64 << 20])
@@ -65,7 +70,7 @@ def test_a_planted_bug_is_named(batch_bytes: int, monkeypatch: pytest.MonkeyPatc
     """One value in each run, or all in one: the sum, not what is computed from it."""
     monkeypatch.setattr(launch.divergence, "BATCH_BYTES", batch_bytes)
     module = spmd.parse(UNEVEN_SUM)
-    assert diverging(module, 2, seeded_inputs(0, entry_inputs(module))) == "total"
+    assert diverging(module, 2, seeded_inputs(0, Entry.of_module(module).inputs)) == "total"
 
 
 @pytest.mark.usefixtures("no_mask")
@@ -87,4 +92,4 @@ def test_a_kernel_that_errs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Executable, "run", run)
     module = spmd.parse(UNEVEN_SUM)
-    assert diverging(module, 2, seeded_inputs(0, entry_inputs(module))) == "turned"
+    assert diverging(module, 2, seeded_inputs(0, Entry.of_module(module).inputs)) == "turned"

@@ -8,7 +8,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from launch.inputs import InputError, read_arrays, read_inputs, seeded_inputs, write_arrays
+from launch.inputs import read_arrays, read_inputs, seeded_inputs, write_arrays
+from launch.npz import InputError
 from spmd.shape import ArrayShape, PrimitiveType, array
 
 TYPES = [kind for kind in PrimitiveType if kind.bits >= 8 or kind is PrimitiveType.PRED]

@@ -7,21 +7,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from launch.inputs import InputError, write_arrays
+from launch.entry import Entry, aliased_outputs
+from launch.inputs import write_arrays
 from launch.job import (
     JobOptions,
+    JobResult,
+    UsageError,
     WorldSizeError,
-    aliased_outputs,
     conclude,
+    evaluate_steps,
     expected_outputs,
-    fingerprint,
     format_result,
+    inputs_digest,
     job_inputs,
     require_world,
-    run_steps,
     step_milliseconds,
 )
-from spmd.evaluator.evaluator import evaluate
+from launch.npz import InputError
 from spmd.hlo import HloModule
 from spmd.text.parser import parse_module
 
@@ -46,7 +48,7 @@ def counter() -> HloModule:
 def test_aliased_outputs_take_their_inputs_place_in_the_next_step(counter: HloModule) -> None:
     assert aliased_outputs(counter) == {1: 0}
     inputs = [np.zeros(2, np.float32), np.array([1, 10], np.float32)]
-    result = run_steps(lambda arrays: evaluate(counter, *arrays), counter, inputs, steps=3)
+    result = evaluate_steps(counter, inputs, 3)
     assert result.outputs[1].tolist() == [3, 30]
     assert result.outputs[0].tolist() == [6, 60]
     assert len(result.seconds) == 3
@@ -58,36 +60,36 @@ def test_check_compares_with_the_reference_evaluator_after_as_many_steps(
     counter: HloModule, steps: int
 ) -> None:
     options = JobOptions(seed=5, check=True, steps=steps)
-    inputs = job_inputs(counter, options)
-    expected = expected_outputs(counter, inputs, options)
-    right = run_steps(lambda arrays: evaluate(counter, *arrays), counter, inputs, steps)
+    entry = Entry.of_module(counter)
+    expected = expected_outputs(entry, options, counter)
+    right = evaluate_steps(counter, job_inputs(entry.inputs, options), steps)
     assert conclude(right, expected, options).ok
-    wrong = run_steps(
-        lambda arrays: [2 * a for a in evaluate(counter, *arrays)], counter, inputs, steps
-    )
+    wrong = JobResult([2 * array for array in right.outputs], right.seconds)
     checked = conclude(wrong, expected, options)
     assert not checked.ok
-    assert "2 of 2 outputs differ" in format_result(checked, counter, "nothing")
+    assert "2 of 2 outputs differ" in format_result(checked, "counter", 2, "nothing")
+
+
+def test_a_saved_executable_has_nothing_to_check_against(counter: HloModule) -> None:
+    with pytest.raises(UsageError, match="--expect"):
+        expected_outputs(Entry.of_module(counter), JobOptions(check=True), None)
 
 
 def test_outputs_written_can_be_expected(counter: HloModule, tmp_path: Path) -> None:
     options = JobOptions(outputs=tmp_path / "o.npz", expect=tmp_path / "o.npz")
-    inputs = job_inputs(counter, options)
-    result = run_steps(lambda arrays: evaluate(counter, *arrays), counter, inputs, 1)
+    entry = Entry.of_module(counter)
+    result = evaluate_steps(counter, job_inputs(entry.inputs, options), 1)
     assert conclude(result, [], options).checks == []
-    checked = conclude(result, expected_outputs(counter, inputs, options), options)
+    checked = conclude(result, expected_outputs(entry, options, counter), options)
     assert checked.ok
     assert [check.name for check in checked.checks] == ["out0", "out1"]
-    assert checked.as_json(counter)["outputs"][1]["max_abs_diff"] == 0.0
-    assert "all 2 outputs agree on the evaluator" in format_result(
-        checked, counter, "the evaluator"
-    )
+    assert checked.as_json(entry.outputs)["outputs"][1]["max_abs_diff"] == 0.0
+    shown = format_result(checked, "counter", 2, "the evaluator")
+    assert "all 2 outputs agree on the evaluator" in shown
 
 
 def test_json_describes_outputs_without_checks(counter: HloModule) -> None:
-    inputs = job_inputs(counter, JobOptions())
-    result = run_steps(lambda arrays: evaluate(counter, *arrays), counter, inputs, 1)
-    described = result.as_json(counter)
+    described = JobResult([], [0.001]).as_json(Entry.of_module(counter).outputs)
     assert described["ok"] is True
     assert described["outputs"][0] == {"name": "out0", "shape": [2], "dtype": "f32"}
 
@@ -95,21 +97,22 @@ def test_json_describes_outputs_without_checks(counter: HloModule) -> None:
 def test_inputs_file_that_does_not_fit_is_refused(counter: HloModule, tmp_path: Path) -> None:
     write_arrays(tmp_path / "i.npz", "arg", [np.zeros(3, np.float32), np.zeros(2, np.float32)])
     with pytest.raises(InputError, match=r"arg0 is float32\[3\], the module takes f32\[2\]"):
-        job_inputs(counter, JobOptions(inputs=tmp_path / "i.npz"))
+        job_inputs(Entry.of_module(counter).inputs, JobOptions(inputs=tmp_path / "i.npz"))
 
 
-def test_fingerprints_tell_modules_inputs_and_options_apart(counter: HloModule) -> None:
-    inputs = job_inputs(counter, JobOptions())
-    same = fingerprint(counter, inputs, "options")
-    assert same == fingerprint(parse_module(COUNTER), job_inputs(counter, JobOptions()), "options")
-    other = fingerprint(
-        parse_module(COUNTER.replace("add(next", "multiply(next")), inputs, "options"
-    )
-    assert {key for key in same if same[key] != other[key]} == {"module"}
-    other = fingerprint(counter, job_inputs(counter, JobOptions(seed=1)), "options")
-    assert {key for key in same if same[key] != other[key]} == {"inputs"}
-    other = fingerprint(counter, inputs, "more options")
-    assert {key for key in same if same[key] != other[key]} == {"options"}
+def test_digests_tell_inputs_apart(tmp_path: Path) -> None:
+    for name, value in (("a", 0), ("b", 1), ("c", 0)):
+        write_arrays(tmp_path / f"{name}.npz", "arg", [np.full(3, value, np.float32)])
+    a, b, c = (inputs_digest(JobOptions(inputs=tmp_path / f"{x}.npz")) for x in "abc")
+    assert a == c != b
+    assert inputs_digest(JobOptions(seed=1)) != inputs_digest(JobOptions(seed=2))
+
+
+def test_whole_outputs_are_gathered_only_where_somebody_looks() -> None:
+    assert not JobOptions().needs_global_outputs
+    assert not JobOptions(outputs=Path("out.%r.npz")).needs_global_outputs
+    assert JobOptions(outputs=Path("out.npz")).needs_global_outputs
+    assert JobOptions(outputs=Path("out.%r.npz"), check=True).needs_global_outputs
 
 
 def test_a_wrong_world_says_both_numbers() -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from launch.entry import Entry
 from launch.expect import check_output, read_expected
-from launch.inputs import entry_inputs, entry_outputs, read_inputs
+from launch.inputs import read_inputs
 from launch.options import CompileOptions
 from launch.pipeline import stages
 from runtime.compile import build_executable
@@ -46,10 +47,10 @@ def test_case(name: str, cases: Path) -> None:
     stats = executable.stats
     assert stats.arguments == memory["argument_size_in_bytes"]
     assert stats.arguments + stats.temp <= BUDGET * budget
-    inputs = read_inputs(cases / name / "inputs.npz", entry_inputs(module))
+    inputs = read_inputs(cases / name / "inputs.npz", Entry.of_module(module).inputs)
     outputs = executable.run(*inputs)
     assert isinstance(outputs, list)
-    wanted = read_expected(cases / name / "expected.npz", entry_outputs(module))
+    wanted = read_expected(cases / name / "expected.npz", Entry.of_module(module).outputs)
     for got, want in zip(outputs, wanted, strict=True):
         result = check_output(got, want)
         assert result.ok, result

@@ -1,0 +1,37 @@
+"""`spmd compile MODULE -o F.spmdx`: compile ahead of time; `spmd run F.spmdx` runs it."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from launch.cli.costly_warning import warn_costly
+from launch.cli.module_argument import add_module_arguments, compile_options
+from launch.pipeline import compile_module
+from launch.source import load_module
+from runtime.saved import save_bytes
+
+
+def add_parser(subparsers: Any) -> None:
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "compile",
+        help="compile ahead of time",
+        description="Compile a module to a file that `spmd run` and `spmd bench` take in its place.",
+    )
+    add_module_arguments(parser)
+    parser.add_argument("-o", "--output", type=Path, metavar="F.spmdx", required=True)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    module = load_module(options.module)
+    executable = compile_module(
+        module, options.devices, compile_options(options), on_partitioned=warn_costly
+    )
+    options.output.write_bytes(save_bytes(executable))
+    print(
+        f"{options.output}: {executable.program.name} for {executable.num_devices} devices, "
+        f"compiled in {sum(executable.compile_seconds.values()):.2f} s"
+    )
+    return 0

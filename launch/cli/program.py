@@ -1,0 +1,120 @@
+"""From a MODULE argument to an executable that runs: on devices of this process, or on the ranks of an MPI job."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from launch.cli.costly_warning import warn_costly
+from launch.cli.module_argument import add_module_arguments, compile_options
+from launch.job import require_world, versions
+from launch.mpi import agree, open_world, run_rank
+from launch.mpirun import world_of_environment
+from launch.pipeline import compile_module
+from launch.shared_compile import compile_on_first
+from launch.source import digest, load_module, load_saved
+from runtime.executable import Executable
+from spmd.errors import UnsupportedError
+from spmd.hlo import HloModule
+from spmd.text.stage import device_count
+
+if TYPE_CHECKING:
+    from collectives.communicator.mpi import MpiCommunicator
+
+TIMEOUT_SECONDS = 300.0
+
+
+@dataclass(frozen=True)
+class Program:
+    """``module``: what was compiled; None for a saved executable, and on ranks that were sent what rank 0 compiled."""
+
+    executable: Executable
+    module: HloModule | None
+    compile_seconds: float
+
+
+def add_program_arguments(parser: argparse.ArgumentParser) -> None:
+    """MODULE and what all commands that run it take."""
+    add_module_arguments(parser, executable=True)
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=TIMEOUT_SECONDS,
+        metavar="S",
+        help=f"seconds a rank waits for the others (default: {TIMEOUT_SECONDS:g})",
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+
+
+def dispatch(
+    options: argparse.Namespace,
+    here: Callable[[argparse.Namespace], int],
+    as_rank: Callable[[argparse.Namespace, MpiCommunicator], int],
+) -> int:
+    """``here`` in a process of its own, ``as_rank`` where an MPI launcher started this one among others."""
+    world = world_of_environment()
+    if world is None:
+        return here(options)
+    return run_rank(open_world(world[1], options.timeout), lambda comm: as_rank(options, comm))
+
+
+def refuse_gpu(backend: str) -> None:
+    """UnsupportedError where a GPU was asked for."""
+    if backend == "gpu":
+        raise UnsupportedError("no GPU back end in this version yet: not run on a GPU")
+
+
+def program_here(options: argparse.Namespace) -> Program:
+    """The program on devices of this process."""
+    program = _program(options, None)
+    program.executable.timeout_seconds = options.timeout
+    return program
+
+
+def program_on_ranks(
+    options: argparse.Namespace, world: MpiCommunicator, alike: Callable[[], dict[str, str]]
+) -> Program:
+    """The program on this rank, compiled by rank 0 alone.
+
+    ``alike``: what else must be the same on all ranks, by name; it may refuse. AgreedError, on every rank alike, where
+    they differ, one refuses, or reading or compiling fails.
+    """
+
+    def setup() -> tuple[argparse.Namespace, dict[str, str]]:
+        wanted = alike()
+        return options, {"module": digest(options.module), **wanted, **versions()}
+
+    agree(world, setup)
+    compiled: list[Program] = []
+
+    def compile_it() -> Executable:
+        compiled.append(_program(options, world.size))
+        return compiled[0].executable
+
+    executable = compile_on_first(world, compile_it)
+    first = compiled[0] if compiled else Program(executable, None, 0.0)
+    return Program(executable, first.module, first.compile_seconds)
+
+
+def _program(options: argparse.Namespace, ranks: int | None) -> Program:
+    """Compiled or loaded. WorldSizeError unless it is for ``ranks`` devices, where that is given."""
+    start = time.perf_counter()
+    saved = load_saved(options.module)
+    if saved is not None:
+        wanted = options.devices if options.devices is not None else ranks
+        if wanted is not None:
+            require_world(saved.num_devices, wanted)
+        return Program(saved, None, time.perf_counter() - start)
+    module = load_module(options.module)
+    devices = options.devices
+    if ranks is not None:
+        devices = devices if devices is not None else device_count(module)
+        require_world(devices, ranks)
+    start = time.perf_counter()
+    executable = compile_module(
+        module, devices, compile_options(options), on_partitioned=warn_costly
+    )
+    return Program(executable, module, time.perf_counter() - start)

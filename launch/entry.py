@@ -1,0 +1,51 @@
+"""A program as its caller sees it: global arrays in and out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from runtime.executable import Executable
+from spmd.hlo import HloModule
+from spmd.shape import ArrayShape, ShapeIndex, as_array, leaves
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """``inputs`` and ``outputs``: every array leaf of the entry's parameters and result, in order.
+
+    ``feedback``: output number -> number of the input that it aliases, whose place it takes in the next step.
+    """
+
+    name: str
+    inputs: tuple[ArrayShape, ...]
+    outputs: tuple[ArrayShape, ...]
+    feedback: dict[int, int]
+
+    @staticmethod
+    def of_module(module: HloModule) -> Entry:
+        """Of an unpartitioned module, or of one device's program, whose arrays are then tiles."""
+        inputs = [as_array(s) for p in module.entry.parameters for _, s in leaves(p.shape)]
+        outputs = [as_array(s) for _, s in leaves(module.entry.root.shape)]
+        return Entry(module.name, tuple(inputs), tuple(outputs), aliased_outputs(module))
+
+    @staticmethod
+    def of_executable(executable: Executable) -> Entry:
+        return Entry(
+            executable.module.name,
+            tuple(one.shape for one in executable.inputs),
+            tuple(one.shape for one in executable.outputs),
+            aliased_outputs(executable.module),
+        )
+
+
+def aliased_outputs(module: HloModule) -> dict[int, int]:
+    """Output leaf number -> input leaf number, of the module's input-output aliases."""
+    outputs = {index: k for k, (index, _) in enumerate(leaves(module.entry.root.shape))}
+    inputs: dict[tuple[int, ShapeIndex], int] = {}
+    for number, parameter in enumerate(module.entry.parameters):
+        for index, _ in leaves(parameter.shape):
+            inputs[number, index] = len(inputs)
+    return {
+        outputs[alias.output_index]: inputs[alias.parameter, alias.parameter_index]
+        for alias in module.input_output_alias
+    }

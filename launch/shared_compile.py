@@ -1,0 +1,31 @@
+"""One compilation for all ranks: rank 0 compiles, the others load what it sends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from collectives.communicator.interface import Communicator
+from launch.mpi import agree, from_first
+from launch.rank_executable import RankExecutable
+from runtime.executable import Executable
+from runtime.saved import load_bytes, save_bytes
+
+
+def compile_on_first(world: Communicator, make: Callable[[], Executable]) -> RankExecutable:
+    """What ``make`` gives on rank 0, loaded on every rank. All ranks call it; on the others ``make`` is not called.
+
+    Before it, the ranks have to agree on what is compiled. Raises AgreedError, on every rank alike, where compiling
+    fails on rank 0 or loading on any.
+    """
+    made: list[Executable] = []
+
+    def compiled() -> bytes:
+        made.append(make())
+        return save_bytes(made[0])
+
+    data = from_first(world, compiled, "compiles")
+
+    def loaded() -> tuple[Executable, dict[str, str]]:
+        return made[0] if made else load_bytes(data, "what rank 0 has compiled"), {}
+
+    return RankExecutable.of(agree(world, loaded), world)

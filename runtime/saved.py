@@ -1,0 +1,160 @@
+"""Executables as bytes: a zip archive of the scheduled module and of how global arrays become tiles.
+
+    executable.json   format, version, and shape and sharding of every input and output, as HLO text writes them
+    module.hlo.pb     the scheduled per-device module, constants included, as an HloProto
+
+An archive is not trusted: sizes are held against the file before anything is read, the module is verified, and memory
+and thunks are worked out again from it, which is the same on every machine and takes a small part of a compilation.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Sequence
+from typing import Any
+
+from runtime.compile import lower
+from runtime.executable import Executable
+from runtime.sharded_arrays import Boundary
+from spmd.errors import SpmdError
+from spmd.hlo import HloModule, Stage
+from spmd.proto import parse_proto, serialize_hlo_proto
+from spmd.shape import ArrayShape, Shape, as_array, leaves
+from spmd.sharding import ShardingKind
+from spmd.text.shape_text import parse_shape
+from spmd.text.sharding_text import parse_sharding
+from spmd.verifier.verifier import verify
+
+FORMAT = "spmd-executable"
+VERSION = 1
+MAGIC = b"PK\x03\x04"
+
+_HEADER = "executable.json"
+_MODULE = "module.hlo.pb"
+#: All that a header may take: some hundred bytes for each of the entry's array leaves.
+_MAX_HEADER = 1 << 26
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+class SavedExecutableError(SpmdError):
+    """Bytes that are no executable of this version."""
+
+
+def save_bytes(executable: Executable) -> bytes:
+    """The archive; equal executables give equal bytes."""
+    header = {
+        "format": FORMAT,
+        "version": VERSION,
+        "name": executable.module.name,
+        "devices": executable.num_devices,
+        "inputs": [_boundary_json(one) for one in executable.inputs],
+        "outputs": [_boundary_json(one) for one in executable.outputs],
+    }
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
+        text = json.dumps(header, indent=1)
+        archive.writestr(zipfile.ZipInfo(_HEADER, _EPOCH), text)
+        archive.writestr(zipfile.ZipInfo(_MODULE, _EPOCH), serialize_hlo_proto(executable.module))
+    return stream.getvalue()
+
+
+def load_bytes(data: bytes, where: str = "<bytes>", *, check: bool = False) -> Executable:
+    """The executable in ``data``. SpmdError, naming ``where``, for what is none, or is not sound.
+
+    check: run the buffer and schedule checkers on the result.
+    """
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            header = _read_header(_member(archive, _HEADER, _MAX_HEADER))
+            stored = _member(archive, _MODULE, len(data))
+    except (zipfile.BadZipFile, NotImplementedError, EOFError, OSError, ValueError) as error:
+        raise SavedExecutableError(f"{where}: not a saved executable: {error}") from error
+    except SavedExecutableError as error:
+        raise SavedExecutableError(f"{where}: {error}") from error
+    module = parse_proto(stored, where)
+    if module.stage < Stage.SCHEDULED:
+        raise SavedExecutableError(f"{where}: the module in it has no schedule")
+    verify(module)
+    parameters = [parameter.shape for parameter in module.entry.parameters]
+    inputs = _boundaries(header, "inputs", parameters, module, where)
+    outputs = _boundaries(header, "outputs", [module.entry.root.shape], module, where)
+    return lower(module, inputs, outputs, check=check)
+
+
+def _member(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
+    try:
+        info = archive.getinfo(name)
+    except KeyError:
+        raise SavedExecutableError(f"not a saved executable: it holds no {name}") from None
+    if info.compress_type != zipfile.ZIP_STORED or info.file_size > limit:
+        raise SavedExecutableError(f"not a saved executable: {name} is packed or too large")
+    return archive.read(info)
+
+
+def _read_header(data: bytes) -> dict[str, Any]:
+    try:
+        header = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise SavedExecutableError(f"not a saved executable: {_HEADER}: {error}") from error
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        raise SavedExecutableError(f"not a saved executable: {_HEADER} says nothing of it")
+    if header.get("version") != VERSION:
+        raise SavedExecutableError(
+            f"saved as version {header.get('version')!r}, this is version {VERSION}: compile it again"
+        )
+    return header
+
+
+def _boundary_json(boundary: Boundary) -> dict[str, str | None]:
+    sharding = None if boundary.sharding is None else str(boundary.sharding)
+    return {"shape": str(boundary.shape.without_layout()), "sharding": sharding}
+
+
+def _boundaries(
+    header: dict[str, Any], key: str, tiles: Sequence[Shape], module: HloModule, where: str
+) -> tuple[Boundary, ...]:
+    """One per array leaf of ``tiles``, each of the size that its sharding says."""
+    shapes = [s for one in tiles for _, s in leaves(one) if isinstance(s, ArrayShape)]
+    entries = header.get(key)
+    if not isinstance(entries, list) or len(entries) != len(shapes):
+        raise SavedExecutableError(f"{where}: {key} must be a list of {len(shapes)} arrays")
+    found = []
+    for i, (entry, tile) in enumerate(zip(entries, shapes, strict=True)):
+        boundary = _boundary(entry, f"{where}: {key}[{i}]")
+        if _tile_dims(boundary, module.num_partitions) != tile.dims or (
+            boundary.shape.element_type is not tile.element_type
+        ):
+            raise SavedExecutableError(
+                f"{where}: {key}[{i}] is {boundary.shape} shared as {boundary.sharding}, "
+                f"but a device's tile is {tile.without_layout()}"
+            )
+        found.append(boundary)
+    return tuple(found)
+
+
+def _boundary(entry: Any, where: str) -> Boundary:
+    shape, sharding = (
+        (entry.get("shape"), entry.get("sharding")) if isinstance(entry, dict) else (None, None)
+    )
+    if not isinstance(shape, str) or not isinstance(sharding, str | None):
+        raise SavedExecutableError(f"{where} must name a shape and a sharding")
+    parsed = parse_shape(shape)
+    if not isinstance(parsed, ArrayShape):
+        raise SavedExecutableError(f"{where}: {shape} is no array")
+    return Boundary(parsed, None if sharding is None else parse_sharding(sharding))
+
+
+def _tile_dims(boundary: Boundary, partitions: int) -> tuple[int, ...] | None:
+    """None where the sharding cannot be one of this array over the partitions."""
+    sharding, shape = boundary.sharding, boundary.shape
+    if sharding is None:
+        return shape.dims
+    if sharding.kind is ShardingKind.MAXIMAL and not 0 <= sharding.device < partitions:
+        return None
+    if sharding.kind is not ShardingKind.TILED:
+        return shape.dims
+    if sharding.num_devices != partitions or len(sharding.tile_dims) != shape.rank:
+        return None
+    return as_array(sharding.shard_shape(shape)).dims
