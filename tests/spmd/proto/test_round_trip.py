@@ -157,7 +157,9 @@ def with_layouts(module: HloModule) -> None:
 def row_major(shape: Shape) -> Shape:
     if isinstance(shape, TupleShape):
         return TupleShape(tuple(map(row_major, shape.elements)))
-    return shape.with_default_layout() if isinstance(shape, ArrayShape) else shape
+    if isinstance(shape, ArrayShape) and shape.rank:
+        return shape.with_default_layout()
+    return shape
 
 
 def facts(module: HloModule) -> dict[str, tuple[object, ...]]:
