@@ -7,12 +7,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from partitioner.reshard.bound import bound_elements
-from partitioner.reshard.cost import LATENCY_BYTES, plan_cost, step_cost
+from partitioner.reshard.cost import LATENCY_BYTES, LOCAL_COPY, STEP_BYTES, plan_cost, step_cost
 from partitioner.reshard.problem import ReshardProblem
 from partitioner.reshard.step import Step
 from partitioner.reshard.steps import EDGES
 from partitioner.reshard.steps.slice_step import SliceStep
 from partitioner.state import ShardState
+
+#: What is left may be underestimated for uneven tiles of more devices than this: a search asks for it many times.
+MOST_LISTED = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,8 @@ class AStar:
     def __init__(self, problem: ReshardProblem) -> None:
         self.problem = problem
         self.shape = problem.shape
+        target_bytes = problem.target.local_shape(self.shape, problem.axes).byte_size
+        self._last_copy = STEP_BYTES + LOCAL_COPY * target_bytes
         self._cost: dict[ShardState, float] = {}
         self._came: dict[ShardState, tuple[ShardState, Step]] = {}
         self._bound: dict[ShardState, float] = {}
@@ -77,14 +82,17 @@ class AStar:
                 yield step, after, cost + step_cost(problem.axes, self.shape, state, step, after)
 
     def _remaining(self, state: ShardState) -> float:
-        """At most what is left to pay."""
+        """At most what is left to pay: the bound, a start-up, and the last step's result."""
         if state not in self._bound:
             problem = self.problem
             devices = problem.axes.count(problem.usable)
-            elements = bound_elements(problem.axes, problem.dims, state, problem.target, devices)
+            elements = bound_elements(
+                problem.axes, problem.dims, state, problem.target, devices, MOST_LISTED
+            )
             # Rounding may leave a crumb of a byte where nothing has to move.
             wire = elements * problem.item_bytes
-            self._bound[state] = wire + LATENCY_BYTES if wire > 1e-6 else 0.0
+            left = wire + LATENCY_BYTES if wire > 1e-6 else 0.0
+            self._bound[state] = left + self._last_copy if state != problem.target else 0.0
         return self._bound[state]
 
     def _walk_back(self, source: ShardState) -> tuple[Step, ...]:

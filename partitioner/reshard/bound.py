@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from partitioner.axes import Axes, DeviceAxes
-from partitioner.reshard.overlap import held_elements, met_fraction
+from partitioner.reshard.overlap import MOST_LISTED, held_elements, met_fraction
 from partitioner.state import ShardState
 from spmd.shape import ArrayShape
 
@@ -35,16 +35,24 @@ def lower_bound(
 
 
 def bound_elements(
-    axes: DeviceAxes, dims: tuple[int, ...], source: ShardState, target: ShardState, devices: int
+    axes: DeviceAxes,
+    dims: tuple[int, ...],
+    source: ShardState,
+    target: ShardState,
+    devices: int,
+    most_listed: int = MOST_LISTED,
 ) -> float:
-    """``lower_bound`` in elements, where only ``devices`` devices (those along some axes) may help each other."""
+    """``lower_bound`` in elements, where only ``devices`` devices (those along some axes) may help each other.
+
+    ``most_listed``: a weaker bound is found sooner (see overlap.py).
+    """
     elements = math.prod(dims)
     terms, left = axes.count(source.partial), axes.count(target.partial)
     if terms > left:
         copies = devices / axes.count(target.used) / left
         transfers = terms + min(copies - 2, left * (copies - 2))
-        made_elsewhere = 1 - met_fraction(axes, dims, source.dims, target.dims)
+        made_elsewhere = 1 - met_fraction(axes, dims, source.dims, target.dims, most_listed)
         return max(0.0, elements * (transfers + made_elsewhere) / devices)
     # Every element has the same number of holders, so this is exact for uneven tiles too.
     needed = elements / axes.count(target.used)
-    return max(0.0, needed - held_elements(axes, dims, source.dims, target.dims))
+    return max(0.0, needed - held_elements(axes, dims, source.dims, target.dims, most_listed))

@@ -17,24 +17,28 @@ from partitioner.reshard.agreement import Digit, agreement, digits
 from partitioner.reshard.ties import Ties
 from partitioner.state import tile_size
 
-#: Coordinates listed at most to count what digits cannot say: uneven tiles, sizes 2 and 3 in the same place.
+#: Coordinates or pieces listed to count what digits cannot say: uneven tiles, sizes 2 and 3 in the same place.
 MOST_LISTED = 4096
 
 Vector: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
 
 def held_elements(
-    axes: DeviceAxes, dims: tuple[int, ...], before: DimAxes, after: DimAxes
+    axes: DeviceAxes,
+    dims: tuple[int, ...],
+    before: DimAxes,
+    after: DimAxes,
+    most_listed: int = MOST_LISTED,
 ) -> float:
     """Elements of its tile after that lie in its tile before, averaged over devices.
 
-    Exact, but for uneven dimensions whose axes have more than ``MOST_LISTED`` coordinates: at least that many.
+    Exact, but for uneven dimensions whose axes have more than ``most_listed`` coordinates: at least that many.
     """
     held = 1.0
     for part in _independent(before, after):
         sizes = tuple(dims[d] for d in part)
         held *= _held_together(
-            axes, sizes, tuple(before[d] for d in part), tuple(after[d] for d in part)
+            axes, sizes, tuple(before[d] for d in part), tuple(after[d] for d in part), most_listed
         )
     return held
 
@@ -53,7 +57,11 @@ def _independent(before: DimAxes, after: DimAxes) -> tuple[tuple[int, ...], ...]
 
 @lru_cache(maxsize=4096)
 def _held_together(
-    axes: DeviceAxes, dims: tuple[int, ...], before: DimAxes, after: DimAxes
+    axes: DeviceAxes,
+    dims: tuple[int, ...],
+    before: DimAxes,
+    after: DimAxes,
+    most_listed: int,
 ) -> float:
     """``held_elements`` of dimensions that share axes."""
     counts = [
@@ -67,7 +75,7 @@ def _held_together(
         if agreed.exact:
             return most * agreed.fraction
     involved = tuple(dict.fromkeys(a for split in (before, after) for held in split for a in held))
-    if axes.count(involved) > MOST_LISTED:
+    if axes.count(involved) > most_listed:
         return float(most)
     coordinates = np.indices([axes.sizes[a] for a in involved]).reshape(len(involved), -1)
     place = dict(zip(involved, coordinates, strict=True))
@@ -91,10 +99,16 @@ def _tile(
     return number * size, np.minimum(number * size + size, n)
 
 
-def met_fraction(axes: DeviceAxes, dims: tuple[int, ...], before: DimAxes, after: DimAxes) -> float:
+def met_fraction(
+    axes: DeviceAxes,
+    dims: tuple[int, ...],
+    before: DimAxes,
+    after: DimAxes,
+    most_listed: int = MOST_LISTED,
+) -> float:
     """Fraction of the elements that some device has in its tile before and in its tile after.
 
-    Exact, but for uneven dimensions that make more than ``MOST_LISTED`` pieces: at least that much.
+    Exact, but for uneven dimensions that make more than ``most_listed`` pieces: at least that much.
 
         axes (2, 2): ((0,), ()) against ((), (0,))    rows of half i and columns of half i: half of the elements
         axes (2, 2): ((0,), ()) against ((), (1,))    device (i, j) has rows i before, columns j after: all of them
@@ -103,14 +117,18 @@ def met_fraction(axes: DeviceAxes, dims: tuple[int, ...], before: DimAxes, after
     for part in _independent(before, after):
         sizes = tuple(dims[d] for d in part)
         met *= _met_together(
-            axes, sizes, tuple(before[d] for d in part), tuple(after[d] for d in part)
+            axes, sizes, tuple(before[d] for d in part), tuple(after[d] for d in part), most_listed
         )
     return met
 
 
 @lru_cache(maxsize=4096)
 def _met_together(
-    axes: DeviceAxes, dims: tuple[int, ...], before: DimAxes, after: DimAxes
+    axes: DeviceAxes,
+    dims: tuple[int, ...],
+    before: DimAxes,
+    after: DimAxes,
+    most_listed: int,
 ) -> float:
     """``met_fraction`` of dimensions that share axes.
 
@@ -128,7 +146,7 @@ def _met_together(
     pieces = math.prod(
         axes.count(have) + axes.count(want) for have, want in zip(before, after, strict=True)
     )
-    if pieces > MOST_LISTED or not elements:
+    if pieces > most_listed or not elements:
         return 1.0
     return _met_elements(axes, dims, before, after) / elements
 

@@ -73,6 +73,11 @@ def best_plan(
     return _best_plan(axes, shape.dims, shape.element_type.byte_size, source, target, usable)
 
 
+def forget_plans() -> None:
+    """Search anew from here on: for whoever measures how long planning takes."""
+    _best_plan.cache_clear()
+
+
 _NOTHING = Plan((), 0.0, 0)
 
 

@@ -10,9 +10,8 @@ import pytest
 from reshard_definition import Devices, all_states, tile_bounds
 
 from partitioner.axes import DeviceAxes
-from partitioner.reshard import overlap
 from partitioner.reshard.agreement import same_tile_fraction
-from partitioner.reshard.bound import lower_bound
+from partitioner.reshard.bound import bound_elements, lower_bound
 from partitioner.reshard.overlap import met_fraction
 from partitioner.state import ShardState
 from spmd.device import ReductionKind
@@ -81,22 +80,13 @@ def missing_elements(
     return needed - held
 
 
-def test_many_uneven_tiles_are_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_uneven_tiles_are_not_listed() -> None:
     """The bound is then weaker, as if tiles met everywhere."""
-    axes, shape = DeviceAxes((7, 5)), ArrayShape(PrimitiveType.F32, (701, 501))
+    axes, dims = DeviceAxes((7, 5)), (701, 501)
     target = ShardState(((1,), (0,)))
     for source in (ShardState(((0,), (1,))), ShardState(((0,), ()), (1,), ReductionKind.SUM)):
-        exact = lower_bound(axes, shape, source, target)
-        with monkeypatch.context() as patch:
-            patch.setattr(overlap, "MOST_LISTED", 34)
-            forget()
-            assert 0 <= lower_bound(axes, shape, source, target) < exact
-        forget()
-
-
-def forget() -> None:
-    overlap._held_together.cache_clear()
-    overlap._met_together.cache_clear()
+        exact = bound_elements(axes, dims, source, target, 35)
+        assert 0 <= bound_elements(axes, dims, source, target, 35, most_listed=10) < exact
 
 
 @pytest.mark.parametrize("sizes", SIZES)
