@@ -21,9 +21,11 @@ def _write_sort(proto: HloInstructionProto, instruction: HloInstruction) -> None
 
 
 def _write_topk(proto: HloInstructionProto, instruction: HloInstruction) -> None:
+    """Stable, as a text without the attribute is; protos of before 2026 say nothing."""
     attrs = instruction.attrs_as(TopKAttrs)
     proto.k = attrs.k
     proto.largest = attrs.largest
+    proto.is_stable = True
 
 
 attrs_proto(Opcode.SORT, read=_read_sort, write=_write_sort, callees=1)

@@ -138,6 +138,17 @@ def test_epsilon_is_the_decimal_that_was_written() -> None:
     assert found == [BatchNormAttrs(0.001, 1)]
 
 
+@pytest.mark.parametrize("stable", ["", ", is_stable=true", ", is_stable=false"])
+def test_topk_is_stable_whatever_a_text_asks(stable: str) -> None:
+    """To XLA a text that does not say it asks for it; jaxlib's reader of 0.10.2 does not know the attribute."""
+    body = "a = f32[6,8]{1,0} parameter(0)\n"
+    body += f"ROOT m = (f32[6,3]{{1,0}}, s32[6,3]{{1,0}}) topk(a), k=3, largest=true{stable}"
+    module = spmd.parse(f"HloModule m\n\nENTRY e {{\n{body}\n}}\n")
+    assert "is_stable" not in str(module)
+    (computation,) = HloModuleProto(serialize(module)).computations
+    assert computation.instructions[1].is_stable
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_random_programs_come_back(seed: int) -> None:
     module = generate(seed).module
