@@ -113,15 +113,14 @@ _BITS = {
 
 _NUMPY: dict[PrimitiveType, np.dtype[Any]] = {
     PrimitiveType.PRED: np.dtype(np.bool_),
-    # NumPy has no 1-bit integers; they are stored in the 2-bit types' bytes.
-    PrimitiveType.S1: np.dtype(ml_dtypes.int2),
+    PrimitiveType.S1: np.dtype(ml_dtypes.int1),
     PrimitiveType.S2: np.dtype(ml_dtypes.int2),
     PrimitiveType.S4: np.dtype(ml_dtypes.int4),
     PrimitiveType.S8: np.dtype(np.int8),
     PrimitiveType.S16: np.dtype(np.int16),
     PrimitiveType.S32: np.dtype(np.int32),
     PrimitiveType.S64: np.dtype(np.int64),
-    PrimitiveType.U1: np.dtype(ml_dtypes.uint2),
+    PrimitiveType.U1: np.dtype(ml_dtypes.uint1),
     PrimitiveType.U2: np.dtype(ml_dtypes.uint2),
     PrimitiveType.U4: np.dtype(ml_dtypes.uint4),
     PrimitiveType.U8: np.dtype(np.uint8),
@@ -145,11 +144,7 @@ _NUMPY: dict[PrimitiveType, np.dtype[Any]] = {
     PrimitiveType.F4E2M1FN: np.dtype(ml_dtypes.float4_e2m1fn),
 }
 
-_FROM_NUMPY = {
-    dtype: kind
-    for kind, dtype in _NUMPY.items()
-    if kind not in (PrimitiveType.S1, PrimitiveType.U1)
-}
+_FROM_NUMPY = {dtype: kind for kind, dtype in _NUMPY.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,3 +349,19 @@ def without_layout(shape: Shape) -> Shape:
 def compatible(a: Shape, b: Shape) -> bool:
     """Equal up to layouts."""
     return without_layout(a) == without_layout(b)
+
+
+def compatible_bounds(a: Shape, b: Shape) -> bool:
+    """Equal up to layouts and to whether a size is a bound: ``f32[<=4]`` goes with ``f32[4]``.
+
+    What XLA asks where a text repeats a shape (ShapeUtil::Compatible).
+    """
+    if isinstance(a, ArrayShape) and isinstance(b, ArrayShape):
+        return a.element_type is b.element_type and a.dims == b.dims
+    if isinstance(a, TupleShape) and isinstance(b, TupleShape):
+        return len(a.elements) == len(b.elements) and all(
+            map(compatible_bounds, a.elements, b.elements)
+        )
+    if isinstance(a, BufferShape) and isinstance(b, BufferShape):
+        return compatible_bounds(a.array, b.array)
+    return a == b

@@ -65,12 +65,6 @@ REFUSALS = (
         "mystery",
     ),
     Refusal(
-        "`s1` and `u1` arithmetic", "evaluate",
-        "they are read and printed; no array type holds one bit",
-        "x = u1[2] parameter(0) ROOT r = u1[2] add(x, x)",
-        "u1",
-    ),
-    Refusal(
         "`reshape` and `broadcast` of a bounded array below its bound", "evaluate",
         "the written result sizes follow from the bound alone; `dynamic-reshape` says its sizes",
         "x = f32[4] parameter(0) n = s32[] constant(2)\n"
@@ -137,8 +131,8 @@ def document() -> str:
         "## Element types",
         "",
         f"Read and printed: {kinds}, and `token`, `opaque`.",
-        "All but `s1` and `u1` are evaluated, at every edge value, by tests/spmd/op_matrix. Types narrower than f32 compute",
-        "in f32 and are rounded once per operation; f8e8m0fnu has neither zero nor sign, results it lacks are NaN.",
+        "All are evaluated, at every edge value, by tests/spmd/op_matrix. Types narrower than f32 compute in f32 and",
+        "are rounded once per operation; f8e8m0fnu has neither zero nor sign, results it lacks are NaN.",
         "",
         "## Custom calls with a value",
         "",

@@ -36,7 +36,7 @@ def _saturate(x: NDArray, to: PrimitiveType) -> NDArray:
     high = 2 ** (to.bits - 1 if signed else to.bits) - 1
     compute = np.dtype(f"{'i' if signed else 'u'}{max(to.byte_size, 1)}")
     # 2.0**k is exact in every floating type that reaches it, high = 2**k - 1 often is not.
-    over, under = x >= 2.0 * (high // 2 + 1), x <= float(low)
+    over, under = x >= float(high + 1), x <= float(low)
     inside = np.where(over | under | np.isnan(x), 0, x)
     result = np.trunc(inside).astype(compute)
     result = np.where(over, compute.type(high), np.where(under, compute.type(low), result))
@@ -46,13 +46,14 @@ def _saturate(x: NDArray, to: PrimitiveType) -> NDArray:
 def reduce_precision(x: NDArray, exponent_bits: int, mantissa_bits: int) -> NDArray:
     """Round (to nearest even) to a float with these bits; overflow gives inf, underflow a zero (no denormals).
 
-    NaN stays NaN unless no mantissa bit is left; then it is inf.
+    NaN stays NaN unless no mantissa bit is left; then it is inf. Formats laid out as IEEE 754's are rounded in their
+    own bits, so their denormals at their fixed unit; the others (fn, fnuz, f4, f8e8m0fnu) in f32.
     """
     has_mantissa, has_exponent = _float_bits(x)
-    wide = np.ascontiguousarray(x if x.dtype.itemsize >= 4 else x.astype(np.float32))
+    own = PrimitiveType.from_numpy(x.dtype) in _IEEE
+    wide = np.ascontiguousarray(x if own else x.astype(np.float32))
     width = wide.dtype.itemsize * 8
-    mantissa = 52 if width == 64 else 23
-    exponent = width - mantissa - 1
+    mantissa, exponent = (has_mantissa, has_exponent) if own else (23, 8)
     bits = wide.view(f"u{width // 8}")
     one = bits.dtype.type(1)
     if mantissa_bits < has_mantissa:
@@ -70,6 +71,20 @@ def reduce_precision(x: NDArray, exponent_bits: int, mantissa_bits: int) -> NDAr
     result = bits.view(wide.dtype)
     nan = wide if mantissa_bits > 0 else np.full_like(wide, np.inf)
     return np.where(np.isnan(wide), nan, result).reshape(x.shape).astype(x.dtype)
+
+
+#: Sign, exponent with infinities and NaNs at its top, mantissa.
+_IEEE = frozenset(
+    {
+        PrimitiveType.F8E3M4,
+        PrimitiveType.F8E4M3,
+        PrimitiveType.F8E5M2,
+        PrimitiveType.F16,
+        PrimitiveType.BF16,
+        PrimitiveType.F32,
+        PrimitiveType.F64,
+    }
+)
 
 
 def _float_bits(x: NDArray) -> tuple[int, int]:

@@ -41,7 +41,8 @@ def _round_half_away(x: NDArray) -> NDArray:
 def _sign(x: NDArray) -> NDArray:
     if x.dtype.kind == "c":
         size = np.abs(x)
-        return np.where(size == 0, x.dtype.type(0), x / np.where(size == 0, 1, size))
+        size = np.where(size == 0, size.dtype.type(1), size)
+        return _complex(x.real / size, x.imag / size)
     if x.dtype.kind == "f":
         return np.where(np.isnan(x), x, np.copysign((x != 0).astype(x.dtype), x))
     return np.sign(x)
@@ -49,7 +50,9 @@ def _sign(x: NDArray) -> NDArray:
 
 def _logistic(x: NDArray) -> NDArray:
     one = x.dtype.type(1)
-    return np.asarray(one / (one + np.exp(-x)))
+    result = np.asarray(one / (one + np.exp(-x)))
+    # The quotient of complex infinities is NaN; far to the left the function is exp.
+    return np.where(np.isneginf(x.real), np.exp(x), result) if x.dtype.kind == "c" else result
 
 
 def _cbrt(x: NDArray) -> NDArray:
@@ -58,7 +61,18 @@ def _cbrt(x: NDArray) -> NDArray:
 
 
 def _rsqrt(x: NDArray) -> NDArray:
-    return np.asarray(x.dtype.type(1) / np.sqrt(x))
+    result = np.asarray(x.dtype.type(1) / np.sqrt(x))
+    if x.dtype.kind != "c":
+        return result
+    zero = _complex(np.zeros_like(x.real), -np.copysign(x.real.dtype.type(0), x.imag))
+    return np.where(np.isinf(x), zero, result)
+
+
+def _expm1(x: NDArray) -> NDArray:
+    result = np.expm1(x)
+    if x.dtype.kind != "c":
+        return result
+    return np.where(x.imag == 0, _complex(np.expm1(x.real), x.imag), result)  # inf + 0i stays real
 
 
 def _log1p(x: NDArray) -> NDArray:
@@ -90,7 +104,7 @@ UNARY: dict[Opcode, Unary] = {
     Opcode.COSINE: np.cos,
     Opcode.ERF: erf,
     Opcode.EXPONENTIAL: np.exp,
-    Opcode.EXPONENTIAL_MINUS_ONE: np.expm1,
+    Opcode.EXPONENTIAL_MINUS_ONE: _expm1,
     Opcode.FLOOR: np.floor,
     Opcode.IMAG: np.imag,
     Opcode.IS_FINITE: np.isfinite,

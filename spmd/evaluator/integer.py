@@ -40,10 +40,10 @@ def remainder(x: NDArray, y: NDArray) -> NDArray:
 
 
 def power(x: NDArray, y: NDArray) -> NDArray:
-    """x ** y modulo 2**bits; for y < 0 it is 1 where x is 1, else 0 (as XLA has it: -1 ** -1 is 0)."""
+    """x ** y modulo 2**bits; for y < 0 the exact value rounded to zero: 1 or -1 where x is, else 0 (0 ** -1 too)."""
     if x.dtype == np.bool_:
         return np.asarray(x | ~y)
-    exponent = np.where(y < 0, y.dtype.type(0), y)
+    exponent = np.where(y < 0, y & y.dtype.type(1), y)  # of 1 and -1 the parity decides
     result = np.ones(np.broadcast_shapes(x.shape, y.shape), x.dtype)
     base = np.broadcast_to(x, result.shape).copy()
     left = np.broadcast_to(exponent, result.shape).copy()
@@ -51,7 +51,8 @@ def power(x: NDArray, y: NDArray) -> NDArray:
         result = np.where(left & 1, result * base, result)
         base = base * base
         left >>= 1
-    return np.where(y < 0, (x == 1).astype(x.dtype), result)
+    inverse = np.where((x == 1) | (x == -1), result, x.dtype.type(0))
+    return np.where(y < 0, inverse, result)
 
 
 def shift_left(x: NDArray, by: NDArray, bits: int) -> NDArray:

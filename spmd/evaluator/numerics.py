@@ -22,8 +22,7 @@ _WORKING: dict[DType, DType] = {
     if kind.is_floating and kind not in (PrimitiveType.F32, PrimitiveType.F64)
 }
 _SUB_BYTE: dict[DType, PrimitiveType] = {
-    kind.numpy: kind
-    for kind in (PrimitiveType.S2, PrimitiveType.S4, PrimitiveType.U2, PrimitiveType.U4)
+    kind.numpy: kind for kind in PrimitiveType if kind.is_integer and kind.bits < 8
 }
 _WORKING.update(
     {d: np.dtype(np.int8 if k.is_signed_integer else np.uint8) for d, k in _SUB_BYTE.items()}

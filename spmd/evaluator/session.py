@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from spmd.errors import RunError, UnsupportedError
+from spmd.errors import RunError
 from spmd.evaluator.device import Device
 from spmd.evaluator.manual_mesh import ManualDevices
 from spmd.evaluator.registry import EVALUATORS, Evaluate
@@ -16,9 +16,6 @@ from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import ParameterAttrs
 from spmd.ops.groups import device_groups, device_pairs
-from spmd.shape import ArrayShape, PrimitiveType, leaves
-
-_ONE_BIT = (PrimitiveType.S1, PrimitiveType.U1)
 
 #: Run even when nothing uses the result: another device waits for them.
 _EFFECTS = frozenset({Opcode.SEND, Opcode.SEND_DONE, Opcode.RECV, Opcode.RECV_DONE, Opcode.OUTFEED})
@@ -108,8 +105,6 @@ class Session:
 def make_plan(computation: HloComputation) -> Plan:
     needed = _needed(computation)
     order = [i for i in computation.post_order() if i in needed]
-    for instruction in order:
-        _check_has_arrays(instruction)
     slot = {instruction: n for n, instruction in enumerate(order)}
     last_use: dict[int, int] = {}
     for n, instruction in enumerate(order):
@@ -133,13 +128,6 @@ def make_plan(computation: HloComputation) -> Plan:
         for n, i in enumerate(order)
     )
     return Plan(steps, len(order), root)
-
-
-def _check_has_arrays(instruction: HloInstruction) -> None:
-    """UnsupportedError for one-bit integers: no array type holds them."""
-    for _, leaf in leaves(instruction.shape):
-        if isinstance(leaf, ArrayShape) and leaf.element_type in _ONE_BIT:
-            raise UnsupportedError(f"{instruction!r}: {leaf.element_type} is not evaluated")
 
 
 def _needed(computation: HloComputation) -> set[HloInstruction]:

@@ -290,3 +290,41 @@ def test_stochastic_convert_rounds_by_its_random_bits(run):
         "x = f32[4] parameter(0) b = u32[4] parameter(1) ROOT r = s32[4] stochastic-convert(x, b)"
     )
     assert run(body, x, bits)[0].tolist() == [2, 1, -2, 3]
+
+
+def same_parts(got, want):
+    """Equal parts, NaN equal to NaN, zeros with their signs."""
+    return all(
+        repr((float(a.real), float(a.imag))) == repr((b.real, b.imag))
+        for a, b in zip(got, want, strict=True)
+    )
+
+
+@pytest.mark.parametrize("kind", ["c64", "c128"])
+def test_complex_functions_at_infinity_have_their_limits(run, kind):
+    """logistic falls like exp, rsqrt to a zero on the conjugate's side; each part of sign is its own quotient."""
+    dtype = {"c64": np.complex64, "c128": np.complex128}[kind]
+
+    def at(opcode, *values):
+        return unary(run, opcode, kind, np.array(values, dtype))
+
+    left = (complex(-INF, 1), complex(-INF, -2))
+    assert same_parts(at("logistic", *left), (complex(0.0, 0.0), complex(-0.0, -0.0)))
+    up_and_down = (complex(0, INF), complex(1, -INF), complex(-INF, 0.0))
+    want = (complex(0.0, -0.0), complex(0.0, 0.0), complex(0.0, -0.0))
+    assert same_parts(at("rsqrt", *up_and_down), want)
+    on_the_line = at("exponential-minus-one", complex(INF, 0.0), complex(NAN, -0.0))
+    assert same_parts(on_the_line, (complex(INF, 0.0), complex(NAN, -0.0)))
+    assert same_parts(at("sign", complex(1, INF)), (complex(0.0, NAN),))
+
+
+def test_negative_powers_of_minus_one_keep_its_sign(run):
+    x, y = np.array([-1, -1, 1, 2, 0], np.int32), np.array([-3, -(2**31), -7, -1, -1], np.int32)
+    assert binary(run, "power", "s32", x, y).tolist() == [-1, 1, 1, 0, 0]
+
+
+def test_denormals_are_rounded_at_their_own_unit(run):
+    """f16 5.96e-8 is one unit: below half of what two mantissa bits leave."""
+    x = np.array([2.0**-24, 3 * 2.0**-16, 2.0**-14], np.float16)
+    body = "x = f16[3] parameter(0)\n ROOT r = f16[3] reduce-precision(x), exponent_bits=5, mantissa_bits=2"
+    assert run(body, x)[0].tolist() == [0.0, 3 * 2.0**-16, 2.0**-14]

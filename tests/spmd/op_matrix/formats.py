@@ -120,8 +120,8 @@ FLOATS: dict[str, FloatFormat] = {
 }
 #: The part type of each complex type.
 COMPLEX = {"c64": "f32", "c128": "f64"}
-SIGNED = {f"s{n}": n for n in (2, 4, 8, 16, 32, 64)}
-UNSIGNED = {f"u{n}": n for n in (2, 4, 8, 16, 32, 64)}
+SIGNED = {f"s{n}": n for n in (1, 2, 4, 8, 16, 32, 64)}
+UNSIGNED = {f"u{n}": n for n in (1, 2, 4, 8, 16, 32, 64)}
 INTEGERS = {**SIGNED, **UNSIGNED}
 
 

@@ -13,7 +13,6 @@ import mpmath
 from mpmath import mp, mpf
 
 from tests.spmd.op_matrix.formats import (
-    FLOATS,
     INF,
     NAN,
     FloatFormat,
@@ -242,13 +241,13 @@ TRANSCENDENTAL: dict[str, RealFunction] = {
 def round_to_bits(x: float, form: FloatFormat, exponent_bits: int, mantissa_bits: int) -> Real:
     """reduce-precision of an element of ``form``: nearest even at ``mantissa_bits`` after the leading bit.
 
-    With fewer exponent bits than ``form`` what is then too large is infinite, and below the normal numbers zero. Types
-    narrower than f32 compute in f32, where their denormals are normal numbers.
+    With fewer exponent bits than ``form`` what is then too large is infinite, and below the normal numbers zero. Denormals
+    of ``form`` are rounded at the place where their leading bit would stand in a normal number.
     """
     if not finite(x) or x == 0:
         return INF if x != x and mantissa_bits == 0 else x
     exact = Fraction(x)
-    leading = max(exponent_of(exact), min(form.least_exponent, FLOATS["f32"].least_exponent))
+    leading = max(exponent_of(exact), form.least_exponent)
     unit = Fraction(2) ** (leading - min(mantissa_bits, form.mantissa))
     rounded = signed_zero(round(exact / unit) * unit, x)
     if exponent_bits >= form.exponent or rounded == 0:

@@ -46,11 +46,11 @@ def before(kind):
 
 
 def small(kind, count):
-    """Whole numbers whose sums and products of three stay exact; {0, 1} where the type holds little else."""
+    """Whole numbers whose sums and products of three stay exact; {0, 1} or {0, -1} where the type holds little else."""
     if kind == "pred":
         return [i % 3 == 1 for i in range(count)]
-    if kind in ("s2", "u2"):
-        return [(i * 5 + i // 3) % 2 for i in range(count)]
+    if INTEGERS.get(kind, 8) <= 2:
+        return [wrap((i * 5 + i // 3) % 2, kind) for i in range(count)]
     numbers = [(i * 7 + i // 4) % 3 for i in range(count)]
     return [
         complex(n, 2 - n) if kind in COMPLEX else float(n) if kind in FLOATS else n for n in numbers

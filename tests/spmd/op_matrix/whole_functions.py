@@ -23,9 +23,9 @@ def remainder(x: int, y: int, kind: str) -> int:
 
 
 def power(x: int, y: int, kind: str) -> int:
-    """Negative exponents: 1 for the base 1, else 0."""
+    """Negative exponents: the exact value rounded to zero, which is 0 but for the bases 1 and -1; 0 to them is 0."""
     if y < 0:
-        return int(x == 1)
+        return 0 if abs(x) != 1 else x if y % 2 else 1
     return pow(x, y, 1 << INTEGERS[kind])
 
 
