@@ -5,7 +5,7 @@ axes; a parameter or an output that is bound to another one crosses over through
 of its own on the way in, cut along them on the way out. Inside the program such an annotation is a wish that is not
 fulfilled.
 
-So it is with a list of devices in an order that no axes describe. Its tiles are put in order first:
+So it is with devices in an order that no axes describe. The tiles are put in order first:
 
     {devices=[4]0,3,1,2}    a permute brings tile i from device list[i] to device i, where {devices=[4]<=[4]} has it
 """
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from partitioner.axes import Axes, DeviceAxes, common_axes, recognise_iota
+from partitioner.axes import Axes, DeviceAxes, common_axes
 from partitioner.context import PartitionContext, ShardedValue
 from partitioner.coordinate import device_coordinate
 from partitioner.device_order import Order, look_up
@@ -23,6 +23,7 @@ from partitioner.reshard.search import plan_reshard
 from partitioner.state import ShardState
 from spmd.builder import Builder
 from spmd.device import IotaTile
+from spmd.errors import ShardingError
 from spmd.hlo import HloInstruction
 from spmd.shape import ArrayShape, PrimitiveType
 from spmd.sharding import HloSharding, TileAssignment
@@ -55,14 +56,17 @@ class OwnAxes:
 
 
 def own_axes(sharding: HloSharding, rank: int, num_devices: int) -> OwnAxes:
-    order = None
-    tiles = sharding.tiles
-    if tiles is not None and tiles.devices is not None and recognise_iota(tiles.devices) is None:
-        order = tuple(tiles.devices)
-        sharding = replace(sharding, tiles=TileAssignment(IotaTile.of(tiles.dims)))
+    """Where no axes make up the tiles, its devices in the order listed are counted through."""
     axes = common_axes(num_devices, [sharding])
-    dims, _ = axes.axes_of_sharding(sharding, rank)
-    return OwnAxes(axes, ShardState(dims), order)
+    try:
+        dims, _ = axes.axes_of_sharding(sharding, rank)
+    except ShardingError:
+        if sharding.tiles is None or sharding.tiles.num_devices != axes.num_devices:
+            raise
+        order = tuple(int(i) for i in sharding.tiles.device_ids().reshape(-1))
+        counted = replace(sharding, tiles=TileAssignment(IotaTile.of(sharding.tiles.dims)))
+        return replace(own_axes(counted, rank, num_devices), order=order)
+    return OwnAxes(axes, ShardState(dims))
 
 
 def gather_foreign(
