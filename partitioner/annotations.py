@@ -59,7 +59,7 @@ class Constraint:
 
 
 class AnnotationReader:
-    """Annotations of one module. Build with ``AnnotationReader.for_module``."""
+    """Annotations of one module. Build with ``AnnotationReader.for_module``, for the devices of one replica."""
 
     def __init__(self, axes: DeviceAxes, meshes: dict[str, Mesh]) -> None:
         self.axes = axes
@@ -71,7 +71,7 @@ class AnnotationReader:
         refs = list(_axis_refs(module, meshes))
         mesh_refs = [(mesh, [r for m, r in refs if m is mesh]) for mesh in meshes.values()]
         axes = common_axes(num_devices, leading_shardings(module), mesh_refs)
-        return AnnotationReader(axes, meshes)
+        return AnnotationReader(replace(axes, replicas=module.replica_count), meshes)
 
     # ---- values
     def of_instruction(self, instruction: HloInstruction) -> tuple[Constraint | None, ...]:

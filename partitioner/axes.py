@@ -27,9 +27,14 @@ DimAxes = tuple[Axes, ...]  # one entry per dimension
 
 @dataclass(frozen=True, slots=True)
 class DeviceAxes:
-    """The common axes of a module; sizes are all > 1 (or the tuple is empty for one device)."""
+    """The common axes of a module; sizes are all > 1 (or the tuple is empty for one device).
+
+    They count the partitions of one replica. Of ``replicas`` each runs the program on devices of its own (device =
+    replica x partitions + partition), so that they show only where groups name devices.
+    """
 
     sizes: tuple[int, ...]
+    replicas: int = 1
 
     @property
     def num_devices(self) -> int:
@@ -65,7 +70,14 @@ class DeviceAxes:
         return tuple(tuple(run) for run in runs)
 
     def groups(self, axes: Axes) -> ReplicaGroups:
-        """Replica groups of the devices that differ only along ``axes``; members ordered by ``axes``, major first."""
+        """Groups of the devices that differ only along ``axes``, of all replicas; members ordered by ``axes``."""
+        if self.replicas == 1:
+            return self.partition_groups(axes)
+        shifted = tuple(axis + 1 for axis in axes)
+        return DeviceAxes((self.replicas, *self.sizes)).partition_groups(shifted)
+
+    def partition_groups(self, axes: Axes) -> ReplicaGroups:
+        """Groups of the partitions that differ only along ``axes``; members ordered by ``axes``, major first."""
         rest = self.spread(axes)
         return ReplicaGroups(
             iota=_compact((self.count(rest), self.count(axes)), self.sizes, (*rest, *axes))

@@ -22,12 +22,13 @@ from partitioner.annotations import SDY_MESHES, SDY_SHARDING, module_meshes
 from partitioner.axes import as_iota, common_axes, recognise_iota
 from partitioner.leading import in_order_of_lead, leading_shardings, region_shardings
 from spmd.builder import Builder
-from spmd.device import IotaTile, ReplicaGroups
+from spmd.device import CollectiveGroupMode, IotaTile, ReplicaGroups
 from spmd.errors import ShardingError
 from spmd.hlo import Annotations, HloComputation, HloInstruction, HloModule, Opcode
 from spmd.literal import Literal
 from spmd.mesh import Mesh, TensorSharding
 from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs
+from spmd.ops.groups import device_groups, group_mode
 from spmd.shape import ArrayShape, PrimitiveType
 from spmd.sharding import HloSharding, ShardingKind, TileAssignment
 from spmd.text.shardy_text import format_meshes, parse_sharding_per_value, parse_tensor_sharding
@@ -124,18 +125,35 @@ def _inverse(order: Order) -> Order:
 
 
 def _rename(module: HloModule, names: Order) -> None:
-    """Id i becomes ``names[i]`` in every sharding and collective. Without a channel a collective counts replicas."""
+    """Partition i becomes ``names[i]`` in every sharding and collective, in each replica alike."""
     for instruction in module.all_instructions():
         if instruction.sharding is not None:
             instruction.sharding = _renamed(instruction.sharding, names)
         attrs = instruction.attrs
-        if isinstance(attrs, CollectiveAttrs) and attrs.channel_id is not None:
-            groups = attrs.replica_groups.expand(len(names))
-            named = tuple(tuple(names[i] for i in group) for group in groups)
-            instruction.attrs = replace(attrs, replica_groups=ReplicaGroups(groups=named))
+        if isinstance(attrs, CollectiveAttrs):
+            instruction.attrs = _renamed_groups(instruction, attrs, names, module.replica_count)
         elif isinstance(attrs, CollectivePermuteAttrs) and attrs.channel_id is not None:
             pairs = tuple((names[a], names[b]) for a, b in attrs.source_target_pairs)
             instruction.attrs = replace(attrs, source_target_pairs=pairs)
+
+
+def _renamed_groups(
+    instruction: HloInstruction, attrs: CollectiveAttrs, names: Order, replicas: int
+) -> CollectiveAttrs:
+    """Groups of replicas name no partition. Those of whole replicas hold theirs in order, so they list devices."""
+    mode = group_mode(instruction)
+    if mode is CollectiveGroupMode.CROSS_REPLICA:
+        return attrs
+    if mode is CollectiveGroupMode.CROSS_PARTITION:
+        groups = attrs.replica_groups.expand(len(names))
+        named = tuple(tuple(names[i] for i in group) for group in groups)
+        return replace(attrs, replica_groups=ReplicaGroups(groups=named))
+    count = len(names)
+    named = tuple(
+        tuple(device // count * count + names[device % count] for device in group)
+        for group in device_groups(instruction, count, replicas)
+    )
+    return replace(attrs, replica_groups=ReplicaGroups(groups=named), use_global_device_ids=True)
 
 
 def _renamed(sharding: HloSharding, names: Order) -> HloSharding:

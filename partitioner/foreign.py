@@ -55,9 +55,9 @@ class OwnAxes:
     order: Order | None = None
 
 
-def own_axes(sharding: HloSharding, rank: int, num_devices: int) -> OwnAxes:
+def own_axes(sharding: HloSharding, rank: int, devices: DeviceAxes) -> OwnAxes:
     """Where no axes make up the tiles, its devices in the order listed are counted through."""
-    axes = common_axes(num_devices, [sharding])
+    axes = replace(common_axes(devices.num_devices, [sharding]), replicas=devices.replicas)
     try:
         dims, _ = axes.axes_of_sharding(sharding, rank)
     except ShardingError:
@@ -65,7 +65,7 @@ def own_axes(sharding: HloSharding, rank: int, num_devices: int) -> OwnAxes:
             raise
         order = tuple(int(i) for i in sharding.tiles.device_ids().reshape(-1))
         counted = replace(sharding, tiles=TileAssignment(IotaTile.of(sharding.tiles.dims)))
-        return replace(own_axes(counted, rank, num_devices), order=order)
+        return replace(own_axes(counted, rank, devices), order=order)
     return OwnAxes(axes, ShardState(dims))
 
 
@@ -73,7 +73,7 @@ def gather_foreign(
     context: PartitionContext, hlo: HloInstruction, sharding: HloSharding, shape: ArrayShape
 ) -> ShardedValue:
     """The whole value from a tile of it."""
-    own = own_axes(sharding, shape.rank, context.axes.num_devices)
+    own = own_axes(sharding, shape.rank, context.axes)
     whole = ShardState.replicated(shape.rank)
     steps = plan_reshard(own.axes, shape, own.state, whole)
     if own.order is not None:
@@ -88,7 +88,7 @@ def cut_foreign(
 ) -> HloInstruction:
     """The tile of a value under ``sharding``."""
     shape = value.shape
-    own = own_axes(sharding, shape.rank, context.axes.num_devices)
+    own = own_axes(sharding, shape.rank, context.axes)
     whole = context.replicate(value)
     steps = plan_reshard(own.axes, shape, whole.state, own.state)
     return emit_steps(View(own.axes, context.builder, own.order), whole, steps)

@@ -7,7 +7,7 @@ from partitioner.device_order import device_order, rename_to_devices, rename_to_
 from partitioner.prepare import prepare
 from partitioner.propagation import Slot
 from partitioner.slots import Slots
-from partitioner.spmd_partitioner import SpmdPartitioner
+from partitioner.spmd_partitioner import SpmdPartitioner, partitions_of_replica
 from spmd.hlo import HloModule, Stage
 from spmd.hlo.clone import clone_module
 from spmd.shape import ArrayShape, Shape
@@ -19,12 +19,13 @@ def propagate_module(module: HloModule, num_devices: int) -> HloModule:
 
     Reducers, comparators and the like work on elements and carry none.
     """
+    partitions = partitions_of_replica(module, num_devices)
     logical = clone_module(module)
     prepare(logical)
-    order = device_order(logical, num_devices)
+    order = device_order(logical, partitions)
     if order is not None:
         rename_to_positions(logical, order)
-    driver = SpmdPartitioner(logical, num_devices)
+    driver = SpmdPartitioner(logical, partitions)
     driver.propagate()
     for instruction in driver.graph.instructions():
         instruction.sharding = instruction_sharding(

@@ -44,8 +44,8 @@ from spmd.text.stage import device_count
 
 
 def partition_module(module: HloModule, num_devices: int) -> HloModule:
-    """The per-device program (stage PARTITIONED) of a logical module on ``num_devices`` devices;
-    ``module`` stays as it is.
+    """The per-device program (stage PARTITIONED) of a logical module on ``num_devices`` devices, those of all
+    replicas; ``module`` stays as it is.
 
     Entry parameters and the root keep the sharding of the global value they are a tile of.
     Raises ShardingError for annotations that do not fit, UnsupportedError for ops refused by name.
@@ -58,12 +58,13 @@ def partitioned(module: HloModule, num_devices: int) -> SpmdPartitioner:
 
     What explains it knows devices by position (device_order.py).
     """
+    partitions = partitions_of_replica(module, num_devices)
     logical = clone_module(module)
     prepare(logical)
-    order = device_order(logical, num_devices)
+    order = device_order(logical, partitions)
     if order is not None:
         rename_to_positions(logical, order)
-    driver = SpmdPartitioner(logical, num_devices)
+    driver = SpmdPartitioner(logical, partitions)
     driver.order = order
     result = driver.run()
     if order is not None:
@@ -74,12 +75,12 @@ def partitioned(module: HloModule, num_devices: int) -> SpmdPartitioner:
 class SpmdPartitioner:
     """One partitioning: the annotations and slots of a prepared module, and the module being built."""
 
-    def __init__(self, module: HloModule, num_devices: int) -> None:
+    def __init__(self, module: HloModule, num_partitions: int) -> None:
         self.module = module
-        self.num_devices = num_devices
+        self.num_partitions = num_partitions
         #: Device at each position, where that is not its number (device_order.py).
         self.order: Order | None = None
-        self.reader = AnnotationReader.for_module(module, num_devices)
+        self.reader = AnnotationReader.for_module(module, num_partitions)
         self.axes = self.reader.axes
         self.result = HloModule(module.name)
         self.scope = ModuleScope(self.result)
@@ -89,6 +90,11 @@ class SpmdPartitioner:
         self.graph = SlotGraph(self.reader, self._region_axes())
         self.report = PartitionReport()
         self.entry = EntryBinding(module, self.graph)
+
+    @property
+    def num_devices(self) -> int:
+        """Of all replicas."""
+        return self.num_partitions * self.module.replica_count
 
     def run(self) -> HloModule:
         self.propagate()
@@ -258,7 +264,7 @@ class SpmdPartitioner:
     # ---- the result's header
     def _finish(self) -> None:
         result = self.result
-        result.num_partitions = self.num_devices
+        result.num_partitions = self.num_partitions
         result.states_partitions = True
         result.stage = Stage.PARTITIONED
         DeadCodeElimination().run(result)
@@ -279,6 +285,15 @@ class SpmdPartitioner:
         """An alias holds only where both tiles have one size."""
         output = subshape(self.result.entry.root.shape, output_index)
         return subshape(parameter, parameter_index) == output
+
+
+def partitions_of_replica(module: HloModule, num_devices: int) -> int:
+    """How many devices each replica has; ShardingError where they do not divide evenly."""
+    if num_devices % module.replica_count:
+        raise ShardingError(
+            f"{num_devices} devices cannot hold {module.replica_count} replicas of {module.name}"
+        )
+    return num_devices // module.replica_count
 
 
 def require_devices(module: HloModule, num_devices: int) -> None:

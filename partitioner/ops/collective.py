@@ -66,9 +66,11 @@ def propagate_collective(graph: SlotGraph, instruction: HloInstruction) -> Slots
 
 
 def axes_across(axes: DeviceAxes, instruction: HloInstruction) -> Axes:
-    """The device axes along which members of one group (or a source and its target) differ."""
+    """The device axes along which members of one group (or a source and its target) differ, replicas apart."""
     is_permute = isinstance(instruction.attrs, CollectivePermuteAttrs)
-    members = (device_pairs if is_permute else device_groups)(instruction, axes.num_devices, 1)
+    members = (device_pairs if is_permute else device_groups)(
+        instruction, axes.num_devices, axes.replicas
+    )
     return tuple(
         axis
         for axis in axes.all
@@ -82,12 +84,18 @@ def _coordinate(axes: DeviceAxes, axis: int, device: int) -> int:
     return device // axes.stride(axis) % axes.sizes[axis]
 
 
-@propagate_op(Opcode.PARTITION_ID, Opcode.REPLICA_ID)
-def propagate_device_id(graph: SlotGraph, instruction: HloInstruction) -> Slots:
+@propagate_op(Opcode.PARTITION_ID)
+def propagate_partition_id(graph: SlotGraph, instruction: HloInstruction) -> Slots:
     """A scalar that differs along the axes that are manual anywhere in the module."""
     results = graph.new_slots(instruction.shape, instruction.name)
     graph.flow([], results, adds=graph.region_axes)
     return results
+
+
+@propagate_op(Opcode.REPLICA_ID)
+def propagate_replica_id(graph: SlotGraph, instruction: HloInstruction) -> Slots:
+    """A scalar that all partitions of a replica agree on."""
+    return graph.new_slots(instruction.shape, instruction.name)
 
 
 @partition(Opcode.PARTITION_ID, Opcode.REPLICA_ID)

@@ -18,9 +18,13 @@ PARTITIONER_CALLS = frozenset(
         "Sharding",
         "SPMDFullToShardShape",
         "SPMDShardToFullShape",
+        "ShardBarrierFrom",
+        "ShardBarrierTo",
         "xla.sdy.FuncResultSharding",
         "xla.sdy.GlobalToLocalShape",
         "xla.sdy.LocalToGlobalShape",
+        "xla.sdy.PropagationBarrier",
+        "xla.sdy.ShardingGroup",
     }
 )
 _SHARDY_PREFIX = "xla.sdy."
@@ -45,16 +49,24 @@ _COLLECTIVES = frozenset(
 def guess_stage(module: HloModule) -> Stage:
     """The module's stage, raised to PARTITIONED when it holds collectives and no shardings to partition by.
 
-    Shardings on entry parameters and on the entry's root only describe how a per-device program is called.
+    Shardings on entry parameters and on the entry's root only describe how a per-device program is called. Collectives
+    between replicas stand in programs that are still to be partitioned, too.
     """
     if module.stage is not Stage.LOGICAL:
         return module.stage
     has_collectives = False
     for instruction in module.all_instructions():
-        has_collectives = has_collectives or instruction.opcode in _COLLECTIVES
+        has_collectives = has_collectives or _joins_partitions(module, instruction)
         if _asks_for_partitioning(module, instruction):
             return Stage.LOGICAL
     return Stage.PARTITIONED if has_collectives else Stage.LOGICAL
+
+
+def _joins_partitions(module: HloModule, instruction: HloInstruction) -> bool:
+    """A collective whose groups are not replicas; where there is one replica, none can be."""
+    if instruction.opcode not in _COLLECTIVES:
+        return False
+    return module.replica_count == 1 or getattr(instruction.attrs, "channel_id", None) is not None
 
 
 def _asks_for_partitioning(module: HloModule, instruction: HloInstruction) -> bool:
@@ -73,14 +85,16 @@ def _asks_for_partitioning(module: HloModule, instruction: HloInstruction) -> bo
 
 
 def device_count(module: HloModule) -> int:
-    """Devices the module is for: stated, else from its meshes, else its shardings, else its replica groups."""
+    """Devices the module is for: stated, else from its meshes, else its shardings, else its replica groups.
+
+    Meshes and shardings count the devices of one replica.
+    """
     stated = module.num_partitions * module.replica_count
     if module.states_partitions:
         return stated
-    for found in (_from_meshes(module), _from_shardings(module), _from_groups(module)):
-        if found:
-            return max(found, stated)
-    return stated
+    if partitions := _from_meshes(module) or _from_shardings(module):
+        return max(partitions, module.num_partitions) * module.replica_count
+    return max(_from_groups(module), stated)
 
 
 def _from_meshes(module: HloModule) -> int:

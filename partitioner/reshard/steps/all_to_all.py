@@ -66,7 +66,7 @@ class AllToAllStep(Step):
         sizes = self._padded(axes, value.shape, value.state)
         x = pad_to(b, value.hlo, sizes)
         x, at = self._split_chunks(b, axes, x)
-        x = b.all_to_all(x, axes.groups(self.moved), at)
+        x = b.all_to_all(x, axes.partition_groups(self.moved), at)
         x = self._join_chunks(b, axes, x, at)
         return trim_to(b, x, self.apply(value.state).local_dims(value.shape.dims, axes))
 
