@@ -7,12 +7,16 @@ is not named as in the text, its comment says so.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from spmd.device import ReplicaGroups
 from spmd.hlo.instruction import Attrs
 from spmd.literal import Literal
 from spmd.ops.window import Window
 from spmd.shape import Shape, ShapeIndex
+
+#: (index in the result, operand, index in the operand) of parts that share memory.
+Aliasing: TypeAlias = tuple[tuple[ShapeIndex, int, ShapeIndex], ...]
 
 
 # ---- leaf
@@ -250,8 +254,7 @@ class CallAttrs(Attrs):
 @dataclass(frozen=True, slots=True)
 class FusionAttrs(Attrs):
     kind: str  # kLoop kInput kOutput kCustom
-    #: output_to_operand_aliasing: (output index, operand, operand index)
-    output_to_operand_aliasing: tuple[tuple[ShapeIndex, int, ShapeIndex], ...] = ()
+    output_to_operand_aliasing: Aliasing = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,6 +301,8 @@ class AsyncAttrs(Attrs):
 
     execution_thread: str = ""
     sugar: bool = False
+    #: Of a start alone.
+    output_to_operand_aliasing: Aliasing = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,7 +334,7 @@ class CustomCallAttrs(Attrs):
     api_version: str = ""
     schedule: str = ""
     operand_layout_constraints: tuple[Shape, ...] | None = None
-    output_to_operand_aliasing: tuple[tuple[ShapeIndex, int, ShapeIndex], ...] = ()
+    output_to_operand_aliasing: Aliasing = ()
     literal: Literal | None = None
     window: Window | None = None
     #: dim_labels, padding_type, feature_group_count, ... as written, (name, text).

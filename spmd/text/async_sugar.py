@@ -15,6 +15,7 @@ from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import AsyncAttrs, ParameterAttrs
 from spmd.shape import Shape, TupleShape
 from spmd.text.attrs_text import ATTRS_TEXT, AttrValues, AttrWriter
+from spmd.text.attrs_text.async_ops import read_start_aliasing, write_start_aliasing
 from spmd.text.instruction_builder import InstructionBuilder
 from spmd.text.read_context import ParsedAttrs
 
@@ -39,6 +40,7 @@ _NOT_WRAPPED = frozenset(
         Opcode.SEND,
     }
 )
+_WITH_ALIASES = (Opcode.CUSTOM_CALL, Opcode.FUSION)
 _WRAPPED = {opcode.value: opcode for opcode in Opcode if opcode not in _NOT_WRAPPED}
 
 
@@ -70,14 +72,16 @@ def add_sugared(
 ) -> HloInstruction:
     """The async instruction that ``name = shape slice-start(operands), attributes`` stands for."""
     thread = values.string("async_execution_thread")
-    attrs = AsyncAttrs(thread, sugar=True)
     if sugar.phase is not Opcode.ASYNC_START:
         _check_start(sugar, operands, values)
-        rest = builder.context.parse_common(values, attrs)
+        rest = builder.context.parse_common(values, AsyncAttrs(thread, sugar=True))
         return builder.add(
             name, start, sugar.phase, values.shape, operands, rest, (), is_root=is_root
         )
     wrapped_attrs = ATTRS_TEXT[sugar.wrapped].read(values)
+    # Where the wrapped operation has aliases of its own, it has taken them.
+    aliasing = read_start_aliasing(values)
+    attrs = AsyncAttrs(thread, sugar=True, output_to_operand_aliasing=aliasing)
     rest = builder.context.parse_common(values, attrs)
     shape = _result_shape(values)
     wrapped = ParsedAttrs(wrapped_attrs, rest.callees, None, rest.annotations, ())
@@ -135,7 +139,12 @@ def _wrap(
 def is_sugared(instruction: HloInstruction) -> bool:
     """Whether the instruction was read in the short form and can still be written so."""
     attrs = instruction.attrs
-    return isinstance(attrs, AsyncAttrs) and attrs.sugar and _expands(instruction.to_apply)
+    if not (isinstance(attrs, AsyncAttrs) and attrs.sugar):
+        return False
+    wrapped = instruction.to_apply
+    # There the short form has one place for the aliases of both.
+    is_ambiguous = bool(attrs.output_to_operand_aliasing) and wrapped.root.opcode in _WITH_ALIASES
+    return not is_ambiguous and _expands(wrapped)
 
 
 def _expands(computation: HloComputation) -> bool:
@@ -160,5 +169,6 @@ def write_sugared(out: AttrWriter, instruction: HloInstruction) -> None:
     thread = instruction.attrs_as(AsyncAttrs).execution_thread
     if thread:
         out.add("async_execution_thread", f'"{thread}"')
+    write_start_aliasing(out, instruction.attrs_as(AsyncAttrs))
     root = instruction.to_apply.root
     ATTRS_TEXT[root.opcode].write(out, root)

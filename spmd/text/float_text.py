@@ -17,7 +17,7 @@ _NAN = re.compile(r"(-?)nan(?:\(0x([0-9a-fA-F]{1,16})\))?")
 class FloatFormat:
     """Bits of a floating-point type: where its nan payload lies and how many digits keep a value apart."""
 
-    __slots__ = ("bits", "digits", "dtype", "mantissa", "nan", "unsigned")
+    __slots__ = ("bits", "digits", "dtype", "has_signed_nan", "mantissa", "nan", "unsigned")
 
     def __init__(self, kind: PrimitiveType) -> None:
         self.dtype = kind.numpy
@@ -29,6 +29,9 @@ class FloatFormat:
         with np.errstate(invalid="ignore"):
             value = np.array(float("nan")).astype(self.dtype).view(self.unsigned)
         self.nan = int(value) & ~(1 << (self.bits - 1)) if self.has_payload else int(value)
+        other = np.array(self.nan ^ (1 << (self.bits - 1)), self.unsigned).view(self.dtype)
+        #: Whether nans come with both signs.
+        self.has_signed_nan = bool(np.isnan(other.astype(np.float64)))
 
     @property
     def has_payload(self) -> bool:
@@ -76,7 +79,9 @@ def nan_bits(word: str, form: FloatFormat) -> int | None:
     if found is None:
         return None
     if not form.has_payload:
-        return form.nan
+        if found[2] is not None:
+            return None
+        return form.nan | (1 << (form.bits - 1) if found[1] and form.has_signed_nan else 0)
     sign = 1 << (form.bits - 1) if found[1] else 0
     if found[2] is None:
         return form.nan | sign
@@ -106,6 +111,8 @@ def float_words(flat: NDArray, kind: PrimitiveType) -> list[str]:
         left = _unequal(words, left, wide, form)
         if not left:
             break
+    for i in np.flatnonzero((wide == 0) & np.signbit(wide)).tolist():
+        words[i] = "-0.0"  # XLA reads -0 as a whole number, which has no sign
     for i in np.flatnonzero(np.isnan(wide)).tolist():
         words[i] = _nan_word(int(bits[i]), form)
     return words
@@ -121,9 +128,10 @@ def _unequal(words: list[str], indices: list[int], wide: NDArray, form: FloatFor
 
 
 def _nan_word(pattern: int, form: FloatFormat) -> str:
+    is_negative = pattern >> (form.bits - 1) and form.has_signed_nan
+    sign = "-" if is_negative else ""
     if not form.has_payload:
-        return "nan"
-    sign = "-" if pattern >> (form.bits - 1) else ""
+        return f"{sign}nan"
     magnitude = pattern & ((1 << (form.bits - 1)) - 1)
     if magnitude == form.nan:
         return f"{sign}nan"

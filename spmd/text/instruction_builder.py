@@ -6,14 +6,18 @@ from collections.abc import Callable, Sequence
 
 from spmd.errors import VerificationError
 from spmd.hlo.computation import HloComputation
-from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.instruction import Attrs, HloInstruction
 from spmd.hlo.opcode import Opcode
-from spmd.shape import Shape, TupleShape
+from spmd.ops.attrs import AsyncAttrs
+from spmd.shape import Shape, TupleShape, compatible
 from spmd.text.attrs_text import Callee
 from spmd.text.read_context import ParsedAttrs, ReadContext
 
 #: Looking a member up in its enum costs 0.1 us, which is felt once per instruction.
-_ASYNC_UPDATE, _ASYNC_DONE = Opcode.ASYNC_UPDATE, Opcode.ASYNC_DONE
+_ASYNC = frozenset({Opcode.ASYNC_START, Opcode.ASYNC_UPDATE, Opcode.ASYNC_DONE})
+_MAIN_THREAD = "main"
+#: XLA makes their shapes from their operands.
+_IGNORES_ITS_SHAPE = frozenset({Opcode.OUTFEED, Opcode.RECV_DONE, Opcode.SEND, Opcode.SEND_DONE})
 
 ReadInline = Callable[[Callee, str], HloComputation]
 
@@ -58,9 +62,11 @@ class InstructionBuilder:
         """Build an instruction and add it; errors point at ``start``. Nobody can refer to a nested one (not named)."""
         if is_named and name in self.scope:
             raise self.context.source.error(f"instruction {name!r} is defined twice", start)
-        callees = [self._callee(callee, name) for callee in callee_refs] if callee_refs else ()
-        if opcode is _ASYNC_UPDATE or opcode is _ASYNC_DONE:
-            callees = callees or _of_start(operands)
+        callees: Sequence[HloComputation] = (
+            [self._callee(callee, name) for callee in callee_refs] if callee_refs else ()
+        )
+        if opcode in _ASYNC:
+            callees = self._async_callees(opcode, operands, callees, parsed, start)
         instruction = HloInstruction(
             opcode,
             shape,  # type: ignore[arg-type]  # inferred below where it is left out
@@ -73,6 +79,8 @@ class InstructionBuilder:
         )
         if shape is None:
             instruction.shape = self._inferred(instruction, start)
+        elif opcode in _IGNORES_ITS_SHAPE:
+            _derive_shape(instruction)
         if shape is None or not is_named:
             self._count_leaves(instruction.shape, start)
         for before, place in parsed.control_predecessors:
@@ -97,6 +105,43 @@ class InstructionBuilder:
             raise self.context.missing("instruction", name, start)
         return found
 
+    def _async_callees(
+        self,
+        opcode: Opcode,
+        operands: Sequence[HloInstruction],
+        callees: Sequence[HloComputation],
+        parsed: ParsedAttrs,
+        start: int,
+    ) -> Sequence[HloComputation]:
+        """What an asynchronous instruction calls: its start's computation, which no other start has.
+
+        async-update and async-done may repeat that computation and its thread.
+        """
+        source = self.context.source
+        if opcode is Opcode.ASYNC_START:
+            for computation in callees:
+                if id(computation) in self.context.async_computations:
+                    message = f"computation {computation.name!r} is started by two async-starts"
+                    raise source.error(message, start)
+                self.context.async_computations.add(id(computation))
+            return callees
+        begun = _start_of(operands)
+        if begun is None:
+            return callees
+        if callees and list(callees) != begun.called_computations:
+            found, wanted = callees[0].name, begun.to_apply.name
+            raise source.error(
+                f"{opcode} names the computation {found!r}, {begun.name} started {wanted!r}", start
+            )
+        attrs = parsed.attrs
+        is_stated = isinstance(attrs, AsyncAttrs) and attrs.execution_thread != ""
+        if is_stated and _thread(attrs) != _thread(begun.attrs):
+            raise source.error(
+                f"{opcode} names the thread {_thread(attrs)!r}, {begun.name} runs on {_thread(begun.attrs)!r}",
+                start,
+            )
+        return begun.called_computations
+
     def _callee(self, callee: Callee, user: str) -> HloComputation:
         if callee.inline:
             return self.read_inline(callee, user)
@@ -112,10 +157,10 @@ class InstructionBuilder:
 
     def _inferred(self, instruction: HloInstruction, start: int) -> Shape:
         """The shape that was left out."""
-        from spmd.ops.inference import infer_shape  # the op definitions, needed only here
+        from spmd.text.left_out_shape import left_out_shape  # the op definitions, needed only here
 
         try:
-            shape = infer_shape(instruction)
+            shape = left_out_shape(instruction)
         except VerificationError as error:
             raise self.context.source.error(str(error), start) from error
         if shape is None:
@@ -123,6 +168,25 @@ class InstructionBuilder:
         return shape
 
 
-def _of_start(operands: Sequence[HloInstruction]) -> list[HloComputation]:
-    """async-update and async-done may leave ``calls`` out: they share the start's computation."""
-    return list(operands[0].called_computations) if operands else []
+def _derive_shape(instruction: HloInstruction) -> None:
+    """Where XLA passes over the written shape, the inferred one takes its place, unless they differ in layout alone."""
+    from spmd.ops.inference import infer_shape
+
+    try:
+        shape = infer_shape(instruction)
+    except VerificationError:
+        return  # the verifier says so
+    if shape is not None and not compatible(shape, instruction.shape):
+        instruction.shape = shape
+
+
+def _start_of(operands: Sequence[HloInstruction]) -> HloInstruction | None:
+    """The async-start that an async-update or async-done of these operands continues."""
+    x = operands[0] if operands else None
+    while x is not None and x.opcode is Opcode.ASYNC_UPDATE:
+        x = x.operands[0] if x.operands else None
+    return x if x is not None and x.opcode is Opcode.ASYNC_START else None
+
+
+def _thread(attrs: Attrs) -> str:
+    return attrs.execution_thread or _MAIN_THREAD if isinstance(attrs, AsyncAttrs) else ""

@@ -8,15 +8,16 @@ from spmd.hlo.instruction import NO_ANNOTATIONS, HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.limits import MAX_NESTING
 from spmd.ops.attrs import ParameterAttrs, TupleIndexAttrs
-from spmd.shape import Shape, TupleShape, compatible
+from spmd.shape import Shape, TupleShape, compatible_bounds
 from spmd.text.async_sugar import add_sugared, split_sugar
 from spmd.text.attr_extents import scan_attributes
 from spmd.text.attrs_text import AttrValues
 from spmd.text.instruction_builder import InstructionBuilder
 from spmd.text.lexer import NAME, Scanner
 from spmd.text.line_text import OPCODES
+from spmd.text.names import read_name
 from spmd.text.read_context import OWN_PARENTHESES, ParsedAttrs
-from spmd.text.shape_text import RESERVED
+from spmd.text.shape_text import TYPE_NAMES
 
 _ROOT = re.compile(r"ROOT(?![\w.\-])")
 _OPCODE = re.compile(r"[a-z][a-z\d\-]*+")
@@ -29,15 +30,22 @@ _TUPLE_INDEX = re.compile(r"#(\d{1,9})")
 def read_instruction(builder: InstructionBuilder, scanner: Scanner) -> HloInstruction:
     """``[ROOT] name = shape opcode(operands), attributes`` wherever the scanner stands."""
     is_root = scanner.match(_ROOT) is not None
-    scanner.take("%")
-    found = scanner.need(NAME, "an instruction")
-    name = found.group()
-    if name in RESERVED:
-        scanner.fail(f"{name!r} is a reserved word, not a name", found.start())
-    if scanner.text.startswith("=", scanner.pos, scanner.end):
-        scanner.fail(f"expected a blank between {name!r} and '='", scanner.pos)
+    name, start = read_name(scanner, "an instruction", is_defined_here=True)
+    if name in TYPE_NAMES:
+        scanner.fail(f"{name!r} is a reserved word, not a name", start)
     scanner.expect("=")
-    return _read_right_side(builder, scanner, name, found.start(), is_root=is_root, depth=0)
+    return _read_right_side(builder, scanner, name, start, is_root=is_root, depth=0)
+
+
+def read_nameless_instruction(builder: InstructionBuilder, scanner: Scanner) -> HloInstruction:
+    """``shape opcode(operands), attributes``: a text of one instruction may leave its name out."""
+    scanner.skip_space()
+    return _read_right_side(builder, scanner, "root", scanner.pos, is_root=False, depth=0)
+
+
+def begins_shape(scanner: Scanner) -> bool:
+    """Whether a shape comes next."""
+    return _comes(scanner, _SHAPE_NEXT)
 
 
 def _read_right_side(
@@ -104,15 +112,40 @@ def _read_parentheses(
     start = scanner.pos
     scanner.expect("(")
     operands: list[HloInstruction] = []
+    dropped = -1
     while not scanner.take(")"):
-        if operands:
+        before = scanner.pos
+        operand = _read_operand(builder, scanner, depth)
+        if operand is not None:
+            operands.append(operand)
+        elif dropped < 0:
+            dropped = before
+        if not scanner.peek(")"):
             scanner.expect(",")
-        operands.append(_read_operand(builder, scanner, depth))
+            if dropped < 0 and scanner.peek(")"):
+                dropped = scanner.pos
+    if dropped >= 0 and not (operands and _fits(opcode, len(operands))):
+        scanner.pos = dropped
+        scanner.fail(f"expected an operand, found {scanner.found()}")
     return operands, (start + 1, scanner.pos - 1)
 
 
-def _read_operand(builder: InstructionBuilder, scanner: Scanner, depth: int) -> HloInstruction:
-    """``a``, ``%a``, ``f32[2] a``, ``a#0``, or a nested instruction with or without its shape."""
+def _fits(opcode: str, count: int) -> bool:
+    """Whether the opcode takes so many operands."""
+    from spmd.ops.opdef import OPS  # the op definitions, needed only here
+
+    known = OPCODES.get(opcode)
+    arity = None if known is None else OPS[known].arity
+    return arity is None or arity == count
+
+
+def _read_operand(
+    builder: InstructionBuilder, scanner: Scanner, depth: int
+) -> HloInstruction | None:
+    """``a``, ``%a``, ``f32[2] a``, ``a#0``, or a nested instruction with or without its shape.
+
+    None for nothing, or a shape alone: like XLA, the reader passes over these where enough operands are left.
+    """
     scanner.skip_space()
     start = scanner.pos
     if _comes(scanner, _OPCODE_NEXT):
@@ -123,6 +156,8 @@ def _read_operand(builder: InstructionBuilder, scanner: Scanner, depth: int) -> 
         if _comes(scanner, _OPCODE_NEXT):
             scanner.pos = start
             return _read_right_side(builder, scanner, "", start, is_root=False, depth=depth + 1)
+    if (scanner.peek(",") or scanner.peek(")")) and not builder.creates_parameters:
+        return None
     return _find_operand(builder, scanner, shape)
 
 
@@ -131,13 +166,11 @@ def _find_operand(
 ) -> HloInstruction:
     if builder.creates_parameters and shape is not None:
         return _parameter_for(builder, scanner, shape)
-    scanner.take("%")
-    found = scanner.need(NAME, "an operand")
-    operand = builder.find(found.group(), found.start())
-    if shape is not None and not compatible(shape, operand.shape):
+    name, start = read_name(scanner, "an operand")
+    operand = builder.find(name, start)
+    if shape is not None and not compatible_bounds(shape, operand.shape):
         scanner.fail(
-            f"operand {operand.name} is written with shape {shape}, it has {operand.shape}",
-            found.start(),
+            f"operand {operand.name} is written with shape {shape}, it has {operand.shape}", start
         )
     while (index := scanner.match(_TUPLE_INDEX)) is not None:
         operand = _element(builder, scanner, operand, int(index[1]), index.start())

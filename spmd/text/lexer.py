@@ -7,6 +7,7 @@ there is no token stream: a ``Scanner`` matches patterns where it stands, and ev
 from __future__ import annotations
 
 import re
+import sys
 from bisect import bisect_left
 from typing import NoReturn
 
@@ -16,12 +17,18 @@ from spmd.limits import MAX_EXCERPT, MAX_IMPLIED, MAX_NESTING
 NAME = re.compile(r"[A-Za-z_][\w.\-]*+", re.ASCII)
 #: At most 19 digits: nothing in HLO but literals needs more.
 INTEGER = re.compile(r"-?[0-9]{1,19}(?![0-9])")
-STRING = re.compile(r'"(?:[^"\\\n]|\\.)*+"|\'(?:[^\'\\\n]|\\.)*+\'')
+#: C escapes: a letter, up to three octal digits, hexadecimal digits that make a byte, a code point.
+_ESCAPES = (
+    r"\\(?:[abfnrtv\\?'\"]|[0-3][0-7]{2}|[0-7]{1,2}(?![0-7])|[xX]0*+[0-9a-fA-F]{1,2}(?![0-9a-fA-F])"
+    r"|(?:u|U0000)(?![dD][89a-fA-F])[0-9a-fA-F]{4}|U000[1-9a-fA-F][0-9a-fA-F]{4}|U0010[0-9a-fA-F]{4})"
+)
+#: A string may run over line ends.
+STRING = re.compile(rf'"(?:[^"\\]|{_ESCAPES})*+"|\'(?:[^\'\\]|{_ESCAPES})*+\'')
 _SPACE = re.compile(r"(?:\s++|/\*(?:[^*]|\*(?!/))*+\*/|//[^\n\r]*+)*+")
 _SPACE_HEADS = frozenset(" \t\n\r\v\f/")
 _INTEGERS = re.compile(r"\s*+(?:-?[0-9]{1,19}(?:,\s?-?[0-9]{1,19})*+)?")
 _BALANCE = re.compile(
-    r"""[^(){}\[\]"'/]++ | (?P<open>[({\[]) | (?P<close>[)}\]]) | "(?:[^"\\\n]|\\.)*+" | '(?:[^'\\\n]|\\.)*+'
+    r"""[^(){}\[\]"'/]++ | (?P<open>[({\[]) | (?P<close>[)}\]]) | "(?:[^"\\]|\\.)*+" | '(?:[^'\\]|\\.)*+'
       | /\*(?:[^*]|\*(?!/))*+\*/ | //[^\n\r]*+ | (?P<other>.)""",
     re.VERBOSE | re.DOTALL,
 )
@@ -132,6 +139,8 @@ class Scanner:
     def need(self, pattern: re.Pattern[str], what: str) -> re.Match[str]:
         found = self.match(pattern)
         if found is None:
+            if pattern is STRING and self.text.startswith(('"', "'"), self.pos, self.end):
+                self.fail("a string without an end, or with an escape that C does not know")
             self.fail(f"expected {what}, found {self.found()}")
         return found
 
@@ -210,7 +219,9 @@ class Scanner:
             self.fail(f"expected the end, found {self.found()}")
 
 
-_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{1,2}|[0-7]{1,3}|.)", re.DOTALL)
+_ESCAPE = re.compile(
+    r"\\([xX][0-9a-fA-F]++|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-7]{1,3}|.)", re.DOTALL
+)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 
 
@@ -227,8 +238,10 @@ def unescape(text: str) -> str:
 
 def _unescape_one(found: re.Match[str]) -> str:
     code = found.group(1)
-    if code[0] == "x" and len(code) > 1:
-        return _byte(int(code[1:], 16))
+    if code[0] in "xX" and len(code) > 1:
+        return _byte(int(code[1:], 16) & 0xFF)
+    if code[0] in "uU" and len(code) > 1:
+        return chr(min(int(code[1:], 16), sys.maxunicode))
     if code[0] in "01234567":
         return _byte(int(code, 8) & 0xFF)
     return _ESCAPED.get(code, code)

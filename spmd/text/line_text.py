@@ -12,8 +12,8 @@ from spmd.text.attr_extents import nested_pattern, split_line
 from spmd.text.attrs_text import AttrValues, Callee
 from spmd.text.instruction_builder import InstructionBuilder
 from spmd.text.lexer import Scanner
+from spmd.text.names import RESERVED
 from spmd.text.read_context import OWN_PARENTHESES, ParsedAttrs, ReadContext
-from spmd.text.shape_text import RESERVED
 
 OPCODES = {opcode.value: opcode for opcode in Opcode}
 
@@ -102,7 +102,7 @@ def _parse(
 ) -> ParsedAttrs | None:
     attr_text = found[6]
     extents = {} if attr_text is None else split_line(attr_text, found.start(6))
-    if extents is None:
+    if extents is None or (attr_text is not None and not extents):  # they begin on the next line
         return None
     values = AttrValues(
         context.source,
@@ -145,7 +145,7 @@ def _shaped_operands(builder: InstructionBuilder, inner: str) -> list[HloInstruc
     for piece in inner.split(", "):
         written, _, name = piece.rpartition(" ")
         operand = builder.scope.get(name)
-        if operand is None:
+        if operand is None or (not written and len(name) != len(piece)):
             return None
         if written:
             shape = builder.context.shapes.of_text(written)

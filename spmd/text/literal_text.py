@@ -28,8 +28,12 @@ _INTEGER = re.compile(r"-?[0-9]++")
 _FLOAT = re.compile(
     r"-?(?:[0-9]++(?:\.[0-9]*+)?(?:[eE][+-]?[0-9]++)?|(?<=-)\.[0-9]++(?:[eE][+-]?[0-9]++)?|inf)"
 )
-#: A whole number beyond this is no token of XLA's.
-_MAX_WHOLE = 2**64 - 1
+#: From here on a whole number is no s64, and XLA's lexer wraps it.
+_WRAPS = 2**63
+#: Words of so many characters are surely s64.
+_SURE = 18
+#: More digits than any 64-bit number has, leading zeros aside.
+_MAX_DIGITS = 20
 
 
 # ---- reading
@@ -48,8 +52,12 @@ def read_literal(scanner: Scanner, shape: Shape, depth: int = 0) -> Literal | No
         return None
     scanner.skip_space()
     start = scanner.pos
+    if shape.rank and not scanner.peek("{"):
+        return _read_first(scanner, shape, depth)
     values = _Values(scanner, shape)
     values.read(0, 0)
+    if values.is_elided:
+        return None
     array = _to_array(values, shape.element_type)
     if array.size != shape.num_elements:
         scanner.fail(
@@ -59,6 +67,25 @@ def read_literal(scanner: Scanner, shape: Shape, depth: int = 0) -> Literal | No
         array = array.reshape(shape.dims)
     except ValueError:  # empty, with sizes whose product NumPy cannot address
         scanner.fail(f"a constant of shape {shape} cannot be held in memory", start)
+    array.setflags(write=False)
+    return Literal(shape.without_layout(), array)
+
+
+def _read_first(scanner: Scanner, shape: ArrayShape, depth: int) -> Literal:
+    """A number without braces for an array: as in XLA it is the first element, and the others are zero."""
+    start = scanner.pos
+    kind = shape.element_type
+    refusal = f"expected '{{' for dimension 0 of {shape}, found {scanner.found()}"
+    if kind.is_complex or not shape.num_elements:
+        scanner.fail(refusal)
+    scanner.source.imply(shape.num_elements, f"a number for all of {shape}", start)
+    first = _Values(scanner, ArrayShape(kind, ()))
+    first.read(0, 0)
+    if depth == 0 and scanner.peek(","):
+        scanner.fail(refusal, start)
+    array = np.zeros(shape.num_elements, kind.numpy)
+    array[0] = _to_array(first, kind)[0]
+    array = array.reshape(shape.dims)
     array.setflags(write=False)
     return Literal(shape.without_layout(), array)
 
@@ -90,6 +117,8 @@ class _Values:
         self.is_complex = shape.element_type.is_complex
         self.words: list[str] = []
         self.starts: list[int] = []
+        #: ``{1, 2, ...}``: XLA gives none of the values.
+        self.is_elided = False
 
     def read(self, dim: int, depth: int) -> None:
         scanner = self.scanner
@@ -109,6 +138,9 @@ class _Values:
         while not scanner.take("}"):
             if scanner.take(","):  # XLA asks for none and minds none
                 continue
+            if dim == 0 and scanner.take("..."):
+                self._rest_of_elided()
+                return
             if count >= size and not scanner.at_end:
                 scanner.fail(
                     f"expected {size} elements in dimension {dim} of {self.shape}, found more"
@@ -122,6 +154,12 @@ class _Values:
             scanner.fail(
                 f"expected {size} elements in dimension {dim} of {self.shape}, found {count}", start
             )
+
+    def _rest_of_elided(self) -> None:
+        self.is_elided = True
+        while self.scanner.take(",") or self.scanner.take("..."):
+            pass
+        self.scanner.expect("}")
 
     def _row(self, room: int) -> int:
         """Elements up to the closing brace or a comment; the plain run in one go."""
@@ -161,7 +199,7 @@ class _Values:
 
 
 #: Numbers with commas and blanks between, no comments.
-_RUN = re.compile(r"[\w.+\-]++(?![\w.(])(?:[\s,]*+[\w.+\-]++(?![\w.(]))*+")
+_RUN = re.compile(r"(?!\.\.\.)[\w.+\-]++(?![\w.(])(?:[\s,]*+(?!\.\.\.)[\w.+\-]++(?![\w.(]))*+")
 
 
 def _to_array(values: _Values, kind: PrimitiveType) -> NDArray:
@@ -183,9 +221,26 @@ def _to_array(values: _Values, kind: PrimitiveType) -> NDArray:
 def _bool(word: str, scanner: Scanner, start: int) -> bool:
     if word in ("true", "false"):
         return word == "true"
-    if not _INTEGER.fullmatch(word) or len(word) >= 40:
+    if not _INTEGER.fullmatch(word):
         scanner.fail(f"expected true or false, found {word!r}", start)
-    return int(word) != 0
+    number = _whole(word)
+    if number is None:
+        scanner.fail(f"{word} does not fit in pred", start)
+    return number != 0
+
+
+def _whole(word: str) -> int | None:
+    """The s64 that XLA's lexer makes of an integer: from 2^63 to 2^64-1 it wraps to what has the same bits.
+
+    None for what has no 64 bits.
+    """
+    digits = word.lstrip("-").lstrip("0")
+    number = int(digits or "0") if len(digits) <= _MAX_DIGITS else 2**64
+    if word[0] == "-":
+        number = -number
+    if not -_WRAPS <= number < 2**64:
+        return None
+    return number - 2**64 if number >= _WRAPS else number
 
 
 def integer_range(kind: PrimitiveType) -> tuple[int, int]:
@@ -199,11 +254,12 @@ def _integers(values: _Values, kind: PrimitiveType) -> NDArray:
     low, high = integer_range(kind)
     numbers: list[int] = []
     for word, start in zip(values.words, values.starts, strict=True):
-        if _INTEGER.fullmatch(word) and len(word) < 40:
-            number = int(word)
-        else:
+        if not _INTEGER.fullmatch(word):
             values.scanner.fail(f"expected an integer for {kind}, found {word!r}", start)
-        if not low <= number <= high:
+        number = int(word) if len(word) <= _SURE else _whole(word)
+        if number is not None and kind is PrimitiveType.U64:  # any 64 bits
+            number &= high
+        if number is None or not low <= number <= high:
             values.scanner.fail(f"{word} does not fit in {kind} ({low}..{high})", start)
         numbers.append(number)
     wide = np.uint64 if high >= 2**63 else np.int64
@@ -237,9 +293,8 @@ def _floats(values: _Values, kind: PrimitiveType) -> NDArray:
 
 
 def _check_range(values: _Values, kind: PrimitiveType, wide: NDArray, array: NDArray) -> None:
-    """A finite number must stay finite in the element type, and an infinity must stay one."""
-    again = array.astype(np.float64)
-    lost = ~np.isnan(wide) & ((np.isfinite(wide) != np.isfinite(again)) | np.isnan(again))
+    """A finite number must stay finite in the element type; types without an infinity take ``inf`` for their nan."""
+    lost = np.isfinite(wide) & ~np.isfinite(array.astype(np.float64))
     if lost.any():
         i = int(np.argmax(lost))
         values.scanner.fail(f"{values.words[i]} does not fit in {kind}", values.starts[i])
@@ -249,8 +304,11 @@ def _number(word: str, values: _Values, start: int) -> float:
     number = float(word)
     if math.isinf(number) and not word.endswith("inf"):
         values.scanner.fail(f"{word} does not fit in f64, the widest type", start)
-    if abs(number) > _MAX_WHOLE and word.lstrip("-").isdigit():
-        values.scanner.fail(f"{word} is too large for a whole number; write {number:g}", start)
+    if abs(number) >= _WRAPS and _INTEGER.fullmatch(word):
+        whole = _whole(word)
+        if whole is None:
+            values.scanner.fail(f"{word} is too large for a whole number; write {number:g}", start)
+        return float(whole)
     return number
 
 

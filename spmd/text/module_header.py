@@ -15,7 +15,8 @@ from spmd.text.lexer import INTEGER, STRING, Scanner
 from spmd.text.shape_text import ShapeReader
 
 _HEADER = re.compile(r"HloModule\b")
-_MODULE_NAME = re.compile(r"[\w.\-]++")
+#: Protos may hold names that begin otherwise, and print them so.
+_MODULE_NAME = re.compile(r"%?([\w.\-]++):?")
 _TABLE = re.compile(r"(FileNames|FunctionNames|FileLocations|StackFrames)\b")
 
 
@@ -23,7 +24,7 @@ def read_header(scanner: Scanner) -> HloModule:
     """A module with everything its header says; one without a name where the text has no header."""
     if scanner.match(_HEADER) is None:
         return HloModule("")
-    module = HloModule(scanner.need(_MODULE_NAME, "the module's name").group())
+    module = HloModule(scanner.need(_MODULE_NAME, "the module's name")[1])
     extra: dict[str, str] = {}
     for name, (start, end) in scan_attributes(scanner).items():
         value = Scanner(scanner.source, start, end)

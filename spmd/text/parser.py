@@ -13,19 +13,19 @@ from spmd.hlo.computation import HloComputation
 from spmd.hlo.module import HloModule
 from spmd.limits import MAX_INLINE_NESTING
 from spmd.ops.attrs import ParameterAttrs
-from spmd.shape import Shape, compatible
+from spmd.shape import Shape, compatible_bounds
 from spmd.text.attrs_text import Callee
 from spmd.text.instruction_builder import InstructionBuilder
-from spmd.text.instruction_text import read_instruction
+from spmd.text.instruction_text import begins_shape, read_instruction, read_nameless_instruction
 from spmd.text.lexer import STRING, Scanner, Source, unescape
 from spmd.text.line_text import read_line
 from spmd.text.module_header import read_header
+from spmd.text.names import RESERVED, read_name
 from spmd.text.read_context import ReadContext
 from spmd.text.recovery import begins_computation, skip_computation, skip_instruction
-from spmd.text.shape_text import RESERVED
 
 _ENTRY = re.compile(r"ENTRY(?![\w.\-])")
-_SINGLE = re.compile(r"(?:ROOT\s++)?%?[A-Za-z_][\w.\-]*+\s++=")
+_SINGLE = re.compile(r"(?:ROOT\s++)?%?[A-Za-z_][\w.\-]*+:?\s*+=")
 #: A head on a line of its own; its signature repeats what the body says.
 _HEAD_LINE = re.compile(
     r"\s*+(ENTRY )?%?([A-Za-z_][\w.\-]*+) "
@@ -53,7 +53,7 @@ def parse_module(text: str, file: str = "<text>") -> HloModule:
 
 def _comes_alone(scanner: Scanner) -> bool:
     scanner.skip_space()
-    return _SINGLE.match(scanner.text, scanner.pos) is not None
+    return begins_shape(scanner) or _SINGLE.match(scanner.text, scanner.pos) is not None
 
 
 @contextmanager
@@ -120,7 +120,7 @@ class _ModuleReader:
         if head.result is None or not computation.instructions:
             return
         shape = computation.root.shape
-        if not compatible(head.result, shape):
+        if not compatible_bounds(head.result, shape):
             scanner.fail(
                 f"computation {head.name!r} is written with result {head.result}, its root has {shape}",
                 head.start,
@@ -137,11 +137,7 @@ class _ModuleReader:
                 result = self._read_result(scanner, arrow + len(" -> "), scanner.pos)
             return _Head(plain.group(2), plain.start(2), plain.group(1) is not None, result)
         is_entry = scanner.match(_ENTRY) is not None
-        scanner.skip_space()
-        start = scanner.pos
-        name = scanner.name("a computation")
-        if name in RESERVED:
-            scanner.fail(f"{name!r} is a reserved word, not a name", start)
+        name, start = read_name(scanner, "a computation")
         if scanner.peek("("):
             scanner.balanced()
             scanner.expect("->")
@@ -246,7 +242,11 @@ class _ModuleReader:
         builder = InstructionBuilder(
             self.context, computation, self._read_inline, creates_parameters=True
         )
-        computation.root = read_instruction(builder, scanner)
+        nameless = begins_shape(scanner)
+        read = read_nameless_instruction if nameless else read_instruction
+        computation.root = read(builder, scanner)
+        computations = self.context.module.computations
+        computations.append(computations.pop(0))  # behind those that stand inline
         scanner.finish()
 
     def finish(self, scanner: Scanner) -> None:

@@ -18,6 +18,7 @@ from spmd.text.annotations_text import (
 )
 from spmd.text.async_sugar import is_sugared, sugared_opcode, write_sugared
 from spmd.text.attrs_text import ATTRS_TEXT, AttrWriter
+from spmd.text.names import written_name
 from spmd.text.print_options import PrintOptions
 
 _DEFAULT = PrintOptions()
@@ -99,9 +100,9 @@ def print_computation(computation: HloComputation, options: PrintOptions = _DEFA
 def _computation_lines(
     computation: HloComputation, options: PrintOptions, shapes: dict[int, str], *, is_entry: bool
 ) -> Iterable[str]:
-    percent = "%" if options.percent else ""
+    name = written_name(computation.name, percent=options.percent)
     signature = f" {_signature(computation)}" if options.signatures else ""
-    yield f"{'ENTRY ' if is_entry else ''}{percent}{computation.name}{signature} {{\n"
+    yield f"{'ENTRY ' if is_entry else ''}{name}{signature} {{\n"
     root = computation.root
     for instruction in _definition_order(computation):
         mark = "  ROOT " if instruction is root else "  "
@@ -152,7 +153,8 @@ def _instruction(instruction: HloInstruction, options: PrintOptions, shapes: dic
         text.write(out, instruction)
     _write_common(out, instruction, options)
     tail = "".join([f", {part}" for part in out.parts])
-    return f"{out.percent}{instruction.name} = {shape_text} {opcode}({inner}){tail}"
+    name = written_name(instruction.name, percent=options.percent)
+    return f"{name} = {shape_text} {opcode}({inner}){tail}"
 
 
 def _parentheses(instruction: HloInstruction, options: PrintOptions) -> str:
@@ -167,8 +169,8 @@ def _parentheses(instruction: HloInstruction, options: PrintOptions) -> str:
 
 
 def _operands(instruction: HloInstruction, options: PrintOptions) -> str:
-    percent = "%" if options.percent else ""
-    names = [percent + operand.name for operand in instruction.operands]
+    percent = options.percent
+    names = [written_name(operand.name, percent=percent) for operand in instruction.operands]
     if options.operand_shapes:
         names = [
             f"{operand.shape} {name}"
@@ -187,7 +189,7 @@ def _write_common(out: AttrWriter, instruction: HloInstruction, options: PrintOp
     if annotations.frontend_attributes:
         out.add("frontend_attributes", format_frontend_attributes(annotations.frontend_attributes))
     if instruction.control_predecessors:
-        names = ", ".join(out.percent + p.name for p in instruction.control_predecessors)
+        names = out.names(p.name for p in instruction.control_predecessors)
         out.add("control-predecessors", f"{{{names}}}")
     out.verbatim(annotations.extra)
     if annotations.metadata and options.metadata:

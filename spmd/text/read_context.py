@@ -12,7 +12,8 @@ from spmd.sharding import HloSharding
 from spmd.text.annotations_text import read_frontend_attributes, read_metadata, read_text_or_braces
 from spmd.text.attrs_text import ATTRS_TEXT, AttrValues, Callee
 from spmd.text.kept_text import KEPT
-from spmd.text.lexer import NAME, Source
+from spmd.text.lexer import Source
+from spmd.text.names import read_name
 from spmd.text.recovery import MissingNameError, Recovery
 from spmd.text.shape_text import ShapeReader
 from spmd.text.sharding_text import read_sharding
@@ -41,6 +42,8 @@ class ReadContext:
         self.shapes = ShapeReader()
         self.recovery = Recovery()
         self.computations: dict[str, HloComputation] = {}
+        #: Ids of what async-starts call, each by one alone.
+        self.async_computations: set[int] = set()
         self.parsed: dict[tuple[str | None, ...], ParsedAttrs] = {}
         #: (attribute, text) -> what it was read as.
         self.known: dict[tuple[str, str], object] = {}
@@ -89,8 +92,6 @@ def _control_predecessors(values: AttrValues) -> tuple[tuple[str, int], ...]:
     while not scanner.take("}"):
         if names:
             scanner.expect(",")
-        scanner.take("%")
-        found = scanner.need(NAME, "an instruction's name")
-        names.append((found.group(), found.start()))
+        names.append(read_name(scanner, "an instruction's name"))
     scanner.finish()
     return tuple(names)

@@ -21,8 +21,8 @@ from spmd.text.layout_text import read_layout
 from spmd.text.lexer import Scanner
 
 PRIMITIVE_TYPES = {kind.value: kind for kind in PrimitiveType}
-#: Words that cannot be names.
-RESERVED = frozenset({*PRIMITIVE_TYPES, "ENTRY", "HloModule", "ROOT"})
+#: Words that begin a shape.
+TYPE_NAMES = frozenset({*PRIMITIVE_TYPES, "token", "opaque"})
 
 _SIMPLE = re.compile(
     r"([a-z][a-z0-9]*+)\[((?:[0-9]{1,19}(?:,[0-9]{1,19})*+)?)\]"

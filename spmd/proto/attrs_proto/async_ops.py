@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from spmd.errors import HloParseError
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import AsyncAttrs, CopyStartAttrs
+from spmd.proto.attrs_proto.aliasing import read_aliasing, write_aliasing
 from spmd.proto.attrs_proto.registry import ProtoValues, attrs_proto
 from spmd.proto.schema.hlo import HloInstructionProto
 
@@ -20,12 +23,22 @@ def _read_async(values: ProtoValues) -> AsyncAttrs:
     return AsyncAttrs("" if thread == MAIN_THREAD else thread, sugar=True)
 
 
+def _read_start(values: ProtoValues) -> AsyncAttrs:
+    aliasing = read_aliasing(values.proto)
+    return replace(_read_async(values), output_to_operand_aliasing=aliasing)
+
+
 def _read_continued(values: ProtoValues) -> AsyncAttrs:
     """async-update and async-done: the reader has given them the start's computation."""
     first = values.operands[0].opcode if values.operands else None
     if first not in (Opcode.ASYNC_START, Opcode.ASYNC_UPDATE):
         raise HloParseError(f"{values.proto.opcode} follows an async-start or async-update")
     return _read_async(values)
+
+
+def _write_start(proto: HloInstructionProto, instruction: HloInstruction) -> None:
+    _write_async(proto, instruction)
+    write_aliasing(proto, instruction.attrs_as(AsyncAttrs).output_to_operand_aliasing)
 
 
 def _write_async(proto: HloInstructionProto, instruction: HloInstruction) -> None:
@@ -45,7 +58,7 @@ def _write_copy_start(proto: HloInstructionProto, instruction: HloInstruction) -
     proto.cross_program_prefetch_index = index
 
 
-attrs_proto(Opcode.ASYNC_START, read=_read_async, write=_write_async, callees=1)
+attrs_proto(Opcode.ASYNC_START, read=_read_start, write=_write_start, callees=1)
 attrs_proto(
     Opcode.ASYNC_UPDATE, Opcode.ASYNC_DONE, read=_read_continued, write=_write_async, callees=None
 )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
-from spmd.ops.attrs import AsyncAttrs, CopyStartAttrs
+from spmd.ops.attrs import Aliasing, AsyncAttrs, CopyStartAttrs
+from spmd.text.alias_text import format_output_to_operand, read_output_to_operand
 from spmd.text.attrs_text.registry import attrs_text
 from spmd.text.attrs_text.values import AttrValues
 from spmd.text.attrs_text.writer import AttrWriter
@@ -12,9 +13,24 @@ from spmd.text.attrs_text.writer import AttrWriter
 
 def _read_async(values: AttrValues) -> AsyncAttrs:
     """update and done may leave ``calls`` out: the parser takes the start's computation."""
-    if "calls" in values or values.opcode == Opcode.ASYNC_START.value:
+    is_start = values.opcode == Opcode.ASYNC_START.value
+    if "calls" in values or is_start:
         values.callee("calls")
-    return AsyncAttrs(values.string("async_execution_thread"))
+    return AsyncAttrs(
+        values.string("async_execution_thread"),
+        output_to_operand_aliasing=read_start_aliasing(values) if is_start else (),
+    )
+
+
+def read_start_aliasing(values: AttrValues) -> Aliasing:
+    """What the result of a start shares with its operands."""
+    return values.read("output_to_operand_aliasing", read_output_to_operand, ())
+
+
+def write_start_aliasing(out: AttrWriter, attrs: AsyncAttrs) -> None:
+    if attrs.output_to_operand_aliasing:
+        text = format_output_to_operand(attrs.output_to_operand_aliasing)
+        out.add("output_to_operand_aliasing", text)
 
 
 def _write_async(out: AttrWriter, instruction: HloInstruction) -> None:
@@ -22,6 +38,7 @@ def _write_async(out: AttrWriter, instruction: HloInstruction) -> None:
     if attrs.execution_thread and instruction.opcode is Opcode.ASYNC_START:
         out.add("async_execution_thread", f'"{attrs.execution_thread}"')
     if instruction.opcode is Opcode.ASYNC_START:
+        write_start_aliasing(out, attrs)
         out.callee("calls", instruction.to_apply)
 
 

@@ -42,7 +42,7 @@ def _write_reduce_precision(out: AttrWriter, instruction: HloInstruction) -> Non
 _NUMBER = r"-?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?"
 _BOUND = rf"(?:[ar]tol\s*=\s*{_NUMBER}|ulps\s*=\s*\d{{1,19}})"
 _ACCURACY = re.compile(
-    r"\{\s*(?:mode\s*=\s*(?:default|highest)|"
+    r"\{\s*(?:mode\s*=\s*(?i:default|highest)|"
     rf"tolerance\s*=\s*\{{\s*(?:{_BOUND}(?:\s*,?\s*{_BOUND})*)?\s*\}})\s*\}}"
 )
 
@@ -53,7 +53,9 @@ def _read_accuracy(values: AttrValues) -> Attrs:
         return NO_ATTRS
     found = scanner.need(_ACCURACY, "{mode=highest} or {tolerance={atol=0.1,rtol=0.2,ulps=3}}")
     scanner.finish()
-    return ResultAccuracyAttrs(found.group().strip()[1:-1])
+    text = found.group().strip()[1:-1]
+    # XLA takes a mode in either case and prints it in lower case.
+    return ResultAccuracyAttrs(text.lower() if text.lstrip().startswith("mode") else text)
 
 
 def _write_accuracy(out: AttrWriter, instruction: HloInstruction) -> None:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import NoReturn, TypeVar, cast
 
 from spmd.shape import Shape
-from spmd.text.lexer import NAME, STRING, Scanner, Source, unescape
+from spmd.text.lexer import STRING, Scanner, Source, unescape
+from spmd.text.names import read_name
 
 T = TypeVar("T")
 _PLAIN_INTS = re.compile(r"\{(?:[0-9]{1,19}(?:,[0-9]{1,19})*+)?\}")
@@ -216,9 +217,8 @@ def _callee(scanner: Scanner) -> Callee:
     if scanner.peek("{"):
         start, end = scanner.balanced()
         return Callee("", start, end, inline=True)
-    scanner.take("%")
-    found = scanner.need(NAME, "a computation's name")
-    return Callee(found.group(), found.start(), found.end())
+    name, start = read_name(scanner, "a computation's name")
+    return Callee(name, start, start + len(name))
 
 
 def _verbatim(scanner: Scanner) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from spmd.hlo.computation import HloComputation
+from spmd.text.names import written_name
 
 
 class AttrWriter:
@@ -13,7 +14,7 @@ class AttrWriter:
     __slots__ = ("parts", "percent")
 
     def __init__(self, *, percent: bool) -> None:
-        self.percent = "%" if percent else ""
+        self.percent = percent
         self.parts: list[str] = []
 
     def add(self, name: str, value: object) -> None:
@@ -44,10 +45,14 @@ class AttrWriter:
             self.add(name, text)
 
     def callee(self, name: str, computation: HloComputation) -> None:
-        self.add(name, self.percent + computation.name)
+        self.add(name, written_name(computation.name, percent=self.percent))
 
     def callee_list(self, name: str, computations: Iterable[HloComputation]) -> None:
-        self.add(name, "{" + ", ".join(self.percent + c.name for c in computations) + "}")
+        self.add(name, "{" + self.names(c.name for c in computations) + "}")
+
+    def names(self, names: Iterable[str]) -> str:
+        """Names with commas between."""
+        return ", ".join(written_name(name, percent=self.percent) for name in names)
 
 
 def braced(values: Iterable[object]) -> str:
