@@ -58,6 +58,8 @@ class MemoryModel:
     reads: dict[HloInstruction, tuple[HloInstruction, ...]] = field(default_factory=dict)
     overwrites: dict[HloInstruction, HloInstruction] = field(default_factory=dict)
     _inputs: dict[Place, HloInstruction] = field(default_factory=dict)
+    #: Operands that an instruction may be written over.
+    _in_place: dict[HloInstruction, tuple[int, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for instruction in self.computation.post_order():
@@ -125,20 +127,31 @@ class MemoryModel:
         """``instruction`` may be written over ``source``, which dies with it."""
         if self.size[source] != self.size[instruction]:
             return False
-        lowering = LOWERINGS.get(instruction.opcode)
-        if lowering is None:
-            return False
+        if instruction not in self._in_place:
+            lowering = LOWERINGS.get(instruction.opcode)
+            pairs = lowering.in_place(instruction) if lowering is not None else ()
+            self._in_place[instruction] = tuple(dict.fromkeys(operand for _, operand in pairs))
         return any(
             instruction.operand(operand) is source
-            for result, operand in lowering.in_place(instruction)
+            for operand in self._in_place[instruction]
             if operand < instruction.num_operands
         )
 
     def peak(self, order: Sequence[HloInstruction]) -> int:
         """Largest number of live bytes over the order; what comes in and constants are not counted."""
+        return max(self.needs(order), default=0)
+
+    def peak_position(self, order: Sequence[HloInstruction]) -> int:
+        """Where the most bytes are live, for the first time."""
+        needs = self.needs(order)
+        return max(range(len(needs)), key=lambda n: (needs[n], -n))
+
+    def needs(self, order: Sequence[HloInstruction]) -> list[int]:
+        """Bytes that are live while each instruction runs; what comes in and constants are not counted."""
         left = dict.fromkeys(order, 0)
         left.update(self.readers)
-        live = peak = 0
+        live = 0
+        found = []
         for instruction in order:
             reads = self.reads[instruction]
             for source in reads:
@@ -150,11 +163,11 @@ class MemoryModel:
                 size = 0
             over = next((s for s in dying if size and self.may_replace(instruction, s)), None)
             needed = (0 if over is not None else size) + self.inner.get(instruction, 0)
-            peak = max(peak, live + needed)
+            found.append(live + needed)
             live += size - sum(self.size[s] for s in dying)
             if size and not left.get(instruction):
                 live -= size
-        return peak
+        return found
 
 
 def _place_of(instruction: HloInstruction) -> Place | None:
