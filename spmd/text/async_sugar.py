@@ -129,9 +129,12 @@ def _wrap(
         )
         for i, operand in enumerate(operands)
     ]
+    before = len(module.computations)
     computation.root = inner.add(
         opcode.value, start, opcode, shape, parameters, parsed, parsed.callees
     )
+    if len(module.computations) != before:  # behind the computations that stand inline
+        module.computations.append(module.computations.pop(before - 1))
     return computation
 
 

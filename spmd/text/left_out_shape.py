@@ -94,12 +94,14 @@ def _array(instruction: HloInstruction, shape: ArrayShape) -> ArrayShape:
 
 
 def _transposed(instruction: HloInstruction, shape: ArrayShape) -> ArrayShape:
-    """The layout that makes a bitcast of the transpose."""
+    """The layout that makes a bitcast of the transpose (a layout that is no permutation stays for the verifier)."""
     operand = as_array(instruction.operand(0).shape)
     permutation = instruction.attrs_as(DimensionsAttrs).dimensions
     result_dim = {dim: i for i, dim in enumerate(permutation)}
     before = operand.layout or Layout.default(operand.rank)
-    layout = replace(before, minor_to_major=tuple(result_dim[i] for i in before.minor_to_major))
+    layout = replace(
+        before, minor_to_major=tuple(result_dim.get(i, i) for i in before.minor_to_major)
+    )
     flags = operand.dynamic and tuple(operand.dynamic[dim] for dim in permutation)
     return replace(shape, layout=layout if shape.rank else None, dynamic=flags)
 

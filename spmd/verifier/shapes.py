@@ -1,4 +1,4 @@
-"""I4: every instruction's shape and attributes fit its op definition."""
+"""I4: every instruction's shape and attributes fit its op definition; layouts are permutations."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from spmd.errors import VerificationError
 from spmd.hlo.module import HloModule
 from spmd.ops import check_instruction
+from spmd.ops.inference import describe
+from spmd.shape import ArrayShape, BufferShape, Shape, leaves
 from spmd.verifier.rule import Rule
 
 
@@ -18,7 +20,33 @@ def instructions_fit_their_definitions(module: HloModule) -> Iterator[str]:
             yield str(error)
 
 
+def layouts_are_permutations(module: HloModule) -> Iterator[str]:
+    """Shapes that texts share are looked at once."""
+    seen: set[int] = set()
+    for instruction in module.all_instructions():
+        if id(instruction.shape) not in seen:
+            seen.add(id(instruction.shape))
+            for problem in _layout_problems(instruction.shape):
+                yield f"{problem}: {describe(instruction)}"
+    if module.entry_layout is not None:
+        for shape in (*module.entry_layout.parameters, module.entry_layout.result):
+            for problem in _layout_problems(shape):
+                yield f"{problem}: entry_computation_layout"
+
+
+def _layout_problems(shape: Shape) -> Iterator[str]:
+    for _, leaf in leaves(shape):
+        array = leaf.array if isinstance(leaf, BufferShape) else leaf
+        if not isinstance(array, ArrayShape) or array.layout is None:
+            continue
+        order = array.layout.minor_to_major
+        if sorted(order) != list(range(array.rank)):
+            text = ",".join(map(str, order))
+            yield f"the layout {{{text}}} of {array} is no permutation of {array.rank} dimensions"
+
+
 SHAPE_RULES = (
+    Rule("layout", "a layout is a permutation of the dimensions", layouts_are_permutations),
     Rule(
         "I4",
         "shape equals the shape inferred from opcode, operands and attributes (up to layout)",

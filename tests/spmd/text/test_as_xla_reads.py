@@ -11,6 +11,7 @@ from spmd.hlo import Opcode
 from spmd.text.parser import parse_module
 from spmd.text.print_options import PrintOptions
 from spmd.text.printer import print_instruction, print_module
+from spmd.verifier import verify
 
 COMPUTATIONS = """
 inc {
@@ -175,6 +176,23 @@ def test_aliases_of_an_async_start_are_printed() -> None:
     assert "abs-start(b), output_to_operand_aliasing={{1}: (0, {})}" in print_module(
         parse_module(text)
     )
+
+
+def test_a_sugared_start_may_hold_its_computations() -> None:
+    """They stand before the one that is made for it."""
+    line = "s = ((f32[4,6]), f32[4,6], s32[]) fusion-start(b), kind=kLoop, calls={ p = f32[4,6] parameter(0) }"
+    module = parse_module(
+        f"HloModule m\nENTRY e {{\nb = f32[4,6] parameter(0)\n{line}\nd = f32[4,6] fusion-done(s)\n}}"
+    )
+    verify(module)
+
+
+def test_pinning_makes_a_buffer_of_an_array_in_place() -> None:
+    lines = (
+        'p = b(f32[4,6]) custom-call(b), custom_call_target="Pin", output_to_operand_aliasing={{}: (0, {})}\n'
+        'u = f32[4,6] custom-call(p), custom_call_target="Unpin", output_to_operand_aliasing={{}: (0, {})}'
+    )
+    verify(parse_module(f"HloModule m\n{COMPUTATIONS}{ENTRY.format(lines)}"))
 
 
 @pytest.mark.parametrize(
