@@ -7,6 +7,7 @@ rank's number in front of its message.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import traceback
 from collections import Counter
@@ -14,12 +15,15 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from collectives.communicator.interface import Communicator
+from runtime.shared_memory_engine import native_step_engine
 from spmd.errors import RunError, SpmdError
 
 if TYPE_CHECKING:
     from collectives.communicator.mpi import MpiCommunicator
 
 Result = TypeVar("Result")
+
+NODE_ID_VARIABLE = "SPMD_NODE_ID"
 
 _MADE = b"made"
 """In front of what rank 0 has made; a report of its error begins with a brace."""
@@ -39,8 +43,17 @@ def report_error(message: str) -> None:
     sys.stderr.flush()
 
 
+def report_note(message: str) -> None:
+    """What a user should know though nothing failed."""
+    sys.stderr.write(f"spmd: note: {message}\n")
+    sys.stderr.flush()
+
+
 def open_world(started_ranks: int, timeout_seconds: float) -> MpiCommunicator:
     """The communicator of all ``started_ranks`` ranks that the launcher says it started.
+
+    Ranks of one node share memory; the environment variable SPMD_NODE_ID tells nodes apart where the host's name does
+    not (two namespaces of one host), one value for each.
 
     RunError where mpi4py or its MPI library is missing, or is another MPI than the launcher's.
     """
@@ -51,7 +64,12 @@ def open_world(started_ranks: int, timeout_seconds: float) -> MpiCommunicator:
             f"started by an MPI launcher, but mpi4py cannot be used: {error}\n"
             'pip install "spmd-executor[mpi]" brings mpi4py and an MPI library'
         ) from error
-    world = MpiCommunicator(timeout_seconds=timeout_seconds)
+    world = MpiCommunicator(
+        timeout_seconds=timeout_seconds,
+        engine=native_step_engine(),
+        node_id=os.environ.get(NODE_ID_VARIABLE),
+        notify=report_note,
+    )
     if world.size != started_ranks:
         raise RunError(
             f"the launcher started {started_ranks} ranks, but this rank's MPI library sees {world.size}: "

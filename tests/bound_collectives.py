@@ -1,12 +1,13 @@
-"""Bind a collective and run it once."""
+"""Ways to run collectives in tests: bound and run once, and on memory that the communicator allocated."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from collectives.communicator.interface import Communicator
+from collectives.communicator.interface import BoundCollective, Communicator
 from collectives.communicator.kinds import Collective
 
 
@@ -21,3 +22,80 @@ def run_collective(
     comm.connect()
     bound.start()
     bound.wait()
+
+
+class InAllocatedMemory:
+    """A communicator whose collectives work on copies of their arrays in memory from ``allocate``.
+
+    Arrays that are one array stay one. What is bound after a ``connect`` uses the memory of what was bound before it.
+    """
+
+    def __init__(self, comm: Communicator, num_bytes: int = 4 << 20) -> None:
+        self._comm = comm
+        self._memory = comm.allocate(num_bytes)
+        self._end = 0
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._comm, name)
+
+    def bind(
+        self,
+        collective: Collective,
+        name: str,
+        operands: Sequence[np.ndarray],
+        results: Sequence[np.ndarray],
+    ) -> BoundCollective:
+        places: dict[int, np.ndarray] = {}
+        for array in (*operands, *results):
+            places.setdefault(id(array), self._place(array))
+        inner = self._comm.bind(
+            collective,
+            name,
+            [places[id(array)] for array in operands],
+            [places[id(array)] for array in results],
+        )
+        copies_in = [(places[id(array)], array) for array in operands]
+        copies_out = [(array, places[id(array)]) for array in results]
+        return _CopyingCollective(inner, copies_in, copies_out)
+
+    def connect(self) -> None:
+        self._comm.connect()
+        self._end = 0
+
+    def _place(self, array: np.ndarray) -> np.ndarray:
+        start = self._end
+        self._end = -(-(start + array.nbytes) // 64) * 64
+        assert self._end <= self._memory.nbytes
+        memory = self._memory[start : start + array.nbytes]
+        return memory.view(array.dtype).reshape(array.shape)
+
+
+@dataclass
+class _CopyingCollective:
+    inner: BoundCollective
+    copies_in: list[tuple[np.ndarray, np.ndarray]]
+    copies_out: list[tuple[np.ndarray, np.ndarray]]
+    running: bool = field(default=False)
+
+    def start(self) -> None:
+        if not self.running:
+            for target, source in self.copies_in:
+                np.copyto(target, source)
+        self.running = True
+        self.inner.start()
+
+    def test(self) -> bool:
+        if not self.inner.test():
+            return False
+        self._finish()
+        return True
+
+    def wait(self) -> None:
+        self.inner.wait()
+        self._finish()
+
+    def _finish(self) -> None:
+        if self.running:
+            for target, source in self.copies_out:
+                np.copyto(target, source)
+        self.running = False

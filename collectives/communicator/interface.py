@@ -36,7 +36,7 @@ class BoundCollective(Protocol):
     """
 
     def start(self) -> None:
-        """Begin; what ended before is never waited for here. RunError if it has been started and not awaited."""
+        """Begin, without waiting for anyone. RunError while the run before is under way."""
         ...
 
     def test(self) -> bool:
@@ -85,7 +85,7 @@ class Communicator(Protocol):
         ...
 
     def connect(self) -> None:
-        """Join what was bound since the last time with the peers. RunError, on every rank, where ranks differ."""
+        """Join what was bound since the last time with the peers. RunError, on every rank alike, where ranks differ."""
         ...
 
     def note(self, text: str) -> None:

@@ -5,7 +5,7 @@ Only mpi4py's upper-case methods are used: bytes and arrays cross ranks, never p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from mpi4py import MPI
@@ -18,9 +18,15 @@ from collectives.communicator.interface import (
 )
 from collectives.communicator.kinds import Collective, Group
 from collectives.communicator.mpi_messages import GroupLink, MessageCollective
-from collectives.communicator.mpi_status import StatusBoard
+from collectives.communicator.node import default_node_id, find_node
+from collectives.communicator.node_memory import SLOT_BYTES, NodeMemory
 from collectives.communicator.polling import poll_until
 from collectives.communicator.reduction import Array
+from collectives.communicator.shared_plan import Buffers
+from collectives.communicator.shared_steps import StepEngine
+from collectives.communicator.shared_window import Place, default_places
+from collectives.communicator.status import ROW_BYTES, StatusBoard
+from collectives.communicator.waiting import InFlight
 from spmd.errors import CollectiveTimeoutError, RunError
 
 _MEETING_TAG = 1
@@ -30,7 +36,25 @@ _MEETING_TAG = 1
 class MpiCommunicator:
     """This process's end of an MPI world (a Communicator). Created and closed by all ranks together."""
 
-    def __init__(self, world: MPI.Intracomm | None = None, timeout_seconds: float = 300.0) -> None:
+    def __init__(
+        self,
+        world: MPI.Intracomm | None = None,
+        timeout_seconds: float = 300.0,
+        *,
+        engine: StepEngine | None = None,
+        node_id: str | None = None,
+        places: Sequence[Place] | None = None,
+        notify: Callable[[str], None] = lambda _: None,
+        slot_bytes: int = SLOT_BYTES,
+    ) -> None:
+        """``world``: all ranks, by default those of the job.
+
+        engine: what runs collectives over the memory of a node; without one, and between nodes, messages carry all.
+        node_id: ranks with the same one share memory; by default those of one host and boot.
+        places: where shared memory may come from, the best first.
+        notify: told, on the first rank of a node, what a user should know of that.
+        slot_bytes: up to this many bytes of operands are copied for the peers, larger ones read where they lie.
+        """
         self.timeout_seconds = timeout_seconds
         parent = MPI.COMM_WORLD if world is None else world
         if not poll_until(parent.Ibarrier().Test, timeout_seconds):
@@ -39,8 +63,28 @@ class MpiCommunicator:
             )
         self._world = parent.Dup()
         self._groups: dict[Group, GroupLink] = {}
-        self._board = StatusBoard(self._world)
-        self._in_flight: list[MessageCollective] = []
+        self._in_flight: dict[InFlight, None] = {}
+        self._board = StatusBoard(self.rank, {self.rank: private_memory(ROW_BYTES)})
+        node = find_node(self.all_gather_bytes, self.rank, node_id or default_node_id())
+        if self.rank != node.ranks[0]:
+            notify = _tell_nobody
+        self._memory = NodeMemory(
+            self,
+            self.all_gather_bytes,
+            node,
+            engine,
+            places or default_places(),
+            notify,
+            slot_bytes,
+        )
+        try:
+            window, _own = self._memory.open(ROW_BYTES)  # held until the rows are
+        except RunError as error:
+            self._memory.give_up_sharing()
+            notify(f"collectives go by messages: {error}")
+        else:
+            rows = {rank: window.segment(rank, ROW_BYTES) for rank in node.ranks}
+            self._board = StatusBoard(self.rank, rows)
 
     @property
     def rank(self) -> int:
@@ -51,23 +95,31 @@ class MpiCommunicator:
         return self._world.size
 
     def allocate(self, num_bytes: int) -> Array:
-        return private_memory(num_bytes)
+        return self._memory.allocate(num_bytes)
 
     def bind(
         self, collective: Collective, name: str, operands: Sequence[Array], results: Sequence[Array]
     ) -> BoundCollective:
         require_member(self.rank, collective, name)
+        buffers = Buffers(tuple(operands), tuple(results))
         for array in (*operands, *results):
             if not array.flags.c_contiguous:
                 raise RunError(f"{name}: a buffer of shape {array.shape} is not contiguous")
-        link = self._link(collective.group)
-        return MessageCollective(self, link, collective, name, tuple(operands), tuple(results))
+
+        def by_messages() -> BoundCollective:
+            link = self._link(collective.group)
+            return MessageCollective(self, link, collective, name, buffers)
+
+        return self._memory.bind(collective, name, buffers, by_messages)
 
     def connect(self) -> None:
-        """Nothing to join: binding has met the group's members."""
+        self._memory.connect()
 
     def note(self, text: str) -> None:
         self._board.note(text)
+
+    def prepared_note(self, text: str) -> Callable[[], None]:
+        return self._board.prepared(text)
 
     def barrier(self) -> None:
         self._complete(self._world.Ibarrier(), "a barrier")
@@ -98,7 +150,6 @@ class MpiCommunicator:
 
     def close(self) -> None:
         """Free what was made, in the order of making; every rank calls it, with nothing in flight."""
-        self._board.close()
         for link in self._groups.values():
             link.comm.Free()
         self._groups.clear()
@@ -109,12 +160,12 @@ class MpiCommunicator:
         for pending in tuple(self._in_flight):
             pending.poll()
 
-    def enter(self, collective: MessageCollective) -> None:
-        """``collective`` is in flight from here on."""
-        self._in_flight.append(collective)
+    def enter(self, collective: InFlight) -> None:
+        """``collective`` is in flight from here on, until ``retire``."""
+        self._in_flight[collective] = None
 
-    def retire(self, collective: MessageCollective) -> None:
-        self._in_flight.remove(collective)
+    def retire(self, collective: InFlight) -> None:
+        self._in_flight.pop(collective, None)
 
     def _whereabouts(self, ranks: Sequence[int]) -> str:
         return "; ".join(f"rank {rank} {self._board.whereabouts(rank)}" for rank in ranks[:8])
@@ -167,6 +218,10 @@ class MpiCommunicator:
             members.Free()
             self._groups[group] = link
         return link
+
+
+def _tell_nobody(_: str) -> None:
+    """Another rank of the node tells it."""
 
 
 def _split_bytes(joined: bytearray, lengths: Array) -> list[bytes]:

@@ -5,8 +5,7 @@ Messages carry a tag that counts the group's collectives, so that several may be
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Protocol
+from collections.abc import Iterator
 
 import numpy as np
 from mpi4py import MPI
@@ -15,6 +14,8 @@ from collectives.communicator.algorithms import Exchange, exchanges_of
 from collectives.communicator.kinds import Collective, Group
 from collectives.communicator.polling import poll_until
 from collectives.communicator.reduction import Array
+from collectives.communicator.shared_plan import Buffers
+from collectives.communicator.waiting import WaitingWorld
 from spmd.errors import CollectiveTimeoutError, RunError
 
 _TAGS = 1 << 14
@@ -34,25 +35,6 @@ class GroupLink:
         return self._count % _TAGS
 
 
-class MessageWorld(Protocol):
-    """What a collective asks of the communicator that it was bound by."""
-
-    timeout_seconds: float
-
-    @property
-    def rank(self) -> int: ...
-
-    def note(self, text: str) -> None: ...
-
-    def progress(self) -> None: ...
-
-    def enter(self, collective: MessageCollective) -> None: ...
-
-    def retire(self, collective: MessageCollective) -> None: ...
-
-    def why_not(self, what: str, group: Group, late: Sequence[int]) -> str: ...
-
-
 class MessageCollective:
     """A collective carried by messages (a BoundCollective).
 
@@ -62,19 +44,17 @@ class MessageCollective:
 
     def __init__(
         self,
-        world: MessageWorld,
+        world: WaitingWorld,
         link: GroupLink,
         collective: Collective,
         name: str,
-        operands: tuple[Array, ...],
-        results: tuple[Array, ...],
+        buffers: Buffers,
     ) -> None:
         self._world = world
         self._link = link
         self._collective = collective
         self._name = name
-        self._operands = operands
-        self._results = results
+        self._buffers = buffers
         self._running = False
         self._tag = 0
         self._exchanges: Iterator[Exchange] = iter(())
@@ -90,7 +70,10 @@ class MessageCollective:
         self._world.enter(self)
         self._tag = self._link.next_tag()
         self._exchanges = exchanges_of(
-            self._collective, self._world.rank, self._operands, self._results
+            self._collective,
+            self._world.rank,
+            self._buffers.operands,
+            self._buffers.results,
         )
         self._advance()
 

@@ -46,17 +46,16 @@ class NativeLibrary:
 class Jit:
     """The host's compiler. Not thread-safe while compiling."""
 
-    def __init__(self, opt_level: int = 3) -> None:
+    def __init__(self) -> None:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
         target = llvm.Target.from_default_triple()
         self._machine = target.create_target_machine(
             cpu=llvm.get_host_cpu_name(),
             features=llvm.get_host_cpu_features().flatten(),
-            opt=opt_level,
+            opt=3,
             jit=True,
         )
-        self._opt_level = opt_level
         self._linker = llvm.create_lljit_compiler(self._machine)
         self._numbers = itertools.count()
 
@@ -66,14 +65,18 @@ class Jit:
         exports: Sequence[str],
         symbols: Mapping[str, int] | None = None,
         keep: Sequence[object] = (),
+        *,
+        level: int = 3,
+        unroll: bool = True,
     ) -> NativeLibrary:
         """Optimize and link ``ir``. CodegenError where it is not valid IR.
 
         exports: functions whose addresses are wanted; all others should be ``internal``.
         symbols: addresses of what ``ir`` declares and does not define; C's memcpy and memset are known.
         keep: what must live as long as the code, such as the data behind ``symbols``.
+        level: of LLVM's -O pipelines. Without ``unroll`` code that memory limits compiles in half the time.
         """
-        optimized = str(self._optimize(ir))
+        optimized = str(self._optimize(ir, level, unroll))
         builder = llvm.JITLibraryBuilder().add_ir(optimized).add_current_process()
         for name, address in (symbols or {}).items():
             builder.import_symbol(name, address)
@@ -82,7 +85,7 @@ class Jit:
         code = builder.link(self._linker, f"spmd{next(self._numbers)}")
         return NativeLibrary(code, (self, *keep))
 
-    def _optimize(self, ir: str) -> Any:
+    def _optimize(self, ir: str, level: int, unroll: bool) -> Any:
         try:
             module = llvm.parse_assembly(ir)
             module.triple = self._machine.triple
@@ -90,9 +93,10 @@ class Jit:
             module.verify()
         except RuntimeError as error:
             raise CodegenError(f"LLVM refuses generated code: {error}") from error
-        options = llvm.create_pipeline_tuning_options(speed_level=self._opt_level)
+        options = llvm.create_pipeline_tuning_options(speed_level=level)
         options.loop_vectorization = True
-        options.slp_vectorization = True
+        options.slp_vectorization = level > 2
+        options.loop_unrolling = unroll
         builder = llvm.create_pass_builder(self._machine, options)
         builder.getModulePassManager().run(module, builder)
         return module

@@ -7,6 +7,7 @@ the others. So an element of a target may lie on the same element of any source:
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -86,11 +87,16 @@ def reduction_ir(name: str, dtype: Dtype, reduction: ReductionKind) -> str:
     element = element_of(dtype)
     size = dtype.itemsize // element.parts
     combine = _combination(dtype, reduction, element.wide)
-    loops = "".join(
-        _combine_loop(element, first, last)
-        for first in ("stored", "wide")
-        for last in ("stored", "wide")
-    )
+    forms = itertools.product(("stored", "wide"), repeat=2)
+    if element.stored == element.wide and not element.widen:
+        forms = itertools.product(("stored",), repeat=2)  # one loop serves all
+    loops = {form: _combine_loop(element, *form) for form in forms}
+    names = {
+        f"{first}_{last}": f"combine_{first}_{last}"
+        if (first, last) in loops
+        else "combine_stored_stored"
+        for first, last in itertools.product(("stored", "wide"), repeat=2)
+    }
     combination = _COMBINATION.format(wide=element.wide, body=combine)
     return "\n".join(
         [
@@ -98,8 +104,8 @@ def reduction_ir(name: str, dtype: Dtype, reduction: ReductionKind) -> str:
             _conversion("widen", element.stored, element.wide, element.widen),
             _conversion("narrow", element.wide, element.stored, element.narrow),
             combination,
-            loops,
-            _REDUCE.format(name=name, wide=element.wide, size=size, block=BLOCK_ELEMENTS),
+            *loops.values(),
+            _REDUCE.format(name=name, wide=element.wide, size=size, block=BLOCK_ELEMENTS, **names),
             _LOOP_METADATA,
         ]
     )
@@ -208,7 +214,7 @@ def _combine_loop(element: Element, first: str, last: str) -> str:
     widened = f"%a = call {wide} @widen({stored} %a_in)" if first == "stored" else ""
     narrowed = f"%out_value = call {stored} @narrow({wide} %r)" if last == "stored" else ""
     return f"""
-define internal void @combine_{first}_{last}(ptr %pa, ptr %pb, ptr %pout, i64 %n) {{
+define internal void @combine_{first}_{last}(ptr %pa, ptr %pb, ptr %pout, i64 %n) noinline {{
 entry:
   br label %loop
 loop:
@@ -291,10 +297,10 @@ block:
   %t0 = call ptr @place(ptr %targets, i64 0, i64 %target_offset)
   br i1 %two, label %pair, label %many
 pair:
-  call void @combine_stored_stored(ptr %s0, ptr %s1, ptr %t0, i64 %n)
+  call void @{stored_stored}(ptr %s0, ptr %s1, ptr %t0, i64 %n)
   br label %spread
 many:
-  call void @combine_stored_wide(ptr %s0, ptr %s1, ptr %total, i64 %n)
+  call void @{stored_wide}(ptr %s0, ptr %s1, ptr %total, i64 %n)
   br label %source
 source:
   %k = phi i64 [ 2, %many ], [ %next_source, %middle ]
@@ -302,11 +308,11 @@ source:
   %is_last = icmp eq i64 %k, %last
   br i1 %is_last, label %final, label %middle
 middle:
-  call void @combine_wide_wide(ptr %total, ptr %s, ptr %total, i64 %n)
+  call void @{wide_wide}(ptr %total, ptr %s, ptr %total, i64 %n)
   %next_source = add i64 %k, 1
   br label %source
 final:
-  call void @combine_wide_stored(ptr %total, ptr %s, ptr %t0, i64 %n)
+  call void @{wide_stored}(ptr %total, ptr %s, ptr %t0, i64 %n)
   br label %spread
 spread:
   %bytes = mul i64 %n, {size}

@@ -2,7 +2,7 @@
 
 A program is a table of records of RECORD_WORDS 64-bit words, of which the first is the address of a step function:
 
-    i64 step(ptr record, ptr header, i64 spins)      0: done, go on; otherwise the program stops here (see Outcome)
+    i64 step(ptr record, ptr header, i64 spins)      0: done, go on; otherwise an Outcome, and the program stops here
 
 The header says where a run stands; all of a rank's memory that its peers read or write is reached through addresses in
 the records. A counter has one writer. It is released after what was written before, and acquired by who waits for it.
@@ -11,21 +11,10 @@ Native code never calls the operating system: who has spun long enough returns, 
 
 from __future__ import annotations
 
-from enum import IntEnum
-
 from runtime.codegen.llvm_jit import spin_hint
 
 RECORD_WORDS = 10
 HEADER_WORDS = 8
-
-
-class Outcome(IntEnum):
-    """What a call of ``spmd_start`` or ``spmd_advance`` ends with."""
-
-    COMPLETE = 0
-    BLOCKED = 1  # somebody has not come yet: call again
-    MISUSED = 2  # started while it runs, or before it was connected
-    OUT_OF_BOUNDS = 3  # offsets in the data point outside of an array
 
 
 INDEX_TYPES = {

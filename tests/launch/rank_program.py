@@ -17,11 +17,14 @@ from spmd.device import ReductionKind
 from spmd.errors import RunError
 
 
-def all_reduce(comm: MpiCommunicator) -> float:
+def all_reduce(comm: MpiCommunicator, *, stalled_rank: int | None = None) -> float:
     value = np.array([1.0])
     everyone = AllReduce(tuple(range(comm.size)), ReductionKind.SUM)
     bound = comm.bind(everyone, "all-reduce.3", [value], [value])
     comm.connect()
+    if comm.rank == stalled_rank:
+        comm.note("computes dot.7")
+        time.sleep(60)
     bound.start()
     bound.wait()
     return float(value[0])
@@ -68,9 +71,9 @@ def stalls(comm: MpiCommunicator) -> int:
 
 
 def stalls_later(comm: MpiCommunicator) -> int:
-    """As ``stalls``, in a collective of a group that has met before."""
+    """As ``stalls``, in a collective that the ranks have bound together."""
     all_reduce(comm)
-    return stalls(comm)
+    return int(all_reduce(comm, stalled_rank=1))
 
 
 def stalls_before_agreeing(comm: MpiCommunicator) -> int:

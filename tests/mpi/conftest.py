@@ -9,11 +9,22 @@ from collections.abc import Iterator
 import pytest
 
 from launch.mpirun import world_of_environment
+from runtime.shared_memory_engine import native_step_engine
 
 
 @pytest.fixture(scope="session")
 def comm() -> Iterator[object]:
-    """The communicator of all ranks."""
+    """The communicator of all ranks, which share memory."""
+    from collectives.communicator.mpi import MpiCommunicator
+
+    communicator = MpiCommunicator(timeout_seconds=60, engine=native_step_engine())
+    yield communicator
+    communicator.close()
+
+
+@pytest.fixture(scope="session")
+def message_comm() -> Iterator[object]:
+    """One that carries everything by messages, as between nodes."""
     from collectives.communicator.mpi import MpiCommunicator
 
     communicator = MpiCommunicator(timeout_seconds=60)

@@ -1,0 +1,295 @@
+"""Memory that the ranks of a node share, and the collectives that work on it in place."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+from collectives.communicator.interface import (
+    MEMORY_ALIGNMENT,
+    BoundCollective,
+    describe_group,
+    private_memory,
+)
+from collectives.communicator.kinds import (
+    AllReduce,
+    Collective,
+    Group,
+    RaggedAllToAll,
+    ReduceScatter,
+)
+from collectives.communicator.node import ByteExchange, Node
+from collectives.communicator.reduction import Array
+from collectives.communicator.shared_collective import SharedCollective
+from collectives.communicator.shared_plan import (
+    Buffers,
+    MemberMemory,
+    can_run_in_place,
+    needs_staging,
+    step_program,
+)
+from collectives.communicator.shared_steps import StepEngine, StepProgram
+from collectives.communicator.shared_window import Place, SharedWindow, open_window
+from collectives.communicator.waiting import WaitingWorld
+from spmd.errors import RunError
+
+SLOT_BYTES = 8192
+"""Up to this many bytes of operands go through slots: one meeting outweighs one copy."""
+
+_SPINS = 500
+"""Looks at a late member's counter before the core is given up, some 30 us, where every rank has a core."""
+_SPINS_OVERSUBSCRIBED = 10
+
+_TOTAL = struct.Struct("<q")
+_RECORD = struct.Struct("<16sq")
+"""What a rank tells of what it has bound: bytes of control memory; of each collective a digest, and where its counter
+lies in that memory."""
+
+Places: TypeAlias = Sequence[tuple[SharedWindow, int] | None]
+"""Windows in which arrays lie, and where in a rank's segment; None for an array elsewhere, and for an empty one."""
+
+
+class Protocol(Enum):
+    """How the members of a group come to each other's operands."""
+
+    ALONE = "alone"
+    SLOTS = "slots"
+    IN_PLACE = "in place"
+    MESSAGES = "messages"
+
+
+@dataclass(frozen=True)
+class _Binding:
+    """One bound collective as ``connect`` sees it."""
+
+    name: str
+    group: Group
+    digest: bytes
+    shared: SharedCollective | None = None
+    #: Bytes of one of its two slots; 0 where it has none.
+    slot_bytes: int = 0
+    #: Where it works in place.
+    operands: Places = ()
+    results: Places = ()
+
+    @property
+    def control_bytes(self) -> int:
+        """The counter's line, and the slots."""
+        return MEMORY_ALIGNMENT + 2 * self.slot_bytes if self.shared else 0
+
+
+class NodeMemory:
+    """One rank's part in the shared memory of its node. All ranks of the world make the same calls.
+
+    Groups within the node work in place on arrays from ``allocate``; small operands may lie anywhere. What is left, the
+    caller carries by messages: groups that span nodes, large operands elsewhere, reductions the engine has no code for.
+    """
+
+    def __init__(
+        self,
+        world: WaitingWorld,
+        exchange: ByteExchange,
+        node: Node,
+        engine: StepEngine | None,
+        places: Sequence[Place],
+        notify: Callable[[str], None] = lambda _: None,
+        slot_bytes: int = SLOT_BYTES,
+    ) -> None:
+        """``notify``: told once if the machine's memory could not be shared in the first of ``places``.
+
+        Without an engine everything is carried by messages.
+        """
+        self.node = node
+        self._slot_bytes = slot_bytes
+        self._world = world
+        self._exchange = exchange
+        self._rank = world.rank
+        self._engine = engine
+        self._places = tuple(places)
+        self._notify = notify
+        self._windows: list[SharedWindow] = []
+        self._count = 0
+        self._bindings: list[_Binding] = []
+
+    def give_up_sharing(self) -> None:
+        """From here on everything is carried by messages."""
+        self._engine = None
+
+    def open(self, num_bytes: int) -> tuple[SharedWindow, Array]:
+        """A new window, and this rank's ``num_bytes`` of it."""
+        self._count += 1
+        window, own = open_window(
+            self._exchange, self.node, self._rank, num_bytes, self._count, self._places
+        )
+        failed = [place.name for place in self._places]
+        failed = failed[: failed.index(window.place)]
+        if failed:
+            self._notify(f"memory is shared through a file in {window.place}, not {failed[0]}")
+            self._places = self._places[len(failed) :]
+        return window, own
+
+    def allocate(self, num_bytes: int) -> Array:
+        """Bytes of this rank, where its peers can reach them."""
+        if self._engine is None:
+            return private_memory(num_bytes)
+        window, own = self.open(num_bytes)
+        self._windows = [*filter(lambda one: one.is_alive, self._windows), window]
+        return own
+
+    def bind(
+        self,
+        collective: Collective,
+        name: str,
+        buffers: Buffers,
+        by_messages: Callable[[], BoundCollective],
+    ) -> BoundCollective:
+        """A collective over shared memory where possible, else the one that ``by_messages`` makes."""
+        places = [*map(self._find, buffers.operands)], [*map(self._find, buffers.results)]
+        protocol = self._protocol(collective, buffers, places)
+        if protocol is not Protocol.IN_PLACE:
+            places = [], []
+        digest = _digest(protocol, collective, name, buffers, places)
+        if protocol is Protocol.MESSAGES:
+            self._bindings.append(_Binding(name, collective.group, digest))
+            return by_messages()
+        spins = _SPINS_OVERSUBSCRIBED if self.node.is_oversubscribed else _SPINS
+        shared = SharedCollective(self._world, collective, name, buffers, spins)
+        slot_bytes = buffers.operand_bytes if protocol is Protocol.SLOTS else 0
+        self._bindings.append(
+            _Binding(name, collective.group, digest, shared, slot_bytes, *map(tuple, places))
+        )
+        return shared
+
+    def connect(self) -> None:
+        """Compare with the other members what was bound since the last time, and make shared collectives ready.
+
+        RunError, on every rank of the world, where members of a group have bound different things.
+        """
+        bindings, self._bindings = self._bindings, []
+        offsets = [0, *itertools.accumulate(binding.control_bytes for binding in bindings)]
+        records = [
+            _RECORD.pack(binding.digest, offset)
+            for binding, offset in zip(bindings, offsets, strict=False)
+        ]
+        told = self._exchange(b"".join([_TOTAL.pack(offsets[-1]), *records]))
+        totals = [_TOTAL.unpack_from(data)[0] for data in told]
+        bound = [list(_RECORD.iter_unpack(data[_TOTAL.size :])) for data in told]
+        self._require_agreement(bindings, bound)
+        if self._engine is None or not any(totals):
+            return
+        control, memory = self.open(offsets[-1])
+        loading, programs = [], []
+        for k, binding in enumerate(bindings):
+            if binding.shared is not None:
+                counters = [control.address(rank, bound[rank][k][1]) for rank in binding.group]
+                program, staging = self._program(binding, binding.shared, counters)
+                programs.append(program)
+                loading.append((binding.shared, (memory, staging)))
+        for (shared, keep), steps in zip(loading, self._engine.load(programs), strict=True):
+            shared.load(steps, keep)
+
+    def _require_agreement(
+        self, bindings: Sequence[_Binding], bound: Sequence[Sequence[tuple[bytes, int]]]
+    ) -> None:
+        found = ""
+        for k, binding in enumerate(bindings):
+            others = [
+                rank
+                for rank in binding.group
+                if k >= len(bound[rank]) or bound[rank][k][0] != binding.digest
+            ]
+            if others and not found:
+                found = (
+                    f"[rank {self._rank}/{len(bound)}] {binding.name}: {describe_group(tuple(others))} bound another "
+                    "collective here, or buffers that lie elsewhere: ranks do not run one program"
+                )
+        problems = [data.decode() for data in self._exchange(found.encode()) if data]
+        if problems:
+            raise RunError(problems[0])
+
+    def _program(
+        self, binding: _Binding, shared: SharedCollective, counters: Sequence[int]
+    ) -> tuple[StepProgram, list[Array]]:
+        """What this rank does in it, and memory that it needs for that."""
+        collective, buffers = shared.collective, shared.buffers
+        members = [
+            self._member(binding, buffers, rank, counter)
+            for rank, counter in zip(binding.group, counters, strict=True)
+        ]
+        staging: list[Array] = []
+        if not binding.slot_bytes and needs_staging(collective, buffers):
+            staging = [private_memory(result.nbytes) for result in buffers.results]
+        index = binding.group.index(self._rank)
+        addresses = _addresses(staging) or None
+        return step_program(collective, index, buffers, members, addresses), staging
+
+    def _protocol(
+        self, collective: Collective, buffers: Buffers, places: tuple[Places, Places]
+    ) -> Protocol:
+        """The same for every member of the group, if all run one program."""
+        if not self._can_share(collective, buffers):
+            return Protocol.MESSAGES
+        if len(collective.group) == 1:
+            return Protocol.ALONE
+        if buffers.operand_bytes <= self._slot_bytes and not isinstance(collective, RaggedAllToAll):
+            return Protocol.SLOTS
+        arrays = (*buffers.operands, *buffers.results)
+        found = (*places[0], *places[1])
+        everywhere = all(p or not array.nbytes for array, p in zip(arrays, found, strict=True))
+        if everywhere and can_run_in_place(collective, buffers):
+            return Protocol.IN_PLACE
+        return Protocol.MESSAGES
+
+    def _can_share(self, collective: Collective, buffers: Buffers) -> bool:
+        engine = self._engine
+        if engine is None or not set(collective.group) <= set(self.node.ranks):
+            return False
+        if isinstance(collective, (AllReduce, ReduceScatter)):
+            types = [operand.dtype for operand in buffers.operands]
+            return all(engine.can_reduce(dtype, collective.reduction) for dtype in types)
+        return True
+
+    def _find(self, array: Array) -> tuple[SharedWindow, int] | None:
+        """The window in which ``array`` lies, and where in this rank's segment."""
+        for window in self._windows if array.nbytes else ():
+            offset = window.offset_of(array)
+            if offset is not None:
+                return window, offset
+        return None
+
+    def _member(self, binding: _Binding, buffers: Buffers, rank: int, counter: int) -> MemberMemory:
+        """``rank``'s memory; its buffers lie where this rank's lie, which was compared."""
+        slots: tuple[int, ...] = ()
+        if binding.slot_bytes:
+            first = counter + MEMORY_ALIGNMENT
+            slots = (first, first + binding.slot_bytes)
+        operands, results = (
+            tuple(place[0].address(rank, place[1]) if place else 0 for place in places)
+            for places in (binding.operands, binding.results)
+        )
+        if rank == self._rank:
+            operands, results = _addresses(buffers.operands), _addresses(buffers.results)
+        return MemberMemory(counter, operands, results, slots)
+
+
+def _digest(
+    protocol: Protocol,
+    collective: Collective,
+    name: str,
+    buffers: Buffers,
+    places: tuple[Places, Places],
+) -> bytes:
+    """The same for two members only if they have bound the same, in the same places of their memory."""
+    arrays = [(array.shape, array.dtype.name) for array in (*buffers.operands, *buffers.results)]
+    found = [place and (place[0].number, place[1]) for place in (*places[0], *places[1])]
+    text = repr((protocol, collective, name, arrays, found))
+    return hashlib.sha256(text.encode()).digest()[:16]
+
+
+def _addresses(arrays: Sequence[Array]) -> tuple[int, ...]:
+    return tuple(int(array.ctypes.data) for array in arrays)

@@ -1,0 +1,88 @@
+"""A collective over shared memory: native steps, started and awaited; Python only where somebody is late."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from collectives.communicator.kinds import Collective
+from collectives.communicator.polling import poll_until
+from collectives.communicator.shared_plan import Buffers
+from collectives.communicator.shared_steps import LoadedSteps, Outcome
+from collectives.communicator.waiting import WaitingWorld
+from spmd.errors import CollectiveTimeoutError, RunError
+
+
+class SharedCollective:
+    """A BoundCollective. Between ``start`` and the end of ``wait`` its peers use its buffers, afterwards never."""
+
+    def __init__(
+        self, world: WaitingWorld, collective: Collective, name: str, buffers: Buffers, spins: int
+    ) -> None:
+        """``spins``: how often to look again at a member that is late before giving up the core."""
+        self.collective = collective
+        self.name = name
+        self.buffers = buffers
+        self._world = world
+        self._spins = spins
+        self._note_start = world.prepared_note(f"last started {name}")
+        self._steps: LoadedSteps | None = None
+        self._start: Callable[[], int] = lambda: Outcome.MISUSED
+        self._advance: Callable[[int], int] = lambda _: Outcome.MISUSED
+        self._keep: tuple[object, ...] = ()
+
+    def load(self, steps: LoadedSteps, keep: tuple[object, ...]) -> None:
+        """``keep``: the memory that the steps address, beside the buffers."""
+        self._steps = steps
+        self._start, self._advance = steps.start, steps.advance
+        self._keep = keep
+
+    def start(self) -> None:
+        self._note_start()
+        outcome = self._start()
+        if outcome == Outcome.BLOCKED:
+            self._world.enter(self)
+        elif outcome != Outcome.COMPLETE:
+            self._fail(outcome)
+
+    def poll(self) -> bool:
+        return self._is_over(self._advance(0))
+
+    def test(self) -> bool:
+        self._world.progress()
+        if not self.poll():
+            return False
+        self._world.retire(self)
+        return True
+
+    def wait(self) -> None:
+        if not self._is_over(self._advance(self._spins)):
+            self._wait_long()
+        self._world.retire(self)
+
+    def _wait_long(self) -> None:
+        """Somebody is late: give up the core, and let everything else in flight go on, on which others may wait."""
+        world = self._world
+        world.note(f"waits in {self.name}")
+        if not poll_until(self._progress_and_spin, world.timeout_seconds):
+            assert self._steps is not None
+            group = self.collective.group
+            raise CollectiveTimeoutError(world.why_not(self.name, group, self._steps.missing()))
+        world.note(f"has passed {self.name}")
+
+    def _progress_and_spin(self) -> bool:
+        self._world.progress()
+        return self._is_over(self._advance(self._spins))
+
+    def _is_over(self, outcome: int) -> bool:
+        if outcome == Outcome.COMPLETE:
+            return True
+        if outcome != Outcome.BLOCKED:
+            self._fail(outcome)
+        return False
+
+    def _fail(self, outcome: int) -> None:
+        if outcome == Outcome.OUT_OF_BOUNDS:
+            raise RunError(f"{self.name}: offsets and sizes point outside of an array")
+        if self._steps is None:
+            raise RunError(f"{self.name} is used before it was connected")
+        raise RunError(f"{self.name} is started again before it was waited for")

@@ -1,0 +1,139 @@
+"""What a collective over shared memory does on one rank, as data: meetings and moves, one after the other.
+
+All addresses are this process's own. Members of a group tell each other how far they are by counters, one for each
+member of each collective, which only grow: ``Signal`` number k of the r-th run sets the own counter to
+(r - 1) * signals + k, and ``Await`` number k waits until other members' counters have reached that. So nothing is ever
+reset, and a member may be in the next run while another still looks at this one's counter.
+
+An engine that runs these steps is given to the communicator; runtime/shared_memory_engine.py makes native code of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+from collectives.communicator.kinds import Group
+from spmd.device import ReductionKind
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """Tell the others: what I did before this is done."""
+
+    counter: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Await:
+    """Go on when all of ``ranks`` have given signal ``number`` of this run."""
+
+    ranks: Group
+    counters: tuple[int, ...]
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRows:
+    """``rows`` pieces of ``row_bytes`` each, at multiples of the strides (bytes) on either side; no overlap."""
+
+    source: int
+    target: int
+    rows: int
+    row_bytes: int
+    source_stride: int
+    target_stride: int
+
+
+@dataclass(frozen=True, slots=True)
+class FillZero:
+    target: int
+    num_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReduceRows:
+    """Every target becomes the reduction of all sources, in their order; two sources or more. Strides in bytes.
+
+    A target may lie on a source, element on element.
+    """
+
+    reduction: ReductionKind
+    dtype: np.dtype[Any]
+    sources: tuple[int, ...]
+    targets: tuple[int, ...]
+    rows: int
+    row_elements: int
+    source_stride: int
+    target_stride: int
+
+
+@dataclass(frozen=True, slots=True)
+class MoveRows:
+    """Rows of ``source`` to rows of ``target``, where three tables in memory say which: offset, amount, new offset."""
+
+    source: int
+    target: int
+    tables: tuple[int, int, int]
+    index_dtype: np.dtype[Any]
+    entries: int
+    row_bytes: int
+    source_rows: int
+    target_rows: int
+
+
+Step: TypeAlias = Signal | Await | CopyRows | FillZero | ReduceRows | MoveRows
+
+
+@dataclass(frozen=True)
+class StepProgram:
+    """One rank's part in a collective. ``steps`` and ``alternate`` take turns, run by run; equally many of each.
+
+    ``signals``: how many a run gives, the same for every member.
+    """
+
+    steps: tuple[Step, ...]
+    alternate: tuple[Step, ...]
+    signals: int
+
+
+class Outcome(IntEnum):
+    """How far a call has brought a program."""
+
+    COMPLETE = 0
+    BLOCKED = 1  # somebody has not come yet: call again
+    MISUSED = 2  # started while it runs, or before it was connected
+    OUT_OF_BOUNDS = 3  # tables in the data point outside of an array
+
+
+class LoadedSteps(Protocol):
+    """A program ready to be run, any number of times."""
+
+    def start(self) -> int:
+        """Begin a run and go as far as possible without waiting. An Outcome."""
+        ...
+
+    def advance(self, spins: int) -> int:
+        """Go on; at a meeting, look at the counters up to ``spins`` times more. An Outcome."""
+        ...
+
+    def missing(self) -> list[int]:
+        """The ranks that a blocked program waits for."""
+        ...
+
+
+class StepEngine(Protocol):
+    """What runs steps."""
+
+    def can_reduce(self, dtype: np.dtype[Any], reduction: ReductionKind) -> bool:
+        """Whether ReduceRows of this type and kind can be run with the bits of ``reduce_in_order``."""
+        ...
+
+    def load(self, programs: Sequence[StepProgram]) -> Sequence[LoadedSteps]:
+        """Prepare programs; the memory they address must live as long as they are used."""
+        ...

@@ -1,0 +1,235 @@
+"""Memory that all ranks of a node map: a segment for each rank, in one mapping.
+
+The memory is a file without a name (memfd), which the others open through /proc: so nothing is ever left behind, even
+by SIGKILL, no mount limits its size (a container's /dev/shm has 64 MB), and a rank drops its mapping when it likes, by
+itself: freeing needs no meeting, as an MPI window would. Where that cannot be opened, or memory is short, a file in
+/dev/shm or in the temporary directory takes its place; it has a name only until all have opened it.
+
+Every page is reserved at set-up, by the rank that owns it (so that it lies on that rank's NUMA node): too little room
+is an error message there, and never a bus error later.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import tempfile
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from collectives.communicator.node import ByteExchange, Node
+from collectives.communicator.reduction import Array
+from spmd.errors import RunError
+
+
+class Place(ABC):
+    """Where the memory of a window may come from."""
+
+    name: str
+
+    @abstractmethod
+    def create(self) -> tuple[int, str]:
+        """A new empty file: its descriptor, and a path by which other processes open it. OSError."""
+
+    @abstractmethod
+    def free_bytes(self) -> int:
+        """How much may be reserved there now."""
+
+    @abstractmethod
+    def forget(self, path: str) -> None:
+        """Everyone has opened the file: take its name away."""
+
+
+class Memory(Place):
+    """Memory of the machine, limited by nothing else."""
+
+    name = "memory"
+
+    def create(self) -> tuple[int, str]:
+        descriptor = os.memfd_create("spmd", os.MFD_CLOEXEC)
+        return descriptor, f"/proc/{os.getpid()}/fd/{descriptor}"
+
+    def free_bytes(self) -> int:
+        """What the kernel can give without swapping, and what the container may still take."""
+        available = Path("/proc/meminfo").read_text(encoding="ascii").partition("MemAvailable:")[2]
+        free = int(available.split()[0]) * 1024
+        group = Path("/sys/fs/cgroup")
+        try:
+            limit = (group / "memory.max").read_text(encoding="ascii").strip()
+            used = (group / "memory.current").read_text(encoding="ascii")
+        except OSError:
+            return free
+        return free if limit == "max" else min(free, int(limit) - int(used))
+
+    def forget(self, path: str) -> None:
+        """It never had a name of its own."""
+
+
+class Directory(Place):
+    """A file in ``path``, which is a file system in memory or on a disk."""
+
+    def __init__(self, path: str) -> None:
+        self.name = path
+
+    def create(self) -> tuple[int, str]:
+        return tempfile.mkstemp(prefix="spmd-", dir=self.name)
+
+    def free_bytes(self) -> int:
+        status = os.statvfs(self.name)
+        return status.f_bavail * status.f_frsize
+
+    def forget(self, path: str) -> None:
+        Path(path).unlink(missing_ok=True)
+
+
+def default_places() -> tuple[Place, ...]:
+    return (Memory(), Directory("/dev/shm"), Directory(tempfile.gettempdir()))  # noqa: S108
+
+
+@dataclass(frozen=True)
+class SharedWindow:
+    """This process's mapping of a node's segments.
+
+    ``own``: this rank's segment, zeros at first. The mapping lives as long as somebody holds an array in it; a window
+    itself does not keep it.
+    """
+
+    number: int
+    place: str
+    base: int
+    starts: dict[int, int]
+    own_start: int
+    own_bytes: int
+    mapping: weakref.ref[mmap.mmap]
+
+    @property
+    def is_alive(self) -> bool:
+        return self.mapping() is not None
+
+    def address(self, rank: int, offset: int = 0) -> int:
+        """Where ``rank``'s byte ``offset`` lies in this process."""
+        return self.base + self.starts[rank] + offset
+
+    def segment(self, rank: int, num_bytes: int) -> Array:
+        """The first bytes of ``rank``'s segment."""
+        mapping = self.mapping()
+        assert mapping is not None, "somebody holds an array of the window"
+        return np.frombuffer(mapping, np.uint8)[self.starts[rank] :][:num_bytes]
+
+    def offset_of(self, array: Array) -> int | None:
+        """Where ``array`` begins in this rank's segment; None where it does not lie in it."""
+        offset = array.ctypes.data - self.base - self.own_start
+        inside = self.is_alive and offset >= 0 and offset + array.nbytes <= self.own_bytes
+        return offset if inside else None
+
+
+def open_window(
+    exchange: ByteExchange,
+    node: Node,
+    rank: int,
+    num_bytes: int,
+    number: int,
+    places: Sequence[Place],
+) -> tuple[SharedWindow, Array]:
+    """A window in the first place that serves every node, and this rank's segment of it.
+
+    Every rank of the world calls it, each for as many bytes as it wants. RunError, on all alike, with every place's
+    reason where none will do.
+    """
+    wanted = -(-max(num_bytes, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
+    reasons = []
+    for place in places:
+        offer = _Offer.make(place) if rank == node.ranks[0] else None
+        told = {"bytes": wanted, **(offer.told if offer else {})}
+        everyone = [json.loads(data) for data in exchange(json.dumps(told).encode())]
+        sizes = {r: int(everyone[r]["bytes"]) for r in node.ranks}
+        mapping, reason = _map(place, everyone[node.ranks[0]], sizes, rank)
+        failures = [data.decode() for data in exchange(reason.encode())]
+        if offer is not None:
+            offer.withdraw()
+        if mapping is not None and not any(failures):
+            return _window(mapping, place, sizes, rank, num_bytes, number)
+        reasons.append(next(filter(None, failures)))
+    raise RunError(
+        f"no memory to share for {num_bytes} bytes a rank: {'; '.join(reasons)}. Ranks that cannot share memory "
+        "are told apart by SPMD_NODE_ID, one value for each node"
+    )
+
+
+@dataclass(frozen=True)
+class _Offer:
+    """A file that the node's first rank has made: what it tells the others, or why there is none."""
+
+    place: Place
+    told: dict[str, str | int]
+    descriptor: int | None = None
+
+    @staticmethod
+    def make(place: Place) -> _Offer:
+        try:
+            descriptor, path = place.create()
+            status = os.fstat(descriptor)
+            told: dict[str, str | int] = {
+                "path": path,
+                "device": status.st_dev,
+                "inode": status.st_ino,
+            }
+            return _Offer(place, {**told, "free": place.free_bytes()}, descriptor)
+        except (OSError, AttributeError) as error:  # no memfd on this system
+            return _Offer(place, {"error": str(error)})
+
+    def withdraw(self) -> None:
+        if self.descriptor is not None:
+            self.place.forget(str(self.told["path"]))
+            os.close(self.descriptor)
+
+
+def _map(
+    place: Place, offer: dict[str, str | int], sizes: dict[int, int], rank: int
+) -> tuple[mmap.mmap | None, str]:
+    """This rank's mapping of the offered file, or None and why there is none."""
+    total = sum(sizes.values())
+    if "error" in offer:
+        return None, f"{place.name}: {offer['error']}"
+    if int(offer["free"]) < total:
+        return None, f"{place.name} has {offer['free']} bytes free, {total} are needed"
+    try:
+        descriptor = os.open(str(offer["path"]), os.O_RDWR | os.O_CLOEXEC)
+        try:
+            status = os.fstat(descriptor)
+            if (status.st_dev, status.st_ino) != (offer["device"], offer["inode"]):
+                return None, f"{place.name}: rank {rank} sees another file at {offer['path']}"
+            os.ftruncate(descriptor, total)
+            before = sum(size for other, size in sizes.items() if other < rank)
+            os.posix_fallocate(descriptor, before, sizes[rank])
+            return mmap.mmap(descriptor, total), ""
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        return None, f"{place.name}: rank {rank}: {error}"
+
+
+def _window(
+    mapping: mmap.mmap, place: Place, sizes: dict[int, int], rank: int, num_bytes: int, number: int
+) -> tuple[SharedWindow, Array]:
+    memory = np.frombuffer(mapping, np.uint8)
+    starts, end = {}, 0
+    for other, size in sizes.items():
+        starts[other], end = end, end + size
+    start = starts[rank]
+    window = SharedWindow(
+        number,
+        place.name,
+        memory.ctypes.data,
+        starts,
+        start,
+        num_bytes,
+        weakref.ref(mapping),
+    )
+    return window, memory[start : start + num_bytes]

@@ -1,0 +1,167 @@
+"""Runs the steps of shared-memory collectives (collectives/communicator/shared_steps.py) as native code."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Sequence
+from functools import cache, cached_property, partial
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from collectives.communicator.shared_steps import (
+    Await,
+    CopyRows,
+    FillZero,
+    MoveRows,
+    ReduceRows,
+    Signal,
+    Step,
+    StepProgram,
+)
+from runtime.codegen.llvm_jit import NativeLibrary, host_jit
+from runtime.codegen.llvm_reduction import can_reduce, element_of, reduction_ir, tables_of
+from runtime.codegen.llvm_shared_memory import (
+    ENTRY_POINTS,
+    HEADER_WORDS,
+    INDEX_TYPES,
+    RECORD_WORDS,
+    STEP_FUNCTIONS,
+    shared_memory_ir,
+)
+from spmd.device import ReductionKind
+from spmd.errors import UnsupportedError
+
+Dtype: TypeAlias = np.dtype[Any]
+Words: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
+
+
+class NativeStepEngine:
+    """A StepEngine. Everything is compiled when a program first needs it, by one thread at a time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._reductions: dict[tuple[Dtype, ReductionKind], NativeLibrary] = {}
+
+    @cached_property
+    def _code(self) -> NativeLibrary:
+        return host_jit().compile(shared_memory_ir(), (*ENTRY_POINTS, *STEP_FUNCTIONS))
+
+    @cached_property
+    def _start(self) -> Any:
+        return self._code.function("spmd_start", ctypes.c_int64, ctypes.c_void_p)
+
+    @cached_property
+    def _advance(self) -> Any:
+        word, pointer = ctypes.c_int64, ctypes.c_void_p
+        return self._code.function("spmd_advance", word, pointer, word)
+
+    def can_reduce(self, dtype: Dtype, reduction: ReductionKind) -> bool:
+        return can_reduce(dtype, reduction)
+
+    def load(self, programs: Sequence[StepProgram]) -> list[NativeSteps]:
+        with self._lock:
+            return [NativeSteps(self, program) for program in programs]
+
+    def start_of(self, header: Words) -> Any:
+        return partial(self._start, ctypes.c_void_p(header.ctypes.data))
+
+    def advance_of(self, header: Words) -> Any:
+        return partial(self._advance, ctypes.c_void_p(header.ctypes.data))
+
+    def function_of(self, step: Step) -> int:
+        """The address of the native function that runs ``step``."""
+        if isinstance(step, ReduceRows):
+            return self._reduction(step.dtype, step.reduction)
+        if isinstance(step, MoveRows):
+            if step.index_dtype.name not in INDEX_TYPES:
+                raise UnsupportedError(f"offsets of type {step.index_dtype} in a ragged all-to-all")
+            return self._code.address(f"spmd_move_rows_{step.index_dtype.name}")
+        return self._code.address(_FUNCTIONS[type(step)])
+
+    def _reduction(self, dtype: Dtype, reduction: ReductionKind) -> int:
+        library = self._reductions.get((dtype, reduction))
+        if library is None:
+            tables = tables_of(dtype)
+            symbols = {name: table.ctypes.data for name, table in tables.items()}
+            ir = reduction_ir("spmd_reduce_rows", dtype, reduction)
+            library = host_jit().compile(
+                ir, ("spmd_reduce_rows",), symbols, [tables], level=2, unroll=False
+            )
+            self._reductions[dtype, reduction] = library
+        return library.address("spmd_reduce_rows")
+
+
+_FUNCTIONS: dict[type[Step], str] = {
+    Signal: "spmd_signal",
+    Await: "spmd_await",
+    CopyRows: "spmd_copy_rows",
+    FillZero: "spmd_fill_zero",
+}
+
+
+@cache
+def native_step_engine() -> NativeStepEngine:
+    """One engine for the process, made at first use."""
+    return NativeStepEngine()
+
+
+class NativeSteps:
+    """A StepProgram as a header and two tables of records (see llvm_shared_memory)."""
+
+    def __init__(self, engine: NativeStepEngine, program: StepProgram) -> None:
+        assert len(program.steps) == len(program.alternate)
+        self._program = program
+        self._lists: list[Words] = []
+        self._tables = [self._table(engine, steps) for steps in (program.steps, program.alternate)]
+        count = len(program.steps)
+        addresses = [table.ctypes.data for table in self._tables]
+        header = [count, count, -program.signals, program.signals, *addresses]
+        self._header = np.array([*header, *[0] * (HEADER_WORDS - len(header))], np.int64)
+        self._engine = engine
+        #: Both straight into native code: nothing of Python lies between.
+        self.start = engine.start_of(self._header)
+        self.advance = engine.advance_of(self._header)
+
+    def missing(self) -> list[int]:
+        position, count, before = (int(word) for word in self._header[:3])
+        # Turns are equal but for the addresses of slots.
+        step = self._program.steps[position] if position < count else None
+        if not isinstance(step, Await):
+            return []
+        return [
+            rank
+            for rank, counter in zip(step.ranks, step.counters, strict=True)
+            if ctypes.c_int64.from_address(counter).value < before + step.number
+        ]
+
+    def _table(self, engine: NativeStepEngine, steps: Sequence[Step]) -> Words:
+        table = np.zeros((max(len(steps), 1), RECORD_WORDS), np.int64)
+        for record, step in zip(table, steps, strict=False):
+            words = [engine.function_of(step), *self._arguments(step)]
+            record[: len(words)] = words
+        return table
+
+    def _arguments(self, step: Step) -> list[int]:
+        if isinstance(step, Signal):
+            return [step.counter, step.number]
+        if isinstance(step, Await):
+            return [self._list(step.counters), len(step.counters), step.number]
+        if isinstance(step, CopyRows):
+            shape = [step.rows, step.row_bytes, step.source_stride, step.target_stride]
+            return [step.source, step.target, *shape]
+        if isinstance(step, FillZero):
+            return [step.target, step.num_bytes]
+        if isinstance(step, ReduceRows):
+            elements = step.row_elements * element_of(step.dtype).parts
+            sources = [self._list(step.sources), len(step.sources)]
+            targets = [self._list(step.targets), len(step.targets)]
+            return [*sources, *targets, step.rows, elements, step.source_stride, step.target_stride]
+        sizes = [step.entries, step.row_bytes, step.source_rows, step.target_rows]
+        return [step.source, step.target, *step.tables, *sizes]
+
+    def _list(self, addresses: Sequence[int]) -> int:
+        """Addresses as a list in memory: where it lies."""
+        self._lists.append(np.array(addresses, np.int64))
+        return int(self._lists[-1].ctypes.data)

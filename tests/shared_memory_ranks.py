@@ -1,0 +1,101 @@
+"""Ranks as threads of this process that share memory as ranks of one node do: windows, native steps and all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+import numpy as np
+from loopback_ranks import run_ranks
+
+from collectives.communicator.interface import BoundCollective
+from collectives.communicator.kinds import Collective, Group
+from collectives.communicator.loopback import LoopbackCommunicator
+from collectives.communicator.node import default_node_id, find_node
+from collectives.communicator.node_memory import SLOT_BYTES, NodeMemory
+from collectives.communicator.shared_plan import Buffers
+from collectives.communicator.shared_window import Place, default_places
+from collectives.communicator.waiting import InFlight
+from runtime.shared_memory_engine import native_step_engine
+
+Result = TypeVar("Result")
+
+
+class SharedMemoryRank:
+    """A Communicator: set-up is exchanged by loopback, which also carries what the memory does not serve."""
+
+    def __init__(
+        self,
+        loopback: LoopbackCommunicator,
+        *,
+        node_id: str | None = None,
+        places: Sequence[Place] | None = None,
+        slot_bytes: int = SLOT_BYTES,
+        notify: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.loopback = loopback
+        self.rank, self.size = loopback.rank, loopback.size
+        self.timeout_seconds = loopback.world.timeout_seconds
+        self.barrier = loopback.barrier
+        self.all_gather_bytes = loopback.all_gather_bytes
+        self.gather_bytes = loopback.gather_bytes
+        self.broadcast_bytes = loopback.broadcast_bytes
+        self.note = loopback.note
+        self.by_messages: list[str] = []
+        self._in_flight: dict[InFlight, None] = {}
+        node = find_node(self.all_gather_bytes, self.rank, node_id or default_node_id())
+        self.memory = NodeMemory(
+            self,
+            self.all_gather_bytes,
+            replace(node, cores=1),  # tests run beside each other: no long spins
+            native_step_engine(),
+            places or default_places(),
+            notify,
+            slot_bytes,
+        )
+        self.allocate = self.memory.allocate
+        self.connect = self.memory.connect
+
+    def bind(
+        self,
+        collective: Collective,
+        name: str,
+        operands: Sequence[np.ndarray],
+        results: Sequence[np.ndarray],
+    ) -> BoundCollective:
+        def by_messages() -> BoundCollective:
+            self.by_messages.append(name)
+            return self.loopback.bind(collective, name, operands, results)
+
+        buffers = Buffers(tuple(operands), tuple(results))
+        return self.memory.bind(collective, name, buffers, by_messages)
+
+    def prepared_note(self, text: str) -> Callable[[], None]:
+        return lambda: self.note(text)
+
+    def progress(self) -> None:
+        for one in tuple(self._in_flight):
+            one.poll()
+
+    def enter(self, collective: InFlight) -> None:
+        self._in_flight[collective] = None
+
+    def retire(self, collective: InFlight) -> None:
+        self._in_flight.pop(collective, None)
+
+    def why_not(self, what: str, group: Group, late: Sequence[int]) -> str:
+        return f"{what}: group {group}: nothing came from {list(late)}"
+
+
+def run_shared_memory_ranks(
+    size: int,
+    program: Callable[[SharedMemoryRank], Result],
+    timeout_seconds: float = 60.0,
+    **options: object,
+) -> list[Result]:
+    return run_ranks(
+        size,
+        lambda loopback: program(SharedMemoryRank(loopback, **options)),  # type: ignore[arg-type]
+        timeout_seconds,
+    )
