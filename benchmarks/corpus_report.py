@@ -3,11 +3,11 @@
     python benchmarks/corpus_report.py CORPUS [--only REGEX] [--mpirun] [--markdown FILE] [--json FILE]
 
 Per case (a folder with module.hlo, inputs.npz, expected.npz, case.json, peer.hlo): the worst output error over its
-tolerance on loopback devices and, with --mpirun, on that many MPI ranks; flops per device over the
-same counter's figure for
-XLA's own program; (arguments + temp) bytes and bytes on the wire per device over XLA's; whether parameter and output
-tiles have the sizes that the
-case's PartitionSpecs imply. Exits 1 when a case fails a bound of ``BOUNDS``.
+tolerance on loopback devices and, with --mpirun, on that many MPI ranks, and whether both give the same bits; flops
+per device over the same counter's figure for XLA's own program; (arguments + temp) bytes and bytes on the wire per
+device over XLA's; whether parameter and output tiles have the sizes that the case's PartitionSpecs imply. A case
+without stored inputs runs on inputs from a seed, so that only bits are compared. Exits 1 when a case fails a bound of
+``BOUNDS``.
 """
 
 from __future__ import annotations
@@ -18,9 +18,12 @@ import math
 import re
 import subprocess
 import sys
+import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from spmd.analysis.cost import module_cost
 from spmd.hlo import HloModule
@@ -33,12 +36,16 @@ BOUNDS = {"error": 1.0, "flops": 1.1, "memory": 1.5}
 
 @dataclass(frozen=True)
 class Row:
-    """One case's figures; None where it was not measured, ``problem`` where it did not run."""
+    """One case's figures; None where it was not measured, ``problem`` where it did not run.
+
+    ``alike``: whether MPI ranks gave the bits that loopback devices gave.
+    """
 
     name: str
     devices: int
     loopback: float | None
     mpi: float | None
+    alike: bool | None
     flops: float | None
     memory: float | None
     wire: float | None
@@ -53,6 +60,7 @@ class Row:
             ("memory", (self.memory,)),
         ):
             found += [f"{kind} {v:.2f}" for v in values if v is not None and not v <= BOUNDS[kind]]
+        found += ["mpirun differs from loopback"] if self.alike is False else []
         return found + ([self.tiles] if self.tiles != "as specified" else [])
 
 
@@ -63,13 +71,17 @@ def measure(case: Path, mpirun: bool) -> Row:
         statistics = spmd_json(
             ["stats", str(case / "module.hlo"), "--devices", str(devices), "--json"]
         )
-        loopback = worst_error(
-            case, about, [sys.executable, "-m", "launch"], ["--devices", str(devices)]
-        )
-        job = [sys.executable, "-m", "launch.mpirun", "-n", str(devices), "--", "-m", "launch"]
-        mpi = worst_error(case, about, job, []) if mpirun else None
+        with tempfile.TemporaryDirectory() as folder:
+            here, there = Path(folder) / "loopback.npz", Path(folder) / "mpi.npz"
+            local = [sys.executable, "-m", "launch"]
+            loopback = worst_error(case, local, ["--devices", str(devices)], here)
+            job = [sys.executable, "-m", "launch.mpirun", "-n", str(devices), "--", "-m", "launch"]
+            mpi = worst_error(case, job, [], there) if mpirun else None
+            alike = same_bits(here, there) if mpirun else None
     except RuntimeError as error:
-        return Row(case.name, devices, None, None, None, None, None, "as specified", str(error))
+        return Row(
+            case.name, devices, None, None, None, None, None, None, "as specified", str(error)
+        )
     peer = parse_module((case / "peer.hlo").read_text())
     memory = about["peer"]["memory"]
     peer_wire = about["peer"]["collectives"]["total"]["wire_bytes"]
@@ -80,6 +92,7 @@ def measure(case: Path, mpirun: bool) -> Row:
         devices,
         loopback,
         mpi,
+        alike,
         statistics["flops"] / max(module_cost(peer).flops, 1),
         ours / xla_bytes,
         statistics["wire_bytes"] / peer_wire if peer_wire else None,
@@ -97,19 +110,30 @@ def spmd_json(arguments: list[str], launcher: list[str] | None = None) -> dict[s
     return found
 
 
-def worst_error(case: Path, about: dict[str, Any], launcher: list[str], extra: list[str]) -> float:
-    """Largest |got - want| over its tolerance, over all outputs."""
-    arguments = [
-        "run",
-        str(case / "module.hlo"),
-        "--expect",
-        str(case / "expected.npz"),
-        "--json",
-        *extra,
-    ]
-    arguments += ["--inputs", str(case / "inputs.npz")]
-    outcome = spmd_json(arguments, launcher)
-    return max(output["of_tolerance"] for output in outcome["outputs"])
+def worst_error(case: Path, launcher: list[str], extra: list[str], outputs: Path) -> float | None:
+    """Run a case, writing ``outputs``: largest |got - want| over its tolerance, over all outputs.
+
+    None where the case stores no inputs and runs on others.
+    """
+    arguments = ["run", str(case / "module.hlo"), "--json", "--outputs", str(outputs), *extra]
+    inputs = case / "inputs.npz"
+    if not inputs.exists():
+        spmd_json([*arguments, "--seed", "0"], launcher)
+        return None
+    expected = str(case / "expected.npz")
+    outcome = spmd_json([*arguments, "--expect", expected, "--inputs", str(inputs)], launcher)
+    return float(max(output["of_tolerance"] for output in outcome["outputs"]))
+
+
+def same_bits(a: Path, b: Path) -> bool:
+    """Whether two files hold the same arrays, bit for bit."""
+    with np.load(a) as left, np.load(b) as right:
+        return list(left) == list(right) and all(
+            left[name].dtype == right[name].dtype
+            and left[name].shape == right[name].shape
+            and left[name].tobytes() == right[name].tobytes()
+            for name in left
+        )
 
 
 def tile_mismatch(case: Path, about: dict[str, Any]) -> str:
@@ -147,16 +171,18 @@ def expected_tile(shape: list[int], spec: str, axes: dict[str, int]) -> tuple[in
 def format_table(rows: list[Row]) -> str:
     lines = [
         (
-            "| case | devices | error/tolerance, loopback | mpirun | flops/XLA | (args+temp)/XLA "
+            "| case | devices | error/tolerance, loopback | mpirun | same bits | flops/XLA | (args+temp)/XLA "
             "| wire bytes/XLA | tiles |"
         ),
-        "|---|---|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         cells = [
             row.name,
             str(row.devices),
-            *map(_number, (row.loopback, row.mpi, row.flops, row.memory, row.wire)),
+            *map(_number, (row.loopback, row.mpi)),
+            "-" if row.alike is None else "yes" if row.alike else "no",
+            *map(_number, (row.flops, row.memory, row.wire)),
         ]
         lines.append(f"| {' | '.join(cells)} | {row.problem or row.tiles} |")
     return "\n".join(lines)
@@ -183,8 +209,6 @@ def main() -> int:
     ]
     rows = []
     for case in cases:
-        if not (case / "inputs.npz").exists():
-            continue
         rows.append(measure(case, options.mpirun))
         print(f"{case.name:30s} {'; '.join(rows[-1].failures()) or 'ok'}", flush=True)
     table = format_table(rows)
