@@ -11,11 +11,11 @@ from spmd.text.lexer import Scanner
 _LAYOUT_NEXT = re.compile(r"\{(?=\s*+(?:-?[0-9]|:))|(?<=\])\{(?=\s*+(?:\}|/\*))")
 _TILE = r"\((?:(?:\d{1,19}|\*)(?:,(?:\d{1,19}|\*))*+)?\)"
 _NUMBER = r"\(-?\d{1,19}\)"
-_INDEX_TYPE = r"\(u(?:1|2|4|8|16|32|64)\)"
+_INDEX_TYPE = r"\([su](?:1|2|4|8|16|32|64)\)"
 #: The parts behind the colon, in XLA's order, each at most once: dimension level types, tiles, tail padding, index and
 #: pointer types, element size, memory space, split configurations, metadata prefix.
 _PARTS = re.compile(
-    rf"(?P<levels>D\([DCSH]\+?~?(?:,[DCSH]\+?~?)*+\))?(?:T(?:{_TILE})++)?(?:L{_NUMBER})?"
+    rf"(?P<levels>D\([DCSH]\+?~?(?:,[DCSH]\+?~?)*+\))?(?:T(?:(?:{_TILE})++|(?!\()))?(?:L{_NUMBER})?"
     rf"(?:#{_INDEX_TYPE})?(?:\*{_INDEX_TYPE})?(?:E{_NUMBER})?(?:S{_NUMBER})?"
     rf"(?:SC(?:\(-?\d{{1,19}}:(?:-?\d{{1,19}}(?:,-?\d{{1,19}})*+)?\))++)?(?:M{_NUMBER})?"
 )
@@ -34,12 +34,13 @@ def read_layout(scanner: Scanner, rank: int) -> Layout | None:
         if order:
             scanner.expect(",")
         order.append(scanner.integer("a dimension number"))
-    suffix = _read_parts(scanner) if scanner.take(":") else ""
+    has_parts = scanner.take(":")
+    suffix = _read_parts(scanner) if has_parts else ""
     scanner.expect("}")
     if order and len(order) != rank:
         found_order = ",".join(map(str, order))
         scanner.fail(f"expected a layout of {rank} dimensions, found {{{found_order}}}", start)
-    if not order and not suffix and not rank:
+    if not order and not has_parts and not rank:
         scanner.fail("expected an opcode or a layout with a part, found '{}'", start)
     if rank and not order:
         scanner.fail(f"expected a layout of {rank} dimensions, found {{}}", start)
@@ -62,4 +63,5 @@ def _read_parts(scanner: Scanner) -> str:
         scanner.fail(f"layout has an unknown, repeated or misplaced part {word[:40]!r}", start)
     levels = found["levels"] or ""
     scanner.pos = scanner.end if end < 0 else end
-    return text[len(levels) :]
+    # XLA takes a T without tiles for one tile without dimensions.
+    return re.sub(r"^T(?!\()", "T()", text[len(levels) :])
