@@ -1,0 +1,157 @@
+"""Edge values through every operation that combines elements: each form below computes op(x, y) of all pairs.
+
+So the definition is the elementwise one (real_functions, whole_functions, complex_functions), whatever the form does with
+its dimensions; test_reductions.py says which elements meet.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+
+import pytest
+
+from spmd.evaluator import evaluate_partitions
+from spmd.text.parser import parse_module
+from spmd.verifier import verify
+from tests.spmd.op_matrix import allowed
+from tests.spmd.op_matrix.formats import COMPLEX, FLOATS
+from tests.spmd.op_matrix.judge import scalars
+from tests.spmd.op_matrix.run import array, program
+from tests.spmd.op_matrix.test_elementwise import misses, report
+from tests.spmd.op_matrix.values import ALL_TYPES, values
+
+
+@dataclass(frozen=True)
+class Form:
+    """``lines`` make r of the operands x and y of {k}[{n}]; on two devices each has one of the two, named x."""
+
+    opcodes: tuple[str, ...]
+    lines: str
+    devices: int = 1
+
+
+_REDUCERS = ("add", "multiply", "maximum", "minimum", "and", "or", "xor")
+_GROUP = "channel_id=1, replica_groups={{{{0,1}}}}, use_global_device_ids=true, to_apply=op"
+
+FORMS = {
+    "map": Form(_REDUCERS, "ROOT r = {k}[{n}] map(x, y), dimensions={{0}}, to_apply=op"),
+    "scatter": Form(
+        _REDUCERS,
+        "i = s32[{n}] iota(), iota_dimension=0\n"
+        "ROOT r = {k}[{n}] scatter(x, i, y), to_apply=op, update_window_dims={{}}, inserted_window_dims={{0}},"
+        " scatter_dims_to_operand_dims={{0}}, index_vector_dim=1",
+    ),
+    "scan": Form(
+        _REDUCERS,
+        "y1 = {k}[1,{n}] reshape(y)\n"
+        "s = ({k}[1,{n}], {k}[{n}]) scan(y1, x), dimensions={{0}}, num_carries=1, to_apply=step\n"
+        "ROOT r = {k}[{n}] get-tuple-element(s), index=1",
+    ),
+    "fusion": Form(_REDUCERS, "ROOT r = {k}[{n}] fusion(x, y), kind=kLoop, calls=whole"),
+    "call": Form(_REDUCERS, "ROOT r = {k}[{n}] call(x, y), to_apply=whole"),
+    "all-reduce": Form(_REDUCERS, "ROOT r = {k}[{n}] all-reduce(x), " + _GROUP, 2),
+    "all-reduce in halves": Form(
+        _REDUCERS,
+        "s = {k}[{n}] all-reduce-start(x), " + _GROUP + "\nROOT r = {k}[{n}] all-reduce-done(s)",
+        2,
+    ),
+    "reduce-scatter": Form(
+        _REDUCERS,
+        "z = {k}[{n},2] broadcast(x), dimensions={{0}}\n"
+        "h = {k}[{n},1] reduce-scatter(z), dimensions={{1}}, " + _GROUP + "\n"
+        "ROOT r = {k}[{n}] reshape(h)",
+        2,
+    ),
+    "dot": Form(
+        ("multiply",),
+        "x1 = {k}[{n},1] reshape(x)\ny1 = {k}[{n},1] reshape(y)\n"
+        "ROOT r = {k}[{n}] dot(x1, y1), lhs_batch_dims={{0}}, rhs_batch_dims={{0}}, lhs_contracting_dims={{1}},"
+        " rhs_contracting_dims={{1}}",
+    ),
+}  # fmt: skip
+
+_BEFORE = """
+op {{ a = {k}[] parameter(0) b = {k}[] parameter(1) ROOT c = {k}[] {o}(a, b) }}
+whole {{ a.1 = {k}[{n}] parameter(0) b.1 = {k}[{n}] parameter(1) ROOT c.1 = {k}[{n}] {o}(a.1, b.1) }}
+step {{ b.2 = {k}[{n}] parameter(0) a.2 = {k}[{n}] parameter(1) c.2 = {k}[{n}] {o}(a.2, b.2) ROOT t = ({k}[{n}], {k}[{n}]) tuple(c.2, c.2) }}
+"""
+
+
+def cases():
+    for form, kind in itertools.product(FORMS, ALL_TYPES):
+        opcodes = [o for o in FORMS[form].opcodes if kind in allowed.BINARY[o]]
+        # A dot adds its products to zero, which f8e8m0fnu does not have.
+        if opcodes and not (form == "dot" and kind in ("pred", "f8e8m0fnu")):
+            yield form, kind, opcodes
+
+
+def pairs(kind):
+    few = [z for z in values(kind) if not isinstance(z, complex) or math.isfinite(abs(z))]
+    few = few[:: max(1, len(few) // 12)] + few[-1:]
+    return list(itertools.product(dict.fromkeys(map(Same, few)), repeat=2))
+
+
+class Same:
+    """A value that is itself alone: -0 and 0 are two, NaN is one."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __eq__(self, other):
+        return repr(self.value) == repr(other.value)
+
+    def __hash__(self):
+        return hash(repr(self.value))
+
+
+@pytest.mark.parametrize(("form", "kind", "opcodes"), list(cases()))
+def test_pairs(form, kind, opcodes):
+    tried = [(x.value, y.value) for x, y in pairs(kind)]
+    given = [array(kind, side) for side in zip(*tried, strict=True)]
+    for opcode in opcodes:
+        got = scalars(outputs(form, kind, opcode, given))
+        wrong = [
+            (pair, g, w)
+            for pair, g in zip(tried, got, strict=True)
+            if (w := misses(opcode, kind, pair, g)) and not (form == "dot" and g == w[0] == 0)
+        ]
+        report(f"{form} {opcode}", kind, wrong)
+
+
+def outputs(form, kind, opcode, given):
+    names = {"k": kind, "n": len(given[0]), "o": opcode}
+    devices = FORMS[form].devices
+    heads = ["x", "y"] if devices == 1 else ["x"]
+    lines = [f"{x} = {kind}[{len(given[0])}] parameter({i})" for i, x in enumerate(heads)]
+    body = "\n".join([*lines, FORMS[form].lines.format(**names)])
+    text = program(body, _BEFORE.format(**names))
+    module = parse_module(text.replace("HloModule m", f"HloModule m, num_partitions={devices}"))
+    verify(module)
+    arguments = [given] if devices == 1 else [[x] for x in given]
+    each = evaluate_partitions(module, arguments)
+    assert all(out[0].tobytes() == each[0][0].tobytes() for out in each)
+    return each[0][0]
+
+
+@pytest.mark.parametrize("kind", [k for k in ALL_TYPES if k not in COMPLEX])
+def test_sort_orders_edge_values(kind):
+    """In total order where the type is floating: -0 before 0, NaN last (first where it has the sign bit)."""
+    xs = values(kind)
+    extra = ", type=TOTALORDER" if kind in FLOATS else ""
+    before = (
+        f"lt {{ a = {kind}[] parameter(0) b = {kind}[] parameter(1)"
+        f" ROOT c = pred[] compare(a, b), direction=LT{extra} }}"
+    )
+    body = f"x = {kind}[{len(xs)}] parameter(0)\nROOT r = {kind}[{len(xs)}] sort(x), dimensions={{0}}, to_apply=lt"
+    module = parse_module(program(body, before))
+    verify(module)
+    ((got,),) = evaluate_partitions(module, [[array(kind, xs[::-1])]])
+    nan_first = kind in FLOATS and FLOATS[kind].flavour == "fnuz"
+
+    def place(x):
+        return (x != x) != nan_first, 0.0 if x != x else x, math.copysign(1, x) if x == x else 0
+
+    key = place if kind in FLOATS else int
+    assert list(map(repr, scalars(got))) == list(map(repr, sorted(xs, key=key)))
