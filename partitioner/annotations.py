@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from partitioner.axes import Axes, DeviceAxes, DimAxes, common_axes
 from partitioner.leading import in_order_of_lead, leading_shardings
 from spmd.errors import ShardingError, UnsupportedError
-from spmd.hlo import HloInstruction, HloModule, Opcode
+from spmd.hlo import Annotations, HloInstruction, HloModule, Opcode
 from spmd.mesh import AxisRef, Mesh, TensorSharding
 from spmd.ops.attrs import CustomCallAttrs
 from spmd.shape import ArrayShape, Shape, leaves
@@ -77,9 +77,11 @@ class AnnotationReader:
     def of_instruction(self, instruction: HloInstruction) -> tuple[Constraint | None, ...]:
         """One entry per result leaf: what stands on the instruction itself, None where nothing does."""
         shapes = [shape for _, shape in leaves(instruction.shape)]
+        if instruction.opcode is Opcode.OUTFEED:  # it speaks of the operand (ops/feed.py)
+            return (None,) * len(shapes)
         shardy = instruction.annotations.frontend(SDY_SHARDING)
         if shardy is not None:
-            found = self._shardy_values(shardy)
+            found = self.shardy_shardings(instruction)
             if len(found) == 1 and self.on_one_device(found[0]) is not None:
                 found = tuple(found) * len(shapes)
             if len(found) != len(shapes):
@@ -98,11 +100,16 @@ class AnnotationReader:
     def groups_of(self, instruction: HloInstruction) -> tuple[str, ...]:
         """GSPMD's sharding group of each result leaf, ``shard_as 1``; empty where there is none."""
         count = sum(1 for _ in leaves(instruction.shape))
-        if instruction.sharding is None or instruction.annotations.frontend(SDY_SHARDING):
+        is_shardy = instruction.annotations.frontend(SDY_SHARDING) is not None
+        if instruction.sharding is None or is_shardy or instruction.opcode is Opcode.OUTFEED:
             return ("",) * count
         return tuple(s.group for s in instruction.sharding.leaf_shardings(instruction.shape))
 
-    def _shardy_values(self, text: str) -> Sequence[TensorSharding]:
+    def shardy_shardings(self, instruction: HloInstruction) -> tuple[TensorSharding, ...]:
+        """What Shardy's attribute on an instruction says, one per value; none without one."""
+        text = instruction.annotations.frontend(SDY_SHARDING)
+        if text is None:
+            return ()
         if text.startswith("#sdy.sharding_per_value"):
             return parse_sharding_per_value(text)
         return (parse_tensor_sharding(text),)
@@ -208,6 +215,12 @@ def unspecified_dims(instruction: HloInstruction) -> Axes:
     """Dimensions that ``backend_config="unspecified_dims=[..]"`` leaves open."""
     match = _UNSPECIFIED_DIMS.search(instruction.annotations.backend_config)
     return tuple(int(d) for d in match.group(1).split(",") if d.strip()) if match else ()
+
+
+def without_shardings(annotations: Annotations) -> Annotations:
+    """What a per-device instruction keeps: everything but Shardy's sharding of the global value."""
+    kept = tuple(item for item in annotations.frontend_attributes if item[0] != SDY_SHARDING)
+    return replace(annotations, frontend_attributes=kept)
 
 
 def custom_call_target(instruction: HloInstruction) -> str:

@@ -18,13 +18,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from partitioner.annotations import SDY_MESHES, SDY_SHARDING, module_meshes
+from partitioner.annotations import SDY_MESHES, SDY_SHARDING, module_meshes, without_shardings
 from partitioner.axes import as_iota, common_axes, recognise_iota
 from partitioner.leading import in_order_of_lead, leading_shardings, region_shardings
 from spmd.builder import Builder
 from spmd.device import CollectiveGroupMode, IotaTile, ReplicaGroups
 from spmd.errors import ShardingError
-from spmd.hlo import Annotations, HloComputation, HloInstruction, HloModule, Opcode
+from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
 from spmd.literal import Literal
 from spmd.mesh import Mesh, TensorSharding
 from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs
@@ -70,7 +70,7 @@ def list_other_orders(module: HloModule) -> None:
             listed = tuple(_listed(sharding, meshes) for sharding in found)
             is_array = isinstance(instruction.shape, ArrayShape)
             instruction.sharding = listed[0] if is_array else HloSharding.tuple_of(listed)
-            instruction.annotations = _without_shardy(instruction.annotations)
+            instruction.annotations = without_shardings(instruction.annotations)
 
 
 def _ids(mesh: Mesh) -> Order:
@@ -85,11 +85,6 @@ def _listed(sharding: TensorSharding, meshes: dict[str, Mesh]) -> HloSharding:
         tuple(a for ref in d.axes for a in axes.axes_of_ref(mesh, ref)) for d in sharding.dims
     )
     return _renamed(axes.sharding(dims), _ids(mesh))
-
-
-def _without_shardy(annotations: Annotations) -> Annotations:
-    kept = tuple(item for item in annotations.frontend_attributes if item[0] != SDY_SHARDING)
-    return replace(annotations, frontend_attributes=kept)
 
 
 def rename_to_positions(module: HloModule, order: Order) -> None:
@@ -178,7 +173,9 @@ def _rewrite_meshes(module: HloModule, order: Order) -> None:
         return
     positions = _inverse(order)
     for name, mesh in meshes.items():
-        if len(order) == mesh.num_devices:
+        if mesh.is_maximal and mesh.device_ids is not None and mesh.device_ids[0] < len(order):
+            meshes[name] = replace(mesh, device_ids=(positions[mesh.device_ids[0]],))
+        elif len(order) == mesh.num_devices:
             ids = tuple(positions[i] for i in mesh.device_ids or range(mesh.num_devices))
             counted = ids == tuple(range(len(ids)))
             meshes[name] = replace(mesh, device_ids=None if counted else ids)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from partitioner.annotations import without_shardings
 from partitioner.axes import Axes
 from partitioner.candidates import OpPlan, OpProblem, best_plan
 from partitioner.context import PartitionContext, ShardedValue
@@ -99,7 +100,7 @@ def emit_local(
         attrs,
         name=instruction.name,
         called_computations=[context.copy_callee(c) for c in instruction.called_computations],
-        annotations=instruction.annotations,
+        annotations=without_shardings(instruction.annotations),
     )
     if not isinstance(shape, TupleShape):
         return (ShardedValue(clone, plan.results[0], globals_[0]),)

@@ -119,10 +119,9 @@ def _gspmd_boundary(
     inner, outer = instruction.array_shape, operand.array_shape
     if not is_entry:
         inner, outer = outer, inner
-    if inside is None or outside is None:
-        raise ShardingError(
-            f"{instruction.name}: a Sharding annotation is missing on {operand.name}"
-        )
+    # A value whose annotation is missing is manual along all axes inside, and whole outside.
+    inside = inside or replace(Constraint.replicated(inner.rank), manual=reader.axes.all)
+    outside = outside or Constraint.replicated(outer.rank)
     manual = tuple(sorted(inside.manual))
     value = _value(instruction, reader, outside, manual, outer, inner)
     free = replace(inside, manual=())

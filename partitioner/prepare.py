@@ -7,7 +7,7 @@ from partitioner.constant_splitter import split_constants
 from partitioner.device_order import list_other_orders
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
 from spmd.hlo.clone import clone_computation
-from spmd.ops.attrs import CustomCallAttrs
+from spmd.ops.attrs import CallAttrs, CustomCallAttrs
 from spmd.passes.algebraic_simplifier import AlgebraicSimplifier
 from spmd.passes.call_inliner import CallInliner
 from spmd.passes.common_subexpression_elimination import CommonSubexpressionElimination
@@ -22,6 +22,7 @@ _ELEMENT_IDENTITIES = frozenset({"Sharding", "xla.sdy.FuncResultSharding"})
 def prepare(module: HloModule) -> None:
     """Inline, give each loop and branch its own computations, and clean up, so that fewer ops need a sharding."""
     list_other_orders(module)
+    _open_fusions(module)
     _pin_shardings(module)
     CallInliner().run(module)
     _drop_annotations_in_reducers(module)
@@ -32,6 +33,23 @@ def prepare(module: HloModule) -> None:
     DeadCodeElimination().run(module)
     split_constants(module)
     module.remove_unreachable_computations()
+
+
+def _open_fusions(module: HloModule) -> None:
+    """A fusion becomes a call: its computation is partitioned like any other code, and fused again afterwards."""
+    for computation in module.computations:
+        for fusion in computation.with_opcode(Opcode.FUSION):
+            call = computation.create(
+                Opcode.CALL,
+                fusion.shape,
+                fusion.operands,
+                CallAttrs(),
+                name=fusion.name,
+                called_computations=fusion.called_computations,
+                sharding=fusion.sharding,
+                annotations=fusion.annotations,
+            )
+            computation.replace(fusion, call)
 
 
 def _pin_shardings(module: HloModule) -> None:

@@ -107,9 +107,12 @@ class SlotGraph:
     def connect_instruction(
         self, rule: OpShardingRule, instruction: HloInstruction, results: Slots
     ) -> None:
-        operands = [self.slot(operand) for operand in instruction.operands]
+        """Nothing where an operand is a tuple or a token, which no rule describes."""
+        operands = [slot for operand in instruction.operands for slot in self._slots[operand]]
         arrays = [slot for slot in operands if slot is not None]
         outputs = [slot for slot in results if slot is not None]
+        if any(not isinstance(operand.shape, ArrayShape) for operand in instruction.operands):
+            return
         if len(arrays) != len(rule.operands) or len(outputs) != len(rule.results):
             return
         self.connect(rule, arrays, outputs, instruction.name, op_priority(instruction))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import partitioner.ops  # noqa: F401 - fills the registries
-from partitioner.annotations import AnnotationReader, custom_call_target
+from partitioner.annotations import AnnotationReader, custom_call_target, without_shardings
 from partitioner.axes import Axes
 from partitioner.context import PartitionContext, ShardedValue
 from partitioner.device_order import Order, device_order, rename_to_devices, rename_to_positions
@@ -22,8 +22,10 @@ from partitioner.prepare import prepare
 from partitioner.propagation import propagate
 from partitioner.registry import REMAKERS, partitioner_of
 from partitioner.report import PartitionReport, Purpose
+from partitioner.single_device import effect_device, partition_on_device
 from partitioner.slots import SlotGraph, Slots, spread_manual
 from partitioner.state import ShardState
+from partitioner.whole import needs_whole_operands, partition_whole
 from spmd.builder import ModuleScope
 from spmd.errors import ShardingError, UnsupportedError
 from spmd.hlo import (
@@ -38,7 +40,7 @@ from spmd.hlo import (
 from spmd.hlo.clone import clone_computation, clone_module, copy_header
 from spmd.ops.attrs import ParameterAttrs
 from spmd.passes.dead_code_elimination import DeadCodeElimination
-from spmd.shape import ArrayShape, Shape, leaves, subshape, without_layout
+from spmd.shape import ArrayShape, Shape, TupleShape, subshape, without_layout
 from spmd.sharding import HloSharding
 from spmd.text.stage import device_count
 
@@ -141,9 +143,11 @@ class SpmdPartitioner:
 
     def copy_callee(self, computation: HloComputation) -> HloComputation:
         if computation not in self._callees:
-            self._callees[computation] = clone_computation(
-                computation, self.result, self.copy_callee
-            )
+            copy = clone_computation(computation, self.result, self.copy_callee)
+            for instruction in copy.instructions:
+                instruction.sharding = None
+                instruction.annotations = without_shardings(instruction.annotations)
+            self._callees[computation] = copy
         return self._callees[computation]
 
     # ---- partitioning
@@ -174,7 +178,7 @@ class SpmdPartitioner:
             for value, foreign in zip(outputs, self.entry.foreign_outputs, strict=True)
         ]
         target.root = pack(context, outputs, entry.root.shape)
-        is_tuple = not isinstance(entry.root.shape, ArrayShape)
+        is_tuple = isinstance(entry.root.shape, TupleShape)
         target.root.sharding = HloSharding.tuple_of(states) if is_tuple else states[0]
 
     def partition_callee(
@@ -218,9 +222,8 @@ class SpmdPartitioner:
         )
         if keep_sharding:
             shardings = tuple(state.sharding(self.axes) for state in states)
-            clone.sharding = (
-                shardings[0] if isinstance(shape, ArrayShape) else HloSharding.tuple_of(shardings)
-            )
+            is_tuple = isinstance(shape, TupleShape)
+            clone.sharding = HloSharding.tuple_of(shardings) if is_tuple else shardings[0]
         if foreign is not None:
             clone.sharding = foreign
             whole = parameter.array_shape.without_layout()
@@ -242,16 +245,9 @@ class SpmdPartitioner:
     def _partition_one(
         self, context: PartitionContext, instruction: HloInstruction
     ) -> tuple[ShardedValue, ...]:
-        if any(not isinstance(shape, ArrayShape) for _, shape in leaves(instruction.shape)):
-            raise UnsupportedError(
-                f"{instruction.name}: partitioning {instruction.opcode} with tokens is not supported yet"
-            )
         context.serving, context.purpose = instruction, Purpose.OPERAND
         before = len(context.target)
-        special = partitioner_of(instruction)
-        values = special(context, instruction) if special is not None else None
-        if values is None:
-            values = partition_generic(context, instruction)
+        values = self._compute(context, instruction)
         for collective in context.collectives_since(before):
             self.report.op_collectives[collective] = instruction
         context.purpose = Purpose.RESULT
@@ -260,6 +256,21 @@ class SpmdPartitioner:
         return tuple(
             reshard_to(context, v, context.wanted(instruction, i)) for i, v in enumerate(values)
         )
+
+    def _compute(
+        self, context: PartitionContext, instruction: HloInstruction
+    ) -> tuple[ShardedValue, ...]:
+        """By what the op's family knows, else by its rule."""
+        device = effect_device(self.reader, instruction)
+        if device is not None:
+            return partition_on_device(context, instruction, device)
+        special = partitioner_of(instruction)
+        values = special(context, instruction) if special is not None else None
+        if values is not None:
+            return values
+        if needs_whole_operands(instruction):
+            return partition_whole(context, instruction)
+        return partition_generic(context, instruction)
 
     # ---- the result's header
     def _finish(self) -> None:

@@ -32,7 +32,7 @@ HOLES: dict[str, dict[Opcode, str]] = {
     "partitioner": {
         Opcode.PARAMETER: "given by annotations or callers",
         Opcode.CALL: "inlined before",
-        Opcode.FUSION: "made after partitioning",
+        Opcode.FUSION: "opened before, made anew afterwards",
         **dict.fromkeys(
             (
                 Opcode.ALL_GATHER_START,
@@ -52,8 +52,6 @@ HOLES: dict[str, dict[Opcode, str]] = {
         **dict.fromkeys(
             (
                 Opcode.AFTER_ALL,
-                Opcode.INFEED,
-                Opcode.OUTFEED,
                 Opcode.RAGGED_ALL_TO_ALL,
                 Opcode.RECV,
                 Opcode.RECV_DONE,

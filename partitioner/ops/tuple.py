@@ -10,7 +10,10 @@ from partitioner.slots import SlotGraph, Slots
 from partitioner.state import ShardState
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import TupleIndexAttrs
-from spmd.shape import Shape, TupleShape, as_array, as_tuple, leaves
+from spmd.shape import ArrayShape, PrimitiveType, Shape, TupleShape, as_tuple, leaves
+
+#: What stands for a token's (or an opaque value's) shape where an array's is asked for: a scalar.
+TOKEN = ArrayShape(PrimitiveType.PRED, ())
 
 
 def leaf_range(shape: Shape, index: int) -> slice:
@@ -80,7 +83,22 @@ def _pack(
 ) -> HloInstruction:
     if not isinstance(shape, TupleShape):
         return next(values).hlo
-    return context.builder.tuple([_pack(context, values, element) for element in shape.elements])
+    elements = [_pack(context, values, element) for element in shape.elements]
+    return _taken_apart(elements) or context.builder.tuple(elements)
+
+
+def _taken_apart(elements: Sequence[HloInstruction]) -> HloInstruction | None:
+    """The instruction whose elements these are, all and in order (a done must name its start itself)."""
+    for index, element in enumerate(elements):
+        if (
+            element.opcode is not Opcode.GET_TUPLE_ELEMENT
+            or element.attrs_as(TupleIndexAttrs).index != index
+            or element.operand(0) is not elements[0].operand(0)
+        ):
+            return None
+    if not elements or len(as_tuple(elements[0].operand(0).shape).elements) != len(elements):
+        return None
+    return elements[0].operand(0)
 
 
 def unpack(
@@ -105,7 +123,8 @@ def _unpack(
                 context, context.builder.get_tuple_element(instruction, i), states, element
             )
     else:
-        yield ShardedValue(instruction, next(states), as_array(shape))
+        whole = shape if isinstance(shape, ArrayShape) else TOKEN
+        yield ShardedValue(instruction, next(states), whole)
 
 
 def local_shape(context: PartitionContext, states: Iterator[ShardState], shape: Shape) -> Shape:
@@ -114,4 +133,5 @@ def local_shape(context: PartitionContext, states: Iterator[ShardState], shape: 
         return TupleShape(
             tuple(local_shape(context, states, element) for element in shape.elements)
         )
-    return next(states).local_shape(as_array(shape), context.axes)
+    state = next(states)
+    return state.local_shape(shape, context.axes) if isinstance(shape, ArrayShape) else shape

@@ -1,0 +1,101 @@
+"""Infeed and outfeed: each device talks to the host about its own tile.
+
+An annotation says how the fed value is split; without one every device is fed, and gives, the whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from partitioner.annotations import AnnotationReader, Constraint, without_shardings
+from partitioner.context import PartitionContext, ShardedValue
+from partitioner.ops.tuple import local_shape, pack, unpack
+from partitioner.propagation import Slot
+from partitioner.registry import partition, propagate_op
+from partitioner.slots import SlotGraph, Slots
+from partitioner.state import ShardState
+from spmd.errors import ShardingError
+from spmd.hlo import HloInstruction, Opcode
+from spmd.ops.attrs import FeedAttrs
+from spmd.shape import leaves
+
+
+@propagate_op(Opcode.INFEED)
+def propagate_infeed(graph: SlotGraph, infeed: HloInstruction) -> Slots:
+    """What the host feeds is bound: propagation does not choose it."""
+    slots = graph.new_slots(infeed.shape, infeed.name)
+    for slot in slots:
+        if slot is not None:
+            whole = Constraint.replicated(slot.shape.rank)
+            graph.constrain((slot,), (whole,), infeed.name)
+    graph.annotate(infeed, slots)
+    return slots
+
+
+@partition(Opcode.INFEED)
+def partition_infeed(context: PartitionContext, infeed: HloInstruction) -> tuple[ShardedValue, ...]:
+    states = [context.wanted(infeed, leaf) for leaf, _ in enumerate(leaves(infeed.shape))]
+    token = context.values(infeed.operand(0))[0].hlo
+    clone = context.target.create(
+        Opcode.INFEED,
+        local_shape(context, iter(states), infeed.shape),
+        [token],
+        infeed.attrs,
+        name=infeed.name,
+        annotations=without_shardings(infeed.annotations),
+    )
+    return unpack(context, clone, states, infeed.shape)
+
+
+@propagate_op(Opcode.OUTFEED)
+def propagate_outfeed(graph: SlotGraph, outfeed: HloInstruction) -> Slots:
+    """Its annotation speaks of the operand, and reaches it; the result is a token."""
+    for slot, constraint in zip(
+        graph.slots(outfeed.operand(0)), outfeed_constraints(graph.reader, outfeed), strict=True
+    ):
+        if slot is not None and constraint is not None:
+            given = Slot.for_shape(slot.shape, f"operand of {outfeed.name}")
+            graph.constrain((given,), (constraint,), outfeed.name)
+            graph.connect_same(slot, given, outfeed.name)
+    return graph.new_slots(outfeed.shape, outfeed.name)
+
+
+@partition(Opcode.OUTFEED)
+def partition_outfeed(
+    context: PartitionContext, outfeed: HloInstruction
+) -> tuple[ShardedValue, ...]:
+    fed, token = outfeed.operands
+    values = [
+        context.reshard(value, ShardState(constraint.dims) if constraint else _whole(value))
+        for value, constraint in zip(
+            context.values(fed), outfeed_constraints(context.reader, outfeed), strict=True
+        )
+    ]
+    operand = pack(context, values, fed.shape)
+    clone = context.target.create(
+        Opcode.OUTFEED,
+        outfeed.shape,
+        [operand, context.values(token)[0].hlo],
+        replace(outfeed.attrs_as(FeedAttrs), outfeed_shape=operand.shape),
+        name=outfeed.name,
+        annotations=without_shardings(outfeed.annotations),
+    )
+    return unpack(context, clone, [ShardState(())], outfeed.shape)
+
+
+def outfeed_constraints(
+    reader: AnnotationReader, outfeed: HloInstruction
+) -> tuple[Constraint | None, ...]:
+    """Per leaf of the operand. Of a tuple annotation the last element may be the token's."""
+    shapes = [shape for _, shape in leaves(outfeed.operand(0).shape)]
+    stated = outfeed.sharding
+    if stated is None:
+        return (None,) * len(shapes)
+    parts = stated.elements if stated.is_tuple else (stated,) * len(shapes)
+    if len(parts) not in (len(shapes), len(shapes) + 1):
+        raise ShardingError(f"{outfeed.name}: {len(parts)} shardings for {len(shapes)} values")
+    return tuple(reader.of_gspmd(part, shape) for part, shape in zip(parts, shapes, strict=False))
+
+
+def _whole(value: ShardedValue) -> ShardState:
+    return ShardState.replicated(value.state.rank)
