@@ -35,6 +35,8 @@ class RankExecutable(Executable):
             executable.outputs,
             executable.kernels,
             executable.compile_seconds,
+            executable.timeout_seconds,
+            executable.record,
             communicator=communicator,
         )
         own._loaded = own.load_local()

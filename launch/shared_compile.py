@@ -11,11 +11,13 @@ from runtime.executable import Executable
 from runtime.saved import load_bytes, save_bytes
 
 
-def compile_on_first(world: Communicator, make: Callable[[], Executable]) -> RankExecutable:
+def compile_on_first(
+    world: Communicator, make: Callable[[], Executable], *, record: bool = False
+) -> RankExecutable:
     """What ``make`` gives on rank 0, loaded on every rank. All ranks call it; on the others ``make`` is not called.
 
     Before it, the ranks have to agree on what is compiled. Raises AgreedError, on every rank alike, where compiling
-    fails on rank 0 or loading on any.
+    fails on rank 0 or loading on any. record: take down when thunks begin and end.
     """
     made: list[Executable] = []
 
@@ -28,4 +30,6 @@ def compile_on_first(world: Communicator, make: Callable[[], Executable]) -> Ran
     def loaded() -> tuple[Executable, dict[str, str]]:
         return made[0] if made else load_bytes(data, "what rank 0 has compiled"), {}
 
-    return RankExecutable.of(agree(world, loaded), world)
+    executable = agree(world, loaded)
+    executable.record = record
+    return RankExecutable.of(executable, world)

@@ -25,6 +25,7 @@ from runtime.thunks.kernel import KernelThunk
 from runtime.thunks.thunk import walk
 from runtime.tiles import copy_shard
 from runtime.tiles import gather as gather_tiles
+from runtime.timeline.recorder import Stamp
 from spmd.errors import RunError
 from spmd.hlo import HloModule
 from spmd.literal import NDArray
@@ -49,7 +50,7 @@ class Executable:
     """A program for ``num_devices`` devices. ``module`` is the scheduled module it was made of.
 
     ``inputs`` and ``outputs`` say how global arrays become tiles and back. ``timeout_seconds``: how long a device waits
-    for the others.
+    for the others. ``record``: devices that are loaded from now on take down when their thunks begin and end.
     """
 
     module: HloModule
@@ -59,6 +60,7 @@ class Executable:
     kernels: KernelLibrary
     compile_seconds: dict[str, float] = field(default_factory=dict)
     timeout_seconds: float = 300.0
+    record: bool = False
     _loaded: LocalDevices | None = None
 
     @property
@@ -107,17 +109,22 @@ class Executable:
         """
         if communicator.size > 1:
             set_blas_threads(1)
-        return LoadedDevice(self.program, communicator, self.kernels)
+        return LoadedDevice(self.program, communicator, self.kernels, record=self.record)
 
     def load_local(self) -> LocalDevices:
         """The program on ``devices``."""
-        return LoopbackDevices(self.program, self.kernels, self.timeout_seconds)
+        return LoopbackDevices(self.program, self.kernels, self.timeout_seconds, record=self.record)
 
     @property
     def _local(self) -> LocalDevices:
         if self._loaded is None:
             self._loaded = self.load_local()
         return self._loaded
+
+    def stamps(self) -> list[list[tuple[Stamp, ...]]]:
+        """What each of ``devices`` has taken down of its last steps; see ``runtime/timeline``."""
+        recorders = [device.recorder for device in self._local.devices]
+        return [recorder.steps for recorder in recorders if recorder is not None]
 
     # ---- one step
     @overload

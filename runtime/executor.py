@@ -14,6 +14,7 @@ from runtime.kernel import KernelLibrary
 from runtime.resident import DeviceArray
 from runtime.slots import Slots
 from runtime.thunks.thunk import Action
+from runtime.timeline.recorder import Recorder
 from spmd.errors import RunError
 from spmd.literal import NDArray
 
@@ -22,9 +23,17 @@ class LoadedDevice:
     """A program on one device, ready to run any number of times. Not thread-safe: one thread runs it."""
 
     def __init__(
-        self, program: DeviceProgram, communicator: Communicator, kernels: KernelLibrary
+        self,
+        program: DeviceProgram,
+        communicator: Communicator,
+        kernels: KernelLibrary,
+        *,
+        record: bool = False,
     ) -> None:
-        """RunError when the world has another size than the program. Every rank loads at the same time."""
+        """RunError when the world has another size than the program. Every rank loads at the same time.
+
+        record: take down when thunks begin and end, in ``recorder``.
+        """
         if communicator.size != program.num_devices:
             raise RunError(
                 f"{program.name} is for {program.num_devices} devices "
@@ -34,6 +43,7 @@ class LoadedDevice:
         self.program = program
         self.communicator = communicator
         self.kernels = kernels
+        self.recorder = Recorder(program.thunks) if record else None
         self.bound_collectives: dict[str, BoundCollective] = {}
         self.memory = DeviceMemory(program.assignment.allocations, communicator.allocate)
         self._fill_constants()
@@ -59,6 +69,8 @@ class LoadedDevice:
         """
         self._require_fit(arrays)
         self._slots.take(arrays)
+        if self.recorder is not None:
+            self.recorder.begin_step()
         with np.errstate(all="ignore"):  # infinities and nan are values here
             self._action()
         return self._slots.results()

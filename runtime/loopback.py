@@ -17,11 +17,16 @@ class LoopbackDevices:
     """Loaded once, run any number of times. After a failed run the devices are of no more use."""
 
     def __init__(
-        self, program: DeviceProgram, kernels: KernelLibrary, timeout_seconds: float = 300.0
+        self,
+        program: DeviceProgram,
+        kernels: KernelLibrary,
+        timeout_seconds: float = 300.0,
+        *,
+        record: bool = False,
     ) -> None:
         self.world = LoopbackWorld(program.num_devices, timeout_seconds)
         self.devices = [
-            LoadedDevice(program, self.world.communicator(rank), kernels)
+            LoadedDevice(program, self.world.communicator(rank), kernels, record=record)
             for rank in range(program.num_devices)
         ]
 

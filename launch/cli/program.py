@@ -75,12 +75,16 @@ def program_here(options: argparse.Namespace) -> Program:
 
 
 def program_on_ranks(
-    options: argparse.Namespace, world: MpiCommunicator, alike: Callable[[], dict[str, str]]
+    options: argparse.Namespace,
+    world: MpiCommunicator,
+    alike: Callable[[], dict[str, str]],
+    *,
+    record: bool = False,
 ) -> Program:
     """The program on this rank, compiled by rank 0 alone.
 
     ``alike``: what else must be the same on all ranks, by name; it may refuse. AgreedError, on every rank alike, where
-    they differ, one refuses, or reading or compiling fails.
+    they differ, one refuses, or reading or compiling fails. record: for a timeline.
     """
 
     def setup() -> tuple[argparse.Namespace, dict[str, str]]:
@@ -94,7 +98,7 @@ def program_on_ranks(
         compiled.append(_program(options, world.size))
         return compiled[0].executable
 
-    executable = compile_on_first(world, compile_it)
+    executable = compile_on_first(world, compile_it, record=record)
     first = compiled[0] if compiled else Program(executable, None, 0.0)
     return Program(executable, first.module, first.compile_seconds)
 

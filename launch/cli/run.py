@@ -33,9 +33,11 @@ from launch.job import (
 from launch.memory_limit import byte_count, require_memory
 from launch.mpi import agree, agree_on_code
 from launch.pipeline import is_partitioned
+from launch.report.trace import collect_trace
 from launch.source import load_module
 from launch.tile_files import is_per_device, read_tiles, write_tiles
 from runtime.executable import Executable
+from runtime.timeline.recorder import KEPT_STEPS
 from spmd.errors import CheckFailed, UnsupportedError
 
 if TYPE_CHECKING:
@@ -88,6 +90,12 @@ def add_parser(subparsers: Any) -> None:
         metavar="K",
         help="run K times, aliased outputs fed back",
     )
+    parser.add_argument(
+        "--profile",
+        type=Path,
+        metavar="F.json",
+        help=f"write a timeline of the last {KEPT_STEPS} steps of all devices, for ui.perfetto.dev or chrome://tracing",
+    )
     parser.set_defaults(run=run)
 
 
@@ -102,7 +110,9 @@ def _run_here(options: argparse.Namespace) -> int:
         return _run_reference(options, job)
     program = program_here(options)
     require_memory(program.executable, options.memory_limit)
+    program.executable.record = options.profile is not None
     done = _execute(program.executable, job)
+    _write_profile(options, program.executable)
     result = _result(program.executable, done, job)
     where = f"{program.executable.num_devices} devices of this process"
     return _conclude(options, program, result, where)
@@ -122,7 +132,7 @@ def _run_as_rank(options: argparse.Namespace, world: MpiCommunicator) -> int:
             "options": str((compile_options(options), options.devices, job.steps)),
         }
 
-    program = program_on_ranks(options, world, alike)
+    program = program_on_ranks(options, world, alike, record=options.profile is not None)
     executable = program.executable
 
     def ready() -> tuple[str, dict[str, str]]:
@@ -134,6 +144,7 @@ def _run_as_rank(options: argparse.Namespace, world: MpiCommunicator) -> int:
 
     agree(world, ready)
     done = _execute(executable, job)
+    _write_profile(options, executable)
     result = _result(executable, done, job)
     code = 0
     if world.rank == 0:
@@ -180,6 +191,14 @@ def _conclude(options: argparse.Namespace, program: Program, result: JobResult, 
             op = first_diverging_op(module, devices, inputs, compiling)
             result = replace(result, first_diverging_op=op)
     return _report(options, entry, result, where)
+
+
+def _write_profile(options: argparse.Namespace, executable: Executable) -> None:
+    if options.profile is None:
+        return
+    trace = collect_trace(executable)
+    if trace is not None:
+        options.profile.write_text(json.dumps(trace), encoding="utf-8")
 
 
 def _report(options: argparse.Namespace, entry: Entry, result: JobResult, where: str) -> int:

@@ -44,6 +44,20 @@ class BufferUse:
         return self.place.slice
 
 
+class StampsThunks(Protocol):
+    """Takes down when thunks begin and end (runtime/timeline/recorder.py)."""
+
+    def number(self, thunk: Thunk) -> int:
+        """The thunk's place in ``walk``'s order."""
+        ...
+
+    def begins(self, number: int) -> Action:
+        """The action that takes down that the thunk begins."""
+        ...
+
+    def ends(self, number: int) -> Action: ...
+
+
 class LoadedProgram(Protocol):
     """What a device gives to the thunks it loads: memory, kernels, its place among the devices."""
 
@@ -63,6 +77,11 @@ class LoadedProgram(Protocol):
 
     @property
     def num_partitions(self) -> int: ...
+
+    @property
+    def recorder(self) -> StampsThunks | None:
+        """None, as ever unless a timeline was asked for: then nothing of it costs anything."""
+        ...
 
     def array(self, place: ArrayView) -> NDArray:
         """The array in this device's memory."""

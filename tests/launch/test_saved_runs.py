@@ -1,7 +1,8 @@
-"""Ahead-of-time executables, one compilation for all ranks, and files of tiles, as a user meets them."""
+"""Ahead-of-time executables, one compilation for all ranks, files of tiles, timelines: as a user meets them."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -57,6 +58,30 @@ def test_ranks_run_a_saved_executable(executable: Path) -> None:
     done = spmd(*RANKS, "run", executable, "--inputs", INPUTS, "--expect", EXPECT)
     assert done.returncode == 0, done.stderr
     assert "all 1 outputs agree on 4 MPI ranks" in done.stdout
+
+
+@needs_mpi
+def test_a_timeline_of_all_ranks_on_one_clock(tmp_path: Path) -> None:
+    for where in (RANKS, ()):
+        file = tmp_path / "trace.json"
+        done = spmd(*where, "run", MODULE, "--steps", "2", "--profile", file)
+        assert done.returncode == 0, done.stderr
+        trace = json.loads(file.read_text())
+        slices = [event for event in trace["traceEvents"] if event["ph"] == "X"]
+        assert {event["pid"] for event in slices} == {0, 1, 2, 3}
+        permutes = [event for event in slices if event["tid"] == 1]
+        assert {event["args"]["opcode"] for event in permutes} == {"collective-permute"}
+        assert len(permutes) >= 2 * 4
+        # No rank can have received before all have sent: the flights of one collective overlap.
+        uncertain = 2 * max(trace["otherData"]["clock_uncertainty_us"])
+        for name in {event["name"] for event in permutes}:
+            for step in (0, 1):
+                same = [e for e in permutes if e["name"] == name and e["args"]["step"] == step]
+                assert len(same) % 4 == 0
+                first = same[:: len(same) // 4]
+                latest = max(event["ts"] for event in first)
+                assert latest <= min(e["ts"] + e["dur"] for e in first) + uncertain
+        file.unlink()
 
 
 @needs_mpi

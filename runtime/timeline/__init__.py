@@ -1,0 +1,1 @@
+"""What a device did when: recorded step by step, read afterwards."""
