@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from spmd.errors import VerificationError
+from spmd.errors import ShapeError, VerificationError
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import Attrs, HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import AsyncAttrs
-from spmd.shape import Shape, TupleShape, compatible
+from spmd.shape import PrimitiveType, Shape, TokenShape, TupleShape, array
 from spmd.text.attrs_text import Callee
 from spmd.text.read_context import ParsedAttrs, ReadContext
 
@@ -80,7 +80,7 @@ class InstructionBuilder:
         if shape is None:
             instruction.shape = self._inferred(instruction, start)
         elif opcode in _IGNORES_ITS_SHAPE:
-            _derive_shape(instruction)
+            instruction.shape = _derived(instruction) or shape
         if shape is None or not is_named:
             self._count_leaves(instruction.shape, start)
         for before, place in parsed.control_predecessors:
@@ -168,16 +168,19 @@ class InstructionBuilder:
         return shape
 
 
-def _derive_shape(instruction: HloInstruction) -> None:
-    """Where XLA passes over the written shape, the inferred one takes its place, unless they differ in layout alone."""
-    from spmd.ops.inference import infer_shape
-
+def _derived(instruction: HloInstruction) -> Shape | None:
+    """What takes the place of the written shape; None where the operands do not say."""
+    if instruction.opcode not in (Opcode.SEND, Opcode.RECV_DONE):
+        return TokenShape()
+    given = instruction.operands[0].shape if instruction.operands else None
     try:
-        shape = infer_shape(instruction)
-    except VerificationError:
-        return  # the verifier says so
-    if shape is not None and not compatible(shape, instruction.shape):
-        instruction.shape = shape
+        if instruction.opcode is Opcode.SEND and given is not None:
+            return TupleShape((given, array(PrimitiveType.U32), TokenShape()))
+        if isinstance(given, TupleShape) and given.elements:
+            return TupleShape((given.elements[0], TokenShape()))
+    except ShapeError:  # sends of sends of sends
+        pass
+    return None
 
 
 def _start_of(operands: Sequence[HloInstruction]) -> HloInstruction | None:

@@ -136,6 +136,11 @@ CASES = (
         "s = (f32[2], u32[], token[]) recv(k), channel_id=1\n  ROOT r = token[] recv-done(s), channel_id=1",
         "r = (f32[2], token[]) recv-done(s), channel_id=1",
     ),
+    Case(
+        "the layout of what is sent",
+        "ROOT r = (f32[4,6]{1,0}, u32[], token[]) send(a, k), channel_id=1",
+        "r = (f32[4,6]{0,1}, u32[], token[]) send(a, k), channel_id=1",
+    ),
 )
 
 
