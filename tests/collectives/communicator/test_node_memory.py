@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import gc
+from pathlib import Path
+
+import numpy as np
 import pytest
-from bound_collectives import InAllocatedMemory
+from bound_collectives import InAllocatedMemory, run_collective
 from collective_scenarios import SCENARIOS
-from shared_memory_ranks import run_shared_memory_ranks
+from loopback_ranks import run_ranks
+from shared_memory_ranks import SharedMemoryRank, run_shared_memory_ranks
+
+from collectives.communicator.kinds import AllReduce, RaggedAllToAll
+from collectives.communicator.loopback import LoopbackCommunicator
+from collectives.communicator.shared_window import Directory
+from spmd.device import ReductionKind
+from spmd.errors import CollectiveTimeoutError, RunError
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])
@@ -20,3 +31,150 @@ def test_scenario_in_place(name: str, size: int) -> None:
     run_shared_memory_ranks(
         size, lambda comm: SCENARIOS[name](InAllocatedMemory(comm)), slot_bytes=0
     )
+
+
+def halves(comm: SharedMemoryRank) -> tuple[int, ...]:
+    return (0, 1) if comm.rank < 2 else (2, 3)
+
+
+def test_groups_within_a_node_share_memory_and_others_do_not() -> None:
+    def program(loopback: LoopbackCommunicator) -> list[str]:
+        comm = SharedMemoryRank(loopback, node_id=f"node {loopback.rank // 2}")
+        assert comm.memory.node.ranks == halves(comm)
+        value = np.full(4, comm.rank, np.int32)
+        total, part = np.empty_like(value), np.empty_like(value)
+        run_collective(comm, AllReduce((0, 1, 2, 3), ReductionKind.SUM), "all", [value], [total])
+        run_collective(comm, AllReduce(halves(comm), ReductionKind.SUM), "half", [value], [part])
+        assert total.tolist() == [6] * 4
+        assert part.tolist() == [sum(halves(comm))] * 4
+        return comm.by_messages
+
+    assert run_ranks(4, program) == [["all"]] * 4
+
+
+def test_what_is_large_and_lies_elsewhere_goes_by_messages() -> None:
+    def program(comm: SharedMemoryRank) -> list[str]:
+        memory = comm.allocate(1 << 16).view(np.float32)
+        elsewhere = np.zeros(1 << 14, np.float32)
+        add = AllReduce((0, 1), ReductionKind.SUM)
+        run_collective(comm, add, "inside", [memory[:8192]], [memory[8192:]])
+        run_collective(comm, add, "result outside", [memory[:8192]], [elsewhere[:8192]])
+        run_collective(comm, add, "small", [elsewhere[:8]], [elsewhere[8:16]])
+        product = AllReduce((0, 1), ReductionKind.PRODUCT)
+        complex_values = np.ones(3, np.complex64)
+        run_collective(comm, product, "complex product", [complex_values], [complex_values])
+        return comm.by_messages
+
+    assert run_shared_memory_ranks(2, program) == [["result outside", "complex product"]] * 2
+
+
+def test_memory_of_a_dropped_array_is_not_taken_for_a_window() -> None:
+    def program(comm: SharedMemoryRank) -> list[str]:
+        comm.allocate(1 << 20)
+        gc.collect()
+        values = np.zeros(1 << 18, np.float32)  # may well lie where the window lay
+        run_collective(comm, AllReduce((0, 1), ReductionKind.SUM), "after", [values], [values])
+        return comm.by_messages
+
+    assert run_shared_memory_ranks(2, program) == [["after"]] * 2
+
+
+def test_ranks_that_lay_their_buffers_differently_are_refused_on_every_rank() -> None:
+    def program(comm: SharedMemoryRank) -> str:
+        memory = comm.allocate(1 << 17)
+        start = 64 if comm.rank == 1 else 0
+        array = memory[start : start + (1 << 16)]
+        comm.bind(AllReduce((0, 1), ReductionKind.SUM), "all-reduce.7", [array], [array])
+        with pytest.raises(RunError) as caught:
+            comm.connect()
+        return str(caught.value)
+
+    messages = run_shared_memory_ranks(
+        3, lambda comm: program(comm) if comm.rank < 2 else refused(comm)
+    )
+    assert len(set(messages)) == 1
+    assert "[rank 0/3] all-reduce.7: {1} bound another collective here" in messages[0]
+
+
+def refused(comm: SharedMemoryRank) -> str:
+    """A rank that has no part in the group hears of it too."""
+    comm.allocate(1 << 17)
+    with pytest.raises(RunError) as caught:
+        comm.connect()
+    return str(caught.value)
+
+
+def test_a_rank_that_has_bound_less_is_refused() -> None:
+    def program(comm: SharedMemoryRank) -> None:
+        value = np.zeros(4, np.float32)
+        if comm.rank == 0:
+            comm.bind(AllReduce((0, 1), ReductionKind.SUM), "all-reduce.7", [value], [value])
+        with pytest.raises(RunError, match=r"all-reduce\.7: \{1\} bound another collective"):
+            comm.connect()
+
+    run_shared_memory_ranks(2, program)
+
+
+def test_the_late_rank_is_named_and_the_collective_goes_on_when_it_comes() -> None:
+    def program(comm: SharedMemoryRank) -> None:
+        value = np.ones(4, np.float32)
+        bound = comm.bind(AllReduce((0, 1, 2), ReductionKind.SUM), "late", [value], [value])
+        comm.connect()
+        comm.timeout_seconds = 0.3
+        if comm.rank != 1:
+            bound.start()
+            assert not bound.test()
+            with pytest.raises(CollectiveTimeoutError, match=r"late: .* nothing came from \[1\]"):
+                bound.wait()
+        comm.barrier()
+        if comm.rank == 1:
+            bound.start()
+        bound.wait()
+        assert value.tolist() == [3.0] * 4
+
+    run_shared_memory_ranks(3, program)
+
+
+def test_a_start_before_connecting_is_refused() -> None:
+    def program(comm: SharedMemoryRank) -> None:
+        value = np.ones(4, np.float32)
+        bound = comm.bind(AllReduce((0, 1), ReductionKind.SUM), "early", [value], [value])
+        with pytest.raises(RunError, match="early is used before it was connected"):
+            bound.start()
+        comm.connect()
+
+    run_shared_memory_ranks(2, program)
+
+
+def test_offsets_outside_of_an_array_are_an_error() -> None:
+    def program(comm: SharedMemoryRank) -> None:
+        memory = comm.allocate(1 << 12)
+        source = memory[:256].view(np.float32).reshape(8, 8)
+        output = memory[256:512].view(np.float32).reshape(8, 8)
+        tables = [memory[512 + 64 * i :][:8].view(np.int32) for i in range(4)]
+        tables[1][:] = 9  # rows to each
+        bound = comm.bind(RaggedAllToAll((0, 1)), "ragged", [source, output, *tables], [output])
+        comm.connect()
+        comm.barrier()
+
+        def run() -> None:
+            bound.start()
+            bound.wait()
+
+        with pytest.raises(RunError, match="ragged: offsets and sizes point outside"):
+            run()
+
+    run_shared_memory_ranks(2, program)
+
+
+def test_a_note_says_once_where_memory_is_shared_instead(tmp_path: Path) -> None:
+    notes: list[str] = []
+
+    def program(comm: SharedMemoryRank) -> None:
+        for _ in range(3):
+            assert not comm.allocate(10_000).any()
+
+    places = [Directory(str(tmp_path / "missing")), Directory(str(tmp_path))]
+    run_shared_memory_ranks(1, program, places=places, notify=notes.append)
+    missing = tmp_path / "missing"
+    assert notes == [f"memory is shared through a file in {tmp_path}, not {missing}"]

@@ -1,0 +1,122 @@
+"""Native reductions have the bits of ``reduce_in_order``, for every type and kind."""
+
+from __future__ import annotations
+
+import itertools
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from collectives.communicator.reduction import reduce_in_order
+from collectives.communicator.shared_steps import Outcome, ReduceRows, StepProgram
+from runtime.codegen.llvm_reduction import BLOCK_ELEMENTS, can_reduce
+from runtime.shared_memory_engine import native_step_engine
+from spmd.device import ReductionKind
+from spmd.shape import PrimitiveType
+
+PAIRS = [
+    (kind, reduction)
+    for kind, reduction in itertools.product(PrimitiveType, ReductionKind)
+    if can_reduce(kind.numpy, reduction)
+]
+
+
+def values(kind: PrimitiveType, size: int, seed: int) -> np.ndarray:
+    """Every bit pattern of small types, nan and infinities among the floats."""
+    rng = np.random.default_rng(seed)
+    dtype = kind.numpy
+    if kind is PrimitiveType.PRED:
+        return rng.random(size) < 0.5
+    if kind.bits <= 8:
+        return rng.integers(0, 1 << kind.bits, size).astype(np.uint8).view(dtype)
+    if kind.is_integer:
+        return np.frombuffer(rng.bytes(size * dtype.itemsize), dtype).copy()
+    array = rng.standard_normal(size) * 10.0 ** rng.integers(-4, 4, size)
+    special = np.array([np.inf, -np.inf, np.nan, 0.0, -0.0])
+    chosen = rng.random(size) < 0.1
+    array[chosen] = rng.choice(special, int(chosen.sum()))
+    if kind.is_complex:
+        return (
+            np.stack([array, rng.permutation(array)], axis=-1)
+            .reshape(-1)
+            .view(np.complex128)
+            .astype(dtype)
+        )
+    with np.errstate(all="ignore"):
+        return array.astype(dtype)
+
+
+def assert_same(got: np.ndarray, want: np.ndarray) -> None:
+    """Bit for bit; which of two nans comes out of a sum NumPy itself does not say."""
+    if got.dtype.kind == "c":
+        got, want = (one.view(one.real.dtype) for one in (got, want))
+    if not PrimitiveType.from_numpy(got.dtype).is_floating:
+        assert got.tobytes() == want.tobytes()
+        return
+    nan = np.isnan(want)
+    assert np.array_equal(np.isnan(got), nan)
+    assert got[~nan].tobytes() == want[~nan].tobytes()
+
+
+def reduce_natively(
+    sources: list[np.ndarray], targets: list[np.ndarray], reduction: ReductionKind
+) -> None:
+    step = ReduceRows(
+        reduction,
+        sources[0].dtype,
+        tuple(s.ctypes.data for s in sources),
+        tuple(t.ctypes.data for t in targets),
+        1,
+        sources[0].size,
+        0,
+        0,
+    )
+    (steps,) = native_step_engine().load([StepProgram((step,), (step,), 0)])
+    assert steps.start() == Outcome.COMPLETE
+
+
+@pytest.mark.parametrize(("kind", "reduction"), PAIRS, ids=lambda value: value.value)
+def test_bits_are_those_of_numpy(kind: PrimitiveType, reduction: ReductionKind) -> None:
+    for count, size in [(2, 300), (3, BLOCK_ELEMENTS + 5), (5, 17)]:
+        sources = [values(kind, size, seed) for seed in range(count)]
+        want, first, second = (np.empty_like(sources[0]) for _ in range(3))
+        reduce_in_order(sources, reduction, want)
+        reduce_natively(sources, [first, second], reduction)
+        assert_same(first, want)
+        assert_same(second, want)
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
+def test_targets_may_be_the_sources(count: int, dtype: type) -> None:
+    size = 2 * BLOCK_ELEMENTS + 3
+    rng = np.random.default_rng(0)
+    sources = [rng.standard_normal(size).astype(dtype) for _ in range(count)]
+    want = np.empty_like(sources[0])
+    reduce_in_order(sources, ReductionKind.SUM, want)
+    reduce_natively(sources, sources[::-1], ReductionKind.SUM)
+    assert all(one.tobytes() == want.tobytes() for one in sources)
+
+
+def test_a_complex_product_has_no_kernel() -> None:
+    assert not can_reduce(np.dtype(np.complex64), ReductionKind.PRODUCT)
+
+
+def test_rows_are_taken_by_their_strides() -> None:
+    """Columns 2..4 of two 3x6 arrays into a dense 3x3."""
+    sources = [np.arange(18, dtype=np.int32).reshape(3, 6) * scale for scale in (1, 100)]
+    target = np.zeros((3, 3), np.int32)
+    step = ReduceRows(
+        ReductionKind.SUM,
+        sources[0].dtype,
+        tuple(s.ctypes.data + 8 for s in sources),
+        (target.ctypes.data,),
+        3,
+        3,
+        24,
+        12,
+    )
+    (steps,) = native_step_engine().load([StepProgram((step,), (step,), 0)])
+    assert steps.start() == Outcome.COMPLETE
+    assert np.array_equal(target, sources[0][:, 2:5] + sources[1][:, 2:5])
