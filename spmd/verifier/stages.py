@@ -10,7 +10,7 @@ from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import CustomCallAttrs
 from spmd.ops.inference import describe
-from spmd.shape import ArrayShape, leaves
+from spmd.shape import ArrayShape, Shape, TupleShape, leaves
 from spmd.verifier.rule import Rule
 
 #: Calls that only the partitioner understands.
@@ -36,20 +36,29 @@ def shardings_fit(module: HloModule) -> Iterator[str]:
 
 def _sharding_problems(x: HloInstruction) -> Iterator[str]:
     assert x.sharding is not None
-    if x.sharding.is_tuple and not any(True for _ in leaves(x.shape)):
+    shape = _sharded_shape(x)
+    if x.sharding.is_tuple and not any(True for _ in leaves(shape)):
         return  # the sharding of an empty tuple says nothing
     try:
-        parts = x.sharding.leaf_shardings(x.shape)
+        parts = x.sharding.leaf_shardings(shape)
     except ShardingError as error:
         yield str(error)
         return
-    for (_, leaf), sharding in zip(leaves(x.shape), parts, strict=True):
+    for (_, leaf), sharding in zip(leaves(shape), parts, strict=True):
         if (
             isinstance(leaf, ArrayShape)
             and sharding.is_tiled
             and len(sharding.tile_dims) != leaf.rank
         ):
             yield f"sharding {sharding} has {len(sharding.tile_dims)} dimensions, the shape {leaf} has {leaf.rank}"
+
+
+def _sharded_shape(x: HloInstruction) -> Shape:
+    """A tuple sharding of an outfeed is about what goes out, and then its token."""
+    assert x.sharding is not None
+    if x.opcode is Opcode.OUTFEED and x.sharding.is_tuple and x.operands:
+        return TupleShape((x.operand(0).shape, x.shape))
+    return x.shape
 
 
 def shardings_are_gone(module: HloModule) -> Iterator[str]:

@@ -200,6 +200,11 @@ def test_pinning_makes_a_buffer_of_an_array_in_place() -> None:
     verify(parse_module(f"HloModule m\n{COMPUTATIONS}{ENTRY.format(lines)}"))
 
 
+def test_the_sharding_of_an_outfeed_is_about_what_goes_out() -> None:
+    line = "o = token[] outfeed(b, k), outfeed_shape=f32[4,6], sharding={{devices=[2,1]0,1}, {maximal device=0}}"
+    verify(parse_module(f"HloModule m, num_partitions=2\n{COMPUTATIONS}{ENTRY.format(line)}"))
+
+
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
