@@ -6,6 +6,7 @@ An elementwise operation treats each element alone, so the elements of a vector 
 from __future__ import annotations
 
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -97,6 +98,11 @@ _KEEP = {
     "map": ("1,3,1", "map(x), dimensions={0,1,2}, to_apply=same", "2,0", "map(e), dimensions={0,1}, to_apply=same"),
     "fusion": ("1,3,1", "fusion(x), kind=kLoop, calls=large", "2,0", "fusion(e), kind=kLoop, calls=empty"),
     "call": ("1,3,1", "call(x), to_apply=large", "2,0", "call(e), to_apply=empty"),
+    "conditional": ("1,3,1", "conditional(i, x, x), branch_computations={large, large}", "2,0", "conditional(i, e, e), branch_computations={empty, empty}"),
+    "while": ("1,3,1", "while(x), condition=large_done, body=large", "2,0", "while(e), condition=empty_done, body=empty"),
+    "copy-start": ("1,3,1", "copy-done(copy-start(x))", "2,0", "copy-done(copy-start(e))"),
+    "add-dependency": ("1,3,1", "add-dependency(x, after-all())", "2,0", "add-dependency(e, after-all())"),
+    "tuple": ("1,3,1", "get-tuple-element(tuple(x, e)), index=0", "2,0", "get-tuple-element(tuple(x, e)), index=1"),
     "domain": (
         "1,3,1", 'domain(x), domain={kind="sharding", entry={replicated}, exit={replicated}}',
         "2,0", 'domain(e), domain={kind="sharding", entry={replicated}, exit={replicated}}',
@@ -105,6 +111,8 @@ _KEEP = {
 _BEFORE = (
     "same {{ ROOT a = {k}[] parameter(0) }}\nlarge {{ ROOT b = {k}[1,3,1] parameter(0) }}\n"
     "empty {{ ROOT c = {k}[2,0] parameter(0) }}\n"
+    "large_done {{ d = {k}[1,3,1] parameter(0) ROOT f = pred[] constant(false) }}\n"
+    "empty_done {{ g = {k}[2,0] parameter(0) ROOT h = pred[] constant(false) }}\n"
 )
 
 
@@ -152,8 +160,15 @@ _HALVES = {
 }  # fmt: skip
 
 
+def with_columns(text, columns):
+    """The same on arrays of rows: [3] is [3,columns], and slices take all columns."""
+    text = re.sub(r"\[(\d)\]", rf"[\1,{columns}]", text)
+    return re.sub(r"\[(\d:\d)\]", rf"[\1],[0:{columns}]", text)
+
+
 @pytest.mark.parametrize("name", [*_EXCHANGES, *_HALVES])
-def test_exchanges(name):
+@pytest.mark.parametrize("columns", [1, 0])
+def test_exchanges(name, columns):
     for kind in ALL_TYPES:
         stock = itertools.cycle(values(kind))
         x = [list(itertools.islice(stock, 3)) for _ in range(2)]
@@ -163,10 +178,12 @@ def test_exchanges(name):
         else:
             text, moved = _HALVES[name]
             lines = text.replace("{k}", kind)
-        module = parse_module(
-            f"HloModule m, num_partitions=2\nENTRY e {{\nx = {kind}[3] parameter(0)\n{lines}\n}}"
-        )
+        body = with_columns(f"x = {kind}[3] parameter(0)\n{lines}", columns)
+        module = parse_module(f"HloModule m, num_partitions=2\nENTRY e {{\n{body}\n}}")
         verify(module)
-        each = evaluate_partitions(module, [[array(kind, part)] for part in x])
+        rows = [array(kind, part * columns, (3, columns)) for part in x]
+        each = evaluate_partitions(module, [[part] for part in rows])
         for device, (out,) in enumerate(each):
-            assert out.tobytes() == array(kind, moved(x, device)).tobytes(), (name, kind, device)
+            wanted = list(moved(x, device))
+            want = array(kind, wanted * columns, (len(wanted), columns))
+            assert (out.shape, out.tobytes()) == (want.shape, want.tobytes()), (name, kind, device)
