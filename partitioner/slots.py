@@ -13,7 +13,7 @@ from partitioner.annotations import AnnotationReader, Constraint
 from partitioner.axes import Axes
 from partitioner.propagation import Edge, Slot
 from partitioner.registry import propagator_of, rule_of
-from partitioner.rule import OpShardingRule, identity_rule
+from partitioner.rule import FactorKind, OpShardingRule, identity_rule
 from partitioner.schedule import Direction, OpPriority
 from partitioner.sharding_groups import ShardingGroups
 from spmd.hlo import HloComputation, HloInstruction, Opcode
@@ -30,7 +30,6 @@ _KEEPS_VALUE = frozenset(
         Opcode.CONVERT,
         Opcode.OPT_BARRIER,
         Opcode.REVERSE,
-        Opcode.CUSTOM_CALL,
     }
 )
 
@@ -115,7 +114,7 @@ class SlotGraph:
             return
         if len(arrays) != len(rule.operands) or len(outputs) != len(rule.results):
             return
-        self.connect(rule, arrays, outputs, instruction.name, op_priority(instruction))
+        self.connect(rule, arrays, outputs, instruction.name, op_priority(instruction, rule))
 
     def flow(
         self, operands: Sequence[Slots], results: Slots, adds: Axes = (), removes: Axes = ()
@@ -173,21 +172,20 @@ class SlotGraph:
                 )
 
 
-def op_priority(instruction: HloInstruction) -> OpPriority:
+def op_priority(instruction: HloInstruction, rule: OpShardingRule) -> OpPriority:
     """How early an op takes part in propagation."""
-    if instruction.opcode in _KEEPS_VALUE:
-        return OpPriority.KEEPS_VALUE
     if instruction.opcode in _SLICES:
         return OpPriority.SLICES
     if instruction.opcode is Opcode.BROADCAST:
         return OpPriority.BROADCASTS
-    if not isinstance(instruction.shape, ArrayShape) or not instruction.operands:
-        return OpPriority.ORDINARY
-    same = all(
-        isinstance(operand.shape, ArrayShape) and operand.dims in ((), instruction.dims)
-        for operand in instruction.operands
-    )
-    return OpPriority.KEEPS_VALUE if same else OpPriority.ORDINARY
+    keeps = instruction.opcode in _KEEPS_VALUE or _is_elementwise(rule)
+    return OpPriority.KEEPS_VALUE if keeps else OpPriority.ORDINARY
+
+
+def _is_elementwise(rule: OpShardingRule) -> bool:
+    """Every index stands in the same place of every tensor that is no scalar."""
+    mappings = {mapping for mapping in (*rule.operands, *rule.results) if mapping}
+    return len(mappings) == 1 and all(f.kind is FactorKind.PASS_THROUGH for f in rule.factors)
 
 
 def spread_manual(graph: SlotGraph) -> None:

@@ -65,7 +65,15 @@ def _key(x: HloInstruction, structure: StructuralKeys) -> Hashable:
         tuple(operands),
         tuple(structure.key(callee) for callee in x.called_computations),
         sharding_annotation(x),
+        _call_key(x),
     )
+
+
+def _call_key(x: HloInstruction) -> Hashable:
+    """What a custom call's target reads beside its operands: options (``backend_config``), directions, rules."""
+    if x.opcode is not Opcode.CUSTOM_CALL:
+        return None
+    return x.annotations.backend_config, x.annotations.frontend_attributes
 
 
 def _attrs_key(attrs: Attrs) -> Hashable:

@@ -25,3 +25,20 @@ def test_an_index_that_two_tensors_split_by_different_axes() -> None:
 
 def test_agreement_is_no_conflict() -> None:
     assert conflicts(explain_modules.CONTRACTED) == ()
+
+
+def test_user_priorities_are_named() -> None:
+    """The larger operand waits, so that the smaller one's rows get the axis."""
+    text = """
+HloModule ranked, num_partitions=2, frontend_attributes={xla.sdy.meshes={mesh = #sdy.mesh<["x"=2]>}}
+ENTRY main {
+  x = f32[64,32] parameter(0), frontend_attributes={xla.sdy.sharding="#sdy.sharding<@mesh, [{\\"x\\"}p1, {}]>"}
+  w = f32[32,16] parameter(1), frontend_attributes={xla.sdy.sharding="#sdy.sharding<@mesh, [{}, {\\"x\\"}]>"}
+  ROOT product = f32[64,16] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+"""
+    (found,) = conflicts(text)
+    assert (found.op, found.kind, found.winner) == ("product", "axis", "parameter w")
+    assert found.text == (
+        "x is asked for dimension 0 of product by x, but splits its dimension 1 (priority 0 before 1)"
+    )
