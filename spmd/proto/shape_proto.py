@@ -93,9 +93,9 @@ def _suffix(proto: LayoutProto) -> str:
     if proto.tail_padding_alignment_in_elements not in (0, 1):
         parts.append(f"L({proto.tail_padding_alignment_in_elements})")
     if proto.index_primitive_type:
-        parts.append(f"#({PRIMITIVE_TYPES.value(proto.index_primitive_type)})")
+        parts.append(f"#({_integer_type(proto.index_primitive_type)})")
     if proto.pointer_primitive_type:
-        parts.append(f"*({PRIMITIVE_TYPES.value(proto.pointer_primitive_type)})")
+        parts.append(f"*({_integer_type(proto.pointer_primitive_type)})")
     if proto.element_size_in_bits:
         parts.append(f"E({proto.element_size_in_bits})")
     if proto.memory_space:
@@ -107,7 +107,16 @@ def _suffix(proto: LayoutProto) -> str:
     return "".join(parts)
 
 
+def _integer_type(number: int) -> PrimitiveType:
+    kind = PRIMITIVE_TYPES.value(number)
+    if not kind.is_integer:
+        raise HloParseError(f"an index or pointer type of a layout cannot be {kind}")
+    return kind
+
+
 def _tile_text(dims: tuple[int, ...]) -> str:
+    if any(size < 0 and size != _COMBINED for size in dims):
+        raise HloParseError("a tile of a layout has a negative size")
     return ",".join("*" if size == _COMBINED else str(size) for size in dims)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from spmd.errors import ShapeError
+from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule
 from spmd.ops.checks import same_type, set_text
 from spmd.shape import Shape, ShapeIndex, TupleShape, subshape
@@ -35,18 +36,20 @@ def _leaf(shape: Shape, index: ShapeIndex) -> Shape | None:
     return None if isinstance(part, TupleShape) else part
 
 
-def _parameter_leaf(module: HloModule, number: int, index: ShapeIndex) -> Shape | None:
-    parameters = module.entry.parameters
+def _parameter_leaf(
+    parameters: tuple[HloInstruction, ...], number: int, index: ShapeIndex
+) -> Shape | None:
     return _leaf(parameters[number].shape, index) if 0 <= number < len(parameters) else None
 
 
 def aliases_fit(module: HloModule) -> Iterator[str]:
+    parameters, result = module.entry.parameters, module.entry.root.shape
     outputs: set[ShapeIndex] = set()
     inputs: set[tuple[int, ShapeIndex]] = set()
     for alias in module.input_output_alias:
         text = f"{set_text(alias.output_index)}: ({alias.parameter}, {set_text(alias.parameter_index)})"
-        output = _leaf(module.entry.root.shape, alias.output_index)
-        parameter = _parameter_leaf(module, alias.parameter, alias.parameter_index)
+        output = _leaf(result, alias.output_index)
+        parameter = _parameter_leaf(parameters, alias.parameter, alias.parameter_index)
         if output is None or parameter is None:
             yield f"{text}: no such output or parameter"
         elif not same_type(output, parameter):
@@ -58,8 +61,9 @@ def aliases_fit(module: HloModule) -> Iterator[str]:
 
 
 def donors_fit(module: HloModule) -> Iterator[str]:
+    parameters = module.entry.parameters
     for donor in module.buffer_donors:
-        if _parameter_leaf(module, donor.parameter, donor.parameter_index) is None:
+        if _parameter_leaf(parameters, donor.parameter, donor.parameter_index) is None:
             yield f"({donor.parameter}, {set_text(donor.parameter_index)}): no such parameter"
 
 

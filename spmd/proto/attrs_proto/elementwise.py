@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from spmd.errors import HloParseError
 from spmd.hlo.instruction import NO_ATTRS, Attrs, HloInstruction
 from spmd.hlo.opcode import Opcode
@@ -68,6 +70,8 @@ def _read_accuracy(values: ProtoValues) -> Attrs:
         return NO_ATTRS
     tolerance = proto.tolerance
     if tolerance is not None:
+        if not math.isfinite(tolerance.atol + tolerance.rtol) or tolerance.ulps < 0:
+            raise HloParseError("a tolerance is not finite, or its ulps are negative")
         numbers = (f"{tolerance.atol:.9g}", f"{tolerance.rtol:.9g}", str(tolerance.ulps))
         parts = ",".join(
             f"{name}={number}" for name, number in zip(_TOLERANCES, numbers, strict=True)

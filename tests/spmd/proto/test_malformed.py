@@ -28,9 +28,12 @@ from spmd.proto.schema.xla_data import (
     MeshProto,
     NamedShardingProto,
     OpShardingProto,
+    ResultAccuracyProto,
     ShapeProto,
     StatisticProto,
     StatisticsVizProto,
+    TileProto,
+    ToleranceProto,
 )
 from spmd.text.load import parse_bytes
 from spmd.text.parser import parse_module
@@ -171,6 +174,28 @@ def _statistic(xs: list[HloInstructionProto]) -> None:
     xs[1].statistics_viz = statistics
 
 
+def _tile(xs: list[HloInstructionProto]) -> None:
+    shape, layout, tile = shape_of(11, 2, 3), LayoutProto(), TileProto()
+    tile.dimensions = (8, -1)
+    layout.minor_to_major, layout.tiles = (1, 0), [tile]
+    shape.layout = layout
+    xs[1].shape = shape
+
+
+def _index_type(xs: list[HloInstructionProto]) -> None:
+    shape, layout = shape_of(11, 2, 3), LayoutProto()
+    layout.minor_to_major, layout.index_primitive_type = (1, 0), 11
+    shape.layout = layout
+    xs[1].shape = shape
+
+
+def _tolerance(xs: list[HloInstructionProto]) -> None:
+    accuracy, tolerance = ResultAccuracyProto(), ToleranceProto()
+    tolerance.ulps = -1
+    accuracy.tolerance = tolerance
+    xs[1].opcode, xs[1].result_accuracy = "tanh", accuracy
+
+
 def _sharding_type(xs: list[HloInstructionProto]) -> None:
     sharding = OpShardingProto()
     sharding.type = 9
@@ -235,6 +260,9 @@ PLACE = r"^file\.pb: computation 'e', instruction '{}': "
         ),
         (_no_literal, PLACE.format("c") + r"a constant of shape f32\[\] has no literal$"),
         (_statistic, PLACE.format("b") + r"the statistic 's' cannot be nan$"),
+        (_tile, PLACE.format("b") + r"a tile of a layout has a negative size$"),
+        (_index_type, PLACE.format("b") + r"an index or pointer type of a layout cannot be f32$"),
+        (_tolerance, PLACE.format("b") + r"a tolerance is not finite, or its ulps are negative$"),
         (_sharding_type, PLACE.format("b") + r"unknown sharding type 9$"),
         (
             _sharding_devices,
