@@ -10,6 +10,7 @@ Where XLA sets the default layout, none is set here.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from spmd.hlo.instruction import HloInstruction
@@ -39,6 +40,8 @@ _LIKE_OPERAND = frozenset(
         Opcode.TRIANGULAR_SOLVE,
     }
 )
+_ELEMENT_SIZE = re.compile(r"E\(\d+\)")
+_BEHIND_ELEMENT_SIZE = re.compile(r"(?=S\(|SC\(|M\()|$")
 _MODEL = {Opcode.CLAMP: 1, Opcode.TRIANGULAR_SOLVE: 1}
 
 
@@ -75,7 +78,10 @@ def _array(instruction: HloInstruction, shape: ArrayShape) -> ArrayShape:
         model = as_array(instruction.operand(_MODEL.get(opcode, 0)).shape)
         if model.rank != shape.rank:
             return shape
-        like = replace(shape, layout=model.layout, dynamic=model.dynamic)
+        layout = model.layout
+        if model.element_type is not shape.element_type:
+            layout = _resized(layout, shape)
+        like = replace(shape, layout=layout, dynamic=model.dynamic)
         return _bounded(instruction, like) if opcode is Opcode.SET_DIMENSION_SIZE else like
     if opcode is Opcode.TRANSPOSE:
         return _transposed(instruction, shape)
@@ -91,6 +97,15 @@ def _array(instruction: HloInstruction, shape: ArrayShape) -> ArrayShape:
         ]
         return _marked(shape, tuple(map(any, zip(*all_flags, strict=True))))
     return shape
+
+
+def _resized(layout: Layout | None, shape: ArrayShape) -> Layout | None:
+    """The layout with the element size of ``shape``, which only types of less than a byte have."""
+    before = layout or Layout.default(shape.rank)
+    suffix = _ELEMENT_SIZE.sub("", before.suffix)
+    if (bits := shape.element_type.bits) < 8:
+        suffix = _BEHIND_ELEMENT_SIZE.sub(f"E({bits})", suffix, count=1)
+    return layout if layout is None and not suffix else replace(before, suffix=suffix)
 
 
 def _transposed(instruction: HloInstruction, shape: ArrayShape) -> ArrayShape:

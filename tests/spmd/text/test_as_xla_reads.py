@@ -89,6 +89,16 @@ CASES = (
     ),
     # shapes that are left out
     Case("as the operand", "ROOT r = negate(d)", "r = f32[<=4,6]{0,1:S(1)} negate(d)"),
+    Case(
+        "an element size that is another type's",
+        "p = pred[4,6]{0,1:S(1)} parameter(5)\n  h = s4[4,6]{1,0:E(4)} parameter(6)\n  ROOT r = select(p, h, h)",
+        "r = s4[4,6]{0,1:E(4)S(1)} select(p, h, h)",
+    ),
+    Case(
+        "no element size",
+        "h = s4[4,6]{0,1:E(4)} parameter(5)\n  ROOT r = compare(h, h), direction=LT",
+        "r = pred[4,6]{0,1} compare(h, h), direction=LT",
+    ),
     Case("as the limited operand", "ROOT r = clamp(b, a, b)", "r = f32[4,6]{0,1} clamp(b, a, b)"),
     Case(
         "a permuted layout",
