@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
 from partitioner.rule import OpShardingRule
+from spmd.custom_call import custom_call
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import CustomCallAttrs
 from spmd.registry import Registry
@@ -64,7 +65,11 @@ def _target(instruction: HloInstruction) -> str:
 
 def partitioner_of(instruction: HloInstruction) -> PartitionFn | None:
     """The special partitioning of an instruction: its custom-call target's, else its opcode's."""
-    return TARGET_PARTITIONERS.get(_target(instruction)) or PARTITIONERS.get(instruction.opcode)
+    target = _target(instruction)
+    registered = custom_call(target).partition
+    if registered is not None:
+        return lambda context, call: registered(call, context)
+    return TARGET_PARTITIONERS.get(target) or PARTITIONERS.get(instruction.opcode)
 
 
 def propagator_of(instruction: HloInstruction) -> PropagateFn | None:

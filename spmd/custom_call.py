@@ -14,9 +14,9 @@ from spmd.ops.opdef import OpCost
 
 #: (instruction, operand values) -> value; values as in spmd.evaluator.value.
 EvaluateCustomCall: TypeAlias = Callable[[HloInstruction, tuple[Any, ...]], Any]
-#: (instruction) -> a sharding rule of the partitioner.
+#: (instruction) -> a sharding rule of the partitioner, or its text in Shardy's notation.
 CustomCallRule: TypeAlias = Callable[[HloInstruction], Any]
-#: (instruction, partitioner context) -> the instruction that takes its place on each device.
+#: (instruction, partitioner context) -> the sharded value of each result leaf; None leaves it to the sharding rule.
 PartitionCustomCall: TypeAlias = Callable[[HloInstruction, Any], Any]
 #: (instruction, emission context) -> what the back end runs.
 EmitCustomCall: TypeAlias = Callable[[HloInstruction, Any], Any]

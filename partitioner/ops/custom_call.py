@@ -1,4 +1,4 @@
-"""Custom calls: by the sharding rule they carry, by their target's name, else replicated.
+"""Custom calls: by the sharding rule they carry, by their target's name (register_custom_call), else replicated.
 
     lapack_spotrf_ffi  [i, j, k]  -> [i, l, m], [i]     i passes (its own xla.sdy.sharding_rule says so)
     TopK               [i, s]     -> [i, k], [i, k]     s whole
@@ -18,6 +18,7 @@ from partitioner.ops.rule_text import rule_from_text
 from partitioner.ops.sort import topk_rule
 from partitioner.registry import localize, sharding_rule
 from partitioner.rule import OpShardingRule, TensorMapping
+from spmd.custom_call import custom_call
 from spmd.errors import ShardingError
 from spmd.hlo.instruction import Attrs, HloInstruction
 from spmd.hlo.opcode import Opcode
@@ -48,8 +49,21 @@ def custom_call_rule(call: HloInstruction) -> OpShardingRule | None:
         rule = rule_from_text(text)
         _check_fits(call, rule)
         return rule
-    make = TARGET_RULES.get(call.attrs_as(CustomCallAttrs).target)
-    return make(call) if make is not None else None
+    target = call.attrs_as(CustomCallAttrs).target
+    make = TARGET_RULES.get(target)
+    if make is not None:
+        return make(call)
+    registered = custom_call(target).sharding_rule
+    return _given_rule(call, registered(call)) if registered is not None else None
+
+
+def _given_rule(call: HloInstruction, given: object) -> OpShardingRule:
+    """What a registered function gave: a rule, or its text."""
+    rule = rule_from_text(given) if isinstance(given, str) else given
+    if not isinstance(rule, OpShardingRule):
+        raise ShardingError(f"{call.name}: expected a sharding rule or its text, found {given!r}")
+    _check_fits(call, rule)
+    return rule
 
 
 @localize(Opcode.CUSTOM_CALL)
@@ -74,7 +88,7 @@ def _check_fits(call: HloInstruction, rule: OpShardingRule) -> None:
         _sizes(rule, mapping) == dims for mapping, dims in zip(mappings, shapes, strict=True)
     )
     if not fits:
-        text = call.annotations.frontend(SHARDING_RULE)
+        text = call.annotations.frontend(SHARDING_RULE) or str(rule)
         raise ShardingError(f"the sharding rule of {call.name} does not fit its shapes: {text}")
 
 
