@@ -22,6 +22,7 @@ from spmd.ops.checks import (
     set_text,
     stated_element_type,
 )
+from spmd.ops.elementwise import one_flop
 from spmd.ops.leaf import infer_free
 from spmd.ops.opdef import OpDef, define, no_bytes
 from spmd.shape import ArrayShape, Shape, TupleShape, as_array, as_tuple
@@ -176,7 +177,7 @@ define(OpDef(Opcode.REVERSE, infer_reverse, 1))
 define(OpDef(Opcode.COPY, infer_operand, 1, elementwise=True))
 define(OpDef(Opcode.COPY_START, infer_copy_start, 1, bytes_accessed=read_and_write))
 define(OpDef(Opcode.COPY_DONE, infer_copy_done, 1, bytes_accessed=no_bytes))
-define(OpDef(Opcode.BITCAST_CONVERT, infer_bitcast_convert, 1))
+define(OpDef(Opcode.BITCAST_CONVERT, infer_bitcast_convert, 1, cost=one_flop))
 define(OpDef(Opcode.GET_DIMENSION_SIZE, infer_get_dimension_size, 1))
 define(OpDef(Opcode.SET_DIMENSION_SIZE, infer_set_dimension_size, 2))
 define(OpDef(Opcode.DYNAMIC_RESHAPE, infer_free, None, verify_dynamic_reshape))
