@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from collectives.communicator.interface import Communicator
+from launch.rank_environment import end_with_launcher
 from runtime.shared_memory_engine import native_step_engine
 from spmd.errors import RunError, SpmdError
 
@@ -55,8 +56,11 @@ def open_world(started_ranks: int, timeout_seconds: float) -> MpiCommunicator:
     Ranks of one node share memory; the environment variable SPMD_NODE_ID tells nodes apart where the host's name does
     not (two namespaces of one host), one value for each.
 
+    From here on this process ends with the launcher, even if that is killed.
+
     RunError where mpi4py or its MPI library is missing, or is another MPI than the launcher's.
     """
+    end_with_launcher()
     try:
         from collectives.communicator.mpi import MpiCommunicator
     except (ImportError, RuntimeError) as error:

@@ -1,4 +1,4 @@
-"""How this project starts MPI jobs: the mpirun line and the environment it needs, in one place.
+"""How this project starts MPI jobs: the launcher's line and the environment it needs, in one place.
 
 python -m launch.mpirun -n 4 -- -m pytest --with-mpi tests/mpi     run this Python on 4 ranks
 """
@@ -12,11 +12,15 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 
 from spmd.errors import SpmdError
 
-JOB_ENVIRONMENT: Mapping[str, str] = {
+#: One thread per rank unless the caller says otherwise: ranks, not BLAS threads, fill the cores.
+_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
+
+_OPEN_MPI_ENVIRONMENT: Mapping[str, str] = {
     # More ranks than cores: the way an 8-device program is run on a laptop.
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
     # Containers run as root; Open MPI asks for both.
@@ -24,34 +28,53 @@ JOB_ENVIRONMENT: Mapping[str, str] = {
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     # Silences a warning of one-sided UCX about shared windows.
     "OMPI_MCA_osc": "^ucx",
-    # One thread per rank: ranks, not BLAS threads, fill the cores.
-    "OPENBLAS_NUM_THREADS": "1",
-    "OMP_NUM_THREADS": "1",
 }
-ONE_NODE_ENVIRONMENT: Mapping[str, str] = {
+_OPEN_MPI_ONE_NODE: Mapping[str, str] = {
     # Only shared memory: no probing of networks, which takes a second at every start.
     "OMPI_MCA_btl": "self,sm",
 }
-WORLD_SIZE_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS", "SLURM_NTASKS")
-RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "MPI_LOCALRANKID", "SLURM_PROCID")
+
+
+class Launcher(Enum):
+    """What starts the ranks; each has a form of its own for the same wishes."""
+
+    OPEN_MPI = "Open MPI's mpirun"
+    HYDRA = "MPICH's mpirun"
+    SLURM = "srun"
+
+
+class LaunchError(SpmdError):
+    """The job cannot be started."""
 
 
 @dataclass(frozen=True)
 class MpiJob:
-    """An MPI job of ``ranks`` processes, each running ``command``."""
+    """An MPI job of ``ranks`` processes, each running ``command``.
+
+    ``cores_per_rank``: cores that each rank is bound to and threads that BLAS may use there; None binds nothing.
+    """
 
     ranks: int
     command: tuple[str, ...]
     hostfile: Path | None = None
+    cores_per_rank: int | None = None
+    slurm: bool = False
 
     def arguments(self) -> list[str]:
-        """The mpirun line. LaunchError where there is no mpirun."""
-        hosts = ["--hostfile", str(self.hostfile)] if self.hostfile else []
-        return [find_mpirun(), "-n", str(self.ranks), *hosts, *self.command]
+        """The launcher's line. LaunchError where there is no such launcher."""
+        if self.slurm:
+            return [*self._srun(), *self.command]
+        mpirun = find_mpirun()
+        options = self._hydra() if _launcher_of(mpirun) is Launcher.HYDRA else self._open_mpi()
+        return [mpirun, "-n", str(self.ranks), *options, *self.command]
 
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
         """``base`` with what the job needs added; what the caller has set stays."""
-        needed = {**JOB_ENVIRONMENT, **({} if self.hostfile else ONE_NODE_ENVIRONMENT)}
+        needed = {name: str(self.cores_per_rank or 1) for name in _THREADS}
+        if not self.slurm:
+            needed |= _OPEN_MPI_ENVIRONMENT
+            if self.hostfile is None:
+                needed |= _OPEN_MPI_ONE_NODE
         return {**needed, **base}
 
     def run(self, timeout_seconds: float | None = None) -> int:
@@ -64,9 +87,30 @@ class MpiJob:
                 process.terminate()
                 process.wait()
 
+    def _open_mpi(self) -> list[str]:
+        options = []
+        if self.hostfile is not None:
+            # Open MPI hands on only what it is told to.
+            forwarded = [part for name in _THREADS for part in ("-x", name)]
+            options += ["--hostfile", str(self.hostfile), *forwarded]
+        if self.cores_per_rank is not None:
+            options += ["--map-by", f"slot:PE={self.cores_per_rank}", "--bind-to", "core"]
+        return options
 
-class LaunchError(SpmdError):
-    """The job cannot be started."""
+    def _hydra(self) -> list[str]:
+        options = ["-f", str(self.hostfile)] if self.hostfile is not None else []
+        if self.cores_per_rank is not None:
+            options += ["-bind-to", f"core:{self.cores_per_rank}"]
+        return options
+
+    def _srun(self) -> list[str]:
+        found = shutil.which("srun")
+        if found is None:
+            raise LaunchError("no srun here: --slurm needs Slurm's commands")
+        options = ["--ntasks", str(self.ranks), "--kill-on-bad-exit=1"]
+        if self.cores_per_rank is not None:
+            options += [f"--cpus-per-task={self.cores_per_rank}", "--cpu-bind=cores"]
+        return [found, *options]
 
 
 def find_mpirun() -> str:
@@ -80,13 +124,21 @@ def find_mpirun() -> str:
     return found
 
 
-def world_of_environment() -> tuple[int, int] | None:
-    """(rank, size) when an MPI launcher started this process, else None; needs no MPI library."""
-    for size_name, rank_name in zip(WORLD_SIZE_VARIABLES, RANK_VARIABLES, strict=True):
-        size, rank = os.environ.get(size_name), os.environ.get(rank_name)
-        if size is not None and rank is not None:
-            return int(rank), int(size)
-    return None
+def in_slurm_allocation(environment: Mapping[str, str] = os.environ) -> bool:
+    """Slurm has given nodes to this shell or batch script, and srun is at hand to use them."""
+    return "SLURM_JOB_ID" in environment and shutil.which("srun") is not None
+
+
+def cores_for_each(ranks: int) -> int | None:
+    """Cores of this machine for each of ``ranks``; None where there are more ranks than cores."""
+    return len(os.sched_getaffinity(0)) // ranks or None
+
+
+def _launcher_of(mpirun: str) -> Launcher:
+    said = subprocess.run(
+        (mpirun, "--version"), capture_output=True, text=True, timeout=30, check=False
+    ).stdout
+    return Launcher.HYDRA if "HYDRA" in said else Launcher.OPEN_MPI
 
 
 def main(argv: Sequence[str] | None = None) -> int:

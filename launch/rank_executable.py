@@ -9,6 +9,7 @@ import numpy as np
 
 from collectives.communicator.interface import Communicator
 from launch.npz import Array
+from launch.rank_environment import blas_threads_of_environment
 from runtime.executable import Executable, Gather
 from runtime.executor import LoadedDevice
 from runtime.resident import DeviceArray
@@ -47,7 +48,7 @@ class RankExecutable(Executable):
         return range(self.communicator.rank, self.communicator.rank + 1)
 
     def load_local(self) -> RankDevice:
-        return RankDevice(self.load(self.communicator))
+        return RankDevice(self.load(self.communicator, blas_threads_of_environment()))
 
     def _everyones(self, own: Sequence[DeviceArray], gather: Gather) -> list[Array] | None:
         (tile,) = own

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from launch.job import require_world, versions
 from launch.mpi import AgreedError, agree, open_world, report_error
-from launch.mpirun import world_of_environment
 from launch.options import CompileOptions
 from launch.pipeline import compile_module
+from launch.rank_environment import world_of_environment
 from launch.shared_compile import compile_on_first
 from runtime.executable import Executable
 from runtime.saved import SavedExecutableError, load_bytes

@@ -102,13 +102,13 @@ class Executable:
         """The devices whose tiles this process holds; here all of them."""
         return range(self.num_devices)
 
-    def load(self, communicator: Communicator) -> LoadedDevice:
+    def load(self, communicator: Communicator, blas_threads: int = 1) -> LoadedDevice:
         """One rank's device. RunError when the world has another size than the program.
 
-        Among several devices, this process's matrix products keep to one thread from here on.
+        Among several devices, this process's matrix products keep to ``blas_threads`` threads from here on.
         """
         if communicator.size > 1:
-            set_blas_threads(1)
+            set_blas_threads(blas_threads)
         return LoadedDevice(self.program, communicator, self.kernels, record=self.record)
 
     def load_local(self) -> LocalDevices:

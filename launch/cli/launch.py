@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
 
 from launch.cli.module_argument import positive
-from launch.mpirun import MpiJob
+from launch.mpirun import MpiJob, cores_for_each, in_slurm_allocation
 from spmd.errors import RunError
 
 KNOWN_CODES = range(4)
@@ -18,14 +19,28 @@ def add_parser(subparsers: Any) -> None:
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "launch",
         help="run a command on N MPI ranks",
-        description="Build and run the mpirun line for `spmd COMMAND ...`, with the environment it needs.",
-        usage="spmd launch -n N [--hostfile F] [--dry-run] -- COMMAND ...",
+        description="Build and run the mpirun or srun line for `spmd COMMAND ...`, with the environment it needs; "
+        "end every rank when it is interrupted.",
+        usage="spmd launch -n N [--hostfile F | --slurm] [--cores-per-rank K] [--dry-run] -- COMMAND ...",
     )
     parser.add_argument(
         "-n", type=positive, required=True, dest="ranks", help="number of ranks, one per device"
     )
-    parser.add_argument(
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
         "--hostfile", type=Path, help="hosts to run on, one per line (mpirun's format)"
+    )
+    where.add_argument(
+        "--slurm",
+        action="store_true",
+        help="start the ranks with srun (default inside a Slurm allocation)",
+    )
+    parser.add_argument(
+        "--cores-per-rank",
+        type=positive,
+        metavar="K",
+        help="bind each rank to K cores, which BLAS may use (default: this machine's cores divided among the ranks; "
+        "unbound on other hosts, and where ranks outnumber cores)",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="print the line instead of running it"
@@ -37,11 +52,19 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    command = (sys.executable, "-m", "launch", *options.arguments)
-    job = MpiJob(options.ranks, command, options.hostfile)
+    job = _job(options)
     if options.dry_run:
-        print(" ".join(job.arguments()))
+        print(shlex.join(job.arguments()))
         return 0
     code = job.run()
     # A rank killed by a signal, or a launcher that failed, has codes of its own.
     return code if code in KNOWN_CODES else RunError.exit_code
+
+
+def _job(options: argparse.Namespace) -> MpiJob:
+    slurm = options.slurm or (options.hostfile is None and in_slurm_allocation())
+    cores = options.cores_per_rank
+    if cores is None and options.hostfile is None and not slurm:
+        cores = cores_for_each(options.ranks)
+    command = (sys.executable, "-m", "launch", *options.arguments)
+    return MpiJob(options.ranks, command, options.hostfile, cores, slurm)

@@ -12,8 +12,8 @@ from launch.cli.costly_warning import warn_costly
 from launch.cli.module_argument import add_module_arguments, compile_options
 from launch.job import require_world, versions
 from launch.mpi import agree, open_world, run_rank
-from launch.mpirun import world_of_environment
 from launch.pipeline import compile_module
+from launch.rank_environment import world_of_environment
 from launch.shared_compile import compile_on_first
 from launch.source import digest, load_module, load_saved
 from runtime.executable import Executable

@@ -12,7 +12,7 @@ import numpy as np
 from collectives.communicator.kinds import AllReduce
 from collectives.communicator.mpi import MpiCommunicator
 from launch.mpi import agree, open_world, run_rank
-from launch.mpirun import world_of_environment
+from launch.rank_environment import world_of_environment
 from spmd.device import ReductionKind
 from spmd.errors import RunError
 

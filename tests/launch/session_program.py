@@ -9,7 +9,7 @@ import numpy as np
 
 import spmd
 from launch.inputs import read_inputs, write_arrays
-from launch.mpirun import world_of_environment
+from launch.rank_environment import world_of_environment
 from runtime.tiles import shard_of
 
 CASE = Path(__file__).parent.parent / "cases" / "gpt_dp2tp2"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from launch.mpirun import world_of_environment
+from launch.rank_environment import world_of_environment
 from runtime.shared_memory_engine import native_step_engine
 
 

@@ -12,7 +12,7 @@ from launch.entry import Entry
 from launch.execution import execute_steps
 from launch.expect import check_output, read_expected
 from launch.inputs import read_inputs
-from launch.mpirun import world_of_environment
+from launch.rank_environment import world_of_environment
 from launch.npz import Array
 from launch.pipeline import compile_module
 from launch.rank_executable import RankExecutable

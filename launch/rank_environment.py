@@ -1,0 +1,67 @@
+"""What a launcher tells a rank through the environment, and the tie between the two."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from spmd.errors import RunError
+
+_DEATH_SIGNAL = 1  # prctl's PR_SET_PDEATHSIG
+
+
+@dataclass(frozen=True, slots=True)
+class _Launcher:
+    """The variables in which a launcher says the number of ranks, this rank, and its number on its node."""
+
+    size: str
+    rank: str
+    local_rank: str
+
+
+_LAUNCHERS = (
+    _Launcher("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    _Launcher("PMI_SIZE", "PMI_RANK", "MPI_LOCALRANKID"),
+    # Not SLURM_NTASKS: a batch script has that too, and is no rank of anything until it calls srun.
+    _Launcher("SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID"),
+)
+
+
+def world_of_environment(environment: Mapping[str, str] = os.environ) -> tuple[int, int] | None:
+    """(rank, size) when an MPI launcher started this process, else None; needs no MPI library."""
+    for launcher in _LAUNCHERS:
+        size, rank = environment.get(launcher.size), environment.get(launcher.rank)
+        if size is not None and rank is not None:
+            return int(rank), int(size)
+    return None
+
+
+def local_rank_of_environment(environment: Mapping[str, str] = os.environ) -> int | None:
+    """This rank's number among those of its node, where the launcher says it: which GPU it takes."""
+    for launcher in _LAUNCHERS:
+        if launcher.size in environment and launcher.local_rank in environment:
+            return int(environment[launcher.local_rank])
+    return None
+
+
+def blas_threads_of_environment(environment: Mapping[str, str] = os.environ) -> int:
+    """Threads that a rank's matrix products may use: one, unless the user or the launcher says more."""
+    asked = environment.get("OPENBLAS_NUM_THREADS", "")
+    return max(1, int(asked)) if asked.isdecimal() else 1
+
+
+def end_with_launcher() -> None:
+    """Have the system end this process when the launcher that started it is gone, even killed: nobody is left waiting.
+
+    RunError where it has gone meanwhile. Linux alone can do this; elsewhere a rank ends at its next timeout.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    launcher = os.getppid()
+    ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != launcher:
+        raise RunError("the launcher that started this rank is gone")

@@ -1,0 +1,134 @@
+"""Launchers: what their lines say, what they tell a rank, and that no rank outlives them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from mpi_available import needs_mpi
+
+from launch.mpirun import LaunchError, MpiJob, cores_for_each, in_slurm_allocation
+from launch.rank_environment import (
+    blas_threads_of_environment,
+    local_rank_of_environment,
+    world_of_environment,
+)
+
+
+def fake_command(folder: Path, name: str, text: str) -> Path:
+    """A command that prints ``text``, first on PATH: no other MPI or Slurm is installed here."""
+    command = folder / name
+    command.write_text(f"#!/bin/sh\necho '{text}'\n")
+    command.chmod(0o755)
+    return command
+
+
+def test_srun_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert not in_slurm_allocation({"SLURM_JOB_ID": "7"})
+    job = MpiJob(4, ("true",), cores_per_rank=8, slurm=True)
+    with pytest.raises(LaunchError, match="no srun here"):
+        job.arguments()
+    srun = fake_command(tmp_path, "srun", "slurm")
+    assert in_slurm_allocation({"SLURM_JOB_ID": "7"})
+    assert not in_slurm_allocation({})
+    assert job.arguments() == [
+        *(str(srun), "--ntasks", "4", "--kill-on-bad-exit=1"),
+        *("--cpus-per-task=8", "--cpu-bind=cores", "true"),
+    ]
+    assert job.environment({}) == {"OPENBLAS_NUM_THREADS": "8", "OMP_NUM_THREADS": "8"}
+
+
+@pytest.mark.parametrize(
+    ("says", "options"),
+    [
+        ("mpirun (Open MPI) 5", ["--map-by", "slot:PE=2", "--bind-to", "core"]),
+        ("HYDRA build details:", ["-bind-to", "core:2"]),
+    ],
+)
+def test_mpirun_line_is_in_the_launchers_own_words(
+    says: str, options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mpirun = fake_command(tmp_path, "mpirun", says)
+    monkeypatch.setattr("launch.mpirun.find_mpirun", lambda: str(mpirun))
+    job = MpiJob(3, ("a", "b"), cores_per_rank=2)
+    assert job.arguments() == [str(mpirun), "-n", "3", *options, "a", "b"]
+    hosts = MpiJob(3, ("a",), hostfile=Path("hosts")).arguments()
+    assert "hosts" in hosts
+    assert ("-x" in hosts) == ("Open MPI" in says)
+
+
+def test_cores_are_divided_and_never_shared() -> None:
+    cores = len(os.sched_getaffinity(0))
+    assert cores_for_each(1) == cores
+    assert cores_for_each(cores + 1) is None
+
+
+@pytest.mark.parametrize(
+    ("environment", "world", "local"),
+    [
+        ({}, None, None),
+        ({"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "3"}, (3, 4), None),
+        (
+            {"PMI_SIZE": "2", "PMI_RANK": "1", "MPI_LOCALRANKID": "0"},
+            (1, 2),
+            0,
+        ),
+        ({"SLURM_NTASKS": "8", "SLURM_PROCID": "0"}, None, None),
+        (
+            {"SLURM_STEP_NUM_TASKS": "8", "SLURM_PROCID": "5", "SLURM_LOCALID": "1"},
+            (5, 8),
+            1,
+        ),
+    ],
+    ids=["none", "Open MPI", "MPICH", "batch script", "srun"],
+)
+def test_what_launchers_tell_a_rank(
+    environment: dict[str, str], world: tuple[int, int] | None, local: int | None
+) -> None:
+    assert world_of_environment(environment) == world
+    assert local_rank_of_environment(environment) == local
+
+
+def test_one_blas_thread_unless_asked() -> None:
+    assert blas_threads_of_environment({}) == 1
+    assert blas_threads_of_environment({"OPENBLAS_NUM_THREADS": "3"}) == 3
+    assert blas_threads_of_environment({"OPENBLAS_NUM_THREADS": "many"}) == 1
+
+
+WAITS = """
+import os, sys, time
+from launch.mpi import open_world
+world = open_world(2, 60.0)
+print(os.getpid(), flush=True)
+time.sleep(60)
+"""
+
+
+@needs_mpi
+def test_ranks_end_when_their_launcher_is_killed() -> None:
+    job = MpiJob(2, (sys.executable, "-c", WAITS))
+    with subprocess.Popen(
+        job.arguments(), env=job.environment(os.environ), stdout=subprocess.PIPE, text=True
+    ) as launcher:
+        assert launcher.stdout is not None
+        ranks = [int(launcher.stdout.readline()) for _ in range(2)]
+        launcher.send_signal(signal.SIGKILL)
+        launcher.wait(10)
+    deadline = time.monotonic() + 10
+    while any(is_running(rank) for rank in ranks):
+        assert time.monotonic() < deadline, "ranks outlived their launcher"
+        time.sleep(0.05)
+
+
+def is_running(process: int) -> bool:
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
