@@ -60,12 +60,20 @@ def all_reduce_cost(instruction: HloInstruction) -> OpCost:
     return OpCost(flops=float(elements))
 
 
+def _members(instruction: HloInstruction) -> int | None:
+    """``group_size``; ShapeError for a first group of nobody, which no size can be divided by."""
+    size = group_size(instruction)
+    if size == 0:
+        raise ShapeError("the first replica group has no members")
+    return size
+
+
 # ---- all-gather, reduce-scatter: one dimension grows or shrinks by the group's size
 def _scaled(instruction: HloInstruction, grows: bool) -> list[Shape]:
     dimension = instruction.attrs_as(CollectiveAttrs).dimension
     if dimension is None:
         raise ShapeError(f"{instruction.opcode} needs a dimension")
-    size = group_size(instruction)
+    size = _members(instruction)
     shapes: list[Shape] = []
     for i in range(instruction.num_operands):
         operand = operand_array(instruction, i)
@@ -139,7 +147,7 @@ def verify_all_to_all(instruction: HloInstruction) -> None:
         raise ShapeError(
             f"members exchange operands of one shape, found {TupleShape(tuple(parts))}"
         )
-    size = group_size(instruction)
+    size = _members(instruction)
     if size is None:
         return
     if attrs.dimension is None:
@@ -199,6 +207,16 @@ def _check_starts(buffer: ArrayShape, starts: TupleShape) -> None:
     for start in starts.elements if several else (starts,):
         if len(as_tuple(start).elements) != buffer.rank:
             raise ShapeError(f"the starts {start} are not one per dimension of {buffer}")
+
+
+def copies_per_device(instruction: HloInstruction) -> int:
+    """How often a device may be source (and target): once, in place once per start index of a buffer (XLA's rule)."""
+    if not in_place(instruction):
+        return 1
+    starts = as_tuple(instruction.operand(2).shape)
+    if isinstance(instruction.operand(0).shape, TupleShape):
+        starts = as_tuple(starts.elements[0])
+    return max(1, len(starts.elements))
 
 
 def verify_collective_permute_start(instruction: HloInstruction) -> None:

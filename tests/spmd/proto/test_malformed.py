@@ -174,6 +174,20 @@ def _statistic(xs: list[HloInstructionProto]) -> None:
     xs[1].statistics_viz = statistics
 
 
+def _blank_axis(xs: list[HloInstructionProto]) -> None:
+    axis, mesh, named, sharding = (
+        MeshAxisProto(),
+        MeshProto(),
+        NamedShardingProto(),
+        OpShardingProto(),
+    )
+    axis.name, axis.size = "a  b", 2
+    mesh.axes = [axis]
+    named.mesh = mesh
+    sharding.named_sharding = named
+    xs[1].sharding = sharding
+
+
 def _tile(xs: list[HloInstructionProto]) -> None:
     shape, layout, tile = shape_of(11, 2, 3), LayoutProto(), TileProto()
     tile.dimensions = (8, -1)
@@ -260,6 +274,7 @@ PLACE = r"^file\.pb: computation 'e', instruction '{}': "
         ),
         (_no_literal, PLACE.format("c") + r"a constant of shape f32\[\] has no literal$"),
         (_statistic, PLACE.format("b") + r"the statistic 's' cannot be nan$"),
+        (_blank_axis, PLACE.format("b") + r"the name of a mesh axis has several blanks in a row$"),
         (_tile, PLACE.format("b") + r"a tile of a layout has a negative size$"),
         (_index_type, PLACE.format("b") + r"an index or pointer type of a layout cannot be f32$"),
         (_tolerance, PLACE.format("b") + r"a tolerance is not finite, or its ulps are negative$"),
