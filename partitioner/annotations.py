@@ -223,6 +223,10 @@ def without_shardings(annotations: Annotations) -> Annotations:
     return replace(annotations, frontend_attributes=kept)
 
 
+#: Custom calls that are an identity with an annotated sharding.
+CONSTRAINT_TARGETS = ("Sharding", "xla.sdy.FuncResultSharding", "annotate_device_placement")
+
+
 def custom_call_target(instruction: HloInstruction) -> str:
     """The target of a custom call, "" for any other op."""
     return (

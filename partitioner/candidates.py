@@ -50,6 +50,8 @@ class OpProblem:
     operand_states: tuple[ShardState, ...]
     result_shapes: tuple[ArrayShape, ...]
     wanted: tuple[ShardState, ...]
+    #: States that users of each result are bound to ask for.
+    demanded: tuple[tuple[ShardState, ...], ...]
     forbidden: Axes
     flops: float
 
@@ -58,17 +60,20 @@ def best_plan(problem: OpProblem) -> OpPlan:
     """The cheapest candidate; on ties the earlier one (the wanted result first)."""
     best: OpPlan | None = None
     best_cost = 0.0
-    for assignment in _candidates(problem):
+    for assignment, is_displaced in _candidates(problem).items():
         plan = _plan(problem, assignment)
-        cost = _cost(problem, plan)
+        cost = _cost(problem, plan, returns=is_displaced)
         if best is None or cost < best_cost:
             best, best_cost = plan, cost
     assert best is not None
     return best
 
 
-def _candidates(problem: OpProblem) -> list[Assignment]:
-    """What the results want, what each operand has, and their merges in several orders of preference."""
+def _candidates(problem: OpProblem) -> dict[Assignment, bool]:
+    """What the results want, what each operand has, and their merges in several orders of preference.
+
+    True for those with displaced axes, which nobody asked for where they now are.
+    """
     rule, axes = problem.rule, problem.axes
     base = empty_assignment(rule)
     results = [
@@ -86,14 +91,53 @@ def _candidates(problem: OpProblem) -> list[Assignment]:
         orders.append([operands[i], *results, *rest])
         orders.append([operands[i]])
     orders.append([])
-    found: dict[Assignment, None] = {}
+    found: dict[Assignment, bool] = {}
     for order in orders:
         assignment = base
         for more in order:
             allowed = without_axes(legalize(axes, rule, more), problem.forbidden, rule)
             assignment = merge(rule, assignment, allowed)
-        found[legalize(axes, rule, assignment)] = None
-    return list(found)
+        found[legalize(axes, rule, assignment)] = False
+    displaced = _displaced(problem, sized)
+    if displaced:
+        for assignment in list(found):
+            found.setdefault(_with_displaced(problem, assignment, displaced), True)
+    return found
+
+
+def _displaced(problem: OpProblem, asked: Sequence[Assignment]) -> Axes:
+    """Axes that split a dimension of an operand which the op needs whole."""
+    found: dict[int, None] = {}
+    for assignment in asked:
+        for factor, split in zip(problem.rule.factors, assignment, strict=True):
+            if factor.kind is FactorKind.NEED_REPLICATION:
+                found.update(dict.fromkeys(a for a in split if a not in problem.forbidden))
+    return tuple(found)
+
+
+def _with_displaced(problem: OpProblem, assignment: Assignment, displaced: Axes) -> Assignment:
+    """``assignment`` with each displaced axis it does not use put where most elements are left to split.
+
+    x [i, s] split along s, to be sorted along s: an all-to-all to [i split, s] moves less than gathering s, and each
+    device sorts its share of the rows.
+    """
+    axes, rule = problem.axes, problem.rule
+    result = list(assignment)
+    for axis in displaced:
+        if any(axis in chosen for chosen in result):
+            continue
+        room = {
+            index: factor.size // axes.count(result[index])
+            for index, factor in enumerate(rule.factors)
+            if factor.kind is FactorKind.PASS_THROUGH
+            and not factor.blocked
+            and factor.pinned is None
+            and factor.size % axes.count((*result[index], axis)) == 0
+        }
+        if room:
+            widest = max(room, key=lambda index: (room[index], -index))
+            result[widest] = (*result[widest], axis)
+    return legalize(axes, rule, tuple(result))
 
 
 def _plan(problem: OpProblem, assignment: Assignment) -> OpPlan:
@@ -117,15 +161,16 @@ def _partial(rule: OpShardingRule, assignment: Assignment) -> tuple[Axes, Reduct
     return tuple(sorted(axes)), kind
 
 
-def _cost(problem: OpProblem, plan: OpPlan) -> float:
+def _cost(problem: OpProblem, plan: OpPlan, *, returns: bool) -> float:
+    """``returns``: the results go back to what is wanted, whoever uses them."""
     axes = problem.axes
     total = sum(problem.operand_cost(i, need) for i, need in enumerate(plan.operands))
-    total += sum(
-        reshard_cost(axes, shape, have, want)
-        for shape, have, want in zip(
-            problem.result_shapes, plan.results, problem.wanted, strict=True
-        )
-        if have.partial
-    )
+    for shape, have, want, demanded in zip(
+        problem.result_shapes, plan.results, problem.wanted, problem.demanded, strict=True
+    ):
+        if have.partial or (returns and not demanded):
+            total += reshard_cost(axes, shape, have, want)
+            have = want
+        total += sum(reshard_cost(axes, shape, have, state) for state in demanded)
     split = axes.count(a for chosen in plan.assignment for a in chosen)
     return total + BYTES_PER_FLOP * problem.flops / split

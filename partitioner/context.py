@@ -64,13 +64,19 @@ class PartitionContext:
     """One computation being partitioned. Functions in partitioner/ops receive it."""
 
     def __init__(
-        self, driver: PartitionDriver, source: HloComputation, target: HloComputation
+        self,
+        driver: PartitionDriver,
+        source: HloComputation,
+        target: HloComputation,
+        root_states: Sequence[ShardState] = (),
     ) -> None:
         self.driver = driver
         self.axes: DeviceAxes = driver.axes
         self.reader: AnnotationReader = driver.reader
         self.source = source
         self.target = target
+        #: In which state each leaf of the root will be brought.
+        self.root_states = tuple(root_states)
         self.builder = Builder(target, driver.scope)
         #: Whom the instructions being written serve, and what for (see report.py).
         self.serving: HloInstruction = source.root

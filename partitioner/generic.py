@@ -6,6 +6,7 @@ from partitioner.annotations import without_shardings
 from partitioner.axes import Axes
 from partitioner.candidates import OpPlan, OpProblem, best_plan
 from partitioner.context import PartitionContext, ShardedValue
+from partitioner.demand import demanded_states
 from partitioner.identity import identity_value
 from partitioner.registry import LOCALIZERS, rule_of
 from partitioner.rule import FactorKind, OpShardingRule, RuleBuilder
@@ -64,6 +65,7 @@ def problem_of(
         tuple(value.state for value in values),
         shapes,
         tuple(context.wanted(instruction, leaf) for leaf in range(len(shapes))),
+        tuple(demanded_states(context, instruction, leaf) for leaf in range(len(shapes))),
         context.manual_axes(instruction),
         work,
     )

@@ -155,7 +155,7 @@ class SpmdPartitioner:
         entry = self.module.entry
         target = self.result.new_computation(entry.name)
         self.result.entry = target
-        context = PartitionContext(self, entry, target)
+        context = PartitionContext(self, entry, target, self._slot_states(self.entry.outputs))
         for parameter in entry.parameters:
             self._add_parameter(
                 context,
@@ -166,8 +166,8 @@ class SpmdPartitioner:
         values = self._partition_body(context)
         context.serving, context.purpose = entry.root, Purpose.OUTPUT
         outputs = [
-            context.reshard(value, ShardState(slot.state_dims) if slot is not None else value.state)
-            for value, slot in zip(values, self.entry.outputs, strict=True)
+            context.reshard(value, state)
+            for value, state in zip(values, context.root_states, strict=True)
         ]
         states = tuple(
             foreign or value.state.sharding(self.axes)
@@ -188,7 +188,7 @@ class SpmdPartitioner:
         results: Sequence[ShardState],
     ) -> HloComputation:
         target = self.result.new_computation(computation.name)
-        context = PartitionContext(self, computation, target)
+        context = PartitionContext(self, computation, target, results)
         (parameter,) = computation.parameters
         self._add_parameter(context, parameter, list(parameters), keep_sharding=False)
         values = self._partition_body(context)

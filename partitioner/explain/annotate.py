@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from partitioner.annotations import SDY_SHARDING, custom_call_target
-from partitioner.ops.annotation import CONSTRAINT_TARGETS
+from partitioner.annotations import CONSTRAINT_TARGETS, SDY_SHARDING, custom_call_target
 from spmd.errors import ShardingError
 from spmd.hlo import HloInstruction, HloModule, Opcode
 from spmd.hlo.clone import clone_module

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from partitioner.annotations import custom_call_target
+from partitioner.annotations import CONSTRAINT_TARGETS, custom_call_target
 from partitioner.explain.axis_names import AxisNames
 from partitioner.explain.causes import slot_causes
 from partitioner.explain.report import CollectiveExplanation, LinkModel
 from partitioner.explain.source_lines import SourceLines
-from partitioner.ops.annotation import BOUNDARY_TARGETS, CONSTRAINT_TARGETS
+from partitioner.ops.annotation import BOUNDARY_TARGETS
 from partitioner.propagation import Slot
 from partitioner.report import Purpose, ReshardRecord
 from partitioner.spmd_partitioner import SpmdPartitioner

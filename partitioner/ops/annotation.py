@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from partitioner.annotations import CONSTRAINT_TARGETS
 from partitioner.context import PartitionContext, ShardedValue
 from partitioner.manual import (
     GSPMD_ENTRY,
@@ -21,7 +22,6 @@ from partitioner.state import ShardState
 from spmd.errors import ShardingError
 from spmd.hlo import HloInstruction
 
-CONSTRAINT_TARGETS = ("Sharding", "xla.sdy.FuncResultSharding", "annotate_device_placement")
 BOUNDARY_TARGETS = (SDY_ENTRY, SDY_EXIT, GSPMD_ENTRY, GSPMD_EXIT)
 
 
