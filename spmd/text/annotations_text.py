@@ -42,7 +42,7 @@ def read_metadata(scanner: Scanner) -> OpMetadata:
         if key in _TEXT_FIELDS:
             texts[key] = scanner.string()
         elif key == "source_line":
-            source_line = scanner.integer()
+            source_line = _int32(scanner)
         elif (pattern := _VERBATIM_FIELDS.get(key)) is not None:
             what = _EXPECTED.get(pattern, "a list of profile types, 0 to 3")
             extra.append((key, scanner.need(pattern, what).group()))
@@ -55,6 +55,15 @@ def read_metadata(scanner: Scanner) -> OpMetadata:
         source_line,
         tuple(extra),
     )
+
+
+def _int32(scanner: Scanner) -> int:
+    scanner.skip_space()
+    start = scanner.pos
+    number = scanner.integer()
+    if not -(2**31) <= number < 2**31:
+        scanner.fail(f"expected a line number of 32 bits, found {number}", start)
+    return number
 
 
 def format_metadata(metadata: OpMetadata) -> str:

@@ -34,7 +34,7 @@ _MESH = r"mesh\[[^\]\n]*+\](?:,?\s*+device_ids=\((?:[^()\n]|\([^()\n]*+\))*+\))?
 _ATTR = re.compile(
     rf"(?!literal=)([A-Za-z_][\w\-]*+)=({_MESH}|(?:{_CHUNK})++)(?:,\s++(?=[A-Za-z_])|\Z|(?=\s*+\Z))"
 )
-_ATTR_NAME = re.compile(r"([A-Za-z_][\w\-]*+)\s*+=")
+_ATTR_NAME = re.compile(r"([A-Za-z_][\w\-]*+)=")
 #: A name and its ``=`` without a blank can only be an attribute.
 _GLUED = re.compile(r"[A-Za-z_][\w\-]*+=")
 _CHUNK_HEAD = re.compile(r"[^\s,{}()\[\]\"']++")

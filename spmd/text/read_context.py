@@ -93,5 +93,7 @@ def _control_predecessors(values: AttrValues) -> tuple[tuple[str, int], ...]:
         if names:
             scanner.expect(",")
         names.append(read_name(scanner, "an instruction's name"))
+    if not names:
+        scanner.fail("expected an instruction's name in control-predecessors", scanner.pos - 1)
     scanner.finish()
     return tuple(names)

@@ -84,6 +84,11 @@ def _read_positional(scanner: Scanner) -> HloSharding:
             scanner.fail(f"expected 'device', found {scanner.found()}")
         scanner.expect("=")
         return HloSharding.maximal(scanner.integer("a device id"))
+    if name == "device":
+        scanner.expect("=")
+        device = scanner.integer("a device id")
+        scanner.expect("maximal")
+        return HloSharding.maximal(device)
     kind = _PLAIN_KINDS.get(name)
     if kind is None:
         scanner.fail(f"unknown sharding {name!r}", word.start())

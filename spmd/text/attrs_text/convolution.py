@@ -63,7 +63,7 @@ def _read_convolution(values: AttrValues) -> ConvolutionAttrs:
         dimension_numbers=values.need_read("dim_labels", read_dim_labels),
         feature_group_count=values.integer("feature_group_count", 1),
         batch_group_count=values.integer("batch_group_count", 1),
-        operand_precision=values.words("operand_precision"),
+        operand_precision=values.precisions(),
         extra=values.verbatim("convolution_kind", "sparsity_config", "algorithm"),
     )
 

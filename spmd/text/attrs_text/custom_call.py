@@ -25,6 +25,7 @@ _VERBATIM = (
     "convolution_kind",
 )
 
+_SCHEDULES = ("SCHEDULE_NONE", "SCHEDULE_LATEST", "SCHEDULE_EARLIEST")
 _API_VERSIONS = (
     "API_VERSION_ORIGINAL",
     "API_VERSION_STATUS_RETURNING",
@@ -85,7 +86,7 @@ def _read_custom_call(values: AttrValues) -> CustomCallAttrs:
         target=values.need_read("custom_call_target", Scanner.string),
         has_side_effect=values.flag("custom_call_has_side_effect"),
         api_version=_api_version(values),
-        schedule=values.word("schedule"),
+        schedule=values.need_word("schedule", _SCHEDULES) if "schedule" in values else "",
         operand_layout_constraints=constraints,
         output_to_operand_aliasing=values.read(
             "output_to_operand_aliasing", read_output_to_operand, ()

@@ -16,7 +16,7 @@ def _read_dot(values: AttrValues) -> DotAttrs:
         rhs_contracting=values.ints("rhs_contracting_dims"),
         lhs_batch=values.ints("lhs_batch_dims"),
         rhs_batch=values.ints("rhs_batch_dims"),
-        operand_precision=values.words("operand_precision"),
+        operand_precision=values.precisions(),
         algorithm=values.word("algorithm"),
         extra=values.verbatim("sparsity", "sparsity_config"),
     )

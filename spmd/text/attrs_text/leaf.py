@@ -5,6 +5,7 @@ from __future__ import annotations
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import ConstantAttrs, IotaAttrs, ParameterAttrs
+from spmd.shape import leaves
 from spmd.text.attrs_text.registry import attrs_text
 from spmd.text.attrs_text.values import AttrValues
 from spmd.text.attrs_text.writer import AttrWriter, boolean, braced
@@ -18,7 +19,18 @@ def _read_parameter(values: AttrValues) -> ParameterAttrs:
     scanner.finish()
     if number < 0:
         values.fail(f"a parameter number cannot be {number}")
-    return ParameterAttrs(number, values.flags("parameter_replication"))
+    return ParameterAttrs(number, _read_replication(values))
+
+
+def _read_replication(values: AttrValues) -> tuple[bool, ...]:
+    """``{true,false}``: one flag per leaf."""
+    if "parameter_replication" not in values:
+        return ()
+    flags = values.flags("parameter_replication")
+    count = 0 if values.shape is None else sum(1 for _ in leaves(values.shape))
+    if len(flags) != count:
+        values.fail(f"{len(flags)} flags of parameter_replication for {count} leaves")
+    return flags
 
 
 def _write_parameter(out: AttrWriter, instruction: HloInstruction) -> None:

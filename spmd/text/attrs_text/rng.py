@@ -10,14 +10,18 @@ _ALGORITHMS = ("rng_default", "rng_three_fry", "rng_philox")
 
 attrs_text(
     Opcode.RNG,
-    read=lambda values: RngAttrs(values.need_word("distribution", ("rng_uniform", "rng_normal"))),
+    read=lambda values: RngAttrs(
+        values.need_word("distribution", ("rng_uniform", "rng_normal"), ignore_case=True)
+    ),
     write=lambda out, instruction: out.add(
         "distribution", instruction.attrs_as(RngAttrs).distribution
     ),
 )
 attrs_text(
     Opcode.RNG_BIT_GENERATOR,
-    read=lambda values: RngBitGeneratorAttrs(values.need_word("algorithm", _ALGORITHMS)),
+    read=lambda values: RngBitGeneratorAttrs(
+        values.need_word("algorithm", _ALGORITHMS, ignore_case=True)
+    ),
     write=lambda out, instruction: out.add(
         "algorithm", instruction.attrs_as(RngBitGeneratorAttrs).algorithm
     ),

@@ -13,7 +13,7 @@ from spmd.text.attrs_text.values import AttrValues
 from spmd.text.attrs_text.writer import AttrWriter
 from spmd.text.lexer import Scanner
 
-_RANGE = re.compile(r"\[\s*+(\d{1,19})\s*+:\s*+(\d{1,19})\s*+(?::\s*+(\d{1,19})\s*+)?\]")
+_RANGE = re.compile(r"\[\s*+(-?\d{1,19})\s*+:\s*+(-?\d{1,19})\s*+(?::\s*+(-?\d{1,19})\s*+)?\]")
 _PADDING = re.compile(
     r"-?\d{1,19}_-?\d{1,19}(?:_\d{1,19})?(?:x-?\d{1,19}_-?\d{1,19}(?:_\d{1,19})?)*+"
 )

@@ -15,6 +15,7 @@ T = TypeVar("T")
 _PLAIN_INTS = re.compile(r"\{(?:[0-9]{1,19}(?:,[0-9]{1,19})*+)?\}")
 #: A value without brackets: ``PADDING_SAME``, ``b01f_01io->b01f``, a string.
 _BARE = re.compile(rf"(?:{STRING.pattern})|[^\s,(){{}}\[\]\"']++")
+_PRECISIONS = ("default", "high", "highest")
 _WORD = re.compile(r"[\w.\-]++")
 _FLOAT = re.compile(r"[+-]?(?:\d++\.?\d*+(?:[eE][+-]?\d++)?|\.\d++(?:[eE][+-]?\d++)?|inf|nan)")
 
@@ -157,25 +158,29 @@ class AttrValues:
         return self.read_known(name, _boolean, default=False)
 
     def flags(self, name: str) -> tuple[bool, ...]:
-        """``{true,false}`` or a single ``true``."""
+        """``{true,false}``"""
         return self.read(name, _booleans, ())
 
     def word(self, name: str, default: str = "") -> str:
         return self.read(name, _word, default)
 
-    def need_word(self, name: str, allowed: tuple[str, ...] = ()) -> str:
+    def need_word(
+        self, name: str, allowed: tuple[str, ...] = (), *, ignore_case: bool = False
+    ) -> str:
+        """One of ``allowed``, all in lower case where case is ignored; any word where they are empty."""
         scanner = self.need(name)
         found = scanner.need(_WORD, "a word")
-        if allowed and found.group() not in allowed:
+        word = found.group().lower() if ignore_case else found.group()
+        if allowed and word not in allowed:
             scanner.fail(
                 f"{name} is one of {', '.join(allowed)}, found {found.group()!r}", found.start()
             )
         scanner.finish()
-        return found.group()
+        return word
 
-    def words(self, name: str) -> tuple[str, ...]:
-        """``{high,default}``"""
-        return self.read(name, _braced_words, ())
+    def precisions(self) -> tuple[str, ...]:
+        """``operand_precision={high,default}``, in either case."""
+        return self.read("operand_precision", _precisions, ())
 
     def string(self, name: str, default: str = "") -> str:
         return self.read(name, _string, default)
@@ -240,8 +245,7 @@ def _boolean(scanner: Scanner) -> bool:
 
 
 def _booleans(scanner: Scanner) -> tuple[bool, ...]:
-    if not scanner.take("{"):
-        return (_boolean(scanner),)
+    scanner.expect("{")
     values: list[bool] = []
     while not scanner.take("}"):
         if values:
@@ -254,13 +258,19 @@ def _word(scanner: Scanner) -> str:
     return scanner.need(_WORD, "a word").group()
 
 
-def _braced_words(scanner: Scanner) -> tuple[str, ...]:
+def _precisions(scanner: Scanner) -> tuple[str, ...]:
     scanner.expect("{")
     values: list[str] = []
     while not scanner.take("}"):
         if values:
             scanner.expect(",")
-        values.append(_word(scanner))
+        found = scanner.need(_WORD, "a precision")
+        if found.group().lower() not in _PRECISIONS:
+            scanner.fail(
+                f"a precision is one of {', '.join(_PRECISIONS)}, found {found.group()!r}",
+                found.start(),
+            )
+        values.append(found.group().lower())
     return tuple(values)
 
 

@@ -87,6 +87,21 @@ CASES = (
         "  ROOT r = f32[4,6] abs-done(s)",
         "r = f32[4,6] abs-done(s)",
     ),
+    Case(
+        "words in upper case",
+        "ROOT r = f32[4] rng(i, i), distribution=RNG_UNIFORM",
+        "r = f32[4] rng(i, i), distribution=rng_uniform",
+    ),
+    Case(
+        "precisions in upper case",
+        "ROOT r = f32[6,6] dot(a, b), lhs_contracting_dims={0}, rhs_contracting_dims={0}, operand_precision={HIGH,default}",
+        "r = f32[6,6] dot(a, b), lhs_contracting_dims={0}, rhs_contracting_dims={0}, operand_precision={high,default}",
+    ),
+    Case(
+        "a device before its kind",
+        "ROOT r = f32[4,6] negate(b), sharding={device=1 maximal}",
+        "r = f32[4,6] negate(b), sharding={maximal device=1}",
+    ),
     # shapes that are left out
     Case("as the operand", "ROOT r = negate(d)", "r = f32[<=4,6]{0,1:S(1)} negate(d)"),
     Case(
