@@ -33,10 +33,18 @@ class Refusal:
 REFUSALS = (
     Refusal(
         "sparse dot (`sparsity=`, a third operand)", "verify",
-        "no public program uses them; a value needs the metadata's layout",
+        "XLA has dropped them from the language",
         "x = f32[2,8] parameter(0) y = f32[16,3] parameter(1) m = u16[2,2] parameter(2)\n"
         "ROOT r = f32[2,3] dot(x, y, m), lhs_contracting_dims={1}, rhs_contracting_dims={0}, sparsity=L.1@2:4",
         "dot takes 2 operands",
+    ),
+    Refusal(
+        "sparse convolution (`sparsity_config=`, an operand that is a tuple)", "verify",
+        "no public program uses them",
+        "x = f32[1,4] parameter(0) k = (f32[1,1], s32[1,1]) parameter(1)\n"
+        "ROOT r = f32[1,1] convolution(x, k), dim_labels=bf_io->bf,"
+        " sparsity_config={rhs={sparsity=1x4 dimension=0 stride=1}}",
+        "must be an array",
     ),
     Refusal(
         "`infeed`, `outfeed`", "evaluate",

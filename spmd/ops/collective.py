@@ -7,7 +7,7 @@ import math
 from spmd.errors import ShapeError
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
-from spmd.ops.attrs import ChannelAttrs, CollectiveAttrs, CollectivePermuteAttrs
+from spmd.ops.attrs import ChannelAttrs, CollectiveAttrs
 from spmd.ops.checks import (
     SCALAR_U32,
     TOKEN,
@@ -23,6 +23,7 @@ from spmd.ops.checks import (
     scalar,
 )
 from spmd.ops.groups import group_size
+from spmd.ops.in_place_permute import check_in_place, in_place
 from spmd.ops.leaf import infer_free
 from spmd.ops.opdef import OpCost, OpDef, always, define, no_bytes, not_counted
 from spmd.ops.reshape import infer_operand
@@ -165,58 +166,11 @@ def verify_all_to_all(instruction: HloInstruction) -> None:
 
 
 # ---- collective-permute: (values...), or in place (input, output, input starts, output starts) with slice_sizes
-_IN_PLACE_OPERANDS = 4
-
-
-def in_place(instruction: HloInstruction) -> bool:
-    return bool(instruction.attrs_as(CollectivePermuteAttrs).slice_sizes)
-
-
 def infer_collective_permute(instruction: HloInstruction) -> Shape:
     if in_place(instruction):
-        _check_in_place(instruction)
+        check_in_place(instruction)
         return plain(instruction.operand(1).shape)
     return infer_operands(instruction)
-
-
-def _check_in_place(instruction: HloInstruction) -> None:
-    """Buffers are arrays or tuples of as many; each has a start per dimension, or several such tuples of starts."""
-    if instruction.num_operands != _IN_PLACE_OPERANDS:
-        raise ShapeError(
-            f"in place, {instruction.opcode} takes (input, output, input starts, output starts), "
-            f"found {instruction.num_operands} operands"
-        )
-    source, target, *starts = (x.shape for x in instruction.operands)
-    if len(_buffers(source)) != len(_buffers(target)):
-        raise ShapeError(f"the input {source} and the output {target} differ in buffers")
-    for shape, given in zip((source, target), starts, strict=True):
-        whole = as_tuple(given)
-        each = whole.elements if isinstance(shape, TupleShape) else (whole,)
-        if len(each) != len(_buffers(shape)):
-            raise ShapeError(f"the starts {given} do not fit the buffers {shape}")
-        for buffer, start in zip(_buffers(shape), each, strict=True):
-            _check_starts(as_array(buffer), as_tuple(start))
-
-
-def _buffers(shape: Shape) -> tuple[Shape, ...]:
-    return shape.elements if isinstance(shape, TupleShape) else (shape,)
-
-
-def _check_starts(buffer: ArrayShape, starts: TupleShape) -> None:
-    several = all(isinstance(s, TupleShape) for s in starts.elements)
-    for start in starts.elements if several else (starts,):
-        if len(as_tuple(start).elements) != buffer.rank:
-            raise ShapeError(f"the starts {start} are not one per dimension of {buffer}")
-
-
-def copies_per_device(instruction: HloInstruction) -> int:
-    """How often a device may be source (and target): once, in place once per start index of a buffer (XLA's rule)."""
-    if not in_place(instruction):
-        return 1
-    starts = as_tuple(instruction.operand(2).shape)
-    if isinstance(instruction.operand(0).shape, TupleShape):
-        starts = as_tuple(starts.elements[0])
-    return max(1, len(starts.elements))
 
 
 def verify_collective_permute_start(instruction: HloInstruction) -> None:

@@ -78,12 +78,15 @@ def kind_of(t: PrimitiveType) -> str:
     return "float" if t.is_floating else "integer"
 
 
+_KINDS = ("integer", "float", "complex")
+
+
 def verify_product(instruction: HloInstruction) -> None:
-    """Operands and result are all integers, all floating-point or all complex numbers."""
-    types = [operand_array(instruction, i).element_type for i in (0, 1)]
-    types.append(instruction.array_shape.element_type)
-    if len({kind_of(t) for t in types}) > 1:
-        raise ShapeError(f"cannot multiply {types[0]} by {types[1]} into {types[2]}")
+    """The result's kind of number holds the operands': integers may be multiplied into floating-point numbers."""
+    lhs, rhs = (operand_array(instruction, i).element_type for i in (0, 1))
+    result = instruction.array_shape.element_type
+    if max(_KINDS.index(kind_of(t)) for t in (lhs, rhs)) > _KINDS.index(kind_of(result)):
+        raise ShapeError(f"cannot multiply {lhs} by {rhs} into {result}")
 
 
 def dot_cost(instruction: HloInstruction) -> OpCost:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from spmd.errors import SpmdError
@@ -10,6 +11,7 @@ from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs
 from spmd.ops.groups import group_mode, id_count, states_devices
+from spmd.ops.in_place_permute import copies_per_device
 from spmd.ops.inference import describe
 from spmd.verifier.rule import Rule
 
@@ -83,9 +85,11 @@ def _pair_problems(module: HloModule, x: HloInstruction) -> Iterator[str]:
     pairs = x.attrs_as(CollectivePermuteAttrs).source_target_pairs
     text = _listed(pairs)
     sources, targets = [s for s, _ in pairs], [t for _, t in pairs]
+    allowed = copies_per_device(x)
     for ids, what in ((sources, "source"), (targets, "target")):
-        if len(set(ids)) != len(ids):
-            yield f"a device is {what} twice in {text}"
+        if max(Counter(ids).values(), default=0) > allowed:
+            often = "twice" if allowed == 1 else f"more than {allowed} times"
+            yield f"a device is {what} {often} in {text}"
     count = id_count(group_mode(x), module.num_partitions, module.replica_count)
     if states_devices(module) and any(not 0 <= i < count for i in (*sources, *targets)):
         yield f"ids must lie in 0..{count - 1}, the pairs are {text}"

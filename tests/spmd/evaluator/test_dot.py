@@ -6,6 +6,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from spmd.shape import PrimitiveType
+
 CASES = [
     ("ij,jk->ik", "lhs_contracting_dims={1}, rhs_contracting_dims={0}"),
     ("ij,kj->ik", "lhs_contracting_dims={1}, rhs_contracting_dims={1}"),
@@ -164,3 +166,17 @@ def test_ragged_contracting_dimension_with_group_sizes_per_batch(run, rng):
             stop = start + sizes[b, g]
             np.testing.assert_array_equal(got[g, b], x[b][:, start:stop] @ y[b][start:stop])
             start = stop
+
+
+@pytest.mark.parametrize(("left", "right", "result"), [("bf16", "s8", "bf16"), ("s8", "s8", "f32"), ("f32", "c64", "c64")])  # fmt: skip
+def test_products_of_two_kinds_of_number(run, left, right, result):
+    """Integers are multiplied into floating-point numbers, those into complex ones (quantized weights)."""
+    x, y = np.array([[1, -2], [3, 4]]), np.array([[5, 6], [-7, 8]])
+    body = (
+        f"x = {left}[2,2] parameter(0)\ny = {right}[2,2] parameter(1)\n"
+        f"ROOT r = {result}[2,2] dot(x, y), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}"
+    )
+    given = (a.astype(PrimitiveType(k).numpy) for a, k in ((x, left), (y, right)))
+    (got,) = run(body, *given)
+    assert got.dtype == PrimitiveType(result).numpy
+    assert got.astype(np.complex64).tolist() == (x @ y).tolist()

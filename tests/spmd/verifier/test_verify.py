@@ -305,3 +305,19 @@ def test_an_alias_joins_equal_shapes(module: HloModule) -> None:
     smaller.stage = Stage.PARTITIONED
     smaller.input_output_alias = (InputOutputAlias((1,), 1),)
     refused(smaller, "alias", "the output is f32[24]")
+
+
+def test_a_device_takes_part_once_per_slice_that_moves_in_place() -> None:
+    """Two starts: each device may send and receive two slices, not three."""
+    body = """HloModule m, num_partitions=3
+ENTRY e {
+  x = f32[8,4] parameter(0)
+  y = f32[8,4] parameter(1)
+  i = s32[] constant(0)
+  s = (s32[], s32[]) tuple(i, i)
+  t = ((s32[], s32[]), (s32[], s32[])) tuple(s, s)
+  ROOT r = f32[8,4] collective-permute(x, y, t, t), channel_id=1,
+    source_target_pairs={{0,1},{1,2},{0,2},{1,0}}, slice_sizes={{2,4},{2,4}}
+}"""
+    verify(parse_module(body))
+    refused(parse_module(body.replace("{1,0}}", "{1,0},{0,0}}")), "pairs", "more than 2 times")
