@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from partitioner.axes import Axes, DeviceAxes, DimAxes
 from partitioner.projection import Assignment, project
 from partitioner.rule import OpShardingRule, TensorMapping
-from partitioner.schedule import LAST_LEVEL, LEVELS, Direction, OpPriority, direction_at
+from partitioner.schedule import LAST_LEVEL, LEVELS, Direction, OpPriority, directions
 from spmd.shape import ArrayShape
 
 
@@ -72,6 +72,11 @@ class Slot:
     because: str = ""
     causes: dict[int, AxisCause] = field(default_factory=dict)
     edges: list[Edge] = field(default_factory=list)
+    #: Bytes of the whole value: the larger tensor wins a contested axis.
+    weight: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.weight = self.shape.byte_size
 
     @staticmethod
     def for_shape(shape: ArrayShape, name: str) -> Slot:
@@ -154,8 +159,7 @@ class Edge:
             *zip(rule.operands, operands, strict=True),
             *zip(rule.results, results, strict=True),
         )
-        ways = tuple(_ways(rule, priority, allowed, level) for level in range(LEVELS))
-        edge = Edge(rule, tensors, name, ways)
+        edge = Edge(rule, tensors, name, _ways(rule, priority, allowed))
         for slot in dict.fromkeys(slot for _, slot in tensors):
             slot.edges.append(edge)
         return edge
@@ -179,14 +183,17 @@ class Edge:
         return before < current.level and self.ways[before] != self.ways[current.level]
 
 
-def _ways(rule: OpShardingRule, priority: OpPriority, allowed: Direction, level: int) -> Ways:
-    """Nothing of what propagation may not create."""
-    found = (
-        (index, direction_at(priority, factor.kind, level).meet(allowed))
-        for index, factor in enumerate(rule.factors)
-        if not factor.blocked and factor.pinned is None
-    )
-    return tuple((index, way) for index, way in found if way is not Direction.NONE)
+def _ways(rule: OpShardingRule, priority: OpPriority, allowed: Direction) -> tuple[Ways, ...]:
+    """Per level; nothing of what propagation may not create."""
+    found: list[list[tuple[int, Direction]]] = [[] for _ in range(LEVELS)]
+    for index, factor in enumerate(rule.factors):
+        if factor.blocked or factor.pinned is not None:
+            continue
+        for level, way in enumerate(directions(priority, factor.kind)):
+            both = way if allowed is Direction.BOTH else way.meet(allowed)
+            if both is not Direction.NONE:
+                found[level].append((index, both))
+    return tuple(map(tuple, found))
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,9 +295,8 @@ def offers(edge: Edge, asked: Sequence[Assignment], level: int = LAST_LEVEL) -> 
             held = have[factor]
             if not held or not edge.may_send(tensor, way):
                 continue
-            size = slot.shape.byte_size
-            if len(held) > len(best) or (held == best and size > weight):
-                best, weight, source = held, size, slot
+            if len(held) > len(best) or (held == best and slot.weight > weight):
+                best, weight, source = held, slot.weight, slot
         if source is not None:
             found.append((-weight, Offer(factor, best, source, way)))
     return [offer for _, offer in sorted(found, key=lambda o: (o[0], o[1].factor))]

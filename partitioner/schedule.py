@@ -52,10 +52,13 @@ _SCHEDULE = {
 }
 
 
-def direction_at(priority: OpPriority, kind: FactorKind, level: int) -> Direction:
-    """Which way axes of a factor pass at ``level``; reductions wait for the last one."""
-    if kind is FactorKind.NEED_REPLICATION:
-        return Direction.NONE
-    if kind is FactorKind.REDUCTION and level < LAST_LEVEL:
-        return Direction.NONE
-    return _SCHEDULE[priority][level]
+#: That of its reductions, which wait for the last level, and of what no level passes.
+_REDUCTIONS = (Direction.NONE, Direction.NONE, Direction.BOTH)
+_NEVER = (Direction.NONE,) * LEVELS
+
+
+def directions(priority: OpPriority, kind: FactorKind) -> tuple[Direction, ...]:
+    """Which way axes of a factor pass at each level."""
+    if kind is FactorKind.PASS_THROUGH:
+        return _SCHEDULE[priority]
+    return _REDUCTIONS if kind is FactorKind.REDUCTION else _NEVER
