@@ -645,14 +645,16 @@ def opt_barrier(rng: Rng) -> str:
 
 
 # ---- shardings, values
-def random_sharding(rng: Rng, mesh: tuple[int, ...], dims: tuple[int, ...]) -> HloSharding:
-    """Each mesh axis splits one dimension or none; more shards than elements are left out."""
+def random_sharding(
+    rng: Rng, mesh: tuple[int, ...], dims: tuple[int, ...], *, crowded: bool = False
+) -> HloSharding:
+    """Each mesh axis splits one dimension or none; only ``crowded`` ones have more shards than elements."""
     split: list[list[int]] = [[] for _ in dims]
     shards = [1] * len(dims)
     rest = []
     for axis in rng.permutation(len(mesh)).tolist():
         d = int(rng.integers(-1, len(dims)))
-        if d >= 0 and shards[d] * mesh[axis] <= dims[d]:
+        if d >= 0 and (crowded or shards[d] * mesh[axis] <= dims[d]):
             split[d].append(axis)
             shards[d] *= mesh[axis]
         else:
@@ -666,13 +668,13 @@ def random_sharding(rng: Rng, mesh: tuple[int, ...], dims: tuple[int, ...]) -> H
     return HloSharding.tiled(TileAssignment(IotaTile(tile, mesh, tuple(order))), kinds)
 
 
-def annotate(module: HloModule, rng: Rng, mesh: tuple[int, ...]) -> None:
+def annotate(module: HloModule, rng: Rng, mesh: tuple[int, ...], *, crowded: bool = False) -> None:
     for parameter in module.entry.parameters:
-        parameter.sharding = random_sharding(rng, mesh, parameter.dims)
+        parameter.sharding = random_sharding(rng, mesh, parameter.dims, crowded=crowded)
     root = module.entry.root
     if rng.random() < 0.7:
         parts = tuple(
-            random_sharding(rng, mesh, shape.dims)
+            random_sharding(rng, mesh, shape.dims, crowded=crowded)
             for _, shape in leaves(root.shape)
             if isinstance(shape, ArrayShape)
         )
@@ -725,11 +727,45 @@ def test_partitioned_op_equals_the_whole_one(name: str, mesh: tuple[int, ...]) -
         check_one(name, mesh, trial)
 
 
-def check_one(name: str, mesh: tuple[int, ...], trial: int, element_type: str = "f32") -> None:
+@pytest.mark.parametrize("mesh", [(4,), (2, 2)], ids=str)
+@pytest.mark.parametrize("name", OPS)
+def test_fewer_elements_than_shards(
+    name: str, mesh: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some devices hold padding alone."""
+    monkeypatch.setitem(globals(), "size", lambda rng: int(rng.choice([1, 2, 3])))
+    check_one(name, mesh, 200, crowded=True)
+
+
+#: Their generators choose an index or a part of each dimension.
+NEED_ELEMENTS = {
+    "dynamic_slice",
+    "dynamic_update_slice",
+    "gather_points",
+    "static_slice",
+    "take_along_axis",
+    "take_rows",
+}
+
+
+@pytest.mark.parametrize("name", [name for name in OPS if name not in NEED_ELEMENTS])
+def test_empty_dimensions(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "size", lambda rng: int(rng.choice([0, 1, 4])))
+    check_one(name, (2, 2), 300, crowded=True)
+
+
+def check_one(
+    name: str,
+    mesh: tuple[int, ...],
+    trial: int,
+    element_type: str = "f32",
+    *,
+    crowded: bool = False,
+) -> None:
     rng = np.random.default_rng([sum(name.encode()), *mesh, trial])
     reducers, entry = OPS[name](rng).split("\nENTRY", 1)
     module = spmd.parse(f"{reducers}\nENTRY{entry.replace('f32', element_type)}")
-    annotate(module, rng, mesh)
+    annotate(module, rng, mesh, crowded=crowded)
     devices = math.prod(mesh)
     inputs = [random_array(rng, p.array_shape) for p in module.entry.parameters]
     partitioned = partition_module(module, devices)
