@@ -44,7 +44,7 @@ class Verdict:
     @property
     def kind(self) -> str:
         if self.xla_died:
-            return "ends XLA's process" + (", ours takes" if not self.ours else "")
+            return "XLA ends or hangs" + (", ours takes" if not self.ours else "")
         if bool(self.ours) == bool(self.xla):
             return "both refuse" if self.ours else "both take"
         return "only XLA takes" if self.ours else "only ours takes"
