@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, cached_property, partial
 from typing import Any, TypeAlias
 
@@ -64,11 +64,14 @@ class NativeStepEngine:
         with self._lock:
             return [NativeSteps(self, program) for program in programs]
 
-    def start_of(self, header: Words) -> Any:
-        return partial(self._start, ctypes.c_void_p(header.ctypes.data))
+    def start_of(self, header: Words) -> Callable[[], int]:
+        start: Callable[[], int] = partial(self._start, ctypes.c_void_p(header.ctypes.data))
+        return start
 
-    def advance_of(self, header: Words) -> Any:
-        return partial(self._advance, ctypes.c_void_p(header.ctypes.data))
+    def advancing(self, header: Words, spins: int) -> Callable[[], int]:
+        address, patience = ctypes.c_void_p(header.ctypes.data), ctypes.c_int64(spins)
+        advance: Callable[[], int] = partial(self._advance, address, patience)
+        return advance
 
     def function_of(self, step: Step) -> int:
         """The address of the native function that runs ``step``."""
@@ -120,9 +123,11 @@ class NativeSteps:
         header = [count, count, -program.signals, program.signals, *addresses]
         self._header = np.array([*header, *[0] * (HEADER_WORDS - len(header))], np.int64)
         self._engine = engine
-        #: Both straight into native code: nothing of Python lies between.
+        #: Straight into native code, as what ``advancing`` gives: nothing of Python lies between.
         self.start = engine.start_of(self._header)
-        self.advance = engine.advance_of(self._header)
+
+    def advancing(self, spins: int) -> Callable[[], int]:
+        return self._engine.advancing(self._header, spins)
 
     def missing(self) -> list[int]:
         position, count, before = (int(word) for word in self._header[:3])

@@ -13,7 +13,7 @@ from collectives.communicator.interface import BoundCollective
 from collectives.communicator.kinds import Collective, Group
 from collectives.communicator.loopback import LoopbackCommunicator
 from collectives.communicator.node import default_node_id, find_node
-from collectives.communicator.node_memory import SLOT_BYTES, NodeMemory
+from collectives.communicator.node_memory import NodeMemory
 from collectives.communicator.shared_plan import Buffers
 from collectives.communicator.shared_window import Place, default_places
 from collectives.communicator.waiting import InFlight
@@ -31,7 +31,7 @@ class SharedMemoryRank:
         *,
         node_id: str | None = None,
         places: Sequence[Place] | None = None,
-        slot_bytes: int = SLOT_BYTES,
+        slot_bytes: int | None = None,
         notify: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.loopback = loopback

@@ -19,7 +19,7 @@ from collectives.communicator.interface import (
 from collectives.communicator.kinds import Collective, Group
 from collectives.communicator.mpi_messages import GroupLink, MessageCollective
 from collectives.communicator.node import default_node_id, find_node
-from collectives.communicator.node_memory import SLOT_BYTES, NodeMemory
+from collectives.communicator.node_memory import NodeMemory
 from collectives.communicator.polling import poll_until
 from collectives.communicator.reduction import Array
 from collectives.communicator.shared_plan import Buffers
@@ -45,7 +45,7 @@ class MpiCommunicator:
         node_id: str | None = None,
         places: Sequence[Place] | None = None,
         notify: Callable[[str], None] = lambda _: None,
-        slot_bytes: int = SLOT_BYTES,
+        slot_bytes: int | None = None,
     ) -> None:
         """``world``: all ranks, by default those of the job.
 
@@ -53,7 +53,8 @@ class MpiCommunicator:
         node_id: ranks with the same one share memory; by default those of one host and boot.
         places: where shared memory may come from, the best first.
         notify: told, on the first rank of a node, what a user should know of that.
-        slot_bytes: up to this many bytes of operands are copied for the peers, larger ones read where they lie.
+        slot_bytes: up to this many bytes of operands are copied for the peers, larger ones read where they lie; by
+        default as the node's cores suggest.
         """
         self.timeout_seconds = timeout_seconds
         parent = MPI.COMM_WORLD if world is None else world

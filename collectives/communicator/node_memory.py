@@ -38,8 +38,9 @@ from collectives.communicator.shared_window import Place, SharedWindow, open_win
 from collectives.communicator.waiting import WaitingWorld
 from spmd.errors import RunError
 
-SLOT_BYTES = 8192
-"""Up to this many bytes of operands go through slots: one meeting outweighs one copy."""
+_SLOT_BYTES = 1024
+_SLOT_BYTES_OVERSUBSCRIBED = 16384
+"""Up to this many bytes of operands go through slots: a meeting outweighs a copy, most where ranks take turns."""
 
 _SPINS = 500
 """Looks at a late member's counter before the core is given up, some 30 us, where every rank has a core."""
@@ -98,13 +99,15 @@ class NodeMemory:
         engine: StepEngine | None,
         places: Sequence[Place],
         notify: Callable[[str], None] = lambda _: None,
-        slot_bytes: int = SLOT_BYTES,
+        slot_bytes: int | None = None,
     ) -> None:
         """``notify``: told once if the machine's memory could not be shared in the first of ``places``.
 
         Without an engine everything is carried by messages.
         """
         self.node = node
+        if slot_bytes is None:
+            slot_bytes = _SLOT_BYTES_OVERSUBSCRIBED if node.is_oversubscribed else _SLOT_BYTES
         self._slot_bytes = slot_bytes
         self._world = world
         self._exchange = exchange

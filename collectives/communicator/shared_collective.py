@@ -26,26 +26,28 @@ class SharedCollective:
         self._spins = spins
         self._note_start = world.prepared_note(f"last started {name}")
         self._steps: LoadedSteps | None = None
-        self._start: Callable[[], int] = lambda: Outcome.MISUSED
-        self._advance: Callable[[int], int] = lambda _: Outcome.MISUSED
+        self._start: Callable[[], int] = _misused
+        self._look: Callable[[], int] = _misused
+        self._spin: Callable[[], int] = _misused
         self._keep: tuple[object, ...] = ()
 
     def load(self, steps: LoadedSteps, keep: tuple[object, ...]) -> None:
         """``keep``: the memory that the steps address, beside the buffers."""
         self._steps = steps
-        self._start, self._advance = steps.start, steps.advance
+        self._start = steps.start
+        self._look = steps.advancing(0)
+        self._spin = steps.advancing(self._spins)
         self._keep = keep
 
+    # Where nothing is amiss, start and wait cost two calls of native code and a note: an Outcome is 0 then.
     def start(self) -> None:
         self._note_start()
         outcome = self._start()
-        if outcome == Outcome.BLOCKED:
+        if outcome and not self._is_over(outcome):
             self._world.enter(self)
-        elif outcome != Outcome.COMPLETE:
-            self._fail(outcome)
 
     def poll(self) -> bool:
-        return self._is_over(self._advance(0))
+        return self._is_over(self._look())
 
     def test(self) -> bool:
         self._world.progress()
@@ -55,7 +57,8 @@ class SharedCollective:
         return True
 
     def wait(self) -> None:
-        if not self._is_over(self._advance(self._spins)):
+        outcome = self._spin()
+        if outcome and not self._is_over(outcome):
             self._wait_long()
         self._world.retire(self)
 
@@ -71,7 +74,7 @@ class SharedCollective:
 
     def _progress_and_spin(self) -> bool:
         self._world.progress()
-        return self._is_over(self._advance(self._spins))
+        return self._is_over(self._spin())
 
     def _is_over(self, outcome: int) -> bool:
         if outcome == Outcome.COMPLETE:
@@ -86,3 +89,8 @@ class SharedCollective:
         if self._steps is None:
             raise RunError(f"{self.name} is used before it was connected")
         raise RunError(f"{self.name} is started again before it was waited for")
+
+
+def _misused() -> int:
+    """Stands for native code until there is some."""
+    return Outcome.MISUSED

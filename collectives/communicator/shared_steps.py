@@ -10,7 +10,7 @@ An engine that runs these steps is given to the communicator; runtime/shared_mem
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Protocol, TypeAlias
@@ -118,8 +118,8 @@ class LoadedSteps(Protocol):
         """Begin a run and go as far as possible without waiting. An Outcome."""
         ...
 
-    def advance(self, spins: int) -> int:
-        """Go on; at a meeting, look at the counters up to ``spins`` times more. An Outcome."""
+    def advancing(self, spins: int) -> Callable[[], int]:
+        """What goes on with a run: at a meeting it looks at the counters up to ``spins`` times more. An Outcome."""
         ...
 
     def missing(self) -> list[int]:

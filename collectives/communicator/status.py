@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import struct
 import time
 from collections.abc import Callable, Mapping
 
-import numpy as np
-
 from collectives.communicator.reduction import Array
 
-ROW_BYTES = 256
-_TEXT_BYTES = ROW_BYTES - 8
+_TEXT_BYTES = 248
+_ROW = struct.Struct(f"=d{_TEXT_BYTES}s")
+ROW_BYTES = _ROW.size
 
 
 class StatusBoard:
@@ -22,8 +22,7 @@ class StatusBoard:
     def __init__(self, rank: int, rows: Mapping[int, Array]) -> None:
         """``rows``: by rank, ROW_BYTES bytes of memory that the node shares; zeros at first."""
         self._rows = rows
-        self._time = rows[rank][:8].view(np.float64)
-        self._text = rows[rank][8:ROW_BYTES]
+        self._own = rows[rank].data
 
     def note(self, text: str) -> None:
         """Replace this rank's row."""
@@ -31,24 +30,16 @@ class StatusBoard:
 
     def prepared(self, text: str) -> Callable[[], None]:
         """A note that costs little to leave, again and again."""
-        encoded = np.zeros(_TEXT_BYTES, np.uint8)
         data = text.encode()[:_TEXT_BYTES]
-        encoded[: len(data)] = np.frombuffer(data, np.uint8)
-        stamp, row, now = self._time, self._text, time.monotonic
-
-        def leave() -> None:
-            stamp[0] = now()
-            row[:] = encoded
-
-        return leave
+        row, pack, now = self._own, _ROW.pack_into, time.monotonic
+        return lambda: pack(row, 0, now(), data)
 
     def whereabouts(self, rank: int) -> str:
         """What ``rank`` noted last and how long ago; says so where it is on another node."""
         if rank not in self._rows:
             return "is on another node"
-        row = self._rows[rank].copy()
-        written = float(row[:8].view(np.float64)[0])
+        written, data = _ROW.unpack(self._rows[rank].tobytes())
         if written == 0.0:
             return "has not called a collective"
-        text = row[8:].tobytes().rstrip(b"\0").decode(errors="replace")
+        text = data.rstrip(b"\0").decode(errors="replace")
         return f"{text} (noted {time.monotonic() - written:.1f} s ago)"

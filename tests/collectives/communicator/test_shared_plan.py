@@ -94,7 +94,7 @@ class World:
             index = rng.choice(waiting)
             member = self.members[index]
             if member.running:
-                outcome = member.steps.advance(0)
+                outcome = member.steps.advancing(0)()
             else:
                 outcome = self._start(index, member)
             if outcome == Outcome.COMPLETE:
