@@ -83,10 +83,11 @@ def _inputs(module: HloModule) -> list[Array]:
     ]
 
 
-def _text(array: Array) -> str:
+def _text(value: object) -> str:
+    array = np.asarray(value)
     if array.ndim == 0:
         return f"{float(array):g}"
-    return "[" + ", ".join(_text(np.asarray(part)) for part in array) + "]"
+    return "[" + ", ".join(map(_text, array)) + "]"
 
 
 _INTRODUCTION = """# One module through every stage
