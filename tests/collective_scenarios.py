@@ -297,6 +297,27 @@ def several_in_flight_on_overlapping_groups(comm: Communicator) -> None:
 
 
 @scenario
+def awaited_in_another_order_by_each_rank(comm: Communicator) -> None:
+    """Whoever waits for one collective must still do its part in the other, or both wait for ever."""
+    everyone = tuple(range(comm.size))
+    values = [make(rank, (20_000,), np.dtype(np.float32)) for rank in everyone]
+    results = [np.empty_like(values[0]) for _ in range(2)]
+    kinds = (ReductionKind.SUM, ReductionKind.MAX)
+    bound = [
+        comm.bind(AllReduce(everyone, kind), kind.value, [values[comm.rank]], [result])
+        for kind, result in zip(kinds, results, strict=True)
+    ]
+    comm.connect()
+    for _ in range(3):
+        for one in bound:
+            one.start()
+        for one in bound if comm.rank % 2 else bound[::-1]:
+            one.wait()
+    for kind, result in zip(kinds, results, strict=True):
+        assert_bits(result, reduced(values, kind.value))
+
+
+@scenario
 def the_same_collective_again_and_again(comm: Communicator) -> None:
     everyone = tuple(range(comm.size))
     value = np.array([float(comm.rank + 1)], np.float32)

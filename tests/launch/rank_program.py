@@ -11,6 +11,7 @@ import numpy as np
 
 from collectives.communicator.kinds import AllReduce
 from collectives.communicator.mpi import MpiCommunicator
+from collectives.communicator.mpi_messages import MessageCollective
 from launch.mpi import agree, open_world, run_rank
 from launch.rank_environment import world_of_environment
 from spmd.device import ReductionKind
@@ -82,6 +83,16 @@ def stalls_before_agreeing(comm: MpiCommunicator) -> int:
     return agree(comm, lambda: (0, {"module": "a"}))
 
 
+def on_two_nodes(comm: MpiCommunicator) -> int:
+    """The launcher has told each rank another node's identity: memory is not shared."""
+    value = np.zeros(1)
+    group = AllReduce(tuple(range(comm.size)), ReductionKind.SUM)
+    bound = comm.bind(group, "all-reduce.3", [value], [value])
+    comm.connect()
+    assert isinstance(bound, MessageCollective)
+    return int(all_reduce(comm)) - comm.size
+
+
 def is_killed(comm: MpiCommunicator) -> int:
     if comm.rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -91,6 +102,8 @@ def is_killed(comm: MpiCommunicator) -> int:
 def main() -> int:
     world = world_of_environment()
     assert world is not None
+    if sys.argv[1] == "on_two_nodes":
+        os.environ["SPMD_NODE_ID"] = f"node {world[0]}"
     timeout = float(sys.argv[2]) if len(sys.argv) > 2 else 60.0
     return run_rank(open_world(world[1], timeout), globals()[sys.argv[1]])
 

@@ -108,7 +108,13 @@ def test_a_rank_that_stalls_before_the_first_collective() -> None:
     assert outcome.seconds < 20
 
 
-def test_a_rank_that_is_killed_ends_the_job() -> None:
+def test_a_rank_that_is_killed_ends_the_job_and_leaves_no_shared_memory() -> None:
     outcome = run_job(3, "is_killed")
     assert outcome.code != 0
     assert outcome.seconds < 20
+    assert list(Path("/dev/shm").glob("spmd-*")) == []
+
+
+def test_ranks_with_node_identities_of_their_own_share_no_memory() -> None:
+    outcome = run_job(2, "on_two_nodes")
+    assert outcome.code == 0, outcome.errors

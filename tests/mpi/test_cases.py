@@ -12,9 +12,9 @@ from launch.entry import Entry
 from launch.execution import execute_steps
 from launch.expect import check_output, read_expected
 from launch.inputs import read_inputs
-from launch.rank_environment import world_of_environment
 from launch.npz import Array
 from launch.pipeline import compile_module
+from launch.rank_environment import world_of_environment
 from launch.rank_executable import RankExecutable
 from runtime.executable import Executable
 from spmd.text.load import load

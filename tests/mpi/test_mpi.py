@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from bound_collectives import InAllocatedMemory
 from collective_scenarios import SCENARIOS
 
 from collectives.communicator.interface import Communicator
+from collectives.communicator.kinds import AllReduce
+from collectives.communicator.shared_collective import SharedCollective
+from collectives.communicator.shared_window import Directory
+from runtime.shared_memory_engine import native_step_engine
+from spmd.device import ReductionKind
 
 pytestmark = pytest.mark.mpi(min_size=2)
 
@@ -19,7 +25,13 @@ def test_scenario_over_shared_memory(name: str, comm: Communicator) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["all_reduce_in_place", "permute_in_place", "several_in_flight_on_overlapping_groups"]
+    "name",
+    [
+        "all_reduce_in_place",
+        "permute_in_place",
+        "several_in_flight_on_overlapping_groups",
+        "awaited_in_another_order_by_each_rank",
+    ],
 )
 def test_scenario_in_allocated_memory(name: str, comm: Communicator) -> None:
     SCENARIOS[name](InAllocatedMemory(comm))
@@ -30,3 +42,45 @@ def test_scenario_in_allocated_memory(name: str, comm: Communicator) -> None:
 def test_scenario_by_messages(name: str, message_comm: Communicator) -> None:
     SCENARIOS[name](message_comm)
     message_comm.barrier()
+
+
+def test_ranks_of_two_nodes() -> None:
+    """Groups within a node share memory, the others are carried by messages; results are the same."""
+    from mpi4py import MPI
+
+    from collectives.communicator.mpi import MpiCommunicator
+    from collectives.communicator.mpi_messages import MessageCollective
+
+    rank, size = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
+    comm = MpiCommunicator(
+        timeout_seconds=60, engine=native_step_engine(), node_id=f"node {rank // 2}"
+    )
+    for name in ("all_reduce_of_every_grouping", "several_in_flight_on_overlapping_groups"):
+        SCENARIOS[name](InAllocatedMemory(comm))
+    bound = {}
+    value = np.zeros(4, np.float32)
+    pair = (rank - rank % 2, min(rank - rank % 2 + 1, size - 1))
+    for name, group in (("node", pair), ("world", tuple(range(size)))):
+        bound[name] = comm.bind(AllReduce(group, ReductionKind.SUM), name, [value], [value])
+    comm.connect()
+    assert isinstance(bound["node"], SharedCollective)
+    assert isinstance(bound["world"], SharedCollective if size == 2 else MessageCollective)
+    comm.close()
+
+
+def test_messages_carry_all_where_memory_cannot_be_shared() -> None:
+    from mpi4py import MPI
+
+    from collectives.communicator.mpi import MpiCommunicator
+
+    notes: list[str] = []
+    comm = MpiCommunicator(
+        timeout_seconds=60,
+        engine=native_step_engine(),
+        places=[Directory("/nowhere")],
+        notify=notes.append,
+    )
+    SCENARIOS["all_reduce_in_place"](InAllocatedMemory(comm))
+    comm.close()
+    assert len(notes) == (1 if MPI.COMM_WORLD.rank == 0 else 0)
+    assert all(note.startswith("collectives go by messages: no memory to share") for note in notes)
