@@ -6,7 +6,7 @@ before it crosses an op that mixes dimensions:
     level   what joins
     0       ops that keep every dimension, both ways; slices of a value, forwards
     1       the pass-through factors of all other ops; broadcasts backwards only
-    2       everything: reduction factors, broadcasts forwards
+    2       everything: reduction factors, those that need replication, broadcasts forwards
 
 The levels are Shardy's (its documentation, "Operation based priorities").
 """
@@ -52,13 +52,10 @@ _SCHEDULE = {
 }
 
 
-#: That of its reductions, which wait for the last level, and of what no level passes.
-_REDUCTIONS = (Direction.NONE, Direction.NONE, Direction.BOTH)
-_NEVER = (Direction.NONE,) * LEVELS
+#: That of its reductions, and of what it needs whole (its neighbours may have it split), which wait for the last level.
+_OTHERS = (Direction.NONE, Direction.NONE, Direction.BOTH)
 
 
 def directions(priority: OpPriority, kind: FactorKind) -> tuple[Direction, ...]:
     """Which way axes of a factor pass at each level."""
-    if kind is FactorKind.PASS_THROUGH:
-        return _SCHEDULE[priority]
-    return _REDUCTIONS if kind is FactorKind.REDUCTION else _NEVER
+    return _SCHEDULE[priority] if kind is FactorKind.PASS_THROUGH else _OTHERS

@@ -1,16 +1,17 @@
-"""Sorting: the sorted dimension stays whole, all others pass through.
+"""Sorting: the sorted dimension is needed whole, all others pass through.
 
     sort  keys [i, s], values [i, s]  -> [i, s], [i, s]
     topk  [i, s]                      -> [i, k], [i, k]
 
-Letters are factors; the sorted one is needed whole by every device.
+Letters are factors; the sorted one is needed whole by every device, though what comes before and after a sort may be
+split along it.
 """
 
 from __future__ import annotations
 
 from partitioner.ops.elementwise import result_leaf_dims
 from partitioner.registry import sharding_rule
-from partitioner.rule import OpShardingRule, RuleBuilder
+from partitioner.rule import FactorKind, OpShardingRule, RuleBuilder
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import SortAttrs
@@ -27,11 +28,14 @@ def topk_rule(topk: HloInstruction) -> OpShardingRule:
 
 
 def rows_pass(instruction: HloInstruction, whole: int) -> OpShardingRule:
-    """Every dimension but ``whole`` is shared by all operands and results."""
+    """Every dimension but ``whole`` passes through; so does the sharding of ``whole``, where it keeps its size."""
     rule = RuleBuilder.for_instruction(instruction)
     operands = range(instruction.num_operands)
-    results = range(len(result_leaf_dims(instruction)))
+    results = result_leaf_dims(instruction)
     for d, size in enumerate(instruction.operand(0).dims):
-        if d != whole:
-            rule.factor(size, dict.fromkeys(operands, d), dict.fromkeys(results, d))
+        if any(dims[d] != size for dims in results):
+            continue
+        kind = FactorKind.NEED_REPLICATION if d == whole else FactorKind.PASS_THROUGH
+        everywhere = dict.fromkeys(range(len(results)), d)
+        rule.factor(size, dict.fromkeys(operands, d), everywhere, kind=kind)
     return rule.build()
