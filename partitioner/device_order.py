@@ -84,7 +84,7 @@ def _listed(sharding: TensorSharding, meshes: dict[str, Mesh]) -> HloSharding:
     dims = tuple(
         tuple(a for ref in d.axes for a in axes.axes_of_ref(mesh, ref)) for d in sharding.dims
     )
-    return _renamed(axes.sharding(dims), _ids(mesh))
+    return renamed_sharding(axes.sharding(dims), _ids(mesh))
 
 
 def rename_to_positions(module: HloModule, order: Order) -> None:
@@ -123,7 +123,7 @@ def _rename(module: HloModule, names: Order) -> None:
     """Partition i becomes ``names[i]`` in every sharding and collective, in each replica alike."""
     for instruction in module.all_instructions():
         if instruction.sharding is not None:
-            instruction.sharding = _renamed(instruction.sharding, names)
+            instruction.sharding = renamed_sharding(instruction.sharding, names)
         attrs = instruction.attrs
         if isinstance(attrs, CollectiveAttrs):
             instruction.attrs = _renamed_groups(instruction, attrs, names, module.replica_count)
@@ -151,9 +151,11 @@ def _renamed_groups(
     return replace(attrs, replica_groups=ReplicaGroups(groups=named), use_global_device_ids=True)
 
 
-def _renamed(sharding: HloSharding, names: Order) -> HloSharding:
+def renamed_sharding(sharding: HloSharding, names: Order) -> HloSharding:
+    """The same tiles on other devices: id i becomes ``names[i]``."""
     if sharding.is_tuple:
-        return replace(sharding, elements=tuple(_renamed(e, names) for e in sharding.elements))
+        elements = tuple(renamed_sharding(e, names) for e in sharding.elements)
+        return replace(sharding, elements=elements)
     if sharding.kind is ShardingKind.MAXIMAL and sharding.device < len(names):
         return replace(sharding, device=names[sharding.device])
     tiles = sharding.tiles

@@ -2,6 +2,8 @@
 
     spmd.testing.assert_sharding(module, "dot.3", "{devices=[2,1]<=[2]}")
     spmd.testing.assert_collectives(module, 4, {"all-reduce": 1})
+    spmd.testing.assert_no_collective(module, 4, "all-gather", serving="dot.3")
+    spmd.testing.assert_wire_bytes(module, 4, at_most=1e6)
     spmd.testing.assert_no_reshard_above(module, 4, max_bytes=4096)
 
 ``module``: a logical HloModule, or its text. The partitioner is loaded when first used, as in ``spmd`` itself.
@@ -23,7 +25,13 @@ from spmd.text.parser import parse_module
 from spmd.text.sharding_text import parse_sharding
 from spmd.text.stage import device_count
 
-__all__ = ["assert_collectives", "assert_no_reshard_above", "assert_sharding"]
+__all__ = [
+    "assert_collectives",
+    "assert_no_collective",
+    "assert_no_reshard_above",
+    "assert_sharding",
+    "assert_wire_bytes",
+]
 
 
 def assert_sharding(
@@ -34,13 +42,7 @@ def assert_sharding(
     Raises AssertionError with the sharding found and its chain of causes, or when there is no such instruction.
     """
     explanation = _explain(module, devices)
-    for instruction in explanation.instructions:
-        if instruction.name == name:
-            break
-    else:
-        raise AssertionError(
-            f"no instruction {name!r} once the module is prepared for partitioning"
-        )
+    instruction = _require(explanation, name)
     if not _same(instruction.sharding, expected):
         causes = "".join(f"\n  {line}" for line in instruction.because)
         raise AssertionError(f"{name} has {instruction.sharding}, expected {expected}{causes}")
@@ -61,6 +63,48 @@ def assert_collectives(
             f"\n  {c.name} {c.shape} for {c.op}: {c.because[0]}" for c in explanation.collectives
         )
         raise AssertionError(f"collectives {dict(sorted(found.items()))}, expected {wanted}{each}")
+
+
+def assert_no_collective(
+    module: HloModule | str,
+    devices: int | None = None,
+    kind: str | None = None,
+    *,
+    serving: str | None = None,
+) -> None:
+    """The per-device program, before optimization, holds no collective (of ``kind``; that serves the op ``serving``).
+
+    Raises AssertionError naming each that it holds, and why it is there.
+    """
+    explanation = _explain(module, devices)
+    if serving is not None:
+        _require(explanation, serving)
+    found = [
+        c
+        for c in explanation.collectives
+        if kind in (None, c.kind) and (serving is None or serving in (c.op, c.value))
+    ]
+    if found:
+        each = "".join(f"\n  {c.name} {c.shape} for {c.op}: {c.because[0]}" for c in found)
+        raise AssertionError(f"{len(found)} collectives, expected none{each}")
+
+
+def assert_wire_bytes(
+    module: HloModule | str, devices: int | None = None, *, at_most: float
+) -> None:
+    """A device sends at most so many bytes in a run of the program, before optimization (loops times their trips).
+
+    Raises AssertionError naming the collectives that send most.
+    """
+    explanation = _explain(module, devices)
+    if explanation.wire_bytes > at_most:
+        each = "".join(
+            f"\n  {c.name} {c.shape} for {c.op}: {c.total_bytes:,.0f} bytes"
+            for c in explanation.collectives[:10]
+        )
+        raise AssertionError(
+            f"each device sends {explanation.wire_bytes:,.0f} bytes, at most {at_most:,.0f} expected{each}"
+        )
 
 
 def assert_no_reshard_above(
@@ -84,6 +128,13 @@ def _explain(module: HloModule | str, devices: int | None) -> Any:
     return importlib.import_module("partitioner.explain.explain").explain_module(
         read, count, tries=0
     )
+
+
+def _require(explanation: Any, name: str) -> Any:
+    for instruction in explanation.instructions:
+        if instruction.name == name:
+            return instruction
+    raise AssertionError(f"no instruction {name!r} once the module is prepared for partitioning")
 
 
 def _same(found: str, expected: str) -> bool:

@@ -6,8 +6,10 @@ from collections.abc import Iterable
 
 from partitioner.annotations import AnnotationReader
 from partitioner.axes import Axes, DeviceAxes, DimAxes
+from partitioner.state import ShardState
 from spmd.errors import ShardingError
 from spmd.mesh import Mesh
+from spmd.shape import ArrayShape
 
 
 class AxisNames:
@@ -38,6 +40,25 @@ class AxisNames:
         names = [tuple(self._names[a] for a in held) for held in dims]
         parts = [None if not held else held[0] if len(held) == 1 else held for held in names]
         return f"P({', '.join(map(repr, parts))})"
+
+    def array(self, shape: ArrayShape, state: ShardState) -> str:
+        """An array and how it lies on the devices, as JAX writes it; terms still to be combined stand in braces.
+
+        f32[8@data,16,32@(data,model)]    f32[8,16]{sum over model}
+        """
+        sizes = [f"{n}{self._at(held)}" for n, held in zip(shape.dims, state.dims, strict=True)]
+        text = f"{shape.element_type.value}[{','.join(sizes)}]"
+        if not state.partial or state.reduction is None:
+            return text
+        over = ",".join(map(self._plain, state.partial))
+        return f"{text}{{{state.reduction.value} over {over}}}"
+
+    def _at(self, axes: Axes) -> str:
+        names = ",".join(map(self._plain, axes))
+        return "" if not axes else f"@{names}" if len(axes) == 1 else f"@({names})"
+
+    def _plain(self, axis: int) -> str:
+        return self._names[axis].partition("[")[0]
 
     def sizes(self) -> dict[str, int]:
         return dict(zip(self._names, self._axes.sizes, strict=True))

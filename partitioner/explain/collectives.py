@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from partitioner.annotations import CONSTRAINT_TARGETS, custom_call_target
-from partitioner.explain.axis_names import AxisNames
 from partitioner.explain.causes import slot_causes
+from partitioner.explain.placement import Placement
 from partitioner.explain.report import CollectiveExplanation, LinkModel
 from partitioner.explain.source_lines import SourceLines
 from partitioner.ops.annotation import BOUNDARY_TARGETS
 from partitioner.propagation import Slot
 from partitioner.report import Purpose, ReshardRecord
 from partitioner.spmd_partitioner import SpmdPartitioner
-from partitioner.state import ShardState
 from spmd.analysis.trip_count import trip_count
 from spmd.analysis.wire import KIND, result_bytes, wire_weight
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
@@ -26,7 +25,8 @@ class CollectiveExplainer:
         self.driver = driver
         self.links = links
         self.lines = lines
-        self.names = AxisNames(driver.reader)
+        self.placement = Placement(driver)
+        self.names = self.placement.names
         self.record_of = {c: r for r in driver.report.reshards for c in r.collectives}
 
     def all(self) -> tuple[CollectiveExplanation, ...]:
@@ -51,20 +51,15 @@ class CollectiveExplainer:
             seconds=self.links.seconds(sent),
             op=op.name if op is not None else "",
             value=record.value.name if record else "",
-            sharding_from=self._state(record.source) if record else "",
-            sharding_to=self._state(record.target) if record else "",
-            because=self._because(record) if record else (own_collective(op),),
+            sharding_from=self.placement.hlo(record.source) if record else "",
+            sharding_to=self.placement.hlo(record.target) if record else "",
+            array_from=self.placement.array(record.shape, record.source) if record else "",
+            array_to=self.placement.array(record.shape, record.target) if record else "",
+            because=self._because(record) if record else (own_collective(op, collective),),
             source=source or (self.lines.of(record.value) if record else ""),
             received=record.received if record else sent,
             bound=record.bound if record else sent,
         )
-
-    def _state(self, state: ShardState) -> str:
-        text = str(state.sharding(self.driver.axes))
-        if not state.partial:
-            return text
-        kind = state.reduction.value if state.reduction is not None else "reduction"
-        return f"{text} partial {kind} over {self.names.join(state.partial)}"
 
     def _because(self, record: ReshardRecord) -> tuple[str, ...]:
         lines = [self._sentence(record)]
@@ -109,7 +104,7 @@ class CollectiveExplainer:
         return f"operand of {op.name} ({op.opcode.value})"
 
 
-def own_collective(op: HloInstruction | None) -> str:
+def own_collective(op: HloInstruction | None, collective: HloInstruction) -> str:
     """Why there is a collective that belongs to no reshard."""
     if op is None:
         return (
@@ -117,7 +112,10 @@ def own_collective(op: HloInstruction | None) -> str:
         )
     if op.opcode in KIND:
         return f"written in the program: {op.name}"
-    return f"made by the partitioning of {op.name} ({op.opcode.value}) itself, such as a halo or a merge of owners"
+    moves = KIND[collective.opcode] == "collective-permute"
+    what = "neighbours pass on what lies at the edges of their tiles" if moves else "devices merge"
+    parts = "" if moves else " what each found in its part"
+    return f"made by the partitioning of {op.name} ({op.opcode.value}) itself: {what}{parts}"
 
 
 def collectives_of(module: HloModule) -> Iterator[HloInstruction]:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from partitioner.explain.axis_names import AxisNames
 from partitioner.explain.causes import slot_causes
 from partitioner.explain.collectives import CollectiveExplainer
 from partitioner.explain.conflicts import find_conflicts
+from partitioner.explain.placement import Placement
 from partitioner.explain.remedies import RemedySearch
 from partitioner.explain.report import (
     CollectiveExplanation,
@@ -21,6 +21,7 @@ from partitioner.explain.report import (
 from partitioner.explain.source_lines import SourceLines
 from partitioner.propagated import instruction_sharding
 from partitioner.spmd_partitioner import SpmdPartitioner, partitioned
+from partitioner.state import ShardState
 from spmd.hlo import HloInstruction, HloModule
 
 #: Annotations tried as remedies: each one is a partitioning of its own.
@@ -43,14 +44,14 @@ def explain_module(
     lines = SourceLines(module)
     explainer = CollectiveExplainer(driver, links, lines)
     collectives = explainer.all()
-    search = RemedySearch(module, driver, explainer.record_of)
+    search = RemedySearch(module, driver, explainer.record_of, explainer.placement)
     return Explanation(
         module=module.name,
         devices=num_devices,
         axes=explainer.names.sizes(),
         links=links,
         instructions=tuple(
-            _instruction(driver, i, explainer.names, lines) for i in driver.graph.instructions()
+            _instruction(driver, i, explainer.placement, lines) for i in driver.graph.instructions()
         ),
         collectives=_with_remedies(collectives, search, tries),
         conflicts=find_conflicts(driver.axes, driver.graph.edges, driver.report, explainer.names),
@@ -58,20 +59,26 @@ def explain_module(
 
 
 def _instruction(
-    driver: SpmdPartitioner, instruction: HloInstruction, names: AxisNames, lines: SourceLines
+    driver: SpmdPartitioner, instruction: HloInstruction, placement: Placement, lines: SourceLines
 ) -> InstructionExplanation:
     slots = driver.graph.slots(instruction)
     because = [
         line if len(slots) == 1 else f"leaf {leaf}: {line}"
         for leaf, slot in enumerate(slots)
         if slot is not None
-        for line in slot_causes(slot, names)
+        for line in slot_causes(slot, placement.names)
+    ]
+    sharding = instruction_sharding(driver.axes, slots, instruction.shape)
+    arrays = [
+        placement.array(slot.shape, ShardState(slot.state_dims)) if slot is not None else "token[]"
+        for slot in slots
     ]
     return InstructionExplanation(
         name=instruction.name,
         opcode=instruction.opcode.value,
         shape=str(instruction.shape),
-        sharding=str(instruction_sharding(driver.axes, slots, instruction.shape)),
+        sharding=str(placement.on_devices(sharding)),
+        array=arrays[0] if len(arrays) == 1 else f"({', '.join(arrays)})",
         because=tuple(because),
         source=lines.of(instruction),
     )

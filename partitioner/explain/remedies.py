@@ -13,11 +13,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from partitioner.annotations import custom_call_target
-from partitioner.axes import DimAxes
 from partitioner.explain.annotate import annotated, find_instruction, is_annotation
-from partitioner.explain.axis_names import AxisNames
 from partitioner.explain.causes import axis_origin
 from partitioner.explain.collectives import collectives_of
+from partitioner.explain.placement import Placement
 from partitioner.explain.report import CollectiveExplanation, Remedy
 from partitioner.ops.annotation import BOUNDARY_TARGETS
 from partitioner.report import Purpose, ReshardRecord
@@ -75,12 +74,14 @@ class RemedySearch:
         module: HloModule,
         driver: SpmdPartitioner,
         record_of: Mapping[HloInstruction, ReshardRecord],
+        placement: Placement,
     ) -> None:
         self.module = module
         self.driver = driver
+        self._placement = placement
         self._records = {c.name: r for c, r in record_of.items() if c.parent is not None}
         self._before = outcome_of(driver)
-        self._tried: dict[tuple[str, str], Outcome | None] = {}
+        self._tried: dict[tuple[str, HloSharding], Outcome | None] = {}
 
     @property
     def tries(self) -> int:
@@ -90,19 +91,19 @@ class RemedySearch:
     def cheapest(self, collective: CollectiveExplanation) -> tuple[Remedy | None, int]:
         """The remedy that leaves least to send, and how many annotations were tried."""
         record = self._records.get(collective.name)
-        if record is None or not collective.value or self.driver.order is not None:
+        if record is None or not collective.value:
             return None, 0
         found: list[Remedy] = []
         candidates = dict.fromkeys(self._candidates(record))
-        for instruction, sharding in candidates:
-            after = self._try(instruction, sharding)
+        for instruction, state in candidates:
+            after = self._try(instruction, self._placement.sharding(state))
             if after is not None and self._removes(collective, after):
-                found.append(self._remedy(instruction, sharding, after))
+                found.append(self._remedy(instruction, state, after))
         best = min(found, key=lambda r: r.wire_bytes_after, default=None)
         return best, len(candidates)
 
     # ---- candidates
-    def _candidates(self, record: ReshardRecord) -> Iterator[tuple[str, HloSharding]]:
+    def _candidates(self, record: ReshardRecord) -> Iterator[tuple[str, ShardState]]:
         for instruction, state in self._states(record):
             if (
                 isinstance(instruction.shape, ArrayShape)
@@ -111,7 +112,7 @@ class RemedySearch:
                 and custom_call_target(instruction) not in BOUNDARY_TARGETS
                 and find_instruction(self.module, instruction.name) is not None
             ):
-                yield instruction.name, state.sharding(self.driver.axes)
+                yield instruction.name, state
 
     def _states(self, record: ReshardRecord) -> Iterator[tuple[HloInstruction, ShardState]]:
         value, op = record.value, record.serving
@@ -164,7 +165,7 @@ class RemedySearch:
 
     # ---- trying
     def _try(self, instruction: str, sharding: HloSharding) -> Outcome | None:
-        key = (instruction, str(sharding))
+        key = (instruction, sharding)
         if key not in self._tried:
             try:
                 copy = annotated(self.module, instruction, sharding)
@@ -183,32 +184,23 @@ class RemedySearch:
             and after.argument_bytes <= MAX_ARGUMENT_RATIO * before.argument_bytes
         )
 
-    def _spec(self, sharding: HloSharding, instruction: HloInstruction | None) -> str:
-        """The sharding in JAX's notation, in brackets, where the module has a mesh."""
-        if instruction is None or not (sharding.is_tiled or sharding.is_replicated):
-            return ""
-        dims: DimAxes = ((),) * instruction.array_shape.rank
-        if sharding.is_tiled:
-            dims, _ = self.driver.axes.axes_of_sharding(sharding, len(dims))
-        spec = AxisNames(self.driver.reader).partition_spec(dims)
-        return f" [{spec}]" if spec else ""
-
-    def _remedy(self, name: str, sharding: HloSharding, after: Outcome) -> Remedy:
+    def _remedy(self, name: str, state: ShardState, after: Outcome) -> Remedy:
         instruction = find_instruction(self.module, name)
         replaces = instruction is not None and is_annotation(instruction)
         verb = "annotate" if replaces else "constrain"
-        saved = self._before.wire_bytes - after.wire_bytes
+        sharding = self._placement.sharding(state)
+        spec = self._placement.partition_spec(state.dims)
+        with_spec = f"{sharding} [{spec}]" if spec else str(sharding)
+        before = self._before
         return Remedy(
             name,
             str(sharding),
-            f"{verb} {name} with {sharding}{self._spec(sharding, instruction)}: "
-            f"{saved:,.0f} bytes less to send per device",
-            self._before.wire_bytes,
+            f"{verb} {name} with {with_spec}: "
+            f"{before.wire_bytes - after.wire_bytes:,.0f} bytes less to send per device",
+            before.wire_bytes,
             after.wire_bytes,
-            after.flops / self._before.flops if self._before.flops else 1.0,
-            after.argument_bytes / self._before.argument_bytes
-            if self._before.argument_bytes
-            else 1.0,
+            after.flops / before.flops if before.flops else 1.0,
+            after.argument_bytes / before.argument_bytes if before.argument_bytes else 1.0,
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -25,12 +25,16 @@ class LinkModel:
 
 @dataclass(frozen=True, slots=True)
 class InstructionExplanation:
-    """One value of the source: ``because`` is one chain of causes per sharded axis, back to an annotation."""
+    """One value of the source: ``because`` is one chain of causes per sharded axis, back to an annotation.
+
+    ``array``: shape and sharding in short, ``f32[8@data,16]``; a tuple's leaves in brackets.
+    """
 
     name: str
     opcode: str
     shape: str
     sharding: str
+    array: str
     because: tuple[str, ...]
     source: str
 
@@ -53,7 +57,8 @@ class CollectiveExplanation:
     """One collective of the per-device program.
 
     ``op``: the source instruction it serves; ``value``: the one whose result it moves. ``sharding_from`` and
-    ``sharding_to``: of that value, "" where the op's own partitioning made the collective. ``bytes``: of its result;
+    ``sharding_to``: of that value, "" where the op's own partitioning made the collective; ``array_from`` and
+    ``array_to``: the same in short, with the global shape. ``bytes``: of its result;
     ``wire_bytes``: what a device sends; ``received`` and ``bound``: of the whole reshard it is part of; ``executed``:
     times per run.
     """
@@ -69,6 +74,8 @@ class CollectiveExplanation:
     value: str
     sharding_from: str
     sharding_to: str
+    array_from: str
+    array_to: str
     because: tuple[str, ...]
     source: str
     received: float
@@ -85,6 +92,27 @@ class CollectiveExplanation:
         fields = asdict(self)
         fields["from"], fields["to"] = fields.pop("sharding_from"), fields.pop("sharding_to")
         return fields
+
+
+@dataclass(frozen=True, slots=True)
+class KindTotal:
+    """All collectives of a kind, over a whole run."""
+
+    kind: str
+    count: int
+    executed: float
+    wire_bytes: float
+    seconds: float
+
+    @staticmethod
+    def of(collectives: Sequence[CollectiveExplanation]) -> KindTotal:
+        return KindTotal(
+            collectives[0].kind,
+            len(collectives),
+            sum(c.executed for c in collectives),
+            sum(c.total_bytes for c in collectives),
+            sum(c.seconds * c.executed for c in collectives),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +141,12 @@ class Explanation:
     def wire_bytes(self) -> float:
         return sum(c.total_bytes for c in self.collectives)
 
+    def by_kind(self) -> tuple[KindTotal, ...]:
+        """Most bytes first."""
+        kinds = dict.fromkeys(c.kind for c in self.collectives)
+        found = [KindTotal.of([c for c in self.collectives if c.kind == kind]) for kind in kinds]
+        return tuple(sorted(found, key=lambda total: -total.wire_bytes))
+
     @property
     def seconds(self) -> float:
         return sum(c.seconds * c.executed for c in self.collectives)
@@ -133,6 +167,7 @@ class Explanation:
             "assumed": asdict(self.links),
             "wire_bytes": self.wire_bytes,
             "predicted_s": self.seconds,
+            "kinds": [asdict(total) for total in self.by_kind()],
             "instructions": [asdict(i) for i in self.instructions],
             "collectives": [c.as_json() for c in self.collectives],
             "conflicts": [asdict(c) for c in self.conflicts],

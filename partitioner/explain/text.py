@@ -18,11 +18,11 @@ def format_explanation(explanation: Explanation) -> str:
     for collective in explanation.collectives:
         lines += _collective(collective)
     if explanation.conflicts:
-        lines += ["", "conflicts"]
+        lines += ["", "conflicts: two tensors of one op asked for different shardings"]
         lines += [f"  {c.op}: {c.text}; kept: {c.winner}" for c in explanation.conflicts]
     lines += ["", "shardings"]
     for instruction in explanation.instructions:
-        lines.append(f"  {instruction.name}  {instruction.sharding}")
+        lines.append(f"  {instruction.name}  {instruction.array}")
         lines += [f"      {line}" for line in instruction.because]
     return "\n".join(lines)
 
@@ -30,12 +30,12 @@ def format_explanation(explanation: Explanation) -> str:
 def format_instruction(explanation: Explanation, name: str) -> str:
     """One instruction and the collectives that serve it or move its result. SpmdError when there is none so named."""
     instruction = find_instruction(explanation, name)
-    lines = [f"{name}  {instruction.opcode}  {instruction.shape}  {instruction.sharding}"]
+    lines = [f"{name}  {instruction.opcode}  {instruction.array}  {instruction.sharding}"]
     lines += [f"  at {instruction.source}"] if instruction.source else []
     lines += [f"  {line}" for line in instruction.because]
     for collective in explanation.collectives:
         if name in (collective.op, collective.value):
-            lines += _collective(collective)
+            lines += _collective(collective, in_hlo=True)
     lines += [
         f"  conflict: {c.text}; kept: {c.winner}" for c in explanation.conflicts if c.op == name
     ]
@@ -67,23 +67,43 @@ def _header(explanation: Explanation) -> Iterator[str]:
         f"  {len(explanation.collectives)} collectives before optimization, {explanation.wire_bytes:,.0f} bytes "
         f"sent per device, {explanation.seconds * 1e6:,.1f} us"
     )
+    for total in explanation.by_kind():
+        times = f", executed {total.executed:g} times" if total.executed != total.count else ""
+        yield (
+            f"    {total.count:5d} {total.kind:<20s} {total.wire_bytes:18,.0f} bytes "
+            f"{total.seconds * 1e6:12,.1f} us{times}"
+        )
     yield f"  times assume {explanation.links}"
+    yield "  f32[8@data,16] has its first dimension split over the devices along axis data, and copies along the others"
+    searched = sum(c.remedies_tried is not None for c in explanation.collectives)
+    if searched < len(explanation.collectives):
+        yield f"  remedies were searched for {searched} of {len(explanation.collectives)} (--remedies K)"
 
 
-def _collective(collective: CollectiveExplanation) -> Iterator[str]:
+def _collective(collective: CollectiveExplanation, *, in_hlo: bool = False) -> Iterator[str]:
+    """``in_hlo``: with the shardings as HLO writes them."""
     times = f" x {collective.executed:g}" if collective.executed != 1 else ""
     yield (
-        f"  {collective.name}  {collective.shape}  {collective.wire_bytes:,.0f} bytes{times}  "
-        f"{collective.seconds * 1e6:,.1f} us  received {collective.received:,.0f}, bound {collective.bound:,.0f}"
+        f"  {collective.name}  {collective.shape}  sends {collective.wire_bytes:,.0f} bytes{times}  "
+        f"{collective.seconds * 1e6:,.1f} us{_excess(collective)}"
     )
     where = f"  ({collective.source})" if collective.source else ""
     yield f"      for {collective.op or 'the module'}{where}"
     if collective.sharding_from:
-        yield (
-            f"      {collective.value} from {collective.sharding_from} to {collective.sharding_to}"
-        )
+        yield f"      {collective.value}: {collective.array_from} -> {collective.array_to}"
+        if in_hlo:
+            yield f"      in HLO {collective.sharding_from} -> {collective.sharding_to}"
     yield from (f"      {line}" for line in collective.because)
     if collective.remedy is not None:
         yield f"      remedy: {collective.remedy.text}"
     elif collective.remedies_tried:
         yield f"      remedy: none of {collective.remedies_tried} annotations tried sends fewer bytes without it"
+
+
+def _excess(collective: CollectiveExplanation) -> str:
+    """How far the reshard that it is part of is from the least that any program must receive."""
+    if not collective.sharding_from:
+        return ""
+    if collective.received <= 1.001 * collective.bound:
+        return "  (the least possible)"
+    return f"  (receives {collective.received:,.0f}, the least possible is {collective.bound:,.0f})"

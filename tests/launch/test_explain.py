@@ -43,7 +43,7 @@ def test_the_device_count_comes_from_the_module(
 
 def test_one_op(turned: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", turned, "--op", "y"]) == 0
-    assert capsys.readouterr().out.startswith("y  tanh  f32[64,32]")
+    assert capsys.readouterr().out.startswith("y  tanh  f32[64,32@axis0]")
 
 
 def test_an_unknown_op_is_bad_usage(turned: str, capsys: pytest.CaptureFixture[str]) -> None:

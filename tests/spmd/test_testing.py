@@ -45,6 +45,26 @@ def test_collectives_are_counted_exactly() -> None:
             spmd.testing.assert_collectives(explain_modules.CONTRACTED, 2, wrong)
 
 
+def test_no_collective_of_a_kind_or_for_an_op() -> None:
+    module = explain_modules.CONTRACTED
+    spmd.testing.assert_no_collective(module, 2, "all-gather")
+    spmd.testing.assert_no_collective(module, 2, serving="x")
+    for kind, serving in ((None, None), ("all-reduce", None), (None, "product")):
+        with pytest.raises(AssertionError, match=r"all-reduce .* for product: partial result"):
+            spmd.testing.assert_no_collective(module, 2, kind, serving=serving)
+    with pytest.raises(AssertionError, match="no instruction 'nobody'"):
+        spmd.testing.assert_no_collective(module, serving="nobody")
+
+
+def test_bytes_of_a_whole_run_are_bounded() -> None:
+    """64 x 16 floats once; 32 floats in each of a loop's five trips."""
+    spmd.testing.assert_wire_bytes(explain_modules.CONTRACTED, at_most=64 * 16 * 4)
+    with pytest.raises(AssertionError, match=r"sends 4,096 bytes.*\n  all-reduce .* for product"):
+        spmd.testing.assert_wire_bytes(explain_modules.CONTRACTED, 2, at_most=4095)
+    with pytest.raises(AssertionError, match=r"for rows: 640 bytes"):
+        spmd.testing.assert_wire_bytes(explain_modules.LOOPED, at_most=639)
+
+
 def test_reshards_are_bounded() -> None:
     spmd.testing.assert_no_reshard_above(explain_modules.TURNED, 4, max_bytes=1536)
     with pytest.raises(AssertionError, match=r"y from .* receives 1,536 bytes"):

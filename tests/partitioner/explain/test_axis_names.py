@@ -6,6 +6,9 @@ import spmd
 from partitioner.annotations import AnnotationReader
 from partitioner.explain.axis_names import AxisNames
 from partitioner.explain.explain import explain_module
+from partitioner.state import ShardState
+from spmd.device import ReductionKind
+from spmd.shape import ArrayShape, PrimitiveType
 
 MODULE = """
 HloModule named, num_partitions=12, frontend_attributes={{xla.sdy.meshes={{{meshes}}}}}
@@ -67,3 +70,11 @@ def test_modules_of_any_mesh_and_device_order_are_explained(meshes: str, tiles: 
     explanation = explain_module(spmd.parse(MODULE.format(meshes=meshes, tiles=tiles)), 12)
     assert explanation.collectives
     assert all(c.because for c in explanation.collectives)
+
+
+def test_arrays_name_the_axes_that_split_them() -> None:
+    found = names('mesh = #sdy.mesh<["data"=3, "model"=4]>')
+    shape = ArrayShape(PrimitiveType.F32, (12, 8, 5))
+    state = ShardState(((0,), (), ()), (1,), ReductionKind.SUM)
+    assert found.array(shape, state) == "f32[12@data,8,5]{sum over model}"
+    assert found.array(shape, ShardState(((0, 1), (), ()))) == "f32[12@(data,model),8,5]"

@@ -91,6 +91,29 @@ def test_a_module_with_a_mesh_gets_the_remedy_in_jax_notation() -> None:
     assert "[P(('data', 'model'), None)]" in collective.remedy.text
 
 
+#: TURNED on a mesh that counts the devices backwards.
+BACKWARDS = """
+HloModule backwards, num_partitions=4, frontend_attributes={xla.sdy.meshes={mesh = #sdy.mesh<["data"=2, "model"=2], device_ids=[3, 2, 1, 0]>}}
+ENTRY main {
+  x = f32[64,32]{1,0} parameter(0), frontend_attributes={xla.sdy.sharding="#sdy.sharding<@mesh, [{}, {\\"data\\", \\"model\\"}]>"}
+  y = f32[64,32]{1,0} tanh(x)
+  ROOT result = f32[64,32]{1,0} custom-call(y), custom_call_target="Sharding", frontend_attributes={xla.sdy.sharding="#sdy.sharding<@mesh, [{\\"data\\", \\"model\\"}, {}]>"}
+}
+"""
+
+
+def test_remedies_name_devices_where_a_mesh_permutes_them() -> None:
+    module = spmd.parse(BACKWARDS)
+    (collective,) = explain_module(module, 4).collectives
+    assert collective.sharding_from == "{devices=[1,4]3,2,1,0}"
+    assert collective.remedy is not None
+    assert collective.remedy.text == (
+        "annotate x with {devices=[4,1]3,2,1,0} [P(('data', 'model'), None)]: "
+        "1,536 bytes less to send per device"
+    )
+    assert check_remedies(module, 4, tries=32) == 1
+
+
 @pytest.mark.slow
 def test_remedies_of_a_transformer_step(cases: Path) -> None:
     module = spmd.load(str(cases / "gpt_dp2tp2" / "module.hlo"))
