@@ -4,7 +4,9 @@ Every read must find the value that HLO's dataflow says; no thunk may write what
 touch its results; a result may lie on an operand only if the operation goes element by element. Loops run two trips, so
 that what the first one destroys is missed in the second; branches run each on its own copy of memory.
 
-Written from the definition: it knows thunks and HLO, and nothing of how buffers were assigned.
+Written from the definition: it knows thunks and HLO, and nothing of how buffers were assigned. Peers use a collective's
+buffers where they lie, from its start until its done returns and never after: communicators keep that promise
+(``BoundCollective``), and their own tests hold them to it.
 """
 
 from __future__ import annotations
