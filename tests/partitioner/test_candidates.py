@@ -54,3 +54,34 @@ ENTRY e {
     found = traffic(text)
     assert set(found) == {"all-gather"}
     assert found["all-gather"][1] == 256 * 2 * 4 * 3 / 4
+
+
+LOOP = """HloModule m
+body {
+  s = (s32[], f32[256,256]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  y = f32[256,256] get-tuple-element(s), index=1
+  z = f32[256,256] negate(y)
+  ROOT t = (s32[], f32[256,256]) tuple(j, z)
+}
+condition {
+  s = (s32[], f32[256,256]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  n = s32[] constant(3)
+  ROOT c = pred[] compare(i, n), direction=LT
+}
+ENTRY e {
+  x = f32[256,2] parameter(0), sharding={devices=[4,1]<=[4]}
+  w = f32[2,256] parameter(1), sharding={replicated}
+  y = f32[256,256] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  zero = s32[] constant(0)
+  start = (s32[], f32[256,256]) tuple(zero, y)
+  r = (s32[], f32[256,256]) while(start), condition=condition, body=body, sharding={{replicated}, {replicated}}
+  ROOT out = f32[256,256] get-tuple-element(r), index=1
+}"""
+
+
+def test_what_a_loop_carries_is_demanded_too() -> None:
+    assert traffic(LOOP) == {"all-gather": (1, 256 * 2 * 4 * 3 / 4)}
