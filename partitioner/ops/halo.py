@@ -142,7 +142,8 @@ def exchange(
     tiles = _as_tiles(context, value, dim)
     gather = context.reshard_cost(tiles, tiles.state.with_dim(dim, ()))
     line_bytes = value.hlo.shape.byte_size / max(reach.tile, 1)
-    if gather < exchange_cost(reach, shards, line_bytes):
+    # An empty tile has no edges to exchange.
+    if reach.tile == 0 or gather < exchange_cost(reach, shards, line_bytes):
         return _from_whole(context, tiles, dim, window, fill)
     # Only the last tile's padding lies outside the dimension and inside some device's tile.
     padded = context.is_uneven(value, dim)
