@@ -76,29 +76,32 @@ def _candidates(problem: OpProblem) -> dict[Assignment, bool]:
     """
     rule, axes = problem.rule, problem.axes
     base = empty_assignment(rule)
-    results = [
+    wishes = [
         project(axes, rule, m, s.dims) for m, s in zip(rule.results, problem.wanted, strict=True)
     ]
-    operands = [
+    held = [
         project(axes, rule, m, s.dims)
         for m, s in zip(rule.operands, problem.operand_states, strict=True)
     ]
+
+    def allowed(assignment: Assignment) -> Assignment:
+        return without_axes(legalize(axes, rule, assignment), problem.forbidden, rule)
+
+    results, operands = [allowed(a) for a in wishes], [allowed(a) for a in held]
     by_size = sorted(range(len(operands)), key=lambda i: (-problem.operand_shapes[i].byte_size, i))
-    sized = [operands[i] for i in by_size]
-    orders: list[Sequence[Assignment]] = [[*results, *sized], results]
+    orders: list[Sequence[Assignment]] = [[*results, *(operands[i] for i in by_size)], results]
     for i in by_size:
         rest = [operands[j] for j in by_size if j != i]
         orders.append([operands[i], *results, *rest])
         orders.append([operands[i]])
     orders.append([])
     found: dict[Assignment, bool] = {}
-    for order in orders:
+    for order in dict.fromkeys(map(tuple, orders)):
         assignment = base
         for more in order:
-            allowed = without_axes(legalize(axes, rule, more), problem.forbidden, rule)
-            assignment = merge(rule, assignment, allowed)
+            assignment = merge(rule, assignment, more)
         found[legalize(axes, rule, assignment)] = False
-    displaced = _displaced(problem, sized)
+    displaced = _displaced(problem, [held[i] for i in by_size])
     if displaced:
         for assignment in list(found):
             found.setdefault(_with_displaced(problem, assignment, displaced), True)
