@@ -16,7 +16,7 @@ from tests.differential.tiling import Tiling, TilingError, mesh_tiling, read_til
 
 Demands = tuple[Tiling | None, ...]
 
-_MESH = re.compile(r"(\w+) = #sdy\.mesh<\[([^\]]*)\]>")
+_MESH = re.compile(r"(\w+) = #sdy\.mesh<\[([^\]]*)\](?:, device_ids=\[([^\]]*)\])?>")
 _AXIS = re.compile(r'"(\w+)"=(\d+)')
 _SHARDING = re.compile(r"<@(\w+), \[([^\]]*)\]>")
 _DIMENSION = re.compile(r"\{([^}]*)\}")
@@ -75,12 +75,15 @@ def _of_gspmd(text: str, rank: int, num_devices: int) -> Tiling | None:
 
 
 def _of_shardy(module: HloModule, name: str, dims: str, num_devices: int) -> Tiling | None:
-    """None for an open sharding, sub-axes, or a mesh with a device order of its own."""
-    meshes = dict(_MESH.findall(module.frontend("xla.sdy.meshes") or ""))
+    """None for an open sharding and for sub-axes."""
+    found = _MESH.findall(module.frontend("xla.sdy.meshes") or "")
+    meshes = {mesh: (axes, ids) for mesh, axes, ids in found}
     if name not in meshes or "?" in dims or ":" in dims:
         return None
-    mesh = {axis: int(size) for axis, size in _AXIS.findall(meshes[name])}
+    axes, ids = meshes[name]
+    mesh = {axis: int(size) for axis, size in _AXIS.findall(axes)}
     if math.prod(mesh.values()) != num_devices:
         return None
     spec = [_NAME.findall(part) for part in _DIMENSION.findall(dims)]
-    return mesh_tiling(mesh, spec, range(num_devices))
+    order = [int(i) for i in ids.split(",")] if ids else range(num_devices)
+    return mesh_tiling(mesh, spec, order)

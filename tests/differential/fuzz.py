@@ -4,6 +4,7 @@
     python -m tests.differential.fuzz --seed 121 --count 1 --out failures
     python -m tests.differential.fuzz --execute                     through all stages, on loopback devices
     python -m tests.differential.fuzz --focus each                  every operation of the table in turn
+    python -m tests.differential.fuzz --count 20000 --jobs 2 --table counts.md     and what was tried, also as counts.json
 
 Each failing seed is shrunk and written to OUT/seed_N.hlo, which --replay runs again (and so does test_regressions.py
 for the files in tests/differential/regressions).
@@ -15,12 +16,16 @@ import argparse
 import re
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import spmd
 from spmd.errors import SpmdError
 from spmd.hlo import HloModule
+from tests.differential.cells import Cell
+from tests.differential.coverage import Counts, cells_of, features_of
 from tests.differential.equivalence import (
     Array,
     NotEquivalentError,
@@ -59,7 +64,7 @@ def failure(
 
 def shrink(program: Program, found: str, check: Check = check_equivalence) -> HloModule:
     """The smallest module found that fails in the same way."""
-    kind = found.partition(":")[0]
+    kind = _kind(found)
 
     def fails(module: HloModule) -> bool:
         try:
@@ -68,9 +73,16 @@ def shrink(program: Program, found: str, check: Check = check_equivalence) -> Hl
         except Exception:  # noqa: BLE001 - an edit that breaks the module is no failure of the partitioner
             return False
         again = failure(module, program.num_devices, program.seed, check)
-        return again is not None and again.partition(":")[0] == kind
+        return again is not None and _kind(again) == kind
 
     return minimize(program.module, fails)
+
+
+def _kind(found: str) -> str:
+    """The class of a failure, and of an error its message without what it names; results may differ in any way."""
+    if found.startswith("NotEquivalentError: output"):
+        return "NotEquivalentError"
+    return re.sub(r"[^a-zA-Z: ]+", "", found.partition("\n")[0])[:60]
 
 
 def write_fixture(folder: Path, program: Program, module: HloModule, found: str) -> Path:
@@ -91,14 +103,47 @@ def replay(path: Path) -> str | None:
     return failure(spmd.parse(text), int(header[2]), int(header[1]))
 
 
+@dataclass(frozen=True)
+class Task:
+    """One seed to run; sent to a worker."""
+
+    seed: int
+    focus: str
+    execute: bool
+    counts: bool
+
+
+@dataclass(frozen=True)
+class Outcome:
+    seed: int
+    found: str | None
+    cells: frozenset[Cell] = frozenset()
+    features: frozenset[str] = frozenset()
+
+
+def run(task: Task) -> Outcome:
+    """Generate, check and, if asked, count one program."""
+    program = generate(task.seed, _focus(task.focus, task.seed))
+    found = failure(program.module, program.num_devices, task.seed, _check(task.execute))
+    if found is not None or not task.counts:
+        return Outcome(task.seed, found)
+    cells = cells_of(program.module, program.num_devices)
+    return Outcome(task.seed, None, cells, features_of(str(program.module)))
+
+
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.differential.fuzz")
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0, help="first seed")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--out", type=Path, default=Path("fuzz-failures"))
     parser.add_argument("--stop-after", type=int, default=10, help="failures to shrink")
     parser.add_argument("--execute", action="store_true", help="compile and run the thunks")
     parser.add_argument("--focus", default="", help="an operation to write often, or `each`")
+    parser.add_argument(
+        "--table", type=Path, help="where to write what was tried, as Markdown and JSON"
+    )
+    parser.add_argument("--least", type=int, default=0, help="fail where a cell has fewer programs")
     parser.add_argument("--replay", type=Path)
     options = parser.parse_args(arguments)
     if options.replay is not None:
@@ -110,23 +155,68 @@ def main(arguments: list[str]) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     start = time.perf_counter()
-    check: Check = check_execution if options.execute else check_equivalence
+    counts = Counts()
     failed: list[int] = []
-    for done, seed in enumerate(range(options.seed, options.seed + options.count), start=1):
-        program = generate(seed, _focus(options.focus, seed))
-        found = failure(program.module, program.num_devices, seed, check)
-        if found is not None:
-            failed.append(seed)
-            print(f"seed {seed} fails: {found}", flush=True)
-            if len(failed) <= options.stop_after:
-                path = write_fixture(options.out, program, shrink(program, found, check), found)
-                print(f"  shrunk to {path}", flush=True)
-        if done % 250 == 0 or done == options.count:
+    tasks = [
+        Task(seed, options.focus, options.execute, options.table is not None)
+        for seed in range(options.seed, options.seed + options.count)
+    ]
+    for outcome in _outcomes(tasks, options.jobs):
+        counts.programs += 1
+        counts.cells.update(outcome.cells)
+        counts.features.update(outcome.features)
+        if outcome.found is not None:
+            failed.append(outcome.seed)
+            _report(outcome.seed, outcome.found, options, shrinks=len(failed) <= options.stop_after)
+        if counts.programs % 250 == 0 or counts.programs == options.count:
             seconds = time.perf_counter() - start
-            print(f"{done} programs, {len(failed)} failed, {seconds:.0f} s", flush=True)
+            print(f"{counts.programs} programs, {len(failed)} failed, {seconds:.0f} s", flush=True)
+        counts.failed = len(failed)
+        if counts.programs % 1000 == 0:
+            _write_table(counts, options)
     if failed:
         print(f"failing seeds: {failed}")
-    return 1 if failed else 0
+    return 1 if _written(counts, options) or failed else 0
+
+
+def _outcomes(tasks: Sequence[Task], jobs: int) -> Iterator[Outcome]:
+    """In the order of the tasks, whatever the number of processes."""
+    if jobs == 1:
+        yield from map(run, tasks)
+        return
+    with ProcessPoolExecutor(jobs) as pool:
+        yield from pool.map(run, tasks, chunksize=25)
+
+
+def _report(seed: int, found: str, options: argparse.Namespace, *, shrinks: bool) -> None:
+    print(f"seed {seed} fails: {found}", flush=True)
+    if shrinks:
+        program = generate(seed, _focus(options.focus, seed))
+        module = shrink(program, found, _check(options.execute))
+        print(f"  shrunk to {write_fixture(options.out, program, module, found)}", flush=True)
+
+
+def _written(counts: Counts, options: argparse.Namespace) -> list[Cell]:
+    """Writes the table; returns the cells with too few programs, which it names."""
+    _write_table(counts, options)
+    if options.table is None:
+        return []
+    low = counts.below(options.least)
+    for cell in low:
+        print(f"{cell.row}, {cell.kind}, {cell.column}: {counts.cells[cell]} programs")
+    return low
+
+
+def _write_table(counts: Counts, options: argparse.Namespace) -> None:
+    if options.table is not None:
+        programs = f"--count {options.count} --seed {options.seed}"
+        command = f"python -m tests.differential.fuzz {programs} --table {options.table.name}"
+        options.table.write_text(counts.as_markdown(command), encoding="utf-8")
+        options.table.with_suffix(".json").write_text(counts.as_json(command), encoding="utf-8")
+
+
+def _check(execute: bool) -> Check:
+    return check_execution if execute else check_equivalence
 
 
 def _focus(wanted: str, seed: int) -> str:

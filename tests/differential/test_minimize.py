@@ -22,7 +22,7 @@ def has_a_dot(module: HloModule) -> bool:
 
 def test_a_module_shrinks_to_what_fails() -> None:
     shrunk = 0
-    for seed in range(20):
+    for seed in range(40):
         module = generate(seed).module
         if not has_a_dot(module):
             continue

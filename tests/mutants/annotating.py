@@ -6,9 +6,10 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
-from partitioner import propagation, slots, spmd_partitioner
+from partitioner import propagation, slots
 from partitioner.annotations import AnnotationReader
 from partitioner.axes import DeviceAxes
+from partitioner.entry import EntryBinding
 from partitioner.ops import annotation
 from partitioner.propagation import Slot
 from tests.mutants.patching import function, method, mutant
@@ -54,9 +55,7 @@ def closed_is_open() -> AbstractContextManager[None]:
 
 @mutant("a result's annotation is forgotten")
 def outputs_forgotten() -> AbstractContextManager[None]:
-    return method(
-        spmd_partitioner.SpmdPartitioner, "_output_slots", lambda self, root, roots: roots
-    )
+    return method(EntryBinding, "_output", lambda self, slot, constraint, allowed, is_bound: slot)
 
 
 @mutant("values of a manual region may be split along its axes", "manual_region")

@@ -23,8 +23,8 @@ from tests.mutants.patching import function, method, mutant
 class _OtherAxes(DeviceAxes):
     """The same axes with groups of its own."""
 
-    def groups(self, axes: Axes) -> Any:
-        return DeviceAxes.groups(self, tuple(reversed(axes)))
+    def partition_groups(self, axes: Axes) -> Any:
+        return DeviceAxes.partition_groups(self, tuple(reversed(axes)))
 
 
 def _with_groups_reversed(step: type) -> AbstractContextManager[None]:
@@ -33,7 +33,7 @@ def _with_groups_reversed(step: type) -> AbstractContextManager[None]:
 
     def emit(self: Any, context: Any, value: Any) -> Any:
         right = context.axes
-        context.axes = _OtherAxes(right.sizes)
+        context.axes = _OtherAxes(right.sizes, right.replicas)
         try:
             return original(self, context, value)
         finally:

@@ -5,13 +5,20 @@ from __future__ import annotations
 import pytest
 
 from tests.differential.fuzz import failure
-from tests.mutants import annotating, halos, operations, resharding  # noqa: F401 - fill the list
+from tests.mutants import (  # noqa: F401 - fill the list
+    annotating,
+    families,
+    halos,
+    layouts,
+    operations,
+    resharding,
+)
 from tests.mutants.patching import MUTANTS, Mutant
 from tests.strategies import generate
 
 #: Seeds a bug may take to be found.
 SEEDS = 400
-LEAST = 20
+LEAST = 70
 
 
 def first_found(mutant: Mutant, seeds: int = SEEDS) -> tuple[int, str] | None:

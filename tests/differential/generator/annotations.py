@@ -9,8 +9,10 @@ from dataclasses import dataclass, replace
 from spmd.device import IotaTile
 from spmd.hlo import Annotations, HloInstruction, Opcode
 from spmd.ops.attrs import CustomCallAttrs
+from spmd.shape import ArrayShape
 from spmd.sharding import HloSharding, SubgroupType, TileAssignment
-from tests.differential.generator.writer import Value, Writer
+from tests.differential.factors import arrays
+from tests.differential.generator.writer import Order, Value, Writer
 
 SHARDING_KEY = "xla.sdy.sharding"
 
@@ -42,20 +44,28 @@ def gspmd(w: Writer, spec: Spec) -> HloSharding:
     """The tiled sharding of a spec, as an iota or as a list of devices."""
     names, sizes = list(w.mesh), tuple(w.mesh.values())
     used = [axis for axes in spec.dims for axis in axes]
-    if not used:
+    manual = w.manual_axes
+    if len(manual) == len(names):
+        return HloSharding.manual()
+    if not used and not manual:
         return HloSharding.replicated()
-    rest = [name for name in names if name not in used]
+    rest = [name for name in names if name not in used and name not in manual]
     tile = [math.prod(w.mesh[a] for a in axes) for axes in spec.dims]
-    kinds: tuple[SubgroupType, ...] = ()
-    if rest:
-        tile.append(math.prod(w.mesh[a] for a in rest))
-        kinds = (SubgroupType.REPLICATED,)
-    order = tuple(names.index(a) for a in (*used, *rest))
-    iota = iota_tile(tuple(tile), sizes, order)
-    if w.chance(0.15):
-        ids = tuple(int(i) for i in iota.ids().ravel())
-        return HloSharding.tiled(TileAssignment(IotaTile.of(tuple(tile)), ids), kinds)
-    return HloSharding.tiled(TileAssignment(iota), kinds)
+    kinds: list[SubgroupType] = []
+    for axes, kind in ((manual, SubgroupType.MANUAL), (rest, SubgroupType.REPLICATED)):
+        if axes:
+            tile.append(math.prod(w.mesh[a] for a in axes))
+            kinds.append(kind)
+    order = tuple(names.index(a) for a in (*used, *manual, *rest))
+    return tiled(w, iota_tile(tuple(tile), sizes, order), kinds)
+
+
+def tiled(w: Writer, iota: IotaTile, kinds: Sequence[SubgroupType]) -> HloSharding:
+    """As it is or as a list, which it must be where the mesh has an order of its own."""
+    if w.order is None and w.chance(0.85):
+        return HloSharding.tiled(TileAssignment(iota), tuple(kinds))
+    ids = tuple(int(i) if w.order is None else w.order[int(i)] for i in iota.ids().ravel())
+    return HloSharding.tiled(TileAssignment(IotaTile.of(iota.dims), ids), tuple(kinds))
 
 
 def iota_tile(tile: tuple[int, ...], sizes: tuple[int, ...], order: tuple[int, ...]) -> IotaTile:
@@ -76,7 +86,7 @@ def shardy(w: Writer, spec: Spec, *, may_halve: bool = True) -> str:
         + "}"
         for axes, is_open in zip(spec.dims, spec.open, strict=True)
     ]
-    return f"<@mesh, [{', '.join(dims)}]>"
+    return f"<@{w.mesh_name}, [{', '.join(dims)}]>"
 
 
 def _part(w: Writer, axis: str) -> str:
@@ -85,12 +95,29 @@ def _part(w: Writer, axis: str) -> str:
     return f":({w.choose((1, 2))})2" if halves else ""
 
 
-def shardy_meshes(mesh: dict[str, int]) -> str:
-    axes = ", ".join(f'"{name}"={size}' for name, size in mesh.items())
-    return f"{{mesh = #sdy.mesh<[{axes}]>}}"
+def shardy_meshes(w: Writer) -> str:
+    meshes = [_mesh_text(w.mesh_name, w.mesh, w.order)]
+    if w.other is not None:
+        meshes.append(_mesh_text("other", w.other.axes, w.other.order))
+    return f"{{{', '.join(meshes)}}}"
+
+
+def _mesh_text(name: str, mesh: dict[str, int], order: Order) -> str:
+    axes = ", ".join(f'"{axis}"={size}' for axis, size in mesh.items())
+    ids = f", device_ids=[{', '.join(map(str, order))}]" if order is not None else ""
+    return f"{name} = #sdy.mesh<[{axes}]{ids}>"
+
+
+def _seen(w: Writer) -> Writer:
+    """The writer, or now and then one that spells its shardings over the other mesh."""
+    if w.other is None or w.manual_axes or w.chance(0.6):
+        return w
+    mesh = w.other.axes
+    return replace(w, mesh=mesh, order=w.other.order, mesh_name="other", free_axes=list(mesh))
 
 
 def annotate_parameter(w: Writer, hlo: HloInstruction) -> None:
+    w = _seen(w)
     spec = random_spec(w, hlo.dims)
     if w.style.gspmd:
         hlo.sharding = gspmd(w, spec)
@@ -98,9 +125,18 @@ def annotate_parameter(w: Writer, hlo: HloInstruction) -> None:
         hlo.annotations = _with_shardy(hlo.annotations, f"#sdy.sharding{shardy(w, spec)}")
 
 
-def constrain(w: Writer, value: Value, target: str = "Sharding") -> Value:
-    """A custom call that demands a random sharding of ``value``; open dimensions may take more axes."""
-    spec = random_spec(w, value.dims, may_be_open=target == "Sharding")
+def annotate_outputs(w: Writer, root: HloInstruction, outputs: Sequence[Value]) -> None:
+    """A GSPMD sharding of the root: of its elements where it is a tuple."""
+    shardings = [gspmd(view, random_spec(view, v.dims)) for v in outputs for view in (_seen(w),)]
+    is_tuple = root.opcode is Opcode.TUPLE
+    root.sharding = HloSharding.tuple_of(tuple(shardings)) if is_tuple else shardings[0]
+
+
+def constrain(w: Writer, value: Value, target: str = "Sharding", spec: Spec | None = None) -> Value:
+    """A custom call that demands ``spec`` or a random sharding of ``value``; open dimensions may take more axes."""
+    if spec is None:
+        w = _seen(w)
+        spec = random_spec(w, value.dims, may_be_open=target == "Sharding")
     annotations = Annotations()
     sharding = None
     if w.style.gspmd:
@@ -124,8 +160,23 @@ def constrain(w: Writer, value: Value, target: str = "Sharding") -> Value:
 def annotate_in_place(w: Writer, value: Value) -> None:
     """A GSPMD sharding on the instruction itself, as older programs have them."""
     simple = value.hlo.opcode not in (Opcode.PARAMETER, Opcode.CUSTOM_CALL)
-    if simple and not w.style.shardy and w.free_axes == list(w.mesh):
+    if simple and not w.style.shardy and not w.manual_axes:
         value.hlo.sharding = gspmd(w, random_spec(w, value.dims))
+
+
+def demand_in_place(w: Writer, hlo: HloInstruction, leaf: int, spec: Spec) -> None:
+    """A sharding on the instruction itself, of one array of its result; of the others nothing is asked."""
+    parts = arrays(hlo.shape)
+    is_array = isinstance(hlo.shape, ArrayShape)
+    if w.style.gspmd:
+        whole = [gspmd(w, Spec(((),) * a.rank, ())) for a in parts]
+        whole[leaf] = gspmd(w, spec)
+        hlo.sharding = whole[0] if is_array else HloSharding.tuple_of(tuple(whole))
+    if w.style.shardy:
+        free = [shardy(w, Spec(((),) * a.rank, (True,) * a.rank)) for a in parts]
+        free[leaf] = shardy(w, spec)
+        text = f"#sdy.sharding_per_value<[{', '.join(free)}]>"
+        hlo.annotations = _with_shardy(hlo.annotations, text)
 
 
 def _with_shardy(annotations: Annotations, text: str) -> Annotations:

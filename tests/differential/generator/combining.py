@@ -12,13 +12,9 @@ from collections.abc import Sequence
 from spmd.device import ReductionKind
 from spmd.hlo import HloComputation, Opcode
 from spmd.ops.attrs import (
-    ConvDimensionNumbers,
-    ConvolutionAttrs,
     DimensionsAttrs,
     DotAttrs,
-    WindowAttrs,
 )
-from spmd.ops.window import Window, WindowDimension
 from spmd.shape import ArrayShape, PrimitiveType
 from tests.differential.generator.table import operation
 from tests.differential.generator.writer import (
@@ -51,7 +47,7 @@ def may_sum(value: Value, count: float, weight: float = 1.0) -> bool:
     return value.whole and value.bound * weight * count <= WHOLE_LIMIT[value.dtype]
 
 
-@operation(6)
+@operation(6, Opcode.REDUCE)
 def reduce(w: Writer) -> Value | None:
     """sum, max, min, product, and, or over some dimensions, from the neutral element or another one."""
     x = w.pick(lambda v: v.rank > 0)
@@ -95,7 +91,7 @@ def _reduction(w: Writer, x: Value, count: int) -> ReductionKind:
     return w.choose(order)
 
 
-@operation(1)
+@operation(1, Opcode.REDUCE)
 def argmax(w: Writer) -> Value | None:
     """The variadic reduction that jnp.argmax lowers to; the position of the first largest element."""
     x = w.pick(lambda v: v.rank > 0 and v.stable and v.dtype in (F32, S32))
@@ -132,7 +128,7 @@ def _argmax_reducer(w: Writer, dtype: PrimitiveType) -> HloComputation:
     return computation
 
 
-@operation(6)
+@operation(6, Opcode.DOT)
 def dot(w: Writer) -> Value | None:
     """Up to two batch and two contracting dimensions at random places."""
     x = w.pick(
@@ -141,7 +137,7 @@ def dot(w: Writer) -> Value | None:
     if x is None:
         return None
     order = w.shuffled(range(x.rank))
-    batch = order[: w.integer(0, min(1, x.rank - 1))]
+    batch = order[: w.integer(0, min(2 if w.chance(0.3) else 1, x.rank - 1))]
     contracting = order[len(batch) : len(batch) + w.integer(0 if w.chance(0.1) else 1, 2)]
     free = w.dims(w.integer(0, 1))
     sizes = [x.dims[d] for d in (*batch, *contracting)] + list(free)
@@ -165,85 +161,3 @@ def dot(w: Writer) -> Value | None:
     hlo = w.builder.dot(x.hlo, y.hlo, attrs)
     bound = x.bound * y.bound * count if x.is_float else math.inf
     return summed(w, Value(hlo, 0.0), [x, y], bound)
-
-
-@operation(1.5)
-def convolution(w: Writer) -> Value | None:
-    """One or two spatial dimensions; strides, padding, dilation, reversal, feature or batch groups."""
-    spatial = w.integer(1, 2)
-    groups = w.choose((1, 1, 1, 2))
-    by_batch = groups > 1 and w.chance(0.4)
-    batch = w.integer(1, 4) * (groups if by_batch else 1)
-    features = w.integer(1, 3) * (1 if by_batch else groups)
-    out = w.integer(1, 3) * groups
-    sizes = [w.integer(2, 8) for _ in range(spatial)]
-    window = Window(tuple(_window(w, n) for n in sizes))
-    if any(d.output_size(n) == 0 for d, n in zip(window.dims, sizes, strict=True)):
-        return None
-    kernel = [d.size for d in window.dims]
-    lhs_place, rhs_place, out_place = (w.shuffled(range(spatial + 2)) for _ in range(3))
-    inner = features if by_batch else features // groups
-    x = w.of(F32, _placed(lhs_place, [batch, features, *sizes]))
-    y = w.of(F32, _placed(rhs_place, [inner, out, *kernel]))
-    numbers = ConvDimensionNumbers(
-        lhs_place[0], lhs_place[1], tuple(lhs_place[2:]),
-        rhs_place[0], rhs_place[1], tuple(rhs_place[2:]),
-        out_place[0], out_place[1], tuple(out_place[2:]),
-    )  # fmt: skip
-    attrs = ConvolutionAttrs(window, numbers, 1 if by_batch else groups, groups if by_batch else 1)
-    hlo = w.builder.create(Opcode.CONVOLUTION, (x.hlo, y.hlo), attrs, shape=ArrayShape(F32, ()))
-    bound = x.bound * y.bound * inner * math.prod(kernel)
-    return summed(w, Value(hlo, 0.0), [x, y], bound)
-
-
-def _placed(places: Sequence[int], sizes: Sequence[int]) -> tuple[int, ...]:
-    dims = [0] * len(sizes)
-    for place, size in zip(places, sizes, strict=True):
-        dims[place] = size
-    return tuple(dims)
-
-
-def _window(w: Writer, size: int, *, dilate_base: bool = True) -> WindowDimension:
-    if w.chance(0.25):
-        return WindowDimension()
-    return WindowDimension(
-        size=w.integer(1, min(4, size)),
-        stride=w.integer(1, 2),
-        padding_low=w.integer(-1 if w.chance(0.1) else 0, 2),
-        padding_high=w.integer(0, 2),
-        base_dilation=2 if dilate_base and w.chance(0.15) else 1,
-        window_dilation=2 if w.chance(0.15) else 1,
-        reversal=dilate_base and w.chance(0.2),
-    )
-
-
-@operation(1.5)
-def reduce_window(w: Writer) -> Value | None:
-    x = w.pick(lambda v: v.rank > 0 and v.dtype in (F32, S32) and 0 not in v.dims)
-    if x is None:
-        return None
-    window = Window(
-        tuple(
-            WindowDimension() if w.chance(0.5) else _window(w, n, dilate_base=False) for n in x.dims
-        )
-    )
-    count = math.prod(d.size for d in window.dims)
-    if any(
-        d.padding_low < 0 or d.output_size(n) == 0 for d, n in zip(window.dims, x.dims, strict=True)
-    ):
-        return None
-    kind = w.choose((ReductionKind.SUM, ReductionKind.MAX, ReductionKind.MIN))
-    if kind is not ReductionKind.SUM and x.is_float:
-        # Windows that see padding alone hold the init value, which must stay finite.
-        init, start = w.builder.scalar(x.dtype, -7 if kind is ReductionKind.MAX else 7), 7.0
-    else:
-        init, start = w.builder.identity(kind, x.dtype), 0.0
-    reducer = w.builder.scope.reducer(kind, x.dtype)
-    hlo = w.builder.create(
-        Opcode.REDUCE_WINDOW, (x.hlo, init), WindowAttrs(window), calls=(reducer,)
-    )
-    if not x.is_float:
-        return w.keep(Value(hlo, math.inf))
-    if kind is ReductionKind.SUM:
-        return summed(w, Value(hlo, 0.0), [x], x.bound * count)
-    return w.keep(w.result(hlo, max(x.bound, start), x))

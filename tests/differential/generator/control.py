@@ -5,19 +5,23 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from spmd.hlo import HloComputation
+from spmd.hlo import HloComputation, Opcode
 from spmd.shape import ArrayShape
 from tests.differential.generator.annotations import annotate_in_place
-from tests.differential.generator.table import OPERATIONS, operation
-from tests.differential.generator.writer import PRED, S32, SIZE_LIMIT, Value, Writer
+from tests.differential.generator.steering import steer
+from tests.differential.generator.table import OPERATIONS, Entry, operation
+from tests.differential.generator.writer import F32, PRED, S32, SIZE_LIMIT, Value, Writer
 
 #: How much more often the operation is written that a program is to be about.
 _FOCUS = 12.0
+#: How often an operation is one that the program aims at.
+_AIMED = 0.2
+_ATTEMPTS = 6
 
 
 def write_operations(w: Writer, count: int) -> None:
     """``count`` operations of the table, some of whose results then get an annotation."""
-    in_region = w.free_axes != list(w.mesh)
+    in_region = bool(w.manual_axes)
     entries = [
         e
         for e in sorted(OPERATIONS, key=lambda e: e.name)  # whatever was imported first
@@ -26,18 +30,45 @@ def write_operations(w: Writer, count: int) -> None:
     weights = [e.weight * (_FOCUS if e.name == w.focus else 1.0) for e in entries]
     total = sum(weights)
     chances = [weight / total for weight in weights]
+    aimed = [e for e in entries if w.aims_at(*e.rows)]
     written = attempts = 0
     while written < count and attempts < 4 * count:
         attempts += 1
-        entry = entries[int(w.rng.choice(len(entries), p=chances))]
-        value = entry.write(w)
-        if value is None:
-            continue
-        written += 1
-        if w.chance(0.2):
-            w.pool.append(w.annotate(w, value))
-        elif w.chance(0.05):
-            annotate_in_place(w, value)
+        if aimed and w.chance(_AIMED):
+            written += _write_aimed(w, w.choose(aimed))
+        else:
+            written += _write(w, entries[int(w.rng.choice(len(entries), p=chances))])
+
+
+def write_what_is_missing(w: Writer) -> None:
+    """A few more attempts at each cell that the program aims at and has not annotated anything for."""
+    for cell in w.aims:
+        entries = [e for e in sorted(OPERATIONS, key=lambda e: e.name) if cell.row in e.rows]
+        for _ in range(_ATTEMPTS):
+            if not entries or any(reached == cell for reached, _ in w.steered):
+                break
+            _write_aimed(replace(w, aims=(cell,)), w.choose(entries))
+
+
+def _write_aimed(w: Writer, entry: Entry) -> bool:
+    if w.chance(0.5):
+        w.fitting(w.choose((F32, F32, S32)))
+    return _write(w, entry)
+
+
+def _write(w: Writer, entry: Entry) -> bool:
+    """Whether the operation found something to apply to."""
+    before = len(w.builder.computation)
+    value = entry.write(w)
+    if not entry.steers:
+        steer(w, w.builder.computation.instructions[before:])
+    if value is None:
+        return False
+    if w.chance(0.2):
+        w.pool.append(w.annotate(w, value))
+    elif w.chance(0.05):
+        annotate_in_place(w, value)
+    return True
 
 
 def nested_writer(w: Writer, name: str) -> tuple[Writer, HloComputation]:
@@ -45,7 +76,12 @@ def nested_writer(w: Writer, name: str) -> tuple[Writer, HloComputation]:
     # Callees stand before their callers.
     w.module.computations.insert(0, w.module.computations.pop())
     inner = replace(
-        w, builder=w.builder.within(computation), pool=[], parameters=None, may_nest=False
+        w,
+        builder=w.builder.within(computation),
+        pool=[],
+        steered=[],
+        parameters=None,
+        may_nest=False,
     )
     return inner, computation
 
@@ -76,7 +112,7 @@ def _like(w: Writer, x: Value) -> Value:
     return Value(b.clamp(b.negate(limit), y.hlo, limit), x.bound, y.whole, y.stable)
 
 
-@operation(1.5, nested=False)
+@operation(1.5, Opcode.WHILE, nested=False)
 def while_loop(w: Writer) -> Value | None:
     """A counted loop of 0 to 3 trips that carries one or two arrays."""
     state = [replace(v, bound=max(v.bound, 3.0)) for v in _state_of(w, w.integer(1, 2))]
@@ -110,7 +146,7 @@ def while_loop(w: Writer) -> Value | None:
     return results[-1]
 
 
-@operation(1, nested=False)
+@operation(1, Opcode.CONDITIONAL, nested=False)
 def conditional(w: Writer) -> Value | None:
     """Two branches on a pred, or two to three on an s32; each takes a tuple or an array."""
     state = [replace(v, bound=max(v.bound, 3.0)) for v in _state_of(w, w.integer(1, 2))]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from spmd.hlo import Opcode
-from spmd.shape import PrimitiveType
+from spmd.hlo import HloInstruction, Opcode
+from spmd.shape import ArrayShape, PrimitiveType
 from tests.differential.generator.table import operation
 from tests.differential.generator.writer import (
     BF16,
@@ -23,16 +23,17 @@ from tests.differential.generator.writer import (
 _DIRECTIONS = ("EQ", "NE", "LT", "LE", "GT", "GE")
 
 
-@operation(6)
+_ARITHMETIC = (Opcode.ADD, Opcode.SUBTRACT, Opcode.MULTIPLY, Opcode.MAXIMUM, Opcode.MINIMUM)
+
+
+@operation(6, *_ARITHMETIC)
 def arithmetic(w: Writer) -> Value | None:
     """add, subtract, multiply, maximum, minimum of two values of one shape."""
     x = w.pick(lambda v: v.dtype is not PRED)
     if x is None:
         return None
     y = w.of(x.dtype, x.dims)
-    opcode = w.choose(
-        (Opcode.ADD, Opcode.SUBTRACT, Opcode.MULTIPLY, Opcode.MAXIMUM, Opcode.MINIMUM)
-    )
+    opcode = w.opcode(*_ARITHMETIC)
     if opcode is Opcode.MULTIPLY:
         bound = x.bound * y.bound if x.bound and y.bound else 0.0
     elif opcode in (Opcode.MAXIMUM, Opcode.MINIMUM):
@@ -44,86 +45,129 @@ def arithmetic(w: Writer) -> Value | None:
     return w.keep(w.result(w.builder.binary(opcode, x.hlo, y.hlo), bound, x, y))
 
 
-@operation(2)
+@operation(2, Opcode.NEGATE, Opcode.ABS, Opcode.SIGN)
 def unary(w: Writer) -> Value | None:
-    x = w.pick(lambda v: v.is_float or v.dtype in (S32, S8))
+    opcode = w.opcode(Opcode.NEGATE, Opcode.ABS, Opcode.SIGN)
+    x = w.pick(
+        lambda v: (v.is_float or v.dtype in (S32, S8)) and (v.stable or opcode is not Opcode.SIGN)
+    )
     if x is None:
         return None
-    opcode = w.choose((Opcode.NEGATE, Opcode.ABS, Opcode.SIGN))
-    bound = 1.0 if opcode is Opcode.SIGN and x.stable else x.bound
-    if opcode is Opcode.SIGN and not x.stable:
-        opcode = Opcode.NEGATE
+    bound = 1.0 if opcode is Opcode.SIGN else x.bound
     return w.keep(w.result(w.builder.unary(opcode, x.hlo), bound, x))
 
 
-@operation(2)
+_ROUNDINGS = (
+    Opcode.FLOOR, Opcode.CEIL, Opcode.ROUND_NEAREST_AFZ, Opcode.ROUND_NEAREST_EVEN, Opcode.IS_FINITE,
+)  # fmt: skip
+
+
+@operation(1, *_ROUNDINGS)
+def rounding(w: Writer) -> Value | None:
+    """Of stable halves, so that there is something to round."""
+    x = w.pick(lambda v: v.is_float and v.stable)
+    if x is None:
+        return None
+    b = w.builder
+    half = b.multiply(x.hlo, b.broadcast_scalar(b.scalar(x.dtype, 0.5), x.dims))
+    hlo = b.unary(w.opcode(*_ROUNDINGS), half)
+    if hlo.opcode is Opcode.IS_FINITE:
+        return w.keep(Value(hlo, 1.0))
+    return w.keep(Value(hlo, x.bound + 1, whole=True, stable=True))
+
+
+@operation(0.7, Opcode.POPCNT, Opcode.COUNT_LEADING_ZEROS)
+def counted_bits(w: Writer) -> Value | None:
+    x = w.pick(lambda v: v.dtype in (S32, U32, S8, U8)) or w.fitting(S32)
+    opcode = w.opcode(Opcode.POPCNT, Opcode.COUNT_LEADING_ZEROS)
+    return w.keep(Value(w.builder.unary(opcode, x.hlo), 32.0))
+
+
+#: What a function's argument is brought to, so that neither it nor its slope is large.
+_AS_IT_IS, _SMALL, _WITHIN_ONE, _POSITIVE, _ABOVE_ONE = range(5)
+_FUNCTIONS = {
+    Opcode.TANH: _AS_IT_IS, Opcode.LOGISTIC: _AS_IT_IS, Opcode.ERF: _AS_IT_IS, Opcode.ASINH: _AS_IT_IS,
+    Opcode.COSINE: _AS_IT_IS, Opcode.SINE: _AS_IT_IS, Opcode.TAN: _WITHIN_ONE,
+    Opcode.EXPONENTIAL: _SMALL, Opcode.EXPONENTIAL_MINUS_ONE: _SMALL, Opcode.COSH: _SMALL, Opcode.SINH: _SMALL,
+    Opcode.ACOS: _WITHIN_ONE, Opcode.ASIN: _WITHIN_ONE, Opcode.ATANH: _WITHIN_ONE,
+    Opcode.LOG: _POSITIVE, Opcode.LOG_PLUS_ONE: _POSITIVE, Opcode.SQRT: _POSITIVE, Opcode.RSQRT: _POSITIVE,
+    Opcode.CBRT: _POSITIVE, Opcode.ACOSH: _ABOVE_ONE,
+}  # fmt: skip
+
+
+@operation(3, *_FUNCTIONS)
 def transcendental(w: Writer) -> Value | None:
     """Functions whose last bit may depend on where an element lies: the result is no longer stable."""
     x = w.pick(lambda v: v.is_float)
     if x is None:
         return None
+    opcode = w.opcode(*_FUNCTIONS)
+    argument = _brought_to(w, x, _FUNCTIONS[opcode])
+    bound = 21.0 if _FUNCTIONS[opcode] is _SMALL else max(2.0, math.sqrt(x.bound + 2))
+    return w.keep(Value(w.builder.unary(opcode, argument), bound, whole=False, stable=False))
+
+
+def _brought_to(w: Writer, x: Value, domain: int) -> HloInstruction:
     b = w.builder
-    opcode = w.choose(
-        (
-            Opcode.TANH,
-            Opcode.LOGISTIC,
-            Opcode.COSINE,
-            Opcode.EXPONENTIAL,
-            Opcode.LOG_PLUS_ONE,
-            Opcode.SQRT,
-            Opcode.ERF,
-        )
-    )
-    argument = x.hlo
-    if opcode in (Opcode.LOG_PLUS_ONE, Opcode.SQRT):
-        argument = b.unary(Opcode.ABS, argument)
-        if opcode is Opcode.SQRT:
-            argument = b.add(argument, b.broadcast_scalar(b.scalar(x.dtype, 1), x.dims))
-    elif opcode is Opcode.EXPONENTIAL:
-        argument = b.clamp(b.scalar(x.dtype, -3), argument, b.scalar(x.dtype, 3))
-    bound = 21.0 if opcode is Opcode.EXPONENTIAL else max(1.0, math.sqrt(x.bound + 1))
-    return w.keep(Value(b.unary(opcode, argument), bound, whole=False, stable=False))
+    if domain is _AS_IT_IS:
+        return x.hlo
+    if domain in (_SMALL, _WITHIN_ONE):
+        limit = 3 if domain is _SMALL else 0.75
+        return b.clamp(b.scalar(x.dtype, -limit), x.hlo, b.scalar(x.dtype, limit))
+    least = b.scalar(x.dtype, 1 if domain is _POSITIVE else 2)
+    return b.add(b.unary(Opcode.ABS, x.hlo), b.broadcast_scalar(least, x.dims))
 
 
-@operation(1)
+@operation(1, Opcode.POWER, Opcode.ATAN2)
+def function_of_two(w: Writer) -> Value | None:
+    """(|x| + 1) to the power of y in [-2, 2]; the angle of (|x| + 1, y)."""
+    x = w.pick(lambda v: v.dtype is F32)
+    if x is None:
+        return None
+    y = w.of(x.dtype, x.dims)
+    base = _brought_to(w, x, _POSITIVE)
+    b = w.builder
+    if w.opcode(Opcode.POWER, Opcode.ATAN2) is Opcode.ATAN2:
+        hlo, bound = b.binary(Opcode.ATAN2, y.hlo, base), 2.0
+    else:
+        exponent = b.clamp(b.scalar(F32, -2), y.hlo, b.scalar(F32, 2))
+        hlo, bound = b.binary(Opcode.POWER, base, exponent), (x.bound + 1) ** 2
+    return w.keep(Value(hlo, bound, whole=False, stable=False))
+
+
+@operation(1, Opcode.DIVIDE)
 def quotient(w: Writer) -> Value | None:
     """x / (|y| + 1)"""
     x = w.pick(lambda v: v.is_float)
     if x is None:
         return None
     y = w.of(x.dtype, x.dims)
-    b = w.builder
-    one = b.broadcast_scalar(b.scalar(x.dtype, 1), x.dims)
-    hlo = b.divide(x.hlo, b.add(b.unary(Opcode.ABS, y.hlo), one))
+    hlo = w.builder.divide(x.hlo, _brought_to(w, y, _POSITIVE))
     return w.keep(Value(hlo, x.bound, whole=False, stable=x.stable and y.stable))
 
 
-@operation(1)
+@operation(1, Opcode.DIVIDE, Opcode.REMAINDER)
 def integer_division(w: Writer) -> Value | None:
     """x / (y | 1) and the remainder."""
-    x = w.pick(lambda v: v.dtype in (S32, U32))
-    if x is None:
-        return None
+    x = w.pick(lambda v: v.dtype in (S32, U32)) or w.fitting(S32)
     y = w.of(x.dtype, x.dims)
     b = w.builder
     odd = b.logical_or(y.hlo, b.broadcast_scalar(b.scalar(x.dtype, 1), x.dims))
-    opcode = w.choose((Opcode.DIVIDE, Opcode.REMAINDER))
+    opcode = w.opcode(Opcode.DIVIDE, Opcode.REMAINDER)
     return w.keep(w.result(b.binary(opcode, x.hlo, odd), math.inf))
 
 
-@operation(1)
+@operation(1, Opcode.AND, Opcode.OR, Opcode.XOR, Opcode.NOT)
 def bitwise(w: Writer) -> Value | None:
-    x = w.pick(lambda v: v.dtype in (PRED, S32, U8, U32))
-    if x is None:
-        return None
-    opcode = w.choose((Opcode.AND, Opcode.OR, Opcode.XOR, Opcode.NOT))
+    x = w.pick(lambda v: v.dtype in (PRED, S32, U8, U32)) or w.fitting(S32)
+    opcode = w.opcode(Opcode.AND, Opcode.OR, Opcode.XOR, Opcode.NOT)
     b = w.builder
     if opcode is Opcode.NOT:
         return w.keep(w.result(b.unary(opcode, x.hlo), math.inf))
     return w.keep(w.result(b.binary(opcode, x.hlo, w.of(x.dtype, x.dims).hlo), math.inf))
 
 
-@operation(2)
+@operation(2, Opcode.COMPARE)
 def compare(w: Writer) -> Value | None:
     x = w.pick(lambda v: v.stable and v.dtype is not PRED)
     if x is None:
@@ -132,7 +176,7 @@ def compare(w: Writer) -> Value | None:
     return w.keep(w.result(w.builder.compare(x.hlo, y.hlo, w.choose(_DIRECTIONS)), 1.0))
 
 
-@operation(3)
+@operation(3, Opcode.SELECT)
 def select(w: Writer) -> Value | None:
     """By a predicate of the same sizes, or by a scalar one."""
     x = w.pick(lambda v: v.rank > 0)
@@ -143,7 +187,7 @@ def select(w: Writer) -> Value | None:
     return w.keep(w.result(w.builder.select(p.hlo, x.hlo, y.hlo), max(x.bound, y.bound), x, y))
 
 
-@operation(1)
+@operation(1, Opcode.CLAMP)
 def clamp(w: Writer) -> Value | None:
     x = w.pick(lambda v: v.is_float or v.dtype is S32)
     if x is None:
@@ -153,7 +197,7 @@ def clamp(w: Writer) -> Value | None:
     return w.keep(w.result(hlo, 3.0, x))
 
 
-@operation(3)
+@operation(3, Opcode.CONVERT)
 def convert(w: Writer) -> Value | None:
     x = w.pick()
     if x is None:
@@ -180,7 +224,7 @@ def convert(w: Writer) -> Value | None:
     return w.keep(Value(w.builder.convert(x.hlo, to), bound, whole, stable))
 
 
-@operation(0.5)
+@operation(0.5, Opcode.COMPLEX, Opcode.REAL, Opcode.IMAG)
 def through_complex(w: Writer) -> Value | None:
     """real(complex(x, y) * complex(y, x)), which is 0 but for rounding, or its imaginary part."""
     x = w.pick(lambda v: v.dtype is F32)
@@ -192,5 +236,18 @@ def through_complex(w: Writer) -> Value | None:
         b.create(Opcode.COMPLEX, (x.hlo, y.hlo)), b.create(Opcode.COMPLEX, (y.hlo, x.hlo))
     )
     bound = 2 * x.bound * y.bound + x.bound**2 + y.bound**2
-    hlo = b.create(w.choose((Opcode.REAL, Opcode.IMAG)), (product,))
+    hlo = b.create(w.opcode(Opcode.REAL, Opcode.IMAG), (product,))
     return w.keep(w.result(hlo, bound, x, y))
+
+
+@operation(0.5, Opcode.STOCHASTIC_CONVERT)
+def stochastic_convert(w: Writer) -> Value | None:
+    """Rounded up or down as random bits say, which are an operand."""
+    x = w.pick(lambda v: v.dtype is F32 and v.stable)
+    if x is None:
+        return None
+    b = w.builder
+    half = b.multiply(x.hlo, b.broadcast_scalar(b.scalar(F32, 0.375), x.dims))
+    bits = w.of(U32, x.dims)
+    hlo = b.create(Opcode.STOCHASTIC_CONVERT, (half, bits.hlo), shape=ArrayShape(S32, x.dims))
+    return w.keep(Value(hlo, x.bound + 1))

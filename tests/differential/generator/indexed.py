@@ -8,6 +8,7 @@ from spmd.device import ReductionKind
 from spmd.hlo import HloComputation, HloInstruction, Opcode
 from spmd.ops.attrs import GatherAttrs, ScatterAttrs, SortAttrs
 from spmd.shape import ArrayShape, PrimitiveType
+from tests.differential.factors.table import PERMUTATION, WHOLE
 from tests.differential.generator.combining import may_sum, summed
 from tests.differential.generator.table import operation
 from tests.differential.generator.writer import F32, MAX_ELEMENTS, S32, U32, Value, Writer
@@ -21,7 +22,7 @@ def _ids(w: Writer, dims: tuple[int, ...]) -> HloInstruction:
     return ids
 
 
-@operation(2)
+@operation(2, Opcode.GATHER)
 def gather(w: Writer) -> Value | None:
     """Slices of random sizes from random (also out-of-range) places, with or without batching dimensions."""
     x = w.pick(lambda v: v.rank > 0 and 0 not in v.dims)
@@ -29,11 +30,11 @@ def gather(w: Writer) -> Value | None:
         return None
     order = w.shuffled(range(x.rank))
     batching = sorted(order[:1]) if x.rank > 1 and w.chance(0.25) else []
-    mapped = order[len(batching) : len(batching) + w.integer(1, 2)]
+    most = 3 if w.wants(Opcode.GATHER, WHOLE) else 2
+    mapped = order[len(batching) : len(batching) + w.integer(1, most)]
+    in_part = 0.7 if w.wants(Opcode.GATHER, PERMUTATION) else 0.2
     slice_sizes = [
-        1
-        if d in batching
-        else (w.integer(1, n) if d in mapped else (n if w.chance(0.8) else w.integer(1, n)))
+        1 if d in batching else (w.integer(1, n) if d in mapped or w.chance(in_part) else n)
         for d, n in enumerate(x.dims)
     ]
     collapsed = [d for d in mapped if w.chance(0.6)]
@@ -66,18 +67,19 @@ def gather(w: Writer) -> Value | None:
     return w.keep(w.result(hlo, x.bound, x))
 
 
-@operation(2)
+@operation(2, Opcode.SCATTER)
 def scatter(w: Writer) -> Value | None:
     """Updates added, multiplied with max/min, to rows of an operand; equal indices meet."""
     x = w.pick(lambda v: v.rank > 0 and v.dtype in (F32, S32))
     if x is None:
         return None
     order = w.shuffled(range(x.rank))
-    mapped = order[: w.integer(1, min(2, x.rank))]
+    mapped = order[: w.integer(1, min(3 if w.wants(Opcode.SCATTER, WHOLE) else 2, x.rank))]
+    in_part = 0.7 if w.wants(Opcode.SCATTER, PERMUTATION) else 0.2
     inserted = sorted(d for d in mapped if w.chance(0.8))
     loops = w.dims(w.integer(0, 2))
     window = [
-        (n if d not in mapped and w.chance(0.8) else w.integer(min(1, n), n))
+        (w.integer(min(1, n), n) if d in mapped or w.chance(in_part) else n)
         for d, n in enumerate(x.dims)
         if d not in inserted
     ]
@@ -106,7 +108,51 @@ def scatter(w: Writer) -> Value | None:
     return w.keep(w.result(hlo, max(x.bound, updates.bound), x, updates))
 
 
-@operation(1.5)
+@operation(1, Opcode.GATHER)
+def gather_in_parallel(w: Writer) -> Value | None:
+    """Rows at places that run along with the rows: jnp.take_along_axis before there were batching dimensions.
+
+    ids [b, s] joined to a count along b: every batch looks into its own part of the operand.
+    """
+    x = w.pick(lambda v: v.rank == 2 and 0 not in v.dims)
+    if x is None:
+        return None
+    ids = _with_count(w, x.dims[0], w.size() or 1)
+    attrs = GatherAttrs((), (0, 1), (0, 1), 2, (1, 1))
+    return w.keep(w.result(w.builder.create(Opcode.GATHER, (x.hlo, ids), attrs), x.bound, x))
+
+
+def _with_count(w: Writer, rows: int, columns: int) -> HloInstruction:
+    """s32[rows, columns, 2]: the row's number, and an index of its own."""
+    b = w.builder
+    picked = b.reshape(w.of(S32, (rows, columns)).hlo, (rows, columns, 1))
+    return b.concatenate([b.iota(S32, (rows, columns, 1), 0), picked], 2)
+
+
+@operation(1, Opcode.SCATTER)
+def scatter_in_parallel(w: Writer) -> Value | None:
+    """Updates added along with the rows: by a count among the indices, or by batching dimensions."""
+    x = w.pick(lambda v: v.rank == 2 and v.dtype in (F32, S32) and 0 not in v.dims)
+    if x is None:
+        return None
+    rows, columns = x.dims[0], w.size() or 1
+    updates = w.of(x.dtype, (rows, columns))
+    if not may_sum(x, columns + 1):
+        return None
+    if w.chance(0.5):
+        ids = _with_count(w, rows, columns)
+        attrs = ScatterAttrs((), (0, 1), (0, 1), 2)
+    else:
+        ids = w.of(S32, (rows, columns)).hlo
+        attrs = ScatterAttrs((), (1,), (1,), 2, (0,), (0,))
+    reducer = w.builder.scope.reducer(ReductionKind.SUM, x.dtype)
+    hlo = w.builder.create(Opcode.SCATTER, (x.hlo, ids, updates.hlo), attrs, calls=(reducer,))
+    if not x.is_float:
+        return w.keep(Value(hlo, math.inf))
+    return summed(w, Value(hlo, 0.0), [x, updates], x.bound + updates.bound * columns)
+
+
+@operation(1.5, Opcode.SORT)
 def sort(w: Writer) -> Value | None:
     """One operand, or keys with a value beside them (then stable, so that ties are settled)."""
     x = w.pick(lambda v: v.rank > 0 and v.stable and v.dtype in (F32, S32))

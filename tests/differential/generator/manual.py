@@ -8,51 +8,98 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from spmd.device import ReductionKind, ReplicaGroups
 from spmd.hlo import Annotations, HloInstruction, Opcode
-from spmd.ops.attrs import CallAttrs, CustomCallAttrs
+from spmd.literal import Literal
+from spmd.ops.attrs import CallAttrs, CollectiveAttrs, CustomCallAttrs
 from spmd.shape import ArrayShape, TupleShape
-from spmd.sharding import HloSharding, SubgroupType, TileAssignment
-from tests.differential.generator.annotations import Spec, gspmd, iota_tile, shardy
+from tests.differential.generator.annotations import Spec, gspmd, shardy
 from tests.differential.generator.combining import may_sum, summed
 from tests.differential.generator.control import nested_writer, write_operations
+from tests.differential.generator.steering import steer
 from tests.differential.generator.table import operation
-from tests.differential.generator.writer import MAX_ELEMENTS, S32, U32, Value, Writer
+from tests.differential.generator.writer import (
+    F32,
+    MAX_ELEMENTS,
+    PRED,
+    S32,
+    SIZES,
+    U32,
+    Value,
+    Writer,
+)
+
+COLLECTIVES = (
+    Opcode.ALL_REDUCE,
+    Opcode.ALL_GATHER,
+    Opcode.COLLECTIVE_PERMUTE,
+    Opcode.ALL_TO_ALL,
+    Opcode.REDUCE_SCATTER,
+    Opcode.COLLECTIVE_BROADCAST,
+)
+SHARDY_EDGES = (
+    "custom-call xla.sdy.GlobalToLocalShape",
+    "custom-call xla.sdy.LocalToGlobalShape",
+)
+GSPMD_EDGES = ("custom-call SPMDFullToShardShape", "custom-call SPMDShardToFullShape")
+#: Rows that are split at all only where a region leaves axes free.
+FREE_AXES_WANTED = (*(c.value for c in COLLECTIVES), *SHARDY_EDGES, *GSPMD_EDGES)
+
+#: Mesh axes per dimension, major to minor.
+Split = list[tuple[str, ...]]
 
 
-@operation(1.5, nested=False)
+@dataclass(frozen=True)
+class Crossing:
+    """A value at an edge: the manual axes of each of its dimensions, and free ones behind them on the global side."""
+
+    hlo: HloInstruction
+    manual: Split
+    free: Split
+    dims_after: tuple[int, ...]
+
+
+@operation(1.5, *COLLECTIVES, *SHARDY_EDGES, *GSPMD_EDGES, nested=False, steers=True)
 def manual_region(w: Writer) -> Value | None:
+    """A region over some axes: one or two values in, one out."""
     manual = w.some(list(w.mesh), 1)
+    if w.aims_at(*FREE_AXES_WANTED) and len(manual) == len(w.mesh) > 1:
+        manual = [w.choose(manual)]
     x = w.pick(lambda v: v.rank > 0 and 0 not in v.dims)
-    if x is None:
-        return None
-    split = _manual_split(w, x.dims, manual)
-    if split is None:
-        return None
+    split = _manual_split(w, x.dims, manual) if x is not None else None
+    if x is None or split is None:
+        if not w.aims_at(*FREE_AXES_WANTED):
+            return None
+        count = math.prod(w.mesh[a] for a in manual)
+        x = w.of(F32, (w.choose(SIZES), count * w.integer(1, 2)))
+        split = [(), tuple(manual)]
+    taken = [(x, split)]
+    other = w.pick(lambda v: v.rank > 0 and 0 not in v.dims) if w.chance(0.4) else None
+    if other is not None:
+        taken.append((other, _manual_split(w, other.dims, manual) or [()] * other.rank))
     if w.chance(0.5):
-        x = w.annotate(w, x)
-    local_dims = tuple(
-        n // math.prod(w.mesh[a] for a in axes) for n, axes in zip(x.dims, split, strict=True)
-    )
-    varying = [a for axes in split for a in axes]
+        taken[0] = (w.annotate(w, x), split)
     inner, body = nested_writer(w, "manual_computation_body")
-    local = inner.builder.parameter(0, ArrayShape(x.dtype, local_dims))
-    inner.pool = [replace(x, hlo=local)]
     inner.may_nest = True
     inner.free_axes = [a for a in w.mesh if a not in manual]
-    if not w.style.shardy:
+    if not inner.free_axes:
         inner.annotate = lambda _, value: value
+    entering = [_entering(w, inner, value, axes) for value, axes in taken]
+    for number, ((value, _), crossing) in enumerate(zip(taken, entering, strict=True)):
+        local = inner.builder.parameter(number, ArrayShape(value.dtype, crossing.dims_after))
+        inner.pool.insert(0, replace(value, hlo=local))
+    varying = [a for a in w.mesh if any(a in axes for _, s in taken for axes in s)]
     varying = _write_body(inner, manual, varying)
     result = inner.pool[-1]
     # The parts must find a place: one dimension takes all axes along which they differ.
     if result.rank == 0 and varying:
         result = inner.keep(replace(result, hlo=inner.builder.reshape(result.hlo, (1,))))
     body.root = result.hlo
-    out: list[tuple[str, ...]] = [()] * result.rank
+    out: Split = [()] * result.rank
     for axis in inner.shuffled(varying):
         d = inner.integer(0, result.rank - 1)
         out[d] = (*out[d], axis)
@@ -60,14 +107,36 @@ def manual_region(w: Writer) -> Value | None:
     if math.prod(result.dims) * spread > 2 * MAX_ELEMENTS:
         return None
     edges = _ShardyEdges if w.style.shardy else _GspmdEdges
-    entered = edges.enter(w, manual, x.hlo, split, local_dims)
-    call = w.builder.create(Opcode.CALL, (entered,), CallAttrs(), calls=(body,))
+    entered = edges.enter(w, manual, entering)
+    call = w.builder.create(Opcode.CALL, entered, CallAttrs(), calls=(body,))
     call.annotations = Annotations(frontend_attributes=(("inlineable", "false"),))
     global_dims = tuple(
         n * math.prod(w.mesh[a] for a in axes) for n, axes in zip(result.dims, out, strict=True)
     )
-    hlo = edges.leave(w, manual, call, out, global_dims)
+    free = _free_split(inner, result.dims, out)
+    hlo = edges.leave(w, manual, Crossing(call, out, free, global_dims))
     return w.keep(replace(result, hlo=hlo))
+
+
+def _entering(w: Writer, inner: Writer, value: Value, split: Split) -> Crossing:
+    local = tuple(
+        n // math.prod(w.mesh[a] for a in axes) for n, axes in zip(value.dims, split, strict=True)
+    )
+    return Crossing(value.hlo, split, _free_split(inner, local, split), local)
+
+
+def _free_split(inner: Writer, local: Sequence[int], cut: Split) -> Split:
+    """Free axes on the local dimensions: evenly, as an edge demands, where it cuts the dimension too."""
+    free: Split = [()] * len(local)
+    for axis in inner.free_axes:
+        fits = [
+            d
+            for d, n in enumerate(local)
+            if not free[d] and n and (n % inner.mesh[axis] == 0 or not cut[d])
+        ]
+        if fits and inner.chance(0.4):
+            free[inner.choose(fits)] = (axis,)
+    return free
 
 
 def _manual_split(
@@ -92,10 +161,10 @@ def _write_body(w: Writer, manual: Sequence[str], varying: list[str]) -> list[st
     for _ in range(w.integer(1, 3)):
         write_operations(w, w.integer(0, 2))
         if w.chance(0.8):
-            write = w.choose(
-                (_all_reduce, _all_gather, _rotate, _all_to_all, _reduce_scatter, _axis_index)
-            )
+            write = w.aimed(list(_WRITERS), lambda f: _WRITERS[f])
+            before = len(w.builder.computation)
             after = write(w, manual, varying)
+            steer(w, w.builder.computation.instructions[before:])
             if len(after) < len(varying):
                 # Older values still differ along the axes that are gone: none may come in again.
                 w.pool = [w.pool[-1]]
@@ -108,7 +177,7 @@ def _groups(w: Writer, axes: Sequence[str]) -> ReplicaGroups:
     names, sizes = list(w.mesh), list(w.mesh.values())
     chosen = [names.index(a) for a in axes]
     rest = [i for i in range(len(names)) if i not in chosen]
-    ids = np.arange(math.prod(sizes)).reshape(sizes).transpose([*rest, *chosen])
+    ids = np.array(w.order or range(math.prod(sizes))).reshape(sizes).transpose([*rest, *chosen])
     rows = ids.reshape(-1, math.prod(w.mesh[a] for a in axes))
     return ReplicaGroups(groups=tuple(tuple(int(i) for i in row) for row in rows))
 
@@ -148,8 +217,20 @@ def _rotate(w: Writer, manual: Sequence[str], varying: list[str]) -> list[str]:
     return varying
 
 
+def _cut_by(w: Writer, x: Value, axis: str, opcode: Opcode) -> Value:
+    """``x``, or where the program aims at ``opcode`` copies of it, so that an axis divides some dimension."""
+    count = w.mesh[axis] * w.integer(1, 3)
+    if not w.aims_at(opcode.value) or math.prod(x.dims) * count > MAX_ELEMENTS or x.rank > 2:
+        return x
+    at = w.integer(0, x.rank)
+    dims = (*x.dims[:at], count, *x.dims[at:])
+    places = [d for d in range(x.rank + 1) if d != at]
+    return replace(x, hlo=w.builder.broadcast(x.hlo, places, dims))
+
+
 def _all_to_all(w: Writer, manual: Sequence[str], varying: list[str]) -> list[str]:
-    x, axis = w.pool[-1], w.choose(manual)
+    axis = w.choose(manual)
+    x = _cut_by(w, w.pool[-1], axis, Opcode.ALL_TO_ALL)
     fits = [d for d, n in enumerate(x.dims) if n % w.mesh[axis] == 0]
     if fits:
         hlo = w.builder.all_to_all(x.hlo, _groups(w, (axis,)), w.choose(fits))
@@ -159,118 +240,137 @@ def _all_to_all(w: Writer, manual: Sequence[str], varying: list[str]) -> list[st
 
 
 def _reduce_scatter(w: Writer, manual: Sequence[str], varying: list[str]) -> list[str]:
-    x, axis = w.pool[-1], w.choose(manual)
+    axis = w.choose(manual)
+    x = _cut_by(w, w.pool[-1], axis, Opcode.REDUCE_SCATTER)
     fits = [d for d, n in enumerate(x.dims) if n % w.mesh[axis] == 0]
-    if not fits or not x.is_float or not may_sum(x, w.mesh[axis]):
+    if not fits or x.dtype is PRED or not may_sum(x, w.mesh[axis]):
         return varying
     hlo = w.builder.reduce_scatter(x.hlo, _groups(w, (axis,)), w.choose(fits), ReductionKind.SUM)
-    summed(w, Value(hlo, 0.0), [x], x.bound * w.mesh[axis])
+    if x.is_float:
+        summed(w, Value(hlo, 0.0), [x], x.bound * w.mesh[axis])
+    else:
+        w.keep(Value(hlo, math.inf))
     return [*varying, axis] if axis not in varying else varying
 
 
+def _broadcast(w: Writer, manual: Sequence[str], varying: list[str]) -> list[str]:
+    """Everyone along an axis takes the value of the first."""
+    x, axis = w.pool[-1], w.choose(manual)
+    attrs = CollectiveAttrs(_groups(w, (axis,)), w.builder.scope.channel_id())
+    hlo = w.builder.create(Opcode.COLLECTIVE_BROADCAST, (x.hlo,), attrs)
+    w.keep(replace(x, hlo=hlo))
+    return [a for a in varying if a != axis]
+
+
 def _axis_index(w: Writer, manual: Sequence[str], varying: list[str]) -> list[str]:
-    """x + axis_index, as JAX lowers it: digits of partition-id."""
+    """x + axis_index, as JAX lowers it: digits of partition-id, or of the place in the mesh that it has."""
     x, axis = w.pool[-1], w.choose(manual)
     if not x.is_float:
         return varying
     names, sizes = list(w.mesh), list(w.mesh.values())
     stride = math.prod(sizes[names.index(axis) + 1 :])
     b = w.builder
-    digit = b.divide(b.partition_id(), b.scalar(U32, stride))
+    digit = b.divide(_place_in_mesh(w), b.scalar(U32, stride))
     digit = b.convert(b.remainder(digit, b.scalar(U32, w.mesh[axis])), S32)
     number = b.broadcast_scalar(b.convert(digit, x.dtype), x.dims)
     w.keep(replace(x, hlo=b.add(x.hlo, number), bound=x.bound + w.mesh[axis]))
     return [*varying, axis] if axis not in varying else varying
 
 
+def _place_in_mesh(w: Writer) -> HloInstruction:
+    b = w.builder
+    if w.order is None:
+        return b.partition_id()
+    places = np.argsort(w.order).astype(np.uint32)
+    table = b.constant(Literal.of(ArrayShape(U32, places.shape), places))
+    return b.reshape(b.dynamic_slice(table, [b.partition_id()], (1,)), ())
+
+
+#: What a region's body may do across devices, and the row of the table that it writes.
+_WRITERS = {
+    _all_reduce: Opcode.ALL_REDUCE.value,
+    _all_gather: Opcode.ALL_GATHER.value,
+    _rotate: Opcode.COLLECTIVE_PERMUTE.value,
+    _all_to_all: Opcode.ALL_TO_ALL.value,
+    _reduce_scatter: Opcode.REDUCE_SCATTER.value,
+    _broadcast: Opcode.COLLECTIVE_BROADCAST.value,
+    _axis_index: Opcode.PARTITION_ID.value,
+}
+
+
 # ---- the edges
 class _ShardyEdges:
-    """GlobalToLocalShape and LocalToGlobalShape; dimensions may be open for the free axes."""
+    """GlobalToLocalShape and LocalToGlobalShape, over all values at once; dimensions may be open for the free axes."""
 
     @staticmethod
-    def enter(
-        w: Writer,
-        manual: Sequence[str],
-        x: HloInstruction,
-        split: Sequence[tuple[str, ...]],
-        local_dims: tuple[int, ...],
-    ) -> HloInstruction:
-        shape = ArrayShape(x.array_shape.element_type, local_dims)
-        call = _edge(
-            w, "xla.sdy.GlobalToLocalShape", "xla.sdy.in_shardings", manual, x, split, shape
-        )
-        return w.builder.get_tuple_element(call, 0)
+    def enter(w: Writer, manual: Sequence[str], values: Sequence[Crossing]) -> list[HloInstruction]:
+        call = _edge(w, "xla.sdy.GlobalToLocalShape", "xla.sdy.in_shardings", manual, values)
+        return [w.builder.get_tuple_element(call, i) for i in range(len(values))]
 
     @staticmethod
-    def leave(
-        w: Writer,
-        manual: Sequence[str],
-        x: HloInstruction,
-        split: Sequence[tuple[str, ...]],
-        global_dims: tuple[int, ...],
-    ) -> HloInstruction:
-        shape = ArrayShape(x.array_shape.element_type, global_dims)
-        call = _edge(
-            w, "xla.sdy.LocalToGlobalShape", "xla.sdy.out_shardings", manual, x, split, shape
-        )
+    def leave(w: Writer, manual: Sequence[str], value: Crossing) -> HloInstruction:
+        call = _edge(w, "xla.sdy.LocalToGlobalShape", "xla.sdy.out_shardings", manual, [value])
         return w.builder.get_tuple_element(call, 0)
 
 
 def _edge(
-    w: Writer,
-    target: str,
-    key: str,
-    manual: Sequence[str],
-    x: HloInstruction,
-    split: Sequence[tuple[str, ...]],
-    shape: ArrayShape,
+    w: Writer, target: str, key: str, manual: Sequence[str], values: Sequence[Crossing]
 ) -> HloInstruction:
     free = len(manual) < len(w.mesh)
-    spec = Spec(tuple(split), tuple(free and w.chance(0.7) for _ in split))
+    specs = [
+        Spec(tuple(_joined(v)), tuple(free and w.chance(0.7) for _ in v.manual)) for v in values
+    ]
     axes = ", ".join(f'"{a}"' for a in w.mesh if a in manual)
+    shapes = [ArrayShape(v.hlo.array_shape.element_type, v.dims_after) for v in values]
     call = w.builder.create(
         Opcode.CUSTOM_CALL,
-        (x,),
+        [v.hlo for v in values],
         CustomCallAttrs(target, has_side_effect=True),
-        shape=TupleShape((shape,)),
+        shape=TupleShape(tuple(shapes)),
     )
+    texts = ", ".join(shardy(w, spec, may_halve=False) for spec in specs)
     call.annotations = Annotations(
         frontend_attributes=(
-            (key, f"#sdy.sharding_per_value<[{shardy(w, spec, may_halve=False)}]>"),
+            (key, f"#sdy.sharding_per_value<[{texts}]>"),
             ("xla.sdy.manual_axes", f"#sdy<manual_axes{{{axes}}}>"),
         )
     )
     return call
 
 
+def _joined(value: Crossing) -> Split:
+    return [m + f for m, f in zip(value.manual, value.free, strict=True)]
+
+
 class _GspmdEdges:
-    """A Sharding call on each side of SPMDFullToShardShape and SPMDShardToFullShape."""
+    """A Sharding call on each side of SPMDFullToShardShape and SPMDShardToFullShape, value by value."""
 
     @staticmethod
-    def enter(
-        w: Writer,
-        manual: Sequence[str],
-        x: HloInstruction,
-        split: Sequence[tuple[str, ...]],
-        local_dims: tuple[int, ...],
-    ) -> HloInstruction:
-        outside = gspmd(w, Spec(tuple(split), (False,) * len(split)))
-        shape = ArrayShape(x.array_shape.element_type, local_dims)
-        x = _call(w, "Sharding", manual, x, x.array_shape, outside)
-        return _call(w, "SPMDFullToShardShape", manual, x, shape, _inside(w, manual, len(split)))
+    def enter(w: Writer, manual: Sequence[str], values: Sequence[Crossing]) -> list[HloInstruction]:
+        found = []
+        for value in values:
+            x = _call(w, "Sharding", manual, value.hlo, value.hlo.dims, _joined(value))
+            found.append(
+                _call(
+                    _inside(w, manual),
+                    "SPMDFullToShardShape",
+                    manual,
+                    x,
+                    value.dims_after,
+                    value.free,
+                )
+            )
+        return found
 
     @staticmethod
-    def leave(
-        w: Writer,
-        manual: Sequence[str],
-        x: HloInstruction,
-        split: Sequence[tuple[str, ...]],
-        global_dims: tuple[int, ...],
-    ) -> HloInstruction:
-        outside = gspmd(w, Spec(tuple(split), (False,) * len(split)))
-        shape = ArrayShape(x.array_shape.element_type, global_dims)
-        x = _call(w, "Sharding", manual, x, x.array_shape, _inside(w, manual, len(split)))
-        return _call(w, "SPMDShardToFullShape", manual, x, shape, outside)
+    def leave(w: Writer, manual: Sequence[str], value: Crossing) -> HloInstruction:
+        inside = _inside(w, manual)
+        x = _call(inside, "Sharding", manual, value.hlo, value.hlo.dims, value.free)
+        return _call(w, "SPMDShardToFullShape", manual, x, value.dims_after, _joined(value))
+
+
+def _inside(w: Writer, manual: Sequence[str]) -> Writer:
+    return replace(w, free_axes=[a for a in w.mesh if a not in manual])
 
 
 def _call(
@@ -278,23 +378,14 @@ def _call(
     target: str,
     manual: Sequence[str],
     x: HloInstruction,
-    shape: ArrayShape,
-    sharding: HloSharding,
+    dims: tuple[int, ...],
+    split: Split,
 ) -> HloInstruction:
+    """``w`` stands on the side that the call's sharding is about."""
+    shape = ArrayShape(x.array_shape.element_type, dims)
     call = w.builder.create(Opcode.CUSTOM_CALL, (x,), CustomCallAttrs(target), shape=shape)
-    call.sharding = sharding
+    call.sharding = gspmd(w, Spec(tuple(split), (False,) * len(split)))
     if len(manual) < len(w.mesh) and shape.rank:
-        dims = ",".join(map(str, range(shape.rank)))
-        call.annotations = Annotations(backend_config=f"unspecified_dims=[{dims}]")
+        open_dims = ",".join(map(str, range(shape.rank)))
+        call.annotations = Annotations(backend_config=f"unspecified_dims=[{open_dims}]")
     return call
-
-
-def _inside(w: Writer, manual: Sequence[str], rank: int) -> HloSharding:
-    names, sizes = list(w.mesh), tuple(w.mesh.values())
-    inner = [a for a in names if a in manual]
-    rest = [a for a in names if a not in manual]
-    if not rest:
-        return HloSharding.manual()
-    tile = (*(1,) * rank, math.prod(w.mesh[a] for a in inner), math.prod(w.mesh[a] for a in rest))
-    iota = iota_tile(tile, sizes, tuple(names.index(a) for a in (*inner, *rest)))
-    return HloSharding.tiled(TileAssignment(iota), (SubgroupType.MANUAL, SubgroupType.REPLICATED))

@@ -6,13 +6,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from spmd.hlo import HloInstruction
+from spmd.hlo import HloInstruction, Opcode
 from spmd.shape import PrimitiveType
+from tests.differential.factors.table import SPLIT
 from tests.differential.generator.table import operation
 from tests.differential.generator.writer import MAX_ELEMENTS, S32, U32, Value, Writer
 
 
-@operation(4)
+@operation(4, Opcode.BROADCAST)
 def broadcast(w: Writer) -> Value | None:
     x = w.pick(lambda v: v.rank < 4)
     if x is None:
@@ -27,7 +28,7 @@ def broadcast(w: Writer) -> Value | None:
     return w.keep(w.result(w.builder.broadcast(x.hlo, places, result), x.bound, x))
 
 
-@operation(4)
+@operation(4, Opcode.RESHAPE)
 def reshape(w: Writer) -> Value | None:
     """Dimensions merged, split, or both at once."""
     x = w.pick(lambda v: v.rank > 0)
@@ -37,10 +38,13 @@ def reshape(w: Writer) -> Value | None:
     for _ in range(w.integer(1, 3)):
         at = w.integer(0, len(dims) - 1) if dims else 0
         move = w.choose(("merge", "split", "one", "drop"))
+        if dims and w.wants(Opcode.RESHAPE, SPLIT) and w.chance(0.6):
+            move, at = "split", max(range(len(dims)), key=lambda d: _is_composite(dims[d]))
         if move == "merge" and at + 1 < len(dims):
             dims[at : at + 2] = [dims[at] * dims[at + 1]]
         elif move == "split" and dims and len(dims) < 5:
             factors = [f for f in range(1, dims[at] + 1) if dims[at] % f == 0]
+            factors = [f for f in factors if f not in (1, dims[at])] or factors
             if factors:
                 factor = w.choose(factors)
                 dims[at : at + 1] = [factor, dims[at] // factor]
@@ -53,7 +57,11 @@ def reshape(w: Writer) -> Value | None:
     return w.keep(w.result(w.builder.reshape(x.hlo, dims), x.bound, x))
 
 
-@operation(3)
+def _is_composite(n: int) -> bool:
+    return any(n % f == 0 for f in range(2, n))
+
+
+@operation(3, Opcode.TRANSPOSE)
 def transpose(w: Writer) -> Value | None:
     x = w.pick(lambda v: v.rank > 1)
     if x is None:
@@ -61,7 +69,7 @@ def transpose(w: Writer) -> Value | None:
     return w.keep(w.result(w.builder.transpose(x.hlo, w.shuffled(range(x.rank))), x.bound, x))
 
 
-@operation(1)
+@operation(1, Opcode.REVERSE)
 def reverse(w: Writer) -> Value | None:
     x = w.pick(lambda v: v.rank > 0)
     if x is None:
@@ -69,7 +77,7 @@ def reverse(w: Writer) -> Value | None:
     return w.keep(w.result(w.builder.reverse(x.hlo, w.some(range(x.rank), 1)), x.bound, x))
 
 
-@operation(2)
+@operation(2, Opcode.SLICE)
 def slice_(w: Writer) -> Value | None:
     x = w.pick(lambda v: v.rank > 0)
     if x is None:
@@ -84,7 +92,7 @@ def slice_(w: Writer) -> Value | None:
     return w.keep(w.result(w.builder.slice(x.hlo, starts, limits, strides), x.bound, x))
 
 
-@operation(2)
+@operation(2, Opcode.PAD)
 def pad(w: Writer) -> Value | None:
     """Low and high may be negative, interior padding between elements."""
     x = w.pick(lambda v: v.rank > 0)
@@ -107,7 +115,7 @@ def pad(w: Writer) -> Value | None:
     return w.keep(w.result(hlo, max(x.bound, fill.bound), x, fill))
 
 
-@operation(2)
+@operation(2, Opcode.CONCATENATE)
 def concatenate(w: Writer) -> Value | None:
     x = w.pick(lambda v: v.rank > 0)
     if x is None or math.prod(x.dims) > MAX_ELEMENTS // 3:
@@ -136,7 +144,7 @@ def _starts(w: Writer, sizes: tuple[int, ...], parts: Sequence[int]) -> list[Hlo
     return starts
 
 
-@operation(2)
+@operation(2, Opcode.DYNAMIC_SLICE)
 def dynamic_slice(w: Writer) -> Value | None:
     x = w.pick(lambda v: v.rank > 0)
     if x is None:
@@ -146,7 +154,7 @@ def dynamic_slice(w: Writer) -> Value | None:
     return w.keep(w.result(w.builder.dynamic_slice(x.hlo, starts, sizes), x.bound, x))
 
 
-@operation(2)
+@operation(2, Opcode.DYNAMIC_UPDATE_SLICE)
 def dynamic_update_slice(w: Writer) -> Value | None:
     x = w.pick(lambda v: v.rank > 0)
     if x is None:
@@ -158,7 +166,7 @@ def dynamic_update_slice(w: Writer) -> Value | None:
     return w.keep(w.result(hlo, max(x.bound, update.bound), x, update))
 
 
-@operation(1)
+@operation(1, Opcode.CONCATENATE)
 def shift(w: Writer) -> Value | None:
     """A rotation by one, as jnp.roll writes it: two slices joined the other way round."""
     x = w.pick(lambda v: v.rank > 0 and min(v.dims) > 1)
@@ -173,14 +181,14 @@ def shift(w: Writer) -> Value | None:
     return w.keep(w.result(hlo, x.bound, x))
 
 
-@operation(1)
+@operation(1, Opcode.IOTA)
 def iota(w: Writer) -> Value | None:
     dims = w.dims(w.integer(1, 3))
     at = w.integer(0, len(dims) - 1)
     return w.keep(Value(w.builder.iota(S32, dims, at), float(dims[at]), True, True))
 
 
-@operation(0.5)
+@operation(0.5, Opcode.OPT_BARRIER, Opcode.TUPLE, Opcode.GET_TUPLE_ELEMENT)
 def barrier(w: Writer) -> Value | None:
     """opt-barrier over a tuple of two values, and a copy."""
     x, y = w.pick(), w.pick()

@@ -17,8 +17,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from spmd.builder import Builder
-from spmd.hlo import HloInstruction, HloModule
+from spmd.hlo import HloInstruction, HloModule, Opcode
+from spmd.literal import Literal
 from spmd.shape import ArrayShape, PrimitiveType
+from tests.differential.cells import EVEN, SMALL, UNEVEN, Cell
 
 F32, BF16, F16, F64 = (
     PrimitiveType.F32,
@@ -26,11 +28,12 @@ F32, BF16, F16, F64 = (
     PrimitiveType.F16,
     PrimitiveType.F64,
 )
-S32, S8, U8, U32, PRED = (
+S32, S8, U8, U32, U64, PRED = (
     PrimitiveType.S32,
     PrimitiveType.S8,
     PrimitiveType.U8,
     PrimitiveType.U32,
+    PrimitiveType.U64,
     PrimitiveType.PRED,
 )
 
@@ -41,6 +44,8 @@ SIZE_LIMIT = {F32: 2.0**12, F64: 2.0**12, BF16: 2.0**7, F16: 2.0**7}
 
 #: Dimension sizes: even and uneven against 2, 3, 4 and 8 shards, smaller than them, 1, and (rarely) 0.
 SIZES = (1, 2, 2, 3, 3, 4, 4, 5, 6, 6, 7, 8, 8, 9, 12)
+#: Those that stand in a column of the table on some mesh.
+SIZES_OF = {EVEN: (2, 4, 6, 8, 12), UNEVEN: (3, 5, 7, 9, 10), SMALL: (1, 2, 2, 3, 3, 4, 6)}
 MAX_ELEMENTS = 512
 
 T = TypeVar("T")
@@ -81,6 +86,18 @@ class Style:
 STYLES = (Style(True, False), Style(False, True), Style(True, True))
 
 
+#: Device at each position of a mesh, None for 0..n-1.
+Order = tuple[int, ...] | None
+
+
+@dataclass(frozen=True)
+class OtherMesh:
+    """The same devices laid out another way: its strides need not nest with the first's, nor its order agree."""
+
+    axes: dict[str, int]
+    order: Order
+
+
 @dataclass
 class Writer:
     """Writes into one computation. ``parameters`` is set for the entry only: new inputs may be asked for."""
@@ -98,7 +115,19 @@ class Writer:
     may_nest: bool = True
     #: The operation that the program is to be about, "" for none.
     focus: str = ""
+    #: Cells of the table that the program aims at (steering.py).
+    aims: tuple[Cell, ...] = ()
+    #: What was annotated for them, in this computation.
+    steered: list[tuple[Cell, HloInstruction]] = field(default_factory=list)
+    order: Order = None
+    other: OtherMesh | None = None
+    mesh_name: str = "mesh"
     annotate: Callable[[Writer, Value], Value] = lambda _, value: value
+
+    @property
+    def manual_axes(self) -> list[str]:
+        """Mesh axes of the manual region that is written into."""
+        return [a for a in self.mesh if a not in self.free_axes]
 
     # ---- dice
     def chance(self, p: float) -> bool:
@@ -120,8 +149,27 @@ class Writer:
         chosen = sorted(int(i) for i in self.rng.permutation(len(items))[:count])
         return [items[i] for i in chosen]
 
+    def aimed(self, rows: Sequence[T], name: Callable[[T], str]) -> T:
+        """One of ``rows``: mostly one that the program aims at, where there is one."""
+        wanted = [row for row in rows if any(name(row) == cell.row for cell in self.aims)]
+        return self.choose(wanted if wanted and self.chance(0.8) else rows)
+
+    def opcode(self, *opcodes: Opcode) -> Opcode:
+        return self.aimed(opcodes, lambda opcode: opcode.value)
+
+    def aims_at(self, *rows: str) -> bool:
+        return any(cell.row in rows for cell in self.aims)
+
+    def wants(self, row: Opcode, kind: str) -> bool:
+        """The program aims at this kind of factor of this op."""
+        return any((cell.row, cell.kind) == (row.value, kind) for cell in self.aims)
+
     def size(self) -> int:
-        return 0 if self.chance(0.01) else self.choose(SIZES)
+        if self.chance(0.01):
+            return 0
+        if self.aims and self.chance(0.65):
+            return self.choose(SIZES_OF.get(self.choose(self.aims).column, SIZES))
+        return self.choose(SIZES)
 
     def dims(self, rank: int) -> tuple[int, ...]:
         while True:
@@ -174,6 +222,12 @@ class Writer:
         found = self.pick(lambda v: v.dtype is dtype and v.dims == dims)
         return found if found is not None and self.chance(0.8) else self.fresh(dtype, dims)
 
+    def fitting(self, dtype: PrimitiveType) -> Value:
+        """A new value whose sizes stand in the column of a cell that the program aims at."""
+        sizes = SIZES_OF.get(self.choose(self.aims).column, SIZES)
+        dims = tuple(self.choose(sizes) for _ in range(self.integer(1, 3)))
+        return self.fresh(dtype, dims if math.prod(dims) <= MAX_ELEMENTS else dims[:1])
+
     def fresh(self, dtype: PrimitiveType, dims: tuple[int, ...]) -> Value:
         """A new leaf: a parameter where there may be one, an iota, or a (broadcast) constant."""
         if self.parameters is not None and len(self.parameters) < 5 and self.chance(0.75):
@@ -182,15 +236,13 @@ class Writer:
             dimension = self.integer(0, len(dims) - 1)
             hlo = self.builder.iota(dtype, dims, dimension)
             return self._leaf(hlo, max(1.0, float(dims[dimension])))
-        number = self.integer(0, 1) if dtype in (PRED, U8, U32) else self.integer(-3, 3)
+        number = self.integer(0, 1) if dtype in (PRED, U8, U32, U64) else self.integer(-3, 3)
         scalar = self.builder.scalar(dtype, number)
         if dims and self.chance(0.3) and dtype is F32:
-            return self._leaf(self._dense_constant(dims), 4.0)
+            return self._leaf(self.dense_constant(dims), 4.0)
         return self._leaf(self.builder.broadcast_scalar(scalar, dims), 3.0)
 
-    def _dense_constant(self, dims: tuple[int, ...]) -> HloInstruction:
-        from spmd.literal import Literal
-
+    def dense_constant(self, dims: tuple[int, ...]) -> HloInstruction:
         numbers = self.rng.integers(-4, 5, dims).astype(np.float32)
         return self.builder.constant(Literal.of(ArrayShape(F32, dims), numbers))
 
@@ -206,7 +258,7 @@ class Writer:
         reals = dtype in WHOLE_LIMIT and self.chance(0.25)
         name = f"{'real' if reals else 'arg'}.{number}"
         hlo = self.builder.parameter(number, ArrayShape(dtype, dims), name=name)
-        value = Value(hlo, math.inf if dtype in (S32, S8, U8, U32) else 4.0, whole=not reals)
+        value = Value(hlo, math.inf if dtype.is_integer else 4.0, whole=not reals)
         self.parameters.append(value)
         self.pool.append(value)
         return value
@@ -216,7 +268,7 @@ class Writer:
         if value.bound <= bound:
             return value
         b = self.builder
-        low = 0 if value.dtype in (U8, U32) else -bound
+        low = 0 if value.dtype.is_unsigned_integer else -bound
         hlo = b.clamp(b.scalar(value.dtype, low), value.hlo, b.scalar(value.dtype, bound))
         return Value(hlo, float(bound), value.whole, value.stable)
 
