@@ -13,9 +13,9 @@ from launch.cli.module_argument import (
     write_module,
     write_text,
 )
+from launch.dumps import Dumps
 from launch.equivalence import verify_equivalent
-from launch.pass_dumps import PassDumps
-from launch.pipeline import OPTIMIZE, Compilation, is_partitioned, stages
+from launch.pipeline import Compilation, is_partitioned, stages
 from launch.source import load_module
 from partitioner.propagated import propagate_module
 from partitioner.spmd_partitioner import require_devices
@@ -73,7 +73,10 @@ def add_parser(subparsers: Any) -> None:
         help="write to a file: a module as HloModuleProto if F ends in .pb, as HloProto if in .hlo.pb, else as text",
     )
     parser.add_argument(
-        "--dump-to", type=Path, metavar="DIR", help="write the module after every stage"
+        "--dump-to",
+        type=Path,
+        metavar="DIR",
+        help="write the module after every stage, in files named as XLA names its dumps",
     )
     parser.add_argument(
         "--dump-pass-re",
@@ -89,17 +92,21 @@ def run(options: argparse.Namespace) -> int:
         return 0
     passes = parse_passes(options.passes)
     module = load_module(options.module)
-    compilation = _carry_until(options, module)
+    dumps = _dumps(options, module)
+    compilation = _carry_until(options, module, dumps)
     before = clone_module(compilation.module)
     transform(compilation.module, passes)
     if options.verify_equivalent:
         logical = None if is_partitioned(module, compile_options(options)) else module
         verify_equivalent(logical or before, compilation.module, logical)
     dump = EXECUTABLE_STAGES.get(options.until)
-    if dump is not None:
-        write_text(dump(build_executable(compilation.module)), options.output)
-    else:
+    if dump is None:
         write_module(compilation.module, options.output)
+        return 0
+    executable = build_executable(compilation.module)
+    if dumps is not None:
+        dumps.executable(executable)
+    write_text(dump(executable), options.output)
     return 0
 
 
@@ -110,16 +117,23 @@ def transform(module: HloModule, passes: tuple[HloPass, ...]) -> None:
         verify(module)
 
 
-def _carry_until(options: argparse.Namespace, module: HloModule) -> Compilation:
-    """The module at the wanted HLO stage; the last one for the stages below HLO."""
-    if options.dump_pass_re is not None and options.dump_to is None:
+def _dumps(options: argparse.Namespace, module: HloModule) -> Dumps | None:
+    if options.dump_to is not None:
+        return Dumps(options.dump_to, module.name, options.dump_pass_re)
+    if options.dump_pass_re is not None:
         raise UsageError("--dump-pass-re needs --dump-to DIR to write to")
+    return None
+
+
+def _carry_until(
+    options: argparse.Namespace, module: HloModule, dumps: Dumps | None
+) -> Compilation:
+    """The module at the wanted HLO stage; the last one for the stages below HLO."""
     wanted = options.until if options.until in HLO_STAGES else HLO_STAGES[-1]
-    for number, (stage, compilation) in enumerate(_stages(options, module)):
-        if options.dump_to is not None:
-            options.dump_to.mkdir(parents=True, exist_ok=True)
-            name = f"module_0000.{module.name}.{number:04d}.after_{stage}.txt"
-            write_text(str(compilation.module), options.dump_to / name)
+    for stage, compilation in _stages(options, module):
+        if dumps is not None:
+            dumps.stage(stage, compilation)
+            compilation.after_pass = dumps.after_pass(compilation)
         if stage == wanted:
             return compilation
     raise AssertionError(f"the pipeline has a {wanted} stage")
@@ -131,10 +145,6 @@ def _stages(options: argparse.Namespace, module: HloModule) -> Iterator[tuple[st
     if partitioned and options.until == "propagated":
         raise UsageError(f"{module.name} is one device's program: there is nothing to propagate")
     for stage, compilation in stages(module, options.devices, compile_options(options)):
-        if options.dump_pass_re is not None:
-            compilation.after_pass = PassDumps(
-                compilation, OPTIMIZE, options.dump_to, options.dump_pass_re
-            )
         yield stage, compilation
         if stage == "logical" and options.until == "propagated":
             require_devices(module, compilation.devices)

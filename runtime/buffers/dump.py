@@ -3,30 +3,81 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import attrgetter
 
-from runtime.buffers.types import AllocationKind, BufferAssignment
+from runtime.buffers.types import AllocationKind, BufferAllocation, BufferAssignment, NamedSlice
+
+#: Values that are listed at the moment when most bytes are live.
+_MOST_AT_PEAK = 40
 
 
 def dump_assignment(assignment: BufferAssignment) -> str:
-    return "\n".join(_lines(assignment)) + "\n"
+    lines = [*_allocations(assignment), *_totals(assignment), *_live_ranges(assignment)]
+    return "\n".join(lines) + "\n"
 
 
-def _lines(assignment: BufferAssignment) -> Iterator[str]:
-    stats = assignment.stats
+def _allocations(assignment: BufferAssignment) -> Iterator[str]:
+    """Every allocation with the values in it, by place, each with its number in order of definition."""
     yield "BufferAssignment:"
-    by_allocation: dict[int, list[str]] = {}
-    for value in sorted(
-        assignment.values, key=lambda v: (v.slice.allocation, v.slice.offset, v.start)
-    ):
-        by_allocation.setdefault(value.slice.allocation, []).append(
-            f" value: {value.name} (size={value.slice.size},offset={value.slice.offset},"
-            f"live={value.start}..{value.end}): {value.shape}"
-        )
+    by_allocation: dict[int, list[tuple[int, NamedSlice]]] = {}
+    for number, value in enumerate(assignment.values):
+        by_allocation.setdefault(value.slice.allocation, []).append((number, value))
     for allocation in assignment.allocations:
-        number = "" if allocation.kind is AllocationKind.TEMPORARY else f" {allocation.number}"
-        yield f"allocation {allocation.index}: size {allocation.size}, {allocation.kind.value}{number}:"
-        yield from by_allocation.get(allocation.index, ())
+        yield f"allocation {allocation.index}: size {allocation.size}, {_purpose(allocation)}:"
+        inside = by_allocation.get(allocation.index, [])
+        for number, value in sorted(inside, key=lambda one: (one[1].slice.offset, one[1].start)):
+            place = f"(size={value.slice.size},offset={value.slice.offset})"
+            yield f" value: <{number} {value.name} @0> {place}: {value.shape}"
     yield ""
-    yield "Total bytes used:"
+
+
+def _purpose(allocation: BufferAllocation) -> str:
+    match allocation.kind:
+        case AllocationKind.PARAMETER:
+            return f"parameter {allocation.number}"
+        case AllocationKind.OUTPUT:
+            return f"output {allocation.number}, maybe-live-out"
+        case AllocationKind.CONSTANT:
+            return f"constant {allocation.number}"
+        case AllocationKind.TEMPORARY:
+            return "preallocated-temp"
+
+
+def _totals(assignment: BufferAssignment) -> Iterator[str]:
+    stats = assignment.stats
+    total = sum(allocation.size for allocation in assignment.allocations)
+    yield f"Total bytes used: {total}"
     yield f" arguments {stats.arguments}, outputs {stats.outputs} (aliased {stats.aliased}), temp {stats.temp}"
     yield f" constants {stats.constants}, peak live {stats.peak_live}"
+    yield ""
+
+
+def _live_ranges(assignment: BufferAssignment) -> Iterator[str]:
+    """From which position of the schedule to which each value lives, and what lives when most bytes do."""
+    values = sorted(assignment.values, key=attrgetter("start", "end"))
+    yield f"HloLiveRange (max {max((value.end for value in values), default=0)}):"
+    yield "  BufferLiveRange:"
+    yield from (f"    {value.name}:{value.start}-{value.end}" for value in values)
+    peak = _peak(values)
+    alive = sorted(
+        (value for value in values if value.start <= peak <= value.end),
+        key=lambda value: (-value.slice.size, value.start),
+    )
+    yield f"  Live ranges at {peak} (peak):"
+    yield from (f"    {value.name}: {value.slice.size} bytes" for value in alive[:_MOST_AT_PEAK])
+    if len(alive) > _MOST_AT_PEAK:
+        yield f"    ... and {len(alive) - _MOST_AT_PEAK} more"
+
+
+def _peak(values: list[NamedSlice]) -> int:
+    """The first position at which most bytes are live, each place counted once for every value in it."""
+    changes: dict[int, int] = {}
+    for value in values:
+        changes[value.start] = changes.get(value.start, 0) + value.slice.size
+        changes[value.end + 1] = changes.get(value.end + 1, 0) - value.slice.size
+    live, most, at = 0, 0, 0
+    for position in sorted(changes):
+        live += changes[position]
+        if live > most:
+            most, at = live, position
+    return at

@@ -133,11 +133,12 @@ def test_opt_dumps_every_stage_on_its_way(tmp_path: Path) -> None:
     )
     names = sorted(path.name for path in (tmp_path / "d").iterdir())
     assert names == [
-        "module_0000.jit_step.0000.after_logical.txt",
-        "module_0000.jit_step.0001.after_partitioned.txt",
-        "module_0000.jit_step.0002.after_optimized.txt",
+        "module_0000.jit_step.0001.spmd-partitioner.after_spmd-partitioner.before_pipeline-end.txt",
+        names[1],
+        "module_0000.jit_step.before_optimizations.txt",
     ]
-    assert (tmp_path / "o").read_text() == (tmp_path / "d" / names[-1]).read_text()
+    assert names[1].endswith(".optimize.after_optimize.before_pipeline-end.txt")
+    assert (tmp_path / "o").read_text() == (tmp_path / "d" / names[1]).read_text()
 
 
 @pytest.mark.parametrize(("stage", "word"), [("buffers", "allocation"), ("thunks", "Kernel")])

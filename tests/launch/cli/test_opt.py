@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from launch.cli import main
+from spmd.hlo import Stage
 from spmd.passes.interface import PASSES
 from spmd.text.load import load
 
 CASES = Path(__file__).parents[2] / "cases"
+PROPAGATION = "sharding-propagation"
 MODULE = str(CASES / "mlp_dp2" / "module.hlo")
 
 
@@ -24,8 +26,8 @@ def test_until_propagated_shows_a_sharding_on_every_instruction(
     entry = load(printed).entry
     assert all(instruction.sharding is not None for instruction in entry.instructions)
     assert sorted(path.name for path in (tmp_path / "d").iterdir()) == [
-        "module_0000.jit_step.0000.after_logical.txt",
-        "module_0000.jit_step.0001.after_propagated.txt",
+        f"module_0000.jit_step.0001.{PROPAGATION}.after_{PROPAGATION}.before_pipeline-end.txt",
+        "module_0000.jit_step.before_optimizations.txt",
     ]
 
 
@@ -43,12 +45,36 @@ def test_dumps_after_the_passes_that_were_asked_for(tmp_path: Path) -> None:
     arguments = ["opt", module, "--until", "optimized", "-o", str(tmp_path / "o")]
     dumps = ["--dump-to", str(tmp_path / "d"), "--dump-pass-re", "simplifi"]
     assert main([*arguments, *dumps]) == 0
-    named = [path.name for path in (tmp_path / "d").glob("*.optimize.*")]
+    stage = "after_optimize.before_pipeline-end"
+    named = [path.name for path in (tmp_path / "d").glob("*.optimize.*") if stage not in path.name]
     after = {name.split(".after_")[1].split(".before_")[0] for name in named}
     assert after
     assert all("simplifi" in name and name in PASSES for name in after)
     for name in named:
         load(tmp_path / "d" / name)
+
+
+def test_a_whole_compilation_in_files_that_are_named_as_xla_names_them(tmp_path: Path) -> None:
+    dumps, printed = tmp_path / "d", tmp_path / "o"
+    arguments = ["--until", "thunks", "--dump-to", str(dumps), "-o", str(printed)]
+    assert main(["opt", MODULE, *arguments]) == 0
+    stem = "module_0000.jit_step"
+    names = sorted(path.name for path in dumps.iterdir())
+    assert [names[0], *names[2:]] == [
+        f"{stem}.0001.spmd-partitioner.after_spmd-partitioner.before_pipeline-end.txt",
+        f"{stem}.after_optimizations-buffer-assignment.txt",
+        f"{stem}.after_optimizations.txt",
+        f"{stem}.before_optimizations.txt",
+        f"{stem}.thunk_sequence.txt",
+    ]
+    assert names[1].endswith("optimize.after_optimize.before_pipeline-end.txt")
+    assert load(dumps).name == "jit_step"  # as a directory of --xla_dump_to
+    assert load(dumps / f"{stem}.after_optimizations.txt").stage is Stage.SCHEDULED
+    assert (dumps / f"{stem}.thunk_sequence.txt").read_text() == printed.read_text()
+    buffers = (dumps / f"{stem}.after_optimizations-buffer-assignment.txt").read_text()
+    assert "allocation 0: size" in buffers
+    assert "preallocated-temp:" in buffers
+    assert "(peak):" in buffers
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,8 @@ def test_dumps_name_every_value(name: str) -> None:
     executable = compiled(programs.ALIASING[name])
     text = executable.dump_buffers()
     for value in executable.program.assignment.values:
-        assert f" value: {value.name} " in text
+        assert f" {value.name} @0> " in text
+        assert f"    {value.name}:{value.start}-{value.end}\n" in text
     assert f"temp {executable.stats.temp}" in text
     for thunk in walk(executable.program.thunks):
         assert thunk.name in executable.dump_thunks()

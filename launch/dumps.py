@@ -1,0 +1,91 @@
+"""Dumps of a compilation, in files named as XLA names those of ``--xla_dump_to``.
+
+module_0000.NAME.before_optimizations.txt
+module_0000.NAME.0001.spmd-partitioner.after_spmd-partitioner.before_pipeline-end.txt      after a stage
+module_0000.NAME.0004.optimize.after_constant-folding.before_dead-code-elimination.txt     after a pass
+module_0000.NAME.after_optimizations.txt                                                   scheduled
+module_0000.NAME.after_optimizations-buffer-assignment.txt
+module_0000.NAME.thunk_sequence.txt
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from launch.pipeline import OPTIMIZE, Compilation
+from runtime.executable import Executable
+from spmd.errors import SpmdError
+from spmd.passes.interface import HloPass
+from spmd.passes.pipeline import AfterPass
+
+PIPELINE_END = "pipeline-end"
+
+#: What XLA calls the pipelines that end in our stages.
+_PIPELINES = {
+    "propagated": "sharding-propagation",
+    "partitioned": "spmd-partitioner",
+    "optimized": "optimize",
+}
+_FIXED_NAMES = {"logical": "before_optimizations", "scheduled": "after_optimizations"}
+_EXECUTABLE_DUMPS: dict[str, Callable[[Executable], str]] = {
+    "after_optimizations-buffer-assignment": Executable.dump_buffers,
+    "thunk_sequence": Executable.dump_thunks,
+}
+
+
+class PatternError(SpmdError):
+    """Not a regular expression."""
+
+
+class Dumps:
+    """Writes into ``folder`` what a compilation of the module ``name`` passes through, numbered in order.
+
+    ``pattern``: also after each optimization pass of such a name that changed the module; None for none of them.
+    """
+
+    def __init__(self, folder: Path, name: str, pattern: str | None) -> None:
+        try:
+            self._pattern = None if pattern is None else re.compile(pattern)
+        except re.error as error:
+            raise PatternError(f"--dump-pass-re {pattern}: {error}") from error
+        self._folder = folder
+        self._stem = f"module_0000.{name}"
+        self._number = 0
+
+    def stage(self, stage: str, compilation: Compilation) -> None:
+        """The module as it is after ``stage``."""
+        name = _FIXED_NAMES.get(stage)
+        if name is None:
+            pipeline = _PIPELINES[stage]
+            name = self._step(pipeline, pipeline, PIPELINE_END)
+        self._write(name, str(compilation.module))
+
+    def executable(self, executable: Executable) -> None:
+        for name, dump in _EXECUTABLE_DUMPS.items():
+            self._write(name, dump(executable))
+
+    def after_pass(
+        self, compilation: Compilation, passes: Sequence[HloPass] = OPTIMIZE
+    ) -> AfterPass:
+        """What the pipeline of ``passes`` is to call after each of them."""
+        names = [*(step.name for step in passes), PIPELINE_END]
+        following = dict(pairwise(names))
+
+        def write(step: HloPass, changed: bool) -> None:
+            name = self._step(_PIPELINES["optimized"], step.name, following[step.name])
+            if changed and self._pattern is not None and self._pattern.search(step.name):
+                self._write(name, str(compilation.module))
+
+        return write
+
+    def _step(self, pipeline: str, step: str, following: str) -> str:
+        self._number += 1
+        return f"{self._number:04d}.{pipeline}.after_{step}.before_{following}"
+
+    def _write(self, name: str, text: str) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        path = self._folder / f"{self._stem}.{name}.txt"
+        path.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
