@@ -15,7 +15,7 @@ from spmd.errors import UnsupportedError
 from spmd.hlo import HloModule, Opcode
 from spmd.shape import without_layout
 from spmd.verifier.verifier import verify
-from tests.differential.equivalence import check_equivalence
+from tests.differential.equivalence import check_equivalence, check_execution
 
 ROWS = "sharding={devices=[2,1,2]<=[4] last_tile_dim_replicate}"
 MESH = 'frontend_attributes={xla.sdy.meshes={maximal_mesh_2 = #sdy.mesh<[], device_ids=[2]>, mesh = #sdy.mesh<["x"=2, "y"=2]>}}'
@@ -233,3 +233,11 @@ def test_a_host_transfer_on_one_device_is_refused_by_name() -> None:
     )
     with pytest.raises(UnsupportedError, match="s: send on one device"):
         spmd.partition(spmd.parse(text), 4)
+
+
+def test_effects_and_tokens_run() -> None:
+    """Through all stages on loopback devices."""
+    effect = callback("custom_call_has_side_effect=true, ", ON_2)
+    check_execution(spmd.parse(effect), 4, [X])
+    assert len(CALLS) == 1 + 1
+    check_execution(spmd.parse(ORDERED), 4, [X, np.array(True)])
