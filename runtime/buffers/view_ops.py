@@ -6,6 +6,7 @@ say it (a reshape of a transpose): then the instruction is a step and writes an 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -71,8 +72,12 @@ def reshape(instruction: HloInstruction, view: StridedView) -> StridedView | Non
 
 @VIEW_RULES.register(Opcode.BITCAST)
 def bitcast(instruction: HloInstruction, view: StridedView) -> StridedView | None:
-    """With layouts left out of account, a bitcast is a reshape of the same type."""
-    if instruction.array_shape.element_type is not view.element_type:
+    """With layouts left out of account, a bitcast is a reshape of the same type.
+
+    One into the padding of tiles has another number of elements: there is no such padding here.
+    """
+    shape = instruction.array_shape
+    if shape.element_type is not view.element_type or shape.num_elements != math.prod(view.dims):
         return None
     return view.reshape(instruction.dims)
 

@@ -72,6 +72,13 @@ def evaluate_bitcast(instruction: HloInstruction, operands: Operands) -> Value:
     ):  # whole arrays come here where a scalar function runs on them
         x = array_of(operands[0])
         return bitcast_convert(x, shape.element_type, x.shape, source.element_type.bits)
+    if (
+        source.num_elements * source.element_type.bits
+        != shape.num_elements * shape.element_type.bits
+    ):
+        raise UnsupportedError(
+            f"{instruction!r}: a bitcast into the padding of tiles is not evaluated"
+        )
     memory = np.ascontiguousarray(array_of(operands[0]).transpose(_major_to_minor(source)))
     order = _major_to_minor(shape)
     sizes = tuple(shape.dims[d] for d in order)

@@ -18,7 +18,8 @@ from spmd.evaluator.value import NDArray, Operands, Value, array_of, arrays_of
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import RngAttrs, RngBitGeneratorAttrs, RngStateAttrs
-from spmd.shape import ArrayShape, as_array, as_tuple
+from spmd.ops.checks import result_elements
+from spmd.shape import ArrayShape, as_array
 
 _U32 = np.uint32
 _LOW_32 = np.uint64(0xFFFFFFFF)
@@ -68,9 +69,9 @@ def _join(low: NDArray, high: NDArray) -> NDArray:
 
 @evaluates(Opcode.RNG_BIT_GENERATOR)
 def evaluate_rng_bit_generator(instruction: HloInstruction, operands: Operands) -> Value:
-    """(new state, bits). rng_default is Philox, as on XLA's CPU backend."""
+    """(new state, bits), or the bits alone. rng_default is Philox, as on XLA's CPU backend."""
     algorithm = instruction.attrs_as(RngBitGeneratorAttrs).algorithm
-    shape = as_array(as_tuple(instruction.shape).elements[1])
+    shape = as_array(result_elements(instruction.shape)[-1])
     state = array_of(operands[0]).astype(np.uint64)
     make = _threefry_bits if algorithm == "rng_three_fry" else _philox_bits
     new_state, bits = make(state, shape)
@@ -81,6 +82,8 @@ def evaluate_rng_bit_generator(instruction: HloInstruction, operands: Operands) 
     if not kind.is_integer:
         raise UnsupportedError(f"{instruction!r}: random bits of {kind} are not evaluated")
     typed = convert(bits, kind) if kind.bits < 8 else bits.view(kind.numpy)
+    if isinstance(instruction.shape, ArrayShape):
+        return typed
     return (new_state.astype(array_of(operands[0]).dtype), typed)
 
 

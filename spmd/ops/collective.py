@@ -140,7 +140,14 @@ def reduce_scatter_cost(instruction: HloInstruction) -> OpCost:
     return OpCost(flops=float(elements))
 
 
-# ---- all-to-all: an array cut along ``dimension``, or one operand per member
+# ---- all-to-all: an array cut along ``dimension``, or one operand per member and so many results, in a tuple
+def infer_all_to_all(instruction: HloInstruction) -> Shape:
+    shapes = operand_shapes(instruction)
+    if instruction.attrs_as(CollectiveAttrs).dimension is None:
+        return TupleShape(tuple(shapes))
+    return one_or_tuple(shapes)
+
+
 def verify_all_to_all(instruction: HloInstruction) -> None:
     attrs = instruction.attrs_as(CollectiveAttrs)
     parts = operand_shapes(instruction)
@@ -216,7 +223,7 @@ def verify_ragged_all_to_all(instruction: HloInstruction) -> None:
 
 # ---- send, recv
 def infer_send(instruction: HloInstruction) -> Shape:
-    check_token(instruction, 1)
+    """(data, context, token); XLA does not ask what kind the second operand is."""
     return TupleShape((plain(instruction.operand(0).shape), SCALAR_U32, TOKEN))
 
 
@@ -302,7 +309,7 @@ define(
 )
 define(
     OpDef(
-        Opcode.ALL_TO_ALL, infer_operands, None, verify_all_to_all, side_effect=layout_constrained
+        Opcode.ALL_TO_ALL, infer_all_to_all, None, verify_all_to_all, side_effect=layout_constrained
     )
 )
 define(

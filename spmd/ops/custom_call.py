@@ -13,8 +13,6 @@ from spmd.ops.opdef import OpDef, define, not_counted
 
 def verify_custom_call(instruction: HloInstruction) -> None:
     attrs = instruction.attrs_as(CustomCallAttrs)
-    if not attrs.target:
-        raise ShapeError("custom-call needs a custom_call_target")
     check_aliases(instruction, attrs.output_to_operand_aliasing)
     constraints = attrs.operand_layout_constraints
     if constraints is None:

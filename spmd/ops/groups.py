@@ -10,10 +10,11 @@ channel id and ``use_global_device_ids``:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from spmd.device import CollectiveGroupMode
 from spmd.errors import ShapeError
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs
 
@@ -59,32 +60,50 @@ def id_count(mode: CollectiveGroupMode, num_partitions: int, replica_count: int)
     return replica_count
 
 
+def stated_ids(instruction: HloInstruction) -> int | None:
+    """How many ids the module's header gives the groups (or pairs) of ``instruction``.
+
+    None for a single one: that is also what a header means that leaves its counts out, as XLA's rules have it and JAX
+    prints it. What the ids must be is then known where the module meets its devices (``device_groups``).
+    """
+    module = instruction.parent.module if instruction.parent is not None else None
+    if module is None:
+        return None
+    count = id_count(group_mode(instruction), module.num_partitions, module.replica_count)
+    return None if count == 1 else count
+
+
 def group_size(instruction: HloInstruction) -> int | None:
-    """Members of the first group, in devices; None where only the number of devices tells and the module does not."""
+    """Members of the first group, in devices; None where only the number of devices tells and the module does not.
+
+    A lone member tells nothing either (XLA's rule), where the header leaves the counts out.
+    """
     groups = instruction.attrs_as(CollectiveAttrs).replica_groups
     mode = group_mode(instruction)
     module = instruction.parent.module if instruction.parent is not None else None
-    whole = mode is CollectiveGroupMode.CROSS_REPLICA_AND_PARTITION
-    if module is None or not states_devices(module):
-        return None if whole or groups.is_all else groups.group_size(0)
-    size = groups.group_size(id_count(mode, module.num_partitions, module.replica_count))
-    return size * module.num_partitions if whole else size
-
-
-def states_devices(module: HloModule) -> bool:
-    """The text JAX prints leaves the number of partitions out."""
-    if module.stage >= Stage.PARTITIONED or module.states_partitions:
-        return True
-    return module.num_partitions * module.replica_count != 1
+    partitions, replicas = (
+        (module.num_partitions, module.replica_count) if module is not None else (1, 1)
+    )
+    size = groups.group_size(id_count(mode, partitions, replicas))
+    if mode is CollectiveGroupMode.CROSS_REPLICA_AND_PARTITION:
+        if partitions * replicas == 1:
+            return None
+        size *= partitions
+    return None if size == 1 and stated_ids(instruction) is None else size
 
 
 def device_groups(
     instruction: HloInstruction, num_partitions: int, replica_count: int
 ) -> tuple[tuple[int, ...], ...]:
-    """The groups as lists of devices, in the order in which members stand (position = place in gathers)."""
+    """The groups as lists of devices, in the order in which members stand (position = place in gathers).
+
+    ShapeError for ids that these counts do not have.
+    """
     groups = instruction.attrs_as(CollectiveAttrs).replica_groups
     mode = group_mode(instruction)
-    ids = groups.expand(id_count(mode, num_partitions, replica_count))
+    count = id_count(mode, num_partitions, replica_count)
+    ids = groups.expand(count)
+    _check_ids(instruction, ids, count)
     if mode is CollectiveGroupMode.FLATTENED_ID:
         return ids
     if mode is CollectiveGroupMode.CROSS_PARTITION:
@@ -107,9 +126,11 @@ def device_groups(
 def device_pairs(
     instruction: HloInstruction, num_partitions: int, replica_count: int
 ) -> tuple[tuple[int, int], ...]:
-    """A permute's (source, target) pairs as devices."""
+    """A permute's (source, target) pairs as devices; ShapeError for ids that these counts do not have."""
     pairs = instruction.attrs_as(CollectivePermuteAttrs).source_target_pairs
-    if group_mode(instruction) is CollectiveGroupMode.CROSS_PARTITION:
+    mode = group_mode(instruction)
+    _check_ids(instruction, pairs, id_count(mode, num_partitions, replica_count))
+    if mode is CollectiveGroupMode.CROSS_PARTITION:
         return tuple(
             (r * num_partitions + s, r * num_partitions + t)
             for r in range(replica_count)
@@ -120,3 +141,10 @@ def device_pairs(
         for s, t in pairs
         for p in range(num_partitions)
     )
+
+
+def _check_ids(instruction: HloInstruction, members: Iterable[tuple[int, ...]], count: int) -> None:
+    strange = next((i for ids in members for i in ids if not 0 <= i < count), None)
+    if strange is not None:
+        mode = group_mode(instruction)
+        raise ShapeError(f"{instruction!r}: {mode} ids must lie in 0..{count - 1}, found {strange}")

@@ -47,6 +47,13 @@ def inputs(instruction: HloInstruction) -> list[ArrayShape]:
     return shapes
 
 
+def _reduced(instruction: HloInstruction, dims: tuple[int, ...]) -> Shape:
+    """A result per accumulator; a tuple where the reducer returns one, of a single accumulator too."""
+    results = tuple(bare(a.element_type, dims) for a in accumulator_types(instruction))
+    as_reducer = isinstance(instruction.to_apply.root.shape, TupleShape)
+    return TupleShape(results) if as_reducer else one_or_tuple(results)
+
+
 def accumulator_types(instruction: HloInstruction) -> tuple[ArrayShape, ...]:
     """The scalars that the reducer returns, one per input."""
     root = instruction.to_apply.root.shape
@@ -77,7 +84,7 @@ def infer_reduce(instruction: HloInstruction) -> Shape:
     check_dims(removed, shapes[0].rank, "dimensions")
     dims = tuple(n for d, n in enumerate(shapes[0].dims) if d not in removed)
     check_callees(instruction, 1)
-    return one_or_tuple(bare(a.element_type, dims) for a in accumulator_types(instruction))
+    return _reduced(instruction, dims)
 
 
 def reduce_applications(instruction: HloInstruction) -> tuple[float, ...]:
@@ -103,7 +110,7 @@ def infer_reduce_window(instruction: HloInstruction) -> Shape:
     shapes = inputs(instruction)
     dims = windowed_dims(shapes[0], instruction.attrs_as(WindowAttrs).window)
     check_callees(instruction, 1)
-    return one_or_tuple(bare(a.element_type, dims) for a in accumulator_types(instruction))
+    return _reduced(instruction, dims)
 
 
 def reduce_window_applications(instruction: HloInstruction) -> tuple[float, ...]:

@@ -26,6 +26,7 @@ from spmd.ops.elementwise import one_flop
 from spmd.ops.leaf import infer_free
 from spmd.ops.opdef import OpDef, define, no_bytes
 from spmd.shape import ArrayShape, Shape, TupleShape, as_array, as_tuple
+from spmd.tiled_size import tiled_elements
 
 
 # ---- reshape
@@ -41,12 +42,17 @@ def verify_reshape(instruction: HloInstruction) -> None:
 
 # ---- bitcast: the same bytes seen as another shape of the same size
 def verify_bitcast(instruction: HloInstruction) -> None:
+    """As many bits, or as many with the padding of tiles."""
     operand, result = operand_array(instruction, 0), instruction.array_shape
-    if (
-        operand.num_elements * operand.element_type.bits
-        != result.num_elements * result.element_type.bits
-    ):
+    if _bits(operand, operand.num_elements) == _bits(result, result.num_elements):
+        return
+    padded = tiled_elements(operand), tiled_elements(result)
+    if None in padded or _bits(operand, padded[0]) != _bits(result, padded[1]):
         raise ShapeError("bitcast keeps the number of bits")
+
+
+def _bits(shape: ArrayShape, elements: int | None) -> int:
+    return (elements or 0) * shape.element_type.bits
 
 
 # ---- transpose

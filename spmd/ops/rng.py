@@ -9,7 +9,7 @@ from spmd.ops.attrs import RngAttrs, RngBitGeneratorAttrs
 from spmd.ops.checks import bare, operand_array, result_elements, same_type
 from spmd.ops.leaf import infer_free
 from spmd.ops.opdef import OpCost, OpDef, always, define
-from spmd.shape import PrimitiveType, Shape, as_array, leaves, subshape
+from spmd.shape import ArrayShape, PrimitiveType, Shape, as_array, leaves, subshape
 
 _ALGORITHMS = ("rng_three_fry", "rng_philox", "rng_default")
 
@@ -38,7 +38,7 @@ def infer_rng_state(_: HloInstruction) -> Shape:
 
 
 def verify_rng_bit_generator(instruction: HloInstruction) -> None:
-    """(new state, bits): the state comes out with the shape it went in with."""
+    """(new state, bits): the state comes out with the shape it went in with. Or the bits alone."""
     if instruction.attrs_as(RngBitGeneratorAttrs).algorithm not in _ALGORITHMS:
         raise ShapeError(
             f"unknown algorithm {instruction.attrs_as(RngBitGeneratorAttrs).algorithm}"
@@ -46,15 +46,16 @@ def verify_rng_bit_generator(instruction: HloInstruction) -> None:
     parts = result_elements(instruction.shape)
     if not operand_array(instruction, 0).element_type.is_unsigned_integer:
         raise ShapeError(f"the state is unsigned, found {instruction.operand(0).shape}")
-    if len(parts) != 2 or not same_type(parts[0], instruction.operand(0).shape):
+    bits_alone = isinstance(instruction.shape, ArrayShape)
+    if not bits_alone and (
+        len(parts) != 2 or not same_type(parts[0], instruction.operand(0).shape)
+    ):
         raise ShapeError(
             f"expected (state, bits) with the state's shape {instruction.operand(0).shape}"
         )
-    if (
-        not as_array(parts[1]).element_type.is_integer
-        and not as_array(parts[1]).element_type.is_floating
-    ):
-        raise ShapeError(f"bits come as integers or floating-point numbers, found {parts[1]}")
+    kind = as_array(parts[-1]).element_type
+    if not kind.is_integer and not kind.is_floating:
+        raise ShapeError(f"bits come as integers or floating-point numbers, found {parts[-1]}")
 
 
 def one_transcendental_each(instruction: HloInstruction) -> OpCost:

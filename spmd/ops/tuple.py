@@ -25,12 +25,6 @@ def infer_get_tuple_element(instruction: HloInstruction) -> Shape:
     return plain(elements[index])
 
 
-def verify_after_all(instruction: HloInstruction) -> None:
-    for operand in instruction.operands:
-        if not isinstance(operand.shape, TokenShape):
-            raise ShapeError(f"after-all joins tokens, found {operand.shape}")
-
-
 def verify_add_dependency(instruction: HloInstruction) -> None:
     if not isinstance(instruction.operand(1).shape, TokenShape):
         raise ShapeError(
@@ -42,7 +36,8 @@ define(OpDef(Opcode.TUPLE, infer_tuple, None, bytes_accessed=no_bytes))
 define(OpDef(Opcode.GET_TUPLE_ELEMENT, infer_get_tuple_element, 1, bytes_accessed=no_bytes))
 define(OpDef(Opcode.OPT_BARRIER, infer_operand, 1, bytes_accessed=no_bytes))
 define(OpDef(Opcode.DOMAIN, infer_operand, 1, bytes_accessed=no_bytes))
-define(OpDef(Opcode.AFTER_ALL, infer_token, None, verify_after_all, bytes_accessed=no_bytes))
+#: Of tokens, or of any value that must be computed before (XLA's rule).
+define(OpDef(Opcode.AFTER_ALL, infer_token, None, bytes_accessed=no_bytes))
 define(
     OpDef(Opcode.ADD_DEPENDENCY, infer_operand, 2, verify_add_dependency, bytes_accessed=no_bytes)
 )

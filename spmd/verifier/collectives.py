@@ -10,7 +10,7 @@ from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs
-from spmd.ops.groups import group_mode, id_count, states_devices
+from spmd.ops.groups import stated_ids
 from spmd.ops.in_place_permute import copies_per_device
 from spmd.ops.inference import describe
 from spmd.verifier.rule import Rule
@@ -41,30 +41,31 @@ STARTS_OF = {
 def groups_are_sound(module: HloModule) -> Iterator[str]:
     for x in module.all_instructions():
         if isinstance(x.attrs, CollectiveAttrs):
-            for problem in _group_problems(module, x):
+            for problem in _group_problems(x):
                 yield f"{problem}: {describe(x)}"
 
 
-def _group_problems(module: HloModule, x: HloInstruction) -> Iterator[str]:
+def _group_problems(x: HloInstruction) -> Iterator[str]:
+    groups = x.attrs_as(CollectiveAttrs).replica_groups
     try:
-        count = id_count(group_mode(x), module.num_partitions, module.replica_count)
-        stated = x.attrs_as(CollectiveAttrs).replica_groups
-        spanned = count if stated.is_all else stated.spanned()
-        groups = stated.expand(count) if spanned is None else ()
+        count = stated_ids(x)
+        spanned = groups.spanned()
+        listed = () if groups.is_all or spanned is not None else groups.expand(1)
     except SpmdError as error:
         yield str(error)
         return
     if spanned is not None:
-        if states_devices(module) and spanned > count:
+        if count is not None and spanned > count:
             yield f"ids must lie in 0..{count - 1}, the groups hold {spanned} ids"
         return
-    members = [i for group in groups for i in group]
+    members = [i for group in listed for i in group]
     if len(set(members)) != len(members):
-        yield f"a member stands in two places of the groups {_listed(groups)}"
-    if states_devices(module) and any(not 0 <= i < count for i in members):
-        yield f"ids must lie in 0..{count - 1}, the groups are {_listed(groups)}"
-    if x.opcode in _EQUAL_GROUPS and len({len(group) for group in groups}) > 1:
-        yield f"the groups have different sizes: {_listed(groups)}"
+        yield f"a member stands in two places of the groups {_listed(listed)}"
+    limit = len(members) if count is None else count  # without a count, XLA numbers the members
+    if any(not 0 <= i < limit for i in members):
+        yield f"ids must lie in 0..{limit - 1}, the groups are {_listed(listed)}"
+    if x.opcode in _EQUAL_GROUPS and len({len(group) for group in listed}) > 1:
+        yield f"the groups have different sizes: {_listed(listed)}"
 
 
 def _listed(groups: Sequence[tuple[int, ...]]) -> str:
@@ -77,11 +78,11 @@ def _listed(groups: Sequence[tuple[int, ...]]) -> str:
 def pairs_are_sound(module: HloModule) -> Iterator[str]:
     for x in module.all_instructions():
         if x.opcode in _PERMUTES:
-            for problem in _pair_problems(module, x):
+            for problem in _pair_problems(x):
                 yield f"{problem}: {describe(x)}"
 
 
-def _pair_problems(module: HloModule, x: HloInstruction) -> Iterator[str]:
+def _pair_problems(x: HloInstruction) -> Iterator[str]:
     pairs = x.attrs_as(CollectivePermuteAttrs).source_target_pairs
     text = _listed(pairs)
     sources, targets = [s for s, _ in pairs], [t for _, t in pairs]
@@ -90,23 +91,40 @@ def _pair_problems(module: HloModule, x: HloInstruction) -> Iterator[str]:
         if max(Counter(ids).values(), default=0) > allowed:
             often = "twice" if allowed == 1 else f"more than {allowed} times"
             yield f"a device is {what} {often} in {text}"
-    count = id_count(group_mode(x), module.num_partitions, module.replica_count)
-    if states_devices(module) and any(not 0 <= i < count for i in (*sources, *targets)):
+    count = stated_ids(x)
+    if count is not None and any(not 0 <= i < count for i in (*sources, *targets)):
         yield f"ids must lie in 0..{count - 1}, the pairs are {text}"
+    elif any(i < 0 for i in (*sources, *targets)):
+        yield f"ids must not be negative, the pairs are {text}"
 
 
 def halves_belong_together(module: HloModule) -> Iterator[str]:
-    """Every done completes a start of its kind, every start is completed exactly once."""
+    """Every done completes a start of its kind, every start is completed exactly once.
+
+    A send or receive may travel in a tuple, through loops, to its done (XLA's pipelined transfers); the way it goes is
+    not followed.
+    """
     starts = {start for kinds in STARTS_OF.values() for start in kinds}
     for x in module.all_instructions():
         wanted = STARTS_OF.get(x.opcode)
-        if wanted is not None and x.operand(0).opcode not in wanted:
+        if wanted is not None and x.operand(0).opcode not in wanted and not _is_carried(x):
             kinds = " or ".join(map(str, wanted))
             yield f"{x.opcode} must complete a {kinds}, completes {x.operand(0).name}: {describe(x)}"
         if x.opcode in starts:
             dones = _dones(x.users)
-            if len(dones) > 1 or (not dones and module.stage >= Stage.OPTIMIZED):
+            missing = not dones and module.stage >= Stage.OPTIMIZED and not _is_carried_away(x)
+            if len(dones) > 1 or missing:
                 yield f"{x.opcode} must be completed once, is completed {len(dones)} times: {describe(x)}"
+
+
+def _is_carried(done: HloInstruction) -> bool:
+    carried = done.operand(0).opcode is Opcode.GET_TUPLE_ELEMENT
+    return carried and done.opcode in (Opcode.SEND_DONE, Opcode.RECV_DONE)
+
+
+def _is_carried_away(start: HloInstruction) -> bool:
+    carried = any(user.opcode is Opcode.TUPLE for user in start.users)
+    return carried and start.opcode in (Opcode.SEND, Opcode.RECV)
 
 
 def _dones(users: Iterable[HloInstruction]) -> list[HloInstruction]:

@@ -8,7 +8,7 @@ from spmd.errors import ShapeError
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule
 from spmd.ops.checks import same_type, set_text
-from spmd.shape import Shape, ShapeIndex, TupleShape, subshape
+from spmd.shape import ArrayShape, Shape, ShapeIndex, TupleShape, subshape
 from spmd.verifier.rule import Rule
 
 
@@ -42,6 +42,16 @@ def _parameter_leaf(
     return _leaf(parameters[number].shape, index) if 0 <= number < len(parameters) else None
 
 
+def _fits_in_place(output: Shape, parameter: Shape) -> bool:
+    """Arrays share memory when they have as many bytes, whatever their dimensions (XLA's rule)."""
+    if same_type(output, parameter):
+        return True
+    shapes = (output, parameter)
+    if not all(isinstance(s, ArrayShape) and not s.is_unbounded for s in shapes):
+        return False
+    return output.byte_size == parameter.byte_size
+
+
 def aliases_fit(module: HloModule) -> Iterator[str]:
     parameters, result = module.entry.parameters, module.entry.root.shape
     outputs: set[ShapeIndex] = set()
@@ -52,7 +62,7 @@ def aliases_fit(module: HloModule) -> Iterator[str]:
         parameter = _parameter_leaf(parameters, alias.parameter, alias.parameter_index)
         if output is None or parameter is None:
             yield f"{text}: no such output or parameter"
-        elif not same_type(output, parameter):
+        elif not _fits_in_place(output, parameter):
             yield f"{text}: the output is {output}, the parameter {parameter}"
         if alias.output_index in outputs or (alias.parameter, alias.parameter_index) in inputs:
             yield f"{text}: one of the two is aliased already"
@@ -69,6 +79,6 @@ def donors_fit(module: HloModule) -> Iterator[str]:
 
 HEADER_RULES = (
     Rule("entry layout", "entry_computation_layout states the entry's shapes", entry_layout_fits),
-    Rule("alias", "an aliased output and parameter exist once and have one shape", aliases_fit),
+    Rule("alias", "an aliased output and parameter exist once and have one size", aliases_fit),
     Rule("donor", "a donated parameter exists", donors_fit),
 )

@@ -54,11 +54,14 @@ def _sharding_problems(x: HloInstruction) -> Iterator[str]:
 
 
 def _sharded_shape(x: HloInstruction) -> Shape:
-    """A tuple sharding of an outfeed is about what goes out, and then its token."""
+    """A tuple sharding of an outfeed is about what goes out, and then its token, which may be left out."""
     assert x.sharding is not None
-    if x.opcode is Opcode.OUTFEED and x.sharding.is_tuple and x.operands:
-        return TupleShape((x.operand(0).shape, x.shape))
-    return x.shape
+    if x.opcode is not Opcode.OUTFEED or not x.sharding.is_tuple or not x.operands:
+        return x.shape
+    data = x.operand(0).shape
+    if len(x.sharding.elements) == sum(1 for _ in leaves(data)):
+        return data
+    return TupleShape((data, x.shape))
 
 
 def shardings_are_gone(module: HloModule) -> Iterator[str]:

@@ -1,0 +1,37 @@
+"""How much memory a tiled array takes: each tile is whole, so partly filled ones are padded.
+
+f32[6]{0:T(128)} takes 128 elements; s32[33,200]{1,0:T(8,128)} takes 40 x 256. Reference: XLA's "Tiled layout".
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from spmd.shape import ArrayShape, Layout
+
+_TILES = re.compile(r"T((?:\([^()]*\))+)")
+_TILE = re.compile(r"\(([^()]*)\)")
+
+
+def tiled_elements(shape: ArrayShape) -> int | None:
+    """Elements that ``shape`` takes with the padding of its tiles; None where a tile joins dimensions (``*``)."""
+    layout = shape.layout or Layout.default(shape.rank)
+    found = _TILES.match(layout.suffix)
+    if found is None or not shape.rank:
+        return shape.num_elements
+    sizes = [shape.dims[d] for d in reversed(layout.minor_to_major)]
+    for tile in _TILE.findall(found[1]):
+        parts = tile.split(",") if tile else []
+        if "*" in parts:
+            return None
+        sizes = _tiled(sizes, [int(part) for part in parts])
+    return math.prod(sizes)
+
+
+def _tiled(sizes: list[int], tile: list[int]) -> list[int]:
+    """Sizes, major to minor, with the minor ones cut into tiles: how many of them, then what one holds."""
+    sizes = [1] * (len(tile) - len(sizes)) + sizes
+    kept = len(sizes) - len(tile)
+    counts = [-(-n // max(1, t)) for n, t in zip(sizes[kept:], tile, strict=True)]
+    return [*sizes[:kept], *counts, *tile]
