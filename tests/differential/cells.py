@@ -35,6 +35,20 @@ IMPOSSIBLE: dict[tuple[str, str, str], str] = {
 }
 
 
+#: Opcodes that the partitioner has a rule or a function for and that are not counted, with the reason.
+NOT_COUNTED: dict[str, str] = {
+    "partition-id": "a scalar",
+    "replica-id": "a scalar",
+    "add-dependency": "its array stands still beside a token",
+    "dynamic-reshape": "sizes known only at run time are taken out before",
+    "set-dimension-size": "sizes known only at run time are taken out before",
+    "infeed": "the host brings it, and the evaluator has no host",
+    "outfeed": "the host takes it, and the evaluator has no host",
+    "rng": "its numbers come from the device: there is nothing to compare them with",
+    "rng-get-and-update-state": "its numbers come from the device: there is nothing to compare them with",
+}
+
+
 def impossible(cell: Cell) -> str | None:
     """Why no program reaches ``cell``; None where some do."""
     for (row, kind, column), reason in IMPOSSIBLE.items():

@@ -36,7 +36,7 @@ def listed_order_ignored() -> AbstractContextManager[None]:
     return function(original, recognised)
 
 
-@mutant("shardings over a mesh of another order are read as if it were the module's")
+@mutant("shardings over a mesh of another order are read as if it were the module's", first=98)
 def other_orders_ignored() -> AbstractContextManager[None]:
     original = AnnotationReader.mesh
 
@@ -116,6 +116,8 @@ def acted_dimension_split() -> AbstractContextManager[None]:
     return entry(SHARDING_RULES, Opcode.ALL_TO_ALL, wrap)
 
 
-@mutant("partition-id is taken to be the same on every device of a region", "manual_region")
-def partition_id_everywhere_the_same() -> AbstractContextManager[None]:
+@mutant(
+    "the axes that a region's collective runs across may split what it takes", "manual_region", 100
+)
+def collective_split_across() -> AbstractContextManager[None]:
     return function(collective.axes_across, lambda axes, instruction: ())

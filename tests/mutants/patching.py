@@ -17,22 +17,26 @@ Patch = Callable[[], AbstractContextManager[None]]
 
 @dataclass(frozen=True)
 class Mutant:
-    """One planted bug: ``what`` says in words what is wrong; ``focus`` names the operation that shows it."""
+    """One planted bug: ``what`` says in words what is wrong.
+
+    ``focus`` names the operation that shows it, ``first`` the seed to begin at, where few programs show it.
+    """
 
     name: str
     what: str
     plant: Patch
     focus: str
+    first: int
 
 
 MUTANTS: list[Mutant] = []
 
 
-def mutant(what: str, focus: str = "") -> Callable[[Patch], Patch]:
+def mutant(what: str, focus: str = "", first: int = 0) -> Callable[[Patch], Patch]:
     """Register a function that returns the context manager of a planted bug."""
 
     def register(plant: Patch) -> Patch:
-        MUTANTS.append(Mutant(plant.__name__, what, plant, focus))
+        MUTANTS.append(Mutant(plant.__name__, what, plant, focus, first))
         return plant
 
     return register

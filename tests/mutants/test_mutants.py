@@ -23,7 +23,7 @@ LEAST = 70
 
 def first_found(mutant: Mutant, seeds: int = SEEDS) -> tuple[int, str] | None:
     """The first seed that the checker fails on with the bug planted, and what it says."""
-    for seed in range(seeds):
+    for seed in range(mutant.first, mutant.first + seeds):
         program = generate(seed, mutant.focus)
         with mutant.plant():
             found = failure(program.module, program.num_devices, seed)

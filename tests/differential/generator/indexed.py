@@ -11,7 +11,7 @@ from spmd.shape import ArrayShape, PrimitiveType
 from tests.differential.factors.table import PERMUTATION, WHOLE
 from tests.differential.generator.combining import may_sum, summed
 from tests.differential.generator.table import operation
-from tests.differential.generator.writer import F32, MAX_ELEMENTS, S32, U32, Value, Writer
+from tests.differential.generator.writer import F32, MAX_ELEMENTS, S32, SIZES, U32, Value, Writer
 
 
 def _ids(w: Writer, dims: tuple[int, ...]) -> HloInstruction:
@@ -25,13 +25,15 @@ def _ids(w: Writer, dims: tuple[int, ...]) -> HloInstruction:
 @operation(2, Opcode.GATHER)
 def gather(w: Writer) -> Value | None:
     """Slices of random sizes from random (also out-of-range) places, with or without batching dimensions."""
-    x = w.pick(lambda v: v.rank > 0 and 0 not in v.dims)
+    by_vector = w.wants(Opcode.GATHER, WHOLE)
+    x = w.pick(lambda v: v.rank > (2 if by_vector else 0) and 0 not in v.dims)
+    if x is None and by_vector:
+        x = w.of(F32, tuple(w.choose(SIZES) for _ in range(3)))
     if x is None:
         return None
     order = w.shuffled(range(x.rank))
     batching = sorted(order[:1]) if x.rank > 1 and w.chance(0.25) else []
-    most = 3 if w.wants(Opcode.GATHER, WHOLE) else 2
-    mapped = order[len(batching) : len(batching) + w.integer(1, most)]
+    mapped = order[len(batching) : len(batching) + (3 if by_vector else w.integer(1, 2))]
     in_part = 0.7 if w.wants(Opcode.GATHER, PERMUTATION) else 0.2
     slice_sizes = [
         1 if d in batching else (w.integer(1, n) if d in mapped or w.chance(in_part) else n)
@@ -45,7 +47,7 @@ def gather(w: Writer) -> Value | None:
     for at, d in zip(batch_at, batching, strict=True):
         loops.insert(at, x.dims[d])
     vector = w.integer(0, len(loops))
-    scalar = len(mapped) == 1 and w.chance(0.5)
+    scalar = len(mapped) == 1 and w.chance(0.5) and not by_vector
     ids_dims = list(loops) if scalar else [*loops[:vector], len(mapped), *loops[vector:]]
     vector = len(loops) if scalar else vector
     ids = _ids(w, tuple(ids_dims))
@@ -70,11 +72,14 @@ def gather(w: Writer) -> Value | None:
 @operation(2, Opcode.SCATTER)
 def scatter(w: Writer) -> Value | None:
     """Updates added, multiplied with max/min, to rows of an operand; equal indices meet."""
-    x = w.pick(lambda v: v.rank > 0 and v.dtype in (F32, S32))
+    by_vector = w.wants(Opcode.SCATTER, WHOLE)
+    x = w.pick(lambda v: v.rank > (2 if by_vector else 0) and v.dtype in (F32, S32))
+    if x is None and by_vector:
+        x = w.of(F32, tuple(w.choose(SIZES) for _ in range(3)))
     if x is None:
         return None
     order = w.shuffled(range(x.rank))
-    mapped = order[: w.integer(1, min(3 if w.wants(Opcode.SCATTER, WHOLE) else 2, x.rank))]
+    mapped = order[: 3 if by_vector else w.integer(1, min(2, x.rank))]
     in_part = 0.7 if w.wants(Opcode.SCATTER, PERMUTATION) else 0.2
     inserted = sorted(d for d in mapped if w.chance(0.8))
     loops = w.dims(w.integer(0, 2))
