@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from partitioner.explain.placement import Placement
 from partitioner.spmd_partitioner import SpmdPartitioner
 
 #: Reshards of fewer bytes than this are not worth an annotation.
@@ -40,13 +41,14 @@ class CostlyReshard:
 def costly_reshards(done: SpmdPartitioner) -> tuple[CostlyReshard, ...]:
     """Those of a partitioner after its run that are still in its result, in program order."""
     kept = set(done.result.all_instructions())
+    placement = Placement(done)
     return tuple(
         CostlyReshard(
             record.value.name,
             record.serving.name,
             str(record.shape.without_layout()),
-            str(record.source.sharding(done.axes)),
-            str(record.target.sharding(done.axes)),
+            placement.hlo(record.source),
+            placement.hlo(record.target),
             record.received,
             record.bound,
         )
