@@ -1,8 +1,9 @@
 """Each collective as exchanges of messages between the members of a group; who carries them is no concern here.
 
-An algorithm is a generator of ``Exchange`` values. A carrier posts what an exchange says, and resumes the generator
-when all its receives have come and its sends are read; results are complete at the end. Members are named by their
-index in the group. An exchange's arrays are C-contiguous, and the generator keeps them alive.
+An algorithm is planned once, for buffers that stay, and run any number of times: a list of steps, each of which does
+some work of its own or says what to exchange. A carrier posts an exchange and goes on to the next step when all its
+receives have come and its sends are read; results are complete at the end. Members are named by their index in the
+group. An exchange's arrays are C-contiguous, and the steps keep them alive.
 
 Reductions end with the same bits as ``kinds``: an element is reduced by one member, in group order, and then handed
 to all (2 (n-1)/n of the operand's bytes sent, the least possible); small operands are gathered and reduced by everyone.
@@ -43,58 +44,75 @@ class Exchange:
     receives: dict[int, Array] = field(default_factory=dict)
 
 
-Algorithm: TypeAlias = Callable[[Any, int, Sequence[Array], Sequence[Array]], Iterator[Exchange]]
-"""(collective, own index in its group, operands, results) -> exchanges."""
+Step: TypeAlias = Callable[[], Exchange | None]
+"""Work of its own, done when it is called; an exchange it gives is carried before the next step."""
+
+Algorithm: TypeAlias = Callable[[Any, int, Sequence[Array], Sequence[Array]], Iterator[Step]]
+"""(collective, own index in its group, operands, results) -> steps, on these very arrays."""
 
 ALGORITHMS: Registry[type[Collective], Algorithm] = Registry("collective algorithm")
 
 
-def exchanges_of(
+def message_steps(
     collective: Collective, rank: int, operands: Sequence[Array], results: Sequence[Array]
-) -> Iterator[Exchange]:
-    """The exchanges by which ``rank`` takes part in ``collective``."""
-    return ALGORITHMS[type(collective)](collective, collective.group.index(rank), operands, results)
+) -> tuple[Step, ...]:
+    """How ``rank`` takes part in ``collective``."""
+    index = collective.group.index(rank)
+    return tuple(ALGORITHMS[type(collective)](collective, index, operands, results))
+
+
+def exchanges_of(steps: Sequence[Step]) -> Iterator[Exchange]:
+    """One run: each exchange when it is due."""
+    for step in steps:
+        exchange = step()
+        if exchange is not None:
+            yield exchange
 
 
 @ALGORITHMS.register(AllReduce)
 def all_reduce(
     collective: AllReduce, index: int, operands: Sequence[Array], results: Sequence[Array]
-) -> Iterator[Exchange]:
+) -> Iterator[Step]:
     """Operands of one type travel as one vector."""
     by_type = sorted(range(len(operands)), key=lambda k: operands[k].dtype.name)
     for _, batch in itertools.groupby(by_type, key=lambda k: operands[k].dtype.name):
         members = list(batch)
-        vector = _packed([operands[k] for k in members])
         if len(members) == 1:
-            total = results[members[0]].reshape(-1)
-        else:
-            total = np.empty_like(vector)
+            vector, total = (arrays[members[0]].reshape(-1) for arrays in (operands, results))
+            yield from _all_reduce_vector(collective, index, vector, total)
+            continue
+        parts = [operands[k].reshape(-1) for k in members]
+        vector = np.empty(sum(part.size for part in parts), parts[0].dtype)
+        total = np.empty_like(vector)
+        yield _do(np.concatenate, parts, out=vector)
         yield from _all_reduce_vector(collective, index, vector, total)
-        if len(members) > 1:
-            _unpack(total, [results[k] for k in members])
+        ends = np.cumsum([part.size for part in parts])
+        for k, end in zip(members, ends, strict=True):
+            result = results[k]
+            yield _copy(total[end - result.size : end].reshape(result.shape), result)
 
 
 def _all_reduce_vector(
     collective: AllReduce, index: int, vector: Array, total: Array
-) -> Iterator[Exchange]:
+) -> Iterator[Step]:
     count = len(collective.group)
     if vector.nbytes * count <= ONE_SHOT_BYTES or count == 1:
         rows = np.empty((count, vector.size), vector.dtype)
         yield from _gather_rows(vector, rows, index)
-        reduce_in_order(list(rows), collective.reduction, total)
+        yield _do(reduce_in_order, list(rows), collective.reduction, total)
         return
     bounds = [vector.size * i // count for i in range(count + 1)]
     parts = [vector[low:high] for low, high in itertools.pairwise(bounds)]
     mine = total[bounds[index] : bounds[index + 1]]
     yield from _reduce_parts(collective.reduction, index, parts, mine)
     others = {i: total[bounds[i] : bounds[i + 1]] for i in range(count) if i != index}
-    yield Exchange(sends=dict.fromkeys(others, mine), receives=others)
+    yield _exchange(sends=dict.fromkeys(others, mine), receives=others)
 
 
 @ALGORITHMS.register(AllGather)
 def all_gather(
     collective: AllGather, index: int, operands: Sequence[Array], results: Sequence[Array]
-) -> Iterator[Exchange]:
+) -> Iterator[Step]:
     count = len(collective.group)
     for operand, result in zip(operands, results, strict=True):
         if _is_outermost(operand.shape, collective.dimension):
@@ -102,149 +120,176 @@ def all_gather(
         else:
             rows = np.empty((count, *operand.shape), operand.dtype)
             yield from _gather_rows(operand.reshape(-1), rows.reshape(count, -1), index)
-            np.concatenate(rows, axis=collective.dimension, out=result)
+            yield _do(np.concatenate, list(rows), axis=collective.dimension, out=result)
 
 
 @ALGORITHMS.register(ReduceScatter)
 def reduce_scatter(
     collective: ReduceScatter, index: int, operands: Sequence[Array], results: Sequence[Array]
-) -> Iterator[Exchange]:
+) -> Iterator[Step]:
     count = len(collective.group)
     for operand, result in zip(operands, results, strict=True):
-        parts = _parts(operand, count, collective.dimension)
+        parts, copies = _parts(operand, count, collective.dimension)
+        yield from copies
         yield from _reduce_parts(collective.reduction, index, parts, result)
 
 
 @ALGORITHMS.register(AllToAll)
 def all_to_all(
     collective: AllToAll, index: int, operands: Sequence[Array], results: Sequence[Array]
-) -> Iterator[Exchange]:
+) -> Iterator[Step]:
     count = len(collective.group)
     if collective.dimension is None:
         # One exchange for the whole tuple; a result may share memory with an operand that is still to be sent.
         received = [np.empty_like(result) for result in results]
         yield from _swap(operands, received, index)
         for value, result in zip(received, results, strict=True):
-            np.copyto(result, value)
+            yield _copy(value, result)
         return
     for operand, result in zip(operands, results, strict=True):
-        parts = _parts(operand, count, collective.dimension)
+        parts, copies = _parts(operand, count, collective.dimension)
+        yield from copies
         received = [np.empty(part.shape, part.dtype) for part in parts]
         yield from _swap(parts, received, index)
-        np.concatenate(received, axis=collective.dimension, out=result)
+        yield _do(np.concatenate, received, axis=collective.dimension, out=result)
 
 
 @ALGORITHMS.register(CollectivePermute)
 def collective_permute(
     collective: CollectivePermute, index: int, operands: Sequence[Array], results: Sequence[Array]
-) -> Iterator[Exchange]:
+) -> Iterator[Step]:
     group, rank = collective.group, collective.group[index]
     source = collective.source_of(rank)
     targets = [group.index(target) for target in collective.targets_of(rank) if target != rank]
     for operand, result in zip(operands, results, strict=True):
-        if source is None or source == rank:
-            yield Exchange(sends=dict.fromkeys(targets, operand))
-            if source is None:
-                result.fill(0)
-            else:
-                np.copyto(result, operand)
+        sends = dict.fromkeys(targets, operand)
+        if source is None:
+            yield _exchange(sends)
+            yield _do(result.fill, 0)
+        elif source == rank:
+            yield _exchange(sends)
+            yield _copy(operand, result)
+        elif np.may_share_memory(operand, result):
+            inbox = np.empty_like(result)
+            yield _exchange(sends, {group.index(source): inbox})
+            yield _copy(inbox, result)
         else:
-            inbox = np.empty_like(result) if np.may_share_memory(operand, result) else result
-            yield Exchange(
-                sends=dict.fromkeys(targets, operand), receives={group.index(source): inbox}
-            )
-            if inbox is not result:
-                np.copyto(result, inbox)
+            yield _exchange(sends, {group.index(source): result})
 
 
 @ALGORITHMS.register(CollectiveBroadcast)
 def collective_broadcast(
     collective: CollectiveBroadcast, index: int, operands: Sequence[Array], results: Sequence[Array]
-) -> Iterator[Exchange]:
+) -> Iterator[Step]:
     others = range(1, len(collective.group))
     for operand, result in zip(operands, results, strict=True):
         if index == 0:
-            yield Exchange(sends=dict.fromkeys(others, operand))
-            np.copyto(result, operand)
+            yield _exchange(sends=dict.fromkeys(others, operand))
+            yield _copy(operand, result)
         else:
-            yield Exchange(receives={0: result})
+            yield _exchange(receives={0: result})
 
 
 @ALGORITHMS.register(RaggedAllToAll)
 def ragged_all_to_all(
     collective: RaggedAllToAll, index: int, operands: Sequence[Array], results: Sequence[Array]
-) -> Iterator[Exchange]:
+) -> Iterator[Step]:
     """Senders know where rows go, so the tables travel first, then each pair's rows as one message."""
     source, output, input_offsets, send_sizes, output_offsets, _ = operands
     (result,) = results
     count = len(collective.group)
-    table = (
-        np.stack([input_offsets, send_sizes, output_offsets]).astype(np.int64).reshape(3, count, -1)
-    )
-    tables = np.empty((count, *table.shape), np.int64)
-    yield from _gather_rows(table.reshape(-1), tables.reshape(count, -1), index)
+    own = np.empty((3, count, input_offsets.size // count), np.int64)
+    tables = np.empty((count, *own.shape), np.int64)
+    for row, table in zip(own, (input_offsets, send_sizes, output_offsets), strict=True):
+        yield _copy(table.reshape(row.shape), row)
+    yield from _gather_rows(own.reshape(-1), tables.reshape(count, -1), index)
+    received: list[Array] = []
 
-    sends = [
-        np.concatenate([source[start : start + rows] for start, rows, _ in table[:, peer].T])
-        for peer in range(count)
-    ]
-    received = [
-        np.empty((int(tables[peer, 1, index].sum()), *source.shape[1:]), source.dtype)
-        for peer in range(count)
-    ]
-    yield from _swap(sends, received, index)
+    def exchange_rows() -> Exchange:
+        sends = [
+            np.concatenate([source[start : start + rows] for start, rows, _ in own[:, peer].T])
+            for peer in range(count)
+        ]
+        received[:] = [
+            np.empty((int(tables[peer, 1, index].sum()), *source.shape[1:]), source.dtype)
+            for peer in range(count)
+        ]
+        np.copyto(received[index], sends[index])
+        return _between_others(sends, received, index)
 
-    np.copyto(result, output)
-    for peer, rows_of_peer in enumerate(received):
-        taken = 0
-        for _, rows, place in tables[peer, :, index].T:
-            result[place : place + rows] = rows_of_peer[taken : taken + rows]
-            taken += rows
+    def lay_rows() -> None:
+        np.copyto(result, output)
+        for peer, rows_of_peer in enumerate(received):
+            taken = 0
+            for _, rows, place in tables[peer, :, index].T:
+                result[place : place + rows] = rows_of_peer[taken : taken + rows]
+                taken += rows
+
+    yield exchange_rows
+    yield lay_rows
 
 
-def _gather_rows(own: Array, rows: Array, index: int) -> Iterator[Exchange]:
-    """Row i of ``rows`` becomes member i's ``own``."""
-    others = {i: row for i, row in enumerate(rows) if i != index}
-    yield Exchange(sends=dict.fromkeys(others, own), receives=others)
-    np.copyto(rows[index], own)
+def _do(function: Callable[..., object], *arguments: object, **options: object) -> Step:
+    """Local work."""
+
+    def step() -> None:
+        function(*arguments, **options)
+
+    return step
 
 
-def _swap(parts: Sequence[Array], received: Sequence[Array], index: int) -> Iterator[Exchange]:
-    """``received[i]`` becomes what member i holds as its part for this member."""
-    yield Exchange(
+def _copy(source: Array, target: Array) -> Step:
+    return _do(np.copyto, target, source)
+
+
+def _exchange(
+    sends: dict[int, Array] | None = None, receives: dict[int, Array] | None = None
+) -> Step:
+    exchange = Exchange(sends or {}, receives or {})
+    return lambda: exchange
+
+
+def _between_others(parts: Sequence[Array], received: Sequence[Array], index: int) -> Exchange:
+    return Exchange(
         sends={i: part for i, part in enumerate(parts) if i != index},
         receives={i: inbox for i, inbox in enumerate(received) if i != index},
     )
-    np.copyto(received[index], parts[index])
+
+
+def _gather_rows(own: Array, rows: Array, index: int) -> Iterator[Step]:
+    """Row i of ``rows`` becomes member i's ``own``."""
+    others = {i: row for i, row in enumerate(rows) if i != index}
+    yield _exchange(sends=dict.fromkeys(others, own), receives=others)
+    yield _copy(own, rows[index])
+
+
+def _swap(parts: Sequence[Array], received: Sequence[Array], index: int) -> Iterator[Step]:
+    """``received[i]`` becomes what member i holds as its part for this member."""
+    exchange = _between_others(parts, received, index)
+    yield lambda: exchange
+    yield _copy(parts[index], received[index])
 
 
 def _reduce_parts(
     reduction: ReductionKind, index: int, parts: Sequence[Array], result: Array
-) -> Iterator[Exchange]:
+) -> Iterator[Step]:
     """``result`` becomes the reduction of what every member holds as its part for this member."""
     received = [np.empty(result.shape, result.dtype) for _ in parts]
     yield from _swap(parts, received, index)
-    reduce_in_order(received, reduction, result)
+    yield _do(reduce_in_order, received, reduction, result)
 
 
-def _parts(operand: Array, count: int, dimension: int) -> list[Array]:
-    """``operand`` cut into ``count`` contiguous parts along ``dimension``; views where memory allows."""
-    return [np.ascontiguousarray(part) for part in np.split(operand, count, axis=dimension)]
+def _parts(operand: Array, count: int, dimension: int) -> tuple[list[Array], list[Step]]:
+    """``count`` contiguous parts of ``operand`` along ``dimension``; what fills those that are no views of it."""
+    parts: list[Array] = []
+    copies: list[Step] = []
+    for view in np.split(operand, count, axis=dimension):
+        parts.append(view if view.flags.c_contiguous else np.empty(view.shape, view.dtype))
+        if parts[-1] is not view:
+            copies.append(_copy(view, parts[-1]))
+    return parts, copies
 
 
 def _is_outermost(shape: tuple[int, ...], dimension: int) -> bool:
     """Whether concatenation along ``dimension`` lays whole operands one after the other."""
     return all(size == 1 for size in shape[:dimension])
-
-
-def _packed(operands: Sequence[Array]) -> Array:
-    if len(operands) == 1:
-        return operands[0].reshape(-1)
-    return np.concatenate([operand.reshape(-1) for operand in operands])
-
-
-def _unpack(vector: Array, results: Sequence[Array]) -> None:
-    offset = 0
-    for result in results:
-        np.copyto(result, vector[offset : offset + result.size].reshape(result.shape))
-        offset += result.size

@@ -10,13 +10,12 @@ from collections.abc import Iterator
 import numpy as np
 from mpi4py import MPI
 
-from collectives.communicator.algorithms import Exchange, exchanges_of
+from collectives.communicator.algorithms import Exchange, exchanges_of, message_steps
 from collectives.communicator.kinds import Collective, Group
-from collectives.communicator.polling import poll_until
 from collectives.communicator.reduction import Array
 from collectives.communicator.shared_plan import Buffers
 from collectives.communicator.waiting import WaitingWorld
-from spmd.errors import CollectiveTimeoutError, RunError
+from spmd.errors import RunError
 
 _TAGS = 1 << 14
 """Tags in use before they wrap; MPI promises 32767, and no group has so many collectives in flight."""
@@ -52,9 +51,8 @@ class MessageCollective:
     ) -> None:
         self._world = world
         self._link = link
-        self._collective = collective
         self._name = name
-        self._buffers = buffers
+        self._steps = message_steps(collective, world.rank, buffers.operands, buffers.results)
         self._running = False
         self._tag = 0
         self._exchanges: Iterator[Exchange] = iter(())
@@ -69,12 +67,7 @@ class MessageCollective:
         self._running = True
         self._world.enter(self)
         self._tag = self._link.next_tag()
-        self._exchanges = exchanges_of(
-            self._collective,
-            self._world.rank,
-            self._buffers.operands,
-            self._buffers.results,
-        )
+        self._exchanges = exchanges_of(self._steps)
         self._advance()
 
     def poll(self) -> bool:
@@ -93,12 +86,7 @@ class MessageCollective:
     def wait(self) -> None:
         if self._finish_if_complete():
             return
-        self._world.note(f"waits in {self._name}")
-        if not poll_until(self.test, self._world.timeout_seconds):
-            raise CollectiveTimeoutError(
-                self._world.why_not(self._name, self._link.group, self._late())
-            )
-        self._world.note(f"has passed {self._name}")
+        self._world.wait_until(self.test, self._name, self._link.group, self._late)
 
     def _finish_if_complete(self) -> bool:
         if not self.poll():
