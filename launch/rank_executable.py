@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from collectives.communicator.interface import Communicator
 from launch.npz import Array
 from launch.rank_environment import blas_threads_of_environment
+from launch.thunk_places import explain_thunk
 from runtime.executable import Executable, Gather
 from runtime.executor import LoadedDevice
 from runtime.resident import DeviceArray
@@ -48,7 +50,8 @@ class RankExecutable(Executable):
         return range(self.communicator.rank, self.communicator.rank + 1)
 
     def load_local(self) -> RankDevice:
-        return RankDevice(self.load(self.communicator, blas_threads_of_environment()))
+        threads = blas_threads_of_environment()
+        return RankDevice(self.load(self.communicator, threads, partial(explain_thunk, self)))
 
     def _everyones(self, own: Sequence[DeviceArray], gather: Gather) -> list[Array] | None:
         (tile,) = own

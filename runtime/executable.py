@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -102,14 +102,22 @@ class Executable:
         """The devices whose tiles this process holds; here all of them."""
         return range(self.num_devices)
 
-    def load(self, communicator: Communicator, blas_threads: int = 1) -> LoadedDevice:
+    def load(
+        self,
+        communicator: Communicator,
+        blas_threads: int = 1,
+        explain: Callable[[int], str] = "thunk {}".format,
+    ) -> LoadedDevice:
         """One rank's device. RunError when the world has another size than the program.
 
         Among several devices, this process's matrix products keep to ``blas_threads`` threads from here on.
+        explain: what thunk number n is, for messages.
         """
         if communicator.size > 1:
             set_blas_threads(blas_threads)
-        return LoadedDevice(self.program, communicator, self.kernels, record=self.record)
+        return LoadedDevice(
+            self.program, communicator, self.kernels, record=self.record, explain=explain
+        )
 
     def load_local(self) -> LocalDevices:
         """The program on ``devices``."""

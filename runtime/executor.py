@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from collectives.communicator.interface import BoundCollective, Communicator
+from collectives.communicator.status import NO_THUNK, PROGRAM, STEP, THUNK
 from runtime.buffers.types import AllocationKind, ArrayView
 from runtime.device_memory import DeviceMemory
 from runtime.device_program import DeviceProgram
 from runtime.kernel import KernelLibrary
 from runtime.resident import DeviceArray
 from runtime.slots import Slots
-from runtime.thunks.thunk import Action
+from runtime.thunks.thunk import Action, Thunk, walk
 from runtime.timeline.recorder import Recorder
 from spmd.errors import RunError
 from spmd.literal import NDArray
@@ -29,10 +30,12 @@ class LoadedDevice:
         kernels: KernelLibrary,
         *,
         record: bool = False,
+        explain: Callable[[int], str] = "thunk {}".format,
     ) -> None:
         """RunError when the world has another size than the program. Every rank loads at the same time.
 
         record: take down when thunks begin and end, in ``recorder``.
+        explain: what thunk number n of ``walk``'s order is, for ranks that wait for one that is there.
         """
         if communicator.size != program.num_devices:
             raise RunError(
@@ -44,6 +47,11 @@ class LoadedDevice:
         self.communicator = communicator
         self.kernels = kernels
         self.recorder = Recorder(program.thunks) if record else None
+        self.explain = explain
+        self.position = communicator.position
+        self._numbers = {id(thunk): number for number, thunk in enumerate(walk(program.thunks))}
+        self._number = communicator.enroll(self)
+        self._steps = 0
         self.bound_collectives: dict[str, BoundCollective] = {}
         self.memory = DeviceMemory(program.assignment.allocations, communicator.allocate)
         self._fill_constants()
@@ -54,6 +62,9 @@ class LoadedDevice:
     @property
     def num_partitions(self) -> int:
         return self.program.num_partitions
+
+    def number_of(self, thunk: Thunk) -> int:
+        return self._numbers[id(thunk)]
 
     def array(self, place: ArrayView) -> NDArray:
         return self.memory.array(place)
@@ -71,8 +82,11 @@ class LoadedDevice:
         self._slots.take(arrays)
         if self.recorder is not None:
             self.recorder.begin_step()
+        self._steps += 1
+        self.position[PROGRAM], self.position[STEP] = self._number, self._steps
         with np.errstate(all="ignore"):  # infinities and nan are values here
             self._action()
+        self.position[THUNK] = NO_THUNK
         return self._slots.results()
 
     def run(self, arrays: Sequence[NDArray]) -> list[NDArray]:

@@ -14,10 +14,12 @@ from collectives.communicator.kinds import Collective, Group
 from collectives.communicator.loopback import LoopbackCommunicator
 from collectives.communicator.node import default_node_id, find_node
 from collectives.communicator.node_memory import NodeMemory
+from collectives.communicator.polling import poll_until
 from collectives.communicator.shared_plan import Buffers
 from collectives.communicator.shared_window import Place, default_places
 from collectives.communicator.waiting import InFlight
 from runtime.shared_memory_engine import native_step_engine
+from spmd.errors import CollectiveTimeoutError
 
 Result = TypeVar("Result")
 
@@ -42,6 +44,8 @@ class SharedMemoryRank:
         self.gather_bytes = loopback.gather_bytes
         self.broadcast_bytes = loopback.broadcast_bytes
         self.note = loopback.note
+        self.position = loopback.position
+        self.enroll = loopback.enroll
         self.by_messages: list[str] = []
         self._in_flight: dict[InFlight, None] = {}
         node = find_node(self.all_gather_bytes, self.rank, node_id or default_node_id())
@@ -84,8 +88,11 @@ class SharedMemoryRank:
     def retire(self, collective: InFlight) -> None:
         self._in_flight.pop(collective, None)
 
-    def why_not(self, what: str, group: Group, late: Sequence[int]) -> str:
-        return f"{what}: group {group}: nothing came from {list(late)}"
+    def wait_until(
+        self, done: Callable[[], bool], what: str, group: Group, late: Callable[[], Sequence[int]]
+    ) -> None:
+        if not poll_until(done, self.timeout_seconds):
+            raise CollectiveTimeoutError(f"{what}: group {group}: nothing came from {list(late())}")
 
 
 def run_shared_memory_ranks(

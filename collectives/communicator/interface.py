@@ -13,6 +13,7 @@ import numpy as np
 
 from collectives.communicator.kinds import Collective, Group
 from collectives.communicator.reduction import Array
+from collectives.communicator.status import Explains
 from spmd.errors import RunError
 
 MEMORY_ALIGNMENT = 64
@@ -90,6 +91,15 @@ class Communicator(Protocol):
 
     def note(self, text: str) -> None:
         """Leave word of what this rank does, for the message of a peer that waits for it in vain."""
+        ...
+
+    @property
+    def position(self) -> memoryview:
+        """Words in which this rank says where it is in its program, for peers that wait for it (``status.py``)."""
+        ...
+
+    def enroll(self, program: Explains) -> int:
+        """The number, the same on every rank, of a program that is loaded and will be run; it is not kept alive."""
         ...
 
     def barrier(self) -> None:

@@ -20,12 +20,20 @@ from collectives.communicator.kinds import Collective, Group
 from collectives.communicator.mpi_messages import GroupLink, MessageCollective
 from collectives.communicator.node import default_node_id, find_node
 from collectives.communicator.node_memory import NodeMemory
-from collectives.communicator.polling import poll_until
+from collectives.communicator.polling import poll_until, poll_while
 from collectives.communicator.reduction import Array
 from collectives.communicator.shared_plan import Buffers
 from collectives.communicator.shared_steps import StepEngine
 from collectives.communicator.shared_window import Place, default_places
-from collectives.communicator.status import ROW_BYTES, StatusBoard
+from collectives.communicator.status import (
+    EVERYBODY,
+    NOBODY,
+    ROW_BYTES,
+    Explains,
+    Life,
+    StatusBoard,
+)
+from collectives.communicator.vigil import Vigil
 from collectives.communicator.waiting import InFlight
 from spmd.errors import CollectiveTimeoutError, RunError
 
@@ -122,6 +130,27 @@ class MpiCommunicator:
     def prepared_note(self, text: str) -> Callable[[], None]:
         return self._board.prepared(text)
 
+    @property
+    def position(self) -> memoryview:
+        return self._board.position
+
+    def enroll(self, program: Explains) -> int:
+        return self._board.enroll(program)
+
+    def set_life(self, life: Life) -> None:
+        """Tell the peers that this rank leaves them."""
+        self._board.set_life(life)
+
+    def lost_peers(self) -> dict[int, str]:
+        """Ranks of this node whose processes ended while they were running, and where that was."""
+        return {
+            rank: self._board.whereabouts(rank)
+            for rank in self._board.ranks
+            if self._board.life(rank) is Life.RUNNING
+            and (process := self._board.process(rank)) is not None
+            and process.is_dead()
+        }
+
     def barrier(self) -> None:
         self._complete(self._world.Ibarrier(), "a barrier")
 
@@ -179,12 +208,14 @@ class MpiCommunicator:
 
     def _complete(self, request: MPI.Request, what: str) -> None:
         """Wait for a request among all ranks. CollectiveTimeoutError says where the others were last seen."""
-        if not poll_until(request.Test, self.timeout_seconds):
-            others = [rank for rank in range(self.size) if rank != self.rank]
-            raise CollectiveTimeoutError(
-                f"[rank {self.rank}/{self.size}] {what} among all ranks did not finish within "
-                f"{self.timeout_seconds:g} s ({self._whereabouts(others)})"
-            )
+        self._board.meets_all()
+        if request.Test():
+            return
+        others = [rank for rank in range(self.size) if rank != self.rank]
+        board = self._board
+        absent = lambda: board.absent(self.rank) or others  # noqa: E731
+        vigil = Vigil(board, absent, self.timeout_seconds, EVERYBODY)
+        self._keep_vigil(vigil, request.Test, f"{what} among all ranks", "finish", "")
 
     def _await_members(self, group: Group) -> None:
         """Return when every member has come to this call: creating a communicator would wait for it without end."""
@@ -195,18 +226,44 @@ class MpiCommunicator:
         }
         calls = [self._world.Isend(token, rank, _MEETING_TAG) for rank in others]
         requests = [*arrivals.values(), *calls]
-        if not poll_until(lambda: MPI.Request.Testall(requests), self.timeout_seconds):
-            late = [rank for rank, arrival in arrivals.items() if not arrival.Test()]
-            raise CollectiveTimeoutError(
-                self.why_not("the first collective of a group", group, late)
-            )
+        self.wait_until(
+            lambda: MPI.Request.Testall(requests),
+            "the first collective of a group",
+            group,
+            lambda: [rank for rank, arrival in arrivals.items() if not arrival.Test()],
+        )
 
-    def why_not(self, what: str, group: Group, late: Sequence[int]) -> str:
-        """Who did not come to a meeting of ``group``, and where they were last seen."""
-        missing = tuple(late) or tuple(rank for rank in group if rank != self.rank)
-        return (
-            f"[rank {self.rank}/{self.size}] {what}: group {describe_group(group)} did not meet within "
-            f"{self.timeout_seconds:g} s: nothing came from {describe_group(missing)} ({self._whereabouts(missing)})"
+    def wait_until(
+        self, done: Callable[[], bool], what: str, group: Group, late: Callable[[], Sequence[int]]
+    ) -> None:
+        others = [rank for rank in group if rank != self.rank]
+
+        def missing() -> Sequence[int]:
+            return late() or others
+
+        self.note(f"waits in {what}")
+        vigil = Vigil(self._board, missing, self.timeout_seconds)
+        meeting = f"{what}: group {describe_group(group)}"
+        self._keep_vigil(vigil, done, meeting, "meet", "nothing came from ")
+        self.note(f"has passed {what}")
+
+    def _keep_vigil(
+        self, vigil: Vigil, done: Callable[[], bool], what: str, verb: str, lack: str
+    ) -> None:
+        """Wait as long as there is hope; ``verb``: what the meeting does not, ``lack``: in front of who is missing."""
+        try:
+            came = poll_while(done, vigil.glance)
+        finally:
+            self._board.waits_for(NOBODY)
+        if came:
+            return
+        limit = "cannot " + verb
+        if not vigil.gone:
+            limit = f"did not {verb} within {self.timeout_seconds:g} s"
+        missing = f": {lack}{describe_group(vigil.late)}" if lack else ""
+        named = tuple(dict.fromkeys((*vigil.culprits, *(vigil.late if lack else ()))))
+        raise CollectiveTimeoutError(
+            f"[rank {self.rank}/{self.size}] {what} {limit}{missing} ({self._whereabouts(named)})"
         )
 
     def _link(self, group: Group) -> GroupLink:

@@ -11,11 +11,16 @@ _SLEEP_SECONDS = 50e-6
 
 
 def poll_until(done: Callable[[], bool], seconds: float) -> bool:
-    """Ask ``done`` until it says True; False after ``seconds``.
+    """Ask ``done`` until it says True; False after ``seconds``."""
+    deadline = time.monotonic() + seconds
+    return poll_while(done, lambda: time.monotonic() <= deadline)
+
+
+def poll_while(done: Callable[[], bool], has_hope: Callable[[], bool]) -> bool:
+    """Ask ``done`` until it says True; False as soon as there is no hope, which is asked each time it has slept.
 
     Yields the core at once and soon sleeps: ranks may outnumber cores, and the one that all wait for needs one.
     """
-    deadline = time.monotonic() + seconds
     spins = 0
     while not done():
         spins += 1
@@ -23,6 +28,6 @@ def poll_until(done: Callable[[], bool], seconds: float) -> bool:
             os.sched_yield()
             continue
         time.sleep(_SLEEP_SECONDS)
-        if time.monotonic() > deadline:
+        if not has_hope():
             return False
     return True

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from collectives.communicator.kinds import Collective
-from collectives.communicator.polling import poll_until
 from collectives.communicator.shared_plan import Buffers
 from collectives.communicator.shared_steps import LoadedSteps, Outcome
 from collectives.communicator.waiting import WaitingWorld
-from spmd.errors import CollectiveTimeoutError, RunError
+from spmd.errors import RunError
 
 
 class SharedCollective:
@@ -64,13 +63,9 @@ class SharedCollective:
 
     def _wait_long(self) -> None:
         """Somebody is late: give up the core, and let everything else in flight go on, on which others may wait."""
-        world = self._world
-        world.note(f"waits in {self.name}")
-        if not poll_until(self._progress_and_spin, world.timeout_seconds):
-            assert self._steps is not None
-            group = self.collective.group
-            raise CollectiveTimeoutError(world.why_not(self.name, group, self._steps.missing()))
-        world.note(f"has passed {self.name}")
+        assert self._steps is not None
+        group, missing = self.collective.group, self._steps.missing
+        self._world.wait_until(self._progress_and_spin, self.name, group, missing)
 
     def _progress_and_spin(self) -> bool:
         self._world.progress()

@@ -19,8 +19,6 @@ class InFlight(Protocol):
 class WaitingWorld(Protocol):
     """What a collective asks of the communicator that it was bound by."""
 
-    timeout_seconds: float
-
     @property
     def rank(self) -> int: ...
 
@@ -42,6 +40,12 @@ class WaitingWorld(Protocol):
 
     def retire(self, collective: InFlight) -> None: ...
 
-    def why_not(self, what: str, group: Group, late: Sequence[int]) -> str:
-        """Who did not come to a meeting of ``group``, and where they were last seen."""
+    def wait_until(
+        self, done: Callable[[], bool], what: str, group: Group, late: Callable[[], Sequence[int]]
+    ) -> None:
+        """Ask ``done`` until it says True, with notes for the peers.
+
+        CollectiveTimeoutError says which of ``group`` did not come to ``what``, and where they were last seen, when
+        the ranks that ``late`` names have shown no sign of life for too long.
+        """
         ...

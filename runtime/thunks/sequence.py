@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
+from collectives.communicator.status import THUNK
 from runtime.thunks.thunk import Action, BufferUse, LoadedProgram, StampsThunks, Thunk
+
+Numbered: TypeAlias = tuple[int, Action]
+"""What a thunk does, and its number in the program."""
 
 
 @dataclass(frozen=True)
@@ -21,33 +26,37 @@ class ThunkSequence(Thunk):
         return iter(self.thunks)
 
     def prepare(self, program: LoadedProgram) -> Action:
-        own = [thunk.prepare(program) for thunk in self.thunks]
-        actions = own if program.recorder is None else _recorded(self, own, program.recorder)
+        actions = [(program.number_of(thunk), thunk.prepare(program)) for thunk in self.thunks]
+        names = {program.number_of(thunk): thunk.name for thunk in self.thunks}
+        if program.recorder is not None:
+            actions = _recorded(self, actions, program.recorder)
+        position = program.position
 
         def run() -> None:
             try:
-                for action in actions:
+                for number, action in actions:
+                    position[THUNK] = number
                     action()
             except Exception as error:
-                running = self.thunks[own.index(action)].name
-                error.add_note(f"while running {running} in {self.name}")
+                error.add_note(f"while running {names.get(number)} in {self.name}")
                 raise
 
         return run
 
 
 def _recorded(
-    sequence: ThunkSequence, actions: Sequence[Action], recorder: StampsThunks
-) -> list[Action]:
+    sequence: ThunkSequence, actions: Sequence[Numbered], recorder: StampsThunks
+) -> list[Numbered]:
     """``actions`` with stamps between them: a list of calls costs less than calls around calls."""
     own = recorder.number(sequence)
-    recorded = [recorder.begins(own)]
-    for thunk, action in zip(sequence.thunks, actions, strict=True):
-        number = recorder.number(thunk)
+    recorded = [(own, recorder.begins(own))]
+    for thunk, numbered in zip(sequence.thunks, actions, strict=True):
+        number = numbered[0]
         if isinstance(thunk, ThunkSequence):
-            recorded += [action]  # which stamps for itself
+            recorded += [numbered]  # which stamps for itself
         elif next(thunk.nested(), None) is None:
-            recorded += [action, recorder.ends(number)]
+            recorded += [numbered, (number, recorder.ends(number))]
         else:
-            recorded += [recorder.begins(number), action, recorder.ends(number)]
-    return [*recorded, recorder.ends(own)]
+            begins, ends = recorder.begins(number), recorder.ends(number)
+            recorded += [(number, begins), numbered, (number, ends)]
+    return [*recorded, (own, recorder.ends(own))]

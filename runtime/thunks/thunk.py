@@ -79,6 +79,15 @@ class LoadedProgram(Protocol):
     def num_partitions(self) -> int: ...
 
     @property
+    def position(self) -> memoryview:
+        """Words that say where the device is in its program; a sequence writes the number of each thunk it runs."""
+        ...
+
+    def number_of(self, thunk: Thunk) -> int:
+        """The thunk's place in ``walk``'s order of the program."""
+        ...
+
+    @property
     def recorder(self) -> StampsThunks | None:
         """None, as ever unless a timeline was asked for: then nothing of it costs anything."""
         ...

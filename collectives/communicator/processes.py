@@ -1,0 +1,91 @@
+"""Processes of this machine as their peers see them: alive, stopped, computing."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+_STATE, _PARENT, _USER_TICKS, _SYSTEM_TICKS, _STARTED = 0, 1, 11, 12, 19
+"""Fields of /proc/PID/stat, counted from the one after the command's name."""
+
+_STOPPED = ("T", "t")
+_DEAD = ("Z", "X")
+
+
+class ProcessId(NamedTuple):
+    """Who a process is, even if its number is used again; zeros where the system does not say.
+
+    ``started``: in ticks since the boot. ``namespace``: of process numbers; those of others mean nothing here.
+    """
+
+    pid: int
+    started: int
+    namespace: int
+
+    @staticmethod
+    def own() -> ProcessId:
+        fields = stat_fields(os.getpid())
+        if fields is None:
+            return ProcessId(os.getpid(), 0, 0)
+        return ProcessId(os.getpid(), int(fields[_STARTED]), _namespace())
+
+    @staticmethod
+    def of(pid: int) -> ProcessId | None:
+        """A process of this namespace, None where there is none."""
+        fields = stat_fields(pid)
+        return ProcessId(pid, int(fields[_STARTED]), _namespace()) if fields else None
+
+    @property
+    def is_visible(self) -> bool:
+        """Whether anything can be said of it from here."""
+        return self.namespace != 0 and self.namespace == _namespace()
+
+    def is_dead(self) -> bool:
+        """True only where that is certain."""
+        if not self.is_visible:
+            return False
+        fields = self._now()
+        return fields is None or fields[_STATE] in _DEAD
+
+    def is_stopped(self) -> bool:
+        fields = self._now()
+        return fields is not None and fields[_STATE] in _STOPPED
+
+    def cpu_ticks(self) -> int:
+        """Time it has computed on all its threads, in ticks (usually 10 ms); 0 where nobody says."""
+        fields = self._now()
+        return 0 if fields is None else int(fields[_USER_TICKS]) + int(fields[_SYSTEM_TICKS])
+
+    def trouble(self) -> list[str]:
+        """What keeps it from going on, in words."""
+        if self.is_dead():
+            return [f"is dead (process {self.pid})"]
+        return [f"is stopped (process {self.pid}, SIGSTOP)"] if self.is_stopped() else []
+
+    def _now(self) -> list[str] | None:
+        fields = stat_fields(self.pid) if self.is_visible else None
+        return fields if fields is not None and int(fields[_STARTED]) == self.started else None
+
+
+def children_of(pid: int) -> list[int]:
+    """Processes whose parent ``pid`` is."""
+    numbers = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
+    stats = ((number, stat_fields(number)) for number in numbers)
+    return [number for number, fields in stats if fields and int(fields[_PARENT]) == pid]
+
+
+def stat_fields(pid: int) -> list[str] | None:
+    """/proc/PID/stat from the state on; None where there is no such process, or no /proc."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    return text.rpartition(")")[2].split()
+
+
+def _namespace() -> int:
+    try:
+        return Path("/proc/self/ns/pid").stat().st_ino
+    except OSError:
+        return 0
