@@ -2,7 +2,8 @@
 
 Every read must find the value that HLO's dataflow says; no thunk may write what a collective in flight still uses, nor
 touch its results; a result may lie on an operand only if the operation goes element by element. Loops run two trips, so
-that what the first one destroys is missed in the second; branches run each on its own copy of memory.
+that what the first one destroys is missed in the second; branches run each on its own copy of memory. Parameters that
+are not donated, and constants, must be there for the next step.
 
 Written from the definition: it knows thunks and HLO, and nothing of how buffers were assigned. Peers use a collective's
 buffers where they lie, from its start until its done returns and never after: communicators keep that promise
@@ -16,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
+from runtime.buffers.kept import KeptBetweenSteps
 from runtime.buffers.shadow import ShadowMemory
 from runtime.buffers.symbols import (
     Context,
@@ -23,7 +25,6 @@ from runtime.buffers.symbols import (
     Meanings,
     Symbol,
     constant_meaning,
-    constant_symbol,
     is_rearranging,
     meaning_leaves,
     own_meanings,
@@ -88,23 +89,21 @@ class _Checker:
         """The whole program: parameters and constants are there before, every output must be there after."""
         allocations = self.program.assignment.allocations
         self.memory = ShadowMemory(allocations)
-        for allocation in self.program.assignment.of_kind(AllocationKind.CONSTANT):
-            symbol = constant_symbol(self.program.constants[allocation.index])
-            self.memory.write(
-                BufferSlice(allocation.index, 0, allocation.size), frozenset({symbol})
-            )
         entry = self.module.entry
         arguments = [own_meanings(p, (), p.shape) for p in entry.parameters]
-        meanings = [m for argument in arguments for m in meaning_leaves(argument)]
-        places = self.program.assignment.of_kind(AllocationKind.PARAMETER)
-        for allocation, meaning in zip(places, meanings, strict=True):
-            self.memory.write(BufferSlice(allocation.index, 0, allocation.size), frozenset(meaning))
+        kept = KeptBetweenSteps(
+            self.program, [m for argument in arguments for m in meaning_leaves(argument)]
+        )
+        kept.write(self.memory)
         thunks = deque(self.program.thunks.thunks)
         root = self.run_computation(entry, arguments, (), thunks)
         self.run_copies(thunks, entry.name)
         self.require_all(entry.name, "output", self.program.outputs, meaning_leaves(root))
         if self.in_flight:
             self.fail(f"{next(iter(self.in_flight))} is never waited for")
+        lost = kept.first_lost(self.memory)
+        if lost is not None:
+            self.fail(lost)
 
     # ---- dataflow
     def run_computation(

@@ -68,6 +68,14 @@ def _no_copies(original: Any) -> Any:
     return ordered
 
 
+def _rounded(original: Any) -> Any:
+    def gap(*arguments: Any) -> int | None:
+        offset = original(*arguments)
+        return offset if offset is None else offset // 128 * 128
+
+    return gap
+
+
 COLOCATION = runtime.buffers.colocation
 
 PLANTED: dict[str, Plant] = {
@@ -94,6 +102,23 @@ PLANTED: dict[str, Plant] = {
         lambda source, step, n: (
             source.size == step.results[n].size and source.kind.value == "temporary"
         ),
+    ),
+    "results are written over parameters that are not donated": replace(
+        COLOCATION,
+        "_can_share",
+        lambda source, step, n: (
+            source.size == step.results[n].size and source.kind.value == "parameter"
+        ),
+    ),
+    "results are written over constants": replace(
+        COLOCATION,
+        "_can_share",
+        lambda source, step, n: (
+            source.size == step.results[n].size and source.kind.value == "constant"
+        ),
+    ),
+    "offsets are rounded down to what half of them share": lambda patch: patch.setattr(
+        runtime.buffers.heap, "_best_gap", _rounded(runtime.buffers.heap._best_gap)
     ),
     "results are written over any operand": replace(
         COLOCATION, "writes_over", lambda step, _: list(range(len(step.operands)))

@@ -1,0 +1,46 @@
+"""What a step finds when it begins and must leave for the next: constants, and parameters that it does not consume."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from runtime.buffers.shadow import ShadowMemory
+from runtime.buffers.symbols import Meaning, Symbol, constant_symbol
+from runtime.buffers.types import AllocationKind, BufferAllocation, BufferSlice
+from runtime.device_program import DeviceProgram
+
+
+class KeptBetweenSteps:
+    """``parameters``: what each array leaf of the entry's parameters is known by."""
+
+    def __init__(self, program: DeviceProgram, parameters: Sequence[Meaning]) -> None:
+        self._outputs = {output.slice.allocation for output in program.outputs}
+        self._found: list[tuple[BufferAllocation, frozenset[Symbol]]] = []
+        for allocation in program.assignment.allocations:
+            if allocation.kind is AllocationKind.CONSTANT:
+                symbols = frozenset({constant_symbol(program.constants[allocation.index])})
+            elif allocation.kind is AllocationKind.PARAMETER:
+                symbols = frozenset(parameters[allocation.number])
+            else:
+                continue
+            self._found.append((allocation, symbols))
+
+    def write(self, memory: ShadowMemory) -> None:
+        """Memory as a step finds it."""
+        for allocation, symbols in self._found:
+            memory.write(_whole(allocation), symbols)
+
+    def first_lost(self, memory: ShadowMemory) -> str | None:
+        """What the next step would not find; None where everything is as it was."""
+        for allocation, symbols in self._found:
+            consumed = allocation.index in self._outputs
+            if not consumed and not memory.holds(_whole(allocation), tuple(symbols)):
+                return (
+                    f"{allocation.kind.value} {allocation.number} is not as it was before the step, "
+                    "and no output aliases it"
+                )
+        return None
+
+
+def _whole(allocation: BufferAllocation) -> BufferSlice:
+    return BufferSlice(allocation.index, 0, allocation.size)
