@@ -54,6 +54,8 @@ class PrimitiveType(Enum):
     F8E3M4 = "f8e3m4"
     F8E8M0FNU = "f8e8m0fnu"
     F4E2M1FN = "f4e2m1fn"
+    F6E2M3FN = "f6e2m3fn"
+    F6E3M2FN = "f6e3m2fn"
 
     @property
     def numpy(self) -> np.dtype[Any]:
@@ -68,6 +70,11 @@ class PrimitiveType(Enum):
     @property
     def bits(self) -> int:
         return _BITS.get(self, self.byte_size * 8)
+
+    @property
+    def packed_bits(self) -> int:
+        """Bits per element where elements stand packed in memory, as a bitcast sees them: XLA gives 6 bits a byte."""
+        return 8 if self.bits == 6 else self.bits
 
     @property
     def is_complex(self) -> bool:
@@ -109,6 +116,8 @@ _BITS = {
     PrimitiveType.S4: 4,
     PrimitiveType.U4: 4,
     PrimitiveType.F4E2M1FN: 4,
+    PrimitiveType.F6E2M3FN: 6,
+    PrimitiveType.F6E3M2FN: 6,
 }
 
 _NUMPY: dict[PrimitiveType, np.dtype[Any]] = {
@@ -142,6 +151,8 @@ _NUMPY: dict[PrimitiveType, np.dtype[Any]] = {
     PrimitiveType.F8E3M4: np.dtype(ml_dtypes.float8_e3m4),
     PrimitiveType.F8E8M0FNU: np.dtype(ml_dtypes.float8_e8m0fnu),
     PrimitiveType.F4E2M1FN: np.dtype(ml_dtypes.float4_e2m1fn),
+    PrimitiveType.F6E2M3FN: np.dtype(ml_dtypes.float6_e2m3fn),
+    PrimitiveType.F6E3M2FN: np.dtype(ml_dtypes.float6_e3m2fn),
 }
 
 _FROM_NUMPY = {dtype: kind for kind, dtype in _NUMPY.items()}

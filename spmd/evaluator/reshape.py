@@ -73,8 +73,8 @@ def evaluate_bitcast(instruction: HloInstruction, operands: Operands) -> Value:
         x = array_of(operands[0])
         return bitcast_convert(x, shape.element_type, x.shape, source.element_type.bits)
     if (
-        source.num_elements * source.element_type.bits
-        != shape.num_elements * shape.element_type.bits
+        source.num_elements * source.element_type.packed_bits
+        != shape.num_elements * shape.element_type.packed_bits
     ):
         raise UnsupportedError(
             f"{instruction!r}: a bitcast into the padding of tiles is not evaluated"

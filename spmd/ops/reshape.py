@@ -52,7 +52,7 @@ def verify_bitcast(instruction: HloInstruction) -> None:
 
 
 def _bits(shape: ArrayShape, elements: int | None) -> int:
-    return (elements or 0) * shape.element_type.bits
+    return (elements or 0) * shape.element_type.packed_bits
 
 
 # ---- transpose
@@ -116,6 +116,8 @@ def infer_bitcast_convert(instruction: HloInstruction) -> Shape:
     old, new = operand.element_type.bits, target.bits
     if old == new:
         return bare(target, operand.dims)
+    if 6 in (old, new):
+        raise ShapeError(f"{operand.element_type} and {target} do not make up one another")
     if old > new:
         return bare(target, (*operand.dims, old // new))
     if not operand.dims or operand.dims[-1] * old != new:

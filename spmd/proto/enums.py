@@ -72,6 +72,8 @@ PRIMITIVE_TYPES = EnumNumbers(
         PrimitiveType.S1: 30,
         PrimitiveType.U1: 31,
         PrimitiveType.F4E2M1FN: 32,
+        PrimitiveType.F6E2M3FN: 36,
+        PrimitiveType.F6E3M2FN: 35,
         PrimitiveType.F8E8M0FNU: 33,
     },
 )

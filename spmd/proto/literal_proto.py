@@ -55,6 +55,8 @@ _PLACES = {
     PrimitiveType.F8E3M4: _Place(LiteralProto.f8e3m4s),
     PrimitiveType.F8E8M0FNU: _Place(LiteralProto.f8e8m0fnus),
     PrimitiveType.F4E2M1FN: _Place(LiteralProto.f4e2m1fns),
+    PrimitiveType.F6E2M3FN: _Place(LiteralProto.f6e2m3fns),
+    PrimitiveType.F6E3M2FN: _Place(LiteralProto.f6e3m2fns),
 }
 
 
@@ -108,11 +110,14 @@ def _read_elements(proto: LiteralProto, shape: ArrayShape) -> NDArray:
 
 
 def _read_small(octets: bytes, shape: ArrayShape) -> NDArray:
-    """Elements of fewer than 8 bits: one in each byte, or packed with the first one in the lowest bits."""
+    """Elements of fewer than 8 bits: one in each byte, or packed with the first one in the lowest bits.
+
+    Those of 6 bits are not packed.
+    """
     kind = shape.element_type
     bits, count = kind.bits, shape.num_elements
     values = np.frombuffer(octets, np.uint8)
-    if values.size != count and values.size == -(-count * bits // 8):
+    if values.size != count and 8 % bits == 0 and values.size == -(-count * bits // 8):
         shifts = np.arange(0, 8, bits, dtype=np.uint8)
         values = (values[:, None] >> shifts).reshape(-1)[:count]
     values = values & np.uint8((1 << bits) - 1)

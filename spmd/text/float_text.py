@@ -54,6 +54,8 @@ _MANTISSA = {
     PrimitiveType.F8E3M4: 4,
     PrimitiveType.F8E8M0FNU: 0,
     PrimitiveType.F4E2M1FN: 1,
+    PrimitiveType.F6E2M3FN: 3,
+    PrimitiveType.F6E3M2FN: 2,
 }
 _IEEE = frozenset(
     kind.numpy

@@ -97,6 +97,8 @@ class LiteralProto(Message):
     u1s = data(31)
     f4e2m1fns = data(32)
     f8e8m0fnus = data(33)
+    f6e3m2fns = data(35)
+    f6e2m3fns = data(36)
     dynamic_sizes = integers(34)
 
 

@@ -105,6 +105,8 @@ class FloatFormat:
 
 FLOATS: dict[str, FloatFormat] = {
     "f4e2m1fn": FloatFormat(2, 1, 1, "finite"),
+    "f6e2m3fn": FloatFormat(2, 3, 1, "finite"),
+    "f6e3m2fn": FloatFormat(3, 2, 3, "finite"),
     "f8e3m4": FloatFormat(3, 4, 3),
     "f8e4m3": FloatFormat(4, 3, 7),
     "f8e4m3fn": FloatFormat(4, 3, 7, "fn"),

@@ -26,7 +26,8 @@ def floats(kind: str) -> tuple[float, ...]:
     edges = [0.0, INF, float(form.largest), tiny, normal, normal - tiny, 3 * tiny]
     near_one = [1.0 + math.ldexp(1.0, -form.mantissa), 1.0 - math.ldexp(1.0, -form.mantissa - 1)]
     positive = [*edges, *near_one, *(form.round(x) for x in _ORDINARY)]
-    return _distinct([form.round(s) for x in positive for s in (x, -x)] + [NAN])
+    special = [] if form.flavour == "finite" else [NAN]
+    return _distinct([form.round(s) for x in positive for s in (x, -x)] + special)
 
 
 def _distinct(values: Sequence[float]) -> tuple[float, ...]:
@@ -63,11 +64,23 @@ def integers(kind: str) -> tuple[int, ...]:
 
 @cache
 def complexes(kind: str) -> tuple[complex, ...]:
-    """Finite parts first: all pairs of a few; then infinities and NaN."""
+    """Finite parts first: all pairs of a few, then some of denormal and of the largest parts; then infinities and NaN."""
     form = FLOATS[COMPLEX[kind]]
+    big, tiny = float(form.largest), math.ldexp(1.0, form.least_exponent - form.mantissa)
+    far = [
+        (big, 0.0),
+        (-big, tiny),
+        (big, -big),
+        (0.0, big),
+        (tiny, 0.0),
+        (-3 * tiny, tiny),
+        (-0.0, tiny),
+        (1.0, -tiny),
+    ]
     parts = [form.round(x) for x in (0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.0, 1e-3)]
     special = [0.0, 1.0, -2.0, INF, -INF, NAN]
     pairs = [complex(a, b) for a in parts for b in parts]
+    pairs += [complex(a, b) for a, b in far]
     pairs += [complex(a, b) for a in special for b in special if not math.isfinite(a + b)]
     return pairs_distinct(pairs)
 

@@ -15,6 +15,8 @@ from spmd.proto import parse_proto, serialize, serialize_hlo_proto
 from spmd.proto.attrs_proto import ATTRS_PROTO
 from spmd.proto.schema.hlo import HloModuleProto
 from spmd.shape import ArrayShape, Shape, TupleShape
+from spmd.text.parser import parse_module
+from spmd.text.printer import print_module
 from tests.spmd.proto.examples import TEXTS, example
 from tests.strategies import generate
 
@@ -121,6 +123,14 @@ def test_elided_constants_stay_elided() -> None:
     again = parse_proto(serialize(example("literals")))
     (elided,) = [x for x in again.entry.instructions if x.name.startswith("ff")]
     assert elided.attrs == ConstantAttrs(None)
+
+
+@pytest.mark.parametrize("kind", ["f6e2m3fn", "f6e3m2fn"])
+def test_numbers_of_six_bits(kind: str) -> None:
+    """One in a byte; not among the examples, as XLA's writer ends its process at them."""
+    text = f"HloModule t\n\nENTRY e {{\n  ROOT c = {kind}[5]{{0}} constant({{1, -2.5, 7, 0, 0.125}})\n}}\n"
+    again = parse_proto(serialize(parse_module(text)))
+    assert "{1, -2.5, 7, 0, 0.125}" in print_module(again)
 
 
 def test_domain_sides_are_those_of_the_text() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -114,6 +115,9 @@ REFUSED = {
     "number of bits": entry(
         "a = s32[130]{0:T(128)} parameter(0)", "ROOT b = s32[1]{0:T(128)} bitcast(a)"
     ),
+    "do not make up one another": entry(
+        "a = f6e2m3fn[4] parameter(0)", "ROOT b = u2[4,3] bitcast-convert(a)"
+    ),
     "must complete a copy-start": entry(
         "a = (f32[2], f32[2], u32[]) parameter(0)",
         "t = ((f32[2], f32[2], u32[])) tuple(a)",
@@ -148,6 +152,15 @@ def test_a_bitcast_into_padding_is_not_evaluated() -> None:
     module = parse_module(TAKEN["a bitcast into the padding of a tile"])
     with pytest.raises(UnsupportedError, match="padding of tiles"):
         evaluate(module, np.zeros(6, np.int32))
+
+
+def test_elements_of_six_bits_take_a_byte() -> None:
+    text = entry("a = f6e3m2fn[4] parameter(0)", "ROOT b = u16[2] bitcast(a)")
+    module = parse_module(text)
+    verify(module)
+    numbers = np.array([1, -2, 28, 0], np.float32).astype(ml_dtypes.float6_e3m2fn)
+    (result,) = evaluate(module, numbers)
+    np.testing.assert_array_equal(result, numbers.view(np.uint16))
 
 
 def test_bits_without_their_state() -> None:
