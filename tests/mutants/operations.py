@@ -46,7 +46,7 @@ def mask_off_by_one() -> AbstractContextManager[None]:
     return method(PartitionContext, "valid", valid)
 
 
-@mutant("padding is masked with 0 whatever the reduction")
+@mutant("padding is masked with 0 whatever the reduction", first=160)
 def mask_with_zero() -> AbstractContextManager[None]:
     return function(identity_value, lambda kind, element_type: 0)
 

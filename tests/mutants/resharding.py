@@ -82,7 +82,7 @@ def reduction_always_sum() -> AbstractContextManager[None]:
     return function(all_reduce.reduction_of, lambda state: ReductionKind.SUM)
 
 
-@mutant("reduce-scatter cuts another dimension of the same size", "dot")
+@mutant("reduce-scatter cuts another dimension of the same size", "dot", first=335)
 def reduce_scatter_other_dim() -> AbstractContextManager[None]:
     original = ReduceScatterStep.emit
 
