@@ -15,7 +15,7 @@ from tests.mutants.patching import clear_caches
 from tests.strategies import Program, generate, programs
 
 #: Seeds of one `make test`; `python -m tests.differential.fuzz --count 5000` runs more.
-SEEDS = 250
+SEEDS = 150
 
 LOGICAL = """HloModule m
 ENTRY main {

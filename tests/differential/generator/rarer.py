@@ -150,7 +150,7 @@ def _choose_later(f: Writer) -> HloComputation:
 
 @operation(0.7, Opcode.REDUCE)
 def reduce_of_unknown_kind(w: Writer) -> Value | None:
-    """The larger of the sum so far and twice the element: no reduction that may be taken apart."""
+    """The larger of two plus the bits that they share: in no other order the same, so that none may be taken apart."""
     x = w.pick(lambda v: v.rank > 0 and v.dtype is S32 and 0 not in v.dims)
     if x is None:
         return None
