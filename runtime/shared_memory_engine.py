@@ -28,6 +28,7 @@ from runtime.codegen.llvm_shared_memory import (
     INDEX_TYPES,
     RECORD_WORDS,
     STEP_FUNCTIONS,
+    move_rows_ir,
     shared_memory_ir,
 )
 from spmd.device import ReductionKind
@@ -43,10 +44,12 @@ class NativeStepEngine:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._reductions: dict[tuple[Dtype, ReductionKind], NativeLibrary] = {}
+        self._moves: dict[str, NativeLibrary] = {}
 
     @cached_property
     def _code(self) -> NativeLibrary:
-        return host_jit().compile(shared_memory_ir(), (*ENTRY_POINTS, *STEP_FUNCTIONS))
+        names = (*ENTRY_POINTS, *STEP_FUNCTIONS)
+        return host_jit().compile(shared_memory_ir(), names, level=1, unroll=False)
 
     @cached_property
     def _start(self) -> Any:
@@ -78,10 +81,16 @@ class NativeStepEngine:
         if isinstance(step, ReduceRows):
             return self._reduction(step.dtype, step.reduction)
         if isinstance(step, MoveRows):
-            if step.index_dtype.name not in INDEX_TYPES:
-                raise UnsupportedError(f"offsets of type {step.index_dtype} in a ragged all-to-all")
-            return self._code.address(f"spmd_move_rows_{step.index_dtype.name}")
+            return self._move(step.index_dtype.name)
         return self._code.address(_FUNCTIONS[type(step)])
+
+    def _move(self, dtype: str) -> int:
+        if dtype not in INDEX_TYPES:
+            raise UnsupportedError(f"a ragged all-to-all with offsets of type {dtype}")
+        if dtype not in self._moves:
+            ir = move_rows_ir("spmd_move_rows", dtype)
+            self._moves[dtype] = host_jit().compile(ir, ("spmd_move_rows",), level=1)
+        return self._moves[dtype].address("spmd_move_rows")
 
     def _reduction(self, dtype: Dtype, reduction: ReductionKind) -> int:
         library = self._reductions.get((dtype, reduction))

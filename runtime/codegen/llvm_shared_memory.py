@@ -25,40 +25,41 @@ INDEX_TYPES = {
 }
 """Integer types of tables of offsets: LLVM's type, and how it becomes an i64."""
 
-STEP_FUNCTIONS = (
-    "spmd_signal",
-    "spmd_await",
-    "spmd_copy_rows",
-    "spmd_fill_zero",
-    *(f"spmd_move_rows_{name}" for name in INDEX_TYPES),
-)
+STEP_FUNCTIONS = ("spmd_signal", "spmd_await", "spmd_copy_rows", "spmd_fill_zero")
 ENTRY_POINTS = ("spmd_start", "spmd_advance")
 
 
 def shared_memory_ir() -> str:
     """A module with ENTRY_POINTS and STEP_FUNCTIONS."""
-    moves = (_move_rows(name, *types) for name, types in INDEX_TYPES.items())
     declaration, hint = spin_hint()
-    meet = _MEET.replace("SPIN_HINT", hint)
     interpreter = _INTERPRETER.format(words=RECORD_WORDS)
-    return "\n".join([declaration, interpreter, meet, _COPY, *moves])
+    return "\n".join([declaration, _WORDS, interpreter, _MEET.replace("SPIN_HINT", hint), _COPY])
 
+
+def move_rows_ir(name: str, dtype: str) -> str:
+    """A module with the step function ``name``, which moves rows that tables of type ``dtype`` name."""
+    index, extend = INDEX_TYPES[dtype]
+    convert = f"%wide = {extend} {index} %w to i64" if extend else "%wide = add i64 %w, 0"
+    return _WORDS + _MOVE_ROWS.format(name=name, index=index, convert=convert)
+
+
+_WORDS = """
+define internal i64 @word(ptr %record, i64 %number) alwaysinline {
+  %p = getelementptr i64, ptr %record, i64 %number
+  %w = load i64, ptr %p
+  ret i64 %w
+}
+
+define internal ptr @pointer(ptr %record, i64 %number) alwaysinline {
+  %p = getelementptr i64, ptr %record, i64 %number
+  %w = load ptr, ptr %p
+  ret ptr %w
+}
+"""
 
 # Header: 0 step that runs next, 1 number of steps, 2 signals given in runs before this one, 3 signals in a run,
 # 4 steps of this run, 5 steps of the next run (two tables take turns where slots do).
 _INTERPRETER = """
-define internal i64 @word(ptr %record, i64 %number) alwaysinline {{
-  %p = getelementptr i64, ptr %record, i64 %number
-  %w = load i64, ptr %p
-  ret i64 %w
-}}
-
-define internal ptr @pointer(ptr %record, i64 %number) alwaysinline {{
-  %p = getelementptr i64, ptr %record, i64 %number
-  %w = load ptr, ptr %p
-  ret ptr %w
-}}
-
 define i64 @spmd_start(ptr %header) {{
 entry:
   %connected = icmp ne ptr %header, null
@@ -203,22 +204,19 @@ define i64 @spmd_fill_zero(ptr %record, ptr %header, i64 %spins) {
 """
 
 
-def _move_rows(name: str, index: str, extend: str) -> str:
-    """One sender's rows to places that the data says.
+# One sender's rows to places that the data says. Record: function, source, target, the sender's tables of (offsets in
+# the source, amounts, offsets in the target), entries in each, bytes of a row, rows of the source, rows of the target.
+_MOVE_ROWS = """
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 
-    Record: function, source, target, the sender's tables of (offsets in the source, amounts, offsets in the target),
-    entries in each, bytes of a row, rows of the source, rows of the target.
-    """
-    convert = f"%wide = {extend} {index} %w to i64" if extend else "%wide = add i64 %w, 0"
-    return f"""
-define internal i64 @entry_{name}(ptr %table, i64 %number) alwaysinline {{
+define internal i64 @entry(ptr %table, i64 %number) alwaysinline {{
   %p = getelementptr {index}, ptr %table, i64 %number
   %w = load {index}, ptr %p
   {convert}
   ret i64 %wide
 }}
 
-define internal i1 @outside_{name}(i64 %start, i64 %rows, i64 %size) alwaysinline {{
+define internal i1 @outside(i64 %start, i64 %rows, i64 %size) alwaysinline {{
   ; unsigned: negative numbers are large ones; no sum, which could wrap
   %too_many = icmp ugt i64 %rows, %size
   %room = sub i64 %size, %rows
@@ -227,7 +225,7 @@ define internal i1 @outside_{name}(i64 %start, i64 %rows, i64 %size) alwaysinlin
   ret i1 %outside
 }}
 
-define i64 @spmd_move_rows_{name}(ptr %record, ptr %header, i64 %spins) {{
+define i64 @{name}(ptr %record, ptr %header, i64 %spins) {{
 entry:
   %source = call ptr @pointer(ptr %record, i64 1)
   %target = call ptr @pointer(ptr %record, i64 2)
@@ -244,11 +242,11 @@ update:
   %more = icmp ult i64 %u, %entries
   br i1 %more, label %read, label %end
 read:
-  %start = call i64 @entry_{name}(ptr %starts, i64 %u)
-  %rows = call i64 @entry_{name}(ptr %amounts, i64 %u)
-  %place = call i64 @entry_{name}(ptr %places, i64 %u)
-  %bad_source = call i1 @outside_{name}(i64 %start, i64 %rows, i64 %source_rows)
-  %bad_target = call i1 @outside_{name}(i64 %place, i64 %rows, i64 %target_rows)
+  %start = call i64 @entry(ptr %starts, i64 %u)
+  %rows = call i64 @entry(ptr %amounts, i64 %u)
+  %place = call i64 @entry(ptr %places, i64 %u)
+  %bad_source = call i1 @outside(i64 %start, i64 %rows, i64 %source_rows)
+  %bad_target = call i1 @outside(i64 %place, i64 %rows, i64 %target_rows)
   %bad = or i1 %bad_source, %bad_target
   br i1 %bad, label %outside, label %move
 move:
