@@ -62,9 +62,6 @@ define internal ptr @pointer(ptr %record, i64 %number) alwaysinline {
 _INTERPRETER = """
 define i64 @spmd_start(ptr %header) {{
 entry:
-  %connected = icmp ne ptr %header, null
-  br i1 %connected, label %loaded, label %misused
-loaded:
   %pc = load i64, ptr %header
   %count = call i64 @word(ptr %header, i64 1)
   %idle = icmp eq i64 %pc, %count

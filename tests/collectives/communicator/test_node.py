@@ -1,0 +1,41 @@
+"""Which ranks share a node, and whether they have a core each."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from loopback_ranks import run_ranks
+
+from collectives.communicator.loopback import LoopbackCommunicator
+from collectives.communicator.node import Node, default_node_id, find_node
+
+
+def test_ranks_with_one_identity_are_one_node() -> None:
+    def program(comm: LoopbackCommunicator) -> Node:
+        return find_node(comm.all_gather_bytes, comm.rank, "ab"[comm.rank % 2])
+
+    nodes = run_ranks(5, program)
+    assert [node.ranks for node in nodes] == [(0, 2, 4), (1, 3)] * 2 + [(0, 2, 4)]
+
+
+def test_cores_are_those_of_all_ranks_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks that a launcher binds to cores of their own have one each; ranks bound to the same one take turns."""
+
+    def program(comm: LoopbackCommunicator) -> Node:
+        return find_node(comm.all_gather_bytes, comm.rank, "here")
+
+    bound = iter([{0}, {1}, {1}, {0}, {0}])
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: next(bound))
+    three = run_ranks(3, program)
+    assert {(node.ranks, node.cores, node.is_oversubscribed) for node in three} == {
+        ((0, 1, 2), 2, True)
+    }
+    two = run_ranks(2, program)
+    assert {(node.cores, node.is_oversubscribed) for node in two} == {(1, True)}
+    assert not Node((0, 1), cores=2).is_oversubscribed
+
+
+def test_an_identity_lasts_and_names_the_host() -> None:
+    assert default_node_id() == default_node_id()
+    assert os.uname().nodename in default_node_id()
