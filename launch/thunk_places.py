@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from partitioner.explain.source_lines import SourceLines
 from runtime.executable import Executable
 from runtime.thunks.thunk import walk
+from spmd.analysis.source_lines import SourceLines
 
 
 def explain_thunk(executable: Executable, number: int) -> str:

@@ -10,10 +10,10 @@ import numpy as np
 
 from launch.rank_executable import RankExecutable
 from launch.report.clock import ClockOffset, clock_offsets
-from partitioner.explain.source_lines import SourceLines
 from runtime.executable import Executable
 from runtime.timeline.events import Event, Stream, events_of
 from runtime.timeline.recorder import Stamp
+from spmd.analysis.source_lines import SourceLines
 from spmd.hlo import HloModule
 
 _TRACKS = {Stream.COMPUTE: 0, Stream.COMMUNICATION: 1}

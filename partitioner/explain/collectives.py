@@ -8,11 +8,11 @@ from partitioner.annotations import CONSTRAINT_TARGETS, custom_call_target
 from partitioner.explain.causes import slot_causes
 from partitioner.explain.placement import Placement
 from partitioner.explain.report import CollectiveExplanation, LinkModel
-from partitioner.explain.source_lines import SourceLines
 from partitioner.ops.annotation import BOUNDARY_TARGETS
 from partitioner.propagation import Slot
 from partitioner.report import Purpose, ReshardRecord
 from partitioner.spmd_partitioner import SpmdPartitioner
+from spmd.analysis.source_lines import SourceLines
 from spmd.analysis.trip_count import trip_count
 from spmd.analysis.wire import KIND, result_bytes, wire_weight
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode

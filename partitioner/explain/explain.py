@@ -18,10 +18,10 @@ from partitioner.explain.report import (
     InstructionExplanation,
     LinkModel,
 )
-from partitioner.explain.source_lines import SourceLines
 from partitioner.propagated import instruction_sharding
 from partitioner.spmd_partitioner import SpmdPartitioner, partitioned
 from partitioner.state import ShardState
+from spmd.analysis.source_lines import SourceLines
 from spmd.hlo import HloInstruction, HloModule
 
 #: Annotations tried as remedies: each one is a partitioning of its own.
