@@ -39,7 +39,7 @@ from collectives.communicator.waiting import WaitingWorld
 from spmd.errors import RunError
 
 _SLOT_BYTES = 1024
-_SLOT_BYTES_OVERSUBSCRIBED = 16384
+_SLOT_BYTES_OVERSUBSCRIBED = 4096
 """Up to this many bytes of operands go through slots: a meeting outweighs a copy, most where ranks take turns."""
 
 _SPINS = 500

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 from collectives.communicator.kinds import Collective
@@ -9,6 +10,10 @@ from collectives.communicator.shared_plan import Buffers
 from collectives.communicator.shared_steps import LoadedSteps, Outcome
 from collectives.communicator.waiting import WaitingWorld
 from spmd.errors import RunError
+
+_BLOCKED = int(Outcome.BLOCKED)
+_TURNS = 30
+"""Looks at who is late, the core given up before each, until a wait is a long one."""
 
 
 class SharedCollective:
@@ -57,12 +62,18 @@ class SharedCollective:
 
     def wait(self) -> None:
         outcome = self._spin()
+        turns = 0
+        while outcome == _BLOCKED and turns < _TURNS:
+            # Most who are late are about to come: on this very core, where ranks outnumber cores.
+            os.sched_yield()
+            outcome = self._spin()
+            turns += 1
         if outcome and not self._is_over(outcome):
             self._wait_long()
         self._world.retire(self)
 
     def _wait_long(self) -> None:
-        """Somebody is late: give up the core, and let everything else in flight go on, on which others may wait."""
+        """Somebody is late: wait with patience, and let everything else in flight go on, on which others may wait."""
         assert self._steps is not None
         group, missing = self.collective.group, self._steps.missing
         self._world.wait_until(self._progress_and_spin, self.name, group, missing)
