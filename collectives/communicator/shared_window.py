@@ -78,7 +78,7 @@ class Directory(Place):
         self.name = path
 
     def create(self) -> tuple[int, str]:
-        return tempfile.mkstemp(prefix="spmd-", dir=self.name)
+        return tempfile.mkstemp(prefix="spmd-memory-", dir=self.name)
 
     def free_bytes(self) -> int:
         status = os.statvfs(self.name)

@@ -49,9 +49,7 @@ def test_a_job_ends_with_the_largest_code_of_its_ranks_and_no_message() -> None:
 def test_different_modules_on_two_ranks() -> None:
     outcome = run_job(4, "different_modules")
     assert outcome.code == 2
-    message = (
-        "spmd: error: ranks do not run the same module: rank 1: sha256 b; the other ranks: sha256 a"
-    )
+    message = "spmd: error: ranks do not have the same module: rank 1: sha256 b; the other ranks: sha256 a"
     assert outcome.errors.count(message) == 1
     assert "Traceback" not in outcome.errors
 
@@ -112,7 +110,7 @@ def test_a_rank_that_is_killed_ends_the_job_and_leaves_no_shared_memory() -> Non
     outcome = run_job(3, "is_killed")
     assert outcome.code != 0
     assert outcome.seconds < 20
-    assert list(Path("/dev/shm").glob("spmd-*")) == []
+    assert list(Path("/dev/shm").glob("spmd-memory-*")) == []
 
 
 def test_ranks_with_node_identities_of_their_own_share_no_memory() -> None:
