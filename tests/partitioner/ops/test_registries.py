@@ -13,7 +13,7 @@ from partitioner.registry import PARTITIONERS, PROPAGATORS, SHARDING_RULES, rule
 from spmd.device import ReductionKind
 from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType
-from tests.differential import test_ops_equivalence as programs
+from tests.differential.op_programs import OPS, Draw
 
 #: Refused by name (host transfers, tokens, async pairs: they come after partitioning), or handled by the driver.
 ELSEWHERE = {
@@ -48,10 +48,10 @@ def test_every_opcode_has_a_meaning() -> None:
     assert [op.value for op in Opcode if op not in known | ELSEWHERE] == []
 
 
-@pytest.mark.parametrize("name", programs.OPS)
+@pytest.mark.parametrize("name", OPS)
 def test_factors_multiply_to_sizes_and_stand_once(name: str) -> None:
     for trial in range(5):
-        module = spmd.parse(programs.OPS[name](np.random.default_rng(trial)))
+        module = spmd.parse(OPS[name](Draw(np.random.default_rng(trial))))
         for instruction in module.entry.instructions:
             rule = rule_of(instruction)
             if rule is not None:
