@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from spmd.evaluator.numerics import narrow, widen
@@ -24,7 +26,9 @@ class _Features:
         return per_feature.reshape(self.sizes)
 
     def mean(self, x: NDArray) -> NDArray:
-        return np.asarray(np.mean(x, axis=self.axes))
+        """Over nothing it is 0 / 0."""
+        count = x.dtype.type(math.prod(x.shape[d] for d in self.axes))
+        return np.asarray(np.sum(x, axis=self.axes) / count)
 
 
 @evaluates(Opcode.BATCH_NORM_TRAINING)

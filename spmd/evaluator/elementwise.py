@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 
 from spmd.errors import UnsupportedError
-from spmd.evaluator import integer
+from spmd.evaluator import complex_functions, integer
 from spmd.evaluator.conversion import convert, reduce_precision
 from spmd.evaluator.numerics import narrow, total_order_keys, widen
 from spmd.evaluator.registry import evaluates
@@ -40,9 +40,7 @@ def _round_half_away(x: NDArray) -> NDArray:
 
 def _sign(x: NDArray) -> NDArray:
     if x.dtype.kind == "c":
-        size = np.abs(x)
-        size = np.where(size == 0, size.dtype.type(1), size)
-        return _complex(x.real / size, x.imag / size)
+        return complex_functions.sign(x)
     if x.dtype.kind == "f":
         return np.where(np.isnan(x), x, np.copysign((x != 0).astype(x.dtype), x))
     return np.sign(x)
@@ -50,9 +48,7 @@ def _sign(x: NDArray) -> NDArray:
 
 def _logistic(x: NDArray) -> NDArray:
     one = x.dtype.type(1)
-    result = np.asarray(one / (one + np.exp(-x)))
-    # The quotient of complex infinities is NaN; far to the left the function is exp.
-    return np.where(np.isneginf(x.real), np.exp(x), result) if x.dtype.kind == "c" else result
+    return complex_functions.logistic(x) if x.dtype.kind == "c" else one / (one + np.exp(-x))
 
 
 def _cbrt(x: NDArray) -> NDArray:
@@ -61,30 +57,15 @@ def _cbrt(x: NDArray) -> NDArray:
 
 
 def _rsqrt(x: NDArray) -> NDArray:
-    result = np.asarray(x.dtype.type(1) / np.sqrt(x))
-    if x.dtype.kind != "c":
-        return result
-    zero = _complex(np.zeros_like(x.real), -np.copysign(x.real.dtype.type(0), x.imag))
-    return np.where(np.isinf(x), zero, result)
+    return complex_functions.rsqrt(x) if x.dtype.kind == "c" else x.dtype.type(1) / np.sqrt(x)
 
 
 def _expm1(x: NDArray) -> NDArray:
-    result = np.expm1(x)
-    if x.dtype.kind != "c":
-        return result
-    return np.where(x.imag == 0, _complex(np.expm1(x.real), x.imag), result)  # inf + 0i stays real
+    return complex_functions.expm1(x) if x.dtype.kind == "c" else np.expm1(x)
 
 
 def _log1p(x: NDArray) -> NDArray:
-    if x.dtype.kind != "c":
-        return np.log1p(x)
-    # NumPy takes log(1 + x), which loses the digits of a small x: |1 + x|^2 = 1 + (re (2 + re) + im^2).
-    re, im = x.real, x.imag
-    near = np.abs(x) < 0.5
-    small = np.where(near, x, x.dtype.type(0))
-    size = np.log1p(small.real * (2 + small.real) + small.imag * small.imag) / 2
-    result = np.log1p(x)
-    return np.where(near, _complex(size, np.arctan2(im, 1 + re)), result)
+    return complex_functions.log1p(x) if x.dtype.kind == "c" else np.log1p(x)
 
 
 def _not(x: NDArray) -> NDArray:
@@ -131,7 +112,9 @@ def _subtract(x: NDArray, y: NDArray) -> NDArray:
 
 
 def _divide(x: NDArray, y: NDArray) -> NDArray:
-    return np.divide(x, y) if x.dtype.kind in "fc" else integer.divide(x, y)
+    if x.dtype.kind == "c":
+        return complex_functions.divide(x, y)
+    return np.divide(x, y) if x.dtype.kind == "f" else integer.divide(x, y)
 
 
 def _remainder(x: NDArray, y: NDArray) -> NDArray:
@@ -139,30 +122,20 @@ def _remainder(x: NDArray, y: NDArray) -> NDArray:
 
 
 def _power(x: NDArray, y: NDArray) -> NDArray:
-    return np.power(x, y) if x.dtype.kind in "fc" else integer.power(x, y)
+    if x.dtype.kind == "c":
+        return complex_functions.power(x, y)
+    return np.power(x, y) if x.dtype.kind == "f" else integer.power(x, y)
 
 
 def _atan2(y: NDArray, x: NDArray) -> NDArray:
-    if x.dtype.kind == "f":
-        return np.arctan2(y, x)
-    i = x.dtype.type(1j)
-    return np.asarray(-i * np.log((x + i * y) / np.sqrt(x * x + y * y)))
-
-
-def _complex(real: NDArray, imag: NDArray) -> NDArray:
-    out = np.empty(
-        np.broadcast_shapes(real.shape, imag.shape), np.result_type(real.dtype, np.complex64)
-    )
-    out.real = real
-    out.imag = imag
-    return out
+    return complex_functions.atan2(y, x) if x.dtype.kind == "c" else np.arctan2(y, x)
 
 
 BINARY: dict[Opcode, Binary] = {
     Opcode.ADD: np.add,
     Opcode.AND: np.bitwise_and,
     Opcode.ATAN2: _atan2,
-    Opcode.COMPLEX: _complex,
+    Opcode.COMPLEX: complex_functions.make_complex,
     Opcode.DIVIDE: _divide,
     Opcode.MAXIMUM: np.maximum,
     Opcode.MINIMUM: np.minimum,

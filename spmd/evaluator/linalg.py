@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from spmd.evaluator.complex_functions import divide
 from spmd.evaluator.numerics import narrow, widen
 from spmd.evaluator.registry import evaluates
 from spmd.evaluator.value import NDArray, Operands, Value, array_of, arrays_of
@@ -30,7 +31,9 @@ def cholesky(x: NDArray, *, lower: bool) -> tuple[NDArray, NDArray]:
     """
     a = np.tril(x if lower else _adjoint(x))
     factor = _cholesky_by_columns(a)
-    failed = np.asarray(np.isnan(factor).any(axis=(-2, -1)))
+    # A pivot that is not positive ends LAPACK's factorization too, if only a later column shows it.
+    pivots = np.diagonal(factor, axis1=-2, axis2=-1).real
+    failed = np.asarray(np.isnan(factor).any(axis=(-2, -1)) | ~(pivots > 0).all(axis=-1))
     factor = np.where(failed[..., None, None], np.full_like(a, np.nan), factor)
     return (factor if lower else _adjoint(factor)), failed.astype(np.int32)
 
@@ -93,10 +96,19 @@ def _substitute(a: NDArray, b: NDArray, lower: bool, unit: bool) -> NDArray:
         rows = range(start, stop) if lower else range(stop - 1, start - 1, -1)
         for row in rows:
             if not unit:
-                x[..., row, :] *= 1 / a[..., row, row, None]
+                x[..., row, :] = _over(x[..., row, :], a[..., row, row, None])
             rest = slice(row + 1, stop) if lower else slice(start, row)
             x[..., rest, :] -= a[..., rest, row, None] * x[..., None, row, :]
     return x
+
+
+def _over(x: NDArray, pivot: NDArray) -> NDArray:
+    """x times the pivot's reciprocal; divided where that is infinite for a pivot that is not zero, a denormal."""
+    reciprocal = 1 / pivot
+    if np.isfinite(reciprocal).all():
+        return np.asarray(x * reciprocal)
+    quotient = divide(x, pivot) if x.dtype.kind == "c" else x / pivot
+    return np.where(np.isfinite(reciprocal), x * reciprocal, quotient)
 
 
 @evaluates(Opcode.FFT)

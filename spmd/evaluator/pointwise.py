@@ -126,7 +126,9 @@ UFUNCS: dict[ReductionKind, np.ufunc] = {
 
 
 def identity(kind: ReductionKind, dtype: np.dtype[Any]) -> NDArray:
-    """The element e with combine(e, x) = x, in a working type."""
+    """The element e with combine(e, x) = x, in a working type; -0 for floating sums, as 0 + -0 is 0."""
+    if kind is ReductionKind.SUM and dtype.kind in "fc":
+        return np.asarray(complex(-0.0, -0.0) if dtype.kind == "c" else -0.0, dtype)
     if kind in (ReductionKind.SUM, ReductionKind.OR, ReductionKind.XOR):
         return np.zeros((), dtype)
     if kind is ReductionKind.PRODUCT:

@@ -53,8 +53,17 @@ def reduce_known(kind: ReductionKind, x: NDArray, dimensions: tuple[int, ...]) -
     if kind is not ReductionKind.SUM or x.dtype.kind not in "fc" or count <= _BLOCK:
         if x.dtype == np.bool_ and ufunc is np.bitwise_and:
             return np.asarray(np.logical_and.reduce(x, axis=dimensions))
+        if kind is ReductionKind.SUM:
+            return _sum(x, dimensions)
         return np.asarray(ufunc.reduce(x, axis=dimensions, dtype=x.dtype))
     return _pairwise_sum(x, dimensions)
+
+
+def _sum(x: NDArray, axes: int | tuple[int, ...]) -> NDArray:
+    """NumPy starts floating sums from +0, and so would lose the sign where all terms are -0."""
+    return np.asarray(
+        np.add.reduce(x, axis=axes, dtype=x.dtype, initial=identity(ReductionKind.SUM, x.dtype))
+    )
 
 
 def _pairwise_sum(x: NDArray, dimensions: tuple[int, ...]) -> NDArray:
@@ -63,9 +72,7 @@ def _pairwise_sum(x: NDArray, dimensions: tuple[int, ...]) -> NDArray:
     kept_sizes = [x.shape[d] for d in kept]
     count = math.prod(x.shape[d] for d in dimensions)
     if sorted(dimensions) == list(range(len(kept), x.ndim)):
-        return np.asarray(
-            np.add.reduce(np.ascontiguousarray(x).reshape([*kept_sizes, count]), axis=-1)
-        )
+        return _sum(np.ascontiguousarray(x).reshape([*kept_sizes, count]), -1)
     rows = x.transpose([*sorted(dimensions), *kept])
     rows = rows.reshape([count, *kept_sizes])
     while rows.shape[0] > _BLOCK:
@@ -74,7 +81,7 @@ def _pairwise_sum(x: NDArray, dimensions: tuple[int, ...]) -> NDArray:
         if odd:
             folded[0] += rows[-1]
         rows = folded
-    return np.asarray(np.add.reduce(rows, axis=0))
+    return _sum(rows, 0)
 
 
 def _reduce_any(

@@ -15,8 +15,10 @@ import mpmath
 from mpmath import mp, mpc, mpf
 
 #: Precision in bits and the stand-in for a zero part: 1 + NUDGE keeps digits to spare.
-_PRECISION = 1300
-_NUDGE = mpf(2) ** -1100
+_PRECISION = 2600
+_NUDGE = mpf(2) ** -2400
+#: Beyond this exp overflows, or turns so often that no digits of the angle are left.
+_HUGE = 300
 
 
 def nudged(z: complex) -> mpc:
@@ -52,7 +54,15 @@ FUNCTIONS: dict[str, Callable[[mpc], mpc]] = {
 #: Where a function grows without bound: C's annex G and limits from different sides disagree.
 POLES = {"log": (0,), "rsqrt": (0,), "sign": (0,), "atanh": (1, -1), "log-plus-one": (-1,)}
 
-#: What cmath calls those it has.
+
+def logistic(z: complex) -> complex:
+    """Of a number that is not finite: 0 far to the left, 1 far to the right."""
+    if math.isinf(z.real):
+        return complex(z.real > 0)
+    return complex(math.nan, math.nan)
+
+
+#: What cmath calls those it has; of the others what holds where a part is not finite.
 CMATH: dict[str, Callable[[complex], complex]] = {
     "acos": cmath.acos,
     "acosh": cmath.acosh,
@@ -69,6 +79,11 @@ CMATH: dict[str, Callable[[complex], complex]] = {
     "tan": cmath.tan,
     "tanh": cmath.tanh,
     "negate": lambda z: -z,
+    "exponential-minus-one": lambda z: cmath.exp(z) - 1,
+    "log-plus-one": lambda z: cmath.log(complex(1 + z.real, z.imag)),
+    "logistic": logistic,
+    "rsqrt": lambda z: complex(math.nan, 0) if cmath.isnan(z) and not cmath.isinf(z) else 0j,
+    "sign": lambda z: complex(math.nan, math.nan),
 }
 
 
@@ -81,19 +96,31 @@ def unary(opcode: str, real: str, imag: str) -> mpc | complex | None:
             return None
         with mp.workprec(_PRECISION):
             return FUNCTIONS[opcode](nudged(z))
-    if opcode not in CMATH:
-        return None
     try:
         return CMATH[opcode](z)
-    except (
-        ValueError,
-        OverflowError,
-    ):  # C returns a value and raises a flag; Python gives the flag alone
-        return None
+    except ValueError:  # C raises the flag of an invalid operation and returns NaN
+        return complex(math.nan, math.nan)
 
 
-def binary(opcode: str, x: complex, y: complex) -> mpc | None:
-    """Finite operands; None where it is undefined or on a branch point."""
+def multiply_by_parts(x: complex, y: complex) -> complex:
+    """NaN where neither part is finite: whether such a product is infinite, C itself leaves to a switch."""
+    product = complex(x.real * y.real - x.imag * y.imag, x.real * y.imag + x.imag * y.real)
+    some = math.isfinite(product.real) or math.isfinite(product.imag)
+    return product if some else complex(math.nan, math.nan)
+
+
+#: Of operands that are not finite.
+BY_PARTS: dict[str, Callable[[complex, complex], complex]] = {
+    "add": lambda x, y: complex(x.real + y.real, x.imag + y.imag),
+    "subtract": lambda x, y: complex(x.real - y.real, x.imag - y.imag),
+    "multiply": multiply_by_parts,
+}
+
+
+def binary(opcode: str, x: complex, y: complex) -> mpc | complex | None:
+    """None where it is undefined or on a branch point."""
+    if not (cmath.isfinite(x) and cmath.isfinite(y)):
+        return BY_PARTS[opcode](x, y)
     with mp.workprec(400):
         a, b = mpc(x.real, x.imag), mpc(y.real, y.imag)
         match opcode:
@@ -106,12 +133,23 @@ def binary(opcode: str, x: complex, y: complex) -> mpc | None:
             case "divide":
                 return None if y == 0 else a / b
             case "power":
-                return None if x == 0 or x.imag == 0 else mpmath.power(a, b)
+                if x == 0 or x.imag == 0 or abs(b * mpmath.log(a)) > _HUGE:
+                    return None  # neither the turns of a huge angle nor exp(inf) mean anything
+                return mpmath.power(a, b)
             case _:  # atan2(y, x) = -i log((x + i y) / sqrt(x^2 + y^2))
                 root = b * b + a * a
-                if abs(root) < mpf(10) ** -30 or root.imag == 0:
+                sides = (abs(a) + abs(b)) ** 2 * mpf(10) ** -30
+                if abs(root) <= sides or abs(root.imag) <= sides:
                     return None
                 angle = mpc(0, -1) * mpmath.log((b + mpc(0, 1) * a) / mpmath.sqrt(root))
                 return (
                     angle if abs(angle.real) < 3.1 else None
                 )  # at the cut rounding decides the sign
+
+
+def size(z: complex) -> mpf | float:
+    """|z|, infinite where a part is."""
+    if not cmath.isfinite(z) or z == 0:
+        return abs(z)
+    with mp.workprec(400):
+        return mpmath.hypot(mpf(z.real), mpf(z.imag))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from spmd.evaluator import evaluate
+from spmd.hlo import HloModule
 from spmd.shape import PrimitiveType
 from spmd.text.parser import parse_module
 from spmd.verifier import verify
@@ -34,11 +35,17 @@ def program(body: str, before: str = "") -> str:
     return f"HloModule m\n{before}\nENTRY e {{\n{body}\n}}"
 
 
+def read(body: str, before: str = "", devices: int = 1) -> HloModule:
+    """The verified module whose entry has these instructions."""
+    text = program(body, before)
+    module = parse_module(text.replace("HloModule m", f"HloModule m, num_partitions={devices}", 1))
+    verify(module)
+    return module
+
+
 def run(body: str, *arrays: NDArray, before: str = "") -> list[NDArray]:
     """Outputs of the entry with these instructions; verified first."""
-    module = parse_module(program(body, before))
-    verify(module)
-    return evaluate(module, *arrays)
+    return evaluate(read(body, before), *arrays)
 
 
 def elementwise(

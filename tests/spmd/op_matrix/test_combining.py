@@ -16,11 +16,11 @@ from spmd.evaluator import evaluate_partitions
 from spmd.text.parser import parse_module
 from spmd.verifier import verify
 from tests.spmd.op_matrix import allowed
-from tests.spmd.op_matrix.formats import COMPLEX, FLOATS
+from tests.spmd.op_matrix.formats import COMPLEX, FLOATS, INF, INTEGERS, bounds, wrap
 from tests.spmd.op_matrix.judge import scalars
-from tests.spmd.op_matrix.run import array, program
+from tests.spmd.op_matrix.run import array, program, read
 from tests.spmd.op_matrix.test_elementwise import misses, report
-from tests.spmd.op_matrix.values import ALL_TYPES, values
+from tests.spmd.op_matrix.values import ALL_TYPES, edges, values
 
 
 @dataclass(frozen=True)
@@ -33,14 +33,18 @@ class Form:
 
 
 _REDUCERS = ("add", "multiply", "maximum", "minimum", "and", "or", "xor")
+_SIDE_BY_SIDE = (
+    "x1 = {k}[{n},1] reshape(x)\ny1 = {k}[{n},1] reshape(y)\n"
+    "z = {k}[{n},2] concatenate(x1, y1), dimensions={{1}}\n"
+)
 _GROUP = "channel_id=1, replica_groups={{{{0,1}}}}, use_global_device_ids=true, to_apply=op"
 
 FORMS = {
     "map": Form(_REDUCERS, "ROOT r = {k}[{n}] map(x, y), dimensions={{0}}, to_apply=op"),
     "scatter": Form(
         _REDUCERS,
-        "i = s32[{n}] iota(), iota_dimension=0\n"
-        "ROOT r = {k}[{n}] scatter(x, i, y), to_apply=op, update_window_dims={{}}, inserted_window_dims={{0}},"
+        "at = s32[{n}] iota(), iota_dimension=0\n"
+        "ROOT r = {k}[{n}] scatter(x, at, y), to_apply=op, update_window_dims={{}}, inserted_window_dims={{0}},"
         " scatter_dims_to_operand_dims={{0}}, index_vector_dim=1",
     ),
     "scan": Form(
@@ -64,15 +68,46 @@ FORMS = {
         "ROOT r = {k}[{n}] reshape(h)",
         2,
     ),
+    "reduce": Form(
+        _REDUCERS,
+        _SIDE_BY_SIDE + "ROOT r = {k}[{n}] reduce(z, i), dimensions={{1}}, to_apply=op",
+    ),
+    "reduce-window": Form(
+        _REDUCERS,
+        _SIDE_BY_SIDE + "h = {k}[{n},1] reduce-window(z, i), window={{size=1x2}}, to_apply=op\n"
+        "ROOT r = {k}[{n}] reshape(h)",
+    ),
+    "select-and-scatter": Form(
+        _REDUCERS,
+        _SIDE_BY_SIDE + "w = {k}[{n},3] broadcast(t), dimensions={{1}}\n"
+        "h = {k}[{n},3] select-and-scatter(w, z, i), window={{size=1x2}}, select=keep_odd_one, scatter=op\n"
+        "m = {k}[{n},1] slice(h), slice={{[0:{n}], [1:2]}}\nROOT r = {k}[{n}] reshape(m)",
+    ),
     "dot": Form(
         ("multiply",),
         "x1 = {k}[{n},1] reshape(x)\ny1 = {k}[{n},1] reshape(y)\n"
         "ROOT r = {k}[{n}] dot(x1, y1), lhs_batch_dims={{0}}, rhs_batch_dims={{0}}, lhs_contracting_dims={{1}},"
         " rhs_contracting_dims={{1}}",
     ),
-}  # fmt: skip
+    "ragged-dot": Form(
+        ("multiply",),
+        "x1 = {k}[{n},1] reshape(x)\ny1 = {k}[{n},1,1] reshape(y)\n"
+        "one = s32[] constant(1)\nsizes = s32[{n}] broadcast(one), dimensions={{}}\n"
+        "h = {k}[{n},1] ragged-dot(x1, y1, sizes), lhs_contracting_dims={{1}}, rhs_contracting_dims={{1}},"
+        " lhs_ragged_dims={{0}}, rhs_group_dims={{0}}\nROOT r = {k}[{n}] reshape(h)",
+    ),
+    "convolution": Form(
+        ("multiply",),
+        "x1 = {k}[1,{n}] reshape(x)\ny1 = {k}[1,{n}] reshape(y)\n"
+        "h = {k}[1,{n}] convolution(x1, y1), window={{}}, dim_labels=bf_io->bf, feature_group_count={n}\n"
+        "ROOT r = {k}[{n}] reshape(h)",
+    ),
+}
+#: These add a product to zero: pred and f8e8m0fnu have no such sum, and the sign of a zero is lost.
+_SUMS = ("dot", "ragged-dot", "convolution")  # fmt: skip
 
 _BEFORE = """
+keep_odd_one {{ a.3 = {k}[] parameter(0) b.3 = {k}[] parameter(1) q = {k}[] constant({odd}) ROOT c.3 = pred[] compare(a.3, q), direction=EQ }}
 op {{ a = {k}[] parameter(0) b = {k}[] parameter(1) ROOT c = {k}[] {o}(a, b) }}
 whole {{ a.1 = {k}[{n}] parameter(0) b.1 = {k}[{n}] parameter(1) ROOT c.1 = {k}[{n}] {o}(a.1, b.1) }}
 step {{ b.2 = {k}[{n}] parameter(0) a.2 = {k}[{n}] parameter(1) c.2 = {k}[{n}] {o}(a.2, b.2) ROOT t = ({k}[{n}], {k}[{n}]) tuple(c.2, c.2) }}
@@ -82,14 +117,12 @@ step {{ b.2 = {k}[{n}] parameter(0) a.2 = {k}[{n}] parameter(1) c.2 = {k}[{n}] {
 def cases():
     for form, kind in itertools.product(FORMS, ALL_TYPES):
         opcodes = [o for o in FORMS[form].opcodes if kind in allowed.BINARY[o]]
-        # A dot adds its products to zero, which f8e8m0fnu does not have.
-        if opcodes and not (form == "dot" and kind in ("pred", "f8e8m0fnu")):
+        if opcodes and not (form in _SUMS and kind in ("pred", "f8e8m0fnu")):
             yield form, kind, opcodes
 
 
 def pairs(kind):
-    few = [z for z in values(kind) if not isinstance(z, complex) or math.isfinite(abs(z))]
-    few = few[:: max(1, len(few) // 12)] + few[-1:]
+    few = [*edges(kind), *values(kind)[:: max(1, len(values(kind)) // 8)]]
     return list(itertools.product(dict.fromkeys(map(Same, few)), repeat=2))
 
 
@@ -106,17 +139,49 @@ class Same:
         return hash(repr(self.value))
 
 
+def neutral(opcode, kind):
+    """The start of a reduction that changes nothing (for sums of f8e8m0fnu: as little as there is)."""
+    if opcode in ("multiply", "and"):
+        return (
+            wrap(-1, kind) if opcode == "and" and kind != "pred" else True if kind == "pred" else 1
+        )
+    if opcode in ("or", "xor", "add") or (kind == "pred" and opcode == "maximum"):
+        if kind == "f8e8m0fnu":
+            return 2.0**-127
+        return False if kind == "pred" else FLOATS[kind].round(-0.0) if kind in FLOATS else 0
+    if kind == "pred":
+        return True
+    if kind in INTEGERS:
+        return bounds(kind)[opcode == "minimum"]
+    form = FLOATS[kind]
+    end = INF if form.flavour == "ieee" else float(form.largest)
+    return end if opcode == "minimum" else 2.0**-127 if form.flavour == "unsigned" else -end
+
+
 @pytest.mark.parametrize(("form", "kind", "opcodes"), list(cases()))
 def test_pairs(form, kind, opcodes):
     tried = [(x.value, y.value) for x, y in pairs(kind)]
-    given = [array(kind, side) for side in zip(*tried, strict=True)]
+    for count in (len(tried), 1, 0):
+        if count or form != "convolution":  # groups of no features are refused
+            check(form, kind, opcodes, tried[:count])
+
+
+def starts_matter(form, kind, opcode, pair):
+    """Next to the least f8e8m0fnu the start of a sum is no nothing."""
+    starting = form in ("reduce", "reduce-window", "select-and-scatter") and opcode == "add"
+    return starting and kind == "f8e8m0fnu" and max(pair) < 2.0**-120
+
+
+def check(form, kind, opcodes, tried):
+    given = [array(kind, [pair[side] for pair in tried]) for side in (0, 1)]
     for opcode in opcodes:
         got = scalars(outputs(form, kind, opcode, given))
         wrong = [
             (pair, g, w)
             for pair, g in zip(tried, got, strict=True)
             if (w := misses(opcode, kind, pair, g))
-            and not (form == "dot" and g == 0 == to_zero(kind, w[0]))
+            and not starts_matter(form, kind, opcode, pair)
+            and not (form in _SUMS and g == 0 == to_zero(kind, w[0]))
         ]
         report(f"{form} {opcode}", kind, wrong)
 
@@ -126,16 +191,29 @@ def to_zero(kind, want):
     return FLOATS[kind].round(want) if kind in FLOATS else want
 
 
+def wrap_one(kind):
+    return "-1" if kind == "s1" else "1"
+
+
+def odd_one_out(kind):
+    """The middle one is 1: of both windows of two over these, the second's first and the first's last."""
+    one = {"pred": True, "s1": -1}.get(kind, 1)
+    other = {"pred": False, "f8e8m0fnu": 2}.get(kind, 0)
+    return [other, one, other]
+
+
 def outputs(form, kind, opcode, given):
-    names = {"k": kind, "n": len(given[0]), "o": opcode}
+    odd = {"pred": "true", **dict.fromkeys(COMPLEX, "(1, 0)")}.get(kind, wrap_one(kind))
+    names = {"odd": odd, "k": kind, "n": len(given[0]), "o": opcode}
     devices = FORMS[form].devices
     heads = ["x", "y"] if devices == 1 else ["x"]
     lines = [f"{x} = {kind}[{len(given[0])}] parameter({i})" for i, x in enumerate(heads)]
+    alone = [array(kind, [neutral(opcode, kind)], ()), array(kind, odd_one_out(kind))]
+    if devices == 1:
+        lines += [f"i = {kind}[] parameter(2)", f"t = {kind}[3] parameter(3)"]
     body = "\n".join([*lines, FORMS[form].lines.format(**names)])
-    text = program(body, _BEFORE.format(**names))
-    module = parse_module(text.replace("HloModule m", f"HloModule m, num_partitions={devices}"))
-    verify(module)
-    arguments = [given] if devices == 1 else [[x] for x in given]
+    module = read(body, _BEFORE.format(**names), devices)
+    arguments = [[*given, *alone]] if devices == 1 else [[x] for x in given]
     each = evaluate_partitions(module, arguments)
     assert all(out[0].tobytes() == each[0][0].tobytes() for out in each)
     return each[0][0]

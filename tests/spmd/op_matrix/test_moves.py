@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.spmd.op_matrix.run import array, run
+from spmd.evaluator import evaluate
+from tests.spmd.op_matrix.run import array, read, run
 from tests.spmd.op_matrix.test_convert import converted
-from tests.spmd.op_matrix.values import ALL_TYPES, values
+from tests.spmd.op_matrix.values import ALL_TYPES, rounds
 
 #: (operand number, position in it)
 Source = tuple[int, tuple[int, ...]]
@@ -143,20 +144,21 @@ never {{ x = {k}[3] parameter(0) ROOT y = pred[] constant(false) }}
 def test_move(name):
     move = MOVES[name]
     for kind in ALL_TYPES:
-        stock = itertools.cycle(values(kind))
-        contents = [
-            {at: next(stock) for at in itertools.product(*map(range, dims))}
-            for dims in move.operands
-        ]
-        arrays = [array(kind, c.values(), d) for c, d in zip(contents, move.operands, strict=True)]
         body = [f"p{i} = {kind}[{text_of(d)}] parameter({i})" for i, d in enumerate(move.operands)]
         body.append(f"ROOT r = {kind}[{text_of(move.result)}] {move.text}")
-        (got,) = run("\n".join(body), *arrays, before=BEFORE.format(k=kind))
+        module = read("\n".join(body), BEFORE.format(k=kind))
         places = [move.source(*at) for at in itertools.product(*map(range, move.result))]
-        want = array(kind, [contents[o][at] for o, at in places], move.result)
-        assert got.dtype == want.dtype, (name, kind)
-        assert got.shape == want.shape, (name, kind)
-        assert got.tobytes() == want.tobytes(), (name, kind, got, want)
+        positions = [list(itertools.product(*map(range, dims))) for dims in move.operands]
+        for elements in rounds(kind, list(map(len, positions))):
+            contents = [
+                dict(zip(p, e, strict=True)) for p, e in zip(positions, elements, strict=True)
+            ]
+            arrays = [array(kind, e, d) for e, d in zip(elements, move.operands, strict=True)]
+            (got,) = evaluate(module, *arrays)
+            want = array(kind, [contents[o][at] for o, at in places], move.result)
+            assert got.dtype == want.dtype, (name, kind)
+            assert got.shape == want.shape, (name, kind)
+            assert got.tobytes() == want.tobytes(), (name, kind, got, want)
 
 
 def text_of(dims):

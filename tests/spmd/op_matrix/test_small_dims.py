@@ -5,19 +5,16 @@ An elementwise operation treats each element alone, so the elements of a vector 
 
 from __future__ import annotations
 
-import itertools
 import re
 
 import numpy as np
 import pytest
 
-from spmd.evaluator import evaluate_partitions
-from spmd.text.parser import parse_module
-from spmd.verifier import verify
+from spmd.evaluator import evaluate, evaluate_partitions
 from tests.spmd.op_matrix import allowed
-from tests.spmd.op_matrix.run import array, run
+from tests.spmd.op_matrix.run import array, read, run
 from tests.spmd.op_matrix.test_convert import FLOATS
-from tests.spmd.op_matrix.values import ALL_TYPES, values
+from tests.spmd.op_matrix.values import ALL_TYPES, rounds, values
 
 SHAPES = ((), (1,), (1, 1), (0,), (2, 0), (0, 1))
 
@@ -120,21 +117,22 @@ _BEFORE = (
 def test_moves_keep_their_order(name):
     first, line, second, empty_line = _KEEP[name]
     for kind in ALL_TYPES:
-        elements = list(itertools.islice(itertools.cycle(values(kind)), 3))
         body = (
             f"x = {kind}[1,3,1] parameter(0)\ne = {kind}[2,0] parameter(1)\nz = {kind}[] parameter(2)\n"
             f"i = s32[] constant(0)\nj = s32[1,1] constant({{{{0}}}})\n"
             f"r = {kind}[{first}] {line}\ns = {kind}[{second}] {empty_line}\n"
             f"ROOT t = ({kind}[{first}], {kind}[{second}]) tuple(r, s)"
         )
-        given = [
-            array(kind, elements, (1, 3, 1)),
-            array(kind, [], (2, 0)),
-            array(kind, elements[:1], ()),
-        ]
-        got, nothing = run(body, *given, before=_BEFORE.format(k=kind))
-        assert got.tobytes() == given[0].tobytes(), (name, kind)
-        assert (nothing.size, nothing.dtype) == (0, got.dtype), (name, kind)
+        module = read(body, _BEFORE.format(k=kind))
+        for elements, value in rounds(kind, (3, 1)):
+            given = [
+                array(kind, elements, (1, 3, 1)),
+                array(kind, [], (2, 0)),
+                array(kind, value, ()),
+            ]
+            got, nothing = evaluate(module, *given)
+            assert got.tobytes() == given[0].tobytes(), (name, kind)
+            assert (nothing.size, nothing.dtype) == (0, got.dtype), (name, kind)
 
 
 #: What device d of two has afterwards, of x0 and x1 (3 elements each; all-to-all and broadcast alike).
@@ -170,8 +168,6 @@ def with_columns(text, columns):
 @pytest.mark.parametrize("columns", [1, 0])
 def test_exchanges(name, columns):
     for kind in ALL_TYPES:
-        stock = itertools.cycle(values(kind))
-        x = [list(itertools.islice(stock, 3)) for _ in range(2)]
         if name in _EXCHANGES:
             size, line, moved = _EXCHANGES[name]
             lines = f"h = {kind}[2] slice(x), slice={{[0:2]}}\nROOT r = {kind}[{size}] {line}"
@@ -179,11 +175,11 @@ def test_exchanges(name, columns):
             text, moved = _HALVES[name]
             lines = text.replace("{k}", kind)
         body = with_columns(f"x = {kind}[3] parameter(0)\n{lines}", columns)
-        module = parse_module(f"HloModule m, num_partitions=2\nENTRY e {{\n{body}\n}}")
-        verify(module)
-        rows = [array(kind, part * columns, (3, columns)) for part in x]
-        each = evaluate_partitions(module, [[part] for part in rows])
-        for device, (out,) in enumerate(each):
-            wanted = list(moved(x, device))
-            want = array(kind, wanted * columns, (len(wanted), columns))
-            assert (out.shape, out.tobytes()) == (want.shape, want.tobytes()), (name, kind, device)
+        module = read(body, devices=2)
+        for x in rounds(kind, (3, 3)):
+            rows = [array(kind, part * columns, (3, columns)) for part in x]
+            each = evaluate_partitions(module, [[part] for part in rows])
+            for device, (out,) in enumerate(each):
+                wanted = list(moved(x, device))
+                want = array(kind, wanted * columns, (len(wanted), columns))
+                assert (out.shape, out.tobytes()) == (want.shape, want.tobytes()), (name, kind)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -89,6 +90,9 @@ def pairs_distinct(values: Sequence[complex]) -> tuple[complex, ...]:
     return tuple({(repr(z.real), repr(z.imag)): z for z in values}.values())
 
 
+ALL_TYPES = ("pred", *INTEGERS, *FLOATS, *COMPLEX)
+
+
 def values(kind: str) -> tuple[Scalar, ...]:
     if kind == "pred":
         return (False, True)
@@ -97,4 +101,28 @@ def values(kind: str) -> tuple[Scalar, ...]:
     return complexes(kind) if kind in COMPLEX else floats(kind)
 
 
-ALL_TYPES = ("pred", *INTEGERS, *FLOATS, *COMPLEX)
+@cache
+def edges(kind: str) -> tuple[Scalar, ...]:
+    """One value of each class that the type has, and an ordinary one: few enough to put them anywhere."""
+    if kind == "pred":
+        return (True, False)
+    if kind in INTEGERS:
+        low, high = bounds(kind)
+        return tuple(dict.fromkeys((low, high, 0, min(2, high - 1))))
+    if kind in COMPLEX:
+        real = edges(COMPLEX[kind])
+        return tuple(complex(a, b) for a, b in zip(real, (*real[3:], *real[:3]), strict=True))
+    form = FLOATS[kind]
+    big, tiny = float(form.largest), math.ldexp(1.0, form.least_exponent - form.mantissa)
+    few = _distinct([form.round(x) for x in (-0.0, INF, NAN, tiny, big, 0.0, -INF, 2.0, -big)])
+    return tuple(x for x in few if x == x or form.flavour != "finite")
+
+
+def rounds(kind: str, sizes: Sequence[int]) -> Iterator[list[list[Scalar]]]:
+    """Contents for operands of these sizes, again and again, until the largest has held every edge value."""
+    stock = edges(kind)
+    for start in range(0, len(stock), max(1, *sizes)):
+        yield [
+            list(itertools.islice(itertools.cycle(stock), start + i, start + i + size))
+            for i, size in enumerate(sizes)
+        ]
