@@ -1,0 +1,63 @@
+"""Small per-device programs for the runtime's tests, each made to tempt buffer assignment into one kind of mistake."""
+
+from __future__ import annotations
+
+from tests.runtime.programs.build import assert_same, compiled, module_of, random_inputs
+from tests.runtime.programs.collectives import ASYNC_COLLECTIVES, ASYNC_WRAPPED, COLLECTIVES, SUM
+from tests.runtime.programs.control_flow import (
+    CALLS,
+    CONDITIONAL,
+    DEAD_LEAF,
+    NESTED_UPDATE,
+    OUTSIDE_READ,
+    ROTATE_LOOP,
+    SWAP_LOOP,
+)
+from tests.runtime.programs.outputs import DONATED, DONATED_SWAP, OUTPUT_AS_SPACE, REPEATED_OUTPUTS
+from tests.runtime.programs.views import DYING_OPERANDS, ELEMENTWISE, SYMMETRIC, VIEWS
+
+#: The programs of one device, by name.
+ALIASING = {
+    "calls": CALLS,
+    "dying_operands": DYING_OPERANDS,
+    "dead_leaf": DEAD_LEAF,
+    "elementwise": ELEMENTWISE,
+    "symmetric": SYMMETRIC,
+    "views": VIEWS,
+    "swap_loop": SWAP_LOOP,
+    "rotate_loop": ROTATE_LOOP,
+    "nested_update": NESTED_UPDATE,
+    "outside_read": OUTSIDE_READ,
+    "conditional": CONDITIONAL,
+    "donated": DONATED,
+    "donated_swap": DONATED_SWAP,
+    "repeated_outputs": REPEATED_OUTPUTS,
+    "output_as_space": OUTPUT_AS_SPACE,
+}
+
+__all__ = [
+    "ALIASING",
+    "ASYNC_COLLECTIVES",
+    "ASYNC_WRAPPED",
+    "CALLS",
+    "COLLECTIVES",
+    "CONDITIONAL",
+    "DEAD_LEAF",
+    "DONATED",
+    "DONATED_SWAP",
+    "DYING_OPERANDS",
+    "ELEMENTWISE",
+    "NESTED_UPDATE",
+    "OUTPUT_AS_SPACE",
+    "OUTSIDE_READ",
+    "REPEATED_OUTPUTS",
+    "ROTATE_LOOP",
+    "SUM",
+    "SWAP_LOOP",
+    "SYMMETRIC",
+    "VIEWS",
+    "assert_same",
+    "compiled",
+    "module_of",
+    "random_inputs",
+]

@@ -1,0 +1,81 @@
+"""Collectives, blocking and in two halves: memory in flight belongs to nobody else."""
+
+from __future__ import annotations
+
+SUM = """
+sum {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT r = f32[] add(a, b)
+}
+"""
+
+COLLECTIVES = (
+    """HloModule collectives, num_partitions=4
+"""
+    + SUM
+    + """
+ENTRY main {
+  x = f32[4,4] parameter(0)
+  id = u32[] partition-id()
+  f = f32[] convert(id)
+  b = f32[4,4] broadcast(f), dimensions={}
+  y = f32[4,4] add(x, b)
+  ar = f32[4,4] all-reduce(y), channel_id=1, replica_groups={{0,1},{2,3}}, use_global_device_ids=true, to_apply=sum
+  t = f32[4,4] transpose(ar), dimensions={1,0}
+  ag = f32[8,4] all-gather(t), channel_id=2, replica_groups={{0,2},{1,3}}, use_global_device_ids=true, dimensions={0}
+  rs = f32[2,4] reduce-scatter(ag), channel_id=3, replica_groups=[1,4]<=[4], use_global_device_ids=true, dimensions={0}, to_apply=sum
+  aa = f32[4,4] all-to-all(x), channel_id=4, replica_groups={{0,1,2,3}}, dimensions={0}
+  cp = f32[2,4] collective-permute(rs), channel_id=5, source_target_pairs={{0,1},{1,2},{2,3}}
+  ROOT o = (f32[4,4], f32[2,4], f32[4,4], f32[2,4]) tuple(y, rs, aa, cp)
+}
+"""
+)
+
+#: The operand dies at the start: until the done, nobody may take its memory.
+ASYNC_COLLECTIVES = (
+    """HloModule async_collectives, num_partitions=2
+"""
+    + SUM
+    + """
+ENTRY main {
+  x = f32[32] parameter(0)
+  a = f32[32] sine(x)
+  s = f32[32] all-reduce-start(a), channel_id=1, replica_groups={{0,1}}, use_global_device_ids=true, to_apply=sum
+  b = f32[32] cosine(x)
+  g = (f32[32], f32[64]) all-gather-start(b), channel_id=2, replica_groups={{0,1}}, use_global_device_ids=true, dimensions={0}
+  c = f32[32] exponential(x)
+  e = f32[32] multiply(c, x)
+  p = (f32[32], f32[32]) collective-permute-start(e), channel_id=3, source_target_pairs={{0,1},{1,0}}
+  f = f32[32] negate(x)
+  h = f32[32] tanh(f)
+  d = f32[32] all-reduce-done(s)
+  gd = f32[64] all-gather-done(g)
+  pd = f32[32] collective-permute-done(p)
+  k = f32[32] add(d, h)
+  l = f32[32] add(k, pd)
+  ROOT o = (f32[32], f32[64]) tuple(l, gd)
+}
+"""
+)
+
+#: Any collective in two halves: the generic form, around a computation.
+ASYNC_WRAPPED = (
+    """HloModule async_wrapped, num_partitions=2
+"""
+    + SUM
+    + """
+wrapped {
+  p = f32[4,4] parameter(0)
+  ROOT rs = f32[2,4] reduce-scatter(p), channel_id=1, replica_groups={{0,1}}, use_global_device_ids=true, dimensions={0}, to_apply=sum
+}
+ENTRY main {
+  x = f32[4,4] parameter(0)
+  y = f32[4,4] sine(x)
+  s = ((f32[4,4]), f32[2,4]) async-start(y), calls=wrapped
+  z = f32[4,4] cosine(x)
+  d = f32[2,4] async-done(s)
+  ROOT t = (f32[2,4], f32[4,4]) tuple(d, z)
+}
+"""
+)
