@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from runtime.executable import Executable
+from runtime.sharded_arrays import Boundary
 from spmd.hlo import HloModule
 from spmd.shape import ArrayShape, ShapeIndex, as_array, leaves
 
@@ -29,13 +31,16 @@ class Entry:
         return Entry(module.name, tuple(inputs), tuple(outputs), aliased_outputs(module))
 
     @staticmethod
+    def of_boundaries(
+        module: HloModule, places: tuple[Sequence[Boundary], Sequence[Boundary]]
+    ) -> Entry:
+        """Of one device's program whose tiles are shared out as ``places`` say."""
+        inputs, outputs = (tuple(one.shape for one in side) for side in places)
+        return Entry(module.name, inputs, outputs, aliased_outputs(module))
+
+    @staticmethod
     def of_executable(executable: Executable) -> Entry:
-        return Entry(
-            executable.module.name,
-            tuple(one.shape for one in executable.inputs),
-            tuple(one.shape for one in executable.outputs),
-            aliased_outputs(executable.module),
-        )
+        return Entry.of_boundaries(executable.module, (executable.inputs, executable.outputs))
 
 
 def aliased_outputs(module: HloModule) -> dict[int, int]:

@@ -7,14 +7,12 @@ from collections.abc import Sequence
 from launch.expect import Expected, check_output, default_tolerance
 from launch.inputs import seeded_inputs
 from launch.npz import Array
-from runtime.compile import build_executable
-from runtime.executable import Executable
-from runtime.tiles import gather, shard_of
+from launch.reference import evaluate_per_device
+from runtime.compile import boundaries
+from runtime.sharded_arrays import Boundary
 from spmd.errors import CheckFailed
 from spmd.evaluator.evaluator import evaluate
-from spmd.evaluator.lockstep import evaluate_partitions
 from spmd.hlo import HloModule, Stage
-from spmd.hlo.clone import clone_module
 
 
 def verify_equivalent(
@@ -25,11 +23,11 @@ def verify_equivalent(
     A per-device module is evaluated on all its devices, its tiles gathered. ``logical``: the unpartitioned module that
     both come from, whose entry has the global shapes.
     """
-    boundary = _boundary(before if before.stage >= Stage.PARTITIONED else after, logical)
-    inputs = seeded_inputs(seed, [one.shape for one in boundary.inputs])
-    wanted, found = (_outputs(module, boundary, inputs) for module in (before, after))
+    places = boundaries(before if before.stage >= Stage.PARTITIONED else after, logical)
+    inputs = seeded_inputs(seed, [one.shape for one in places[0]])
+    wanted, found = (_outputs(module, inputs, places) for module in (before, after))
     differences = []
-    for k, (want, got, place) in enumerate(zip(wanted, found, boundary.outputs, strict=True)):
+    for k, (want, got, place) in enumerate(zip(wanted, found, places[1], strict=True)):
         tolerance = default_tolerance(place.shape.element_type, want)
         check = check_output(got, Expected(f"out{k}", place.shape, want, tolerance))
         if not check.ok:
@@ -42,25 +40,11 @@ def verify_equivalent(
         )
 
 
-def _boundary(module: HloModule, logical: HloModule | None) -> Executable:
-    """How global arrays lie on the devices: what an executable of the module says."""
-    return build_executable(clone_module(module), check=False, logical=logical)
-
-
-def _outputs(module: HloModule, boundary: Executable, inputs: Sequence[Array]) -> list[Array]:
+def _outputs(
+    module: HloModule,
+    inputs: Sequence[Array],
+    places: tuple[Sequence[Boundary], Sequence[Boundary]],
+) -> list[Array]:
     if module.stage < Stage.PARTITIONED:
         return evaluate(module, *inputs)
-    partitions = range(module.num_partitions)
-    tiles = [
-        [
-            shard_of(array, place.sharding, place.shape, partition)
-            for array, place in zip(inputs, boundary.inputs, strict=True)
-        ]
-        for _ in range(module.replica_count)
-        for partition in partitions
-    ]
-    results = evaluate_partitions(module, tiles)
-    return [
-        gather([results[partition][k] for partition in partitions], place.sharding, place.shape)
-        for k, place in enumerate(boundary.outputs)
-    ]
+    return evaluate_per_device(module, inputs, places)

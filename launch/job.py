@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from launch.entry import Entry, aliased_outputs
+from launch.entry import Entry
 from launch.expect import (
     Expected,
     OutputCheck,
@@ -22,10 +22,9 @@ from launch.expect import (
 )
 from launch.inputs import SeededInputs, read_inputs, write_arrays
 from launch.npz import Array, StoredArrays
+from launch.reference import Reference
 from launch.tile_files import is_per_device
 from spmd.errors import SpmdError
-from spmd.evaluator.evaluator import evaluate
-from spmd.hlo import HloModule
 from spmd.shape import ArrayShape
 
 
@@ -129,34 +128,37 @@ def require_world(devices: int, ranks: int, option: str = "--devices ") -> None:
         )
 
 
-def evaluate_steps(module: HloModule, inputs: Sequence[Array], steps: int) -> JobResult:
-    """The reference evaluator ``steps`` times; outputs that alias an input take its place in the next step."""
-    feedback = aliased_outputs(module)
+def evaluate_steps(
+    reference: Reference, feedback: Mapping[int, int], inputs: Sequence[Array], steps: int
+) -> JobResult:
+    """``reference`` ``steps`` times; outputs take the places of inputs in the next step as ``feedback`` says."""
     arrays = list(inputs)
     seconds = []
     outputs: list[Array] = []
     for _ in range(steps):
         start = time.perf_counter()
-        outputs = evaluate(module, *arrays)
+        outputs = reference(arrays)
         seconds.append(time.perf_counter() - start)
         for output, argument in feedback.items():
             arrays[argument] = outputs[output]
     return JobResult(outputs, seconds)
 
 
-def expected_outputs(entry: Entry, options: JobOptions, module: HloModule | None) -> list[Expected]:
-    """From the file, or from the reference evaluator of ``module``; empty where neither was asked for."""
+def expected_outputs(
+    entry: Entry, options: JobOptions, reference: Reference | None
+) -> list[Expected]:
+    """From the file, or from ``reference``; empty where neither was asked for."""
     if options.expect is not None:
         return read_expected(options.expect, entry.outputs, options.atol, options.rtol)
     if not options.check:
         return []
-    if module is None:
+    if reference is None:
         raise UsageError(
             "--check compares with the module before compilation, which a saved executable does not hold; "
             "--expect F.npz compares with outputs"
         )
     inputs = job_inputs(entry.inputs, options)
-    values = evaluate_steps(module, inputs, options.steps).outputs
+    values = evaluate_steps(reference, entry.feedback, inputs, options.steps).outputs
     expected = []
     for k, (value, shape) in enumerate(zip(values, entry.outputs, strict=True)):
         default = default_tolerance(shape.element_type, value)

@@ -6,16 +6,25 @@ rank's number in front of its message.
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
+import signal
 import sys
+import threading
+import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
+from types import FrameType
 from typing import TYPE_CHECKING, TypeVar
 
 from collectives.communicator.interface import Communicator
-from launch.rank_environment import end_with_launcher
+from collectives.communicator.status import Life
+from launch.one_report import claim_report
+from launch.rank_environment import NODE_ID_VARIABLE, own_launcher, world_of_environment
+from launch.starting import begin_start
 from runtime.shared_memory_engine import native_step_engine
 from spmd.errors import RunError, SpmdError
 
@@ -24,7 +33,8 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-NODE_ID_VARIABLE = "SPMD_NODE_ID"
+_REPORT_SECONDS = 2.0
+"""For another rank's message to come out before this one ends the job."""
 
 _MADE = b"made"
 """In front of what rank 0 has made; a report of its error begins with a brace."""
@@ -56,11 +66,12 @@ def open_world(started_ranks: int, timeout_seconds: float) -> MpiCommunicator:
     Ranks of one node share memory; the environment variable SPMD_NODE_ID tells nodes apart where the host's name does
     not (two namespaces of one host), one value for each.
 
-    From here on this process ends with the launcher, even if that is killed.
+    From here on this process ends with the launcher, even if that is killed, and tells its peers when it ends.
 
     RunError where mpi4py or its MPI library is missing, or is another MPI than the launcher's.
     """
-    end_with_launcher()
+    rank = (world_of_environment() or (0, 1))[0]
+    start = begin_start(rank, started_ranks, timeout_seconds, report_note)
     try:
         from collectives.communicator.mpi import MpiCommunicator
     except (ImportError, RuntimeError) as error:
@@ -79,7 +90,37 @@ def open_world(started_ranks: int, timeout_seconds: float) -> MpiCommunicator:
             f"the launcher started {started_ranks} ranks, but this rank's MPI library sees {world.size}: "
             "mpirun and the library that mpi4py loads are different MPIs"
         )
+    start.done()
+    atexit.register(world.set_life, Life.LEFT)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, partial(_end_when_told, world))
     return world
+
+
+def _end_when_told(world: MpiCommunicator, number: int, _: FrameType | None) -> None:
+    """The launcher ends the job: say whose death is the reason, if one of the node's ranks has died."""
+    lost = world.lost_peers()
+    if lost and _claims_report(world):
+        where = "; ".join(f"rank {rank} {text}" for rank, text in lost.items())
+        report_error(f"[rank {world.rank}/{world.size}] {where}")
+    else:
+        world.set_life(Life.ENDING)
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+
+def may_report(world: MpiCommunicator) -> bool:
+    """Whether this rank, of all those that fail now, is the one to say why. The others give it the time to."""
+    claims = _claims_report(world)
+    if not claims:
+        time.sleep(_REPORT_SECONDS)
+    return claims
+
+
+def _claims_report(world: MpiCommunicator) -> bool:
+    claims = not world.has_failed_peer() and claim_report(own_launcher())
+    world.set_life(Life.FAILED if claims else Life.ENDING)
+    return claims
 
 
 def agree(world: Communicator, setup: Callable[[], tuple[Result, dict[str, str]]]) -> Result:
@@ -146,13 +187,13 @@ def agree_on_code(world: Communicator, code: int) -> int:
 def describe_difference(fingerprints: Sequence[dict[str, str]]) -> str:
     """Which ranks differ from most of the ranks, and in what; empty where all agree."""
     lines = []
-    for key in fingerprints[0]:
-        values = [fingerprint.get(key, "") for fingerprint in fingerprints]
+    for key in dict.fromkeys(key for fingerprint in fingerprints for key in fingerprint):
+        values = [fingerprint.get(key, "nothing") for fingerprint in fingerprints]
         common = Counter(values).most_common(1)[0][0]
         odd = [rank for rank, value in enumerate(values) if value != common]
         if odd:
             others = ", ".join(f"rank {rank}: {values[rank]}" for rank in odd[:8])
-            lines.append(f"ranks do not run the same {key}: {others}; the other ranks: {common}")
+            lines.append(f"ranks do not have the same {key}: {others}; the other ranks: {common}")
     return "\n".join(lines)
 
 
@@ -179,13 +220,13 @@ def run_rank(world: MpiCommunicator, program: Callable[[MpiCommunicator], int]) 
         world.barrier()
         return error.agreed_code
     except BaseException as error:
-        _abort(world, error)
+        abort_job(world, error)
         raise
     world.close()
     return code
 
 
-def _abort(world: MpiCommunicator, error: BaseException) -> None:
+def abort_job(world: MpiCommunicator, error: BaseException) -> None:
     """Say which rank failed and end the job."""
     prefix = f"[rank {world.rank}/{world.size}]"
     message = (
@@ -193,5 +234,6 @@ def _abort(world: MpiCommunicator, error: BaseException) -> None:
     )
     if not message.startswith(prefix):
         message = f"{prefix} {message}"
-    report_error(message)
+    if may_report(world):
+        report_error(message)
     world.abort(error.exit_code if isinstance(error, SpmdError) else RunError.exit_code)

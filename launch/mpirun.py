@@ -8,13 +8,18 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from pathlib import Path
 
+from launch.rank_environment import end_with_parent
+from launch.starting import segments_directories
 from spmd.errors import SpmdError
 
 #: One thread per rank unless the caller says otherwise: ranks, not BLAS threads, fill the cores.
@@ -79,13 +84,20 @@ class MpiJob:
 
     def run(self, timeout_seconds: float | None = None) -> int:
         """Run the job to its end and return its exit code; interrupting or timing out ends every rank."""
-        process = subprocess.Popen(self.arguments(), env=self.environment(os.environ))
+        process = subprocess.Popen(
+            self.arguments(),
+            env=self.environment(os.environ),
+            # Launchers end their ranks on SIGTERM: so nothing goes on when this process is killed.
+            preexec_fn=partial(end_with_parent, signal.SIGTERM),
+        )
         try:
             return process.wait(timeout_seconds)
         finally:
             if process.poll() is None:
                 process.terminate()
                 process.wait()
+            if process.returncode < 0:
+                _sweep_after(process.pid)
 
     def _open_mpi(self) -> list[str]:
         options = []
@@ -132,6 +144,13 @@ def in_slurm_allocation(environment: Mapping[str, str] = os.environ) -> bool:
 def cores_for_each(ranks: int) -> int | None:
     """Cores of this machine for each of ``ranks``; None where there are more ranks than cores."""
     return len(os.sched_getaffinity(0)) // ranks or None
+
+
+def _sweep_after(launcher: int) -> None:
+    """Remove what a launcher that was killed has left before a rank was there to see to it."""
+    paths = [Path(tempfile.gettempdir()) / f"{name}.{launcher}" for name in ("ompi", "prte")]
+    for path in (*paths, *segments_directories(launcher)):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _launcher_of(mpirun: str) -> Launcher:

@@ -19,9 +19,9 @@ from runtime.executable import Executable
 from spmd.analysis.static_shapes import require_values
 from spmd.hlo import HloModule, Stage
 from spmd.hlo.clone import clone_module
-from spmd.passes.all_passes import SIMPLIFICATION
+from spmd.passes.all_passes import OPENING, SIMPLIFICATION
 from spmd.passes.interface import HloPass
-from spmd.passes.pipeline import AfterPass, run_passes
+from spmd.passes.pipeline import AfterPass, run_once, run_passes
 from spmd.text.stage import device_count, guess_stage
 from spmd.verifier.verifier import verify
 
@@ -112,6 +112,7 @@ def _partition(compilation: Compilation, options: CompileOptions) -> HloModule:
         copy = clone_module(module)
         copy.num_partitions = compilation.devices // copy.replica_count
         copy.stage = max(copy.stage, Stage.PARTITIONED)
+        run_once(copy, OPENING)
         return copy
     require_devices(module, compilation.devices)
     compilation.partitioner = partitioned(module, compilation.devices)

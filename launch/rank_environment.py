@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import signal
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from collectives.communicator.processes import ProcessId
 from spmd.errors import RunError
+
+NODE_ID_VARIABLE = "SPMD_NODE_ID"
+"""Tells the nodes of ranks apart, so it may differ."""
 
 _DEATH_SIGNAL = 1  # prctl's PR_SET_PDEATHSIG
 
@@ -54,14 +59,47 @@ def blas_threads_of_environment(environment: Mapping[str, str] = os.environ) -> 
     return max(1, int(asked)) if asked.isdecimal() else 1
 
 
+#: Variables that change what a rank computes, in the order of sums or in the code that is chosen; and SPMD_*.
+_CHANGE_RESULTS = (
+    "BLIS_NUM_THREADS",
+    "GOTO_NUM_THREADS",
+    "MKL_CBWR",
+    "MKL_NUM_THREADS",
+    "NPY_DISABLE_CPU_FEATURES",
+    "NPY_ENABLE_CPU_FEATURES",
+    "OMP_NUM_THREADS",
+    "OPENBLAS_CORETYPE",
+    "OPENBLAS_L2_SIZE",
+    "OPENBLAS_NUM_THREADS",
+)
+
+
+def settings_of_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """What the environments of all ranks must have alike, for ``launch.mpi.agree``."""
+    ours = {name for name in environment if name.startswith("SPMD_")} - {NODE_ID_VARIABLE}
+    names = sorted({*ours, *_CHANGE_RESULTS} & set(environment))
+    return {f"environment variable {name}": environment[name] for name in names}
+
+
+@functools.cache
+def own_launcher() -> ProcessId:
+    """The process that started this one, as it was when first asked for: at a rank's start."""
+    parent = os.getppid()
+    return ProcessId.of(parent) or ProcessId(parent, 0, 0)
+
+
 def end_with_launcher() -> None:
     """Have the system end this process when the launcher that started it is gone, even killed: nobody is left waiting.
 
     RunError where it has gone meanwhile. Linux alone can do this; elsewhere a rank ends at its next timeout.
     """
-    if not sys.platform.startswith("linux"):
-        return
-    launcher = os.getppid()
-    ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+    launcher = own_launcher().pid
+    end_with_parent(signal.SIGKILL)
     if os.getppid() != launcher:
         raise RunError("the launcher that started this rank is gone")
+
+
+def end_with_parent(number: signal.Signals) -> None:
+    """Have the system send this process a signal when the one that started it is gone. On Linux alone."""
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(_DEATH_SIGNAL, number, 0, 0, 0)

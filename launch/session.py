@@ -8,20 +8,19 @@ from __future__ import annotations
 import functools
 import hashlib
 import sys
-import traceback
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from launch.job import require_world, versions
-from launch.mpi import AgreedError, agree, open_world, report_error
+from launch.mpi import AgreedError, abort_job, agree, open_world, report_error
 from launch.options import CompileOptions
 from launch.pipeline import compile_module
-from launch.rank_environment import world_of_environment
+from launch.rank_environment import settings_of_environment, world_of_environment
 from launch.shared_compile import compile_on_first
 from runtime.executable import Executable
 from runtime.saved import SavedExecutableError, load_bytes
-from spmd.errors import RunError, SpmdError, UnsupportedError
+from spmd.errors import UnsupportedError
 from spmd.hlo import HloModule
 from spmd.text.stage import device_count
 
@@ -56,7 +55,7 @@ def compile_program(
         wanted = devices if devices is not None else device_count(module)
         require_world(wanted, world.size, "devices=")
         text = hashlib.sha256(str(module).encode()).hexdigest()[:16]
-        return wanted, {"module": text, "options": str(options), **versions()}
+        return wanted, {"module": text, "options": str(options), **_alike()}
 
     wanted = agree(world, setup)
     return compile_on_first(world, lambda: compile_module(module, wanted, options))
@@ -78,12 +77,19 @@ def load_executable(path: str | Path) -> Executable:
     if world is None:
         return read()
 
+    agree(world, lambda: (None, _alike()))
+
     def for_this_world() -> Executable:
         executable = read()
         require_world(executable.num_devices, world.size, "ranks to the launcher: -n ")
         return executable
 
     return compile_on_first(world, for_this_world)
+
+
+def _alike() -> dict[str, str]:
+    """What every rank has alike, whatever it runs."""
+    return {**versions(), **settings_of_environment()}
 
 
 def _require_backend(backend: str) -> None:
@@ -106,7 +112,7 @@ def _world() -> MpiCommunicator | None:
 
 def _end_job(
     world: MpiCommunicator,
-    kind: type[BaseException],
+    _: type[BaseException],
     error: BaseException,
     trace: TracebackType | None,
 ) -> None:
@@ -119,6 +125,4 @@ def _end_job(
             report_error(str(error))
         world.barrier()
         world.abort(error.agreed_code)
-    text = "".join(traceback.format_exception(kind, error, trace))
-    report_error(f"[rank {world.rank}/{world.size}] {text}")
-    world.abort(error.exit_code if isinstance(error, SpmdError) else RunError.exit_code)
+    abort_job(world, error.with_traceback(trace))

@@ -6,6 +6,7 @@ Only mpi4py's upper-case methods are used: bytes and arrays cross ranks, never p
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 from mpi4py import MPI
@@ -37,6 +38,9 @@ from collectives.communicator.vigil import Vigil
 from collectives.communicator.waiting import InFlight
 from spmd.errors import CollectiveTimeoutError, RunError
 
+_START_SECONDS = 120.0
+"""Least time for ranks to come together before there is a board that shows whether they get on."""
+
 _MEETING_TAG = 1
 """On the world's communicator, where groups that are new come together."""
 
@@ -64,11 +68,12 @@ class MpiCommunicator:
         slot_bytes: up to this many bytes of operands are copied for the peers, larger ones read where they lie; by
         default as the node's cores suggest.
         """
-        self.timeout_seconds = timeout_seconds
+        #: Until there is a board, nobody can see whether the others get on.
+        self.timeout_seconds = max(timeout_seconds, _START_SECONDS)
         parent = MPI.COMM_WORLD if world is None else world
-        if not poll_until(parent.Ibarrier().Test, timeout_seconds):
+        if not poll_until(parent.Ibarrier().Test, self.timeout_seconds):
             raise CollectiveTimeoutError(
-                f"[rank {parent.rank}/{parent.size}] not all ranks have started within {timeout_seconds:g} s"
+                f"[rank {parent.rank}/{parent.size}] not all ranks have started within {self.timeout_seconds:g} s"
             )
         self._world = parent.Dup()
         self._groups: dict[Group, GroupLink] = {}
@@ -94,6 +99,7 @@ class MpiCommunicator:
         else:
             rows = {rank: window.segment(rank, ROW_BYTES) for rank in node.ranks}
             self._board = StatusBoard(self.rank, rows)
+        self.timeout_seconds = timeout_seconds
 
     @property
     def rank(self) -> int:
@@ -140,6 +146,11 @@ class MpiCommunicator:
     def set_life(self, life: Life) -> None:
         """Tell the peers that this rank leaves them."""
         self._board.set_life(life)
+
+    def has_failed_peer(self) -> bool:
+        """Some other rank of the node has said why the job ends."""
+        others = (rank for rank in self._board.ranks if rank != self.rank)
+        return any(self._board.life(rank) is Life.FAILED for rank in others)
 
     def lost_peers(self) -> dict[int, str]:
         """Ranks of this node whose processes ended while they were running, and where that was."""
@@ -213,8 +224,8 @@ class MpiCommunicator:
             return
         others = [rank for rank in range(self.size) if rank != self.rank]
         board = self._board
-        absent = lambda: board.absent(self.rank) or others  # noqa: E731
-        vigil = Vigil(board, absent, self.timeout_seconds, EVERYBODY)
+        absent = partial(board.absent, self.rank)
+        vigil = Vigil(board, absent, self.timeout_seconds, others, EVERYBODY)
         self._keep_vigil(vigil, request.Test, f"{what} among all ranks", "finish", "")
 
     def _await_members(self, group: Group) -> None:
@@ -237,12 +248,8 @@ class MpiCommunicator:
         self, done: Callable[[], bool], what: str, group: Group, late: Callable[[], Sequence[int]]
     ) -> None:
         others = [rank for rank in group if rank != self.rank]
-
-        def missing() -> Sequence[int]:
-            return late() or others
-
         self.note(f"waits in {what}")
-        vigil = Vigil(self._board, missing, self.timeout_seconds)
+        vigil = Vigil(self._board, late, self.timeout_seconds, others)
         meeting = f"{what}: group {describe_group(group)}"
         self._keep_vigil(vigil, done, meeting, "meet", "nothing came from ")
         self.note(f"has passed {what}")

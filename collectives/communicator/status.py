@@ -41,6 +41,8 @@ class Life(IntEnum):
     """It has ended its program, and communicates no more."""
     ENDING = 2
     """It was told to end (SIGTERM)."""
+    FAILED = 3
+    """It says why the job ends."""
 
 
 class Explains(Protocol):

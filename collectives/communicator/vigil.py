@@ -12,9 +12,13 @@ from collections.abc import Callable, Sequence
 from collectives.communicator.status import Life, StatusBoard
 
 _GLANCE_SECONDS = 0.25
+_ASLEEP_SECONDS = 2.0
 
 #: A launcher that sees a rank die ends the job within this time, with a better message; else the peers do.
 _DEATH_SECONDS = 4.0
+
+#: What a rank sent before it ended its program may be a little late.
+_LEFT_SECONDS = 1.0
 
 
 class Vigil:
@@ -29,18 +33,24 @@ class Vigil:
         board: StatusBoard,
         find_late: Callable[[], Sequence[int]],
         timeout_seconds: float,
+        others: Sequence[int],
         waits_for: int | None = None,
     ) -> None:
-        """``waits_for``: what the peers are told, instead of the first rank that is late."""
+        """``find_late``: the ranks of which it is certain that they have not come; nobody where none is known.
+
+        waits_for: what the peers are told, instead of the first rank that is late.
+        others: whom this rank may wait for, where nobody is known to be late.
+        """
         self._board = board
         self._find_late = find_late
         self._timeout = timeout_seconds
+        self._others = tuple(others)
         self._waits_for = waits_for
         self._pause = min(_GLANCE_SECONDS, timeout_seconds / 4)
         self._next = self._progress = time.monotonic()
         self._signs: dict[int, tuple[object, ...]] = {}
-        #: Since when a rank is known to be dead.
-        self._dead: dict[int, float] = {}
+        #: Since when it is known that a rank does not come.
+        self._gone: dict[int, float] = {}
         self.late: tuple[int, ...] = ()
         self.culprits: tuple[int, ...] = ()
         self.gone: tuple[int, ...] = ()
@@ -49,12 +59,17 @@ class Vigil:
         now = time.monotonic()
         if now < self._next:
             return True
+        if now > self._next + _ASLEEP_SECONDS:  # a job that was suspended: nobody has got on
+            self._progress = now
         self._next = now + self._pause
-        self.late = tuple(self._find_late())
+        certain = tuple(self._find_late())
+        self.late = certain or self._others
         self._board.waits_for(self.late[0] if self._waits_for is None else self._waits_for)
         ends = self._held_up_by(self.late)
         self.culprits = tuple(filter(self._is_in_trouble, ends)) or ends
-        self.gone = tuple(rank for rank in self.culprits if self._is_gone(rank, now))
+        self.gone = tuple(
+            rank for rank in self.culprits if self._is_gone(rank, rank in certain, now)
+        )
         if self.gone:
             return False
         signs = {rank: self._board.signs(rank) for rank in ends}
@@ -80,13 +95,14 @@ class Vigil:
 
     def _is_in_trouble(self, rank: int) -> bool:
         process = self._board.process(rank)
-        has_left = self._board.life(rank) is Life.LEFT
-        return has_left or (process is not None and bool(process.trouble()))
+        return process is not None and bool(process.trouble())
 
-    def _is_gone(self, rank: int, now: float) -> bool:
-        if self._board.life(rank) is Life.LEFT:
-            return True
+    def _is_gone(self, rank: int, is_late: bool, now: float) -> bool:
+        has_left = self._board.life(rank) is Life.LEFT
         process = self._board.process(rank)
-        if process is None or not process.is_dead():
+        if has_left and not is_late:
+            return False  # it has come, and its messages are under way
+        if not has_left and (process is None or not process.is_dead()):
             return False
-        return now - self._dead.setdefault(rank, now) > _DEATH_SECONDS
+        patience = _LEFT_SECONDS if has_left else _DEATH_SECONDS
+        return now - self._gone.setdefault(rank, now) > patience

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,10 @@ def run(options: argparse.Namespace) -> int:
         print(shlex.join(job.arguments()))
         return 0
     code = job.run()
+    if code < 0:
+        raise RunError(
+            f"the launcher ({Path(job.arguments()[0]).name}) was ended by {signal.Signals(-code).name}"
+        )
     # A rank killed by a signal, or a launcher that failed, has codes of its own.
     return code if code in KNOWN_CODES else RunError.exit_code
 

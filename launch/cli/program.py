@@ -13,7 +13,7 @@ from launch.cli.module_argument import add_module_arguments, compile_options
 from launch.job import require_world, versions
 from launch.mpi import agree, open_world, run_rank
 from launch.pipeline import compile_module
-from launch.rank_environment import world_of_environment
+from launch.rank_environment import settings_of_environment, world_of_environment
 from launch.shared_compile import compile_on_first
 from launch.source import digest, load_module, load_saved
 from runtime.executable import Executable
@@ -89,7 +89,12 @@ def program_on_ranks(
 
     def setup() -> tuple[argparse.Namespace, dict[str, str]]:
         wanted = alike()
-        return options, {"module": digest(options.module), **wanted, **versions()}
+        return options, {
+            "module": digest(options.module),
+            **wanted,
+            **versions(),
+            **settings_of_environment(),
+        }
 
     agree(world, setup)
     compiled: list[Program] = []

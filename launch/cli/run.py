@@ -20,6 +20,7 @@ from launch.cli.program import (
 from launch.divergence import first_diverging_op
 from launch.entry import Entry
 from launch.execution import Execution, execute_steps
+from launch.expect import Expected
 from launch.job import (
     JobOptions,
     JobResult,
@@ -33,9 +34,11 @@ from launch.job import (
 from launch.memory_limit import byte_count, require_memory
 from launch.mpi import agree, agree_on_code
 from launch.pipeline import is_partitioned
+from launch.reference import reference_of
 from launch.report.trace import collect_trace
 from launch.source import load_module
 from launch.tile_files import is_per_device, read_tiles, write_tiles
+from runtime.compile import boundaries
 from runtime.executable import Executable
 from runtime.timeline.recorder import KEPT_STEPS
 from spmd.errors import CheckFailed, UnsupportedError
@@ -129,7 +132,12 @@ def _run_as_rank(options: argparse.Namespace, world: MpiCommunicator) -> int:
             )
         return {
             "inputs": inputs_digest(job),
-            "options": str((compile_options(options), options.devices, job.steps)),
+            "options": str(compile_options(options)),
+            "option --devices": str(options.devices),
+            "option --steps": str(job.steps),
+            # The ranks gather these together.
+            "option --profile": "given" if options.profile else "not given",
+            "need of whole outputs (--outputs, --expect, --check)": str(job.needs_global_outputs),
         }
 
     program = program_on_ranks(options, world, alike, record=options.profile is not None)
@@ -139,7 +147,7 @@ def _run_as_rank(options: argparse.Namespace, world: MpiCommunicator) -> int:
         require_memory(executable, options.memory_limit)
         if world.rank == 0 and job.expect is not None:
             # better refused now than after the run
-            expected_outputs(Entry.of_executable(executable), job, program.module)
+            _expected(options, program)
         return "ready", {}
 
     agree(world, ready)
@@ -154,9 +162,14 @@ def _run_as_rank(options: argparse.Namespace, world: MpiCommunicator) -> int:
 
 def _run_reference(options: argparse.Namespace, job: JobOptions) -> int:
     module = load_module(options.module)
+    partitioned = is_partitioned(module, compile_options(options))
+    reference = reference_of(module, options.devices, partitioned=partitioned)
     entry = Entry.of_module(module)
-    result = evaluate_steps(module, job_inputs(entry.inputs, job), job.steps)
-    result = conclude(result, expected_outputs(entry, job, module), job)
+    if partitioned:
+        entry = Entry.of_boundaries(module, boundaries(module))
+    inputs = job_inputs(entry.inputs, job)
+    result = evaluate_steps(reference, entry.feedback, inputs, job.steps)
+    result = conclude(result, expected_outputs(entry, job, reference), job)
     return _report(options, entry, result, "the reference evaluator")
 
 
@@ -181,7 +194,7 @@ def _conclude(options: argparse.Namespace, program: Program, result: JobResult, 
     """Check, write and print; the exit code."""
     job = _job_options(options)
     entry = Entry.of_executable(program.executable)
-    result = conclude(result, expected_outputs(entry, job, program.module), job)
+    result = conclude(result, _expected(options, program), job)
     module = program.module
     if job.check and not result.ok and module is not None:
         compiling = compile_options(options)
@@ -199,6 +212,15 @@ def _write_profile(options: argparse.Namespace, executable: Executable) -> None:
     trace = collect_trace(executable)
     if trace is not None:
         options.profile.write_text(json.dumps(trace), encoding="utf-8")
+
+
+def _expected(options: argparse.Namespace, program: Program) -> list[Expected]:
+    module, reference = program.module, None
+    if module is not None:
+        partitioned = is_partitioned(module, compile_options(options))
+        reference = reference_of(module, program.executable.num_devices, partitioned=partitioned)
+    entry = Entry.of_executable(program.executable)
+    return expected_outputs(entry, _job_options(options), reference)
 
 
 def _report(options: argparse.Namespace, entry: Entry, result: JobResult, where: str) -> int:

@@ -38,7 +38,7 @@ def test_a_rank_with_another_module_is_named_on_every_rank() -> None:
         lambda r=rank: ("", {"module": "b" if r == 2 else "a"}) for rank in range(4)
     ]
     for outcome in agree_on_threads(setups):
-        assert str(outcome) == "ranks do not run the same module: rank 2: b; the other ranks: a"
+        assert str(outcome) == "ranks do not have the same module: rank 2: b; the other ranks: a"
         assert outcome.agreed_code == 2
 
 
@@ -75,8 +75,8 @@ def test_differences_name_every_key() -> None:
         {"module": "b", "options": "p"},
     ]
     assert describe_difference(prints).splitlines() == [
-        "ranks do not run the same module: rank 2: b; the other ranks: a",
-        "ranks do not run the same options: rank 2: p; the other ranks: o",
+        "ranks do not have the same module: rank 2: b; the other ranks: a",
+        "ranks do not have the same options: rank 2: p; the other ranks: o",
     ]
     assert describe_difference(json.loads(json.dumps(prints[:2]))) == ""
 

@@ -55,7 +55,7 @@ def test_global_arrays_on_the_first_rank_or_all_and_tiles() -> None:
     ("program", "message"),
     [
         ("wrong_devices", "the module is for 4 devices, but the job has 2 ranks: start 4, or say devices=2"),
-        ("different_modules", "ranks do not run the same module: rank 1: "),
+        ("different_modules", "ranks do not have the same module: rank 1: "),
         ("fails_on_one_rank", "ValueError: the batch of rank 1 is missing"),
     ],
 )  # fmt: skip

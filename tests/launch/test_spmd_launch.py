@@ -78,7 +78,7 @@ def test_different_modules_on_two_ranks_name_the_rank(tmp_path: Path) -> None:
     theirs = (*SPMD, "run", str(other), "--inputs", str(CASE / "inputs.npz"))
     done = run_ranks(mine, mine, theirs, mine)
     assert done.returncode == 2
-    assert done.stderr.count("ranks do not run the same module: rank 2:") == 1
+    assert done.stderr.count("ranks do not have the same module: rank 2:") == 1
     assert "Traceback" not in done.stderr
 
 

@@ -1,0 +1,59 @@
+"""`spmd ARGUMENTS` with a defect planted in one thunk of one rank: what benchmarks/fault_runs.py runs.
+
+    python benchmarks/fault_program.py RANK THUNK RUN DEFECT ARGUMENTS      DEFECT: raise | exit | hang
+
+The thunk with number THUNK (modulo the number of thunks) of that rank's program has the defect in its RUN-th run.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import runtime.thunks.sequence as sequences
+from launch.cli import main
+from launch.rank_environment import world_of_environment
+from runtime.thunks.thunk import Action, LoadedProgram
+
+
+class PlantedError(Exception):
+    """What a defect in a kernel would raise."""
+
+
+def defective(action: Action, run: int, defect: str) -> Action:
+    left = run
+
+    def act() -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            if defect == "exit":
+                sys.exit(1)
+            if defect == "hang":
+                time.sleep(1000)
+            raise PlantedError("planted")
+        action()
+
+    return act
+
+
+def plant(thunk_number: int, run: int, defect: str) -> None:
+    """Wrap one of the entry's thunks while it is loaded."""
+    original = sequences.ThunkSequence.prepare
+
+    def prepare(self: sequences.ThunkSequence, program: LoadedProgram) -> Action:
+        chosen = self.thunks[thunk_number % len(self.thunks)]
+        if program.number_of(self) == 0:
+            own = type(chosen).prepare
+            bad = defective(own(chosen, program), run, defect)
+            object.__setattr__(chosen, "prepare", lambda _: bad)
+        return original(self, program)
+
+    sequences.ThunkSequence.prepare = prepare  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    rank, thunk, run = map(int, sys.argv[1:4])
+    if (world_of_environment() or (0, 1))[0] == rank:
+        plant(thunk, run, sys.argv[4])
+    sys.exit(main(sys.argv[5:]))

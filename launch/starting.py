@@ -1,0 +1,90 @@
+"""What a rank does around MPI's start: tie itself to the launcher, keep files out of sight, have somebody watch."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from collectives.communicator.processes import ProcessId
+from launch.attendant import Attendant
+from launch.rank_environment import end_with_launcher, local_rank_of_environment, own_launcher
+
+SEGMENTS_VARIABLE = "OMPI_MCA_btl_sm_backing_directory"
+SESSION_VARIABLE = "PMIX_SERVER_TMPDIR"
+
+#: Open MPI maps a file of 16 MiB for each rank, for messages within a node.
+_SEGMENT_BYTES = 17 << 20
+
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where Open MPI would put them, with names of its own
+
+
+@dataclass(frozen=True)
+class Start:
+    """A start under way."""
+
+    attendant: Attendant
+    segments: Path | None
+
+    def done(self) -> None:
+        """All ranks of the node have mapped each other's files: they need no names any more."""
+        if self.segments is not None:
+            shutil.rmtree(self.segments, ignore_errors=True)
+        self.attendant.started()
+
+
+def begin_start(
+    rank: int, ranks: int, timeout_seconds: float, notify: Callable[[str], None]
+) -> Start:
+    """Before MPI's start. RunError where the launcher has gone meanwhile."""
+    end_with_launcher()
+    launcher = own_launcher()
+    first = (local_rank_of_environment() or 0) == 0
+    segments = _segments_directory(launcher, ranks, os.environ, notify if first else _tell_nobody)
+    if segments is not None:
+        os.environ[SEGMENTS_VARIABLE] = str(segments)
+    swept = [path for path in (segments, session_directory(os.environ)) if path and first]
+    return Start(Attendant(rank, timeout_seconds, swept), segments)
+
+
+def session_directory(environment: Mapping[str, str]) -> Path | None:
+    """Where Open MPI's launcher keeps files of this job; it removes them, unless it is killed."""
+    told = environment.get(SESSION_VARIABLE)
+    if told is None or not Path(told).name.startswith(("ompi.", "prte.")):
+        return None
+    return Path(told)
+
+
+def segments_directories(launcher: int) -> list[Path]:
+    """Where ranks of that launcher may have put segments."""
+    return [place / f"spmd-{launcher}" for place in (SHARED_MEMORY, Path(tempfile.gettempdir()))]
+
+
+def _segments_directory(
+    launcher: ProcessId,
+    ranks: int,
+    environment: Mapping[str, str],
+    notify: Callable[[str], None],
+) -> Path | None:
+    """A directory of the job's own for Open MPI's segments: where there is room, and where all is removed in one go."""
+    if "OMPI_COMM_WORLD_SIZE" not in environment or SEGMENTS_VARIABLE in environment:
+        return None
+    wanted = ranks * _SEGMENT_BYTES
+    for directory in segments_directories(launcher.pid):
+        try:
+            if shutil.disk_usage(directory.parent).free < wanted:
+                continue
+            directory.mkdir(mode=0o700, exist_ok=True)
+        except OSError:
+            continue
+        if directory.parent != SHARED_MEMORY:
+            notify(f"{SHARED_MEMORY} has no room: Open MPI's segments lie in {directory.parent}")
+        return directory
+    return None
+
+
+def _tell_nobody(_: str) -> None:
+    """Another rank of the node tells it."""
