@@ -95,7 +95,8 @@ class HloComputation:
     def add(self, instruction: HloInstruction, name: str | None = None) -> HloInstruction:
         """Take in a parentless instruction, giving it a name unique in the module. The first one becomes the root."""
         wanted = name or instruction.name or instruction.opcode.value
-        instruction.name = self.module.unique_name(wanted) if self.module else wanted
+        module = self.module
+        instruction.name = module.instruction_names.take(wanted) if module is not None else wanted
         instruction.parent = self
         self._instructions[instruction] = None
         if instruction.opcode is Opcode.PARAMETER:

@@ -119,11 +119,11 @@ class HloInstruction:
         self.control_predecessors: list[HloInstruction] = []
         self.control_successors: list[HloInstruction] = []
         self.parent: HloComputation | None = None
-        self._operands: list[HloInstruction] = []
+        self._operands: list[HloInstruction] = list(operands)
         # A dict as an ordered set: users keep the order in which they came, so nothing depends on identity.
         self._users: dict[HloInstruction, None] = {}
-        for operand in operands:
-            self._append_operand(operand)
+        for operand in self._operands:
+            operand._users[self] = None
 
     # ---- graph
     @property

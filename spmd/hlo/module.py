@@ -100,7 +100,7 @@ class HloModule:
         self.file_tables: tuple[tuple[str, tuple[str, ...]], ...] = ()
         #: States num_partitions in its text (JAX's as_text leaves it out).
         self.states_partitions = False
-        self._instruction_names = NameSpace()
+        self.instruction_names = NameSpace()
         self._computation_names = NameSpace()
 
     def frontend(self, key: str) -> str | None:
@@ -111,7 +111,7 @@ class HloModule:
 
     def unique_name(self, wanted: str) -> str:
         """An instruction name that nothing else in the module has: ``wanted`` if it is free."""
-        return self._instruction_names.take(wanted)
+        return self.instruction_names.take(wanted)
 
     # ---- computations
     def new_computation(self, name: str) -> HloComputation:

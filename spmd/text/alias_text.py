@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+import re
+
 from spmd.hlo.module import BufferDonor, InputOutputAlias
 from spmd.shape import ShapeIndex
 from spmd.text.lexer import Scanner
+
+_NUMBERS = r"((?:[0-9]{1,19}(?:, ?[0-9]{1,19})*+)?)"
+#: An alias as it is printed; any other spelling is scanned.
+_PLAIN_ALIAS = re.compile(
+    rf"\{{{_NUMBERS}\}}: \(([0-9]{{1,19}}), \{{{_NUMBERS}\}}(?:, (may|must)-alias)?\)"
+)
+
+
+def _ints(text: str) -> ShapeIndex:
+    return tuple(map(int, text.split(","))) if text else ()
 
 
 def _index(scanner: Scanner) -> ShapeIndex:
@@ -22,6 +34,12 @@ def read_input_output_alias(scanner: Scanner) -> tuple[InputOutputAlias, ...]:
     while not scanner.take("}"):
         if aliases:
             scanner.expect(",")
+        if (plain := scanner.match(_PLAIN_ALIAS)) is not None:
+            output, number, index, kind = plain.groups()
+            aliases.append(
+                InputOutputAlias(_ints(output), int(number), _ints(index), kind == "must")
+            )
+            continue
         output = _index(scanner)
         scanner.expect(":")
         scanner.expect("(")

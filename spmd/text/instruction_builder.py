@@ -41,6 +41,8 @@ class InstructionBuilder:
         self.computation = computation
         self.scope: dict[str, HloInstruction] = {}
         self.has_root = False
+        #: ``%true`` was defined here: the ``true`` of an operand is none, so the whole grammar must read operands.
+        self.defines_reserved = False
         #: False once an instruction had an error and was skipped: then nothing is said about the whole.
         self.is_whole = True
         self.creates_parameters = creates_parameters

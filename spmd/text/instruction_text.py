@@ -15,7 +15,7 @@ from spmd.text.attrs_text import AttrValues
 from spmd.text.instruction_builder import InstructionBuilder
 from spmd.text.lexer import NAME, Scanner
 from spmd.text.line_text import OPCODES
-from spmd.text.names import read_name
+from spmd.text.names import RESERVED, read_name
 from spmd.text.read_context import OWN_PARENTHESES, ParsedAttrs
 from spmd.text.shape_text import TYPE_NAMES
 
@@ -33,6 +33,8 @@ def read_instruction(builder: InstructionBuilder, scanner: Scanner) -> HloInstru
     name, start = read_name(scanner, "an instruction", is_defined_here=True)
     if name in TYPE_NAMES:
         scanner.fail(f"{name!r} is a reserved word, not a name", start)
+    if name in RESERVED:
+        builder.defines_reserved = True
     scanner.expect("=")
     return _read_right_side(builder, scanner, name, start, is_root=is_root, depth=0)
 

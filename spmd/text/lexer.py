@@ -32,6 +32,17 @@ _BALANCE = re.compile(
       | /\*(?:[^*]|\*(?!/))*+\*/ | //[^\n\r]*+ | (?P<other>.)""",
     re.VERBOSE | re.DOTALL,
 )
+
+
+def _flat_groups(inner: str) -> str:
+    return rf"\({inner}*+\)|\{{{inner}*+\}}|\[{inner}*+\]"
+
+
+#: Text inside a group, with groups in it that are nested at most twice: what most values are made of.
+_PLAIN = r"[^(){}\[\]\"'/]++"
+_SHALLOW = re.compile(
+    rf"(?:{_PLAIN}|/\*(?:[^*]|\*(?!/))*+\*/|{_flat_groups(f'(?:{_PLAIN}|{_flat_groups(_PLAIN[:-2])})')})++"
+)
 _CLOSING = {"(": ")", "{": "}", "[": "]"}
 #: What would garble a terminal, or cannot be written to one.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -178,6 +189,12 @@ class Scanner:
         waiting: list[str] = []
         pos = start
         while pos < self.end:
+            if waiting and len(waiting) + 2 <= MAX_NESTING:
+                shallow = _SHALLOW.match(self.text, pos, self.end)
+                if shallow is not None:
+                    pos = shallow.end()
+                    if pos >= self.end:
+                        break
             found = _BALANCE.match(self.text, pos, self.end)
             assert found is not None
             pos = found.end()

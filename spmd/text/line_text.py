@@ -40,20 +40,26 @@ def read_line(builder: InstructionBuilder, pos: int, end: int) -> int:
         return 0
     root, name, shape_text, opcode_text, inner, attr_text = found.groups()
     opcode = OPCODES.get(opcode_text)
-    if opcode is None or name in builder.scope or name in RESERVED:
+    scope = builder.scope
+    if opcode is None or name in scope or name in RESERVED or builder.defines_reserved:
         return 0
     shape = context.shapes.of_text(shape_text)
     if shape is None:
         shape = _read_shape(context, found.start(3), found.end(3), shape_text)
-    operands: Sequence[HloInstruction] | None
+    operands: Sequence[HloInstruction] | None = ()
+    key: tuple[str | None, ...]
     if opcode_text in OWN_PARENTHESES:
-        operands = ()
-        key: tuple[str | None, ...] = (opcode_text, attr_text, inner, shape_text)
+        key = (opcode_text, attr_text, inner, shape_text)
     else:
-        operands = _operands(builder, inner)
         key = (opcode_text, attr_text)
-    if operands is None:
-        return 0
+        if inner:
+            names = inner.replace("%", "") if "%" in inner else inner
+            try:
+                operands = [scope[operand] for operand in names.split(", ")]
+            except KeyError:
+                operands = _shaped_operands(builder, names)
+                if operands is None:
+                    return 0
     parsed = context.parsed.get(key)
     callees: tuple[Callee, ...]
     if parsed is not None:
@@ -83,7 +89,7 @@ def _attributes(
     callee = None
     if attr_text is not None and '"' not in attr_text:
         callee = _CALLEE_NAME.search(attr_text)
-    if callee is not None:
+    if callee is not None and callee[1] not in RESERVED:
         start, end = callee.span(1)
         key = (opcode.value, attr_text[:start], attr_text[end:])
         known = context.parsed.get(key)
@@ -124,23 +130,10 @@ def _read_shape(context: ReadContext, start: int, end: int, text: str) -> Shape:
     return shape
 
 
-def _operands(builder: InstructionBuilder, inner: str) -> list[HloInstruction] | None:
-    """Operands by name, ``None`` when the text holds more than names and plain shapes."""
-    if not inner:
-        return []
-    if "%" in inner:
-        inner = inner.replace("%", "")
+def _shaped_operands(builder: InstructionBuilder, inner: str) -> list[HloInstruction] | None:
+    """``f32[2]{0} a, /*index=5*/b``, each shape as defined; None when the text holds more than that."""
     if "/*" in inner:
         inner = _INDEX_COMMENT.sub("", inner)
-    scope = builder.scope
-    try:
-        return [scope[name] for name in inner.split(", ")]
-    except KeyError:
-        return _shaped_operands(builder, inner)
-
-
-def _shaped_operands(builder: InstructionBuilder, inner: str) -> list[HloInstruction] | None:
-    """``f32[2]{0} a, s32[] b``, each shape as defined."""
     operands: list[HloInstruction] = []
     for piece in inner.split(", "):
         written, _, name = piece.rpartition(" ")

@@ -58,7 +58,11 @@ def _comes_alone(scanner: Scanner) -> bool:
 
 @contextmanager
 def _collector_paused() -> Iterator[None]:
-    """A growing graph holds no garbage; walking it again and again would cost half of the time."""
+    """A growing graph holds no garbage; walking it again and again would cost half of the time.
+
+    What was made goes straight to the oldest generation, unless somebody keeps objects frozen: the next collection of
+    the youngest would else walk the whole graph once more.
+    """
     if not gc.isenabled():
         yield
         return
@@ -66,6 +70,9 @@ def _collector_paused() -> Iterator[None]:
     try:
         yield
     finally:
+        if not gc.get_freeze_count():
+            gc.freeze()
+            gc.unfreeze()
         gc.enable()
 
 

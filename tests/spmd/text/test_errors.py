@@ -19,7 +19,6 @@ LINE = HEAD.count("\n") + 1
         ("  b = f32[2,3]{1,0} negate(c)", 28, "no instruction 'c' stands before this one"),
         ("  a = f32[2,3]{1,0} negate(a)", 3, "instruction 'a' is defined twice"),
         ("  b = f33[2,3]{1,0} negate(a)", 7, "unknown element type 'f33'"),
-        ("  b = f32[2,3]{1,1} negate(a)", 15, "expected a layout of 2 dimensions, found {"),
         ("  b = f32[2,3]{0} negate(a)", 15, "expected a layout of 2 dimensions, found {"),
         ("  b = f32[-2]{0} negate(a)", 11, "expected a dimension size, found '-2'"),
         ("  b= f32[2,3] negate(a)", 4, "expected a blank between 'b' and '='"),
