@@ -44,11 +44,19 @@ def build_executable(
     have no padding.
     """
     schedule_module(module)
-    parameters, roots = module.entry.parameters, (module.entry.root,)
+    return lower(module, *boundaries(module, logical), check=check)
+
+
+def boundaries(
+    module: HloModule, logical: HloModule | None = None
+) -> tuple[tuple[Boundary, ...], tuple[Boundary, ...]]:
+    """How global arrays become a per-device module's tiles, and its results global arrays."""
     global_inputs = [p.shape for p in logical.entry.parameters] if logical else None
     global_outputs = [logical.entry.root.shape] if logical else None
-    inputs, outputs = _boundaries(parameters, global_inputs), _boundaries(roots, global_outputs)
-    return lower(module, inputs, outputs, check=check)
+    return (
+        _boundaries(module.entry.parameters, global_inputs),
+        _boundaries((module.entry.root,), global_outputs),
+    )
 
 
 def lower(

@@ -32,7 +32,7 @@ HOLES: dict[str, dict[Opcode, str]] = {
     "partitioner": {
         Opcode.PARAMETER: "given by annotations or callers",
         Opcode.CALL: "inlined before",
-        Opcode.FUSION: "opened before, made anew afterwards",
+        Opcode.FUSION: "opened before",
         **dict.fromkeys(
             (
                 Opcode.ALL_GATHER_START,
@@ -68,14 +68,12 @@ HOLES: dict[str, dict[Opcode, str]] = {
             Opcode.COPY_START,
             Opcode.COPY_DONE,
             Opcode.DYNAMIC_RESHAPE,
-            Opcode.FUSION,
             Opcode.INFEED,
             Opcode.OUTFEED,
             Opcode.RECV,
             Opcode.RECV_DONE,
             Opcode.RNG,
             Opcode.RNG_GET_AND_UPDATE_STATE,
-            Opcode.SCALED_DOT,
             Opcode.SCAN,
             Opcode.SEND,
             Opcode.SEND_DONE,
@@ -83,7 +81,7 @@ HOLES: dict[str, dict[Opcode, str]] = {
         ),
         _REFUSED,
     )
-    | {Opcode.PARAMETER: "an argument"},
+    | {Opcode.PARAMETER: "an argument", Opcode.FUSION: "opened before"},
 }
 
 

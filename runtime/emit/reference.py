@@ -38,6 +38,7 @@ LIBRARY_CALLS = (
     Opcode.RAGGED_DOT,
     Opcode.REDUCE_WINDOW,
     Opcode.RNG_BIT_GENERATOR,
+    Opcode.SCALED_DOT,
     Opcode.SELECT_AND_SCATTER,
     Opcode.SORT,
     Opcode.TOPK,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -30,17 +30,12 @@ class CallInliner(HloPass):
 
     def run(self, module: HloModule) -> bool:
         reachable = module.computations_post_order()
-        sites = Counter(
-            id(callee)
-            for c in reachable
-            for x in c.instructions
-            for callee in x.called_computations
-        )
+        sites = call_sites(reachable)
         changed = False
         for computation in reachable:
             calls = [x for x in computation.with_opcode(Opcode.CALL) if self._wanted(x)]
             if calls:
-                _inline_in(computation, calls, sites)
+                inline_in(computation, calls, sites)
                 changed = True
         module.remove_unreachable_computations()
         return changed
@@ -49,9 +44,17 @@ class CallInliner(HloPass):
         return not self.keep_uninlineable or call.annotations.frontend("inlineable") != "false"
 
 
-def _inline_in(
+def call_sites(computations: Iterable[HloComputation]) -> Counter[int]:
+    """By a computation's identity: how many instructions call it."""
+    return Counter(
+        id(callee) for c in computations for x in c.instructions for callee in x.called_computations
+    )
+
+
+def inline_in(
     computation: HloComputation, calls: list[HloInstruction], sites: Counter[int]
 ) -> None:
+    """Replace ``calls`` (calls or fusions) by what they call, where they stand."""
     order = {x: [x] for x in computation.instructions}
     for call in calls:
         order[call] = inline_call(call, keep_names=sites[id(call.to_apply)] == 1)

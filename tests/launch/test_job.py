@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,8 @@ from launch.job import (
     require_world,
     step_milliseconds,
 )
-from launch.npz import InputError
+from launch.npz import Array, InputError
+from launch.reference import reference_of
 from spmd.hlo import HloModule
 from spmd.text.parser import parse_module
 
@@ -45,10 +47,15 @@ def counter() -> HloModule:
     return parse_module(COUNTER)
 
 
+def evaluated(module: HloModule, inputs: Sequence[Array], steps: int) -> JobResult:
+    reference = reference_of(module, None, partitioned=False)
+    return evaluate_steps(reference, aliased_outputs(module), inputs, steps)
+
+
 def test_aliased_outputs_take_their_inputs_place_in_the_next_step(counter: HloModule) -> None:
     assert aliased_outputs(counter) == {1: 0}
     inputs = [np.zeros(2, np.float32), np.array([1, 10], np.float32)]
-    result = evaluate_steps(counter, inputs, 3)
+    result = evaluated(counter, inputs, 3)
     assert result.outputs[1].tolist() == [3, 30]
     assert result.outputs[0].tolist() == [6, 60]
     assert len(result.seconds) == 3
@@ -61,8 +68,8 @@ def test_check_compares_with_the_reference_evaluator_after_as_many_steps(
 ) -> None:
     options = JobOptions(seed=5, check=True, steps=steps)
     entry = Entry.of_module(counter)
-    expected = expected_outputs(entry, options, counter)
-    right = evaluate_steps(counter, job_inputs(entry.inputs, options), steps)
+    expected = expected_outputs(entry, options, reference_of(counter, None, partitioned=False))
+    right = evaluated(counter, job_inputs(entry.inputs, options), steps)
     assert conclude(right, expected, options).ok
     wrong = JobResult([2 * array for array in right.outputs], right.seconds)
     checked = conclude(wrong, expected, options)
@@ -78,9 +85,13 @@ def test_a_saved_executable_has_nothing_to_check_against(counter: HloModule) -> 
 def test_outputs_written_can_be_expected(counter: HloModule, tmp_path: Path) -> None:
     options = JobOptions(outputs=tmp_path / "o.npz", expect=tmp_path / "o.npz")
     entry = Entry.of_module(counter)
-    result = evaluate_steps(counter, job_inputs(entry.inputs, options), 1)
+    result = evaluated(counter, job_inputs(entry.inputs, options), 1)
     assert conclude(result, [], options).checks == []
-    checked = conclude(result, expected_outputs(entry, options, counter), options)
+    checked = conclude(
+        result,
+        expected_outputs(entry, options, reference_of(counter, None, partitioned=False)),
+        options,
+    )
     assert checked.ok
     assert [check.name for check in checked.checks] == ["out0", "out1"]
     assert checked.as_json(entry.outputs)["outputs"][1]["max_abs_diff"] == 0.0

@@ -223,3 +223,13 @@ def test_a_module_on_standard_input(
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(SUM.encode())))
     assert main(["opt", "-"]) == 0
     assert "HloModule sum" in capsys.readouterr().out
+
+
+def test_another_compilers_per_device_program_runs_and_is_checked(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Fused and scheduled: fusions are opened, and the lock-step evaluator says what comes out."""
+    fused = str(Path(__file__).parents[2] / "hlo" / "passes" / "defuser.hlo")
+    for backend in ("cpu", "reference"):
+        assert main(["run", fused, "--check", "--backend", backend]) == 0
+        assert "all 1 outputs agree" in capsys.readouterr().out

@@ -1,0 +1,55 @@
+"""What a module means, by the reference evaluators: whole arrays in and out, partitioned or not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from launch.npz import Array
+from runtime.compile import boundaries
+from runtime.sharded_arrays import Boundary
+from runtime.tiles import gather, shard_of
+from spmd.evaluator.evaluator import evaluate
+from spmd.evaluator.lockstep import evaluate_partitions
+from spmd.hlo import HloModule
+from spmd.hlo.clone import clone_module
+from spmd.text.stage import device_count
+
+Reference: TypeAlias = Callable[[Sequence[Array]], list[Array]]
+"""Global inputs to global outputs, once."""
+
+
+def evaluate_per_device(
+    module: HloModule,
+    inputs: Sequence[Array],
+    places: tuple[Sequence[Boundary], Sequence[Boundary]],
+) -> list[Array]:
+    """Outputs of one device's program, run in lock step on all of them; replica 0's where there are several.
+
+    ``places`` of inputs and outputs: how whole arrays become tiles and back.
+    """
+    partitions = range(module.num_partitions)
+    tiles = [
+        [
+            shard_of(array, place.sharding, place.shape, partition)
+            for array, place in zip(inputs, places[0], strict=True)
+        ]
+        for _ in range(module.replica_count)
+        for partition in partitions
+    ]
+    results = evaluate_partitions(module, tiles)
+    return [
+        gather([results[partition][k] for partition in partitions], place.sharding, place.shape)
+        for k, place in enumerate(places[1])
+    ]
+
+
+def reference_of(module: HloModule, devices: int | None, *, partitioned: bool) -> Reference:
+    """The evaluator that says what ``module`` means; ``partitioned``: it is one device's program, for ``devices``."""
+    if not partitioned:
+        return lambda arrays: evaluate(module, *arrays)
+    program = clone_module(module)
+    count = devices if devices is not None else device_count(module)
+    program.num_partitions = count // program.replica_count
+    places = boundaries(program)
+    return lambda arrays: evaluate_per_device(program, arrays, places)
