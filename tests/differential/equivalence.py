@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 
 import spmd
-from spmd.hlo import HloModule, Opcode
+from spmd.hlo import HloModule
 from spmd.shape import ArrayShape, Shape, leaves
 from tests.differential.demands import output_demands, parameter_demands
 from tests.differential.reference_f64 import evaluate_f64
@@ -27,10 +27,6 @@ ERROR_FACTOR = 16.0
 #: Units in the last place granted on top: of the largest element, and of the largest value on the way in f32.
 RESULT_ULPS = 4.0
 PATH_ULPS = 16.0
-
-
-#: What the runtime does not run (docs/op_coverage.md) and random programs hold.
-REFUSED = frozenset({Opcode.SCALED_DOT})
 
 
 class NotEquivalentError(AssertionError):
@@ -81,8 +77,6 @@ def check_execution(module: HloModule, num_devices: int, inputs: Sequence[Array]
     The buffer and schedule checkers look at what is run. Raises NotEquivalentError. Nothing is asked of a program with
     an op that the runtime refuses by name.
     """
-    if any(i.opcode in REFUSED for i in module.all_instructions()):
-        return
     executable = spmd.compile(module, num_devices, options=spmd.CompileOptions(check=True))
     got = [np.asarray(x) for x in executable.run(*inputs)]
     wanted = [np.asarray(x) for x in spmd.evaluate(module, *inputs)]
