@@ -41,11 +41,10 @@ _OPEN_MPI_ONE_NODE: Mapping[str, str] = {
 
 
 class Launcher(Enum):
-    """What starts the ranks; each has a form of its own for the same wishes."""
+    """Whose mpirun it is; each has a form of its own for the same wishes."""
 
     OPEN_MPI = "Open MPI's mpirun"
     HYDRA = "MPICH's mpirun"
-    SLURM = "srun"
 
 
 class LaunchError(SpmdError):

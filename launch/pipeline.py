@@ -43,10 +43,6 @@ class Compilation:
     after_pass: AfterPass | None = None
     seconds: dict[str, float] = field(default_factory=dict)
 
-    @property
-    def total_seconds(self) -> float:
-        return sum(self.seconds.values())
-
 
 def stages(
     module: HloModule, devices: int | None, options: CompileOptions

@@ -38,10 +38,6 @@ class ShardState:
         """All axes that split a dimension, in dimension order."""
         return tuple(a for axes in self.dims for a in axes)
 
-    @property
-    def is_replicated(self) -> bool:
-        return not self.partial and not any(self.dims)
-
     def with_dim(self, dim: int, axes: Axes) -> ShardState:
         return replace(self, dims=(*self.dims[:dim], axes, *self.dims[dim + 1 :]))
 

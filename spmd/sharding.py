@@ -103,10 +103,6 @@ class HloSharding:
         return HloSharding(ShardingKind.TILED, tiles=tiles, subgroup_types=subgroup_types)
 
     @property
-    def is_replicated(self) -> bool:
-        return self.kind is ShardingKind.REPLICATED
-
-    @property
     def is_tuple(self) -> bool:
         return self.kind is ShardingKind.TUPLE
 

@@ -146,7 +146,6 @@ class Linearizer:
             region,
             (view,),
             layout=order,
-            operand_number=operand,
         )
         region.steps.append(step)
         self.read(step, step.operands, step.position, region)

@@ -145,13 +145,9 @@ class Step:
 
 @dataclass(eq=False, slots=True)
 class CopyStep(Step):
-    """Lay one operand of ``instruction`` out anew (results[0] holds it in ``layout``), for a step that needs it so.
-
-    ``why`` says for whom, in dumps: the instruction's operand number.
-    """
+    """Lay one operand of ``instruction`` out anew (results[0] holds it in ``layout``), for a step that needs it so."""
 
     layout: tuple[int, ...] = ()
-    operand_number: int = 0
 
 
 @dataclass(eq=False, slots=True)

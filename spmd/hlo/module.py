@@ -109,19 +109,12 @@ class HloModule:
                 return value
         return None
 
-    def unique_name(self, wanted: str) -> str:
-        """An instruction name that nothing else in the module has: ``wanted`` if it is free."""
-        return self.instruction_names.take(wanted)
-
     # ---- computations
     def new_computation(self, name: str) -> HloComputation:
         """An empty computation at the end of the list, under a unique name."""
         computation = HloComputation(self._computation_names.take(name), self)
         self.computations.append(computation)
         return computation
-
-    def remove_computation(self, computation: HloComputation) -> None:
-        self.computations = [c for c in self.computations if c is not computation]
 
     def remove_unreachable_computations(self) -> int:
         """Drop computations that the entry does not reach; returns how many."""

@@ -19,10 +19,6 @@ _COMPLEX_OF = {part: whole for whole, part in _COMPLEX_PART.items()}
 
 
 # ---- which element types an operation takes
-def is_any(_: PrimitiveType) -> bool:
-    return True
-
-
 def is_number(t: PrimitiveType) -> bool:
     return t is not PrimitiveType.PRED
 
