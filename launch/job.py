@@ -24,6 +24,7 @@ from launch.inputs import SeededInputs, read_inputs, write_arrays
 from launch.npz import Array, StoredArrays
 from launch.reference import Reference
 from launch.tile_files import is_per_device
+from runtime.executable import Executable
 from spmd.errors import SpmdError
 from spmd.shape import ArrayShape
 
@@ -120,11 +121,20 @@ def versions() -> dict[str, str]:
 
 
 def require_world(devices: int, ranks: int, option: str = "--devices ") -> None:
-    """WorldSizeError unless each rank is one of the module's devices; ``option``: how to ask for another."""
+    """WorldSizeError unless each rank is one of the module's devices; ``option``: how to ask for another number."""
     if devices != ranks:
         raise WorldSizeError(
             f"the module is for {devices} devices, but the job has {ranks} ranks: "
             f"start {devices}, or say {option}{ranks}"
+        )
+
+
+def require_saved_for(executable: Executable, devices: int) -> None:
+    """WorldSizeError unless a saved executable, which is for as many devices as it is for, is for ``devices``."""
+    if executable.num_devices != devices:
+        raise WorldSizeError(
+            f"the saved executable is for {executable.num_devices} devices, not for {devices}: "
+            f"start {executable.num_devices}, or compile the module again"
         )
 
 

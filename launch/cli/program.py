@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from launch.cli.costly_warning import warn_costly
 from launch.cli.module_argument import add_module_arguments, compile_options
-from launch.job import require_world, versions
+from launch.job import require_saved_for, require_world, versions
 from launch.mpi import agree, open_world, run_rank
 from launch.pipeline import compile_module
 from launch.rank_environment import settings_of_environment, world_of_environment
@@ -115,7 +115,7 @@ def _program(options: argparse.Namespace, ranks: int | None) -> Program:
     if saved is not None:
         wanted = options.devices if options.devices is not None else ranks
         if wanted is not None:
-            require_world(saved.num_devices, wanted)
+            require_saved_for(saved, wanted)
         return Program(saved, None, time.perf_counter() - start)
     module = load_module(options.module)
     devices = options.devices

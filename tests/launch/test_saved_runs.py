@@ -45,7 +45,7 @@ def test_what_a_saved_executable_cannot_do_is_said(executable: Path, tmp_path: P
     assert "--expect F.npz compares with outputs" in done.stderr
     done = spmd("run", executable, "--devices", "2")
     assert done.returncode == 2
-    assert "the module is for 4 devices" in done.stderr
+    assert "is for 4 devices, not for 2: start 4, or compile the module again" in done.stderr
     (tmp_path / "bad.spmdx").write_bytes(executable.read_bytes()[:2000])
     done = spmd("run", tmp_path / "bad.spmdx")
     assert done.returncode == 2
