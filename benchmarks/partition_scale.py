@@ -6,8 +6,8 @@
 First a 12-layer GPT training step on each mesh of (data, fsdp, model), its dimensions enlarged so that all divide; with
 --case that recorded case, scaled likewise. Then the step with more and more unrolled layers. For each: instructions of
 the logical and of the per-device module; seconds to prepare, to propagate and to partition (CPU time of one core, the
-least of --rounds); the longest table in the result (a device list, pairs, an array constant); peak memory of the
-process, which holds both modules. Each is measured in a process of its own. --profile prints where the time goes.
+least of --rounds); the longest table in the result (devices or pairs listed one by one, an array constant); peak memory
+of the process, which holds both modules. Each is measured in a process of its own. --profile prints where time goes.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from partitioner.spmd_partitioner import SpmdPartitioner
 from spmd.hlo import HloInstruction, HloModule
 from spmd.hlo.clone import clone_module
 from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs, ConstantAttrs
+from spmd.source_target_pairs import ListedPairs
 from spmd.text.parser import parse_module
 
 
@@ -125,7 +126,8 @@ def table_entries(instruction: HloInstruction) -> int:
     """Entries of what an instruction lists: devices of groups not in iota form, pairs, elements of a constant."""
     attrs = instruction.attrs
     if isinstance(attrs, CollectivePermuteAttrs):
-        return len(attrs.source_target_pairs)
+        pairs = attrs.source_target_pairs
+        return len(pairs) if isinstance(pairs, ListedPairs) else 0
     if isinstance(attrs, CollectiveAttrs) and attrs.replica_groups.iota is None:
         return sum(map(len, attrs.replica_groups.groups))
     if isinstance(attrs, ConstantAttrs):

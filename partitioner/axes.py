@@ -78,10 +78,12 @@ class DeviceAxes:
 
     def partition_groups(self, axes: Axes) -> ReplicaGroups:
         """Groups of the partitions that differ only along ``axes``; members ordered by ``axes``, major first."""
+        return ReplicaGroups(iota=self.lines(axes))
+
+    def lines(self, axes: Axes) -> IotaTile:
+        """The partitions in rows: those of one row differ only along ``axes``, and stand by their coordinate there."""
         rest = self.spread(axes)
-        return ReplicaGroups(
-            iota=_compact((self.count(rest), self.count(axes)), self.sizes, (*rest, *axes))
-        )
+        return _compact((self.count(rest), self.count(axes)), self.sizes, (*rest, *axes))
 
     def sharding(self, dims: DimAxes, manual: Axes = (), partial: Axes = ()) -> HloSharding:
         """The HloSharding of a value whose dimension i is split by ``dims[i]``; the other axes replicate."""

@@ -31,6 +31,7 @@ from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs
 from spmd.ops.groups import device_groups, group_mode
 from spmd.shape import ArrayShape, PrimitiveType
 from spmd.sharding import HloSharding, ShardingKind, TileAssignment
+from spmd.source_target_pairs import ListedPairs
 from spmd.text.shardy_text import format_meshes, parse_sharding_per_value, parse_tensor_sharding
 
 #: Device at each position.
@@ -128,7 +129,7 @@ def _rename(module: HloModule, names: Order) -> None:
         if isinstance(attrs, CollectiveAttrs):
             instruction.attrs = _renamed_groups(instruction, attrs, names, module.replica_count)
         elif isinstance(attrs, CollectivePermuteAttrs) and attrs.channel_id is not None:
-            pairs = tuple((names[a], names[b]) for a, b in attrs.source_target_pairs)
+            pairs = ListedPairs(tuple((names[a], names[b]) for a, b in attrs.source_target_pairs))
             instruction.attrs = replace(attrs, source_target_pairs=pairs)
 
 

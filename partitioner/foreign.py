@@ -27,6 +27,7 @@ from spmd.errors import ShardingError
 from spmd.hlo import HloInstruction
 from spmd.shape import ArrayShape, PrimitiveType
 from spmd.sharding import HloSharding, TileAssignment
+from spmd.source_target_pairs import ListedPairs
 
 
 class View:
@@ -77,7 +78,7 @@ def gather_foreign(
     whole = ShardState.replicated(shape.rank)
     steps = plan_reshard(own.axes, shape, own.state, whole)
     if own.order is not None:
-        pairs = [(device, place) for place, device in enumerate(own.order)]
+        pairs = ListedPairs(tuple((device, place) for place, device in enumerate(own.order)))
         hlo = context.builder.collective_permute(hlo, pairs)
     tile = ShardedValue(hlo, own.state, shape)
     return ShardedValue(emit_steps(View(own.axes, context.builder), tile, steps), whole, shape)

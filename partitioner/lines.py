@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from partitioner.axes import Axes, DeviceAxes
+from spmd.source_target_pairs import LinePairs, Mirror, Move, Rotation, Shift
 
 
-def lines_along(axes: DeviceAxes, along: Axes) -> list[list[int]]:
-    """The devices that differ along ``along`` alone, ordered by their coordinate there, line by line."""
-    offsets = [0]
-    for axis in along:
-        stride, size = axes.stride(axis), axes.sizes[axis]
-        offsets = [offset + digit * stride for offset in offsets for digit in range(size)]
-    first = [
-        device
-        for device in range(axes.num_devices)
-        if all(device // axes.stride(axis) % axes.sizes[axis] == 0 for axis in along)
-    ]
-    return [[base + offset for offset in offsets] for base in first]
+def shift_pairs(axes: DeviceAxes, along: Axes, distance: int) -> LinePairs:
+    """Every device gives to the one ``distance`` further along ``along``, if there is one."""
+    return _in_lines(axes, along, Shift(distance))
 
 
-@lru_cache(maxsize=256)
-def shift_pairs(axes: DeviceAxes, along: Axes, distance: int) -> tuple[tuple[int, int], ...]:
-    """(source, target) of every device whose coordinate along ``along`` plus ``distance`` exists."""
-    return tuple(
-        (source, line[i + distance])
-        for line in lines_along(axes, along)
-        for i, source in enumerate(line)
-        if 0 <= i + distance < len(line)
-    )
+def cyclic_pairs(axes: DeviceAxes, along: Axes, hops: int) -> LinePairs:
+    """Every device gives to the one ``hops`` places further along ``along``, counted round."""
+    return _in_lines(axes, along, Rotation(hops))
+
+
+def mirror_pairs(axes: DeviceAxes, along: Axes) -> LinePairs:
+    """The device at position k along ``along`` gives to the one at position count - 1 - k."""
+    return _in_lines(axes, along, Mirror())
+
+
+def _in_lines(axes: DeviceAxes, along: Axes, move: Move) -> LinePairs:
+    """A line holds the partitions that differ along ``along`` alone, by their coordinate there."""
+    return LinePairs(axes.lines(along), move)

@@ -10,7 +10,6 @@ Shapes come without layout. Nothing is simplified here: that is what passes are 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TypeAlias
 
 from spmd.device import ReductionKind, ReplicaGroups
 from spmd.errors import ShapeError
@@ -23,10 +22,9 @@ from spmd.ops import attrs as A  # noqa: N812 - attribute records read best with
 from spmd.ops.inference import infer_shape
 from spmd.ops.reduction import build_reducer, identity_value, on_type, reduction_kind
 from spmd.shape import ArrayShape, PrimitiveType, Shape, TokenShape
+from spmd.source_target_pairs import SourceTargetPairs
 
 _UNKNOWN = TokenShape()
-
-Pair: TypeAlias = tuple[int, int]
 
 
 class ModuleScope:
@@ -359,7 +357,7 @@ class Builder:
         attrs = A.CollectiveAttrs(groups, self.scope.channel_id(), dimension=dimension)
         return self.create(Opcode.ALL_TO_ALL, (x,), attrs)
 
-    def collective_permute(self, x: HloInstruction, pairs: Sequence[Pair]) -> HloInstruction:
+    def collective_permute(self, x: HloInstruction, pairs: SourceTargetPairs) -> HloInstruction:
         """Pairs of partitions (source, target); a target of no pair receives zeros."""
-        attrs = A.CollectivePermuteAttrs(tuple(pairs), self.scope.channel_id())
+        attrs = A.CollectivePermuteAttrs(pairs, self.scope.channel_id())
         return self.create(Opcode.COLLECTIVE_PERMUTE, (x,), attrs)

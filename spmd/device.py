@@ -65,6 +65,17 @@ class IotaTile:
         flat = np.arange(math.prod(self.reshape_dims), dtype=np.int64).reshape(self.reshape_dims)
         return flat.transpose(self.transpose_perm).reshape(self.dims)
 
+    def at(
+        self, places: np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+    ) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+        """The ids at ``places`` of the flattened array, and no others."""
+        ids, left = np.zeros_like(places), places
+        for d in reversed(self.transpose_perm):
+            size = self.reshape_dims[d]
+            ids += left % size * math.prod(self.reshape_dims[d + 1 :])
+            left = left // size
+        return ids
+
     def __str__(self) -> str:
         text = f"[{','.join(map(str, self.dims))}]<=[{','.join(map(str, self.reshape_dims))}]"
         if len(self.reshape_dims) > 1:  # XLA demands T(..) here, even for the identity

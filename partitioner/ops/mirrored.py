@@ -10,13 +10,11 @@ Where the tiles divide evenly, the exchange of places is all there is.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
 
-from partitioner.axes import Axes, DeviceAxes
 from partitioner.candidates import best_plan
 from partitioner.context import PartitionContext, ShardedValue
 from partitioner.generic import emit_local, local_operands, problem_of, rule_for
-from partitioner.lines import lines_along
+from partitioner.lines import mirror_pairs
 from partitioner.ops.halo import HaloWindow, exchange
 from partitioner.registry import partition
 from spmd.hlo.instruction import HloInstruction
@@ -49,11 +47,3 @@ def _mirrored(context: PartitionContext, value: ShardedValue, dim: int) -> HloIn
     sizes = [whole if d == dim else n for d, n in enumerate(value.shape.dims)]
     padded = replace(value, hlo=hlo, shape=value.shape.with_dims(tuple(sizes)))
     return exchange(context, padded, dim, HaloWindow(tile, padding, tile), None)
-
-
-@lru_cache(maxsize=256)
-def mirror_pairs(axes: DeviceAxes, along: Axes) -> tuple[tuple[int, int], ...]:
-    """(source, target): the device at position k along ``along`` gives to the one at position count - 1 - k."""
-    return tuple(
-        pair for line in lines_along(axes, along) for pair in zip(line, reversed(line), strict=True)
-    )

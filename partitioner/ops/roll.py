@@ -13,11 +13,9 @@ Where the tiles do not divide evenly, concatenate's own way is taken.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
-from partitioner.axes import Axes, DeviceAxes
 from partitioner.context import PartitionContext, ShardedValue
-from partitioner.lines import lines_along
+from partitioner.lines import cyclic_pairs
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import DimensionsAttrs, SliceAttrs
@@ -97,13 +95,3 @@ def _from_behind(
     if hops % context.axes.count(along) == 0:
         return part
     return b.collective_permute(part, cyclic_pairs(context.axes, along, hops))
-
-
-@lru_cache(maxsize=256)
-def cyclic_pairs(axes: DeviceAxes, along: Axes, hops: int) -> tuple[tuple[int, int], ...]:
-    """(source, target): every device gives to the one ``hops`` places further along ``along``, counted round."""
-    return tuple(
-        (source, line[(position + hops) % len(line)])
-        for line in lines_along(axes, along)
-        for position, source in enumerate(line)
-    )

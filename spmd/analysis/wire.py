@@ -33,7 +33,7 @@ def wire_weight(collective: HloInstruction, devices: int) -> float:
     """Bytes a device sends per byte of its result; a permute is averaged over all ``devices``."""
     attrs = collective.attrs
     if isinstance(attrs, CollectivePermuteAttrs):
-        return sum(source != target for source, target in attrs.source_target_pairs) / devices
+        return attrs.source_target_pairs.moved / devices
     groups = collective.attrs_as(CollectiveAttrs).replica_groups
     n = devices if groups.is_all else groups.group_size(devices)
     kind = KIND[collective.opcode]

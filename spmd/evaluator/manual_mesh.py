@@ -157,7 +157,7 @@ def _named_devices(instruction: HloInstruction) -> int:
     if isinstance(attrs, CollectiveAttrs) and not attrs.replica_groups.is_all:
         return 1 + max((i for group in attrs.replica_groups.expand(1) for i in group), default=0)
     if isinstance(attrs, CollectivePermuteAttrs):
-        return 1 + max((i for pair in attrs.source_target_pairs for i in pair), default=0)
+        return 1 + max(attrs.source_target_pairs.largest, 0)
     return 1
 
 

@@ -14,6 +14,7 @@ from spmd.hlo.instruction import Attrs
 from spmd.literal import Literal
 from spmd.ops.window import Window
 from spmd.shape import Shape, ShapeIndex
+from spmd.source_target_pairs import SourceTargetPairs
 
 #: (index in the result, operand, index in the operand) of parts that share memory.
 Aliasing: TypeAlias = tuple[tuple[ShapeIndex, int, ShapeIndex], ...]
@@ -281,7 +282,7 @@ class CollectiveAttrs(Attrs):
 
 @dataclass(frozen=True, slots=True)
 class CollectivePermuteAttrs(Attrs):
-    source_target_pairs: tuple[tuple[int, int], ...]
+    source_target_pairs: SourceTargetPairs
     channel_id: int | None = None
     slice_sizes: tuple[tuple[int, ...], ...] = ()
     extra: tuple[tuple[str, str], ...] = ()

@@ -17,6 +17,7 @@ from spmd.errors import ShapeError
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs
+from spmd.source_target_pairs import Pair
 
 _WITH_GLOBAL_IDS = (
     Opcode.ALL_REDUCE,
@@ -125,11 +126,13 @@ def device_groups(
 
 def device_pairs(
     instruction: HloInstruction, num_partitions: int, replica_count: int
-) -> tuple[tuple[int, int], ...]:
+) -> tuple[Pair, ...]:
     """A permute's (source, target) pairs as devices; ShapeError for ids that these counts do not have."""
     pairs = instruction.attrs_as(CollectivePermuteAttrs).source_target_pairs
     mode = group_mode(instruction)
-    _check_ids(instruction, pairs, id_count(mode, num_partitions, replica_count))
+    count = id_count(mode, num_partitions, replica_count)
+    if pairs.smallest < 0 or pairs.largest >= count:
+        _check_ids(instruction, pairs, count)
     if mode is CollectiveGroupMode.CROSS_PARTITION:
         return tuple(
             (r * num_partitions + s, r * num_partitions + t)

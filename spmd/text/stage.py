@@ -127,7 +127,7 @@ def _devices(instruction: HloInstruction) -> Iterator[int]:
     """Largest ids an instruction names."""
     attrs = instruction.attrs
     if isinstance(attrs, CollectivePermuteAttrs):
-        yield from (max(pair) for pair in attrs.source_target_pairs)
+        yield attrs.source_target_pairs.largest
     elif isinstance(attrs, CollectiveAttrs):
         yield _largest(attrs.replica_groups)
 

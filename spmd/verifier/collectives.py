@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from spmd.errors import SpmdError
@@ -84,18 +83,16 @@ def pairs_are_sound(module: HloModule) -> Iterator[str]:
 
 def _pair_problems(x: HloInstruction) -> Iterator[str]:
     pairs = x.attrs_as(CollectivePermuteAttrs).source_target_pairs
-    text = _listed(pairs)
-    sources, targets = [s for s, _ in pairs], [t for _, t in pairs]
     allowed = copies_per_device(x)
-    for ids, what in ((sources, "source"), (targets, "target")):
-        if max(Counter(ids).values(), default=0) > allowed:
+    for repeats, what in zip(pairs.repeats(), ("source", "target"), strict=True):
+        if repeats > allowed:
             often = "twice" if allowed == 1 else f"more than {allowed} times"
-            yield f"a device is {what} {often} in {text}"
+            yield f"a device is {what} {often} in {_listed(pairs.part(0, 17))}"
     count = stated_ids(x)
-    if count is not None and any(not 0 <= i < count for i in (*sources, *targets)):
-        yield f"ids must lie in 0..{count - 1}, the pairs are {text}"
-    elif any(i < 0 for i in (*sources, *targets)):
-        yield f"ids must not be negative, the pairs are {text}"
+    if count is not None and (pairs.smallest < 0 or pairs.largest >= count):
+        yield f"ids must lie in 0..{count - 1}, the pairs are {_listed(pairs.part(0, 17))}"
+    elif pairs.smallest < 0:
+        yield f"ids must not be negative, the pairs are {_listed(pairs.part(0, 17))}"
 
 
 def halves_belong_together(module: HloModule) -> Iterator[str]:

@@ -17,6 +17,7 @@ from partitioner.reshard.steps.all_to_all import AllToAllStep
 from partitioner.reshard.steps.reduce_scatter import ReduceScatterStep
 from partitioner.reshard.steps.slice_step import SliceStep
 from spmd.device import ReductionKind
+from spmd.source_target_pairs import ListedPairs
 from tests.mutants.patching import function, method, mutant
 
 
@@ -171,7 +172,7 @@ def permute_backwards() -> AbstractContextManager[None]:
     original = permute.source_target_pairs
 
     def pairs(*args: Any) -> Any:
-        return tuple((target, source) for source, target in original(*args))
+        return ListedPairs(tuple((target, source) for source, target in original(*args)))
 
     return function(original, pairs)
 

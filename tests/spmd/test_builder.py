@@ -10,6 +10,7 @@ from spmd.errors import ShapeError
 from spmd.hlo import HloModule
 from spmd.ops.attrs import DotAttrs
 from spmd.shape import PrimitiveType, array
+from spmd.source_target_pairs import ListedPairs
 from spmd.verifier import verify
 
 F32, U32 = PrimitiveType.F32, PrimitiveType.U32
@@ -33,7 +34,7 @@ def test_a_program_of_every_kind_verifies(builder: Builder) -> None:
     gathered = b.all_gather(total, groups, 0)
     shared = b.reduce_scatter(gathered, groups, 0, ReductionKind.SUM)
     exchanged = b.all_to_all(shared, ReplicaGroups.of_iota(1, 4), 0)
-    moved = b.collective_permute(exchanged, [(0, 1), (1, 0)])
+    moved = b.collective_permute(exchanged, ListedPairs(((0, 1), (1, 0))))
     row = b.dynamic_slice(moved, [b.partition_id(), b.scalar(U32, 0)], (1, 4))
     biggest = b.reduce(row, (0,), ReductionKind.MAX)
     padded = b.pad(biggest, b.scalar(F32, 0), (1,), (1,))

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from partitioner.axes import Axes, DeviceAxes, DimAxes
-from partitioner.reshard.agreement import same_tile_fraction
+from partitioner.reshard.agreement import Digit, digits, same_tile_fraction
 from partitioner.reshard.problem import ReshardProblem
 from partitioner.reshard.step import Step, StepContext
 from partitioner.state import ShardState
+from spmd.device import IotaTile
 from spmd.shape import ArrayShape
+from spmd.source_target_pairs import DigitPermutation, LinePairs, ListedPairs, SourceTargetPairs
 
 if TYPE_CHECKING:
     from partitioner.context import ShardedValue
@@ -47,16 +49,49 @@ class PermuteStep(Step):
         return context.builder.collective_permute(value.hlo, pairs)
 
 
-@lru_cache(maxsize=256)
-def source_target_pairs(
-    axes: DeviceAxes, before: DimAxes, after: DimAxes
-) -> tuple[tuple[int, int], ...]:
-    """A source for each device, every device being the source of one: (source, target) in target order.
+def source_target_pairs(axes: DeviceAxes, before: DimAxes, after: DimAxes) -> SourceTargetPairs:
+    """A source for each device, every device being the source of one, in target order.
 
-    A device that holds the tile it needs keeps it (a pair with itself: a target of no pair would receive zeros). The
-    others are matched in device order among those that hold the tile. Along axes that split nothing before or after,
-    nothing moves: other terms of a partial sum, or other values, may lie there.
+    A device that holds the tile it needs keeps it (a pair with itself: a target of no pair would receive zeros). Along
+    axes that split nothing before or after, nothing moves: other terms of a partial sum, or other values, may lie
+    there.
     """
+    taken = _digits_taken(axes, before, after)
+    if taken is None:
+        return _matched_pairs(axes, before, after)
+    numbers = {digit: i for i, digit in enumerate(digits(axes, axes.all))}
+    permutation = tuple(numbers[taken.get(digit, digit)] for digit in numbers)
+    sizes = tuple(size for _, _, size in numbers)
+    return LinePairs(IotaTile.of((1, axes.num_devices)), DigitPermutation(sizes, permutation))
+
+
+def _digits_taken(axes: DeviceAxes, before: DimAxes, after: DimAxes) -> dict[Digit, Digit] | None:
+    """For each digit of a source that differs, the digit of its target that it equals; None where digits do not match.
+
+    A digit that splits the tile before is the one that does so in its place after. So digits form chains; what the last
+    one of a chain holds beside the tile is then free, and the first one takes it: a target all of whose digits in a
+    chain are equal holds its tile already, and is its own source.
+
+        ((0, 1),) to ((1, 2),)    0 takes 1, 1 takes 2, and 2 takes 0
+    """
+    taken: dict[Digit, Digit] = {}
+    for have, want in zip(before, after, strict=True):
+        pairs = list(zip(digits(axes, have), digits(axes, want), strict=False))
+        if any(x[2] != y[2] for x, y in pairs):
+            return None
+        taken.update(pairs)
+    given = {digit: source for source, digit in taken.items()}
+    for digit in [digit for digit in given if digit not in taken]:
+        last = digit
+        while last in given:
+            last = given[last]
+        taken[digit] = last
+    return taken
+
+
+@lru_cache(maxsize=256)
+def _matched_pairs(axes: DeviceAxes, before: DimAxes, after: DimAxes) -> ListedPairs:
+    """Listed, for axes of sizes that have no digits in common: in device order among those that hold the tile."""
     devices = np.arange(axes.num_devices)
     involved = (a for dims in (before, after) for held in dims for a in held)
     apart = _linear(axes, devices, axes.spread(involved))
@@ -70,7 +105,7 @@ def source_target_pairs(
     targets = targets[np.argsort(needed[targets], kind="stable")]
     source_of = devices.copy()
     source_of[targets] = by_tile
-    return tuple((int(source_of[d]), int(d)) for d in devices)
+    return ListedPairs(tuple((int(source_of[d]), int(d)) for d in devices))
 
 
 def _linear(

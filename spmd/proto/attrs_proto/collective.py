@@ -12,6 +12,7 @@ from spmd.proto.groups_proto import read_replica_groups, write_replica_groups
 from spmd.proto.schema.hlo import HloInstructionProto
 from spmd.proto.schema.xla_data import SourceTargetProto
 from spmd.proto.shape_proto import read_shape, write_shape
+from spmd.source_target_pairs import ListedPairs
 
 
 def _channel(proto: HloInstructionProto) -> int | None:
@@ -46,7 +47,7 @@ def _write_collective(proto: HloInstructionProto, instruction: HloInstruction) -
 def _read_permute(values: ProtoValues) -> CollectivePermuteAttrs:
     proto = values.proto
     return CollectivePermuteAttrs(
-        tuple((pair.source, pair.target) for pair in proto.source_target_pairs),
+        ListedPairs(tuple((pair.source, pair.target) for pair in proto.source_target_pairs)),
         _channel(proto),
         split_slice_sizes(proto.dynamic_slice_sizes, values.operands),
     )

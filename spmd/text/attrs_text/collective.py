@@ -6,6 +6,7 @@ from spmd.device import ReplicaGroups
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import ChannelAttrs, CollectiveAttrs, CollectivePermuteAttrs, FeedAttrs
+from spmd.source_target_pairs import ListedPairs
 from spmd.text.annotations_text import format_text_or_braces, read_text_or_braces
 from spmd.text.attrs_text.registry import attrs_text
 from spmd.text.attrs_text.values import AttrValues
@@ -59,7 +60,7 @@ def _write_collective(out: AttrWriter, instruction: HloInstruction) -> None:
     out.optional("mode", attrs.mode)
 
 
-def _read_pairs(scanner: Scanner) -> tuple[tuple[int, int], ...]:
+def _read_pairs(scanner: Scanner) -> ListedPairs:
     scanner.expect("{")
     pairs: list[tuple[int, int]] = []
     while not scanner.take("}"):
@@ -70,7 +71,7 @@ def _read_pairs(scanner: Scanner) -> tuple[tuple[int, int], ...]:
         if len(pair) != 2:
             scanner.fail(f"expected {{source,target}}, found {len(pair)} numbers", start)
         pairs.append((pair[0], pair[1]))
-    return tuple(pairs)
+    return ListedPairs(tuple(pairs))
 
 
 def _read_lists(scanner: Scanner) -> tuple[tuple[int, ...], ...]:
@@ -89,7 +90,7 @@ def _format_lists(lists: tuple[tuple[int, ...], ...]) -> str:
 
 def _read_permute(values: AttrValues) -> CollectivePermuteAttrs:
     return CollectivePermuteAttrs(
-        values.read_known("source_target_pairs", _read_pairs, ()),
+        values.read_known("source_target_pairs", _read_pairs, ListedPairs()),
         _channel(values),
         values.read("slice_sizes", _read_lists, ()),
         values.verbatim("inplace"),
@@ -99,7 +100,7 @@ def _read_permute(values: AttrValues) -> CollectivePermuteAttrs:
 def _write_permute(out: AttrWriter, instruction: HloInstruction) -> None:
     attrs = instruction.attrs_as(CollectivePermuteAttrs)
     out.optional("channel_id", attrs.channel_id)
-    out.add("source_target_pairs", _format_lists(attrs.source_target_pairs))
+    out.add("source_target_pairs", _format_lists(attrs.source_target_pairs.expand()))
     if attrs.slice_sizes:
         out.add("slice_sizes", _format_lists(attrs.slice_sizes))
     out.verbatim(attrs.extra)

@@ -17,6 +17,7 @@ from spmd.hlo import Annotations, HloInstruction, Opcode
 from spmd.literal import Literal
 from spmd.ops.attrs import CallAttrs, CollectiveAttrs, CustomCallAttrs
 from spmd.shape import ArrayShape, TupleShape
+from spmd.source_target_pairs import ListedPairs
 from tests.differential.generator.annotations import Spec, gspmd, shardy
 from tests.differential.generator.combining import may_sum, summed
 from tests.differential.generator.control import nested_writer, write_operations
@@ -208,11 +209,13 @@ def _all_gather(w: Writer, manual: Sequence[str], varying: list[str]) -> list[st
 def _rotate(w: Writer, manual: Sequence[str], varying: list[str]) -> list[str]:
     """ppermute to the next device along one axis."""
     x, axis = w.pool[-1], w.choose(manual)
-    pairs = [
-        (group[i], group[(i + 1) % len(group)])
-        for group in _groups(w, (axis,)).groups
-        for i in range(len(group))
-    ]
+    pairs = ListedPairs(
+        tuple(
+            (group[i], group[(i + 1) % len(group)])
+            for group in _groups(w, (axis,)).groups
+            for i in range(len(group))
+        )
+    )
     w.keep(replace(x, hlo=w.builder.collective_permute(x.hlo, pairs)))
     return varying
 

@@ -7,10 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partitioner.axes import DeviceAxes
-from partitioner.lines import shift_pairs
+from partitioner.lines import mirror_pairs, shift_pairs
 from partitioner.ops.halo import HaloWindow, exchange_cost, reach_of, sliding
 from partitioner.ops.halo_windows import contracting
-from partitioner.ops.mirrored import mirror_pairs
 from spmd.ops.window import WindowDimension
 
 WINDOWS = st.builds(HaloWindow, st.integers(1, 9), st.integers(-6, 6), st.integers(1, 12))
@@ -104,13 +103,13 @@ def test_a_contraction_meets_its_own_tile_of_the_kernel(
 
 def test_pairs_shift_along_the_given_axes_alone() -> None:
     axes = DeviceAxes((2, 4))
-    assert shift_pairs(axes, (1,), 1) == ((0, 1), (1, 2), (2, 3), (4, 5), (5, 6), (6, 7))
-    assert shift_pairs(axes, (0,), -1) == ((4, 0), (5, 1), (6, 2), (7, 3))
-    assert shift_pairs(axes, (1, 0), 1)[:3] == ((0, 4), (4, 1), (1, 5))
-    assert shift_pairs(axes, (0,), 2) == ()
+    assert shift_pairs(axes, (1,), 1).expand() == ((0, 1), (1, 2), (2, 3), (4, 5), (5, 6), (6, 7))
+    assert shift_pairs(axes, (0,), -1).expand() == ((4, 0), (5, 1), (6, 2), (7, 3))
+    assert shift_pairs(axes, (1, 0), 1).expand()[:3] == ((0, 4), (4, 1), (1, 5))
+    assert shift_pairs(axes, (0,), 2).expand() == ()
 
 
 def test_mirrored_devices_change_places_within_their_line() -> None:
     axes = DeviceAxes((2, 3))
-    assert mirror_pairs(axes, (1,)) == ((0, 2), (1, 1), (2, 0), (3, 5), (4, 4), (5, 3))
-    assert mirror_pairs(axes, (1, 0))[:3] == ((0, 5), (3, 2), (1, 4))
+    assert mirror_pairs(axes, (1,)).expand() == ((0, 2), (1, 1), (2, 0), (3, 5), (4, 4), (5, 3))
+    assert mirror_pairs(axes, (1, 0)).expand()[:3] == ((0, 5), (3, 2), (1, 4))

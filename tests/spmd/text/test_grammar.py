@@ -24,6 +24,7 @@ from spmd.ops.attrs import (
 )
 from spmd.ops.window import WindowDimension
 from spmd.shape import PrimitiveType, array, compatible
+from spmd.source_target_pairs import ListedPairs
 from spmd.text.parser import parse_module
 from spmd.text.printer import print_module
 
@@ -300,7 +301,7 @@ def test_collectives() -> None:
     permute = root_of(
         "a = f32[8] parameter(0)\nROOT r = f32[8] collective-permute(a), source_target_pairs={{0,1},{1,0}}"
     )
-    assert permute.attrs == CollectivePermuteAttrs(((0, 1), (1, 0)))
+    assert permute.attrs == CollectivePermuteAttrs(ListedPairs(((0, 1), (1, 0))))
 
 
 # ---- asynchronous operations
