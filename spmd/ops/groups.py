@@ -149,5 +149,5 @@ def device_pairs(
 def _check_ids(instruction: HloInstruction, members: Iterable[tuple[int, ...]], count: int) -> None:
     strange = next((i for ids in members for i in ids if not 0 <= i < count), None)
     if strange is not None:
-        mode = group_mode(instruction)
+        mode = group_mode(instruction).value
         raise ShapeError(f"{instruction!r}: {mode} ids must lie in 0..{count - 1}, found {strange}")
