@@ -176,9 +176,12 @@ class HloInstruction:
 
     def add_control_dependency_to(self, successor: HloInstruction) -> None:
         """``successor`` runs after this instruction."""
-        if all(s is not successor for s in self.control_successors):
-            self.control_successors.append(successor)
-            successor.control_predecessors.append(self)
+        after, before = self.control_successors, successor.control_predecessors
+        # Both tell, so the shorter one does: one instruction may wait for, or hold up, all others.
+        known = successor in after if len(after) < len(before) else self in before
+        if not known:
+            after.append(successor)
+            before.append(self)
 
     # ---- shape and attributes
     @property

@@ -12,7 +12,7 @@ from bisect import bisect_left
 from typing import NoReturn
 
 from spmd.errors import HloParseError, SourceLocation
-from spmd.limits import MAX_EXCERPT, MAX_IMPLIED, MAX_NESTING
+from spmd.limits import MAX_EXCERPT, MAX_IMPLIED, MAX_NESTING, MAX_ZEROS
 
 NAME = re.compile(r"[A-Za-z_][\w.\-]*+", re.ASCII)
 #: At most 19 digits: nothing in HLO but literals needs more.
@@ -55,19 +55,26 @@ _FOUND = re.compile(r"[\w.\-%]{1,80}|.", re.DOTALL)
 class Source:
     """A text with its name, for error places."""
 
-    __slots__ = ("_implied", "_line_ends", "file", "text")
+    __slots__ = ("_implied", "_line_ends", "_zeros", "file", "text")
 
     def __init__(self, text: str, file: str = "<text>") -> None:
         self.text = text
         self.file = file
         self._line_ends: list[int] | None = None
         self._implied = 0
+        self._zeros = 0
 
     def imply(self, count: int, what: str, pos: int) -> None:
         """Count values that the text at ``pos`` stands for without spelling them out; too many are an error there."""
         self._implied += count
         if self._implied > MAX_IMPLIED:
             raise self.error(f"{what}: the text implies more than {MAX_IMPLIED} values", pos)
+
+    def imply_zeros(self, count: int, pos: int) -> None:
+        """Count zeros that the text at ``pos`` stands for."""
+        self._zeros += count
+        if self._zeros > MAX_ZEROS:
+            raise self.error(f"constants of the text imply more than {MAX_ZEROS} zeros", pos)
 
     def location(self, pos: int) -> SourceLocation:
         if self._line_ends is None:  # found once: a text may have many errors

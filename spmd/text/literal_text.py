@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from spmd.errors import UnsupportedError
-from spmd.limits import MAX_LEAVES, MAX_NESTING
+from spmd.limits import MAX_IMPLIED, MAX_LEAVES, MAX_NESTING
 from spmd.literal import Literal, NDArray
 from spmd.shape import ArrayShape, PrimitiveType, Shape, TupleShape
 from spmd.text.float_text import (
@@ -72,13 +72,16 @@ def read_literal(scanner: Scanner, shape: Shape, depth: int = 0) -> Literal | No
 
 
 def _read_first(scanner: Scanner, shape: ArrayShape, depth: int) -> Literal:
-    """A number without braces for an array: as in XLA it is the first element, and the others are zero."""
+    """A number without braces for an array: as in XLA it is the first element, and the others are zero.
+
+    The system gives zeros without touching memory, so that they cost nothing until somebody reads them.
+    """
     start = scanner.pos
     kind = shape.element_type
     refusal = f"expected '{{' for dimension 0 of {shape}, found {scanner.found()}"
     if kind.is_complex or not shape.num_elements:
         scanner.fail(refusal)
-    scanner.source.imply(shape.num_elements, f"a number for all of {shape}", start)
+    scanner.source.imply_zeros(shape.num_elements, start)
     first = _Values(scanner, ArrayShape(kind, ()))
     first.read(0, 0)
     if depth == 0 and scanner.peek(","):
@@ -320,10 +323,20 @@ def format_literal(literal: Literal) -> str:
     kind = (
         literal.shape.element_type if isinstance(literal.shape, ArrayShape) else PrimitiveType.F32
     )
+    if _is_first_alone(literal.array):
+        return next(iter(format_elements(literal.array.reshape(-1)[:1], kind)))
     words = list(format_elements(literal.array, kind))
     if literal.array.ndim == 0:
         return words[0]
     return _braces(words, literal.array.shape)
+
+
+def _is_first_alone(array: NDArray) -> bool:
+    """Very many elements, of which all but the first are (positive) zeros: the reader makes them from that one."""
+    if array.size <= MAX_IMPLIED or array.dtype.kind == "c":
+        return False
+    flat = array.reshape(-1)
+    return not flat[1:].view(np.uint8).any()
 
 
 def _braces(words: list[str], dims: tuple[int, ...], index: tuple[int, ...] = ()) -> str:

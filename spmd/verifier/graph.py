@@ -41,12 +41,17 @@ def neighbours_share_computation(computation: HloComputation) -> Iterator[str]:
 
 
 def control_edges_match(computation: HloComputation) -> Iterator[str]:
-    for x in computation.instructions:
+    instructions = computation.instructions
+    neighbours = [n for x in instructions for n in (*x.control_predecessors, *x.control_successors)]
+    listed = dict.fromkeys((*instructions, *neighbours))
+    successors = {x: set(x.control_successors) for x in listed}
+    predecessors = {x: set(x.control_predecessors) for x in listed}
+    for x in instructions:
         for before in x.control_predecessors:
-            if all(s is not x for s in before.control_successors):
+            if x not in successors[before]:
                 yield f"{before.name} does not list its control successor: {describe(x)}"
         for after in x.control_successors:
-            if all(p is not x for p in after.control_predecessors):
+            if x not in predecessors[after]:
                 yield f"{after.name} does not list its control predecessor: {describe(x)}"
 
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import random
+import resource
 import time
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from spmd.errors import HloParseError
+from spmd.errors import HloParseError, SpmdError
+from spmd.ops.attrs import ConstantAttrs
 from spmd.text.parser import parse_module
 from spmd.text.printer import print_module
+from spmd.verifier import verify
 
 CASES = Path(__file__).parents[2] / "cases"
 DEPTH = 20_000
@@ -55,6 +59,25 @@ def test_a_huge_shape_costs_nothing_without_its_data() -> None:
     assert peak < 4_000_000
 
 
+def test_implied_zeros_touch_no_memory() -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    module = parse_module("e { a = f32[4096,4096] constant(2.5) }")
+    verify(module)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20_000  # of 65536 KB
+    value = module.entry.root.attrs_as(ConstantAttrs).literal.value()
+    assert (value.shape, value[0, 0], np.count_nonzero(value)) == ((4096, 4096), 2.5, 1)
+    text = print_module(module)
+    assert "constant(2.5)" in text
+    assert parse_module(text).entry.root.attrs == module.entry.root.attrs
+
+
+def test_implied_zeros_are_bounded() -> None:
+    four = "".join(f"a{i} = f32[4096,4096] constant({i})\n" for i in range(4))
+    parse_module(f"e {{ {four} }}")
+    with pytest.raises(HloParseError, match="imply more than 67108864 zeros"):
+        parse_module(f"e {{ {four} b = f32[2] constant(0) }}")
+
+
 def test_huge_meshes_cost_nothing() -> None:
     with pytest.raises(HloParseError):
         parse_module("e { a = f32[8] parameter(0), sharding={mesh['x'=4000000000], [{'x'}]} }")
@@ -73,7 +96,28 @@ def signatures(length: int) -> str:
     return "e (" + ") -> (" * length + "'{\n  a = f32[] parameter(0)\n}"
 
 
+def waiting(length: int) -> str:
+    """One instruction that waits for all others, and one that all others wait for."""
+    lines = [f"x{i} = f32[] constant(0), control-predecessors={{x}}" for i in range(length)]
+    names = ", ".join(f"x{i}" for i in range(length))
+    last = f"y = f32[] constant(1), control-predecessors={{{names}}}"
+    return "e {\n" + "\n".join(["x = f32[] constant(0)", *lines, last]) + "\n}\n"
+
+
+def aliases(length: int) -> str:
+    aliased = ", ".join(f"{{{i}}}: (0, {{}}, may-alias)" for i in range(length))
+    return f"HloModule m, input_output_alias={{ {aliased} }}\ne {{ ROOT a = f32[] parameter(0) }}"
+
+
+def tuple_shardings(length: int) -> str:
+    each, leaves = "{devices=[2]<=[2]}, ", "f32[8], "
+    return f"e {{ a = ({leaves * length}f32[8]) parameter(0), sharding={{{each * length}{{replicated}}}} }}"
+
+
 TEXTS = {
+    "waiting": waiting,
+    "aliases": aliases,
+    "tuple shardings": tuple_shardings,
     "lines": chain,
     "blanks": lambda length: chain(length).replace("\n", " "),
     "one_line_with_attributes": lambda length: (
@@ -89,15 +133,15 @@ TEXTS = {
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
 def test_time_is_linear(text: Callable[[int], str]) -> None:
-    """Sixteen times the text takes about sixteen times as long, accepted or refused."""
+    """Sixteen times the text takes about sixteen times as long to read and to verify, accepted or refused."""
 
     def seconds(length: int) -> float:
         written = text(length)
         best = float("inf")
         for _ in range(3):
             start = time.process_time()
-            with contextlib.suppress(HloParseError):
-                parse_module(written)
+            with contextlib.suppress(SpmdError):
+                verify(parse_module(written))
             best = min(best, time.process_time() - start)
         return best
 
