@@ -5,11 +5,14 @@
     b = g(i, y)                     b  = g(i', y)
 
 Two users of one counter, mask or splat often have nothing in common but that CSE merged it: the sharding of x would
-reach y through i. Copies that are wanted in one sharding after all are merged again behind the partitioner, and none
-costs communication. Scalars carry no sharding and stay shared, so a broadcast of any scalar counts as constant.
+reach y through i. Copies that were wanted in one sharding after all are merged again when the program of one device is
+written, and none costs communication. Scalars carry no sharding and stay shared, so a broadcast of any scalar counts
+as constant.
 """
 
 from __future__ import annotations
+
+from collections.abc import Hashable
 
 from partitioner.annotations import SDY_SHARDING
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
@@ -45,6 +48,23 @@ def _split_in(computation: HloComputation) -> None:
             copy = computation.add(instruction.clone(instruction.shape, instruction.operands))
             for position in positions:
                 user.replace_operand(position, copy)
+
+
+def merge_constants(module: HloModule) -> None:
+    """Equal constant expressions become one."""
+    for computation in module.computations_post_order():
+        free: dict[HloInstruction, None] = {}
+        first: dict[Hashable, HloInstruction] = {}
+        for instruction in computation.post_order():
+            if not _is_constant(instruction, free):
+                continue
+            operands = tuple(map(id, instruction.operands))
+            key = (instruction.opcode, instruction.shape, instruction.attrs, operands)
+            kept = first.setdefault(key, instruction)
+            if kept is instruction:
+                free[instruction] = None
+            else:
+                computation.replace(instruction, kept)
 
 
 def _is_constant(instruction: HloInstruction, free: dict[HloInstruction, None]) -> bool:

@@ -11,6 +11,7 @@ from dataclasses import replace
 import partitioner.ops  # noqa: F401 - fills the registries
 from partitioner.annotations import AnnotationReader, custom_call_target, without_shardings
 from partitioner.axes import Axes
+from partitioner.constant_splitter import merge_constants
 from partitioner.context import PartitionContext, ShardedValue
 from partitioner.device_order import Order, device_order, rename_to_devices, rename_to_positions
 from partitioner.entry import EntryBinding
@@ -278,6 +279,7 @@ class SpmdPartitioner:
         result.num_partitions = self.num_partitions
         result.states_partitions = True
         result.stage = Stage.PARTITIONED
+        merge_constants(result)
         DeadCodeElimination().run(result)
         result.computations = result.computations_post_order()
         parameters = tuple(p.shape for p in result.entry.parameters)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from partitioner.constant_splitter import split_constants
+from partitioner.constant_splitter import merge_constants, split_constants
 from partitioner.spmd_partitioner import partition_module
 from spmd.analysis.cost import module_cost
-from spmd.hlo import HloModule
+from spmd.hlo import HloModule, Opcode
 from spmd.text.parser import parse_module
 
 #: y's rows are split; the counter that numbers them also numbers what is sorted whole.
@@ -38,6 +38,9 @@ def split(text: str) -> HloModule:
 def operand_names(module: HloModule, name: str) -> list[str]:
     (found,) = [i for i in module.entry.instructions if i.name == name]
     return [operand.name for operand in found.operands]
+
+
+OPS = ("add", "multiply", "maximum", "minimum")
 
 
 def entry(body: str) -> str:
@@ -91,6 +94,51 @@ def test_an_annotated_value_stays_one() -> None:
   ROOT t = (s32[8], s32[8]) tuple(p, q)
 """)
     assert str(split(text)) == str(parse_module(text))
+
+
+def test_equal_copies_become_one_again() -> None:
+    """With their operands, and masks too; what differs in shape, attributes or values stays apart."""
+    module = parse_module(
+        entry("""
+  d = s32[] parameter(0)
+  x = s32[8] parameter(1)
+  i = s32[8] iota(), iota_dimension=0
+  j = s32[8] iota(), iota_dimension=0
+  k = s32[4] iota(), iota_dimension=0
+  two = s32[] constant(2)
+  deux = s32[] constant(2)
+  three = s32[] constant(3)
+  b = s32[8] broadcast(two), dimensions={}
+  c = s32[8] broadcast(deux), dimensions={}
+  e = s32[8] broadcast(three), dimensions={}
+  f = s32[8] broadcast(d), dimensions={}
+  g = s32[8] broadcast(d), dimensions={}
+  bi = s32[8] multiply(b, i)
+  cj = s32[8] multiply(c, j)
+  m = pred[8] compare(i, f), direction=LT
+  n = pred[8] compare(j, g), direction=LT
+  l = pred[8] compare(j, g), direction=GT
+  p = s32[8] add(x, x)
+  q = s32[8] add(x, x)
+  ROOT t = (s32[8], s32[8], pred[8], pred[8], pred[8], s32[8], s32[8], s32[8], s32[4]) tuple(bi, cj, m, n, l, p, q, e, k)
+""")
+    )
+    merge_constants(module)
+    assert operand_names(module, "t") == ["bi", "bi", "m", "m", "l", "p", "q", "e", "k"]
+    assert operand_names(module, "l") == ["i", "f"]
+
+
+def test_partitioning_leaves_one_of_each_constant_expression() -> None:
+    users = "\n".join(f"  y{n} = f32[16,8] {op}(x, b)" for n, op in enumerate(OPS))
+    text = entry(f"""
+  x = f32[16,8] parameter(0), sharding={{devices=[4,1]<=[4]}}
+  one = f32[] constant(1)
+  b = f32[16,8] broadcast(one), dimensions={{}}
+{users}
+  ROOT t = ({", ".join(["f32[16,8]"] * len(OPS))}) tuple({", ".join(f"y{n}" for n in range(len(OPS)))})
+""")
+    module = partition_module(parse_module(text), 4)
+    assert sum(1 for _ in module.entry.with_opcode(Opcode.BROADCAST)) == 1
 
 
 def test_copies_are_at_most_as_many_as_instructions() -> None:

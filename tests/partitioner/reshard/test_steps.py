@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 from reshard_definition import emit_program
 
@@ -18,6 +19,7 @@ from partitioner.reshard.steps.slice_step import SliceStep
 from partitioner.state import ShardState
 from spmd.device import ReductionKind
 from spmd.shape import ArrayShape, PrimitiveType
+from spmd.source_target_pairs import LinePairs, ListedPairs
 from spmd.text.printer import print_computation
 
 F32 = PrimitiveType.F32
@@ -167,6 +169,44 @@ def test_a_permute_sends_what_is_not_in_place(
     pairs = source_target_pairs(axes, before, after)
     assert sum(s != t for s, t in pairs) == moved * 8
     assert sorted(s for s, _ in pairs) == [t for _, t in pairs] == list(range(8))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "before", "after", "form"),
+    [
+        ((2, 4, 2), ((0,),), ((2,),), LinePairs),
+        ((2, 2, 2, 2), ((0, 1), (2,)), ((1, 2), (3,)), LinePairs),  # 0 <- 1 <- 2 <- 3 <- 0
+        ((4, 2, 2), ((0,), ()), ((2, 1), ()), LinePairs),
+        ((6, 3, 2), ((0,),), ((2, 1),), LinePairs),
+        ((6, 3, 2), ((0,),), ((1, 2),), ListedPairs),  # digits (2, 3) and (3, 2)
+    ],
+)
+def test_a_permute_brings_each_device_its_tile(
+    sizes: tuple[int, ...],
+    before: tuple[tuple[int, ...], ...],
+    after: tuple[tuple[int, ...], ...],
+    form: type,
+) -> None:
+    """Along axes that split nothing, source and target agree; a device that holds its tile is its own source."""
+    axes = DeviceAxes(sizes)
+    named = {axis for dim in (*before, *after) for axis in dim}
+
+    def tile(device: int, dims: tuple[tuple[int, ...], ...]) -> list[int]:
+        place = np.unravel_index(device, sizes)
+        split = [
+            int(np.ravel_multi_index([place[a] for a in dim], [sizes[a] for a in dim]))
+            for dim in dims
+            if dim
+        ]
+        return split + [int(place[a]) for a in axes.spread(named)]
+
+    pairs = source_target_pairs(axes, before, after)
+    assert isinstance(pairs, form)
+    assert [target for _, target in pairs] == list(range(axes.num_devices))
+    assert sorted(source for source, _ in pairs) == list(range(axes.num_devices))
+    for source, target in pairs:
+        assert tile(source, before) == tile(target, after)
+        assert (source == target) is (tile(target, before) == tile(target, after))
 
 
 def test_an_empty_array_is_made_where_it_is_needed() -> None:
