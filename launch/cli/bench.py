@@ -34,12 +34,21 @@ def add_parser(subparsers: Any) -> None:
     )
     add_program_arguments(parser)
     parser.add_argument(
-        "--repeat", type=positive, default=20, metavar="K", help="timed steps (default: 20)"
+        "--repeat",
+        type=positive,
+        default=20,
+        metavar="K",
+        help=f"time K steps, after {WARM_UP} that warm up (default: 20)",
     )
     parser.add_argument(
-        "--seed", type=int, default=0, metavar="S", help="seed of the inputs (default: 0)"
+        "--seed", type=int, default=0, metavar="S", help="make the inputs from a seed (default: 0)"
     )
-    parser.add_argument("--backend", choices=("cpu", "gpu"), default="cpu")
+    parser.add_argument(
+        "--backend",
+        choices=("cpu", "gpu"),
+        default="cpu",
+        help="what computes: this machine's cores (default: cpu) or a GPU (not built yet: refused)",
+    )
     parser.set_defaults(run=run)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from launch.cli.costly_warning import warn_costly
 from launch.cli.module_argument import add_module_arguments, compile_options
+from launch.cli.output_path import require_writable
 from launch.pipeline import compile_module
 from launch.source import load_module
 from runtime.saved import save_bytes
@@ -20,11 +21,14 @@ def add_parser(subparsers: Any) -> None:
         description="Compile a module to a file that `spmd run` and `spmd bench` take in its place.",
     )
     add_module_arguments(parser)
-    parser.add_argument("-o", "--output", type=Path, metavar="F.spmdx", required=True)
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="F.spmdx", required=True, help="write the executable"
+    )
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
+    require_writable(options.output)
     module = load_module(options.module)
     executable = compile_module(
         module, options.devices, compile_options(options), on_partitioned=warn_costly

@@ -12,6 +12,7 @@ from launch.cli.module_argument import (
     compile_options,
     write_text,
 )
+from launch.cli.output_path import require_writable
 from launch.pipeline import is_partitioned
 from launch.source import load_module
 from partitioner.explain.explain import DEFAULT_TRIES, explain_module
@@ -31,9 +32,13 @@ def add_parser(subparsers: Any) -> None:
     )
     add_module_arguments(parser)
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="one JSON object")
-    form.add_argument("--op", metavar="NAME", help="only this instruction and its collectives")
-    parser.add_argument("--html", type=Path, metavar="F", help="write one self-contained page")
+    form.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    form.add_argument(
+        "--op", metavar="NAME", help="print only this instruction and its collectives"
+    )
+    parser.add_argument(
+        "--html", type=Path, metavar="F.html", help="write one page that needs no other file"
+    )
     parser.add_argument(
         "--remedies",
         type=int,
@@ -46,12 +51,13 @@ def add_parser(subparsers: Any) -> None:
         "--strict",
         type=float,
         metavar="BYTES",
-        help="exit 1 naming the reshards that receive more than BYTES and over 1.5x the least possible",
+        help="exit 1, naming them, where reshards receive more than BYTES and over 1.5x the least possible",
     )
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
+    require_writable(options.html)
     module = load_module(options.module)
     if is_partitioned(module, compile_options(options)):
         raise UnsupportedError(

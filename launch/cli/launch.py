@@ -25,16 +25,21 @@ def add_parser(subparsers: Any) -> None:
         usage="spmd launch -n N [--hostfile F | --slurm] [--cores-per-rank K] [--dry-run] -- COMMAND ...",
     )
     parser.add_argument(
-        "-n", type=positive, required=True, dest="ranks", help="number of ranks, one per device"
+        "-n",
+        type=positive,
+        required=True,
+        dest="ranks",
+        metavar="N",
+        help="number of ranks, one per device",
     )
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
-        "--hostfile", type=Path, help="hosts to run on, one per line (mpirun's format)"
+        "--hostfile", type=Path, metavar="F", help="hosts to run on, one per line (mpirun's format)"
     )
     where.add_argument(
         "--slurm",
         action="store_true",
-        help="start the ranks with srun (default inside a Slurm allocation)",
+        help="start the ranks with srun (default: inside a Slurm allocation)",
     )
     parser.add_argument(
         "--cores-per-rank",
@@ -44,7 +49,7 @@ def add_parser(subparsers: Any) -> None:
         "unbound on other hosts, and where ranks outnumber cores)",
     )
     parser.add_argument(
-        "--dry-run", action="store_true", help="print the line instead of running it"
+        "--dry-run", action="store_true", help="print the mpirun or srun line and stop"
     )
     parser.add_argument(
         "arguments", nargs="+", metavar="COMMAND ...", help="a command of spmd with its options"

@@ -45,9 +45,23 @@ def add_module_arguments(
 
 def positive(text: str) -> int:
     """An argparse type: an integer of at least one."""
-    value = int(text)
+    try:
+        value = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
     if value < 1:
         raise argparse.ArgumentTypeError(f"{value} is not at least 1")
+    return value
+
+
+def positive_seconds(text: str) -> float:
+    """An argparse type: a time above zero; `inf` is one."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds") from None
+    if not value > 0:
+        raise argparse.ArgumentTypeError(f"{text} seconds are not above zero")
     return value
 
 

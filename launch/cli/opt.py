@@ -13,6 +13,7 @@ from launch.cli.module_argument import (
     write_module,
     write_text,
 )
+from launch.cli.output_path import require_folder, require_writable
 from launch.dumps import Dumps
 from launch.equivalence import verify_equivalent
 from launch.pipeline import Compilation, is_partitioned, stages
@@ -59,7 +60,9 @@ def add_parser(subparsers: Any) -> None:
         metavar="A,B{X=1}",
         help="run these passes, once each in this order, on the module at that stage",
     )
-    parser.add_argument("--print-passes", action="store_true", help="list the passes and stop")
+    parser.add_argument(
+        "--print-passes", action="store_true", help="print the names of the passes and stop"
+    )
     parser.add_argument(
         "--verify-equivalent",
         action="store_true",
@@ -70,7 +73,8 @@ def add_parser(subparsers: Any) -> None:
         "--output",
         type=Path,
         metavar="F",
-        help="write to a file: a module as HloModuleProto if F ends in .pb, as HloProto if in .hlo.pb, else as text",
+        help="write to a file instead of standard output: an HloModuleProto if F ends in .pb, an HloProto if in "
+        ".hlo.pb, an HloModuleProtoWithConfig if in .hlo_with_config.pb, else text",
     )
     parser.add_argument(
         "--dump-to",
@@ -91,6 +95,8 @@ def run(options: argparse.Namespace) -> int:
         write_text("\n".join(sorted(PASSES)), None)
         return 0
     passes = parse_passes(options.passes)
+    require_writable(options.output)
+    require_folder(options.dump_to)
     module = load_module(options.module)
     dumps = _dumps(options, module)
     compilation = _carry_until(options, module, dumps)

@@ -12,6 +12,7 @@ from launch.cli.module_argument import (
     compile_options,
     write_text,
 )
+from launch.cli.output_path import require_writable
 from launch.pipeline import stages
 from launch.source import load_module
 
@@ -23,11 +24,14 @@ def add_parser(subparsers: Any) -> None:
         description="Partition a sharded module and print one device's program, with its collectives.",
     )
     add_module_arguments(parser)
-    parser.add_argument("-o", "--output", type=Path, metavar="F", help="write to a file")
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="F", help="write to a file instead of standard output"
+    )
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
+    require_writable(options.output)
     module = load_module(options.module)
     for stage, compilation in stages(module, options.devices, compile_options(options)):
         if stage == "partitioned":

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from launch.cli.costly_warning import warn_costly
-from launch.cli.module_argument import add_module_arguments, compile_options
+from launch.cli.module_argument import add_module_arguments, compile_options, positive_seconds
 from launch.job import require_saved_for, require_world, versions
 from launch.mpi import agree, open_world, run_rank
 from launch.pipeline import compile_module
@@ -41,12 +41,14 @@ def add_program_arguments(parser: argparse.ArgumentParser) -> None:
     add_module_arguments(parser, executable=True)
     parser.add_argument(
         "--timeout",
-        type=float,
+        type=positive_seconds,
         default=TIMEOUT_SECONDS,
         metavar="S",
-        help=f"seconds a rank waits for the others (default: {TIMEOUT_SECONDS:g})",
+        help=f"seconds a rank waits for one that shows no sign of life (default: {TIMEOUT_SECONDS:g})",
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object")
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object and nothing else"
+    )
 
 
 def dispatch(

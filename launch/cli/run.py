@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from launch.cli.module_argument import compile_options, positive
+from launch.cli.output_path import require_writable
 from launch.cli.program import (
     Program,
     add_program_arguments,
@@ -52,17 +53,17 @@ def add_parser(subparsers: Any) -> None:
         "run",
         help="compile and run a module",
         description="Run a module on the ranks of an MPI job (spmd launch, mpirun), else on devices of this process. "
-        "Files hold global arrays, of which each rank reads its own tiles; a name with %%r in it, as in in.%%r.npz, "
+        "Files hold global arrays, of which each rank reads its own tiles; a name with %r in it, as in in.%r.npz, "
         "stands for one file of tiles for each device.",
     )
     add_program_arguments(parser)
     source = parser.add_mutually_exclusive_group()
-    source.add_argument("--inputs", type=Path, metavar="F.npz", help="arrays arg0, arg1, ...")
+    source.add_argument("--inputs", type=Path, metavar="F.npz", help="inputs arg0, arg1, ...")
     source.add_argument(
-        "--seed", type=int, default=0, metavar="S", help="make inputs from a seed (default: 0)"
+        "--seed", type=int, default=0, metavar="S", help="make the inputs from a seed (default: 0)"
     )
     parser.add_argument(
-        "--outputs", type=Path, metavar="F.npz", help="write arrays out0, out1, ..."
+        "--outputs", type=Path, metavar="F.npz", help="write the outputs out0, out1, ..."
     )
     parser.add_argument(
         "--expect",
@@ -71,15 +72,29 @@ def add_parser(subparsers: Any) -> None:
         help="compare with these outputs; exit 1 if they differ",
     )
     parser.add_argument(
-        "--atol", type=float, help="with --expect and --check (default: case.json's, or 64 ulp)"
+        "--atol",
+        type=float,
+        metavar="A",
+        help="with --expect and --check (default: case.json's, or 64 ulp)",
     )
     parser.add_argument(
-        "--rtol", type=float, help="with --expect and --check (default: case.json's, or by type)"
+        "--rtol",
+        type=float,
+        metavar="R",
+        help="with --expect and --check (default: case.json's, or by type)",
     )
     parser.add_argument(
-        "--check", action="store_true", help="compare with the unpartitioned reference evaluator"
+        "--check",
+        action="store_true",
+        help="compare with the unpartitioned reference evaluator; exit 1, naming the first op that differs",
     )
-    parser.add_argument("--backend", choices=("cpu", "gpu", "reference"), default="cpu")
+    parser.add_argument(
+        "--backend",
+        choices=("cpu", "gpu", "reference"),
+        default="cpu",
+        help="what computes: this machine's cores (default: cpu), a GPU (not built yet: refused), or the "
+        "reference evaluator, unpartitioned",
+    )
     parser.add_argument(
         "--memory-limit",
         type=byte_count,
@@ -91,7 +106,7 @@ def add_parser(subparsers: Any) -> None:
         type=positive,
         default=1,
         metavar="K",
-        help="run K times, aliased outputs fed back",
+        help="run K times, aliased outputs fed back (default: 1)",
     )
     parser.add_argument(
         "--profile",
@@ -108,6 +123,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _run_here(options: argparse.Namespace) -> int:
     refuse_gpu(options.backend)
+    require_writable(options.outputs, options.profile)
     job = _job_options(options)
     if options.backend == "reference":
         return _run_reference(options, job)
@@ -130,6 +146,8 @@ def _run_as_rank(options: argparse.Namespace, world: MpiCommunicator) -> int:
             raise UnsupportedError(
                 f"--backend {options.backend} runs in one process, not under MPI"
             )
+        if world.rank == 0:
+            require_writable(options.outputs, options.profile)
         return {
             "inputs": inputs_digest(job),
             "options": str(compile_options(options)),

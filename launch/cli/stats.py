@@ -18,7 +18,9 @@ def add_parser(subparsers: Any) -> None:
         description="Compile a module and print its figures for one device.",
     )
     add_module_arguments(parser)
-    parser.add_argument("--json", action="store_true", help="one JSON object")
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object and nothing else"
+    )
     parser.set_defaults(run=run)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from launch.cli import main
+from launch.cli import build_parser, main
 from spmd.hlo import Stage
 from spmd.text.load import load
 
@@ -74,6 +74,14 @@ def test_run_writes_outputs_that_it_then_expects(tmp_path: Path, sum_module: str
         (("run", MODULE, "--inputs", "nowhere.npz"), "nowhere.npz: not a readable .npz file"),
         (("run", MODULE, "--devices", "3"), "the module is for 2 devices, asked for 3"),
         (("opt", MODULE, "--passes", "no-such-pass"), "no pass is named 'no-such-pass'"),
+        (("run", MODULE, "--outputs", "nowhere/out.npz"), "there is no folder nowhere"),
+        (("run", MODULE, "--profile", "nowhere/t.json"), "there is no folder nowhere"),
+        (("run", MODULE, "--backend", "reference", "--outputs", "/"), "it is a folder"),
+        (("compile", MODULE, "-o", "nowhere/f.spmdx"), "there is no folder nowhere"),
+        (("partition", MODULE, "-o", "nowhere/f.hlo"), "there is no folder nowhere"),
+        (("opt", MODULE, "-o", "nowhere/f.pb"), "there is no folder nowhere"),
+        (("opt", MODULE, "--dump-to", f"{MODULE}/dumps"), "module.hlo is no folder"),
+        (("explain", MODULE, "--html", "nowhere/f.html"), "there is no folder nowhere"),
     ],
 )
 def test_bad_input_is_one_message_and_exit_code_two(
@@ -88,20 +96,39 @@ def test_bad_input_is_one_message_and_exit_code_two(
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [(), ("walk",), ("run",), ("run", MODULE, "--steps", "0"), ("opt", MODULE, "--until", "done")],
+    ("arguments", "message"),
+    [
+        ((), "required: COMMAND"),
+        (("walk",), "invalid choice: 'walk'"),
+        (("run",), "required: MODULE"),
+        (("run", MODULE, "--steps", "0"), "--steps: 0 is not at least 1"),
+        (("run", MODULE, "--devices", "two"), "--devices: 'two' is no whole number"),
+        (("run", MODULE, "--timeout", "0"), "--timeout: 0 seconds are not above zero"),
+        (("bench", MODULE, "--timeout", "1h"), "--timeout: '1h' is no number of seconds"),
+        (("opt", MODULE, "--until", "done"), "invalid choice: 'done'"),
+    ],
 )
 def test_bad_usage_exits_with_two(
-    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+    arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(arguments) == 2
-    assert "usage: spmd" in capsys.readouterr().err
+    captured = capsys.readouterr().err
+    assert "usage: spmd" in captured
+    assert message in captured
 
 
-@pytest.mark.parametrize("command", ["run", "opt", "partition", "stats", "bench", "launch"])
-def test_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+COMMANDS = ("run", "compile", "opt", "partition", "explain", "stats", "bench", "launch")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_says_what_every_option_does(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([command, "--help"]) == 0
     assert f"usage: spmd {command}" in capsys.readouterr().out
+    (subparsers,) = (a.choices for a in build_parser()._actions if a.dest == "command")
+    assert isinstance(subparsers, dict)
+    parser = subparsers[command]
+    assert [a.dest for a in parser._actions if not a.help] == []
+    assert "%%" not in parser.format_help()
 
 
 def test_opt_prints_what_parses_to_the_same(

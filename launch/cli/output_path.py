@@ -1,0 +1,42 @@
+"""Files that a command will write: refused before the work where they cannot be made, not after it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from spmd.errors import SpmdError
+
+
+class OutputPathError(SpmdError):
+    """A place where no file can be written."""
+
+
+def require_writable(*paths: Path | None) -> None:
+    """OutputPathError for the first path at which no file can be written; None stands for no file."""
+    for path in paths:
+        fault = None if path is None else _fault(path)
+        if fault is not None:
+            raise OutputPathError(f"{path}: cannot be written: {fault}")
+
+
+def require_folder(path: Path | None) -> None:
+    """OutputPathError where ``path`` is no folder that files can be written to, and cannot become one."""
+    if path is None:
+        return
+    nearest = next(place for place in (path, *path.absolute().parents) if place.exists())
+    if not nearest.is_dir():
+        raise OutputPathError(f"{path}: cannot be made: {nearest} is no folder")
+    if not os.access(nearest, os.W_OK):
+        raise OutputPathError(f"{path}: cannot be made: no permission to write to {nearest}")
+
+
+def _fault(path: Path) -> str | None:
+    folder = path.parent
+    if path.is_dir():
+        return "it is a folder"
+    if not folder.is_dir():
+        return f"there is no folder {folder}"
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        return "no permission"
+    return None
