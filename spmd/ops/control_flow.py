@@ -5,7 +5,7 @@ from __future__ import annotations
 from spmd.errors import ShapeError
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
-from spmd.ops.attrs import ConditionalAttrs, FusionAttrs
+from spmd.ops.attrs import AsyncAttrs, ConditionalAttrs, FusionAttrs
 from spmd.ops.checks import (
     check_aliases,
     check_callees,
@@ -128,6 +128,10 @@ def verify_async_start(instruction: HloInstruction) -> None:
             f"the second part must be the result {instruction.to_apply.root.shape}, found {parts[1]}"
         )
     check_signature(instruction.to_apply, operands.elements, "computation")
+    aliasing = instruction.attrs_as(AsyncAttrs).output_to_operand_aliasing
+    if any(not index for index, _, _ in aliasing):
+        raise ShapeError("a part of the start's result aliases an operand, not all of it")
+    check_aliases(instruction, aliasing)
 
 
 def infer_async_done(instruction: HloInstruction) -> Shape:

@@ -46,7 +46,7 @@ def read_line(builder: InstructionBuilder, pos: int, end: int) -> int:
     shape = context.shapes.of_text(shape_text)
     if shape is None:
         shape = _read_shape(context, found.start(3), found.end(3), shape_text)
-    operands: Sequence[HloInstruction] | None = ()
+    operands: Sequence[HloInstruction] = ()
     key: tuple[str | None, ...]
     if opcode_text in OWN_PARENTHESES:
         key = (opcode_text, attr_text, inner, shape_text)
@@ -57,9 +57,10 @@ def read_line(builder: InstructionBuilder, pos: int, end: int) -> int:
             try:
                 operands = [scope[operand] for operand in names.split(", ")]
             except KeyError:
-                operands = _shaped_operands(builder, names)
-                if operands is None:
+                shaped = _shaped_operands(builder, names)
+                if shaped is None:
                     return 0
+                operands = shaped
     parsed = context.parsed.get(key)
     callees: tuple[Callee, ...]
     if parsed is not None:

@@ -370,7 +370,7 @@ ENTRY e {
   c = f32[4,2]{0,1} parameter(2)
   b = f32[4]{0} parameter(1)
   a = f32[4]{0} parameter(0)
-  d = ((f32[4]{0}), f32[4]{0}, s32[]) async-start(a), async_execution_thread="host", calls=helper
+  d = ((f32[4]{0}), f32[4]{0}, s32[]) async-start(a), async_execution_thread="host", output_to_operand_aliasing={{1}: (0, {})}, calls=helper
   f = f32[4]{0} async-done(d)
   ROOT t = (f32[4]{0}, f32[4]{0}) tuple(f, b)
 }

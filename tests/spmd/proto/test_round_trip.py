@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,7 +52,7 @@ def test_examples_come_back(name: str) -> None:
         again.entry_layout = None
     for x in module.all_instructions():
         if isinstance(x.attrs, AsyncAttrs):
-            x.attrs = AsyncAttrs(x.attrs.execution_thread, sugar=True)
+            x.attrs = replace(x.attrs, sugar=True)
     assert_same_module(again, module)
     spmd.verify(again)
 
