@@ -45,8 +45,10 @@ def plant(thunk_number: int, run: int, defect: str) -> None:
         chosen = self.thunks[thunk_number % len(self.thunks)]
         if program.number_of(self) == 0:
             own = type(chosen).prepare
-            bad = defective(own(chosen, program), run, defect)
-            object.__setattr__(chosen, "prepare", lambda _: bad)
+            bad = lambda loaded: defective(own(chosen, loaded), run, defect)  # noqa: E731
+            object.__setattr__(
+                chosen, "prepare", bad
+            )  # in its turn: ranks bind collectives in order
         return original(self, program)
 
     sequences.ThunkSequence.prepare = prepare  # type: ignore[method-assign]

@@ -1,6 +1,6 @@
 """A process beside a rank: it sees what the rank cannot see itself, and sweeps up when nobody else is left to.
 
-    python -m launch.attendant RANK TIMEOUT [PATH ...]      standard input: a pipe from the rank
+    python -m launch.attendant LAUNCHER RANK TIMEOUT [PATH ...]      standard input: a pipe from the rank
 
 MPI starts and ends in calls that wait for all ranks and cannot be interrupted; a rank that is stopped meanwhile would
 hold up the others for ever. The attendant looks at the launcher's other ranks on this node: one that stays stopped
@@ -23,7 +23,7 @@ from pathlib import Path
 
 from collectives.communicator.processes import ProcessId, children_of
 from launch.one_report import claim_report
-from launch.rank_environment import world_of_environment
+from launch.rank_environment import own_launcher, world_of_environment
 
 _GLANCE_SECONDS = 0.25
 
@@ -39,7 +39,7 @@ class Attendant:
 
     def __init__(self, rank: int, timeout_seconds: float, paths: Sequence[Path]) -> None:
         """``paths``: what is removed if the launcher has not done it."""
-        arguments = [str(rank), str(timeout_seconds), *map(str, paths)]
+        arguments = [str(own_launcher().pid), str(rank), str(timeout_seconds), *map(str, paths)]
         self._process = subprocess.Popen(
             (sys.executable, "-m", "launch.attendant", *arguments),
             stdin=subprocess.PIPE,
@@ -89,10 +89,9 @@ class _Watch:
         return ""
 
 
-def main(rank: str, timeout: str, *paths: str) -> int:
+def main(launcher_pid: str, rank: str, timeout: str, *paths: str) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    own_rank = ProcessId.of(os.getppid())
-    launcher = None if own_rank is None else ProcessId.of(own_rank.parent())
+    launcher = ProcessId.of(int(launcher_pid))
     if launcher is None:
         return 0
     watch = _Watch(launcher.pid, float(timeout))

@@ -73,28 +73,39 @@ def open_world(started_ranks: int, timeout_seconds: float) -> MpiCommunicator:
     rank = (world_of_environment() or (0, 1))[0]
     start = begin_start(rank, started_ranks, timeout_seconds, report_note)
     try:
-        from collectives.communicator.mpi import MpiCommunicator
+        from collectives.communicator.mpi import MpiCommunicator, end_all_ranks
     except (ImportError, RuntimeError) as error:
         raise RunError(
             f"started by an MPI launcher, but mpi4py cannot be used: {error}\n"
             'pip install "spmd-executor[mpi]" brings mpi4py and an MPI library'
         ) from error
-    world = MpiCommunicator(
-        timeout_seconds=timeout_seconds,
-        engine=native_step_engine(),
-        node_id=os.environ.get(NODE_ID_VARIABLE),
-        notify=report_note,
-    )
+    try:
+        world = MpiCommunicator(
+            timeout_seconds=timeout_seconds,
+            engine=native_step_engine(),
+            node_id=os.environ.get(NODE_ID_VARIABLE),
+            notify=report_note,
+        )
+    except Exception as error:
+        # To leave now would be to wait for the others in MPI's end, and they for this rank in MPI's start.
+        report_error(f"[rank {rank}/{started_ranks}] {error}")
+        end_all_ranks(RunError.exit_code)
+        raise
     if world.size != started_ranks:
         raise RunError(
             f"the launcher started {started_ranks} ranks, but this rank's MPI library sees {world.size}: "
             "mpirun and the library that mpi4py loads are different MPIs"
         )
     start.done()
+    _tell_peers_of_the_end(world)
+    return world
+
+
+def _tell_peers_of_the_end(world: MpiCommunicator) -> None:
+    """However this process ends, short of SIGKILL."""
     atexit.register(world.set_life, Life.LEFT)
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, partial(_end_when_told, world))
-    return world
 
 
 def _end_when_told(world: MpiCommunicator, number: int, _: FrameType | None) -> None:
@@ -232,7 +243,7 @@ def abort_job(world: MpiCommunicator, error: BaseException) -> None:
     message = (
         str(error) if isinstance(error, SpmdError) else "".join(traceback.format_exception(error))
     )
-    if not message.startswith(prefix):
+    if not message.startswith("[rank "):
         message = f"{prefix} {message}"
     if may_report(world):
         report_error(message)

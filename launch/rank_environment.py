@@ -5,16 +5,22 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import re
 import signal
 import sys
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from collectives.communicator.processes import ProcessId
 from spmd.errors import RunError
 
 NODE_ID_VARIABLE = "SPMD_NODE_ID"
 """Tells the nodes of ranks apart, so it may differ."""
+
+_SESSION = re.compile(r"(ompi|prte)\.\d+")
+"""Open MPI's name for the directory of a launcher's session: with the launcher's process number."""
 
 _DEATH_SIGNAL = 1  # prctl's PR_SET_PDEATHSIG
 
@@ -83,20 +89,34 @@ def settings_of_environment(environment: Mapping[str, str] = os.environ) -> dict
 
 @functools.cache
 def own_launcher() -> ProcessId:
-    """The process that started this one, as it was when first asked for: at a rank's start."""
-    parent = os.getppid()
-    return ProcessId.of(parent) or ProcessId(parent, 0, 0)
+    """The launcher on this node, as it was when first asked for: at a rank's start.
 
-
-def end_with_launcher() -> None:
-    """Have the system end this process when the launcher that started it is gone, even killed: nobody is left waiting.
-
-    RunError where it has gone meanwhile. Linux alone can do this; elsewhere a rank ends at its next timeout.
+    The one whose session directory names it, else the process that started this one: there may be a shell between them.
     """
-    launcher = own_launcher().pid
+    directory = session_directory(os.environ)
+    number = os.getppid() if directory is None else int(directory.name.rpartition(".")[2])
+    return ProcessId.of(number) or ProcessId(number, 0, 0)
+
+
+def tie_to_launcher() -> None:
+    """Have this process end with the launcher that started it, even if that is killed: nobody is left waiting.
+
+    Ends it where the launcher is gone already. Until MPI has started, an interrupt ends it too: KeyboardInterrupt would
+    take it to MPI's end, where it would wait for ranks that wait for it in MPI's start.
+    """
+    parent = os.getppid()
     end_with_parent(signal.SIGKILL)
-    if os.getppid() != launcher:
-        raise RunError("the launcher that started this rank is gone")
+    has_launcher = own_launcher().started > 0 or not sys.platform.startswith("linux")
+    if os.getppid() != parent or not has_launcher or own_launcher().is_dead():
+        sys.exit(RunError.exit_code)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def session_directory(environment: Mapping[str, str]) -> Path | None:
+    """Where Open MPI's launcher keeps files of this job; it removes them, unless it is killed."""
+    told = environment.get("PMIX_SERVER_TMPDIR")
+    return None if told is None or _SESSION.fullmatch(Path(told).name) is None else Path(told)
 
 
 def end_with_parent(number: signal.Signals) -> None:

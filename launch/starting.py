@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from collectives.communicator.processes import ProcessId
 from launch.attendant import Attendant
-from launch.rank_environment import end_with_launcher, local_rank_of_environment, own_launcher
+from launch.rank_environment import (
+    local_rank_of_environment,
+    own_launcher,
+    session_directory,
+    tie_to_launcher,
+)
 
 SEGMENTS_VARIABLE = "OMPI_MCA_btl_sm_backing_directory"
-SESSION_VARIABLE = "PMIX_SERVER_TMPDIR"
 
 #: Open MPI maps a file of 16 MiB for each rank, for messages within a node.
 _SEGMENT_BYTES = 17 << 20
@@ -34,13 +40,15 @@ class Start:
         if self.segments is not None:
             shutil.rmtree(self.segments, ignore_errors=True)
         self.attendant.started()
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def begin_start(
     rank: int, ranks: int, timeout_seconds: float, notify: Callable[[str], None]
 ) -> Start:
-    """Before MPI's start. RunError where the launcher has gone meanwhile."""
-    end_with_launcher()
+    """Before MPI's start."""
+    tie_to_launcher()
     launcher = own_launcher()
     first = (local_rank_of_environment() or 0) == 0
     segments = _segments_directory(launcher, ranks, os.environ, notify if first else _tell_nobody)
@@ -48,14 +56,6 @@ def begin_start(
         os.environ[SEGMENTS_VARIABLE] = str(segments)
     swept = [path for path in (segments, session_directory(os.environ)) if path and first]
     return Start(Attendant(rank, timeout_seconds, swept), segments)
-
-
-def session_directory(environment: Mapping[str, str]) -> Path | None:
-    """Where Open MPI's launcher keeps files of this job; it removes them, unless it is killed."""
-    told = environment.get(SESSION_VARIABLE)
-    if told is None or not Path(told).name.startswith(("ompi.", "prte.")):
-        return None
-    return Path(told)
 
 
 def segments_directories(launcher: int) -> list[Path]:

@@ -285,6 +285,11 @@ class MpiCommunicator:
         return link
 
 
+def end_all_ranks(exit_code: int) -> None:
+    """End every process of the job, before there is a communicator of ours."""
+    MPI.COMM_WORLD.Abort(exit_code)
+
+
 def _tell_nobody(_: str) -> None:
     """Another rank of the node tells it."""
 

@@ -57,11 +57,6 @@ class ProcessId(NamedTuple):
         fields = self._now()
         return 0 if fields is None else int(fields[_USER_TICKS]) + int(fields[_SYSTEM_TICKS])
 
-    def parent(self) -> int:
-        """The process that started it, or that has taken its place; 0 where nobody says."""
-        fields = self._now()
-        return 0 if fields is None else int(fields[_PARENT])
-
     def trouble(self) -> list[str]:
         """What keeps it from going on, in words."""
         if self.is_dead():
