@@ -15,7 +15,7 @@ from collectives.communicator.loopback import LoopbackCommunicator
 from collectives.communicator.node import default_node_id, find_node
 from collectives.communicator.node_memory import NodeMemory
 from collectives.communicator.polling import poll_until
-from collectives.communicator.shared_plan import Buffers
+from collectives.communicator.shared_buffers import Buffers
 from collectives.communicator.shared_window import Place, default_places
 from collectives.communicator.waiting import InFlight
 from runtime.shared_memory_engine import native_step_engine

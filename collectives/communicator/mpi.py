@@ -23,7 +23,7 @@ from collectives.communicator.node import default_node_id, find_node
 from collectives.communicator.node_memory import NodeMemory
 from collectives.communicator.polling import poll_until, poll_while
 from collectives.communicator.reduction import Array
-from collectives.communicator.shared_plan import Buffers
+from collectives.communicator.shared_buffers import Buffers
 from collectives.communicator.shared_steps import StepEngine
 from collectives.communicator.shared_window import Place, default_places
 from collectives.communicator.status import (

@@ -13,7 +13,7 @@ from mpi4py import MPI
 from collectives.communicator.algorithms import Exchange, exchanges_of, message_steps
 from collectives.communicator.kinds import Collective, Group
 from collectives.communicator.reduction import Array
-from collectives.communicator.shared_plan import Buffers
+from collectives.communicator.shared_buffers import Buffers
 from collectives.communicator.waiting import WaitingWorld
 from spmd.errors import RunError
 

@@ -25,9 +25,9 @@ from collectives.communicator.kinds import (
 )
 from collectives.communicator.node import ByteExchange, Node
 from collectives.communicator.reduction import Array
+from collectives.communicator.shared_buffers import Buffers
 from collectives.communicator.shared_collective import SharedCollective
 from collectives.communicator.shared_plan import (
-    Buffers,
     MemberMemory,
     can_run_in_place,
     needs_staging,

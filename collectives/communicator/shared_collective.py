@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 
 from collectives.communicator.kinds import Collective
-from collectives.communicator.shared_plan import Buffers
+from collectives.communicator.shared_buffers import Buffers
 from collectives.communicator.shared_steps import LoadedSteps, Outcome
 from collectives.communicator.waiting import WaitingWorld
 from spmd.errors import RunError

@@ -14,56 +14,20 @@ elements, once, and writes it to everyone's result: identical bits, and 1/n of t
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
 
 from collectives.communicator.interface import MEMORY_ALIGNMENT
 from collectives.communicator.kinds import (
-    AllGather,
     AllReduce,
-    AllToAll,
     Collective,
     CollectiveBroadcast,
     CollectivePermute,
     RaggedAllToAll,
-    ReduceScatter,
 )
-from collectives.communicator.reduction import Array
-from collectives.communicator.shared_steps import (
-    Await,
-    CopyRows,
-    FillZero,
-    MoveRows,
-    ReduceRows,
-    Signal,
-    Step,
-    StepProgram,
-)
-from spmd.device import ReductionKind
-from spmd.registry import Registry
-
-Addresses: TypeAlias = Sequence[int]
-
-
-@dataclass(frozen=True)
-class Buffers:
-    """This rank's arrays; members of a group have arrays of equal shapes and types."""
-
-    operands: tuple[Array, ...]
-    results: tuple[Array, ...]
-
-    @property
-    def operand_bytes(self) -> int:
-        return sum(aligned(operand.nbytes) for operand in self.operands)
-
-    @property
-    def operand_offsets(self) -> list[int]:
-        """Where each operand lies in a slot."""
-        sizes = [aligned(operand.nbytes) for operand in self.operands]
-        return [0, *itertools.accumulate(sizes)][: len(sizes)]
+from collectives.communicator.shared_buffers import Addresses, Buffers, overlap, starts_at
+from collectives.communicator.shared_steps import Await, Signal, Step, StepProgram
+from collectives.communicator.shared_transfers import copies, reduce_rows, transfer
 
 
 @dataclass(frozen=True)
@@ -74,10 +38,6 @@ class MemberMemory:
     operands: tuple[int, ...]
     results: tuple[int, ...]
     slots: tuple[int, ...] = ()
-
-
-def aligned(num_bytes: int) -> int:
-    return -(-num_bytes // MEMORY_ALIGNMENT) * MEMORY_ALIGNMENT
 
 
 def step_program(
@@ -109,7 +69,7 @@ def needs_staging(collective: Collective, buffers: Buffers) -> bool:
     read = buffers.operands
     if isinstance(collective, RaggedAllToAll):
         read = (read[0], *read[2:])  # nobody else reads the output that the result begins as
-    return any(_overlap(operand, result) for operand in read for result in buffers.results)
+    return any(overlap(operand, result) for operand in read for result in buffers.results)
 
 
 def can_run_in_place(collective: Collective, buffers: Buffers) -> bool:
@@ -117,7 +77,7 @@ def can_run_in_place(collective: Collective, buffers: Buffers) -> bool:
     if not isinstance(collective, AllReduce):
         return True
     return not any(
-        _overlap(operand, result) and not (i == k and _starts_at(operand) == _starts_at(result))
+        overlap(operand, result) and not (i == k and starts_at(operand) == starts_at(result))
         for i, operand in enumerate(buffers.operands)
         for k, result in enumerate(buffers.results)
     )
@@ -127,9 +87,9 @@ def can_run_in_place(collective: Collective, buffers: Buffers) -> bool:
 def _alone(
     collective: Collective, buffers: Buffers, own: MemberMemory, staging: Addresses | None
 ) -> Iterator[Step]:
-    yield from _transfer(collective, 0, buffers, [own.operands], staging or own.results)
+    yield from transfer(collective, 0, buffers, [own.operands], staging or own.results)
     if staging is not None:
-        yield from _copies(staging, own.results, buffers.results)
+        yield from copies(staging, own.results, buffers.results)
 
 
 def _through_slots(
@@ -143,11 +103,11 @@ def _through_slots(
         [member.slots[turn] + offset for offset in buffers.operand_offsets] for member in members
     ]
     own = members[index]
-    yield from _copies(own.operands, places[index], buffers.operands)
+    yield from copies(own.operands, places[index], buffers.operands)
     yield Signal(own.counter, 1)
     peers = sorted({*_sources(collective, index), *_readers(collective, index)})
     yield from _await(collective, members, peers, 1)
-    yield from _transfer(collective, index, buffers, places, own.results)
+    yield from transfer(collective, index, buffers, places, own.results)
 
 
 def _in_place(
@@ -161,11 +121,11 @@ def _in_place(
     places = [member.operands for member in members]
     yield Signal(own.counter, 1)
     yield from _await(collective, members, _sources(collective, index), 1)
-    yield from _transfer(collective, index, buffers, places, staging or own.results)
+    yield from transfer(collective, index, buffers, places, staging or own.results)
     yield Signal(own.counter, 2)
     yield from _await(collective, members, _readers(collective, index), 2)
     if staging is not None:
-        yield from _copies(staging, own.results, buffers.results)
+        yield from copies(staging, own.results, buffers.results)
 
 
 def _all_reduce_in_place(
@@ -180,7 +140,7 @@ def _all_reduce_in_place(
         part = -(-operand.size // (count * line)) * line
         first, end = min(index * part, operand.size), min((index + 1) * part, operand.size)
         before = first * operand.itemsize
-        yield from _reduce(
+        yield from reduce_rows(
             collective.reduction,
             operand,
             [member.operands[k] + before for member in members],
@@ -219,208 +179,3 @@ def _reads(collective: Collective, reader: int, source: int) -> bool:
     if isinstance(collective, CollectivePermute):
         return collective.source_of(collective.group[reader]) == collective.group[source]
     return True
-
-
-# ---- what each kind moves
-Transfer: TypeAlias = Callable[[Any, int, Buffers, Sequence[Addresses], Addresses], Iterator[Step]]
-"""(collective, own index, arrays, operands' addresses by member, results' addresses) -> steps without meetings."""
-
-TRANSFERS: Registry[type[Collective], Transfer] = Registry("shared-memory transfer")
-
-
-def _transfer(
-    collective: Collective,
-    index: int,
-    buffers: Buffers,
-    places: Sequence[Addresses],
-    targets: Addresses,
-) -> Iterator[Step]:
-    return TRANSFERS[type(collective)](collective, index, buffers, places, targets)
-
-
-@TRANSFERS.register(AllReduce)
-def all_reduce(
-    collective: AllReduce,
-    _index: int,
-    buffers: Buffers,
-    places: Sequence[Addresses],
-    targets: Addresses,
-) -> Iterator[Step]:
-    for k, operand in enumerate(buffers.operands):
-        sources = [member[k] for member in places]
-        size = operand.size
-        yield from _reduce(collective.reduction, operand, sources, [targets[k]], 1, size)
-
-
-@TRANSFERS.register(AllGather)
-def all_gather(
-    collective: AllGather,
-    _index: int,
-    buffers: Buffers,
-    places: Sequence[Addresses],
-    targets: Addresses,
-) -> Iterator[Step]:
-    count = len(places)
-    for k, operand in enumerate(buffers.operands):
-        rows, row = _rows(operand, collective.dimension)
-        for i, member in enumerate(places):
-            yield from _copy(member[k], targets[k] + i * row, rows, row, row, count * row)
-
-
-@TRANSFERS.register(ReduceScatter)
-def reduce_scatter(
-    collective: ReduceScatter,
-    index: int,
-    buffers: Buffers,
-    places: Sequence[Addresses],
-    targets: Addresses,
-) -> Iterator[Step]:
-    for k, operand in enumerate(buffers.operands):
-        rows, row = _rows(operand, collective.dimension)
-        part = row // len(places)
-        sources = [member[k] + index * part for member in places]
-        elements = part // operand.itemsize
-        yield from _reduce(
-            collective.reduction, operand, sources, [targets[k]], rows, elements, row, part
-        )
-
-
-@TRANSFERS.register(AllToAll)
-def all_to_all(
-    collective: AllToAll,
-    index: int,
-    buffers: Buffers,
-    places: Sequence[Addresses],
-    targets: Addresses,
-) -> Iterator[Step]:
-    if collective.dimension is None:
-        for member, target, result in zip(places, targets, buffers.results, strict=True):
-            yield from _copy(member[index], target, 1, result.nbytes)
-        return
-    for k, operand in enumerate(buffers.operands):
-        rows, row = _rows(operand, collective.dimension)
-        part = row // len(places)
-        for i, member in enumerate(places):
-            yield from _copy(member[k] + index * part, targets[k] + i * part, rows, part, row, row)
-
-
-@TRANSFERS.register(CollectivePermute)
-def collective_permute(
-    collective: CollectivePermute,
-    index: int,
-    buffers: Buffers,
-    places: Sequence[Addresses],
-    targets: Addresses,
-) -> Iterator[Step]:
-    source = collective.source_of(collective.group[index])
-    for k, result in enumerate(buffers.results):
-        if source is not None:
-            yield from _copy(
-                places[collective.group.index(source)][k], targets[k], 1, result.nbytes
-            )
-        elif result.nbytes:
-            yield FillZero(targets[k], result.nbytes)
-
-
-@TRANSFERS.register(CollectiveBroadcast)
-def collective_broadcast(
-    _collective: CollectiveBroadcast,
-    _index: int,
-    buffers: Buffers,
-    places: Sequence[Addresses],
-    targets: Addresses,
-) -> Iterator[Step]:
-    yield from _copies(places[0], targets, buffers.results)
-
-
-@TRANSFERS.register(RaggedAllToAll)
-def ragged_all_to_all(
-    _collective: RaggedAllToAll,
-    index: int,
-    buffers: Buffers,
-    places: Sequence[Addresses],
-    targets: Addresses,
-) -> Iterator[Step]:
-    source, output, table = buffers.operands[:3]
-    yield from _copy(places[index][1], targets[0], 1, output.nbytes)
-    row_bytes = math.prod(source.shape[1:]) * source.itemsize
-    entries = table.size // len(places)
-    if not row_bytes or not entries:
-        return
-    for member in places:
-        input_offsets, send_sizes, output_offsets = (
-            address + index * entries * table.itemsize for address in member[2:5]
-        )
-        yield MoveRows(
-            member[0],
-            targets[0],
-            (input_offsets, send_sizes, output_offsets),
-            table.dtype,
-            entries,
-            row_bytes,
-            source.shape[0],
-            output.shape[0],
-        )
-
-
-def _rows(array: Array, dimension: int) -> tuple[int, int]:
-    """How many pieces lie one after the other that each hold all of ``dimension``, and their bytes."""
-    return math.prod(array.shape[:dimension]), math.prod(array.shape[dimension:]) * array.itemsize
-
-
-def _copies(sources: Addresses, targets: Addresses, arrays: Sequence[Array]) -> Iterator[Step]:
-    for source, target, array in zip(sources, targets, arrays, strict=True):
-        yield from _copy(source, target, 1, array.nbytes)
-
-
-def _copy(
-    source: int,
-    target: int,
-    rows: int,
-    row_bytes: int,
-    source_stride: int = 0,
-    target_stride: int = 0,
-) -> Iterator[Step]:
-    """Nothing for nothing, nor for what is there already; rows without gaps in one piece."""
-    if rows > 1 and source_stride == target_stride == row_bytes:
-        rows, row_bytes = 1, rows * row_bytes
-    if rows and row_bytes and source != target:
-        yield CopyRows(source, target, rows, row_bytes, source_stride, target_stride)
-
-
-def _reduce(
-    reduction: ReductionKind,
-    operand: Array,
-    sources: Sequence[int],
-    targets: Sequence[int],
-    rows: int,
-    row_elements: int,
-    source_stride: int = 0,
-    target_stride: int = 0,
-) -> Iterator[Step]:
-    row_bytes = row_elements * operand.itemsize
-    if len(sources) == 1:
-        yield from _copy(sources[0], targets[0], rows, row_bytes, source_stride, target_stride)
-    elif rows and row_elements:
-        yield ReduceRows(
-            reduction,
-            operand.dtype,
-            tuple(sources),
-            tuple(targets),
-            rows,
-            row_elements,
-            source_stride,
-            target_stride,
-        )
-
-
-def _overlap(one: Array, other: Array) -> bool:
-    """Whether two C-contiguous arrays have bytes in common."""
-    return (
-        _starts_at(one) < _starts_at(other) + other.nbytes
-        and _starts_at(other) < _starts_at(one) + one.nbytes
-    )
-
-
-def _starts_at(array: Array) -> int:
-    return int(array.ctypes.data)

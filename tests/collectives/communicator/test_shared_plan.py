@@ -27,15 +27,15 @@ from collectives.communicator.kinds import (
     RaggedAllToAll,
     ReduceScatter,
 )
+from collectives.communicator.shared_buffers import Buffers
 from collectives.communicator.shared_plan import (
-    TRANSFERS,
-    Buffers,
     MemberMemory,
     can_run_in_place,
     needs_staging,
     step_program,
 )
 from collectives.communicator.shared_steps import Await, LoadedSteps, Outcome, StepProgram
+from collectives.communicator.shared_transfers import TRANSFERS
 from runtime.shared_memory_engine import native_step_engine
 from spmd.device import ReductionKind
 

@@ -1,0 +1,47 @@
+"""The arrays that a collective over shared memory is bound to, and where they overlap."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from collectives.communicator.interface import MEMORY_ALIGNMENT
+from collectives.communicator.reduction import Array
+
+Addresses: TypeAlias = Sequence[int]
+
+
+@dataclass(frozen=True)
+class Buffers:
+    """This rank's arrays; members of a group have arrays of equal shapes and types."""
+
+    operands: tuple[Array, ...]
+    results: tuple[Array, ...]
+
+    @property
+    def operand_bytes(self) -> int:
+        return sum(aligned(operand.nbytes) for operand in self.operands)
+
+    @property
+    def operand_offsets(self) -> list[int]:
+        """Where each operand lies in a slot."""
+        sizes = [aligned(operand.nbytes) for operand in self.operands]
+        return [0, *itertools.accumulate(sizes)][: len(sizes)]
+
+
+def aligned(num_bytes: int) -> int:
+    return -(-num_bytes // MEMORY_ALIGNMENT) * MEMORY_ALIGNMENT
+
+
+def overlap(one: Array, other: Array) -> bool:
+    """Whether two C-contiguous arrays have bytes in common."""
+    return (
+        starts_at(one) < starts_at(other) + other.nbytes
+        and starts_at(other) < starts_at(one) + one.nbytes
+    )
+
+
+def starts_at(array: Array) -> int:
+    return int(array.ctypes.data)
