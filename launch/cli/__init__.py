@@ -30,6 +30,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="spmd",
         description="Compile sharded HLO modules and run them on MPI ranks or in-process devices.",
+        epilog="`spmd COMMAND --help` lists a command's options. Exit codes: 0 done; 1 a check failed; 2 bad usage or "
+        "bad input; 3 a failure while running.",
     )
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for subcommand in SUBCOMMANDS:
