@@ -25,8 +25,8 @@ def add_module_arguments(
         nargs=None if required else "?",
         default="-",
         metavar="MODULE",
-        help="HLO text, a serialized HloModuleProto or HloProto, StableHLO text (with the jax extra), or a directory that --xla_dump_to wrote "
-        "(DIR:NAME where it holds several modules)"
+        help="HLO text, a serialized HloModuleProto or HloProto, StableHLO text (with the jax extra), or a directory "
+        "that --xla_dump_to wrote (DIR:NAME where it holds several modules)"
         + ("; or an executable that `spmd compile` wrote" if executable else "")
         + "; `-` reads standard input",
     )
