@@ -118,6 +118,8 @@ def document() -> str:
         "* runtime: `thunk` that runs it, `linearizer` without a thunk of its own, `view` of its operand's memory",
         "* identities: rewrites of the algebraic simplifier that start at the opcode",
         "",
+        "With which element types and edge values each opcode is tested stands in [op_cells.md](op_cells.md).",
+        "",
         "| opcode | evaluator | partitioner | runtime | identities |",
         "|---|---|---|---|---|",
     ]

@@ -102,7 +102,7 @@ def _scaled(x: NDArray, scale: NDArray, compute: np.dtype[np.generic]) -> NDArra
     factors = scale.astype(compute)
     if scale.ndim:
         for d, (size, blocks) in enumerate(zip(x.shape, scale.shape, strict=True)):
-            factors = np.repeat(factors, size // blocks, axis=d)
+            factors = np.repeat(factors, size // max(blocks, 1), axis=d)
     return np.asarray(x.astype(compute) * factors)
 
 

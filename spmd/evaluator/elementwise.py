@@ -247,5 +247,6 @@ def evaluate_stochastic_convert(instruction: HloInstruction, operands: Operands)
     x, random = arrays_of(operands)
     wide = np.abs(widen(x).astype(np.float64))
     whole = np.trunc(wide)
-    up = random.astype(np.float64) < (wide - whole) * 2.0 ** (random.dtype.itemsize * 8)
+    bits = PrimitiveType.from_numpy(random.dtype).bits
+    up = random.astype(np.float64) < (wide - whole) * 2.0**bits
     return convert(np.copysign(whole + up, widen(x).astype(np.float64)), kind)

@@ -78,3 +78,33 @@ RESULT = {
 
 def result_type(opcode: str, kind: str) -> str:
     return RESULT.get(opcode, {}).get(kind, kind)
+
+
+#: Opcodes that are in neither table and do not take every element type.
+_OTHERS: dict[str, tuple[str, ...]] = {
+    "after-all": (),
+    "partition-id": ("u32",),
+    "replica-id": ("u32",),
+    "rng-get-and-update-state": ("u64",),
+    "iota": NUMBERS,
+    "rng": REAL,
+    "rng-bit-generator": REAL,
+    "clamp": (*_PRED, *REAL),
+    "bitcast-convert": (*_PRED, *REAL),
+    "reduce-precision": FLOATS_ALONE,
+    "stochastic-convert": FLOATS_ALONE,
+    "batch-norm-training": FLOATS_ALONE,
+    "batch-norm-inference": FLOATS_ALONE,
+    "batch-norm-grad": FLOATS_ALONE,
+    "cholesky": INEXACT,
+    "triangular-solve": INEXACT,
+    "fft": ("f32", "f64", *_COMPLEX),
+}
+
+
+def types_of(opcode: str) -> tuple[str, ...]:
+    """Element types of the data that ``opcode`` takes (of its result, where it takes none)."""
+    for table in (UNARY, BINARY, _OTHERS):
+        if opcode in table:
+            return table[opcode]
+    return ALL_TYPES

@@ -122,6 +122,9 @@ MOVES = {
     "tuple": Move("get-tuple-element(tuple(p0, p1)), index=1", ((2,), (1, 2)), (1, 2), lambda *at: (1, at)),
     "opt-barrier": Move("opt-barrier(p0)", ((2, 1),), (2, 1), lambda *at: (0, at)),
     "copy-done": Move("copy-done(copy-start(p0))", ((2, 1),), (2, 1), lambda *at: (0, at)),
+    "custom-call": Move(
+        'custom-call(p0), custom_call_target="Sharding", sharding={replicated}', ((2, 1),), (2, 1), lambda *at: (0, at)
+    ),
     "add-dependency": Move("add-dependency(p0, after-all())", ((2,),), (2,), lambda *at: (0, at)),
     "map": Move("map(p0, p1), dimensions={0}, to_apply=second", ((3,), (3,)), (3,), lambda i: (1, (i,))),
     "call": Move("call(p0, p1), to_apply=whole", ((3,), (1,)), (3,), lambda i: (0, (i,))),

@@ -98,6 +98,10 @@ _KEEP = {
     "conditional": ("1,3,1", "conditional(i, x, x), branch_computations={large, large}", "2,0", "conditional(i, e, e), branch_computations={empty, empty}"),
     "while": ("1,3,1", "while(x), condition=large_done, body=large", "2,0", "while(e), condition=empty_done, body=empty"),
     "copy-start": ("1,3,1", "copy-done(copy-start(x))", "2,0", "copy-done(copy-start(e))"),
+    "custom-call": (
+        "1,3,1", 'custom-call(x), custom_call_target="Sharding", sharding={replicated}',
+        "2,0", 'custom-call(e), custom_call_target="Sharding", sharding={replicated}',
+    ),
     "add-dependency": ("1,3,1", "add-dependency(x, after-all())", "2,0", "add-dependency(e, after-all())"),
     "tuple": ("1,3,1", "get-tuple-element(tuple(x, e)), index=0", "2,0", "get-tuple-element(tuple(x, e)), index=1"),
     "domain": (

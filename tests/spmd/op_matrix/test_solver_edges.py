@@ -116,6 +116,19 @@ def test_one_bad_matrix_of_two(kind, lower):
             assert all(map(cmath.isnan, map(complex, first))), (kind, odd, first)
 
 
+@pytest.mark.parametrize("kind", [*REAL, *COMPLEX])
+def test_no_matrices_and_no_columns(kind):
+    body = (
+        f"x = {kind}[0,2,2] parameter(0)\na = {kind}[2,2] parameter(1)\nb = {kind}[2,0] parameter(2)\n"
+        f"c = {kind}[0,2,2] cholesky(x), lower=true\nd = {kind}[2,0] triangular-solve(a, b), left_side=true, lower=true, "
+        "unit_diagonal=false, transpose_a=NO_TRANSPOSE\n"
+        f"ROOT r = ({kind}[0,2,2], {kind}[2,0]) tuple(c, d)"
+    )
+    ones = array(kind, [one(kind)] * 4, (2, 2))
+    got = run(body, array(kind, [], (0, 2, 2)), ones, array(kind, [], (2, 0)))
+    assert [g.shape for g in got] == [(0, 2, 2), (2, 0)]
+
+
 # ---- fft
 SHAPES = {"FFT": (4, 4), "IFFT": (4, 4), "RFFT": (4, 3), "IRFFT": (3, 4)}
 
@@ -211,13 +224,13 @@ def test_statistics_at_edge_values(kind):
     form = FLOATS[kind]
     wide = FLOATS["f64" if kind == "f64" else "f32"]
     body = (
-        f"x = {kind}[2,2] parameter(0)\ns = {kind}[2] parameter(1)\no = {kind}[2] parameter(2)\n"
-        f"ROOT r = ({kind}[2,2], {kind}[2], {kind}[2]) batch-norm-training(x, s, o), epsilon=0.5, feature_index=1"
+        f"x = {kind}[2,2,1] parameter(0)\ns = {kind}[2] parameter(1)\no = {kind}[2] parameter(2)\n"
+        f"ROOT r = ({kind}[2,2,1], {kind}[2], {kind}[2]) batch-norm-training(x, s, o), epsilon=0.5, feature_index=1"
     )
     ones = array(kind, [1, 1])
     for odd in edges(kind):
         out, mean, variance = map(
-            scalars, run(body, array(kind, [odd, 1, odd, 3], (2, 2)), ones, ones)
+            scalars, run(body, array(kind, [odd, 1, odd, 3], (2, 2, 1)), ones, ones)
         )
         assert (mean[1], variance[1]) == (2, 1), (kind, odd)
         assert near(kind, [out[1], out[3]], [1 - 1 / math.sqrt(1.5), 1 + 1 / math.sqrt(1.5)])
@@ -235,18 +248,18 @@ def test_gradients_at_edge_values(kind):
     """The gradient of a feature without spread: grad_output less its mean; sums of it for scale and offset."""
     wide = FLOATS["f64" if kind == "f64" else "f32"]
     body = "\n".join(
-        [f"x = {kind}[2,2] parameter(0)"]
+        [f"x = {kind}[2,2,1] parameter(0)"]
         + [f"p{i} = {kind}[2] parameter({i})" for i in (1, 2, 3)]
         + [
-            f"g = {kind}[2,2] parameter(4)",
-            f"ROOT r = ({kind}[2,2], {kind}[2], {kind}[2]) batch-norm-grad(x, p1, p2, p3, g), epsilon=0, feature_index=1",
+            f"g = {kind}[2,2,1] parameter(4)",
+            f"ROOT r = ({kind}[2,2,1], {kind}[2], {kind}[2]) batch-norm-grad(x, p1, p2, p3, g), epsilon=0, feature_index=1",
         ]
     )
     ones, zeros = array(kind, [1, 1]), array(kind, [0, 0])
-    x = array(kind, [1, 1, -1, -1], (2, 2))
+    x = array(kind, [1, 1, -1, -1], (2, 2, 1))
     for odd in edges(kind):
         along, scale, offset = map(
-            scalars, run(body, x, ones, zeros, ones, array(kind, [odd, 2, odd, 2], (2, 2)))
+            scalars, run(body, x, ones, zeros, ones, array(kind, [odd, 2, odd, 2], (2, 2, 1)))
         )
         assert (along[1], along[3], scale[1]) == (0, 0, 0), (kind, odd)
         assert offset[1] == held(kind, 4), (kind, odd)

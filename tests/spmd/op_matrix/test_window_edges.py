@@ -9,8 +9,10 @@ import math
 import pytest
 
 from tests.spmd.op_matrix.formats import COMPLEX, FLOATS
-from tests.spmd.op_matrix.judge import scalars
+from tests.spmd.op_matrix.judge import same_but_zero_sign, scalars
+from tests.spmd.op_matrix.real_functions import multiply
 from tests.spmd.op_matrix.run import array, run
+from tests.spmd.op_matrix.test_convert import ordered
 from tests.spmd.op_matrix.test_reductions import NUMBERS, before, held, text_of
 from tests.spmd.op_matrix.values import ALL_TYPES, edges
 
@@ -75,6 +77,60 @@ def test_convolutions_of_nothing(kind):
         assert got.shape == result, kind
         zero = FLOATS[kind].round(0.0) if kind in FLOATS else 0
         assert all(g == zero or zero != zero for g in scalars(got)), kind
+
+
+@pytest.mark.parametrize("kind", ALL_TYPES)
+def test_products_of_nothing(kind):
+    """No rows, or no depth: then zero."""
+    zero = FLOATS[kind].round(0.0) if kind in FLOATS else 0
+    for m, k in ((0, 2), (2, 0)):
+        body = (
+            f"x = {kind}[{m},{k}] parameter(0)\ny = {kind}[{k},1] parameter(1)\nz = {kind}[1,{k},1] parameter(2)\n"
+            f"g = s32[1] constant({{{m}}})\na = {kind}[{m},1] dot(x, y), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}\n"
+            f"b = {kind}[{m},1] ragged-dot(x, z, g), lhs_contracting_dims={{1}}, rhs_contracting_dims={{1}}, lhs_ragged_dims={{0}},"
+            f" rhs_group_dims={{0}}\nROOT r = ({kind}[{m},1], {kind}[{m},1]) tuple(a, b)"
+        )
+        fill = edges(kind)[0]
+        parts = ((m, k), (k, 1), (1, k, 1))
+        for got in run(body, *(array(kind, [fill] * math.prod(d), d) for d in parts)):
+            assert got.shape == (m, 1), kind
+            assert all(v == zero or zero != zero for v in scalars(got)), kind
+
+
+@pytest.mark.parametrize("kind", FLOATS)
+def test_scaled_products_of_edge_values(kind):
+    """One term each, with scales of 1: the product as f32 has it, the sign of a zero aside."""
+    pairs = list(itertools.product(edges(kind), repeat=2))
+    for count in (len(pairs), 1, 0):
+        xs, ys = [x for x, _ in pairs[:count]], [y for _, y in pairs[:count]]
+        body = (
+            f"x = {kind}[{count},1] parameter(0)\ny = {kind}[{count},1] parameter(1)\none = f32[] constant(1)\n"
+            f"s = f32[{count},1] broadcast(one), dimensions={{}}\n"
+            f"ROOT r = f32[{count}] scaled-dot(x, y, s, s), lhs_batch_dims={{0}}, rhs_batch_dims={{0}},"
+            " lhs_contracting_dims={1}, rhs_contracting_dims={1}"
+        )
+        (got,) = run(body, array(kind, xs, (count, 1)), array(kind, ys, (count, 1)))
+        rounded = FLOATS["f32"].round
+        for x, y, g in zip(xs, ys, scalars(got), strict=True):
+            want = rounded(multiply(rounded(x), rounded(y)))
+            assert same_but_zero_sign(g, want), (kind, x, y, g, want)
+
+
+@pytest.mark.parametrize("kind", [k for k in ALL_TYPES if k not in COMPLEX])
+def test_the_largest_of_edge_values(kind):
+    """In total order: NaN before infinity (last where it has the sign bit), 0 before -0; equal ones in their order."""
+    xs = [*edges(kind), *edges(kind)[:2]]
+    n = len(xs)
+    body = f"x = {kind}[1,{n}] parameter(0)\nROOT r = ({kind}[1,{n}], s32[1,{n}]) topk(x), k={n}, largest=true"
+    found, at = run(body, array(kind, xs, (1, n)))
+    key = (lambda i: ordered(xs[i], kind)) if kind in FLOATS else (lambda i: xs[i])
+    order = sorted(range(n), key=key, reverse=True)
+    assert scalars(at) == order, kind
+    assert list(map(repr, scalars(found))) == [repr(xs[i]) for i in order]
+    body = (
+        f"x = {kind}[0,2] parameter(0)\nROOT r = ({kind}[0,1], s32[0,1]) topk(x), k=1, largest=true"
+    )
+    assert run(body, array(kind, [], (0, 2)))[0].shape == (0, 1)
 
 
 @pytest.mark.parametrize("kind", ALL_TYPES)

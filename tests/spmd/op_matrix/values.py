@@ -108,7 +108,7 @@ def edges(kind: str) -> tuple[Scalar, ...]:
         return (True, False)
     if kind in INTEGERS:
         low, high = bounds(kind)
-        return tuple(dict.fromkeys((low, high, 0, min(2, high - 1))))
+        return tuple(dict.fromkeys((low, high, 0, min(2, high - 1) or max(low, -1))))
     if kind in COMPLEX:
         real = edges(COMPLEX[kind])
         return tuple(complex(a, b) for a, b in zip(real, (*real[3:], *real[:3]), strict=True))
