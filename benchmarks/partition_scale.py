@@ -1,13 +1,15 @@
 """How partitioning grows with the number of devices, and with the number of instructions.
 
-    python benchmarks/partition_scale.py [--meshes 2x2x2,8x8x8,32x16x32] [--layers 36,144,360] [--case FOLDER]
+    python benchmarks/partition_scale.py [--meshes 2x2x2,8x8x8,32x16x32] [--layers 14,56,140] [--case FOLDER]
                                          [--rounds 2] [--profile] [--json FILE]
 
 First a 12-layer GPT training step on each mesh of (data, fsdp, model), its dimensions enlarged so that all divide; with
 --case that recorded case, scaled likewise. Then the step with more and more unrolled layers. For each: instructions of
-the logical and of the per-device module; seconds to prepare, to propagate and to partition (CPU time of one core, the
-least of --rounds); the longest table in the result (devices or pairs listed one by one, an array constant); peak memory
-of the process, which holds both modules. Each is measured in a process of its own. --profile prints where time goes.
+the logical and of the per-device module; seconds to prepare, to propagate and to partition (CPU time of one core); the
+longest table in the result (devices or pairs listed one by one, an array constant); peak memory of the process, which
+holds both modules. Each is measured in a process of its own, the second time that it partitions; of several --rounds
+over all rows of a table, so that what else the machine does meets all rows alike, each stage's least time counts.
+--profile prints where the time goes.
 """
 
 from __future__ import annotations
@@ -21,8 +23,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import reduce
 from pathlib import Path
+from typing import TypeAlias
 
 from gpt_step import GptSizes, gpt_step
 from scaled_case import scaled_case
@@ -51,6 +55,11 @@ class Figures:
     partition: float
     longest_table: int
     peak_mb: float
+
+    def least(self, other: Figures) -> Figures:
+        """Of two rounds."""
+        stages = ("prepare", "propagate", "partition")
+        return replace(self, **{s: min(getattr(self, s), getattr(other, s)) for s in stages})
 
     @property
     def seconds(self) -> float:
@@ -93,18 +102,13 @@ def partition_once(module: HloModule, devices: int) -> tuple[HloModule, float, f
     return result, prepared - start, driver.propagation, total - driver.propagation
 
 
-def measure(
-    make: Callable[[], HloModule], mesh: tuple[int, ...], layers: int, rounds: int
-) -> Figures:
+def measure(make: Callable[[], HloModule], layers: int) -> Figures:
     module = make()
     devices = module.num_partitions
-    best: tuple[HloModule, float, float, float] | None = None
-    for _ in range(rounds):
-        found = partition_once(module, devices)
-        if best is None or sum(found[1:]) < sum(best[1:]):
-            best = found
-    assert best is not None
-    result, prepared, propagated, partitioned = best
+    partition_once(
+        module, devices
+    )  # fills what a process computes once: imports, definitions of ops
+    result, prepared, propagated, partitioned = partition_once(module, devices)
     return Figures(
         devices,
         layers,
@@ -154,8 +158,25 @@ def profile(make: Callable[[], HloModule]) -> None:
     pstats.Stats(profiler).sort_stats("tottime").print_stats(25)
 
 
-def in_own_process(arguments: list[str]) -> Figures:
-    command = [sys.executable, __file__, "--one", *arguments]
+#: (recorded case, mesh, layers) of a row.
+Job: TypeAlias = tuple[Path | None, str, int]
+
+
+def table(jobs: list[Job], options: argparse.Namespace) -> list[Figures]:
+    """Print a row for each job."""
+    rounds = [[in_own_process(job) for job in jobs] for _ in range(options.rounds)]
+    rows = [reduce(Figures.least, found) for found in zip(*rounds, strict=True)]
+    for row, (case, mesh, layers) in zip(rows, jobs, strict=True):
+        print(row, flush=True)
+        if options.profile:
+            profile(maker(case, parse_mesh(mesh), layers))
+    return rows
+
+
+def in_own_process(job: Job) -> Figures:
+    case, mesh, layers = job
+    command = [sys.executable, __file__, "--one", "--meshes", mesh, "--layers", str(layers)]
+    command += ["--case", str(case)] if case else []
     done = subprocess.run(command, capture_output=True, text=True, timeout=1800)
     if done.returncode:
         raise RuntimeError(done.stderr)
@@ -172,10 +193,10 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--meshes", default="2x2x2,8x8x8,32x16x32")
-    parser.add_argument("--layers", default="36,144,360", help="depths of the second table")
+    parser.add_argument("--layers", default="14,56,140", help="depths of the second table")
     parser.add_argument("--case", type=Path, help="a recorded GPT case for the first table")
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--profile", action="store_true", help="of the last row of each table")
+    parser.add_argument("--profile", action="store_true", help="of each row")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -183,27 +204,15 @@ def main() -> int:
     depths = [int(layers) for layers in options.layers.split(",") if layers]
     if options.one:
         mesh, layers = parse_mesh(meshes[0]), depths[0]
-        figures = measure(maker(options.case, mesh, layers), mesh, layers, options.rounds)
+        figures = measure(maker(options.case, mesh, layers), layers)
         print(json.dumps(asdict(figures)))
         return 0
-    rows: list[Figures] = []
-    jobs = [(options.case, mesh, 12) for mesh in meshes]
-    jobs += [(None, meshes[0] if meshes else "2x2x2", layers) for layers in depths]
     print(HEADER)
-    for case, mesh_text, layers in jobs:
-        arguments = [
-            "--meshes",
-            mesh_text,
-            "--layers",
-            str(layers),
-            "--rounds",
-            str(options.rounds),
-        ]
-        rows.append(in_own_process(arguments + (["--case", str(case)] if case else [])))
-        print(rows[-1], flush=True)
-        if options.profile:
-            profile(maker(case, parse_mesh(mesh_text), layers))
-    report(rows[: len(meshes)], rows[len(meshes) :])
+    over_devices = table([(options.case, mesh, 12) for mesh in meshes], options)
+    first = meshes[0] if meshes else "2x2x2"
+    over_layers = table([(None, first, layers) for layers in depths], options)
+    report(over_devices, over_layers)
+    rows = over_devices + over_layers
     if options.json:
         options.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
     return 0
