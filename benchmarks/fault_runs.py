@@ -185,8 +185,8 @@ def colon_line(commands: list[tuple[tuple[str, ...], dict[str, str]]]) -> list[s
     """One rank for each command and its own environment (mpirun's colon form)."""
     line = MpiJob(1, ()).arguments()[:1]
     for number, (command, own) in enumerate(commands):
-        exports = [word for name, value in own.items() for word in ("-x", f"{name}={value}")]
-        line += [*([":"] if number else []), "-n", "1", *exports, *command]
+        settings = ["env", *(f"{name}={value}" for name, value in own.items())] if own else []
+        line += [*([":"] if number else []), "-n", "1", *settings, *command]
     return line
 
 
@@ -222,7 +222,7 @@ def stopped(rank: int, _: int) -> Harm:
 
 
 def interrupted(rank: int, _: int) -> Harm:
-    return Harm(time.monotonic(), rf"rank {rank}\b|@1,{rank}\]", frozenset({1, 3}))
+    return Harm(time.monotonic(), rf"rank {rank}\b|@1,{rank}\]", frozenset({3}))
 
 
 def planted(defect: str, culprit: str, limit: float = END_LIMIT) -> Kind:
@@ -358,7 +358,7 @@ def observe(row: Row, job: Job, harm: Harm, begun: float, before: set[str]) -> N
     if re.search(harm.culprit, text) and messages <= 1 and text.count("Traceback") <= 1:
         row.named += 1
     else:
-        problems.append(f"{messages} messages, culprit /{harm.culprit}/: {text[:1500]}")
+        problems.append(f"{messages} messages, culprit /{harm.culprit}/")
     processes = wait_for_none(job, GRACE)
     if processes:
         row.left_processes += 1
@@ -371,7 +371,7 @@ def observe(row: Row, job: Job, harm: Harm, begun: float, before: set[str]) -> N
         row.longest_s = max(row.longest_s, seconds)
     row.runs += 1
     if problems:
-        row.remarks.append("; ".join(problems))
+        row.remarks.append(f"{'; '.join(problems)}: {text[:600]}")
     job.close()
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import sys
 
-from launch.rank_environment import tie_to_launcher, world_of_environment
+from launch.rank_environment import world_of_environment
 
 
 def main() -> int:
-    """A rank is tied to its launcher before anything that takes time, such as the imports of the command."""
-    if world_of_environment() is not None:
-        tie_to_launcher()
+    """A rank is tied to its launcher, and watched, before anything that takes time: the imports of the command."""
+    world = world_of_environment()
+    if world is not None:
+        from launch.starting import begin_start
+
+        begin_start(*world)
     from launch.cli import main as command
 
     return command()

@@ -1,16 +1,18 @@
 """A process beside a rank: it sees what the rank cannot see itself, and sweeps up when nobody else is left to.
 
-    python -m launch.attendant LAUNCHER RANK TIMEOUT [PATH ...]      standard input: a pipe from the rank
+    python -m launch.attendant LAUNCHER RANK [PATH ...]      standard input: a pipe from the rank
 
 MPI starts and ends in calls that wait for all ranks and cannot be interrupted; a rank that is stopped meanwhile would
 hold up the others for ever. The attendant looks at the launcher's other ranks on this node: one that stays stopped
-ends the job. A line on the pipe says that the rank has started; from then on it stays only if it has PATHs: files of
-the job, removed once the rank (the pipe's end) and the launcher are gone. Launchers do it themselves, unless killed.
+ends the job. Lines on the pipe say how long that may be, and that the rank has started. From then on the attendant
+stays only if it has PATHs: files of the job, removed once the rank (the pipe's end) and the launcher are gone.
+Launchers remove theirs themselves, unless they are killed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import select
 import shutil
@@ -20,6 +22,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from collectives.communicator.processes import ProcessId, children_of
 from launch.one_report import claim_report
@@ -34,12 +37,18 @@ _START_SECONDS = 120.0
 _LATER_SECONDS = 5.0
 
 
+_STARTED = "started\n"
+
+#: The report stays claimed until ranks that are told to end have looked for a reason of their own.
+_CLAIM_SECONDS = 1.0
+
+
 class Attendant:
     """A rank's end of it: the pipe. It closes when the rank ends, however that happens."""
 
-    def __init__(self, rank: int, timeout_seconds: float, paths: Sequence[Path]) -> None:
+    def __init__(self, rank: int, paths: Sequence[Path]) -> None:
         """``paths``: what is removed if the launcher has not done it."""
-        arguments = [str(own_launcher().pid), str(rank), str(timeout_seconds), *map(str, paths)]
+        arguments = [str(own_launcher().pid), str(rank), *map(str, paths)]
         self._process = subprocess.Popen(
             (sys.executable, "-m", "launch.attendant", *arguments),
             stdin=subprocess.PIPE,
@@ -47,27 +56,41 @@ class Attendant:
             start_new_session=True,  # the launcher ends a rank's process group, and a terminal its own
         )
 
+    def limit(self, timeout_seconds: float) -> None:
+        """How long a rank may be stopped. Until this is known, none is lost."""
+        self._tell(f"{timeout_seconds}\n")
+
     def started(self) -> None:
         """MPI has started."""
+        self._tell(_STARTED)
+
+    def _tell(self, line: str) -> None:
         pipe = self._process.stdin
         assert pipe is not None
         with contextlib.suppress(BrokenPipeError):
-            pipe.write(b"\n")
+            pipe.write(line.encode())
             pipe.flush()
+
+
+class _Verdict(NamedTuple):
+    """Why the job has to end, and the ranks whose death ends it."""
+
+    why: str
+    ends: tuple[ProcessId, ...]
 
 
 class _Watch:
     """The ranks of one launcher on this node, and since when each is stopped."""
 
-    def __init__(self, launcher: int, timeout_seconds: float) -> None:
+    def __init__(self, launcher: int) -> None:
         self._launcher = launcher
-        self._timeout = timeout_seconds
+        self.timeout_seconds = math.inf
         self._begin = self._last = time.monotonic()
         self._stopped: dict[ProcessId, float] = {}
         self.has_started = False
 
-    def verdict(self) -> str:
-        """Why the job has to end; empty while it may go on."""
+    def verdict(self) -> _Verdict | None:
+        """None while the job may go on."""
         now = time.monotonic()
         if now - self._last > 10 * _GLANCE_SECONDS:  # this process was not running either
             self._stopped.clear()
@@ -78,50 +101,58 @@ class _Watch:
         if len(stopped) == len(ranks):  # a job that is suspended as a whole goes on later
             stopped = []
         self._stopped = {one: self._stopped.get(one, now) for one in stopped}
-        limit = self._timeout + (_LATER_SECONDS if self.has_started else 0.0)
+        limit = self.timeout_seconds + (_LATER_SECONDS if self.has_started else 0.0)
         lost = [one for one, since in self._stopped.items() if now - since > limit]
         if lost:
             who = ", ".join(f"rank {_rank_of(one.pid)} (process {one.pid})" for one in lost)
             when = "" if self.has_started else " before MPI had started"
-            return f"{who} is stopped (SIGSTOP) for {limit:g} s{when}; ending the job"
-        if not self.has_started and now - self._begin > max(self._timeout, _START_SECONDS):
-            return f"not all ranks have started within {now - self._begin:.0f} s; ending the job"
-        return ""
+            return _Verdict(f"{who} is stopped (SIGSTOP) for {limit:g} s{when}", tuple(lost))
+        if not self.has_started and now - self._begin > max(self.timeout_seconds, _START_SECONDS):
+            seconds = now - self._begin
+            return _Verdict(f"not all ranks have started within {seconds:.0f} s", tuple(ranks))
+        return None
 
 
-def main(launcher_pid: str, rank: str, timeout: str, *paths: str) -> int:
+def main(launcher_pid: str, rank: str, *paths: str) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     launcher = ProcessId.of(int(launcher_pid))
     if launcher is None:
         return 0
-    watch = _Watch(launcher.pid, float(timeout))
+    watch = _Watch(launcher.pid)
+    has_ended = False
     while True:
         readable, _, _ = select.select([0], [], [], _GLANCE_SECONDS)
-        if readable:
-            if not os.read(0, 1):
-                break
+        said = os.read(0, 4096).decode() if readable else ""
+        if readable and not said:
+            break
+        for line in said.splitlines(keepends=True):
+            if line != _STARTED:
+                watch.timeout_seconds = float(line)
+                continue
             if not paths:
                 return 0
             watch.has_started = True
-        verdict = watch.verdict()
-        if verdict:
+        verdict = None if has_ended else watch.verdict()
+        if verdict is not None:
             _end_job(launcher, rank, verdict)
+            has_ended = True
+    if has_ended:
+        time.sleep(_CLAIM_SECONDS)
     # The launcher waits for whoever holds its ranks' standard error.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     _sweep(launcher, paths)
     return 0
 
 
-def _end_job(launcher: ProcessId, rank: str, verdict: str) -> None:
-    """Every attendant comes to the same verdict; the first one says it."""
-    if claim_report(launcher):
-        sys.stderr.write(f"spmd: error: [rank {rank}] {verdict}\n")
-        sys.stderr.flush()
-    else:
-        time.sleep(1)
-    if not launcher.is_dead():
-        os.kill(launcher.pid, signal.SIGTERM)
-    time.sleep(5)  # and the rank ends, and with it the pipe
+def _end_job(launcher: ProcessId, rank: str, verdict: _Verdict) -> None:
+    """Every attendant comes to the same verdict; the first one says it. A rank that dies ends the job."""
+    if not claim_report(launcher):
+        return
+    sys.stderr.write(f"spmd: error: [rank {rank}] {verdict.why}\n")
+    sys.stderr.flush()
+    for process in verdict.ends:
+        if not process.is_dead():
+            os.kill(process.pid, signal.SIGKILL)
 
 
 def _sweep(launcher: ProcessId, paths: Sequence[str]) -> None:

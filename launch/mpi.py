@@ -71,7 +71,10 @@ def open_world(started_ranks: int, timeout_seconds: float) -> MpiCommunicator:
     RunError where mpi4py or its MPI library is missing, or is another MPI than the launcher's.
     """
     rank = (world_of_environment() or (0, 1))[0]
-    start = begin_start(rank, started_ranks, timeout_seconds, report_note)
+    start = begin_start(rank, started_ranks)
+    start.attendant.limit(timeout_seconds)
+    if start.note:
+        report_note(start.note)
     try:
         from collectives.communicator.mpi import MpiCommunicator, end_all_ranks
     except (ImportError, RuntimeError) as error:

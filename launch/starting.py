@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import signal
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from collectives.communicator.processes import ProcessId
 from launch.attendant import Attendant
 from launch.rank_environment import (
     local_rank_of_environment,
@@ -30,10 +30,11 @@ SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where Open MPI would put them, 
 
 @dataclass(frozen=True)
 class Start:
-    """A start under way."""
+    """A start under way. ``note``: what a user should know of it."""
 
     attendant: Attendant
     segments: Path | None
+    note: str
 
     def done(self) -> None:
         """All ranks of the node have mapped each other's files: they need no names any more."""
@@ -44,18 +45,19 @@ class Start:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def begin_start(
-    rank: int, ranks: int, timeout_seconds: float, notify: Callable[[str], None]
-) -> Start:
-    """Before MPI's start."""
+@functools.cache
+def begin_start(rank: int, ranks: int) -> Start:
+    """As early as possible, and before MPI's start."""
     tie_to_launcher()
-    launcher = own_launcher()
     first = (local_rank_of_environment() or 0) == 0
-    segments = _segments_directory(launcher, ranks, os.environ, notify if first else _tell_nobody)
+    segments = _segments_directory(ranks, os.environ)
+    note = ""
     if segments is not None:
         os.environ[SEGMENTS_VARIABLE] = str(segments)
+        if first and segments.parent != SHARED_MEMORY:
+            note = f"{SHARED_MEMORY} has no room: Open MPI's segments lie in {segments.parent}"
     swept = [path for path in (segments, session_directory(os.environ)) if path and first]
-    return Start(Attendant(rank, timeout_seconds, swept), segments)
+    return Start(Attendant(rank, swept), segments, note)
 
 
 def segments_directories(launcher: int) -> list[Path]:
@@ -63,28 +65,17 @@ def segments_directories(launcher: int) -> list[Path]:
     return [place / f"spmd-{launcher}" for place in (SHARED_MEMORY, Path(tempfile.gettempdir()))]
 
 
-def _segments_directory(
-    launcher: ProcessId,
-    ranks: int,
-    environment: Mapping[str, str],
-    notify: Callable[[str], None],
-) -> Path | None:
+def _segments_directory(ranks: int, environment: Mapping[str, str]) -> Path | None:
     """A directory of the job's own for Open MPI's segments: where there is room, and where all is removed in one go."""
     if "OMPI_COMM_WORLD_SIZE" not in environment or SEGMENTS_VARIABLE in environment:
         return None
     wanted = ranks * _SEGMENT_BYTES
-    for directory in segments_directories(launcher.pid):
+    for directory in segments_directories(own_launcher().pid):
         try:
             if shutil.disk_usage(directory.parent).free < wanted:
                 continue
             directory.mkdir(mode=0o700, exist_ok=True)
         except OSError:
             continue
-        if directory.parent != SHARED_MEMORY:
-            notify(f"{SHARED_MEMORY} has no room: Open MPI's segments lie in {directory.parent}")
         return directory
     return None
-
-
-def _tell_nobody(_: str) -> None:
-    """Another rank of the node tells it."""
