@@ -19,7 +19,6 @@ def read_window(scanner: Scanner) -> Window:
     pads: tuple[tuple[int, int], ...] = ()
     start = scanner.pos
     while not scanner.take("}"):
-        scanner.take(",")
         name = scanner.need(_FIELD, "a window field").group()
         scanner.expect("=")
         found = scanner.need(_VALUE, f"the window's {name}")

@@ -7,11 +7,10 @@ from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import ChannelAttrs, CollectiveAttrs, CollectivePermuteAttrs, FeedAttrs
 from spmd.source_target_pairs import ListedPairs
-from spmd.text.annotations_text import format_text_or_braces, read_text_or_braces
 from spmd.text.attrs_text.registry import attrs_text
 from spmd.text.attrs_text.values import AttrValues
 from spmd.text.attrs_text.writer import AttrWriter
-from spmd.text.lexer import Scanner
+from spmd.text.lexer import Scanner, quote
 from spmd.text.replica_groups_text import format_replica_groups, read_replica_groups
 from spmd.text.shape_text import ShapeReader
 
@@ -90,11 +89,17 @@ def _format_lists(lists: tuple[tuple[int, ...], ...]) -> str:
 
 def _read_permute(values: AttrValues) -> CollectivePermuteAttrs:
     return CollectivePermuteAttrs(
-        values.read_known("source_target_pairs", _read_pairs, ListedPairs()),
+        _read_needed_pairs(values),
         _channel(values),
         values.read("slice_sizes", _read_lists, ()),
         values.verbatim("inplace"),
     )
+
+
+def _read_needed_pairs(values: AttrValues) -> ListedPairs:
+    if "source_target_pairs" not in values:
+        values.need("source_target_pairs")
+    return values.read_known("source_target_pairs", _read_pairs, ListedPairs())
 
 
 def _write_permute(out: AttrWriter, instruction: HloInstruction) -> None:
@@ -117,9 +122,7 @@ def _write_channel(out: AttrWriter, instruction: HloInstruction) -> None:
 
 
 def _read_feed(values: AttrValues) -> FeedAttrs:
-    config = values.read("infeed_config", read_text_or_braces, "") or values.read(
-        "outfeed_config", read_text_or_braces, ""
-    )
+    config = values.string("infeed_config") or values.string("outfeed_config")
     scanner = values.take("outfeed_shape")
     if scanner is None:
         return FeedAttrs(config)
@@ -134,7 +137,7 @@ def _write_feed(out: AttrWriter, instruction: HloInstruction) -> None:
         out.add("outfeed_shape", attrs.outfeed_shape)
     if attrs.config:
         name = "infeed_config" if instruction.opcode is Opcode.INFEED else "outfeed_config"
-        out.add(name, format_text_or_braces(attrs.config))
+        out.add(name, quote(attrs.config))
 
 
 attrs_text(*_REDUCING, read=_read_reducing, write=_write_collective)

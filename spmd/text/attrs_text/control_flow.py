@@ -6,6 +6,7 @@ from spmd.hlo.instruction import NO_ATTRS, Attrs, HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import CallAttrs, ConditionalAttrs, DomainAttrs, FusionAttrs
 from spmd.text.alias_text import format_output_to_operand, read_output_to_operand
+from spmd.text.attrs_text.kept_values import read_domain
 from spmd.text.attrs_text.registry import attrs_text
 from spmd.text.attrs_text.values import AttrValues
 from spmd.text.attrs_text.writer import AttrWriter
@@ -71,10 +72,7 @@ def _write_fusion(out: AttrWriter, instruction: HloInstruction) -> None:
 
 
 def _read_domain(values: AttrValues) -> DomainAttrs:
-    text = values.text("domain")
-    if text is None:
-        values.fail("domain needs the attribute domain=")
-    return DomainAttrs(text)
+    return DomainAttrs(values.need_read("domain", read_domain))
 
 
 attrs_text(Opcode.WHILE, read=_read_while, write=_write_while)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import DotAttrs, RaggedDotAttrs
+from spmd.text.attrs_text.kept_values import read_algorithm
 from spmd.text.attrs_text.registry import attrs_text
 from spmd.text.attrs_text.values import AttrValues
 from spmd.text.attrs_text.writer import AttrWriter
@@ -17,7 +18,7 @@ def _read_dot(values: AttrValues) -> DotAttrs:
         lhs_batch=values.ints("lhs_batch_dims"),
         rhs_batch=values.ints("rhs_batch_dims"),
         operand_precision=values.precisions(),
-        algorithm=values.word("algorithm"),
+        algorithm=values.read("algorithm", read_algorithm, ""),
         extra=values.verbatim("sparsity", "sparsity_config"),
     )
 

@@ -7,7 +7,7 @@ from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import BatchNormAttrs, DimensionsAttrs, ScanAttrs, WindowAttrs
 from spmd.ops.window import Window
 from spmd.text.attrs_text.registry import attrs_text
-from spmd.text.attrs_text.values import AttrValues
+from spmd.text.attrs_text.values import AttrValues, read_number
 from spmd.text.attrs_text.writer import AttrWriter
 from spmd.text.window_text import format_window, read_window
 
@@ -96,7 +96,7 @@ attrs_text(
     Opcode.BATCH_NORM_INFERENCE,
     Opcode.BATCH_NORM_TRAINING,
     read=lambda values: BatchNormAttrs(
-        values.number("epsilon", 0.0), values.need_integer("feature_index")
+        values.need_read("epsilon", read_number), values.need_integer("feature_index")
     ),
     write=_write_batch_norm,
 )

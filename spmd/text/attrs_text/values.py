@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NoReturn, TypeVar, cast
 
 from spmd.shape import Shape
+from spmd.text.attrs_text.kept_values import KEPT_VALUES
 from spmd.text.lexer import STRING, Scanner, Source, unescape
 from spmd.text.names import read_name
 
@@ -89,9 +90,11 @@ class AttrValues:
         return None if extent is None else self.source.text[extent[0] : extent[1]]
 
     def verbatim(self, *names: str) -> tuple[tuple[str, str], ...]:
-        """Those of ``names`` that are there, as (name, text): a group in braces, or one word."""
+        """Those of ``names`` that are there, as (name, text), by ``KEPT_VALUES``."""
         return tuple(
-            (name, self.read(name, _verbatim, "")) for name in names if name in self._extents
+            (name, self.read(name, KEPT_VALUES.get(name, _verbatim), ""))
+            for name in names
+            if name in self._extents
         )
 
     def read(self, name: str, reader: Callable[[Scanner], T], default: T) -> T:
@@ -185,9 +188,6 @@ class AttrValues:
     def string(self, name: str, default: str = "") -> str:
         return self.read(name, _string, default)
 
-    def number(self, name: str, default: float) -> float:
-        return self.read(name, _number, default)
-
     # ---- computations
     def callee(self, name: str) -> None:
         """The attribute names one computation (or holds it inline), which is called next in order."""
@@ -278,5 +278,5 @@ def _string(scanner: Scanner) -> str:
     return unescape(scanner.need(STRING, "a string").group()[1:-1])
 
 
-def _number(scanner: Scanner) -> float:
+def read_number(scanner: Scanner) -> float:
     return float(scanner.need(_FLOAT, "a number").group())

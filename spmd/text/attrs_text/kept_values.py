@@ -1,0 +1,73 @@
+"""Values that are checked as XLA checks them and kept as they are written: nothing here computes with them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from spmd.text.lexer import Scanner
+from spmd.text.sharding_text import read_sharding
+
+_WORD = re.compile(r"[\w.\-]++")
+_ALGORITHMS = (
+    *("unset", "dot_any_f8_any_f8_f32", "dot_any_f8_any_f8_f32_fast_accum", "dot_f16_f16_f16"),
+    *("dot_f16_f16_f32", "dot_bf16_bf16_bf16", "dot_bf16_bf16_f32", "dot_bf16_bf16_f32_x3"),
+    *("dot_bf16_bf16_f32_x6", "dot_bf16_bf16_f32_x9", "dot_tf32_tf32_f32", "dot_tf32_tf32_f32_x3"),
+    *("dot_f32_f32_f32", "dot_f64_f64_f64"),
+)
+_SIDES = ("entry", "exit")
+
+
+def _one_of(what: str, words: tuple[str, ...]) -> Callable[[Scanner], str]:
+    def read(scanner: Scanner) -> str:
+        found = scanner.need(_WORD, what)
+        if found.group() not in words:
+            listed = ", ".join(words)
+            scanner.fail(f"{what} is one of {listed}, found {found.group()!r}", found.start())
+        return found.group()
+
+    return read
+
+
+def read_algorithm(scanner: Scanner) -> str:
+    """An algorithm of a product, in either case; "" for ``unset``."""
+    found = scanner.need(_WORD, "an algorithm")
+    word = found.group().lower()
+    if word not in _ALGORITHMS:
+        scanner.fail(f"unknown algorithm {found.group()!r} of a product", found.start())
+    return "" if word == "unset" else word
+
+
+def _whole_number(scanner: Scanner) -> str:
+    return str(scanner.integer())
+
+
+def read_domain(scanner: Scanner) -> str:
+    """``{kind="sharding", entry={maximal device=0}, exit={replicated}}``, in any order; commas may be left out."""
+    scanner.skip_space()
+    start = scanner.pos
+    seen: list[str] = []
+    scanner.expect("{")
+    while not scanner.peek("}"):
+        if seen:
+            scanner.take(",")
+        found = scanner.need(_WORD, "kind, entry or exit")
+        seen.append(found.group())
+        scanner.expect("=")
+        if found.group() in _SIDES:
+            read_sharding(scanner)
+        elif found.group() != "kind" or scanner.string() != "sharding":
+            scanner.fail('a domain has kind="sharding", an entry and an exit', found.start())
+    scanner.expect("}")
+    if sorted(seen) != sorted(("kind", *_SIDES)):
+        scanner.fail('a domain has kind="sharding", an entry and an exit', start)
+    return scanner.text[start : scanner.pos]
+
+
+#: By attribute; any other kept value is a group in braces or a word.
+KEPT_VALUES: dict[str, Callable[[Scanner], str]] = {
+    "batch_group_count": _whole_number,
+    "convolution_kind": _one_of("a convolution's kind", ("unset", "fprop", "dgrad", "wgrad")),
+    "feature_group_count": _whole_number,
+    "padding_type": _one_of("a padding type", ("PADDING_INVALID", "PADDING_VALID", "PADDING_SAME")),
+}
