@@ -155,7 +155,9 @@ def _run_as_rank(options: argparse.Namespace, world: MpiCommunicator) -> int:
             "option --steps": str(job.steps),
             # The ranks gather these together.
             "option --profile": "given" if options.profile else "not given",
-            "need of whole outputs (--outputs, --expect, --check)": str(job.needs_global_outputs),
+            "wish for whole outputs (--outputs, --expect, --check)": (
+                "given" if job.needs_global_outputs else "not given"
+            ),
         }
 
     program = program_on_ranks(options, world, alike, record=options.profile is not None)

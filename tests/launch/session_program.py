@@ -53,6 +53,20 @@ def call_forms() -> None:
     np.testing.assert_array_equal(tile, mine + mine)
 
 
+def saved(path: str) -> None:
+    """Saved by rank 0 and loaded by all: rank 0 alone reads the file."""
+    executable = spmd.compile(spmd.parse(DOUBLE))
+    if RANK == 0:
+        executable.save(path)
+    x = np.arange(4, dtype=np.float32)
+    (everywhere,) = spmd.load_executable(path).run(x, gather="all")
+    np.testing.assert_array_equal(everywhere, x + x)
+
+
+def saved_for_others(path: str) -> None:
+    spmd.load_executable(path)
+
+
 def wrong_devices() -> None:
     spmd.compile(spmd.parse(DOUBLE), devices=4)
 
@@ -66,6 +80,13 @@ def fails_on_one_rank() -> None:
     executable = spmd.compile(spmd.parse(DOUBLE))
     if RANK == 1:
         raise ValueError("the batch of rank 1 is missing")
+    executable.run(np.zeros(4, np.float32), gather="all")
+
+
+def exits_on_one_rank() -> None:
+    executable = spmd.compile(spmd.parse(DOUBLE))
+    if RANK == 1:
+        sys.exit(1)
     executable.run(np.zeros(4, np.float32), gather="all")
 
 

@@ -51,11 +51,23 @@ def test_global_arrays_on_the_first_rank_or_all_and_tiles() -> None:
 
 
 @needs_mpi
+def test_an_executable_is_saved_and_loaded_again(tmp_path: Path) -> None:
+    path = str(tmp_path / "double.spmdx")
+    done = run_script(2, "saved", path)
+    assert done.returncode == 0, done.stderr
+    done = run_script(3, "saved_for_others", path)
+    assert done.returncode != 0
+    assert done.stderr.count("the saved executable is for 2 devices, not for 3") == 1
+    assert "Traceback" not in done.stderr
+
+
+@needs_mpi
 @pytest.mark.parametrize(
     ("program", "message"),
     [
         ("wrong_devices", "the module is for 4 devices, but the job has 2 ranks: start 4, or say devices=2"),
         ("different_modules", "ranks do not have the same module: rank 1: "),
+        ("exits_on_one_rank", "spmd: error: [rank 0/2] an exchange of sizes among all ranks cannot finish (rank 1 has ended its program"),
         ("fails_on_one_rank", "ValueError: the batch of rank 1 is missing"),
     ],
 )  # fmt: skip
