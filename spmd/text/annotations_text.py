@@ -126,10 +126,13 @@ def format_text_or_braces(value: str) -> str:
 
 
 def is_braced(text: str) -> bool:
-    """Whether the text is one balanced brace group, which the reader takes verbatim."""
+    """Whether the text is one balanced brace group, which the reader takes verbatim.
+
+    Also with a quote behind it: a quote in it that lacks its partner would find one there.
+    """
     if not (text.startswith("{") and text.endswith("}")):
         return False
-    scanner = Scanner.of(text)
+    scanner = Scanner.of(f'{text}"\'"')
     try:
         return scanner.balanced() == (0, len(text))
     except HloParseError:

@@ -218,3 +218,12 @@ def test_broken_text_gives_a_parse_error_or_a_module() -> None:
         assert print_module(parse_module(printed)) == printed
     assert len(refused) > 50
     assert None not in refused
+
+
+@pytest.mark.parametrize("value", ['{mesh = <["xz=2, "y"=2]>}', "{a = 'b}", '{a = "b"}'])
+def test_a_lone_quote_in_braces_does_not_reach_beyond_them(value: str) -> None:
+    module = parse_module(
+        'HloModule m\n\nENTRY e { a = f32[] parameter(0), metadata={op_name="x"} }'
+    )
+    module.frontend_attributes = (("k", value),)
+    assert parse_module(print_module(module)).frontend_attributes == (("k", value),)
