@@ -1,12 +1,12 @@
 """A process beside a rank: it sees what the rank cannot see itself, and sweeps up when nobody else is left to.
 
-    python -m launch.attendant LAUNCHER RANK [PATH ...]      standard input: a pipe from the rank
+    python -m launch.attendant LAUNCHER RANK stays|leaves [PATH ...]     standard input: a pipe from the rank
 
 MPI starts and ends in calls that wait for all ranks and cannot be interrupted; a rank that is stopped meanwhile would
 hold up the others for ever. The attendant looks at the launcher's other ranks on this node: one that stays stopped
-ends the job. Lines on the pipe say how long that may be, and that the rank has started. From then on the attendant
-stays only if it has PATHs: files of the job, removed once the rank (the pipe's end) and the launcher are gone.
-Launchers remove theirs themselves, unless they are killed.
+ends the job. Lines on the pipe say how long that may be, and that the rank has started; then the attendant leaves,
+unless it is the node's first. PATHs are files of the job, removed once the rank (the pipe's end) and the launcher are
+gone. Launchers remove theirs themselves, unless they are killed.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ _LATER_SECONDS = 5.0
 
 
 _STARTED = "started\n"
+_STAYS = "stays"
 
 #: The report stays claimed until ranks that are told to end have looked for a reason of their own.
 _CLAIM_SECONDS = 1.0
@@ -46,9 +47,10 @@ _CLAIM_SECONDS = 1.0
 class Attendant:
     """A rank's end of it: the pipe. It closes when the rank ends, however that happens."""
 
-    def __init__(self, rank: int, paths: Sequence[Path]) -> None:
-        """``paths``: what is removed if the launcher has not done it."""
-        arguments = [str(own_launcher().pid), str(rank), *map(str, paths)]
+    def __init__(self, rank: int, paths: Sequence[Path], *, stays: bool) -> None:
+        """``paths``: what is removed if the launcher has not done it; ``stays``: when the rank has started."""
+        number = str(own_launcher().pid)
+        arguments = [number, str(rank), _STAYS if stays else "leaves", *map(str, paths)]
         self._process = subprocess.Popen(
             (sys.executable, "-m", "launch.attendant", *arguments),
             stdin=subprocess.PIPE,
@@ -113,7 +115,7 @@ class _Watch:
         return None
 
 
-def main(launcher_pid: str, rank: str, *paths: str) -> int:
+def main(launcher_pid: str, rank: str, stays: str, *paths: str) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     launcher = ProcessId.of(int(launcher_pid))
     if launcher is None:
@@ -129,7 +131,7 @@ def main(launcher_pid: str, rank: str, *paths: str) -> int:
             if line != _STARTED:
                 watch.timeout_seconds = float(line)
                 continue
-            if not paths:
+            if stays != _STAYS:
                 return 0
             watch.has_started = True
         verdict = None if has_ended else watch.verdict()

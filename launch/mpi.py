@@ -105,9 +105,10 @@ def open_world(started_ranks: int, timeout_seconds: float) -> MpiCommunicator:
 
 
 def _tell_peers_of_the_end(world: MpiCommunicator) -> None:
-    """However this process ends, short of SIGKILL."""
+    """However this process ends, short of SIGKILL. A script's own handler of SIGTERM stays."""
     atexit.register(world.set_life, Life.LEFT)
-    if threading.current_thread() is threading.main_thread():
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if in_main_thread and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, partial(_end_when_told, world))
 
 

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from collectives.communicator.processes import ProcessId
 from spmd.errors import RunError
@@ -109,8 +110,19 @@ def tie_to_launcher() -> None:
     has_launcher = own_launcher().started > 0 or not sys.platform.startswith("linux")
     if os.getppid() != parent or not has_launcher or own_launcher().is_dead():
         sys.exit(RunError.exit_code)
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    _exchange_interrupt_handler(signal.default_int_handler, signal.SIG_DFL)
+
+
+def catch_interrupts() -> None:
+    """MPI has started: an interrupt is KeyboardInterrupt again."""
+    _exchange_interrupt_handler(signal.SIG_DFL, signal.default_int_handler)
+
+
+def _exchange_interrupt_handler(old: Any, new: Any) -> None:
+    """``old`` for ``new``; a script's own handler stays."""
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if in_main_thread and signal.getsignal(signal.SIGINT) is old:
+        signal.signal(signal.SIGINT, new)
 
 
 def session_directory(environment: Mapping[str, str]) -> Path | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from launch.job import require_world, versions
+from launch.job import require_saved_for, require_world, versions
 from launch.mpi import AgreedError, abort_job, agree, open_world, report_error
 from launch.options import CompileOptions
 from launch.pipeline import compile_module
@@ -77,11 +77,11 @@ def load_executable(path: str | Path) -> Executable:
     if world is None:
         return read()
 
-    agree(world, lambda: (None, _alike()))
+    agree(world, lambda: ("alike", _alike()))
 
     def for_this_world() -> Executable:
         executable = read()
-        require_world(executable.num_devices, world.size, "ranks to the launcher: -n ")
+        require_saved_for(executable, world.size)
         return executable
 
     return compile_on_first(world, for_this_world)

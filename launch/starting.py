@@ -5,15 +5,14 @@ from __future__ import annotations
 import functools
 import os
 import shutil
-import signal
 import tempfile
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from launch.attendant import Attendant
 from launch.rank_environment import (
+    catch_interrupts,
     local_rank_of_environment,
     own_launcher,
     session_directory,
@@ -41,8 +40,7 @@ class Start:
         if self.segments is not None:
             shutil.rmtree(self.segments, ignore_errors=True)
         self.attendant.started()
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+        catch_interrupts()
 
 
 @functools.cache
@@ -51,13 +49,16 @@ def begin_start(rank: int, ranks: int) -> Start:
     tie_to_launcher()
     first = (local_rank_of_environment() or 0) == 0
     segments = _segments_directory(ranks, os.environ)
+    swept = [path for path in (segments, session_directory(os.environ)) if path]
+    # Before there is anything to remove; whichever rank comes first makes it.
+    attendant = Attendant(rank, swept, stays=first)
     note = ""
     if segments is not None:
+        segments.mkdir(mode=0o700, exist_ok=True)
         os.environ[SEGMENTS_VARIABLE] = str(segments)
         if first and segments.parent != SHARED_MEMORY:
             note = f"{SHARED_MEMORY} has no room: Open MPI's segments lie in {segments.parent}"
-    swept = [path for path in (segments, session_directory(os.environ)) if path and first]
-    return Start(Attendant(rank, swept), segments, note)
+    return Start(attendant, segments, note)
 
 
 def segments_directories(launcher: int) -> list[Path]:
@@ -72,10 +73,10 @@ def _segments_directory(ranks: int, environment: Mapping[str, str]) -> Path | No
     wanted = ranks * _SEGMENT_BYTES
     for directory in segments_directories(own_launcher().pid):
         try:
-            if shutil.disk_usage(directory.parent).free < wanted:
-                continue
-            directory.mkdir(mode=0o700, exist_ok=True)
+            if shutil.disk_usage(directory.parent).free >= wanted and os.access(
+                directory.parent, os.W_OK
+            ):
+                return directory
         except OSError:
             continue
-        return directory
     return None
