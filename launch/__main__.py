@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import sys
+from collections.abc import Sequence
 
 from launch.rank_environment import world_of_environment
 
@@ -13,10 +16,23 @@ def main() -> int:
     if world is not None:
         from launch.starting import begin_start
 
-        begin_start(*world)
+        start = begin_start(*world)
+        timeout = timeout_of(sys.argv[1:])
+        if timeout is not None:
+            start.attendant.limit(timeout)
     from launch.cli import main as command
 
     return command()
+
+
+def timeout_of(arguments: Sequence[str]) -> float | None:
+    """What --timeout says; None without it, and where the command will complain of it."""
+    parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
+    parser.add_argument("--timeout", type=float)
+    with contextlib.suppress(argparse.ArgumentError):
+        found: float | None = parser.parse_known_args(arguments)[0].timeout
+        return found
+    return None
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from mpi_available import needs_mpi
 
+from launch.__main__ import timeout_of
 from launch.mpirun import MpiJob
 from launch.rank_environment import session_directory, settings_of_environment
 
@@ -110,3 +111,10 @@ def test_only_a_directory_that_names_its_launcher_is_a_session() -> None:
     assert session_directory({"PMIX_SERVER_TMPDIR": "/tmp/ompi.17"}) == Path("/tmp/ompi.17")
     assert session_directory({"PMIX_SERVER_TMPDIR": "/home"}) is None
     assert session_directory({"PMIX_SERVER_TMPDIR": "/tmp/ompi.vm.0"}) is None
+
+
+def test_the_limit_is_known_before_the_command_is_imported() -> None:
+    assert timeout_of(["run", "m.hlo", "--timeout", "3", "--json"]) == 3.0
+    assert timeout_of(["run", "m.hlo", "--timeout=2.5"]) == 2.5
+    assert timeout_of(["run", "m.hlo", "--steps", "4"]) is None
+    assert timeout_of(["run", "m.hlo", "--timeout", "soon"]) is None
