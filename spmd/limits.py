@@ -27,7 +27,7 @@ MAX_LEAVES: Final = 1 << 16
 #: form. Beyond what it spells out, a text costs no more than this.
 MAX_IMPLIED: Final = 1 << 17
 
-#: Zeros that all constants of one text may imply, ``f32[4096,4096] constant(0)``: memory that is not touched until read.
+#: Zeros that all constants of one text may imply, as ``f32[4096,4096] constant(0)``: memory untouched until read.
 MAX_ZEROS: Final = 1 << 26
 
 #: Most device ids that are ever written out one by one; the iota and mesh forms above it stay symbolic.

@@ -61,7 +61,9 @@ def test_division_truncates_like_exact_fractions(a, b):
 def test_integer_power_wraps_and_negative_exponents_round_to_zero(base, exponent):
     x, y = np.array([base], np.int8), np.array([exponent], np.int8)
     got = int(integer.power(x, y)[0])
-    exact = base**exponent if exponent >= 0 else math.trunc(Fraction(base) ** exponent) if base else 0
+    exact = (
+        base**exponent if exponent >= 0 else math.trunc(Fraction(base) ** exponent) if base else 0
+    )
     assert got == (exact + 128) % 256 - 128
 
 
