@@ -31,8 +31,6 @@ _OPEN_MPI_ENVIRONMENT: Mapping[str, str] = {
     # Containers run as root; Open MPI asks for both.
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    # Silences a warning of one-sided UCX about shared windows.
-    "OMPI_MCA_osc": "^ucx",
 }
 _OPEN_MPI_ONE_NODE: Mapping[str, str] = {
     # Only shared memory: no probing of networks, which takes a second at every start.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import struct
 import zipfile
@@ -13,6 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from launch.digest import digest_of
 from spmd.errors import SpmdError
 
 Array: TypeAlias = NDArray[Any]
@@ -59,7 +59,7 @@ class StoredArrays(Mapping[str, Array]):
     def digest(self) -> str:
         """Of the names and of the checksums that the file holds: no array is read for it."""
         listed = sorted((name, one.CRC, one.file_size) for name, one in self._members.items())
-        return hashlib.sha256(repr(listed).encode()).hexdigest()[:16]
+        return digest_of(repr(listed).encode())
 
     def _mapped(self, member: zipfile.ZipInfo) -> Array:
         with self.path.open("rb") as file:

@@ -6,12 +6,12 @@ The same script runs under ``mpirun -n N python script.py`` and without: there e
 from __future__ import annotations
 
 import functools
-import hashlib
 import sys
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from launch.digest import digest_of
 from launch.job import require_saved_for, require_world, versions
 from launch.mpi import AgreedError, abort_job, agree, open_world, report_error
 from launch.options import CompileOptions
@@ -54,7 +54,7 @@ def compile_program(
         _require_backend(backend)
         wanted = devices if devices is not None else device_count(module)
         require_world(wanted, world.size, "devices=")
-        text = hashlib.sha256(str(module).encode()).hexdigest()[:16]
+        text = digest_of(str(module).encode())
         return wanted, {"module": text, "options": str(options), **_alike()}
 
     wanted = agree(world, setup)

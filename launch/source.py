@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import sys
 from pathlib import Path
 
+from launch.digest import digest_of
 from runtime.executable import Executable
 from runtime.saved import MAGIC, load_bytes
 from spmd.errors import HloParseError
@@ -48,6 +48,6 @@ def digest(argument: str) -> str:
     try:
         if path.is_dir():
             path = dumped_module(path, choice).file
-        return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+        return digest_of(path.read_bytes())
     except OSError as error:
         raise HloParseError(f"{path}: {error.strerror or error}") from error
