@@ -60,8 +60,7 @@ def _comes_alone(scanner: Scanner) -> bool:
 def _collector_paused() -> Iterator[None]:
     """A growing graph holds no garbage; walking it again and again would cost half of the time.
 
-    What was made goes straight to the oldest generation, unless somebody keeps objects frozen: the next collection of
-    the youngest would else walk the whole graph once more.
+    What was made stays young: put into the oldest generation, modules that are read one after the other pile up.
     """
     if not gc.isenabled():
         yield
@@ -70,9 +69,6 @@ def _collector_paused() -> Iterator[None]:
     try:
         yield
     finally:
-        if not gc.get_freeze_count():
-            gc.freeze()
-            gc.unfreeze()
         gc.enable()
 
 
