@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 import spmd
@@ -19,14 +18,9 @@ from spmd.shape import ArrayShape, Shape, leaves
 from tests.differential.demands import output_demands, parameter_demands
 from tests.differential.reference_f64 import evaluate_f64
 from tests.differential.tiling import Tiling, gather, read_tiling, same_bits, scatter, split_tuple
+from tests.differential.tolerance import difference, tolerance_of
 
 Array = np.ndarray[Any, np.dtype[Any]]
-
-#: Another order of summation may cost this many times what the order of the reference did.
-ERROR_FACTOR = 16.0
-#: Units in the last place granted on top: of the largest element, and of the largest value on the way in f32.
-RESULT_ULPS = 4.0
-PATH_ULPS = 16.0
 
 
 class NotEquivalentError(AssertionError):
@@ -96,48 +90,11 @@ def compare(
     findings = []
     for i in differing:
         exact = reference[0][i] if reference is not None else None
-        tolerance = _tolerance(wanted[i], exact, reference[1] if reference is not None else 0.0)
-        line = _difference(wanted[i], got[i], tolerance)
+        tolerance = tolerance_of(wanted[i], exact, reference[1] if reference is not None else 0.0)
+        line = difference(wanted[i], got[i], tolerance)
         if line:
             findings.append(f"output {i}: {line}")
     return findings
-
-
-def _tolerance(want: Array, exact: Array | None, path: float) -> float:
-    """0 for integers and pred; next to nothing for values that double precision reproduces bit for bit."""
-    if want.dtype.kind in "biu" or want.size == 0:
-        return 0.0
-    wide = want.astype(np.complex128 if want.dtype.kind == "c" else np.float64)
-    finite = np.isfinite(wide)
-    largest = float(np.abs(wide[finite]).max()) if finite.any() else 0.0
-    unit = float(ml_dtypes.finfo(want.dtype).eps)
-    if exact is None:
-        return 64.0 * unit * largest
-    both = finite & np.isfinite(exact)
-    error = float(np.abs(wide - exact)[both].max()) if both.any() else 0.0
-    single = float(np.finfo(np.float32).eps) if want.dtype != np.float64 else unit
-    granted = PATH_ULPS * single * path
-    if error:
-        granted += ERROR_FACTOR * error + RESULT_ULPS * unit * largest
-    return granted
-
-
-def _difference(want: Array, got: Array, tolerance: float) -> str:
-    if tolerance == 0.0 and want.dtype.kind in "biu":
-        wrong = want != got
-    else:
-        kind = np.complex128 if want.dtype.kind == "c" else np.float64
-        w, g = want.astype(kind), got.astype(kind)
-        with np.errstate(all="ignore"):
-            near = np.abs(w - g) <= tolerance
-        wrong = ~(near | (w == g) | (np.isnan(w) & np.isnan(g)))
-    if not wrong.any():
-        return ""
-    at = tuple(int(i) for i in np.argwhere(wrong)[0])
-    return (
-        f"{int(wrong.sum())} of {want.size} elements differ, first at {list(at)}: "
-        f"expected {want[at]}, found {got[at]} (tolerance {tolerance:.3g})"
-    )
 
 
 # ---- the shardings and shapes of the partitioned entry

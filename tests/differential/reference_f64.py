@@ -28,12 +28,9 @@ def evaluate_f64(module: HloModule, inputs: Sequence[Array]) -> tuple[list[Array
 
     None where the program is about the bits of its types.
     """
-    if any(i.opcode in _DEPENDS_ON_WIDTH for i in module.all_instructions()):
+    wide = widened_module(module)
+    if wide is None:
         return None
-    wide = clone_module(module)
-    wide.entry_layout = None
-    for instruction in wide.all_instructions():
-        _widen(instruction)
     outputs = sum(1 for _ in leaves(module.entry.root.shape))
     extra = [
         i
@@ -45,9 +42,20 @@ def evaluate_f64(module: HloModule, inputs: Sequence[Array]) -> tuple[list[Array
     wide.entry.root = wide.entry.create(
         Opcode.TUPLE, TupleShape(tuple(part.shape for part in parts)), parts
     )
-    results = spmd.evaluate(wide, *(_widened(x) for x in inputs))
-    largest = max((_magnitude(np.asarray(x)) for x in results[outputs:]), default=0.0)
+    results = spmd.evaluate(wide, *map(widened, inputs))
+    largest = max((magnitude(np.asarray(x)) for x in results[outputs:]), default=0.0)
     return [np.asarray(x) for x in results[:outputs]], largest
+
+
+def widened_module(module: HloModule) -> HloModule | None:
+    """A copy that computes in double precision; None where the program is about the bits of its types."""
+    if any(i.opcode in _DEPENDS_ON_WIDTH for i in module.all_instructions()):
+        return None
+    wide = clone_module(module)
+    wide.entry_layout = None
+    for instruction in wide.all_instructions():
+        _widen(instruction)
+    return wide
 
 
 _ENTRIES = ("xla.sdy.GlobalToLocalShape", "SPMDFullToShardShape")
@@ -68,12 +76,14 @@ def _global_values(module: HloModule) -> list[HloInstruction]:
 _WIDE = (PrimitiveType.F64, PrimitiveType.C128)
 
 
-def _magnitude(x: Array) -> float:
+def magnitude(x: Array) -> float:
+    """The largest finite one, 0 where there is none."""
     finite = np.abs(x[np.isfinite(x)])
     return float(finite.max()) if finite.size else 0.0
 
 
-def _widened(x: Array) -> Array:
+def widened(x: Array) -> Array:
+    """In double precision; integers stay as they are."""
     if x.dtype.kind == "c":
         return x.astype(np.complex128)
     return x if x.dtype.kind in "biu" else x.astype(np.float64)
@@ -90,7 +100,7 @@ def _wide_literal(literal: Literal) -> Literal:
     if literal.array is None:
         return Literal.tuple_of(tuple(map(_wide_literal, literal.elements)))
     shape = _wide_shape(literal.shape)
-    return Literal.of(shape, _widened(literal.array))
+    return Literal.of(shape, widened(literal.array))
 
 
 def _wide_shape(shape: Shape) -> Shape:

@@ -1,0 +1,144 @@
+"""What generators of triggers write with: dice, random shapes, element types and values, and the builder of an entry."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from spmd.builder import Builder
+from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode, Stage
+from spmd.literal import Literal
+from spmd.shape import ArrayShape, PrimitiveType, Shape
+
+Rng = np.random.Generator
+T = TypeVar("T")
+
+FLOATS = (PrimitiveType.F32, PrimitiveType.F64, PrimitiveType.BF16, PrimitiveType.F16)
+INTEGERS = (
+    PrimitiveType.S32,
+    PrimitiveType.S8,
+    PrimitiveType.S64,
+    PrimitiveType.U8,
+    PrimitiveType.U32,
+    PrimitiveType.U64,
+)
+COMPLEX = (PrimitiveType.C64, PrimitiveType.C128)
+#: Types with arithmetic; f32 as often as in programs.
+NUMBERS = (PrimitiveType.F32,) * 6 + FLOATS + INTEGERS + COMPLEX
+ANY_TYPE = (*NUMBERS, PrimitiveType.PRED)
+
+#: Odd, even, 1 and (rarely) 0.
+SIZES = (1, 1, 2, 2, 3, 3, 4, 4, 5, 6, 7, 8, 9, 16, 0)
+
+#: Elementwise operations that every numeric type has.
+_UNARY = (Opcode.NEGATE, Opcode.COPY)
+_BINARY = (Opcode.ADD, Opcode.MULTIPLY, Opcode.SUBTRACT)
+
+
+class Program:
+    """A module being written: its dice ``rng`` and the builder ``b`` of its entry.
+
+    ``partitions`` > 1: one device's program; it is evaluated on that many devices in lock step.
+    """
+
+    def __init__(self, rng: Rng, partitions: int = 1) -> None:
+        self.rng = rng
+        self.result = HloModule("trigger")
+        self.result.num_partitions = partitions
+        if partitions > 1:
+            self.result.stage = Stage.PARTITIONED
+        self.result.entry = self.result.new_computation("entry")
+        self.b = Builder(self.result.entry)
+
+    # ---- dice
+    def chance(self, p: float = 0.5) -> bool:
+        return bool(self.rng.random() < p)
+
+    def integer(self, low: int, high: int) -> int:
+        """From [low, high]."""
+        return int(self.rng.integers(low, high + 1))
+
+    def choose(self, items: Sequence[T]) -> T:
+        return items[int(self.rng.integers(len(items)))]
+
+    def shuffled(self, items: Sequence[T]) -> list[T]:
+        return [items[i] for i in self.rng.permutation(len(items))]
+
+    def some(self, items: Sequence[T], at_least: int = 0) -> list[T]:
+        """A random part of ``items``, in order."""
+        count = self.integer(min(at_least, len(items)), len(items))
+        return [items[int(i)] for i in sorted(self.rng.permutation(len(items))[:count])]
+
+    # ---- shapes
+    def dims(
+        self, low: int = 0, high: int = 4, *, empty: bool = True, most: int = 512
+    ) -> tuple[int, ...]:
+        """Of rank [low, high] and at most ``most`` elements. ``empty``: a dimension may be 0."""
+        while True:
+            dims = tuple(self.choose(SIZES) for _ in range(self.integer(low, high)))
+            if math.prod(dims) <= most and (empty or 0 not in dims):
+                return dims
+
+    def element_type(self, among: Sequence[PrimitiveType] = NUMBERS) -> PrimitiveType:
+        return self.choose(among)
+
+    def shape(
+        self, among: Sequence[PrimitiveType] = NUMBERS, low: int = 0, high: int = 4
+    ) -> ArrayShape:
+        return ArrayShape(self.element_type(among), self.dims(low, high))
+
+    # ---- values
+    def parameter(self, shape: Shape) -> HloInstruction:
+        return self.b.parameter(self.result.entry.num_parameters, shape)
+
+    def value(self, element_type: PrimitiveType, dims: Sequence[int]) -> HloInstruction:
+        """A parameter, or something made of one or two."""
+        shape = ArrayShape(element_type, tuple(dims))
+        x = self.parameter(shape)
+        if element_type is PrimitiveType.PRED or self.chance():
+            return x
+        if self.chance():
+            return self.b.unary(self.choose(_UNARY), x)
+        return self.b.binary(self.choose(_BINARY), x, self.parameter(shape))
+
+    def like(self, x: HloInstruction) -> HloInstruction:
+        return self.value(x.array_shape.element_type, x.dims)
+
+    def constant(self, element_type: PrimitiveType, dims: Sequence[int]) -> HloInstruction:
+        """Of random small numbers."""
+        shape = ArrayShape(element_type, tuple(dims))
+        low = -4 if element_type.is_floating or element_type.is_signed_integer else 0
+        values = self.rng.integers(low, 5, tuple(dims))
+        if element_type is PrimitiveType.PRED:
+            values = values % 2
+        return self.b.constant(Literal.of(shape, np.asarray(values).astype(element_type.numpy)))
+
+    def after(self, x: HloInstruction) -> HloInstruction:
+        """``x``, or something computed from it."""
+        if x.array_shape.element_type is PrimitiveType.PRED or self.chance(0.6):
+            return x
+        return self.b.binary(self.choose(_BINARY), x, self.like(x))
+
+    # ---- computations
+    def computation(self, name: str, *shapes: Shape) -> tuple[Builder, tuple[HloInstruction, ...]]:
+        """A new computation's builder and its parameters. What is made last is not yet its root: see ``returns``."""
+        inside = self.b.within(self.result.new_computation(name))
+        return inside, tuple(inside.parameter(i, shape) for i, shape in enumerate(shapes))
+
+    @staticmethod
+    def returns(x: HloInstruction) -> HloComputation:
+        """The computation of ``x``, which becomes its result."""
+        assert x.parent is not None
+        x.parent.root = x
+        return x.parent
+
+    def module(self, *results: HloInstruction) -> HloModule:
+        """The module whose entry returns ``results``: the one, or a tuple of them."""
+        entry, module = self.result.entry, self.result
+        entry.root = results[0] if len(results) == 1 else self.b.tuple(results)
+        called = module.computations_post_order()
+        module.computations = [*(c for c in module.computations if c not in called), *called]
+        return module
