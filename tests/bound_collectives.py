@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from collectives.communicator.interface import BoundCollective, Communicator
-from collectives.communicator.kinds import Collective
+from collectives.communicator.kinds import Collective, Group
 
 
 def run_collective(
@@ -27,13 +27,15 @@ def run_collective(
 class InAllocatedMemory:
     """A communicator whose collectives work on copies of their arrays in memory from ``allocate``.
 
-    Arrays that are one array stay one. What is bound after a ``connect`` uses the memory of what was bound before it.
+    Arrays that are one array stay one, and memory from ``allocate_shared`` is used as it is. What is bound after a
+    ``connect`` uses the memory of what was bound before it.
     """
 
     def __init__(self, comm: Communicator, num_bytes: int = 4 << 20) -> None:
         self._comm = comm
         self._memory = comm.allocate(num_bytes)
         self._end = 0
+        self._shared: list[np.ndarray] = []
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._comm, name)
@@ -47,7 +49,8 @@ class InAllocatedMemory:
     ) -> BoundCollective:
         places: dict[int, np.ndarray] = {}
         for array in (*operands, *results):
-            places.setdefault(id(array), self._place(array))
+            is_shared = any(np.shares_memory(array, memory) for memory in self._shared)
+            places.setdefault(id(array), array if is_shared else self._place(array))
         inner = self._comm.bind(
             collective,
             name,
@@ -57,6 +60,10 @@ class InAllocatedMemory:
         copies_in = [(places[id(array)], array) for array in operands]
         copies_out = [(array, places[id(array)]) for array in results]
         return _CopyingCollective(inner, copies_in, copies_out)
+
+    def allocate_shared(self, num_bytes: int, group: Group) -> np.ndarray:
+        self._shared.append(self._comm.allocate_shared(num_bytes, group))
+        return self._shared[-1]
 
     def connect(self) -> None:
         self._comm.connect()

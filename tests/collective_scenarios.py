@@ -318,6 +318,27 @@ def awaited_in_another_order_by_each_rank(comm: Communicator) -> None:
 
 
 @scenario
+def memory_of_a_group_is_one(comm: Communicator) -> None:
+    """What is gathered there is complete for each member, run after run, and each group has its own."""
+    for groups in groupings(comm.size):
+        group = own(groups, comm.rank)
+        memory = comm.allocate_shared(len(group) * 800, group)
+        assert memory.nbytes == len(group) * 800
+        assert memory.ctypes.data % 64 == 0
+        assert not memory.any()
+        comm.barrier()
+        result = memory.view(np.float64)
+        mine = np.zeros(100)
+        bound = comm.bind(AllGather(group, 0), "shared", [mine], [result])
+        comm.connect()
+        for run in range(5):
+            mine[:] = 10 * run + comm.rank
+            bound.start()
+            bound.wait()
+            assert_bits(result, np.repeat([10.0 * run + rank for rank in group], 100))
+
+
+@scenario
 def the_same_collective_again_and_again(comm: Communicator) -> None:
     everyone = tuple(range(comm.size))
     value = np.array([float(comm.rank + 1)], np.float32)

@@ -59,6 +59,7 @@ class SharedMemoryRank:
             slot_bytes,
         )
         self.allocate = self.memory.allocate
+        self.allocate_shared = self.memory.allocate_shared
         self.connect = self.memory.connect
 
     def bind(

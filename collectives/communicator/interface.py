@@ -52,8 +52,8 @@ class BoundCollective(Protocol):
 class Communicator(Protocol):
     """One device's end of the communication among all devices of a program.
 
-    Set-up goes ``allocate``, ``bind`` for each collective, ``connect``. Every rank makes the same calls in the same
-    order; ``connect`` checks it where ranks are processes.
+    Set-up goes ``allocate`` and ``allocate_shared``, ``bind`` for each collective, ``connect``. Every rank makes the
+    same calls in the same order; ``connect`` checks it where ranks are processes.
     """
 
     @property
@@ -68,6 +68,19 @@ class Communicator(Protocol):
         """Memory for a device, as bytes: zeros, aligned to 64 bytes, freed when nobody uses the array any more.
 
         Collectives are fastest on arrays within it.
+        """
+        ...
+
+    def allocate_shared(self, num_bytes: int, group: Group) -> Array:
+        """Memory as from ``allocate``, but the very same for all of ``group`` where they reach each other's memory.
+
+        Every rank calls it at the same time, each for the group that holds it (itself alone, if need be); groups that
+        hold different ranks may ask for different sizes. Where members do not all reach one memory, each gets its own.
+
+        It is for results that are the same for all of ``group``: those of an all-reduce, an all-gather or a
+        collective-broadcast among all of these ranks, perhaps among more. Nobody else writes there. They write it
+        when all have started, so a rank must have read what lay there before, by itself or as an operand, before it
+        starts.
         """
         ...
 
@@ -126,10 +139,10 @@ def describe_group(group: Group) -> str:
     return f"{{{group[0]},{group[1]},...,{group[-1]}}} ({len(group)} ranks)"
 
 
-def require_member(rank: int, collective: Collective, name: str) -> None:
-    """RunError where ``rank`` has no part in ``collective``."""
-    if rank not in collective.group:
-        raise RunError(f"{name}: rank {rank} is not in group {describe_group(collective.group)}")
+def require_in(rank: int, group: Group, name: str) -> None:
+    """RunError where ``rank`` has no part in what ``group`` does under ``name``."""
+    if rank not in group:
+        raise RunError(f"{name}: rank {rank} is not in group {describe_group(group)}")
 
 
 def private_memory(num_bytes: int) -> Array:

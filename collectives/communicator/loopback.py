@@ -19,7 +19,7 @@ from collectives.communicator.interface import (
     PeerFailedError,
     describe_group,
     private_memory,
-    require_member,
+    require_in,
 )
 from collectives.communicator.kinds import Collective, Group, Members
 from collectives.communicator.reduction import Array
@@ -58,6 +58,8 @@ class LoopbackWorld:
         self._lock = threading.Lock()
         self._meetings: dict[MeetingKey, _Meeting] = {}
         self._visits: list[Counter[tuple[str, Group]]] = [Counter() for _ in range(size)]
+        self._calls = [0] * size
+        self._shared: dict[tuple[int, Group], tuple[Array, set[int]]] = {}
         self._notes = ["has not called a collective"] * size
         self._left: dict[int, str] = {}
         self._failure: PeerFailedError | None = None
@@ -87,6 +89,20 @@ class LoopbackWorld:
 
     def note(self, rank: int, text: str) -> None:
         self._notes[rank] = text
+
+    def allocate_shared(self, rank: int, num_bytes: int, group: Group) -> Array:
+        """What the first of ``group`` to come has made; kept here until all have it."""
+        with self._lock:
+            key = (self._calls[rank], group)
+            self._calls[rank] += 1
+            memory, takers = self._shared.setdefault(key, (private_memory(num_bytes), set()))
+            takers.add(rank)
+            if takers == set(group):
+                del self._shared[key]
+        if memory.nbytes != num_bytes:
+            sizes = f"{num_bytes} bytes on rank {rank}, {memory.nbytes} elsewhere"
+            raise RunError(f"group {describe_group(group)} shares memory: {sizes}")
+        return memory
 
     def arrive(
         self, rank: int, name: str, collective: Collective, operands: Sequence[Array]
@@ -167,10 +183,14 @@ class LoopbackCommunicator:
     def allocate(self, num_bytes: int) -> Array:
         return private_memory(num_bytes)
 
+    def allocate_shared(self, num_bytes: int, group: Group) -> Array:
+        require_in(self.rank, group, "memory to share")
+        return self.world.allocate_shared(self.rank, num_bytes, group)
+
     def bind(
         self, collective: Collective, name: str, operands: Sequence[Array], results: Sequence[Array]
     ) -> LoopbackCollective:
-        require_member(self.rank, collective, name)
+        require_in(self.rank, collective.group, name)
         return LoopbackCollective(self, collective, name, tuple(operands), tuple(results))
 
     def connect(self) -> None:

@@ -15,7 +15,7 @@ from collectives.communicator.interface import (
     BoundCollective,
     describe_group,
     private_memory,
-    require_member,
+    require_in,
 )
 from collectives.communicator.kinds import Collective, Group
 from collectives.communicator.mpi_messages import GroupLink, MessageCollective
@@ -112,10 +112,14 @@ class MpiCommunicator:
     def allocate(self, num_bytes: int) -> Array:
         return self._memory.allocate(num_bytes)
 
+    def allocate_shared(self, num_bytes: int, group: Group) -> Array:
+        require_in(self.rank, group, "memory to share")
+        return self._memory.allocate_shared(num_bytes, group)
+
     def bind(
         self, collective: Collective, name: str, operands: Sequence[Array], results: Sequence[Array]
     ) -> BoundCollective:
-        require_member(self.rank, collective, name)
+        require_in(self.rank, collective.group, name)
         buffers = Buffers(tuple(operands), tuple(results))
         for array in (*operands, *results):
             if not array.flags.c_contiguous:

@@ -123,11 +123,11 @@ class NodeMemory:
         """From here on everything is carried by messages."""
         self._engine = None
 
-    def open(self, num_bytes: int) -> tuple[SharedWindow, Array]:
-        """A new window, and this rank's ``num_bytes`` of it."""
+    def open(self, num_bytes: int, home: int | None = None) -> tuple[SharedWindow, Array]:
+        """A new window, and this rank's ``num_bytes`` of it, in the segment of rank ``home``, by default its own."""
         self._count += 1
         window, own = open_window(
-            self._exchange, self.node, self._rank, num_bytes, self._count, self._places
+            self._exchange, self.node, self._rank, num_bytes, self._count, self._places, home
         )
         failed = [place.name for place in self._places]
         failed = failed[: failed.index(window.place)]
@@ -138,9 +138,16 @@ class NodeMemory:
 
     def allocate(self, num_bytes: int) -> Array:
         """Bytes of this rank, where its peers can reach them."""
+        return self._allocate(num_bytes, None)
+
+    def allocate_shared(self, num_bytes: int, group: Group) -> Array:
+        """Bytes of all of ``group`` together, in the first member's segment, if it lies within the node."""
+        return self._allocate(num_bytes, group[0] if set(group) <= set(self.node.ranks) else None)
+
+    def _allocate(self, num_bytes: int, home: int | None) -> Array:
         if self._engine is None:
             return private_memory(num_bytes)
-        window, own = self.open(num_bytes)
+        window, own = self.open(num_bytes, home)
         self._windows = [*filter(lambda one: one.is_alive, self._windows), window]
         return own
 

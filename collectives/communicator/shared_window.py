@@ -1,5 +1,7 @@
 """Memory that all ranks of a node map: a segment for each rank, in one mapping.
 
+Several ranks may live in one segment: then that memory is theirs together.
+
 The memory is a file without a name (memfd), which the others open through /proc: so nothing is ever left behind, even
 by SIGKILL, no mount limits its size (a container's /dev/shm has 64 MB), and a rank drops its mapping when it likes, by
 itself: freeing needs no meeting, as an MPI window would. Where that cannot be opened, or memory is short, a file in
@@ -11,6 +13,7 @@ is an error message there, and never a bus error later.
 
 from __future__ import annotations
 
+import itertools
 import json
 import mmap
 import os
@@ -23,6 +26,7 @@ from pathlib import Path
 
 import numpy as np
 
+from collectives.communicator.kinds import Group
 from collectives.communicator.node import ByteExchange, Node
 from collectives.communicator.reduction import Array
 from spmd.errors import RunError
@@ -96,8 +100,9 @@ def default_places() -> tuple[Place, ...]:
 class SharedWindow:
     """This process's mapping of a node's segments.
 
-    ``own``: this rank's segment, zeros at first. The mapping lives as long as somebody holds an array in it; a window
-    itself does not keep it.
+    ``starts``: where each rank's segment begins; at the same place for those that live in one. ``own``: this rank's
+    segment, zeros at first. The mapping lives as long as somebody holds an array in it; a window itself does not keep
+    it.
     """
 
     number: int
@@ -115,6 +120,10 @@ class SharedWindow:
     def address(self, rank: int, offset: int = 0) -> int:
         """Where ``rank``'s byte ``offset`` lies in this process."""
         return self.base + self.starts[rank] + offset
+
+    def sharers(self, rank: int) -> Group:
+        """Who lives in ``rank``'s segment, itself among them."""
+        return tuple(r for r, start in self.starts.items() if start == self.starts[rank])
 
     def segment(self, rank: int, num_bytes: int) -> Array:
         """The first bytes of ``rank``'s segment."""
@@ -136,25 +145,35 @@ def open_window(
     num_bytes: int,
     number: int,
     places: Sequence[Place],
+    home: int | None = None,
 ) -> tuple[SharedWindow, Array]:
     """A window in the first place that serves every node, and this rank's segment of it.
 
     Every rank of the world calls it, each for as many bytes as it wants. RunError, on all alike, with every place's
     reason where none will do.
+
+    home: the rank of this node in whose segment this one lives; by default it has one of its own.
     """
     wanted = -(-max(num_bytes, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
     reasons = []
     for place in places:
         offer = _Offer.make(place) if rank == node.ranks[0] else None
-        told = {"bytes": wanted, **(offer.told if offer else {})}
+        told = {
+            "bytes": wanted,
+            "home": rank if home is None else home,
+            **(offer.told if offer else {}),
+        }
         everyone = [json.loads(data) for data in exchange(json.dumps(told).encode())]
-        sizes = {r: int(everyone[r]["bytes"]) for r in node.ranks}
+        homes = {r: int(everyone[r]["home"]) for r in node.ranks}
+        sizes = dict.fromkeys(node.ranks, 0)
+        for r in node.ranks:
+            sizes[homes[r]] = max(sizes[homes[r]], int(everyone[r]["bytes"]))
         mapping, reason = _map(place, everyone[node.ranks[0]], sizes, rank)
         failures = [data.decode() for data in exchange(reason.encode())]
         if offer is not None:
             offer.withdraw()
         if mapping is not None and not any(failures):
-            return _window(mapping, place, sizes, rank, num_bytes, number)
+            return _window(mapping, place, _starts(sizes, homes), rank, num_bytes, number)
         reasons.append(next(filter(None, failures)))
     raise RunError(
         f"no memory to share for {num_bytes} bytes a rank: {'; '.join(reasons)}. Ranks that cannot share memory "
@@ -207,7 +226,8 @@ def _map(
                 return None, f"{place.name}: rank {rank} sees another file at {offer['path']}"
             os.ftruncate(descriptor, total)
             before = sum(size for other, size in sizes.items() if other < rank)
-            os.posix_fallocate(descriptor, before, sizes[rank])
+            if sizes[rank]:
+                os.posix_fallocate(descriptor, before, sizes[rank])
             return mmap.mmap(descriptor, total), ""
         finally:
             os.close(descriptor)
@@ -215,13 +235,16 @@ def _map(
         return None, f"{place.name}: rank {rank}: {error}"
 
 
+def _starts(sizes: dict[int, int], homes: dict[int, int]) -> dict[int, int]:
+    """Where the segment begins in which each rank lives."""
+    begins = dict(zip(sizes, itertools.accumulate(sizes.values(), initial=0), strict=False))
+    return {rank: begins[home] for rank, home in homes.items()}
+
+
 def _window(
-    mapping: mmap.mmap, place: Place, sizes: dict[int, int], rank: int, num_bytes: int, number: int
+    mapping: mmap.mmap, place: Place, starts: dict[int, int], rank: int, num_bytes: int, number: int
 ) -> tuple[SharedWindow, Array]:
     memory = np.frombuffer(mapping, np.uint8)
-    starts, end = {}, 0
-    for other, size in sizes.items():
-        starts[other], end = end, end + size
     start = starts[rank]
     window = SharedWindow(
         number,

@@ -46,10 +46,10 @@ class OutOfReach(Memory):
 
 
 def opened(
-    comm: LoopbackCommunicator, num_bytes: int, *places: Place
+    comm: LoopbackCommunicator, num_bytes: int, *places: Place, home: int | None = None
 ) -> tuple[SharedWindow, np.ndarray]:
     node = Node(tuple(range(comm.size)), cores=1)
-    return open_window(comm.all_gather_bytes, node, comm.rank, num_bytes, 1, places)
+    return open_window(comm.all_gather_bytes, node, comm.rank, num_bytes, 1, places, home)
 
 
 @pytest.mark.parametrize("kind", ["memory", "file"])
@@ -79,6 +79,29 @@ def test_an_array_is_found_by_its_offset() -> None:
         assert window.address(comm.rank, 64) == own[64:].ctypes.data
 
     run_ranks(2, program)
+
+
+def test_ranks_that_live_in_one_segment_share_it() -> None:
+    """Of four, the odd ones live with rank 3: one segment for the larger of their wishes."""
+
+    def program(comm: LoopbackCommunicator) -> tuple[tuple[int, ...], int]:
+        home = 3 if comm.rank % 2 else None
+        window, own = opened(comm, 5000 * (comm.rank + 1), Memory(), home=home)
+        own[:100] += comm.rank == 1 or comm.rank % 2 == 0
+        comm.barrier()
+        assert int(own[0]) == 1
+        assert window.address(comm.rank) == own.ctypes.data
+        assert window.address(1) == window.address(3)
+        segment = window.segment(3, 20_000)
+        segment[-1] = 1  # the whole of it is there
+        return window.sharers(comm.rank), own.nbytes
+
+    assert run_ranks(4, program) == [
+        ((0,), 5000),
+        ((1, 3), 10_000),
+        ((2,), 15_000),
+        ((1, 3), 20_000),
+    ]
 
 
 def test_memory_is_free_when_its_last_array_is() -> None:
