@@ -139,6 +139,16 @@ class Program:
         """The module whose entry returns ``results``: the one, or a tuple of them."""
         entry, module = self.result.entry, self.result
         entry.root = results[0] if len(results) == 1 else self.b.tuple(results)
-        called = module.computations_post_order()
-        module.computations = [*(c for c in module.computations if c not in called), *called]
+        ordered: dict[HloComputation, None] = {}
+        for computation in [c for c in module.computations if c is not entry]:
+            _callees_first(computation, ordered)
+        _callees_first(entry, ordered)
+        module.computations = list(ordered)
         return module
+
+
+def _callees_first(computation: HloComputation, ordered: dict[HloComputation, None]) -> None:
+    for instruction in computation.instructions:
+        for callee in instruction.called_computations:
+            _callees_first(callee, ordered)
+    ordered.setdefault(computation)
