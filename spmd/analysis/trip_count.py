@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from spmd.analysis.value_trace import Value, constant_int, trace
+from spmd.analysis.value_trace import Value, constant_int, holds_integer, trace
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import CompareAttrs, ParameterAttrs, TupleIndexAttrs
+from spmd.shape import PrimitiveType
 
 _KNOWN = re.compile(r'known_trip_count"?\s*:\s*\{\s*"?n"?\s*:\s*"?(\d+)')
 _MIRRORED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "NE": "NE", "EQ": "EQ"}
@@ -21,13 +22,17 @@ _MIRRORED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "NE": "NE", "EQ": "
 
 @dataclass(frozen=True, slots=True)
 class InductionVariable:
-    """Element ``index`` of the state counts from ``init`` by ``step`` while ``direction`` ``limit`` holds."""
+    """Element ``index`` of the state counts from ``init`` by ``step`` while ``direction`` ``limit`` holds.
+
+    It counts in ``element_type``, modulo its size.
+    """
 
     index: int
     init: int
     step: int
     direction: str
     limit: int
+    element_type: PrimitiveType
 
 
 def trip_count(loop: HloInstruction) -> int | None:
@@ -36,7 +41,10 @@ def trip_count(loop: HloInstruction) -> int | None:
     if stated:
         return int(stated.group(1))
     variable = induction_variable(loop)
-    return None if variable is None else _count(variable)
+    trips = None if variable is None else _count(variable)
+    if variable is None or trips is None or _wraps(variable, trips):
+        return None
+    return trips
 
 
 def _count(v: InductionVariable) -> int | None:
@@ -52,6 +60,11 @@ def _count(v: InductionVariable) -> int | None:
     if v.direction == "NE" and v.step and distance % v.step == 0 and distance // v.step >= 0:
         return distance // v.step
     return None
+
+
+def _wraps(v: InductionVariable, trips: int) -> bool:
+    """The value that should end the loop is none of its type, so the count starts over."""
+    return not holds_integer(v.element_type, v.init + trips * v.step)
 
 
 def induction_variable(loop: HloInstruction) -> InductionVariable | None:
@@ -71,7 +84,8 @@ def induction_variable(loop: HloInstruction) -> InductionVariable | None:
         bound = _loop_constant(loop, limit)
         init, step = constant_int(_initial(loop, index)), _step(loop, index)
         if bound is not None and init is not None and step is not None:
-            return InductionVariable(index, init, step, compared, bound)
+            counted = trace(_next(loop, index)).instruction.array_shape.element_type
+            return InductionVariable(index, init, step, compared, bound, counted)
     return None
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import ConstantAttrs, CustomCallAttrs, ParameterAttrs, TupleIndexAttrs
+from spmd.shape import PrimitiveType
 
 _FORWARDING = (
     Opcode.COPY,
@@ -75,7 +76,10 @@ def _is_identity_call(x: HloInstruction) -> bool:
 
 
 def constant_int(value: Value) -> int | None:
-    """The integer a value is known to be, computing sums, differences and products of constants."""
+    """The integer a value is known to be, computing sums, differences and products of constants.
+
+    None also where these do not fit their type.
+    """
     value = trace(value)
     x = value.instruction
     if x.opcode is Opcode.CONSTANT:
@@ -85,8 +89,18 @@ def constant_int(value: Value) -> int | None:
         return int(literal.value())
     if x.opcode in _ARITHMETIC and x.num_operands == 2:
         a, b = constant_int(value.operand(0)), constant_int(value.operand(1))
-        return None if a is None or b is None else _ARITHMETIC[x.opcode](a, b)
+        if a is None or b is None:
+            return None
+        result = _ARITHMETIC[x.opcode](a, b)
+        return result if holds_integer(x.array_shape.element_type, result) else None
     return None
+
+
+def holds_integer(element_type: PrimitiveType, value: int) -> bool:
+    """``value`` is a number of the integer type."""
+    if element_type.is_signed_integer:
+        return -(1 << (element_type.bits - 1)) <= value < 1 << (element_type.bits - 1)
+    return 0 <= value < 1 << element_type.bits
 
 
 _ARITHMETIC = {

@@ -16,6 +16,7 @@ def loop(
     compare: str = "compare(i, n), direction=LT",
     update: str = "add(i, d)",
     config: str = "",
+    counter: str = "s32",
 ) -> HloInstruction:
     text = f"""HloModule t
 cond {{
@@ -40,7 +41,7 @@ ENTRY e {{
   ROOT w = (s32[], f32[4]) while(t), condition=cond, body=body{config}
 }}
 """
-    return parse_module(text).entry.root
+    return parse_module(text.replace("s32[]", f"{counter}[]")).entry.root
 
 
 @pytest.mark.parametrize(
@@ -65,6 +66,40 @@ ENTRY e {{
 )  # fmt: skip
 def test_counted_loops(changes: dict[str, str], trips: int | None) -> None:
     assert trip_count(loop(**changes)) == trips
+
+
+@pytest.mark.parametrize(
+    ("init", "limit", "step", "direction", "trips"),
+    [
+        (0, 250, 100, "LT", None),  # 0, 100, 200, 44, ...
+        (200, 250, 100, "LT", None),
+        (0, 255, 1, "LE", None),  # always true
+        (0, 255, 1, "LT", 255),
+        (0, 250, 50, "LT", 5),
+        (250, 240, 100, "LT", 0),
+        (200, 100, 100, "LE", 0),
+    ],
+)
+def test_counters_that_start_over(
+    init: int, limit: int, step: int, direction: str, trips: int | None
+) -> None:
+    found = loop(
+        f"constant({init})",
+        f"constant({limit})",
+        f"constant({step})",
+        f"compare(i, n), direction={direction}",
+        counter="u8",
+    )
+    assert trip_count(found) == trips
+
+
+def test_a_start_that_its_type_cannot_hold_is_unknown() -> None:
+    assert trip_count(loop(init="constant(0)\n  z2 = s32[] add(z, z)")) == 10
+    wrapped = loop(init="constant(200)\n  h = s32[] add(z, z)", counter="u8")
+    start = wrapped.operand(0)
+    assert start.parent is not None
+    start.replace_operand(0, next(x for x in start.parent.instructions if x.name == "h"))
+    assert trip_count(wrapped) is None  # 400 is 144
 
 
 def test_what_xla_states_is_believed() -> None:
