@@ -64,7 +64,5 @@ def _reductions(p: Program) -> Pair:
 def _chains(p: Program) -> Pair:
     """Equal from the first operation to the last."""
     x, y = _operands(p)
-    first, second = (
-        p.b.multiply(p.b.subtract(p.b.negate(x), y), p.b.negate(x)) for _ in range(2)
-    )
+    first, second = (p.b.multiply(p.b.subtract(p.b.negate(x), y), p.b.negate(x)) for _ in range(2))
     return first, second

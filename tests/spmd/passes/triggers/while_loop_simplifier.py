@@ -27,7 +27,9 @@ def modules(rng: Rng) -> HloModule:
             "dead": [b.add(x, y), b.negate(y), b.multiply(z, x)],
         }[form]
 
-    loop = counted_loop(p, p.integer(0, 1) if form == "few trips" else p.integer(2, 4), values, body)
+    loop = counted_loop(
+        p, p.integer(0, 1) if form == "few trips" else p.integer(2, 4), values, body
+    )
     wanted = {
         "few trips": p.some((0, 1, 2), at_least=1),
         "invariant": [1, *p.some((0, 2))],

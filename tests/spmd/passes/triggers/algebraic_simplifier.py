@@ -1,0 +1,19 @@
+"""For every identity of the simplifier, a random instruction that it applies to."""
+
+from __future__ import annotations
+
+from spmd.hlo import HloModule
+from tests.spmd.passes.triggers import algebraic_elementwise, algebraic_shapes
+from tests.spmd.passes.triggers.algebraic_forms import FORMS
+from tests.spmd.passes.triggers.programs import Program
+from tests.spmd.passes.triggers.registry import Rng, trigger
+
+assert algebraic_elementwise
+assert algebraic_shapes  # imported for what they register
+
+
+@trigger("algebraic-simplifier")
+def modules(rng: Rng) -> HloModule:
+    p = Program(rng)
+    made = FORMS[p.choose(list(FORMS))](p)
+    return p.module(p.after(made))
