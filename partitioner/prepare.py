@@ -6,12 +6,12 @@ from partitioner.annotations import SDY_SHARDING, custom_call_target
 from partitioner.constant_splitter import split_constants
 from partitioner.device_order import list_other_orders
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
-from spmd.hlo.clone import clone_computation
 from spmd.ops.attrs import CallAttrs, CustomCallAttrs
 from spmd.passes.algebraic_simplifier import AlgebraicSimplifier
 from spmd.passes.call_inliner import CallInliner
 from spmd.passes.common_subexpression_elimination import CommonSubexpressionElimination
 from spmd.passes.dead_code_elimination import DeadCodeElimination
+from spmd.passes.flatten_call_graph import FlattenCallGraph
 from spmd.passes.tuple_simplifier import TupleSimplifier
 from spmd.shape import ArrayShape
 
@@ -26,7 +26,7 @@ def prepare(module: HloModule) -> None:
     _pin_shardings(module)
     CallInliner().run(module)
     _drop_annotations_in_reducers(module)
-    _unshare_control_flow(module)
+    FlattenCallGraph().run(module)
     TupleSimplifier().run(module)
     AlgebraicSimplifier().run(module)
     CommonSubexpressionElimination().run(module)
@@ -89,22 +89,3 @@ def _drop_annotations_in_reducers(module: HloModule) -> None:
                 for call in callee.with_opcode(Opcode.CUSTOM_CALL):
                     if custom_call_target(call) in _ELEMENT_IDENTITIES:
                         callee.replace(call, call.operand(0))
-
-
-def _unshare_control_flow(module: HloModule) -> None:
-    """A loop body or branch that two instructions call is copied: each call may shard its values differently."""
-    seen: set[int] = set()
-
-    def own(computation: HloComputation) -> HloComputation:
-        if id(computation) not in seen:
-            seen.add(id(computation))
-            return computation
-        return clone_computation(computation, module, lambda c: c)
-
-    work = [module.entry]
-    while work:
-        for instruction in work.pop().instructions:
-            if instruction.opcode in (Opcode.WHILE, Opcode.CONDITIONAL):
-                instruction.called_computations = [own(c) for c in instruction.called_computations]
-                seen.update(id(c) for c in instruction.called_computations)
-                work.extend(instruction.called_computations)

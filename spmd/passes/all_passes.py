@@ -9,11 +9,14 @@ from spmd.passes.conditional_simplifier import ConditionalSimplifier
 from spmd.passes.constant_folding import ConstantFolding
 from spmd.passes.dead_code_elimination import DeadCodeElimination
 from spmd.passes.defuser import Defuser
+from spmd.passes.flatten_call_graph import FlattenCallGraph
 from spmd.passes.interface import HloPass
+from spmd.passes.subcomputation_unification import SubcomputationUnification
 from spmd.passes.tuple_simplifier import TupleSimplifier
 from spmd.passes.while_loop_constant_sinking import WhileLoopConstantSinking
 from spmd.passes.while_loop_invariant_code_motion import WhileLoopInvariantCodeMotion
 from spmd.passes.while_loop_simplifier import WhileLoopSimplifier
+from spmd.passes.while_loop_trip_count_annotator import WhileLoopTripCountAnnotator
 from spmd.passes.zero_sized_hlo_elimination import ZeroSizedHloElimination
 
 #: What opens a program that another compiler has optimized, before anything else is done to it.
@@ -22,6 +25,8 @@ OPENING: tuple[HloPass, ...] = (Defuser(),)
 #: Simplification, to be run until nothing changes.
 SIMPLIFICATION: tuple[HloPass, ...] = (
     CallInliner(),
+    FlattenCallGraph(),
+    SubcomputationUnification(),
     TupleSimplifier(),
     ZeroSizedHloElimination(),
     AlgebraicSimplifier(),
@@ -30,6 +35,7 @@ SIMPLIFICATION: tuple[HloPass, ...] = (
     WhileLoopConstantSinking(),
     WhileLoopInvariantCodeMotion(),
     WhileLoopSimplifier(),
+    WhileLoopTripCountAnnotator(),
     CommonSubexpressionElimination(),
     DeadCodeElimination(),
 )
