@@ -15,6 +15,7 @@ from spmd.passes.subcomputation_unification import SubcomputationUnification
 from spmd.passes.tuple_simplifier import TupleSimplifier
 from spmd.passes.while_loop_constant_sinking import WhileLoopConstantSinking
 from spmd.passes.while_loop_invariant_code_motion import WhileLoopInvariantCodeMotion
+from spmd.passes.while_loop_repeated_elements import WhileLoopRepeatedElements
 from spmd.passes.while_loop_simplifier import WhileLoopSimplifier
 from spmd.passes.while_loop_trip_count_annotator import WhileLoopTripCountAnnotator
 from spmd.passes.zero_sized_hlo_elimination import ZeroSizedHloElimination
@@ -34,6 +35,7 @@ SIMPLIFICATION: tuple[HloPass, ...] = (
     ConditionalSimplifier(),
     WhileLoopConstantSinking(),
     WhileLoopInvariantCodeMotion(),
+    WhileLoopRepeatedElements(),
     WhileLoopSimplifier(),
     WhileLoopTripCountAnnotator(),
     CommonSubexpressionElimination(),

@@ -45,19 +45,24 @@ def _merge_in(computation: HloComputation, effects: SideEffects, structure: Stru
     first: dict[Hashable, HloInstruction] = {}
     changed = False
     for x in computation.post_order():
-        if x.opcode in _DISTINCT or has_control_edges(x) or effects.of(x):
+        if not is_mergeable(x, effects):
             continue
-        earlier = first.setdefault(_key(x, structure), x)
+        earlier = first.setdefault(value_key(x, [id(y) for y in x.operands], structure), x)
         if earlier is not x:
             computation.replace(x, earlier)
             changed = True
     return changed
 
 
-def _key(x: HloInstruction, structure: StructuralKeys) -> Hashable:
-    operands = [id(operand) for operand in x.operands]
+def is_mergeable(x: HloInstruction, effects: SideEffects) -> bool:
+    """One instruction may stand for it and its equals."""
+    return not (x.opcode in _DISTINCT or has_control_edges(x) or effects.of(x))
+
+
+def value_key(x: HloInstruction, operands: list[int], structure: StructuralKeys) -> Hashable:
+    """Equal keys are equal values; ``operands``: a number for each, equal where their values are."""
     if definition(x.opcode).commutative:
-        operands.sort()
+        operands = sorted(operands)
     return (
         x.opcode,
         plain(x.shape),

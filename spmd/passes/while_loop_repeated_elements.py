@@ -1,0 +1,91 @@
+"""Let a loop read one element of its state where several hold the same value."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from spmd.analysis.side_effects import SideEffects
+from spmd.analysis.structure import StructuralKeys
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import TupleIndexAttrs
+from spmd.passes.common_subexpression_elimination import is_mergeable, value_key
+from spmd.passes.interface import UNSCHEDULED, HloPass, register_pass
+from spmd.passes.rewrite import has_control_edges, is_annotated
+from spmd.passes.while_state import Loop, call_sites, element_index, match_loop
+
+
+@register_pass
+@dataclass(frozen=True)
+class WhileLoopRepeatedElements(HloPass):
+    """state = (i, j, ..), both from 0, body returns (i + 1, j + 1, ..)  =>  what read j reads i
+
+    Elements that start as one value are taken to be equal until the body computes different values from them. JAX's
+    counted loops have a counter of their own beside the user's; gradients carry one cosine for each reader. The element
+    that nobody reads any more is left for the while-loop-simplifier to drop.
+    """
+
+    name: ClassVar[str] = "while-loop-repeated-elements"
+    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
+
+    def run(self, module: HloModule) -> bool:
+        sites, effects, structure = call_sites(module), SideEffects(), StructuralKeys()
+        changed = False
+        for computation in module.computations_post_order():
+            for x in computation.with_opcode(Opcode.WHILE):
+                loop = match_loop(x, sites)
+                if loop is not None:
+                    changed |= _read_first(loop, equal_elements(loop, effects, structure))
+        return changed
+
+
+def equal_elements(loop: Loop, effects: SideEffects, structure: StructuralKeys) -> list[int]:
+    """For each element the first one that is equal to it before and after every iteration."""
+    keys: list[Hashable] = [id(value) for value in loop.initial]
+    first = _firsts(keys)
+    while len(set(first)) < loop.size:
+        numbers = _value_numbers(loop, first, effects, structure)
+        refined = _firsts([(first[i], numbers[loop.next_value(i)]) for i in range(loop.size)])
+        if refined == first:
+            break
+        first = refined
+    return first
+
+
+def _firsts(keys: list[Hashable]) -> list[int]:
+    seen: dict[Hashable, int] = {}
+    return [seen.setdefault(key, i) for i, key in enumerate(keys)]
+
+
+def _value_numbers(
+    loop: Loop, first: list[int], effects: SideEffects, structure: StructuralKeys
+) -> dict[HloInstruction, int]:
+    """Equal numbers are equal values of the body, if elements with one ``first`` are equal before it."""
+    parameter = loop.body.parameters[0]
+    numbers: dict[HloInstruction, int] = {}
+    known: dict[Hashable, int] = {}
+    for x in loop.body.post_order():
+        key: Hashable = x
+        if x.opcode is Opcode.GET_TUPLE_ELEMENT and x.operand(0) is parameter:
+            key = first[element_index(x)]
+        elif is_mergeable(x, effects):
+            key = value_key(x, [numbers[operand] for operand in x.operands], structure)
+        numbers[x] = known.setdefault(key, len(known))
+    return numbers
+
+
+def _read_first(loop: Loop, first: list[int]) -> bool:
+    changed = False
+    for state in (loop.condition.parameters[0], loop.body.parameters[0], loop.instruction):
+        for read in state.users:
+            if read.opcode is not Opcode.GET_TUPLE_ELEMENT or not (read.users or read.is_root):
+                continue
+            index = element_index(read)
+            if first[index] == index or is_annotated(read) or has_control_edges(read):
+                continue
+            read.attrs = TupleIndexAttrs(first[index])
+            changed = True
+    return changed
