@@ -19,6 +19,7 @@ from collectives.communicator.shared_steps import (
     Signal,
     Step,
     StepProgram,
+    SwapRows,
 )
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
 from runtime.codegen.llvm_reduction import can_reduce, element_of, reduction_ir, tables_of
@@ -109,6 +110,7 @@ _FUNCTIONS: dict[type[Step], str] = {
     Signal: "spmd_signal",
     Await: "spmd_await",
     CopyRows: "spmd_copy_rows",
+    SwapRows: "spmd_swap_rows",
     FillZero: "spmd_fill_zero",
 }
 
@@ -165,6 +167,8 @@ class NativeSteps:
         if isinstance(step, CopyRows):
             shape = [step.rows, step.row_bytes, step.source_stride, step.target_stride]
             return [step.source, step.target, *shape]
+        if isinstance(step, SwapRows):
+            return [step.one, step.other, step.rows, step.row_bytes, step.stride]
         if isinstance(step, FillZero):
             return [step.target, step.num_bytes]
         if isinstance(step, ReduceRows):

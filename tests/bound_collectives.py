@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from collectives.communicator.interface import BoundCollective, Communicator
-from collectives.communicator.kinds import Collective, Group
+from collectives.communicator.kinds import (
+    AllGather,
+    AllReduce,
+    Collective,
+    CollectiveBroadcast,
+    Group,
+)
 
 
 def run_collective(
@@ -75,6 +82,28 @@ class InAllocatedMemory:
         assert self._end <= self._memory.nbytes
         memory = self._memory[start : start + array.nbytes]
         return memory.view(array.dtype).reshape(array.shape)
+
+
+class InMemoryOfTheGroup(InAllocatedMemory):
+    """Results that are the same for all members lie in memory that these have together."""
+
+    def bind(
+        self,
+        collective: Collective,
+        name: str,
+        operands: Sequence[np.ndarray],
+        results: Sequence[np.ndarray],
+    ) -> BoundCollective:
+        if not isinstance(collective, (AllReduce, AllGather, CollectiveBroadcast)):
+            return super().bind(collective, name, operands, results)
+        starts = [0, *itertools.accumulate(-(-result.nbytes // 64) * 64 for result in results)]
+        memory = self.allocate_shared(starts[-1], collective.group)
+        together = [
+            memory[start : start + result.nbytes].view(result.dtype).reshape(result.shape)
+            for start, result in zip(starts, results, strict=False)
+        ]
+        inner = super().bind(collective, name, operands, together)
+        return _CopyingCollective(inner, [], list(zip(results, together, strict=True)))
 
 
 @dataclass

@@ -5,6 +5,7 @@ Each scenario takes a communicator and looks only at its rank, so the same code 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -199,6 +200,33 @@ def all_to_all_of_a_tuple(comm: Communicator) -> None:
 
 
 @scenario
+def all_to_all_in_place(comm: Communicator) -> None:
+    """Rows long and short, and a tuple."""
+    for groups in groupings(comm.size):
+        group = own(groups, comm.rank)
+        index, count = group.index(comm.rank), len(group)
+        for shape, dimension in (
+            ((5 * count, 3), 0),
+            ((2, 3, 5 * count), 2),
+            ((3, 300 * count, 5), 1),
+        ):
+            values = [make(rank, shape, np.dtype(np.float32)) for rank in group]
+            buffer = values[index].copy()
+            bound = comm.bind(AllToAll(group, dimension), "in place", [buffer], [buffer])
+            comm.connect()
+            for _ in range(3):
+                bound.start()
+                bound.wait()
+                values = [exchanged(values, i, dimension) for i in range(count)]
+                assert_bits(buffer, values[index])
+        parts = [[make(rank, (700,), np.dtype(np.int32), seed=j) for j in group] for rank in group]
+        buffers = [part.copy() for part in parts[index]]
+        run_collective(comm, AllToAll(group, None), "tuple", buffers, buffers)
+        for member, buffer in zip(parts, buffers, strict=True):
+            assert_bits(buffer, member[index])
+
+
+@scenario
 def permute_by_several_pair_lists(comm: Communicator) -> None:
     size = comm.size
     lists: list[tuple[tuple[int, int], ...]] = [
@@ -336,6 +364,68 @@ def memory_of_a_group_is_one(comm: Communicator) -> None:
             bound.start()
             bound.wait()
             assert_bits(result, np.repeat([10.0 * run + rank for rank in group], 100))
+
+
+@scenario
+def one_memory_for_many_results(comm: Communicator) -> None:
+    """Collectives of several kinds write to it in turn; nobody may be ahead of who still reads what it held."""
+    everyone = tuple(range(comm.size))
+    count = comm.size
+    for elements in (count, 400 * count):
+        memory = comm.allocate_shared(elements * 8, everyone).view(np.float64)
+        mine = comm.allocate(elements * 8).view(np.float64)
+        tile = comm.allocate(elements // count * 8).view(np.float64)
+        kinds = (ReductionKind.SUM, ReductionKind.MAX)
+        bound = [
+            *(comm.bind(AllReduce(everyone, kind), kind.value, [mine], [memory]) for kind in kinds),
+            comm.bind(AllGather(everyone, 0), "gather", [tile], [memory]),
+            comm.bind(CollectiveBroadcast(everyone), "broadcast", [mine], [memory]),
+            comm.bind(AllReduce(everyone, kinds[0]), "over its operand", [memory], [memory]),
+        ]
+        comm.connect()
+        rng = np.random.default_rng(comm.rank)
+        for run in range(6):
+            values = [make(rank, (elements,), np.dtype(np.float64), seed=run) for rank in everyone]
+            tiles = np.split(values[run % count], count)
+            mine[:], tile[:] = values[comm.rank], tiles[comm.rank]
+            wants = [
+                *(reduced(values, kind.value) for kind in kinds),
+                np.concatenate(tiles),
+                values[0],
+                reduced([values[0]] * count, "sum"),
+            ]
+            for one, want in zip(bound, wants, strict=True):
+                one.start()
+                one.wait()
+                time.sleep(rng.choice((0, 0, 0.0005)))  # some are ahead
+                assert_bits(memory, want)
+
+
+@scenario
+def two_results_of_a_group_in_flight(comm: Communicator) -> None:
+    """Halves of one memory, and rows of a mesh with memory of their own; awaited in another order by some."""
+    size = comm.size
+    everyone = tuple(range(size))
+    row = own([everyone[: size // 2], everyone[size // 2 :]], comm.rank)
+    memory = comm.allocate_shared(2 * 8000, everyone).view(np.float64)
+    part = comm.allocate_shared(8000, row).view(np.float64)
+    mine = np.zeros(1000)
+    wanted = [
+        (AllReduce(everyone, ReductionKind.SUM), "one", memory[:1000], everyone),
+        (AllReduce(everyone, ReductionKind.MAX), "two", memory[1000:], everyone),
+        (AllReduce(row, ReductionKind.SUM), "three", part, row),
+    ]
+    bound = [comm.bind(kind, name, [mine], [result]) for kind, name, result, _ in wanted]
+    comm.connect()
+    for run in range(5):
+        mine[:] = make(comm.rank, (1000,), np.dtype(np.float64), seed=run)
+        for one in bound:
+            one.start()
+        for one in bound if comm.rank % 2 else bound[::-1]:
+            one.wait()
+        for kind, _, result, group in wanted:
+            values = [make(rank, (1000,), np.dtype(np.float64), seed=run) for rank in group]
+            assert_bits(result, reduced(values, kind.reduction.value))
 
 
 @scenario

@@ -69,9 +69,9 @@ class SharedMemoryRank:
         operands: Sequence[np.ndarray],
         results: Sequence[np.ndarray],
     ) -> BoundCollective:
-        def by_messages() -> BoundCollective:
+        def by_messages(between: Buffers) -> BoundCollective:
             self.by_messages.append(name)
-            return self.loopback.bind(collective, name, operands, results)
+            return self.loopback.bind(collective, name, between.operands, between.results)
 
         buffers = Buffers(tuple(operands), tuple(results))
         return self.memory.bind(collective, name, buffers, by_messages)

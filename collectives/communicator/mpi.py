@@ -125,9 +125,9 @@ class MpiCommunicator:
             if not array.flags.c_contiguous:
                 raise RunError(f"{name}: a buffer of shape {array.shape} is not contiguous")
 
-        def by_messages() -> BoundCollective:
+        def by_messages(between: Buffers) -> BoundCollective:
             link = self._link(collective.group)
-            return MessageCollective(self, link, collective, name, buffers)
+            return MessageCollective(self, link, collective, name, between)
 
         return self._memory.bind(collective, name, buffers, by_messages)
 

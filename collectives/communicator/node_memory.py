@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
+import numpy as np
+
 from collectives.communicator.interface import (
     MEMORY_ALIGNMENT,
     BoundCollective,
@@ -19,6 +21,7 @@ from collectives.communicator.interface import (
 from collectives.communicator.kinds import (
     AllReduce,
     Collective,
+    CollectiveBroadcast,
     Group,
     RaggedAllToAll,
     ReduceScatter,
@@ -29,12 +32,14 @@ from collectives.communicator.shared_buffers import Buffers
 from collectives.communicator.shared_collective import SharedCollective
 from collectives.communicator.shared_plan import (
     MemberMemory,
+    can_be_held_together,
     can_run_in_place,
     needs_staging,
     step_program,
 )
 from collectives.communicator.shared_steps import StepEngine, StepProgram
 from collectives.communicator.shared_window import Place, SharedWindow, open_window
+from collectives.communicator.staged_collective import StagedCollective
 from collectives.communicator.waiting import WaitingWorld
 from spmd.errors import RunError
 
@@ -156,17 +161,24 @@ class NodeMemory:
         collective: Collective,
         name: str,
         buffers: Buffers,
-        by_messages: Callable[[], BoundCollective],
+        by_messages: Callable[[Buffers], BoundCollective],
     ) -> BoundCollective:
-        """A collective over shared memory where possible, else the one that ``by_messages`` makes."""
-        places = [*map(self._find, buffers.operands)], [*map(self._find, buffers.results)]
+        """A collective over shared memory where possible, else the one that ``by_messages`` makes.
+
+        RunError where ranks would write different results to memory that they hold together.
+        """
+        places: tuple[Places, Places] = (
+            [*map(self._find, buffers.operands)],
+            [*map(self._find, buffers.results)],
+        )
+        together = self._held_together(collective, name, places[1])
         protocol = self._protocol(collective, buffers, places)
         if protocol is not Protocol.IN_PLACE:
-            places = [], []
+            places = [], together if protocol is Protocol.SLOTS else []
         digest = _digest(protocol, collective, name, buffers, places)
         if protocol is Protocol.MESSAGES:
             self._bindings.append(_Binding(name, collective.group, digest))
-            return by_messages()
+            return _by_messages(by_messages, collective, name, buffers, any(together))
         spins = _SPINS_OVERSUBSCRIBED if self.node.is_oversubscribed else _SPINS
         shared = SharedCollective(self._world, collective, name, buffers, spins)
         slot_bytes = buffers.operand_bytes if protocol is Protocol.SLOTS else 0
@@ -255,6 +267,21 @@ class NodeMemory:
             return Protocol.IN_PLACE
         return Protocol.MESSAGES
 
+    def _held_together(self, collective: Collective, name: str, results: Places) -> Places:
+        """``results``, but None for those that no two members of the group hold together."""
+        group = collective.group
+        for window, _ in filter(None, results):
+            sharers = window.sharers(self._rank)
+            if not set(sharers) <= set(group):
+                raise RunError(
+                    f"{name}: its result lies in memory of ranks {describe_group(sharers)}, of which its group "
+                    f"{describe_group(group)} does not hold all"
+                )
+        together = [place if place and place[0].is_shared_in(group) else None for place in results]
+        if any(together) and not can_be_held_together(collective):
+            raise RunError(f"{name}: results that differ lie in memory that ranks hold together")
+        return together
+
     def _can_share(self, collective: Collective, buffers: Buffers) -> bool:
         engine = self._engine
         if engine is None or not set(collective.group) <= set(self.node.ranks):
@@ -285,6 +312,24 @@ class NodeMemory:
         if rank == self._rank:
             operands, results = _addresses(buffers.operands), _addresses(buffers.results)
         return MemberMemory(counter, operands, results, slots)
+
+
+def _by_messages(
+    make: Callable[[Buffers], BoundCollective],
+    collective: Collective,
+    name: str,
+    buffers: Buffers,
+    is_held_together: bool,
+) -> BoundCollective:
+    """Members that reach memory together must not write there before all have started, which messages do not say."""
+    if not is_held_together:
+        return make(buffers)
+    if isinstance(collective, CollectiveBroadcast):  # a source is done before its targets start
+        raise RunError(
+            f"{name}: carried by messages, it cannot write to memory that ranks hold together"
+        )
+    staging = tuple(np.empty_like(result) for result in buffers.results)
+    return StagedCollective(make(Buffers(buffers.operands, staging)), staging, buffers.results)
 
 
 def _digest(

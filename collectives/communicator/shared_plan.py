@@ -10,16 +10,25 @@ elements, once, and writes it to everyone's result: identical bits, and 1/n of t
 
     in place, member 1 of 4:   signal 1 | await all | reduce part 1 of the operands into part 1 of all results |
                                signal 2 | await all
+
+Less moves in place where arrays lie well. In an all-to-all whose results are its operands members swap what they have
+for each other: no copies elsewhere. *Results that members hold together*, in the very same memory, are written once:
+each member of an all-gather brings its own tile. Their addresses tell. All members meet before anyone writes there,
+since the others may still read what the memory held. Through slots everyone writes all of it, the same bits: the one
+meeting has shown that all have started, and whoever is late with that has not yet come to the next collective there.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from collectives.communicator.interface import MEMORY_ALIGNMENT
 from collectives.communicator.kinds import (
+    AllGather,
     AllReduce,
+    AllToAll,
     Collective,
     CollectiveBroadcast,
     CollectivePermute,
@@ -27,12 +36,15 @@ from collectives.communicator.kinds import (
 )
 from collectives.communicator.shared_buffers import Addresses, Buffers, overlap, starts_at
 from collectives.communicator.shared_steps import Await, Signal, Step, StepProgram
-from collectives.communicator.shared_transfers import copies, reduce_rows, transfer
+from collectives.communicator.shared_transfers import Ends, copies, reduce_rows, transfer
 
 
 @dataclass(frozen=True)
 class MemberMemory:
-    """One member's memory as this process sees it. ``slots``: two, each for all its operands; empty where unused."""
+    """One member's memory as this process sees it. ``slots``: two, each for all its operands; empty where unused.
+
+    ``results``: 0 for an array that nobody else writes, through slots.
+    """
 
     counter: int
     operands: tuple[int, ...]
@@ -66,6 +78,8 @@ def step_program(
 
 def needs_staging(collective: Collective, buffers: Buffers) -> bool:
     """Whether a result lies on an operand that is still read when the result is written in place."""
+    if isinstance(collective, AllToAll) and _are_operands(buffers):
+        return False
     read = buffers.operands
     if isinstance(collective, RaggedAllToAll):
         read = (read[0], *read[2:])  # nobody else reads the output that the result begins as
@@ -83,11 +97,25 @@ def can_run_in_place(collective: Collective, buffers: Buffers) -> bool:
     )
 
 
+def can_be_held_together(collective: Collective) -> bool:
+    """Whether members may have their results in the same memory, since all receive the same."""
+    return isinstance(collective, (AllReduce, AllGather, CollectiveBroadcast))
+
+
+def _are_operands(buffers: Buffers) -> bool:
+    """Whether each result is its operand's very memory, and no other's."""
+    pairs = zip(buffers.operands, buffers.results, strict=True)
+    each_is = all(starts_at(operand) == starts_at(result) for operand, result in pairs)
+    return each_is and not any(
+        itertools.starmap(overlap, itertools.combinations(buffers.results, 2))
+    )
+
+
 # ---- protocols
 def _alone(
     collective: Collective, buffers: Buffers, own: MemberMemory, staging: Addresses | None
 ) -> Iterator[Step]:
-    yield from transfer(collective, 0, buffers, [own.operands], staging or own.results)
+    yield from transfer(collective, Ends(0, buffers, [own.operands], staging or own.results))
     if staging is not None:
         yield from copies(staging, own.results, buffers.results)
 
@@ -103,11 +131,13 @@ def _through_slots(
         [member.slots[turn] + offset for offset in buffers.operand_offsets] for member in members
     ]
     own = members[index]
+    peers = sorted({*_sources(collective, index), *_readers(collective, index)})
+    if _hold_results_together(index, members):
+        peers = [i for i in range(len(members)) if i != index]
     yield from copies(own.operands, places[index], buffers.operands)
     yield Signal(own.counter, 1)
-    peers = sorted({*_sources(collective, index), *_readers(collective, index)})
     yield from _await(collective, members, peers, 1)
-    yield from transfer(collective, index, buffers, places, own.results)
+    yield from transfer(collective, Ends(index, buffers, places, own.results))
 
 
 def _in_place(
@@ -119,11 +149,17 @@ def _in_place(
 ) -> Iterator[Step]:
     own = members[index]
     places = [member.operands for member in members]
+    sources, readers = _sources(collective, index), _readers(collective, index)
+    if _hold_results_together(index, members):
+        sources = readers = [i for i in range(len(members)) if i != index]
+    ends = Ends(index, buffers, places, own.results, _holders(index, members))
+    if staging is not None:
+        ends = Ends(index, buffers, places, staging)
     yield Signal(own.counter, 1)
-    yield from _await(collective, members, _sources(collective, index), 1)
-    yield from transfer(collective, index, buffers, places, staging or own.results)
+    yield from _await(collective, members, sources, 1)
+    yield from transfer(collective, ends)
     yield Signal(own.counter, 2)
-    yield from _await(collective, members, _readers(collective, index), 2)
+    yield from _await(collective, members, readers, 2)
     if staging is not None:
         yield from copies(staging, own.results, buffers.results)
 
@@ -140,11 +176,12 @@ def _all_reduce_in_place(
         part = -(-operand.size // (count * line)) * line
         first, end = min(index * part, operand.size), min((index + 1) * part, operand.size)
         before = first * operand.itemsize
+        targets = [m.results[k] + before for m in (own, *(members[i] for i in others))]
         yield from reduce_rows(
             collective.reduction,
             operand,
             [member.operands[k] + before for member in members],
-            [m.results[k] + before for m in (own, *(members[i] for i in others))],
+            list(dict.fromkeys(targets)),  # one for all who hold it together
             rows=1,
             row_elements=end - first,
         )
@@ -161,6 +198,19 @@ def _await(
             tuple(members[i].counter for i in peers),
             number,
         )
+
+
+def _holders(index: int, members: Sequence[MemberMemory]) -> list[list[int]]:
+    """Of each result of ``index``, the members that have it in the same memory, itself among them."""
+    own = members[index].results
+    return [
+        [i for i, member in enumerate(members) if member.results[k] == own[k]]
+        for k in range(len(own))
+    ]
+
+
+def _hold_results_together(index: int, members: Sequence[MemberMemory]) -> bool:
+    return any(len(together) > 1 for together in _holders(index, members))
 
 
 def _sources(collective: Collective, index: int) -> list[int]:

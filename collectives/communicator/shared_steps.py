@@ -51,6 +51,17 @@ class CopyRows:
 
 
 @dataclass(frozen=True, slots=True)
+class SwapRows:
+    """``rows`` pieces of ``row_bytes`` each, at multiples of ``stride`` (bytes), change places; no overlap."""
+
+    one: int
+    other: int
+    rows: int
+    row_bytes: int
+    stride: int
+
+
+@dataclass(frozen=True, slots=True)
 class FillZero:
     target: int
     num_bytes: int
@@ -87,7 +98,7 @@ class MoveRows:
     target_rows: int
 
 
-Step: TypeAlias = Signal | Await | CopyRows | FillZero | ReduceRows | MoveRows
+Step: TypeAlias = Signal | Await | CopyRows | SwapRows | FillZero | ReduceRows | MoveRows
 
 
 @dataclass(frozen=True)

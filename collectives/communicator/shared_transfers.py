@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from collectives.communicator.interface import MEMORY_ALIGNMENT
 from collectives.communicator.kinds import (
     AllGather,
     AllReduce,
@@ -18,142 +20,144 @@ from collectives.communicator.kinds import (
 )
 from collectives.communicator.reduction import Array
 from collectives.communicator.shared_buffers import Addresses, Buffers
-from collectives.communicator.shared_steps import CopyRows, FillZero, MoveRows, ReduceRows, Step
+from collectives.communicator.shared_steps import (
+    CopyRows,
+    FillZero,
+    MoveRows,
+    ReduceRows,
+    Step,
+    SwapRows,
+)
 from spmd.device import ReductionKind
 from spmd.registry import Registry
 
-Transfer: TypeAlias = Callable[[Any, int, Buffers, Sequence[Addresses], Addresses], Iterator[Step]]
-"""(collective, own index, arrays, operands' addresses by member, results' addresses) -> steps without meetings."""
+
+@dataclass(frozen=True)
+class Ends:
+    """Where member ``index`` of a group finds what it moves, and where it moves it.
+
+    ``places``: operands' addresses, by member. ``targets``: addresses of its results. ``holders``: for each result, the
+    members that hold it together in the very same memory, by default this one alone.
+    """
+
+    index: int
+    buffers: Buffers
+    places: Sequence[Addresses]
+    targets: Addresses
+    holders: Sequence[Sequence[int]] = ()
+
+    def holders_of(self, result: int) -> Sequence[int]:
+        return self.holders[result] if self.holders else [self.index]
+
+
+Transfer: TypeAlias = Callable[[Any, Ends], Iterator[Step]]
+"""(collective, ends) -> steps without meetings."""
 
 TRANSFERS: Registry[type[Collective], Transfer] = Registry("shared-memory transfer")
 
+_SPLIT_BYTES = 1024
+"""Of rows of so many bytes each of two members swaps one half; shorter ones are dealt out whole."""
 
-def transfer(
-    collective: Collective,
-    index: int,
-    buffers: Buffers,
-    places: Sequence[Addresses],
-    targets: Addresses,
-) -> Iterator[Step]:
-    return TRANSFERS[type(collective)](collective, index, buffers, places, targets)
+
+def transfer(collective: Collective, ends: Ends) -> Iterator[Step]:
+    return TRANSFERS[type(collective)](collective, ends)
 
 
 @TRANSFERS.register(AllReduce)
-def all_reduce(
-    collective: AllReduce,
-    _index: int,
-    buffers: Buffers,
-    places: Sequence[Addresses],
-    targets: Addresses,
-) -> Iterator[Step]:
-    for k, operand in enumerate(buffers.operands):
-        sources = [member[k] for member in places]
-        size = operand.size
-        yield from reduce_rows(collective.reduction, operand, sources, [targets[k]], 1, size)
+def all_reduce(collective: AllReduce, ends: Ends) -> Iterator[Step]:
+    for k, operand in enumerate(ends.buffers.operands):
+        sources = [member[k] for member in ends.places]
+        target, size = ends.targets[k], operand.size
+        yield from reduce_rows(collective.reduction, operand, sources, [target], 1, size)
 
 
 @TRANSFERS.register(AllGather)
-def all_gather(
-    collective: AllGather,
-    _index: int,
-    buffers: Buffers,
-    places: Sequence[Addresses],
-    targets: Addresses,
-) -> Iterator[Step]:
-    count = len(places)
-    for k, operand in enumerate(buffers.operands):
+def all_gather(collective: AllGather, ends: Ends) -> Iterator[Step]:
+    """Who holds the result together with others writes its own tile there, and its share of those of non-holders."""
+    count = len(ends.places)
+    for k, operand in enumerate(ends.buffers.operands):
         rows, row = _rows(operand, collective.dimension)
-        for i, member in enumerate(places):
-            yield from _copy(member[k], targets[k] + i * row, rows, row, row, count * row)
+        holders = ends.holders_of(k)
+        for i, member in enumerate(ends.places):
+            writer = i if i in holders else holders[i % len(holders)]
+            if writer == ends.index:
+                yield from _copy(member[k], ends.targets[k] + i * row, rows, row, row, count * row)
 
 
 @TRANSFERS.register(ReduceScatter)
-def reduce_scatter(
-    collective: ReduceScatter,
-    index: int,
-    buffers: Buffers,
-    places: Sequence[Addresses],
-    targets: Addresses,
-) -> Iterator[Step]:
-    for k, operand in enumerate(buffers.operands):
+def reduce_scatter(collective: ReduceScatter, ends: Ends) -> Iterator[Step]:
+    for k, operand in enumerate(ends.buffers.operands):
         rows, row = _rows(operand, collective.dimension)
-        part = row // len(places)
-        sources = [member[k] + index * part for member in places]
+        part = row // len(ends.places)
+        sources = [member[k] + ends.index * part for member in ends.places]
         elements = part // operand.itemsize
         yield from reduce_rows(
-            collective.reduction, operand, sources, [targets[k]], rows, elements, row, part
+            collective.reduction, operand, sources, [ends.targets[k]], rows, elements, row, part
         )
 
 
 @TRANSFERS.register(AllToAll)
-def all_to_all(
-    collective: AllToAll,
-    index: int,
-    buffers: Buffers,
-    places: Sequence[Addresses],
-    targets: Addresses,
-) -> Iterator[Step]:
+def all_to_all(collective: AllToAll, ends: Ends) -> Iterator[Step]:
+    """Where results are the operands, members swap what they have for each other: each pair, half by each."""
+    is_in_place = tuple(ends.targets) == tuple(ends.places[ends.index])
+    for i, (source, target, rows, row, stride) in _parts_for(collective, ends):
+        if not is_in_place:
+            yield from _copy(source, target, rows, row, stride, stride)
+        elif i != ends.index:
+            yield from _swap_half(target, source, rows, row, stride, is_first=ends.index < i)
+
+
+def _parts_for(
+    collective: AllToAll, ends: Ends
+) -> Iterator[tuple[int, tuple[int, int, int, int, int]]]:
+    """Each member, and what it has for this one: where it lies and goes, rows, bytes of a row and from row to row."""
+    index, members = ends.index, list(enumerate(ends.places))
     if collective.dimension is None:
-        for member, target, result in zip(places, targets, buffers.results, strict=True):
-            yield from _copy(member[index], target, 1, result.nbytes)
+        for i, member in members:
+            size = ends.buffers.results[i].nbytes
+            yield i, (member[index], ends.targets[i], 1, size, size)
         return
-    for k, operand in enumerate(buffers.operands):
+    for k, operand in enumerate(ends.buffers.operands):
         rows, row = _rows(operand, collective.dimension)
-        part = row // len(places)
-        for i, member in enumerate(places):
-            yield from _copy(member[k] + index * part, targets[k] + i * part, rows, part, row, row)
+        part = row // len(members)
+        for i, member in members:
+            yield i, (member[k] + index * part, ends.targets[k] + i * part, rows, part, row)
 
 
 @TRANSFERS.register(CollectivePermute)
-def collective_permute(
-    collective: CollectivePermute,
-    index: int,
-    buffers: Buffers,
-    places: Sequence[Addresses],
-    targets: Addresses,
-) -> Iterator[Step]:
-    source = collective.source_of(collective.group[index])
-    for k, result in enumerate(buffers.results):
+def collective_permute(collective: CollectivePermute, ends: Ends) -> Iterator[Step]:
+    source = collective.source_of(collective.group[ends.index])
+    for k, result in enumerate(ends.buffers.results):
         if source is not None:
-            yield from _copy(
-                places[collective.group.index(source)][k], targets[k], 1, result.nbytes
-            )
+            place = ends.places[collective.group.index(source)][k]
+            yield from _copy(place, ends.targets[k], 1, result.nbytes)
         elif result.nbytes:
-            yield FillZero(targets[k], result.nbytes)
+            yield FillZero(ends.targets[k], result.nbytes)
 
 
 @TRANSFERS.register(CollectiveBroadcast)
-def collective_broadcast(
-    _collective: CollectiveBroadcast,
-    _index: int,
-    buffers: Buffers,
-    places: Sequence[Addresses],
-    targets: Addresses,
-) -> Iterator[Step]:
-    yield from copies(places[0], targets, buffers.results)
+def collective_broadcast(_collective: CollectiveBroadcast, ends: Ends) -> Iterator[Step]:
+    """Of those who hold a result together the first writes it."""
+    for k, result in enumerate(ends.buffers.results):
+        if ends.index == min(ends.holders_of(k)):
+            yield from _copy(ends.places[0][k], ends.targets[k], 1, result.nbytes)
 
 
 @TRANSFERS.register(RaggedAllToAll)
-def ragged_all_to_all(
-    _collective: RaggedAllToAll,
-    index: int,
-    buffers: Buffers,
-    places: Sequence[Addresses],
-    targets: Addresses,
-) -> Iterator[Step]:
-    source, output, table = buffers.operands[:3]
-    yield from _copy(places[index][1], targets[0], 1, output.nbytes)
+def ragged_all_to_all(_collective: RaggedAllToAll, ends: Ends) -> Iterator[Step]:
+    source, output, table = ends.buffers.operands[:3]
+    yield from _copy(ends.places[ends.index][1], ends.targets[0], 1, output.nbytes)
     row_bytes = math.prod(source.shape[1:]) * source.itemsize
-    entries = table.size // len(places)
+    entries = table.size // len(ends.places)
     if not row_bytes or not entries:
         return
-    for member in places:
+    for member in ends.places:
         input_offsets, send_sizes, output_offsets = (
-            address + index * entries * table.itemsize for address in member[2:5]
+            address + ends.index * entries * table.itemsize for address in member[2:5]
         )
         yield MoveRows(
             member[0],
-            targets[0],
+            ends.targets[0],
             (input_offsets, send_sizes, output_offsets),
             table.dtype,
             entries,
@@ -186,6 +190,20 @@ def _copy(
         rows, row_bytes = 1, rows * row_bytes
     if rows and row_bytes and source != target:
         yield CopyRows(source, target, rows, row_bytes, source_stride, target_stride)
+
+
+def _swap_half(
+    one: int, other: int, rows: int, row_bytes: int, stride: int, *, is_first: bool
+) -> Iterator[Step]:
+    """One of two members swaps the first half, the other the second."""
+    if rows == 1 or row_bytes >= _SPLIT_BYTES:
+        half = row_bytes // 2 // MEMORY_ALIGNMENT * MEMORY_ALIGNMENT
+        start, row_bytes = (0, half) if is_first else (half, row_bytes - half)
+    else:
+        half = rows // 2
+        start, rows = (0, half) if is_first else (half * stride, rows - half)
+    if rows and row_bytes:
+        yield SwapRows(one + start, other + start, rows, row_bytes, stride)
 
 
 def reduce_rows(

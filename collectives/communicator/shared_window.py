@@ -125,6 +125,11 @@ class SharedWindow:
         """Who lives in ``rank``'s segment, itself among them."""
         return tuple(r for r, start in self.starts.items() if start == self.starts[rank])
 
+    def is_shared_in(self, group: Group) -> bool:
+        """Whether two of ``group`` live in one segment."""
+        starts = [self.starts[rank] for rank in group if rank in self.starts]
+        return len(set(starts)) < len(starts)
+
     def segment(self, rank: int, num_bytes: int) -> Array:
         """The first bytes of ``rank``'s segment."""
         mapping = self.mapping()

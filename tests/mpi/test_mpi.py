@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from bound_collectives import InAllocatedMemory
+from bound_collectives import InAllocatedMemory, InMemoryOfTheGroup
 from collective_scenarios import SCENARIOS
 
 from collectives.communicator.interface import Communicator
@@ -28,13 +28,28 @@ def test_scenario_over_shared_memory(name: str, comm: Communicator) -> None:
     "name",
     [
         "all_reduce_in_place",
+        "all_to_all_in_place",
         "permute_in_place",
+        "one_memory_for_many_results",
         "several_in_flight_on_overlapping_groups",
         "awaited_in_another_order_by_each_rank",
     ],
 )
 def test_scenario_in_allocated_memory(name: str, comm: Communicator) -> None:
     SCENARIOS[name](InAllocatedMemory(comm))
+    comm.barrier()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "all_reduce_of_every_grouping",
+        "all_gather_along_each_dimension",
+        "broadcast_from_the_first_of_each_group",
+    ],
+)
+def test_scenario_with_results_in_memory_of_the_group(name: str, comm: Communicator) -> None:
+    SCENARIOS[name](InMemoryOfTheGroup(comm))
     comm.barrier()
 
 

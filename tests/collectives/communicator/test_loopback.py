@@ -23,6 +23,24 @@ def test_scenario(name: str, size: int) -> None:
     run_ranks(size, SCENARIOS[name], timeout_seconds=60)
 
 
+def test_a_finished_group_leaves_its_memory_to_its_members() -> None:
+    def program(comm: LoopbackCommunicator) -> dict[object, object]:
+        group = (0, 2) if comm.rank != 1 else (1,)
+        first, second = (comm.allocate_shared(100, group) for _ in range(2))
+        first[comm.rank] = 1
+        comm.barrier()
+        assert first[:4].tolist() == ([0, 1, 0, 0] if comm.rank == 1 else [1, 0, 1, 0])
+        assert not second.any()
+        return comm.world._shared
+
+    assert run_ranks(3, program)[0] == {}
+
+
+def test_different_sizes_of_one_memory_are_refused() -> None:
+    with pytest.raises(RunError, match=r"group \{0,1\} shares memory: .* bytes on rank"):
+        run_ranks(2, lambda comm: comm.allocate_shared(64 + comm.rank, (0, 1)))
+
+
 def all_reduce(comm: LoopbackCommunicator, name: str, group: tuple[int, ...]) -> float:
     value = np.array([1.0])
     run_collective(comm, AllReduce(group, ReductionKind.SUM), name, [value], [value])

@@ -7,12 +7,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bound_collectives import InAllocatedMemory, run_collective
+from bound_collectives import InAllocatedMemory, InMemoryOfTheGroup, run_collective
 from collective_scenarios import SCENARIOS
 from loopback_ranks import run_ranks
 from shared_memory_ranks import SharedMemoryRank, run_shared_memory_ranks
 
-from collectives.communicator.kinds import AllReduce, RaggedAllToAll
+from collectives.communicator.kinds import (
+    AllGather,
+    AllReduce,
+    AllToAll,
+    CollectiveBroadcast,
+    RaggedAllToAll,
+)
 from collectives.communicator.loopback import LoopbackCommunicator
 from collectives.communicator.shared_window import Directory
 from spmd.device import ReductionKind
@@ -30,6 +36,14 @@ def test_scenario_where_small_operands_go_through_slots(name: str, size: int) ->
 def test_scenario_in_place(name: str, size: int) -> None:
     run_shared_memory_ranks(
         size, lambda comm: SCENARIOS[name](InAllocatedMemory(comm)), slot_bytes=0
+    )
+
+
+@pytest.mark.parametrize("slot_bytes", [0, 4096])
+@pytest.mark.parametrize("name", [n for n in SCENARIOS if n != "all_reduce_of_every_type"])
+def test_scenario_with_results_in_memory_of_the_group(name: str, slot_bytes: int) -> None:
+    run_shared_memory_ranks(
+        3, lambda comm: SCENARIOS[name](InMemoryOfTheGroup(comm)), slot_bytes=slot_bytes
     )
 
 
@@ -66,6 +80,85 @@ def test_what_is_large_and_lies_elsewhere_goes_by_messages() -> None:
         return comm.by_messages
 
     assert run_shared_memory_ranks(2, program) == [["result outside", "complex product"]] * 2
+
+
+def test_results_in_memory_of_the_group_may_come_by_messages() -> None:
+    """Two ranks reach it together; what is carried otherwise is right for both, run after run."""
+
+    def program(comm: SharedMemoryRank) -> list[str]:
+        pair = (0, 1)
+        memory = comm.allocate_shared(1 << 16, pair)
+        product = memory[:800].view(np.complex64)
+        gathered = memory[1024:][: 16 * 1024].view(np.float32)
+        factor = np.zeros(100, np.complex64)
+        elsewhere = np.zeros(2048, np.float32)
+        bound = [
+            comm.bind(AllReduce(pair, ReductionKind.PRODUCT), "product", [factor], [product]),
+            comm.bind(AllGather(pair, 0), "gather", [elsewhere], [gathered]),
+        ]
+        comm.connect()
+        for run in range(1, 4):
+            factor[:], elsewhere[:] = run + comm.rank, run * (comm.rank + 1)
+            for one in bound:
+                one.start()
+            for one in bound:
+                one.wait()
+                assert one.test()
+            assert product.tolist() == [run * (run + 1)] * 100
+            assert gathered.tolist() == [run] * 2048 + [2 * run] * 2048
+        return comm.by_messages
+
+    assert run_shared_memory_ranks(2, program) == [["product", "gather"]] * 2
+
+
+def test_ranks_of_different_nodes_have_memory_of_their_own() -> None:
+    def program(loopback: LoopbackCommunicator) -> list[str]:
+        comm = SharedMemoryRank(loopback, node_id=f"node {loopback.rank // 2}")
+        crossing = (comm.rank % 2, comm.rank % 2 + 2)
+        apart = comm.allocate_shared(400, crossing).view(np.int32)
+        together = comm.allocate_shared(400, halves(comm)).view(np.int32)
+        mine = np.full(100, comm.rank, np.int32)
+        run_collective(comm, AllReduce(crossing, ReductionKind.SUM), "across", [mine], [apart])
+        run_collective(comm, AllReduce(halves(comm), ReductionKind.SUM), "in", [mine], [together])
+        run_collective(comm, AllReduce((0, 1, 2, 3), ReductionKind.MAX), "all", [mine], [apart])
+        assert apart.tolist() == [3] * 100
+        assert together.tolist() == [sum(halves(comm))] * 100
+        apart[:] = comm.rank
+        comm.barrier()
+        assert apart.tolist() == [comm.rank] * 100
+        return comm.by_messages
+
+    assert run_ranks(4, program) == [["across", "all"]] * 4
+
+
+@pytest.mark.parametrize("elements", [2, 8192])
+def test_results_that_differ_are_refused_in_memory_of_the_group(elements: int) -> None:
+    def program(comm: SharedMemoryRank) -> None:
+        everyone = (0, 1, 2)
+        pair = (0, 1) if comm.rank < 2 else (2,)
+        own = comm.allocate(1 << 16).view(np.float32)[:elements]
+        memory = comm.allocate_shared(1 << 16, everyone).view(np.float32)[:elements]
+        memory_of_pair = comm.allocate_shared(1 << 16, pair).view(np.float32)[:elements]
+        with pytest.raises(RunError, match="a2a: results that differ lie in memory"):
+            comm.bind(AllToAll(everyone, 0), "a2a", [own], [memory])
+        with pytest.raises(RunError, match=r"ranks \{0,1,2\}, of which its group .* not hold all"):
+            comm.bind(AllReduce(pair, ReductionKind.SUM), "some", [own], [memory])
+        add = AllReduce(everyone, ReductionKind.SUM)
+        own[:] = 1
+        run_collective(comm, add, "more than hold it", [own], [memory_of_pair])
+        assert memory_of_pair.tolist() == [3] * elements
+
+    run_shared_memory_ranks(3, program)
+
+
+def test_a_broadcast_by_messages_is_refused_in_memory_of_the_group() -> None:
+    def program(comm: SharedMemoryRank) -> None:
+        memory = comm.allocate_shared(1 << 16, (0, 1)).view(np.float32)
+        elsewhere = np.zeros(memory.shape, np.float32)
+        with pytest.raises(RunError, match="cb: carried by messages, it cannot write"):
+            comm.bind(CollectiveBroadcast((0, 1)), "cb", [elsewhere], [memory])
+
+    run_shared_memory_ranks(2, program)
 
 
 def test_memory_of_a_dropped_array_is_not_taken_for_a_window() -> None:

@@ -1,7 +1,8 @@
 """Steps over shared memory, run by members that take turns in any order, in one thread.
 
 A member's buffers are its own before it starts and as soon as it is done: they are checked and overwritten then. So a
-peer that reads or writes them too early or too late is found, whatever the order was.
+peer that reads or writes them too early or too late is found, whatever the order was. Results that members hold together
+stay as they are from done to the next start.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import dataclasses
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from collective_definition import dtype_of, make
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from collectives.communicator import shared_plan
 from collectives.communicator.kinds import (
     AllGather,
     AllReduce,
@@ -34,7 +37,14 @@ from collectives.communicator.shared_plan import (
     needs_staging,
     step_program,
 )
-from collectives.communicator.shared_steps import Await, LoadedSteps, Outcome, StepProgram
+from collectives.communicator.shared_steps import (
+    Await,
+    CopyRows,
+    LoadedSteps,
+    Outcome,
+    StepProgram,
+    SwapRows,
+)
 from collectives.communicator.shared_transfers import TRANSFERS
 from runtime.shared_memory_engine import native_step_engine
 from spmd.device import ReductionKind
@@ -46,17 +56,22 @@ _POISON = 0xA5
 
 @dataclass(frozen=True)
 class Case:
-    """``operands(member, run)`` and ``results()`` of a collective; ``aliases``: results that are operands."""
+    """``operands(member, run)`` and ``results()`` of a collective; ``aliases``: results that are operands.
+
+    ``together``: every so many members hold their results together (member 0, 2, 4, ... where it is 2); 0 for nobody.
+    """
 
     collectives: Sequence[Collective]
     operands: Callable[[int, int], Arrays]
     results: Callable[[], Arrays]
     aliases: dict[int, int] = field(default_factory=dict)
+    together: int = 0
 
 
 @dataclass
 class Member:
     buffers: Buffers
+    program: StepProgram
     steps: LoadedSteps
     run: int = 0
     running: bool = False
@@ -70,20 +85,22 @@ class World:
         self.case = case
         self.count = len(case.collectives)
         self._memory: Arrays = []
-        self.buffers = [self._buffers(member) for member in range(self.count)]
+        self.buffers: list[Buffers] = []
+        for member in range(self.count):
+            self.buffers.append(self._buffers(member))
         memories = [self._member_memory(buffers, slots) for buffers in self.buffers]
         self.members = []
         for index, (collective, buffers) in enumerate(
             zip(case.collectives, self.buffers, strict=True)
         ):
             staging = None
-            if not slots and needs_staging(collective, buffers):
+            if not (slots and self.count > 1) and needs_staging(collective, buffers):
                 own = [np.empty_like(result) for result in buffers.results]
                 self._memory += own
                 staging = [one.ctypes.data for one in own]
             program = mutate(step_program(collective, index, buffers, memories, staging))
             (steps,) = native_step_engine().load([program])
-            member = Member(buffers, steps)
+            member = Member(buffers, program, steps)
             self._overwrite(member)
             self.members.append(member)
 
@@ -104,16 +121,22 @@ class World:
                 assert member.steps.missing()
             moves += 1
             assert moves < 10_000, "the members wait for each other"
+        for index in range(self.count):
+            self._require_untouched(index, "after the last run")
 
     def _start(self, index: int, member: Member) -> int:
-        touched = [one.tobytes() for one in self._arrays(member)] != member.snapshot
-        assert not touched, f"a peer touched buffers of member {index} before it started"
+        self._require_untouched(index, "before it started")
         for array, value in zip(
             member.buffers.operands, self.case.operands(index, member.run), strict=True
         ):
             np.copyto(array, value)
         member.running = True
         return member.steps.start()
+
+    def _require_untouched(self, index: int, when: str) -> None:
+        member = self.members[index]
+        touched = [one.tobytes() for one in self._arrays(member)] != member.snapshot
+        assert not touched, f"a peer touched buffers of member {index} {when}"
 
     def _finish(self, index: int, member: Member) -> None:
         collective = self.case.collectives[index]
@@ -127,8 +150,9 @@ class World:
         self._overwrite(member)
 
     def _overwrite(self, member: Member) -> None:
-        """The owner uses its buffers for something else."""
-        for array in self._arrays(member):
+        """The owner uses its own buffers for something else."""
+        own = member.buffers.operands if self.case.together else self._arrays(member)
+        for array in own:
             array.reshape(-1).view(np.uint8)[:] = _POISON
         member.snapshot = [one.tobytes() for one in self._arrays(member)]
 
@@ -140,6 +164,8 @@ class World:
         results = [np.empty_like(one) for one in self.case.results()]
         for result, operand in self.case.aliases.items():
             results[result] = operands[operand]
+        if self.case.together and member >= self.case.together:
+            results = list(self.buffers[member - self.case.together].results)
         return Buffers(tuple(operands), tuple(results))
 
     def _member_memory(self, buffers: Buffers, slots: bool) -> MemberMemory:
@@ -162,6 +188,7 @@ def plain(
     results: Sequence[tuple[int, ...]],
     dtype: str = "float32",
     aliases: dict[int, int] | None = None,
+    together: int = 0,
 ) -> Case:
     kind = dtype_of(dtype)
 
@@ -173,6 +200,7 @@ def plain(
         operands,
         lambda: [np.empty(shape, kind) for shape in results],
         aliases or {},
+        together,
     )
 
 
@@ -226,7 +254,18 @@ def cases(count: int) -> dict[str, Case]:
         "reduce-scatter": plain(ReduceScatter(group, total, 1), [(4, 3 * n)], [(4, 3)]),
         "all-to-all": plain(AllToAll(group, 1), [(2, 2 * n, 3)], [(2, 2 * n, 3)]),
         "all-to-all over its operand": plain(AllToAll(group, 0), [(n, 3)], [(n, 3)], aliases={0: 0}),
+        "all-to-all over its operands, long rows": plain(AllToAll(group, 1), [(5, 300 * n), (n, n)], [(5, 300 * n), (n, n)], aliases={0: 0, 1: 1}),
+        "all-to-all over its operand, short rows": plain(AllToAll(group, 2), [(3, 3, 5 * n)], [(3, 3, 5 * n)], "bfloat16", {0: 0}),
+        "all-to-all over one of its operands": plain(AllToAll(group, 0), [(n, 3)] * 2, [(n, 3)] * 2, aliases={1: 1}),
+        "all-to-all over each other's operands": plain(AllToAll(group, 0), [(n, 3)] * 2, [(n, 3)] * 2, aliases={0: 1, 1: 0}),
+        "all-to-all of a tuple over its operands": plain(AllToAll(group, None), [(333,)] * n, [(333,)] * n, aliases={k: k for k in range(n)}),
         "all-to-all of a tuple": plain(AllToAll(group, None), [(2, 3)] * n, [(2, 3)] * n),
+        "all-reduce, held together": plain(AllReduce(group, total), [(7,), (0, 3), (40, 5)], [(7,), (0, 3), (40, 5)], together=1),
+        "all-gather, held together": plain(AllGather(group, 1), [(3, 2, 2), (2, 1)], [(3, 2 * n, 2), (2, n)], together=1),
+        "broadcast, held together": plain(CollectiveBroadcast(group), [(5,), (2,)], [(5,), (2,)], together=1),
+        "all-reduce, held by every other": plain(AllReduce(group, total), [(7,), (40, 5)], [(7,), (40, 5)], together=2),
+        "all-gather, held by every other": plain(AllGather(group, 0), [(3, 2)], [(3 * n, 2)], together=2),
+        "broadcast, held by every other": plain(CollectiveBroadcast(group), [(5,), (2,)], [(5,), (2,)], together=2),
         "broadcast": plain(CollectiveBroadcast(group), [(5,), (2,)], [(5,), (2,)]),
         "permute in a ring": permute(n, ring, {}),
         "permute in a ring over its operand": permute(n, ring, {0: 0}),
@@ -303,7 +342,20 @@ PLANTED: dict[str, tuple[bool, Mutation]] = {
 }
 
 
-@pytest.mark.parametrize("kind", ["all-reduce", "all-gather", "all-to-all", "reduce-scatter"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "all-reduce",
+        "all-gather",
+        "all-to-all",
+        "reduce-scatter",
+        "all-to-all over its operand",
+        "all-reduce, held together",
+        "all-gather, held together",
+        "all-gather, held by every other",
+        "broadcast, held together",
+    ],
+)
 @pytest.mark.parametrize("bug", PLANTED)
 def test_finds_planted_bugs(bug: str, kind: str) -> None:
     slots, mutate = PLANTED[bug]
@@ -325,6 +377,49 @@ def test_a_permutes_source_waits_for_its_target_to_depart() -> None:
         except AssertionError:
             found += 1
     assert found
+
+
+@pytest.mark.parametrize("slots", [True, False])
+def test_who_holds_results_together_waits_for_all_who_do(slots: bool) -> None:
+    """In a broadcast nobody else would have to wait for another target."""
+    found = 0
+    for seed in range(30):
+        with mock.patch.object(shared_plan, "_hold_results_together", return_value=False):
+            world = World(cases(3)["broadcast, held together"], slots=slots)
+        try:
+            world.play(4, random.Random(seed))
+        except AssertionError:
+            found += 1
+    assert found
+
+
+def moved_bytes(case: Case) -> list[int]:
+    """Bytes that each member writes in place."""
+    world = World(case, slots=False)
+    return [
+        sum(
+            step.rows * step.row_bytes * (2 if isinstance(step, SwapRows) else 1)
+            for step in member.program.steps
+            if isinstance(step, (CopyRows, SwapRows))
+        )
+        for member in world.members
+    ]
+
+
+def test_what_lies_well_is_moved_once() -> None:
+    group, n = (0, 1, 2, 3), 4
+    shape, whole = (256, n), (256 * n, n)
+    num_bytes = 256 * n * 4
+    apart = plain(AllGather(group, 0), [shape], [whole])
+    together = plain(AllGather(group, 0), [shape], [whole], together=1)
+    assert moved_bytes(apart) == [n * num_bytes] * n
+    assert moved_bytes(together) == [num_bytes] * n
+    source = plain(CollectiveBroadcast(group), [shape], [shape], together=1)
+    assert moved_bytes(source) == [num_bytes, 0, 0, 0]
+    apart = plain(AllToAll(group, 0), [shape], [shape])
+    swapped = plain(AllToAll(group, 0), [shape], [shape], aliases={0: 0})
+    assert moved_bytes(apart) == [num_bytes] * n
+    assert moved_bytes(swapped) == [num_bytes * (n - 1) // n] * n
 
 
 # ---- refusals

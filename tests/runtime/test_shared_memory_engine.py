@@ -1,0 +1,46 @@
+"""Native steps that move bytes: every length and stride, and nothing beside what they name."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from collectives.communicator.shared_steps import CopyRows, Outcome, Step, StepProgram, SwapRows
+from runtime.shared_memory_engine import native_step_engine
+
+_LENGTHS = (1, 7, 8, 9, 63, 64, 65, 71, 128, 200, 4099)
+
+
+def run(step: Step) -> None:
+    (steps,) = native_step_engine().load([StepProgram((step,), (step,), 0)])
+    assert steps.start() == Outcome.COMPLETE
+
+
+def memory(seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, 20_000, np.uint8)
+
+
+def rows_of(array: np.ndarray, first: int, rows: int, row: int, stride: int) -> np.ndarray:
+    return np.lib.stride_tricks.as_strided(array[first:], (rows, row), (stride, 1))
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("row", _LENGTHS)
+def test_swap_rows(row: int, rows: int) -> None:
+    one, other = memory(1), memory(2)
+    stride, here, there = row + 5, 3, 17
+    want_one, want_other = one.copy(), other.copy()
+    rows_of(want_one, here, rows, row, stride)[:] = rows_of(other, there, rows, row, stride)
+    rows_of(want_other, there, rows, row, stride)[:] = rows_of(one, here, rows, row, stride)
+    run(SwapRows(one.ctypes.data + here, other.ctypes.data + there, rows, row, stride))
+    assert np.array_equal(one, want_one)
+    assert np.array_equal(other, want_other)
+
+
+@pytest.mark.parametrize("row", _LENGTHS)
+def test_copy_rows(row: int) -> None:
+    source, target = memory(1), memory(2)
+    want = target.copy()
+    rows_of(want, 17, 3, row, row + 1)[:] = rows_of(source, 3, 3, row, row + 5)
+    run(CopyRows(source.ctypes.data + 3, target.ctypes.data + 17, 3, row, row + 5, row + 1))
+    assert np.array_equal(target, want)
