@@ -5,6 +5,8 @@ from __future__ import annotations
 from spmd.passes.algebraic_simplifier import AlgebraicSimplifier
 from spmd.passes.call_inliner import CallInliner
 from spmd.passes.common_subexpression_elimination import CommonSubexpressionElimination
+from spmd.passes.conditional_operand_simplifier import ConditionalOperandSimplifier
+from spmd.passes.conditional_result_simplifier import ConditionalResultSimplifier
 from spmd.passes.conditional_simplifier import ConditionalSimplifier
 from spmd.passes.constant_folding import ConstantFolding
 from spmd.passes.dead_code_elimination import DeadCodeElimination
@@ -33,6 +35,8 @@ SIMPLIFICATION: tuple[HloPass, ...] = (
     AlgebraicSimplifier(),
     ConstantFolding(),
     ConditionalSimplifier(),
+    ConditionalOperandSimplifier(),
+    ConditionalResultSimplifier(),
     WhileLoopConstantSinking(),
     WhileLoopInvariantCodeMotion(),
     WhileLoopRepeatedElements(),

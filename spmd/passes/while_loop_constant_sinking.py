@@ -10,6 +10,7 @@ from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
+from spmd.passes.constant_copies import copy_constant, is_small_constant
 from spmd.passes.interface import UNSCHEDULED, HloPass, register_pass
 from spmd.passes.while_state import Loop, call_sites, element_index, match_loop
 
@@ -39,15 +40,10 @@ class WhileLoopConstantSinking(HloPass):
     def _sink(self, loop: Loop, scope: ModuleScope) -> bool:
         changed = False
         for index, value in enumerate(loop.initial):
-            if self._is_constant(value) and loop.is_invariant(index):
+            if is_small_constant(value, self.max_bytes) and loop.is_invariant(index):
                 for inside in (loop.condition, loop.body):
                     changed |= _replace_reads(loop, inside, index, value, Builder(inside, scope))
         return changed
-
-    def _is_constant(self, value: HloInstruction) -> bool:
-        if value.opcode is Opcode.BROADCAST:
-            value = value.operand(0)
-        return value.opcode is Opcode.CONSTANT and value.shape.byte_size <= self.max_bytes
 
 
 def _replace_reads(
@@ -59,7 +55,7 @@ def _replace_reads(
         users = [user for user in read.users if user is not loop.body.root]
         if element_index(read) != index or not (users or read is loop.condition.root):
             continue
-        constant = _copy(value, builder)
+        constant = copy_constant(value, builder)
         for user in users:
             for i, operand in enumerate(user.operands):
                 if operand is read:
@@ -68,8 +64,3 @@ def _replace_reads(
             loop.condition.root = constant
         changed = True
     return changed
-
-
-def _copy(value: HloInstruction, builder: Builder) -> HloInstruction:
-    operands = [_copy(operand, builder) for operand in value.operands]
-    return builder.computation.add(value.clone(value.shape, operands))

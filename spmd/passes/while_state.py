@@ -74,18 +74,19 @@ def match_loop(x: HloInstruction, sites: Counter[HloComputation]) -> Loop | None
         return None
     for computation in x.called_computations:
         parameter = computation.parameters[0]
-        if is_annotated(parameter) or not _only_taken_apart(parameter):
+        if is_annotated(parameter) or not only_taken_apart(parameter):
             return None
     return Loop(x, state.operands)
 
 
-def _only_taken_apart(x: HloInstruction) -> bool:
+def only_taken_apart(x: HloInstruction) -> bool:
+    """Nothing reads the tuple ``x`` but get-tuple-elements."""
     return not x.is_root and all(user.opcode is Opcode.GET_TUPLE_ELEMENT for user in x.users)
 
 
 def result_elements_known(loop: Loop) -> bool:
     """Outside, too, the result is only taken apart."""
-    return _only_taken_apart(loop.instruction)
+    return only_taken_apart(loop.instruction)
 
 
 def keep_elements(
@@ -99,13 +100,13 @@ def keep_elements(
     loop.body.remove(root)
     for computation in (loop.condition, loop.body):
         computation.remove_unused(keep=effects.of)
-        _renumber(computation.parameters[0], place)
+        renumber(computation.parameters[0], place)
         computation.parameters[0].shape = shape
-    _renumber(loop.instruction, place)
+    renumber(loop.instruction, place)
     return _replace_loop(loop, builder.tuple([loop.initial[i] for i in kept]))
 
 
-def _renumber(tuple_value: HloInstruction, place: dict[int, int]) -> None:
+def renumber(tuple_value: HloInstruction, place: dict[int, int]) -> None:
     """Elements move to their new places; reads of the others, which nobody uses, are removed."""
     for user in tuple_value.users:
         index = element_index(user)

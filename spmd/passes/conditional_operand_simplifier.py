@@ -1,0 +1,95 @@
+"""Hand conditionals' branches no more than they read, and nothing that they can make themselves."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import ClassVar
+
+from spmd.analysis.side_effects import SideEffects
+from spmd.builder import Builder, ModuleScope
+from spmd.hlo.computation import HloComputation
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import TupleIndexAttrs
+from spmd.passes.constant_copies import copy_constant, is_small_constant
+from spmd.passes.interface import UNSCHEDULED, HloPass, register_pass
+from spmd.passes.rewrite import has_control_edges, is_annotated
+from spmd.passes.while_state import call_sites, element_index, only_taken_apart, renumber
+from spmd.shape import TupleShape
+
+
+@register_pass
+@dataclass(frozen=True)
+class ConditionalOperandSimplifier(HloPass):
+    """conditional(p, .., tuple(x, x, constant, y))  =>  conditional(p, .., tuple(x))
+
+    where the branch reads y nowhere: it reads the first x for both and a constant of its own. max_bytes: larger
+    constants stay outside.
+    """
+
+    name: ClassVar[str] = "conditional-operand-simplifier"
+    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
+    max_bytes: int = 1024
+
+    def run(self, module: HloModule) -> bool:
+        scope, sites, effects = ModuleScope(module), call_sites(module), SideEffects()
+        changed = False
+        for computation in module.computations_post_order():
+            builder = Builder(computation, scope)
+            for x in computation.with_opcode(Opcode.CONDITIONAL):
+                for branch in range(len(x.called_computations)):
+                    if takes_tuple_apart(x, branch, sites):
+                        changed |= self._read_less(x, branch, builder)
+                        changed |= _drop_unread(x, branch, builder, effects)
+        return changed
+
+    def _read_less(self, x: HloInstruction, branch: int, builder: Builder) -> bool:
+        """Constants and repeated elements are read where they are at hand."""
+        callee, elements = x.called_computations[branch], x.operand(1 + branch).operands
+        inside = builder.within(callee)
+        changed = False
+        for read in used_reads(callee.parameters[0]):
+            element = elements[element_index(read)]
+            if is_annotated(read) or has_control_edges(read):
+                continue
+            if is_small_constant(element, self.max_bytes):
+                callee.replace(read, copy_constant(element, inside))
+                changed = True
+            elif elements.index(element) != element_index(read):
+                read.attrs = TupleIndexAttrs(elements.index(element))
+                changed = True
+        return changed
+
+
+def takes_tuple_apart(x: HloInstruction, branch: int, sites: Counter[HloComputation]) -> bool:
+    """The branch has this one caller, which puts a tuple together for it to take apart."""
+    if is_annotated(x) or has_control_edges(x):
+        return False
+    callee, operand = x.called_computations[branch], x.operand(1 + branch)
+    parameter = callee.parameters[0]
+    return (
+        sites[callee] == 1
+        and operand.opcode is Opcode.TUPLE
+        and not is_annotated(operand)
+        and not is_annotated(parameter)
+        and only_taken_apart(parameter)
+    )
+
+
+def used_reads(tuple_value: HloInstruction) -> list[HloInstruction]:
+    """The get-tuple-elements of a value that somebody uses."""
+    return [read for read in tuple_value.users if read.users or read.is_root]
+
+
+def _drop_unread(x: HloInstruction, branch: int, builder: Builder, effects: SideEffects) -> bool:
+    parameter, state = x.called_computations[branch].parameters[0], x.operand(1 + branch)
+    kept = sorted({element_index(read) for read in used_reads(parameter)})
+    if len(kept) == state.num_operands:
+        return False
+    renumber(parameter, {old: new for new, old in enumerate(kept)})
+    parameter.shape = TupleShape(tuple(state.operand(i).shape for i in kept))
+    x.replace_operand(1 + branch, builder.tuple([state.operand(i) for i in kept]))
+    builder.computation.remove_unused(keep=effects.of)
+    return True

@@ -1,0 +1,86 @@
+"""Let conditionals return no more than somebody reads, and each value once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import ClassVar
+
+from spmd.analysis.side_effects import SideEffects
+from spmd.builder import Builder, ModuleScope
+from spmd.hlo.computation import HloComputation
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import TupleIndexAttrs
+from spmd.passes.conditional_operand_simplifier import used_reads
+from spmd.passes.interface import UNSCHEDULED, HloPass, register_pass
+from spmd.passes.rewrite import has_control_edges, is_annotated
+from spmd.passes.while_state import call_sites, element_index, only_taken_apart, renumber
+from spmd.shape import TupleShape
+
+
+@register_pass
+@dataclass(frozen=True)
+class ConditionalResultSimplifier(HloPass):
+    """Branches that return tuple(x, y, x) and tuple(u, v, u)  =>  tuple(x) and tuple(u)
+
+    where nobody reads element 1: who reads element 2 reads element 0.
+    """
+
+    name: ClassVar[str] = "conditional-result-simplifier"
+    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
+
+    def run(self, module: HloModule) -> bool:
+        scope, sites, effects = ModuleScope(module), call_sites(module), SideEffects()
+        changed = False
+        for computation in module.computations_post_order():
+            builder = Builder(computation, scope)
+            for x in computation.with_opcode(Opcode.CONDITIONAL):
+                if returns_tuples(x, sites):
+                    changed |= _read_first(x)
+                    changed |= _drop_unread(x, builder, effects)
+        return changed
+
+
+def returns_tuples(x: HloInstruction, sites: Counter[HloComputation]) -> bool:
+    """Every branch has this one caller and puts a tuple together, of which only elements are read."""
+    if is_annotated(x) or has_control_edges(x) or not only_taken_apart(x):
+        return False
+    return all(
+        sites[branch] == 1
+        and branch.root.opcode is Opcode.TUPLE
+        and not is_annotated(branch.root)
+        and not has_control_edges(branch.root)
+        and not branch.root.users
+        for branch in x.called_computations
+    )
+
+
+def _read_first(x: HloInstruction) -> bool:
+    """Whatever reads an element that every branch returns twice reads the first of the two."""
+    returned = list(zip(*(branch.root.operands for branch in x.called_computations), strict=True))
+    changed = False
+    for read in used_reads(x):
+        first = returned.index(returned[element_index(read)])
+        if first != element_index(read) and not is_annotated(read) and not has_control_edges(read):
+            read.attrs = TupleIndexAttrs(first)
+            changed = True
+    return changed
+
+
+def _drop_unread(x: HloInstruction, builder: Builder, effects: SideEffects) -> bool:
+    elements = x.called_computations[0].root.operands
+    kept = sorted({element_index(read) for read in used_reads(x)})
+    if not kept or len(kept) == len(elements):
+        return False
+    for branch in x.called_computations:
+        old = branch.root
+        branch.root = builder.within(branch).tuple([old.operand(i) for i in kept])
+        branch.remove(old)
+        branch.remove_unused(keep=effects.of)
+    renumber(x, {old: new for new, old in enumerate(kept)})
+    smaller = x.clone(TupleShape(tuple(elements[i].shape for i in kept)), x.operands)
+    builder.computation.add(smaller)
+    builder.computation.replace(x, smaller)
+    return True
