@@ -1,11 +1,15 @@
-"""Collectives of this project beside MPI's own, on the same memory and in one run.
+"""Time collectives beside MPI's own: the same ranks, buffers and sizes, in one run.
 
 python -m launch.mpirun -n 2 -- benchmarks/mpi_collectives.py [--messages] [--priority] [--kinds all-reduce,all-gather]
 
-Both work on the ranks' shared memory; rounds of the two alternate, and a figure is the median over rounds of the
-slowest rank's time per call. GB/s: bytes that a rank reads and writes at the least, divided by that time. The limit
-beside it: the same for a plain copy of as many bytes, made by all ranks at the same time. On a machine that others use
-too, --priority keeps each rank on a core of its own, before everyone else (needs the right to).
+Both work on the ranks' shared memory. Each form is one that compiled programs use: *in place* a result lies on its
+operand, *shared* the members hold one result together. MPI runs out of place and, where it knows that (an own tile that
+lies in the result), in place; the ratio is to the quicker one. Before it is timed each must give the right result.
+
+Rounds of all alternate, and a figure is the median over rounds of the slowest rank's time per call. GB/s: bytes that a
+rank reads and writes at the least, "moved", divided by that time. The limit beside it: the same for a plain copy of so
+many bytes, made by all ranks at the same time. On a machine that others use too, --priority keeps each rank on a core
+of its own, before everyone else (needs the right to).
 """
 
 from __future__ import annotations
@@ -32,13 +36,37 @@ Call = Callable[[], object]
 
 
 @dataclass(frozen=True)
-class Contest:
-    """One collective, twice. ``traffic``: bytes that a rank reads and writes at the least."""
+class Entry:
+    """A way to run a collective, and the arrays that it reads and writes."""
 
-    kind: str
-    ours: Call
-    peer: Call
-    traffic: int
+    name: str
+    run: Call
+    operand: np.ndarray
+    result: np.ndarray
+
+
+@dataclass(frozen=True)
+class Contest:
+    """One collective. ``values``: this rank's operand; ``want``: its result. ``moved``: bytes read and written."""
+
+    form: str
+    ours: Entry
+    peers: tuple[Entry, ...]
+    values: np.ndarray
+    want: np.ndarray
+    moved: int
+
+    def verify(self) -> None:
+        """Every entry gives the right result. Leaves operands that stay as they are if summed again and again."""
+        for entry in (self.ours, *self.peers):
+            entry.operand[:] = self.values
+            MPI.COMM_WORLD.Barrier()
+            entry.run()
+            right = np.array([np.array_equal(entry.result, self.want)])
+            MPI.COMM_WORLD.Allreduce(MPI.IN_PLACE, right, MPI.LAND)
+            if not right[0]:
+                raise SystemExit(f"{self.form} of {self.want.nbytes} bytes, {entry.name}: wrong")
+            entry.operand[:] = 0
 
 
 def seconds_per_call(call: Call, repeat: int) -> float:
@@ -69,56 +97,93 @@ def medians(calls: list[Call], rounds: int) -> list[float]:
     return [float(value) for value in np.median(times, axis=0)]
 
 
-def contests(comm: MpiCommunicator, size: int, kinds: list[str]) -> Iterator[Contest]:
-    """Operands of ``size`` bytes; an all-gather's result has that many."""
-    world, count = MPI.COMM_WORLD, comm.size
-    everyone = tuple(range(count))
-    memory = comm.allocate(2 * size).view(np.float32)
-    memory[:] = 1
-    operand, result = np.split(memory, 2)
-    part = operand.size // count
+class Arena:
+    """Arrays of ``size`` bytes, of this rank and of all together, and contests on them.
 
-    def ours(collective: Collective, source: np.ndarray, target: np.ndarray) -> Call:
-        bound = comm.bind(collective, collective.kind, [source], [target])
-        comm.connect()
+    Rank r's operand holds i % 251 + r, at i: sums are exact.
+    """
+
+    def __init__(self, comm: MpiCommunicator, size: int) -> None:
+        self.comm = comm
+        self.size, self.count, self.rank = size, comm.size, comm.rank
+        self.everyone = tuple(range(comm.size))
+        self.operand, self.result = np.split(comm.allocate(2 * size).view(np.float32), 2)
+        self.shared = comm.allocate_shared(size, self.everyone).view(np.float32)
+        self.part = self.operand.size // comm.size
+        self.tile = self.result[: self.part]
+        self.own_tile = self.result[self.rank * self.part :][: self.part]
+        self.pattern = (np.arange(self.operand.size) % 251).astype(np.float32)
+        self.total = self.count * self.pattern + sum(self.everyone)
+
+    def contests(self, kind: str) -> Iterator[Contest]:
+        return {
+            "all-reduce": self.all_reduce,
+            "all-gather": self.all_gather,
+            "reduce-scatter": self.reduce_scatter,
+            "all-to-all": self.all_to_all,
+        }[kind]()
+
+    def all_reduce(self) -> Iterator[Contest]:
+        world, operand, result = MPI.COMM_WORLD, self.operand, self.result
+        kind = AllReduce(self.everyone, ReductionKind.SUM)
+        peers = (
+            Entry("MPI", lambda: world.Allreduce(operand, result), operand, result),
+            Entry("MPI in place", lambda: world.Allreduce(MPI.IN_PLACE, operand), operand, operand),
+        )
+        values, want, size = self.pattern + self.rank, self.total, self.size
+        ours = self._ours(kind, operand, operand)
+        yield Contest("all-reduce, in place", ours, peers, values, want, 2 * size)
+        ours, moved = self._ours(kind, operand, self.shared), size + size // self.count
+        yield Contest("all-reduce, shared", ours, peers, values, want, moved)
+
+    def all_gather(self) -> Iterator[Contest]:
+        world, result, own = MPI.COMM_WORLD, self.result, self.own_tile
+        operand = self.operand[: self.part]
+        kind = AllGather(self.everyone, 0)
+        peers = (
+            Entry("MPI", lambda: world.Allgather(operand, result), operand, result),
+            Entry("MPI in place", lambda: world.Allgather(MPI.IN_PLACE, result), own, result),
+        )
+        pattern = self.pattern[: self.part]
+        values, want = pattern + self.rank, np.concatenate([pattern + r for r in self.everyone])
+        ours, moved = self._ours(kind, operand, result), 2 * self.size
+        yield Contest("all-gather", ours, peers, values, want, moved)
+        ours, moved = self._ours(kind, operand, self.shared), 2 * self.size // self.count
+        yield Contest("all-gather, shared", ours, peers, values, want, moved)
+
+    def reduce_scatter(self) -> Iterator[Contest]:
+        world, operand, tile = MPI.COMM_WORLD, self.operand, self.tile
+        ours = self._ours(ReduceScatter(self.everyone, ReductionKind.SUM, 0), operand, tile)
+        run = lambda: world.Reduce_scatter_block(operand, tile)  # noqa: E731
+        want = np.split(self.total, self.count)[self.rank]
+        moved = self.size + self.size // self.count
+        peers = (Entry("MPI", run, operand, tile),)
+        yield Contest("reduce-scatter", ours, peers, self.pattern + self.rank, want, moved)
+
+    def all_to_all(self) -> Iterator[Contest]:
+        world, operand, result = MPI.COMM_WORLD, self.operand, self.result
+        kind = AllToAll(self.everyone, 0)
+        peers = (
+            Entry("MPI", lambda: world.Alltoall(operand, result), operand, result),
+            Entry("MPI in place", lambda: world.Alltoall(MPI.IN_PLACE, operand), operand, operand),
+        )
+        own = np.split(self.pattern, self.count)[self.rank]
+        values, want = self.pattern + self.rank, np.concatenate([own + r for r in self.everyone])
+        ours = self._ours(kind, operand, result)
+        yield Contest("all-to-all", ours, peers, values, want, 2 * self.size)
+        ours, moved = self._ours(kind, operand, operand), 2 * self.size * (self.count - 1)
+        yield Contest("all-to-all, in place", ours, peers, values, want, moved // self.count)
+
+    def _ours(self, collective: Collective, source: np.ndarray, target: np.ndarray) -> Entry:
+        bound = self.comm.bind(collective, collective.kind, [source], [target])
+        self.comm.connect()
         start, wait = bound.start, bound.wait
 
         def run() -> None:
             start()
             wait()
 
-        return run
-
-    add = ReductionKind.SUM
-    for kind in kinds:
-        if kind == "all-reduce":
-            yield Contest(
-                kind,
-                ours(AllReduce(everyone, add), operand, operand),
-                lambda: world.Allreduce(MPI.IN_PLACE, operand),
-                2 * size,
-            )
-        elif kind == "all-gather":
-            yield Contest(
-                kind,
-                ours(AllGather(everyone, 0), operand[:part], result),
-                lambda: world.Allgather(operand[:part], result),
-                2 * size,
-            )
-        elif kind == "reduce-scatter":
-            yield Contest(
-                kind,
-                ours(ReduceScatter(everyone, add, 0), operand, result[:part]),
-                lambda: world.Reduce_scatter_block(operand, result[:part]),
-                size + size // count,
-            )
-        else:
-            yield Contest(
-                kind,
-                ours(AllToAll(everyone, 0), operand, result),
-                lambda: world.Alltoall(operand, result),
-                2 * size,
-            )
+        return Entry("ours", run, source, target)
 
 
 def copy_bandwidth(size: int, rounds: int) -> float:
@@ -129,7 +194,7 @@ def copy_bandwidth(size: int, rounds: int) -> float:
 
 
 def _line(*cells: str) -> str:
-    return f"{cells[0]:<15}" + "".join(f"{cell:>11}" for cell in cells[1:])
+    return f"{cells[0]:<22}" + "".join(f"{cell:>11}" for cell in cells[1:])
 
 
 def main() -> None:
@@ -138,6 +203,7 @@ def main() -> None:
     parser.add_argument("--kinds", default="all-reduce,all-gather,reduce-scatter,all-to-all")
     parser.add_argument("--priority", action="store_true", help="real-time, one core for each rank")
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="bytes of an operand")
     options = parser.parse_args()
     engine = None if options.messages else native_step_engine()
     comm = MpiCommunicator(engine=engine, notify=lambda note: print(f"note: {note}"))
@@ -145,20 +211,28 @@ def main() -> None:
         way = "messages" if options.messages else "shared memory"
         library = MPI.Get_library_version().splitlines()[0].partition(",")[0]
         print(f"{comm.size} ranks, {way} beside {library}; {describe_environment()}")
-        print(_line("collective", "bytes", "ours us", "MPI us", "ratio", "GB/s", "copy GB/s"))
+        times = "ours us", "MPI us", "in place", "ratio"
+        print(_line("collective", "bytes", *times, "moved", "GB/s", "copy GB/s"))
     if options.priority:
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {cores[comm.rank % len(cores)]})
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
-    for size in SIZES:
+    for size in map(int, options.sizes.split(",")):
         limit = copy_bandwidth(size, options.rounds)
-        for contest in contests(comm, size, options.kinds.split(",")):
-            ours, peer = medians([contest.ours, contest.peer], options.rounds)
-            speed = contest.traffic / ours
-            times = f"{ours * 1e6:.2f}", f"{peer * 1e6:.2f}", f"{peer / ours:.2f}"
-            speeds = f"{speed / 1e9:.1f}", f"{limit / 1e9:.1f}"
-            if comm.rank == 0:
-                print(_line(contest.kind, str(size), *times, *speeds), flush=True)
+        arena = Arena(comm, size)
+        for kind in options.kinds.split(","):
+            for contest in arena.contests(kind):
+                contest.verify()
+                calls = [entry.run for entry in (contest.ours, *contest.peers)]
+                ours, *peers = medians(calls, options.rounds)
+                moved, speed = contest.moved, contest.moved / ours
+                shown = [f"{ours * 1e6:.2f}", *(f"{peer * 1e6:.2f}" for peer in peers)]
+                shown += ["-"] * (3 - len(shown))
+                speeds = f"{speed / 1e9:.1f}", f"{limit / 1e9:.1f}"
+                ratio = f"{min(peers) / ours:.2f}"
+                if comm.rank == 0:
+                    line = _line(contest.form, str(size), *shown, ratio, str(moved), *speeds)
+                    print(line, flush=True)
     comm.close()
 
 

@@ -93,8 +93,10 @@ class Communicator(Protocol):
     ) -> BoundCollective:
         """Prepare ``collective``, which must hold this rank in its group, on these arrays.
 
-        ``operands`` and ``results`` are C-contiguous arrays, results written in place. An all-reduce's result may be
-        its operand's memory. ``name`` is the instruction's and appears in errors. To be started after ``connect``.
+        ``operands`` and ``results`` are C-contiguous arrays, results written in place. Each result of an all-reduce or
+        an all-to-all may be its operand's memory, which saves bytes. ``name`` is the instruction's and appears in
+        errors. To be started after ``connect``. RunError where results that differ among members lie in memory that
+        these share, or where others share it.
         """
         ...
 
