@@ -13,6 +13,7 @@ from spmd.passes.dead_code_elimination import DeadCodeElimination
 from spmd.passes.defuser import Defuser
 from spmd.passes.flatten_call_graph import FlattenCallGraph
 from spmd.passes.interface import HloPass
+from spmd.passes.reshape_mover import ReshapeMover
 from spmd.passes.subcomputation_unification import SubcomputationUnification
 from spmd.passes.tuple_simplifier import TupleSimplifier
 from spmd.passes.while_loop_constant_sinking import WhileLoopConstantSinking
@@ -33,6 +34,7 @@ SIMPLIFICATION: tuple[HloPass, ...] = (
     TupleSimplifier(),
     ZeroSizedHloElimination(),
     AlgebraicSimplifier(),
+    ReshapeMover(),
     ConstantFolding(),
     ConditionalSimplifier(),
     ConditionalOperandSimplifier(),
