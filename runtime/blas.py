@@ -1,4 +1,4 @@
-"""Threads of the BLAS library behind NumPy's matrix products.
+"""The BLAS library behind NumPy's matrix products: its threads, and its functions for native code.
 
 Devices share a machine's cores: a BLAS that starts a thread per core on every device spends its time waiting (a GPT
 training step of 0.45 s on 2 cores and 2 devices takes 6 s). So each device multiplies with one thread unless asked.
@@ -9,10 +9,13 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import numpy as np
+
+from spmd.shape import PrimitiveType
 
 _SET = ("scipy_openblas_set_num_threads64_", "scipy_openblas_set_num_threads")
 _GET = ("scipy_openblas_get_num_threads64_", "scipy_openblas_get_num_threads")
@@ -31,6 +34,32 @@ def _function(names: tuple[str, ...]) -> ctypes._CFuncPtr | None:  # type: ignor
     for name in names:
         if library is not None and hasattr(library, name):
             return getattr(library, name)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Gemm:
+    """cblas_?gemm of one element type: where its code is, and how many bits its sizes have."""
+
+    address: int
+    index_bits: int
+
+
+_GEMM_LETTERS = {PrimitiveType.F32: "s", PrimitiveType.F64: "d"}
+
+
+@cache
+def gemm_function(kind: PrimitiveType) -> Gemm | None:
+    """The matrix product of ``kind`` as native code calls it; None where there is none that can be found."""
+    library = _library()
+    letter = _GEMM_LETTERS.get(kind)
+    if library is None or letter is None:
+        return None
+    for name, bits in ((f"scipy_cblas_{letter}gemm64_", 64), (f"scipy_cblas_{letter}gemm", 32)):
+        if hasattr(library, name):
+            address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
+            assert address is not None
+            return Gemm(address, bits)
     return None
 
 

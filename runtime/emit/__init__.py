@@ -2,6 +2,7 @@
 
 from runtime.emit import (
     collective,
+    convolution,
     device_id,
     dot,
     elementwise,
@@ -14,6 +15,7 @@ from runtime.emit import (
 
 __all__ = [
     "collective",
+    "convolution",
     "device_id",
     "dot",
     "elementwise",

@@ -55,7 +55,7 @@ def _operands(instruction: HloInstruction) -> tuple[_Operand, _Operand]:
     )
 
 
-def _is_for_blas(view: StridedView | None) -> bool:
+def is_for_blas(view: StridedView | None) -> bool:
     """Rows or columns lie without gaps, and the other direction steps over whole ones."""
     if view is None:
         return False
@@ -72,7 +72,7 @@ def layouts(instruction: HloInstruction, views: Views) -> dict[int, tuple[int, .
     return {
         i: operand.order
         for i, (operand, view) in enumerate(zip(_operands(instruction), views, strict=True))
-        if not _is_for_blas(operand.as_matrix(view))
+        if not is_for_blas(operand.as_matrix(view))
     }
 
 

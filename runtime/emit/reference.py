@@ -30,7 +30,6 @@ LIBRARY_CALLS = (
     Opcode.BATCH_NORM_TRAINING,
     Opcode.BITCAST_CONVERT,
     Opcode.CHOLESKY,
-    Opcode.CONVOLUTION,
     Opcode.CUSTOM_CALL,
     Opcode.FFT,
     Opcode.GET_DIMENSION_SIZE,

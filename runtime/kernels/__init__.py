@@ -5,9 +5,19 @@ from runtime.kernels import (
     dot,
     elementwise,
     gather,
+    panel_convolution,
     reduce,
     reference,
     slicing,
 )
 
-__all__ = ["copy", "dot", "elementwise", "gather", "reduce", "reference", "slicing"]
+__all__ = [
+    "copy",
+    "dot",
+    "elementwise",
+    "gather",
+    "panel_convolution",
+    "reduce",
+    "reference",
+    "slicing",
+]

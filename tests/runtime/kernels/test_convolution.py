@@ -1,0 +1,156 @@
+"""Convolutions by panels: layouts, windows, groups and panels of any size, against the reference evaluator."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from runtime.kernels.panel_convolution import PanelConvolutionKernel
+from runtime.thunks.kernel import KernelThunk
+from runtime.thunks.thunk import walk
+from spmd.evaluator.evaluator import evaluate
+from tests.runtime.programs import compiled, module_of, random_inputs
+
+CONVOLUTION = """HloModule convolution
+ENTRY main {{
+  x = {x} parameter(0)
+  w = {w} parameter(1)
+  ROOT y = {y} convolution(x, w), window={{{window}}}, dim_labels={labels}{more}
+}}
+"""
+
+
+def check(text: str, *, native: bool = True) -> list[PanelConvolutionKernel]:
+    executable = compiled(text)
+    inputs = random_inputs(executable.module)
+    for got, want in zip(executable.run(*inputs), evaluate(module_of(text), *inputs), strict=True):
+        assert got.dtype == want.dtype
+        np.testing.assert_allclose(
+            got.astype(np.complex128), want.astype(np.complex128), rtol=2e-5, atol=2e-5
+        )
+    thunks = walk(executable.program.thunks)
+    kernels = [thunk.kernel for thunk in thunks if isinstance(thunk, KernelThunk)]
+    found = [kernel for kernel in kernels if isinstance(kernel, PanelConvolutionKernel)]
+    assert bool(found) is native
+    return found
+
+
+FORWARD = "f32[3,9,8,5]", "f32[3,2,5,7]", "b01f_01io->b01f"
+
+
+@pytest.mark.parametrize(
+    ("window", "out"),
+    [
+        ("size=3x2", "7,7"),
+        ("size=3x2 pad=1_1x1_0", "9,8"),
+        ("size=3x2 stride=2x3 pad=1_2x0_1", "5,3"),
+        ("size=3x2 pad=2_3x1_1 lhs_dilate=2x3", "20,23"),
+        ("size=3x2 rhs_dilate=3x2", "3,6"),
+        ("size=3x2 stride=2x2 pad=3_1x2_2 lhs_dilate=2x1 rhs_dilate=2x3", "9,5"),
+        ("size=3x2 pad=-1_-2x-1_1", "4,7"),
+        ("size=3x2 pad=1_1x1_0 rhs_reversal=1x1", "9,8"),
+        ("size=3x2 pad=1_1x1_0 rhs_reversal=0x1", "9,8"),
+    ],
+)
+@pytest.mark.parametrize("panel_bytes", [1, 700, 1 << 11])
+def test_windows(window: str, out: str, panel_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Padding, holes and reversal; panels of a row, of some rows with a rest, of everything."""
+    monkeypatch.setattr("runtime.emit.convolution.LEAST_PANEL_BYTES", panel_bytes)
+    monkeypatch.setattr("runtime.emit.convolution.PANEL_PART", 1 << 20)
+    x, w, labels = FORWARD
+    check(CONVOLUTION.format(x=x, w=w, y=f"f32[3,{out},7]", window=window, labels=labels, more=""))
+
+
+@pytest.mark.parametrize("kind", ["f32", "f64"])
+@pytest.mark.parametrize(
+    "labels",
+    [
+        "b01f_01io->b01f",
+        "bf01_oi01->bf01",
+        "b01f_01io->bf01",
+        "01bf_01io->01bf",
+        "f01b_i01o->01bf",
+        "b01f_01oi->b01f",
+        "bf01_io01->b01f",
+        "0bf1_0io1->0f1b",
+        "01fb_0i1o->f0b1",
+        "fb10_o1i0->1bf0",
+    ],
+)
+@pytest.mark.parametrize("panel_bytes", [1, 1 << 10])
+def test_layouts(labels: str, kind: str, panel_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runtime.emit.convolution.LEAST_PANEL_BYTES", panel_bytes)
+    monkeypatch.setattr("runtime.emit.convolution.PANEL_PART", 1 << 20)
+    operands, result = labels.split("->")
+    x, w = operands.split("_")
+    sizes = [
+        {"b": 4, "f": 5, "0": 6, "1": 7},
+        {"i": 5, "o": 3, "0": 3, "1": 2},
+        {"b": 4, "f": 3, "0": 6, "1": 6},
+    ]
+    x, w, y = (
+        f"{kind}[{','.join(str(size[letter]) for letter in letters)}]"
+        for letters, size in zip((x, w, result), sizes, strict=True)
+    )
+    window = "size=3x2 pad=1_1x0_0"
+    check(CONVOLUTION.format(x=x, w=w, y=y, window=window, labels=labels, more=""))
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "y", "window", "labels", "more"),
+    [
+        (
+            "f32[2,8,6]",
+            "f32[3,2,6]",
+            "f32[2,6,6]",
+            "size=3",
+            "b0f_0io->b0f",
+            ", feature_group_count=3",
+        ),
+        (
+            "f32[2,6,8]",
+            "f32[4,3,3]",
+            "f32[2,4,6]",
+            "size=3",
+            "bf0_oi0->bf0",
+            ", feature_group_count=2",
+        ),
+        (
+            "f32[2,8,6]",
+            "f32[3,1,6]",
+            "f32[2,6,6]",
+            "size=3",
+            "b0f_0io->b0f",
+            ", feature_group_count=6",
+        ),
+        (
+            "f32[6,8,5]",
+            "f32[3,5,4]",
+            "f32[3,6,4]",
+            "size=3",
+            "b0f_0io->b0f",
+            ", batch_group_count=2",
+        ),
+        (
+            "f32[5,8,6]",
+            "f32[5,3,4]",
+            "f32[6,3,4]",
+            "size=3",
+            "f0b_i0o->0bf",
+            ", batch_group_count=2",
+        ),
+        ("f32[4,5]", "f32[5,3]", "f32[4,3]", "", "bf_io->bf", ""),
+        (
+            "f32[2,4,5,6,3]",
+            "f32[2,3,2,3,4]",
+            "f32[2,3,3,5,4]",
+            "size=2x3x2",
+            "b012f_012io->b012f",
+            "",
+        ),
+        ("f32[1,1,9,1]", "f32[1,4,1,1]", "f32[1,1,6,1]", "size=1x4", "b01f_01io->b01f", ""),
+        ("f32[1,9,1,3]", "f32[9,1,3,4]", "f32[1,1,1,4]", "size=9x1", "b01f_01io->b01f", ""),
+    ],
+)
+def test_groups_and_ranks(x: str, w: str, y: str, window: str, labels: str, more: str) -> None:
+    check(CONVOLUTION.format(x=x, w=w, y=y, window=window, labels=labels, more=more))
