@@ -7,8 +7,8 @@ by SIGKILL, no mount limits its size (a container's /dev/shm has 64 MB), and a r
 itself: freeing needs no meeting, as an MPI window would. Where that cannot be opened, or memory is short, a file in
 /dev/shm or in the temporary directory takes its place; it has a name only until all have opened it.
 
-Every page is reserved at set-up, by the rank that owns it (so that it lies on that rank's NUMA node): too little room
-is an error message there, and never a bus error later.
+Every page is reserved at set-up, by the rank that owns it (so that it lies on that rank's NUMA node; ranks that live
+together reserve equal parts): too little room is an error message there, and never a bus error later.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import os
 import tempfile
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -169,21 +169,49 @@ def open_window(
             **(offer.told if offer else {}),
         }
         everyone = [json.loads(data) for data in exchange(json.dumps(told).encode())]
-        homes = {r: int(everyone[r]["home"]) for r in node.ranks}
-        sizes = dict.fromkeys(node.ranks, 0)
-        for r in node.ranks:
-            sizes[homes[r]] = max(sizes[homes[r]], int(everyone[r]["bytes"]))
-        mapping, reason = _map(place, everyone[node.ranks[0]], sizes, rank)
+        layout = _Layout.of({r: everyone[r] for r in node.ranks})
+        mapping, reason = _map(place, everyone[node.ranks[0]], layout, rank)
         failures = [data.decode() for data in exchange(reason.encode())]
         if offer is not None:
             offer.withdraw()
         if mapping is not None and not any(failures):
-            return _window(mapping, place, _starts(sizes, homes), rank, num_bytes, number)
+            return _window(mapping, place, layout, rank, num_bytes, number)
         reasons.append(next(filter(None, failures)))
     raise RunError(
         f"no memory to share for {num_bytes} bytes a rank: {'; '.join(reasons)}. Ranks that cannot share memory "
         "are told apart by SPMD_NODE_ID, one value for each node"
     )
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Of the segment in which each rank lives: where it begins, and its bytes, in whole pages."""
+
+    starts: dict[int, int]
+    sizes: dict[int, int]
+    total: int
+
+    @staticmethod
+    def of(wishes: Mapping[int, Mapping[str, str | int]]) -> _Layout:
+        """One segment after the other, each as large as the largest wish of those who live there."""
+        homes = {rank: int(wish["home"]) for rank, wish in wishes.items()}
+        sizes = dict.fromkeys(homes, 0)
+        for rank, home in homes.items():
+            sizes[home] = max(sizes[home], int(wishes[rank]["bytes"]))
+        starts = dict(zip(sizes, itertools.accumulate(sizes.values(), initial=0), strict=False))
+        return _Layout(
+            {rank: starts[home] for rank, home in homes.items()},
+            {rank: sizes[home] for rank, home in homes.items()},
+            sum(sizes.values()),
+        )
+
+    def share_of(self, rank: int) -> tuple[int, int]:
+        """Where the pages begin that ``rank`` reserves, and their bytes: an equal part where several live."""
+        start, pages = self.starts[rank], self.sizes[rank] // mmap.PAGESIZE
+        sharers = [other for other, begin in self.starts.items() if begin == start]
+        index, count = sharers.index(rank), len(sharers)
+        first, end = (pages * i // count * mmap.PAGESIZE for i in (index, index + 1))
+        return start + first, end - first
 
 
 @dataclass(frozen=True)
@@ -215,10 +243,10 @@ class _Offer:
 
 
 def _map(
-    place: Place, offer: dict[str, str | int], sizes: dict[int, int], rank: int
+    place: Place, offer: dict[str, str | int], layout: _Layout, rank: int
 ) -> tuple[mmap.mmap | None, str]:
     """This rank's mapping of the offered file, or None and why there is none."""
-    total = sum(sizes.values())
+    total = layout.total
     if "error" in offer:
         return None, f"{place.name}: {offer['error']}"
     if int(offer["free"]) < total:
@@ -230,9 +258,9 @@ def _map(
             if (status.st_dev, status.st_ino) != (offer["device"], offer["inode"]):
                 return None, f"{place.name}: rank {rank} sees another file at {offer['path']}"
             os.ftruncate(descriptor, total)
-            before = sum(size for other, size in sizes.items() if other < rank)
-            if sizes[rank]:
-                os.posix_fallocate(descriptor, before, sizes[rank])
+            first, num_bytes = layout.share_of(rank)
+            if num_bytes:
+                os.posix_fallocate(descriptor, first, num_bytes)
             return mmap.mmap(descriptor, total), ""
         finally:
             os.close(descriptor)
@@ -240,22 +268,16 @@ def _map(
         return None, f"{place.name}: rank {rank}: {error}"
 
 
-def _starts(sizes: dict[int, int], homes: dict[int, int]) -> dict[int, int]:
-    """Where the segment begins in which each rank lives."""
-    begins = dict(zip(sizes, itertools.accumulate(sizes.values(), initial=0), strict=False))
-    return {rank: begins[home] for rank, home in homes.items()}
-
-
 def _window(
-    mapping: mmap.mmap, place: Place, starts: dict[int, int], rank: int, num_bytes: int, number: int
+    mapping: mmap.mmap, place: Place, layout: _Layout, rank: int, num_bytes: int, number: int
 ) -> tuple[SharedWindow, Array]:
     memory = np.frombuffer(mapping, np.uint8)
-    start = starts[rank]
+    start = layout.starts[rank]
     window = SharedWindow(
         number,
         place.name,
         memory.ctypes.data,
-        starts,
+        layout.starts,
         start,
         num_bytes,
         weakref.ref(mapping),

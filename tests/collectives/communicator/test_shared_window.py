@@ -163,10 +163,13 @@ def small_file_system(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(path)], check=True)
 
 
-def test_a_full_file_system_is_an_error_message_and_no_bus_error(small_file_system: Path) -> None:
+@pytest.mark.parametrize("home", [None, 1])
+def test_a_full_file_system_is_an_error_message_and_no_bus_error(
+    home: int | None, small_file_system: Path
+) -> None:
     def program(comm: LoopbackCommunicator) -> None:
         with pytest.raises(RunError, match="No space left on device"):
-            opened(comm, 100_000, Boastful(str(small_file_system)))
+            opened(comm, 100_000, Boastful(str(small_file_system)), home=home)
 
     run_ranks(2, program)
     assert list(small_file_system.iterdir()) == []
