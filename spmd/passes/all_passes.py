@@ -12,8 +12,10 @@ from spmd.passes.constant_folding import ConstantFolding
 from spmd.passes.dead_code_elimination import DeadCodeElimination
 from spmd.passes.defuser import Defuser
 from spmd.passes.flatten_call_graph import FlattenCallGraph
+from spmd.passes.gather_simplifier import GatherSimplifier
 from spmd.passes.interface import HloPass
 from spmd.passes.reshape_mover import ReshapeMover
+from spmd.passes.scatter_simplifier import ScatterSimplifier
 from spmd.passes.subcomputation_unification import SubcomputationUnification
 from spmd.passes.tuple_simplifier import TupleSimplifier
 from spmd.passes.while_loop_constant_sinking import WhileLoopConstantSinking
@@ -36,6 +38,8 @@ SIMPLIFICATION: tuple[HloPass, ...] = (
     AlgebraicSimplifier(),
     ReshapeMover(),
     ConstantFolding(),
+    GatherSimplifier(),
+    ScatterSimplifier(),
     ConditionalSimplifier(),
     ConditionalOperandSimplifier(),
     ConditionalResultSimplifier(),

@@ -1,0 +1,132 @@
+"""Gathers that are slices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import ClassVar
+
+from spmd.analysis.side_effects import SideEffects
+from spmd.builder import Builder, ModuleScope
+from spmd.hlo.instruction import Annotations, HloInstruction
+from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import ConstantAttrs, GatherAttrs
+from spmd.passes.index_vector import full_starts, index_count
+from spmd.passes.interface import UNSCHEDULED, HloPass, register_pass
+from spmd.passes.rewrite import has_control_edges, is_annotated, replace_and_prune
+
+
+@register_pass
+@dataclass(frozen=True)
+class GatherSimplifier(HloPass):
+    """gather(x, one index vector)  =>  reshape(dynamic-slice(x, the vector's components))
+    gather(x, {15, 13, .., 1})  =>  reverse(slice(x)[1:16:2]), constants in even steps along one dimension
+
+    A start that does not fit is clamped by both. Slices and reversals are views: no data moves.
+    """
+
+    name: ClassVar[str] = "gather-simplifier"
+    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
+
+    def run(self, module: HloModule) -> bool:
+        scope, effects = ModuleScope(module), SideEffects()
+        changed = False
+        for computation in module.computations_post_order():
+            builder = Builder(computation, scope)
+            for x in computation.with_opcode(Opcode.GATHER):
+                if is_annotated(x) or has_control_edges(x) or not x.array_shape.num_elements:
+                    continue
+                builder.annotations = Annotations(metadata=x.annotations.metadata)
+                simpler = one_slice(x, builder) or even_steps(x, builder)
+                if simpler is not None:
+                    replace_and_prune(x, simpler, effects)
+                    changed = True
+        return changed
+
+
+def one_slice(x: HloInstruction, b: Builder) -> HloInstruction | None:
+    """The slice that a gather with one index vector takes."""
+    attrs, (operand, indices) = x.attrs_as(GatherAttrs), x.operands
+    if index_count(indices, attrs.index_vector_dim) != 1:
+        return None
+    starts = full_starts(b, indices, attrs.start_index_map, operand.array_shape.rank)
+    return b.reshape(b.dynamic_slice(operand, starts, attrs.slice_sizes), x.dims)
+
+
+def even_steps(x: HloInstruction, b: Builder) -> HloInstruction | None:
+    """A strided slice along the one dimension that constant indices count through in even steps."""
+    counted = match_even_steps(x)
+    if counted is None:
+        return None
+    operand, d = x.operand(0), counted.dimension
+    starts, limits = [0] * len(operand.dims), list(operand.dims)
+    strides = [1] * len(operand.dims)
+    starts[d], limits[d], strides[d] = counted.first, counted.last + 1, abs(counted.step)
+    rows = b.slice(operand, starts, limits, strides)
+    if counted.step < 0:
+        rows = b.reverse(rows, (d,))
+    moved = b.transpose(rows, counted.order) if counted.order != sorted(counted.order) else rows
+    return b.reshape(moved, x.dims)
+
+
+@dataclass(frozen=True)
+class EvenSteps:
+    """Every ``step``-th slice from ``first`` to ``last`` along ``dimension``, backwards where ``step`` < 0.
+
+    ``order``: the operand's dimensions as the result runs through them (dimensions of size 1 left out of account).
+    """
+
+    dimension: int
+    first: int
+    last: int
+    step: int
+    order: list[int]
+
+
+def match_even_steps(x: HloInstruction) -> EvenSteps | None:
+    attrs, operand = x.attrs_as(GatherAttrs), x.operand(0)
+    if len(attrs.start_index_map) != 1 or attrs.operand_batching_dims:
+        return None
+    (dimension,) = attrs.start_index_map
+    places = _constant_starts(x.operand(1), operand.dims[dimension] - 1)
+    step = _even_step(places)
+    order = _result_order(x, dimension)
+    whole = [*operand.dims]
+    whole[dimension] = 1
+    if tuple(whole) != attrs.slice_sizes or step is None or order is None:
+        return None
+    return EvenSteps(dimension, min(places), max(places), step, order)
+
+
+def _constant_starts(indices: HloInstruction, last: int) -> list[int]:
+    """Constant scalar indices in row-major order, clamped to [0, last]; none where they are not constant."""
+    if indices.opcode is not Opcode.CONSTANT:
+        return []
+    literal = indices.attrs_as(ConstantAttrs).literal
+    if literal is None or literal.array is None:
+        return []
+    return [min(max(int(i), 0), last) for i in literal.array.reshape(-1)]
+
+
+def _even_step(places: Sequence[int]) -> int | None:
+    """What each place is further than the one before it; None where that differs or is 0."""
+    steps = {after - before for before, after in pairwise(places)}
+    return steps.pop() if len(steps) == 1 and 0 not in steps else None
+
+
+def _result_order(x: HloInstruction, dimension: int) -> list[int] | None:
+    """The operand's dimensions in the result's order, the batch dimensions standing for ``dimension``.
+
+    None where the batch dimensions do not lie side by side.
+    """
+    attrs, rank = x.attrs_as(GatherAttrs), len(x.operand(0).dims)
+    batch = [d for d in range(len(x.dims)) if d not in attrs.offset_dims]
+    if not batch or batch != list(range(batch[0], batch[-1] + 1)):
+        return None
+    inside = [d for d in range(rank) if d not in attrs.collapsed_slice_dims]
+    before = {d for d, place in zip(inside, attrs.offset_dims, strict=True) if place < batch[0]}
+    front = [d for d in range(rank) if d in before and d != dimension]
+    back = [d for d in range(rank) if d not in before and d != dimension]
+    return [*front, dimension, *back]
