@@ -33,7 +33,8 @@ class BoundCollective(Protocol):
 
     Between ``start`` and the end of ``wait`` the operands must not be written, and the results neither read nor
     written, by anyone but the collective: peers may read and write them where they lie. When ``wait`` returns, or
-    ``test`` has answered True, the results are complete and no peer touches this rank's buffers any more.
+    ``test`` has answered True, the results are complete and no peer touches this rank's buffers any more. (To memory
+    from ``allocate_shared`` one may still write, but what stands there already.)
     """
 
     def start(self) -> None:
