@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from runtime.buffers.view_ops import is_view
 from runtime.lowering import LOWERINGS
+from runtime.schedule.step_facts import StepFacts
 from spmd.hlo import HloComputation, HloInstruction, Opcode
 from spmd.ops.attrs import ParameterAttrs, TupleIndexAttrs
-from spmd.shape import ArrayShape, ShapeIndex
+from spmd.shape import ArrayShape, ShapeIndex, subshape
 
 _FREE = frozenset(
     {
@@ -25,11 +25,19 @@ _FREE = frozenset(
         Opcode.CONSTANT,
         Opcode.IOTA,
         Opcode.PARAMETER,
+    }
+)
+_DONE = frozenset(
+    {
         Opcode.ALL_REDUCE_DONE,
         Opcode.ALL_GATHER_DONE,
         Opcode.COLLECTIVE_PERMUTE_DONE,
         Opcode.ASYNC_DONE,
     }
+)
+#: Starts whose result is (operands, results, ...).
+_PAIRED_STARTS = frozenset(
+    {Opcode.ALL_GATHER_START, Opcode.COLLECTIVE_PERMUTE_START, Opcode.ASYNC_START}
 )
 
 
@@ -42,6 +50,7 @@ class MemoryModel:
     """Facts about one computation that hold for every order.
 
     inner[i]: bytes that the computations instruction i calls need while it runs.
+    facts: what buffer assignment adds to steps, where it is known.
     returns: result leaf (index into the root tuple) -> the place in whose buffer it should end, as loop state and
         donated parameters do.
     sources[i]: the instructions whose buffers ``i`` shows (itself where it writes one, or where it is where an array
@@ -52,6 +61,7 @@ class MemoryModel:
     computation: HloComputation
     inner: dict[HloInstruction, int]
     returns: dict[ShapeIndex, Place] = field(default_factory=dict)
+    facts: StepFacts = field(default_factory=StepFacts)
     sources: dict[HloInstruction, tuple[HloInstruction, ...]] = field(default_factory=dict)
     size: dict[HloInstruction, int] = field(default_factory=dict)
     readers: dict[HloInstruction, int] = field(default_factory=dict)
@@ -76,19 +86,28 @@ class MemoryModel:
             self.sources[instruction] = (self._inputs.setdefault(place, instruction),)
             self.size[instruction], self.reads[instruction] = 0, ()
             return
-        shown = tuple(dict.fromkeys(s for o in instruction.operands for s in self.sources[o]))
-        if instruction.opcode in _FREE or is_view(instruction):
+        shown = tuple(dict.fromkeys(s for o in _shown(instruction) for s in self.sources[o]))
+        if instruction.opcode in _DONE:
+            # From start to done the operands are in use, too.
+            self.sources[instruction], self.size[instruction] = shown, 0
+            begun = (*shown, *self.reads[instruction.operand(0)])
+            self._read(instruction, tuple(dict.fromkeys(begun)))
+            return
+        if instruction.opcode in _FREE or self.is_view(instruction):
             self.sources[instruction] = shown
             self.size[instruction], self.reads[instruction] = 0, ()
             return
         self.sources[instruction] = (instruction,)
         # A loop starts on the memory of what comes in.
         is_loop = instruction.opcode is Opcode.WHILE
-        self.size[instruction] = 0 if is_loop else instruction.shape.byte_size
+        self.size[instruction] = 0 if is_loop else _written_bytes(instruction)
         if is_loop:
             self.sources[instruction] = (instruction, *shown)
-        self.reads[instruction] = shown
-        for source in shown:
+        self._read(instruction, shown)
+
+    def _read(self, instruction: HloInstruction, sources: tuple[HloInstruction, ...]) -> None:
+        self.reads[instruction] = sources
+        for source in sources:
             self.readers[source] = self.readers.get(source, 0) + 1
 
     def _add_return(self, index: ShapeIndex, place: Place) -> None:
@@ -137,6 +156,14 @@ class MemoryModel:
             if operand < instruction.num_operands
         )
 
+    def is_view(self, instruction: HloInstruction) -> bool:
+        """Whether the result is its operand's memory, seen otherwise."""
+        return self.facts.is_view(instruction)
+
+    def while_running(self, instruction: HloInstruction) -> int:
+        """Bytes besides operands and result: what it calls, scratch, operands laid out anew."""
+        return self.inner.get(instruction, 0) + self.facts.extra.get(instruction, 0)
+
     def peak(self, order: Sequence[HloInstruction]) -> int:
         """Largest number of live bytes over the order; what comes in and constants are not counted."""
         return max(self.needs(order), default=0)
@@ -162,12 +189,29 @@ class MemoryModel:
             if target is not None and left[target] == 0:
                 size = 0
             over = next((s for s in dying if size and self.may_replace(instruction, s)), None)
-            needed = (0 if over is not None else size) + self.inner.get(instruction, 0)
+            needed = (0 if over is not None else size) + self.while_running(instruction)
             found.append(live + needed)
             live += size - sum(self.size[s] for s in dying)
             if size and not left.get(instruction):
                 live -= size
         return found
+
+
+def _written_bytes(instruction: HloInstruction) -> int:
+    if instruction.opcode in _PAIRED_STARTS:
+        return subshape(instruction.shape, (1,)).byte_size
+    return instruction.shape.byte_size
+
+
+def _shown(instruction: HloInstruction) -> tuple[HloInstruction, ...]:
+    """The operands whose buffers a view or name shows: of a tuple's element, that operand alone."""
+    if instruction.opcode is not Opcode.GET_TUPLE_ELEMENT:
+        return instruction.operands
+    index = instruction.attrs_as(TupleIndexAttrs).index
+    source = instruction.operand(0)
+    while source.opcode is Opcode.OPT_BARRIER:
+        source = source.operand(0)
+    return (source.operand(index),) if source.opcode is Opcode.TUPLE else (source,)
 
 
 def _place_of(instruction: HloInstruction) -> Place | None:

@@ -1,72 +1,142 @@
 """Order each computation so that few bytes are live at one time: several orders, the best by simulation.
 
-As in XLA's memory scheduler, several heuristics make an order each (orders.py); each one's peak is simulated and the
-least wins (the order as it stands on a tie). Every one is linear or n log n. All devices run one program in one order,
-so collectives meet whatever the order is.
+As in XLA's memory scheduler, several heuristics make an order each (orders.py), and each one's peak is simulated. What
+rematerialization can still do depends on the order, and so does the packing: so the best few by simulation are carried
+through both, on copies of the module, and the least memory wins (the order as it stands on a tie). Every heuristic is
+linear or n log n, and the more instructions there are, the fewer orders are tried out. All devices run one program in
+one order, so collectives meet whatever the order is.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
+from typing import TypeAlias
 
-from runtime.schedule.memory_model import MemoryModel, Place
-from runtime.schedule.orders import Before, candidate_orders
-from runtime.schedule.rematerialize import Budget, rematerialize
+from runtime.schedule.exact_memory import device_bytes, step_facts
+from runtime.schedule.memory_model import MemoryModel
+from runtime.schedule.module_model import ModuleModel
+from runtime.schedule.orders import Before, as_it_stands, candidate_orders
+from runtime.schedule.recompute import Limits
+from runtime.schedule.rematerialize import Budget, Rematerializer
+from runtime.schedule.step_facts import StepFacts
 from spmd.analysis.cost import module_cost
-from spmd.hlo import HloComputation, HloModule, Opcode
-from spmd.shape import ShapeIndex, leaves
+from spmd.hlo import HloModule, Stage
+from spmd.hlo.clone import clone_module
+
+#: Instructions of all trials together: a large module gets one, which is no trial.
+TRIED_INSTRUCTIONS = 10_000
+#: Trials for one computation, and how far above the least peak an order may be to get one.
+MOST_TRIALS = 4
+WORTH_A_TRIAL = 1.3
+#: Where a computation's peak is this part of the largest, its order is worth a trial, and work a repetition.
+HOT = 0.5
+#: A round frees about this part of a peak at once; rounds end when the peak no longer falls.
+ROUND_SHARE = 1 / 30
+MAX_ROUNDS = 8
+
+#: Positions, in the stored order, of the instructions one after the other.
+Permutation: TypeAlias = tuple[int, ...]
 
 
 def schedule_for_memory(module: HloModule) -> None:
     """Order every computation that the entry reaches, callees first, so that callers know what they need; then repeat
     cheap work where that lowers a peak.
     """
-    needs: dict[HloComputation, int] = {}
-    computations = module.computations_post_order()
-    bodies = {i.while_body for i in module.all_instructions() if i.opcode is Opcode.WHILE}
-    returns = {computation: _returns(module, computation, bodies) for computation in computations}
-    for computation in computations:
-        model = _model(computation, needs, returns[computation])
-        before = followed(model)
-        orders = list(candidate_orders(model, before).values())
+    stand_in_order(module)
+    facts = step_facts(module)
+    models = ModuleModel(module, facts or StepFacts())
+    ranked = rank_orders(models)
+    chosen = [orders[0] for orders in ranked]
+    if facts is not None:
+        chosen = try_out(module, facts, models, ranked)
+    carry_out(module, facts or StepFacts(), chosen)
+
+
+def stand_in_order(module: HloModule) -> None:
+    """Make the stored order one that could run."""
+    for computation in module.computations_post_order():
+        model = MemoryModel(computation, {})
+        computation.set_order(as_it_stands(model, followed(model)))
+    module.stage = Stage.SCHEDULED
+
+
+def rank_orders(models: ModuleModel) -> list[list[Permutation]]:
+    """Orders of each computation that are worth a trial, the least peak first; callees count with their best."""
+    ranked = []
+    for computation in models.computations:
+        model = models.of(computation)
+        orders = list(candidate_orders(model, followed(model)).values())
         peaks = [model.peak(order) for order in orders]
-        best = min(range(len(orders)), key=lambda i: (peaks[i], i))
-        computation.set_order(orders[best])
-        needs[computation] = peaks[best]
+        models.peaks[computation] = min(peaks)
+        most = WORTH_A_TRIAL * min(peaks)
+        by_peak = sorted((peak, k) for k, peak in enumerate(peaks) if peak <= most)
+        place = {instruction: n for n, instruction in enumerate(computation.instructions)}
+        permutations = (tuple(place[i] for i in orders[k]) for _, k in by_peak)
+        ranked.append(list(dict.fromkeys(permutations)))
+    return ranked
+
+
+def try_out(
+    module: HloModule,
+    facts: StepFacts,
+    models: ModuleModel,
+    ranked: Sequence[Sequence[Permutation]],
+) -> list[Permutation]:
+    """The order of each computation that gives least memory in the end, decided for large ones first."""
+    chosen = [orders[0] for orders in ranked]
+    trials = TRIED_INSTRUCTIONS // max(module.instruction_count, 1)
+
+    def total(permutations: Sequence[Permutation]) -> int:
+        copy = clone_module(module)
+        carry_out(copy, facts.on(copy), permutations)
+        return device_bytes(copy)
+
+    to_try = [
+        (number, order)
+        for number in _hot(models, ranked)
+        for order in ranked[number][1 : 1 + MOST_TRIALS]
+    ][: trials - 1]
+    if not to_try:
+        return chosen
+    least = total(chosen)
+    for number, order in to_try:
+        other = [*chosen[:number], order, *chosen[number + 1 :]]
+        if (found := total(other)) < least:
+            least, chosen = found, other
+    return chosen
+
+
+def _hot(models: ModuleModel, ranked: Sequence[Sequence[Permutation]]) -> list[int]:
+    """Numbers of the computations that need most memory, those with most instructions first."""
+    peaks = [models.peaks[computation] for computation in models.computations]
+    hot = [n for n, peak in enumerate(peaks) if peak >= HOT * max(peaks)]
+    return sorted(hot, key=lambda n: (-len(ranked[n][0]), n))
+
+
+def carry_out(module: HloModule, facts: StepFacts, permutations: Sequence[Permutation]) -> None:
+    """Put every computation into its order, then repeat cheap work in those that need most memory."""
+    models = ModuleModel(module, facts)
+    for computation, permutation in zip(models.computations, permutations, strict=True):
+        stored = computation.instructions
+        computation.set_order([stored[n] for n in permutation])
+    models.simulate()
     budget = Budget.of(module_cost(module).work)
-    limit = max(needs.values())
-    for computation in computations:
-        if 2 * needs[computation] >= limit:
-            make_model = partial(_model, computation, needs, returns[computation])
-            needs[computation] = rematerialize(computation, make_model, budget)
+    most = max(models.peaks.values())
+    for computation in models.computations:
+        if models.peaks[computation] >= HOT * most:
+            make_model = partial(models.of, computation)
+            one = Rematerializer(computation, make_model, budget, Limits(), facts)
+            repeat_cheap(one)
+            models.peaks[computation], budget = one.peak, one.budget
 
 
-def _model(
-    computation: HloComputation,
-    needs: dict[HloComputation, int],
-    returns: dict[ShapeIndex, Place],
-) -> MemoryModel:
-    """``needs``: peaks of the computations that this one calls."""
-    inner = {
-        instruction: max(needs[callee] for callee in instruction.called_computations)
-        for instruction in computation.instructions
-        if instruction.opcode in (Opcode.WHILE, Opcode.CONDITIONAL, Opcode.CALL)
-    }
-    return MemoryModel(computation, inner, returns)
-
-
-def _returns(
-    module: HloModule, computation: HloComputation, bodies: set[HloComputation]
-) -> dict[ShapeIndex, Place]:
-    """Results that should end where something came in: aliased outputs, and what a loop's body hands on."""
-    if computation is module.entry:
-        return {
-            alias.output_index: (alias.parameter, alias.parameter_index)
-            for alias in module.input_output_alias
-        }
-    if computation not in bodies:
-        return {}
-    return {index: (0, index) for index, _ in leaves(computation.root.shape)}
+def repeat_cheap(one: Rematerializer) -> None:
+    for _ in range(MAX_ROUNDS):
+        peak = one.peak
+        one.lower(int(peak * (1 - ROUND_SHARE)))
+        if one.peak >= peak:
+            break
 
 
 def followed(model: MemoryModel) -> Before:

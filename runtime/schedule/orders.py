@@ -33,7 +33,7 @@ def depth_first(model: MemoryModel, before: Before) -> Order:
             need = max(need, kept + needs[operand])
             kept += held[operand]
         size = model.size[instruction]
-        needs[instruction] = max(need, kept + size + model.inner.get(instruction, 0))
+        needs[instruction] = max(need, kept + size + model.while_running(instruction))
         # What a view holds is what its operand holds.
         held[instruction] = size if model.reads[instruction] or size else kept
     return _post_order((model.computation.root, *model.computation.instructions), by_need)

@@ -6,9 +6,12 @@ from functools import partial
 
 import pytest
 
+from collectives.schedule.checker import check_schedule
 from runtime.schedule.memory_model import MemoryModel
-from runtime.schedule.rematerialize import Budget, find_repeats, rematerialize
-from spmd.hlo import HloInstruction, HloModule
+from runtime.schedule.recompute import Limits
+from runtime.schedule.recompute_price import recompute_price
+from runtime.schedule.rematerialize import Budget, Rematerializer
+from spmd.hlo import HloInstruction, HloModule, Opcode, Stage
 from spmd.text.parser import parse_module
 
 #: ``kept`` is made before the peak and read once more behind it; x is live all the way.
@@ -28,24 +31,35 @@ ENTRY main {
 }
 """
 
-AMPLE = Budget(1e9, 1e9)
+ANYTHING = Limits(only_cheap=False, most_links=16)
 
 
 def kept(operation: str = "multiply(x, x)", late: str = "multiply(kept, x)") -> HloModule:
     return parse_module(KEPT.replace("OPERATION", operation).replace("LATE", late))
 
 
-def run(module: HloModule, budget: Budget = AMPLE) -> tuple[int, int]:
+def run(
+    module: HloModule, budget: Budget | None = None, limits: Limits | None = None, goal: int = 0
+) -> tuple[int, int]:
     """(peak before, peak after), as the model sees them."""
-    make_model = partial(MemoryModel, module.entry, {})
-    before = make_model().peak(module.entry.instructions)
-    after = rematerialize(module.entry, make_model, Budget(budget.flops, budget.bytes))
-    assert after == make_model().peak(module.entry.instructions)
-    return before, after
+    one = Rematerializer(
+        module.entry,
+        partial(MemoryModel, module.entry, {}),
+        budget or Budget(),
+        limits or Limits(),
+    )
+    before = one.peak
+    one.lower(goal or before - 1)
+    order = module.entry.instructions
+    assert one.peak == MemoryModel(module.entry, {}).peak(order)
+    stage, module.stage = module.stage, Stage.SCHEDULED
+    check_schedule(module)
+    module.stage = stage
+    return before, one.peak
 
 
-def repeated(module: HloModule) -> list[HloInstruction]:
-    return [i for i in module.entry.instructions if i.name.startswith("kept.")]
+def repeated(module: HloModule, name: str = "kept") -> list[HloInstruction]:
+    return [i for i in module.entry.instructions if i.name.startswith(f"{name}.")]
 
 
 def test_a_cheap_value_is_made_again_for_its_late_reader() -> None:
@@ -65,11 +79,76 @@ def test_a_cheap_value_is_made_again_for_its_late_reader() -> None:
         ("multiply(x, x)", "negate(kept)"),  # x would have to live longer instead
     ],
 )
-def test_dear_values_and_those_whose_operands_die_are_kept(operation: str, late: str) -> None:
+def test_dear_values_and_those_whose_operands_die_are_kept_unless_asked(
+    operation: str, late: str
+) -> None:
     module = kept(operation, late)
     before, after = run(module)
     assert after == before
     assert not repeated(module)
+    asked = kept(operation, late)
+    assert run(asked, limits=ANYTHING) == (before, before - 4096)
+    assert repeated(asked) or repeated(asked, "x")
+
+
+def test_what_is_read_through_views_is_repeated_with_them() -> None:
+    module = parse_module(
+        KEPT.replace("OPERATION", "multiply(x, x)")
+        .replace("LATE", "multiply(shown, x)")
+        .replace(
+            "  late =",
+            "  wide = f32[32,32] reshape(kept)\n  shown = f32[1024] reshape(wide)\n  late =",
+        )
+    )
+    before, after = run(module)
+    assert after == before - 4096
+    (copy,) = repeated(module)
+    (view,) = copy.users
+    assert view.opcode is Opcode.RESHAPE
+    late = module.entry.root.operand(0)
+    assert late.operand(0).operand(0) is view
+
+
+def test_a_chain_is_computed_again_as_far_as_its_operands_are_gone() -> None:
+    """At the peak behind the forward chain, x1 to x3 wait for their readers; only p and x4 need to be there."""
+    module = parse_module("""HloModule chain
+ENTRY main {
+  p = f32[1024] parameter(0)
+  x1 = f32[1024] sine(p)
+  x2 = f32[1024] exponential(x1)
+  x3 = f32[1024] tanh(x2)
+  x4 = f32[1024] cosine(x3)
+  y = f32[1024,8] broadcast(x4), dimensions={0}
+  z = f32[1024,8] exponential(y)
+  w = f32[1024,1] slice(z), slice={[0:1024], [0:1]}
+  s = f32[1024] reshape(w)
+  g3 = f32[1024] multiply(s, x3)
+  g2 = f32[1024] multiply(g3, x2)
+  ROOT g1 = f32[1024] multiply(g2, x1)
+}
+""")
+    before, after = run(module, limits=ANYTHING, goal=9 * 4096)
+    assert before == 12 * 4096
+    assert after == 9 * 4096
+    assert len(repeated(module, "x1")) + len(repeated(module, "x2")) >= 2
+
+
+def test_what_nobody_reads_early_is_computed_later_and_not_again() -> None:
+    module = parse_module("""HloModule early
+ENTRY main {
+  p = f32[1024] parameter(0)
+  early = f32[1024] multiply(p, p)
+  a = f32[1024] sine(p)
+  b = f32[1024] exponential(a)
+  c = f32[1024] multiply(a, b)
+  ROOT r = f32[1024] multiply(c, early)
+}
+""")
+    before, after = run(module)
+    assert after < before
+    names = [i.name for i in module.entry.instructions]
+    assert "early" not in names
+    assert sum(i.opcode is Opcode.MULTIPLY for i in module.entry.instructions) == 3
 
 
 @pytest.mark.parametrize("budget", [Budget(1023, 1e9), Budget(1e9, 100)])
@@ -99,9 +178,28 @@ ENTRY main {
 }
 """)
     text = str(module)
-    model = MemoryModel(module.entry, {})
-    chosen = find_repeats(model, module.entry.instructions, 4096, Budget(1e9, 1e9))
-    assert [repeat.value.name for repeat in chosen] == ["kept"]
-    before, after = run(module)
+    before, after = run(module, goal=1)
     assert after == before
     assert str(module) == text
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "x = f32[8] all-gather(p), dimensions={0}, replica_groups={{0}}",
+        "x = f32[8] rng(a, b), distribution=rng_uniform",
+        'x = f32[8] custom-call(p), custom_call_target="anything"',
+        "x = f32[8] constant({1,2,3,4,5,6,7,8})",
+        "x = f32[8] sine(p), control-predecessors={p}",
+    ],
+)
+def test_what_has_no_price(line: str) -> None:
+    module = parse_module(
+        f"HloModule m\nENTRY main {{\n  p = f32[8] parameter(0)\n  a = f32[] constant(0)\n  b = f32[] constant(1)\n"
+        f"  {line}\n  ROOT r = f32[8] negate(x)\n}}\n"
+    )
+    named = {i.name: i for i in module.entry.instructions}
+    assert recompute_price(named["x"]) is None
+    price = recompute_price(named["r"])
+    assert price is not None
+    assert price.flops == 8

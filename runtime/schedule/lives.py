@@ -1,0 +1,89 @@
+"""One order of a computation: where each value is written and read, and how many bytes are live at each position."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+
+from runtime.schedule.memory_model import MemoryModel
+from spmd.hlo import HloInstruction, Opcode
+
+
+class Lives:
+    """What rematerialization asks of an order.
+
+    place[i]: position of an instruction. reads_at[v]: positions that read value v, ascending. needs[n]: bytes live
+    while position n runs (int64), which a caller may adjust as it plans changes.
+    """
+
+    def __init__(self, model: MemoryModel, order: Sequence[HloInstruction]) -> None:
+        self.model = model
+        self.order = tuple(order)
+        self.place = {instruction: n for n, instruction in enumerate(order)}
+        self.reads_at: dict[HloInstruction, list[int]] = {i: [] for i in order}
+        for position, instruction in enumerate(order):
+            for source in model.reads[instruction]:
+                self.reads_at[source].append(position)
+        self.needs = np.array(model.needs(order), np.int64)
+        self._returned = dict.fromkeys(model.sources[model.computation.root])
+        self._overwritten = dict.fromkeys(model.overwrites.values())
+
+    def last(self, value: HloInstruction) -> int:
+        """Where its life ends: its last reader, or the end of the order where it is returned."""
+        if value in self._returned:
+            return len(self.order)
+        reads = self.reads_at[value]
+        return reads[-1] if reads else self.place[value]
+
+    def is_always_there(self, value: HloInstruction) -> bool:
+        """What comes in and is not overwritten; not a loop's state, which takes no bytes but those of its inits."""
+        if value.opcode in (Opcode.WHILE, Opcode.CONDITIONAL) or value in self._overwritten:
+            return False
+        return not self.model.size[value]
+
+    def is_movable(self, value: HloInstruction) -> bool:
+        """Whether each reader may be given another instruction in its place: they read it itself, or through views."""
+        if value in self._returned or value in self._overwritten or not self.model.size[value]:
+            return False
+        stack = [value]
+        while stack:
+            for user in stack.pop().users:
+                if self.model.is_view(user):
+                    if user.control_predecessors or user.control_successors:
+                        return False
+                    stack.append(user)
+                elif value not in self.model.reads[user]:
+                    return False
+        return True
+
+    @cached_property
+    def gaps(self) -> Gaps:
+        return Gaps(self)
+
+
+class Gaps:
+    """Stretches during which a movable value is held, but neither written nor read: ``start < n < end``."""
+
+    def __init__(self, lives: Lives) -> None:
+        starts, ends, sizes = [], [], []
+        self.values: list[HloInstruction] = []
+        for value in lives.order:
+            size = lives.model.size[value]
+            positions = [lives.place[value], *lives.reads_at[value]]
+            found = [(a, b) for a, b in pairwise(positions) if b > a + 1]
+            if not found or not lives.is_movable(value):
+                continue
+            for start, end in found:
+                self.values.append(value)
+                starts.append(start)
+                ends.append(end)
+                sizes.append(size)
+        self.starts, self.ends, self.sizes = (np.array(x, np.int64) for x in (starts, ends, sizes))
+
+    def across(self, position: int, most: int) -> list[int]:
+        """Numbers of the gaps around ``position``: the ``most`` largest values', earliest first among equals."""
+        found = np.flatnonzero((self.starts < position) & (self.ends > position))
+        return [int(i) for i in found[np.argsort(-self.sizes[found], kind="stable")][:most]]

@@ -1,0 +1,56 @@
+"""The memory models of a module's computations, callees first: a caller needs what its callees do while they run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from runtime.schedule.memory_model import MemoryModel, Place
+from runtime.schedule.step_facts import StepFacts
+from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
+from spmd.shape import ShapeIndex, leaves
+
+#: Instructions that run other computations on memory of their own.
+CALLERS = frozenset({Opcode.WHILE, Opcode.CONDITIONAL, Opcode.CALL})
+
+
+@dataclass
+class ModuleModel:
+    """peaks[c]: bytes that computation c needs on its order, without what comes in; set by whoever orders it."""
+
+    module: HloModule
+    facts: StepFacts = field(default_factory=StepFacts)
+    peaks: dict[HloComputation, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.computations = self.module.computations_post_order()
+        self._bodies = {
+            i.while_body: None for i in self.module.all_instructions() if i.opcode is Opcode.WHILE
+        }
+
+    def of(self, computation: HloComputation) -> MemoryModel:
+        """Its callees must have peaks."""
+        inner = {
+            instruction: max(self.peaks[callee] for callee in instruction.called_computations)
+            for instruction in computation.instructions
+            if instruction.opcode in CALLERS
+        }
+        return MemoryModel(computation, inner, self._returns(computation), self.facts)
+
+    def simulate(self) -> None:
+        """Peaks of all computations as they stand."""
+        for computation in self.computations:
+            self.peaks[computation] = self.of(computation).peak(computation.instructions)
+
+    def callers(self, computation: HloComputation) -> list[HloInstruction]:
+        return [i for i in computation.instructions if i.opcode in CALLERS]
+
+    def _returns(self, computation: HloComputation) -> dict[ShapeIndex, Place]:
+        """Results that should end where something came in: aliased outputs, and what a loop's body hands on."""
+        if computation is self.module.entry:
+            return {
+                alias.output_index: (alias.parameter, alias.parameter_index)
+                for alias in self.module.input_output_alias
+            }
+        if computation not in self._bodies:
+            return {}
+        return {index: (0, index) for index, _ in leaves(computation.root.shape)}

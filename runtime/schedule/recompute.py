@@ -1,0 +1,202 @@
+"""Which instructions to compute again for the late readers of a value, from what is live there.
+
+x2 = x*x           x2 = x*x                  from the early reader f to the late reader g, x2 is held for g alone;
+y  = f(x2)         y  = f(x2)                x is live anyway, so that a second x*x before g frees x2's bytes in
+...peak...    =>   ...peak...                between. Where x is not live either, x is computed again too, and so
+z  = g(x2, x)      x2' = x*x                 on: a chain.
+                   z  = g(x2', x)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from runtime.schedule.lives import Lives
+from runtime.schedule.recompute_price import Price, is_cheap, recompute_price
+from spmd.hlo import HloInstruction
+from spmd.ops import definition
+
+#: A value this many times smaller than the one that is to go may live longer for it.
+SMALL = 8
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """At position ``end``, ``chain`` is computed again (in this order), of which ``value`` is the last.
+
+    The readers of ``value`` from ``end`` on read the copy. An empty chain: they read ``instead[value]``. The chain
+    reads ``instead[s]`` where that stands for what it read before, a copy that an earlier round has made.
+    extended: members that live longer for it, and where their lives ended. freed: bytes at the position asked about.
+    """
+
+    value: HloInstruction
+    start: int
+    end: int
+    chain: tuple[HloInstruction, ...]
+    instead: dict[HloInstruction, HloInstruction]
+    extended: tuple[tuple[HloInstruction, int], ...]
+    price: Price
+    freed: int
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What may be computed again: elementwise arithmetic alone, or whatever has a price; links of one chain."""
+
+    only_cheap: bool = True
+    most_links: int = 4
+
+    def price(self, instruction: HloInstruction) -> Price | None:
+        if self.only_cheap and not is_cheap(instruction):
+            return None
+        return recompute_price(instruction)
+
+
+@dataclass
+class Copies:
+    """Which instructions compute the same: an original and its copies. Lasts over all rounds of one computation."""
+
+    limits: Limits
+    original: dict[HloInstruction, HloInstruction] = field(default_factory=dict)
+    _copies: dict[HloInstruction, list[HloInstruction]] = field(default_factory=dict)
+    _prices: dict[HloInstruction, Price | None] = field(default_factory=dict)
+
+    def add(self, copy: HloInstruction, of: HloInstruction) -> None:
+        original = self.original.get(of, of)
+        self.original[copy] = original
+        self._copies.setdefault(original, [original]).append(copy)
+
+    def alike(self, instruction: HloInstruction) -> Iterator[HloInstruction]:
+        """Those that are still in the computation."""
+        original = self.original.get(instruction, instruction)
+        for one in self._copies.get(original, (original,)):
+            if one.parent is not None:
+                yield one
+
+    def price(self, instruction: HloInstruction) -> Price | None:
+        original = self.original.get(instruction, instruction)
+        if original not in self._prices:
+            self._prices[original] = self.limits.price(instruction)
+        return self._prices[original]
+
+
+@dataclass
+class RecomputeSearch:
+    """Finds repeats for one order; what one of them relies on, the next ones leave as it is.
+
+    ``goal``: bytes that no position where something is computed again, or lives longer, may exceed.
+    """
+
+    lives: Lives
+    copies: Copies
+    goal: int
+    #: Values that go away in a gap, and values that others rely on.
+    _moved: dict[HloInstruction, None] = field(default_factory=dict)
+    _relied_on: dict[HloInstruction, None] = field(default_factory=dict)
+
+    def may_move(self, value: HloInstruction) -> bool:
+        return value not in self._moved and value not in self._relied_on
+
+    def find(self, value: HloInstruction, start: int, end: int, top: int) -> Repeat | None:
+        """How to do without ``value`` between ``start`` and ``end``, which are around ``top``; None where it cannot.
+
+        The chain grows from the value to its operands, as far as these are not at hand where it is computed.
+        """
+        size = self.lives.model.size[value]
+        instead: dict[HloInstruction, HloInstruction] = {}
+        extended: dict[HloInstruction, int] = {}
+        chain: dict[HloInstruction, None] = {}
+        price = Price()
+        open_ends = [value]
+        while open_ends:
+            link = open_ends.pop()
+            if link in chain or link in instead:
+                continue
+            found = self._at_hand(link, end, size, but=value)
+            if found is not None:
+                member, last = found
+                instead[link] = member
+                if last < end:
+                    extended[member] = last
+                continue
+            cost = self.copies.price(link)
+            if cost is None or len(chain) == self.copies.limits.most_links:
+                return None
+            if link is not value and (link in self._moved or not self.lives.is_movable(link)):
+                return None
+            chain[link] = None
+            price += cost
+            open_ends.extend(self.lives.model.reads[link])
+        links = tuple(sorted(chain, key=self.lives.place.__getitem__))
+        freed = size - sum(
+            self.lives.model.size[member] for member, last in extended.items() if last < top
+        )
+        if freed <= 0 or not self._has_room(links, size, end):
+            return None
+        if self.lives.place[value] == start:
+            # Nobody reads the value early: it is computed later, not again.
+            price = price if len(links) > 1 else Price()
+        return Repeat(value, start, end, links, instead, tuple(extended.items()), price, freed)
+
+    def _at_hand(
+        self, wanted: HloInstruction, at: int, size: int, *, but: HloInstruction
+    ) -> tuple[HloInstruction, int] | None:
+        """What can be read at position ``at`` in place of ``wanted``, and the end of its life (``at`` or later if it
+        lives that long); a life may be made longer for small values, and where there is room.
+        """
+        lives = self.lives
+        if wanted is not but and lives.is_always_there(wanted):
+            return wanted, at
+        ready = [
+            one
+            for one in self.copies.alike(wanted)
+            if one is not but and one in lives.place and lives.place[one] < at
+        ]
+        for one in ready:
+            if one not in self._moved and lives.last(one) >= at and self._may_replace(one, wanted):
+                return one, lives.last(one)
+        for one in ready:
+            if not self.may_move(one) or not lives.is_movable(one):
+                continue
+            last, bytes_longer = lives.last(one), lives.model.size[one]
+            peak = int(lives.needs[last + 1 : at + 1].max(initial=0))
+            if bytes_longer * SMALL <= size or peak + bytes_longer <= self.goal:
+                return one, last
+        return None
+
+    def _may_replace(self, one: HloInstruction, wanted: HloInstruction) -> bool:
+        return one is wanted or self.lives.is_movable(wanted)
+
+    def _has_room(self, chain: tuple[HloInstruction, ...], counted: int, at: int) -> bool:
+        """Whether the chain's own values fit on what is live at ``at`` besides ``counted`` bytes: the value itself."""
+        model = self.lives.model
+        left = dict.fromkeys(chain, 0)
+        for link in chain:
+            for source in model.reads[link]:
+                if source in left:
+                    left[source] += 1
+        live = most = 0
+        for link in chain:
+            dying = []
+            for source in model.reads[link]:
+                if source in left:
+                    left[source] -= 1
+                    if not left[source]:
+                        dying.append(source)
+            over = any(model.size[d] == model.size[link] for d in dying)
+            in_place = over and definition(link.opcode).elementwise
+            size = model.size[link]
+            most = max(most, live + (0 if in_place else size) + model.while_running(link))
+            live += size - sum(model.size[d] for d in dying)
+        others = int(min(self.lives.needs[at - 1], self.lives.needs[at])) - counted
+        return others + most <= self.goal
+
+    def take(self, repeat: Repeat) -> None:
+        """Count with ``repeat`` from now on."""
+        lives, size = self.lives, self.lives.model.size
+        lives.needs[repeat.start + 1 : repeat.end] -= size[repeat.value]
+        for member, last in repeat.extended:
+            lives.needs[last + 1 : repeat.end + 1] += size[member]
+        self._moved[repeat.value] = None
+        self._relied_on.update(dict.fromkeys(repeat.instead.values()))

@@ -1,0 +1,83 @@
+"""What computing an instruction once more costs, and which instructions are never computed again."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from spmd.analysis.cost import op_cost
+from spmd.analysis.side_effects import SideEffects
+from spmd.analysis.wire import KIND
+from spmd.hlo import HloInstruction, Opcode
+from spmd.ops import OpCost, definition
+from spmd.shape import ArrayShape
+
+#: Flops that take as long as one byte of memory traffic, and as one transcendental function.
+FLOPS_PER_BYTE = 4.0
+FLOPS_PER_TRANSCENDENTAL = 10.0
+
+#: Arrays that nothing computes, loops and calls (their work is unbounded here), and what another device answers to.
+_NEVER = frozenset(
+    {
+        *KIND,
+        Opcode.CALL,
+        Opcode.CONDITIONAL,
+        Opcode.CONSTANT,
+        Opcode.CUSTOM_CALL,
+        Opcode.FUSION,
+        Opcode.IOTA,
+        Opcode.PARAMETER,
+        Opcode.SCAN,
+        Opcode.WHILE,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """Work of one execution."""
+
+    flops: float = 0.0
+    bytes: float = 0.0
+
+    def __add__(self, other: Price) -> Price:
+        return Price(self.flops + other.flops, self.bytes + other.bytes)
+
+    @property
+    def weight(self) -> float:
+        """One figure to compare by, in flops."""
+        return self.flops + FLOPS_PER_BYTE * self.bytes
+
+    @staticmethod
+    def of(work: OpCost) -> Price:
+        flops = work.flops + FLOPS_PER_TRANSCENDENTAL * work.transcendentals
+        return Price(flops, work.bytes_accessed)
+
+
+def recompute_price(instruction: HloInstruction) -> Price | None:
+    """None for what is never computed again: collectives, side effects, random numbers' state, loops, library calls."""
+    if instruction.opcode in _NEVER or not isinstance(instruction.shape, ArrayShape):
+        return None
+    if instruction.control_predecessors or instruction.control_successors:
+        return None
+    if SideEffects().of(instruction):
+        return None
+    price = Price.of(op_cost(instruction))
+    if instruction.called_computations:
+        # A reducer runs about once for each element that comes in.
+        elements = sum(
+            math.prod(operand.dims)
+            for operand in instruction.operands
+            if isinstance(operand.shape, ArrayShape)
+        )
+        price += Price(float(elements))
+    return price
+
+
+def is_cheap(instruction: HloInstruction) -> bool:
+    """Elementwise arithmetic: what a compiler that fuses repeats without being asked."""
+    op = definition(instruction.opcode)
+    if not op.elementwise or instruction.called_computations:
+        return False
+    cost = op.cost(instruction)
+    return not cost.transcendentals and bool(cost.flops)

@@ -1,0 +1,84 @@
+"""Edit a scheduled computation as repeats say, in a way that can be taken back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from runtime.schedule.lives import Lives
+from runtime.schedule.recompute import Repeat
+from spmd.hlo import HloInstruction
+
+Replacement: TypeAlias = dict[HloInstruction, HloInstruction]
+#: Called with (copy, original).
+OnCopy: TypeAlias = Callable[[HloInstruction, HloInstruction], None]
+
+
+class RepeatEdit:
+    """The copies that ``repeats`` ask for, each just before its first reader; ``undo`` takes everything back."""
+
+    def __init__(self, lives: Lives, repeats: Sequence[Repeat], on_copy: OnCopy) -> None:
+        self._lives = lives
+        self._computation = lives.model.computation
+        self._on_copy = on_copy
+        self._order = lives.order
+        self._inserted: dict[int, list[HloInstruction]] = {}
+        self._copies: list[HloInstruction] = []
+        self._replaced: list[tuple[HloInstruction, int, HloInstruction]] = []
+        for repeat in sorted(repeats, key=lambda repeat: repeat.end):
+            self._apply(repeat)
+        order: list[HloInstruction] = []
+        for position, instruction in enumerate(self._order):
+            order.extend(self._inserted.get(position, ()))
+            order.append(instruction)
+        self._computation.set_order(order)
+
+    def undo(self) -> None:
+        for reader, number, operand in reversed(self._replaced):
+            reader.replace_operand(number, operand)
+        for copy in reversed(self._copies):
+            self._computation.remove(copy)
+        self._computation.set_order(self._order)
+
+    def _apply(self, repeat: Repeat) -> None:
+        made = dict(repeat.instead)
+        for link in repeat.chain:
+            made[link] = self._copy(link, made, repeat.end)
+        moved = {repeat.value: made[repeat.value]}
+        for position in self._lives.reads_at[repeat.value]:
+            if position < repeat.end:
+                continue
+            reader = self._order[position]
+            for number, operand in enumerate(reader.operands):
+                new = self._seen_through(operand, moved, position)
+                if new is not operand:
+                    reader.replace_operand(number, new)
+                    self._replaced.append((reader, number, operand))
+
+    def _copy(
+        self, instruction: HloInstruction, made: Replacement, position: int
+    ) -> HloInstruction:
+        """``instruction`` once more, before ``position``, on operands of which those in ``made`` are replaced."""
+        operands = [self._seen_through(o, made, position) for o in instruction.operands]
+        copy = self._computation.add(instruction.clone(instruction.shape, operands))
+        self._copies.append(copy)
+        self._inserted.setdefault(position, []).append(copy)
+        self._on_copy(copy, instruction)
+        return copy
+
+    def _seen_through(
+        self, operand: HloInstruction, made: Replacement, position: int
+    ) -> HloInstruction:
+        """``operand``, or what stands for it: a view of something replaced is copied as a view of the replacement."""
+        views = []
+        source = operand
+        while source not in made and self._lives.model.is_view(source):
+            views.append(source)
+            source = source.operand(0)
+        if source not in made or made[source] is source:
+            return operand
+        new = made[source]
+        for view in reversed(views):
+            shown = {view.operand(0): new}
+            new = self._copy(view, shown, position)
+        return new

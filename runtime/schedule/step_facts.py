@@ -1,0 +1,69 @@
+"""What buffer assignment knows of instructions whatever their order: scratch, operand copies, views that are copies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from runtime.buffers.program import CopyStep, Program, Step, all_steps
+from runtime.buffers.view_ops import is_view
+from spmd.hlo import HloInstruction, HloModule
+
+
+@dataclass
+class StepFacts:
+    """Empty where a module is not one that the runtime lowers.
+
+    extra[i]: bytes that i needs besides its operands and its result while it runs: scratch, operands laid out anew.
+    written: instructions that would be views, but that no strides can say: they write arrays of their own.
+    """
+
+    extra: dict[HloInstruction, int] = field(default_factory=dict)
+    written: dict[HloInstruction, None] = field(default_factory=dict)
+
+    @staticmethod
+    def of(program: Program) -> StepFacts:
+        facts = StepFacts()
+        copied: dict[HloInstruction, int] = {}
+        for step in all_steps(program.entry):
+            instruction = step.instruction
+            if isinstance(step, CopyStep):
+                copied[instruction] = copied.get(instruction, 0) + _bytes(step)
+                continue
+            if is_view(instruction):
+                facts.written[instruction] = None
+            facts._note(instruction, copied.pop(instruction, 0) + sum(s.size for s in step.scratch))
+        # Copies at the end of a loop or of the program come behind their instruction's step.
+        facts._note_all(copied.items())
+        return facts
+
+    def _note(self, instruction: HloInstruction, size: int) -> None:
+        """A computation that is called twice has its steps twice."""
+        if size > self.extra.get(instruction, 0):
+            self.extra[instruction] = size
+
+    def _note_all(self, sizes: Iterable[tuple[HloInstruction, int]]) -> None:
+        for instruction, size in sizes:
+            self._note(instruction, size)
+
+    def is_view(self, instruction: HloInstruction) -> bool:
+        return is_view(instruction) and instruction not in self.written
+
+    def like(self, copy: HloInstruction, original: HloInstruction) -> None:
+        """``copy`` computes what ``original`` does."""
+        if original in self.extra:
+            self.extra[copy] = self.extra[original]
+        if original in self.written:
+            self.written[copy] = None
+
+    def on(self, module: HloModule) -> StepFacts:
+        """The same for a copy of the module, whose instructions have the same names."""
+        named = {instruction.name: instruction for instruction in module.all_instructions()}
+        return StepFacts(
+            {named[i.name]: size for i, size in self.extra.items()},
+            {named[i.name]: None for i in self.written},
+        )
+
+
+def _bytes(step: Step) -> int:
+    return sum(value.size for value in step.results)
