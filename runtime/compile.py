@@ -15,7 +15,6 @@ from runtime.device_program import DeviceProgram
 from runtime.emit.program import emit_program
 from runtime.executable import Executable
 from runtime.kernel import NUMPY_KERNELS
-from runtime.lowering import Device
 from runtime.schedule.memory_scheduler import schedule_for_memory
 from runtime.sharded_arrays import Boundary
 from runtime.strides import StridedView
@@ -68,7 +67,7 @@ def lower(
 ) -> Executable:
     """A scheduled module to memory and thunks."""
     assigned = assign_buffers(linearize(module))
-    thunks = emit_program(assigned, Device(module.num_partitions, module.replica_count))
+    thunks = emit_program(assigned, assigned.program.device)
     program = _device_program(module, assigned, thunks)
     if check:
         check_schedule(module)

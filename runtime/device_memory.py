@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
+from collectives.communicator.interface import Communicator
 from runtime.buffers.types import ArrayView, BufferAllocation, BufferSlice, aligned
 from runtime.strides import StridedView
 from spmd.literal import NDArray
@@ -13,25 +14,33 @@ from spmd.shape import ArrayShape
 
 
 class DeviceMemory:
-    """One block of bytes; every allocation at an aligned place in it."""
+    """One block of the device's own bytes, every allocation at an aligned place in it; and blocks shared with others.
 
-    def __init__(
-        self, allocations: Sequence[BufferAllocation], allocate: Callable[[int], NDArray]
-    ) -> None:
-        """``allocate``: bytes, zeros, aligned; a communicator's, so that collectives reach them."""
-        self._starts: list[int] = []
-        size = 0
+    All of it comes from the communicator, so that collectives reach it. Bytes are zeros at first.
+    """
+
+    def __init__(self, allocations: Sequence[BufferAllocation], communicator: Communicator) -> None:
+        """``allocations``: in order of their indices, the same on every rank."""
+        starts, size = [], 0
         for allocation in allocations:
-            self._starts.append(size)
-            size += aligned(allocation.size)
-        self._bytes = allocate(size)
+            starts.append(size)
+            size += 0 if allocation.color.groups else aligned(allocation.size)
+        own = communicator.allocate(size)
+        self._blocks: list[NDArray] = []
+        for allocation, start in zip(allocations, starts, strict=True):
+            if allocation.color.groups:
+                sharers = allocation.color.group_of(communicator.rank)
+                self._blocks.append(communicator.allocate_shared(allocation.size, sharers))
+            else:
+                self._blocks.append(own[start : start + allocation.size])
 
     def array(self, place: ArrayView) -> NDArray:
         view = place.view
-        start = self._starts[place.slice.allocation] + place.slice.offset + view.offset
         if view.num_elements == 0:
             return np.zeros(view.dims, view.element_type.numpy)
-        return np.ndarray(view.dims, view.element_type.numpy, self._bytes, start, view.strides)
+        block = self._blocks[place.slice.allocation]
+        start = place.slice.offset + view.offset
+        return np.ndarray(view.dims, view.element_type.numpy, block, start, view.strides)
 
     def typed(self, allocation: int, shape: ArrayShape) -> NDArray:
         """The row-major array of ``shape`` that is allocation number ``allocation``."""
@@ -39,5 +48,4 @@ class DeviceMemory:
         return self.array(ArrayView(BufferSlice(allocation, 0, view.byte_size), view))
 
     def bytes_of(self, allocation: BufferAllocation) -> NDArray:
-        start = self._starts[allocation.index]
-        return self._bytes[start : start + allocation.size]
+        return self._blocks[allocation.index]

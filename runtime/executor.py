@@ -53,7 +53,7 @@ class LoadedDevice:
         self._number = communicator.enroll(self)
         self._steps = 0
         self.bound_collectives: dict[str, BoundCollective] = {}
-        self.memory = DeviceMemory(program.assignment.allocations, communicator.allocate)
+        self.memory = DeviceMemory(program.assignment.allocations, communicator)
         self._fill_constants()
         self._slots = Slots(program, self.memory)
         self._action: Action = program.thunks.prepare(self)

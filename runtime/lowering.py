@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from collectives.communicator.kinds import Group
 from runtime.buffers.types import ArrayView
 from runtime.strides import StridedView
 from runtime.thunks.thunk import Thunk
@@ -51,6 +52,10 @@ def no_scratch(_: HloInstruction, __: Views) -> tuple[ArrayShape, ...]:
     return ()
 
 
+def nobody_alike(_: HloInstruction, __: Device) -> tuple[Group, ...]:
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class Lowering:
     """How one opcode runs.
@@ -60,12 +65,15 @@ class Lowering:
     layouts: operands that must lie without gaps, as {operand leaf: dimensions, slowest first}; they are copied first.
         Given the operands' views as they are, an empty answer means that they will do.
     scratch: arrays the thunk needs while it runs; they count as temporary memory.
+    alike: groups of devices whose members get the same results, and write them only once all of a group have started;
+        every device is in one group. Empty where results may differ.
     """
 
     emit: Emit
     in_place: Callable[[HloInstruction], tuple[tuple[int, int], ...]] = nothing_in_place
     layouts: Callable[[HloInstruction, Views], dict[int, tuple[int, ...]]] = any_layout
     scratch: Callable[[HloInstruction, Views], tuple[ArrayShape, ...]] = no_scratch
+    alike: Callable[[HloInstruction, Device], tuple[Group, ...]] = nobody_alike
 
 
 LOWERINGS: Registry[Opcode, Lowering] = Registry("lowering")

@@ -6,6 +6,7 @@ All are frozen and hashable, so they are shared freely between instructions.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -173,6 +174,12 @@ class Layout:
     def is_default(self) -> bool:
         return not self.suffix and self == Layout.default(len(self.minor_to_major))
 
+    @property
+    def memory_space(self) -> int:
+        """The n of ``S(n)``: in which memory the array lies; 0, the default one, where none is written."""
+        found = re.search(r"S\((-?\d+)\)", self.suffix)
+        return int(found[1]) if found else 0
+
     def __str__(self) -> str:
         order = ",".join(map(str, self.minor_to_major))
         return f"{{{order}{':' + self.suffix if self.suffix else ''}}}"
@@ -195,6 +202,10 @@ class ArrayShape:
     @property
     def rank(self) -> int:
         return len(self.dims)
+
+    @property
+    def memory_space(self) -> int:
+        return self.layout.memory_space if self.layout is not None else 0
 
     @property
     def is_unbounded(self) -> bool:

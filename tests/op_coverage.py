@@ -65,8 +65,6 @@ HOLES: dict[str, dict[Opcode, str]] = {
     "runtime": dict.fromkeys(
         (
             Opcode.ASYNC_UPDATE,
-            Opcode.COPY_START,
-            Opcode.COPY_DONE,
             Opcode.DYNAMIC_RESHAPE,
             Opcode.INFEED,
             Opcode.OUTFEED,

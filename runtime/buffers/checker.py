@@ -3,7 +3,8 @@
 Every read must find the value that HLO's dataflow says; no thunk may write what a collective in flight still uses, nor
 touch its results; a result may lie on an operand only if the operation goes element by element. Loops run two trips, so
 that what the first one destroys is missed in the second; branches run each on its own copy of memory. Parameters that
-are not donated, and constants, must be there for the next step.
+are not donated, and constants, must be there for the next step. Values lie in the memory space of their layouts; what
+groups of devices hold together is written when no member can be behind (``color_rules.py``).
 
 Written from the definition: it knows thunks and HLO, and nothing of how buffers were assigned. Peers use a collective's
 buffers where they lie, from its start until its done returns and never after: communicators keep that promise
@@ -17,7 +18,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
+from runtime.buffers.color_rules import wrong_space, wrong_state, wrong_write
 from runtime.buffers.kept import KeptBetweenSteps
+from runtime.buffers.overlap_rules import wrong_overlap
 from runtime.buffers.shadow import ShadowMemory
 from runtime.buffers.symbols import (
     Context,
@@ -25,14 +28,16 @@ from runtime.buffers.symbols import (
     Meanings,
     Symbol,
     constant_meaning,
+    in_spaces_of,
     is_rearranging,
     meaning_leaves,
     own_meanings,
     rearranged,
 )
-from runtime.buffers.types import AllocationKind, ArrayView, BufferSlice
+from runtime.buffers.types import ArrayView, BufferSlice
 from runtime.device_program import DeviceProgram
 from runtime.thunks.collective import CollectiveDoneThunk, CollectiveStartThunk
+from runtime.thunks.collective_plans import CollectivePlan
 from runtime.thunks.conditional import ConditionalThunk
 from runtime.thunks.copy import CopyThunk
 from runtime.thunks.sequence import ThunkSequence
@@ -41,12 +46,10 @@ from runtime.thunks.while_loop import WhileThunk
 from spmd.errors import CheckFailed
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
 from spmd.ops.attrs import ParameterAttrs, TupleIndexAttrs
-from spmd.ops.opdef import OPS
+from spmd.shape import as_tuple
 
 _TRIPS = 2
 
-#: Beside elementwise operations, those that may write over an operand they read.
-_IN_PLACE = frozenset({Opcode.ALL_REDUCE, Opcode.DYNAMIC_UPDATE_SLICE, Opcode.SCATTER})
 _START_RESULT: dict[Opcode, tuple[int, ...]] = {
     Opcode.ALL_REDUCE_START: (),
     Opcode.ALL_GATHER_START: (1,),
@@ -73,6 +76,7 @@ class _InFlight:
     operands: tuple[BufferSlice, ...]
     results: tuple[BufferSlice, ...]
     symbols: tuple[Symbol, ...]
+    plan: CollectivePlan
 
 
 Thunks = deque[Thunk]
@@ -98,6 +102,7 @@ class _Checker:
         thunks = deque(self.program.thunks.thunks)
         root = self.run_computation(entry, arguments, (), thunks)
         self.run_copies(thunks, entry.name)
+        self.require_private(entry.name, "output", self.program.outputs)
         self.require_all(entry.name, "output", self.program.outputs, meaning_leaves(root))
         if self.in_flight:
             self.fail(f"{next(iter(self.in_flight))} is never waited for")
@@ -156,8 +161,14 @@ class _Checker:
             return operands[0] if len(operands) == 1 else tuple(operands)
         if opcode in (Opcode.CONSTANT, Opcode.IOTA):
             return constant_meaning(instruction)
+        if opcode is Opcode.COPY_START:
+            copied = as_tuple(instruction.shape).elements[0]
+            return (rearranged(instruction, context, operands[0], copied), operands[0], None)
         if is_rearranging(instruction):
-            return rearranged(instruction, context, operands[0])
+            return rearranged(instruction, context, operands[0], instruction.shape)
+        if opcode is Opcode.COPY_DONE:
+            assert isinstance(operands[0], tuple)
+            return operands[0][0]
         if opcode in _DONE:
             meanings = operands[0]
             for i in _START_RESULT[instruction.operand(0).opcode]:
@@ -177,6 +188,8 @@ class _Checker:
         thunk = self.run_copies_before(loop, thunks)
         if not isinstance(thunk, WhileThunk):
             self.fail(f"{loop.name} is no loop: {type(thunk).__name__}")
+        self.require_private(loop.name, "loop state", [place for _, place in thunk.state])
+        state = in_spaces_of(loop.shape, state)
         self.require_state(thunk, "on entry", state)
         for trip in range(_TRIPS + 1):
             inner = (*context, loop.name, trip)
@@ -191,6 +204,7 @@ class _Checker:
             queue = deque(thunk.body.thunks)
             state = self.run_computation(loop.while_body, [state], inner, queue)
             self.run_copies(queue, loop.name)
+            state = in_spaces_of(loop.shape, state)
             self.require_state(thunk, f"after trip {trip + 1}", state)
         return state
 
@@ -212,6 +226,7 @@ class _Checker:
             self.fail(f"{instruction.name} is no conditional: {type(thunk).__name__}")
         (selector,) = meaning_leaves(operands[0])
         self.require(instruction.name, "selector", thunk.selector.slice, selector)
+        self.require_private(instruction.name, "result", thunk.results)
         result = own_meanings(instruction, context, instruction.shape)
         before, flights = self.memory, dict(self.in_flight)
         after: list[ShadowMemory] = []
@@ -223,10 +238,10 @@ class _Checker:
             inner = (*context, instruction.name, i)
             root = self.run_computation(computation, [operands[i + 1]], inner, queue)
             self.run_copies(queue, instruction.name)
-            what = f"result of branch {i}"
-            self.require_all(instruction.name, what, thunk.results, meaning_leaves(root))
+            what, left = f"result of branch {i}", in_spaces_of(instruction.shape, root)
+            self.require_all(instruction.name, what, thunk.results, meaning_leaves(left))
             for place, meaning in zip(thunk.results, meaning_leaves(result), strict=True):
-                self.memory.add(place.slice, meaning[0])
+                self.memory.add(place.slice, meaning.symbols[0])
             if self.in_flight != flights:
                 self.fail(f"{instruction.name}: branch {i} leaves a collective in flight")
             after.append(self.memory)
@@ -311,62 +326,53 @@ class _Checker:
             self.require(name, f"operand {use.leaf}", use.slice, wanted[use.leaf])
         scratch = [use.slice for use in writes if use.role is Role.SCRATCH]
         places = [use.slice for use in writes if use.role is Role.RESULT]
-        self.check_overlaps(instruction, [use.place for use in reads], scratch, places)
+        wrong = wrong_overlap(instruction, [use.place for use in reads], scratch, places)
+        if wrong:
+            self.fail(f"{name} {wrong}")
         for slice_ in scratch:
             self.put(name, slice_, frozenset())
-        symbols = _own_symbols(instruction, result)
+        own = _own_meanings(instruction, result)
+        symbols = tuple(meaning.symbols[0] for meaning in own)
         if len(symbols) != len(places):
             self.fail(f"{name} has {len(symbols)} results, its thunk writes {len(places)}")
+        for slice_, meaning in zip(places, own, strict=True):
+            self.require_space(name, "result", slice_, meaning)
         if isinstance(thunk, CollectiveStartThunk):
             for slice_ in places:
-                self.touch(name, slice_, UseKind.WRITE)
+                self.touch(name, slice_, UseKind.WRITE, thunk.plan)
             operand_slices = tuple(use.slice for use in reads)
-            self.in_flight[name] = _InFlight(operand_slices, tuple(places), symbols)
+            self.in_flight[name] = _InFlight(operand_slices, tuple(places), symbols, thunk.plan)
             return
         for slice_, symbol in zip(places, symbols, strict=True):
             self.put(name, slice_, frozenset({symbol}))
-
-    def check_overlaps(
-        self,
-        instruction: HloInstruction,
-        reads: list[ArrayView],
-        scratch: list[BufferSlice],
-        results: list[BufferSlice],
-    ) -> None:
-        """A result may only lie on an operand as a whole, element on element."""
-        name = instruction.name
-        definition = OPS[instruction.opcode]
-        may_share = definition.elementwise or instruction.opcode in _IN_PLACE
-        for i, place in enumerate(results):
-            if any(place.overlaps(other) for other in results[i + 1 :]):
-                self.fail(f"{name} writes two results to {place}")
-            for read in reads:
-                same_elements = place == read.slice and read.view.is_dense
-                if place.overlaps(read.slice) and not (may_share and same_elements):
-                    self.fail(f"{name} writes its result to {place} while it reads {read.slice}")
-        read_slices = [read.slice for read in reads]
-        for i, place in enumerate(scratch):
-            if any(place.overlaps(other) for other in (*read_slices, *results, *scratch[i + 1 :])):
-                self.fail(f"{name} has scratch at {place}, which it uses otherwise")
 
     def finish(self, done: CollectiveDoneThunk) -> None:
         flight = self.in_flight.pop(done.start, None)
         if flight is None:
             self.fail(f"{done.name} waits for {done.start}, which is not in flight")
         for slice_, symbol in zip(flight.results, flight.symbols, strict=True):
-            self.put(done.name, slice_, frozenset({symbol}))
+            self.put(done.name, slice_, frozenset({symbol}), flight.plan)
 
     # ---- memory
-    def put(self, name: str, place: BufferSlice, symbols: frozenset[Symbol]) -> None:
-        self.touch(name, place, UseKind.WRITE)
+    def put(
+        self,
+        name: str,
+        place: BufferSlice,
+        symbols: frozenset[Symbol],
+        plan: CollectivePlan | None = None,
+    ) -> None:
+        self.touch(name, place, UseKind.WRITE, plan)
         self.memory.write(place, symbols)
 
-    def touch(self, name: str, place: BufferSlice, kind: UseKind) -> None:
+    def touch(
+        self, name: str, place: BufferSlice, kind: UseKind, plan: CollectivePlan | None = None
+    ) -> None:
+        """``plan``: of the collective that writes."""
         allocation = self.program.assignment.allocations[place.allocation]
         if place.offset < 0 or place.offset + place.size > allocation.size:
             self.fail(f"{name} uses {place} outside of its allocation of {allocation.size} bytes")
-        if kind is UseKind.WRITE and allocation.kind is AllocationKind.CONSTANT:
-            self.fail(f"{name} writes to a constant at {place}")
+        if kind is UseKind.WRITE and (reason := wrong_write(allocation, plan)):
+            self.fail(f"{name} writes to {reason} at {place}")
         for start, flight in self.in_flight.items():
             busy = flight.results if kind is UseKind.READ else (*flight.operands, *flight.results)
             if any(place.overlaps(other) for other in busy):
@@ -374,9 +380,10 @@ class _Checker:
 
     def require(self, name: str, what: str, place: BufferSlice, meaning: Meaning) -> None:
         self.touch(name, place, UseKind.READ)
-        if not self.memory.holds(place, meaning):
+        if not self.memory.holds(place, meaning.symbols):
             held = ", ".join(sorted(map(str, self.memory.held(place)))) or "no whole value"
-            self.fail(f"{name}: {what} should be {meaning[0][0]} at {place}, which holds {held}")
+            self.fail(f"{name}: {what} should be {meaning} at {place}, which holds {held}")
+        self.require_space(name, what, place, meaning)
 
     def require_all(
         self, name: str, what: str, places: Sequence[ArrayView], meanings: Sequence[Meaning]
@@ -384,13 +391,24 @@ class _Checker:
         for i, (place, meaning) in enumerate(zip(places, meanings, strict=True)):
             self.require(name, f"{what} {i}", place.slice, meaning)
 
+    def require_space(self, name: str, what: str, place: BufferSlice, meaning: Meaning) -> None:
+        allocation = self.program.assignment.allocations[place.allocation]
+        if place.size and (reason := wrong_space(allocation, meaning)):
+            self.fail(f"{name}: {what} at {place} {reason}")
+
+    def require_private(self, name: str, what: str, places: Sequence[ArrayView]) -> None:
+        for place in places:
+            allocation = self.program.assignment.allocations[place.slice.allocation]
+            if reason := wrong_state(allocation):
+                self.fail(f"{name}: {what} lies at {place.slice}, {reason}")
+
     def fail(self, message: str) -> NoReturn:
         raise CheckFailed(f"buffer checker: {self.module.name}: {message}")
 
 
-def _own_symbols(instruction: HloInstruction, result: Meanings) -> tuple[Symbol, ...]:
+def _own_meanings(instruction: HloInstruction, result: Meanings) -> list[Meaning]:
     """What the instruction writes: its meanings without those passed on from operands."""
     for i in _START_RESULT.get(instruction.opcode, ()):
         assert isinstance(result, tuple)
         result = result[i]
-    return tuple(meaning[0] for meaning in meaning_leaves(result))
+    return meaning_leaves(result)

@@ -1,7 +1,8 @@
 """Colocation: values that share memory, because the program demands it (loop state, aliases) or allows it (in place).
 
 Two values may share when the first is dead where the second is written, or is read there by the very operation that
-may write over it. Values that must end in one place but cannot share are joined by a copy, which ``copies`` lists.
+may write over it, and when both are of one memory space. Values that must end in one place but cannot share are
+joined by a copy, which ``copies`` lists.
 Order matters: first what saves a copy (aliased outputs, loops from the outside in, branches), then what saves memory.
 """
 
@@ -24,13 +25,14 @@ from runtime.lowering import LOWERINGS
 
 @dataclass(eq=False)
 class Group:
-    """Values of one size in one place. ``start`` to ``end`` (both included) is when the place is taken."""
+    """Values of one size and memory space in one place. ``start`` to ``end`` (included) is when the place is taken."""
 
     values: list[Value]
     kind: AllocationKind
     #: Parameter or output leaf, or constant number.
     number: int
     size: int
+    memory_space: int
     start: int
     end: int
 
@@ -89,7 +91,9 @@ def colocate(program: Program) -> Colocation:
             kind, number = AllocationKind.CONSTANT, constants
             constants += 1
         end = max(value.last_read, held_until.get(value, 0))
-        result.groups[value] = Group([value], kind, number, value.size, value.start, end)
+        result.groups[value] = Group(
+            [value], kind, number, value.size, value.memory_space, value.start, end
+        )
     writers = _writers(program)
     _place_outputs(result, writers)
     for step in all_steps(program.entry):
@@ -140,9 +144,13 @@ def _is_read_in_place(value: Value, step: Step, result: int) -> bool:
     here = [read for read in value.reads if read.step is step and read.position == step.position]
     if len(here) != 1 or not here[0].view.is_whole:
         return False
-    if value.size != step.results[result].size:
+    if not _fits(value, step.results[result]):
         return False
     return here[0].operand in writes_over(step, result)
+
+
+def _fits(value: Value, other: Value) -> bool:
+    return value.size == other.size and value.memory_space == other.memory_space
 
 
 def _may_follow(value: Value, last_read: int, step: Step, result: int) -> bool:
@@ -180,6 +188,7 @@ def _place_outputs(colocation: Colocation, writers: dict[Value, tuple[Step, int]
                 AllocationKind.OUTPUT,
                 output.number,
                 view.view.byte_size,
+                value.memory_space,
                 program.end,
                 program.end,
             )
@@ -206,7 +215,7 @@ def _place_loop_state(
     """The body's new value of a leaf is written straight into the leaf's place if its old value is dead by then."""
     for carried in loop.carried:
         value = carried.root.value
-        if _can_write_directly(colocation, carried.root, loop.body):
+        if _can_write_directly(colocation, carried.root, loop.body) and _fits(value, carried.value):
             step, result = writers[value]
             inside = [
                 read.until_within(loop.body, loop.condition)
@@ -223,7 +232,7 @@ def _place_loop_state(
 def _place_branch_results(colocation: Colocation, step: ConditionalStep) -> None:
     for branch in step.branches:
         for view, result in zip(branch.roots, step.results, strict=True):
-            if _can_write_directly(colocation, view, branch.region):
+            if _can_write_directly(colocation, view, branch.region) and _fits(view.value, result):
                 colocation.merge(colocation.groups[result], colocation.groups[view.value])
             else:
                 colocation.copies.append(Copy(view, result, branch.region.end, step))
@@ -248,7 +257,7 @@ def _can_share(source: Group, step: Step, result: int) -> bool:
     """Whether ``result`` may take the memory of ``source``, of which one value is read in place at ``step``."""
     if source.kind in (AllocationKind.CONSTANT, AllocationKind.PARAMETER):
         return False
-    if source.end != step.position or source.size != step.results[result].size:
+    if source.end != step.position or not _fits(source.values[0], step.results[result]):
         return False
     here = [value for value in source.values if value.last_read == step.position]
     return len(here) == 1 and _is_read_in_place(here[0], step, result)

@@ -23,12 +23,21 @@ def _allocations(assignment: BufferAssignment) -> Iterator[str]:
     for number, value in enumerate(assignment.values):
         by_allocation.setdefault(value.slice.allocation, []).append((number, value))
     for allocation in assignment.allocations:
-        yield f"allocation {allocation.index}: size {allocation.size}, {_purpose(allocation)}:"
+        purpose = f"{_color(allocation)}{_purpose(allocation)}"
+        yield f"allocation {allocation.index}: size {allocation.size}, {purpose}:"
         inside = by_allocation.get(allocation.index, [])
         for number, value in sorted(inside, key=lambda one: (one[1].slice.offset, one[1].start)):
             place = f"(size={value.slice.size},offset={value.slice.offset})"
             yield f" value: <{number} {value.name} @0> {place}: {value.shape}"
     yield ""
+
+
+def _color(allocation: BufferAllocation) -> str:
+    """Nothing for the default colour; replica groups, which XLA's colours do not have, where devices share it."""
+    color = allocation.color
+    space = f"color {color.memory_space}, " if color.memory_space else ""
+    groups = ",".join(f"{{{','.join(map(str, group))}}}" for group in color.groups)
+    return f"{space}shared by {{{groups}}}, " if groups else space
 
 
 def _purpose(allocation: BufferAllocation) -> str:
@@ -49,6 +58,9 @@ def _totals(assignment: BufferAssignment) -> Iterator[str]:
     yield f"Total bytes used: {total}"
     yield f" arguments {stats.arguments}, outputs {stats.outputs} (aliased {stats.aliased}), temp {stats.temp}"
     yield f" constants {stats.constants}, peak live {stats.peak_live}"
+    yield from (f" of temp, {size} held once by {n} devices" for n, size in stats.shared)
+    if len(stats.spaces) > 1:
+        yield from (f" memory space {space}: {size} bytes" for space, size in stats.spaces)
     yield ""
 
 

@@ -20,7 +20,7 @@ class KeptBetweenSteps:
             if allocation.kind is AllocationKind.CONSTANT:
                 symbols = frozenset({constant_symbol(program.constants[allocation.index])})
             elif allocation.kind is AllocationKind.PARAMETER:
-                symbols = frozenset(parameters[allocation.number])
+                symbols = frozenset(parameters[allocation.number].symbols)
             else:
                 continue
             self._found.append((allocation, symbols))
@@ -34,7 +34,7 @@ class KeptBetweenSteps:
         """What the next step would not find; None where everything is as it was."""
         for allocation, symbols in self._found:
             consumed = allocation.index in self._outputs
-            if not consumed and not memory.holds(_whole(allocation), tuple(symbols)):
+            if not consumed and not memory.holds(_whole(allocation), symbols):
                 return (
                     f"{allocation.kind.value} {allocation.number} is not as it was before the step, "
                     "and no output aliases it"

@@ -13,6 +13,7 @@ from runtime.buffers.program import (
     Value,
     tree_leaves,
 )
+from runtime.lowering import Device
 from spmd.errors import VerificationError
 from spmd.hlo import HloInstruction, HloModule, Stage
 from spmd.ops.attrs import ParameterAttrs
@@ -32,7 +33,11 @@ def linearize(module: HloModule) -> Program:
     for parameter in module.entry.parameters:
         arguments.append(_entry_parameter(linearizer, parameter, entry, parameters))
     roots = tree_leaves(linearizer.run_computation(module.entry, tuple(arguments), entry))
-    aliases = output_aliases(module)
+    aliases = {
+        o: p
+        for o, p in output_aliases(module).items()
+        if roots[o].value.memory_space == parameters[p].memory_space
+    }
     overwritten = {parameters[p] for o, p in aliases.items()}
     outputs = []
     for number, root in enumerate(roots):
@@ -47,7 +52,8 @@ def linearize(module: HloModule) -> Program:
     linearizer.close_region(entry)
     step = Step(module.entry.root, entry.end, entry)
     linearizer.read(step, tuple(o.view for o in outputs), entry.end, entry)
-    return Program(entry, linearizer.values, parameters, outputs)
+    device = Device(module.num_partitions, module.replica_count)
+    return Program(entry, linearizer.values, parameters, outputs, device)
 
 
 def _entry_parameter(
@@ -56,7 +62,8 @@ def _entry_parameter(
     views = []
     for index, shape in leaves(parameter.shape):
         if isinstance(shape, ArrayShape):
-            value = linearizer.new_value(leaf_name(parameter.name, index), shape, entry, 0)
+            name = leaf_name(parameter.name, index)
+            value = linearizer.new_value(name, shape, entry, 0, shape.memory_space)
             value.parameter = len(found)
             found.append(value)
             views.append(linearizer.whole(value))

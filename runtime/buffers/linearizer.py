@@ -46,8 +46,10 @@ class Linearizer:
         self.position += 1
         return self.position - 1
 
-    def new_value(self, name: str, shape: ArrayShape, region: Region, start: int) -> Value:
-        value = Value(len(self.values), name, shape.without_layout(), region, start)
+    def new_value(
+        self, name: str, shape: ArrayShape, region: Region, start: int, memory_space: int
+    ) -> Value:
+        value = Value(len(self.values), name, shape.without_layout(), region, start, memory_space)
         self.values.append(value)
         return value
 
@@ -86,7 +88,10 @@ class Linearizer:
         if rule is not None and isinstance(source := operands[0], ValueView):
             view = rule(instruction, source.view)
             if view is not None:
-                return ValueView(source.value, view)
+                seen = ValueView(source.value, view)
+                return self.in_space(
+                    instruction, instruction.name, seen, instruction.array_shape, region
+                )
         return self.add_step(instruction, operands, region)
 
     # ---- steps
@@ -106,14 +111,14 @@ class Linearizer:
         views = tuple(leaf for operand in operands for leaf in tree_leaves(operand))
         layouts = lowering.layouts(instruction, tuple(v.view for v in views))
         views = tuple(
-            self.lay_out(instruction, i, view, layouts[i], region) if i in layouts else view
+            self.operand_copy(instruction, i, view, layouts[i], region) if i in layouts else view
             for i, view in enumerate(views)
         )
         step = Step(instruction, self.next_position(), region, views)
         region.steps.append(step)
         self.read(step, views, step.position, region)
         step.scratch = tuple(
-            self.new_value(f"{instruction.name}.scratch", shape, region, step.position)
+            self.new_value(f"{instruction.name}.scratch", shape, region, step.position, 0)
             for shape in lowering.scratch(instruction, tuple(v.view for v in views))
         )
         tree = self.new_results(step, subshape(instruction.shape, index), index)
@@ -129,17 +134,21 @@ class Linearizer:
         if not isinstance(shape, ArrayShape):
             return None
         name = leaf_name(step.instruction.name, index)
-        return self.whole(self.new_value(name, shape, step.region, step.position))
+        return self.whole(
+            self.new_value(name, shape, step.region, step.position, shape.memory_space)
+        )
 
+    # ---- copies
     def lay_out(
         self,
         instruction: HloInstruction,
-        operand: int,
+        name: str,
         view: ValueView,
         order: tuple[int, ...],
         region: Region,
+        memory_space: int,
     ) -> ValueView:
-        """A copy of ``view`` without gaps, dimension ``order[0]`` slowest."""
+        """A copy of ``view`` in that memory space without gaps, dimension ``order[0]`` slowest."""
         step = CopyStep(
             instruction,
             self.next_position(),
@@ -150,9 +159,35 @@ class Linearizer:
         region.steps.append(step)
         self.read(step, step.operands, step.position, region)
         shape = ArrayShape(view.view.element_type, view.view.dims)
-        value = self.new_value(f"{instruction.name}.operand{operand}", shape, region, step.position)
+        value = self.new_value(name, shape, region, step.position, memory_space)
         step.results = (value,)
         return ValueView(value, StridedView.dense_in_order(shape, order))
+
+    def operand_copy(
+        self,
+        instruction: HloInstruction,
+        operand: int,
+        view: ValueView,
+        order: tuple[int, ...],
+        region: Region,
+    ) -> ValueView:
+        """A copy of an operand, laid out anew where it is."""
+        name = f"{instruction.name}.operand{operand}"
+        return self.lay_out(instruction, name, view, order, region, view.value.memory_space)
+
+    def in_space(
+        self,
+        instruction: HloInstruction,
+        name: str,
+        view: ValueView,
+        shape: ArrayShape,
+        region: Region,
+    ) -> ValueView:
+        """``view`` in the memory space of ``shape``: where that is another one, a row-major copy called ``name``."""
+        if view.value.memory_space == shape.memory_space:
+            return view
+        order = tuple(range(shape.rank))
+        return self.lay_out(instruction, name, view, order, region, shape.memory_space)
 
     def own_copy(
         self,
@@ -169,7 +204,7 @@ class Linearizer:
         if view.value not in places:
             return view
         order = tuple(range(len(view.view.dims)))
-        return self.lay_out(instruction, leaf, view, order, region)
+        return self.operand_copy(instruction, leaf, view, order, region)
 
 
 def leaf_name(name: str, index: ShapeIndex) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from runtime.lowering import Device
 from runtime.strides import StridedView
 from spmd.hlo import HloInstruction
 from spmd.literal import NDArray
@@ -46,7 +47,8 @@ class Region:
 class Value:
     """One array that a step writes (or a parameter, or a constant), with its shape in memory, row major.
 
-    ``constant`` holds a constant's data, ``parameter`` a parameter leaf's number. ``start`` is where it is written.
+    ``memory_space`` is that of the layout it was defined with. ``constant`` holds a constant's data, ``parameter`` a
+    parameter leaf's number. ``start`` is where it is written.
     """
 
     number: int
@@ -54,6 +56,7 @@ class Value:
     shape: ArrayShape
     region: Region
     start: int
+    memory_space: int
     constant: NDArray | None = None
     parameter: int | None = None
     reads: list[Read] = field(default_factory=list)
@@ -208,6 +211,7 @@ class Program:
     values: list[Value]
     parameters: list[Value]
     outputs: list[OutputLeaf]
+    device: Device
 
     @property
     def end(self) -> int:

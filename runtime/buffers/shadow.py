@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from runtime.buffers.symbols import Meaning, Symbol
+from runtime.buffers.symbols import Symbol
 from runtime.buffers.types import BufferAllocation, BufferSlice
 
 
@@ -55,8 +56,9 @@ class ShadowMemory:
             return frozenset()
         return cells.symbols[at]
 
-    def holds(self, place: BufferSlice, meaning: Meaning) -> bool:
-        return not place.size or not self.held(place).isdisjoint(meaning)
+    def holds(self, place: BufferSlice, symbols: Iterable[Symbol]) -> bool:
+        """Whether the value in this slice is known by any of ``symbols``."""
+        return not place.size or not self.held(place).isdisjoint(symbols)
 
     def add(self, place: BufferSlice, symbol: Symbol) -> None:
         """The value in this slice is also known by ``symbol``."""

@@ -6,6 +6,7 @@ one whose elements all come from its operand (broadcast, slice, reshape, ...) ma
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TypeAlias, Union
 
 import numpy as np
@@ -17,21 +18,22 @@ from spmd.shape import ArrayShape, Shape, ShapeIndex, TupleShape
 
 #: Equal when the values are: (instruction, leaf, activation), or the contents of a constant.
 Symbol: TypeAlias = tuple[object, ...]
-Meaning: TypeAlias = tuple[Symbol, ...]
 #: Meanings of a value's array leaves, nested as its shape; None for tokens.
-Meanings: TypeAlias = Union["Leaf", tuple["Meanings", ...], None]
+Meanings: TypeAlias = Union["Meaning", tuple["Meanings", ...], None]
 
 #: Which activation of a computation: calls and (loop, trip) pairs from the entry down.
 Context: TypeAlias = tuple[object, ...]
 
 
-class Leaf:
-    """The meaning of one array."""
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What one array is: any of these symbols, in this memory space."""
 
-    __slots__ = ("symbols",)
+    symbols: tuple[Symbol, ...]
+    memory_space: int
 
-    def __init__(self, symbols: Meaning) -> None:
-        self.symbols = symbols
+    def __str__(self) -> str:
+        return str(self.symbols[0][0])
 
 
 #: Every element of the result is an element of the first operand.
@@ -42,6 +44,7 @@ REARRANGING = frozenset(
         Opcode.BITCAST_CONVERT,
         Opcode.BROADCAST,
         Opcode.COPY,
+        Opcode.COPY_START,
         Opcode.DOMAIN,
         Opcode.IMAG,
         Opcode.REAL,
@@ -64,14 +67,28 @@ def own_meanings(
         )
     if not isinstance(shape, ArrayShape):
         return None
-    return Leaf(((instruction.name, index, context),))
+    return Meaning(((instruction.name, index, context),), shape.memory_space)
 
 
-def rearranged(instruction: HloInstruction, context: Context, operand: Meanings) -> Meanings:
-    assert isinstance(operand, Leaf)
-    own = own_meanings(instruction, context, instruction.shape)
-    assert isinstance(own, Leaf)
-    return Leaf((*own.symbols, *operand.symbols))
+def rearranged(
+    instruction: HloInstruction, context: Context, operand: Meanings, shape: Shape
+) -> Meaning:
+    """The operand's elements as an array of ``shape``."""
+    own = own_meanings(instruction, context, shape)
+    assert isinstance(own, Meaning)
+    assert isinstance(operand, Meaning)
+    return Meaning((*own.symbols, *operand.symbols), own.memory_space)
+
+
+def in_spaces_of(shape: Shape, meanings: Meanings) -> Meanings:
+    """The same values, in the memory spaces that ``shape`` says."""
+    if isinstance(meanings, Meaning):
+        assert isinstance(shape, ArrayShape)
+        return Meaning(meanings.symbols, shape.memory_space)
+    if meanings is None:
+        return None
+    assert isinstance(shape, TupleShape)
+    return tuple(map(in_spaces_of, shape.elements, meanings))
 
 
 def is_rearranging(instruction: HloInstruction) -> bool:
@@ -90,20 +107,21 @@ def constant_symbol(array: NDArray) -> Symbol:
     return ("constant", flat.dtype.str, flat.dtype.name, rows.tobytes())
 
 
-def constant_meaning(instruction: HloInstruction) -> Leaf:
+def constant_meaning(instruction: HloInstruction) -> Meaning:
     """Of a constant or an iota (which a line of numbers can hold)."""
+    shape = instruction.array_shape
     if instruction.opcode is Opcode.IOTA:
-        shape = instruction.array_shape
         size = shape.dims[instruction.attrs_as(IotaAttrs).dimension]
-        return Leaf((constant_symbol(np.arange(size).astype(shape.element_type.numpy)),))
+        symbol = constant_symbol(np.arange(size).astype(shape.element_type.numpy))
+        return Meaning((symbol,), shape.memory_space)
     literal = instruction.attrs_as(ConstantAttrs).literal
     assert literal is not None
-    return Leaf((constant_symbol(literal.value()),))
+    return Meaning((constant_symbol(literal.value()),), shape.memory_space)
 
 
 def meaning_leaves(meanings: Meanings) -> list[Meaning]:
     if meanings is None:
         return []
-    if isinstance(meanings, Leaf):
-        return [meanings.symbols]
+    if isinstance(meanings, Meaning):
+        return [meanings]
     return [leaf for element in meanings for leaf in meaning_leaves(element)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from typing import TypeAlias
 
 from runtime.strides import StridedView
 
@@ -15,6 +16,26 @@ ALIGNMENT = 64
 def aligned(size: int) -> int:
     """``size`` rounded up to the alignment."""
     return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+#: Replica groups as sets of devices, each in ascending order, by their first ones.
+Groups: TypeAlias = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Color:
+    """In which memory a value lies. Values of different colours share no bytes; each colour has a heap of its own.
+
+    ``memory_space``: the n of ``S(n)`` in a layout. ``groups``: the members of each of these hold the memory together,
+    once; empty where every device has its own.
+    """
+
+    memory_space: int = 0
+    groups: Groups = ()
+
+    def group_of(self, device: int) -> tuple[int, ...]:
+        """Who holds ``device``'s memory of this colour."""
+        return next((group for group in self.groups if device in group), (device,))
 
 
 class AllocationKind(Enum):
@@ -28,13 +49,15 @@ class AllocationKind(Enum):
 class BufferAllocation:
     """``size`` bytes of a device's memory with one purpose.
 
-    ``number``: parameter leaf, output leaf or constant number, by ``kind``. There is one temporary allocation.
+    ``number``: parameter leaf, output leaf, constant or temporary number, by ``kind``. There is one temporary
+    allocation of each colour, and always one of the default colour.
     """
 
     index: int
     kind: AllocationKind
     size: int
     number: int = 0
+    color: Color = Color()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +91,11 @@ class ArrayView:
 class MemoryStats:
     """Bytes on one device. ``aliased`` counts outputs that lie in a parameter's buffer; they are in ``outputs`` too.
 
-    ``temp`` is the whole temporary allocation, kernels' scratch included. ``peak_live`` is the largest sum of bytes
+    ``temp`` is all temporary allocations, kernels' scratch included. ``peak_live`` is the largest sum of bytes
     that are live at one time, arguments included: no assignment on this schedule could do with less.
+
+    ``shared``: those bytes of ``temp`` that the members of a group hold once between them where they share memory, as
+    (members of the group, bytes); ``temp`` counts them in full. ``spaces``: bytes of all allocations by memory space.
     """
 
     arguments: int
@@ -78,6 +104,13 @@ class MemoryStats:
     temp: int
     peak_live: int
     constants: int = 0
+    shared: tuple[tuple[int, int], ...] = ()
+    spaces: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def temp_on_a_node(self) -> int:
+        """``temp`` where every group lies within a node: a device's own bytes and its part of the shared ones."""
+        return self.temp - sum(size - -(-size // members) for members, size in self.shared)
 
 
 @dataclass(frozen=True, slots=True)

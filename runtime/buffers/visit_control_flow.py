@@ -34,15 +34,21 @@ def visit_while(
     (state,) = operands
     inits = tree_leaves(state)
     changed = carried_leaves(instruction)
+    arrays = [
+        (leaf_name(instruction.name, index), shape)
+        for index, shape in leaves(instruction.shape)
+        if isinstance(shape, ArrayShape)
+    ]
+    places = [
+        init if leaf in changed else linearizer.in_space(instruction, name, init, shape, region)
+        for leaf, (init, (name, shape)) in enumerate(zip(inits, arrays, strict=True))
+    ]
     step = WhileStep(instruction, linearizer.next_position(), region)
     region.steps.append(step)
-    names = [index for index, shape in leaves(instruction.shape) if isinstance(shape, ArrayShape)]
-    places = list(inits)
     for leaf in changed:
-        init = inits[leaf]
+        init, (name, stated) = inits[leaf], arrays[leaf]
         shape = ArrayShape(init.view.element_type, init.view.dims)
-        name = leaf_name(instruction.name, names[leaf])
-        value = linearizer.new_value(name, shape, region, step.position)
+        value = linearizer.new_value(name, shape, region, step.position, stated.memory_space)
         places[leaf] = linearizer.whole(value)
         step.carried.append(Carried(leaf, value, init, init))
     step.operands = tuple(c.init for c in step.carried)

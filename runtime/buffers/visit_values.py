@@ -15,7 +15,7 @@ from runtime.strides import StridedView
 from spmd.errors import UnsupportedError
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import ConstantAttrs, IotaAttrs, TupleIndexAttrs
-from spmd.shape import ArrayShape
+from spmd.shape import ArrayShape, as_array, as_tuple
 
 
 @VISITORS.register(Opcode.TUPLE)
@@ -40,6 +40,28 @@ def visit_opt_barrier(
 @VISITORS.register(Opcode.AFTER_ALL)
 def visit_token(_: Linearizer, __: HloInstruction, ___: tuple[Tree, ...], ____: Region) -> Tree:
     return None
+
+
+@VISITORS.register(Opcode.COPY_START)
+def visit_copy_start(
+    linearizer: Linearizer,
+    instruction: HloInstruction,
+    operands: tuple[Tree, ...],
+    region: Region,
+) -> Tree:
+    """(copy, operand, context): memory is copied at once, so nothing is in flight until the done."""
+    (source,) = operands
+    assert isinstance(source, ValueView)
+    shape = as_array(as_tuple(instruction.shape).elements[0])
+    copied = linearizer.in_space(instruction, instruction.name, source, shape, region)
+    return (copied, source, None)
+
+
+@VISITORS.register(Opcode.COPY_DONE)
+def visit_copy_done(
+    _: Linearizer, __: HloInstruction, operands: tuple[Tree, ...], ___: Region
+) -> Tree:
+    return subtree(operands[0], (0,))
 
 
 @VISITORS.register(Opcode.CONSTANT)
@@ -77,7 +99,11 @@ def constant_view(
     is_splat = array.size > 1 and bool((_bits(array) == _bits(array)[:1]).all())
     stored = array.reshape(-1)[:1].reshape(()) if is_splat else array
     value = linearizer.new_value(
-        instruction.name, ArrayShape(shape.element_type, stored.shape), region, 0
+        instruction.name,
+        ArrayShape(shape.element_type, stored.shape),
+        region,
+        0,
+        instruction.array_shape.memory_space,
     )
     value.constant = stored
     view = StridedView.dense(value.shape)

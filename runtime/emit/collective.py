@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from collectives.communicator.kinds import permute_group
-from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays, Views
+from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays, Views, nothing_in_place
 from runtime.thunks.collective import CollectiveDoneThunk, CollectiveStartThunk
 from runtime.thunks.collective_plans import (
     AllGatherPlan,
@@ -113,6 +113,28 @@ def each_in_place(instruction: HloInstruction) -> tuple[tuple[int, int], ...]:
     return tuple((i, i) for i in range(instruction.num_operands))
 
 
+def array_in_place(instruction: HloInstruction) -> tuple[tuple[int, int], ...]:
+    """all-to-all of one array: members swap their parts where they lie. In the tuple form, parts change places."""
+    is_array = instruction.attrs_as(CollectiveAttrs).dimension is not None
+    return ((0, 0),) if is_array and instruction.num_operands == 1 else ()
+
+
+def alike(instruction: HloInstruction, device: Device) -> Groups:
+    """Whose results are the same, so that members may have them in one memory.
+
+    Left out are reductions of complex numbers that are no sums: these go by messages, through memory of each member.
+    """
+    plan = plan_of(instruction, device)
+    if isinstance(plan, AllReducePlan):
+        operands = (operand.array_shape for operand in instruction.operands)
+        if plan.reduction is not ReductionKind.SUM and any(
+            operand.element_type.is_complex for operand in operands
+        ):
+            return ()
+        return plan.groups
+    return plan.groups if isinstance(plan, (AllGatherPlan, CollectiveBroadcastPlan)) else ()
+
+
 def emit_start(instruction: HloInstruction, arrays: StepArrays, device: Device) -> Thunk:
     plan = plan_of(instruction, device)
     return CollectiveStartThunk(instruction.name, plan, arrays.operands, arrays.results)
@@ -125,15 +147,21 @@ def emit_blocking(instruction: HloInstruction, arrays: StepArrays, device: Devic
     return ThunkSequence(name, (start, done))
 
 
-for _opcode in PLANS:
-    if _opcode not in (
-        Opcode.ALL_REDUCE_START,
-        Opcode.ALL_GATHER_START,
-        Opcode.COLLECTIVE_PERMUTE_START,
-        Opcode.ALL_REDUCE,
-    ):
-        LOWERINGS.add(_opcode, Lowering(emit_blocking, layouts=dense_operands))
-    elif _opcode is not Opcode.ALL_REDUCE:
-        LOWERINGS.add(_opcode, Lowering(emit_start, layouts=dense_operands))
-LOWERINGS.add(Opcode.ALL_REDUCE, Lowering(emit_blocking, each_in_place, dense_operands))
-LOWERINGS.add(Opcode.ASYNC_START, Lowering(emit_start, layouts=dense_operands))
+_STARTS = (
+    Opcode.ALL_REDUCE_START,
+    Opcode.ALL_GATHER_START,
+    Opcode.COLLECTIVE_PERMUTE_START,
+    Opcode.ASYNC_START,
+)
+_IN_PLACE = {Opcode.ALL_REDUCE: each_in_place, Opcode.ALL_TO_ALL: array_in_place}
+
+for _opcode in dict.fromkeys((*PLANS, *_STARTS)):
+    LOWERINGS.add(
+        _opcode,
+        Lowering(
+            emit_start if _opcode in _STARTS else emit_blocking,
+            in_place=_IN_PLACE.get(_opcode, nothing_in_place),
+            layouts=dense_operands,
+            alike=alike,
+        ),
+    )
