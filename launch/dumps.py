@@ -2,7 +2,7 @@
 
 module_0000.NAME.before_optimizations.txt
 module_0000.NAME.0001.spmd-partitioner.after_spmd-partitioner.before_pipeline-end.txt      after a stage
-module_0000.NAME.0004.optimize.after_constant-folding.before_dead-code-elimination.txt     after a pass
+module_0000.NAME.0004.simplification.after_tuple-simplifier.before_constant-folding.txt    between two passes
 module_0000.NAME.after_optimizations.txt                                                   scheduled
 module_0000.NAME.after_optimizations-buffer-assignment.txt
 module_0000.NAME.thunk_sequence.txt
@@ -11,17 +11,13 @@ module_0000.NAME.thunk_sequence.txt
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from itertools import pairwise
+from collections.abc import Callable
 from pathlib import Path
 
-from launch.pipeline import OPTIMIZE, Compilation
+from launch.pipeline import Compilation
 from runtime.executable import Executable
 from spmd.errors import SpmdError
-from spmd.passes.interface import HloPass
-from spmd.passes.pipeline import AfterPass
-
-PIPELINE_END = "pipeline-end"
+from spmd.passes.pipeline import PIPELINE_END, Application
 
 #: What XLA calls the pipelines that end in our stages.
 _PIPELINES = {
@@ -43,7 +39,8 @@ class PatternError(SpmdError):
 class Dumps:
     """Writes into ``folder`` what a compilation of the module ``name`` passes through, numbered in order.
 
-    ``pattern``: also after each optimization pass of such a name that changed the module; None for none of them.
+    ``pattern``: also before and after each optimization pass of such a name that changed the module (before the first
+    one it is as the stage before left it); None for none of them.
     """
 
     def __init__(self, folder: Path, name: str, pattern: str | None) -> None:
@@ -54,6 +51,8 @@ class Dumps:
         self._folder = folder
         self._stem = f"module_0000.{name}"
         self._number = 0
+        #: The last state between two passes, if it may be wanted as the one before the second: (name, text).
+        self._between: tuple[str, str] | None = None
 
     def stage(self, stage: str, compilation: Compilation) -> None:
         """The module as it is after ``stage``."""
@@ -67,19 +66,19 @@ class Dumps:
         for name, dump in _EXECUTABLE_DUMPS.items():
             self._write(name, dump(executable))
 
-    def after_pass(
-        self, compilation: Compilation, passes: Sequence[HloPass] = OPTIMIZE
-    ) -> AfterPass:
-        """What the pipeline of ``passes`` is to call after each of them."""
-        names = [*(step.name for step in passes), PIPELINE_END]
-        following = dict(pairwise(names))
+    def after_pass(self, done: Application) -> None:
+        """What each pipeline is to call after each of its passes."""
+        name = self._step(done.pipeline.name, done.step.name, done.following)
+        before, self._between = self._between, None
+        if done.changed and self._matches(done.step.name):
+            if before is not None:
+                self._write(*before)
+            self._write(name, str(done.module))
+        elif self._matches(done.following):
+            self._between = (name, str(done.module))
 
-        def write(step: HloPass, changed: bool) -> None:
-            name = self._step(_PIPELINES["optimized"], step.name, following[step.name])
-            if changed and self._pattern is not None and self._pattern.search(step.name):
-                self._write(name, str(compilation.module))
-
-        return write
+    def _matches(self, name: str) -> bool:
+        return self._pattern is not None and self._pattern.search(name) is not None
 
     def _step(self, pipeline: str, step: str, following: str) -> str:
         self._number += 1

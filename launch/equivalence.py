@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
 
 from launch.expect import Expected, check_output, default_tolerance
 from launch.inputs import seeded_inputs
@@ -10,9 +12,10 @@ from launch.npz import Array
 from launch.reference import evaluate_per_device
 from runtime.compile import boundaries
 from runtime.sharded_arrays import Boundary
-from spmd.errors import CheckFailed
+from spmd.errors import CheckFailed, SpmdError
 from spmd.evaluator.evaluator import evaluate
 from spmd.hlo import HloModule, Stage
+from spmd.verifier import verify
 
 
 def verify_equivalent(
@@ -26,24 +29,75 @@ def verify_equivalent(
     places = boundaries(before if before.stage >= Stage.PARTITIONED else after, logical)
     inputs = seeded_inputs(seed, [one.shape for one in places[0]])
     wanted, found = (_outputs(module, inputs, places) for module in (before, after))
-    differences = []
-    for k, (want, got, place) in enumerate(zip(wanted, found, places[1], strict=True)):
-        tolerance = default_tolerance(place.shape.element_type, want)
-        check = check_output(got, Expected(f"out{k}", place.shape, want, tolerance))
-        if not check.ok:
-            differences.append(
-                f"{check.name} by {check.max_abs_diff:.3g} ({check.of_tolerance:.2g} of tolerance)"
-            )
+    differences = _differences(wanted, found, places[1])
     if differences:
         raise CheckFailed(
             f"{after.name}: not equivalent to what it was made of: {', '.join(differences)}"
         )
 
 
+class EquivalenceCheck:
+    """Says what is wrong with a module as a form of another one of the same stage; "" for nothing.
+
+    What the other one gives is kept for as long as the same one is asked about.
+    """
+
+    def __init__(self, seed: int = 0) -> None:
+        self._seed = seed
+        self._wanted: _Wanted | None = None
+
+    def reference(self, before: HloModule) -> _Wanted:
+        """What ``before`` gives; an SpmdError where it does not verify or has no value."""
+        if self._wanted is None or self._wanted.module is not before:
+            verify(before)
+            places = boundaries(before, before if before.stage < Stage.PARTITIONED else None)
+            inputs = seeded_inputs(self._seed, [one.shape for one in places[0]])
+            self._wanted = _Wanted(before, places, inputs, _outputs(before, inputs, places))
+        return self._wanted
+
+    def __call__(self, before: HloModule, after: HloModule) -> str:
+        try:
+            wanted = self.reference(before)
+        except SpmdError:
+            return ""  # no program, so nothing that could be made wrong
+        try:
+            verify(after)
+            found = _outputs(after, wanted.inputs, wanted.places)
+        except SpmdError as error:
+            return str(error)
+        return ", ".join(_differences(wanted.outputs, found, wanted.places[1]))
+
+
+Places: TypeAlias = tuple[Sequence[Boundary], Sequence[Boundary]]
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    module: HloModule
+    places: Places
+    inputs: Sequence[Array]
+    outputs: Sequence[Array]
+
+
+def _differences(
+    wanted: Sequence[Array], found: Sequence[Array], places: Sequence[Boundary]
+) -> list[str]:
+    """A phrase for each output that is further off than its type's tolerance."""
+    differences = []
+    for k, (want, got, place) in enumerate(zip(wanted, found, places, strict=True)):
+        tolerance = default_tolerance(place.shape.element_type, want)
+        check = check_output(got, Expected(f"out{k}", place.shape, want, tolerance))
+        if not check.ok:
+            differences.append(
+                f"{check.name} by {check.max_abs_diff:.3g} ({check.of_tolerance:.2g} of tolerance)"
+            )
+    return differences
+
+
 def _outputs(
     module: HloModule,
     inputs: Sequence[Array],
-    places: tuple[Sequence[Boundary], Sequence[Boundary]],
+    places: Places,
 ) -> list[Array]:
     if module.stage < Stage.PARTITIONED:
         return evaluate(module, *inputs)

@@ -20,13 +20,15 @@ from spmd.analysis.static_shapes import require_values
 from spmd.hlo import HloModule, Stage
 from spmd.hlo.clone import clone_module
 from spmd.passes.all_passes import OPENING, SIMPLIFICATION
-from spmd.passes.interface import HloPass
-from spmd.passes.pipeline import AfterPass, run_once, run_passes
+from spmd.passes.pipeline import AfterPass, Pipeline
 from spmd.text.stage import device_count, guess_stage
 from spmd.verifier.verifier import verify
 
-#: Passes on the per-device program, in order; repeated until nothing changes.
-OPTIMIZE: tuple[HloPass, ...] = SIMPLIFICATION
+#: What a program that comes partitioned goes through first.
+OPEN = Pipeline("open", OPENING)
+
+#: The pipelines on the per-device program, in order.
+OPTIMIZE: tuple[Pipeline, ...] = (Pipeline("simplification", SIMPLIFICATION, repeated=True),)
 
 
 @dataclass
@@ -108,7 +110,7 @@ def _partition(compilation: Compilation, options: CompileOptions) -> HloModule:
         copy = clone_module(module)
         copy.num_partitions = compilation.devices // copy.replica_count
         copy.stage = max(copy.stage, Stage.PARTITIONED)
-        run_once(copy, OPENING)
+        OPEN.run(copy, compilation.after_pass)
         return copy
     require_devices(module, compilation.devices)
     compilation.partitioner = partitioned(module, compilation.devices)
@@ -118,7 +120,8 @@ def _partition(compilation: Compilation, options: CompileOptions) -> HloModule:
 def _optimize(compilation: Compilation, _: CompileOptions) -> HloModule:
     module = compilation.module
     if module.stage < Stage.SCHEDULED:
-        run_passes(module, OPTIMIZE, compilation.after_pass)
+        for pipeline in OPTIMIZE:
+            pipeline.run(module, compilation.after_pass)
         module.stage = Stage.OPTIMIZED
     return module
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,11 @@ from launch.cli.module_argument import (
     write_module,
     write_text,
 )
+from launch.cli.opt_bisect import run_bisect
 from launch.cli.output_path import require_folder, require_writable
 from launch.dumps import Dumps
 from launch.equivalence import verify_equivalent
-from launch.pipeline import Compilation, is_partitioned, stages
+from launch.pipeline import OPTIMIZE, Compilation, is_partitioned, stages
 from launch.source import load_module
 from partitioner.propagated import propagate_module
 from partitioner.spmd_partitioner import require_devices
@@ -27,7 +30,8 @@ from spmd.hlo import HloModule
 from spmd.hlo.clone import clone_module
 from spmd.passes.interface import PASSES, HloPass
 from spmd.passes.options import parse_passes
-from spmd.passes.pipeline import run_once
+from spmd.passes.pipeline import AfterPass, Application, Pipeline
+from spmd.passes.timing import PassTimes
 from spmd.verifier import verify
 
 HLO_STAGES = ("logical", "propagated", "partitioned", "optimized", "scheduled")
@@ -85,7 +89,19 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--dump-pass-re",
         metavar="RE",
-        help="with --dump-to: also after every optimization pass of such a name that changed it",
+        help="with --dump-to: also before and after every pass of such a name that changed it",
+    )
+    parser.add_argument(
+        "--pass-timing",
+        action="store_true",
+        help="print to standard error how often each pass ran and changed the module, and the seconds it took",
+    )
+    parser.add_argument(
+        "--bisect",
+        action="store_true",
+        help="evaluate the module between passes (those of --passes, else those up to the optimized stage) on random "
+        "inputs, name the first that changes what it computes, down to one rewrite where the pass can be stopped, and "
+        "write the smallest example found into the folder of --dump-to, or the current one; exit 1 if there is one",
     )
     parser.set_defaults(run=run)
 
@@ -98,10 +114,14 @@ def run(options: argparse.Namespace) -> int:
     require_writable(options.output)
     require_folder(options.dump_to)
     module = load_module(options.module)
-    dumps = _dumps(options, module)
-    compilation = _carry_until(options, module, dumps)
+    if options.bisect:
+        return _bisect(options, module, passes)
+    hooks = _Hooks(_dumps(options, module), PassTimes() if options.pass_timing else None)
+    compilation = _carry_until(options, module, hooks)
     before = clone_module(compilation.module)
-    transform(compilation.module, passes)
+    transform(compilation.module, passes, hooks.after_pass)
+    if hooks.times is not None:
+        sys.stderr.write(f"{hooks.times}\n")
     if options.verify_equivalent:
         logical = None if is_partitioned(module, compile_options(options)) else module
         verify_equivalent(logical or before, compilation.module, logical)
@@ -110,17 +130,48 @@ def run(options: argparse.Namespace) -> int:
         write_module(compilation.module, options.output)
         return 0
     executable = build_executable(compilation.module)
-    if dumps is not None:
-        dumps.executable(executable)
+    if hooks.dumps is not None:
+        hooks.dumps.executable(executable)
     write_text(dump(executable), options.output)
     return 0
 
 
-def transform(module: HloModule, passes: tuple[HloPass, ...]) -> None:
+def transform(
+    module: HloModule, passes: tuple[HloPass, ...], after: AfterPass | None = None
+) -> None:
     """Run the passes once each and verify what they leave."""
     if passes:
-        run_once(module, passes)
+        _given(passes).run(module, after)
         verify(module)
+
+
+def _given(passes: tuple[HloPass, ...]) -> Pipeline:
+    return Pipeline("passes", passes)
+
+
+def _bisect(options: argparse.Namespace, module: HloModule, passes: tuple[HloPass, ...]) -> int:
+    """Bisect the passes that were given, on the module at its stage; else those between partitioned and optimized."""
+    folder = options.dump_to or Path()
+    if passes:
+        return run_bisect(_carry_until(options, module).module, [_given(passes)], folder)
+    if options.until not in ("optimized", "scheduled"):
+        raise UsageError("--bisect needs --passes, or --until optimized for the passes up to there")
+    options.until = "partitioned"
+    return run_bisect(_carry_until(options, module).module, OPTIMIZE, folder)
+
+
+@dataclass(frozen=True)
+class _Hooks:
+    """What looks on while the module is carried along."""
+
+    dumps: Dumps | None = None
+    times: PassTimes | None = None
+
+    def after_pass(self, done: Application) -> None:
+        if self.times is not None:
+            self.times.add(done)
+        if self.dumps is not None:
+            self.dumps.after_pass(done)
 
 
 def _dumps(options: argparse.Namespace, module: HloModule) -> Dumps | None:
@@ -132,14 +183,15 @@ def _dumps(options: argparse.Namespace, module: HloModule) -> Dumps | None:
 
 
 def _carry_until(
-    options: argparse.Namespace, module: HloModule, dumps: Dumps | None
+    options: argparse.Namespace, module: HloModule, hooks: _Hooks | None = None
 ) -> Compilation:
     """The module at the wanted HLO stage; the last one for the stages below HLO."""
     wanted = options.until if options.until in HLO_STAGES else HLO_STAGES[-1]
     for stage, compilation in _stages(options, module):
-        if dumps is not None:
-            dumps.stage(stage, compilation)
-            compilation.after_pass = dumps.after_pass(compilation)
+        if hooks is not None:
+            compilation.after_pass = hooks.after_pass
+            if hooks.dumps is not None:
+                hooks.dumps.stage(stage, compilation)
         if stage == wanted:
             return compilation
     raise AssertionError(f"the pipeline has a {wanted} stage")

@@ -17,7 +17,8 @@ from spmd.ops.checks import same_type
 from spmd.ops.inference import describe
 from spmd.passes.algebraic import FAMILIES
 from spmd.passes.algebraic.rules import IDENTITIES
-from spmd.passes.interface import UNSCHEDULED, HloPass, register_pass
+from spmd.passes.fuel import Fuel, FueledPass
+from spmd.passes.interface import UNSCHEDULED, register_pass
 from spmd.passes.rewrite import has_control_edges, is_annotated, replace_and_prune
 
 assert FAMILIES  # imported for what they register
@@ -25,7 +26,7 @@ assert FAMILIES  # imported for what they register
 
 @register_pass
 @dataclass(frozen=True)
-class AlgebraicSimplifier(HloPass):
+class AlgebraicSimplifier(FueledPass):
     """Rewrite by identities that keep every bit, or that docs/numerics.md lists.
 
     A work list starts with all instructions in post-order; what a rewrite made or touched comes back onto it.
@@ -37,11 +38,11 @@ class AlgebraicSimplifier(HloPass):
     accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
     max_rewrites: int = 20
 
-    def run(self, module: HloModule) -> bool:
+    def rewrite(self, module: HloModule, fuel: Fuel) -> bool:
         scope, effects = ModuleScope(module), SideEffects()
         changed = False
         for computation in module.computations_post_order():
-            changed |= _Simplification(computation, scope, effects).run(
+            changed |= _Simplification(computation, scope, effects, fuel).run(
                 self.max_rewrites * (len(computation) + 10)
             )
         return changed
@@ -68,10 +69,15 @@ class _Simplification:
     """One computation being simplified: the work list and the builder."""
 
     def __init__(
-        self, computation: HloComputation, scope: ModuleScope, effects: SideEffects
+        self,
+        computation: HloComputation,
+        scope: ModuleScope,
+        effects: SideEffects,
+        fuel: Fuel,
     ) -> None:
         self._builder = _Recorder(computation, scope)
         self._effects = effects
+        self._fuel = fuel
         self._work: deque[HloInstruction] = deque()
         self._waiting: set[int] = set()
         self._push(computation.post_order())
@@ -84,7 +90,7 @@ class _Simplification:
 
     def run(self, budget: int) -> bool:
         rewrites = 0
-        while self._work and rewrites < budget:
+        while self._work and rewrites < budget and not self._fuel.is_spent:
             x = self._work.popleft()
             self._waiting.discard(id(x))
             if x.parent is None or is_annotated(x) or has_control_edges(x):
@@ -102,6 +108,7 @@ class _Simplification:
                 raise VerificationError(
                     f"{identity.__name__} made {simpler.shape} of: {describe(x)}"
                 )
+            self._fuel.burn()
             touched = replace_and_prune(x, simpler, self._effects)
             self._push((*self._builder.take_made(), simpler, *simpler.users, *touched))
             return True

@@ -37,7 +37,8 @@ class CallInliner(HloPass):
             if calls:
                 inline_in(computation, calls, sites)
                 changed = True
-        module.remove_unreachable_computations()
+        if changed:
+            module.remove_unreachable_computations()
         return changed
 
     def _wanted(self, call: HloInstruction) -> bool:

@@ -15,7 +15,8 @@ from spmd.hlo.opcode import Opcode
 from spmd.ops import definition
 from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs
 from spmd.ops.checks import plain
-from spmd.passes.interface import UNSCHEDULED, HloPass, register_pass
+from spmd.passes.fuel import Fuel, FueledPass
+from spmd.passes.interface import UNSCHEDULED, register_pass
 from spmd.passes.rewrite import has_control_edges, sharding_annotation
 
 #: Not merged: parameters are distinct inputs, control flow has state of its own.
@@ -24,7 +25,7 @@ _DISTINCT = (Opcode.PARAMETER, Opcode.WHILE, Opcode.CONDITIONAL, Opcode.CALL, Op
 
 @register_pass
 @dataclass(frozen=True)
-class CommonSubexpressionElimination(HloPass):
+class CommonSubexpressionElimination(FueledPass):
     """Replace an instruction by an earlier one with the same operation, operands, callees and sharding.
 
     One walk in post-order with a hash table: linear. Callees count as equal when they are the same program.
@@ -33,15 +34,17 @@ class CommonSubexpressionElimination(HloPass):
     name: ClassVar[str] = "common-subexpression-elimination"
     accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
 
-    def run(self, module: HloModule) -> bool:
+    def rewrite(self, module: HloModule, fuel: Fuel) -> bool:
         effects, structure = SideEffects(), StructuralKeys()
         changed = False
         for computation in module.computations_post_order():
-            changed |= _merge_in(computation, effects, structure)
+            changed |= _merge_in(computation, effects, structure, fuel)
         return changed
 
 
-def _merge_in(computation: HloComputation, effects: SideEffects, structure: StructuralKeys) -> bool:
+def _merge_in(
+    computation: HloComputation, effects: SideEffects, structure: StructuralKeys, fuel: Fuel
+) -> bool:
     first: dict[Hashable, HloInstruction] = {}
     changed = False
     for x in computation.post_order():
@@ -49,6 +52,9 @@ def _merge_in(computation: HloComputation, effects: SideEffects, structure: Stru
             continue
         earlier = first.setdefault(value_key(x, [id(y) for y in x.operands], structure), x)
         if earlier is not x:
+            if fuel.is_spent:
+                return changed
+            fuel.burn()
             computation.replace(x, earlier)
             changed = True
     return changed

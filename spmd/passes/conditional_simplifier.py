@@ -35,7 +35,8 @@ class ConditionalSimplifier(HloPass):
                 )
                 computation.replace(x, inlined.root)
                 changed = True
-        module.remove_unreachable_computations()
+        if changed:
+            module.remove_unreachable_computations()
         return changed
 
 

@@ -16,7 +16,8 @@ from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
 from spmd.literal import Literal, NDArray
 from spmd.ops.attrs import ConstantAttrs
-from spmd.passes.interface import UNSCHEDULED, HloPass, register_pass
+from spmd.passes.fuel import Fuel, FueledPass
+from spmd.passes.interface import UNSCHEDULED, register_pass
 from spmd.passes.rewrite import has_control_edges, is_annotated, replace_and_prune
 from spmd.shape import ArrayShape
 
@@ -47,7 +48,7 @@ _NEVER = (
 
 @register_pass
 @dataclass(frozen=True)
-class ConstantFolding(HloPass):
+class ConstantFolding(FueledPass):
     """Replace an instruction whose operands are constants (or iotas and repeated constants) by its value.
 
     max_bytes bounds every value that is computed on the way. A value whose elements are all equal becomes a broadcast
@@ -58,7 +59,7 @@ class ConstantFolding(HloPass):
     accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
     max_bytes: int = 1024
 
-    def run(self, module: HloModule) -> bool:
+    def rewrite(self, module: HloModule, fuel: Fuel) -> bool:
         scope, effects = ModuleScope(module), SideEffects()
         known = _Known(self.max_bytes, effects)
         changed = False
@@ -74,6 +75,9 @@ class ConstantFolding(HloPass):
                     continue
                 value = known.computed(x)
                 if value is not None:
+                    if fuel.is_spent:
+                        return changed
+                    fuel.burn()
                     builder.annotations = Annotations(metadata=x.annotations.metadata)
                     constant = _constant(builder, x.array_shape, value)
                     known.remember(constant, value)

@@ -1,29 +1,110 @@
-"""Run passes in order, once or until the module stops changing."""
+"""Pipelines: passes in order, once or in turn until none of them changes anything."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 from spmd.hlo.module import HloModule
 from spmd.passes.interface import HloPass
 
-#: Rounds after which a pipeline is taken to be stable; simplification settles in three or four.
-MAX_ROUNDS = 8
+#: Rounds after which a pipeline is taken to go in circles; simplification settles in three or four.
+MAX_ROUNDS = 25
 
-#: Called after each pass with (pass, whether it changed the module): dumps, timing, verification.
-AfterPass = Callable[[HloPass, bool], None]
+#: What dumps say is before where no pass comes any more, as XLA does.
+PIPELINE_END = "pipeline-end"
+
+
+class UnsettledWarning(UserWarning):
+    """Passes still undo each other's work: the program is right, but not as simple as it could be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """One run of the ``place``-th pass of ``pipeline`` on ``module``, done: whether it changed it; seconds it took."""
+
+    pipeline: Pipeline
+    place: int
+    module: HloModule
+    changed: bool
+    seconds: float
+
+    @property
+    def step(self) -> HloPass:
+        return self.pipeline.passes[self.place]
+
+    @property
+    def following(self) -> str:
+        """The name of the next pass, or that of the end: a repeated pipeline may begin again there."""
+        rest = self.pipeline.passes[self.place + 1 :]
+        return rest[0].name if rest else PIPELINE_END
+
+
+#: Called after each application: dumps, timing, verification.
+AfterPass = Callable[[Application], None]
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Passes under a name that dumps show. ``repeated``: in turn, until each has found nothing since the last change.
+
+    A pass that has found nothing runs again only after another one has changed the module, so the last round ends where
+    the last change was made in the round before.
+    """
+
+    name: str
+    passes: tuple[HloPass, ...]
+    repeated: bool = False
+    max_rounds: int = MAX_ROUNDS
+
+    def applications(self, module: HloModule) -> Iterator[Application]:
+        """Each is made when it is asked for. UnsettledWarning names passes that do not come to rest."""
+        changing: list[str] = []
+        unchanged = 0
+        for number in range(len(self.passes) * (self.max_rounds if self.repeated else 1)):
+            place = number % len(self.passes)
+            if place == 0:
+                changing.clear()
+            done = self._apply(place, module)
+            unchanged = 0 if done.changed else unchanged + 1
+            if done.changed:
+                changing.append(done.step.name)
+            yield done
+            if unchanged == len(self.passes):
+                return
+        if self.repeated and changing:
+            warnings.warn(
+                f"{module.name}: still changed after {self.max_rounds} rounds of {self.name} by {', '.join(changing)}",
+                UnsettledWarning,
+                stacklevel=2,
+            )
+
+    def run(self, module: HloModule, after: AfterPass | None = None) -> bool:
+        """All applications; True when any changed the module."""
+        changed = False
+        for done in self.applications(module):
+            changed |= done.changed
+            if after is not None:
+                after(done)
+        return changed
+
+    def _apply(self, place: int, module: HloModule) -> Application:
+        start = time.perf_counter()
+        changed = apply(self.passes[place], module)
+        return Application(self, place, module, changed, time.perf_counter() - start)
+
+
+def apply(step: HloPass, module: HloModule) -> bool:
+    """Run one pass on a module of a stage that it accepts: every application of every pipeline comes through here."""
+    step.check_stage(module)
+    return step.run(module)
 
 
 def run_once(module: HloModule, passes: Iterable[HloPass], after: AfterPass | None = None) -> bool:
     """Each pass once; True when any changed the module."""
-    changed = False
-    for step in passes:
-        step.check_stage(module)
-        this_changed = step.run(module)
-        changed |= this_changed
-        if after is not None:
-            after(step, this_changed)
-    return changed
+    return Pipeline("passes", tuple(passes)).run(module, after)
 
 
 def run_passes(
@@ -32,9 +113,5 @@ def run_passes(
     after: AfterPass | None = None,
     max_rounds: int = MAX_ROUNDS,
 ) -> bool:
-    """The whole list again and again until a round changes nothing; True when any changed the module."""
-    steps = tuple(passes)
-    for round_number in range(max_rounds):
-        if not run_once(module, steps, after):
-            return round_number > 0
-    return True
+    """The passes in turn until none changes anything any more; True when any changed the module."""
+    return Pipeline("passes", tuple(passes), True, max_rounds).run(module, after)

@@ -11,13 +11,14 @@ from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import TupleIndexAttrs
 from spmd.ops.checks import same_type
-from spmd.passes.interface import UNSCHEDULED, HloPass, register_pass
+from spmd.passes.fuel import Fuel, FueledPass
+from spmd.passes.interface import UNSCHEDULED, register_pass
 from spmd.passes.rewrite import has_control_edges, is_annotated, replace_and_prune
 
 
 @register_pass
 @dataclass(frozen=True)
-class TupleSimplifier(HloPass):
+class TupleSimplifier(FueledPass):
     """get-tuple-element(tuple(a, b), index=1)  =>  b
     tuple(get-tuple-element(t, 0), get-tuple-element(t, 1))  =>  t, where t has just these elements
     """
@@ -25,7 +26,7 @@ class TupleSimplifier(HloPass):
     name: ClassVar[str] = "tuple-simplifier"
     accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
 
-    def run(self, module: HloModule) -> bool:
+    def rewrite(self, module: HloModule, fuel: Fuel) -> bool:
         effects = SideEffects()
         changed = False
         for computation in module.computations_post_order():
@@ -34,6 +35,9 @@ class TupleSimplifier(HloPass):
                     continue
                 simpler = match_element(x) or match_rebuilt(x)
                 if simpler is not None:
+                    if fuel.is_spent:
+                        return changed
+                    fuel.burn()
                     replace_and_prune(x, simpler, effects)
                     changed = True
         return changed

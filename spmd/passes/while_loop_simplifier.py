@@ -49,7 +49,8 @@ class WhileLoopSimplifier(HloPass):
                 if loop is not None:
                     changed |= _forward_invariants(loop)
                     changed |= _drop_dead_elements(loop, builder, effects)
-        module.remove_unreachable_computations()
+        if changed:
+            module.remove_unreachable_computations()
         return changed
 
 

@@ -34,7 +34,7 @@ from tests.differential.equivalence import (
 )
 from tests.differential.generator.table import OPERATIONS
 from tests.differential.generator.writer import inputs_of
-from tests.differential.minimize import minimize
+from spmd.passes.minimize import minimize
 from tests.differential.tiling import TilingError
 from tests.strategies import Program, generate
 

@@ -40,18 +40,31 @@ def test_nothing_to_propagate_in_one_devices_program(
     assert "nothing to propagate" in capsys.readouterr().err
 
 
-def test_dumps_after_the_passes_that_were_asked_for(tmp_path: Path) -> None:
+def test_dumps_before_and_after_the_passes_that_were_asked_for(tmp_path: Path) -> None:
     module = str(CASES / "einsums_2x4" / "module.hlo")
     arguments = ["opt", module, "--until", "optimized", "-o", str(tmp_path / "o")]
-    dumps = ["--dump-to", str(tmp_path / "d"), "--dump-pass-re", "simplifi"]
+    dumps = ["--dump-to", str(tmp_path / "d"), "--dump-pass-re", "algebraic|constant"]
     assert main([*arguments, *dumps]) == 0
-    stage = "after_optimize.before_pipeline-end"
-    named = [path.name for path in (tmp_path / "d").glob("*.optimize.*") if stage not in path.name]
-    after = {name.split(".after_")[1].split(".before_")[0] for name in named}
-    assert after
-    assert all("simplifi" in name and name in PASSES for name in after)
-    for name in named:
-        load(tmp_path / "d" / name)
+    wanted = {"algebraic-simplifier", "constant-folding"}
+    found = set()
+    for path in (tmp_path / "d").glob("*.simplification.*"):
+        after, before = path.name.removesuffix(".txt").split(".after_")[1].split(".before_")
+        found |= {after, before}
+        assert {after, before} & wanted
+        assert {after, before} <= {*PASSES, "pipeline-end"}
+        load(path)
+    assert wanted < found  # their neighbours too
+
+
+def test_pass_timing_goes_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["opt", MODULE, "--until", "optimized", "--pass-timing"]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("HloModule")
+    lines = err.splitlines()
+    assert lines[0].split() == ["pass", "runs", "changed", "seconds"]
+    assert lines[-1].startswith("total")
+    runs = {line.split()[0]: int(line.split()[1]) for line in lines[1:-1]}
+    assert runs["algebraic-simplifier"] >= 1
 
 
 def test_a_whole_compilation_in_files_that_are_named_as_xla_names_them(tmp_path: Path) -> None:

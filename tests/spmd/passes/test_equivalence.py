@@ -36,7 +36,7 @@ def simplified(module: HloModule) -> HloModule:
     """A simplified copy, verified after each pass."""
     copy = clone_module(module)
     passes = LOGICAL_PASSES if module.stage is Stage.LOGICAL else SIMPLIFICATION
-    run_passes(copy, passes, lambda _, changed: verify(copy) if changed else None)
+    run_passes(copy, passes, lambda done: verify(copy) if done.changed else None)
     return copy
 
 

@@ -333,7 +333,7 @@ def test_passes_report_and_settle() -> None:
     )
     seen: list[tuple[str, bool]] = []
     assert run_passes(
-        module, SIMPLIFICATION, lambda step, changed: seen.append((step.name, changed))
+        module, SIMPLIFICATION, lambda done: seen.append((done.step.name, done.changed))
     )
     assert expression(module.entry.root) == "p0"
     assert ("algebraic-simplifier", True) in seen

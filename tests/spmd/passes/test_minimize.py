@@ -7,8 +7,8 @@ from pathlib import Path
 import spmd
 from spmd.hlo import HloModule, Opcode
 from spmd.hlo.clone import clone_module
+from spmd.passes.minimize import minimize
 from tests.differential.fuzz import replay, write_fixture
-from tests.differential.minimize import minimize
 from tests.strategies import generate
 
 

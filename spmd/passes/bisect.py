@@ -1,0 +1,194 @@
+"""Find the first application of a pass after which a program no longer means what it did, down to one rewrite."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from spmd.errors import SpmdError
+from spmd.hlo.clone import clone_module
+from spmd.hlo.module import HloModule
+from spmd.passes.fuel import Fuel, FueledPass
+from spmd.passes.interface import HloPass
+from spmd.passes.minimize import minimize
+from spmd.passes.pipeline import Application, Pipeline, apply
+
+#: What is wrong with the second module as a form of the first one; "" for nothing. Both stay as they are.
+Problem = Callable[[HloModule, HloModule], str]
+
+#: How often the smallest example is asked whether it still fails.
+ATTEMPTS = 400
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """The ``number``-th of all ``total`` rewrites of an application, from 1."""
+
+    number: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Culprit:
+    """The application, the ``number``-th of ``total`` (from 1), that made the program wrong, and how.
+
+    ``rewrite``: which one of it, where the pass can be stopped between two. ``changes``: what that one, or the whole
+    application, took away (``- ..``) and put in (``+ ..``). ``before`` is the smallest module found on which the pass
+    goes wrong, ``after`` what it makes of it.
+    """
+
+    step: HloPass
+    number: int
+    total: int
+    problem: str
+    rewrite: Rewrite | None
+    changes: tuple[str, ...]
+    before: HloModule
+    after: HloModule
+
+
+def bisect(module: HloModule, pipelines: Sequence[Pipeline], problem: Problem) -> Culprit | None:
+    """The culprit among the applications of ``pipelines`` on ``module``, or None where the result is right.
+
+    An application that fails, or leaves what does not verify, counts as wrong too, if ``problem`` says so of it.
+    """
+    steps = _steps(module, pipelines)
+    changing = [number for number, (_, changed) in enumerate(steps, 1) if changed]
+
+    def wrong(count: int) -> str:
+        return _problem_after(lambda m: _advance(m, pipelines, count), module, problem)
+
+    number, found = _first(changing, wrong)
+    if number is None:
+        return None
+    step = steps[number - 1][0]
+    before = clone_module(module)
+    _advance(before, pipelines, number - 1)
+    narrow = _single_rewrite(before, step, problem) or _Narrowed(
+        before, _applied(step, before), None, found
+    )
+    changes = instruction_changes(narrow.before, narrow.after)
+    small = _smallest(narrow.before, step, problem, changes)
+    after = _applied(step, small)
+    return Culprit(step, number, len(steps), narrow.problem, narrow.rewrite, changes, small, after)
+
+
+def _applications(module: HloModule, pipelines: Sequence[Pipeline]) -> Iterator[Application]:
+    for pipeline in pipelines:
+        yield from pipeline.applications(module)
+
+
+def _advance(module: HloModule, pipelines: Sequence[Pipeline], count: int) -> None:
+    """The first ``count`` applications."""
+    done = _applications(module, pipelines)
+    for _ in range(count):
+        next(done)
+
+
+def _steps(module: HloModule, pipelines: Sequence[Pipeline]) -> list[tuple[HloPass, bool]]:
+    """Every application's pass and whether it changed the module; one that fails is the last one, and did."""
+    copy = clone_module(module)
+    steps: list[tuple[HloPass, bool]] = []
+    for pipeline in pipelines:
+        place = 0
+        try:
+            for done in pipeline.applications(copy):
+                steps.append((done.step, done.changed))
+                place = (done.place + 1) % len(pipeline.passes)
+        except SpmdError:
+            steps.append((pipeline.passes[place], True))
+            break
+    return steps
+
+
+def _problem_after(edit: Callable[[HloModule], object], module: HloModule, problem: Problem) -> str:
+    """What is wrong with a copy of ``module`` after ``edit``."""
+    copy = clone_module(module)
+    try:
+        edit(copy)
+    except SpmdError as error:
+        return f"the pass fails: {error}"
+    return problem(module, copy)
+
+
+def _first(candidates: Sequence[int], wrong: Callable[[int], str]) -> tuple[int | None, str]:
+    """The first of ``candidates`` (ascending) that is wrong, all before it being right, and what is wrong with it."""
+    found = wrong(candidates[-1]) if candidates else ""
+    if not found:
+        return None, ""
+    low, high = -1, len(candidates) - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        here = wrong(candidates[middle])
+        low, high, found = (low, middle, here) if here else (middle, high, found)
+    return candidates[high], found
+
+
+@dataclass(frozen=True)
+class _Narrowed:
+    """The module just before and just after it becomes wrong."""
+
+    before: HloModule
+    after: HloModule
+    rewrite: Rewrite | None
+    problem: str
+
+
+def _single_rewrite(before: HloModule, step: HloPass, problem: Problem) -> _Narrowed | None:
+    """Which rewrite goes wrong; None where the pass cannot be stopped, or only what it does at its end is wrong."""
+    if not isinstance(step, FueledPass):
+        return None
+    total = _rewrites(before, step)
+
+    def wrong(count: int) -> str:
+        return _problem_after(lambda m: step.rewrite(m, Fuel(count)), before, problem)
+
+    number, found = _first(range(1, total + 1), wrong)
+    if number is None:
+        return None
+    last, after = clone_module(before), clone_module(before)
+    step.rewrite(last, Fuel(number - 1))
+    with suppress(SpmdError):
+        step.rewrite(after, Fuel(number))
+    return _Narrowed(last, after, Rewrite(number, total), found)
+
+
+def _rewrites(module: HloModule, step: FueledPass) -> int:
+    """How many the pass makes, one that fails among them."""
+    fuel = Fuel()
+    try:
+        step.rewrite(clone_module(module), fuel)
+    except SpmdError:
+        return fuel.spent + 1
+    return fuel.spent
+
+
+def _smallest(
+    before: HloModule, step: HloPass, problem: Problem, changes: Sequence[str]
+) -> HloModule:
+    """The smallest module found on which the pass goes wrong; ``before`` where it does not by itself."""
+
+    def fails(module: HloModule) -> bool:
+        return bool(_problem_after(lambda m: apply(step, m), module, problem))
+
+    if not fails(before):
+        return before
+    names = [line.split()[1] for line in changes if line.startswith("-")]
+    return minimize(before, fails, around=names, attempts=ATTEMPTS)
+
+
+def _applied(step: HloPass, module: HloModule) -> HloModule:
+    """A copy after the pass, as far as it goes."""
+    copy = clone_module(module)
+    with suppress(SpmdError):
+        apply(step, copy)
+    return copy
+
+
+def instruction_changes(before: HloModule, after: HloModule) -> tuple[str, ...]:
+    """Instructions that are gone or were changed (``- ..``), then those that are new or became so (``+ ..``)."""
+    old, new = ({x.name: repr(x) for x in m.all_instructions()} for m in (before, after))
+    gone = [f"- {text}" for name, text in old.items() if new.get(name) != text]
+    come = [f"+ {text}" for name, text in new.items() if old.get(name) != text]
+    return (*gone, *come)
