@@ -86,7 +86,7 @@ def reduction_ir(name: str, dtype: Dtype, reduction: ReductionKind) -> str:
     """A module with the step function ``name``, which runs a reduce record (see llvm_shared_memory)."""
     element = element_of(dtype)
     size = dtype.itemsize // element.parts
-    combine = _combination(dtype, reduction, element.wide)
+    combine = combination(dtype, reduction, element.wide)
     forms = itertools.product(("stored", "wide"), repeat=2)
     if element.stored == element.wide and not element.widen:
         forms = itertools.product(("stored",), repeat=2)  # one loop serves all
@@ -97,13 +97,13 @@ def reduction_ir(name: str, dtype: Dtype, reduction: ReductionKind) -> str:
         else "combine_stored_stored"
         for first, last in itertools.product(("stored", "wide"), repeat=2)
     }
-    combination = _COMBINATION.format(wide=element.wide, body=combine)
+    combine_function = _COMBINATION.format(wide=element.wide, body=combine)
     return "\n".join(
         [
             _TABLES if element.narrow == _NARROW_BY_TABLE else "",
             _conversion("widen", element.stored, element.wide, element.widen),
             _conversion("narrow", element.wide, element.stored, element.narrow),
-            combination,
+            combine_function,
             *loops.values(),
             _REDUCE.format(name=name, wide=element.wide, size=size, block=BLOCK_ELEMENTS, **names),
             _LOOP_METADATA,
@@ -145,7 +145,8 @@ _BOOLEAN = {
 }
 
 
-def _combination(dtype: Dtype, reduction: ReductionKind, wide: str) -> str:
+def combination(dtype: Dtype, reduction: ReductionKind, wide: str) -> str:
+    """What makes ``%r`` of ``%a`` and ``%b``, which are ``wide``."""
     if wide in ("float", "double"):
         return _FLOAT_OPERATIONS[reduction].format(t=wide)
     if dtype.kind == "b":

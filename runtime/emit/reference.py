@@ -45,11 +45,5 @@ LIBRARY_CALLS = (
 )
 
 
-def inputs_in_place(instruction: HloInstruction) -> tuple[tuple[int, int], ...]:
-    """scatter: the evaluator's result is complete before the first element of it is copied over its input."""
-    return tuple((i, i) for i in range(instruction.num_operands // 2))
-
-
-LOWERINGS.add(Opcode.SCATTER, Lowering(emit_reference, inputs_in_place))
 for _opcode in LIBRARY_CALLS:
     LOWERINGS.add(_opcode, Lowering(emit_reference))

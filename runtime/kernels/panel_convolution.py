@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import math
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from runtime.codegen.llvm_convolution import (
     ConvolutionWords,
     convolution_code,
 )
+from runtime.codegen.native_call import native_call
 from runtime.kernel import NUMPY_KERNELS, Action, Kernel, KernelArrays
 from spmd.literal import NDArray
 from spmd.ops.window import Window
@@ -62,13 +62,7 @@ def bind_panel_convolution(kernel: PanelConvolutionKernel, arrays: KernelArrays)
     words = _words(kernel, x, w, arrays.results[0], arrays.scratch[0])
     record = np.zeros(len(words.packed(0)), np.int64)
     record[:] = words.packed(record.ctypes.data)
-    address = record.ctypes.data
-    function = code.function(FUNCTION, None, ctypes.c_void_p)
-
-    def run(_alive: object = (code, arrays, record)) -> None:
-        function(address)
-
-    return run
+    return native_call(code, FUNCTION, record, (x, w, arrays.results[0], arrays.scratch[0]))
 
 
 #: Bytes in the input, then steps of three padded coordinates.

@@ -1,0 +1,134 @@
+"""gather and scatter by native code; combiners that it does not know go through the reference evaluator."""
+
+from __future__ import annotations
+
+from runtime.codegen.llvm_reduction import can_reduce
+from runtime.emit.reduce import accumulator
+from runtime.emit.reference import emit_reference
+from runtime.kernels.indexed import GatherKernel, IndexedWindows, ScatterKernel
+from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays, Views
+from runtime.thunks.kernel import KernelThunk
+from runtime.thunks.thunk import Thunk
+from spmd.hlo import HloInstruction, Opcode
+from spmd.ops.attrs import GatherAttrs, ScatterAttrs
+from spmd.ops.reduction import reduction_kind, through_annotations
+from spmd.shape import ArrayShape, PrimitiveType
+
+
+def _windows_of(
+    instruction: HloInstruction,
+    *,
+    near: tuple[int, ...],
+    sizes: dict[int, int],
+    window: tuple[int, ...],
+    skipped: tuple[int, ...],
+    starts: tuple[int, ...],
+    batching: dict[int, int],
+    vector: int,
+) -> IndexedWindows:
+    """How the dimensions of operand 0 (far), operand 1 (indices) and ``near`` go together.
+
+    window: near's dimensions that run through a window, in the order of far's dimensions less ``skipped``. sizes: of a
+    window, by far's dimension (1 where there is none). batching: far's dimension by that of the indices.
+    """
+    far, indices = instruction.operand(0).dims, instruction.operand(1).dims
+    vectors = [d for d in range(len(indices)) if d != vector]
+    batch = [d for d in range(len(near)) if d not in window]
+    return IndexedWindows(
+        tuple((n, i, batching.get(i)) for n, i in zip(batch, vectors, strict=True)),
+        tuple(zip(window, (d for d in range(len(far)) if d not in skipped), strict=True)),
+        tuple((d, far[d] - sizes.get(d, 1)) for d in starts),
+        vector if vector < len(indices) else None,
+    )
+
+
+def gather_windows(instruction: HloInstruction) -> IndexedWindows:
+    attrs = instruction.attrs_as(GatherAttrs)
+    return _windows_of(
+        instruction,
+        near=instruction.dims,
+        sizes=dict(enumerate(attrs.slice_sizes)),
+        window=attrs.offset_dims,
+        skipped=(*attrs.collapsed_slice_dims, *attrs.operand_batching_dims),
+        starts=attrs.start_index_map,
+        batching=dict(
+            zip(attrs.start_indices_batching_dims, attrs.operand_batching_dims, strict=True)
+        ),
+        vector=attrs.index_vector_dim,
+    )
+
+
+def scatter_windows(instruction: HloInstruction) -> IndexedWindows:
+    """Of a scatter with one input."""
+    attrs = instruction.attrs_as(ScatterAttrs)
+    rank = len(instruction.operand(0).dims)
+    skipped = (*attrs.inserted_window_dims, *attrs.input_batching_dims)
+    updates = instruction.operand(2).dims
+    kept = [d for d in range(rank) if d not in skipped]
+    return _windows_of(
+        instruction,
+        near=updates,
+        sizes={d: updates[u] for d, u in zip(kept, attrs.update_window_dims, strict=True)},
+        window=attrs.update_window_dims,
+        skipped=skipped,
+        starts=attrs.scatter_dims_to_operand_dims,
+        batching=dict(
+            zip(attrs.scatter_indices_batching_dims, attrs.input_batching_dims, strict=True)
+        ),
+        vector=attrs.index_vector_dim,
+    )
+
+
+def _is_index(kind: PrimitiveType) -> bool:
+    return kind.is_integer and kind.bits >= 8
+
+
+def emit_gather(instruction: HloInstruction, arrays: StepArrays, device: Device) -> Thunk:
+    windows = gather_windows(instruction)
+    indices = instruction.operand(1).array_shape.element_type
+    if not windows.is_countable or not _is_index(indices):
+        return emit_reference(instruction, arrays, device)
+    return KernelThunk(instruction.name, GatherKernel(windows), arrays.operands, arrays.results)
+
+
+def scatter_kernel(instruction: HloInstruction) -> ScatterKernel | None:
+    """None where the combiner is none that native code knows, or there are several inputs."""
+    if instruction.num_operands != 3:
+        return None
+    kind = instruction.operand(0).array_shape.element_type
+    windows = scatter_windows(instruction)
+    indices = instruction.operand(1).array_shape.element_type
+    if not windows.is_countable or not _is_index(indices):
+        return None
+    combiner = instruction.to_apply
+    if through_annotations(combiner.root) is combiner.parameters[1]:
+        return ScatterKernel(windows, None, kind)
+    reduction = reduction_kind(combiner)
+    narrow = kind.bits < (16 if kind.is_floating else 8) and kind is not PrimitiveType.PRED
+    if reduction is None or narrow or not can_reduce(kind.numpy, reduction):
+        return None
+    return ScatterKernel(windows, reduction, accumulator(kind))
+
+
+def scratch(instruction: HloInstruction, _: Views) -> tuple[ArrayShape, ...]:
+    kernel = scatter_kernel(instruction)
+    shape = instruction.operand(0).array_shape
+    if kernel is None or kernel.accumulate is shape.element_type:
+        return ()
+    return (ArrayShape(kernel.accumulate, shape.dims),)
+
+
+def emit_scatter(instruction: HloInstruction, arrays: StepArrays, device: Device) -> Thunk:
+    kernel = scatter_kernel(instruction)
+    if kernel is None:
+        return emit_reference(instruction, arrays, device)
+    return KernelThunk(instruction.name, kernel, arrays.operands, arrays.results, arrays.scratch)
+
+
+def inputs_in_place(instruction: HloInstruction) -> tuple[tuple[int, int], ...]:
+    """Through the evaluator, too: its result is complete before the first element of it is copied over its input."""
+    return tuple((i, i) for i in range(instruction.num_operands // 2))
+
+
+LOWERINGS.add(Opcode.GATHER, Lowering(emit_gather))
+LOWERINGS.add(Opcode.SCATTER, Lowering(emit_scatter, inputs_in_place, scratch=scratch))

@@ -1,0 +1,144 @@
+"""gather and scatter: windows at places that an index array names, moved or combined by native code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from runtime.codegen.llvm_indexed import (
+    BATCH_RANK,
+    FUNCTION,
+    WINDOW_RANK,
+    CombineElements,
+    Elements,
+    GatherElements,
+    IndexedWords,
+    ScatterElements,
+    indexed_code,
+)
+from runtime.codegen.native_call import native_call
+from runtime.kernel import NUMPY_KERNELS, Action, Kernel, KernelArrays
+from spmd.device import ReductionKind
+from spmd.literal import NDArray
+from spmd.shape import PrimitiveType
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedWindows:
+    """Which dimensions belong together in far (what is indexed), near (the windows) and the indices.
+
+    batch: (near's dimension, that of the indices, far's, or None where far has none), one per dimension of the index
+    vectors. window: (near's dimension, far's). starts: (far's dimension, largest start), by component of a vector.
+    ``vector``: the indices' dimension that holds the components, or None where a vector is one index.
+    """
+
+    batch: tuple[tuple[int, int, int | None], ...]
+    window: tuple[tuple[int, int], ...]
+    starts: tuple[tuple[int, int], ...]
+    vector: int | None
+
+    @property
+    def is_countable(self) -> bool:
+        """Whether native code has enough counters for it (that of a complex number's parts included)."""
+        return len(self.batch) <= BATCH_RANK and len(self.window) < WINDOW_RANK
+
+
+@dataclass(frozen=True)
+class GatherKernel(Kernel):
+    """results[0] = the windows of operands[0] at operands[1]; starts are clamped so that each window fits."""
+
+    windows: IndexedWindows
+
+
+@dataclass(frozen=True)
+class ScatterKernel(Kernel):
+    """results[0] = operands[0], into which the windows operands[2] at operands[1] are written, or combined.
+
+    A window that does not fit is left out. Updates come in the order of the index vectors. results[0] may be the memory
+    of operands[0]. scratch[0]: a copy in ``accumulate``, where that is wider than the elements.
+    """
+
+    windows: IndexedWindows
+    reduction: ReductionKind | None
+    accumulate: PrimitiveType
+
+
+@NUMPY_KERNELS.binds(GatherKernel)
+def bind_gather(kernel: GatherKernel, arrays: KernelArrays) -> Action:
+    source, indices = arrays.operands
+    (out,) = arrays.results
+    return _bind(kernel.windows, source, indices, out, GatherElements(out.itemsize))
+
+
+@NUMPY_KERNELS.binds(ScatterKernel)
+def bind_scatter(kernel: ScatterKernel, arrays: KernelArrays) -> Action:
+    source, indices, updates = arrays.operands
+    (out,) = arrays.results
+    target = arrays.scratch[0] if arrays.scratch else out
+    elements: Elements = ScatterElements(out.itemsize)
+    if kernel.reduction is not None:
+        real = np.empty(0, out.dtype).real.dtype
+        elements = CombineElements(PrimitiveType.from_numpy(real), kernel.reduction)
+    combine = _bind(kernel.windows, target, indices, updates, elements)
+    if np.may_share_memory(source, target):
+        return combine
+
+    def run() -> None:
+        np.copyto(target, source)
+        combine()
+        if target is not out:
+            np.copyto(out, target, casting="unsafe")
+
+    return run
+
+
+#: (size, then strides in each of some arrays)
+_Dimension: TypeAlias = tuple[int, ...]
+
+
+def _bind(
+    windows: IndexedWindows, far: NDArray, indices: NDArray, near: NDArray, elements: Elements
+) -> Action:
+    if near.size == 0:
+        return _nothing
+    batch = [
+        (near.shape[n], indices.strides[i], 0 if f is None else far.strides[f], near.strides[n])
+        for n, i, f in windows.batch
+    ]
+    window = [(near.shape[n], far.strides[f], near.strides[n]) for n, f in windows.window]
+    if isinstance(elements, CombineElements) and far.dtype.kind == "c":
+        window.append((2, far.itemsize // 2, near.itemsize // 2))
+    # Within a window every element has a place of its own, so any order will do: best the fastest last.
+    window.sort(key=lambda dimension: -abs(dimension[1]))
+    step = 0 if windows.vector is None else indices.strides[windows.vector]
+    words = IndexedWords(
+        far.ctypes.data,
+        near.ctypes.data,
+        indices.ctypes.data,
+        _merged(batch),
+        _merged(window),
+        [(k * step, far.strides[d], limit) for k, (d, limit) in enumerate(windows.starts)],
+    )
+    code = indexed_code(PrimitiveType.from_numpy(indices.dtype), elements)
+    record = np.array(words.packed(), np.int64)
+    return native_call(code, FUNCTION, record, (far, indices, near))
+
+
+def _merged(dimensions: Sequence[_Dimension]) -> list[_Dimension]:
+    """The same walk with as few dimensions as strides allow."""
+    merged: list[_Dimension] = []
+    for size, *strides in dimensions:
+        if size == 1:
+            continue
+        if merged and merged[-1][1:] == tuple(size * stride for stride in strides):
+            merged[-1] = (merged[-1][0] * size, *strides)
+        else:
+            merged.append((size, *strides))
+    return merged
+
+
+def _nothing() -> None:
+    """Nothing to move."""
