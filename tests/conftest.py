@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hlo_fixture import HloFixture
+
+from spmd.hlo import HloModule
+from spmd.passes import pipeline
+from spmd.passes.interface import HloPass
+from spmd.verifier import verify
 
 CASES = Path(__file__).parent / "cases"
 #: Shrunk programs of the fuzzer, run by test_regressions.py.
@@ -23,3 +29,19 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 def cases() -> Path:
     """The folder of the copied corpus cases: NAME/{module.hlo, inputs.npz, expected.npz, case.json}."""
     return CASES
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _passes_leave_what_verifies() -> Iterator[None]:
+    """In every test of this process, a pass of a pipeline that changes a module leaves one that verifies."""
+    apply = pipeline.apply
+
+    def verified(step: HloPass, module: HloModule) -> bool:
+        changed = apply(step, module)
+        if changed:
+            verify(module)
+        return changed
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pipeline, "apply", verified)
+        yield
