@@ -12,7 +12,7 @@ from loopback_ranks import run_ranks
 from collectives.communicator.interface import BoundCollective
 from collectives.communicator.kinds import Collective, Group
 from collectives.communicator.loopback import LoopbackCommunicator
-from collectives.communicator.node import default_node_id, find_node
+from collectives.communicator.node import default_node_id, find_nodes
 from collectives.communicator.node_memory import NodeMemory
 from collectives.communicator.polling import poll_until
 from collectives.communicator.shared_buffers import Buffers
@@ -48,11 +48,11 @@ class SharedMemoryRank:
         self.enroll = loopback.enroll
         self.by_messages: list[str] = []
         self._in_flight: dict[InFlight, None] = {}
-        node = find_node(self.all_gather_bytes, self.rank, node_id or default_node_id())
+        nodes = find_nodes(self.all_gather_bytes, self.rank, node_id or default_node_id())
         self.memory = NodeMemory(
             self,
             self.all_gather_bytes,
-            replace(node, cores=1),  # tests run beside each other: no long spins
+            replace(nodes.own, cores=1),  # tests run beside each other: no long spins
             native_step_engine(),
             places or default_places(),
             notify,

@@ -7,6 +7,7 @@ group. An exchange's arrays are C-contiguous, and the steps keep them alive.
 
 Reductions end with the same bits as ``kinds``: an element is reduced by one member, in group order, and then handed
 to all (2 (n-1)/n of the operand's bytes sent, the least possible); small operands are gathered and reduced by everyone.
+Where members share nodes, ``hierarchical`` sends less between these.
 """
 
 from __future__ import annotations
@@ -44,8 +45,15 @@ class Exchange:
     receives: dict[int, Array] = field(default_factory=dict)
 
 
-Step: TypeAlias = Callable[[], Exchange | None]
-"""Work of its own, done when it is called; an exchange it gives is carried before the next step."""
+@dataclass(frozen=True)
+class Meeting:
+    """The members on one node come together, in a group that spans nodes (``hierarchical``); numbered within a run."""
+
+    number: int
+
+
+Step: TypeAlias = Callable[[], Exchange | Meeting | None]
+"""Work of its own, done when it is called; an exchange it gives is carried, a meeting held, before the next step."""
 
 Algorithm: TypeAlias = Callable[[Any, int, Sequence[Array], Sequence[Array]], Iterator[Step]]
 """(collective, own index in its group, operands, results) -> steps, on these very arrays."""
@@ -61,12 +69,12 @@ def message_steps(
     return tuple(ALGORITHMS[type(collective)](collective, index, operands, results))
 
 
-def exchanges_of(steps: Sequence[Step]) -> Iterator[Exchange]:
-    """One run: each exchange when it is due."""
+def exchanges_of(steps: Sequence[Step]) -> Iterator[Exchange | Meeting]:
+    """One run: each exchange and each meeting when it is due."""
     for step in steps:
-        exchange = step()
-        if exchange is not None:
-            yield exchange
+        due = step()
+        if due is not None:
+            yield due
 
 
 @ALGORITHMS.register(AllReduce)
@@ -84,12 +92,12 @@ def all_reduce(
         parts = [operands[k].reshape(-1) for k in members]
         vector = np.empty(sum(part.size for part in parts), parts[0].dtype)
         total = np.empty_like(vector)
-        yield _do(np.concatenate, parts, out=vector)
+        yield do(np.concatenate, parts, out=vector)
         yield from _all_reduce_vector(collective, index, vector, total)
         ends = np.cumsum([part.size for part in parts])
         for k, end in zip(members, ends, strict=True):
             result = results[k]
-            yield _copy(total[end - result.size : end].reshape(result.shape), result)
+            yield copy(total[end - result.size : end].reshape(result.shape), result)
 
 
 def _all_reduce_vector(
@@ -99,14 +107,14 @@ def _all_reduce_vector(
     if vector.nbytes * count <= ONE_SHOT_BYTES or count == 1:
         rows = np.empty((count, vector.size), vector.dtype)
         yield from _gather_rows(vector, rows, index)
-        yield _do(reduce_in_order, list(rows), collective.reduction, total)
+        yield do(reduce_in_order, list(rows), collective.reduction, total)
         return
     bounds = [vector.size * i // count for i in range(count + 1)]
     parts = [vector[low:high] for low, high in itertools.pairwise(bounds)]
     mine = total[bounds[index] : bounds[index + 1]]
-    yield from _reduce_parts(collective.reduction, index, parts, mine)
+    yield from reduce_parts(collective.reduction, index, parts, mine)
     others = {i: total[bounds[i] : bounds[i + 1]] for i in range(count) if i != index}
-    yield _exchange(sends=dict.fromkeys(others, mine), receives=others)
+    yield exchange(sends=dict.fromkeys(others, mine), receives=others)
 
 
 @ALGORITHMS.register(AllGather)
@@ -120,7 +128,7 @@ def all_gather(
         else:
             rows = np.empty((count, *operand.shape), operand.dtype)
             yield from _gather_rows(operand.reshape(-1), rows.reshape(count, -1), index)
-            yield _do(np.concatenate, list(rows), axis=collective.dimension, out=result)
+            yield do(np.concatenate, list(rows), axis=collective.dimension, out=result)
 
 
 @ALGORITHMS.register(ReduceScatter)
@@ -131,7 +139,7 @@ def reduce_scatter(
     for operand, result in zip(operands, results, strict=True):
         parts, copies = _parts(operand, count, collective.dimension)
         yield from copies
-        yield from _reduce_parts(collective.reduction, index, parts, result)
+        yield from reduce_parts(collective.reduction, index, parts, result)
 
 
 @ALGORITHMS.register(AllToAll)
@@ -144,14 +152,14 @@ def all_to_all(
         received = [np.empty_like(result) for result in results]
         yield from _swap(operands, received, index)
         for value, result in zip(received, results, strict=True):
-            yield _copy(value, result)
+            yield copy(value, result)
         return
     for operand, result in zip(operands, results, strict=True):
         parts, copies = _parts(operand, count, collective.dimension)
         yield from copies
         received = [np.empty(part.shape, part.dtype) for part in parts]
         yield from _swap(parts, received, index)
-        yield _do(np.concatenate, received, axis=collective.dimension, out=result)
+        yield do(np.concatenate, received, axis=collective.dimension, out=result)
 
 
 @ALGORITHMS.register(CollectivePermute)
@@ -164,17 +172,17 @@ def collective_permute(
     for operand, result in zip(operands, results, strict=True):
         sends = dict.fromkeys(targets, operand)
         if source is None:
-            yield _exchange(sends)
-            yield _do(result.fill, 0)
+            yield exchange(sends)
+            yield do(result.fill, 0)
         elif source == rank:
-            yield _exchange(sends)
-            yield _copy(operand, result)
+            yield exchange(sends)
+            yield copy(operand, result)
         elif np.may_share_memory(operand, result):
             inbox = np.empty_like(result)
-            yield _exchange(sends, {group.index(source): inbox})
-            yield _copy(inbox, result)
+            yield exchange(sends, {group.index(source): inbox})
+            yield copy(inbox, result)
         else:
-            yield _exchange(sends, {group.index(source): result})
+            yield exchange(sends, {group.index(source): result})
 
 
 @ALGORITHMS.register(CollectiveBroadcast)
@@ -184,10 +192,10 @@ def collective_broadcast(
     others = range(1, len(collective.group))
     for operand, result in zip(operands, results, strict=True):
         if index == 0:
-            yield _exchange(sends=dict.fromkeys(others, operand))
-            yield _copy(operand, result)
+            yield exchange(sends=dict.fromkeys(others, operand))
+            yield copy(operand, result)
         else:
-            yield _exchange(receives={0: result})
+            yield exchange(receives={0: result})
 
 
 @ALGORITHMS.register(RaggedAllToAll)
@@ -201,7 +209,7 @@ def ragged_all_to_all(
     own = np.empty((3, count, input_offsets.size // count), np.int64)
     tables = np.empty((count, *own.shape), np.int64)
     for row, table in zip(own, (input_offsets, send_sizes, output_offsets), strict=True):
-        yield _copy(table.reshape(row.shape), row)
+        yield copy(table.reshape(row.shape), row)
     yield from _gather_rows(own.reshape(-1), tables.reshape(count, -1), index)
     received: list[Array] = []
 
@@ -229,7 +237,7 @@ def ragged_all_to_all(
     yield lay_rows
 
 
-def _do(function: Callable[..., object], *arguments: object, **options: object) -> Step:
+def do(function: Callable[..., object], *arguments: object, **options: object) -> Step:
     """Local work."""
 
     def step() -> None:
@@ -238,15 +246,15 @@ def _do(function: Callable[..., object], *arguments: object, **options: object) 
     return step
 
 
-def _copy(source: Array, target: Array) -> Step:
-    return _do(np.copyto, target, source)
+def copy(source: Array, target: Array) -> Step:
+    return do(np.copyto, target, source)
 
 
-def _exchange(
+def exchange(
     sends: dict[int, Array] | None = None, receives: dict[int, Array] | None = None
 ) -> Step:
-    exchange = Exchange(sends or {}, receives or {})
-    return lambda: exchange
+    due = Exchange(sends or {}, receives or {})
+    return lambda: due
 
 
 def _between_others(parts: Sequence[Array], received: Sequence[Array], index: int) -> Exchange:
@@ -259,24 +267,24 @@ def _between_others(parts: Sequence[Array], received: Sequence[Array], index: in
 def _gather_rows(own: Array, rows: Array, index: int) -> Iterator[Step]:
     """Row i of ``rows`` becomes member i's ``own``."""
     others = {i: row for i, row in enumerate(rows) if i != index}
-    yield _exchange(sends=dict.fromkeys(others, own), receives=others)
-    yield _copy(own, rows[index])
+    yield exchange(sends=dict.fromkeys(others, own), receives=others)
+    yield copy(own, rows[index])
 
 
 def _swap(parts: Sequence[Array], received: Sequence[Array], index: int) -> Iterator[Step]:
     """``received[i]`` becomes what member i holds as its part for this member."""
-    exchange = _between_others(parts, received, index)
-    yield lambda: exchange
-    yield _copy(parts[index], received[index])
+    due = _between_others(parts, received, index)
+    yield lambda: due
+    yield copy(parts[index], received[index])
 
 
-def _reduce_parts(
+def reduce_parts(
     reduction: ReductionKind, index: int, parts: Sequence[Array], result: Array
 ) -> Iterator[Step]:
     """``result`` becomes the reduction of what every member holds as its part for this member."""
     received = [np.empty(result.shape, result.dtype) for _ in parts]
     yield from _swap(parts, received, index)
-    yield _do(reduce_in_order, received, reduction, result)
+    yield do(reduce_in_order, received, reduction, result)
 
 
 def _parts(operand: Array, count: int, dimension: int) -> tuple[list[Array], list[Step]]:
@@ -286,7 +294,7 @@ def _parts(operand: Array, count: int, dimension: int) -> tuple[list[Array], lis
     for view in np.split(operand, count, axis=dimension):
         parts.append(view if view.flags.c_contiguous else np.empty(view.shape, view.dtype))
         if parts[-1] is not view:
-            copies.append(_copy(view, parts[-1]))
+            copies.append(copy(view, parts[-1]))
     return parts, copies
 
 

@@ -11,6 +11,7 @@ from functools import partial
 import numpy as np
 from mpi4py import MPI
 
+from collectives.communicator.hierarchical_setup import HierarchicalSetup
 from collectives.communicator.interface import (
     BoundCollective,
     describe_group,
@@ -18,8 +19,8 @@ from collectives.communicator.interface import (
     require_in,
 )
 from collectives.communicator.kinds import Collective, Group
-from collectives.communicator.mpi_messages import GroupLink, MessageCollective
-from collectives.communicator.node import default_node_id, find_node
+from collectives.communicator.mpi_messages import GroupLink, MessageCollective, Traffic
+from collectives.communicator.node import default_node_id, find_nodes
 from collectives.communicator.node_memory import NodeMemory
 from collectives.communicator.polling import poll_until, poll_while
 from collectives.communicator.reduction import Array
@@ -61,7 +62,7 @@ class MpiCommunicator:
     ) -> None:
         """``world``: all ranks, by default those of the job.
 
-        engine: what runs collectives over the memory of a node; without one, and between nodes, messages carry all.
+        engine: what runs collectives over the memory of a node; without one, messages carry all.
         node_id: ranks with the same one share memory; by default those of one host and boot.
         places: where shared memory may come from, the best first.
         notify: told, on the first rank of a node, what a user should know of that.
@@ -79,7 +80,9 @@ class MpiCommunicator:
         self._groups: dict[Group, GroupLink] = {}
         self._in_flight: dict[InFlight, None] = {}
         self._board = StatusBoard(self.rank, {self.rank: private_memory(ROW_BYTES)})
-        node = find_node(self.all_gather_bytes, self.rank, node_id or default_node_id())
+        nodes = find_nodes(self.all_gather_bytes, self.rank, node_id or default_node_id())
+        node = nodes.own
+        self.traffic = Traffic(nodes, self.rank)
         if self.rank != node.ranks[0]:
             notify = _tell_nobody
         self._memory = NodeMemory(
@@ -95,10 +98,14 @@ class MpiCommunicator:
             window, _own = self._memory.open(ROW_BYTES)  # held until the rows are
         except RunError as error:
             self._memory.give_up_sharing()
+            engine = None
             notify(f"collectives go by messages: {error}")
         else:
             rows = {rank: window.segment(rank, ROW_BYTES) for rank in node.ranks}
             self._board = StatusBoard(self.rank, rows)
+        self._hierarchy = HierarchicalSetup(
+            self.all_gather_bytes, nodes, self.rank, engine, self._memory.open, notify
+        )
         self.timeout_seconds = timeout_seconds
 
     @property
@@ -126,13 +133,16 @@ class MpiCommunicator:
                 raise RunError(f"{name}: a buffer of shape {array.shape} is not contiguous")
 
         def by_messages(between: Buffers) -> BoundCollective:
-            link = self._link(collective.group)
-            return MessageCollective(self, link, collective, name, between)
+            bound = MessageCollective(self, self._link(collective.group), name)
+            self._hierarchy.load(bound, collective, between)
+            return bound
 
+        self._hierarchy.count()
         return self._memory.bind(collective, name, buffers, by_messages)
 
     def connect(self) -> None:
         self._memory.connect()
+        self._hierarchy.connect()
 
     def note(self, text: str) -> None:
         self._board.note(text)
@@ -283,7 +293,7 @@ class MpiCommunicator:
             self._await_members(group)
             # Collective over the group alone; ranks meet its members in program order.
             members = self._world.Get_group().Incl(group)
-            link = GroupLink(self._world.Create_group(members), group)
+            link = GroupLink(self._world.Create_group(members), group, self.traffic)
             members.Free()
             self._groups[group] = link
         return link

@@ -1,4 +1,4 @@
-"""Which ranks share a machine's memory, and how many cores they have together."""
+"""Which ranks share a machine's memory, how many cores they have together, and on which nodes the others are."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+from collectives.communicator.hierarchical import GroupNodes
 from collectives.communicator.kinds import Group
 
 ByteExchange: TypeAlias = Callable[[bytes], list[bytes]]
@@ -38,9 +39,30 @@ def default_node_id() -> str:
     return f"{socket.gethostname()} {boot}"
 
 
-def find_node(exchange: ByteExchange, rank: int, node_id: str) -> Node:
-    """The node of ``rank``: all ranks that pass the same identity."""
-    own = {"node": node_id, "cores": sorted(os.sched_getaffinity(0))}
-    everyone = [json.loads(data) for data in exchange(json.dumps(own).encode())]
-    ranks = tuple(r for r, other in enumerate(everyone) if other["node"] == node_id)
-    return Node(ranks, len({core for r in ranks for core in everyone[r]["cores"]}))
+@dataclass(frozen=True)
+class Nodes:
+    """All nodes of a world. ``own``: that of this rank; ``number_of``: the node of each rank, as its first rank."""
+
+    own: Node
+    number_of: Group
+
+    @property
+    def count(self) -> int:
+        return len(set(self.number_of))
+
+    def of_group(self, group: Group) -> GroupNodes:
+        """Where the members of ``group`` are."""
+        members: dict[int, list[int]] = {}
+        for index, rank in enumerate(group):
+            members.setdefault(self.number_of[rank], []).append(index)
+        return GroupNodes(tuple(map(tuple, members.values())))
+
+
+def find_nodes(exchange: ByteExchange, rank: int, node_id: str) -> Nodes:
+    """Ranks that pass the same identity are on one node; ``rank`` is this one."""
+    told = {"node": node_id, "cores": sorted(os.sched_getaffinity(0))}
+    everyone = [json.loads(data) for data in exchange(json.dumps(told).encode())]
+    identities = [str(other["node"]) for other in everyone]
+    ranks = tuple(r for r, identity in enumerate(identities) if identity == node_id)
+    own = Node(ranks, len({core for r in ranks for core in everyone[r]["cores"]}))
+    return Nodes(own, tuple(map(identities.index, identities)))

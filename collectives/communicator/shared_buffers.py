@@ -25,10 +25,22 @@ class Buffers:
         return sum(aligned(operand.nbytes) for operand in self.operands)
 
     @property
+    def packed_bytes(self) -> int:
+        """From the first operand's first byte to the last one's last, at ``operand_offsets``."""
+        if not self.operands:
+            return 0
+        return self.operand_offsets[-1] + self.operands[-1].nbytes
+
+    @property
     def operand_offsets(self) -> list[int]:
         """Where each operand lies in a slot."""
-        sizes = [aligned(operand.nbytes) for operand in self.operands]
-        return [0, *itertools.accumulate(sizes)][: len(sizes)]
+        return offsets_of(self.operands)
+
+
+def offsets_of(arrays: Sequence[Array]) -> list[int]:
+    """Where each of several arrays lies, one after the other at multiples of 64 bytes."""
+    sizes = [aligned(array.nbytes) for array in arrays]
+    return [0, *itertools.accumulate(sizes)][: len(sizes)]
 
 
 def aligned(num_bytes: int) -> int:

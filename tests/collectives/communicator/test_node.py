@@ -8,22 +8,25 @@ import pytest
 from loopback_ranks import run_ranks
 
 from collectives.communicator.loopback import LoopbackCommunicator
-from collectives.communicator.node import Node, default_node_id, find_node
+from collectives.communicator.node import Node, Nodes, default_node_id, find_nodes
 
 
 def test_ranks_with_one_identity_are_one_node() -> None:
-    def program(comm: LoopbackCommunicator) -> Node:
-        return find_node(comm.all_gather_bytes, comm.rank, "ab"[comm.rank % 2])
+    def program(comm: LoopbackCommunicator) -> Nodes:
+        return find_nodes(comm.all_gather_bytes, comm.rank, "ab"[comm.rank % 2])
 
     nodes = run_ranks(5, program)
-    assert [node.ranks for node in nodes] == [(0, 2, 4), (1, 3)] * 2 + [(0, 2, 4)]
+    assert [one.own.ranks for one in nodes] == [(0, 2, 4), (1, 3)] * 2 + [(0, 2, 4)]
+    assert {one.number_of for one in nodes} == {(0, 1, 0, 1, 0)}
+    # Members by their place in the group; nodes as they come.
+    assert nodes[0].of_group((3, 4, 1)).nodes == ((0, 2), (1,))
 
 
 def test_cores_are_those_of_all_ranks_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ranks that a launcher binds to cores of their own have one each; ranks bound to the same one take turns."""
 
     def program(comm: LoopbackCommunicator) -> Node:
-        return find_node(comm.all_gather_bytes, comm.rank, "here")
+        return find_nodes(comm.all_gather_bytes, comm.rank, "here").own
 
     bound = iter([{0}, {1}, {1}, {0}, {0}])
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: next(bound))

@@ -1,0 +1,169 @@
+"""Ranks that are told to be on several nodes: the same bits as anywhere, and how much crosses between nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+from bound_collectives import InAllocatedMemory, run_collective
+from case_steps import CASES, two_steps
+from collective_scenarios import SCENARIOS
+
+from collectives.communicator import hierarchical_plans
+from collectives.communicator.interface import Communicator
+from collectives.communicator.kinds import (
+    AllGather,
+    AllReduce,
+    AllToAll,
+    Collective,
+    CollectiveBroadcast,
+    ReduceScatter,
+)
+from launch.entry import Entry
+from launch.inputs import read_inputs
+from launch.pipeline import compile_module
+from launch.rank_executable import RankExecutable
+from runtime.shared_memory_engine import native_step_engine
+from spmd.device import ReductionKind
+from spmd.text.load import load
+
+pytestmark = pytest.mark.mpi(min_size=4)
+
+NODES: dict[str, Callable[[int, int], int]] = {
+    "halves": lambda rank, size: rank // (size // 2),
+    "uneven": lambda rank, size: int(rank == size - 1),
+    "taking turns": lambda rank, _: rank % 2,
+}
+
+
+OTHERS = [name for name in NODES if name != "halves"]
+
+VARIED = (
+    "all_reduce_of_every_grouping",
+    "reduce_scatter_along_each_dimension",
+    "all_to_all_of_a_tuple",
+    "broadcast_from_the_first_of_each_group",
+    "several_in_flight_on_overlapping_groups",
+)
+"""Scenarios with all kinds of groups; tests/collectives/communicator has any nodes."""
+
+
+@pytest.fixture(scope="module", params=OTHERS)
+def spanning(request: pytest.FixtureRequest) -> Iterator[Communicator]:
+    yield from communicator(request.param)
+
+
+@pytest.fixture(scope="module")
+def halves() -> Iterator[Communicator]:
+    yield from communicator("halves")
+
+
+@pytest.fixture(scope="module")
+def without_engine() -> Iterator[Communicator]:
+    yield from communicator("halves", shares=False)
+
+
+def communicator(nodes: str, *, shares: bool = True) -> Iterator[Communicator]:
+    from mpi4py import MPI
+
+    from collectives.communicator.mpi import MpiCommunicator
+
+    number = NODES[nodes](MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size)
+    comm = MpiCommunicator(
+        timeout_seconds=60,
+        engine=native_step_engine() if shares else None,
+        node_id=f"node {number}",
+    )
+    yield comm
+    comm.close()
+
+
+@pytest.mark.parametrize("name", [n for n in SCENARIOS if n != "all_reduce_of_every_type"])
+def test_scenario_on_two_halves(name: str, halves: Communicator) -> None:
+    SCENARIOS[name](halves)
+    halves.barrier()
+
+
+@pytest.mark.parametrize("name", VARIED)
+def test_scenario_on_other_nodes(name: str, spanning: Communicator) -> None:
+    SCENARIOS[name](spanning)
+    spanning.barrier()
+
+
+@pytest.mark.parametrize("name", ["all_reduce_of_every_type", "all_reduce_of_many_operands"])
+def test_long_forms(name: str, halves: Communicator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of every type and operation, as large operands are reduced: node by node."""
+    monkeypatch.setattr(hierarchical_plans, "ONE_SHOT_BYTES", 0)
+    SCENARIOS[name](halves)
+    halves.barrier()
+
+
+@pytest.mark.parametrize(
+    "name", ["all_reduce_of_every_grouping", "several_in_flight_on_overlapping_groups"]
+)
+def test_scenario_in_allocated_memory_of_two_halves(name: str, halves: Communicator) -> None:
+    SCENARIOS[name](InAllocatedMemory(halves))
+    halves.barrier()
+
+
+PROGRAMS = {4: "gpt_dp2tp2", 8: "mlp_fsdp8"}
+
+
+def test_a_program_gives_the_bits_of_one_process(halves: Communicator) -> None:
+    module = load(CASES / PROGRAMS[halves.size] / "module.hlo")
+    entry = Entry.of_module(module)
+    executable = compile_module(module, halves.size)
+    inputs = read_inputs(CASES / PROGRAMS[halves.size] / "inputs.npz", entry.inputs)
+    begin = halves.traffic.bytes_between_nodes
+    got = two_steps(RankExecutable.of(executable, halves), entry, inputs)
+    assert halves.traffic.bytes_between_nodes > begin
+    if got:
+        want = two_steps(executable, entry, inputs)
+        assert [one.tobytes() for one in got] == [one.tobytes() for one in want]
+    halves.barrier()
+
+
+COUNT = 200_000
+"""Elements of f32 for each member."""
+
+
+@pytest.mark.parametrize("kind", ["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast"])  # fmt: skip
+def test_bytes_between_two_halves(
+    kind: str, halves: Communicator, without_engine: Communicator
+) -> None:
+    """As the carrier of messages counts them, beside those of messages alone."""
+    size = halves.size
+    local = size // 2
+    everyone = tuple(range(size))
+    whole, part = COUNT * 4, COUNT * 4 // size
+    forms: dict[str, tuple[Collective, int, int, int, int]] = {
+        # elements of an operand, of a result; bytes over all links by messages alone, in two levels
+        "all-reduce": (AllReduce(everyone, ReductionKind.SUM), COUNT, COUNT, size * whole, 2 * whole),
+        "all-gather": (AllGather(everyone, 0), COUNT, COUNT * size, size * local * whole, size * whole),
+        "reduce-scatter": (ReduceScatter(everyone, ReductionKind.SUM, 0), COUNT, COUNT // size, local * whole, whole + local * part),
+        "all-to-all": (AllToAll(everyone, 0), COUNT, COUNT, local * whole, local * whole),
+        "broadcast": (CollectiveBroadcast(everyone), COUNT, COUNT, local * whole, whole),
+    }  # fmt: skip
+    collective, operand, result, before, after = forms[kind]
+    counted = []
+    for comm in (without_engine, halves):
+        begin = comm.traffic.bytes_between_nodes
+        value, got = np.full(operand, comm.rank, np.float32), np.empty(result, np.float32)
+        run_collective(comm, collective, kind, [value], [got])
+        sent = comm.traffic.bytes_between_nodes - begin
+        counted.append(sum(int(one) for one in comm.all_gather_bytes(str(sent).encode())))
+    assert counted == [before, after]
+
+
+def test_groups_of_one_level_keep_their_way(halves: Communicator) -> None:
+    """Within a node nothing crosses; with one member on each, messages carry what there is."""
+    rank, half = halves.rank, halves.size // 2
+    begin = halves.traffic.bytes_between_nodes
+    value, total = np.ones(COUNT, np.float32), np.empty(COUNT, np.float32)
+    within = tuple(r for r in range(halves.size) if r // half == rank // half)
+    run_collective(halves, AllReduce(within, ReductionKind.SUM), "within", [value], [total])
+    assert halves.traffic.bytes_between_nodes == begin
+    pair = (rank % half, rank % half + half)
+    run_collective(halves, AllReduce(pair, ReductionKind.SUM), "pair", [value], [total])
+    assert halves.traffic.bytes_between_nodes == begin + COUNT * 4
