@@ -65,6 +65,17 @@ def multiply_by_one(x: HloInstruction, b: Builder) -> HloInstruction | None:
     return None
 
 
+@simplifies(Opcode.MULTIPLY)
+def multiply_by_mask(x: HloInstruction, b: Builder) -> HloInstruction | None:
+    """i * convert(p) => select(p, i, 0) on integers (nan * 0 is nan)"""
+    if not element_type(x).is_integer:
+        return None
+    for value, mask in (x.operands, x.operands[::-1]):
+        if mask.opcode is Opcode.CONVERT and element_type(mask.operand(0)) is PrimitiveType.PRED:
+            return b.select(mask.operand(0), value, b.full(x.array_shape, 0))
+    return None
+
+
 @simplifies(Opcode.MULTIPLY, Opcode.DIVIDE)
 def both_negated(x: HloInstruction, b: Builder) -> HloInstruction | None:
     """-a * -b => a * b, and so for division of floating-point numbers"""

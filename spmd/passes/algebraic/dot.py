@@ -1,4 +1,4 @@
-"""dot: transposes of its operands become dimension numbers; products over nothing are zero."""
+"""dot: transposes of its operands become dimension numbers; products over nothing, over one, of repeated values."""
 
 from __future__ import annotations
 
@@ -9,12 +9,18 @@ from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import DimensionsAttrs, DotAttrs
 from spmd.ops.dot import free_dims
+from spmd.passes.algebraic.convert import keeps_every_value
+from spmd.passes.algebraic.match import broadcast_dims, element_type
 from spmd.passes.algebraic.rules import simplifies
+from spmd.shape import PrimitiveType
 
 
 @simplifies(Opcode.DOT)
 def fold_transposes(x: HloInstruction, b: Builder) -> HloInstruction | None:
-    """dot(transpose(a), b) => dot(a, b) with other dimension numbers, where the free dimensions stay in order"""
+    """dot(transpose(a), b) => dot(a, b) with other dimension numbers, where the free dimensions stay in order.
+
+    Dimensions of size 1 have no place in the order: where they are moved, the result is reshaped.
+    """
     attrs = x.attrs_as(DotAttrs)
     if attrs.extra:
         return None
@@ -29,7 +35,8 @@ def fold_transposes(x: HloInstruction, b: Builder) -> HloInstruction | None:
     if right is not None:
         rhs, batch, contracting = right
         attrs = replace(attrs, rhs_batch=batch, rhs_contracting=contracting)
-    return b.dot(lhs, rhs, attrs, x.array_shape.element_type)
+    folded = b.dot(lhs, rhs, attrs, x.array_shape.element_type)
+    return folded if folded.dims == x.dims else b.reshape(folded, x.dims)
 
 
 Folded = tuple[HloInstruction, tuple[int, ...], tuple[int, ...]]
@@ -41,7 +48,7 @@ def _unfolded(
     if operand.opcode is not Opcode.TRANSPOSE:
         return None
     order = operand.attrs_as(DimensionsAttrs).dimensions
-    free = [order[d] for d in free_dims(len(order), batch, contracting)]
+    free = [order[d] for d in free_dims(len(order), batch, contracting) if operand.dims[d] != 1]
     if free != sorted(free):
         return None
     return operand.operand(0), tuple(order[d] for d in batch), tuple(order[d] for d in contracting)
@@ -52,3 +59,81 @@ def dot_over_nothing(x: HloInstruction, b: Builder) -> HloInstruction | None:
     """Contracting no elements => 0"""
     empty = not x.operand(0).array_shape.num_elements or not x.operand(1).array_shape.num_elements
     return b.full(x.array_shape, 0) if empty and x.array_shape.num_elements else None
+
+
+@simplifies(Opcode.DOT)
+def dot_over_one(x: HloInstruction, b: Builder) -> HloInstruction | None:
+    """Contracting nothing but dimensions of size 1 => a product of repeated operands (a sum of -0 alone is +0)"""
+    attrs, kind = x.attrs_as(DotAttrs), element_type(x)
+    if attrs.extra or any(x.operand(0).dims[d] != 1 for d in attrs.lhs_contracting):
+        return None
+    if kind is PrimitiveType.PRED or not all(
+        keeps_every_value(element_type(o), kind) for o in x.operands
+    ):
+        return None
+    batch, (lhs_free, rhs_free) = range(len(attrs.lhs_batch)), _free(x)
+    second = len(batch) + len(lhs_free)
+    left = (*attrs.lhs_batch, *lhs_free), (*batch, *range(len(batch), second))
+    right = (*attrs.rhs_batch, *rhs_free), (*batch, *range(second, len(x.dims)))
+    return b.multiply(_spread(x, 0, *left, b), _spread(x, 1, *right, b))
+
+
+def _free(x: HloInstruction) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    attrs, (lhs, rhs) = x.attrs_as(DotAttrs), x.operands
+    return (
+        free_dims(len(lhs.dims), attrs.lhs_batch, attrs.lhs_contracting),
+        free_dims(len(rhs.dims), attrs.rhs_batch, attrs.rhs_contracting),
+    )
+
+
+def _spread(
+    x: HloInstruction, side: int, dims: tuple[int, ...], places: tuple[int, ...], b: Builder
+) -> HloInstruction:
+    """An operand over the result of ``x``: its dimension dims[i] at places[i], the others (of size 1) dropped."""
+    operand, kept = x.operand(side), sorted(dims)
+    smaller = b.reshape(operand, [operand.dims[d] for d in kept])
+    if element_type(smaller) is not element_type(x):
+        smaller = b.convert(smaller, element_type(x))
+    return b.broadcast(smaller, [places[dims.index(d)] for d in kept], x.dims)
+
+
+@simplifies(Opcode.DOT)
+def dot_of_repeated(x: HloInstruction, b: Builder) -> HloInstruction | None:
+    """dot(a, broadcast(c)) => broadcast(dot(a, c)) where c is repeated along free dimensions"""
+    attrs, free = x.attrs_as(DotAttrs), _free(x)
+    if attrs.extra:
+        return None
+    for side, first in ((0, len(attrs.lhs_batch)), (1, len(attrs.lhs_batch) + len(free[0]))):
+        operand = x.operand(side)
+        if operand.opcode is not Opcode.BROADCAST:
+            continue
+        repeated = [d for d in free[side] if d not in broadcast_dims(operand)]
+        if not any(operand.dims[d] != 1 for d in repeated):
+            continue
+        gone = {first + free[side].index(d) for d in repeated}
+        smaller = _without(x, side, repeated, b)
+        return b.broadcast(smaller, [d for d in range(len(x.dims)) if d not in gone], x.dims)
+    return None
+
+
+def _without(x: HloInstruction, side: int, dims: list[int], b: Builder) -> HloInstruction:
+    """The same dot, the operand on one side a broadcast that has these dimensions no more."""
+    attrs, operand = x.attrs_as(DotAttrs), x.operand(side)
+    kept = [d for d in range(len(operand.dims)) if d not in dims]
+    place = {d: i for i, d in enumerate(kept)}
+    smaller = b.broadcast(
+        operand.operand(0),
+        [place[d] for d in broadcast_dims(operand)],
+        [operand.dims[d] for d in kept],
+    )
+    if side == 0:
+        batch, contracting = attrs.lhs_batch, attrs.lhs_contracting
+    else:
+        batch, contracting = attrs.rhs_batch, attrs.rhs_contracting
+    batch = tuple(place[d] for d in batch)
+    contracting = tuple(place[d] for d in contracting)
+    if side == 0:
+        attrs = replace(attrs, lhs_batch=batch, lhs_contracting=contracting)
+        return b.dot(smaller, x.operand(1), attrs, element_type(x))
+    attrs = replace(attrs, rhs_batch=batch, rhs_contracting=contracting)
+    return b.dot(x.operand(0), smaller, attrs, element_type(x))

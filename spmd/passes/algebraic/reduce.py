@@ -71,6 +71,60 @@ def reduce_of_transpose(x: HloInstruction, b: Builder) -> HloInstruction | None:
 
 
 @simplifies(Opcode.REDUCE)
+def reduce_of_reshape(x: HloInstruction, b: Builder) -> HloInstruction | None:
+    """reduce(reshape(a)) => reduce(a), or reshape(reduce(a)) where kept dimensions are split or merged"""
+    inner = x.operand(0)
+    if x.num_operands != 2 or inner.opcode is not Opcode.RESHAPE or 0 in inner.dims:
+        return None
+    source = inner.operand(0)
+    removed = _reduced_before(source.dims, inner.dims, reduced_dims(x))
+    if not removed:
+        return None
+    units = [d for d, n in enumerate(source.dims) if n == 1]
+    for dims in (removed, sorted((*removed, *units))):
+        if tuple(n for d, n in enumerate(source.dims) if d not in dims) == x.dims:
+            return _again(x, source, tuple(dims), b)
+    return b.reshape(_again(x, source, tuple(removed), b), x.dims) if used_once(inner) else None
+
+
+def _reduced_before(
+    before: tuple[int, ...], after: tuple[int, ...], reduced: tuple[int, ...]
+) -> list[int] | None:
+    """The dimensions of ``before`` that hold what ``reduced`` are of ``after``; None where none do alone."""
+    result: list[int] = []
+    for left, right in common_factors(before, after):
+        gone = [d in reduced for d in right]
+        if all(gone):
+            result.extend(left)
+        elif any(gone):
+            return None
+    return result
+
+
+def common_factors(
+    before: tuple[int, ...], after: tuple[int, ...]
+) -> list[tuple[list[int], list[int]]]:
+    """The least runs of dimensions of two shapes that hold equally many elements, in order; sizes of 1 are left out.
+
+    [2,3,1,4] and [6,4]:  ([0, 1], [0]), ([3], [1])
+    """
+    left = [d for d, n in enumerate(before) if n != 1]
+    right = [d for d, n in enumerate(after) if n != 1]
+    runs: list[tuple[list[int], list[int]]] = []
+    while left and right:
+        run = [left.pop(0)], [right.pop(0)]
+        while (m := math.prod(before[d] for d in run[0])) != (
+            n := math.prod(after[d] for d in run[1])
+        ):
+            if m < n:
+                run[0].append(left.pop(0))
+            else:
+                run[1].append(right.pop(0))
+        runs.append(run)
+    return runs
+
+
+@simplifies(Opcode.REDUCE)
 def reduce_of_broadcast(x: HloInstruction, b: Builder) -> HloInstruction | None:
     """Over repeated dimensions: max, min, and, or => left out;  a sum of 2^k equal terms => times 2^k"""
     inner, kind = x.operand(0), simple_kind(x)

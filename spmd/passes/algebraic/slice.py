@@ -37,14 +37,24 @@ def slice_of_slice(x: HloInstruction, b: Builder) -> HloInstruction | None:
 
 @simplifies(Opcode.SLICE, Opcode.DYNAMIC_SLICE)
 def slice_of_broadcast(x: HloInstruction, b: Builder) -> HloInstruction | None:
-    """slice(broadcast(a)) => broadcast(a) where only repeated dimensions are cut"""
+    """slice(broadcast(a)) => broadcast(slice(a)), or broadcast(a) where only repeated dimensions are cut"""
     inner = x.operand(0)
     if inner.opcode is not Opcode.BROADCAST:
         return None
-    dims = broadcast_dims(inner)
-    if any(x.dims[d] != inner.dims[d] for d in dims):
+    source, dims = inner.operand(0), broadcast_dims(inner)
+    sizes = [x.dims[d] for d in dims]
+    if all(x.dims[d] == inner.dims[d] for d in dims):
+        return b.broadcast(source, dims, x.dims)
+    if x.opcode is Opcode.SLICE:
+        cut = x.attrs_as(SliceAttrs)
+        starts, limits, strides = (
+            [values[d] for d in dims] for values in (cut.starts, cut.limits, cut.strides)
+        )
+        return b.broadcast(b.slice(source, starts, limits, strides), dims, x.dims)
+    indices = [x.operand(1 + d) for d in dims if len(x.operands) == 1 + len(x.dims)]
+    if len(indices) != len(dims):
         return None
-    return b.broadcast(inner.operand(0), dims, x.dims)
+    return b.broadcast(b.dynamic_slice(source, indices, sizes), dims, x.dims)
 
 
 @simplifies(Opcode.SLICE)

@@ -85,6 +85,7 @@ CASES = {
     "f32[4,6] maximum(a, a)": "p0",
     "f32[4,6] maximum(a, ninfs)": "p0",
     "two = f32[] constant(2); t = f32[4,6] broadcast(two), dimensions={}; f32[4,6] power(a, t)": "multiply(p0, p0)",
+    "c = s32[4] convert(p); s32[4] multiply(c, i)": "select(p3, p2, broadcast(0, (), s32[4]))",
     # logical
     "pred[4] and(p, yess)": "p3",
     "pred[4] and(p, nos)": "broadcast(False, (), pred[4])",
@@ -149,6 +150,12 @@ CASES = {
     "c = f32[4,6] broadcast(v), dimensions={1}; f32[2,6] slice(c), slice={[1:3], [0:6]}": (
         "broadcast(p6, (1,), f32[2,6])"
     ),
+    "c = f32[4,6] broadcast(v), dimensions={1}; f32[4,2] slice(c), slice={[0:4], [1:3]}": (
+        "broadcast(slice(p6, (1,), (3,), (1,)), (1,), f32[4,2])"
+    ),
+    "c = f32[4,6] broadcast(v), dimensions={1}; f32[3,2] dynamic-slice(c, i0, k), dynamic_slice_sizes={3,2}": (
+        "broadcast(dynamic-slice(p6, p8, (2,)), (1,), f32[3,2])"
+    ),
     "s32[2] slice(count), slice={[0:2]}": "iota(0, s32[2])",
     "c = f32[8,6] concatenate(a, b), dimensions={0}; f32[2,6] slice(c), slice={[5:7], [0:6]}": (
         "slice(p1, (1, 0), (3, 6), (1, 1))"
@@ -187,12 +194,27 @@ CASES = {
     "c = f32[4] reduce(a, ninf), dimensions={1}, to_apply=max; f32[] reduce(c, ninf), dimensions={0}, to_apply=max": (
         "reduce(p0, -inf, (0, 1))"
     ),
+    "c = f32[24] reshape(a); f32[] reduce(c, ninf), dimensions={0}, to_apply=max": "reduce(p0, -inf, (0, 1))",
+    "c = f32[2,1,2,6] reshape(a); f32[1,6] reduce(c, ninf), dimensions={0,2}, to_apply=max": (
+        "reshape(reduce(p0, -inf, (0,)), f32[1,6])"
+    ),
     "f32[6] reduce(e, s), dimensions={0}, to_apply=sum": "broadcast(p5, (), f32[6])",
     # dot
     "t = f32[6,4] transpose(a), dimensions={1,0}; "
     "f32[4,5] dot(t, w), lhs_contracting_dims={0}, rhs_contracting_dims={0}": "dot(p0, p10, (1,), (0,))",
     "t = f32[6,0] transpose(e), dimensions={1,0}; "
     "f32[6,6] dot(t, t), lhs_contracting_dims={1}, rhs_contracting_dims={1}": "broadcast(0.0, (), f32[6,6])",
+    "t = f32[6,1,4] transpose(u), dimensions={2,1,0}; "
+    "f32[1,4,5] dot(t, w), lhs_contracting_dims={0}, rhs_contracting_dims={0}": (
+        "reshape(dot(p9, p10, (2,), (0,)), f32[1,4,5])"
+    ),
+    "s32[4,4] dot(i, i)": "multiply(broadcast(p2, (0,), s32[4,4]), broadcast(p2, (1,), s32[4,4]))",
+    "c = s32[4,3] broadcast(i), dimensions={0}; s32[3] dot(i, c), lhs_contracting_dims={0}, rhs_contracting_dims={0}": (
+        "broadcast(dot(p2, p2, (0,), (0,)), (), s32[3])"
+    ),
+    "c = s32[3,4] broadcast(i), dimensions={1}; s32[3] dot(c, i), lhs_contracting_dims={1}, rhs_contracting_dims={0}": (
+        "broadcast(dot(p2, p2, (0,), (0,)), (), s32[3])"
+    ),
 }
 
 #: what must stay as it is, because the identity would change values
@@ -206,6 +228,8 @@ KEPT = {
     "f32[4] reduce(a, one), dimensions={1}, to_apply=sum": "1 is not neutral",
     "c = f32[6,4] transpose(a), dimensions={1,0}; f32[4] reduce(c, s), dimensions={0}, to_apply=sum": "any start",
     "f32[3,6] dynamic-slice(a, k, i0), dynamic_slice_sizes={3,6}": "start unknown",
+    "c = f32[4] convert(p); d = f32[4] convert(i); f32[4] multiply(c, d)": "nan times 0",
+    "c = f32[4] convert(h); bf16[4,4] dot(c, c)": "operands do not fit the result's type",
 }
 
 
@@ -283,6 +307,10 @@ def test_every_identity_is_tested() -> None:
         "bitcast_to_itself",
         "reduce_precision_to_itself",
         "add_of_disjoint_parts",
+        "slice_of_elementwise",
+        "dynamic_slice_of_elementwise",
+        "slice_across_parts",
+        "slice_of_unit_reshape",
     }  # tested apart
     assert all_names - fired == untested
     assert FAMILIES

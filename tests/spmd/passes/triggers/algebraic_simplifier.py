@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from spmd.hlo import HloModule
-from tests.spmd.passes.triggers import algebraic_elementwise, algebraic_shapes
+from tests.spmd.passes.triggers import algebraic_elementwise, algebraic_shapes, algebraic_smaller
 from tests.spmd.passes.triggers.algebraic_forms import FORMS
 from tests.spmd.passes.triggers.programs import Program
 from tests.spmd.passes.triggers.registry import Rng, trigger
 
 assert algebraic_elementwise
-assert algebraic_shapes  # imported for what they register
+assert algebraic_shapes
+assert algebraic_smaller  # imported for what they register
 
 
 @trigger("algebraic-simplifier")

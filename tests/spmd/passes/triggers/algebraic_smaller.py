@@ -1,0 +1,96 @@
+"""What sets off the identities that compute less: cut first, reduce what was reshaped, multiply less."""
+
+from __future__ import annotations
+
+from spmd.device import ReductionKind
+from spmd.hlo import HloInstruction, Stage
+from spmd.ops.attrs import DotAttrs
+from spmd.shape import PrimitiveType
+from tests.spmd.passes.triggers.algebraic_forms import form
+from tests.spmd.passes.triggers.programs import FLOATS, INTEGERS, NUMBERS, Program
+
+S32 = PrimitiveType.S32
+REAL = (*FLOATS, *INTEGERS)
+
+
+def _part(p: Program, x: HloInstruction) -> HloInstruction:
+    """A slice of ``x`` that is smaller than it, of which each dimension has 2 elements at least."""
+    starts = [p.integer(0, n - 2) for n in x.dims]
+    limits = [p.integer(s + 1, n) for s, n in zip(starts, x.dims, strict=True)]
+    limits[0] = min(limits[0], x.dims[0] - (starts[0] == 0))
+    return p.b.slice(x, starts, limits, [p.choose((1, 1, 2)) for _ in x.dims])
+
+
+def _wide(p: Program, low: int = 1) -> HloInstruction:
+    dims = [p.integer(2, 6) for _ in range(p.integer(low, 3))]
+    return p.value(p.element_type(NUMBERS), dims)
+
+
+@form
+def slice_of_elementwise(p: Program) -> HloInstruction:
+    p.result.stage = Stage.PARTITIONED
+    x = _wide(p)
+    return _part(p, p.b.add(x, p.like(x)) if p.chance() else p.b.negate(x))
+
+
+@form
+def dynamic_slice_of_elementwise(p: Program) -> HloInstruction:
+    p.result.stage = Stage.PARTITIONED
+    x = _wide(p)
+    scalar = p.b.broadcast_scalar(p.value(x.array_shape.element_type, ()), x.dims)
+    value = p.b.multiply(*p.shuffled((x, scalar))) if p.chance() else p.b.negate(x)
+    return p.b.dynamic_slice(value, [p.value(S32, ()) for _ in x.dims], [n - 1 for n in x.dims])
+
+
+@form
+def slice_across_parts(p: Program) -> HloInstruction:
+    p.result.stage = Stage.PARTITIONED
+    x = _wide(p)
+    axis = p.integer(0, len(x.dims) - 1)
+    whole = p.b.concatenate([x, *(p.like(x) for _ in range(p.integer(1, 2)))], axis)
+    return _part(p, whole)
+
+
+@form
+def slice_of_unit_reshape(p: Program) -> HloInstruction:
+    p.result.stage = Stage.PARTITIONED
+    x = _wide(p)
+    place = p.integer(0, len(x.dims))
+    unit = p.b.reshape(x, (*x.dims[:place], 1, *x.dims[place:]))
+    return p.b.slice(unit, [0] * len(unit.dims), [max(1, n - 1) for n in unit.dims])
+
+
+@form
+def reduce_of_reshape(p: Program) -> HloInstruction:
+    m, n, k = (p.integer(2, 4) for _ in range(3))
+    dims = p.choose(((m, n, k), (m * n, k), (m, n, 1, k)))
+    other = p.choose(((m * n, 1, k), (1, m, n, k), (m, 1, n, k)))
+    x = p.b.reshape(p.value(p.element_type(REAL), dims), other)
+    leading = range(len(other) - 1)
+    kind = p.choose((ReductionKind.SUM, ReductionKind.MAX))
+    return p.b.reduce(x, leading if p.chance() else [len(other) - 1], kind)
+
+
+@form
+def multiply_by_mask(p: Program) -> HloInstruction:
+    kind, dims = p.element_type(INTEGERS), p.dims()
+    mask = p.b.convert(p.value(PrimitiveType.PRED, dims), kind)
+    return p.b.multiply(*p.shuffled((mask, p.value(kind, dims))))
+
+
+@form
+def dot_over_one(p: Program) -> HloInstruction:
+    kind, batch = p.element_type(REAL), p.integer(1, 3)
+    left = p.value(kind, (p.integer(1, 4), 1, batch))
+    right = p.value(kind, (batch, 1, p.integer(1, 4)))
+    return p.b.dot(left, right, DotAttrs((1,), (1,), (2,), (0,)))
+
+
+@form
+def dot_of_repeated(p: Program) -> HloInstruction:
+    kind, k, n = p.element_type(REAL), p.integer(2, 5), p.integer(2, 4)
+    x = p.value(kind, (p.integer(1, 4), k))
+    row = p.b.broadcast(p.value(kind, (k,)), (0,), (k, n))
+    if p.chance():
+        return p.b.dot(x, row, DotAttrs((1,), (0,)))
+    return p.b.dot(row, x, DotAttrs((0,), (1,)))
