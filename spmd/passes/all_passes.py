@@ -14,6 +14,7 @@ from spmd.passes.defuser import Defuser
 from spmd.passes.flatten_call_graph import FlattenCallGraph
 from spmd.passes.gather_simplifier import GatherSimplifier
 from spmd.passes.interface import HloPass
+from spmd.passes.optimize_input_output_buffer_alias import OptimizeInputOutputBufferAlias
 from spmd.passes.reshape_mover import ReshapeMover
 from spmd.passes.scatter_simplifier import ScatterSimplifier
 from spmd.passes.subcomputation_unification import SubcomputationUnification
@@ -47,7 +48,12 @@ SIMPLIFICATION: tuple[HloPass, ...] = (
     WhileLoopInvariantCodeMotion(),
     WhileLoopRepeatedElements(),
     WhileLoopSimplifier(),
-    WhileLoopTripCountAnnotator(),
     CommonSubexpressionElimination(),
     DeadCodeElimination(),
+)
+
+#: What the simplified per-device program says of its loops and of its caller's memory.
+ANNOTATION: tuple[HloPass, ...] = (
+    WhileLoopTripCountAnnotator(),
+    OptimizeInputOutputBufferAlias(),
 )
