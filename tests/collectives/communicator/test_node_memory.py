@@ -111,6 +111,32 @@ def test_results_in_memory_of_the_group_may_come_by_messages() -> None:
     assert run_shared_memory_ranks(2, program) == [["product", "gather"]] * 2
 
 
+def test_a_group_of_several_nodes_may_have_its_results_once_on_each() -> None:
+    def program(loopback: LoopbackCommunicator) -> list[str]:
+        comm = SharedMemoryRank(loopback, node_id=f"node {loopback.rank // 2}")
+        everyone = (0, 1, 2, 3)
+        memory = comm.allocate_shared(4096, halves(comm)).view(np.int64)
+        mine = np.zeros(128, np.int64)
+        bound = [
+            (comm.bind(AllGather(everyone, 0), "gather", [mine], [memory]), (1, 2, 3, 4)),
+            (
+                comm.bind(AllReduce(everyone, ReductionKind.SUM), "sum", [mine], [memory[:128]]),
+                (10,),
+            ),
+        ]
+        comm.connect()
+        for run in range(1, 5):
+            mine[:] = run * (comm.rank + 1)
+            for one, factors in bound:
+                one.start()
+                one.wait()
+                for block, factor in zip(np.split(memory, 4), factors, strict=False):
+                    assert block.tolist() == [run * factor] * 128
+        return comm.by_messages
+
+    assert run_ranks(4, program) == [["gather", "sum"]] * 4
+
+
 def test_ranks_of_different_nodes_have_memory_of_their_own() -> None:
     def program(loopback: LoopbackCommunicator) -> list[str]:
         comm = SharedMemoryRank(loopback, node_id=f"node {loopback.rank // 2}")
