@@ -94,7 +94,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--pass-timing",
         action="store_true",
-        help="print to standard error how often each pass ran and changed the module, and the seconds it took",
+        help="print to standard error how often each pass ran and changed the module, and its CPU seconds",
     )
     parser.add_argument(
         "--bisect",
