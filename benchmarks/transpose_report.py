@@ -9,9 +9,9 @@ repeated ones take no part.
 Ours are counted in the thunks: copies (kept apart by order), and operands that a kernel reads in another order than it
 writes its result in. XLA's are counted in its text: ``transpose`` and ``copy`` instructions whose layouts differ in
 order, wherever they stand, in fusions too (a ``bitcast``, or a ``transpose`` that its layouts undo, moves nothing).
-Products of matrices take either order on both sides, so what they read is not counted; nor is what a library function
-moves inside (our convolutions lie in one, XLA's copies before its convolutions are instructions). Counts are
-instructions; bytes are those of the results, executed: loops count their trips, where these are known.
+Products of matrices and convolutions pack what they read in whatever order it lies, so their own reads are not counted;
+what is copied for them beforehand is. Counts are instructions; bytes are those of the results, executed: loops count
+their trips, where these are known.
 
 Exits 1 when ours are more in total than XLA's, in number or in bytes.
 """
@@ -31,6 +31,7 @@ from launch.pipeline import stages
 from runtime.buffers.types import ArrayView
 from runtime.compile import build_executable
 from runtime.kernels.dot import DotKernel
+from runtime.kernels.panel_convolution import PanelConvolutionKernel
 from runtime.strides import StridedView
 from runtime.thunks.conditional import ConditionalThunk
 from runtime.thunks.copy import CopyThunk
@@ -107,6 +108,9 @@ def stored_bytes(view: StridedView) -> int:
 
 
 # ---- ours
+_PACKING = (DotKernel, PanelConvolutionKernel)
+
+
 def our_moves(module: HloModule) -> list[Move]:
     """Of a per-device module, optimized or further."""
     executable = build_executable(module, check=False)
@@ -119,7 +123,7 @@ def _thunk_moves(thunk: Thunk, times: int, trips: dict[str, int]) -> Iterator[Mo
     if isinstance(thunk, CopyThunk):
         source, target = thunk.source.view, thunk.target.view
         yield Move(thunk.name, reorders(source, target), target.byte_size, times)
-    elif not (isinstance(thunk, KernelThunk) and isinstance(thunk.kernel, DotKernel)):
+    elif not (isinstance(thunk, KernelThunk) and isinstance(thunk.kernel, _PACKING)):
         for view in _operands(thunk):
             if view.view.dims and reorders(view.view, _row_major(view.view)):
                 yield Move(thunk.name, True, stored_bytes(view.view), times)
