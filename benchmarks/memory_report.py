@@ -5,9 +5,10 @@
 For every case: the temporary allocation that buffer assignment planned; the most bytes of arrays that kernels made
 outside it at one time (library functions make arrays of their own; counted by NumPy's allocator while rank 0 of an
 MPI job runs a step); XLA's temporary bytes for the same module (case.json); and everything, which is arguments +
-outputs + temporaries - aliased, on both sides. ``packing``: the planned bytes over the largest sum of bytes that live
-at one time, which no assignment on this schedule goes below. Exit code 1 where the geometric mean of everything is
-above --most, or one case's above --each (and 1 KB).
+outputs + temporaries - aliased, on both sides. ``on a node``: the planned temporaries of one device where a node holds
+every group, so that results which are the same for all of a group lie there once. ``packing``: the planned bytes over
+the largest sum of bytes that live at one time, which no assignment on this schedule goes below. Exit code 1 where the
+geometric mean of everything is above --most, or one case's above --each (and 1 KB).
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ RANK_OPTION = "--as-rank"
 #: Bytes that a tiny case may be over its bound.
 SLACK = 1024
 TITLE = (
-    f"{'case':<28}{'temp':>12}{'+ kernels':>12}{'XLA temp':>12}"
+    f"{'case':<28}{'temp':>12}{'on a node':>12}{'+ kernels':>12}{'XLA temp':>12}"
     f"{'everything':>13}{'XLA':>13}{'ratio':>8}{'packing':>9}"
 )
 
@@ -62,9 +63,17 @@ def main() -> int:
         geometric_mean([one.over_peer(part) for one in figures]) for part in ("temp", "total")
     )
     over = [one.case for one in figures if one.is_over(options.each)]
+    held_once = sum(one.temp - one.on_node for one in figures)
+    planned, live = sum(one.planned for one in figures), sum(one.peak_live for one in figures)
+    worst = max(figures, key=lambda one: one.packing, default=None)
     print(
         f"geometric mean over {len(figures)} cases: temporaries {temp:.3f}, everything {total:.3f} of XLA's "
         f"(at most {options.most:g} wanted); over {options.each:g}: {', '.join(over) or 'none'}"
+    )
+    print(
+        f"packing {planned / max(live, 1):.4f} in total"
+        + (f", at most {worst.packing:.3f} ({worst.case})" if worst else "")
+        + f"; a node that holds every group saves {held_once / max(sum(one.temp for one in figures), 1):.1%} of temp"
     )
     return int(total > options.most or bool(over))
 
@@ -75,11 +84,16 @@ class Figures:
 
     case: str
     temp: int
+    on_node: int
     outside: int
     planned: int
     peak_live: int
     peer_temp: int
     peer_total: int
+
+    @property
+    def packing(self) -> float:
+        return self.planned / max(self.peak_live, 1)
 
     def over_peer(self, part: str) -> float:
         """Ours over XLA's; 1 where neither takes anything."""
@@ -92,9 +106,9 @@ class Figures:
 
     def line(self, each: float) -> str:
         return (
-            f"{self.case:<28}{self.temp:>12,}{self.outside:>12,}{self.peer_temp:>12,}"
+            f"{self.case:<28}{self.temp:>12,}{self.on_node:>12,}{self.outside:>12,}{self.peer_temp:>12,}"
             f"{self.planned + self.outside:>13,}{self.peer_total:>13,}{self.over_peer('total'):>8.3f}"
-            f"{self.planned / max(self.peak_live, 1):>9.3f}{'  over' if self.is_over(each) else ''}"
+            f"{self.packing:>9.3f}{'  over' if self.is_over(each) else ''}"
         )
 
 
@@ -132,8 +146,8 @@ def measure(case: Path) -> None:
     stats = executable.stats
     planned = stats.arguments + stats.outputs + stats.temp - stats.aliased
     if rank == 0:
-        ours = {"temp": stats.temp, "outside": arrays.peak, "planned": planned}
-        print(json.dumps({**ours, "peak_live": stats.peak_live}))
+        ours = {"temp": stats.temp, "on_node": stats.temp_on_a_node, "outside": arrays.peak}
+        print(json.dumps({**ours, "planned": planned, "peak_live": stats.peak_live}))
 
 
 def geometric_mean(ratios: list[float]) -> float:

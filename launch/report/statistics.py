@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from launch.options import CompileOptions
@@ -79,7 +79,7 @@ def collect_statistics(
         devices=compilation.devices,
         instructions=instructions,
         cost=module_cost(compilation.module),
-        memory=asdict(executable.stats),
+        memory=executable.stats.figures(),
         kernels=executable.kernel_count,
         compile_seconds=compilation.seconds,
         implicit_full_replications=replications,

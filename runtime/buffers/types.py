@@ -107,6 +107,21 @@ class MemoryStats:
     shared: tuple[tuple[int, int], ...] = ()
     spaces: tuple[tuple[int, int], ...] = ()
 
+    def figures(self) -> dict[str, int]:
+        """Every figure by a name of its own: ``shared_by_4``, and ``space_5`` where there is more than one space."""
+        shared = {f"shared_by_{members}": size for members, size in self.shared}
+        spaces = {f"space_{space}": size for space, size in self.spaces}
+        return {
+            "arguments": self.arguments,
+            "outputs": self.outputs,
+            "aliased": self.aliased,
+            "temp": self.temp,
+            "peak_live": self.peak_live,
+            "constants": self.constants,
+            **shared,
+            **(spaces if len(spaces) > 1 else {}),
+        }
+
     @property
     def temp_on_a_node(self) -> int:
         """``temp`` where every group lies within a node: a device's own bytes and its part of the shared ones."""

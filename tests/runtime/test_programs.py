@@ -12,6 +12,7 @@ from tests.runtime.programs import (
     ASYNC_COLLECTIVES,
     ASYNC_WRAPPED,
     COLLECTIVES,
+    SHARING,
     SUM,
     assert_same,
     compiled,
@@ -29,10 +30,17 @@ def test_one_device(name: str, keep_order: bool) -> None:
         assert_same(executable.run(*inputs), evaluate(module_of(ALIASING[name]), *inputs))
 
 
-@pytest.mark.parametrize(
-    "text", [COLLECTIVES, ASYNC_COLLECTIVES, ASYNC_WRAPPED], ids=["blocking", "async", "wrapped"]
-)
-def test_collectives(text: str) -> None:
+MEETING = {
+    "blocking": COLLECTIVES,
+    "async": ASYNC_COLLECTIVES,
+    "wrapped": ASYNC_WRAPPED,
+    **SHARING,
+}
+
+
+@pytest.mark.parametrize("name", MEETING)
+def test_collectives(name: str) -> None:
+    text = MEETING[name]
     executable = compiled(text, keep_order=True)
     per_device = [random_inputs(executable.module, seed) for seed in range(executable.num_devices)]
     want = evaluate_partitions(module_of(text), per_device)

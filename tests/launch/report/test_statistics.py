@@ -6,6 +6,7 @@ from pathlib import Path
 
 import spmd
 from launch.report.statistics import collect_statistics, format_statistics
+from tests.runtime.programs import SHARING, SPACES
 
 CASES = Path(__file__).parents[2] / "cases"
 # Two axes of different sizes trade places: no step keeps the tiles small, so the partitioner gathers on the way.
@@ -53,3 +54,15 @@ def test_small_reshards_and_those_at_their_bound_are_not_listed() -> None:
         statistics = collect_statistics(spmd.parse(text), None, spmd.CompileOptions())
         assert statistics.cost.wire_bytes > 0
         assert statistics.implicit_full_replications == ()
+
+
+def test_memory_by_colour() -> None:
+    """What groups hold once by their size, and memory spaces where there are several."""
+    options = spmd.CompileOptions()
+    shared = collect_statistics(spmd.parse(SHARING["shared"]), None, options)
+    assert shared.memory["shared_by_2"] > 0
+    assert "shared_by_2 bytes" in format_statistics(shared)
+    assert "space_0" not in shared.memory
+    spaces = collect_statistics(spmd.parse(SPACES), None, options).memory
+    assert spaces["space_0"] > 0
+    assert spaces["space_5"] > 0

@@ -112,3 +112,9 @@ def test_dumps_name_every_value(name: str) -> None:
     assert f"temp {executable.stats.temp}" in text
     for thunk in walk(executable.program.thunks):
         assert thunk.name in executable.dump_thunks()
+
+
+def test_an_all_to_all_of_one_array_is_written_over_its_dying_operand() -> None:
+    where = slices(compiled(programs.SHARING["all_to_alls"], keep_order=True))
+    assert where["b"] == where["c"] == where["d"]
+    assert not where["a"].overlaps(where["y"])

@@ -15,12 +15,23 @@ import pytest
 import runtime.buffers.assign
 import runtime.buffers.colocation
 import runtime.buffers.heap
+import runtime.buffers.shared_results
 import runtime.buffers.visit_control_flow
 import runtime.emit.program
 from runtime.buffers.checker import check_buffers
 from runtime.buffers.colocation import Colocation
 from runtime.buffers.linearizer import Linearizer
-from runtime.buffers.program import DoneStep, Read, Step, Value, ValueView
+from runtime.buffers.program import (
+    ConditionalStep,
+    DoneStep,
+    Program,
+    Read,
+    Step,
+    Value,
+    ValueView,
+    WhileStep,
+    all_steps,
+)
 from runtime.buffers.types import ArrayView, BufferSlice
 from runtime.executable import Executable
 from runtime.thunks.collective import CollectiveDoneThunk, CollectiveStartThunk
@@ -29,9 +40,13 @@ from runtime.thunks.kernel import KernelThunk
 from runtime.thunks.sequence import ThunkSequence
 from runtime.thunks.thunk import Thunk
 from spmd.errors import CheckFailed
-from tests.runtime.programs import ALIASING, ASYNC_COLLECTIVES, COLLECTIVES, compiled
+from spmd.hlo import Opcode
+from tests.runtime.programs import ALIASING, ASYNC_COLLECTIVES, COLLECTIVES, SHARING, compiled
 
-PROGRAMS = {**ALIASING, "collectives": COLLECTIVES, "async": ASYNC_COLLECTIVES}
+COLOCATION = runtime.buffers.colocation
+SHARED = runtime.buffers.shared_results
+
+PROGRAMS = {**ALIASING, **SHARING, "collectives": COLLECTIVES, "async": ASYNC_COLLECTIVES}
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -76,7 +91,57 @@ def _rounded(original: Any) -> Any:
     return gap
 
 
-COLOCATION = runtime.buffers.colocation
+def _candidates_by_one_value(temporaries: list[Any], alike: Any) -> list[Any]:
+    """Places of which any value is the same for all of a group, whatever else lies there."""
+    found: dict[Any, list[Any]] = {}
+    for group in temporaries:
+        for groups in sorted({alike[value] for value in group.values if value in alike}):
+            found.setdefault(groups, []).append(group)
+            break
+    return sorted(found.items())
+
+
+def _one_heap_for_all_groups(original: Any) -> Any:
+    def candidates(temporaries: list[Any], alike: Any) -> list[Any]:
+        found = original(temporaries, alike)
+        return [(found[0][0], [place for _, places in found for place in places])] if found else []
+
+    return candidates
+
+
+def _also_alike(wanted: Callable[[Step], bool]) -> Plant:
+    """What these steps write is taken to be the same for all of some groups, and lies there whatever that costs."""
+    original, rows = SHARED._alike, ((0, 1), (2, 3))
+
+    def alike(program: Program) -> dict[Value, Any]:
+        result = original(program)
+        for step in all_steps(program.entry):
+            if program.device.num_partitions == 4 and wanted(step):
+                result.update(dict.fromkeys(step.results, rows))
+        return result
+
+    def divide(own: list[Any], candidates: list[Any], _: int) -> Any:
+        taken, heap = SHARED._fill(candidates, 1 << 40)
+        rest = [group for group in own if group not in taken]
+        return taken, heap, SHARED.pack(SHARED.intervals(rest))
+
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        patch.setattr(SHARED, "_alike", alike)
+        patch.setattr(SHARED, "_divide", divide)
+        patch.setattr(runtime.buffers.assign, "_lodge_in_outputs", lambda *_: {})
+
+    return plant
+
+
+def _short_lives(original: Any) -> Any:
+    def fill(places: list[Any], limit: int) -> Any:
+        short = [dataclasses.replace(place, end=place.start) for place in places]
+        taken, packing = original(short, limit)
+        by_values = {id(place.values): place for place in places}
+        return tuple(by_values[id(place.values)] for place in taken), packing
+
+    return fill
+
 
 PLANTED: dict[str, Plant] = {
     "every offset is 0": replace(runtime.buffers.heap, "_best_gap", lambda *_: 0),
@@ -144,6 +209,29 @@ PLANTED: dict[str, Plant] = {
     ),
     "outputs are used as space after they are written": replace(
         runtime.buffers.assign, "_lodge_in_outputs", _lodge_anywhere
+    ),
+    "values of different memory spaces share memory": replace(
+        COLOCATION, "_fits", lambda value, other: value.size == other.size
+    ),
+    "nothing is copied from one memory space to another": replace(
+        Linearizer, "in_space", lambda self, instruction, name, view, shape, region: view
+    ),
+    "what a group holds once is written over by one member": replace(
+        SHARED, "_candidates", _candidates_by_one_value
+    ),
+    "results of different groups lie in one heap": lambda patch: patch.setattr(
+        SHARED, "_candidates", _one_heap_for_all_groups(SHARED._candidates)
+    ),
+    "a group holds the state of a loop once": _also_alike(lambda s: isinstance(s, WhileStep)),
+    "a group holds a branch's result once": _also_alike(lambda s: isinstance(s, ConditionalStep)),
+    "a group holds results once that differ": _also_alike(
+        lambda step: step.instruction.opcode is Opcode.REDUCE_SCATTER
+    ),
+    "a group holds once what each member computes": _also_alike(
+        lambda step: step.instruction.opcode is Opcode.SINE
+    ),
+    "a group's heap is written over while it is read": lambda patch: patch.setattr(
+        SHARED, "_fill", _short_lives(SHARED._fill)
     ),
 }
 

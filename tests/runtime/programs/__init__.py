@@ -13,7 +13,9 @@ from tests.runtime.programs.control_flow import (
     ROTATE_LOOP,
     SWAP_LOOP,
 )
+from tests.runtime.programs.memory_spaces import SPACES, SPACES_BRANCHES, SPACES_LOOP
 from tests.runtime.programs.outputs import DONATED, DONATED_SWAP, OUTPUT_AS_SPACE, REPEATED_OUTPUTS
+from tests.runtime.programs.shared_results import SHARING
 from tests.runtime.programs.views import DYING_OPERANDS, ELEMENTWISE, SYMMETRIC, VIEWS
 
 #: The programs of one device, by name.
@@ -33,6 +35,9 @@ ALIASING = {
     "donated_swap": DONATED_SWAP,
     "repeated_outputs": REPEATED_OUTPUTS,
     "output_as_space": OUTPUT_AS_SPACE,
+    "spaces": SPACES,
+    "spaces_loop": SPACES_LOOP,
+    "spaces_branches": SPACES_BRANCHES,
 }
 
 __all__ = [
@@ -52,6 +57,7 @@ __all__ = [
     "OUTSIDE_READ",
     "REPEATED_OUTPUTS",
     "ROTATE_LOOP",
+    "SHARING",
     "SUM",
     "SWAP_LOOP",
     "SYMMETRIC",
