@@ -1,4 +1,4 @@
-"""NumPy kernels, one file per kind. Importing this package fills ``runtime.kernel.NUMPY_KERNELS``."""
+"""Kernels, one file per kind. Importing this package fills ``runtime.kernel.NUMPY_KERNELS``."""
 
 from runtime.kernels import (
     copy,
@@ -7,7 +7,9 @@ from runtime.kernels import (
     indexed,
     panel_convolution,
     reduce,
+    reduce_window,
     reference,
+    select_and_scatter,
     slicing,
 )
 
@@ -18,6 +20,8 @@ __all__ = [
     "indexed",
     "panel_convolution",
     "reduce",
+    "reduce_window",
     "reference",
+    "select_and_scatter",
     "slicing",
 ]

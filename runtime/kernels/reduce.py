@@ -15,7 +15,7 @@ from spmd.device import ReductionKind
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 
-_UFUNCS: dict[ReductionKind, np.ufunc] = {
+UFUNCS: dict[ReductionKind, np.ufunc] = {
     ReductionKind.SUM: np.add,
     ReductionKind.PRODUCT: np.multiply,
     ReductionKind.MIN: np.minimum,
@@ -74,7 +74,7 @@ class _Reduction:
     partial: NDArray | None
 
     def run(self, blocks: list[Block]) -> None:
-        ufunc = _UFUNCS[self.kernel.reduction]
+        ufunc = UFUNCS[self.kernel.reduction]
         if self.partial is not None:
             np.copyto(self.sums, self.init, casting="unsafe")
         for block in blocks:

@@ -1,0 +1,115 @@
+"""reduce-window and select-and-scatter as kernels, where their functions are known, else by the reference evaluator."""
+
+from __future__ import annotations
+
+import math
+
+from runtime.codegen.llvm_reduction import can_reduce
+from runtime.codegen.llvm_select_and_scatter import RANK, SelectedElements
+from runtime.emit.reduce import accumulator
+from runtime.emit.reference import emit_reference
+from runtime.kernels.reduce_window import ReduceWindowKernel
+from runtime.kernels.select_and_scatter import SelectAndScatterKernel
+from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays, Views
+from runtime.thunks.kernel import KernelThunk
+from runtime.thunks.thunk import Thunk
+from spmd.hlo import HloComputation, HloInstruction, Opcode
+from spmd.ops.attrs import CompareAttrs, WindowAttrs
+from spmd.ops.reduction import reduction_kind
+from spmd.ops.window import Window
+from spmd.shape import ArrayShape, PrimitiveType
+
+
+def _is_dilated(window: Window) -> bool:
+    return any(dim.base_dilation > 1 for dim in window.dims)
+
+
+def reduce_window_kernel(instruction: HloInstruction) -> ReduceWindowKernel | None:
+    """None where only the evaluator will do."""
+    window = instruction.attrs_as(WindowAttrs).window
+    if instruction.num_operands != 2 or _is_dilated(window):
+        return None
+    kind = instruction.array_shape.element_type
+    reduction = reduction_kind(instruction.to_apply)
+    if reduction is None or (kind.bits < 8 and kind is not PrimitiveType.PRED):
+        return None
+    return ReduceWindowKernel(window, reduction, accumulator(kind))
+
+
+#: a op b as b op a.
+_MIRRORED = {"GE": "LE", "GT": "LT", "LE": "GE", "LT": "GT"}
+
+
+def _direction(select: HloComputation) -> str | None:
+    """How ``select`` compares its first parameter with its second; None where it does something else."""
+    root = select.root
+    if root.opcode is not Opcode.COMPARE:
+        return None
+    attrs = root.attrs_as(CompareAttrs)
+    if attrs.direction not in _MIRRORED or attrs.type == "TOTALORDER":
+        return None
+    if root.operands == select.parameters:
+        return attrs.direction
+    mirrored = root.operands == tuple(reversed(select.parameters))
+    return _MIRRORED[attrs.direction] if mirrored else None
+
+
+def select_and_scatter_kernel(instruction: HloInstruction) -> SelectAndScatterKernel | None:
+    """None where only the evaluator will do."""
+    select, scatter = instruction.called_computations
+    window = instruction.attrs_as(WindowAttrs).window
+    operand = instruction.operand(0).array_shape
+    kind = operand.element_type
+    direction, reduction = _direction(select), reduction_kind(scatter)
+    known = kind.bits >= (16 if kind.is_floating else 8) and not kind.is_complex
+    if (
+        direction is None
+        or reduction is None
+        or not known
+        or not can_reduce(kind.numpy, reduction)
+        or _is_dilated(window)
+        or operand.rank > RANK
+        or math.prod(operand.dims) * math.prod(instruction.operand(1).dims) == 0
+    ):
+        return None
+    return SelectAndScatterKernel(window, SelectedElements(kind, direction, reduction))
+
+
+def reduce_window_scratch(instruction: HloInstruction, _: Views) -> tuple[ArrayShape, ...]:
+    kernel = reduce_window_kernel(instruction)
+    return () if kernel is None else _in_accumulator(instruction)
+
+
+def select_and_scatter_scratch(instruction: HloInstruction, _: Views) -> tuple[ArrayShape, ...]:
+    kernel = select_and_scatter_kernel(instruction)
+    return () if kernel is None else _in_accumulator(instruction)
+
+
+def _in_accumulator(instruction: HloInstruction) -> tuple[ArrayShape, ...]:
+    """The result in the type in which it is summed, where that is wider."""
+    shape = instruction.array_shape
+    accumulate = accumulator(shape.element_type)
+    return () if accumulate is shape.element_type else (ArrayShape(accumulate, shape.dims),)
+
+
+def emit_reduce_window(instruction: HloInstruction, arrays: StepArrays, device: Device) -> Thunk:
+    kernel = reduce_window_kernel(instruction)
+    if kernel is None:
+        return emit_reference(instruction, arrays, device)
+    return KernelThunk(instruction.name, kernel, arrays.operands, arrays.results, arrays.scratch)
+
+
+def emit_select_and_scatter(
+    instruction: HloInstruction, arrays: StepArrays, device: Device
+) -> Thunk:
+    kernel = select_and_scatter_kernel(instruction)
+    if kernel is None:
+        return emit_reference(instruction, arrays, device)
+    return KernelThunk(instruction.name, kernel, arrays.operands, arrays.results, arrays.scratch)
+
+
+LOWERINGS.add(Opcode.REDUCE_WINDOW, Lowering(emit_reduce_window, scratch=reduce_window_scratch))
+LOWERINGS.add(
+    Opcode.SELECT_AND_SCATTER,
+    Lowering(emit_select_and_scatter, scratch=select_and_scatter_scratch),
+)

@@ -1,0 +1,144 @@
+"""reduce-window and select-and-scatter by kernels: windows, types and edges, against the reference evaluator."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from runtime.kernels.reduce_window import ReduceWindowKernel
+from runtime.kernels.reference import ReferenceKernel
+from runtime.kernels.select_and_scatter import SelectAndScatterKernel
+from runtime.thunks.kernel import KernelThunk
+from runtime.thunks.thunk import walk
+from spmd.evaluator.evaluator import evaluate
+from tests.runtime.programs import compiled, module_of, random_inputs
+
+
+def check(text: str, kernel: type, *, exact: bool) -> None:
+    executable = compiled(text)
+    thunks = walk(executable.program.thunks)
+    kernels = {type(thunk.kernel) for thunk in thunks if isinstance(thunk, KernelThunk)}
+    assert kernels == {kernel}
+    inputs = random_inputs(executable.module)
+    for got, want in zip(executable.run(*inputs), evaluate(module_of(text), *inputs), strict=True):
+        assert got.dtype == want.dtype
+        if exact:
+            assert got.tobytes() == want.tobytes()
+        else:
+            np.testing.assert_allclose(
+                got.astype(np.complex128), want.astype(np.complex128), rtol=1e-5, atol=1e-5
+            )
+
+
+def reduce_window(kind: str, root: str, init: str, x: str, y: str, window: str) -> str:
+    return f"""HloModule reduce_window
+    f {{
+      a = {kind}[] parameter(0)
+      b = {kind}[] parameter(1)
+      ROOT r = {kind}[] {root}(a, b)
+    }}
+    ENTRY main {{
+      x = {kind}[{x}] parameter(0)
+      i = {kind}[] constant({init})
+      ROOT w = {kind}[{y}] reduce-window(x, i), window={{{window}}}, to_apply=f
+    }}
+    """
+
+
+@pytest.mark.parametrize(
+    ("kind", "root", "init"),
+    [
+        ("f32", "add", "0"),
+        ("f32", "maximum", "-inf"),
+        ("f64", "multiply", "3"),
+        ("bf16", "add", "1"),
+        ("s32", "minimum", "7"),
+        ("s8", "add", "100"),
+        ("pred", "or", "false"),
+        ("c64", "add", "(0,0)"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("x", "y", "window"),
+    [
+        ("2,6,8", "2,3,4", "size=1x2x2 stride=1x2x2"),
+        ("2,6,8", "2,6,8", "size=1x3x3 pad=0_0x1_1x1_1"),
+        ("2,6,8", "2,3,5", "size=1x3x2 stride=1x2x3 pad=0_0x1_0x3_3"),
+        ("2,6,8", "2,2,8", "size=1x3x2 rhs_dilate=1x2x3 pad=0_0x0_0x1_2"),
+        ("2,6,8", "2,4,6", "size=1x2x2 pad=0_0x-1_0x-1_0"),
+        ("9,3", "9,3", "size=9x1 pad=8_0x0_0"),
+        ("3,9", "3,9", "size=1x9 pad=0_0x0_8"),
+        ("3,9", "3,9", "size=1x5 pad=0_0x4_0"),
+        ("3", "6", "size=2 pad=3_1"),
+        ("0,3", "4,3", "size=2x1 pad=2_3x0_0"),
+    ],
+)
+def test_reduce_window(kind: str, root: str, init: str, x: str, y: str, window: str) -> None:
+    """Running totals forwards and backwards among them."""
+    text = reduce_window(kind, root, init, x, y, window)
+    check(text, ReduceWindowKernel, exact=kind in ("s32", "s8", "pred") or root == "maximum")
+
+
+def test_reduce_window_over_a_dilated_base() -> None:
+    text = reduce_window("f32", "add", "0", "3", "4", "size=2 lhs_dilate=2")
+    check(text, ReferenceKernel, exact=False)
+
+
+def select_and_scatter(kind: str, select: str, scatter: str, x: str, s: str, window: str) -> str:
+    return f"""HloModule select_and_scatter
+    f {{
+      a = {kind}[] parameter(0)
+      b = {kind}[] parameter(1)
+      ROOT r = pred[] compare({select}
+    }}
+    g {{
+      a = {kind}[] parameter(0)
+      b = {kind}[] parameter(1)
+      ROOT r = {kind}[] {scatter}(a, b)
+    }}
+    ENTRY main {{
+      x = {kind}[{x}] parameter(0)
+      s = {kind}[{s}] parameter(1)
+      i = {kind}[] constant(2)
+      ROOT w = {kind}[{x}] select-and-scatter(x, s, i), window={{{window}}}, select=f, scatter=g
+    }}
+    """
+
+
+@pytest.mark.parametrize(
+    ("kind", "select", "scatter"),
+    [
+        ("f32", "a, b), direction=GE", "add"),
+        ("f64", "a, b), direction=LT", "multiply"),
+        ("f32", "b, a), direction=GT", "add"),
+        ("bf16", "a, b), direction=GE", "add"),
+        ("s32", "b, a), direction=LE", "maximum"),
+        ("u8", "a, b), direction=GT", "add"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("x", "s", "window"),
+    [
+        ("2,6,8,3", "2,3,4,3", "size=1x2x2x1 stride=1x2x2x1"),
+        ("6,8", "6,8", "size=3x3 pad=1_1x1_1"),
+        ("6,8", "3,5", "size=3x2 stride=2x3 pad=1_0x3_3"),
+        ("5", "7", "size=1 pad=1_1"),
+    ],
+)
+def test_select_and_scatter(
+    kind: str, select: str, scatter: str, x: str, s: str, window: str
+) -> None:
+    """Windows that overlap, that reach into padding, and that lie in it."""
+    text = select_and_scatter(kind, select, scatter, x, s, window)
+    check(text, SelectAndScatterKernel, exact=kind in ("s32", "u8"))
+
+
+def test_select_keeps_the_first_of_equals() -> None:
+    text = select_and_scatter("f32", "a, b), direction=GE", "add", "4", "2", "size=2 stride=2")
+    (got,) = compiled(text).run(np.ones(4, np.float32), np.array([5, 7], np.float32))
+    assert got.tolist() == [7, 2, 9, 2]
+
+
+def test_other_selections_go_through_the_evaluator() -> None:
+    text = select_and_scatter("f32", "a, b), direction=EQ", "add", "4", "2", "size=2 stride=2")
+    check(text, ReferenceKernel, exact=False)
