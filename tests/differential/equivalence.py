@@ -50,19 +50,38 @@ def check_partitioned(
     if findings:
         raise NotEquivalentError("\n".join(findings))
     wanted = [np.asarray(x) for x in spmd.evaluate(module, *inputs)]
+    got, disagreements = evaluate_on_devices(
+        partitioned, num_devices, inputs, [x.shape for x in wanted]
+    )
+    findings += disagreements
+    findings += compare(module, inputs, wanted, got)
+    if findings:
+        raise NotEquivalentError("\n".join(findings))
+
+
+def evaluate_on_devices(
+    partitioned: HloModule,
+    num_devices: int,
+    inputs: Sequence[Array],
+    dims: Sequence[tuple[int, ...]],
+) -> tuple[list[Array], list[str]]:
+    """Global outputs, of sizes ``dims``, of a per-device program on global inputs, padding filled with nan.
+
+    And a line for each copy of a tile that differs from another device's.
+    """
+    parameters = _parameter_tilings(partitioned, num_devices)
+    outputs = _root_tilings(partitioned, num_devices)
     scattered = [scatter(x, t) for x, t in zip(inputs, parameters, strict=True)]
     per_device = spmd.evaluate_partitions(
         partitioned, [[parts[d] for parts in scattered] for d in range(num_devices)]
     )
-    got = []
-    for i, (want, tiling) in enumerate(zip(wanted, outputs, strict=True)):
+    wholes, findings = [], []
+    for i, (size, tiling) in enumerate(zip(dims, outputs, strict=True)):
         parts = [np.asarray(per_device[d][i]) for d in range(num_devices)]
-        whole, disagreements = gather(parts, tiling, want.shape)
+        whole, disagreements = gather(parts, tiling, size)
         findings += [f"output {i}: {line}" for line in disagreements]
-        got.append(whole)
-    findings += compare(module, inputs, wanted, got)
-    if findings:
-        raise NotEquivalentError("\n".join(findings))
+        wholes.append(whole)
+    return wholes, findings
 
 
 def check_execution(module: HloModule, num_devices: int, inputs: Sequence[Array]) -> None:

@@ -24,6 +24,7 @@ from pathlib import Path
 import spmd
 from spmd.errors import SpmdError
 from spmd.hlo import HloModule
+from spmd.passes.minimize import minimize
 from tests.differential.cells import Cell
 from tests.differential.coverage import Counts, cells_of, features_of
 from tests.differential.equivalence import (
@@ -34,7 +35,6 @@ from tests.differential.equivalence import (
 )
 from tests.differential.generator.table import OPERATIONS
 from tests.differential.generator.writer import inputs_of
-from spmd.passes.minimize import minimize
 from tests.differential.tiling import TilingError
 from tests.strategies import Program, generate
 

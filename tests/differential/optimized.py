@@ -1,0 +1,146 @@
+"""What each device runs, before and after optimization, evaluated in lock step on a case's own inputs.
+
+    python -m tests.differential.optimized CORPUS [--only REGEX] [--json FILE]
+
+CORPUS is a folder of cases like those of tests/cases. Prints, for each: devices, instructions before and after, how many
+outputs differ in any bit, and the largest difference over its tolerance, which follows from the logical program in double
+precision (tolerance.py). A case without stored inputs runs on random ones. Exits 1 where a difference is larger than its
+tolerance, or devices that hold the same tile differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import spmd
+from launch.inputs import read_inputs, seeded_inputs
+from launch.pipeline import OPTIMIZE
+from spmd.hlo import HloModule
+from spmd.hlo.clone import clone_module
+from spmd.shape import ArrayShape, leaves
+from spmd.verifier import verify
+from tests.differential.equivalence import evaluate_on_devices
+from tests.differential.reference_f64 import evaluate_f64
+from tests.differential.tiling import same_bits
+from tests.differential.tolerance import tolerance_of, worst_ratio
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True)
+class Row:
+    """``worst``: the largest difference over its tolerance; ``problem``: why there is none."""
+
+    name: str
+    devices: int
+    before: int
+    after: int
+    outputs: int
+    inexact: int
+    worst: float
+    seconds: float
+    problem: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return not self.problem and self.worst <= 1.0
+
+    def __str__(self) -> str:
+        end = f" {self.problem}" if self.problem else "" if self.ok else " DIFFERS"
+        return (
+            f"{self.name:28} {self.devices:7} {self.before:7} {self.after:6} {self.outputs:7} {self.inexact:7} "
+            f"{self.worst:10.2g} {self.seconds:7.1f}{end}"
+        )
+
+
+HEADER = f"{'case':28} devices  before  after outputs inexact {'error/tol':>10} {'seconds':>7}"
+
+
+def measure(case: Path) -> Row:
+    start = time.perf_counter()
+    about = json.loads((case / "case.json").read_text(encoding="utf-8"))
+    module, devices = spmd.load(case / "module.hlo"), about["num_partitions"]
+    before = spmd.partition(module, devices)
+    after = optimized(before)
+    inputs = inputs_of(case, module)
+    dims = [x.dims for x in _arrays([module.entry.root.shape])]
+    wanted, _ = evaluate_on_devices(before, devices, inputs, dims)
+    got, disagreements = evaluate_on_devices(after, devices, inputs, dims)
+    inexact = [i for i, (w, g) in enumerate(zip(wanted, got, strict=True)) if not same_bits(w, g)]
+    return Row(
+        case.name,
+        devices,
+        before.instruction_count,
+        after.instruction_count,
+        len(wanted),
+        len(inexact),
+        _worst(module, inputs, wanted, got) if inexact else 0.0,
+        time.perf_counter() - start,
+        "; ".join(disagreements),
+    )
+
+
+def optimized(module: HloModule) -> HloModule:
+    """A copy after the pipelines, verified after each pass."""
+    copy = clone_module(module)
+    for pipeline in OPTIMIZE:
+        pipeline.run(copy, lambda done: verify(done.module) if done.changed else None)
+    return copy
+
+
+def inputs_of(case: Path, module: HloModule) -> list[Array]:
+    shapes = _arrays(p.shape for p in module.entry.parameters)
+    stored = case / "inputs.npz"
+    return read_inputs(stored, shapes) if stored.exists() else seeded_inputs(0, shapes)
+
+
+def _arrays(shapes: Any) -> list[ArrayShape]:
+    return [leaf for s in shapes for _, leaf in leaves(s) if isinstance(leaf, ArrayShape)]
+
+
+def _worst(
+    module: HloModule, inputs: Sequence[Array], wanted: Sequence[Array], got: Sequence[Array]
+) -> float:
+    reference = evaluate_f64(module, inputs)
+    worst = 0.0
+    for i, (want, found) in enumerate(zip(wanted, got, strict=True)):
+        exact = reference[0][i] if reference is not None else None
+        tolerance = tolerance_of(want, exact, reference[1] if reference is not None else 0.0)
+        worst = max(worst, worst_ratio(want, found, tolerance))
+    return worst
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("corpus", type=Path)
+    parser.add_argument("--only", default="", help="a regular expression that names must match")
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    options = parser.parse_args()
+    print(HEADER)
+    rows = []
+    for about in sorted(options.corpus.glob("*/case.json")):
+        if re.search(options.only, about.parent.name):
+            rows.append(measure(about.parent))
+            print(rows[-1], flush=True)
+    failed = [row.name for row in rows if not row.ok]
+    worst = max((row.worst for row in rows), default=0.0)
+    print(f"{len(rows)} cases, {len(failed)} differ, largest error over tolerance {worst:.2g}")
+    if options.json is not None:
+        options.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
