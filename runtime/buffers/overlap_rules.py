@@ -10,7 +10,13 @@ from spmd.ops.opdef import OPS
 
 #: Beside elementwise operations, those that may write over what they read: each result over the operand of its number.
 _IN_PLACE = frozenset(
-    {Opcode.ALL_REDUCE, Opcode.ALL_TO_ALL, Opcode.DYNAMIC_UPDATE_SLICE, Opcode.SCATTER}
+    {
+        Opcode.ALL_REDUCE,
+        Opcode.ALL_TO_ALL,
+        Opcode.DYNAMIC_UPDATE_SLICE,
+        Opcode.FFT,
+        Opcode.SCATTER,
+    }
 )
 
 

@@ -31,7 +31,6 @@ LIBRARY_CALLS = (
     Opcode.BITCAST_CONVERT,
     Opcode.CHOLESKY,
     Opcode.CUSTOM_CALL,
-    Opcode.FFT,
     Opcode.GET_DIMENSION_SIZE,
     Opcode.MAP,
     Opcode.RAGGED_DOT,

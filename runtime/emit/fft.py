@@ -1,0 +1,55 @@
+"""fft along one dimension at a time."""
+
+from __future__ import annotations
+
+import math
+
+from runtime.emit.reference import emit_reference
+from runtime.kernels.fft import FftKernel
+from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays, Views
+from runtime.thunks.kernel import KernelThunk
+from runtime.thunks.thunk import Thunk
+from spmd.hlo import HloInstruction, Opcode
+from spmd.ops.attrs import FftAttrs
+from spmd.shape import ArrayShape
+
+
+def _complex_shape(instruction: HloInstruction) -> ArrayShape:
+    """Of the side that is complex: the operand, or the result of an RFFT."""
+    operand = instruction.operand(0).array_shape
+    return operand if operand.element_type.is_complex else instruction.array_shape
+
+
+def _kernel(instruction: HloInstruction) -> FftKernel | None:
+    """None where there is nothing to transform."""
+    attrs = instruction.attrs_as(FftAttrs)
+    shapes = (instruction.array_shape, instruction.operand(0).array_shape)
+    if any(math.prod(shape.dims) == 0 for shape in shapes) or not attrs.length:
+        return None
+    kind = _complex_shape(instruction).element_type
+    return FftKernel(attrs.type, len(attrs.length), attrs.length[-1], kind)
+
+
+def scratch(instruction: HloInstruction, _: Views) -> tuple[ArrayShape, ...]:
+    kernel = _kernel(instruction)
+    if kernel is None:
+        return ()
+    shape = _complex_shape(instruction)
+    lines = ArrayShape(kernel.complex_type, (kernel.line_elements(shape.dims),))
+    if kernel.type == "IRFFT" and kernel.rank > 1:
+        return (lines, ArrayShape(kernel.complex_type, shape.dims))
+    return (lines,)
+
+
+def in_place(instruction: HloInstruction) -> tuple[tuple[int, int], ...]:
+    return ((0, 0),) if instruction.attrs_as(FftAttrs).type in ("FFT", "IFFT") else ()
+
+
+def emit_fft(instruction: HloInstruction, arrays: StepArrays, device: Device) -> Thunk:
+    kernel = _kernel(instruction)
+    if kernel is None:
+        return emit_reference(instruction, arrays, device)
+    return KernelThunk(instruction.name, kernel, arrays.operands, arrays.results, arrays.scratch)
+
+
+LOWERINGS.add(Opcode.FFT, Lowering(emit_fft, in_place, scratch=scratch))

@@ -1,0 +1,75 @@
+"""Transforms of all kinds and ranks, in memory of their own and over their operand, against the evaluator."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from runtime.kernels.fft import FftKernel
+from runtime.thunks.kernel import KernelThunk
+from runtime.thunks.thunk import walk
+from spmd.evaluator.evaluator import evaluate
+from tests.runtime.programs import compiled, module_of, random_inputs
+
+FORMS = [
+    ("c64[3,8]", "c64[3,8]", "FFT", "8"),
+    ("c128[5,4,6]", "c128[5,4,6]", "IFFT", "4,6"),
+    ("c64[4,3,5]", "c64[4,3,5]", "FFT", "4,3,5"),
+    ("c64[1,7]", "c64[1,7]", "IFFT", "1,7"),
+    ("f32[3,8]", "c64[3,5]", "RFFT", "8"),
+    ("f64[2,4,7]", "c128[2,4,4]", "RFFT", "4,7"),
+    ("c64[3,5]", "f32[3,8]", "IRFFT", "8"),
+    ("c128[3,4,5]", "f64[3,4,9]", "IRFFT", "4,9"),
+]
+
+
+def check(text: str) -> None:
+    executable = compiled(text)
+    thunks = walk(executable.program.thunks)
+    kernels = [thunk.kernel for thunk in thunks if isinstance(thunk, KernelThunk)]
+    assert any(isinstance(kernel, FftKernel) for kernel in kernels)
+    inputs = random_inputs(executable.module)
+    for got, want in zip(executable.run(*inputs), evaluate(module_of(text), *inputs), strict=True):
+        assert got.dtype == want.dtype
+        np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize(("x", "y", "kind", "length"), FORMS)
+@pytest.mark.parametrize("line_bytes", [1, 100, 1 << 16])
+def test_fft(
+    x: str, y: str, kind: str, length: str, line_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lines put aside one by one, some at a time, and all together."""
+    monkeypatch.setattr("runtime.kernels.fft.MOST_LINE_BYTES", line_bytes)
+    check(f"""HloModule transforms
+    ENTRY main {{
+      x = {x} parameter(0)
+      ROOT y = {y} fft(x), fft_type={kind}, fft_length={{{length}}}
+    }}
+    """)
+
+
+@pytest.mark.parametrize(("x", "y", "kind", "length"), [f for f in FORMS if f[0] == f[1]])
+def test_fft_over_its_operand(x: str, y: str, kind: str, length: str) -> None:
+    text = f"""HloModule transforms
+    ENTRY main {{
+      p = {x} parameter(0)
+      n = {x} negate(p)
+      y = {y} fft(n), fft_type={kind}, fft_length={{{length}}}
+      ROOT z = {y} negate(y)
+    }}
+    """
+    where = {value.name: value.slice for value in compiled(text).program.assignment.values}
+    assert where["y"] == where["n"]
+    check(text)
+
+
+def test_fft_of_a_view() -> None:
+    check("""HloModule transforms
+    ENTRY main {
+      x = c64[8,3] parameter(0)
+      t = c64[3,8] transpose(x), dimensions={1,0}
+      r = c64[3,8] reverse(t), dimensions={1}
+      ROOT y = c64[3,8] fft(r), fft_type=FFT, fft_length={3,8}
+    }
+    """)
