@@ -19,7 +19,7 @@ from runtime.executable import Executable
 from spmd.analysis.static_shapes import require_values
 from spmd.hlo import HloModule, Stage
 from spmd.hlo.clone import clone_module
-from spmd.passes.all_passes import ANNOTATION, OPENING, SIMPLIFICATION
+from spmd.passes.all_passes import ANNOTATION, LEGALIZATION, OPENING, SIMPLIFICATION
 from spmd.passes.pipeline import AfterPass, Pipeline
 from spmd.text.stage import device_count, guess_stage
 from spmd.verifier.verifier import verify
@@ -29,6 +29,7 @@ OPEN = Pipeline("open", OPENING)
 
 #: The pipelines on the per-device program, in order.
 OPTIMIZE: tuple[Pipeline, ...] = (
+    Pipeline("legalization", LEGALIZATION),
     Pipeline("simplification", SIMPLIFICATION, repeated=True),
     Pipeline("annotation", ANNOTATION),
 )

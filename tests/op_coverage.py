@@ -70,16 +70,14 @@ HOLES: dict[str, dict[Opcode, str]] = {
             Opcode.OUTFEED,
             Opcode.RECV,
             Opcode.RECV_DONE,
-            Opcode.RNG,
-            Opcode.RNG_GET_AND_UPDATE_STATE,
-            Opcode.SCAN,
             Opcode.SEND,
             Opcode.SEND_DONE,
             Opcode.SET_DIMENSION_SIZE,
         ),
         _REFUSED,
     )
-    | {Opcode.PARAMETER: "an argument", Opcode.FUSION: "opened before"},
+    | {Opcode.PARAMETER: "an argument", Opcode.FUSION: "opened before"}
+    | dict.fromkeys((Opcode.RNG, Opcode.RNG_GET_AND_UPDATE_STATE, Opcode.SCAN), "expanded before"),
 }
 
 

@@ -65,8 +65,8 @@ def evaluate_scan(instruction: HloInstruction, operands: Operands, device: Devic
     arrays = arrays_of(operands)
     split = len(arrays) - attrs.num_carries
     inputs, carries = arrays[:split], arrays[split:]
-    length = inputs[0].shape[attrs.dimension] if inputs else 0
     stacks = _empty_stacks(instruction, attrs.num_carries)
+    length = (*inputs, *stacks)[0].shape[attrs.dimension]
     for trip in range(length):
         at = length - 1 - trip if attrs.is_reverse else trip
         slices = [np.asarray(np.take(x, at, axis=attrs.dimension)) for x in inputs]

@@ -37,7 +37,6 @@ class Device:
     """Device ``id`` = replica * num_partitions + partition.
 
     ``is_logical``: not one of the program's devices but the whole of them: the unpartitioned evaluation.
-    ``rng_calls`` counts stateful random draws, so that two of them differ and a run can be repeated.
     """
 
     id: int
@@ -45,8 +44,7 @@ class Device:
     num_partitions: int
     session: Session
     is_logical: bool = False
-    rng_calls: int = 0
-    #: State of rng-get-and-update-state, a 128-bit counter.
+    #: State of rng-get-and-update-state, a 128-bit counter, from which rng draws, too: draws differ, runs repeat.
     rng_state: int = 0
 
     @property

@@ -19,7 +19,7 @@ from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import RngAttrs, RngBitGeneratorAttrs, RngStateAttrs
 from spmd.ops.checks import result_elements
-from spmd.shape import ArrayShape, as_array
+from spmd.shape import ArrayShape, PrimitiveType, as_array
 
 _U32 = np.uint32
 _LOW_32 = np.uint64(0xFFFFFFFF)
@@ -128,23 +128,46 @@ def _philox_bits(state: NDArray, shape: ArrayShape) -> tuple[NDArray, NDArray]:
 def evaluate_rng(instruction: HloInstruction, operands: Operands, device: Device) -> Value:
     """Uniform in [a, b) or normal(mean, sigma). XLA leaves the numbers open; here they are the same in every run.
 
-    Every device draws the same numbers, as after partitioning a program whose value is replicated.
+    They are made of Philox bits, whose counter is the state of rng-get-and-update-state. Every device draws the same
+    numbers, as after partitioning a program whose value is replicated.
     """
     shape = instruction.array_shape
-    generator = np.random.Generator(np.random.Philox(key=device.rng_calls))
-    device.rng_calls += 1
+    kind, dims = shape.element_type, shape.dims
     first, second = arrays_of(operands)
-    kind = shape.element_type
-    numbers: NDArray
-    if instruction.attrs_as(RngAttrs).distribution == "rng_normal":
-        numbers = generator.standard_normal(shape.dims) * float(second) + float(first)
-    elif kind.is_integer:
-        return generator.integers(int(first), int(second), shape.dims, dtype=kind.numpy.type)
-    elif kind.numpy == np.bool_:
-        numbers = generator.random(shape.dims) < 0.5
-    else:
-        numbers = generator.random(shape.dims) * (float(second) - float(first)) + float(first)
-    return convert(np.asarray(numbers), kind)
+    real = PrimitiveType.F64 if kind.is_floating and kind.bits == 64 else PrimitiveType.F32
+    with np.errstate(all="ignore"):
+        if instruction.attrs_as(RngAttrs).distribution == "rng_normal":
+            radius, angle = _unit_interval(device, (2, *dims), real)
+            normal = np.sqrt(-2 * np.log1p(-radius)) * np.cos(real.numpy.type(2 * np.pi) * angle)
+            normal = normal * convert(second, real) + convert(first, real)
+            return convert(np.asarray(normal), kind)
+        if kind is PrimitiveType.PRED:
+            odd = _stateful_bits(device, dims, PrimitiveType.U32) & _U32(1)
+            return np.asarray(odd != 0)
+        if kind.is_integer:
+            word = PrimitiveType.U64 if kind.bits > 32 else PrimitiveType.U32
+            low, span = convert(first, word), convert(second, word) - convert(first, word)
+            bits = _stateful_bits(device, dims, word)
+            return convert(np.asarray((bits % span if span else bits) + low), kind)
+        low, high = convert(first, real), convert(second, real)
+        uniform = _unit_interval(device, dims, real) * (high - low) + low
+        return convert(np.asarray(uniform), kind)
+
+
+def _unit_interval(device: Device, dims: tuple[int, ...], kind: PrimitiveType) -> NDArray:
+    """Uniform in [0, 1): as many leading bits of a word as ``kind`` has in its mantissa, with the implied one."""
+    word, digits = (PrimitiveType.U64, 53) if kind.bits == 64 else (PrimitiveType.U32, 24)
+    bits = _stateful_bits(device, dims, word) >> word.numpy.type(word.bits - digits)
+    return np.asarray(bits.astype(kind.numpy) * kind.numpy.type(2.0**-digits))
+
+
+def _stateful_bits(device: Device, dims: tuple[int, ...], kind: PrimitiveType) -> NDArray:
+    """Philox bits of key 0; the device's state counts the blocks of 128 bits."""
+    before = device.rng_state
+    shape = ArrayShape(kind, dims)
+    device.rng_state = (before + -(-shape.num_elements * kind.bits // 128)) % (1 << 128)
+    state = np.array([0, before & 0xFFFFFFFFFFFFFFFF, before >> 64], np.uint64)
+    return _philox_bits(state, shape)[1].reshape(dims)
 
 
 @evaluates_on_device(Opcode.RNG_GET_AND_UPDATE_STATE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from spmd.passes.algebraic_simplifier import AlgebraicSimplifier
 from spmd.passes.call_inliner import CallInliner
 from spmd.passes.common_subexpression_elimination import CommonSubexpressionElimination
+from spmd.passes.concatenate_layout import ConcatenateLayout
 from spmd.passes.conditional_operand_simplifier import ConditionalOperandSimplifier
 from spmd.passes.conditional_result_simplifier import ConditionalResultSimplifier
 from spmd.passes.conditional_simplifier import ConditionalSimplifier
@@ -16,6 +17,9 @@ from spmd.passes.gather_simplifier import GatherSimplifier
 from spmd.passes.interface import HloPass
 from spmd.passes.optimize_input_output_buffer_alias import OptimizeInputOutputBufferAlias
 from spmd.passes.reshape_mover import ReshapeMover
+from spmd.passes.rng_expander import RngExpander
+from spmd.passes.rng_state_threading import RngStateThreading
+from spmd.passes.scan_expander import ScanExpander
 from spmd.passes.scatter_simplifier import ScatterSimplifier
 from spmd.passes.subcomputation_unification import SubcomputationUnification
 from spmd.passes.tuple_simplifier import TupleSimplifier
@@ -29,6 +33,14 @@ from spmd.passes.zero_sized_hlo_elimination import ZeroSizedHloElimination
 #: What opens a program that another compiler has optimized, before anything else is done to it.
 OPENING: tuple[HloPass, ...] = (Defuser(),)
 
+#: What a per-device program says that the runtime does not run becomes what it runs.
+LEGALIZATION: tuple[HloPass, ...] = (
+    CallInliner(),
+    ScanExpander(),
+    RngExpander(),
+    RngStateThreading(),
+)
+
 #: Simplification, to be run until nothing changes.
 SIMPLIFICATION: tuple[HloPass, ...] = (
     CallInliner(),
@@ -38,6 +50,7 @@ SIMPLIFICATION: tuple[HloPass, ...] = (
     ZeroSizedHloElimination(),
     AlgebraicSimplifier(),
     ReshapeMover(),
+    ConcatenateLayout(),
     ConstantFolding(),
     GatherSimplifier(),
     ScatterSimplifier(),

@@ -1,0 +1,140 @@
+"""Write random draws as arithmetic on random bits."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from spmd.builder import Builder, ModuleScope
+from spmd.hlo.instruction import Annotations, HloInstruction
+from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import RngAttrs, RngBitGeneratorAttrs, RngStateAttrs
+from spmd.passes.interface import UNSCHEDULED, HloPass, register_pass
+from spmd.shape import ArrayShape, PrimitiveType, TupleShape
+
+_U32, _U64 = PrimitiveType.U32, PrimitiveType.U64
+_F32, _F64 = PrimitiveType.F32, PrimitiveType.F64
+
+
+@register_pass
+@dataclass(frozen=True)
+class RngExpander(HloPass):
+    """rng(a, b), distribution=rng_uniform  =>  a + (b - a) * (bits >> 8) / 2^24
+
+    with bits from an rng-bit-generator (Philox, key 0) whose counter is the state that rng-get-and-update-state keeps.
+    Normal numbers come from two uniform ones by Box and Muller's transform. Integers are bits modulo b - a, plus a;
+    numbers narrower than f32 are rounded from f32. These are the reference evaluator's numbers; XLA leaves them open.
+    """
+
+    name: ClassVar[str] = "rng-expander"
+    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
+
+    def run(self, module: HloModule) -> bool:
+        scope = ModuleScope(module)
+        changed = False
+        for computation in module.computations_post_order():
+            builder = Builder(computation, scope)
+            for x in computation.with_opcode(Opcode.RNG):
+                builder.annotations = Annotations(metadata=x.annotations.metadata)
+                expand(x, builder)
+                changed = True
+        return changed
+
+
+def expand(x: HloInstruction, b: Builder) -> None:
+    """Replace an rng. The draw keeps its place in the order of its computation: states are handed out in that order."""
+    assert x.parent is not None
+    before = len(x.parent)
+    numbers = _numbers(x, b)
+    numbers.sharding = x.sharding
+    made = x.parent.newest(len(x.parent) - before)
+    order = dict.fromkeys(x.parent.instructions)
+    rest = [y for y in order if y not in made]
+    place = rest.index(x)
+    x.parent.set_order([*rest[:place], *made, *rest[place:]])
+    for state in made:
+        if state.opcode is Opcode.RNG_GET_AND_UPDATE_STATE:
+            _take_control_edges(x, state)
+    x.parent.replace(x, numbers)
+
+
+def _take_control_edges(x: HloInstruction, state: HloInstruction) -> None:
+    for earlier in x.control_predecessors:
+        earlier.add_control_dependency_to(state)
+    for later in x.control_successors:
+        state.add_control_dependency_to(later)
+
+
+def _numbers(x: HloInstruction, b: Builder) -> HloInstruction:
+    kind, (first, second) = x.array_shape.element_type, x.operands
+    if x.attrs_as(RngAttrs).distribution == "rng_normal":
+        return _normal(x, b)
+    if kind is PrimitiveType.PRED:
+        odd = b.logical_and(_bits(b, _U32, x.dims), b.full(ArrayShape(_U32, x.dims), 1))
+        return b.compare(odd, b.full(ArrayShape(_U32, x.dims), 0), "NE")
+    if kind.is_integer:
+        word = _U64 if kind.bits > 32 else _U32
+        low = _converted(b, first, word)
+        span = b.subtract(_converted(b, second, word), low)
+        rest = b.remainder(_bits(b, word, x.dims), b.broadcast_scalar(span, x.dims))
+        return _converted(b, b.add(rest, b.broadcast_scalar(low, x.dims)), kind)
+    real = _F64 if kind is _F64 else _F32
+    low = _converted(b, first, real)
+    span = b.subtract(_converted(b, second, real), low)
+    return _converted(b, _scaled(b, _unit_interval(b, real, x.dims), span, low), kind)
+
+
+def _normal(x: HloInstruction, b: Builder) -> HloInstruction:
+    """mean + sigma * sqrt(-2 log(1 - u)) * cos(2 pi v)"""
+    kind, (mean, sigma) = x.array_shape.element_type, x.operands
+    real = _F64 if kind is _F64 else _F32
+    shape = ArrayShape(real, x.dims)
+    pair = _unit_interval(b, real, (2, *x.dims))
+    u, v = (_row(b, pair, i) for i in range(2))
+    log = b.unary(Opcode.LOG_PLUS_ONE, b.negate(u))
+    radius = b.unary(Opcode.SQRT, b.multiply(b.full(shape, -2), log))
+    angle = b.multiply(b.full(shape, 2 * math.pi), v)
+    standard = b.multiply(radius, b.unary(Opcode.COSINE, angle))
+    scaled = _scaled(b, standard, _converted(b, sigma, real), _converted(b, mean, real))
+    return _converted(b, scaled, kind)
+
+
+def _unit_interval(b: Builder, kind: PrimitiveType, dims: tuple[int, ...]) -> HloInstruction:
+    """Uniform in [0, 1): as many leading bits of a word as ``kind`` has in its mantissa, with the implied one."""
+    word, digits = (_U64, 53) if kind is _F64 else (_U32, 24)
+    unused = b.full(ArrayShape(word, dims), word.bits - digits)
+    leading = b.binary(Opcode.SHIFT_RIGHT_LOGICAL, _bits(b, word, dims), unused)
+    return b.multiply(b.convert(leading, kind), b.full(ArrayShape(kind, dims), 2.0**-digits))
+
+
+def _bits(b: Builder, kind: PrimitiveType, dims: tuple[int, ...]) -> HloInstruction:
+    shape = ArrayShape(kind, dims)
+    blocks = -(-shape.num_elements * kind.bits // 128)
+    counter = b.create(Opcode.RNG_GET_AND_UPDATE_STATE, (), RngStateAttrs(blocks))
+    key = b.full(ArrayShape(_U64, (1,)), 0)
+    state = b.concatenate([key, counter], 0)
+    drawn = b.create(
+        Opcode.RNG_BIT_GENERATOR,
+        (state,),
+        RngBitGeneratorAttrs("rng_philox"),
+        shape=TupleShape((state.shape, shape)),
+    )
+    return b.get_tuple_element(drawn, 1)
+
+
+def _row(b: Builder, x: HloInstruction, i: int) -> HloInstruction:
+    rest = x.dims[1:]
+    return b.reshape(b.slice(x, (i, *(0 for _ in rest)), (i + 1, *rest)), rest)
+
+
+def _scaled(
+    b: Builder, x: HloInstruction, factor: HloInstruction, offset: HloInstruction
+) -> HloInstruction:
+    product = b.multiply(x, b.broadcast_scalar(factor, x.dims))
+    return b.add(product, b.broadcast_scalar(offset, x.dims))
+
+
+def _converted(b: Builder, x: HloInstruction, kind: PrimitiveType) -> HloInstruction:
+    return x if x.array_shape.element_type is kind else b.convert(x, kind)
