@@ -6,10 +6,10 @@ that groups hold together is a colour, with one heap for each way to divide the 
 
 Why lives on one device's schedule are enough to pack such a heap. Its bytes are written by nothing but collectives
 among exactly the groups that hold it, and these write nothing there before all members have started: the promise of
-``Communicator.allocate_shared``, and the reason why ``Lowering.alike`` names the kinds. A member that has started a collective has done
-everything that comes before it in the schedule. So if value b follows value a in some bytes, with a's last use at a
-position before b's start, then every member is past its last use of a when b is written; and nobody reads b before its
-own done, which waits for all who write. This holds
+``Communicator.allocate_shared``, and the reason why ``Lowering.alike`` names the kinds. A member that has started a
+collective has done everything that comes before it in the schedule. So if value b follows value a in some bytes, with
+a's last use at a position before b's start, then every member is past its last use of a when b is written; and nobody
+reads b before its own done, which waits for all who write. This holds
 
 * in a loop, where b may come from an earlier position on a later trip: members have started the same collective as
   often as each other, and a was read before that on each of them. What is read after the loop lives until then, and a

@@ -56,3 +56,18 @@ def test_a_limit_turns_away() -> None:
     assert arena.place(Interval(0, 3, 100)) == 0
     assert arena.place(Interval(2, 5, 100)) is None
     assert arena.place(Interval(4, 5, 100)) == 0
+
+
+def test_what_lives_at_busy_times_lies_without_gaps() -> None:
+    """By size, by size times life and by start, something small parts the last two: 640 bytes."""
+    given = [
+        Interval(3, 4, 320),
+        Interval(4, 7, 192),
+        Interval(6, 10, 256),
+        Interval(5, 7, 128),
+    ]
+    assert lower_bound(given) == pack(given).size == 576
+
+
+def test_nothing_takes_nothing() -> None:
+    assert lower_bound([]) == pack([]).size == 0
