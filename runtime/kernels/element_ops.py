@@ -49,6 +49,12 @@ _UFUNCS: dict[Opcode, np.ufunc] = {
 }
 #: For f32, f64 and complex alone.
 _NATIVE_FLOAT_UFUNCS: dict[Opcode, np.ufunc] = {
+    Opcode.ACOS: np.arccos,
+    Opcode.ACOSH: np.arccosh,
+    Opcode.ASIN: np.arcsin,
+    Opcode.ASINH: np.arcsinh,
+    Opcode.ATANH: np.arctanh,
+    Opcode.COSH: np.cosh,
     Opcode.COSINE: np.cos,
     Opcode.DIVIDE: np.divide,
     Opcode.EXPONENTIAL: np.exp,
@@ -57,9 +63,17 @@ _NATIVE_FLOAT_UFUNCS: dict[Opcode, np.ufunc] = {
     Opcode.LOG_PLUS_ONE: np.log1p,
     Opcode.POWER: np.power,
     Opcode.SINE: np.sin,
+    Opcode.SINH: np.sinh,
     Opcode.SQRT: np.sqrt,
     Opcode.SUBTRACT: np.subtract,
+    Opcode.TAN: np.tan,
     Opcode.TANH: np.tanh,
+}
+#: For f32 and f64 alone.
+_REAL_FLOAT_UFUNCS: dict[Opcode, np.ufunc] = {
+    Opcode.ATAN2: np.arctan2,
+    Opcode.REMAINDER: np.fmod,
+    Opcode.ROUND_NEAREST_EVEN: np.rint,
 }
 _COMPARE: dict[str, np.ufunc] = {
     "EQ": np.equal,
@@ -97,12 +111,20 @@ def _direct(op: ElementOp) -> ElementFunction | None:
         return _compare(op, kind)
     if op.opcode is Opcode.CONVERT:
         return _convert(op, kind)
+    if op.opcode is Opcode.COMPLEX:
+        return _complex
+    if op.opcode is Opcode.ABS and (_is_plain(kind) and not kind.is_unsigned_integer):
+        return _into(np.absolute)
+    if op.opcode is Opcode.NOT:
+        return _not(kind)
     if kind in _NATIVE_FLOATS and op.element_type is kind:
         if op.opcode is Opcode.RSQRT:
             return _rsqrt
         if op.opcode is Opcode.LOGISTIC:
             return _logistic
         if (ufunc := _NATIVE_FLOAT_UFUNCS.get(op.opcode)) is not None:
+            return _into(ufunc)
+        if kind.is_floating and (ufunc := _REAL_FLOAT_UFUNCS.get(op.opcode)) is not None:
             return _into(ufunc)
     if _is_plain(kind) or kind is PrimitiveType.PRED:
         if kind is PrimitiveType.PRED and op.opcode is Opcode.NEGATE:
@@ -119,6 +141,17 @@ def _into(ufunc: np.ufunc) -> ElementFunction:
         ufunc(*operands, out=out)
 
     return call
+
+
+def _complex(out: NDArray, real: NDArray, imaginary: NDArray) -> None:
+    np.copyto(out.real, real)
+    np.copyto(out.imag, imaginary)
+
+
+def _not(kind: PrimitiveType) -> ElementFunction | None:
+    if kind is PrimitiveType.PRED:
+        return _into(np.logical_not)
+    return _into(np.invert) if _is_plain(kind) else None
 
 
 def _rsqrt(out: NDArray, x: NDArray) -> None:
@@ -165,7 +198,9 @@ def _convert(op: ElementOp, source: PrimitiveType) -> ElementFunction | None:
     if source.is_complex and not target.is_complex:
         return None
     narrowing = source is PrimitiveType.F32 and target in (PrimitiveType.BF16, PrimitiveType.F16)
-    integers = all(t.is_integer and t.bits >= 8 for t in (source, target))
+    integers = (source is PrimitiveType.PRED or (source.is_integer and source.bits >= 8)) and (
+        target.is_integer and target.bits >= 8
+    )
     if to_float or narrowing or integers:
         return _cast
     return None
