@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from spmd.passes.algebraic_simplifier import AlgebraicSimplifier
+from spmd.passes.batch_norm_expander import BatchNormExpander
 from spmd.passes.call_inliner import CallInliner
 from spmd.passes.common_subexpression_elimination import CommonSubexpressionElimination
 from spmd.passes.concatenate_layout import ConcatenateLayout
@@ -15,6 +16,7 @@ from spmd.passes.defuser import Defuser
 from spmd.passes.flatten_call_graph import FlattenCallGraph
 from spmd.passes.gather_simplifier import GatherSimplifier
 from spmd.passes.interface import HloPass
+from spmd.passes.map_inliner import MapInliner
 from spmd.passes.optimize_input_output_buffer_alias import OptimizeInputOutputBufferAlias
 from spmd.passes.reshape_mover import ReshapeMover
 from spmd.passes.rng_expander import RngExpander
@@ -39,6 +41,8 @@ LEGALIZATION: tuple[HloPass, ...] = (
     ScanExpander(),
     RngExpander(),
     RngStateThreading(),
+    MapInliner(),
+    BatchNormExpander(),
 )
 
 #: Simplification, to be run until nothing changes.
