@@ -6,7 +6,7 @@ MPI starts and ends in calls that wait for all ranks and cannot be interrupted; 
 hold up the others for ever. The attendant looks at the launcher's other ranks on this node: one that stays stopped
 ends the job. Lines on the pipe say how long that may be, and that the rank has started; then the attendant leaves,
 unless it is the node's first. PATHs are files of the job, removed once the rank (the pipe's end) and the launcher are
-gone. Launchers remove theirs themselves, unless they are killed.
+gone. Launchers remove theirs themselves, unless they are killed. A launcher that does not end after its ranks is ended.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from collectives.communicator.processes import ProcessId, children_of
 from launch.one_report import claim_report
-from launch.rank_environment import own_launcher, world_of_environment
+from launch.rank_environment import own_launcher, whole_job_is_here, world_of_environment
 
 _GLANCE_SECONDS = 0.25
 
@@ -36,6 +36,8 @@ _START_SECONDS = 120.0
 #: Once they run, ranks find who is stopped, and say where; the attendant comes in where they cannot.
 _LATER_SECONDS = 5.0
 
+#: A launcher that is still there so long after the last of its ranks does not end by itself.
+_LAUNCHER_SECONDS = 30.0
 
 _STARTED = "started\n"
 _STAYS = "stays"
@@ -158,10 +160,43 @@ def _end_job(launcher: ProcessId, rank: str, verdict: _Verdict) -> None:
 
 
 def _sweep(launcher: ProcessId, paths: Sequence[str]) -> None:
+    waits_in_vain = _patience(launcher) if whole_job_is_here() else None
     while not launcher.is_dead():
         time.sleep(0.1)
+        if waits_in_vain is not None and waits_in_vain():
+            _end_launcher(launcher)
+            waits_in_vain = None
     for path in paths:
         shutil.rmtree(path, ignore_errors=True)
+
+
+def _patience(launcher: ProcessId) -> Callable[[], bool]:
+    """Whether ``launcher`` has had no rank for too long; looks every now and then."""
+    last = next_look = time.monotonic()
+
+    def is_over() -> bool:
+        nonlocal last, next_look
+        now = time.monotonic()
+        if now < next_look:
+            return False
+        next_look = now + _LAUNCHER_SECONDS / 10
+        ranks = (ProcessId.of(pid) for pid in children_of(launcher.pid))
+        if launcher.is_stopped() or any(one is not None and not one.is_dead() for one in ranks):
+            last = now
+        return now - last > _LAUNCHER_SECONDS
+
+    return is_over
+
+
+def _end_launcher(launcher: ProcessId) -> None:
+    """It has lost count of its ranks. What this process could write to has been closed; the launcher's own has not."""
+    what = f"did not end within {_LAUNCHER_SECONDS:g} s after its ranks"
+    with contextlib.suppress(OSError), Path(f"/proc/{launcher.pid}/fd/2").open("a") as errors:
+        errors.write(f"spmd: error: the launcher (process {launcher.pid}) {what}\n")
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if not launcher.is_dead():
+            os.kill(launcher.pid, number)
+            time.sleep(_LAUNCHER_SECONDS / 10)
 
 
 def _rank_of(pid: int) -> str:

@@ -60,6 +60,12 @@ def local_rank_of_environment(environment: Mapping[str, str] = os.environ) -> in
     return None
 
 
+def whole_job_is_here(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether Open MPI's launcher has said that all ranks of the job are on this node."""
+    here = environment.get("OMPI_COMM_WORLD_LOCAL_SIZE")
+    return here is not None and here == environment.get("OMPI_COMM_WORLD_SIZE")
+
+
 def blas_threads_of_environment(environment: Mapping[str, str] = os.environ) -> int:
     """Threads that a rank's matrix products may use: one, unless the user or the launcher says more."""
     asked = environment.get("OPENBLAS_NUM_THREADS", "")
@@ -82,7 +88,7 @@ _CHANGE_RESULTS = (
 
 
 def settings_of_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """What the environments of all ranks must have alike, for ``launch.mpi.agree``."""
+    """What the environments of all ranks must have alike, for ``launch.agreement.agree``."""
     ours = {name for name in environment if name.startswith("SPMD_")} - {NODE_ID_VARIABLE}
     names = sorted({*ours, *_CHANGE_RESULTS} & set(environment))
     return {f"environment variable {name}": environment[name] for name in names}

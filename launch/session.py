@@ -11,9 +11,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from launch.agreement import agree
 from launch.digest import digest_of
+from launch.ending import end_job
 from launch.job import require_saved_for, require_world, versions
-from launch.mpi import AgreedError, abort_job, agree, open_world, report_error
+from launch.mpi import open_world
 from launch.options import CompileOptions
 from launch.pipeline import compile_module
 from launch.rank_environment import settings_of_environment, world_of_environment
@@ -116,13 +118,5 @@ def _end_job(
     error: BaseException,
     trace: TracebackType | None,
 ) -> None:
-    """An exception that a script leaves on one rank ends the job: the others would wait for it.
-
-    One that all ranks agreed on is printed by rank 0 alone.
-    """
-    if isinstance(error, AgreedError):
-        if world.rank == 0:
-            report_error(str(error))
-        world.barrier()
-        world.abort(error.agreed_code)
-    abort_job(world, error.with_traceback(trace))
+    """An exception that a script leaves on one rank ends the job: the others would wait for it."""
+    sys.exit(end_job(world, error.with_traceback(trace)))

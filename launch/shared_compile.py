@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from collectives.communicator.interface import Communicator
-from launch.mpi import agree, from_first
+from launch.agreement import agree, from_first
 from launch.rank_executable import RankExecutable
 from runtime.executable import Executable
 from runtime.saved import load_bytes, save_bytes

@@ -199,6 +199,20 @@ class MpiCommunicator:
         self._complete(self._world.Ibcast([buffer, MPI.BYTE], root), "a broadcast of bytes")
         return bytes(buffer)
 
+    def come_together(self, seconds: float) -> None:
+        """Return when every rank has called it. CollectiveTimeoutError after ``seconds``, whatever the others do.
+
+        After that the ranks are no longer in step: all that is left to them is to end.
+        """
+        self._board.meets_all()
+        if poll_until(self._world.Ibarrier().Test, seconds):
+            return
+        absent = self._board.absent(self.rank)
+        raise CollectiveTimeoutError(
+            f"[rank {self.rank}/{self.size}] not all ranks have come to the end of the job within {seconds:g} s "
+            f"({self._whereabouts(absent)})"
+        )
+
     def abort(self, exit_code: int) -> None:
         """End every process of the job now; the launcher exits with ``exit_code`` (non-zero)."""
         self._world.Abort(exit_code)

@@ -19,7 +19,7 @@ import launch.cli.opt as opt
 import launch.cli.partition as partition
 import launch.cli.run as run
 import launch.cli.stats as stats
-from launch.mpi import report_error
+from launch.messages import report_error
 from spmd.errors import SpmdError
 
 SUBCOMMANDS = (run, compile_command, opt, partition, explain, stats, bench, launch_command)

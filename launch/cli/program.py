@@ -8,10 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from launch.agreement import agree
 from launch.cli.costly_warning import warn_costly
 from launch.cli.module_argument import add_module_arguments, compile_options, positive_seconds
+from launch.ending import run_rank
 from launch.job import require_saved_for, require_world, versions
-from launch.mpi import agree, open_world, run_rank
+from launch.mpi import open_world
 from launch.pipeline import compile_module
 from launch.rank_environment import settings_of_environment, world_of_environment
 from launch.shared_compile import compile_on_first

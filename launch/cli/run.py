@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from launch.agreement import agree, agree_on_code
 from launch.cli.module_argument import compile_options, positive
 from launch.cli.output_path import require_writable
 from launch.cli.program import (
@@ -33,7 +34,6 @@ from launch.job import (
     job_inputs,
 )
 from launch.memory_limit import byte_count, require_memory
-from launch.mpi import agree, agree_on_code
 from launch.pipeline import is_partitioned
 from launch.reference import reference_of
 from launch.report.trace import collect_trace

@@ -12,7 +12,9 @@ import numpy as np
 from collectives.communicator.kinds import AllReduce
 from collectives.communicator.mpi import MpiCommunicator
 from collectives.communicator.mpi_messages import MessageCollective
-from launch.mpi import agree, open_world, run_rank
+from launch.agreement import agree
+from launch.ending import run_rank
+from launch.mpi import open_world
 from launch.rank_environment import world_of_environment
 from spmd.device import ReductionKind
 from spmd.errors import RunError

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from loopback_ranks import run_ranks
 
-from launch.mpi import AgreedError, agree, describe_difference
+from launch.agreement import AgreedError, agree, describe_difference
 from launch.mpirun import MpiJob
 from spmd.errors import RunError, SpmdError
 

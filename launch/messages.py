@@ -1,0 +1,17 @@
+"""The forms in which errors and notes reach the user."""
+
+from __future__ import annotations
+
+import sys
+
+
+def report_error(message: str) -> None:
+    """The one form in which errors reach the user."""
+    sys.stderr.write(f"spmd: error: {message}\n")
+    sys.stderr.flush()
+
+
+def report_note(message: str) -> None:
+    """What a user should know though nothing failed."""
+    sys.stderr.write(f"spmd: note: {message}\n")
+    sys.stderr.flush()
