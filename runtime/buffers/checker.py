@@ -27,12 +27,12 @@ from runtime.buffers.symbols import (
     Meaning,
     Meanings,
     Symbol,
-    constant_meaning,
     in_spaces_of,
     is_rearranging,
     meaning_leaves,
     own_meanings,
-    rearranged,
+    result_of,
+    written_by,
 )
 from runtime.buffers.types import ArrayView, BufferSlice
 from runtime.device_program import DeviceProgram
@@ -45,25 +45,9 @@ from runtime.thunks.thunk import Role, Thunk, UseKind
 from runtime.thunks.while_loop import WhileThunk
 from spmd.errors import CheckFailed
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
-from spmd.ops.attrs import ParameterAttrs, TupleIndexAttrs
-from spmd.shape import as_tuple
+from spmd.ops.attrs import ParameterAttrs
 
 _TRIPS = 2
-
-_START_RESULT: dict[Opcode, tuple[int, ...]] = {
-    Opcode.ALL_REDUCE_START: (),
-    Opcode.ALL_GATHER_START: (1,),
-    Opcode.COLLECTIVE_PERMUTE_START: (1,),
-    Opcode.ASYNC_START: (1,),
-}
-_DONE = frozenset(
-    {
-        Opcode.ALL_REDUCE_DONE,
-        Opcode.ALL_GATHER_DONE,
-        Opcode.COLLECTIVE_PERMUTE_DONE,
-        Opcode.ASYNC_DONE,
-    }
-)
 
 
 def check_buffers(module: HloModule, program: DeviceProgram) -> None:
@@ -143,44 +127,10 @@ class _Checker:
             return self.run_while(instruction, operands[0], context, thunks)
         if opcode is Opcode.CONDITIONAL:
             return self.run_conditional(instruction, operands, context, thunks)
-        result = self.meanings(instruction, operands, context)
+        result = result_of(instruction, operands, context)
         for thunk in self.take(instruction, thunks):
             self.run_thunk(thunk, instruction, operands, result)
         return result
-
-    def meanings(
-        self, instruction: HloInstruction, operands: list[Meanings], context: Context
-    ) -> Meanings:
-        opcode = instruction.opcode
-        if opcode is Opcode.TUPLE:
-            return tuple(operands)
-        if opcode is Opcode.GET_TUPLE_ELEMENT:
-            assert isinstance(operands[0], tuple)
-            return operands[0][instruction.attrs_as(TupleIndexAttrs).index]
-        if opcode is Opcode.OPT_BARRIER:
-            return operands[0] if len(operands) == 1 else tuple(operands)
-        if opcode in (Opcode.CONSTANT, Opcode.IOTA):
-            return constant_meaning(instruction)
-        if opcode is Opcode.COPY_START:
-            copied = as_tuple(instruction.shape).elements[0]
-            return (rearranged(instruction, context, operands[0], copied), operands[0], None)
-        if is_rearranging(instruction):
-            return rearranged(instruction, context, operands[0], instruction.shape)
-        if opcode is Opcode.COPY_DONE:
-            assert isinstance(operands[0], tuple)
-            return operands[0][0]
-        if opcode in _DONE:
-            meanings = operands[0]
-            for i in _START_RESULT[instruction.operand(0).opcode]:
-                assert isinstance(meanings, tuple)
-                meanings = meanings[i]
-            return meanings
-        own = own_meanings(instruction, context, instruction.shape)
-        if _START_RESULT.get(opcode):
-            assert isinstance(own, tuple)
-            first = operands[0] if len(operands) == 1 else tuple(operands)
-            return (first, *own[1:])
-        return own
 
     def run_while(
         self, loop: HloInstruction, state: Meanings, context: Context, thunks: Thunks
@@ -331,7 +281,7 @@ class _Checker:
             self.fail(f"{name} {wrong}")
         for slice_ in scratch:
             self.put(name, slice_, frozenset())
-        own = _own_meanings(instruction, result)
+        own = meaning_leaves(written_by(instruction, result))
         symbols = tuple(meaning.symbols[0] for meaning in own)
         if len(symbols) != len(places):
             self.fail(f"{name} has {len(symbols)} results, its thunk writes {len(places)}")
@@ -404,11 +354,3 @@ class _Checker:
 
     def fail(self, message: str) -> NoReturn:
         raise CheckFailed(f"buffer checker: {self.module.name}: {message}")
-
-
-def _own_meanings(instruction: HloInstruction, result: Meanings) -> list[Meaning]:
-    """What the instruction writes: its meanings without those passed on from operands."""
-    for i in _START_RESULT.get(instruction.opcode, ()):
-        assert isinstance(result, tuple)
-        result = result[i]
-    return meaning_leaves(result)

@@ -13,8 +13,8 @@ import numpy as np
 
 from spmd.hlo import HloInstruction, Opcode
 from spmd.literal import NDArray
-from spmd.ops.attrs import ConstantAttrs, IotaAttrs
-from spmd.shape import ArrayShape, Shape, ShapeIndex, TupleShape
+from spmd.ops.attrs import ConstantAttrs, IotaAttrs, TupleIndexAttrs
+from spmd.shape import ArrayShape, Shape, ShapeIndex, TupleShape, as_tuple
 
 #: Equal when the values are: (instruction, leaf, activation), or the contents of a constant.
 Symbol: TypeAlias = tuple[object, ...]
@@ -56,6 +56,25 @@ REARRANGING = frozenset(
 )
 
 
+#: Where a start's result holds what its done gives.
+_START_RESULT: dict[Opcode, ShapeIndex] = {
+    Opcode.ALL_REDUCE_START: (),
+    Opcode.ALL_GATHER_START: (1,),
+    Opcode.COLLECTIVE_PERMUTE_START: (1,),
+    Opcode.ASYNC_START: (1,),
+    Opcode.COPY_START: (0,),
+}
+_DONE = frozenset(
+    {
+        Opcode.ALL_REDUCE_DONE,
+        Opcode.ALL_GATHER_DONE,
+        Opcode.COLLECTIVE_PERMUTE_DONE,
+        Opcode.ASYNC_DONE,
+        Opcode.COPY_DONE,
+    }
+)
+
+
 def own_meanings(
     instruction: HloInstruction, context: Context, shape: Shape, index: ShapeIndex = ()
 ) -> Meanings:
@@ -78,6 +97,44 @@ def rearranged(
     assert isinstance(own, Meaning)
     assert isinstance(operand, Meaning)
     return Meaning((*own.symbols, *operand.symbols), own.memory_space)
+
+
+def result_of(instruction: HloInstruction, operands: list[Meanings], context: Context) -> Meanings:
+    """What an instruction without control flow gives."""
+    opcode = instruction.opcode
+    if opcode is Opcode.TUPLE:
+        return tuple(operands)
+    if opcode is Opcode.GET_TUPLE_ELEMENT:
+        return _part(operands[0], (instruction.attrs_as(TupleIndexAttrs).index,))
+    if opcode is Opcode.OPT_BARRIER:
+        return operands[0] if len(operands) == 1 else tuple(operands)
+    if opcode in (Opcode.CONSTANT, Opcode.IOTA):
+        return constant_meaning(instruction)
+    if opcode is Opcode.COPY_START:
+        copied = as_tuple(instruction.shape).elements[0]
+        return (rearranged(instruction, context, operands[0], copied), operands[0], None)
+    if is_rearranging(instruction):
+        return rearranged(instruction, context, operands[0], instruction.shape)
+    if opcode in _DONE:
+        return _part(operands[0], _START_RESULT[instruction.operand(0).opcode])
+    own = own_meanings(instruction, context, instruction.shape)
+    if _START_RESULT.get(opcode):
+        assert isinstance(own, tuple)
+        first = operands[0] if len(operands) == 1 else tuple(operands)
+        return (first, *own[1:])
+    return own
+
+
+def written_by(instruction: HloInstruction, result: Meanings) -> Meanings:
+    """What the instruction writes: its result without what is passed on from operands."""
+    return _part(result, _START_RESULT.get(instruction.opcode, ()))
+
+
+def _part(meanings: Meanings, index: ShapeIndex) -> Meanings:
+    for i in index:
+        assert isinstance(meanings, tuple)
+        meanings = meanings[i]
+    return meanings
 
 
 def in_spaces_of(shape: Shape, meanings: Meanings) -> Meanings:
