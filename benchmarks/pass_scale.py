@@ -1,11 +1,13 @@
 """Where the time of `spmd opt --until scheduled` goes, by stage and by pass, as programs grow.
 
-    python benchmarks/pass_scale.py [FILE ...] [--layers 14,28,56,140] [--mesh 2x2x2] [--passes 12] [--json FILE]
+    python benchmarks/pass_scale.py [FILE ...] [--layers 14,28,56,140] [--mesh 2x2x2] [--until scheduled] [--passes 12]
+                                    [--shapes wide:6000,chain:12000] [--json FILE]
 
 For each FILE (default: the modules of ../shared/public), and for a GPT training step with so many unrolled layers: CPU
 seconds to read its text, to partition it, to simplify and to schedule what each device runs; then the passes that took
-longest, with how often they ran and changed the module. One core, one process for each. Exits 1 where a module of fewer
-than 50,000 instructions takes more than 60 s in all.
+longest, with how often they ran and changed the module. And for programs that are all one shape, in which every second
+instruction is to be simplified: so many outputs (wide), or links that all read one parameter (chain). One core, one
+process for each. Exits 1 where a module of fewer than 50,000 instructions takes more than 60 s in all.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -55,7 +58,9 @@ class Figures:
         return max(self.instructions.values())
 
     def __str__(self) -> str:
-        cells = [f"{self.instructions[s]:9,d} {self.seconds[s]:8.2f}" for s in STAGES]
+        done = [s for s in STAGES if s in self.seconds]
+        cells = [f"{self.instructions[s]:9,d} {self.seconds[s]:8.2f}" for s in done]
+        cells += [f"{'':18}"] * (len(STAGES) - len(done))
         each = 1e6 * self.total / self.largest
         return f"{self.name[:28]:28} {' '.join(cells)} {self.total:8.2f} {each:8.0f}"
 
@@ -75,7 +80,7 @@ class Clock:
         return passed
 
 
-def measure(name: str, text: str, devices: int | None) -> Figures:
+def measure(name: str, text: str, devices: int | None, until: str) -> Figures:
     figures = Figures(name)
     clock = Clock()
 
@@ -94,11 +99,47 @@ def measure(name: str, text: str, devices: int | None) -> Figures:
         if stage != "logical":
             figures.seconds[stage] = spent
             figures.instructions[stage] = compilation.module.instruction_count
+        if stage == until:
+            break
     return figures
 
 
+def wide(outputs: int) -> Iterator[str]:
+    """A tuple of so many sums with nothing, each negated twice."""
+    yield from ("zero = f32[] constant(0)", "zeros = f32[4] broadcast(zero), dimensions={}")
+    for i in range(outputs):
+        yield f"parameter.{i} = f32[4] parameter({i})"
+        yield f"sum.{i} = f32[4] add(parameter.{i}, zeros)"
+        yield f"negate.{i} = f32[4] negate(sum.{i})"
+        yield f"again.{i} = f32[4] negate(negate.{i})"
+    shape, results = (
+        ", ".join(["f32[4]"] * outputs),
+        ", ".join(f"again.{i}" for i in range(outputs)),
+    )
+    yield f"ROOT results = ({shape}) tuple({results})"
+
+
+def chain(links: int) -> Iterator[str]:
+    """A sum with nothing, put into a tuple and taken out, multiplied by the one factor, and so on."""
+    yield from ("zero = f32[] constant(0)", "zeros = f32[4] broadcast(zero), dimensions={}")
+    yield from ("product.0 = f32[4] parameter(0)", "factor = f32[4] parameter(1)")
+    for i in range(links):
+        yield f"sum.{i} = f32[4] add(product.{i}, zeros)"
+        yield f"pair.{i} = (f32[4], f32[4]) tuple(sum.{i}, factor)"
+        yield f"first.{i} = f32[4] get-tuple-element(pair.{i}), index=0"
+        yield f"product.{i + 1} = f32[4] multiply(first.{i}, factor)"
+    yield f"ROOT last = f32[4] negate(product.{links})"
+
+
+SHAPES = {"wide": wide, "chain": chain}
+
+
 def text_of(source: str, mesh: tuple[int, int, int]) -> tuple[str, str, int | None]:
-    """Name, text and devices of a file, or of a GPT step with so many layers."""
+    """Name, text and devices of a file, of a GPT step with so many layers, or of a program of one shape."""
+    kind, _, size = source.partition(":")
+    if kind in SHAPES and size.isdigit():
+        lines = "\n".join(SHAPES[kind](int(size)))
+        return f"{kind} {size}", f"HloModule {kind}, num_partitions=2\nENTRY e {{\n{lines}\n}}\n", 2
     if not source.isdigit():
         path = Path(source)
         return path.stem, path.read_text(encoding="utf-8"), None
@@ -106,8 +147,9 @@ def text_of(source: str, mesh: tuple[int, int, int]) -> tuple[str, str, int | No
     return f"gpt {source} layers", str(module), module.num_partitions
 
 
-def in_own_process(source: str, mesh: str) -> Figures:
-    command = [sys.executable, __file__, "--one", source, "--mesh", mesh]
+def in_own_process(source: str, options: argparse.Namespace) -> Figures:
+    command = [sys.executable, __file__, "--one", source, "--mesh", options.mesh]
+    command += ["--until", options.until]
     done = subprocess.run(command, capture_output=True, text=True, timeout=1800)
     if done.returncode:
         raise RuntimeError(done.stderr)
@@ -136,18 +178,23 @@ def main() -> int:
     parser.add_argument("files", nargs="*", default=sorted(map(str, PUBLIC.glob("*.hlo"))))
     parser.add_argument("--layers", default="14,28,56,140", help="depths of the GPT step")
     parser.add_argument("--mesh", default="2x2x2", help="its devices: data x fsdp x model")
+    parser.add_argument("--shapes", default="wide:6000,chain:12000", help="programs of one shape")
+    parser.add_argument("--until", choices=STAGES[1:], default="scheduled")
     parser.add_argument("--passes", type=int, default=12, help="how many passes to print")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one is not None:
-        print(json.dumps(asdict(measure(*text_of(options.one, parse_mesh(options.mesh))))))
+        name, text, devices = text_of(options.one, parse_mesh(options.mesh))
+        print(json.dumps(asdict(measure(name, text, devices, options.until))))
         return 0
     print(HEADER)
-    sources = [*options.files, *filter(None, options.layers.split(","))]
-    rows = [in_own_process(source, options.mesh) for source in sources]
-    for row in rows:
-        report(row, options.passes)
+    generated = f"{options.layers},{options.shapes}".split(",")
+    sources = [*options.files, *filter(None, generated)]
+    rows: list[Figures] = []
+    for source in sources:
+        rows.append(in_own_process(source, options))
+        report(rows[-1], options.passes)
     if options.json is not None:
         options.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
     slow = [r for r in rows if r.total > MOST_SECONDS and r.largest < MOST_INSTRUCTIONS]

@@ -144,7 +144,7 @@ class HloComputation:
 
     def remove(self, instruction: HloInstruction) -> None:
         """Take out an instruction that nobody uses."""
-        if instruction.users or self.root is instruction:
+        if instruction.num_users or self.root is instruction:
             raise VerificationError(
                 f"cannot remove {instruction.name}: it is {'the root' if self.root is instruction else 'used'}"
             )
@@ -165,12 +165,12 @@ class HloComputation:
         keeps; returns how many.
         """
         removed = 0
-        work = [i for i in self._instructions if not i.users]
+        work = [i for i in self._instructions if not i.num_users]
         while work:
             node = work.pop()
             if (
                 node.parent is not self
-                or node.users
+                or node.num_users
                 or node is self.root
                 or node.control_successors
             ):

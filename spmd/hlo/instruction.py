@@ -135,6 +135,11 @@ class HloInstruction:
         """Each user once, in the order the uses were made."""
         return tuple(self._users)
 
+    @property
+    def num_users(self) -> int:
+        """In constant time, which ``len(users)`` is not: a parameter may have thousands."""
+        return len(self._users)
+
     def operand(self, i: int) -> HloInstruction:
         return self._operands[i]
 
@@ -168,9 +173,8 @@ class HloInstruction:
     def replace_all_uses_with(self, new: HloInstruction) -> None:
         """Every user reads ``new`` instead; the computation's root moves along."""
         for user in self.users:
-            for i, operand in enumerate(user._operands):
-                if operand is self and user is not new:
-                    user.replace_operand(i, new)
+            if user is not new:
+                user._read_instead(self, new)
         if self.parent is not None and self.parent.root is self:
             self.parent.root = new
 
@@ -182,6 +186,14 @@ class HloInstruction:
         if not known:
             after.append(successor)
             before.append(self)
+
+    def _read_instead(self, old: HloInstruction, new: HloInstruction) -> None:
+        """Every operand ``old`` becomes ``new``. Looked up by the list's own search: tuples may have thousands."""
+        operands = self._operands
+        for _ in range(operands.count(old)):
+            operands[operands.index(old)] = new
+        del old._users[self]
+        new._users[self] = None
 
     # ---- shape and attributes
     @property

@@ -36,7 +36,7 @@ def replace_and_prune(
     work = [old]
     while work:
         dead = work.pop()
-        if dead.parent is None or dead.users or dead.is_root or dead.control_successors:
+        if dead.parent is None or dead.num_users or dead.is_root or dead.control_successors:
             continue
         if dead.opcode is Opcode.PARAMETER or effects.of(dead):
             continue

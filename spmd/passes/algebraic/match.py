@@ -45,7 +45,7 @@ def element_type(x: HloInstruction) -> PrimitiveType:
 
 def used_once(x: HloInstruction) -> bool:
     """One user (which may read it in several places), and not the result of its computation."""
-    return len(x.users) == 1 and not x.is_root
+    return x.num_users == 1 and not x.is_root
 
 
 def same_bits(a: Scalar, b: Scalar) -> bool:
