@@ -37,9 +37,9 @@ def _potrf(flags: dict[str, str], operands: list[NDArray]) -> Value:
     (a,) = operands
     lower = flags["uplo"] == "L"
     factor, info = cholesky(a, lower=lower)
-    index = np.tril_indices(a.shape[-1]) if lower else np.triu_indices(a.shape[-1])
+    triangle = np.tri(a.shape[-1], dtype=np.bool_)
     result = np.array(a)
-    result[(..., *index)] = factor[(..., *index)]
+    np.copyto(result, factor, where=triangle if lower else triangle.T)
     return (result, info)
 
 

@@ -34,7 +34,7 @@ def cholesky(x: NDArray, *, lower: bool) -> tuple[NDArray, NDArray]:
     # A pivot that is not positive ends LAPACK's factorization too, if only a later column shows it.
     pivots = np.diagonal(factor, axis1=-2, axis2=-1).real
     failed = np.asarray(np.isnan(factor).any(axis=(-2, -1)) | ~(pivots > 0).all(axis=-1))
-    factor = np.where(failed[..., None, None], np.full_like(a, np.nan), factor)
+    factor[failed] = np.nan
     return (factor if lower else _adjoint(factor)), failed.astype(np.int32)
 
 
