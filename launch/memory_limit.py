@@ -1,21 +1,11 @@
-"""Refuse a program that takes more of a device's memory than it may, before anything is allocated."""
+"""`--memory-limit B`, for the commands that take it."""
 
 from __future__ import annotations
 
 import argparse
 import re
 
-from runtime.executable import Executable
-from spmd.errors import RunError
-
-#: Buffers that a refusal names.
-MOST_NAMED = 5
-
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-
-
-class MemoryLimitError(RunError):
-    """A program that does not fit the memory it may use."""
 
 
 def byte_count(text: str) -> int:
@@ -26,15 +16,11 @@ def byte_count(text: str) -> int:
     return int(float(match[1]) * _UNITS[match[2].upper()])
 
 
-def require_memory(executable: Executable, limit: int | None) -> None:
-    """MemoryLimitError, with the largest buffers and the limit that would do, where a device needs more bytes."""
-    assignment = executable.program.assignment
-    needed = sum(allocation.size for allocation in assignment.allocations)
-    if limit is None or needed <= limit:
-        return
-    largest = sorted(assignment.values, key=lambda value: -value.slice.size)[:MOST_NAMED]
-    buffers = "".join(f"\n  {one.name} {one.shape}: {one.slice.size:,} bytes" for one in largest)
-    raise MemoryLimitError(
-        f"{executable.program.name} takes {needed:,} bytes on each device, the limit is {limit:,}: "
-        f"--memory-limit {needed} would do; the largest buffers are{buffers}"
+def add_memory_limit(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--memory-limit",
+        type=byte_count,
+        metavar="B",
+        help="bytes (or 64M, 1.5G) that the program may take of a device: values are computed again instead of being "
+        "kept until it fits; one that cannot fit is refused, naming its largest buffers",
     )

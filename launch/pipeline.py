@@ -88,7 +88,12 @@ def compile_module(
         on_partitioned(compilation.partitioner)
     start = time.perf_counter()
     logical = None if is_partitioned(module, options) else module
-    executable = build_executable(compilation.module, check=options.check, logical=logical)
+    executable = build_executable(
+        compilation.module,
+        check=options.check,
+        logical=logical,
+        memory_limit=options.memory_limit,
+    )
     compilation.seconds["thunks"] = time.perf_counter() - start
     executable.compile_seconds = dict(compilation.seconds)
     return executable
@@ -130,5 +135,5 @@ def _optimize(compilation: Compilation, _: CompileOptions) -> HloModule:
     return module
 
 
-def _schedule(compilation: Compilation, _: CompileOptions) -> HloModule:
-    return schedule_module(compilation.module)
+def _schedule(compilation: Compilation, options: CompileOptions) -> HloModule:
+    return schedule_module(compilation.module, options.memory_limit)

@@ -15,6 +15,8 @@ from runtime.device_program import DeviceProgram
 from runtime.emit.program import emit_program
 from runtime.executable import Executable
 from runtime.kernel import NUMPY_KERNELS
+from runtime.memory_limit import require_memory
+from runtime.schedule.memory_fit import fit_memory
 from runtime.schedule.memory_scheduler import schedule_for_memory
 from runtime.sharded_arrays import Boundary
 from runtime.strides import StridedView
@@ -25,25 +27,38 @@ from spmd.shape import ArrayShape, Shape, leaves
 from spmd.sharding import HloSharding
 
 
-def schedule_module(module: HloModule) -> HloModule:
-    """OPTIMIZED to SCHEDULED, in place: the order of each computation's instructions becomes the schedule."""
+def schedule_module(module: HloModule, memory_limit: int | None = None) -> HloModule:
+    """OPTIMIZED to SCHEDULED, in place: the order of each computation's instructions becomes the schedule.
+
+    memory_limit: bytes of a device to stay within, if that can be done by computing values again.
+    """
     if module.stage < Stage.SCHEDULED:
         schedule_for_memory(module)
         module.stage = Stage.SCHEDULED
+    if memory_limit is not None:
+        fit_memory(module, memory_limit)
     return module
 
 
 def build_executable(
-    module: HloModule, *, check: bool = True, logical: HloModule | None = None
+    module: HloModule,
+    *,
+    check: bool = True,
+    logical: HloModule | None = None,
+    memory_limit: int | None = None,
 ) -> Executable:
     """The executable of a per-device module (which is scheduled first if it is not yet).
 
     check: run the buffer checker and the schedule checker on the result; CheckFailed if they find a violation.
     logical: the unpartitioned module, whose entry has the global shapes. Without it, sharded dimensions are taken to
     have no padding.
+    memory_limit: bytes of a device that it may take; MemoryLimitError where it takes more.
     """
-    schedule_module(module)
-    return lower(module, *boundaries(module, logical), check=check)
+    if module.stage < Stage.SCHEDULED:
+        schedule_module(module, memory_limit)
+    executable = lower(module, *boundaries(module, logical), check=check)
+    require_memory(executable.program, memory_limit)
+    return executable
 
 
 def boundaries(

@@ -9,6 +9,7 @@ from typing import Any
 from launch.cli.costly_warning import warn_costly
 from launch.cli.module_argument import add_module_arguments, compile_options
 from launch.cli.output_path import require_writable
+from launch.memory_limit import add_memory_limit
 from launch.pipeline import compile_module
 from launch.source import load_module
 from runtime.saved import save_bytes
@@ -21,6 +22,7 @@ def add_parser(subparsers: Any) -> None:
         description="Compile a module to a file that `spmd run` and `spmd bench` take in its place.",
     )
     add_module_arguments(parser)
+    add_memory_limit(parser)
     parser.add_argument(
         "-o", "--output", type=Path, metavar="F.spmdx", required=True, help="write the executable"
     )

@@ -67,7 +67,8 @@ def positive_seconds(text: str) -> float:
 
 def compile_options(options: argparse.Namespace) -> CompileOptions:
     partitioned = None if options.stage is None else options.stage == "partitioned"
-    return CompileOptions(partitioned=partitioned)
+    limit = getattr(options, "memory_limit", None)
+    return CompileOptions(partitioned=partitioned, memory_limit=limit)
 
 
 def write_module(module: HloModule, output: Path | None) -> None:

@@ -19,6 +19,7 @@ from launch.cli.opt_bisect import run_bisect
 from launch.cli.output_path import require_folder, require_writable
 from launch.dumps import Dumps
 from launch.equivalence import verify_equivalent
+from launch.memory_limit import add_memory_limit
 from launch.pipeline import OPTIMIZE, Compilation, is_partitioned, stages
 from launch.source import load_module
 from partitioner.propagated import propagate_module
@@ -91,6 +92,7 @@ def add_parser(subparsers: Any) -> None:
         metavar="RE",
         help="with --dump-to: also before and after every pass of such a name that changed it",
     )
+    add_memory_limit(parser)
     parser.add_argument(
         "--pass-timing",
         action="store_true",

@@ -33,7 +33,7 @@ from launch.job import (
     inputs_digest,
     job_inputs,
 )
-from launch.memory_limit import byte_count, require_memory
+from launch.memory_limit import add_memory_limit
 from launch.pipeline import is_partitioned
 from launch.reference import reference_of
 from launch.report.trace import collect_trace
@@ -41,6 +41,7 @@ from launch.source import load_module
 from launch.tile_files import is_per_device, read_tiles, write_tiles
 from runtime.compile import boundaries
 from runtime.executable import Executable
+from runtime.memory_limit import require_memory
 from runtime.timeline.recorder import KEPT_STEPS
 from spmd.errors import CheckFailed, UnsupportedError
 
@@ -95,12 +96,7 @@ def add_parser(subparsers: Any) -> None:
         help="what computes: this machine's cores (default: cpu), a GPU (not built yet: refused), or the "
         "reference evaluator, unpartitioned",
     )
-    parser.add_argument(
-        "--memory-limit",
-        type=byte_count,
-        metavar="B",
-        help="refuse a program that takes more bytes (or 64M, 1.5G) of a device, naming its largest buffers",
-    )
+    add_memory_limit(parser)
     parser.add_argument(
         "--steps",
         type=positive,
@@ -128,7 +124,7 @@ def _run_here(options: argparse.Namespace) -> int:
     if options.backend == "reference":
         return _run_reference(options, job)
     program = program_here(options)
-    require_memory(program.executable, options.memory_limit)
+    require_memory(program.executable.program, options.memory_limit)
     program.executable.record = options.profile is not None
     done = _execute(program.executable, job)
     _write_profile(options, program.executable)
@@ -164,7 +160,7 @@ def _run_as_rank(options: argparse.Namespace, world: MpiCommunicator) -> int:
     executable = program.executable
 
     def ready() -> tuple[str, dict[str, str]]:
-        require_memory(executable, options.memory_limit)
+        require_memory(executable.program, options.memory_limit)
         if world.rank == 0 and job.expect is not None:
             # better refused now than after the run
             _expected(options, program)
@@ -221,7 +217,9 @@ def _conclude(options: argparse.Namespace, program: Program, result: JobResult, 
         if not is_partitioned(module, compiling):
             devices = program.executable.num_devices
             inputs = list(job_inputs(entry.inputs, job))
-            op = first_diverging_op(module, devices, inputs, compiling)
+            # What is looked at takes memory that the program does not.
+            unlimited = replace(compiling, memory_limit=None)
+            op = first_diverging_op(module, devices, inputs, unlimited)
             result = replace(result, first_diverging_op=op)
     return _report(options, entry, result, where)
 

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from launch.cli.module_argument import add_module_arguments, compile_options
+from launch.memory_limit import add_memory_limit
 from launch.report.statistics import collect_statistics, format_statistics
 from launch.source import load_module
 
@@ -18,6 +19,7 @@ def add_parser(subparsers: Any) -> None:
         description="Compile a module and print its figures for one device.",
     )
     add_module_arguments(parser)
+    add_memory_limit(parser)
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object and nothing else"
     )

@@ -25,6 +25,8 @@ class Statistics:
     devices: int
     instructions: Mapping[str, int]
     cost: ModuleCost
+    #: Part of the flops that the scheduler added: values computed again instead of being kept.
+    flops_recomputed: float
     memory: Mapping[str, int]
     kernels: int
     compile_seconds: Mapping[str, float]
@@ -39,6 +41,7 @@ class Statistics:
             "instructions": dict(self.instructions),
             "kernels": self.kernels,
             "flops": self.cost.flops,
+            "flops_recomputed": self.flops_recomputed,
             "transcendentals": self.cost.transcendentals,
             "bytes_accessed": self.cost.bytes_accessed,
             "collectives": {
@@ -65,20 +68,27 @@ def collect_statistics(
 ) -> Statistics:
     """Compile ``module`` and count."""
     instructions: dict[str, int] = {}
+    needed = 0.0
     replications: tuple[CostlyReshard, ...] = ()
     for stage, compilation in stages(module, devices, options):
         if stage in COUNTED_STAGES:
             instructions[stage] = compilation.module.instruction_count
+        if stage == "optimized":
+            needed = module_cost(compilation.module).flops
         if stage == "partitioned" and compilation.partitioner is not None:
             replications = costly_reshards(compilation.partitioner)
     start = time.perf_counter()
-    executable = build_executable(compilation.module, check=options.check)
+    executable = build_executable(
+        compilation.module, check=options.check, memory_limit=options.memory_limit
+    )
     compilation.seconds["thunks"] = time.perf_counter() - start
+    cost = module_cost(compilation.module)
     return Statistics(
         module=module.name,
         devices=compilation.devices,
         instructions=instructions,
-        cost=module_cost(compilation.module),
+        cost=cost,
+        flops_recomputed=cost.flops - needed,
         memory=executable.stats.figures(),
         kernels=executable.kernel_count,
         compile_seconds=compilation.seconds,
@@ -93,7 +103,7 @@ def format_statistics(statistics: Statistics) -> str:
         f"{statistics.module} on {statistics.devices} devices (per device)",
         "  instructions   "
         + ", ".join(f"{name} {n}" for name, n in statistics.instructions.items()),
-        f"  flops          {cost.flops:,.0f}",
+        f"  flops          {cost.flops:,.0f}, of these recomputed {statistics.flops_recomputed:,.0f}",
         f"  bytes accessed {cost.bytes_accessed:,.0f}",
         f"  wire bytes     {cost.wire_bytes:,.0f}",
     ]

@@ -25,10 +25,10 @@ from spmd.hlo import HloModule, Stage
 from spmd.hlo.clone import clone_module
 
 #: Instructions of all trials together: a large module gets one, which is no trial.
-TRIED_INSTRUCTIONS = 10_000
+TRIED_INSTRUCTIONS = 8_000
 #: Trials for one computation, and how far above the least peak an order may be to get one.
-MOST_TRIALS = 4
-WORTH_A_TRIAL = 1.3
+MOST_TRIALS = 8
+WORTH_A_TRIAL = 1.6
 #: Where a computation's peak is this part of the largest, its order is worth a trial, and work a repetition.
 HOT = 0.5
 #: A round frees about this part of a peak at once; rounds end when the peak no longer falls.
@@ -67,12 +67,14 @@ def rank_orders(models: ModuleModel) -> list[list[Permutation]]:
     for computation in models.computations:
         model = models.of(computation)
         orders = list(candidate_orders(model, followed(model)).values())
-        peaks = [model.peak(order) for order in orders]
+        needs = [model.needs(order) for order in orders]
+        peaks = [max(live, default=0) for live in needs]
         models.peaks[computation] = min(peaks)
         most = WORTH_A_TRIAL * min(peaks)
-        by_peak = sorted((peak, k) for k, peak in enumerate(peaks) if peak <= most)
+        # Of equal peaks the narrower one: there is less to compute again around it.
+        by_peak = sorted((peak, sum(needs[k]), k) for k, peak in enumerate(peaks) if peak <= most)
         place = {instruction: n for n, instruction in enumerate(computation.instructions)}
-        permutations = (tuple(place[i] for i in orders[k]) for _, k in by_peak)
+        permutations = (tuple(place[i] for i in orders[k]) for *_, k in by_peak)
         ranked.append(list(dict.fromkeys(permutations)))
     return ranked
 
@@ -83,7 +85,7 @@ def try_out(
     models: ModuleModel,
     ranked: Sequence[Sequence[Permutation]],
 ) -> list[Permutation]:
-    """The order of each computation that gives least memory in the end, decided for large ones first."""
+    """The order of each computation that gives least memory in the end, decided one after the other."""
     chosen = [orders[0] for orders in ranked]
     trials = TRIED_INSTRUCTIONS // max(module.instruction_count, 1)
 
@@ -93,9 +95,10 @@ def try_out(
         return device_bytes(copy)
 
     to_try = [
-        (number, order)
+        (number, ranked[number][rank])
+        for rank in range(1, 1 + MOST_TRIALS)
         for number in _hot(models, ranked)
-        for order in ranked[number][1 : 1 + MOST_TRIALS]
+        if rank < len(ranked[number])
     ][: trials - 1]
     if not to_try:
         return chosen

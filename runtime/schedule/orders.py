@@ -175,12 +175,26 @@ def postponed(model: MemoryModel, before: Before, order: Order) -> Order:
     return _post_order([i for i in order if not may_wait(i)], in_order)
 
 
+def spliced(model: MemoryModel, orders: Sequence[Order]) -> Order:
+    """The order of least peak up to its peak, and from there on the one that holds least over all its positions.
+
+    Where much is held for long, orders of equal peak may differ by half in what they hold elsewhere: this leaves room
+    for rematerialization, and for temporaries in outputs that are not written yet.
+    """
+    needs = [model.needs(order) for order in orders]
+    low = min(range(len(orders)), key=lambda k: (max(needs[k], default=0), sum(needs[k]), k))
+    narrow = min(range(len(orders)), key=lambda k: (sum(needs[k]), k))
+    head = orders[low][: model.peak_position(orders[low]) + 1]
+    placed = dict.fromkeys(head)
+    return [*head, *(i for i in orders[narrow] if i not in placed)]
+
+
 def candidate_orders(model: MemoryModel, before: Before) -> dict[str, Order]:
     """By the names of the heuristics that made them; the order as it stands first."""
     stands = as_it_stands(model, before)
     depth = depth_first(model, before)
     ready = list_schedule(model, before, stands)
-    return {
+    orders = {
         "as it stands": stands,
         "depth first": depth,
         "list": ready,
@@ -190,3 +204,4 @@ def candidate_orders(model: MemoryModel, before: Before) -> dict[str, Order]:
         "list, postponed": postponed(model, before, ready),
         "list by depth, postponed": postponed(model, before, list_schedule(model, before, depth)),
     }
+    return {**orders, "spliced": spliced(model, list(orders.values()))}

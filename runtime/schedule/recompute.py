@@ -46,11 +46,12 @@ class Limits:
 
     only_cheap: bool = True
     most_links: int = 4
+    collectives: bool = False
 
     def price(self, instruction: HloInstruction) -> Price | None:
         if self.only_cheap and not is_cheap(instruction):
             return None
-        return recompute_price(instruction)
+        return recompute_price(instruction, collectives=self.collectives)
 
 
 @dataclass

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from spmd.analysis.cost import op_cost
 from spmd.analysis.side_effects import SideEffects
-from spmd.analysis.wire import KIND
+from spmd.analysis.wire import KIND, result_bytes
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops import OpCost, definition
 from spmd.shape import ArrayShape
@@ -15,11 +15,12 @@ from spmd.shape import ArrayShape
 #: Flops that take as long as one byte of memory traffic, and as one transcendental function.
 FLOPS_PER_BYTE = 4.0
 FLOPS_PER_TRANSCENDENTAL = 10.0
+#: Memory traffic that takes as long as one byte from another device.
+BYTES_PER_BYTE_SENT = 16.0
 
-#: Arrays that nothing computes, loops and calls (their work is unbounded here), and what another device answers to.
+#: Arrays that nothing computes, loops and calls (their work is unbounded here), library calls.
 _NEVER = frozenset(
     {
-        *KIND,
         Opcode.CALL,
         Opcode.CONDITIONAL,
         Opcode.CONSTANT,
@@ -54,14 +55,20 @@ class Price:
         return Price(flops, work.bytes_accessed)
 
 
-def recompute_price(instruction: HloInstruction) -> Price | None:
-    """None for what is never computed again: collectives, side effects, random numbers' state, loops, library calls."""
+def recompute_price(instruction: HloInstruction, *, collectives: bool = False) -> Price | None:
+    """None for what is never computed again: side effects, random numbers' state, loops, library calls; and
+    collectives, unless these are allowed: all devices repeat them at one place, as they run one program.
+    """
     if instruction.opcode in _NEVER or not isinstance(instruction.shape, ArrayShape):
         return None
     if instruction.control_predecessors or instruction.control_successors:
         return None
     if SideEffects().of(instruction):
         return None
+    if instruction.opcode in KIND:
+        if not collectives:
+            return None
+        return Price(0.0, BYTES_PER_BYTE_SENT * result_bytes(instruction))
     price = Price.of(op_cost(instruction))
     if instruction.called_computations:
         # A reducer runs about once for each element that comes in.

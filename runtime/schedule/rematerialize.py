@@ -66,15 +66,17 @@ class Rematerializer:
     def __post_init__(self) -> None:
         self._copies = Copies(self.limits)
         self._hopeless: dict[HloInstruction, None] = {}
-        self._look()
+        self.look()
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Simulate the order as it is: its callees may have changed."""
         self._lives = Lives(self.make_model(), self.computation.instructions)
         self.peak = int(self._lives.needs.max(initial=0))
 
     def lower(self, goal: int) -> bool:
         """Repeat what is needed so that no more than ``goal`` bytes are live; whether that was reached."""
         failures = 0
+        self._hopeless.clear()
         while self.peak > goal and failures <= MOST_FAILURES:
             repeats = self._plan(goal)
             if failures:
@@ -127,7 +129,7 @@ class Rematerializer:
             self._copies.add(copy, original)
 
         edit = RepeatEdit(lives, repeats, note)
-        self._look()
+        self.look()
         if self.peak > peak or _above(self._lives, goal) >= before:
             edit.undo()
             self._lives, self.peak = lives, peak
@@ -135,7 +137,7 @@ class Rematerializer:
         for repeat in repeats:
             self.budget = self.budget.minus(repeat.price)
         if self.computation.remove_unused(SideEffects().of):
-            self._look()
+            self.look()
         return True
 
 

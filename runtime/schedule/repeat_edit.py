@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 from runtime.schedule.lives import Lives
 from runtime.schedule.recompute import Repeat
-from spmd.hlo import HloInstruction
+from spmd.hlo import Attrs, HloInstruction
+from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs
 
 Replacement: TypeAlias = dict[HloInstruction, HloInstruction]
 #: Called with (copy, original).
@@ -60,11 +62,24 @@ class RepeatEdit:
     ) -> HloInstruction:
         """``instruction`` once more, before ``position``, on operands of which those in ``made`` are replaced."""
         operands = [self._seen_through(o, made, position) for o in instruction.operands]
-        copy = self._computation.add(instruction.clone(instruction.shape, operands))
+        copy = self._computation.add(
+            instruction.clone(instruction.shape, operands, attrs=self._attrs(instruction))
+        )
         self._copies.append(copy)
         self._inserted.setdefault(position, []).append(copy)
         self._on_copy(copy, instruction)
         return copy
+
+    def _attrs(self, instruction: HloInstruction) -> Attrs:
+        """A collective's copy meets the others' copies, on a channel of its own."""
+        attrs = instruction.attrs
+        module = self._computation.module
+        if not isinstance(attrs, (CollectiveAttrs, CollectivePermuteAttrs)) or module is None:
+            return attrs
+        if attrs.channel_id is None:
+            return attrs
+        used = (getattr(one.attrs, "channel_id", None) for one in module.all_instructions())
+        return replace(attrs, channel_id=1 + max(number for number in used if number is not None))
 
     def _seen_through(
         self, operand: HloInstruction, made: Replacement, position: int

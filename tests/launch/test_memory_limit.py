@@ -1,8 +1,9 @@
-"""`spmd run --memory-limit`: what does not fit is refused, with the largest buffers and a limit that does."""
+"""`--memory-limit`: what cannot fit is refused, with what is live at the peak and a limit that does."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import re
 from pathlib import Path
 
@@ -14,7 +15,9 @@ from launch.memory_limit import byte_count
 MODULE = str(Path(__file__).parents[1] / "cases" / "mlp_dp2" / "module.hlo")
 
 
-def test_the_limit_that_a_refusal_names_does(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def smallest(capsys: pytest.CaptureFixture[str]) -> int:
+    """The limit that a refusal names, which is below what the program takes without one."""
     assert main(["run", MODULE, "--memory-limit", "1K"]) == 3
     message = capsys.readouterr().err
     assert "the limit is 1,024" in message
@@ -23,8 +26,28 @@ def test_the_limit_that_a_refusal_names_does(capsys: pytest.CaptureFixture[str])
     assert sizes == sorted(sizes, reverse=True)
     found = re.search(r"--memory-limit (\d+) would do", message)
     assert found is not None
-    assert main(["run", MODULE, "--memory-limit", found[1]]) == 0
-    assert main(["run", MODULE, "--memory-limit", str(int(found[1]) - 1)]) == 3
+    return int(found[1])
+
+
+def test_the_limit_that_a_refusal_names_does(smallest: int) -> None:
+    assert main(["run", MODULE, "--memory-limit", str(smallest)]) == 0
+    assert main(["run", MODULE, "--memory-limit", str(smallest - 1)]) == 3
+
+
+def test_every_command_that_compiles_keeps_to_it(
+    smallest: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fits, limit = str(smallest), str(smallest - 1)
+    saved = str(tmp_path / "f.spmdx")
+    assert main(["stats", MODULE, "--json", "--memory-limit", fits]) == 0
+    memory = json.loads(capsys.readouterr().out)["memory"]
+    whole = memory["arguments"] + memory["outputs"] - memory["aliased"] + memory["temp"]
+    assert whole + memory["constants"] == smallest
+    assert main(["compile", MODULE, "-o", saved, "--memory-limit", fits]) == 0
+    assert main(["run", saved, "--memory-limit", fits]) == 0
+    assert main(["run", saved, "--memory-limit", limit]) == 3
+    assert main(["stats", MODULE, "--memory-limit", limit]) == 3
+    assert main(["compile", MODULE, "-o", saved, "--memory-limit", limit]) == 3
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,88 @@
+"""What lies in a device's memory at each position of its schedule, and where most of it does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from runtime.buffers.types import AllocationKind, BufferAssignment, BufferSlice, NamedSlice
+
+
+@dataclass(frozen=True)
+class Held:
+    """One place that is taken from ``start`` to ``end``, both included, and the values that lie there one by one."""
+
+    slice: BufferSlice
+    start: int
+    end: int
+    values: tuple[NamedSlice, ...]
+
+    def at(self, position: int) -> NamedSlice:
+        """The value that lies there, or the last one that did."""
+        return next((v for v in reversed(self.values) if v.start <= position), self.values[0])
+
+
+class LiveBuffers:
+    """Parameters and constants are there all the time; everything else from its first write to its last read."""
+
+    def __init__(self, assignment: BufferAssignment) -> None:
+        self.assignment = assignment
+        self.end = max((value.end for value in assignment.values), default=0)
+        self._always = frozenset(
+            allocation.index
+            for allocation in assignment.allocations
+            if allocation.kind in (AllocationKind.PARAMETER, AllocationKind.CONSTANT)
+        )
+
+    @cached_property
+    def held(self) -> tuple[Held, ...]:
+        """By place and start. Values that follow one another in a place without a gap are held as one."""
+        by_place: dict[BufferSlice, list[NamedSlice]] = {}
+        for value in self.assignment.values:
+            if value.slice.size:
+                by_place.setdefault(value.slice, []).append(value)
+        found = []
+        for place, values in by_place.items():
+            values.sort(key=lambda value: (value.start, value.end))
+            if place.allocation in self._always:
+                found.append(Held(place, 0, self.end, tuple(values)))
+            else:
+                found.extend(_joined(place, values))
+        return tuple(found)
+
+    @cached_property
+    def bytes_at(self) -> np.ndarray:
+        """int64[positions]: bytes that are held."""
+        change = np.zeros(self.end + 2, np.int64)
+        for one in self.held:
+            change[one.start] += one.slice.size
+            change[one.end + 1] -= one.slice.size
+        return np.cumsum(change)[:-1]
+
+    @property
+    def peak(self) -> int:
+        """The first position at which most bytes are held."""
+        return int(self.bytes_at.argmax())
+
+    def largest_at(self, position: int) -> list[NamedSlice]:
+        """One value for each place that is taken, largest first."""
+        found = [one.at(position) for one in self.held if one.start <= position <= one.end]
+        return sorted(found, key=lambda value: -value.slice.size)
+
+
+def _joined(place: BufferSlice, values: Sequence[NamedSlice]) -> list[Held]:
+    """``values`` by start; lives that touch are one."""
+    found: list[Held] = []
+    run: list[NamedSlice] = []
+    end = -1
+    for value in values:
+        if run and value.start > end:
+            found.append(Held(place, run[0].start, end, tuple(run)))
+            run = []
+        run.append(value)
+        end = max(end, value.end) if len(run) > 1 else value.end
+    found.append(Held(place, run[0].start, end, tuple(run)))
+    return found

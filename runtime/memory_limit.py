@@ -1,0 +1,29 @@
+"""Refuse a program that takes more of a device's memory than it may, before anything is allocated."""
+
+from __future__ import annotations
+
+from runtime.device_program import DeviceProgram
+from runtime.live_buffers import LiveBuffers
+from spmd.errors import RunError
+
+#: Buffers that a refusal names.
+MOST_NAMED = 5
+
+
+class MemoryLimitError(RunError):
+    """A program that does not fit the memory it may use."""
+
+
+def require_memory(program: DeviceProgram, limit: int | None) -> None:
+    """MemoryLimitError where a device needs more bytes: what is live where most is, and the limit that would do."""
+    assignment = program.assignment
+    needed = sum(allocation.size for allocation in assignment.allocations)
+    if limit is None or needed <= limit:
+        return
+    live = LiveBuffers(assignment)
+    largest = live.largest_at(live.peak)[:MOST_NAMED]
+    buffers = "".join(f"\n  {one.name} {one.shape}: {one.slice.size:,} bytes" for one in largest)
+    raise MemoryLimitError(
+        f"{program.name} takes {needed:,} bytes on each device, the limit is {limit:,}: --memory-limit {needed} would "
+        f"do; where most is live ({int(live.bytes_at.max()):,} bytes), the largest buffers are{buffers}"
+    )
