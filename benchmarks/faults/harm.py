@@ -1,0 +1,192 @@
+"""What is done to jobs, by kind: each starts a job, does the harm, and says what has to come of it."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from faults.job import (
+    CASES,
+    ROOT,
+    SHM,
+    SPMD,
+    WHOLE_LIMIT,
+    Job,
+    colon_line,
+    launched,
+    strike,
+    wait_for_none,
+)
+from launch.mpirun import MpiJob
+
+FAULTY = (sys.executable, str(ROOT / "benchmarks" / "fault_program.py"))
+MANY = "1000000"
+
+#: Seconds from the harm to the end of everything: a rank that dies ends the job within 10 s; --timeout 3 and ten.
+END_LIMIT = 10.0
+STOP_LIMIT = 13.0
+#: After a job's end, for processes that are just going.
+GRACE = 3.0
+
+
+@dataclass(frozen=True)
+class Harm:
+    """What was done to a job: when (monotonic), and what its messages have to say; ``codes``: of the command."""
+
+    at: float
+    culprit: str
+    codes: frozenset[int]
+    limit: float = END_LIMIT
+
+
+Kind: TypeAlias = Callable[[random.Random, str], tuple[Job, Harm]]
+"""(chance, case) -> a job under way and what has happened to it."""
+
+
+def any_time(chance: random.Random, case: str) -> float:
+    """Seconds after a process has begun: as it starts, or as it runs."""
+    return chance.uniform(0, 2.5 + CASES[case])
+
+
+def signalled(number: signal.Signals, harm: Callable[[int, int], Harm], *options: str) -> Kind:
+    """Send a signal to a rank at a random time."""
+
+    def start(chance: random.Random, case: str) -> tuple[Job, Harm]:
+        job = Job(launched(case, "--steps", MANY, *options), {})
+        rank = chance.randrange(CASES[case])
+        pid = job.rank(rank)
+        time.sleep(any_time(chance, case))
+        strike(pid, number)
+        return job, harm(rank, CASES[case])
+
+    return start
+
+
+def killed(rank: int, _: int) -> Harm:
+    return Harm(time.monotonic(), rf"rank {rank}\b", frozenset({3}))
+
+
+def stopped(rank: int, _: int) -> Harm:
+    return Harm(time.monotonic(), rf"rank {rank} .*is stopped", frozenset({3}), STOP_LIMIT)
+
+
+def interrupted(rank: int, _: int) -> Harm:
+    return Harm(time.monotonic(), rf"rank {rank}\b|@1,{rank}\]", frozenset({3}))
+
+
+def planted(defect: str, culprit: str, limit: float = END_LIMIT) -> Kind:
+    """One thunk of one rank does not do what it should."""
+
+    def start(chance: random.Random, case: str) -> tuple[Job, Harm]:
+        rank, thunk, run = (
+            chance.randrange(CASES[case]),
+            chance.randrange(10000),
+            chance.randint(1, 5),
+        )
+        faulty = (*FAULTY, str(rank), str(thunk), str(run), defect)
+        options = ("--steps", MANY, "--timeout", "3")
+        job = Job(launched(case, *options, spmd=faulty), {})
+        return job, Harm(0.0, culprit.format(rank=rank), frozenset({3}), limit)
+
+    return start
+
+
+def differing(what: str) -> Kind:
+    """One rank has another module, option or environment."""
+
+    def start(chance: random.Random, case: str) -> tuple[Job, Harm]:
+        ranks, odd = CASES[case], chance.randrange(CASES[case])
+        if ranks == 2:
+            odd = 1  # of two that differ, the second is called odd
+        module = ROOT / "tests" / "cases" / case / "module.hlo"
+        usual: tuple[tuple[str, ...], dict[str, str]] = ((*SPMD, "run", str(module)), {})
+        other = usual
+        scratch = Path(tempfile.mkdtemp(prefix="fault-module-"))
+        if what == "module":
+            (scratch / "module.hlo").write_text(module.read_text() + "\n// another one\n")
+            other = ((*SPMD, "run", str(scratch / "module.hlo")), {})
+        if what == "option":
+            option = chance.choice([("--steps", "7"), ("--seed", "3"), ("--outputs", os.devnull)])
+            other = ((*SPMD, "run", str(module), *option), {})
+        if what == "environment":
+            setting = chance.choice([("OPENBLAS_NUM_THREADS", "2"), ("SPMD_ANYTHING", "1")])
+            other = (usual[0], dict([setting]))
+        commands = [other if rank == odd else usual for rank in range(ranks)]
+        job = Job(colon_line(commands), MpiJob(ranks, ()).environment(os.environ))
+        return job, Harm(0.0, rf"do not have the same .*rank {odd}:", frozenset({2}))
+
+    return start
+
+
+def launcher_killed(chance: random.Random, case: str) -> tuple[Job, Harm]:
+    job = Job(launched(case, "--steps", MANY), {})
+    pid = job.mpirun()
+    time.sleep(any_time(chance, case))
+    strike(pid, signal.SIGKILL)
+    return job, Harm(time.monotonic(), r"launcher \(mpirun\) was ended by SIGKILL", frozenset({3}))
+
+
+def command_signalled(number: signal.Signals, codes: frozenset[int]) -> Kind:
+    """`spmd launch` itself gets a signal; nobody is left to say anything, and nothing need be said."""
+
+    def start(chance: random.Random, case: str) -> tuple[Job, Harm]:
+        job = Job(launched(case, "--steps", MANY), {})
+        job.mpirun()
+        time.sleep(any_time(chance, case))
+        os.kill(job.process.pid, number)
+        return job, Harm(time.monotonic(), "", codes)
+
+    return start
+
+
+def no_room(chance: random.Random, case: str) -> tuple[Job, Harm]:
+    """/dev/shm is full: the job runs all the same."""
+    filler = SHM / f"filler-{uuid.uuid4().hex}"
+    status = os.statvfs(SHM)
+    with filler.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, max(status.f_bavail - 16, 1) * status.f_frsize)
+    job = Job(launched(case, "--steps", "3"), {})
+    job.process.wait()
+    filler.unlink()
+    return job, Harm(0.0, r"has no room", frozenset({0}), WHOLE_LIMIT)
+
+
+def two_jobs(chance: random.Random, case: str) -> tuple[Job, Harm]:
+    """A rank of another job beside this one is killed: this one goes on and is right."""
+    folder = ROOT / "tests" / "cases" / case
+    arrays = ("--inputs", str(folder / "inputs.npz"), "--expect", str(folder / "expected.npz"))
+    beside, _ = signalled(signal.SIGKILL, killed)(chance, case)
+    job = Job(launched(case, *arrays), {})
+    job.process.wait()
+    beside.process.wait()
+    remaining = wait_for_none(beside, GRACE)
+    beside.close()
+    culprit = r"outputs agree" if not remaining else "the other job has left processes"
+    return job, Harm(0.0, culprit, frozenset({0}), WHOLE_LIMIT)
+
+
+KINDS: dict[str, Kind] = {
+    "kill": signalled(signal.SIGKILL, killed),
+    "stop": signalled(signal.SIGSTOP, stopped, "--timeout", "3"),
+    "interrupt": signalled(signal.SIGINT, interrupted),
+    "exception": planted("raise", r"rank {rank}/\d+\] .*Traceback(.|\n)*PlantedError: planted"),
+    "exit": planted("exit", r"rank {rank}\b"),
+    "hang": planted("hang", r"rank {rank} ", STOP_LIMIT),
+    "module": differing("module"),
+    "option": differing("option"),
+    "environment": differing("environment"),
+    "mpirun": launcher_killed,
+    "ctrl-c": command_signalled(signal.SIGINT, frozenset({130})),
+    "launch": command_signalled(signal.SIGKILL, frozenset({-signal.SIGKILL})),
+    "full": no_room,
+    "two": two_jobs,
+}
