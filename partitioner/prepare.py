@@ -11,6 +11,7 @@ from spmd.passes.algebraic_simplifier import AlgebraicSimplifier
 from spmd.passes.call_inliner import CallInliner
 from spmd.passes.common_subexpression_elimination import CommonSubexpressionElimination
 from spmd.passes.dead_code_elimination import DeadCodeElimination
+from spmd.passes.dynamic_padder import DynamicPadder
 from spmd.passes.flatten_call_graph import FlattenCallGraph
 from spmd.passes.tuple_simplifier import TupleSimplifier
 from spmd.shape import ArrayShape
@@ -25,6 +26,7 @@ def prepare(module: HloModule) -> None:
     _open_fusions(module)
     _pin_shardings(module)
     CallInliner().run(module)
+    DynamicPadder().run(module)
     _drop_annotations_in_reducers(module)
     FlattenCallGraph().run(module)
     TupleSimplifier().run(module)

@@ -72,12 +72,12 @@ HOLES: dict[str, dict[Opcode, str]] = {
             Opcode.RECV_DONE,
             Opcode.SEND,
             Opcode.SEND_DONE,
-            Opcode.SET_DIMENSION_SIZE,
         ),
         _REFUSED,
     )
     | {Opcode.PARAMETER: "an argument", Opcode.FUSION: "opened before"}
-    | dict.fromkeys((Opcode.RNG, Opcode.RNG_GET_AND_UPDATE_STATE, Opcode.SCAN), "expanded before"),
+    | dict.fromkeys((Opcode.RNG, Opcode.RNG_GET_AND_UPDATE_STATE, Opcode.SCAN), "expanded before")
+    | {Opcode.SET_DIMENSION_SIZE: "padded before, where every operation it reaches is known"},
 }
 
 

@@ -1,4 +1,4 @@
-"""What the runtime has no form of its own for runs in another form: random draws and scans."""
+"""What the runtime has no form of its own for runs in another form: random draws, scans, sizes known when run."""
 
 from __future__ import annotations
 
@@ -59,12 +59,38 @@ ENTRY main {
 }
 """
 
+#: Rows of which n columns count, across which they are divided among the devices.
+SIZES = """HloModule sizes
+sum {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT s = f32[] add(a, b)
+}
+ENTRY main {
+  x = f32[4,6] parameter(0), sharding={devices=[1,2]<=[2]}
+  word = f32[] parameter(1)
+  four = s32[] constant(4)
+  zero = s32[] constant(0)
+  given = s32[] convert(word)
+  n = s32[] clamp(zero, given, four)
+  d = f32[4,<=6] set-dimension-size(x, n), dimensions={1}
+  e = f32[4,<=6] exponential(d)
+  none = f32[] constant(0)
+  sums = f32[4] reduce(e, none), dimensions={1}, to_apply=sum
+  products = f32[4,4] dot(e, e), lhs_contracting_dims={1}, rhs_contracting_dims={1}
+  columns = s32[] get-dimension-size(e), dimensions={1}
+  ROOT r = (f32[4], f32[4,4], s32[]) tuple(sums, products, columns)
+}
+"""
 
-@pytest.mark.parametrize("text", [DRAWS, SCAN], ids=["draws", "scan"])
+
+@pytest.mark.parametrize("text", [DRAWS, SCAN, SIZES], ids=["draws", "scan", "sizes"])
 def test_runs_as_it_evaluates(text: str) -> None:
     module = parse_module(text)
     rng = np.random.default_rng(0)
-    arrays = [rng.normal(size=p.dims).astype(np.float32) for p in module.entry.parameters]
+    arrays = [
+        np.asarray(3 + rng.normal(size=p.dims)).astype(np.float32) for p in module.entry.parameters
+    ]
     wanted = spmd.evaluate(module, *arrays)
     executable = spmd.compile(module, devices=2)
     for _ in range(2):  # the same draws in every run

@@ -1,0 +1,153 @@
+"""Compute with arrays at their bounds, and with their sizes as values beside them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, TypeAlias
+
+from spmd.builder import Builder, ModuleScope
+from spmd.hlo.computation import HloComputation
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import DimensionsAttrs
+from spmd.passes.algebraic.match import splat
+from spmd.passes.dynamic_dimensions import flow_of
+from spmd.passes.interface import UNSCHEDULED, HloPass, register_pass
+from spmd.passes.rewrite import has_control_edges
+from spmd.shape import ArrayShape, PrimitiveType, leaves
+
+_S32 = PrimitiveType.S32
+_SIZES = (Opcode.SET_DIMENSION_SIZE, Opcode.GET_DIMENSION_SIZE)
+
+Sizes: TypeAlias = dict[int, HloInstruction]
+"""The run-time size (s32[]) of each dimension that has one."""
+
+
+@register_pass
+@dataclass(frozen=True)
+class DynamicPadder(HloPass):
+    """d = f32[<=8] set-dimension-size(x, n)  =>  s = reduce(select(iota < n, x, 0)), to_apply=add
+    s = f32[] reduce(d), to_apply=add
+
+    What stands beyond a size is arbitrary: where an operation sums up a dimension with a size, a mask puts the neutral
+    element there first. get-dimension-size becomes the size. A computation is left as it is, whole, where sizes reach
+    an operation that this does not know (dynamic_dimensions.py), a callee, or the result.
+    """
+
+    name: ClassVar[str] = "dynamic-padder"
+    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
+
+    def run(self, module: HloModule) -> bool:
+        scope = ModuleScope(module)
+        changed = False
+        for computation in module.computations_post_order():
+            if any(computation.with_opcode(*_SIZES)) and can_pad(computation):
+                _Padding(Builder(computation, scope)).run()
+                changed = True
+        return changed
+
+
+def can_pad(computation: HloComputation) -> bool:
+    """Every operand dimension with a run-time size is passed on or summed up by an operation that is known."""
+    sized: dict[HloInstruction, set[int]] = {}
+    for x in computation.post_order():
+        found: set[int] = set()
+        taken = [(i, d) for i, y in enumerate(x.operands) for d in sized[y]]
+        if x.opcode in _SIZES:
+            if has_control_edges(x):
+                return False
+            if x.opcode is Opcode.SET_DIMENSION_SIZE:
+                found = sized[x.operand(0)] - {_dimension(x)}
+                found |= set() if _fills_bound(x) else {_dimension(x)}
+        elif x.opcode in (Opcode.PARAMETER, Opcode.IOTA, Opcode.DYNAMIC_RESHAPE):
+            if taken or _is_marked(x):
+                return False
+        else:
+            flow = flow_of(x)
+            if not all(map(flow.knows, taken)):
+                return False
+            found = {flow.result[place] for place in taken if place in flow.result}
+        sized[x] = found
+    return not sized[computation.root]
+
+
+def _dimension(x: HloInstruction) -> int:
+    return x.attrs_as(DimensionsAttrs).dimensions[0]
+
+
+def _fills_bound(x: HloInstruction) -> bool:
+    size = splat(x.operand(1))
+    return size is not None and int(size) == x.dims[_dimension(x)]
+
+
+def _is_marked(x: HloInstruction) -> bool:
+    return any(any(s.dynamic) for _, s in leaves(x.shape) if isinstance(s, ArrayShape))
+
+
+class _Padding:
+    """One computation: the sizes known so far."""
+
+    def __init__(self, b: Builder) -> None:
+        self._b = b
+        self._sizes: dict[HloInstruction, Sizes] = {}
+
+    def run(self) -> None:
+        for x in self._b.computation.post_order():
+            if x.opcode is Opcode.SET_DIMENSION_SIZE:
+                self._set_size(x)
+            elif x.opcode is Opcode.GET_DIMENSION_SIZE:
+                self._get_size(x)
+            else:
+                self._pass_on(x)
+
+    def _of(self, x: HloInstruction) -> Sizes:
+        return self._sizes.get(x, {})
+
+    def _set_size(self, x: HloInstruction) -> None:
+        """The operand itself; elements that a larger size brings in are zeros, as in the reference evaluator."""
+        operand, size = x.operands
+        d = _dimension(x)
+        sizes = dict(self._of(operand))
+        whole = operand
+        if d in sizes:
+            whole = self._masked(operand, {d: sizes.pop(d)}, 0)
+        if not _fills_bound(x):
+            sizes[d] = size
+        same = self._b.copy(whole)
+        same.sharding, same.annotations = x.sharding, x.annotations
+        self._sizes[same] = sizes
+        self._b.computation.replace(x, same)
+
+    def _get_size(self, x: HloInstruction) -> None:
+        (operand,) = x.operands
+        size = self._of(operand).get(_dimension(x))
+        bound = operand.dims[_dimension(x)]
+        same = self._b.copy(size) if size is not None else self._b.scalar(_S32, bound)
+        same.sharding, same.annotations = x.sharding, x.annotations
+        self._b.computation.replace(x, same)
+
+    def _pass_on(self, x: HloInstruction) -> None:
+        flow, sizes = flow_of(x), Sizes()
+        for i, operand in enumerate(x.operands):
+            used_up: Sizes = {}
+            for d, size in self._of(operand).items():
+                if (i, d) in flow.result:
+                    sizes.setdefault(flow.result[i, d], size)
+                else:
+                    used_up[d] = size
+            if used_up:
+                x.replace_operand(i, self._masked(operand, used_up, flow.neutral[i]))
+        if sizes:
+            self._sizes[x] = sizes
+        if isinstance(x.shape, ArrayShape) and x.shape.dynamic:
+            x.shape = replace(x.shape, dynamic=())
+
+    def _masked(self, x: HloInstruction, sizes: Sizes, beyond: object) -> HloInstruction:
+        """``x`` with ``beyond`` at what lies beyond ``sizes``."""
+        b = self._b
+        for d, size in sorted(sizes.items()):
+            place = b.iota(_S32, x.dims, d)
+            inside = b.compare(place, b.broadcast_scalar(size, x.dims), "LT")
+            x = b.select(inside, x, b.full(x.array_shape.without_layout(), beyond))
+        return x
