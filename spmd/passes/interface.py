@@ -42,14 +42,15 @@ class HloPass(ABC):
     def __str__(self) -> str:
         """As it is written in a pipeline's text: options that differ from their defaults in braces."""
         given = [
-            f"{f.name.replace('_', '-')}={_text(getattr(self, f.name))}"
+            f"{f.name.replace('_', '-')}={option_text(getattr(self, f.name))}"
             for f in fields(self)  # type: ignore[arg-type]
             if getattr(self, f.name) != f.default
         ]
         return f"{self.name}{{{','.join(given)}}}" if given else self.name
 
 
-def _text(value: object) -> str:
+def option_text(value: object) -> str:
+    """An option's value as it is written in a pipeline's text."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

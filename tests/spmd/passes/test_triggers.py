@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from spmd.passes.algebraic.rules import IDENTITIES
+from spmd.builder import Builder
+from spmd.hlo import HloInstruction, HloModule
+from spmd.passes.algebraic.rules import IDENTITIES, Identity
+from spmd.shape import PrimitiveType
 from tests.spmd.passes.triggers.algebraic_simplifier import FORMS
-from tests.spmd.passes.triggers.check import check_trigger
-from tests.spmd.passes.triggers.registry import pass_names, trigger_of
+from tests.spmd.passes.triggers.check import TriggerFailure, check_trigger
+from tests.spmd.passes.triggers.programs import Program
+from tests.spmd.passes.triggers.registry import Rng, Trigger, pass_names, trigger_of
 
 COUNT = 6
 
@@ -24,3 +28,40 @@ def test_every_identity_has_a_form() -> None:
     """The simplifier is set off by each of its identities, not by the frequent ones alone."""
     identities = {rule.__name__ for rules in IDENTITIES.values() for rule in rules}
     assert identities == set(FORMS)
+
+
+def wrong(rule: Identity) -> Identity:
+    """The identity's result, and one."""
+
+    def mutant(x: HloInstruction, b: Builder) -> HloInstruction | None:
+        result = rule(x, b)
+        if result is None:
+            return None
+        if result.array_shape.element_type is PrimitiveType.PRED:
+            return b.logical_not(result)
+        return b.add(result, b.full(result.array_shape, 1))
+
+    mutant.__name__ = rule.__name__
+    return mutant
+
+
+@pytest.mark.parametrize("name", sorted(FORMS))
+def test_a_wrong_identity_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for opcode, rules in IDENTITIES.items():
+        bad = [wrong(rule) if rule.__name__ == name else rule for rule in rules]
+        monkeypatch.setitem(IDENTITIES, opcode, bad)
+
+    def modules(rng: Rng) -> HloModule:
+        p = Program(rng)
+        return p.module(FORMS[name](p))
+
+    trigger = Trigger("algebraic-simplifier", modules)
+    assert any(fails(trigger, seed) for seed in range(20))
+
+
+def fails(trigger: Trigger, seed: int) -> bool:
+    try:
+        check_trigger(trigger, seed)
+    except TriggerFailure:
+        return True
+    return False
