@@ -38,6 +38,10 @@ _OPEN_MPI_ONE_NODE: Mapping[str, str] = {
 }
 
 
+#: For a launcher that is told to end to end its ranks.
+_END_SECONDS = 20.0
+
+
 class Launcher(Enum):
     """Whose mpirun it is; each has a form of its own for the same wishes."""
 
@@ -91,8 +95,7 @@ class MpiJob:
             return process.wait(timeout_seconds)
         finally:
             if process.poll() is None:
-                process.terminate()
-                process.wait()
+                _end(process)
             if process.returncode < 0:
                 _sweep_after(process.pid)
 
@@ -120,6 +123,16 @@ class MpiJob:
         if self.cores_per_rank is not None:
             options += [f"--cpus-per-task={self.cores_per_rank}", "--cpu-bind=cores"]
         return [found, *options]
+
+
+def _end(launcher: subprocess.Popen[bytes]) -> None:
+    """Tell it to end its ranks; ranks that a deaf one leaves end with it."""
+    launcher.terminate()
+    try:
+        launcher.wait(_END_SECONDS)
+    except subprocess.TimeoutExpired:
+        launcher.kill()
+        launcher.wait()
 
 
 def find_mpirun() -> str:

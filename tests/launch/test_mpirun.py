@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from mpi_available import needs_mpi
 
+from launch import mpirun
 from launch.mpirun import LaunchError, MpiJob, cores_for_each, in_slurm_allocation
 from launch.rank_environment import (
     blas_threads_of_environment,
@@ -124,6 +125,22 @@ def test_ranks_end_when_their_launcher_is_killed() -> None:
     while any(is_running(rank) for rank in ranks):
         assert time.monotonic() < deadline, "ranks outlived their launcher"
         time.sleep(0.05)
+
+
+class DeafLauncher(MpiJob):
+    """Its launcher takes no notice of being told to end."""
+
+    def arguments(self) -> list[str]:
+        deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"
+        return [sys.executable, "-c", deaf]
+
+
+def test_a_launcher_that_does_not_listen_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mpirun, "_END_SECONDS", 0.2)
+    begin = time.monotonic()
+    with pytest.raises(subprocess.TimeoutExpired):
+        DeafLauncher(2, ()).run(timeout_seconds=2.0)  # so that it has begun not to listen
+    assert time.monotonic() - begin < 20
 
 
 def is_running(process: int) -> bool:
