@@ -1,4 +1,4 @@
-"""convolution as matrix products of panels where native code can do it, else as those of whole patch matrices."""
+"""convolution as matrix products of panels, in a type that BLAS has; complex ones by the reference evaluator."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from runtime.buffers.types import ArrayView
 from runtime.codegen.llvm_convolution import SPATIAL
 from runtime.emit.dot import is_for_blas
 from runtime.emit.reference import emit_reference
+from runtime.kernels.dot import compute_type
 from runtime.kernels.panel_convolution import PanelConvolutionKernel
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays, Views
 from runtime.strides import StridedView
@@ -18,7 +19,7 @@ from runtime.thunks.thunk import Thunk
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import ConvolutionAttrs
 from spmd.ops.window import Window
-from spmd.shape import ArrayShape
+from spmd.shape import ArrayShape, PrimitiveType
 
 #: A panel takes at most this many bytes (it should stay in a core's second-level cache),
 MOST_PANEL_BYTES = 1 << 19
@@ -86,54 +87,84 @@ def _split(view: StridedView, dimension: int, groups: int) -> StridedView:
     return StridedView(view.element_type, (groups, *dims), (size * stride, *strides), view.offset)
 
 
-def _canonical(instruction: HloInstruction, views: Views) -> _Canonical:
+def _views_by_role(
+    instruction: HloInstruction, views: Views, out: StridedView
+) -> tuple[StridedView, StridedView, StridedView]:
+    """x, w and out in the order of ``_Canonical``, groups split off."""
     attrs = instruction.attrs_as(ConvolutionAttrs)
-    dims = attrs.dimension_numbers
+    x_order, w_order, out_order = _orders(instruction)
     groups = attrs.feature_group_count * attrs.batch_group_count
-    x = views[0].transpose((dims.input_batch, *dims.input_spatial, dims.input_feature))
-    w = views[1].transpose(
-        (*dims.kernel_spatial, dims.kernel_input_feature, dims.kernel_output_feature)
-    )
-    backwards = tuple(i for i in range(attrs.window.rank) if w.strides[i] < 0)
-    window = [
-        replace(dim, reversal=dim.reversal is not (i in backwards))
-        for i, dim in enumerate(attrs.window.dims)
-    ]
-    out = StridedView.dense(instruction.array_shape).transpose(
-        (dims.output_batch, *dims.output_spatial, dims.output_feature)
-    )
-    last = len(x.dims) - 1
-    return _Canonical(
-        Window(tuple(window)),
-        _split(x, 0 if attrs.batch_group_count > 1 else last, groups),
-        _split(w.reverse(backwards), last, groups),
-        _split(out, last, groups),
-    )
-
-
-def _is_supported(instruction: HloInstruction) -> bool:
-    attrs = instruction.attrs_as(ConvolutionAttrs)
-    shapes = (
-        instruction.array_shape,
-        *(operand.array_shape for operand in instruction.operands),
-    )
-    kind = instruction.array_shape.element_type
+    last = len(x_order) - 1
     return (
-        all(shape.element_type is kind and math.prod(shape.dims) > 0 for shape in shapes)
-        and gemm_function(kind) is not None
-        and attrs.window.rank <= SPATIAL
-        and min(attrs.feature_group_count, attrs.batch_group_count) == 1
+        _split(views[0].transpose(x_order), 0 if attrs.batch_group_count > 1 else last, groups),
+        _split(views[1].transpose(w_order), last, groups),
+        _split(out.transpose(out_order), last, groups),
     )
 
 
-def _kernel(instruction: HloInstruction, views: Views) -> PanelConvolutionKernel | None:
+def _orders(
+    instruction: HloInstruction,
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Dimensions of x, w and the result, the features last: the layouts that always do."""
+    dims = instruction.attrs_as(ConvolutionAttrs).dimension_numbers
+    return (
+        (dims.input_batch, *dims.input_spatial, dims.input_feature),
+        (*dims.kernel_spatial, dims.kernel_input_feature, dims.kernel_output_feature),
+        (dims.output_batch, *dims.output_spatial, dims.output_feature),
+    )
+
+
+def _canonical(instruction: HloInstruction, views: Views, compute: PrimitiveType) -> _Canonical:
+    """As the products see it: what has another type than ``compute`` has been converted to a dense array."""
+    orders = _orders(instruction)
+    shape = instruction.array_shape
+    seen = [
+        view if view.element_type is compute else _dense(compute, view.dims, order)
+        for view, order in zip(views, orders, strict=False)
+    ]
+    out = StridedView.dense(ArrayShape(compute, shape.dims))
+    x, w, out = _views_by_role(instruction, tuple(seen), out)
+    window = instruction.attrs_as(ConvolutionAttrs).window
+    backwards = tuple(i for i in range(window.rank) if w.strides[1 + i] < 0)
+    dims = [
+        replace(dim, reversal=dim.reversal is not (i in backwards))
+        for i, dim in enumerate(window.dims)
+    ]
+    return _Canonical(Window(tuple(dims)), x, w.reverse(tuple(1 + i for i in backwards)), out)
+
+
+def _dense(kind: PrimitiveType, dims: tuple[int, ...], order: tuple[int, ...]) -> StridedView:
+    return StridedView.dense_in_order(ArrayShape(kind, dims), order)
+
+
+def _compute_type(instruction: HloInstruction) -> PrimitiveType | None:
+    """The type that the products are summed in; None where this is nothing for BLAS."""
+    attrs = instruction.attrs_as(ConvolutionAttrs)
+    shapes = [instruction.array_shape, *(operand.array_shape for operand in instruction.operands)]
+    kinds = [shape.element_type for shape in shapes]
+    if (
+        any(math.prod(shape.dims) == 0 for shape in shapes)
+        or any(kind.is_complex for kind in kinds)
+        or attrs.window.rank > SPATIAL
+        or min(attrs.feature_group_count, attrs.batch_group_count) > 1
+    ):
+        return None
+    features = shapes[2].dims[attrs.dimension_numbers.kernel_input_feature]
+    depth = math.prod(dim.size for dim in attrs.window.dims) * features
+    compute = compute_type(kinds[1], kinds[2], kinds[0], depth)
+    return None if compute is None or gemm_function(compute) is None else compute
+
+
+def _kernel(
+    instruction: HloInstruction, views: Views, compute: PrimitiveType
+) -> PanelConvolutionKernel | None:
     """None where an operand must be laid out anew."""
-    canonical = _canonical(instruction, views)
+    canonical = _canonical(instruction, views, compute)
     x, w, out = canonical.x, canonical.w, canonical.out
     rows, depth = canonical.rows(), canonical.depth()
     if depth is None:
         return None
-    item = x.element_type.byte_size
+    item = compute.byte_size
     # Runs go through x without gaps: along its features, or along its batch.
     features, batch = len(w.dims) - 2, 1
     by_features = depth[-1] == features and (x.dims[-1] == 1 or x.strides[-1] == item)
@@ -148,7 +179,7 @@ def _kernel(instruction: HloInstruction, views: Views) -> PanelConvolutionKernel
     most_inside = min(MOST_INSIDE, max(panel // 8, 64))
     runs = min(math.prod(inner[:-1]), max(most_inside // inner[-1], 1))
     return PanelConvolutionKernel(
-        x.element_type,
+        compute,
         canonical.window,
         rows,
         depth,
@@ -161,44 +192,55 @@ def _kernel(instruction: HloInstruction, views: Views) -> PanelConvolutionKernel
 
 def layouts(instruction: HloInstruction, views: Views) -> dict[int, tuple[int, ...]]:
     """Features fastest in x, and output features in w, where nothing else will do."""
-    if not _is_supported(instruction) or _kernel(instruction, views) is not None:
+    compute = _compute_type(instruction)
+    if compute is None or _kernel(instruction, views, compute) is not None:
         return {}
-    dims = instruction.attrs_as(ConvolutionAttrs).dimension_numbers
-    x = (dims.input_batch, *dims.input_spatial, dims.input_feature)
-    w = (*dims.kernel_spatial, dims.kernel_input_feature, dims.kernel_output_feature)
-    orders = {0: x, 1: w}
-    for only in ({0: x}, {1: w}):
-        (leaf,) = only
+    orders = {
+        leaf: order
+        for leaf, (view, order) in enumerate(zip(views, _orders(instruction), strict=False))
+        if view.element_type is compute
+    }
+    for leaf, order in orders.items():
         laid_out = list(views)
-        shape = ArrayShape(views[leaf].element_type, views[leaf].dims)
-        laid_out[leaf] = StridedView.dense_in_order(shape, only[leaf])
-        if _kernel(instruction, tuple(laid_out)) is not None:
-            return only
+        laid_out[leaf] = _dense(compute, views[leaf].dims, order)
+        if _kernel(instruction, tuple(laid_out), compute) is not None:
+            return {leaf: order}
     return orders
 
 
 def scratch(instruction: HloInstruction, views: Views) -> tuple[ArrayShape, ...]:
-    if not _is_supported(instruction):
+    """The panel; x, w and the result in the type of the products, where they have another."""
+    compute = _compute_type(instruction)
+    if compute is None:
         return ()
-    kernel = _kernel(instruction, views)
+    kernel = _kernel(instruction, views, compute)
     assert kernel is not None
-    return (ArrayShape(kernel.element_type, (kernel.panel_elements,)),)
+    shapes = [*(operand.array_shape for operand in instruction.operands), instruction.array_shape]
+    return (
+        ArrayShape(compute, (kernel.panel_elements,)),
+        *(ArrayShape(compute, s.dims) for s in shapes if s.element_type is not compute),
+    )
 
 
 def emit_convolution(instruction: HloInstruction, arrays: StepArrays, device: Device) -> Thunk:
-    if not _is_supported(instruction):
+    compute = _compute_type(instruction)
+    if compute is None:
         return emit_reference(instruction, arrays, device)
     views = tuple(array.view for array in arrays.operands)
-    kernel = _kernel(instruction, views)
+    kernel = _kernel(instruction, views, compute)
     assert kernel is not None
-    canonical = _canonical(instruction, views)
-    (x, w), (out,) = arrays.operands, arrays.results
+    canonical = _canonical(instruction, views, compute)
+    seen = (canonical.x, canonical.w, canonical.out)
+    given = _views_by_role(instruction, views, arrays.results[0].view)
+    panel, *spare = arrays.scratch
+    places, converted = [], []
+    for array, own, other in zip((*arrays.operands, *arrays.results), seen, given, strict=True):
+        is_converted = array.view.element_type is not compute
+        places.append(ArrayView(array.slice, other if is_converted else own))
+        if is_converted:
+            converted.append(ArrayView(spare.pop(0).slice, own))
     return KernelThunk(
-        instruction.name,
-        kernel,
-        (ArrayView(x.slice, canonical.x), ArrayView(w.slice, canonical.w)),
-        (ArrayView(out.slice, canonical.out),),
-        arrays.scratch,
+        instruction.name, kernel, tuple(places[:2]), (places[2],), (panel, *converted)
     )
 
 

@@ -36,7 +36,9 @@ class PanelConvolutionKernel(Kernel):
     As a matrix product: ``rows`` names the result's dimensions that are one matrix dimension, slowest first, and
     ``depth`` those of w; the result's other dimensions are products of their own. A panel of the patch matrix is
     [row, depth] if ``depth_inside``, else [depth, row]; along the last of the dimensions inside it is copied from x in
-    runs without gaps. scratch[0] holds a panel: ``runs_per_block`` runs of ``outer_per_block`` rows (or depths).
+    runs without gaps. scratch[0] holds a panel: ``runs_per_block`` runs of ``outer_per_block`` rows (or depths). Arrays
+    of another type than ``element_type``, in which products are summed, are converted as a whole: scratch has one more
+    for each of x, w and the result.
     """
 
     element_type: PrimitiveType
@@ -58,11 +60,27 @@ def bind_panel_convolution(kernel: PanelConvolutionKernel, arrays: KernelArrays)
     gemm = gemm_function(kernel.element_type)
     assert gemm is not None, "the lowering asked for it"
     code = convolution_code(kernel.element_type, gemm)
-    x, w = arrays.operands
-    words = _words(kernel, x, w, arrays.results[0], arrays.scratch[0])
+    panel, *spare = arrays.scratch
+    given = (*arrays.operands, *arrays.results)
+    x, w, out = seen = [
+        array if array.dtype == kernel.element_type.numpy else spare.pop(0) for array in given
+    ]
+    words = _words(kernel, x, w, out, panel)
     record = np.zeros(len(words.packed(0)), np.int64)
     record[:] = words.packed(record.ctypes.data)
-    return native_call(code, FUNCTION, record, (x, w, arrays.results[0], arrays.scratch[0]))
+    convolve = native_call(code, FUNCTION, record, (x, w, out, panel))
+    if all(own is array for own, array in zip(seen, given, strict=True)):
+        return convolve
+
+    def run() -> None:
+        for own, array in zip((x, w), arrays.operands, strict=True):
+            if own is not array:
+                np.copyto(own, array, casting="unsafe")
+        convolve()
+        if out is not arrays.results[0]:
+            np.copyto(arrays.results[0], out, casting="unsafe")
+
+    return run
 
 
 #: Bytes in the input, then steps of three padded coordinates.

@@ -20,19 +20,17 @@ ENTRY main {{
 """
 
 
-def check(text: str, *, native: bool = True) -> list[PanelConvolutionKernel]:
+def check(text: str, *, native: bool = True, rtol: float = 2e-5) -> None:
     executable = compiled(text)
     inputs = random_inputs(executable.module)
     for got, want in zip(executable.run(*inputs), evaluate(module_of(text), *inputs), strict=True):
         assert got.dtype == want.dtype
         np.testing.assert_allclose(
-            got.astype(np.complex128), want.astype(np.complex128), rtol=2e-5, atol=2e-5
+            got.astype(np.complex128), want.astype(np.complex128), rtol=rtol, atol=rtol
         )
     thunks = walk(executable.program.thunks)
     kernels = [thunk.kernel for thunk in thunks if isinstance(thunk, KernelThunk)]
-    found = [kernel for kernel in kernels if isinstance(kernel, PanelConvolutionKernel)]
-    assert bool(found) is native
-    return found
+    assert any(isinstance(kernel, PanelConvolutionKernel) for kernel in kernels) is native
 
 
 FORWARD = "f32[3,9,8,5]", "f32[3,2,5,7]", "b01f_01io->b01f"
@@ -154,3 +152,48 @@ def test_layouts(labels: str, kind: str, panel_bytes: int, monkeypatch: pytest.M
 )
 def test_groups_and_ranks(x: str, w: str, y: str, window: str, labels: str, more: str) -> None:
     check(CONVOLUTION.format(x=x, w=w, y=y, window=window, labels=labels, more=more))
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "y"),
+    [
+        ("bf16", "bf16", "bf16"),
+        ("f16", "f16", "f16"),
+        ("bf16", "f32", "f32"),
+        ("f32", "bf16", "f32"),
+        ("s8", "s8", "s32"),
+        ("u8", "s8", "s32"),
+        ("f8e5m2", "f8e5m2", "f32"),
+        ("bf16", "s8", "bf16"),
+    ],
+)
+@pytest.mark.parametrize("labels", ["b01f_01io->b01f", "bf01_oi01->bf01"])
+def test_types_are_converted(x: str, w: str, y: str, labels: str) -> None:
+    """w lies backwards, which a converted copy does not."""
+    sizes = (
+        ("3,6,5,4", "3,2,4,7", "3,6,4,7") if labels[1] == "0" else ("3,4,6,5", "7,4,3,2", "3,7,6,4")
+    )
+    x_type, w_type, y_type = (f"{k}[{n}]" for k, n in zip((x, w, y), sizes, strict=True))
+    backwards = "0,1" if labels[1] == "0" else "2,3"
+    text = f"""HloModule convolution
+    ENTRY main {{
+      x = {x_type} parameter(0)
+      v = {w_type} parameter(1)
+      w = {w_type} reverse(v), dimensions={{{backwards}}}
+      ROOT y = {y_type} convolution(x, w), window={{size=3x2 pad=1_1x0_0}}, dim_labels={labels}
+    }}
+    """
+    check(text, rtol=2e-2 if y in ("bf16", "f16") else 2e-5)
+
+
+def test_complex_convolutions_go_through_the_evaluator() -> None:
+    window = "size=3"
+    text = CONVOLUTION.format(
+        x="c64[2,8,3]",
+        w="c64[3,3,4]",
+        y="c64[2,6,4]",
+        window=window,
+        labels="b0f_0io->b0f",
+        more="",
+    )
+    check(text, native=False)
