@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from spmd.builder import Builder, ModuleScope
 from spmd.hlo.instruction import Annotations, HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
-from spmd.ops.attrs import DimensionsAttrs, DotAttrs
+from spmd.ops.attrs import CollectiveAttrs, DimensionsAttrs, DotAttrs
 from spmd.ops.dot import free_dims
+from spmd.passes.algebraic.match import used_once
 from spmd.passes.interface import UNSCHEDULED, HloPass, register_pass
 from spmd.passes.rewrite import has_control_edges, is_annotated
 
@@ -28,7 +29,8 @@ class ConcatenateLayout(HloPass):
     A product reads without a copy what is a matrix in memory: its free dimensions one run, its contracting dimensions
     one run, and one of the two innermost. On the left, rows of 8 would be cut by the 2. Applies where all users are
     products and one order suits them all. The transpose that comes behind the new concatenation folds into the
-    products' dimension numbers (algebraic/dot.py).
+    products' dimension numbers (algebraic/dot.py). An all-gather joins too: what it gathers is brought into the order
+    before, which is one device's part of the copy, or none where that is a concatenation in turn.
     """
 
     name: ClassVar[str] = "concatenate-layout"
@@ -41,10 +43,12 @@ class ConcatenateLayout(HloPass):
         scope = ModuleScope(module)
         changed = False
         for computation in module.computations_post_order():
-            for x in computation.with_opcode(Opcode.CONCATENATE):
-                order = better_order(x)
+            for x in computation.with_opcode(Opcode.ALL_GATHER, Opcode.CONCATENATE):
+                order = better_order(x) if x.parent is not None and is_join(x) else None
                 if order is not None:
-                    _join_in(x, order, Builder(computation, scope))
+                    back = [order.index(d) for d in range(len(order))]
+                    b = Builder(computation, scope)
+                    computation.replace(x, b.transpose(_in_order(x, order, b), back))
                     changed = True
         return changed
 
@@ -74,9 +78,16 @@ def _is_run(dims: tuple[int, ...], order: tuple[int, ...]) -> bool:
     return order[start : start + len(dims)] == dims
 
 
+def is_join(x: HloInstruction) -> bool:
+    """Its result lies in an array of its own, in which the order is free."""
+    if is_annotated(x) or has_control_edges(x):
+        return False
+    return x.opcode is Opcode.CONCATENATE or (x.opcode is Opcode.ALL_GATHER and x.num_operands == 1)
+
+
 def better_order(x: HloInstruction) -> tuple[int, ...] | None:
     """One of all dimensions that every product reads as it lies; None where there is none or it lies so already."""
-    if x.is_root or not x.users or is_annotated(x) or has_control_edges(x):
+    if x.is_root or not x.users:
         return None
     found = [
         use_of(x, user, side) for user in x.users for side, o in enumerate(user.operands) if o is x
@@ -103,8 +114,18 @@ def use_of(x: HloInstruction, user: HloInstruction, side: int) -> Use | None:
     return Use(*(tuple(d for d in dims if x.dims[d] != 1) for dims in kinds))
 
 
-def _join_in(x: HloInstruction, order: tuple[int, ...], b: Builder) -> None:
+def _in_order(x: HloInstruction, order: tuple[int, ...], b: Builder) -> HloInstruction:
+    """``x`` with its dimensions in this order, ``order[0]`` first; only joins are made anew for it."""
+    if not is_join(x):
+        return b.transpose(x, order)
+    parts = [
+        _in_order(part, order, b) if used_once(part) else b.transpose(part, order)
+        for part in x.operands
+    ]
     b.annotations = Annotations(metadata=x.annotations.metadata)
-    axis = order.index(x.attrs_as(DimensionsAttrs).dimensions[0])
-    joined = b.concatenate([b.transpose(part, order) for part in x.operands], axis)
-    b.computation.replace(x, b.transpose(joined, [order.index(d) for d in range(len(order))]))
+    if x.opcode is Opcode.CONCATENATE:
+        return b.concatenate(parts, order.index(x.attrs_as(DimensionsAttrs).dimensions[0]))
+    attrs = x.attrs_as(CollectiveAttrs)
+    assert attrs.dimension is not None
+    moved = replace(attrs, dimension=order.index(attrs.dimension))
+    return b.create(Opcode.ALL_GATHER, parts, moved)
