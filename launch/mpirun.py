@@ -11,14 +11,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from pathlib import Path
 
-from launch.rank_environment import end_with_parent
+from launch.rank_environment import end_with_parent, temporary_directory
 from launch.starting import segments_directories
 from spmd.errors import SpmdError
 
@@ -158,7 +157,8 @@ def cores_for_each(ranks: int) -> int | None:
 
 def _sweep_after(launcher: int) -> None:
     """Remove what a launcher that was killed has left before a rank was there to see to it."""
-    paths = [Path(tempfile.gettempdir()) / f"{name}.{launcher}" for name in ("ompi", "prte")]
+    temporary = temporary_directory(os.environ)
+    paths = [temporary / f"{name}.{launcher}" for name in ("ompi", "prte")]
     for path in (*paths, *segments_directories(launcher)):
         shutil.rmtree(path, ignore_errors=True)
 

@@ -137,6 +137,15 @@ def session_directory(environment: Mapping[str, str]) -> Path | None:
     return None if told is None or _SESSION.fullmatch(Path(told).name) is None else Path(told)
 
 
+def temporary_directory(environment: Mapping[str, str]) -> Path:
+    """As ``tempfile.gettempdir``, which writes a file to see whether it can: who is killed then would leave it."""
+    named = (environment.get(name) for name in ("TMPDIR", "TEMP", "TMP"))
+    for directory in filter(None, named):
+        if os.access(directory, os.W_OK | os.X_OK):
+            return Path(directory)
+    return Path("/tmp")  # noqa: S108
+
+
 def end_with_parent(number: signal.Signals) -> None:
     """Have the system send this process a signal when the one that started it is gone. On Linux alone."""
     if sys.platform.startswith("linux"):

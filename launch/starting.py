@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 import shutil
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from launch.rank_environment import (
     local_rank_of_environment,
     own_launcher,
     session_directory,
+    temporary_directory,
     tie_to_launcher,
 )
 
@@ -63,7 +63,8 @@ def begin_start(rank: int, ranks: int) -> Start:
 
 def segments_directories(launcher: int) -> list[Path]:
     """Where ranks of that launcher may have put segments."""
-    return [place / f"spmd-{launcher}" for place in (SHARED_MEMORY, Path(tempfile.gettempdir()))]
+    places = (SHARED_MEMORY, temporary_directory(os.environ))
+    return [place / f"spmd-{launcher}" for place in places]
 
 
 def _segments_directory(ranks: int, environment: Mapping[str, str]) -> Path | None:

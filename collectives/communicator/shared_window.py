@@ -22,6 +22,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -92,8 +93,19 @@ class Directory(Place):
         Path(path).unlink(missing_ok=True)
 
 
+class TemporaryDirectory(Directory):
+    """Where temporary files go. Python finds that out by writing one: only when it comes to that."""
+
+    def __init__(self) -> None:
+        """Nothing yet."""
+
+    @cached_property
+    def name(self) -> str:  # type: ignore[override]
+        return tempfile.gettempdir()
+
+
 def default_places() -> tuple[Place, ...]:
-    return (Memory(), Directory("/dev/shm"), Directory(tempfile.gettempdir()))  # noqa: S108
+    return (Memory(), Directory("/dev/shm"), TemporaryDirectory())  # noqa: S108
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,21 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 from mpi_available import needs_mpi
 
+from collectives.communicator.shared_window import default_places
 from launch.__main__ import timeout_of
 from launch.mpirun import MpiJob
-from launch.rank_environment import session_directory, settings_of_environment
+from launch.rank_environment import (
+    session_directory,
+    settings_of_environment,
+    temporary_directory,
+)
+from launch.starting import segments_directories
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 RUNS = ROOT / "benchmarks" / "fault_runs.py"
@@ -111,6 +118,19 @@ def test_only_a_directory_that_names_its_launcher_is_a_session() -> None:
     assert session_directory({"PMIX_SERVER_TMPDIR": "/tmp/ompi.17"}) == Path("/tmp/ompi.17")
     assert session_directory({"PMIX_SERVER_TMPDIR": "/home"}) is None
     assert session_directory({"PMIX_SERVER_TMPDIR": "/tmp/ompi.vm.0"}) is None
+
+
+def test_starting_writes_no_file_that_a_killed_rank_would_leave(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def probes() -> str:
+        raise AssertionError("tempfile writes a file to find its directory")
+
+    monkeypatch.setattr(tempfile, "gettempdir", probes)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    assert segments_directories(17) == [Path("/dev/shm/spmd-17"), tmp_path / "spmd-17"]
+    assert [place.free_bytes() > 0 for place in default_places()[:2]] == [True, True]
+    assert temporary_directory({"TMPDIR": str(tmp_path / "missing")}) == Path("/tmp")
 
 
 def test_the_limit_is_known_before_the_command_is_imported() -> None:
