@@ -17,6 +17,9 @@ from spmd.evaluator.evaluator import evaluate
 from spmd.hlo import HloModule, Stage
 from spmd.verifier import verify
 
+#: Outputs that a message names.
+MOST_NAMED = 6
+
 
 def verify_equivalent(
     before: HloModule, after: HloModule, logical: HloModule | None, seed: int = 0
@@ -32,7 +35,7 @@ def verify_equivalent(
     differences = _differences(wanted, found, places[1])
     if differences:
         raise CheckFailed(
-            f"{after.name}: not equivalent to what it was made of: {', '.join(differences)}"
+            f"{after.name}: not equivalent to what it was made of: {_listed(differences)}"
         )
 
 
@@ -65,7 +68,12 @@ class EquivalenceCheck:
             found = _outputs(after, wanted.inputs, wanted.places)
         except SpmdError as error:
             return str(error)
-        return ", ".join(_differences(wanted.outputs, found, wanted.places[1]))
+        return _listed(_differences(wanted.outputs, found, wanted.places[1]))
+
+
+def _listed(differences: Sequence[str]) -> str:
+    rest = len(differences) - MOST_NAMED
+    return ", ".join(differences[:MOST_NAMED]) + (f" and {rest} more outputs" if rest > 0 else "")
 
 
 Places: TypeAlias = tuple[Sequence[Boundary], Sequence[Boundary]]

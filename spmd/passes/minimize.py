@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 
 from spmd.hlo.clone import clone_module
+from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import Annotations, HloInstruction
 from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
@@ -74,10 +75,18 @@ class _Search:
 
 
 def _cut_out(names: Collection[str], distance: int) -> Edit:
-    """What the entry's instructions ``names`` are made of, ``distance`` operands deep, and who uses them."""
+    """What the entry's instructions ``names`` are made of, ``distance`` operands deep, and who uses them.
+
+    One inside another computation stands for the instructions of the entry that call it.
+    """
 
     def edit(module: HloModule) -> bool:
-        wanted = [x for x in module.entry.instructions if x.name in names]
+        holding = _holding(module, names)
+        wanted = [
+            x
+            for x in module.entry.instructions
+            if x.name in names or any(callee in holding for callee in x.called_computations)
+        ]
         results = dict.fromkeys([*wanted, *(user for x in wanted for user in x.users)])
         results = {x: None for x in results if isinstance(x.shape, ArrayShape)}
         if not results:
@@ -92,6 +101,18 @@ def _cut_out(names: Collection[str], distance: int) -> Edit:
         return True
 
     return edit
+
+
+def _holding(module: HloModule, names: Collection[str]) -> set[HloComputation]:
+    """Computations in which, or in what they call, instructions ``names`` stand."""
+    holding: set[HloComputation] = set()
+    for computation in module.computations_post_order():
+        if any(
+            x.name in names or any(callee in holding for callee in x.called_computations)
+            for x in computation.instructions
+        ):
+            holding.add(computation)
+    return holding
 
 
 def _beyond(results: list[HloInstruction], distance: int) -> list[HloInstruction]:
