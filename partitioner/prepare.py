@@ -11,6 +11,7 @@ from spmd.passes.algebraic_simplifier import AlgebraicSimplifier
 from spmd.passes.call_inliner import CallInliner
 from spmd.passes.common_subexpression_elimination import CommonSubexpressionElimination
 from spmd.passes.dead_code_elimination import DeadCodeElimination
+from spmd.passes.dynamic_index_splitter import DynamicIndexSplitter
 from spmd.passes.dynamic_padder import DynamicPadder
 from spmd.passes.flatten_call_graph import FlattenCallGraph
 from spmd.passes.tuple_simplifier import TupleSimplifier
@@ -21,11 +22,14 @@ _ELEMENT_IDENTITIES = frozenset({"Sharding", "xla.sdy.FuncResultSharding"})
 
 
 def prepare(module: HloModule) -> None:
-    """Inline, give each loop and branch its own computations, and clean up, so that fewer ops need a sharding."""
+    """Inline, take run-time sizes out, give each loop and branch its own computations, and clean up, so that fewer ops
+    need a sharding.
+    """
     list_other_orders(module)
     _open_fusions(module)
     _pin_shardings(module)
     CallInliner().run(module)
+    DynamicIndexSplitter().run(module)
     DynamicPadder().run(module)
     _drop_annotations_in_reducers(module)
     FlattenCallGraph().run(module)

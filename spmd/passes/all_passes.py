@@ -13,6 +13,7 @@ from spmd.passes.conditional_simplifier import ConditionalSimplifier
 from spmd.passes.constant_folding import ConstantFolding
 from spmd.passes.dead_code_elimination import DeadCodeElimination
 from spmd.passes.defuser import Defuser
+from spmd.passes.dynamic_index_splitter import DynamicIndexSplitter
 from spmd.passes.dynamic_padder import DynamicPadder
 from spmd.passes.flatten_call_graph import FlattenCallGraph
 from spmd.passes.gather_simplifier import GatherSimplifier
@@ -39,6 +40,7 @@ OPENING: tuple[HloPass, ...] = (Defuser(),)
 #: What a per-device program says that the runtime does not run becomes what it runs.
 LEGALIZATION: tuple[HloPass, ...] = (
     CallInliner(),
+    DynamicIndexSplitter(),
     DynamicPadder(),
     ScanExpander(),
     RngExpander(),

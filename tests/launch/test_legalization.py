@@ -1,4 +1,5 @@
-"""What the runtime has no form of its own for runs in another form: random draws, scans, sizes known when run."""
+"""What the runtime has no form of its own for runs in another form: random draws, scans, sizes known when run,
+starts as vectors."""
 
 from __future__ import annotations
 
@@ -83,8 +84,23 @@ ENTRY main {
 }
 """
 
+#: Where slices start is one vector, as older programs write it.
+VECTOR = """HloModule vector
+ENTRY main {
+  x = f32[6,4] parameter(0), sharding={devices=[1,2]<=[2]}
+  words = f32[2] parameter(1)
+  i = s32[2] convert(words)
+  u = f32[2,4] parameter(2)
+  part = f32[2,4] dynamic-slice(x, i), dynamic_slice_sizes={2,4}
+  whole = f32[6,4] dynamic-update-slice(x, u, i)
+  ROOT r = (f32[2,4], f32[6,4]) tuple(part, whole)
+}
+"""
 
-@pytest.mark.parametrize("text", [DRAWS, SCAN, SIZES], ids=["draws", "scan", "sizes"])
+PROGRAMS = {"draws": DRAWS, "scan": SCAN, "sizes": SIZES, "vector": VECTOR}
+
+
+@pytest.mark.parametrize("text", PROGRAMS.values(), ids=PROGRAMS)
 def test_runs_as_it_evaluates(text: str) -> None:
     module = parse_module(text)
     rng = np.random.default_rng(0)
