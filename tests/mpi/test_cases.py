@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
-from case_steps import CASES, two_steps
 
 from collectives.communicator.interface import Communicator
 from launch.entry import Entry
+from launch.execution import execute_steps
 from launch.expect import check_output, read_expected
 from launch.inputs import read_inputs
+from launch.npz import Array
 from launch.pipeline import compile_module
 from launch.rank_environment import world_of_environment
 from launch.rank_executable import RankExecutable
+from runtime.executable import Executable
 from spmd.text.load import load
 
+CASES = Path(__file__).parent.parent / "cases"
 WORLD = world_of_environment()
 
 pytestmark = pytest.mark.mpi(min_size=2)
@@ -49,3 +53,8 @@ def test_case(name: str, comm: Communicator) -> None:
         for got, want in zip(again, local, strict=True):
             assert got.tobytes() == want.tobytes()
     comm.barrier()
+
+
+def two_steps(executable: Executable, entry: Entry, inputs: list[Array]) -> list[Array]:
+    done = execute_steps(executable, executable.put(inputs), 2, entry.feedback)
+    return executable.get(done.outputs)
