@@ -122,7 +122,8 @@ def our_moves(module: HloModule) -> list[Move]:
 def _thunk_moves(thunk: Thunk, times: int, trips: dict[str, int]) -> Iterator[Move]:
     if isinstance(thunk, CopyThunk):
         source, target = thunk.source.view, thunk.target.view
-        yield Move(thunk.name, reorders(source, target), target.byte_size, times)
+        if not _is_fill(source):
+            yield Move(thunk.name, reorders(source, target), target.byte_size, times)
     elif not (isinstance(thunk, KernelThunk) and isinstance(thunk.kernel, _PACKING)):
         for view in _operands(thunk):
             if view.view.dims and reorders(view.view, _row_major(view.view)):
@@ -130,6 +131,11 @@ def _thunk_moves(thunk: Thunk, times: int, trips: dict[str, int]) -> Iterator[Mo
     inside = times * trips.get(thunk.name, 1) if isinstance(thunk, WhileThunk) else times
     for inner in thunk.nested():
         yield from _thunk_moves(inner, inside, trips)
+
+
+def _is_fill(source: StridedView) -> bool:
+    """One value everywhere: XLA's text has a broadcast for it, no copy."""
+    return source.num_elements > 1 and stored_bytes(source) == source.element_type.byte_size
 
 
 def _operands(thunk: Thunk) -> Iterator[ArrayView]:

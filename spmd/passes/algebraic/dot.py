@@ -55,6 +55,26 @@ def _unfolded(
 
 
 @simplifies(Opcode.DOT)
+def contract_in_order(x: HloInstruction, b: Builder) -> HloInstruction | None:
+    """lhs_contracting={2,1}, rhs_contracting={1,0} => {1,2}, {0,1}: the larger operand is read as it lies"""
+    attrs, (lhs, rhs) = x.attrs_as(DotAttrs), x.operands
+    pairs = list(zip(attrs.lhs_contracting, attrs.rhs_contracting, strict=True))
+    side = 0 if lhs.array_shape.byte_size >= rhs.array_shape.byte_size else 1
+    ordered = sorted(pairs, key=lambda pair: pair[side])
+    if attrs.extra or [p for p in ordered if _is_wide(lhs, p)] == [
+        p for p in pairs if _is_wide(lhs, p)
+    ]:
+        return None
+    left, right = zip(*ordered, strict=True)
+    attrs = replace(attrs, lhs_contracting=left, rhs_contracting=right)
+    return b.dot(lhs, rhs, attrs, element_type(x))
+
+
+def _is_wide(lhs: HloInstruction, pair: tuple[int, int]) -> bool:
+    return lhs.dims[pair[0]] != 1
+
+
+@simplifies(Opcode.DOT)
 def dot_over_nothing(x: HloInstruction, b: Builder) -> HloInstruction | None:
     """Contracting no elements => 0"""
     empty = not x.operand(0).array_shape.num_elements or not x.operand(1).array_shape.num_elements

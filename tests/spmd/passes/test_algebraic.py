@@ -208,6 +208,7 @@ CASES = {
     "f32[1,4,5] dot(t, w), lhs_contracting_dims={0}, rhs_contracting_dims={0}": (
         "reshape(dot(p9, p10, (2,), (0,)), f32[1,4,5])"
     ),
+    "f32[] dot(a, b), lhs_contracting_dims={1,0}, rhs_contracting_dims={1,0}": "dot(p0, p1, (0, 1), (0, 1))",
     "s32[4,4] dot(i, i)": "multiply(broadcast(p2, (0,), s32[4,4]), broadcast(p2, (1,), s32[4,4]))",
     "c = s32[4,3] broadcast(i), dimensions={0}; s32[3] dot(i, c), lhs_contracting_dims={0}, rhs_contracting_dims={0}": (
         "broadcast(dot(p2, p2, (0,), (0,)), (), s32[3])"

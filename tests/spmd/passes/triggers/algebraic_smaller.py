@@ -1,4 +1,4 @@
-"""What sets off the identities that compute less: cut first, reduce what was reshaped, multiply less."""
+"""What sets off identities that compute or move less: cut first, reduce what was reshaped, multiply less."""
 
 from __future__ import annotations
 
@@ -94,3 +94,10 @@ def dot_of_repeated(p: Program) -> HloInstruction:
     if p.chance():
         return p.b.dot(x, row, DotAttrs((1,), (0,)))
     return p.b.dot(row, x, DotAttrs((0,), (1,)))
+
+
+@form
+def contract_in_order(p: Program) -> HloInstruction:
+    kind, k, n = p.element_type(REAL), p.integer(2, 4), p.integer(2, 4)
+    left, right = p.value(kind, (k, n, p.integer(1, 4))), p.value(kind, (p.integer(1, 3), k, n))
+    return p.b.dot(left, right, DotAttrs((1, 0), (2, 1)))
