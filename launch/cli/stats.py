@@ -6,9 +6,11 @@ import argparse
 import json
 from typing import Any
 
+from launch.cli.memory_plot import add_memory_plot, write_memory_plot
 from launch.cli.module_argument import add_module_arguments, compile_options
+from launch.cli.output_path import require_writable
 from launch.memory_limit import add_memory_limit
-from launch.report.statistics import collect_statistics, format_statistics
+from launch.report.statistics import count_executable, format_statistics
 from launch.source import load_module
 
 
@@ -20,6 +22,7 @@ def add_parser(subparsers: Any) -> None:
     )
     add_module_arguments(parser)
     add_memory_limit(parser)
+    add_memory_plot(parser)
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object and nothing else"
     )
@@ -27,7 +30,10 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    require_writable(options.memory_plot)
     module = load_module(options.module)
-    statistics = collect_statistics(module, options.devices, compile_options(options))
+    statistics, executable = count_executable(module, options.devices, compile_options(options))
+    if options.memory_plot is not None:
+        write_memory_plot(executable, options.memory_plot)
     print(json.dumps(statistics.as_json()) if options.json else format_statistics(statistics))
     return 0

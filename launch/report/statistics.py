@@ -11,6 +11,7 @@ from launch.options import CompileOptions
 from launch.pipeline import stages
 from launch.report.costly_reshards import CostlyReshard, costly_reshards
 from runtime.compile import build_executable
+from runtime.executable import Executable
 from spmd.analysis.cost import ModuleCost, module_cost
 from spmd.hlo import HloModule
 
@@ -67,6 +68,13 @@ def collect_statistics(
     module: HloModule, devices: int | None, options: CompileOptions
 ) -> Statistics:
     """Compile ``module`` and count."""
+    return count_executable(module, devices, options)[0]
+
+
+def count_executable(
+    module: HloModule, devices: int | None, options: CompileOptions
+) -> tuple[Statistics, Executable]:
+    """The figures, and what they are of."""
     instructions: dict[str, int] = {}
     needed = 0.0
     replications: tuple[CostlyReshard, ...] = ()
@@ -83,17 +91,18 @@ def collect_statistics(
     )
     compilation.seconds["thunks"] = time.perf_counter() - start
     cost = module_cost(compilation.module)
-    return Statistics(
+    statistics = Statistics(
         module=module.name,
         devices=compilation.devices,
         instructions=instructions,
         cost=cost,
-        flops_recomputed=cost.flops - needed,
+        flops_recomputed=max(cost.flops - needed, 0.0),
         memory=executable.stats.figures(),
         kernels=executable.kernel_count,
         compile_seconds=compilation.seconds,
         implicit_full_replications=replications,
     )
+    return statistics, executable
 
 
 def format_statistics(statistics: Statistics) -> str:

@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 
-from runtime.schedule.exact_memory import device_bytes, step_facts
+from runtime.schedule.exact_memory import device_bytes, least_device_bytes, step_facts
 from runtime.schedule.module_model import ModuleModel
 from runtime.schedule.recompute import Limits
 from runtime.schedule.rematerialize import Budget, Rematerializer
@@ -38,19 +39,37 @@ def fit_memory(module: HloModule, limit: int) -> None:
     """
     if step_facts(module) is None:
         return
-    least, best = device_bytes(module), 0
-    if least <= limit:
+    unlimited = device_bytes(module)
+    if unlimited <= limit:
         return
-    trial = clone_module(module)
-    for stage, _ in enumerate(_stages(trial), 1):
-        found = device_bytes(trial)
-        if found < least:
-            least, best = found, stage
-        if found <= limit:
-            break
+    stage, found = _first_that_fits(clone_module(module), limit)
+    if found > limit:
+        attempt = clone_module(module)
+        _take(attempt, stage)
+        if device_bytes(attempt) >= unlimited:
+            return
+    _take(module, stage)
+
+
+def _first_that_fits(module: HloModule, limit: int) -> tuple[int, int]:
+    """Number and bytes of the first stage that needs ``limit`` at most, else of the one whose values need least.
+
+    Values are laid out where they could fit at all: that takes most of the time.
+    """
+    best, least = 0, least_device_bytes(module)
     for stage, _ in enumerate(_stages(module), 1):
-        if stage >= best:
-            break
+        needed = least_device_bytes(module)
+        if needed <= limit and (found := device_bytes(module)) <= limit:
+            return stage, found
+        if needed < least:
+            best, least = stage, needed
+    return best, max(least, limit + 1)
+
+
+def _take(module: HloModule, stage: int) -> None:
+    """Carry ``module`` to that stage; they are the same for every copy of a module."""
+    for _ in islice(_stages(module), stage):
+        pass
 
 
 def _stages(module: HloModule) -> Iterator[int]:
@@ -99,7 +118,7 @@ class _Fitter:
                 continue
             for callee in instruction.called_computations:
                 peak = self._models.peaks.get(callee, 0)
-                if instruction in model.inner and peak:
+                if peak:
                     self.lower(callee, max(goal - (need - peak), int(peak * goal / need)))
         one = self._rematerializer(computation)
         one.look()

@@ -68,8 +68,6 @@ class MemoryModel:
     reads: dict[HloInstruction, tuple[HloInstruction, ...]] = field(default_factory=dict)
     overwrites: dict[HloInstruction, HloInstruction] = field(default_factory=dict)
     _inputs: dict[Place, HloInstruction] = field(default_factory=dict)
-    #: Operands that an instruction may be written over.
-    _in_place: dict[HloInstruction, tuple[int, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for instruction in self.computation.post_order():
@@ -146,13 +144,14 @@ class MemoryModel:
         """``instruction`` may be written over ``source``, which dies with it."""
         if self.size[source] != self.size[instruction]:
             return False
-        if instruction not in self._in_place:
+        in_place = self.facts.in_place
+        if instruction not in in_place:
             lowering = LOWERINGS.get(instruction.opcode)
             pairs = lowering.in_place(instruction) if lowering is not None else ()
-            self._in_place[instruction] = tuple(dict.fromkeys(operand for _, operand in pairs))
+            in_place[instruction] = tuple(dict.fromkeys(operand for _, operand in pairs))
         return any(
             instruction.operand(operand) is source
-            for operand in self._in_place[instruction]
+            for operand in in_place[instruction]
             if operand < instruction.num_operands
         )
 

@@ -24,8 +24,8 @@ from spmd.analysis.cost import module_cost
 from spmd.hlo import HloModule, Stage
 from spmd.hlo.clone import clone_module
 
-#: Instructions of all trials together: a large module gets one, which is no trial.
-TRIED_INSTRUCTIONS = 8_000
+#: Instructions of all trials together: a large module gets none.
+TRIED_INSTRUCTIONS = 5_000
 #: Trials for one computation, and how far above the least peak an order may be to get one.
 MOST_TRIALS = 8
 WORTH_A_TRIAL = 1.6
@@ -99,7 +99,7 @@ def try_out(
         for rank in range(1, 1 + MOST_TRIALS)
         for number in _hot(models, ranked)
         if rank < len(ranked[number])
-    ][: trials - 1]
+    ][: max(trials - 1, 0)]
     if not to_try:
         return chosen
     least = total(chosen)

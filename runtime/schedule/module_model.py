@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from runtime.schedule.memory_model import MemoryModel, Place
 from runtime.schedule.step_facts import StepFacts
-from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
+from spmd.hlo import HloComputation, HloModule, Opcode
 from spmd.shape import ShapeIndex, leaves
 
 #: Instructions that run other computations on memory of their own.
@@ -22,10 +22,12 @@ class ModuleModel:
     peaks: dict[HloComputation, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.computations = self.module.computations_post_order()
-        self._bodies = {
-            i.while_body: None for i in self.module.all_instructions() if i.opcode is Opcode.WHILE
-        }
+        callers = [i for i in self.module.all_instructions() if i.opcode in CALLERS]
+        run = {self.module.entry: None}
+        run.update((callee, None) for caller in callers for callee in caller.called_computations)
+        #: Those that run on memory of their own, callees first: no reducers, no insides of fusions.
+        self.computations = [c for c in self.module.computations_post_order() if c in run]
+        self._bodies = {i.while_body: None for i in callers if i.opcode is Opcode.WHILE}
 
     def of(self, computation: HloComputation) -> MemoryModel:
         """Its callees must have peaks."""
@@ -40,9 +42,6 @@ class ModuleModel:
         """Peaks of all computations as they stand."""
         for computation in self.computations:
             self.peaks[computation] = self.of(computation).peak(computation.instructions)
-
-    def callers(self, computation: HloComputation) -> list[HloInstruction]:
-        return [i for i in computation.instructions if i.opcode in CALLERS]
 
     def _returns(self, computation: HloComputation) -> dict[ShapeIndex, Place]:
         """Results that should end where something came in: aliased outputs, and what a loop's body hands on."""

@@ -15,11 +15,13 @@ class StepFacts:
     """Empty where a module is not one that the runtime lowers.
 
     extra[i]: bytes that i needs besides its operands and its result while it runs: scratch, operands laid out anew.
+    in_place[i]: operands that i may be written over, for those that were asked for.
     written: instructions that would be views, but that no strides can say: they write arrays of their own.
     """
 
     extra: dict[HloInstruction, int] = field(default_factory=dict)
     written: dict[HloInstruction, None] = field(default_factory=dict)
+    in_place: dict[HloInstruction, tuple[int, ...]] = field(default_factory=dict)
 
     @staticmethod
     def of(program: Program) -> StepFacts:

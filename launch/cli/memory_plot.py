@@ -1,0 +1,39 @@
+"""`--memory-plot F.png|F.html`: a picture of a device's memory over the schedule."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from launch.report.memory_image import memory_image
+from launch.report.memory_page import memory_page
+from launch.report.memory_timeline import memory_timeline
+from runtime.executable import Executable
+
+FORMATS = (".html", ".png")
+
+
+def add_memory_plot(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--memory-plot",
+        type=_picture,
+        metavar="F.html|F.png",
+        help="draw what lies where in a device's memory while the program runs: a page that needs no other file, or an "
+        "image (with the plot extra)",
+    )
+
+
+def write_memory_plot(executable: Executable, target: Path) -> None:
+    timeline = memory_timeline(executable)
+    if target.suffix == ".png":
+        target.write_bytes(memory_image(timeline))
+    else:
+        target.write_text(memory_page(timeline), encoding="utf-8")
+
+
+def _picture(text: str) -> Path:
+    """An argparse type."""
+    path = Path(text)
+    if path.suffix not in FORMATS:
+        raise argparse.ArgumentTypeError(f"{text!r} ends in neither {' nor '.join(FORMATS)}")
+    return path

@@ -1,0 +1,102 @@
+"""A memory timeline as a PNG image, with matplotlib (the ``plot`` extra)."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+
+from launch.report.memory_colors import COLORS
+from launch.report.memory_timeline import Block, BlockKind, MemoryTimeline
+from spmd.errors import UnsupportedError
+
+_MEGABYTE = 1e6
+#: Largest buffers at the peak that are named in the image, where there is room for the text.
+_NAMED = 12
+
+
+def memory_image(timeline: MemoryTimeline) -> bytes:
+    """A PNG file. UnsupportedError where matplotlib is not installed."""
+    try:
+        from matplotlib.collections import PolyCollection
+        from matplotlib.figure import Figure
+        from matplotlib.patches import Patch
+    except ImportError:
+        raise UnsupportedError(
+            'a PNG needs matplotlib: pip install "spmd-executor[plot]"; an .html file needs nothing'
+        ) from None
+    figure = Figure(figsize=(12, 7.5), dpi=130, layout="constrained")
+    places, lives = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
+    used = [kind for kind in BlockKind if any(b.kind is kind for b in timeline.blocks)]
+    for kind in used:
+        corners = _corners([b for b in timeline.blocks if b.kind is kind])
+        places.add_collection(
+            PolyCollection(corners, facecolors=COLORS[kind], edgecolors="#00000030", linewidths=0.2)
+        )
+    places.set_xlim(0, timeline.end + 1)
+    places.set_ylim(0, timeline.total / _MEGABYTE)
+    places.set_ylabel("offset, MB")
+    places.legend(
+        handles=[Patch(color=COLORS[kind], label=kind.value) for kind in used],
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.01),
+        ncols=len(used),
+        fontsize=8,
+        frameon=False,
+    )
+    places.set_title(_plain(f"{timeline.title}\n{timeline.subtitle}"), fontsize=10)
+    _name_largest(places, timeline)
+    lives.fill_between(
+        np.arange(timeline.end + 1), timeline.live / _MEGABYTE, step="post", color="#56b4e980"
+    )
+    lives.set_ylim(0, timeline.total / _MEGABYTE * 1.05)
+    lives.set_ylabel("live, MB")
+    lives.set_xlabel("position in the schedule")
+    for axis in (places, lives):
+        axis.axvline(timeline.peak + 0.5, color="#d62728", linewidth=0.9)
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.tick_params(labelsize=8)
+    lives.annotate(
+        f"peak {timeline.peak_bytes / _MEGABYTE:,.3g} MB",
+        (timeline.peak + 0.5, timeline.peak_bytes / _MEGABYTE),
+        xytext=(4, -10),
+        textcoords="offset points",
+        fontsize=8,
+        color="#d62728",
+    )
+    stream = io.BytesIO()
+    figure.savefig(stream, format="png", metadata={"Software": None})
+    return stream.getvalue()
+
+
+def _corners(blocks: list[Block]) -> np.ndarray:
+    """[blocks, 4, 2]: rectangles in positions and megabytes."""
+    left = np.array([b.start for b in blocks], float)
+    right = np.array([b.end + 1 for b in blocks], float)
+    low = np.array([b.offset for b in blocks], float) / _MEGABYTE
+    high = np.array([b.offset + b.size for b in blocks], float) / _MEGABYTE
+    x = np.stack([left, right, right, left], axis=1)
+    y = np.stack([low, low, high, high], axis=1)
+    return np.stack([x, y], axis=2)
+
+
+def _name_largest(axis: Any, timeline: MemoryTimeline) -> None:
+    """Names within the blocks that are high and wide enough to hold them."""
+    for block in timeline.largest[:_NAMED]:
+        if block.size < timeline.total / 60 or block.end - block.start < timeline.end / 12:
+            continue
+        axis.text(
+            (block.start + block.end + 1) / 2,
+            (block.offset + block.size / 2) / _MEGABYTE,
+            _plain(f"{block.name} {block.shape}"),
+            ha="center",
+            va="center",
+            fontsize=6,
+            clip_on=True,
+        )
+
+
+def _plain(text: str) -> str:
+    """Not as mathematics, which is how matplotlib reads what stands between dollars."""
+    return text.replace("$", r"\$")

@@ -1,0 +1,148 @@
+"""A device's memory over the schedule as blocks: which value lies where, from when to when. Data for pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+from runtime.buffers.types import AllocationKind, BufferAssignment, NamedSlice
+from runtime.executable import Executable
+from runtime.live_buffers import Held, LiveBuffers
+from spmd.analysis.source_lines import SourceLines
+from spmd.analysis.wire import KIND
+from spmd.hlo import HloInstruction, HloModule
+
+#: Buffers of the peak that a picture names.
+MOST_NAMED = 40
+
+
+class BlockKind(Enum):
+    """What pictures tell apart by colour."""
+
+    PARAMETER = "parameter"
+    CONSTANT = "constant"
+    OUTPUT = "output"
+    TEMPORARY = "temporary"
+    COLLECTIVE = "collective's result"
+    SCRATCH = "scratch, operand copy"
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """``size`` bytes from ``offset``, with all allocations one above the other, at positions ``start`` to ``end``."""
+
+    kind: BlockKind
+    name: str
+    shape: str
+    opcode: str
+    op_name: str
+    source: str
+    offset: int
+    size: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class MemoryTimeline:
+    """``end``: the last position. ``live``: bytes held at each. ``total``: bytes of all allocations.
+
+    largest: names of what is held at the peak, largest first, at most MOST_NAMED of them, as blocks.
+    """
+
+    module: str
+    devices: int
+    blocks: tuple[Block, ...]
+    live: np.ndarray
+    total: int
+    peak: int
+    largest: tuple[Block, ...]
+
+    @property
+    def end(self) -> int:
+        return len(self.live) - 1
+
+    @property
+    def peak_bytes(self) -> int:
+        return int(self.live[self.peak])
+
+    @property
+    def title(self) -> str:
+        return f"{self.module} on {self.devices} devices: memory of one device"
+
+    @property
+    def subtitle(self) -> str:
+        return f"{self.total:,} bytes allocated, most live ({self.peak_bytes:,}) at position {self.peak} of {self.end}"
+
+
+def memory_timeline(executable: Executable) -> MemoryTimeline:
+    assignment = executable.program.assignment
+    live = LiveBuffers(assignment)
+    describe = _Describer(executable.module, assignment)
+    blocks = tuple(block for one in live.held for block in describe.blocks(one))
+    peak = live.peak
+    there = sorted((b for b in blocks if b.start <= peak <= b.end), key=lambda b: -b.size)
+    total = sum(allocation.size for allocation in assignment.allocations)
+    return MemoryTimeline(
+        executable.program.name,
+        executable.num_devices,
+        blocks,
+        live.bytes_at,
+        total,
+        peak,
+        tuple(there[:MOST_NAMED]),
+    )
+
+
+class _Describer:
+    """What a program says of a value, by the name of the instruction that it belongs to."""
+
+    def __init__(self, module: HloModule, assignment: BufferAssignment) -> None:
+        self._lines = SourceLines(module)
+        self._named = {i.name: i for i in module.all_instructions()}
+        self._allocations = assignment.allocations
+        self._bases = {}
+        base = 0
+        for allocation in assignment.allocations:
+            self._bases[allocation.index] = base
+            base += allocation.size
+
+    def blocks(self, held: Held) -> Iterator[Block]:
+        """One for each value in the place, until the next one is written there."""
+        for n, value in enumerate(held.values):
+            following = held.values[n + 1].start - 1 if n + 1 < len(held.values) else held.end
+            start = held.start if n == 0 else value.start
+            if following >= start:
+                yield self._block(value, start, following)
+
+    def _block(self, value: NamedSlice, start: int, end: int) -> Block:
+        instruction = self._instruction(value.name)
+        place = value.slice
+        return Block(
+            self._kind(value, instruction),
+            value.name,
+            value.shape,
+            str(instruction.opcode) if instruction is not None else "",
+            instruction.annotations.metadata.op_name if instruction is not None else "",
+            self._lines.of(instruction) if instruction is not None else "",
+            self._bases[place.allocation] + place.offset,
+            place.size,
+            start,
+            end,
+        )
+
+    def _instruction(self, name: str) -> HloInstruction | None:
+        """Leaves are ``name{1,0}``, scratch and operand copies ``name.scratch`` and ``name.operand2``."""
+        plain = name.partition("{")[0]
+        return self._named.get(plain) or self._named.get(plain.rpartition(".")[0])
+
+    def _kind(self, value: NamedSlice, instruction: HloInstruction | None) -> BlockKind:
+        kind = self._allocations[value.slice.allocation].kind
+        if kind is not AllocationKind.TEMPORARY:
+            return BlockKind(kind.value)
+        if instruction is None or value.name.partition("{")[0] != instruction.name:
+            return BlockKind.SCRATCH
+        return BlockKind.COLLECTIVE if instruction.opcode in KIND else BlockKind.TEMPORARY
