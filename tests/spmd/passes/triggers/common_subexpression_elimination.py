@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from spmd.device import ReductionKind
+from spmd.device import ReductionKind, ReplicaGroups
 from spmd.hlo import HloInstruction, HloModule, Opcode
 from spmd.ops.attrs import DimensionsAttrs
 from spmd.ops.reduction import build_reducer
-from tests.spmd.passes.triggers.programs import Program
+from tests.spmd.passes.triggers.programs import NUMBERS, Program
 from tests.spmd.passes.triggers.registry import Rng, trigger
 
 
 @trigger("common-subexpression-elimination")
 def modules(rng: Rng) -> HloModule:
-    p = Program(rng)
-    first, second = p.choose((_binary, _swapped, _constants, _reductions, _chains))(p)
+    forms = (_binary, _swapped, _constants, _reductions, _chains, _collectives)
+    form = forms[int(rng.integers(len(forms)))]
+    p = Program(rng, partitions=2 if form is _collectives else 1)
+    first, second = form(p)
     return p.module(p.after(first), p.after(second))
 
 
@@ -58,6 +60,16 @@ def _reductions(p: Program) -> Pair:
         )
         for _ in range(2)
     )
+    return first, second
+
+
+def _collectives(p: Program) -> Pair:
+    """On two channels."""
+    x = p.value(p.element_type(NUMBERS), p.dims())
+    groups = p.choose(
+        (ReplicaGroups.of_iota(1, 2), ReplicaGroups(((1, 0),)), ReplicaGroups(((0,), (1,))))
+    )
+    first, second = (p.b.all_reduce(x, groups, ReductionKind.SUM) for _ in range(2))
     return first, second
 
 
