@@ -12,7 +12,7 @@ from spmd.device import ReductionKind
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.reduction import identity_value
-from spmd.passes.algebraic.match import element_type, is_splat, splat
+from spmd.passes.algebraic.match import element_type, is_splat, splat, used_once
 from spmd.passes.algebraic.rules import simplifies
 from spmd.shape import PrimitiveType
 
@@ -46,6 +46,35 @@ def subtract_zero(x: HloInstruction, b: Builder) -> HloInstruction | None:
     if right.opcode is Opcode.NEGATE:
         return b.add(left, right.operand(0))
     return b.full(x.array_shape, 0) if left is right and element_type(x).is_integer else None
+
+
+@simplifies(Opcode.ADD, Opcode.SUBTRACT)
+def add_constants(x: HloInstruction, b: Builder) -> HloInstruction | None:
+    """(i + 3) - 5 => i + -2 on integers"""
+    kind = element_type(x)
+    if not kind.is_integer:
+        return None
+    outer = _shifted(x)
+    inner = _shifted(outer[0]) if outer is not None and used_once(outer[0]) else None
+    if outer is None or inner is None:
+        return None
+    bits = 2**kind.bits
+    total = (outer[1] + inner[1]) % bits
+    if kind.is_signed_integer and total >= bits // 2:
+        total -= bits
+    return b.add(inner[0], b.full(x.array_shape, total))
+
+
+def _shifted(x: HloInstruction) -> tuple[HloInstruction, int] | None:
+    """``x`` as a value plus a constant."""
+    if x.opcode not in (Opcode.ADD, Opcode.SUBTRACT):
+        return None
+    left, right = x.operands
+    constant = splat(right)
+    if constant is not None:
+        return left, int(constant) if x.opcode is Opcode.ADD else -int(constant)
+    constant = splat(left) if x.opcode is Opcode.ADD else None
+    return None if constant is None else (right, int(constant))
 
 
 @simplifies(Opcode.MULTIPLY)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+
 from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
@@ -79,6 +81,42 @@ def _answer(limits: tuple[int, int], bound: int, direction: str) -> bool | None:
     if direction in ("EQ", "NE") and not low <= bound <= high:
         return direction == "NE"
     return None
+
+
+@simplifies(Opcode.COMPARE)
+def compare_of_select(x: HloInstruction, b: Builder) -> HloInstruction | None:
+    """select(p, 1, 0) != 1 => not p, and so on where both choices and what they are compared with are constants"""
+    attrs = x.attrs_as(CompareAttrs)
+    if attrs.type == "TOTALORDER":
+        return None
+    for (chosen, other), direction in (
+        (x.operands, attrs.direction),
+        (x.operands[::-1], _MIRRORED[attrs.direction]),
+    ):
+        if chosen.opcode is not Opcode.SELECT:
+            continue
+        one, zero, bound = splat(chosen.operand(1)), splat(chosen.operand(2)), splat(other)
+        if one is None or zero is None or bound is None:
+            continue
+        holds = _COMPARED[direction]
+        if_true, if_false = bool(holds(one, bound)), bool(holds(zero, bound))
+        if if_true == if_false:
+            return b.full(x.array_shape, if_true)
+        predicate = chosen.operand(0)
+        if predicate.dims != x.dims:
+            predicate = b.broadcast_scalar(predicate, x.dims)
+        return predicate if if_true else b.logical_not(predicate)
+    return None
+
+
+_COMPARED = {
+    "LT": operator.lt,
+    "LE": operator.le,
+    "GT": operator.gt,
+    "GE": operator.ge,
+    "EQ": operator.eq,
+    "NE": operator.ne,
+}
 
 
 @simplifies(Opcode.IOTA)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
-from spmd.passes.algebraic.match import element_type, is_splat, splat
+from spmd.ops.attrs import CompareAttrs
+from spmd.passes.algebraic.match import element_type, is_splat, splat, used_once
 from spmd.passes.algebraic.rules import simplifies
 from spmd.shape import PrimitiveType
 
@@ -48,6 +51,23 @@ def xor_zero(x: HloInstruction, _: Builder) -> HloInstruction | None:
 def not_twice(x: HloInstruction, _: Builder) -> HloInstruction | None:
     inner = x.operand(0)
     return inner.operand(0) if inner.opcode is Opcode.NOT else None
+
+
+_OPPOSITE = {"EQ": "NE", "NE": "EQ", "LT": "GE", "GE": "LT", "GT": "LE", "LE": "GT"}
+
+
+@simplifies(Opcode.NOT)
+def not_of_compare(x: HloInstruction, b: Builder) -> HloInstruction | None:
+    """not (a == b) => a != b;  not (i < j) => i >= j on integers (of a nan neither holds)"""
+    inner = x.operand(0)
+    if inner.opcode is not Opcode.COMPARE or not used_once(inner):
+        return None
+    attrs = inner.attrs_as(CompareAttrs)
+    kind = element_type(inner.operand(0))
+    if attrs.direction not in ("EQ", "NE") and (kind.is_floating or kind.is_complex):
+        return None
+    opposite = replace(attrs, direction=_OPPOSITE[attrs.direction])
+    return b.create(Opcode.COMPARE, inner.operands, opposite)
 
 
 @simplifies(Opcode.SHIFT_LEFT, Opcode.SHIFT_RIGHT_LOGICAL, Opcode.SHIFT_RIGHT_ARITHMETIC)

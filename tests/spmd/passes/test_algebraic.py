@@ -86,6 +86,9 @@ CASES = {
     "f32[4,6] maximum(a, ninfs)": "p0",
     "two = f32[] constant(2); t = f32[4,6] broadcast(two), dimensions={}; f32[4,6] power(a, t)": "multiply(p0, p0)",
     "c = s32[4] convert(p); s32[4] multiply(c, i)": "select(p3, p2, broadcast(0, (), s32[4]))",
+    "c = s32[4] add(i1s, i); d = s32[4] subtract(c, i1s); g = s32[4] add(d, i1s); s32[4] add(g, i1s)": (
+        "add(p2, broadcast(2, (), s32[4]))"
+    ),
     # logical
     "pred[4] and(p, yess)": "p3",
     "pred[4] and(p, nos)": "broadcast(False, (), pred[4])",
@@ -100,6 +103,11 @@ CASES = {
     "pred[4] compare(p, yess), direction=NE": "not(p3)",
     "pred[4] compare(count, i0s), direction=GE": "broadcast(True, (), pred[4])",
     "pred[4] compare(i0s, count), direction=GT": "broadcast(False, (), pred[4])",
+    "n = s32[4] select(p, i1s, i0s); pred[4] compare(n, i1s), direction=NE": "not(p3)",
+    "n = s32[4] select(p, i1s, i0s); pred[4] compare(i0s, n), direction=LT": "p3",
+    "n = s32[4] select(p, i1s, i0s); pred[4] compare(n, i0s), direction=GE": "broadcast(True, (), pred[4])",
+    "c = pred[4,6] compare(a, b), direction=EQ; pred[4,6] not(c)": "compare(p0, p1, NE)",
+    "c = pred[4] compare(i, count), direction=LT; pred[4] not(c)": "compare(p2, iota(0, s32[4]), GE)",
     "f32[1,6] iota(), iota_dimension=0": "broadcast(0.0, (), f32[1,6])",
     # select
     "s32[4] select(yess, i, i0s)": "p2",
@@ -229,6 +237,7 @@ KEPT = {
     "f32[4] reduce(a, one), dimensions={1}, to_apply=sum": "1 is not neutral",
     "c = f32[6,4] transpose(a), dimensions={1,0}; f32[4] reduce(c, s), dimensions={0}, to_apply=sum": "any start",
     "f32[3,6] dynamic-slice(a, k, i0), dynamic_slice_sizes={3,6}": "start unknown",
+    "c = pred[4,6] compare(a, b), direction=LT; pred[4,6] not(c)": "neither holds of a nan",
     "c = f32[4] convert(p); d = f32[4] convert(i); f32[4] multiply(c, d)": "nan times 0",
     "c = f32[4] convert(h); bf16[4,4] dot(c, c)": "operands do not fit the result's type",
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from spmd.device import ReductionKind
 from spmd.hlo import HloInstruction, Stage
 from spmd.ops.attrs import DotAttrs
-from spmd.shape import PrimitiveType
+from spmd.shape import ArrayShape, PrimitiveType
 from tests.spmd.passes.triggers.algebraic_forms import form
 from tests.spmd.passes.triggers.programs import FLOATS, INTEGERS, NUMBERS, Program
 
@@ -101,3 +101,38 @@ def contract_in_order(p: Program) -> HloInstruction:
     kind, k, n = p.element_type(REAL), p.integer(2, 4), p.integer(2, 4)
     left, right = p.value(kind, (k, n, p.integer(1, 4))), p.value(kind, (p.integer(1, 3), k, n))
     return p.b.dot(left, right, DotAttrs((1, 0), (2, 1)))
+
+
+# ---- what constants decide
+@form
+def add_constants(p: Program) -> HloInstruction:
+    x = p.value(p.element_type(INTEGERS), p.dims())
+
+    def plus(y: HloInstruction) -> HloInstruction:
+        constant = p.b.full(x.array_shape, p.integer(1, 100))
+        if p.chance():
+            return p.b.subtract(y, constant)
+        return p.b.add(*p.shuffled((y, constant)))
+
+    return plus(plus(x))
+
+
+@form
+def compare_of_select(p: Program) -> HloInstruction:
+    kind, dims = p.element_type(REAL), p.dims()
+    one, two, three = (p.b.full(ArrayShape(kind, dims), p.choose((0, 1, 2))) for _ in range(3))
+    # one predicate may choose for all elements
+    predicate = p.value(PrimitiveType.PRED, p.choose((dims, ())))
+    chosen = p.b.select(predicate, one, two)
+    direction = p.choose(("EQ", "NE", "LT", "LE", "GT", "GE"))
+    return p.b.compare(*p.shuffled((chosen, three)), direction)
+
+
+@form
+def not_of_compare(p: Program) -> HloInstruction:
+    if p.chance():
+        x, direction = p.value(p.element_type(NUMBERS), p.dims()), p.choose(("EQ", "NE"))
+    else:
+        x = p.value(p.element_type(INTEGERS), p.dims())
+        direction = p.choose(("LT", "LE", "GT", "GE"))
+    return p.b.logical_not(p.b.compare(x, p.like(x), direction))
