@@ -24,7 +24,6 @@ from spmd.passes.reshape_mover import ReshapeMover
 from spmd.passes.rng_expander import RngExpander
 from spmd.passes.rng_state_threading import RngStateThreading
 from spmd.passes.scan_expander import ScanExpander
-from spmd.passes.scatter_simplifier import ScatterSimplifier
 from spmd.passes.subcomputation_unification import SubcomputationUnification
 from spmd.passes.tuple_simplifier import TupleSimplifier
 from spmd.passes.while_loop_constant_sinking import WhileLoopConstantSinking
@@ -61,7 +60,6 @@ SIMPLIFICATION: tuple[HloPass, ...] = (
     ConcatenateLayout(),
     ConstantFolding(),
     GatherSimplifier(),
-    ScatterSimplifier(),
     ConditionalSimplifier(),
     ConditionalOperandSimplifier(),
     ConditionalResultSimplifier(),

@@ -13,7 +13,7 @@ from spmd.hlo.instruction import Annotations, HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import ConstantAttrs, GatherAttrs
-from spmd.passes.index_vector import full_starts, index_count
+from spmd.passes.algebraic.match import splat
 from spmd.passes.interface import UNSCHEDULED, HloPass, register_pass
 from spmd.passes.rewrite import has_control_edges, is_annotated, replace_and_prune
 
@@ -21,10 +21,10 @@ from spmd.passes.rewrite import has_control_edges, is_annotated, replace_and_pru
 @register_pass
 @dataclass(frozen=True)
 class GatherSimplifier(HloPass):
-    """gather(x, one index vector)  =>  reshape(dynamic-slice(x, the vector's components))
-    gather(x, {15, 13, .., 1})  =>  reverse(slice(x)[1:16:2]), constants in even steps along one dimension
+    """gather(x, {{2, 3}})  =>  reshape(slice(x)), for one index vector
+    gather(x, {15, 13, .., 1})  =>  reverse(slice(x)[1:16:2]), in even steps along one dimension
 
-    A start that does not fit is clamped by both. Slices and reversals are views: no data moves.
+    of constant indices, clamped as the gather does. Slices and reversals are views: no data moves.
     """
 
     name: ClassVar[str] = "gather-simplifier"
@@ -47,12 +47,16 @@ class GatherSimplifier(HloPass):
 
 
 def one_slice(x: HloInstruction, b: Builder) -> HloInstruction | None:
-    """The slice that a gather with one index vector takes."""
+    """The slice that a gather with one constant index vector takes."""
     attrs, (operand, indices) = x.attrs_as(GatherAttrs), x.operands
-    if index_count(indices, attrs.index_vector_dim) != 1:
+    vector = _constants(indices)
+    if not vector or len(vector) != len(attrs.start_index_map):
         return None
-    starts = full_starts(b, indices, attrs.start_index_map, operand.array_shape.rank)
-    return b.reshape(b.dynamic_slice(operand, starts, attrs.slice_sizes), x.dims)
+    starts = [0] * len(operand.dims)
+    for d, start in zip(attrs.start_index_map, vector, strict=True):
+        starts[d] = min(max(start, 0), operand.dims[d] - attrs.slice_sizes[d])
+    limits = [start + size for start, size in zip(starts, attrs.slice_sizes, strict=True)]
+    return b.reshape(b.slice(operand, starts, limits), x.dims)
 
 
 def even_steps(x: HloInstruction, b: Builder) -> HloInstruction | None:
@@ -90,7 +94,8 @@ def match_even_steps(x: HloInstruction) -> EvenSteps | None:
     if len(attrs.start_index_map) != 1 or attrs.operand_batching_dims:
         return None
     (dimension,) = attrs.start_index_map
-    places = _constant_starts(x.operand(1), operand.dims[dimension] - 1)
+    last = operand.dims[dimension] - 1
+    places = [min(max(i, 0), last) for i in _constants(x.operand(1))]
     step = _even_step(places)
     order = _result_order(x, dimension)
     whole = [*operand.dims]
@@ -100,14 +105,16 @@ def match_even_steps(x: HloInstruction) -> EvenSteps | None:
     return EvenSteps(dimension, min(places), max(places), step, order)
 
 
-def _constant_starts(indices: HloInstruction, last: int) -> list[int]:
-    """Constant scalar indices in row-major order, clamped to [0, last]; none where they are not constant."""
+def _constants(indices: HloInstruction) -> list[int]:
+    """Constant indices in row-major order; none where they are not constant."""
+    if indices.opcode is Opcode.BROADCAST and (one := splat(indices)) is not None:
+        return [int(one)] * indices.array_shape.num_elements
     if indices.opcode is not Opcode.CONSTANT:
         return []
     literal = indices.attrs_as(ConstantAttrs).literal
     if literal is None or literal.array is None:
         return []
-    return [min(max(int(i), 0), last) for i in literal.array.reshape(-1)]
+    return [int(i) for i in literal.array.reshape(-1)]
 
 
 def _even_step(places: Sequence[int]) -> int | None:
