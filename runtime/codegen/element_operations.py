@@ -48,8 +48,8 @@ def has_operation(signature: ElementSignature) -> bool:
     return _body(signature) is not None
 
 
-def operation_ir(signature: ElementSignature) -> str:
-    """``@operation`` and the functions and intrinsics that it calls."""
+def operation_ir(signature: ElementSignature, name: str = "operation") -> list[str]:
+    """Function ``name``, after the functions and intrinsics that it calls, whose names tell what they are."""
     body = _body(signature)
     assert body is not None, "has_operation says so"
     kinds = signature.operands
@@ -62,18 +62,18 @@ def operation_ir(signature: ElementSignature) -> str:
         ]
     parameters = ", ".join(f"{stored_type(kind)} %x{i}" for i, kind in enumerate(kinds))
     widened = [
-        f"  %{name} = call {wide_type(kind)} @widen_{kind}({stored_type(kind)} %x{i})"
-        for i, (kind, name) in enumerate(zip(kinds, "abc", strict=False))
+        f"  %{letter} = call {wide_type(kind)} @widen_{kind}({stored_type(kind)} %x{i})"
+        for i, (kind, letter) in enumerate(zip(kinds, "abc", strict=False))
     ]
     stored, wide = stored_type(signature.result), wide_type(signature.result)
     lines = [
-        f"define internal {stored} @operation({parameters}) alwaysinline {{",
+        f"define internal {stored} @{name}({parameters}) alwaysinline {{",
         *widened,
         f"  {body}",
         f"  %stored = call {stored} @narrow_{signature.result}({wide} %r)",
         f"  ret {stored} %stored\n}}\n",
     ]
-    return "\n".join([*_declarations(body), *functions, *lines])
+    return [*_declarations(body), *functions, "\n".join(lines)]
 
 
 def _function(name: str, source: str, target: str, body: str) -> str:
@@ -108,10 +108,6 @@ def _is_known(kind: PrimitiveType) -> bool:
     return not kind.is_complex and kind.bits >= (16 if kind.is_floating else 8)
 
 
-def _is_number(kind: PrimitiveType) -> bool:
-    return kind is not PrimitiveType.PRED
-
-
 # ---- floats
 _FLOAT_INSTRUCTIONS = {
     Opcode.ADD: "fadd {t} %a, %b",
@@ -119,6 +115,12 @@ _FLOAT_INSTRUCTIONS = {
     Opcode.MULTIPLY: "fmul {t} %a, %b",
     Opcode.NEGATE: "fneg {t} %a",
     Opcode.SUBTRACT: "fsub {t} %a, %b",
+}
+_INTEGER_INSTRUCTIONS = {
+    Opcode.ADD: "add {t} %a, %b",
+    Opcode.MULTIPLY: "mul {t} %a, %b",
+    Opcode.NEGATE: "sub {t} 0, %a",
+    Opcode.SUBTRACT: "sub {t} %a, %b",
 }
 _FLOAT_INTRINSICS = {
     Opcode.ABS: "fabs",
@@ -135,9 +137,11 @@ def arithmetic(signature: ElementSignature) -> str | None:
     kind, t = signature.result, wide_type(signature.result)
     if kind.is_floating:
         return f"%r = {_FLOAT_INSTRUCTIONS[signature.opcode].format(t=t)}"
-    if signature.opcode is Opcode.DIVIDE and _is_number(kind):
+    if not kind.is_integer:
+        return None
+    if signature.opcode is Opcode.DIVIDE:
         return _integer_divide(kind, t)
-    return None
+    return f"%r = {_INTEGER_INSTRUCTIONS[signature.opcode].format(t=t)}"
 
 
 @_BODIES.register(*(set(_FLOAT_INTRINSICS)))
@@ -151,8 +155,6 @@ def rounding(signature: ElementSignature) -> str | None:
 
 @_BODIES.register(Opcode.MAXIMUM, Opcode.MINIMUM)
 def extreme(signature: ElementSignature) -> str | None:
-    if not signature.result.is_floating:
-        return None
     kind = ReductionKind.MAX if signature.opcode is Opcode.MAXIMUM else ReductionKind.MIN
     return combination(signature.result.numpy, kind, wide_type(signature.result))
 
@@ -173,10 +175,16 @@ def sign(signature: ElementSignature) -> str | None:
 def comparison(signature: ElementSignature) -> str | None:
     attrs, kind = signature.attrs, signature.operands[0]
     assert isinstance(attrs, CompareAttrs)
-    if not kind.is_floating or attrs.type == "TOTALORDER":
+    if attrs.type == "TOTALORDER" and kind.is_floating:
         return None
-    condition = "une" if attrs.direction == "NE" else f"o{attrs.direction.lower()}"
-    return f"%c = fcmp {condition} {wide_type(kind)} %a, %b\n  %r = zext i1 %c to i8"
+    direction, t = attrs.direction.lower(), wide_type(kind)
+    if kind.is_floating:
+        condition = "fcmp une" if direction == "ne" else f"fcmp o{direction}"
+    elif direction in ("eq", "ne"):
+        condition = f"icmp {direction}"
+    else:
+        condition = f"icmp {'s' if kind.is_signed_integer else 'u'}{direction}"
+    return f"%c = {condition} {t} %a, %b\n  %r = zext i1 %c to i8"
 
 
 @_BODIES.register(Opcode.IS_FINITE)
@@ -257,6 +265,29 @@ def count_leading_zeros(signature: ElementSignature) -> str | None:
     return f"%r = call {t} @llvm.ctlz.{t}({t} %a, i1 false)"
 
 
+# ---- bits and choices
+_BITWISE = {Opcode.AND: "and", Opcode.OR: "or", Opcode.XOR: "xor"}
+
+
+@_BODIES.register(*_BITWISE)
+def bitwise(signature: ElementSignature) -> str | None:
+    if signature.result.is_floating:
+        return None
+    return f"%r = {_BITWISE[signature.opcode]} {wide_type(signature.result)} %a, %b"
+
+
+@_BODIES.register(Opcode.NOT)
+def complement(signature: ElementSignature) -> str | None:
+    ones = 1 if signature.result is PrimitiveType.PRED else -1
+    return f"%r = xor {wide_type(signature.result)} %a, {ones}"
+
+
+@_BODIES.register(Opcode.SELECT)
+def selection(signature: ElementSignature) -> str | None:
+    t = wide_type(signature.result)
+    return f"%chosen = icmp ne i8 %a, 0\n  %r = select i1 %chosen, {t} %b, {t} %c"
+
+
 # ---- conversions
 @_BODIES.register(Opcode.CONVERT)
 def conversion(signature: ElementSignature) -> str | None:
@@ -273,10 +304,18 @@ def conversion(signature: ElementSignature) -> str | None:
         return f"%r = call {t} @llvm.fpto{letter}i.sat.{t}.{suffix}({s} %a)"
     if source.is_floating and target.is_floating:
         return _float_to_float(s, t)
+    letter = "s" if source.is_signed_integer else "u"
     if target.is_floating:
-        letter = "s" if source.is_signed_integer else "u"
         return f"%r = {letter}itofp {s} %a to {t}"
-    return None
+    return _integer_to_integer(s, t, letter)
+
+
+def _integer_to_integer(s: str, t: str, letter: str) -> str:
+    if s == t:
+        return f"%r = select i1 true, {t} %a, {t} %a"
+    if int(t[1:]) < int(s[1:]):
+        return f"%r = trunc {s} %a to {t}"
+    return f"%r = {letter}ext {s} %a to {t}".replace("uext", "zext")
 
 
 def _float_to_float(s: str, t: str) -> str:

@@ -51,7 +51,7 @@ def elementwise_ir(signature: ElementSignature, steps: tuple[Step, ...]) -> str:
     types = [stored_type(kind) for kind in (signature.result, *signature.operands)]
     sizes, strides = count, count + RANK
     lines = [
-        operation_ir(signature),
+        *operation_ir(signature),
         "define internal i64 @word(ptr %record, i64 %number) alwaysinline {",
         "  %p = getelementptr i64, ptr %record, i64 %number",
         "  %w = load i64, ptr %p",

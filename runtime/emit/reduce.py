@@ -1,9 +1,11 @@
-"""reduce by a recognised reducer as a reduction kernel, any other through the reference evaluator."""
+"""reduce as a reduction kernel where its reducer is a plain one, else in native code, else by the evaluator."""
 
 from __future__ import annotations
 
 from runtime.emit.reference import emit_reference
+from runtime.emit.scalar_program import scalar_program
 from runtime.kernels.elementwise import Registers
+from runtime.kernels.program_reduce import ProgramReduceKernel
 from runtime.kernels.reduce import ReduceKernel
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays, Views
 from runtime.thunks.kernel import KernelThunk
@@ -59,8 +61,22 @@ def scratch(instruction: HloInstruction, _: Views) -> tuple[ArrayShape, ...]:
     return () if kernel is None else scratch_of(kernel)
 
 
+def program_reduce_kernel(instruction: HloInstruction) -> ProgramReduceKernel | None:
+    """For reducers of several arrays, and of one by what is no plain reduction; None where native code cannot do it."""
+    program = scalar_program(instruction.to_apply)
+    shapes = [operand.array_shape for operand in instruction.operands]
+    if program is None or any(
+        shape.element_type is not kind
+        for shape, kind in zip(shapes, program.parameters, strict=True)
+    ):
+        return None
+    axes = tuple(sorted(instruction.attrs_as(DimensionsAttrs).dimensions))
+    kernel = ProgramReduceKernel(program, axes, shapes[0].rank)
+    return kernel if kernel.is_countable else None
+
+
 def emit_reduce(instruction: HloInstruction, arrays: StepArrays, device: Device) -> Thunk:
-    kernel = reduce_kernel(instruction)
+    kernel = reduce_kernel(instruction) or program_reduce_kernel(instruction)
     if kernel is None:
         return emit_reference(instruction, arrays, device)
     return KernelThunk(instruction.name, kernel, arrays.operands, arrays.results, arrays.scratch)

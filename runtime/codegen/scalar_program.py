@@ -1,0 +1,82 @@
+"""Scalar programs, such as reducers are: operations on registers as plain data, and as an LLVM function."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from runtime.codegen.element_operations import ElementSignature, operation_ir, stored_type
+from spmd.shape import PrimitiveType
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarOp:
+    """An element operation on registers."""
+
+    signature: ElementSignature
+    operands: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarConstant:
+    """``bits`` are those of an element in memory, as an unsigned number."""
+
+    kind: PrimitiveType
+    bits: int
+
+
+ScalarStep: TypeAlias = ScalarOp | ScalarConstant
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarProgram:
+    """Register i < len(parameters) is parameter i, then there is one per step; ``results`` are registers."""
+
+    parameters: tuple[PrimitiveType, ...]
+    steps: tuple[ScalarStep, ...]
+    results: tuple[int, ...]
+
+    def kind_of(self, register: int) -> PrimitiveType:
+        if register < len(self.parameters):
+            return self.parameters[register]
+        step = self.steps[register - len(self.parameters)]
+        return step.kind if isinstance(step, ScalarConstant) else step.signature.result
+
+
+def struct_type(program: ScalarProgram) -> str:
+    """What the function returns."""
+    return f"{{ {', '.join(stored_type(program.kind_of(r)) for r in program.results)} }}"
+
+
+def program_ir(program: ScalarProgram, name: str) -> list[str]:
+    """Function ``name``, of elements as they lie in memory, that returns its results as a struct; and what it calls."""
+    parameters = ", ".join(
+        f"{stored_type(kind)} %v{i}" for i, kind in enumerate(program.parameters)
+    )
+    struct = struct_type(program)
+    parts: list[str] = []
+    lines = [f"define internal {struct} @{name}({parameters}) alwaysinline {{"]
+    for number, step in enumerate(program.steps, len(program.parameters)):
+        if isinstance(step, ScalarConstant):
+            stored = stored_type(step.kind)
+            bits = f"i{step.kind.byte_size * 8}"
+            lines.append(f"  %v{number} = bitcast {bits} {step.bits} to {stored}")
+            continue
+        operation = f"{name}_{number}"
+        parts += operation_ir(step.signature, operation)
+        arguments = ", ".join(
+            f"{stored_type(kind)} %v{r}"
+            for kind, r in zip(step.signature.operands, step.operands, strict=True)
+        )
+        lines.append(
+            f"  %v{number} = call {stored_type(step.signature.result)} @{operation}({arguments})"
+        )
+    value = "undef"
+    for position, register in enumerate(program.results):
+        stored = stored_type(program.kind_of(register))
+        lines.append(
+            f"  %s{position} = insertvalue {struct} {value}, {stored} %v{register}, {position}"
+        )
+        value = f"%s{position}"
+    lines.append(f"  ret {struct} {value}\n}}\n")
+    return [*parts, "\n".join(lines)]

@@ -1,0 +1,61 @@
+"""Computations of scalars (reducers) as scalar programs."""
+
+from __future__ import annotations
+
+from runtime.codegen.element_operations import ElementSignature, has_operation
+from runtime.codegen.scalar_program import ScalarConstant, ScalarOp, ScalarProgram, ScalarStep
+from spmd.hlo import HloComputation, HloInstruction, Opcode
+from spmd.ops.attrs import ConstantAttrs, ParameterAttrs
+from spmd.ops.reduction import through_annotations
+from spmd.shape import ArrayShape, PrimitiveType
+
+
+def scalar_program(computation: HloComputation) -> ScalarProgram | None:
+    """None where an instruction is none that native code knows, or no scalar."""
+    parameters = tuple(_kind(parameter) for parameter in computation.parameters)
+    registers: dict[HloInstruction, int] = {}
+    steps: list[ScalarStep] = []
+    root = computation.root
+    roots = root.operands if root.opcode is Opcode.TUPLE else (root,)
+    for instruction in computation.instructions:
+        if instruction.opcode is Opcode.PARAMETER:
+            registers[instruction] = instruction.attrs_as(ParameterAttrs).number
+            continue
+        source = through_annotations(instruction)
+        if source is not instruction or instruction.opcode is Opcode.TUPLE:
+            continue
+        step = _step(instruction, registers)
+        if step is None:
+            return None
+        registers[instruction] = len(parameters) + len(steps)
+        steps.append(step)
+    kinds = [kind for kind in parameters if kind is not None]
+    results = [registers.get(through_annotations(result)) for result in roots]
+    known = [register for register in results if register is not None]
+    if len(kinds) < len(parameters) or len(known) < len(results):
+        return None
+    return ScalarProgram(tuple(kinds), tuple(steps), tuple(known))
+
+
+def _kind(instruction: HloInstruction) -> PrimitiveType | None:
+    shape = instruction.shape
+    return shape.element_type if isinstance(shape, ArrayShape) and not shape.dims else None
+
+
+def _step(instruction: HloInstruction, registers: dict[HloInstruction, int]) -> ScalarStep | None:
+    kind = _kind(instruction)
+    if kind is None:
+        return None
+    if instruction.opcode is Opcode.CONSTANT:
+        literal = instruction.attrs_as(ConstantAttrs).literal
+        if literal is None or kind.is_complex or (kind.bits < 8 and kind is not PrimitiveType.PRED):
+            return None
+        return ScalarConstant(kind, int.from_bytes(literal.value().tobytes(), "little"))
+    operands = [through_annotations(operand) for operand in instruction.operands]
+    kinds = [_kind(operand) for operand in operands]
+    known = [k for k in kinds if k is not None]
+    places = [registers[operand] for operand in operands if operand in registers]
+    if len(known) < len(operands) or len(places) < len(operands):
+        return None
+    signature = ElementSignature(instruction.opcode, tuple(known), kind, instruction.attrs)
+    return ScalarOp(signature, tuple(places)) if has_operation(signature) else None
