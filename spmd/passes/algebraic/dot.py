@@ -10,8 +10,9 @@ from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import DimensionsAttrs, DotAttrs
 from spmd.ops.dot import free_dims
 from spmd.passes.algebraic.convert import keeps_every_value
-from spmd.passes.algebraic.match import broadcast_dims, element_type
+from spmd.passes.algebraic.match import broadcast_dims, element_type, used_once
 from spmd.passes.algebraic.rules import simplifies
+from spmd.passes.rewrite import is_annotated
 from spmd.shape import PrimitiveType
 
 
@@ -72,6 +73,33 @@ def contract_in_order(x: HloInstruction, b: Builder) -> HloInstruction | None:
 
 def _is_wide(lhs: HloInstruction, pair: tuple[int, int]) -> bool:
     return lhs.dims[pair[0]] != 1
+
+
+@simplifies(Opcode.DOT)
+def dot_of_widened(x: HloInstruction, b: Builder) -> HloInstruction | None:
+    """f32 dot(f32 convert(bf16 a), f32 convert(bf16 c)) => f32 dot(bf16 a, bf16 c): products and sums are f32 anyway"""
+    attrs = x.attrs_as(DotAttrs)
+    if (
+        attrs.extra
+        or attrs.algorithm
+        or any(element_type(o) is not element_type(x) for o in x.operands)
+    ):
+        return None
+    sources = [_before_widening(o) for o in x.operands]
+    if sources == list(x.operands):
+        return None
+    return b.dot(sources[0], sources[1], attrs, element_type(x))
+
+
+def _before_widening(operand: HloInstruction) -> HloInstruction:
+    """What a conversion that only the dot reads was made of, if it kept every value of a type of the same kind."""
+    if operand.opcode is not Opcode.CONVERT or not used_once(operand) or is_annotated(operand):
+        return operand
+    source, kind = operand.operand(0), element_type(operand)
+    same_kind = element_type(source).is_floating == kind.is_floating
+    if element_type(source) is PrimitiveType.PRED or element_type(source).bits < 8 or not same_kind:
+        return operand
+    return source if keeps_every_value(element_type(source), kind) else operand
 
 
 @simplifies(Opcode.DOT)

@@ -217,6 +217,8 @@ CASES = {
         "reshape(dot(p9, p10, (2,), (0,)), f32[1,4,5])"
     ),
     "f32[] dot(a, b), lhs_contracting_dims={1,0}, rhs_contracting_dims={1,0}": "dot(p0, p1, (0, 1), (0, 1))",
+    "c = f32[4] convert(h); d = f32[4] convert(h); "
+    "f32[] dot(c, d), lhs_contracting_dims={0}, rhs_contracting_dims={0}": "dot(p7, p7, (0,), (0,))",
     "s32[4,4] dot(i, i)": "multiply(broadcast(p2, (0,), s32[4,4]), broadcast(p2, (1,), s32[4,4]))",
     "c = s32[4,3] broadcast(i), dimensions={0}; s32[3] dot(i, c), lhs_contracting_dims={0}, rhs_contracting_dims={0}": (
         "broadcast(dot(p2, p2, (0,), (0,)), (), s32[3])"
@@ -237,6 +239,7 @@ KEPT = {
     "f32[4] reduce(a, one), dimensions={1}, to_apply=sum": "1 is not neutral",
     "c = f32[6,4] transpose(a), dimensions={1,0}; f32[4] reduce(c, s), dimensions={0}, to_apply=sum": "any start",
     "f32[3,6] dynamic-slice(a, k, i0), dynamic_slice_sizes={3,6}": "start unknown",
+    "c = f32[4] convert(i); f32[] dot(c, c), lhs_contracting_dims={0}, rhs_contracting_dims={0}": "f32 rounds integers",
     "c = pred[4,6] compare(a, b), direction=LT; pred[4,6] not(c)": "neither holds of a nan",
     "c = f32[4] convert(p); d = f32[4] convert(i); f32[4] multiply(c, d)": "nan times 0",
     "c = f32[4] convert(h); bf16[4,4] dot(c, c)": "operands do not fit the result's type",

@@ -103,6 +103,25 @@ def contract_in_order(p: Program) -> HloInstruction:
     return p.b.dot(left, right, DotAttrs((1, 0), (2, 1)))
 
 
+@form
+def dot_of_widened(p: Program) -> HloInstruction:
+    narrow, wide = p.choose(
+        (
+            (PrimitiveType.BF16, PrimitiveType.F32),
+            (PrimitiveType.F16, PrimitiveType.F32),
+            (PrimitiveType.F32, PrimitiveType.F64),
+            (PrimitiveType.S8, S32),
+            (PrimitiveType.U8, S32),
+        )
+    )
+    m, k, n = p.integer(1, 4), p.integer(2, 5), p.integer(1, 4)
+    left = p.b.convert(p.value(narrow, (m, k)), wide)
+    right = p.value(wide, (k, n)) if p.chance() else p.b.convert(p.value(narrow, (k, n)), wide)
+    if p.chance():
+        return p.b.dot(left, right, DotAttrs((1,), (0,)))
+    return p.b.dot(right, left, DotAttrs((0,), (1,)))
+
+
 # ---- what constants decide
 @form
 def add_constants(p: Program) -> HloInstruction:
