@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict, deque
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
+from typing import ClassVar
 
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import BufferDonor, HloModule, InputOutputAlias, Stage
-from spmd.ops.checks import same_type
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import TupleIndexAttrs
+from spmd.ops.checks import plain
 from spmd.passes.interface import HloPass, register_pass
 from spmd.shape import ArrayShape, ShapeIndex, leaves
 from spmd.sharding import HloSharding
-
-_Leaf: TypeAlias = tuple[ArrayShape, HloSharding | None]
-"""An array of a parameter or of the result."""
 
 
 @register_pass
@@ -22,9 +22,9 @@ _Leaf: TypeAlias = tuple[ArrayShape, HloSharding | None]
 class OptimizeInputOutputBufferAlias(HloPass):
     """buffer_donor={ (0, {}) }  =>  input_output_alias={ {1}: (0, {}, may-alias) }
 
-    for the first result of the donor's shape and sharding that shares no memory yet, else the first of its shape. JAX
-    leaves this to the compiler where it does not know how results are sharded, so it is done on one device's program.
-    A donor that no result fits stays one.
+    for the result that is the donor itself, else the first of its shape and sharding that shares no memory yet, else
+    the first of its shape. JAX leaves this to the compiler where it does not know how results are sharded, so it is
+    done on one device's program. A donor that no result fits stays one.
     """
 
     name: ClassVar[str] = "optimize-input-output-buffer-alias"
@@ -40,39 +40,68 @@ class OptimizeInputOutputBufferAlias(HloPass):
         return bool(pairs)
 
 
+@dataclass(frozen=True, slots=True)
+class _Leaf:
+    """An array of a parameter or of the result. ``source``: the instruction that makes it, and its place in that."""
+
+    shape: ArrayShape
+    sharding: HloSharding | None
+    source: tuple[HloInstruction, ShapeIndex]
+
+
 def match_donors(module: HloModule) -> Iterator[tuple[BufferDonor, ShapeIndex]]:
     """Each donor with the result that takes its place, as far as there is one."""
     taken = {alias.output_index for alias in module.input_output_alias}
     aliased = {(a.parameter, a.parameter_index) for a in module.input_output_alias}
     results = {i: leaf for i, leaf in array_leaves(module.entry.root).items() if i not in taken}
-    donors = [d for d in module.buffer_donors if (d.parameter, d.parameter_index) not in aliased]
-    for compared in (_same_tile, _same_shape):
-        for donor in tuple(donors):
-            given = array_leaves(module.entry.parameters[donor.parameter])
-            leaf = given.get(donor.parameter_index)
-            fitting = [i for i, r in results.items() if leaf is not None and compared(leaf, r)]
-            if fitting:
-                del results[fitting[0]]
-                donors.remove(donor)
-                yield donor, fitting[0]
+    given = [array_leaves(parameter) for parameter in module.entry.parameters]
+    donors = {
+        donor: given[donor.parameter][donor.parameter_index]
+        for donor in module.buffer_donors
+        if (donor.parameter, donor.parameter_index) not in aliased
+        and donor.parameter_index in given[donor.parameter]
+    }
+    for key in (_itself, _tile, _shape):
+        free: defaultdict[Hashable, deque[ShapeIndex]] = defaultdict(deque)
+        for index, leaf in results.items():
+            free[key(leaf)].append(index)
+        for donor, leaf in tuple(donors.items()):
+            if fitting := free[key(leaf)]:
+                index = fitting.popleft()
+                del results[index], donors[donor]
+                yield donor, index
 
 
 def array_leaves(x: HloInstruction) -> dict[ShapeIndex, _Leaf]:
-    """Shape and sharding of the arrays that an instruction's value consists of."""
+    """The arrays that an instruction's value consists of."""
     found = list(leaves(x.shape))
     shardings: Sequence[HloSharding | None] = (None,) * len(found)
     if x.sharding is not None:
         shardings = x.sharding.leaf_shardings(x.shape)
     return {
-        index: (shape, sharding)
+        index: _Leaf(shape, sharding, _source(x, index))
         for (index, shape), sharding in zip(found, shardings, strict=True)
         if isinstance(shape, ArrayShape)
     }
 
 
-def _same_shape(donor: _Leaf, result: _Leaf) -> bool:
-    return same_type(donor[0], result[0]) and donor[0].memory_space == result[0].memory_space
+def _source(x: HloInstruction, index: ShapeIndex) -> tuple[HloInstruction, ShapeIndex]:
+    while True:
+        if x.opcode is Opcode.TUPLE and index:
+            x, index = x.operand(index[0]), index[1:]
+        elif x.opcode is Opcode.GET_TUPLE_ELEMENT:
+            x, index = x.operand(0), (x.attrs_as(TupleIndexAttrs).index, *index)
+        else:
+            return x, index
 
 
-def _same_tile(donor: _Leaf, result: _Leaf) -> bool:
-    return _same_shape(donor, result) and donor[1] == result[1]
+def _itself(leaf: _Leaf) -> Hashable:
+    return leaf.source
+
+
+def _tile(leaf: _Leaf) -> Hashable:
+    return _shape(leaf), leaf.sharding
+
+
+def _shape(leaf: _Leaf) -> Hashable:
+    return plain(leaf.shape), leaf.shape.memory_space
