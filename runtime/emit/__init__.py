@@ -13,6 +13,7 @@ from runtime.emit import (
     reference,
     reshape,
     slicing,
+    sort,
 )
 
 __all__ = [
@@ -28,4 +29,5 @@ __all__ = [
     "reference",
     "reshape",
     "slicing",
+    "sort",
 ]

@@ -36,8 +36,6 @@ LIBRARY_CALLS = (
     Opcode.RAGGED_DOT,
     Opcode.RNG_BIT_GENERATOR,
     Opcode.SCALED_DOT,
-    Opcode.SORT,
-    Opcode.TOPK,
     Opcode.TRIANGULAR_SOLVE,
 )
 

@@ -38,8 +38,11 @@ def scalar_program(computation: HloComputation) -> ScalarProgram | None:
 
 
 def _kind(instruction: HloInstruction) -> PrimitiveType | None:
+    """Of a scalar; None of complex numbers, which lie in memory as two."""
     shape = instruction.shape
-    return shape.element_type if isinstance(shape, ArrayShape) and not shape.dims else None
+    if not isinstance(shape, ArrayShape) or shape.dims or shape.element_type.is_complex:
+        return None
+    return shape.element_type
 
 
 def _step(instruction: HloInstruction, registers: dict[HloInstruction, int]) -> ScalarStep | None:
@@ -48,7 +51,7 @@ def _step(instruction: HloInstruction, registers: dict[HloInstruction, int]) -> 
         return None
     if instruction.opcode is Opcode.CONSTANT:
         literal = instruction.attrs_as(ConstantAttrs).literal
-        if literal is None or kind.is_complex or (kind.bits < 8 and kind is not PrimitiveType.PRED):
+        if literal is None or (kind.bits < 8 and kind is not PrimitiveType.PRED):
             return None
         return ScalarConstant(kind, int.from_bytes(literal.value().tobytes(), "little"))
     operands = [through_annotations(operand) for operand in instruction.operands]

@@ -14,6 +14,7 @@ from runtime.kernels import (
     reference,
     select_and_scatter,
     slicing,
+    sort,
 )
 
 __all__ = [
@@ -30,4 +31,5 @@ __all__ = [
     "reference",
     "select_and_scatter",
     "slicing",
+    "sort",
 ]
