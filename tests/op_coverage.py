@@ -65,7 +65,6 @@ HOLES: dict[str, dict[Opcode, str]] = {
     "runtime": dict.fromkeys(
         (
             Opcode.ASYNC_UPDATE,
-            Opcode.DYNAMIC_RESHAPE,
             Opcode.INFEED,
             Opcode.OUTFEED,
             Opcode.RECV,
@@ -77,7 +76,10 @@ HOLES: dict[str, dict[Opcode, str]] = {
     )
     | {Opcode.PARAMETER: "an argument", Opcode.FUSION: "opened before"}
     | dict.fromkeys((Opcode.RNG, Opcode.RNG_GET_AND_UPDATE_STATE, Opcode.SCAN), "expanded before")
-    | {Opcode.SET_DIMENSION_SIZE: "padded before, where every operation it reaches is known"},
+    | dict.fromkeys(
+        (Opcode.SET_DIMENSION_SIZE, Opcode.DYNAMIC_RESHAPE),
+        "padded before, where every operation it reaches is known",
+    ),
 }
 
 

@@ -13,12 +13,14 @@ from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import DimensionsAttrs
 from spmd.passes.algebraic.match import splat
 from spmd.passes.dynamic_dimensions import flow_of
+from spmd.passes.dynamic_packing import repacked
 from spmd.passes.interface import UNSCHEDULED, HloPass, register_pass
 from spmd.passes.rewrite import has_control_edges
 from spmd.shape import ArrayShape, PrimitiveType, leaves
 
 _S32 = PrimitiveType.S32
-_SIZES = (Opcode.SET_DIMENSION_SIZE, Opcode.GET_DIMENSION_SIZE)
+_SIZES = (Opcode.SET_DIMENSION_SIZE, Opcode.GET_DIMENSION_SIZE, Opcode.DYNAMIC_RESHAPE)
+_MAX_S32 = 2**31 - 1
 
 Sizes: TypeAlias = dict[int, HloInstruction]
 """The run-time size (s32[]) of each dimension that has one."""
@@ -31,8 +33,8 @@ class DynamicPadder(HloPass):
     s = f32[] reduce(d), to_apply=add
 
     What stands beyond a size is arbitrary: where an operation sums up a dimension with a size, a mask puts the neutral
-    element there first. get-dimension-size becomes the size. A computation is left as it is, whole, where sizes reach
-    an operation that this does not know (dynamic_dimensions.py), a callee, or the result.
+    element there first. get-dimension-size becomes the size, dynamic-reshape a gather. A computation is left as it is,
+    whole, where sizes reach an operation that this does not know (dynamic_dimensions.py), a callee, or the result.
     """
 
     name: ClassVar[str] = "dynamic-padder"
@@ -55,13 +57,11 @@ def can_pad(computation: HloComputation) -> bool:
         found: set[int] = set()
         taken = [(i, d) for i, y in enumerate(x.operands) for d in sized[y]]
         if x.opcode in _SIZES:
-            if has_control_edges(x):
+            if has_control_edges(x) or x.operand(0).array_shape.num_elements > _MAX_S32:
                 return False
-            if x.opcode is Opcode.SET_DIMENSION_SIZE:
-                found = sized[x.operand(0)] - {_dimension(x)}
-                found |= set() if _fills_bound(x) else {_dimension(x)}
-        elif x.opcode in (Opcode.PARAMETER, Opcode.IOTA, Opcode.DYNAMIC_RESHAPE):
-            if taken or _is_marked(x):
+            found = _sized_by(x, sized[x.operand(0)])
+        elif x.opcode in (Opcode.PARAMETER, Opcode.IOTA):
+            if _is_marked(x):
                 return False
         else:
             flow = flow_of(x)
@@ -72,13 +72,24 @@ def can_pad(computation: HloComputation) -> bool:
     return not sized[computation.root]
 
 
+def _sized_by(x: HloInstruction, operand: set[int]) -> set[int]:
+    """The dimensions with a run-time size of a result that says its sizes; ``operand``: those of its operand."""
+    if x.opcode is Opcode.SET_DIMENSION_SIZE:
+        d = _dimension(x)
+        return operand - {d} | (set() if _is_bound(x.operand(1), x.dims[d]) else {d})
+    if x.opcode is Opcode.DYNAMIC_RESHAPE:
+        sizes = zip(x.operands[1:], x.dims, strict=True)
+        return {d for d, (size, bound) in enumerate(sizes) if not _is_bound(size, bound)}
+    return set()
+
+
 def _dimension(x: HloInstruction) -> int:
     return x.attrs_as(DimensionsAttrs).dimensions[0]
 
 
-def _fills_bound(x: HloInstruction) -> bool:
-    size = splat(x.operand(1))
-    return size is not None and int(size) == x.dims[_dimension(x)]
+def _is_bound(size: HloInstruction, bound: int) -> bool:
+    value = splat(size)
+    return value is not None and int(value) == bound
 
 
 def _is_marked(x: HloInstruction) -> bool:
@@ -98,6 +109,8 @@ class _Padding:
                 self._set_size(x)
             elif x.opcode is Opcode.GET_DIMENSION_SIZE:
                 self._get_size(x)
+            elif x.opcode is Opcode.DYNAMIC_RESHAPE:
+                self._reshape(x)
             else:
                 self._pass_on(x)
 
@@ -112,19 +125,28 @@ class _Padding:
         whole = operand
         if d in sizes:
             whole = self._masked(operand, {d: sizes.pop(d)}, 0)
-        if not _fills_bound(x):
+        if not _is_bound(size, x.dims[d]):
             sizes[d] = size
-        same = self._b.copy(whole)
-        same.sharding, same.annotations = x.sharding, x.annotations
-        self._sizes[same] = sizes
-        self._b.computation.replace(x, same)
+        self._replace(x, self._b.copy(whole), sizes)
 
     def _get_size(self, x: HloInstruction) -> None:
         (operand,) = x.operands
         size = self._of(operand).get(_dimension(x))
         bound = operand.dims[_dimension(x)]
         same = self._b.copy(size) if size is not None else self._b.scalar(_S32, bound)
+        self._replace(x, same, {})
+
+    def _reshape(self, x: HloInstruction) -> None:
+        operand, *given = x.operands
+        known = self._of(operand)
+        old = [known.get(d) or self._b.scalar(_S32, n) for d, n in enumerate(operand.dims)]
+        same = repacked(self._b, operand, old, given, x.dims)
+        sizes = {d: size for d, size in enumerate(given) if not _is_bound(size, x.dims[d])}
+        self._replace(x, same, sizes)
+
+    def _replace(self, x: HloInstruction, same: HloInstruction, sizes: Sizes) -> None:
         same.sharding, same.annotations = x.sharding, x.annotations
+        self._sizes[same] = sizes
         self._b.computation.replace(x, same)
 
     def _pass_on(self, x: HloInstruction) -> None:

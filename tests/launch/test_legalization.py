@@ -80,7 +80,10 @@ ENTRY main {
   sums = f32[4] reduce(e, none), dimensions={1}, to_apply=sum
   products = f32[4,4] dot(e, e), lhs_contracting_dims={1}, rhs_contracting_dims={1}
   columns = s32[] get-dimension-size(e), dimensions={1}
-  ROOT r = (f32[4], f32[4,4], s32[]) tuple(sums, products, columns)
+  count = s32[] multiply(columns, four)
+  flat = f32[<=24] dynamic-reshape(e, count)
+  all = f32[] reduce(flat, none), dimensions={0}, to_apply=sum
+  ROOT r = (f32[4], f32[4,4], s32[], f32[]) tuple(sums, products, columns, all)
 }
 """
 

@@ -31,6 +31,8 @@ def modules(rng: Rng) -> HloModule:
         results.append(_summed(p, turned, place))
     if p.chance():
         results.append(_product(p, turned, place))
+    if p.chance(0.4):
+        results.append(_flat_sum(p, turned, place))
     return p.module(*results, *p.some([x]))
 
 
@@ -60,3 +62,18 @@ def _product(p: Program, x: HloInstruction, place: int) -> HloInstruction:
         p, other, 0, p.b.create(Opcode.GET_DIMENSION_SIZE, (x,), DimensionsAttrs((place,)))
     )
     return p.b.dot(x, sized, DotAttrs((place,), (0,)))
+
+
+def _flat_sum(p: Program, x: HloInstruction, place: int) -> HloInstruction:
+    """The elements that count, one after the other, and each times its number: the order matters."""
+    size = p.b.create(Opcode.GET_DIMENSION_SIZE, (x,), DimensionsAttrs((place,)))
+    count = p.b.multiply(size, p.b.scalar(_S32, x.array_shape.num_elements // x.dims[place]))
+    bound = (x.array_shape.num_elements,)
+    flat = p.b.create(
+        Opcode.DYNAMIC_RESHAPE,
+        (x, count),
+        shape=ArrayShape(x.array_shape.element_type, bound, dynamic=(True,)),
+    )
+    weights = p.b.convert(p.b.iota(_S32, bound, 0), x.array_shape.element_type)
+    sized = _sized(p, weights, 0, count)
+    return p.b.reduce(p.b.multiply(flat, sized), (0,), ReductionKind.SUM)

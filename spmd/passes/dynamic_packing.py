@@ -1,0 +1,57 @@
+"""The elements of an array with run-time sizes in another shape: dynamic-reshape on arrays at their bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from spmd.builder import Builder
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import GatherAttrs
+from spmd.shape import PrimitiveType
+
+_S32 = PrimitiveType.S32
+
+
+def repacked(
+    b: Builder,
+    x: HloInstruction,
+    old_sizes: Sequence[HloInstruction],
+    new_sizes: Sequence[HloInstruction],
+    bounds: tuple[int, ...],
+) -> HloInstruction:
+    """``x``, of which ``old_sizes`` count, in an array of ``bounds``, of which ``new_sizes`` count.
+
+    Both count as many elements, at most 2^31 - 1, in row-major order; what the result has beyond its sizes is
+    arbitrary. Sizes are s32 scalars, one for each dimension.
+    """
+    if not x.array_shape.num_elements:
+        return b.reshape(x, bounds)
+    number = _number(b, new_sizes, bounds)
+    place = _place(b, number, old_sizes, x.dims)
+    attrs = GatherAttrs((), (0,), (0,), len(bounds), (1,))
+    return b.create(Opcode.GATHER, (b.reshape(x, (x.array_shape.num_elements,)), place), attrs)
+
+
+def _number(b: Builder, sizes: Sequence[HloInstruction], bounds: tuple[int, ...]) -> HloInstruction:
+    """s32[bounds]: how many elements come before each, where ``sizes`` count."""
+    number = b.broadcast_scalar(b.scalar(_S32, 0), bounds)
+    for d, size in enumerate(sizes):
+        number = b.multiply(number, b.broadcast_scalar(size, bounds))
+        number = b.add(number, b.iota(_S32, bounds, d))
+    return number
+
+
+def _place(
+    b: Builder, number: HloInstruction, sizes: Sequence[HloInstruction], bounds: tuple[int, ...]
+) -> HloInstruction:
+    """Where element ``number`` of an array of which ``sizes`` count lies among all of ``bounds``."""
+    place = b.broadcast_scalar(b.scalar(_S32, 0), number.dims)
+    stride = 1
+    for size, bound in zip(reversed(sizes), reversed(bounds), strict=True):
+        count = b.broadcast_scalar(size, number.dims)
+        step = b.broadcast_scalar(b.scalar(_S32, stride), number.dims)
+        place = b.add(place, b.multiply(b.remainder(number, count), step))
+        number = b.divide(number, count)
+        stride *= bound
+    return place
