@@ -127,7 +127,9 @@ def _fits(operand: HloInstruction, movement: Movement, members: dict[HloInstruct
     """It can be had before the movement."""
     if operand in members or movement_of(operand) == movement:
         return True
-    return not operand.dims or _is_repeated_scalar(operand)
+    if not operand.dims and movement[2]:
+        return True  # one bound or one predicate for all elements
+    return _is_repeated_scalar(operand)
 
 
 def _is_repeated_scalar(x: HloInstruction) -> bool:
@@ -177,7 +179,8 @@ def _move(group: Group, b: Builder) -> None:
     for member in group.members:
         b.annotations = Annotations(metadata=member.annotations.metadata)
         operands = [
-            before[o] if o in before else _reshaped_scalar(o, dims, b) for o in member.operands
+            before[o] if o in before else _reshaped_scalar(o, group.movement, b)
+            for o in member.operands
         ]
         shape = member.array_shape.without_layout().with_dims(dims)
         before[member] = b.create(member.opcode, operands, member.attrs, shape=shape)
@@ -189,8 +192,9 @@ def _move(group: Group, b: Builder) -> None:
             b.computation.remove(old)
 
 
-def _reshaped_scalar(x: HloInstruction, dims: tuple[int, ...], b: Builder) -> HloInstruction:
-    if not x.dims:
+def _reshaped_scalar(x: HloInstruction, movement: Movement, b: Builder) -> HloInstruction:
+    _, dims, after, _ = movement
+    if not x.dims and after:
         return x
     if x.opcode is Opcode.BROADCAST:
         return b.broadcast_scalar(x.operand(0), dims)
