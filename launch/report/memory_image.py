@@ -14,6 +14,7 @@ from spmd.errors import UnsupportedError
 _MEGABYTE = 1e6
 #: Largest buffers at the peak that are named in the image, where there is room for the text.
 _NAMED = 12
+_STILL = (BlockKind.PARAMETER, BlockKind.CONSTANT)
 
 
 def memory_image(timeline: MemoryTimeline) -> bytes:
@@ -35,7 +36,7 @@ def memory_image(timeline: MemoryTimeline) -> bytes:
             PolyCollection(corners, facecolors=COLORS[kind], edgecolors="#00000030", linewidths=0.2)
         )
     places.set_xlim(0, timeline.end + 1)
-    places.set_ylim(0, timeline.total / _MEGABYTE)
+    places.set_ylim(_lowest(timeline) / _MEGABYTE, timeline.total / _MEGABYTE)
     places.set_ylabel("offset, MB")
     places.legend(
         handles=[Patch(color=COLORS[kind], label=kind.value) for kind in used],
@@ -79,6 +80,12 @@ def _corners(blocks: list[Block]) -> np.ndarray:
     x = np.stack([left, right, right, left], axis=1)
     y = np.stack([low, low, high, high], axis=1)
     return np.stack([x, y], axis=2)
+
+
+def _lowest(timeline: MemoryTimeline) -> float:
+    """Offset at which the picture begins: what never changes lies lowest and takes a sixth at most."""
+    still = max((b.offset + b.size for b in timeline.blocks if b.kind in _STILL), default=0)
+    return max(0.0, still - (timeline.total - still) / 5)
 
 
 def _name_largest(axis: Any, timeline: MemoryTimeline) -> None:

@@ -1,7 +1,7 @@
 """Make a scheduled module fit a memory limit: compute values again until buffer assignment needs no more than that.
 
 The way down does not depend on the limit: stage after stage the peak falls by the same part, and the first stage that
-fits is taken. So a limit that another attempt has reached can be met, and a smaller one never costs less.
+fits is taken. So a limit that another attempt has reached can be met, and a lower one goes further on the same way.
 
 Collectives are repeated only where nothing else brings the peak down any more (weights that are gathered again for the
 backward pass, say): that is the second half of the way.
