@@ -58,7 +58,10 @@ def reduce_of_units(x: HloInstruction, b: Builder) -> HloInstruction | None:
 
 @simplifies(Opcode.REDUCE)
 def reduce_of_transpose(x: HloInstruction, b: Builder) -> HloInstruction | None:
-    """reduce(transpose(a)) => reduce(a) where the kept dimensions stay in order"""
+    """reduce(transpose(a)) => reduce(a) where the kept dimensions stay in order
+
+    So must the reduced ones where the combiner is no known reduction: it may depend on whom it meets first.
+    """
     inner = x.operand(0)
     if x.num_operands != 2 or inner.opcode is not Opcode.TRANSPOSE:
         return None
@@ -67,7 +70,10 @@ def reduce_of_transpose(x: HloInstruction, b: Builder) -> HloInstruction | None:
     kept = [order[d] for d in range(len(order)) if d not in removed]
     if kept != sorted(kept):
         return None
-    return _again(x, inner.operand(0), tuple(sorted(order[d] for d in removed)), b)
+    reduced = [order[d] for d in sorted(removed)]
+    if reduced != sorted(reduced) and reduction_kind(x.to_apply) is None:
+        return None
+    return _again(x, inner.operand(0), tuple(sorted(reduced)), b)
 
 
 @simplifies(Opcode.REDUCE)
