@@ -1,4 +1,4 @@
-"""reduce as a reduction kernel where its reducer is a plain one, else in native code, else by the evaluator."""
+"""reduce by a plain reducer as a reduction kernel, of several arrays in native code, else by the evaluator."""
 
 from __future__ import annotations
 
@@ -62,7 +62,13 @@ def scratch(instruction: HloInstruction, _: Views) -> tuple[ArrayShape, ...]:
 
 
 def program_reduce_kernel(instruction: HloInstruction) -> ProgramReduceKernel | None:
-    """For reducers of several arrays, and of one by what is no plain reduction; None where native code cannot do it."""
+    """For reducers of several arrays, such as argmax's; None where native code cannot do it.
+
+    It takes one element after the other. A reducer of one array that is no plain sum or extreme may not be associative
+    at all: there the evaluator's grouping is the definition.
+    """
+    if instruction.num_operands == 2:
+        return None
     program = scalar_program(instruction.to_apply)
     shapes = [operand.array_shape for operand in instruction.operands]
     if program is None or any(

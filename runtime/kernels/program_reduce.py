@@ -1,4 +1,4 @@
-"""Reductions by a scalar program, of one array or of several together (argmax), in native code."""
+"""Reductions of several arrays together by a scalar program (argmax), in native code."""
 
 from __future__ import annotations
 

@@ -94,24 +94,19 @@ def test_an_error_on_one_device_ends_all_and_the_next_run_works() -> None:
 
 def test_an_error_says_which_instruction_was_running(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
-        raise FloatingPointError("out of order")
+        raise FloatingPointError("no factor")
 
     monkeypatch.setattr("runtime.kernels.reference.evaluate_instruction", broken)
-    text = """HloModule sorts
-    less {
-      a = f32[] parameter(0)
-      b = f32[] parameter(1)
-      ROOT l = pred[] compare(a, b), direction=LT
-    }
+    text = """HloModule factors
     ENTRY main {
-      x = f32[8] parameter(0)
-      y = f32[8] negate(x)
-      ROOT s = f32[8] sort(y), dimensions={0}, to_apply=less
+      x = f32[8,8] parameter(0)
+      y = f32[8,8] negate(x)
+      ROOT c = f32[8,8] cholesky(y), lower=true
     }
     """
     with pytest.raises(FloatingPointError) as caught:
-        compiled(text).run(np.zeros(8, np.float32))
-    assert caught.value.__notes__ == ["while running s in main"]
+        compiled(text).run(np.zeros((8, 8), np.float32))
+    assert caught.value.__notes__ == ["while running c in main"]
 
 
 def test_refuses_by_name_what_it_does_not_run() -> None:

@@ -191,6 +191,7 @@ ENTRY main {{
         ("f32", "add"),
         ("f32", "maximum"),
         ("f32", "multiply"),
+        ("f32", "subtract"),
         ("s32", "minimum"),
         ("s32", "xor"),
         ("pred", "or"),
