@@ -8,6 +8,7 @@ from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import DimensionsAttrs, DotAttrs, IotaAttrs
 from spmd.passes.algebraic.match import broadcast_dims, used_once
 from spmd.passes.algebraic.rules import simplifies
+from spmd.passes.rewrite import is_annotated
 
 
 def order_of(x: HloInstruction) -> tuple[int, ...]:
@@ -69,6 +70,12 @@ def transpose_of_dot(x: HloInstruction, b: Builder) -> HloInstruction | None:
     swapped = (*range(batch), *range(batch + lhs_free, rank), *range(batch, batch + lhs_free))
     if order_of(x) != swapped:
         return None
+    return _mirrored(dot, b)
+
+
+def _mirrored(dot: HloInstruction, b: Builder) -> HloInstruction:
+    """dot(b, a) for dot(a, b)."""
+    attrs = dot.attrs_as(DotAttrs)
     mirrored = DotAttrs(
         attrs.rhs_contracting,
         attrs.lhs_contracting,
@@ -77,4 +84,25 @@ def transpose_of_dot(x: HloInstruction, b: Builder) -> HloInstruction | None:
         attrs.operand_precision,
         attrs.algorithm,
     )
-    return b.dot(dot.operand(1), dot.operand(0), mirrored, x.array_shape.element_type)
+    return b.dot(dot.operand(1), dot.operand(0), mirrored, dot.array_shape.element_type)
+
+
+@simplifies(Opcode.TRANSPOSE)
+def transpose_keeps_rows(x: HloInstruction, b: Builder) -> HloInstruction | None:
+    """transpose(dot(a, b)) => transpose(dot(b, a)) where the innermost dimension then stays: whole rows are moved"""
+    dot, order = x.operand(0), order_of(x)
+    if dot.opcode is not Opcode.DOT or not used_once(dot) or not x.array_shape.num_elements:
+        return None
+    attrs = dot.attrs_as(DotAttrs)
+    if attrs.extra or len(set(attrs.operand_precision)) > 1 or is_annotated(dot):
+        return None
+    batch = len(attrs.lhs_batch)
+    second = dot.operand(0).array_shape.rank - len(attrs.lhs_contracting)
+    left, right = range(batch, second), range(second, len(dot.dims))
+    wanted = next((d for d in reversed(order) if dot.dims[d] != 1), -1)
+    if wanted not in left or not any(dot.dims[d] != 1 for d in right):
+        return None
+    if any(dot.dims[d] != 1 for d in left if d > wanted):
+        return None
+    place = {d: i for i, d in enumerate((*range(batch), *right, *left))}
+    return b.transpose(_mirrored(dot, b), [place[d] for d in order])

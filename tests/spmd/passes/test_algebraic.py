@@ -150,6 +150,10 @@ CASES = {
     "c = s32[4,6] iota(), iota_dimension=1; s32[6,4] transpose(c), dimensions={1,0}": "iota(0, s32[6,4])",
     "d = f32[4,5] dot(a, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}; "
     "f32[5,4] transpose(d), dimensions={1,0}": "dot(p10, p0, (0,), (1,))",
+    "c = f32[2,2,6] reshape(a); d = f32[2,2,5] dot(c, w), lhs_contracting_dims={2}, rhs_contracting_dims={0}; "
+    "f32[2,5,2] transpose(d), dimensions={0,2,1}": (
+        "transpose(dot(p10, reshape(p0, f32[2,2,6]), (0,), (2,)), (1, 0, 2))"
+    ),
     # slice
     "f32[4,6] slice(a), slice={[0:4], [0:6]}": "p0",
     "c = f32[3,6] slice(a), slice={[1:4], [0:6]}; f32[2,3] slice(c), slice={[0:3:2], [0:6:2]}": (

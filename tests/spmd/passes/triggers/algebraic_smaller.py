@@ -122,6 +122,16 @@ def dot_of_widened(p: Program) -> HloInstruction:
     return p.b.dot(right, left, DotAttrs((0,), (1,)))
 
 
+@form
+def transpose_keeps_rows(p: Program) -> HloInstruction:
+    kind, batch, k = p.element_type(REAL), p.integer(1, 3), p.integer(1, 4)
+    left = p.value(kind, (batch, p.integer(2, 4), p.integer(2, 4), k))
+    dot = p.b.dot(
+        left, p.value(kind, (batch, k, p.integer(2, 4))), DotAttrs((3,), (1,), (0,), (0,))
+    )
+    return p.b.transpose(dot, p.choose(((0, 1, 3, 2), (3, 0, 1, 2), (1, 3, 0, 2))))
+
+
 # ---- what constants decide
 @form
 def add_constants(p: Program) -> HloInstruction:
