@@ -16,7 +16,7 @@ from typing import TypeAlias
 from runtime.schedule.exact_memory import device_bytes, step_facts
 from runtime.schedule.memory_model import MemoryModel
 from runtime.schedule.module_model import ModuleModel
-from runtime.schedule.orders import Before, as_it_stands, candidate_orders
+from runtime.schedule.orders import Before, as_it_stands, candidate_orders, spliced
 from runtime.schedule.recompute import Limits
 from runtime.schedule.rematerialize import Budget, Rematerializer
 from runtime.schedule.step_facts import StepFacts
@@ -68,6 +68,8 @@ def rank_orders(models: ModuleModel) -> list[list[Permutation]]:
         model = models.of(computation)
         orders = list(candidate_orders(model, followed(model)).values())
         needs = [model.needs(order) for order in orders]
+        orders.append(spliced(orders, needs))
+        needs.append(model.needs(orders[-1]))
         peaks = [max(live, default=0) for live in needs]
         models.peaks[computation] = min(peaks)
         most = WORTH_A_TRIAL * min(peaks)

@@ -175,16 +175,18 @@ def postponed(model: MemoryModel, before: Before, order: Order) -> Order:
     return _post_order([i for i in order if not may_wait(i)], in_order)
 
 
-def spliced(model: MemoryModel, orders: Sequence[Order]) -> Order:
+def spliced(orders: Sequence[Order], needs: Sequence[Sequence[int]]) -> Order:
     """The order of least peak up to its peak, and from there on the one that holds least over all its positions.
 
-    Where much is held for long, orders of equal peak may differ by half in what they hold elsewhere: this leaves room
-    for rematerialization, and for temporaries in outputs that are not written yet.
+    ``needs``: bytes that are live at each position of each order. Where much is held for long, orders of equal peak may
+    differ by half in what they hold elsewhere: this leaves room for rematerialization, and for temporaries in outputs
+    that are not written yet.
     """
-    needs = [model.needs(order) for order in orders]
-    low = min(range(len(orders)), key=lambda k: (max(needs[k], default=0), sum(needs[k]), k))
-    narrow = min(range(len(orders)), key=lambda k: (sum(needs[k]), k))
-    head = orders[low][: model.peak_position(orders[low]) + 1]
+    areas = [sum(live) for live in needs]
+    low = min(range(len(orders)), key=lambda k: (max(needs[k], default=0), areas[k], k))
+    narrow = min(range(len(orders)), key=lambda k: (areas[k], k))
+    peak = needs[low].index(max(needs[low])) if needs[low] else 0
+    head = orders[low][: peak + 1]
     placed = dict.fromkeys(head)
     return [*head, *(i for i in orders[narrow] if i not in placed)]
 
@@ -194,7 +196,7 @@ def candidate_orders(model: MemoryModel, before: Before) -> dict[str, Order]:
     stands = as_it_stands(model, before)
     depth = depth_first(model, before)
     ready = list_schedule(model, before, stands)
-    orders = {
+    return {
         "as it stands": stands,
         "depth first": depth,
         "list": ready,
@@ -204,4 +206,3 @@ def candidate_orders(model: MemoryModel, before: Before) -> dict[str, Order]:
         "list, postponed": postponed(model, before, ready),
         "list by depth, postponed": postponed(model, before, list_schedule(model, before, depth)),
     }
-    return {**orders, "spliced": spliced(model, list(orders.values()))}

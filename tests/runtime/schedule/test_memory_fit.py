@@ -7,6 +7,8 @@ from functools import cache
 import numpy as np
 import pytest
 
+from launch.options import CompileOptions
+from launch.pipeline import stages
 from runtime.buffers.types import BufferAssignment
 from runtime.compile import build_executable, schedule_module
 from runtime.executable import Executable
@@ -15,8 +17,11 @@ from runtime.schedule.exact_memory import device_bytes
 from runtime.schedule.memory_fit import fit_memory
 from spmd.analysis.cost import module_cost
 from spmd.evaluator.evaluator import evaluate
+from spmd.evaluator.lockstep import evaluate_partitions
 from spmd.hlo import HloModule, Opcode
+from spmd.hlo.clone import clone_module
 from tests.runtime.programs.build import module_of, random_inputs
+from tests.strategies import generate
 
 LAYERS = 6
 
@@ -193,3 +198,23 @@ def test_weights_are_gathered_again_where_nothing_else_helps() -> None:
     inputs = [np.ones(b.shape.dims, np.float32) for b in executable.inputs]
     for got, want in zip(executable.run(*inputs), free.run(*inputs), strict=True):
         np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_programs_as_low_as_they_go(seed: int) -> None:
+    """Checkers green, and the devices' numbers are those of lock-step evaluation without any repetition."""
+    program = generate(seed)
+    compilation = next(
+        found
+        for stage, found in stages(program.module, program.num_devices, CompileOptions())
+        if stage == "optimized"
+    )
+    before = clone_module(compilation.module)
+    module = schedule_module(compilation.module, memory_limit=1)
+    executable = build_executable(module, logical=program.module)
+    tiles = [[np.asarray(tile) for tile in own] for own in executable.put(program.inputs()).tiles]
+    want = evaluate_partitions(before, tiles)
+    for outputs, expected in zip(executable.run_devices(tiles), want, strict=True):
+        for x, y in zip(outputs, expected, strict=True):
+            wide = np.complex128 if x.dtype.kind == "c" else np.float64
+            np.testing.assert_allclose(x.astype(wide), y.astype(wide), rtol=2e-5, atol=1e-5)

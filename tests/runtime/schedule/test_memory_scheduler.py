@@ -10,7 +10,7 @@ from collectives.schedule.checker import check_schedule
 from runtime.compile import schedule_module
 from runtime.schedule.memory_model import MemoryModel
 from runtime.schedule.memory_scheduler import followed
-from runtime.schedule.orders import as_it_stands, candidate_orders, postponed
+from runtime.schedule.orders import as_it_stands, candidate_orders, postponed, spliced
 from spmd.hlo import HloInstruction, HloModule, Stage
 from spmd.text.parser import parse_module
 from tests.runtime.programs import ALIASING, compiled, module_of
@@ -109,6 +109,18 @@ def test_an_update_waits_for_the_last_reader() -> None:
     assert compiled(UPDATE_FIRST, keep_order=True).stats.temp == 2048
 
 
+def test_an_order_goes_on_as_another_after_its_peak() -> None:
+    module = module_of(EARLY)
+    model = MemoryModel(module.entry, {})
+    before = followed(model)
+    orders = [as_it_stands(model, before), postponed(model, before, as_it_stands(model, before))]
+    needs = [[1, 1, 9, 9, 9, 9, 9, 9, 9, 9], [9, 10, 1, 1, 1, 1, 1, 1, 1, 1]]
+    assert len(needs[0]) == len(orders[0])
+    got = spliced(orders, needs)
+    assert got[:3] == orders[0][:3]
+    assert got[3:] == [i for i in orders[1] if i not in got[:3]]
+
+
 def test_stage_and_idempotence() -> None:
     module = schedule_module(module_of(WIDE))
     assert module.stage is Stage.SCHEDULED
@@ -135,7 +147,9 @@ def test_every_heuristic_gives_a_legal_order() -> None:
         module = generate(seed).module
         for computation in module.computations_post_order():
             model = MemoryModel(computation, {})
-            for order in candidate_orders(model, followed(model)).values():
+            orders = list(candidate_orders(model, followed(model)).values())
+            needs = [model.needs(order) for order in orders]
+            for order in (*orders, spliced(orders, needs)):
                 assert_legal(order, computation.instructions)
 
 
