@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +12,8 @@ from partitioner.registry import SHARDING_RULES
 from partitioner.rule import FactorKind, RuleBuilder
 from spmd.hlo import Opcode
 from spmd.ops.attrs import RaggedDotAttrs
-from tests.mutants.patching import entry, function, mutant
+from spmd.passes.dynamic_padder import DynamicPadder
+from tests.mutants.patching import entry, function, method, mutant
 
 
 def _operand_passes(opcode: Opcode, operand: int = 0) -> AbstractContextManager[None]:
@@ -117,14 +119,19 @@ def bytes_split() -> AbstractContextManager[None]:
 
 
 @mutant("a device answers with the size of its tile", "dimension_size")
-def size_of_the_tile() -> AbstractContextManager[None]:
+@contextmanager
+def size_of_the_tile() -> Iterator[None]:
+    """Most sizes become constants before anything is partitioned: the planted rule is for those that do not."""
+
     def rule(size: Any) -> Any:
         builder = RuleBuilder.for_instruction(size)
         for d, n in enumerate(size.operand(0).dims):
             builder.factor(n, {0: d})
         return builder.build()
 
-    return entry(SHARDING_RULES, Opcode.GET_DIMENSION_SIZE, lambda _: rule)
+    stays = method(DynamicPadder, "run", lambda _pass, _module: False)
+    with stays, entry(SHARDING_RULES, Opcode.GET_DIMENSION_SIZE, lambda _: rule):
+        yield
 
 
 @mutant("a window's gradient goes to the window of its own tile", "select_and_scatter")
