@@ -27,9 +27,12 @@ from spmd.verifier.verifier import verify
 #: What a program that comes partitioned goes through first.
 OPEN = Pipeline("open", OPENING)
 
+#: What a program that comes scheduled goes through, in its order; any other goes through all of OPTIMIZE.
+LEGALIZE = Pipeline("legalization", LEGALIZATION)
+
 #: The pipelines on the per-device program, in order.
 OPTIMIZE: tuple[Pipeline, ...] = (
-    Pipeline("legalization", LEGALIZATION),
+    LEGALIZE,
     Pipeline("simplification", SIMPLIFICATION, repeated=True),
     Pipeline("annotation", ANNOTATION),
 )
@@ -132,7 +135,18 @@ def _optimize(compilation: Compilation, _: CompileOptions) -> HloModule:
         for pipeline in OPTIMIZE:
             pipeline.run(module, compilation.after_pass)
         module.stage = Stage.OPTIMIZED
+    else:
+        _legalize_in_order(module, compilation.after_pass)
     return module
+
+
+def _legalize_in_order(module: HloModule, after_pass: AfterPass | None) -> None:
+    """A schedule stays one: what the runtime does not run as it is becomes what it runs, before its first reader."""
+    module.stage = Stage.PARTITIONED
+    if LEGALIZE.run(module, after_pass):
+        for computation in module.computations_post_order():
+            computation.set_order(computation.post_order())
+    module.stage = Stage.SCHEDULED
 
 
 def _schedule(compilation: Compilation, options: CompileOptions) -> HloModule:

@@ -3,10 +3,13 @@ starts as vectors."""
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
 import spmd
+from spmd.hlo import Opcode
 from spmd.text.parser import parse_module
 
 #: A walk of five random steps in a loop, and a draw after it.
@@ -121,3 +124,65 @@ def test_draws_differ() -> None:
     walked, normal = spmd.compile(parse_module(DRAWS), devices=2).run(np.zeros(8, np.float32))
     assert len(set(walked.tolist())) == 8
     assert len(set(normal.reshape(-1).tolist())) == 15
+
+
+#: What is replaced stands between instructions that a schedule orders otherwise than anyone here would.
+ORDERED = """HloModule ordered, is_scheduled=true
+f {
+  a = f32[4,3] parameter(0)
+  b = f32[4,3] parameter(1)
+  ROOT c = f32[4,3] add(a, b)
+}
+g {
+  u = f32[] parameter(0)
+  v = f32[] parameter(1)
+  ROOT w = f32[] multiply(u, v)
+}
+ENTRY main {
+  x = f32[4,3] parameter(0)
+  scale = f32[3] parameter(1)
+  late = f32[4,3] sine(x)
+  early = f32[4,3] negate(x)
+  called = f32[4,3] call(early, x), to_apply=f
+  cosine = f32[4,3] cosine(x)
+  mapped = f32[4,3] map(called, cosine), dimensions={0,1}, to_apply=g
+  fused = f32[4,3] fusion(mapped, late), kind=kLoop, calls=f
+  normal = (f32[4,3], f32[3], f32[3]) batch-norm-training(fused, scale, scale), epsilon=0.01, feature_index=1
+  last = f32[4,3] get-tuple-element(normal), index=0
+  low = f32[] constant(0)
+  high = f32[] constant(1)
+  uniform = f32[4,3] rng(low, high), distribution=rng_uniform
+  ROOT r = f32[4,3] add(last, uniform)
+}
+"""
+
+
+def as_scheduled(text: str) -> str:
+    """The same for one device, whose order is taken as it stands."""
+    name = text.split("\n", 1)[0]
+    plain = re.sub(r", sharding=\{.*?\}(?=\n)", "", text)
+    return plain.replace(name, name.removesuffix(", is_scheduled=true") + ", is_scheduled=true")
+
+
+@pytest.mark.parametrize("text", [*PROGRAMS.values(), ORDERED], ids=[*PROGRAMS, "ordered"])
+def test_a_program_that_comes_scheduled_runs_as_it_evaluates(text: str) -> None:
+    module = parse_module(as_scheduled(text))
+    rng = np.random.default_rng(0)
+    arrays = [
+        np.asarray(3 + rng.normal(size=p.dims)).astype(np.float32) for p in module.entry.parameters
+    ]
+    wanted = spmd.evaluate(module, *arrays)
+    for want, got in zip(wanted, spmd.compile(module).run(*arrays), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+def test_a_schedule_keeps_its_order() -> None:
+    module = parse_module(ORDERED)
+    found = spmd.compile(module).module.entry.instructions
+    # "last" is an element of a tuple that the expansion takes apart.
+    named = {i.name: n for n, i in enumerate(found)}
+    kept = [i.name for i in module.entry.instructions if i.name in named]
+    assert kept == sorted(kept, key=named.__getitem__)
+    assert {"late", "early", "cosine", "low", "high"} <= set(kept)
+    gone = {Opcode.CALL, Opcode.MAP, Opcode.FUSION, Opcode.BATCH_NORM_TRAINING, Opcode.RNG}
+    assert not gone & {i.opcode for i in found}
