@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from runtime.kernels.panel_convolution import PanelConvolutionKernel
-from runtime.thunks.kernel import KernelThunk
-from runtime.thunks.thunk import walk
-from spmd.evaluator.evaluator import evaluate
-from tests.runtime.programs import compiled, module_of, random_inputs
+from tests.runtime.programs.agreement import assert_agrees, kernels_of
 
 CONVOLUTION = """HloModule convolution
 ENTRY main {{
@@ -21,15 +17,7 @@ ENTRY main {{
 
 
 def check(text: str, *, native: bool = True, rtol: float = 2e-5) -> None:
-    executable = compiled(text)
-    inputs = random_inputs(executable.module)
-    for got, want in zip(executable.run(*inputs), evaluate(module_of(text), *inputs), strict=True):
-        assert got.dtype == want.dtype
-        np.testing.assert_allclose(
-            got.astype(np.complex128), want.astype(np.complex128), rtol=rtol, atol=rtol
-        )
-    thunks = walk(executable.program.thunks)
-    kernels = [thunk.kernel for thunk in thunks if isinstance(thunk, KernelThunk)]
+    kernels = kernels_of(assert_agrees(text, rtol=rtol))
     assert any(isinstance(kernel, PanelConvolutionKernel) for kernel in kernels) is native
 
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from runtime.kernels.fft import FftKernel
-from runtime.thunks.kernel import KernelThunk
-from runtime.thunks.thunk import walk
-from spmd.evaluator.evaluator import evaluate
-from tests.runtime.programs import compiled, module_of, random_inputs
+from tests.runtime.programs import compiled
+from tests.runtime.programs.agreement import assert_agrees, kernels_of
 
 FORMS = [
     ("c64[3,8]", "c64[3,8]", "FFT", "8"),
@@ -24,14 +21,8 @@ FORMS = [
 
 
 def check(text: str) -> None:
-    executable = compiled(text)
-    thunks = walk(executable.program.thunks)
-    kernels = [thunk.kernel for thunk in thunks if isinstance(thunk, KernelThunk)]
+    kernels = kernels_of(assert_agrees(text, rtol=2e-5))
     assert any(isinstance(kernel, FftKernel) for kernel in kernels)
-    inputs = random_inputs(executable.module)
-    for got, want in zip(executable.run(*inputs), evaluate(module_of(text), *inputs), strict=True):
-        assert got.dtype == want.dtype
-        np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
 
 
 @pytest.mark.parametrize(("x", "y", "kind", "length"), FORMS)

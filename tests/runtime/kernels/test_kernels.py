@@ -14,24 +14,15 @@ from runtime.kernels.reduce import ReduceKernel
 from runtime.thunks.kernel import KernelThunk
 from runtime.thunks.thunk import walk
 from spmd.device import ReductionKind
-from spmd.evaluator.evaluator import evaluate
 from spmd.shape import PrimitiveType
-from tests.runtime.programs import compiled, module_of, random_inputs
+from tests.runtime.programs import compiled
+from tests.runtime.programs.agreement import assert_agrees
 
 P = PrimitiveType
 
 
 def check(text: str, *, exact: bool = False) -> None:
-    executable = compiled(text)
-    inputs = random_inputs(executable.module)
-    for got, want in zip(executable.run(*inputs), evaluate(module_of(text), *inputs), strict=True):
-        assert got.dtype == want.dtype
-        if exact:
-            assert got.tobytes() == want.tobytes()
-        else:
-            np.testing.assert_allclose(
-                got.astype(np.complex128), want.astype(np.complex128), rtol=1e-5, atol=1e-5
-            )
+    assert_agrees(text, rtol=0 if exact else 1e-5)
 
 
 DOT = """HloModule dots

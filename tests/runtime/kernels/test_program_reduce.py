@@ -6,10 +6,7 @@ import pytest
 
 from runtime.kernels.program_reduce import ProgramReduceKernel
 from runtime.kernels.reference import ReferenceKernel
-from runtime.thunks.kernel import KernelThunk
-from runtime.thunks.thunk import walk
-from spmd.evaluator.evaluator import evaluate
-from tests.runtime.programs import compiled, module_of, random_inputs
+from tests.runtime.programs.agreement import assert_agrees, kernels_of
 
 ARGMAX = """HloModule argmax
 f {{
@@ -52,13 +49,7 @@ ENTRY main {{
 
 
 def check(text: str, kernel: type) -> None:
-    executable = compiled(text)
-    thunks = walk(executable.program.thunks)
-    assert {t.kernel.__class__ for t in thunks if isinstance(t, KernelThunk)} == {kernel}
-    inputs = random_inputs(executable.module)
-    for got, want in zip(executable.run(*inputs), evaluate(module_of(text), *inputs), strict=True):
-        assert got.dtype == want.dtype
-        assert got.tobytes() == want.tobytes()
+    assert set(map(type, kernels_of(assert_agrees(text)))) == {kernel}
 
 
 @pytest.mark.parametrize(

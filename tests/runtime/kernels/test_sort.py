@@ -7,23 +7,16 @@ import pytest
 
 from runtime.kernels.reference import ReferenceKernel
 from runtime.kernels.sort import SortKernel
-from runtime.thunks.kernel import KernelThunk
-from runtime.thunks.thunk import walk
-from spmd.evaluator.evaluator import evaluate
 from spmd.literal import NDArray
-from tests.runtime.programs import compiled, module_of, random_inputs
+from tests.runtime.programs import compiled, random_inputs
+from tests.runtime.programs.agreement import assert_agrees, kernels_of
 
 
 def check(text: str, kernel: type, change: dict[int, NDArray] | None = None) -> None:
-    executable = compiled(text)
-    thunks = walk(executable.program.thunks)
-    assert {t.kernel.__class__ for t in thunks if isinstance(t, KernelThunk)} == {kernel}
-    inputs = random_inputs(executable.module)
+    inputs = random_inputs(compiled(text).module)
     for number, array in (change or {}).items():
         inputs[number] = array
-    for got, want in zip(executable.run(*inputs), evaluate(module_of(text), *inputs), strict=True):
-        assert got.dtype == want.dtype
-        assert got.tobytes() == want.tobytes()
+    assert set(map(type, kernels_of(assert_agrees(text, inputs=inputs)))) == {kernel}
 
 
 ONE = """HloModule one

@@ -8,26 +8,12 @@ import pytest
 from runtime.kernels.reduce_window import ReduceWindowKernel
 from runtime.kernels.reference import ReferenceKernel
 from runtime.kernels.select_and_scatter import SelectAndScatterKernel
-from runtime.thunks.kernel import KernelThunk
-from runtime.thunks.thunk import walk
-from spmd.evaluator.evaluator import evaluate
-from tests.runtime.programs import compiled, module_of, random_inputs
+from tests.runtime.programs import compiled
+from tests.runtime.programs.agreement import assert_agrees, kernels_of
 
 
 def check(text: str, kernel: type, *, exact: bool) -> None:
-    executable = compiled(text)
-    thunks = walk(executable.program.thunks)
-    kernels = {type(thunk.kernel) for thunk in thunks if isinstance(thunk, KernelThunk)}
-    assert kernels == {kernel}
-    inputs = random_inputs(executable.module)
-    for got, want in zip(executable.run(*inputs), evaluate(module_of(text), *inputs), strict=True):
-        assert got.dtype == want.dtype
-        if exact:
-            assert got.tobytes() == want.tobytes()
-        else:
-            np.testing.assert_allclose(
-                got.astype(np.complex128), want.astype(np.complex128), rtol=1e-5, atol=1e-5
-            )
+    assert set(map(type, kernels_of(assert_agrees(text, rtol=0 if exact else 1e-5)))) == {kernel}
 
 
 def reduce_window(kind: str, root: str, init: str, x: str, y: str, window: str) -> str:
