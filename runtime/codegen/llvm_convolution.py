@@ -14,6 +14,7 @@ from functools import cache
 
 from runtime.blas import Gemm
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
+from runtime.codegen.llvm_words import WORDS, digits
 from spmd.shape import PrimitiveType
 
 #: Spatial dimensions that the code counts in; fewer leave the first ones at size 1.
@@ -89,11 +90,12 @@ def convolution_ir(kind: PrimitiveType, index_bits: int) -> str:
     index = f"i{index_bits}"
     narrow = "trunc i64 {} to i32" if index_bits == 32 else "add i64 {}, 0"
     sizes = ("m", "n", "k", "lda", "ldb", "ldc")
-    return _IR.format(
+    return WORDS + _IR.format(
         name=FUNCTION,
         t={PrimitiveType.F32: "float", PrimitiveType.F64: "double"}[kind],
         size=kind.byte_size,
         index=index,
+        digits=digits("d", "%r", ["", "%size1", "%size2", "%size3"]),
         arguments="\n".join(f"  %{s}_arg = {narrow.format(f'%{s}')}" for s in sizes),
     )
 
@@ -101,18 +103,6 @@ def convolution_ir(kind: PrimitiveType, index_bits: int) -> str:
 # Words by number: see ConvolutionWords.packed.
 _IR = """
 declare void @gemm(i32, i32, i32, {index}, {index}, {index}, {t}, ptr, {index}, ptr, {index}, {t}, ptr, {index})
-
-define internal i64 @word(ptr %record, i64 %number) alwaysinline {{
-  %p = getelementptr i64, ptr %record, i64 %number
-  %w = load i64, ptr %p
-  ret i64 %w
-}}
-
-define internal ptr @pointer(ptr %record, i64 %number) alwaysinline {{
-  %p = getelementptr ptr, ptr %record, i64 %number
-  %w = load ptr, ptr %p
-  ret ptr %w
-}}
 
 define internal void @copy_run(ptr noalias %to, ptr noalias %from, i64 %count) alwaysinline {{
 entry:
@@ -188,12 +178,7 @@ entry:
 row:
   %r = phi i64 [ %first_row, %entry ], [ %next_row, %row_done ]
   %row_to = phi ptr [ %panel, %entry ], [ %next_to, %row_done ]
-  %d3 = urem i64 %r, %size3
-  %q3 = udiv i64 %r, %size3
-  %d2 = urem i64 %q3, %size2
-  %q2 = udiv i64 %q3, %size2
-  %d1 = urem i64 %q2, %size1
-  %d0 = udiv i64 %q2, %size1
+{digits}
   %base = call i64 @outer_part(ptr %record, ptr %instance, i64 %d0, i64 %d1, i64 %d2, i64 %d3, i64 0)
   %c0 = call i64 @outer_part(ptr %record, ptr %instance, i64 %d0, i64 %d1, i64 %d2, i64 %d3, i64 1)
   %c1 = call i64 @outer_part(ptr %record, ptr %instance, i64 %d0, i64 %d1, i64 %d2, i64 %d3, i64 2)

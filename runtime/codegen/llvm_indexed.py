@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
 from runtime.codegen.llvm_reduction import combination, element_of
+from runtime.codegen.llvm_words import OFFSET, WORDS, digits, offset
 from spmd.device import ReductionKind
 from spmd.shape import PrimitiveType
 
@@ -99,13 +100,24 @@ def indexed_ir(index: PrimitiveType, elements: Elements) -> str:
         )
     )
     return (
-        functions
+        WORDS
+        + OFFSET
+        + functions
         + runs
         + _INDEXED.format(
             name=FUNCTION,
             index=f"i{index.byte_size * 8}",
             extended=_extended(index),
             placed=_CLAMPED if gathers else _INSIDE,
+            vector_digits="\n".join(
+                [
+                    digits("d", "%b", ["", "%size1", "%size2", "%size3"]),
+                    offset("index_offset", "d", 7, BATCH_RANK),
+                    offset("far_start", "d", 8, BATCH_RANK),
+                    offset("near_offset", "d", 9, BATCH_RANK),
+                ]
+            ),
+            run_digits=digits("w", "%r", ["", "%window1", "%window2"]),
             far_bytes=_bits(far) // 8,
             near_bytes=_bits(near) // 8,
         )
@@ -193,38 +205,6 @@ _INDEXED = """
 declare i64 @llvm.smax.i64(i64, i64)
 declare i64 @llvm.smin.i64(i64, i64)
 
-define internal i64 @word(ptr %record, i64 %number) alwaysinline {{
-  %p = getelementptr i64, ptr %record, i64 %number
-  %w = load i64, ptr %p
-  ret i64 %w
-}}
-
-define internal ptr @pointer(ptr %record, i64 %number) alwaysinline {{
-  %p = getelementptr ptr, ptr %record, i64 %number
-  %w = load ptr, ptr %p
-  ret ptr %w
-}}
-
-; sum of digits times strides, which lie %apart words apart from number %first on
-define internal i64 @offset(
-    ptr %record, i64 %first, i64 %apart, i64 %d0, i64 %d1, i64 %d2, i64 %d3) alwaysinline {{
-  %n1 = add i64 %first, %apart
-  %n2 = add i64 %n1, %apart
-  %n3 = add i64 %n2, %apart
-  %s0 = call i64 @word(ptr %record, i64 %first)
-  %s1 = call i64 @word(ptr %record, i64 %n1)
-  %s2 = call i64 @word(ptr %record, i64 %n2)
-  %s3 = call i64 @word(ptr %record, i64 %n3)
-  %p0 = mul i64 %d0, %s0
-  %p1 = mul i64 %d1, %s1
-  %p2 = mul i64 %d2, %s2
-  %p3 = mul i64 %d3, %s3
-  %p01 = add i64 %p0, %p1
-  %p23 = add i64 %p2, %p3
-  %p = add i64 %p01, %p23
-  ret i64 %p
-}}
-
 define void @{name}(ptr %record) {{
 entry:
   %far = call ptr @pointer(ptr %record, i64 0)
@@ -247,15 +227,7 @@ entry:
   br label %vector
 vector:
   %b = phi i64 [ 0, %entry ], [ %next_b, %vector_done ]
-  %d3 = urem i64 %b, %size3
-  %q3 = udiv i64 %b, %size3
-  %d2 = urem i64 %q3, %size2
-  %q2 = udiv i64 %q3, %size2
-  %d1 = urem i64 %q2, %size1
-  %d0 = udiv i64 %q2, %size1
-  %index_offset = call i64 @offset(ptr %record, i64 7, i64 4, i64 %d0, i64 %d1, i64 %d2, i64 %d3)
-  %far_start = call i64 @offset(ptr %record, i64 8, i64 4, i64 %d0, i64 %d1, i64 %d2, i64 %d3)
-  %near_offset = call i64 @offset(ptr %record, i64 9, i64 4, i64 %d0, i64 %d1, i64 %d2, i64 %d3)
+{vector_digits}
   %from = getelementptr i8, ptr %indices, i64 %index_offset
   %has_components = icmp ne i64 %components, 0
   br i1 %has_components, label %component, label %placed_window
@@ -286,10 +258,7 @@ placed_window:
   br label %run
 run:
   %r = phi i64 [ 0, %placed_window ], [ %next_r, %run_done ]
-  %w2 = urem i64 %r, %window2
-  %v2 = udiv i64 %r, %window2
-  %w1 = urem i64 %v2, %window1
-  %w0 = udiv i64 %v2, %window1
+{run_digits}
   %far_way = call i64 @offset(ptr %record, i64 23, i64 3, i64 %w0, i64 %w1, i64 %w2, i64 0)
   %near_way = call i64 @offset(ptr %record, i64 24, i64 3, i64 %w0, i64 %w1, i64 %w2, i64 0)
   %far_at = add i64 %far_offset, %far_way

@@ -8,10 +8,9 @@ from functools import cache
 
 from runtime.codegen.element_operations import stored_type
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
+from runtime.codegen.llvm_words import OFFSET, RANK, WORDS, digits, offset
 from runtime.codegen.scalar_program import ScalarProgram, program_ir, struct_type
 
-#: Kept, and reduced, dimensions that the code counts in.
-RANK = 4
 FUNCTION = "spmd_reduce"
 
 
@@ -60,7 +59,8 @@ def reduce_ir(program: ScalarProgram) -> str:
     elements = ", ".join(f"{kind} %element{i}" for i, kind in enumerate(types))
     lines = [
         *dict.fromkeys(program_ir(program, "combine")),
-        _HELPERS,
+        WORDS,
+        OFFSET,
         f"define void @{FUNCTION}(ptr %record) {{",
         "entry:",
         *(f"  %kept{d} = call i64 @word(ptr %record, i64 {d})" for d in range(RANK)),
@@ -75,9 +75,9 @@ def reduce_ir(program: ScalarProgram) -> str:
         "  br i1 %none, label %end, label %place",
         "place:",
         "  %k = phi i64 [ 0, %entry ], [ %next_k, %stored ]",
-        *_digits("kept", "%k"),
-        *(_offset(f"row{i}", "kept", word + 1, f"%operand{i}") for i, word in enumerate(operands)),
-        *(_offset(f"to{i}", "kept", word + 1, f"%result{i}") for i, word in enumerate(results)),
+        digits("kept_digit", "%k", [f"%kept{d}" for d in range(RANK)]),
+        *(_moved(f"row{i}", "kept", word + 1, f"%operand{i}") for i, word in enumerate(operands)),
+        *(_moved(f"to{i}", "kept", word + 1, f"%result{i}") for i, word in enumerate(results)),
         "  %empty = icmp eq i64 %reduced_count, 0",
         "  br i1 %empty, label %reduced_all, label %element",
         "element:",
@@ -86,11 +86,11 @@ def reduce_ir(program: ScalarProgram) -> str:
             f"  %total{i} = phi {kind} [ %start{i}, %place ], [ %combined{i}, %element ]"
             for i, kind in enumerate(types)
         ),
-        *_digits("reduced", "%r"),
+        digits("reduced_digit", "%r", [f"%reduced{d}" for d in range(RANK)]),
     ]
     for i, kind in enumerate(types):
         lines += [
-            _offset(f"at{i}", "reduced", operands[i] + 1 + RANK, f"%row{i}"),
+            _moved(f"at{i}", "reduced", operands[i] + 1 + RANK, f"%row{i}"),
             f"  %element{i} = load {kind}, ptr %at{i}",
         ]
     struct = struct_type(program)
@@ -135,47 +135,10 @@ def _loaded(name: str, words: Sequence[int]) -> list[str]:
     return lines
 
 
-def _digits(name: str, number: str) -> list[str]:
-    """%name_digit0.. of a number over the sizes %name0.."""
-    lines = []
-    for d in range(RANK - 1, 0, -1):
-        lines += [
-            f"  %{name}_digit{d} = urem i64 {number}, %{name}{d}",
-            f"  %{name}_left{d} = udiv i64 {number}, %{name}{d}",
-        ]
-        number = f"%{name}_left{d}"
-    return [*lines, f"  %{name}_digit0 = add i64 {number}, 0"]
-
-
-def _offset(result: str, digits: str, first_word: int, base: str) -> str:
-    arguments = ", ".join(f"i64 %{digits}_digit{d}" for d in range(RANK))
-    return f"  %{result} = call ptr @moved(ptr {base}, ptr %record, i64 {first_word}, {arguments})"
-
-
-_HELPERS = """
-define internal i64 @word(ptr %record, i64 %number) alwaysinline {
-  %p = getelementptr i64, ptr %record, i64 %number
-  %w = load i64, ptr %p
-  ret i64 %w
-}
-
-define internal ptr @moved(
-    ptr %base, ptr %record, i64 %first, i64 %d0, i64 %d1, i64 %d2, i64 %d3) alwaysinline {
-  %n1 = add i64 %first, 1
-  %n2 = add i64 %first, 2
-  %n3 = add i64 %first, 3
-  %s0 = call i64 @word(ptr %record, i64 %first)
-  %s1 = call i64 @word(ptr %record, i64 %n1)
-  %s2 = call i64 @word(ptr %record, i64 %n2)
-  %s3 = call i64 @word(ptr %record, i64 %n3)
-  %p0 = mul i64 %d0, %s0
-  %p1 = mul i64 %d1, %s1
-  %p2 = mul i64 %d2, %s2
-  %p3 = mul i64 %d3, %s3
-  %a = add i64 %p0, %p1
-  %b = add i64 %p2, %p3
-  %way = add i64 %a, %b
-  %to = getelementptr i8, ptr %base, i64 %way
-  ret ptr %to
-}
-"""
+def _moved(result: str, which: str, first_word: int, base: str) -> str:
+    """%{result}: ``base`` and its strides, from word ``first_word`` on, times the kept (or reduced) digits."""
+    way = f"{result}_way"
+    return (
+        f"{offset(way, f'{which}_digit', first_word)}\n"
+        f"  %{result} = getelementptr i8, ptr {base}, i64 %{way}"
+    )

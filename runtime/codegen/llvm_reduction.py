@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from collectives.communicator.reduction import accumulator_type
+from runtime.codegen.llvm_words import WORDS
 from spmd.device import ReductionKind
 from spmd.shape import PrimitiveType
 
@@ -105,6 +106,7 @@ def reduction_ir(name: str, dtype: Dtype, reduction: ReductionKind) -> str:
             _conversion("narrow", element.wide, element.stored, element.narrow),
             combine_function,
             *loops.values(),
+            WORDS,
             _REDUCE.format(name=name, wide=element.wide, size=size, block=BLOCK_ELEMENTS, **names),
             _LOOP_METADATA,
         ]
@@ -258,20 +260,12 @@ define internal ptr @place(ptr %list, i64 %number, i64 %offset) alwaysinline {{
   ret ptr %p
 }}
 
-define internal i64 @word(ptr %record, i64 %number) alwaysinline {{
-  %p = getelementptr i64, ptr %record, i64 %number
-  %w = load i64, ptr %p
-  ret i64 %w
-}}
-
 define i64 @{name}(ptr %record, ptr %header, i64 %spins) {{
 entry:
   %total = alloca [{block} x {wide}], align 64
-  %sources_slot = getelementptr i64, ptr %record, i64 1
-  %sources = load ptr, ptr %sources_slot
+  %sources = call ptr @pointer(ptr %record, i64 1)
   %count = call i64 @word(ptr %record, i64 2)
-  %targets_slot = getelementptr i64, ptr %record, i64 3
-  %targets = load ptr, ptr %targets_slot
+  %targets = call ptr @pointer(ptr %record, i64 3)
   %target_count = call i64 @word(ptr %record, i64 4)
   %rows = call i64 @word(ptr %record, i64 5)
   %elements = call i64 @word(ptr %record, i64 6)

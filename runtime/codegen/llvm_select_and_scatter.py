@@ -11,12 +11,14 @@ from functools import cache
 
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
 from runtime.codegen.llvm_reduction import combination, element_of
+from runtime.codegen.llvm_words import OFFSET, RANK, WORDS, digits, offset
 from spmd.device import ReductionKind
 from spmd.shape import PrimitiveType
 
-#: Dimensions that the code counts in.
-RANK = 4
 FUNCTION = "spmd_select_and_scatter"
+
+#: The first dimension's words, and from there to the next one's: see ``SelectWords``.
+_FIRST, _APART = 5, 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,20 +65,25 @@ def select_and_scatter_code(elements: SelectedElements) -> NativeLibrary:
 def select_and_scatter_ir(elements: SelectedElements) -> str:
     dtype = elements.kind.numpy
     element = element_of(dtype)
-    return _IR.format(
-        name=FUNCTION,
-        stored=element.stored,
-        wide=element.wide,
-        widen=element.widen,
-        widened="%y" if element.widen else "%x",
-        combine=combination(dtype, elements.reduction, element.wide),
-        compare=_comparison(elements, element.wide),
-        windows="\n".join(_digits("o", "%p", 5)),
-        elements="\n".join(_digits("k", "%q", 6)),
-        indices="\n".join(_index(d) for d in range(RANK)),
-        source_offset=_sum("source", [(f"%o{d}", 5 + 9 * d + 7) for d in range(RANK)]),
-        operand_offset=_sum("operand", [(f"%i{d}", 5 + 9 * d + 6) for d in range(RANK)]),
-        result_offset=_sum("result", [(f"%i{d}", 5 + 9 * d + 8) for d in range(RANK)]),
+    return (
+        WORDS
+        + OFFSET
+        + _IR.format(
+            name=FUNCTION,
+            stored=element.stored,
+            wide=element.wide,
+            widen=element.widen,
+            widened="%y" if element.widen else "%x",
+            combine=combination(dtype, elements.reduction, element.wide),
+            compare=_comparison(elements, element.wide),
+            sizes="\n".join(_loaded("windows", 0) + _loaded("elements", 1)),
+            window_digits=digits("o", "%p", [f"%windows{d}" for d in range(RANK)]),
+            element_digits=digits("k", "%q", [f"%elements{d}" for d in range(RANK)]),
+            indices="\n".join(_index(d) for d in range(RANK)),
+            source_offset=offset("source_offset", "o", _FIRST + 7, _APART),
+            operand_offset=offset("operand_offset", "i", _FIRST + 6, _APART),
+            result_offset=offset("result_offset", "i", _FIRST + 8, _APART),
+        )
     )
 
 
@@ -88,22 +95,17 @@ def _comparison(elements: SelectedElements, wide: str) -> str:
     return f"%keeps = icmp {sign}{condition} {wide} %best, %value"
 
 
-def _digits(name: str, number: str, first_word: int) -> list[str]:
-    """%name0.. of a number, whose sizes stand nine words apart."""
-    lines = []
-    for d in range(RANK - 1, 0, -1):
-        lines += [
-            f"  %{name}_size{d} = call i64 @word(ptr %record, i64 {first_word + 9 * d})",
-            f"  %{name}{d} = urem i64 {number}, %{name}_size{d}",
-            f"  %{name}_left{d} = udiv i64 {number}, %{name}_size{d}",
-        ]
-        number = f"%{name}_left{d}"
-    return [*lines, f"  %{name}0 = add i64 {number}, 0"]
+def _loaded(name: str, part: int) -> list[str]:
+    """%{name}0..: part number ``part`` of each dimension's words."""
+    return [
+        f"  %{name}{d} = call i64 @word(ptr %record, i64 {_FIRST + _APART * d + part})"
+        for d in range(RANK)
+    ]
 
 
 def _index(d: int) -> str:
     """%i, where element %k of window %o lies in dimension d, and %inside, whether that is no padding."""
-    word = 5 + 9 * d
+    word = _FIRST + _APART * d
     return f"""  %stride{d} = call i64 @word(ptr %record, i64 {word + 2})
   %dilation{d} = call i64 @word(ptr %record, i64 {word + 3})
   %low{d} = call i64 @word(ptr %record, i64 {word + 4})
@@ -116,29 +118,7 @@ def _index(d: int) -> str:
   %inside{d} = and i1 {f"%inside{d - 1}" if d else "true"}, %fits{d}"""
 
 
-def _sum(name: str, terms: list[tuple[str, int]]) -> str:
-    """%name_offset: the sum of values times words."""
-    lines = []
-    total = "0"
-    for number, (value, word) in enumerate(terms):
-        last = number == len(terms) - 1
-        result = f"%{name}_offset" if last else f"%{name}_sum{number}"
-        lines += [
-            f"  %{name}_step{number} = call i64 @word(ptr %record, i64 {word})",
-            f"  %{name}_term{number} = mul i64 {value}, %{name}_step{number}",
-            f"  {result} = add i64 {total}, %{name}_term{number}",
-        ]
-        total = result
-    return "\n".join(lines)
-
-
 _IR = """
-define internal i64 @word(ptr %record, i64 %number) alwaysinline {{
-  %p = getelementptr i64, ptr %record, i64 %number
-  %w = load i64, ptr %p
-  ret i64 %w
-}}
-
 define internal {wide} @widen({stored} %x) alwaysinline {{
   {widen}
   ret {wide} {widened}
@@ -158,16 +138,17 @@ entry:
   %result = load ptr, ptr %result_slot
   %windows = call i64 @word(ptr %record, i64 3)
   %elements = call i64 @word(ptr %record, i64 4)
+{sizes}
   br label %window
 window:
   %p = phi i64 [ 0, %entry ], [ %next_p, %window_done ]
-{windows}
+{window_digits}
   br label %element
 element:
   %q = phi i64 [ 0, %window ], [ %next_q, %element_done ]
   %best = phi {wide} [ zeroinitializer, %window ], [ %next_best, %element_done ]
   %place = phi i64 [ -1, %window ], [ %next_place, %element_done ]
-{elements}
+{element_digits}
 {indices}
   br i1 %inside3, label %covered, label %element_done
 covered:

@@ -12,6 +12,7 @@ Native code never calls the operating system: who has spun long enough returns, 
 from __future__ import annotations
 
 from runtime.codegen.llvm_jit import spin_hint
+from runtime.codegen.llvm_words import WORDS
 
 RECORD_WORDS = 10
 HEADER_WORDS = 8
@@ -34,7 +35,7 @@ def shared_memory_ir() -> str:
     declaration, hint = spin_hint()
     interpreter = _INTERPRETER.format(words=RECORD_WORDS)
     return "\n".join(
-        [declaration, _WORDS, interpreter, _MEET.replace("SPIN_HINT", hint), _COPY, _SWAP]
+        [declaration, WORDS, interpreter, _MEET.replace("SPIN_HINT", hint), _COPY, _SWAP]
     )
 
 
@@ -42,22 +43,8 @@ def move_rows_ir(name: str, dtype: str) -> str:
     """A module with the step function ``name``, which moves rows that tables of type ``dtype`` name."""
     index, extend = INDEX_TYPES[dtype]
     convert = f"%wide = {extend} {index} %w to i64" if extend else "%wide = add i64 %w, 0"
-    return _WORDS + _MOVE_ROWS.format(name=name, index=index, convert=convert)
+    return WORDS + _MOVE_ROWS.format(name=name, index=index, convert=convert)
 
-
-_WORDS = """
-define internal i64 @word(ptr %record, i64 %number) alwaysinline {
-  %p = getelementptr i64, ptr %record, i64 %number
-  %w = load i64, ptr %p
-  ret i64 %w
-}
-
-define internal ptr @pointer(ptr %record, i64 %number) alwaysinline {
-  %p = getelementptr i64, ptr %record, i64 %number
-  %w = load ptr, ptr %p
-  ret ptr %w
-}
-"""
 
 # Header: 0 step that runs next, 1 number of steps, 2 signals given in runs before this one, 3 signals in a run,
 # 4 steps of this run, 5 steps of the next run (two tables take turns where slots do).

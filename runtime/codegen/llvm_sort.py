@@ -9,10 +9,9 @@ from typing import TypeAlias
 
 from runtime.codegen.element_operations import stored_type
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
+from runtime.codegen.llvm_words import OFFSET, RANK, WORDS, digits, offset
 from runtime.codegen.scalar_program import ScalarProgram, program_ir
 
-#: Dimensions other than the sorted one that the code counts in.
-RANK = 4
 FUNCTION = "spmd_sort"
 
 #: (address, strides in bytes along the other dimensions, and along the sorted one)
@@ -84,6 +83,8 @@ def sort_ir(comparator: ScalarProgram, with_places: bool) -> str:
     rows = [line for i, name in enumerate(arrays) for line in _row_of(name, first + i * (RANK + 2))]
     return "\n".join(
         [
+            WORDS,
+            OFFSET,
             *dict.fromkeys(program_ir(comparator, "compare")),
             f"define internal i1 @precedes({bases}, i32 %l, i32 %r) alwaysinline {{",
             "  %l_wide = zext i32 %l to i64",
@@ -93,36 +94,28 @@ def sort_ir(comparator: ScalarProgram, with_places: bool) -> str:
             "  %byte = extractvalue { i8 } %answer, 0",
             "  %yes = icmp ne i8 %byte, 0",
             "  ret i1 %yes\n}",
-            _SORT.format(name=FUNCTION, rows="\n".join(rows), bases=bases, moves="\n".join(moves)),
+            _SORT.format(
+                name=FUNCTION,
+                digits=digits("d", "%row_number", [f"%n{d}" for d in range(RANK)]),
+                rows="\n".join(rows),
+                bases=bases,
+                moves="\n".join(moves),
+            ),
         ]
     )
 
 
 def _row_of(name: str, word: int) -> list[str]:
     """%name and %name_step: where the row begins in an array whose words begin at ``word``."""
-    lines = [
-        f"  %{name}_slot = getelementptr ptr, ptr %record, i64 {word}",
-        f"  %{name}_base = load ptr, ptr %{name}_slot",
+    return [
+        f"  %{name}_base = call ptr @pointer(ptr %record, i64 {word})",
         f"  %{name}_step = call i64 @word(ptr %record, i64 {word + 1 + RANK})",
+        offset(f"{name}_way", "d", word + 1),
+        f"  %{name} = getelementptr i8, ptr %{name}_base, i64 %{name}_way",
     ]
-    total = "0"
-    for d in range(RANK):
-        lines += [
-            f"  %{name}_stride{d} = call i64 @word(ptr %record, i64 {word + 1 + d})",
-            f"  %{name}_way{d} = mul i64 %d{d}, %{name}_stride{d}",
-            f"  %{name}_sum{d} = add i64 {total}, %{name}_way{d}",
-        ]
-        total = f"%{name}_sum{d}"
-    return [*lines, f"  %{name} = getelementptr i8, ptr %{name}_base, i64 {total}"]
 
 
 _SORT = """
-define internal i64 @word(ptr %record, i64 %number) alwaysinline {{
-  %p = getelementptr i64, ptr %record, i64 %number
-  %w = load i64, ptr %p
-  ret i64 %w
-}}
-
 declare i64 @llvm.umin.i64(i64, i64)
 
 define void @{name}(ptr %record) {{
@@ -143,12 +136,7 @@ entry:
   br label %row
 row:
   %row_number = phi i64 [ 0, %entry ], [ %next_row, %row_done ]
-  %d3 = urem i64 %row_number, %n3
-  %q3 = udiv i64 %row_number, %n3
-  %d2 = urem i64 %q3, %n2
-  %q2 = udiv i64 %q3, %n2
-  %d1 = urem i64 %q2, %n1
-  %d0 = udiv i64 %q2, %n1
+{digits}
 {rows}
   br label %number
 number:

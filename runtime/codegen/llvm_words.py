@@ -1,0 +1,65 @@
+"""What native code that reads a record of 64-bit words has in common: its words, and the digits of numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+#: ``@word`` and ``@pointer``: word ``number`` of a record.
+WORDS = """
+define internal i64 @word(ptr %record, i64 %number) alwaysinline {
+  %p = getelementptr i64, ptr %record, i64 %number
+  %w = load i64, ptr %p
+  ret i64 %w
+}
+
+define internal ptr @pointer(ptr %record, i64 %number) alwaysinline {
+  %p = getelementptr ptr, ptr %record, i64 %number
+  %w = load ptr, ptr %p
+  ret ptr %w
+}
+"""
+
+#: Digits that ``@offset`` takes.
+RANK = 4
+
+#: ``@offset``: the sum of digits times strides, which lie ``apart`` words apart from number ``first`` on. After WORDS.
+OFFSET = """
+define internal i64 @offset(
+    ptr %record, i64 %first, i64 %apart, i64 %d0, i64 %d1, i64 %d2, i64 %d3) alwaysinline {
+  %n1 = add i64 %first, %apart
+  %n2 = add i64 %n1, %apart
+  %n3 = add i64 %n2, %apart
+  %s0 = call i64 @word(ptr %record, i64 %first)
+  %s1 = call i64 @word(ptr %record, i64 %n1)
+  %s2 = call i64 @word(ptr %record, i64 %n2)
+  %s3 = call i64 @word(ptr %record, i64 %n3)
+  %p0 = mul i64 %d0, %s0
+  %p1 = mul i64 %d1, %s1
+  %p2 = mul i64 %d2, %s2
+  %p3 = mul i64 %d3, %s3
+  %p01 = add i64 %p0, %p1
+  %p23 = add i64 %p2, %p3
+  %p = add i64 %p01, %p23
+  ret i64 %p
+}
+"""
+
+
+def digits(name: str, number: str, sizes: Sequence[str]) -> str:
+    """Lines that take ``number`` apart into %{name}0, %{name}1, .., of ``sizes`` (values), the last one fastest."""
+    lines = []
+    for d in range(len(sizes) - 1, 0, -1):
+        lines += [
+            f"  %{name}{d} = urem i64 {number}, {sizes[d]}",
+            f"  %{name}_left{d} = udiv i64 {number}, {sizes[d]}",
+        ]
+        number = f"%{name}_left{d}"
+    return "\n".join([*lines, f"  %{name}0 = add i64 {number}, 0"])
+
+
+def offset(result: str, name: str, first_word: int, apart: int = 1) -> str:
+    """The line that makes %{result}: digits %{name}0.. times the strides from word ``first_word`` on."""
+    arguments = ", ".join(f"i64 %{name}{d}" for d in range(RANK))
+    return (
+        f"  %{result} = call i64 @offset(ptr %record, i64 {first_word}, i64 {apart}, {arguments})"
+    )
