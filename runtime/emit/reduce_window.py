@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from runtime.codegen.llvm_reduction import can_reduce
-from runtime.codegen.llvm_select_and_scatter import RANK, SelectedElements
+from runtime.codegen.llvm_select_and_scatter import SelectedElements
+from runtime.codegen.llvm_words import RANK
 from runtime.emit.reduce import accumulator
 from runtime.emit.reference import emit_reference
 from runtime.kernels.reduce_window import ReduceWindowKernel

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from runtime.codegen.element_operations import ElementSignature, has_operation
-from runtime.codegen.llvm_sort import RANK
+from runtime.codegen.llvm_words import RANK
 from runtime.codegen.scalar_program import ScalarOp, ScalarProgram
 from runtime.emit.reference import emit_reference
 from runtime.emit.scalar_program import scalar_program

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from runtime.codegen.llvm_reduce import FUNCTION, RANK, ReduceWords, reduce_code
+from runtime.codegen.llvm_reduce import FUNCTION, ReduceWords, reduce_code
+from runtime.codegen.llvm_words import RANK
 from runtime.codegen.native_call import native_call
 from runtime.codegen.scalar_program import ScalarProgram
 from runtime.kernel import NUMPY_KERNELS, Action, Kernel, KernelArrays
