@@ -8,6 +8,7 @@ result is found out. Every device's copy of every tile is compared.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,15 +17,33 @@ import spmd
 from spmd.hlo import HloModule
 from spmd.shape import ArrayShape, Shape, leaves
 from tests.differential.demands import output_demands, parameter_demands
-from tests.differential.reference_f64 import evaluate_f64
+from tests.differential.reference_f64 import evaluate_f64, magnitude
 from tests.differential.tiling import Tiling, gather, read_tiling, same_bits, scatter, split_tuple
-from tests.differential.tolerance import difference, tolerance_of
+from tests.differential.tolerance import difference, tolerance_of, worst_ratio
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class NotEquivalentError(AssertionError):
     """The partitioned program computes something else; the message lists each finding."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two evaluations of one program. ``inexact``: how many outputs differ in any bit; ``worst``: the largest difference
+
+    over its tolerance (0 where none differs); ``findings``: a line for each output that is further off.
+    """
+
+    inexact: int = 0
+    worst: float = 0.0
+    findings: tuple[str, ...] = ()
+
+    def require(self, *others: str) -> Comparison:
+        """This, where there is no finding, nor any in ``others``; NotEquivalentError otherwise."""
+        if others or self.findings:
+            raise NotEquivalentError("\n".join((*others, *self.findings)))
+        return self
 
 
 def check_equivalence(module: HloModule, num_devices: int, inputs: Sequence[Array]) -> HloModule:
@@ -39,7 +58,7 @@ def check_equivalence(module: HloModule, num_devices: int, inputs: Sequence[Arra
 
 def check_partitioned(
     module: HloModule, partitioned: HloModule, num_devices: int, inputs: Sequence[Array]
-) -> None:
+) -> Comparison:
     """``partitioned`` computes per device what ``module`` computes; NotEquivalentError otherwise."""
     findings: list[str] = []
     parameters = _parameter_tilings(partitioned, num_devices)
@@ -53,10 +72,7 @@ def check_partitioned(
     got, disagreements = evaluate_on_devices(
         partitioned, num_devices, inputs, [x.shape for x in wanted]
     )
-    findings += disagreements
-    findings += compare(module, inputs, wanted, got)
-    if findings:
-        raise NotEquivalentError("\n".join(findings))
+    return compare(module, inputs, wanted, got).require(*disagreements)
 
 
 def evaluate_on_devices(
@@ -84,7 +100,7 @@ def evaluate_on_devices(
     return wholes, findings
 
 
-def check_execution(module: HloModule, num_devices: int, inputs: Sequence[Array]) -> None:
+def check_execution(module: HloModule, num_devices: int, inputs: Sequence[Array]) -> Comparison:
     """Compiled through all stages and run on loopback devices, ``module`` gives what the evaluator gives.
 
     The buffer and schedule checkers look at what is run. Raises NotEquivalentError. Nothing is asked of a program with
@@ -93,27 +109,38 @@ def check_execution(module: HloModule, num_devices: int, inputs: Sequence[Array]
     executable = spmd.compile(module, num_devices, options=spmd.CompileOptions(check=True))
     got = [np.asarray(x) for x in executable.run(*inputs)]
     wanted = [np.asarray(x) for x in spmd.evaluate(module, *inputs)]
-    findings = compare(module, inputs, wanted, got)
-    if findings:
-        raise NotEquivalentError("\n".join(findings))
+    return compare(module, inputs, wanted, got).require()
 
 
 def compare(
-    module: HloModule, inputs: Sequence[Array], wanted: Sequence[Array], got: Sequence[Array]
-) -> list[str]:
-    """One line per output that differs by more than the rounding of ``module`` explains."""
+    module: HloModule,
+    inputs: Sequence[Array],
+    wanted: Sequence[Array],
+    got: Sequence[Array],
+    *,
+    masked: bool = False,
+) -> Comparison:
+    """Findings are the outputs that differ by more than the rounding of ``module`` explains.
+
+    Rounding is measured by the largest value on the way, or, where the program is ``masked``, by the largest of each
+    result: of what is masked out, which may be as large as numbers go, nothing is left in a result.
+    """
     differing = [i for i, (w, g) in enumerate(zip(wanted, got, strict=True)) if not same_bits(w, g)]
     if not differing:
-        return []
+        return Comparison()
     reference = evaluate_f64(module, inputs)
-    findings = []
+    worst, findings = 0.0, []
     for i in differing:
         exact = reference[0][i] if reference is not None else None
-        tolerance = tolerance_of(wanted[i], exact, reference[1] if reference is not None else 0.0)
+        path = reference[1] if reference is not None else 0.0
+        if masked and exact is not None:
+            path = magnitude(exact)
+        tolerance = tolerance_of(wanted[i], exact, path)
+        worst = max(worst, worst_ratio(wanted[i], got[i], tolerance))
         line = difference(wanted[i], got[i], tolerance)
         if line:
             findings.append(f"output {i}: {line}")
-    return findings
+    return Comparison(len(differing), worst, tuple(findings))
 
 
 # ---- the shardings and shapes of the partitioned entry

@@ -1,10 +1,15 @@
-"""Random programs through the equivalence checker.
+"""Random programs through the equivalence checkers.
 
     python -m tests.differential.fuzz --count 5000 --seed 0        exit code 1 where a program fails
     python -m tests.differential.fuzz --seed 121 --count 1 --out failures
-    python -m tests.differential.fuzz --execute                     through all stages, on loopback devices
+    python -m tests.differential.fuzz --through optimized           each device's program before and after the passes
+    python -m tests.differential.fuzz --through executed            through all stages, on loopback devices
     python -m tests.differential.fuzz --focus each                  every operation of the table in turn
     python -m tests.differential.fuzz --count 20000 --jobs 2 --table counts.md     and what was tried, also as counts.json
+
+A seed is one program, whatever the other seeds, the processes and the machine: a run that was cut short goes on with
+--seed and --count. It prints how far it is, programs per second, how many differ in any bit though they are no failures,
+and the largest difference over its tolerance.
 
 Each failing seed is shrunk and written to OUT/seed_N.hlo, which --replay runs again (and so does test_regressions.py
 for the files in tests/differential/regressions).
@@ -18,7 +23,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import spmd
@@ -29,40 +34,54 @@ from tests.differential.cells import Cell
 from tests.differential.coverage import Counts, cells_of, features_of
 from tests.differential.equivalence import (
     Array,
+    Comparison,
     NotEquivalentError,
-    check_equivalence,
     check_execution,
+    check_partitioned,
 )
 from tests.differential.generator.table import OPERATIONS
 from tests.differential.generator.writer import inputs_of
+from tests.differential.optimized import check_optimized
 from tests.differential.tiling import TilingError
 from tests.strategies import Program, generate
 
 #: Checks a module on a number of devices and inputs; raises where something is wrong.
-Check = Callable[[HloModule, int, Sequence[Array]], object]
+Check = Callable[[HloModule, int, Sequence[Array]], Comparison]
 
 _HEADER = re.compile(r"^// seed (\d+), (\d+) devices", re.MULTILINE)
 
 
+def check_partition(module: HloModule, num_devices: int, inputs: Sequence[Array]) -> Comparison:
+    return check_partitioned(module, spmd.partition(module, num_devices), num_devices, inputs)
+
+
+#: By how far a program is carried.
+CHECKS: dict[str, Check] = {
+    "partitioned": check_partition,
+    "optimized": check_optimized,
+    "executed": check_execution,
+}
+
+
 def failure(
-    module: HloModule,
-    num_devices: int,
-    seed: int,
-    check: Check = check_equivalence,
+    module: HloModule, num_devices: int, seed: int, check: Check = check_partition
 ) -> str | None:
     """What is wrong, as ``kind: message``; None where the program passes."""
+    found = examined(module, num_devices, seed, check)
+    return found if isinstance(found, str) else None
+
+
+def examined(module: HloModule, num_devices: int, seed: int, check: Check) -> Comparison | str:
+    """How near the program comes, or what is wrong, as ``kind: message``."""
     try:
-        check(module, num_devices, inputs_of(module, seed))
-    except (NotEquivalentError, TilingError) as error:
-        return f"{type(error).__name__}: {error}"
-    except SpmdError as error:
+        return check(module, num_devices, inputs_of(module, seed))
+    except (NotEquivalentError, TilingError, SpmdError) as error:
         return f"{type(error).__name__}: {error}"
     except Exception as error:  # noqa: BLE001 - a crash anywhere is a finding too
         return f"crash {type(error).__name__}: {error}"
-    return None
 
 
-def shrink(program: Program, found: str, check: Check = check_equivalence) -> HloModule:
+def shrink(program: Program, found: str, check: Check = check_partition) -> HloModule:
     """The smallest module found that fails in the same way."""
     kind = _kind(found)
 
@@ -109,7 +128,7 @@ class Task:
 
     seed: int
     focus: str
-    execute: bool
+    through: str
     counts: bool
 
 
@@ -117,6 +136,7 @@ class Task:
 class Outcome:
     seed: int
     found: str | None
+    compared: Comparison = field(default_factory=Comparison)
     cells: frozenset[Cell] = frozenset()
     features: frozenset[str] = frozenset()
 
@@ -124,11 +144,13 @@ class Outcome:
 def run(task: Task) -> Outcome:
     """Generate, check and, if asked, count one program."""
     program = generate(task.seed, _focus(task.focus, task.seed))
-    found = failure(program.module, program.num_devices, task.seed, _check(task.execute))
-    if found is not None or not task.counts:
+    found = examined(program.module, program.num_devices, task.seed, CHECKS[task.through])
+    if isinstance(found, str):
         return Outcome(task.seed, found)
+    if not task.counts:
+        return Outcome(task.seed, None, found)
     cells = cells_of(program.module, program.num_devices)
-    return Outcome(task.seed, None, cells, features_of(str(program.module)))
+    return Outcome(task.seed, None, found, cells, features_of(str(program.module)))
 
 
 def main(arguments: list[str]) -> int:
@@ -138,7 +160,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--out", type=Path, default=Path("fuzz-failures"))
     parser.add_argument("--stop-after", type=int, default=10, help="failures to shrink")
-    parser.add_argument("--execute", action="store_true", help="compile and run the thunks")
+    parser.add_argument("--through", choices=CHECKS, default="partitioned", help="how far")
     parser.add_argument("--focus", default="", help="an operation to write often, or `each`")
     parser.add_argument(
         "--table", type=Path, help="where to write what was tried, as Markdown and JSON"
@@ -157,20 +179,28 @@ def _run(options: argparse.Namespace) -> int:
     start = time.perf_counter()
     counts = Counts()
     failed: list[int] = []
+    inexact, worst = 0, 0.0
     tasks = [
-        Task(seed, options.focus, options.execute, options.table is not None)
+        Task(seed, options.focus, options.through, options.table is not None)
         for seed in range(options.seed, options.seed + options.count)
     ]
     for outcome in _outcomes(tasks, options.jobs):
         counts.programs += 1
         counts.cells.update(outcome.cells)
         counts.features.update(outcome.features)
+        inexact += outcome.compared.inexact > 0
+        worst = max(worst, outcome.compared.worst)
         if outcome.found is not None:
             failed.append(outcome.seed)
             _report(outcome.seed, outcome.found, options, shrinks=len(failed) <= options.stop_after)
         if counts.programs % 250 == 0 or counts.programs == options.count:
             seconds = time.perf_counter() - start
-            print(f"{counts.programs} programs, {len(failed)} failed, {seconds:.0f} s", flush=True)
+            print(
+                f"seeds {options.seed} to {outcome.seed}: {counts.programs} programs, {len(failed)} failed, "
+                f"{inexact} inexact, error/tolerance at most {worst:.2g}, {seconds:.0f} s, "
+                f"{counts.programs / seconds:.1f}/s",
+                flush=True,
+            )
         counts.failed = len(failed)
         if counts.programs % 1000 == 0:
             _write_table(counts, options)
@@ -192,7 +222,7 @@ def _report(seed: int, found: str, options: argparse.Namespace, *, shrinks: bool
     print(f"seed {seed} fails: {found}", flush=True)
     if shrinks:
         program = generate(seed, _focus(options.focus, seed))
-        module = shrink(program, found, _check(options.execute))
+        module = shrink(program, found, CHECKS[options.through])
         print(f"  shrunk to {write_fixture(options.out, program, module, found)}", flush=True)
 
 
@@ -213,10 +243,6 @@ def _write_table(counts: Counts, options: argparse.Namespace) -> None:
         command = f"python -m tests.differential.fuzz {programs} --table {options.table.name}"
         options.table.write_text(counts.as_markdown(command), encoding="utf-8")
         options.table.with_suffix(".json").write_text(counts.as_json(command), encoding="utf-8")
-
-
-def _check(execute: bool) -> Check:
-    return check_execution if execute else check_equivalence
 
 
 def _focus(wanted: str, seed: int) -> str:

@@ -15,6 +15,7 @@ import json
 import re
 import sys
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -27,12 +28,10 @@ from launch.inputs import read_inputs, seeded_inputs
 from launch.pipeline import OPTIMIZE
 from spmd.hlo import HloModule
 from spmd.hlo.clone import clone_module
+from spmd.passes.pipeline import UnsettledWarning
 from spmd.shape import ArrayShape, leaves
 from spmd.verifier import verify
-from tests.differential.equivalence import evaluate_on_devices
-from tests.differential.reference_f64 import evaluate_f64, magnitude
-from tests.differential.tiling import same_bits
-from tests.differential.tolerance import tolerance_of, worst_ratio
+from tests.differential.equivalence import Comparison, compare, evaluate_on_devices
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -76,25 +75,40 @@ def measure(case: Path) -> Row:
     dims = [x.dims for x in _arrays([module.entry.root.shape])]
     wanted, _ = evaluate_on_devices(before, devices, inputs, dims)
     got, disagreements = evaluate_on_devices(after, devices, inputs, dims)
-    inexact = [i for i, (w, g) in enumerate(zip(wanted, got, strict=True)) if not same_bits(w, g)]
+    compared = compare(module, inputs, wanted, got, masked=True)
     return Row(
         case.name,
         devices,
         before.instruction_count,
         after.instruction_count,
         len(wanted),
-        len(inexact),
-        _worst(module, inputs, wanted, got) if inexact else 0.0,
+        compared.inexact,
+        compared.worst,
         time.perf_counter() - start,
         "; ".join(disagreements),
     )
 
 
+def check_optimized(module: HloModule, num_devices: int, inputs: Sequence[Array]) -> Comparison:
+    """What each device runs gives the same before and after the pipelines; NotEquivalentError otherwise.
+
+    Every pass that changes something must leave what verifies, and all must come to rest.
+    """
+    before = spmd.partition(module, num_devices)
+    after = optimized(before)
+    dims = [x.dims for x in _arrays([module.entry.root.shape])]
+    wanted, _ = evaluate_on_devices(before, num_devices, inputs, dims)
+    got, disagreements = evaluate_on_devices(after, num_devices, inputs, dims)
+    return compare(module, inputs, wanted, got).require(*disagreements)
+
+
 def optimized(module: HloModule) -> HloModule:
-    """A copy after the pipelines, verified after each pass."""
+    """A copy after the pipelines, verified after each pass; UnsettledWarning where they do not come to rest."""
     copy = clone_module(module)
-    for pipeline in OPTIMIZE:
-        pipeline.run(copy, lambda done: verify(done.module) if done.changed else None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UnsettledWarning)
+        for pipeline in OPTIMIZE:
+            pipeline.run(copy, lambda done: verify(done.module) if done.changed else None)
     return copy
 
 
@@ -106,20 +120,6 @@ def inputs_of(case: Path, module: HloModule) -> list[Array]:
 
 def _arrays(shapes: Any) -> list[ArrayShape]:
     return [leaf for s in shapes for _, leaf in leaves(s) if isinstance(leaf, ArrayShape)]
-
-
-def _worst(
-    module: HloModule, inputs: Sequence[Array], wanted: Sequence[Array], got: Sequence[Array]
-) -> float:
-    reference = evaluate_f64(module, inputs)
-    worst = 0.0
-    for i, (want, found) in enumerate(zip(wanted, got, strict=True)):
-        exact = reference[0][i] if reference is not None else None
-        # The largest value on the way would be a mask's; what a result is made of is about as large as the result.
-        path = magnitude(exact) if exact is not None else 0.0
-        tolerance = tolerance_of(want, exact, path)
-        worst = max(worst, worst_ratio(want, found, tolerance))
-    return worst
 
 
 def main() -> int:

@@ -91,7 +91,7 @@ def test_seeds_aim_at_every_cell_that_an_operation_writes() -> None:
 
 
 def test_two_processes_count_as_one_does() -> None:
-    tasks = [Task(seed, "", execute=False, counts=True) for seed in range(8)]
+    tasks = [Task(seed, "", "partitioned", counts=True) for seed in range(8)]
     assert list(_outcomes(tasks, 1)) == list(_outcomes(tasks, 2))
 
 

@@ -1,9 +1,13 @@
-"""Optimization keeps what each device computes: JAX's programs, on their own inputs."""
+"""Optimization keeps what each device computes: JAX's programs on their own inputs, random programs; and would say so."""
 
 from __future__ import annotations
 
 import pytest
 
+from spmd.builder import Builder
+from spmd.hlo import HloInstruction, Opcode
+from spmd.passes.algebraic.rules import IDENTITIES
+from tests.differential.fuzz import Task, run
 from tests.differential.optimized import measure
 from tests.differential.test_cases import CASES, NAMES
 
@@ -13,3 +17,24 @@ def test_case(name: str) -> None:
     row = measure(CASES / name)
     assert row.ok, str(row)
     assert row.after < row.before
+
+
+def found(seeds: range) -> dict[int, str]:
+    outcomes = [run(Task(seed, "", "optimized", counts=False)) for seed in seeds]
+    return {outcome.seed: outcome.found for outcome in outcomes if outcome.found is not None}
+
+
+def test_random_programs() -> None:
+    """`python -m tests.differential.fuzz --through optimized --count 20000` runs more."""
+    assert found(range(40)) == {}
+
+
+def maximum_is_minimum(x: HloInstruction, b: Builder) -> HloInstruction:
+    return b.minimum(*x.operands)
+
+
+def test_a_wrong_identity_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(IDENTITIES, Opcode.MAXIMUM, [maximum_is_minimum])
+    failures = found(range(40))
+    assert failures
+    assert all(text.startswith("NotEquivalentError: output") for text in failures.values())

@@ -20,6 +20,7 @@ from spmd.builder import Builder
 from spmd.hlo import HloInstruction, HloModule, Opcode
 from spmd.literal import Literal
 from spmd.shape import ArrayShape, PrimitiveType
+from tests.dice import Dice
 from tests.differential.cells import EVEN, SMALL, UNEVEN, Cell
 
 F32, BF16, F16, F64 = (
@@ -99,7 +100,7 @@ class OtherMesh:
 
 
 @dataclass
-class Writer:
+class Writer(Dice):
     """Writes into one computation. ``parameters`` is set for the entry only: new inputs may be asked for."""
 
     rng: np.random.Generator
@@ -130,25 +131,6 @@ class Writer:
         return [a for a in self.mesh if a not in self.free_axes]
 
     # ---- dice
-    def chance(self, p: float) -> bool:
-        return bool(self.rng.random() < p)
-
-    def integer(self, low: int, high: int) -> int:
-        """From [low, high]."""
-        return int(self.rng.integers(low, high + 1))
-
-    def choose(self, items: Sequence[T]) -> T:
-        return items[int(self.rng.integers(len(items)))]
-
-    def shuffled(self, items: Sequence[T]) -> list[T]:
-        return [items[i] for i in self.rng.permutation(len(items))]
-
-    def some(self, items: Sequence[T], at_least: int = 0) -> list[T]:
-        """A random part of ``items``, in order."""
-        count = self.integer(min(at_least, len(items)), len(items))
-        chosen = sorted(int(i) for i in self.rng.permutation(len(items))[:count])
-        return [items[i] for i in chosen]
-
     def aimed(self, rows: Sequence[T], name: Callable[[T], str]) -> T:
         """One of ``rows``: mostly one that the program aims at, where there is one."""
         wanted = [row for row in rows if any(name(row) == cell.row for cell in self.aims)]
