@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TypeVar
 
 import numpy as np
 
@@ -12,9 +11,9 @@ from spmd.builder import Builder
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode, Stage
 from spmd.literal import Literal
 from spmd.shape import ArrayShape, PrimitiveType, Shape
+from tests.dice import Dice
 
 Rng = np.random.Generator
-T = TypeVar("T")
 
 FLOATS = (PrimitiveType.F32, PrimitiveType.F64, PrimitiveType.BF16, PrimitiveType.F16)
 INTEGERS = (
@@ -38,7 +37,7 @@ _UNARY = (Opcode.NEGATE, Opcode.COPY)
 _BINARY = (Opcode.ADD, Opcode.MULTIPLY, Opcode.SUBTRACT)
 
 
-class Program:
+class Program(Dice):
     """A module being written: its dice ``rng`` and the builder ``b`` of its entry.
 
     ``partitions`` > 1: one device's program; it is evaluated on that many devices in lock step.
@@ -52,25 +51,6 @@ class Program:
             self.result.stage = Stage.PARTITIONED
         self.result.entry = self.result.new_computation("entry")
         self.b = Builder(self.result.entry)
-
-    # ---- dice
-    def chance(self, p: float = 0.5) -> bool:
-        return bool(self.rng.random() < p)
-
-    def integer(self, low: int, high: int) -> int:
-        """From [low, high]."""
-        return int(self.rng.integers(low, high + 1))
-
-    def choose(self, items: Sequence[T]) -> T:
-        return items[int(self.rng.integers(len(items)))]
-
-    def shuffled(self, items: Sequence[T]) -> list[T]:
-        return [items[i] for i in self.rng.permutation(len(items))]
-
-    def some(self, items: Sequence[T], at_least: int = 0) -> list[T]:
-        """A random part of ``items``, in order."""
-        count = self.integer(min(at_least, len(items)), len(items))
-        return [items[int(i)] for i in sorted(self.rng.permutation(len(items))[:count])]
 
     # ---- shapes
     def dims(
