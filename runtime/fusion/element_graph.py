@@ -1,0 +1,241 @@
+"""What some instructions compute, element by element: a scalar program over elements that are read from memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+
+from runtime.codegen.element_operations import ElementSignature, has_operation
+from runtime.codegen.scalar_program import ScalarConstant, ScalarOp, ScalarProgram, ScalarStep
+from runtime.fusion.view_path import Place, ViewPath, place_of, repeated, through, view_op
+from runtime.strides import StridedView
+from spmd.errors import UnsupportedError
+from spmd.hlo import HloInstruction, Opcode
+from spmd.ops.attrs import ConstantAttrs, IotaAttrs
+from spmd.shape import ArrayShape, PrimitiveType
+
+#: Bounds on what one kernel computes per element: compile time and registers.
+MAX_STEPS = 256
+MAX_LEAVES = 48
+
+
+class NoEmitterError(UnsupportedError):
+    """No emitter makes one kernel of these instructions; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputLeaf:
+    """Elements of input ``number``, seen through ``path`` from the index space."""
+
+    number: int
+    kind: PrimitiveType
+    path: ViewPath
+
+
+@dataclass(frozen=True, slots=True)
+class IotaLeaf:
+    """``counting.offset`` plus the sum of index times ``counting.strides``: numbers, not memory."""
+
+    kind: PrimitiveType
+    counting: StridedView
+
+
+Leaf: TypeAlias = InputLeaf | IotaLeaf
+
+
+@dataclass(frozen=True, slots=True)
+class ElementGraph:
+    """Parameter i of ``program`` is the element of leaf i; its results are what was asked for, in order."""
+
+    leaves: tuple[Leaf, ...]
+    program: ScalarProgram
+
+
+#: An instruction seen through a path.
+Wanted: TypeAlias = tuple[HloInstruction, ViewPath]
+#: What tells one read of an instruction from another: the place, or the path where no strides can say it.
+_Key: TypeAlias = Place | ViewPath
+
+
+def element_graph(wanted: Sequence[Wanted], inputs: Mapping[HloInstruction, int]) -> ElementGraph:
+    """The program that gives ``wanted`` from elements of ``inputs``, beyond which it does not look.
+
+    An instruction that is wanted at one place by several others is computed once; at two places, twice. NoEmitterError
+    where an instruction is not elementwise, or no strides say how an input is read.
+    """
+    return _Builder(wanted, inputs).build()
+
+
+def post_order(
+    roots: Sequence[HloInstruction], inputs: Mapping[HloInstruction, int]
+) -> list[HloInstruction]:
+    """What ``roots`` need, operands first; inputs are leaves."""
+    done: dict[HloInstruction, None] = {}
+    stack = [(root, False) for root in reversed(roots)]
+    while stack:
+        instruction, seen = stack.pop()
+        if instruction in done:
+            continue
+        if seen or instruction in inputs:
+            done[instruction] = None
+            continue
+        stack.append((instruction, True))
+        stack.extend((operand, False) for operand in reversed(instruction.operands))
+    return list(done)
+
+
+@dataclass
+class _Builder:
+    wanted: Sequence[Wanted]
+    inputs: Mapping[HloInstruction, int]
+    demands: dict[HloInstruction, dict[_Key, ViewPath]] = field(default_factory=dict)
+    leaves: list[Leaf] = field(default_factory=list)
+    steps: list[ScalarStep] = field(default_factory=list)
+    registers: dict[tuple[HloInstruction, _Key], int] = field(default_factory=dict)
+
+    def build(self) -> ElementGraph:
+        order = post_order([instruction for instruction, _ in self.wanted], self.inputs)
+        for instruction, path in self.wanted:
+            self.demand(instruction, path)
+        for instruction in reversed(order):
+            for path in self.demands[instruction].values():
+                for operand, inner in self.operand_reads(instruction, path):
+                    self.demand(operand, inner)
+        self.make_leaves(order)
+        for instruction in order:
+            self.make_steps(instruction)
+        self.check_size()
+        return ElementGraph(
+            tuple(self.leaves),
+            ScalarProgram(
+                tuple(leaf.kind for leaf in self.leaves),
+                tuple(self.steps),
+                tuple(self.register(*wanted) for wanted in self.wanted),
+            ),
+        )
+
+    def demand(self, instruction: HloInstruction, path: ViewPath) -> None:
+        self.demands.setdefault(instruction, {}).setdefault(_key(instruction, path), path)
+        self.check_size()
+
+    def check_size(self) -> None:
+        size = sum(map(len, self.demands.values()))
+        if size > 2 * MAX_STEPS or len(self.steps) > MAX_STEPS:
+            raise NoEmitterError(f"a kernel computes at most {MAX_STEPS} values per element")
+        if len(self.leaves) > MAX_LEAVES:
+            raise NoEmitterError(f"a kernel reads at most {MAX_LEAVES} elements per index")
+
+    def operand_reads(self, instruction: HloInstruction, path: ViewPath) -> Iterator[Wanted]:
+        """Where the operands are read for ``instruction`` seen through ``path``."""
+        if instruction in self.inputs or instruction.opcode in _SOURCES:
+            return
+        operands = instruction.operands
+        if _is_name(instruction):
+            yield operands[0], path
+        elif (op := view_op(instruction)) is not None:
+            yield operands[0], (op, *path)
+        else:
+            dims = array_shape(instruction).dims
+            for operand in operands:
+                same = array_shape(operand).dims == dims
+                yield operand, path if same else (repeated(dims), *path)
+
+    def register(self, instruction: HloInstruction, path: ViewPath) -> int:
+        while _is_name(instruction) or view_op(instruction) is not None:
+            if instruction in self.inputs:
+                break
+            ((instruction, path),) = self.operand_reads(instruction, path)
+        return self.registers[instruction, _key(instruction, path)]
+
+    def make_leaves(self, order: Sequence[HloInstruction]) -> None:
+        for instruction in order:
+            if instruction not in self.inputs and instruction.opcode is not Opcode.IOTA:
+                continue
+            for key, path in self.demands[instruction].items():
+                self.registers[instruction, key] = len(self.leaves)
+                self.leaves.append(self.leaf(instruction, path))
+
+    def leaf(self, instruction: HloInstruction, path: ViewPath) -> Leaf:
+        shape = array_shape(instruction)
+        if instruction in self.inputs:
+            if place_of(path, shape.dims) is None:
+                raise NoEmitterError(
+                    f"no strides say how {instruction.name} is read after a reshape"
+                )
+            return InputLeaf(self.inputs[instruction], shape.element_type, path)
+        along = instruction.attrs_as(IotaAttrs).dimension
+        steps = tuple(int(d == along) for d in range(shape.rank))
+        counting = through(path, StridedView(shape.element_type, shape.dims, steps))
+        if counting is None:
+            raise NoEmitterError(
+                f"{instruction.name} is no straight line of numbers after a reshape"
+            )
+        return IotaLeaf(shape.element_type, counting)
+
+    def make_steps(self, instruction: HloInstruction) -> None:
+        if instruction in self.inputs or instruction.opcode is Opcode.IOTA:
+            return
+        if _is_name(instruction) or view_op(instruction) is not None:
+            return
+        for key, path in self.demands[instruction].items():
+            self.registers[instruction, key] = len(self.leaves) + len(self.steps)
+            self.steps.append(self.step(instruction, path))
+
+    def step(self, instruction: HloInstruction, path: ViewPath) -> ScalarStep:
+        if instruction.opcode is Opcode.CONSTANT:
+            return _constant(instruction)
+        reads = list(self.operand_reads(instruction, path))
+        kinds = tuple(array_shape(operand).element_type for operand, _ in reads)
+        result = array_shape(instruction).element_type
+        signature = ElementSignature(instruction.opcode, kinds, result, instruction.attrs)
+        if not has_operation(signature):
+            types = ", ".join(map(str, kinds))
+            raise NoEmitterError(f"no element operation {instruction.opcode}({types}) -> {result}")
+        return ScalarOp(signature, tuple(self.register(*read) for read in reads))
+
+
+_SOURCES = frozenset({Opcode.CONSTANT, Opcode.IOTA})
+
+
+def _is_name(instruction: HloInstruction) -> bool:
+    """Whether the result is the operand itself."""
+    if instruction.opcode is Opcode.CONVERT:
+        return instruction.dims == instruction.operand(0).dims and (
+            instruction.array_shape.element_type is instruction.operand(0).array_shape.element_type
+        )
+    return instruction.opcode is Opcode.COPY
+
+
+def _key(instruction: HloInstruction, path: ViewPath) -> _Key:
+    """A constant is one value wherever it is read."""
+    if instruction.opcode is Opcode.CONSTANT:
+        return ()
+    place = place_of(path, array_shape(instruction).dims)
+    return path if place is None else place
+
+
+def array_shape(instruction: HloInstruction) -> ArrayShape:
+    """NoEmitterError where the value is no array, or its elements do not lie in memory as one number each."""
+    shape = instruction.shape
+    if not isinstance(shape, ArrayShape):
+        raise NoEmitterError(f"{instruction.name} is no array")
+    if shape.element_type.is_complex:
+        raise NoEmitterError(f"{instruction.name} is complex")
+    return shape
+
+
+def _constant(instruction: HloInstruction) -> ScalarConstant:
+    literal = instruction.attrs_as(ConstantAttrs).literal
+    kind = array_shape(instruction).element_type
+    if literal is None or literal.array is None or literal.array.size == 0:
+        raise NoEmitterError(f"{instruction.name} has no value")
+    if kind.bits < 8 and kind is not PrimitiveType.PRED:
+        raise NoEmitterError(f"{instruction.name} is of {kind}")
+    array = np.ascontiguousarray(literal.array).reshape(-1)
+    rows = array.view(np.uint8).reshape(array.size, array.itemsize)
+    if not bool((rows == rows[:1]).all()):
+        raise NoEmitterError(f"{instruction.name} is an array constant, which is to be an operand")
+    return ScalarConstant(kind, int.from_bytes(rows[0].tobytes(), "little"))

@@ -1,0 +1,70 @@
+"""Which emitter makes one kernel of a fusion: the only place that says what can be fused.
+
+Decided on the fused computation alone, as if its operands lay row-major without gaps: where one of them does not, and
+cannot be read as it lies, it is copied first (``Lowering.layouts``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from runtime.fusion.element_graph import NoEmitterError
+from runtime.fusion.loop_fusion import LoopFusion, loop_fusion
+from spmd.hlo import HloComputation, HloInstruction, Opcode
+
+#: What a fusion computes, in the form that its emitter takes.
+Plan: TypeAlias = LoopFusion
+
+
+@dataclass(frozen=True, slots=True)
+class Emitted:
+    """The emitter's name, and its plan."""
+
+    emitter: str
+    plan: Plan
+
+
+def emitter_of(fused: HloInstruction | HloComputation) -> str | None:
+    """The emitter of a fusion, of a fused computation, or of an instruction as if it were fused alone.
+
+    "loop": one loop over the index space of all results. None: there is no emitter, and ``why_not`` says why.
+    """
+    try:
+        return emitted(fused).emitter
+    except NoEmitterError:
+        return None
+
+
+def why_not(fused: HloInstruction | HloComputation) -> str:
+    """Why ``emitter_of`` is None, as a sentence; empty where it is not."""
+    try:
+        emitted(fused)
+    except NoEmitterError as reason:
+        return str(reason)
+    return ""
+
+
+def emitted(fused: HloInstruction | HloComputation) -> Emitted:
+    """What ``emitter_of`` names, with its plan; NoEmitterError where there is none."""
+    if isinstance(fused, HloInstruction):
+        if fused.opcode is not Opcode.FUSION:
+            inputs = dict.fromkeys(fused.operands)
+            return emitted_region((fused,), {x: i for i, x in enumerate(inputs)})
+        fused = fused.to_apply
+    root = fused.root
+    roots = root.operands if root.opcode is Opcode.TUPLE else (root,)
+    return emitted_region(roots, {p: i for i, p in enumerate(fused.parameters)})
+
+
+def emitted_region(
+    roots: Sequence[HloInstruction], inputs: Mapping[HloInstruction, int]
+) -> Emitted:
+    """A kernel that gives ``roots`` from ``inputs`` (by operand number), which may be part of any computation.
+
+    A pass can ask it before it makes a fusion: inputs are what the instructions to be fused read and are not.
+    """
+    if not roots:
+        raise NoEmitterError("there is no result")
+    return Emitted("loop", loop_fusion(roots, inputs))

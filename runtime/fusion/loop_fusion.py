@@ -1,0 +1,134 @@
+"""Loop fusions: every result has the same index space, up to its order, and is computed there element by element."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from runtime.fusion.element_graph import (
+    ElementGraph,
+    InputLeaf,
+    NoEmitterError,
+    array_shape,
+    element_graph,
+)
+from runtime.fusion.view_path import ViewOp, ViewPath, backwards, is_bijective, view_op
+from runtime.strides import StridedView
+from spmd.hlo import HloInstruction, Opcode
+from spmd.shape import ArrayShape
+
+
+@dataclass(frozen=True, slots=True)
+class LoopFusion:
+    """For all indices of ``dims``: result i, seen as ``results[i]``, gets result i of ``graph``'s program.
+
+    overwrites: pairs (result, input): every element of the input is read where the result's is written, nowhere else.
+    """
+
+    dims: tuple[int, ...]
+    graph: ElementGraph
+    results: tuple[StridedView, ...]
+    overwrites: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """A root as views of ``base``: ``peeled``, the nearest to the root first, are undone when it is written."""
+
+    root: HloInstruction
+    base: HloInstruction
+    peeled: tuple[tuple[ViewOp, tuple[int, ...]], ...] = ()
+
+    def view(self, dims: tuple[int, ...]) -> StridedView | None:
+        view: StridedView | None = StridedView.dense(array_shape(self.root))
+        for op, operand_dims in self.peeled:
+            view = None if view is None else backwards(op, view, operand_dims)
+        return view if view is None or view.dims == dims else view.reshape(dims)
+
+    def path(self, dims: tuple[int, ...]) -> ViewPath:
+        same = array_shape(self.base).dims == dims
+        return () if same else (ViewOp(Opcode.RESHAPE, dims),)
+
+    @property
+    def keeps_order(self) -> bool:
+        return all(op.keeps_order for op, _ in self.peeled)
+
+
+def loop_fusion(
+    roots: Sequence[HloInstruction], inputs: Mapping[HloInstruction, int]
+) -> LoopFusion:
+    """One loop for ``roots``; NoEmitterError says why there is none.
+
+    The index space is that of the first root; or, if inputs cannot be read there (a reshape of a transpose), the one
+    before the views that the root is of another value, which are then how results are written.
+    """
+    forms = [list(_forms(root, inputs)) for root in roots]
+    first = forms[0]
+    try:
+        return _over(first[0], forms, inputs)
+    except NoEmitterError:
+        if len(first) == 1:
+            raise
+        return _over(first[-1], forms, inputs)
+
+
+def _forms(root: HloInstruction, inputs: Mapping[HloInstruction, int]) -> list[_Result]:
+    """The root itself, then as views of its operand, and so on."""
+    result = _Result(root, root)
+    forms = [result]
+    while result.base not in inputs:
+        op = view_op(result.base)
+        if op is None or not is_bijective(op):
+            break
+        operand = result.base.operand(0)
+        peeled = (*result.peeled, (op, array_shape(operand).dims))
+        result = _Result(root, operand, peeled)
+        forms.append(result)
+    return forms
+
+
+def _over(
+    first: _Result, forms: Sequence[Sequence[_Result]], inputs: Mapping[HloInstruction, int]
+) -> LoopFusion:
+    dims = array_shape(first.base).dims
+    results = [first, *(_matching(each, dims) for each in forms[1:])]
+    graph = element_graph([(r.base, r.path(dims)) for r in results], inputs)
+    views = []
+    for result in results:
+        view = result.view(dims)
+        if view is None:
+            raise NoEmitterError(f"no strides say how {result.root.name} is written")
+        views.append(view)
+    return LoopFusion(dims, graph, tuple(views), _overwrites(graph, results, inputs))
+
+
+def _matching(forms: Sequence[_Result], dims: tuple[int, ...]) -> _Result:
+    for form in forms:
+        if array_shape(form.base).dims == dims:
+            return form
+    shape = array_shape(forms[0].root)
+    if shape.num_elements != math.prod(dims):
+        raise NoEmitterError(f"{forms[0].root.name} has other indices than the first result")
+    return forms[0]
+
+
+def _overwrites(
+    graph: ElementGraph, results: Sequence[_Result], inputs: Mapping[HloInstruction, int]
+) -> tuple[tuple[int, int], ...]:
+    """Where nothing between an input and the results changes the order of elements."""
+    if not all(result.keeps_order for result in results):
+        return ()
+    shapes: dict[int, ArrayShape] = {
+        number: array_shape(instruction) for instruction, number in inputs.items()
+    }
+    reads = [leaf for leaf in graph.leaves if isinstance(leaf, InputLeaf)]
+    moved = {leaf.number for leaf in reads if not all(op.keeps_order for op in leaf.path)}
+    steady = [n for n in dict.fromkeys(leaf.number for leaf in reads) if n not in moved]
+    return tuple(
+        (i, number)
+        for i, result in enumerate(results)
+        for number in steady
+        if shapes[number].byte_size == array_shape(result.root).byte_size
+        and shapes[number].num_elements == array_shape(result.root).num_elements
+    )

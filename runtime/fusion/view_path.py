@@ -1,0 +1,122 @@
+"""View paths: how elements of an array are seen from the index space that a kernel runs over.
+
+Inside a fusion every elementwise operation commutes with broadcast, transpose, reshape, slice and reverse, so these are
+pushed from the results to the operands, and are left as a path of view operations at each place that is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from runtime.strides import StridedView
+from spmd.hlo import NO_ATTRS, Attrs, HloInstruction, Opcode
+from spmd.ops.attrs import DimensionsAttrs, SliceAttrs
+from spmd.shape import ArrayShape, PrimitiveType
+
+
+@dataclass(frozen=True, slots=True)
+class ViewOp:
+    """One operation that only rearranges, apart from the instruction it came from. ``dims``: of its result."""
+
+    opcode: Opcode
+    dims: tuple[int, ...]
+    attrs: Attrs = NO_ATTRS
+
+    @property
+    def keeps_order(self) -> bool:
+        """Element n of the result is element n of the operand, both counted in row-major order."""
+        return self.opcode is Opcode.RESHAPE
+
+
+#: The first is applied to the array itself, the last leads to the index space.
+ViewPath: TypeAlias = tuple[ViewOp, ...]
+
+_VIEWS: dict[Opcode, Callable[[ViewOp, StridedView], StridedView | None]] = {
+    Opcode.BROADCAST: lambda op, view: view.broadcast(op.dims, _dimensions(op)),
+    Opcode.RESHAPE: lambda op, view: view.reshape(op.dims),
+    Opcode.REVERSE: lambda op, view: view.reverse(_dimensions(op)),
+    Opcode.SLICE: lambda op, view: _slice(op, view),
+    Opcode.TRANSPOSE: lambda op, view: view.transpose(_dimensions(op)),
+}
+_INVERSES: dict[Opcode, Callable[[ViewOp, StridedView, tuple[int, ...]], StridedView | None]] = {
+    Opcode.RESHAPE: lambda _, view, dims: view.reshape(dims),
+    Opcode.REVERSE: lambda op, view, _: view.reverse(_dimensions(op)),
+    Opcode.TRANSPOSE: lambda op, view, _: view.transpose(_inverse(_dimensions(op))),
+}
+
+
+def view_op(instruction: HloInstruction) -> ViewOp | None:
+    """The view that ``instruction`` is of its operand; None where it computes, or names the operand itself."""
+    opcode = instruction.opcode
+    if opcode is Opcode.BITCAST and _is_reshape(instruction):
+        return ViewOp(Opcode.RESHAPE, instruction.dims)
+    if opcode is Opcode.RESHAPE:
+        return ViewOp(opcode, instruction.dims)
+    return ViewOp(opcode, instruction.dims, instruction.attrs) if opcode in _VIEWS else None
+
+
+def _is_reshape(bitcast: HloInstruction) -> bool:
+    """Layouts play no part here; one into the padding of tiles has another number of elements."""
+    shape, source = bitcast.array_shape, bitcast.operand(0).array_shape
+    return shape.element_type is source.element_type and shape.num_elements == source.num_elements
+
+
+def is_bijective(op: ViewOp) -> bool:
+    """Every element of the operand is one element of the result."""
+    return op.opcode in _INVERSES
+
+
+def repeated(dims: tuple[int, ...]) -> ViewOp:
+    """A scalar at all indices of ``dims``."""
+    return ViewOp(Opcode.BROADCAST, dims, DimensionsAttrs(()))
+
+
+def through(path: ViewPath, view: StridedView) -> StridedView | None:
+    """``view`` seen at the end of ``path``; None where no strides can say it."""
+    seen: StridedView | None = view
+    for op in path:
+        if seen is None:
+            return None
+        seen = _VIEWS[op.opcode](op, seen)
+    return seen
+
+
+def backwards(op: ViewOp, view: StridedView, dims: tuple[int, ...]) -> StridedView | None:
+    """From a view of the result of a bijective ``op`` that of its operand, which has sizes ``dims``."""
+    return _INVERSES[op.opcode](op, view, dims)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which element of a row-major array is read at each index, in elements: equal for equal reads."""
+
+    strides: tuple[int, ...]
+    offset: int
+
+
+def place_of(path: ViewPath, dims: tuple[int, ...]) -> Place | None:
+    """What ``path`` reads of an array of sizes ``dims`` that lies without gaps; None where no strides can say it."""
+    view = through(path, StridedView.dense(ArrayShape(PrimitiveType.U8, dims)))
+    if view is None:
+        return None
+    strides = tuple(0 if n == 1 else s for n, s in zip(view.dims, view.strides, strict=True))
+    return Place(strides, view.offset)
+
+
+def _dimensions(op: ViewOp) -> tuple[int, ...]:
+    assert isinstance(op.attrs, DimensionsAttrs)
+    return op.attrs.dimensions
+
+
+def _slice(op: ViewOp, view: StridedView) -> StridedView:
+    assert isinstance(op.attrs, SliceAttrs)
+    return view.slice(op.attrs.starts, op.attrs.limits, op.attrs.strides)
+
+
+def _inverse(permutation: tuple[int, ...]) -> tuple[int, ...]:
+    inverse = [0] * len(permutation)
+    for i, d in enumerate(permutation):
+        inverse[d] = i
+    return tuple(inverse)
