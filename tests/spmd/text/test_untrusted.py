@@ -18,6 +18,7 @@ from spmd.ops.attrs import ConstantAttrs
 from spmd.text.parser import parse_module
 from spmd.text.printer import print_module
 from spmd.verifier import verify
+from tests.fuzz.mutations import mutate_text
 
 CASES = Path(__file__).parents[2] / "cases"
 DEPTH = 20_000
@@ -148,59 +149,6 @@ def test_time_is_linear(text: Callable[[int], str]) -> None:
     assert seconds(16_000) < 0.02 + 48 * seconds(1_000)
 
 
-TOKENS = [
-    "{",
-    "}",
-    "(",
-    ")",
-    "[",
-    '"',
-    "'",
-    "/*",
-    "*/",
-    "//",
-    ",",
-    "=",
-    "%",
-    "nan",
-    "-1",
-    "<=",
-    "T(",
-    "ROOT ",
-]
-TOKENS += [
-    "ENTRY ",
-    "\n",
-    " ",
-    "mesh[",
-    "f32[",
-    ":",
-    "#",
-    "->",
-    "constant(",
-    "{...}",
-    "\\",
-    "9" * 30,
-    "é",
-]
-
-
-def mutate(text: str, rng: random.Random) -> str:
-    for _ in range(rng.randint(1, 3)):
-        at = rng.randrange(len(text) + 1)
-        choice = rng.randrange(4)
-        if choice == 0:
-            text = text[:at] + text[at + rng.randint(1, 4) :]
-        elif choice == 1:
-            text = text[:at] + rng.choice(TOKENS) + text[at:]
-        elif choice == 2:
-            source = rng.randrange(len(text) + 1)
-            text = text[:at] + text[source : source + rng.randint(1, 30)] + text[at:]
-        else:
-            text = text[:at]
-    return text
-
-
 def test_broken_text_gives_a_parse_error_or_a_module() -> None:
     text = (CASES / "shmap_collectives_2x4" / "module.hlo").read_text()
     begin = text.index("\nENTRY")
@@ -208,7 +156,7 @@ def test_broken_text_gives_a_parse_error_or_a_module() -> None:
     rng = random.Random(7)
     refused = []
     for _ in range(150):
-        broken = head + mutate(entry, rng)
+        broken = head + mutate_text(entry, rng).decode(errors="replace")
         try:
             module = parse_module(broken)
         except HloParseError as error:
