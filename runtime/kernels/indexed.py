@@ -19,7 +19,7 @@ from runtime.codegen.llvm_indexed import (
     ScatterElements,
     indexed_code,
 )
-from runtime.codegen.native_call import native_call
+from runtime.codegen.native_call import NOTHING, native_call
 from runtime.kernel import NUMPY_KERNELS, Action, Kernel, KernelArrays
 from spmd.device import ReductionKind
 from spmd.literal import NDArray
@@ -103,7 +103,7 @@ def _bind(
     windows: IndexedWindows, far: NDArray, indices: NDArray, near: NDArray, elements: Elements
 ) -> Action:
     if near.size == 0:
-        return _nothing
+        return NOTHING
     batch = [
         (near.shape[n], indices.strides[i], 0 if f is None else far.strides[f], near.strides[n])
         for n, i, f in windows.batch
@@ -138,7 +138,3 @@ def _merged(dimensions: Sequence[_Dimension]) -> list[_Dimension]:
         else:
             merged.append((size, *strides))
     return merged
-
-
-def _nothing() -> None:
-    """Nothing to move."""

@@ -15,7 +15,7 @@ from runtime.codegen.llvm_elementwise import (
     Step,
     elementwise_code,
 )
-from runtime.codegen.native_call import native_call
+from runtime.codegen.native_call import NOTHING, native_call
 from runtime.kernel import NUMPY_KERNELS, Action, Kernel, KernelArrays
 from spmd.literal import NDArray
 
@@ -32,7 +32,7 @@ def bind_native_elementwise(kernel: NativeElementwiseKernel, arrays: KernelArray
     (result,) = arrays.results
     every = (result, *arrays.operands)
     if result.size == 0:
-        return _nothing
+        return NOTHING
     sizes, strides = merged_dims(result.shape, [array.strides for array in every])
     inner = [own[-1] if own else 0 for own in strides]
     steps = [_step(stride, array, sizes) for stride, array in zip(inner, every, strict=True)]
@@ -69,7 +69,3 @@ def merged_dims(
                 own.append(each[d])
     assert math.prod(sizes) == math.prod(dims)
     return sizes, kept
-
-
-def _nothing() -> None:
-    """There are no elements."""

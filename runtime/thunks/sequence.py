@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from collectives.communicator.status import THUNK
+from runtime.thunks.segment import Numbered, Segment, most_direct, segmented
 from runtime.thunks.thunk import Action, BufferUse, LoadedProgram, StampsThunks, Thunk
-
-Numbered: TypeAlias = tuple[int, Action]
-"""What a thunk does, and its number in the program."""
 
 
 @dataclass(frozen=True)
@@ -26,11 +23,21 @@ class ThunkSequence(Thunk):
         return iter(self.thunks)
 
     def prepare(self, program: LoadedProgram) -> Action:
+        """A segment where every thunk is native, so that loops of such sequences are native too.
+
+        A recorder takes its stamps between thunks, so there are no segments then.
+        """
         actions = [(program.number_of(thunk), thunk.prepare(program)) for thunk in self.thunks]
         names = {program.number_of(thunk): thunk.name for thunk in self.thunks}
+        position = program.position
         if program.recorder is not None:
             actions = _recorded(self, actions, program.recorder)
-        position = program.position
+        else:
+            actions = segmented(actions, position)
+            only = actions[0][1]
+            if len(actions) == 1 and isinstance(only, Segment):
+                return only
+            actions = [(number, most_direct(action)) for number, action in actions]
 
         def run() -> None:
             try:

@@ -6,8 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from runtime.buffers.types import ArrayView
+from runtime.codegen.llvm_segment import SegmentRow
+from runtime.thunks.segment import Segment, most_direct
 from runtime.thunks.sequence import ThunkSequence
 from runtime.thunks.thunk import Action, BufferUse, LoadedProgram, Role, Thunk, UseKind
+from spmd.literal import NDArray
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,9 @@ class WhileThunk(Thunk):
     def prepare(self, program: LoadedProgram) -> Action:
         condition, body = self.condition.prepare(program), self.body.prepare(program)
         predicate = program.array(self.predicate)
+        if isinstance(condition, Segment) and isinstance(body, Segment):
+            return self._segment(program, condition, body, predicate)
+        condition, body = most_direct(condition), most_direct(body)
 
         def run() -> None:
             condition()
@@ -41,3 +47,13 @@ class WhileThunk(Thunk):
                 condition()
 
         return run
+
+    def _segment(
+        self, program: LoadedProgram, condition: Segment, body: Segment, predicate: NDArray
+    ) -> Segment:
+        """condition; unless predicate, go behind the end; body; go back to the condition."""
+        number = program.number_of(self)
+        trip = len(condition.rows) + 1 + len(body.rows)
+        leave = SegmentRow.unless(number, predicate.ctypes.data, len(body.rows) + 2)
+        rows = (*condition.rows, leave, *body.rows, SegmentRow.jump(number, -trip))
+        return Segment(program.position, rows, (*condition.alive, *body.alive, predicate))
