@@ -104,7 +104,7 @@ CASES_TIMED ?= $(CASES)
 PEER ?=
 
 bench: $(RUN_READY)
-	@$(BIN)/python benchmarks/step_time.py $(CASES_TIMED) $(if $(PEER),--peer '$(PEER)')
+	@$(BIN)/python -m benchmarks.step_time $(CASES_TIMED) $(if $(PEER),--peer '$(PEER)')
 
 bench-gpu:
 	@echo "no GPU back end in this version yet: not run on a GPU" >&2; exit 1

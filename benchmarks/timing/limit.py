@@ -1,0 +1,128 @@
+"""The least time a step can take on this machine: what its kernels must compute and move, at the best measured rates.
+
+Per kernel the larger of flops over the best rate of a matrix product of its shape and compulsory bytes over the rate
+of a copy of as many; then the bytes that a device receives, at the rate of reading another device's memory. Views
+(broadcasts, transposes, slices) are free: a kernel that reads one reads what stands behind it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from benchmarks.timing.rates import ProductShape, Rates, cores
+from runtime.buffers.view_ops import is_view
+from spmd.analysis.cost import op_cost
+from spmd.analysis.trip_count import trip_count
+from spmd.analysis.wire import KIND, result_bytes, wire_weight
+from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
+from spmd.ops.attrs import DotAttrs
+from spmd.ops.opdef import operands_and_result
+
+_NOT_KERNELS = frozenset(
+    {
+        Opcode.PARAMETER,
+        Opcode.CONSTANT,
+        Opcode.TUPLE,
+        Opcode.GET_TUPLE_ELEMENT,
+        Opcode.AFTER_ALL,
+        Opcode.OPT_BARRIER,
+        Opcode.IOTA,
+        Opcode.PARTITION_ID,
+        Opcode.REPLICA_ID,
+    }
+)
+_RUN_THEIR_CALLEES = frozenset({Opcode.WHILE, Opcode.CONDITIONAL, Opcode.CALL, Opcode.ASYNC_START})
+#: Rates of products that no shape can be told of (convolutions) are those of a large cube.
+LARGE = ProductShape(1, 1024, 1024, 1024)
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """Seconds of one device that has a core of its own while all cores are busy."""
+
+    compute: float = 0.0
+    memory: float = 0.0
+    wire: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        return self.compute + self.memory + self.wire
+
+    def __add__(self, other: Limit) -> Limit:
+        return Limit(
+            self.compute + other.compute, self.memory + other.memory, self.wire + other.wire
+        )
+
+    def times(self, count: int) -> Limit:
+        return Limit(self.compute * count, self.memory * count, self.wire * count)
+
+
+def step_limit(module: HloModule, rates: Rates) -> Limit:
+    """Of one step of a per-device program; devices beyond the number of cores take turns."""
+    devices = module.num_partitions * module.replica_count
+    return _of_computation(module.entry, rates, devices).times(math.ceil(devices / cores()))
+
+
+def _of_computation(computation: HloComputation, rates: Rates, devices: int) -> Limit:
+    total = Limit()
+    for instruction in computation.instructions:
+        total += _of_instruction(instruction, rates, devices)
+    return total
+
+
+def _of_instruction(x: HloInstruction, rates: Rates, devices: int) -> Limit:
+    if x.opcode in _NOT_KERNELS or _is_free(x):
+        return Limit()
+    if x.opcode in KIND:
+        return Limit(wire=result_bytes(x) * wire_weight(x, devices) / rates.exchange)
+    if x.opcode in _RUN_THEIR_CALLEES:
+        inside = [_of_computation(c, rates, devices) for c in x.called_computations]
+        if x.opcode is Opcode.CONDITIONAL:
+            return max(inside, key=lambda limit: limit.seconds)
+        count = trip_count(x) if x.opcode is Opcode.WHILE else 1
+        return sum(inside, Limit()).times(1 if count is None else count)
+    moved = compulsory_bytes(x)
+    memory = moved / rates.bandwidth(moved)
+    shape = _product_shape(x)
+    compute = op_cost(x).flops / rates.flops(shape) if shape is not None else 0.0
+    return Limit(compute=compute) if compute > memory else Limit(memory=memory)
+
+
+def compulsory_bytes(x: HloInstruction) -> float:
+    """What the op must read and write: each operand once, those that are views by what they show."""
+    stated = op_cost(x).bytes_accessed
+    if stated != operands_and_result(x):
+        return stated  # a gather's, a slice's: parts of operands
+    return x.shape.byte_size + sum(_shown(operand) for operand in dict.fromkeys(x.operands))
+
+
+def _is_free(x: HloInstruction) -> bool:
+    if x.opcode is Opcode.CONVERT:
+        return x.array_shape.element_type is x.operand(0).array_shape.element_type
+    return is_view(x)
+
+
+def _shown(operand: HloInstruction) -> float:
+    """Bytes that a reader of ``operand`` must read."""
+    if operand.opcode is Opcode.IOTA:
+        return 0.0
+    if operand.operands and _is_free(operand):
+        return min(float(operand.shape.byte_size), _shown(operand.operands[0]))
+    return operand.shape.byte_size
+
+
+def _product_shape(x: HloInstruction) -> ProductShape | None:
+    if x.opcode is Opcode.CONVOLUTION:
+        return LARGE
+    if x.opcode is not Opcode.DOT:
+        return None
+    attrs = x.attrs_as(DotAttrs)
+    left, right = (operand.array_shape for operand in x.operands)
+    batch = math.prod(left.dims[d] for d in attrs.lhs_batch)
+    k = math.prod(left.dims[d] for d in attrs.lhs_contracting)
+    m, n = left.num_elements // max(batch * k, 1), right.num_elements // max(batch * k, 1)
+    if not batch * m * k * n:
+        return None
+    wide = any(str(s.element_type) in ("f64", "c128") for s in (left, right))
+    return ProductShape(batch, m, k, n, "float64" if wide else "float32")

@@ -1,0 +1,75 @@
+"""The limit of a step: compulsory bytes with views seen through, products at their own rate, loops, bytes received."""
+
+from __future__ import annotations
+
+import pytest
+
+import spmd
+from benchmarks.timing.limit import compulsory_bytes, step_limit
+from benchmarks.timing.rates import ProductShape, Rates, cores
+
+PROGRAM = """HloModule steps, num_partitions=2
+sum {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}
+less {
+  s = (s32[], f32[8,16]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  n = s32[] constant(5)
+  ROOT more = pred[] compare(i, n), direction=LT
+}
+again {
+  s = (s32[], f32[8,16]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  x = f32[8,16] get-tuple-element(s), index=1
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  y = f32[8,16] negate(x)
+  ROOT t = (s32[], f32[8,16]) tuple(j, y)
+}
+ENTRY main {
+  x = f32[8,16] parameter(0)
+  bias = f32[16] parameter(1)
+  w = f32[16,32] parameter(2)
+  wide = f32[8,16] broadcast(bias), dimensions={1}
+  biased = f32[8,16] add(x, wide)
+  square = f32[8,16] multiply(biased, biased)
+  zero = s32[] constant(0)
+  start = (s32[], f32[8,16]) tuple(zero, square)
+  loop = (s32[], f32[8,16]) while(start), condition=less, body=again
+  last = f32[8,16] get-tuple-element(loop), index=1
+  d = f32[8,32] dot(last, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT r = f32[8,32] all-reduce(d), replica_groups={{0,1}}, to_apply=sum
+}
+"""
+SHAPE = ProductShape(1, 8, 16, 32)
+#: 1 GB/s; the product so slow that it decides.
+RATES = Rates(((1 << 20, 1e9),), {SHAPE: 1e6})
+
+
+def test_a_broadcast_operand_counts_what_it_shows_and_a_repeated_one_once() -> None:
+    entry = {x.name: x for x in spmd.parse(PROGRAM).entry.instructions}
+    assert compulsory_bytes(entry["biased"]) == 4 * (2 * 8 * 16 + 16)
+    assert compulsory_bytes(entry["square"]) == 4 * (2 * 8 * 16)
+
+
+def test_parts_of_the_limit() -> None:
+    limit = step_limit(spmd.parse(PROGRAM), RATES)
+    turns = -(-2 // cores())
+    in_loop = 5 * (8 * 16 * 4 * 2 + 3 * 4 + 9)
+    in_entry = 4 * (2 * 8 * 16 + 16) + 4 * (2 * 8 * 16)
+    assert limit.memory == pytest.approx(turns * (in_loop + in_entry) / 1e9)
+    assert limit.compute == pytest.approx(turns * SHAPE.flops / 1e6)
+    assert limit.wire == pytest.approx(turns * 8 * 32 * 4 / RATES.exchange)
+
+
+def test_rates_of_this_machine() -> None:
+    """They are figures that a machine can have, and products are timed once."""
+    rates = Rates(((1 << 20, 1e9),))
+    shape = ProductShape(1, 64, 64, 64)
+    rate = rates.flops(shape)
+    assert 1e7 < rate < 1e13
+    assert rates.flops(shape) == rate
+    assert rates.bandwidth(1) == rates.bandwidth(1 << 30) == 1e9
