@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 
 import launch.cli.bench as bench
+import launch.cli.calibrate as calibrate
 import launch.cli.compile as compile_command
 import launch.cli.explain as explain
 import launch.cli.launch as launch_command
@@ -22,7 +23,7 @@ import launch.cli.stats as stats
 from launch.messages import report_error
 from spmd.errors import SpmdError
 
-SUBCOMMANDS = (run, compile_command, opt, partition, explain, stats, bench, launch_command)
+SUBCOMMANDS = (run, compile_command, opt, partition, explain, stats, bench, calibrate, launch_command)
 INTERRUPTED = 130
 
 

@@ -1,0 +1,37 @@
+"""Where the description of this machine lies that `spmd calibrate` wrote, and what compilations take it for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from spmd.machine.description import MachineDescription
+from spmd.machine.named import introduce, machine_named
+from spmd.machine.reader import MAX_BYTES, MachineError, read_machine
+
+_FOLDER = "spmd-executor"
+_FILE = "machine.json"
+
+
+def calibration_path(environment: Mapping[str, str] = os.environ) -> Path:
+    """In the user's folder of settings: XDG_CONFIG_HOME, else ~/.config."""
+    told = environment.get("XDG_CONFIG_HOME", "")
+    folder = Path(told) if Path(told).is_absolute() else Path.home() / ".config"
+    return folder / _FOLDER / _FILE
+
+
+def machine_here(environment: Mapping[str, str] = os.environ) -> MachineDescription:
+    """The calibrated description, which passes may name from then on; the shipped default where there is none.
+
+    MachineError where there is one that cannot be read.
+    """
+    path = calibration_path(environment)
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        return machine_named()
+    except OSError as error:
+        raise MachineError(f"{path}: {error.strerror or error}") from error
+    return introduce(read_machine(data, str(path)))

@@ -1,0 +1,290 @@
+"""Index maps: which element of an operand an instruction reads for one of its own, said in a kernel's loop variables.
+
+A map has one expression for each dimension of an array. Expressions are hashable and built the same way for the same
+element, so that two paths through a fused graph that reach one element of an instruction are seen to: it is computed
+once. What matters to the cost is which loop variables an expression depends on.
+
+    x = f32[4,8] .., t = f32[8,4] transpose(x), dimensions={1,0}, b = f32[2,8,4] broadcast(t), dimensions={1,2}
+    loop (i0, i1, i2) over b:   b at (i0, i1, i2)   t at (i1, i2)   x at (i2, i1): not i0, so 32 elements read twice
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from spmd.hlo import HloInstruction, Opcode
+from spmd.ops.attrs import DimensionsAttrs, PadAttrs, SliceAttrs
+from spmd.ops.opdef import OPS
+from spmd.registry import Registry
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """One expression. key: what it computes, by construction. variables: the loop variables that it depends on.
+
+    plain: the number of the one variable that it is, unchanged; None for anything else.
+    parts: of several merged into one, the slowest first: expressions with their sizes.
+    whole: of one that was divided into several: that one. Parts that come together again are the whole.
+    """
+
+    key: tuple[object, ...]
+    variables: frozenset[int]
+    plain: int | None = None
+    parts: tuple[tuple[Index, int], ...] = ()
+    whole: tuple[Index, ...] = ()
+
+
+IndexMap: TypeAlias = tuple[Index, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """An operand read at ``map`` by a part of the user's elements: ``share`` of them."""
+
+    map: IndexMap
+    share: float = 1.0
+
+
+@dataclass
+class LoopVariables:
+    """The variables of one kernel and their sizes: those of the result's dimensions first, then those of reductions."""
+
+    sizes: list[int]
+
+    def add(self, size: int) -> Index:
+        self.sizes.append(size)
+        return variable(len(self.sizes) - 1)
+
+    def points(self, variables: frozenset[int]) -> float:
+        return math.prod(float(self.sizes[v]) for v in variables)
+
+
+def variable(number: int) -> Index:
+    return Index(("variable", number), frozenset((number,)), number)
+
+
+def identity(rank: int) -> IndexMap:
+    return tuple(map(variable, range(rank)))
+
+
+#: The accesses of an instruction's operands, one each, for its own element at a map.
+Rule: TypeAlias = Callable[[HloInstruction, IndexMap, LoopVariables], list[Access]]
+
+_RULES: Registry[Opcode, Rule] = Registry("index map")
+
+
+def has_rule(opcode: Opcode) -> bool:
+    return opcode in _RULES or OPS[opcode].elementwise
+
+
+def operand_accesses(user: HloInstruction, at: IndexMap, loops: LoopVariables) -> list[Access]:
+    """Where each operand is read. Opcodes without a rule are taken to read anything, anywhere."""
+    rule = _RULES.get(user.opcode)
+    if rule is not None:
+        return rule(user, at, loops)
+    if OPS[user.opcode].elementwise:
+        return [_same(operand, at) for operand in user.operands]
+    return [Access(_anywhere(user, operand, at)) for operand in user.operands]
+
+
+def _same(operand: HloInstruction, at: IndexMap) -> Access:
+    """Scalars of select and clamp are read as they are."""
+    return Access(at if operand.array_shape.rank else ())
+
+
+def _made(kind: str, parts: IndexMap, *how: object) -> Index:
+    variables = frozenset[int]().union(*(part.variables for part in parts))
+    return Index((kind, *(part.key for part in parts), *how), variables)
+
+
+def _anywhere(user: HloInstruction, operand: HloInstruction, at: IndexMap) -> IndexMap:
+    """Places that only the running program knows."""
+    number = user.operands.index(operand)
+    return tuple(
+        _made("unknown", at, user.name, number, d) for d in range(operand.array_shape.rank)
+    )
+
+
+# ---- moving data
+@_RULES.register(Opcode.BROADCAST)
+def broadcast(user: HloInstruction, at: IndexMap, _: LoopVariables) -> list[Access]:
+    return [Access(tuple(at[d] for d in user.attrs_as(DimensionsAttrs).dimensions))]
+
+
+@_RULES.register(Opcode.TRANSPOSE)
+def transpose(user: HloInstruction, at: IndexMap, _: LoopVariables) -> list[Access]:
+    dimensions = user.attrs_as(DimensionsAttrs).dimensions
+    source = dict(zip(dimensions, at, strict=True))
+    return [Access(tuple(source[d] for d in range(len(dimensions))))]
+
+
+@_RULES.register(Opcode.REVERSE)
+def reverse(user: HloInstruction, at: IndexMap, _: LoopVariables) -> list[Access]:
+    turned = user.attrs_as(DimensionsAttrs).dimensions
+    return [
+        Access(
+            tuple(
+                _made("reverse", (index,), user.dims[d]) if d in turned else index
+                for d, index in enumerate(at)
+            )
+        )
+    ]
+
+
+@_RULES.register(Opcode.SLICE)
+def slice_(user: HloInstruction, at: IndexMap, _: LoopVariables) -> list[Access]:
+    attrs = user.attrs_as(SliceAttrs)
+    steps = zip(at, attrs.starts, attrs.strides, strict=True)
+    return [Access(tuple(_affine(index, start, stride) for index, start, stride in steps))]
+
+
+def _affine(index: Index, start: int, stride: int) -> Index:
+    return index if (start, stride) == (0, 1) else _made("affine", (index,), start, stride)
+
+
+@_RULES.register(Opcode.RESHAPE, Opcode.BITCAST)
+def reshape(user: HloInstruction, at: IndexMap, _: LoopVariables) -> list[Access]:
+    source, target = user.operand(0).dims, user.dims
+    if math.prod(source) != math.prod(target):
+        return [Access(_anywhere(user, user.operand(0), at))]
+    return [Access(reshaped(at, target, source))]
+
+
+def reshaped(at: IndexMap, target: tuple[int, ...], source: tuple[int, ...]) -> IndexMap:
+    """The element of an array of sizes ``source`` that is at ``at`` when it is seen with sizes ``target``.
+
+    Dimensions of equal size stay; others are merged and divided among those that hold the same elements.
+    """
+    parts = [part for pair in zip(at, target, strict=True) for part in pair[0].parts or (pair,)]
+    sizes = tuple(size for _, size in parts)
+    found: list[Index] = []
+    for ours, theirs in _blocks(sizes, source):
+        merged = _merged([parts[d] for d in ours if sizes[d] != 1])
+        narrow = [d for d in theirs if source[d] != 1]
+        below = math.prod(source[d] for d in theirs)
+        for d in theirs:
+            below //= max(source[d], 1)
+            if source[d] == 1:
+                found.append(_ZERO)
+            elif len(narrow) == 1:
+                found.append(merged)
+            else:
+                part = _made("divide", (merged,), below, source[d], below * source[d])
+                found.append(replace(part, whole=(merged,)))
+    return tuple(found)
+
+
+def _merged(parts: list[tuple[Index, int]]) -> Index:
+    if len(parts) == 1:
+        return parts[0][0]
+    if parts and parts[0][0].whole:
+        (whole,) = parts[0][0].whole
+        below = math.prod(size for _, size in parts)
+        if _is_divided(whole, parts, below):
+            return whole
+    made = _made("merge", tuple(index for index, _ in parts), *(size for _, size in parts))
+    return replace(made, parts=tuple(parts))
+
+
+def _is_divided(whole: Index, parts: list[tuple[Index, int]], count: int) -> bool:
+    """Whether the parts are all those that ``whole``, of ``count`` values, was divided into, in order."""
+    top, below = count, count
+    for part, size in parts:
+        below //= max(size, 1)
+        if part.key != ("divide", whole.key, below, size, below * size) or part.whole != (whole,):
+            return False
+    return below == 1 and parts[0][0].key[-1] == top
+
+
+_ZERO = Index(("zero",), frozenset())
+
+
+def _blocks(left: tuple[int, ...], right: tuple[int, ...]) -> Iterator[tuple[list[int], list[int]]]:
+    """The finest runs of dimensions of both that hold equally many elements, in order; as many altogether in both."""
+    i = j = 0
+    while i < len(left) or j < len(right):
+        ours, theirs = list(_take(left, i, 1)), list(_take(right, j, 1))
+        m, n = (
+            math.prod(sizes[d] for d in part) for sizes, part in ((left, ours), (right, theirs))
+        )
+        while m != n:
+            short, start = (ours, i) if (m < n and i + len(ours) < len(left)) else (theirs, j)
+            sizes = left if short is ours else right
+            if start + len(short) >= len(sizes):
+                break  # a dimension of size zero: there are no elements
+            short.append(start + len(short))
+            if short is ours:
+                m *= left[short[-1]]
+            else:
+                n *= right[short[-1]]
+        i, j = i + len(ours), j + len(theirs)
+        yield ours, theirs
+
+
+def _take(sizes: tuple[int, ...], start: int, count: int) -> range:
+    return range(start, min(start + count, len(sizes)))
+
+
+# ---- choosing among operands
+@_RULES.register(Opcode.CONCATENATE)
+def concatenate(user: HloInstruction, at: IndexMap, _: LoopVariables) -> list[Access]:
+    """Each operand by its part of the elements."""
+    (along,) = user.attrs_as(DimensionsAttrs).dimensions
+    found, start = [], 0
+    for operand in user.operands:
+        shifted = _affine(at[along], -start, 1)
+        share = operand.dims[along] / max(user.dims[along], 1)
+        found.append(Access((*at[:along], shifted, *at[along + 1 :]), share))
+        start += operand.dims[along]
+    return found
+
+
+@_RULES.register(Opcode.PAD)
+def pad(user: HloInstruction, at: IndexMap, _: LoopVariables) -> list[Access]:
+    operand = user.operand(0)
+    attrs = user.attrs_as(PadAttrs)
+    share = operand.array_shape.num_elements / max(user.array_shape.num_elements, 1)
+    steps = zip(at, attrs.low, attrs.interior, strict=True)
+    moved = tuple(_made("pad", (index,), low, interior) for index, low, interior in steps)
+    return [Access(moved, min(share, 1.0)), Access(())]
+
+
+# ---- places that the program computes
+@_RULES.register(Opcode.DYNAMIC_SLICE)
+def dynamic_slice(user: HloInstruction, at: IndexMap, _: LoopVariables) -> list[Access]:
+    starts = tuple(operand.name for operand in user.operands[1:])
+    return [Access(_shifted(at, starts)), *_scalars(user, 1)]
+
+
+@_RULES.register(Opcode.DYNAMIC_UPDATE_SLICE)
+def dynamic_update_slice(user: HloInstruction, at: IndexMap, _: LoopVariables) -> list[Access]:
+    updated = user.operand(1).array_shape.num_elements
+    share = updated / max(user.array_shape.num_elements, 1)
+    starts = tuple(operand.name for operand in user.operands[2:])
+    return [Access(at, 1.0 - share), Access(_shifted(at, starts), share), *_scalars(user, 2)]
+
+
+def _shifted(at: IndexMap, starts: tuple[str, ...]) -> IndexMap:
+    pairs = zip(at, starts, strict=True)
+    return tuple(_made("shift", (index,), start) for index, start in pairs)
+
+
+def _scalars(user: HloInstruction, first: int) -> list[Access]:
+    return [Access(()) for _ in user.operands[first:]]
+
+
+# ---- reductions
+@_RULES.register(Opcode.REDUCE)
+def reduce(user: HloInstruction, at: IndexMap, loops: LoopVariables) -> list[Access]:
+    """One loop for every reduced dimension; the same ones for all operands."""
+    reduced = set(user.attrs_as(DimensionsAttrs).dimensions)
+    count = user.num_operands // 2
+    kept = iter(at)
+    element = tuple(
+        loops.add(size) if d in reduced else next(kept)
+        for d, size in enumerate(user.operand(0).dims)
+    )
+    return [*(Access(element) for _ in range(count)), *(Access(()) for _ in range(count))]

@@ -1,0 +1,88 @@
+"""How dear an element operation is, in additions or in evaluations of exp: what a machine description has rates for.
+
+Rounded from the instructions that vector code of each takes; what they are on a given processor differs by tens of
+percent, which changes no decision that is not close anyway.
+"""
+
+from __future__ import annotations
+
+from spmd.hlo import HloInstruction, Opcode
+from spmd.machine.description import Rates
+from spmd.shape import PrimitiveType
+
+#: In additions; what is neither here nor in _EXPONENTIALS is one.
+_ADDITIONS: dict[Opcode, float] = {
+    Opcode.CBRT: 30.0,
+    Opcode.CLAMP: 2.0,
+    Opcode.DIVIDE: 5.0,
+    Opcode.RSQRT: 6.0,
+    Opcode.SIGN: 2.0,
+    Opcode.SQRT: 5.0,
+}
+#: Division of integers is not vectorized.
+_INTEGER_ADDITIONS: dict[Opcode, float] = {
+    Opcode.DIVIDE: 25.0,
+    Opcode.REMAINDER: 25.0,
+    Opcode.POWER: 40.0,
+}
+
+#: In evaluations of exp.
+_EXPONENTIALS: dict[Opcode, float] = {
+    Opcode.ACOS: 2.0,
+    Opcode.ACOSH: 2.5,
+    Opcode.ASIN: 2.0,
+    Opcode.ASINH: 2.5,
+    Opcode.ATAN2: 2.5,
+    Opcode.ATANH: 2.0,
+    Opcode.COSH: 1.5,
+    Opcode.COSINE: 2.0,
+    Opcode.ERF: 2.0,
+    Opcode.EXPONENTIAL: 1.0,
+    Opcode.EXPONENTIAL_MINUS_ONE: 1.5,
+    Opcode.LOG: 1.3,
+    Opcode.LOG_PLUS_ONE: 1.5,
+    Opcode.LOGISTIC: 1.5,
+    Opcode.POWER: 2.5,
+    Opcode.REMAINDER: 1.0,
+    Opcode.SINE: 2.0,
+    Opcode.SINH: 1.5,
+    Opcode.TAN: 2.5,
+    Opcode.TANH: 1.3,
+}
+#: Nothing is computed: other elements, or numbers, are taken.
+_FREE = frozenset(
+    {
+        Opcode.BITCAST,
+        Opcode.BITCAST_CONVERT,
+        Opcode.BROADCAST,
+        Opcode.CONSTANT,
+        Opcode.COPY,
+        Opcode.PARAMETER,
+        Opcode.RESHAPE,
+        Opcode.REVERSE,
+        Opcode.SLICE,
+        Opcode.TRANSPOSE,
+    }
+)
+
+
+def seconds_per_element(instruction: HloInstruction, rates: Rates) -> float:
+    """Of one element of ``instruction``; of a reduce: of one element that it combines. ``rates``: of its type."""
+    opcode, kind = instruction.opcode, instruction.array_shape.element_type
+    if opcode in _FREE:
+        return 0.0
+    if opcode is Opcode.REDUCE:
+        return max(len(instruction.to_apply) - instruction.num_operands, 1) / rates.simple
+    if kind.is_integer and opcode in _INTEGER_ADDITIONS:
+        return _INTEGER_ADDITIONS[opcode] / rates.simple
+    if opcode in _EXPONENTIALS:
+        return _EXPONENTIALS[opcode] / rates.transcendental
+    return _ADDITIONS.get(opcode, 1.0) / rates.simple
+
+
+def computed_in(instruction: HloInstruction) -> PrimitiveType:
+    """The element type whose rates hold: a comparison costs what its operands' type does."""
+    shape = (
+        instruction.operand(0).shape if instruction.opcode is Opcode.COMPARE else instruction.shape
+    )
+    return getattr(shape, "element_type", PrimitiveType.F32)

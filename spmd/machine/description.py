@@ -1,0 +1,125 @@
+"""MachineDescription: rates of one device, as plain numbers. Where they come from stands in its ``source``.
+
+Every rate is of one *device*, in the sense of a compilation: a core of a CPU, a whole GPU. Units are seconds, bytes,
+and operations per second throughout.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from spmd.shape import PrimitiveType
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLevel:
+    """A cache or the memory. bandwidth: bytes per second that a loop streams, read and written bytes together, while
+    everything it touches lies in ``size`` bytes at this level.
+    """
+
+    name: str
+    size: int
+    bandwidth: float
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Work per second on one element type.
+
+    matrix: flops of a large matrix product. simple: additions of elements in registers or the nearest cache.
+    transcendental: evaluations of exp.
+    """
+
+    matrix: float
+    simple: float
+    transcendental: float
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A way between devices. devices: how many it joins at most. bandwidth: bytes per second that one device sends
+    and receives at once. latency: seconds from a start to the first byte.
+    """
+
+    name: str
+    devices: int
+    bandwidth: float
+    latency: float
+
+
+@dataclass(frozen=True, repr=False)
+class MachineDescription:
+    """What a cost model knows of the machine.
+
+    units: processors of one device that share a kernel's work (a GPU's multiprocessors; 1 for a core).
+    levels: the nearest cache first, memory last, sizes growing. rates: by element type; f32 is always there.
+    kernel_seconds: to begin and end a kernel's loops. row_seconds: to begin a row, the innermost loop.
+    thunk_seconds: to dispatch one thunk. exchanges: the narrowest circle of devices first.
+    """
+
+    name: str
+    kind: str
+    source: str
+    units: int
+    levels: tuple[MemoryLevel, ...]
+    rates: tuple[tuple[PrimitiveType, Rates], ...]
+    kernel_seconds: float
+    row_seconds: float
+    thunk_seconds: float
+    exchanges: tuple[Exchange, ...] = ()
+
+    def rates_of(self, kind: PrimitiveType) -> Rates:
+        """Of ``kind``; where it is not described, those of the described type that it is computed in or most like."""
+        table = dict(self.rates)
+        for candidate in (kind, *_LIKE.get(kind, ()), PrimitiveType.F32):
+            if candidate in table:
+                return table[candidate]
+        raise AssertionError("f32 is described: the reader demands it")
+
+    def level_for(self, working_set: float) -> MemoryLevel:
+        """The nearest level that holds so many bytes; memory where none does."""
+        return next((level for level in self.levels if working_set <= level.size), self.levels[-1])
+
+    @property
+    def digest(self) -> str:
+        """Of everything that a compilation may depend on."""
+        return hashlib.sha256(_content(self).encode()).hexdigest()[:16]
+
+    def __repr__(self) -> str:
+        """Short, since it stands in the options that all ranks compare; the digest tells descriptions apart."""
+        return f"{self.name}:{self.digest}"
+
+
+def _content(machine: MachineDescription) -> str:
+    return repr(
+        (
+            machine.kind,
+            machine.units,
+            machine.levels,
+            [(kind.value, rates) for kind, rates in machine.rates],
+            machine.kernel_seconds,
+            machine.row_seconds,
+            machine.thunk_seconds,
+            machine.exchanges,
+        )
+    )
+
+
+_T = PrimitiveType
+#: What a type without rates of its own is taken for: the nearest of its width or of its arithmetic.
+_LIKE: dict[PrimitiveType, tuple[PrimitiveType, ...]] = {
+    _T.F64: (_T.F32,),
+    _T.C64: (_T.F32,),
+    _T.C128: (_T.F64,),
+    _T.S64: (_T.F64,),
+    _T.U64: (_T.F64,),
+    _T.S32: (_T.F32,),
+    _T.U32: (_T.F32,),
+    _T.F16: (_T.BF16,),
+    _T.BF16: (_T.F16,),
+    _T.F8E4M3FN: (_T.F8E5M2, _T.BF16),
+    _T.F8E5M2: (_T.F8E4M3FN, _T.BF16),
+    _T.U8: (_T.S8,),
+    _T.PRED: (_T.S8,),
+}

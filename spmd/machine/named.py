@@ -1,0 +1,43 @@
+"""The descriptions that a compilation can name: those of the package, and those that a driver introduces."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+from spmd.machine.description import MachineDescription
+from spmd.machine.reader import MachineError, read_machine
+from spmd.registry import Registry
+
+#: What a compilation takes the machine for unless it is told another: the same everywhere, so that two compilations
+#: of one module give one program.
+DEFAULT = "cpu-avx512"
+SHIPPED = ("cpu-avx512", "dgx-h100", "dgx-h200")
+
+#: Every description that has been read or introduced, by name.
+_MACHINES: Registry[str, MachineDescription] = Registry("machine description")
+
+
+def machine_named(name: str = DEFAULT) -> MachineDescription:
+    """A shipped or introduced description; MachineError lists them where there is none of that name."""
+    known = _known(name)
+    if known is None:
+        names = ", ".join(sorted({*SHIPPED, *_MACHINES}))
+        raise MachineError(f"no machine is named {name!r}; there are {names}")
+    return known
+
+
+def introduce(machine: MachineDescription) -> MachineDescription:
+    """Let passes name ``machine``. MachineError where another one has its name."""
+    known = _known(machine.name)
+    if known is None:
+        _MACHINES.add(machine.name, machine)
+    elif known != machine:
+        raise MachineError(f"there are two machines named {machine.name!r}: {known} and {machine}")
+    return machine
+
+
+def _known(name: str) -> MachineDescription | None:
+    if name in SHIPPED and name not in _MACHINES:
+        path = files("spmd.machine").joinpath("data", f"{name}.json")
+        _MACHINES.add(name, read_machine(path.read_bytes(), path.name))
+    return _MACHINES.get(name)

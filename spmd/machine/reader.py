@@ -1,0 +1,226 @@
+"""Read and write machine descriptions: JSON that may come from anyone, so that every number is checked.
+
+{"format": 1, "name": "...", "kind": "cpu", "source": "...", "units": 1,
+ "levels": [{"name": "L1", "bytes": 49152, "bandwidth": 1.0e11}, ...],
+ "rates": {"f32": {"matrix": 9.0e10, "simple": 1.0e10, "transcendental": 1.0e9}, ...},
+ "kernel_seconds": 1e-7, "row_seconds": 1e-8, "thunk_seconds": 3e-7,
+ "exchanges": [{"name": "shared memory", "devices": 8, "bandwidth": 1.0e10, "latency": 1e-6}]}
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from spmd.errors import SpmdError
+from spmd.machine.description import Exchange, MachineDescription, MemoryLevel, Rates
+from spmd.shape import PrimitiveType
+
+FORMAT = 1
+MAX_BYTES = 1 << 16
+MAX_ENTRIES = 32
+MAX_TEXT = 2_000
+KINDS = ("cpu", "gpu")
+
+#: Smallest and largest rate (per second), time (seconds), size (bytes) and count that any machine could have.
+RATE = (1.0, 1e24)
+SECONDS = (0.0, 10.0)
+SIZE = (1, 1 << 60)
+COUNT = (1, 1 << 24)
+
+_NAMED = {kind.value: kind for kind in PrimitiveType}
+Item = TypeVar("Item")
+
+
+class MachineError(SpmdError):
+    """A machine description that cannot be read, or says what no machine could do."""
+
+
+def read_machine(data: bytes, where: str) -> MachineDescription:
+    """The description in ``data``; MachineError names ``where`` and the field that is wrong."""
+    if len(data) > MAX_BYTES:
+        raise MachineError(
+            f"{where}: {len(data)} bytes, more than {MAX_BYTES} for a machine description"
+        )
+    try:
+        found = json.loads(data, object_pairs_hook=_without_repeats, parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
+        reason = str(error) or "nested too deeply"
+        raise MachineError(f"{where}: no machine description in JSON: {reason}") from error
+    return _machine(_Fields(found, where))
+
+
+def write_machine(machine: MachineDescription) -> str:
+    """JSON that ``read_machine`` reads as an equal description."""
+    fields = {
+        "format": FORMAT,
+        "name": machine.name,
+        "kind": machine.kind,
+        "source": machine.source,
+        "units": machine.units,
+        "levels": [
+            {"name": level.name, "bytes": level.size, "bandwidth": level.bandwidth}
+            for level in machine.levels
+        ],
+        "rates": {
+            kind.value: {
+                "matrix": rates.matrix,
+                "simple": rates.simple,
+                "transcendental": rates.transcendental,
+            }
+            for kind, rates in machine.rates
+        },
+        "kernel_seconds": machine.kernel_seconds,
+        "row_seconds": machine.row_seconds,
+        "thunk_seconds": machine.thunk_seconds,
+        "exchanges": [
+            {
+                "name": exchange.name,
+                "devices": exchange.devices,
+                "bandwidth": exchange.bandwidth,
+                "latency": exchange.latency,
+            }
+            for exchange in machine.exchanges
+        ],
+    }
+    return json.dumps(fields, indent=1) + "\n"
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a field is given twice")
+    return found
+
+
+def _refuse(constant: str) -> float:
+    raise ValueError(f"{constant} is no rate")
+
+
+class _Fields:
+    """A JSON object whose fields are taken out one by one; what is left at the end is unknown."""
+
+    def __init__(self, found: object, where: str) -> None:
+        if not isinstance(found, dict):
+            raise MachineError(f"{where}: expected an object, found {_shown(found)}")
+        self.where = where
+        self._left = dict(found)
+
+    def take(self, name: str) -> Any:
+        if name not in self._left:
+            raise MachineError(f"{self.where}: field {name!r} is missing")
+        return self._left.pop(name)
+
+    def done(self) -> None:
+        if self._left:
+            raise MachineError(f"{self.where}: unknown field {_shown(sorted(self._left)[0])}")
+
+    def text(self, name: str) -> str:
+        found = self.take(name)
+        if not isinstance(found, str) or not 0 < len(found) <= MAX_TEXT:
+            raise MachineError(
+                f"{self.where}: {name} must be a text of 1 to {MAX_TEXT} characters, found {_shown(found)}"
+            )
+        return found
+
+    def number(self, name: str, bounds: tuple[float, float]) -> float:
+        found = self.take(name)
+        if isinstance(found, bool) or not isinstance(found, (int, float)):
+            raise MachineError(f"{self.where}: {name} must be a number, found {_shown(found)}")
+        low, high = bounds
+        # Compared before it is made a float: an integer may be too long for one.
+        if not low <= found <= high or not math.isfinite(found):
+            raise MachineError(
+                f"{self.where}: {name} must be from {low:g} to {high:g}, found {_shown(found)}"
+            )
+        return float(found)
+
+    def whole(self, name: str, bounds: tuple[int, int]) -> int:
+        found = self.number(name, bounds)
+        if found != int(found):
+            raise MachineError(f"{self.where}: {name} must be a whole number, found {found:g}")
+        return int(found)
+
+    def items(self, name: str, read: Callable[[_Fields], Item], least: int = 0) -> tuple[Item, ...]:
+        found = self.take(name)
+        if not isinstance(found, list) or not least <= len(found) <= MAX_ENTRIES:
+            raise MachineError(
+                f"{self.where}: {name} must be a list of {least} to {MAX_ENTRIES}, found {_shown(found)}"
+            )
+        return tuple(
+            read(_Fields(item, f"{self.where}: {name}[{n}]")) for n, item in enumerate(found)
+        )
+
+
+def _machine(fields: _Fields) -> MachineDescription:
+    version = fields.whole("format", COUNT)
+    if version != FORMAT:
+        raise MachineError(f"{fields.where}: format {version}; this version reads {FORMAT}")
+    machine = MachineDescription(
+        name=fields.text("name"),
+        kind=fields.text("kind"),
+        source=fields.text("source"),
+        units=fields.whole("units", COUNT),
+        levels=fields.items("levels", _level, 1),
+        rates=_rates_table(fields.take("rates"), fields.where),
+        kernel_seconds=fields.number("kernel_seconds", SECONDS),
+        row_seconds=fields.number("row_seconds", SECONDS),
+        thunk_seconds=fields.number("thunk_seconds", SECONDS),
+        exchanges=fields.items("exchanges", _exchange),
+    )
+    fields.done()
+    if machine.kind not in KINDS:
+        raise MachineError(
+            f"{fields.where}: kind must be {' or '.join(KINDS)}, found {_shown(machine.kind)}"
+        )
+    _require_growing(fields.where, "levels", "bytes", [level.size for level in machine.levels])
+    _require_growing(
+        fields.where, "exchanges", "devices", [way.devices for way in machine.exchanges]
+    )
+    return machine
+
+
+def _level(fields: _Fields) -> MemoryLevel:
+    level = MemoryLevel(
+        fields.text("name"), fields.whole("bytes", SIZE), fields.number("bandwidth", RATE)
+    )
+    fields.done()
+    return level
+
+
+def _exchange(fields: _Fields) -> Exchange:
+    exchange = Exchange(
+        fields.text("name"),
+        fields.whole("devices", COUNT),
+        fields.number("bandwidth", RATE),
+        fields.number("latency", SECONDS),
+    )
+    fields.done()
+    return exchange
+
+
+def _rates_table(found: object, where: str) -> tuple[tuple[PrimitiveType, Rates], ...]:
+    if not isinstance(found, dict) or PrimitiveType.F32.value not in found:
+        raise MachineError(f"{where}: rates must be an object by element type, f32 among them")
+    table = []
+    for name, entry in found.items():
+        if name not in _NAMED:
+            raise MachineError(f"{where}: rates: no element type is named {_shown(name)}")
+        fields = _Fields(entry, f"{where}: rates.{name}")
+        rates = Rates(*(fields.number(n, RATE) for n in ("matrix", "simple", "transcendental")))
+        fields.done()
+        table.append((_NAMED[name], rates))
+    return tuple(table)
+
+
+def _require_growing(where: str, name: str, field: str, sizes: Iterable[int]) -> None:
+    listed = list(sizes)
+    if listed != sorted(set(listed)):
+        raise MachineError(f"{where}: {name} must stand in growing order of {field}")
+
+
+def _shown(found: object) -> str:
+    text = repr(found)
+    return text if len(text) <= 80 else f"{text[:77]}..."

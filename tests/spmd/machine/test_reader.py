@@ -1,0 +1,131 @@
+"""Machine descriptions as JSON: what is read back, what is refused and how."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from spmd.machine.description import MachineDescription
+from spmd.machine.named import DEFAULT, SHIPPED, introduce, machine_named
+from spmd.machine.reader import MAX_BYTES, MachineError, read_machine, write_machine
+from spmd.shape import PrimitiveType
+
+
+def fields() -> dict[str, Any]:
+    return json.loads(write_machine(machine_named()))
+
+
+def read(found: object) -> MachineDescription:
+    return read_machine(json.dumps(found).encode(), "m.json")
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_shipped_descriptions_are_read_back_as_written(name: str) -> None:
+    machine = machine_named(name)
+    again = read_machine(write_machine(machine).encode(), name)
+    assert again == machine
+    assert again.digest == machine.digest
+    assert machine.name == name
+
+
+def test_the_gpus_are_as_published() -> None:
+    h100, h200 = machine_named("dgx-h100"), machine_named("dgx-h200")
+    assert (h100.levels[-1].bandwidth, h200.levels[-1].bandwidth) == (3.35e12, 4.8e12)
+    assert h100.rates == h200.rates
+    assert [way.bandwidth for way in h100.exchanges] == [4.5e11, 5.0e10]
+    assert "datasheet" in h100.source
+
+
+def test_the_digest_is_of_the_figures_and_not_of_the_name() -> None:
+    other = {**fields(), "name": "another", "source": "elsewhere"}
+    assert read(other).digest == machine_named().digest
+    assert read({**other, "row_seconds": 1e-3}).digest != machine_named().digest
+
+
+def test_working_sets_find_their_level() -> None:
+    machine = machine_named()
+    for level in machine.levels:
+        assert machine.level_for(level.size) is level
+    assert machine.level_for(1e30) is machine.levels[-1]
+
+
+def test_types_without_rates_take_those_of_their_kind() -> None:
+    rates = {
+        "f32": {"matrix": 3.0, "simple": 3.0, "transcendental": 3.0},
+        "f64": {"matrix": 2.0, "simple": 2.0, "transcendental": 2.0},
+    }
+    machine = read({**fields(), "rates": rates})
+    assert machine.rates_of(PrimitiveType.S64).simple == 2
+    assert machine.rates_of(PrimitiveType.C128).simple == 2
+    assert machine.rates_of(PrimitiveType.F8E8M0FNU).simple == 3
+
+
+def level(size: float, bandwidth: object = 1e9) -> dict[str, object]:
+    return {"name": "L", "bytes": size, "bandwidth": bandwidth}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format": 2}, "format 2; this version reads 1"),
+        ({"kind": "tpu"}, "kind must be cpu or gpu, found 'tpu'"),
+        ({"kind": 3}, "kind must be a text"),
+        ({"name": ""}, "name must be a text of 1 to 2000 characters"),
+        ({"units": 0}, "units must be from 1 to"),
+        ({"units": 1.5}, "units must be a whole number, found 1.5"),
+        ({"units": True}, "units must be a number, found True"),
+        ({"units": 10**400}, "units must be from 1 to"),
+        ({"row_seconds": -1e-9}, "row_seconds must be from 0 to 10"),
+        ({"row_seconds": "1"}, "row_seconds must be a number, found '1'"),
+        ({"levels": []}, "levels must be a list of 1 to 32"),
+        ({"levels": [level(9)] * 40}, "levels must be a list of 1 to 32"),
+        ({"levels": [level(9), level(9)]}, "levels must stand in growing order of bytes"),
+        ({"levels": [3]}, r"levels\[0\]: expected an object, found 3"),
+        ({"levels": [level(9, 0)]}, r"levels\[0\]: bandwidth must be from 1 to"),
+        ({"levels": [{**level(9), "x": 1}]}, r"levels\[0\]: unknown field 'x'"),
+        ({"rates": {}}, "rates must be an object by element type, f32 among them"),
+        ({"rates": {"f32": {}}}, "rates.f32: field 'matrix' is missing"),
+        ({"more": 1}, "unknown field 'more'"),
+    ],
+)
+def test_what_no_machine_could_be_is_refused(change: dict[str, object], message: str) -> None:
+    with pytest.raises(MachineError, match=message):
+        read({**fields(), **change})
+
+
+def test_an_element_type_that_is_none_is_refused() -> None:
+    rates = {**fields()["rates"], "f99": {}}
+    with pytest.raises(MachineError, match="no element type is named 'f99'"):
+        read({**fields(), "rates": rates})
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"{", "no machine description in JSON"),
+        (b"\xff\xfe", "no machine description in JSON"),
+        (b"[" * 60_000, "no machine description in JSON"),
+        (b'{"a": 1, "a": 1}', "a field is given twice"),
+        (b'{"format": NaN}', "NaN is no rate"),
+        (b'{"format": 1e999}', "format must be from 1 to"),
+        (b" " * (MAX_BYTES + 1), "bytes, more than"),
+        (b"[]", "expected an object"),
+    ],
+)
+def test_what_is_no_description_is_refused(data: bytes, message: str) -> None:
+    with pytest.raises(MachineError, match=message):
+        read_machine(data, "m.json")
+
+
+def test_a_name_stands_for_one_description() -> None:
+    mine = read({**fields(), "name": "test-introduced", "units": 2})
+    assert introduce(mine) is mine
+    assert machine_named("test-introduced") is mine
+    with pytest.raises(MachineError, match="two machines named"):
+        introduce(read({**fields(), "name": "test-introduced", "units": 3}))
+    with pytest.raises(MachineError, match="two machines named"):
+        introduce(read({**fields(), "name": DEFAULT, "units": 3}))
+    with pytest.raises(MachineError, match="no machine is named 'nobody'; there are .*cpu-avx512"):
+        machine_named("nobody")
