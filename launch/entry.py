@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from runtime.executable import Executable
 from runtime.sharded_arrays import Boundary
 from spmd.hlo import HloModule
+from spmd.passes.optimize_input_output_buffer_alias import match_donors
 from spmd.shape import ArrayShape, ShapeIndex, as_array, leaves
 
 
@@ -44,13 +45,17 @@ class Entry:
 
 
 def aliased_outputs(module: HloModule) -> dict[int, int]:
-    """Output leaf number -> input leaf number, of the module's input-output aliases."""
+    """Output leaf number -> input leaf number: the module's aliases, and donors with the results that take their places."""
     outputs = {index: k for k, (index, _) in enumerate(leaves(module.entry.root.shape))}
     inputs: dict[tuple[int, ShapeIndex], int] = {}
     for number, parameter in enumerate(module.entry.parameters):
         for index, _ in leaves(parameter.shape):
             inputs[number, index] = len(inputs)
-    return {
-        outputs[alias.output_index]: inputs[alias.parameter, alias.parameter_index]
+    pairs = [
+        (alias.output_index, (alias.parameter, alias.parameter_index))
         for alias in module.input_output_alias
-    }
+    ]
+    pairs += [
+        (output, (donor.parameter, donor.parameter_index)) for donor, output in match_donors(module)
+    ]
+    return {outputs[output]: inputs[parameter] for output, parameter in pairs}

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import spmd
+from launch.entry import Entry, aliased_outputs
 from spmd.errors import SpmdError
 from spmd.text.parser import parse_module
 
@@ -43,3 +44,9 @@ def test_donated_state_is_written_in_place_and_used_up() -> None:
     for _ in range(2):
         expected = expected - x.T @ (x @ expected)
     np.testing.assert_allclose(executable.get(again)[1], expected, rtol=1e-4)
+
+
+def test_the_reference_feeds_back_what_the_compiled_program_does() -> None:
+    module = parse_module(STEP)
+    compiled = Entry.of_executable(spmd.compile(module)).feedback
+    assert compiled == aliased_outputs(module) == {1: 0}
