@@ -45,7 +45,7 @@ class Entry:
 
 
 def aliased_outputs(module: HloModule) -> dict[int, int]:
-    """Output leaf number -> input leaf number: the module's aliases, and donors with the results that take their places."""
+    """Output leaf number -> input leaf number: aliases, and donors with the results that take their places."""
     outputs = {index: k for k, (index, _) in enumerate(leaves(module.entry.root.shape))}
     inputs: dict[tuple[int, ShapeIndex], int] = {}
     for number, parameter in enumerate(module.entry.parameters):
