@@ -159,7 +159,7 @@ def all_to_all(
         yield from copies
         received = [np.empty(part.shape, part.dtype) for part in parts]
         yield from _swap(parts, received, index)
-        yield do(np.concatenate, received, axis=collective.dimension, out=result)
+        yield do(np.concatenate, received, axis=collective.joined, out=result)
 
 
 @ALGORITHMS.register(CollectivePermute)

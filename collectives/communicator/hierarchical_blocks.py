@@ -22,11 +22,13 @@ from collectives.communicator.shared_buffers import Buffers, aligned, offsets_of
 class BatchedAllToAll(HierarchicalPlan):
     """Staging holds a block for each member of the group: the parts of all operands that go there.
 
-    ``dimension``: that of the all-to-all; None for the form whose operands are the parts.
+    ``dimension``: that of the all-to-all; None for the form whose operands are the parts. ``joined``: that along which
+    results are put together.
     """
 
     nodes: GroupNodes
     dimension: int | None
+    joined: int | None
     block_bytes: int
     meetings = 2
 
@@ -67,7 +69,7 @@ class BatchedAllToAll(HierarchicalPlan):
         else:
             for k, result in enumerate(buffers.results):
                 values = [blocks_of[k] for blocks_of in received]
-                yield do(np.concatenate, values, axis=self.dimension, out=result)
+                yield do(np.concatenate, values, axis=self.joined, out=result)
         yield lambda: Meeting(2)
 
     def _sender(self, target: int, source: int) -> int:

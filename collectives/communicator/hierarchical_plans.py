@@ -113,7 +113,7 @@ def all_to_all(
     block_bytes = block_bytes_of(operands, nodes.count, collective.dimension)
     if block_bytes > BATCH_BYTES:
         return None
-    return BatchedAllToAll(nodes, collective.dimension, block_bytes)
+    return BatchedAllToAll(nodes, collective.dimension, collective.joined, block_bytes)
 
 
 def _prefix_bytes(nodes: GroupNodes, buffers: Buffers) -> int:

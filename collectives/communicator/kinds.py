@@ -99,12 +99,19 @@ class AllToAll(Collective):
 
         group (0,1), dimension 0:   0: [1,2]   1: [3,4]   =>   0: [1,3]   1: [2,4]
 
-    With a dimension, each operand is cut along it and each result concatenated along it. With None (the tuple
-    form), the operands themselves are the parts, one per member, and so are the results.
+    With a dimension, each operand is cut along it and each result concatenated along it, or along
+    ``concat_dimension`` where that is given. With None (the tuple form), the operands themselves are the parts, one per
+    member, and so are the results.
     """
 
     kind = "all-to-all"
     dimension: int | None
+    concat_dimension: int | None = None
+
+    @property
+    def joined(self) -> int | None:
+        """The dimension along which a result is put together."""
+        return self.dimension if self.concat_dimension is None else self.concat_dimension
 
     def deliver(self, combined: Members, index: int, results: Sequence[Array]) -> None:
         if self.dimension is None:
@@ -114,7 +121,7 @@ class AllToAll(Collective):
         count = len(self.group)
         for k, result in enumerate(results):
             parts = [np.split(member[k], count, axis=self.dimension)[index] for member in combined]
-            np.concatenate(parts, axis=self.dimension, out=result)
+            np.concatenate(parts, axis=self.joined, out=result)
 
 
 @dataclass(frozen=True)

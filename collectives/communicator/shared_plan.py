@@ -78,8 +78,9 @@ def step_program(
 
 def needs_staging(collective: Collective, buffers: Buffers) -> bool:
     """Whether a result lies on an operand that is still read when the result is written in place."""
-    if isinstance(collective, AllToAll) and _are_operands(buffers):
-        return False
+    if isinstance(collective, AllToAll) and collective.joined == collective.dimension:
+        if _are_operands(buffers):
+            return False
     read = buffers.operands
     if isinstance(collective, RaggedAllToAll):
         read = (read[0], *read[2:])  # nobody else reads the output that the result begins as

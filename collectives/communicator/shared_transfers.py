@@ -99,29 +99,78 @@ def reduce_scatter(collective: ReduceScatter, ends: Ends) -> Iterator[Step]:
 @TRANSFERS.register(AllToAll)
 def all_to_all(collective: AllToAll, ends: Ends) -> Iterator[Step]:
     """Where results are the operands, members swap what they have for each other: each pair, half by each."""
-    is_in_place = tuple(ends.targets) == tuple(ends.places[ends.index])
-    for i, (source, target, rows, row, stride) in _parts_for(collective, ends):
+    keeps_places = collective.joined == collective.dimension
+    is_in_place = keeps_places and tuple(ends.targets) == tuple(ends.places[ends.index])
+    for i, part in _parts_for(collective, ends):
         if not is_in_place:
-            yield from _copy(source, target, rows, row, stride, stride)
+            yield from _copy_part(part)
         elif i != ends.index:
-            yield from _swap_half(target, source, rows, row, stride, is_first=ends.index < i)
+            first = ends.index < i
+            yield from _swap_half(
+                part.target, part.source, part.rows, part.row, part.stride, is_first=first
+            )
 
 
-def _parts_for(
-    collective: AllToAll, ends: Ends
-) -> Iterator[tuple[int, tuple[int, int, int, int, int]]]:
-    """Each member, and what it has for this one: where it lies and goes, rows, bytes of a row and from row to row."""
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What one member has for another: ``rows`` of ``row`` bytes, ``stride`` bytes apart where they lie.
+
+    They go to ``target_rows`` of ``target_row`` bytes, ``target_stride`` apart: as many bytes in the same order.
+    """
+
+    source: int
+    target: int
+    rows: int
+    row: int
+    stride: int
+    target_rows: int
+    target_row: int
+    target_stride: int
+
+
+def _parts_for(collective: AllToAll, ends: Ends) -> Iterator[tuple[int, _Part]]:
+    """Each member, and what it has for this one."""
     index, members = ends.index, list(enumerate(ends.places))
-    if collective.dimension is None:
+    split, joined = collective.dimension, collective.joined
+    if split is None or joined is None:
         for i, member in members:
             size = ends.buffers.results[i].nbytes
-            yield i, (member[index], ends.targets[i], 1, size, size)
+            yield i, _Part(member[index], ends.targets[i], 1, size, size, 1, size, size)
         return
-    for k, operand in enumerate(ends.buffers.operands):
-        rows, row = _rows(operand, collective.dimension)
-        part = row // len(members)
+    for k, (operand, result) in enumerate(
+        zip(ends.buffers.operands, ends.buffers.results, strict=True)
+    ):
+        rows, stride = _rows(operand, split)
+        target_rows, target_stride = _rows(result, joined)
+        row, target_row = stride // len(members), target_stride // len(members)
         for i, member in members:
-            yield i, (member[k] + index * part, ends.targets[k] + i * part, rows, part, row)
+            source, target = member[k] + index * row, ends.targets[k] + i * target_row
+            yield (
+                i,
+                _Part(source, target, rows, row, stride, target_rows, target_row, target_stride),
+            )
+
+
+def _copy_part(part: _Part) -> Iterator[Step]:
+    """The side with the longer rows has several of the other's in each."""
+    if part.row == part.target_row:
+        yield from _copy(
+            part.source, part.target, part.rows, part.row, part.stride, part.target_stride
+        )
+    elif part.row < part.target_row:
+        inside = part.target_row // part.row
+        for k in range(part.target_rows):
+            source = part.source + k * inside * part.stride
+            target = part.target + k * part.target_stride
+            yield from _copy(source, target, inside, part.row, part.stride, part.row)
+    else:
+        inside = part.row // part.target_row if part.target_row else 0
+        for k in range(part.rows):
+            source = part.source + k * part.stride
+            target = part.target + k * inside * part.target_stride
+            yield from _copy(
+                source, target, inside, part.target_row, part.target_row, part.target_stride
+            )
 
 
 @TRANSFERS.register(CollectivePermute)

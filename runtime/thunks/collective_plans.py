@@ -55,10 +55,13 @@ class ReduceScatterPlan(CollectivePlan):
 
 @dataclass(frozen=True)
 class AllToAllPlan(CollectivePlan):
+    """``concat_dimension``: where results are put together along another dimension than operands are cut."""
+
     dimension: int | None
+    concat_dimension: int | None = None
 
     def with_group(self, group: Group) -> Collective:
-        return kinds.AllToAll(group, self.dimension)
+        return kinds.AllToAll(group, self.dimension, self.concat_dimension)
 
 
 @dataclass(frozen=True)

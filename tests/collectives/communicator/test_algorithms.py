@@ -137,6 +137,11 @@ def test_all_gather_reduce_scatter_all_to_all(data: st.DataObject) -> None:
     assert_as_defined([ReduceScatter(group, ReductionKind.SUM, dimension)] * count, large, of_small)
     assert_as_defined([AllToAll(group, dimension)] * count, large, of_large)
 
+    joined = data.draw(st.integers(0, len(shape) - 1))
+    wide = tuple(n * count if d == joined else n for d, n in enumerate(shape))
+    elsewhere = [[np.empty(wide, dtype)] for _ in group]
+    assert_as_defined([AllToAll(group, dimension, joined)] * count, large, elsewhere)
+
 
 @given(st.data())
 def test_all_to_all_of_a_tuple_and_broadcast(data: st.DataObject) -> None:

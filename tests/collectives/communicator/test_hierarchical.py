@@ -262,20 +262,28 @@ def test_reduce_scatter(data: st.DataObject, nodes: GroupNodes, chunk_bytes: int
 def test_all_to_all(data: st.DataObject, nodes: GroupNodes) -> None:
     shape, dtype = data.draw(SHAPES), data.draw(TYPES)
     dimension = data.draw(st.one_of(st.none(), st.integers(0, len(shape) - 1)))
+    joined = None
     if dimension is None:
         shapes = [shape] * nodes.count
     else:
         whole = tuple(n * nodes.count if d == dimension else n for d, n in enumerate(shape))
         shapes = [whole, whole]
+        if data.draw(st.booleans()):
+            joined = data.draw(st.integers(0, len(shape) - 1))
 
     def values(r: int, i: int) -> list[np.ndarray]:
         return [make(i, s, dtype, seed=r + 10 * k) for k, s in enumerate(shapes)]
 
     own = values(0, 0)
+    results = own
+    if joined is not None:
+        wide = tuple(n * nodes.count if d == joined else n for d, n in enumerate(shape))
+        results = [np.empty(wide, dtype) for _ in shapes]
     size = hierarchical_plans.block_bytes_of(own, nodes.count, dimension)
-    plan = BatchedAllToAll(nodes, dimension, size)
-    collective = AllToAll(group_of(nodes), dimension)
-    run(plan, collective, nodes, values, own, chooser(data), in_place=data.draw(st.booleans()))
+    collective = AllToAll(group_of(nodes), dimension, joined)
+    plan = BatchedAllToAll(nodes, dimension, collective.joined, size)
+    in_place = joined is None and data.draw(st.booleans())
+    run(plan, collective, nodes, values, results, chooser(data), in_place=in_place)
 
 
 # ---- what is chosen, and what crosses
