@@ -74,7 +74,7 @@ HOLES: dict[str, dict[Opcode, str]] = {
         ),
         _REFUSED,
     )
-    | {Opcode.PARAMETER: "an argument", Opcode.FUSION: "opened before"}
+    | {Opcode.PARAMETER: "an argument"}
     | dict.fromkeys((Opcode.RNG, Opcode.RNG_GET_AND_UPDATE_STATE, Opcode.SCAN), "expanded before")
     | dict.fromkeys(
         (Opcode.SET_DIMENSION_SIZE, Opcode.DYNAMIC_RESHAPE),

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from runtime.buffers.types import ArrayView, BufferSlice
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.opdef import OPS
+from spmd.shape import ArrayShape
 
 #: Beside elementwise operations, those that may write over what they read: each result over the operand of its number.
 _IN_PLACE = frozenset(
@@ -29,12 +30,13 @@ def wrong_overlap(
     """What is wrong with these places of operands, scratch and results; empty where nothing is."""
     elementwise = OPS[instruction.opcode].elementwise
     in_place = instruction.opcode in _IN_PLACE
+    steady = _steady_operands(instruction)
     for i, place in enumerate(results):
         if any(place.overlaps(other) for other in results[i + 1 :]):
             return f"writes two results to {place}"
         for k, read in enumerate(reads):
             same_elements = place == read.slice and read.view.is_dense
-            may_share = elementwise or (in_place and i == k)
+            may_share = elementwise or (in_place and i == k) or k in steady
             if place.overlaps(read.slice) and not (may_share and same_elements):
                 return f"writes its result to {place} while it reads {read.slice}"
     read_slices = [read.slice for read in reads]
@@ -42,3 +44,33 @@ def wrong_overlap(
         if any(place.overlaps(other) for other in (*read_slices, *results, *scratch[i + 1 :])):
             return f"has scratch at {place}, which it uses otherwise"
     return ""
+
+
+def _steady_operands(instruction: HloInstruction) -> frozenset[int]:
+    """Operands of a fusion of which element n alone is needed for element n of the results, and for no other.
+
+    Such are those whose every way to a result goes through elementwise operations and reshapes.
+    """
+    if instruction.opcode is not Opcode.FUSION:
+        return frozenset()
+    fused = instruction.to_apply
+    moved: set[HloInstruction] = set()
+    for inner in reversed(fused.instructions):
+        if any(_needs_moved(inner, user, moved) for user in inner.users):
+            moved.add(inner)
+    return frozenset(
+        i
+        for i, parameter in enumerate(fused.parameters)
+        if parameter not in moved and isinstance(parameter.shape, ArrayShape)
+    )
+
+
+def _needs_moved(inner: HloInstruction, user: HloInstruction, moved: set[HloInstruction]) -> bool:
+    """Whether some result needs an element of ``inner``, by way of ``user``, at another place than its own."""
+    if user.opcode is Opcode.TUPLE:
+        return False
+    if user in moved or not isinstance(inner.shape, ArrayShape):
+        return True
+    if user.opcode in (Opcode.BITCAST, Opcode.RESHAPE):
+        return inner.array_shape.num_elements != user.array_shape.num_elements
+    return not OPS[user.opcode].elementwise or inner.array_shape.dims != user.array_shape.dims

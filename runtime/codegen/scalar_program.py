@@ -55,6 +55,7 @@ def program_ir(program: ScalarProgram, name: str) -> list[str]:
     )
     struct = struct_type(program)
     parts: list[str] = []
+    functions: dict[ElementSignature, str] = {}
     lines = [f"define internal {struct} @{name}({parameters}) alwaysinline {{"]
     for number, step in enumerate(program.steps, len(program.parameters)):
         if isinstance(step, ScalarConstant):
@@ -62,8 +63,10 @@ def program_ir(program: ScalarProgram, name: str) -> list[str]:
             bits = f"i{step.kind.byte_size * 8}"
             lines.append(f"  %v{number} = bitcast {bits} {step.bits} to {stored}")
             continue
-        operation = f"{name}_{number}"
-        parts += operation_ir(step.signature, operation)
+        operation = functions.get(step.signature)
+        if operation is None:
+            operation = functions[step.signature] = f"{name}_{number}"
+            parts += operation_ir(step.signature, operation)
         arguments = ", ".join(
             f"{stored_type(kind)} %v{r}"
             for kind, r in zip(step.signature.operands, step.operands, strict=True)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from runtime.buffers.types import ArrayView
 from runtime.codegen.element_operations import ElementSignature, has_operation
-from runtime.codegen.llvm_elementwise import RANK
 from runtime.kernels.blocks import MAX_BLOCK_ELEMENTS, block_dims
 from runtime.kernels.element_ops import ElementOp, is_direct, may_overwrite
 from runtime.kernels.elementwise import ElementwiseKernel, allocate_registers
-from runtime.kernels.native_elementwise import NativeElementwiseKernel, merged_dims
+from runtime.kernels.native_elementwise import NativeElementwiseKernel
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays
 from runtime.thunks.kernel import KernelThunk
 from runtime.thunks.thunk import Thunk
@@ -54,15 +53,10 @@ def emit_elementwise(instruction: HloInstruction, arrays: StepArrays, _: Device)
     op = one_op(instruction)
     operands = tuple(filling(array, dims) for array in arrays.operands)
     signature = ElementSignature(op.opcode, op.operand_types, op.element_type, op.attrs)
-    if not is_direct(op) and has_operation(signature) and _is_countable(operands, dims):
+    if not is_direct(op) and has_operation(signature):
         kernel = NativeElementwiseKernel(signature)
         return KernelThunk(instruction.name, kernel, operands, arrays.results)
     return _by_numpy(instruction, op, operands, arrays)
-
-
-def _is_countable(operands: tuple[ArrayView, ...], dims: tuple[int, ...]) -> bool:
-    """Whether native code has enough loops for these strides (the result is dense)."""
-    return len(merged_dims(dims, [array.view.strides for array in operands])[0]) <= RANK
 
 
 def _by_numpy(

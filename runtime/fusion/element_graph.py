@@ -36,14 +36,14 @@ class InputLeaf:
 
 
 @dataclass(frozen=True, slots=True)
-class IotaLeaf:
-    """``counting.offset`` plus the sum of index times ``counting.strides``: numbers, not memory."""
+class CountLeaf:
+    """An s64 number: ``counting.offset`` plus the sum of index times ``counting.strides``. No memory is read."""
 
-    kind: PrimitiveType
     counting: StridedView
+    kind: PrimitiveType = PrimitiveType.S64
 
 
-Leaf: TypeAlias = InputLeaf | IotaLeaf
+Leaf: TypeAlias = InputLeaf | CountLeaf
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +94,7 @@ class _Builder:
     demands: dict[HloInstruction, dict[_Key, ViewPath]] = field(default_factory=dict)
     leaves: list[Leaf] = field(default_factory=list)
     steps: list[ScalarStep] = field(default_factory=list)
+    leaf_of: dict[tuple[HloInstruction, _Key], int] = field(default_factory=dict)
     registers: dict[tuple[HloInstruction, _Key], int] = field(default_factory=dict)
 
     def build(self) -> ElementGraph:
@@ -155,7 +156,7 @@ class _Builder:
             if instruction not in self.inputs and instruction.opcode is not Opcode.IOTA:
                 continue
             for key, path in self.demands[instruction].items():
-                self.registers[instruction, key] = len(self.leaves)
+                self.leaf_of[instruction, key] = len(self.leaves)
                 self.leaves.append(self.leaf(instruction, path))
 
     def leaf(self, instruction: HloInstruction, path: ViewPath) -> Leaf:
@@ -173,10 +174,12 @@ class _Builder:
             raise NoEmitterError(
                 f"{instruction.name} is no straight line of numbers after a reshape"
             )
-        return IotaLeaf(shape.element_type, counting)
+        return CountLeaf(counting)
 
     def make_steps(self, instruction: HloInstruction) -> None:
-        if instruction in self.inputs or instruction.opcode is Opcode.IOTA:
+        if instruction in self.inputs:
+            for key in self.demands[instruction]:
+                self.registers[instruction, key] = self.leaf_of[instruction, key]
             return
         if _is_name(instruction) or view_op(instruction) is not None:
             return
@@ -187,17 +190,27 @@ class _Builder:
     def step(self, instruction: HloInstruction, path: ViewPath) -> ScalarStep:
         if instruction.opcode is Opcode.CONSTANT:
             return _constant(instruction)
+        result = array_shape(instruction).element_type
+        if instruction.opcode is Opcode.IOTA:
+            number = self.leaf_of[instruction, _key(instruction, path)]
+            signature = ElementSignature(Opcode.CONVERT, (PrimitiveType.S64,), result)
+            return _operation(signature, (number,))
         reads = list(self.operand_reads(instruction, path))
         kinds = tuple(array_shape(operand).element_type for operand, _ in reads)
-        result = array_shape(instruction).element_type
         signature = ElementSignature(instruction.opcode, kinds, result, instruction.attrs)
-        if not has_operation(signature):
-            types = ", ".join(map(str, kinds))
-            raise NoEmitterError(f"no element operation {instruction.opcode}({types}) -> {result}")
-        return ScalarOp(signature, tuple(self.register(*read) for read in reads))
+        return _operation(signature, tuple(self.register(*read) for read in reads))
 
 
 _SOURCES = frozenset({Opcode.CONSTANT, Opcode.IOTA})
+
+
+def _operation(signature: ElementSignature, operands: tuple[int, ...]) -> ScalarOp:
+    if not has_operation(signature):
+        types = ", ".join(map(str, signature.operands))
+        raise NoEmitterError(
+            f"no element operation {signature.opcode}({types}) -> {signature.result}"
+        )
+    return ScalarOp(signature, operands)
 
 
 def _is_name(instruction: HloInstruction) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from runtime.fusion.element_graph import NoEmitterError
+from runtime.fusion.element_graph import NoEmitterError, array_shape
 from runtime.fusion.loop_fusion import LoopFusion, loop_fusion
 from spmd.hlo import HloComputation, HloInstruction, Opcode
 
@@ -53,6 +53,8 @@ def emitted(fused: HloInstruction | HloComputation) -> Emitted:
             inputs = dict.fromkeys(fused.operands)
             return emitted_region((fused,), {x: i for i, x in enumerate(inputs)})
         fused = fused.to_apply
+    for parameter in fused.parameters:
+        array_shape(parameter)
     root = fused.root
     roots = root.operands if root.opcode is Opcode.TUPLE else (root,)
     return emitted_region(roots, {p: i for i, p in enumerate(fused.parameters)})

@@ -44,7 +44,8 @@ def evaluate_transpose(instruction: HloInstruction, operands: Operands) -> Value
 
 @evaluates(Opcode.REVERSE)
 def evaluate_reverse(instruction: HloInstruction, operands: Operands) -> Value:
-    return np.flip(array_of(operands[0]), instruction.attrs_as(DimensionsAttrs).dimensions)
+    flipped = np.flip(array_of(operands[0]), instruction.attrs_as(DimensionsAttrs).dimensions)
+    return np.asarray(flipped)
 
 
 @evaluates(Opcode.COPY)

@@ -8,7 +8,8 @@ import pytest
 from runtime.codegen.element_operations import ElementSignature, has_operation
 from runtime.kernel import NUMPY_KERNELS, KernelArrays
 from runtime.kernels.element_ops import ElementOp, is_direct, may_overwrite
-from runtime.kernels.native_elementwise import NativeElementwiseKernel, merged_dims
+from runtime.kernels.index_order import merged_dims
+from runtime.kernels.native_elementwise import NativeElementwiseKernel
 from spmd.hlo import Attrs, Opcode
 from spmd.shape import PrimitiveType
 from tests.runtime.kernels.test_element_ops import SIGNATURES, canonical, reference, values

@@ -164,3 +164,8 @@ def test_a_written_size_does_not_follow_a_bounded_one(run):
 def test_elided_constants_have_no_value(run):
     with pytest.raises(UnsupportedError, match="elides this constant"):
         run("ROOT c = f32[3] constant({...})")
+
+
+def test_a_scalar_reversed_is_an_array(run):
+    body = "x = f32[] parameter(0) s = f32[] reverse(x), dimensions={} ROOT r = f32[] negate(s)"
+    assert run(body, np.float32(3))[0] == -3

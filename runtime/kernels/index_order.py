@@ -1,0 +1,64 @@
+"""In which order a loop runs through its dimensions, and which of them are one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+
+class Strided(Protocol):
+    """Bytes from element to element along each dimension, and those of an element."""
+
+    @property
+    def strides(self) -> tuple[int, ...]: ...
+
+    @property
+    def item(self) -> int: ...
+
+
+def in_streaming_order(dims: Sequence[int], arrays: Sequence[Strided], inputs: int) -> list[int]:
+    """Dimensions, slowest first: the last is the one along which most bytes are neighbours.
+
+    ``arrays[:inputs]`` are read, the others written, which counts double: a line of cache is fetched to be written.
+    The others come by the strides of the last array, a result: largest first.
+    """
+    order = sorted(range(len(dims)), key=lambda d: -abs(arrays[-1].strides[d]))
+    wide = [d for d in order if dims[d] > 1]
+    if not wide:
+        return order
+
+    def packed_bytes(d: int) -> int:
+        weights = [1] * inputs + [2] * (len(arrays) - inputs)
+        return sum(
+            weight * array.item
+            for weight, array in zip(weights, arrays, strict=True)
+            if array.strides[d] == array.item
+        )
+
+    inner = max(reversed(wide), key=packed_bytes)
+    order.remove(inner)
+    return [*order, inner]
+
+
+def merged_dims(
+    dims: Sequence[int], strides: Sequence[Sequence[int]]
+) -> tuple[list[int], list[list[int]]]:
+    """The same walk over several arrays with as few dimensions as their strides allow."""
+    sizes: list[int] = []
+    kept: list[list[int]] = [[] for _ in strides]
+    for d, size in enumerate(dims):
+        if size == 1:
+            continue
+        if sizes and all(
+            own[-1] == size * each[d] for own, each in zip(kept, strides, strict=True)
+        ):
+            sizes[-1] *= size
+            for own, each in zip(kept, strides, strict=True):
+                own[-1] = each[d]
+        else:
+            sizes.append(size)
+            for own, each in zip(kept, strides, strict=True):
+                own.append(each[d])
+    assert math.prod(sizes) == math.prod(dims)
+    return sizes, kept

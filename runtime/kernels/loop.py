@@ -1,0 +1,109 @@
+"""Loops: a scalar program at every index of a space, on arrays of any strides, as one native call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from runtime.codegen.llvm_loop import FUNCTION, LoopForm, LoopWords, Step, loop_code
+from runtime.codegen.native_call import NOTHING, native_call
+from runtime.codegen.scalar_program import ScalarProgram
+from runtime.kernel import NUMPY_KERNELS, Action, Kernel, KernelArrays
+from runtime.kernels.index_order import in_streaming_order, merged_dims
+from runtime.strides import StridedView
+from spmd.literal import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class OperandElements:
+    """What the loop reads of operand ``operand``: ``view`` counts from the operand's first element."""
+
+    operand: int
+    view: StridedView
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """``view`` counts in ones: a line of numbers."""
+
+    view: StridedView
+
+
+LoopLeaf: TypeAlias = OperandElements | Numbers
+
+
+@dataclass(frozen=True)
+class LoopKernel(Kernel):
+    """For all indices of ``dims``: result i, seen as ``results[i]`` from its first element, = result i of ``program``.
+
+    Parameter i of the program is the element of leaf i. A result may be an operand's memory where the elements that it
+    is read for are written at the same index.
+    """
+
+    dims: tuple[int, ...]
+    program: ScalarProgram
+    leaves: tuple[LoopLeaf, ...]
+    results: tuple[StridedView, ...]
+
+
+@NUMPY_KERNELS.binds(LoopKernel)
+def bind_loop_kernel(kernel: LoopKernel, arrays: KernelArrays) -> Action:
+    walks = [
+        Walk(leaf.view.offset, leaf.view.strides, 1, counts=True)
+        if isinstance(leaf, Numbers)
+        else walk_of(leaf.view, arrays.operands[leaf.operand])
+        for leaf in kernel.leaves
+    ]
+    walks += [walk_of(v, a) for v, a in zip(kernel.results, arrays.results, strict=True)]
+    return bind_loop(kernel.program, kernel.dims, walks, (*arrays.operands, *arrays.results))
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """How an array is walked: the address of the first element, strides and element size in bytes.
+
+    counts: no array but numbers, the first of which is ``start``; the size of an element is then 1.
+    """
+
+    start: int
+    strides: tuple[int, ...]
+    item: int
+    counts: bool = False
+
+
+def walk_of(view: StridedView, array: NDArray) -> Walk:
+    return Walk(array.ctypes.data + view.offset, view.strides, view.element_type.byte_size)
+
+
+def bind_loop(
+    program: ScalarProgram, dims: Sequence[int], walks: Sequence[Walk], arrays: tuple[NDArray, ...]
+) -> Action:
+    """``program`` over ``dims``; walks of its parameters, then of its results. ``arrays``: what they walk over."""
+    if 0 in dims:
+        return NOTHING
+    count = len(program.parameters)
+    order = in_streaming_order(dims, walks, count)
+    strides = [[walk.strides[d] for d in order] for walk in walks]
+    sizes, strides = merged_dims([dims[d] for d in order], strides)
+    if not sizes:
+        sizes, strides = [1], [[0]] * len(walks)
+    steps = [_step(own[-1], walk.item, sizes) for own, walk in zip(strides, walks, strict=True)]
+    form = LoopForm(
+        program,
+        len(sizes),
+        tuple(steps[:count]),
+        tuple(steps[count:]),
+        tuple(walk.counts for walk in walks[:count]),
+    )
+    words = LoopWords([walk.start for walk in walks], sizes, strides)
+    record = np.array(words.packed(), np.int64)
+    return native_call(loop_code(form), FUNCTION, record, arrays)
+
+
+def _step(stride: int, item: int, sizes: Sequence[int]) -> Step:
+    if stride == item or sizes == [1]:
+        return Step.PACKED
+    return Step.REPEATED if stride == 0 else Step.STRIDED

@@ -1,0 +1,184 @@
+"""Random modules of one fusion, with operands that are views of the entry's parameters."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass, field
+
+from runtime.codegen.element_operations import ElementSignature, has_operation
+from spmd.hlo import NO_ATTRS, Opcode
+from spmd.ops.attrs import CompareAttrs
+from spmd.shape import PrimitiveType
+
+P = PrimitiveType
+KINDS = (P.F32, P.F32, P.BF16, P.F16, P.F64, P.S8, P.S32, P.U16, P.U64, P.PRED)
+UNARY = (Opcode.NEGATE, Opcode.ABS, Opcode.NOT, Opcode.FLOOR, Opcode.SIGN, Opcode.SQRT)
+BINARY = (
+    *(Opcode.ADD, Opcode.SUBTRACT, Opcode.MULTIPLY, Opcode.DIVIDE, Opcode.MAXIMUM),
+    *(Opcode.AND, Opcode.XOR, Opcode.SHIFT_LEFT, Opcode.REMAINDER),
+)
+INTEGRAL = (Opcode.NOT, Opcode.AND, Opcode.XOR, Opcode.SHIFT_LEFT)
+SIZES = (1, 1, 2, 3, 4, 5, 8, 17)
+
+
+@dataclass(frozen=True)
+class Value:
+    name: str
+    kind: PrimitiveType
+    dims: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.kind}[{','.join(map(str, self.dims))}]"
+
+
+@dataclass
+class Fused:
+    """Lines of a fused computation that grows by random instructions."""
+
+    dice: random.Random
+    lines: list[str] = field(default_factory=list)
+    values: list[Value] = field(default_factory=list)
+
+    def add(self, kind: PrimitiveType, dims: tuple[int, ...], text: str) -> Value:
+        value = Value(f"v{len(self.lines)}", kind, dims)
+        self.lines.append(f"{value.name} = {value} {text}")
+        self.values.append(value)
+        return value
+
+    def grow(self) -> None:
+        x = self.dice.choice(self.values[-6:])
+        step = self.dice.choice(
+            [self.compute, self.compute, self.compute, self.rearrange, self.choose, self.number]
+        )
+        step(x)
+
+    def compute(self, x: Value) -> None:
+        opcode = self.dice.choice((*UNARY, *BINARY, *BINARY))
+        if self.dice.random() < 0.2:
+            kind = self.dice.choice(KINDS)
+            self.add(kind, x.dims, f"convert({x.name})")
+            return
+        if (opcode in INTEGRAL and not x.kind.is_integer) or x.kind is P.PRED:
+            return
+        arity = 1 if opcode in UNARY else 2
+        if has_operation(ElementSignature(opcode, (x.kind,) * arity, x.kind, NO_ATTRS)):
+            operands = [x, *(self.like(x) for _ in range(arity - 1))]
+            self.dice.shuffle(operands)
+            self.add(x.kind, x.dims, f"{opcode}({', '.join(y.name for y in operands)})")
+
+    def like(self, x: Value) -> Value:
+        """Something of the kind and sizes of ``x``, from what there is."""
+        same = [y for y in self.values if (y.kind, y.dims) == (x.kind, x.dims)]
+        if self.dice.random() < 0.7:
+            return self.dice.choice(same)
+        number = 1 if x.kind is P.PRED else self.dice.randrange(1, 5)
+        scalar = self.add(x.kind, (), f"constant({number})")
+        return self.add(x.kind, x.dims, f"broadcast({scalar.name}), dimensions={{}}")
+
+    def choose(self, x: Value) -> None:
+        y = self.like(x)
+        direction = self.dice.choice(("LT", "EQ", "NE", "GE"))
+        attrs = CompareAttrs(direction)
+        if not has_operation(ElementSignature(Opcode.COMPARE, (x.kind,) * 2, P.PRED, attrs)):
+            return
+        chosen = self.add(P.PRED, x.dims, f"compare({x.name}, {y.name}), direction={direction}")
+        self.add(x.kind, x.dims, f"select({chosen.name}, {y.name}, {x.name})")
+
+    def number(self, x: Value) -> None:
+        if x.dims and x.kind is not P.PRED:
+            along = self.dice.randrange(len(x.dims))
+            i = self.add(x.kind, x.dims, f"iota(), iota_dimension={along}")
+            self.add(x.kind, x.dims, f"add({x.name}, {i.name})")
+
+    def rearrange(self, x: Value) -> None:
+        kind = self.dice.choice(("transpose", "reverse", "slice", "reshape", "broadcast"))
+        dims, text = rearranged(self.dice, kind, x)
+        self.add(x.kind, dims, text)
+
+
+def rearranged(dice: random.Random, kind: str, x: Value) -> tuple[tuple[int, ...], str]:
+    """Sizes and text of a random view of ``x``."""
+    rank = range(len(x.dims))
+    if kind == "transpose":
+        order = dice.sample(rank, len(rank))
+        dims = tuple(x.dims[d] for d in order)
+        return dims, f"transpose({x.name}), dimensions={{{','.join(map(str, order))}}}"
+    if kind == "reverse":
+        chosen = [d for d in rank if dice.random() < 0.5]
+        return x.dims, f"reverse({x.name}), dimensions={{{','.join(map(str, chosen))}}}"
+    if kind == "slice":
+        cuts = []
+        for size in x.dims:
+            start = dice.randrange(size) if size and dice.random() < 0.5 else 0
+            cuts.append((start, size, dice.choice((1, 1, 2))))
+        dims = tuple(max(0, -(-(limit - start) // step)) for start, limit, step in cuts)
+        text = ", ".join(f"[{start}:{limit}:{step}]" for start, limit, step in cuts)
+        return dims, f"slice({x.name}), slice={{{text}}}"
+    if kind == "broadcast":
+        places = [dice.randrange(len(rank) + 1) for _ in range(len(rank) < 4)]
+        dims = list(x.dims)
+        mapped = list(rank)
+        for place in places:
+            dims.insert(place, dice.choice(SIZES))
+            mapped = [d + (d >= place) for d in mapped]
+        return tuple(dims), f"broadcast({x.name}), dimensions={{{','.join(map(str, mapped))}}}"
+    dims = factors(dice, math.prod(x.dims))
+    return dims, f"reshape({x.name})"
+
+
+def factors(dice: random.Random, count: int) -> tuple[int, ...]:
+    """Random sizes of ``count`` elements."""
+    dims: list[int] = []
+    while count > 1 and len(dims) < 3:
+        divisors = [n for n in range(2, count + 1) if count % n == 0]
+        dims.append(dice.choice(divisors))
+        count //= dims[-1]
+    if count != 1 or dice.random() < 0.2:
+        dims.insert(dice.randrange(len(dims) + 1), count)
+    return tuple(dims)
+
+
+def random_fusion(seed: int) -> str:
+    """The text of a module whose entry is one fusion of views of its parameters."""
+    dice = random.Random(seed)
+    fused = Fused(dice)
+    entry = []
+    operands = []
+    for number in range(dice.randrange(1, 4)):
+        dims = tuple(dice.choice(SIZES) for _ in range(dice.randrange(0, 4)))
+        if dice.random() < 0.03:
+            dims = (*dims, 0)
+        source = Value(f"p{number}", dice.choice(KINDS), dims)
+        entry.append(f"{source.name} = {source} parameter({number})")
+        seen = source
+        if dice.random() < 0.6:
+            kind = dice.choice(("transpose", "reverse", "slice", "broadcast"))
+            dims, text = rearranged(dice, kind, source)
+            seen = Value(f"q{number}", source.kind, dims)
+            entry.append(f"{seen.name} = {seen} {text}")
+        fused.add(seen.kind, seen.dims, f"parameter({number})")
+        operands.append(seen)
+    for _ in range(dice.randrange(1, 9)):
+        fused.grow()
+    last = fused.values[-1]
+    fits = [v for v in fused.values if math.prod(v.dims) == math.prod(last.dims)]
+    results = [last, *dice.sample(fits, min(len(fits), dice.choice((0, 0, 1, 2))))]
+    if len(results) == 1:
+        fused.lines[-1] = f"ROOT {fused.lines[-1]}"
+        shape = str(last)
+    else:
+        shape = f"({', '.join(map(str, results))})"
+        names = ", ".join(v.name for v in results)
+        fused.lines.append(f"ROOT t = {shape} tuple({names})")
+    names = ", ".join(x.name for x in operands)
+    entry.append(f"ROOT f = {shape} fusion({names}), kind=kLoop, calls=fused")
+    return "\n".join(
+        [
+            "HloModule m\n\nfused {",
+            *(f"  {line}" for line in fused.lines),
+            "}\n\nENTRY e {",
+            *(f"  {line}" for line in entry),
+            "}\n",
+        ]
+    )
