@@ -19,6 +19,9 @@ from spmd.shape import ArrayShape
 
 Views: TypeAlias = tuple[StridedView, ...]
 
+#: Dimensions as they lie in memory, the slowest first.
+Order: TypeAlias = tuple[int, ...]
+
 
 @dataclass(frozen=True, slots=True)
 class StepArrays:
@@ -44,8 +47,12 @@ def nothing_in_place(_: HloInstruction) -> tuple[tuple[int, int], ...]:
     return ()
 
 
-def any_layout(_: HloInstruction, __: Views) -> dict[int, tuple[int, ...]]:
+def any_layout(_: HloInstruction, __: Views) -> dict[int, Order]:
     return {}
+
+
+def row_major_alone(_: HloInstruction, __: Order) -> bool:
+    return False
 
 
 def no_scratch(_: HloInstruction, __: Views) -> tuple[ArrayShape, ...]:
@@ -64,6 +71,7 @@ class Lowering:
     in_place: pairs (result leaf, operand leaf) where the result may take the memory of an operand that dies here.
     layouts: operands that must lie without gaps, as {operand leaf: dimensions, slowest first}; they are copied first.
         Given the operands' views as they are, an empty answer means that they will do.
+    writes: whether the result, an array, can be written in that order of dimensions instead of row major.
     scratch: arrays the thunk needs while it runs; they count as temporary memory.
     alike: groups of devices whose members get the same results, and write them only once all of a group have started;
         every device is in one group. Empty where results may differ.
@@ -71,9 +79,23 @@ class Lowering:
 
     emit: Emit
     in_place: Callable[[HloInstruction], tuple[tuple[int, int], ...]] = nothing_in_place
-    layouts: Callable[[HloInstruction, Views], dict[int, tuple[int, ...]]] = any_layout
+    layouts: Callable[[HloInstruction, Views], dict[int, Order]] = any_layout
+    writes: Callable[[HloInstruction, Order], bool] = row_major_alone
     scratch: Callable[[HloInstruction, Views], tuple[ArrayShape, ...]] = no_scratch
     alike: Callable[[HloInstruction, Device], tuple[Group, ...]] = nobody_alike
 
 
 LOWERINGS: Registry[Opcode, Lowering] = Registry("lowering")
+
+
+def result_order(instruction: HloInstruction) -> Order:
+    """In which order an array is written: its layout's, where the operation can do that, else row major."""
+    shape = instruction.array_shape
+    row_major = tuple(range(shape.rank))
+    if shape.layout is None:
+        return row_major
+    order = shape.layout.minor_to_major[::-1]
+    lowering = LOWERINGS.get(instruction.opcode)
+    if order == row_major or lowering is None or not lowering.writes(instruction, order):
+        return row_major
+    return order

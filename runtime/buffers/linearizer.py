@@ -17,8 +17,7 @@ from runtime.buffers.program import (
     tree_leaves,
 )
 from runtime.buffers.view_ops import VIEW_RULES
-from runtime.lowering import LOWERINGS
-from runtime.strides import StridedView
+from runtime.lowering import LOWERINGS, result_order
 from spmd.errors import UnsupportedError
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
 from spmd.ops.attrs import ParameterAttrs
@@ -54,7 +53,7 @@ class Linearizer:
         return value
 
     def whole(self, value: Value) -> ValueView:
-        return ValueView(value, StridedView.dense(value.shape))
+        return ValueView(value, value.view)
 
     def read(self, step: Step, views: tuple[ValueView, ...], position: int, region: Region) -> None:
         for number, view in enumerate(views):
@@ -134,9 +133,10 @@ class Linearizer:
         if not isinstance(shape, ArrayShape):
             return None
         name = leaf_name(step.instruction.name, index)
-        return self.whole(
-            self.new_value(name, shape, step.region, step.position, shape.memory_space)
-        )
+        value = self.new_value(name, shape, step.region, step.position, shape.memory_space)
+        if not index and isinstance(step.instruction.shape, ArrayShape):
+            value.order = result_order(step.instruction)
+        return self.whole(value)
 
     # ---- copies
     def lay_out(
@@ -149,19 +149,14 @@ class Linearizer:
         memory_space: int,
     ) -> ValueView:
         """A copy of ``view`` in that memory space without gaps, dimension ``order[0]`` slowest."""
-        step = CopyStep(
-            instruction,
-            self.next_position(),
-            region,
-            (view,),
-            layout=order,
-        )
+        step = CopyStep(instruction, self.next_position(), region, (view,))
         region.steps.append(step)
         self.read(step, step.operands, step.position, region)
         shape = ArrayShape(view.view.element_type, view.view.dims)
         value = self.new_value(name, shape, region, step.position, memory_space)
+        value.order = order
         step.results = (value,)
-        return ValueView(value, StridedView.dense_in_order(shape, order))
+        return self.whole(value)
 
     def operand_copy(
         self,

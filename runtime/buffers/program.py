@@ -45,8 +45,9 @@ class Region:
 
 @dataclass(eq=False, slots=True)
 class Value:
-    """One array that a step writes (or a parameter, or a constant), with its shape in memory, row major.
+    """One array that a step writes (or a parameter, or a constant), without gaps.
 
+    ``order``: its dimensions as they lie in memory, slowest first; row major where there is none.
     ``memory_space`` is that of the layout it was defined with. ``constant`` holds a constant's data, ``parameter`` a
     parameter leaf's number. ``start`` is where it is written.
     """
@@ -59,11 +60,19 @@ class Value:
     memory_space: int
     constant: NDArray | None = None
     parameter: int | None = None
+    order: tuple[int, ...] | None = None
     reads: list[Read] = field(default_factory=list)
 
     @property
     def size(self) -> int:
         return self.shape.byte_size
+
+    @property
+    def view(self) -> StridedView:
+        """The array as it lies in memory."""
+        if self.order is None:
+            return StridedView.dense(self.shape)
+        return StridedView.dense_in_order(self.shape, self.order)
 
     @property
     def last_read(self) -> int:
@@ -148,9 +157,7 @@ class Step:
 
 @dataclass(eq=False, slots=True)
 class CopyStep(Step):
-    """Lay one operand of ``instruction`` out anew (results[0] holds it in ``layout``), for a step that needs it so."""
-
-    layout: tuple[int, ...] = ()
+    """Lay one operand of ``instruction`` out anew as results[0] lies, for a step that needs it so."""
 
 
 @dataclass(eq=False, slots=True)

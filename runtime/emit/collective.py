@@ -113,12 +113,6 @@ def each_in_place(instruction: HloInstruction) -> tuple[tuple[int, int], ...]:
     return tuple((i, i) for i in range(instruction.num_operands))
 
 
-def array_in_place(instruction: HloInstruction) -> tuple[tuple[int, int], ...]:
-    """all-to-all of one array: members swap their parts where they lie. In the tuple form, parts change places."""
-    is_array = instruction.attrs_as(CollectiveAttrs).dimension is not None
-    return ((0, 0),) if is_array and instruction.num_operands == 1 else ()
-
-
 def alike(instruction: HloInstruction, device: Device) -> Groups:
     """Whose results are the same, so that members may have them in one memory.
 
@@ -141,8 +135,12 @@ def emit_start(instruction: HloInstruction, arrays: StepArrays, device: Device) 
 
 
 def emit_blocking(instruction: HloInstruction, arrays: StepArrays, device: Device) -> Thunk:
-    name = instruction.name
-    start = emit_start(instruction, arrays, device)
+    return blocking(instruction.name, plan_of(instruction, device), arrays)
+
+
+def blocking(name: str, plan: CollectivePlan, arrays: StepArrays) -> Thunk:
+    """A start and its done right behind."""
+    start = CollectiveStartThunk(name, plan, arrays.operands, arrays.results)
     done = CollectiveDoneThunk(name, name, arrays.operands, arrays.results)
     return ThunkSequence(name, (start, done))
 
@@ -153,9 +151,13 @@ _STARTS = (
     Opcode.COLLECTIVE_PERMUTE_START,
     Opcode.ASYNC_START,
 )
-_IN_PLACE = {Opcode.ALL_REDUCE: each_in_place, Opcode.ALL_TO_ALL: array_in_place}
+_IN_PLACE = {Opcode.ALL_REDUCE: each_in_place}
+#: Lowered in a file of its own.
+_ELSEWHERE = (Opcode.ALL_TO_ALL,)
 
 for _opcode in dict.fromkeys((*PLANS, *_STARTS)):
+    if _opcode in _ELSEWHERE:
+        continue
     LOWERINGS.add(
         _opcode,
         Lowering(

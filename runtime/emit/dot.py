@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from runtime.buffers.types import ArrayView
 from runtime.emit.reference import emit_reference
 from runtime.kernels.dot import DotKernel, compute_type
-from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays, Views
+from runtime.lowering import LOWERINGS, Device, Lowering, Order, StepArrays, Views
 from runtime.strides import StridedView
 from runtime.thunks.kernel import KernelThunk
 from runtime.thunks.thunk import Thunk
@@ -76,6 +76,25 @@ def layouts(instruction: HloInstruction, views: Views) -> dict[int, tuple[int, .
     }
 
 
+def _as_matrices(instruction: HloInstruction, view: StridedView) -> StridedView | None:
+    """The result as [batch.., lhs free, rhs free], or None where no strides say it."""
+    attrs = instruction.attrs_as(DotAttrs)
+    batch = len(attrs.lhs_batch)
+    rows = instruction.operand(0).array_shape.rank - len(attrs.lhs_contracting)
+    dims = view.dims
+    return view.reshape((*dims[:batch], math.prod(dims[batch:rows]), math.prod(dims[rows:])))
+
+
+def writes(instruction: HloInstruction, order: Order) -> bool:
+    """Whether BLAS can write the result in this order: rows of each product lie in a run, or its columns do."""
+    views = tuple(StridedView.dense(operand.array_shape) for operand in instruction.operands)
+    if _kernel(instruction, views) is None:
+        return False
+    return is_for_blas(
+        _as_matrices(instruction, StridedView.dense_in_order(instruction.array_shape, order))
+    )
+
+
 def _kernel(instruction: HloInstruction, views: Views) -> DotKernel | None:
     """None where no BLAS type computes it exactly."""
     lhs, rhs = _operands(instruction)
@@ -116,7 +135,7 @@ def emit_dot(instruction: HloInstruction, arrays: StepArrays, device: Device) ->
         assert matrix is not None
         operands.append(ArrayView(array.slice, _plain_unit_strides(matrix)))
     (result,) = arrays.results
-    matrix = result.view.reshape((*kernel.batch, kernel.m, kernel.n))
+    matrix = _as_matrices(instruction, result.view)
     assert matrix is not None
     out = ArrayView(result.slice, _plain_unit_strides(matrix))
     return KernelThunk(instruction.name, kernel, tuple(operands), (out,), arrays.scratch)
@@ -134,4 +153,4 @@ def _plain_unit_strides(view: StridedView) -> StridedView:
     return StridedView(view.element_type, view.dims, tuple(strides), view.offset)
 
 
-LOWERINGS.add(Opcode.DOT, Lowering(emit_dot, layouts=layouts, scratch=scratch))
+LOWERINGS.add(Opcode.DOT, Lowering(emit_dot, layouts=layouts, writes=writes, scratch=scratch))

@@ -66,7 +66,7 @@ class _Emitter:
         return source, ArrayView(place, StridedView.dense(shape))
 
     def whole(self, value: Value) -> ArrayView:
-        return self.assigned.locate(ValueView(value, StridedView.dense(value.shape)))
+        return self.assigned.locate(ValueView(value, value.view))
 
     def step(self, step: Step) -> list[Thunk]:
         name = step.instruction.name
@@ -78,9 +78,7 @@ class _Emitter:
             results = tuple(map(self.whole, step.results))
             return [ConditionalThunk(name, operands[0], branches, results)]
         if isinstance(step, CopyStep):
-            (value,) = step.results
-            view = StridedView.dense_in_order(value.shape, step.layout)
-            return [CopyThunk(name, operands[0], ArrayView(self.assigned.slices[value], view))]
+            return [CopyThunk(name, operands[0], self.whole(step.results[0]))]
         if isinstance(step, DoneStep):
             count = len(step.start.operands)
             return [

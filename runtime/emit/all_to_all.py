@@ -1,0 +1,145 @@
+"""all-to-all of arrays: what devices have for each other is cut from one layout and put together in another.
+
+Members move their parts anyway, so the dimension that is cut may lie anywhere among the others, in the operand and in
+the result:
+
+    f32[2,32,2,128]{3,1,0,2} all-to-all(f32[2,32,2,128]{3,2,1,0} x), dimensions={2}
+
+Of the operand, 64 rows of 128 go to each member; in the result, what came from each is one run.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from runtime.buffers.types import ArrayView
+from runtime.emit.collective import blocking, dense_operands, plan_of
+from runtime.lowering import (
+    LOWERINGS,
+    Device,
+    Lowering,
+    Order,
+    StepArrays,
+    Views,
+    result_order,
+)
+from runtime.strides import StridedView
+from runtime.thunks.collective_plans import AllToAllPlan
+from runtime.thunks.thunk import Thunk
+from spmd.hlo import HloInstruction, Opcode
+from spmd.ops.attrs import CollectiveAttrs
+from spmd.ops.groups import group_size
+
+#: Pieces in which a member's part may be moved, each with strides of its own.
+MOST_PIECES = 256
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """An all-to-all of one array over ``dimension``, whose size is the number of members.
+
+    ``read`` and ``written``: how operand and result lie; all dimensions but the one that is cut have the same order.
+    """
+
+    dims: tuple[int, ...]
+    dimension: int
+    read: Order
+    written: Order
+
+    @property
+    def rest(self) -> Order:
+        return tuple(d for d in self.written if d != self.dimension)
+
+    @property
+    def pieces(self) -> int:
+        """In how many a part is moved: as many as the side with longer rows has rows."""
+        if self.read == self.written:
+            return 1
+        count = 1
+        for one, other in zip(self.read, self.written, strict=True):
+            if self.dimension in (one, other):
+                break
+            count *= self.dims[one]
+        return count
+
+    def seen(self, view: StridedView, own: Order, other: Order) -> StridedView:
+        """An array in order ``own``, row major, with a dimension of size 1 where ``other`` has the one that is cut."""
+        cut, joined = own.index(self.dimension), other.index(self.dimension)
+        dims = [view.dims[d] for d in own]
+        if cut != joined:
+            dims.insert(joined + 1 if joined > cut else joined, 1)
+        found = view.transpose(own).reshape(tuple(dims))
+        assert found is not None
+        return found
+
+    def places(self) -> tuple[int, int]:
+        """The cut dimension among those of ``seen``: in the operand, in the result."""
+        cut, joined = self.read.index(self.dimension), self.written.index(self.dimension)
+        if cut == joined:
+            return cut, joined
+        return (cut, joined + 1) if joined > cut else (cut + 1, joined)
+
+
+def exchange_of(instruction: HloInstruction, view: StridedView, written: Order) -> Exchange | None:
+    """How an operand that lies so becomes a result in this order; None where it must be laid out anew."""
+    if not may_move(instruction):
+        return None
+    dimension = instruction.attrs_as(CollectiveAttrs).dimension
+    assert dimension is not None
+    rest = tuple(d for d in written if d != dimension)
+    for place in range(len(written)):
+        read = (*rest[:place], dimension, *rest[place:])
+        if view.transpose(read).is_packed:
+            exchange = Exchange(view.dims, dimension, read, written)
+            return exchange if exchange.pieces <= MOST_PIECES else None
+    return None
+
+
+def may_move(instruction: HloInstruction) -> bool:
+    """Whether the cut dimension is nothing but the number of members, so that it may lie elsewhere in the result."""
+    dimension = instruction.attrs_as(CollectiveAttrs).dimension
+    if instruction.num_operands != 1 or dimension is None:
+        return False
+    return (
+        instruction.dims[dimension] == group_size(instruction) and math.prod(instruction.dims) > 0
+    )
+
+
+def writes(instruction: HloInstruction, _: Order) -> bool:
+    return may_move(instruction)
+
+
+def layouts(instruction: HloInstruction, views: Views) -> dict[int, Order]:
+    if not may_move(instruction):
+        return dense_operands(instruction, views)
+    order = result_order(instruction)
+    return {} if exchange_of(instruction, views[0], order) is not None else {0: order}
+
+
+def in_place(instruction: HloInstruction) -> tuple[tuple[int, int], ...]:
+    """Of one row-major array: members swap their parts where they lie. In the tuple form, parts change places."""
+    if instruction.attrs_as(CollectiveAttrs).dimension is None or instruction.num_operands > 1:
+        return ()
+    order = result_order(instruction)
+    return ((0, 0),) if order == tuple(range(len(order))) else ()
+
+
+def emit_all_to_all(instruction: HloInstruction, arrays: StepArrays, device: Device) -> Thunk:
+    plan = plan_of(instruction, device)
+    if not may_move(instruction):
+        return blocking(instruction.name, plan, arrays)
+    (operand,), (result,) = arrays.operands, arrays.results
+    exchange = exchange_of(instruction, operand.view, result_order(instruction))
+    assert exchange is not None
+    read, written = exchange.read, exchange.written
+    source = ArrayView(operand.slice, exchange.seen(operand.view, read, written))
+    target = ArrayView(result.slice, exchange.seen(result.view, written, read))
+    plan = AllToAllPlan(plan.groups, *exchange.places())
+    return blocking(instruction.name, plan, StepArrays((source,), (target,)))
+
+
+LOWERINGS.add(
+    Opcode.ALL_TO_ALL,
+    Lowering(emit_all_to_all, in_place=in_place, layouts=layouts, writes=writes),
+)
