@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
 from runtime.codegen.llvm_reduction import combination, element_of
-from runtime.codegen.llvm_words import OFFSET, WORDS, digits, offset
+from runtime.codegen.llvm_words import OFFSET, WORDS, digits, offset, wide_index
 from spmd.device import ReductionKind
 from spmd.shape import PrimitiveType
 
@@ -107,7 +107,7 @@ def indexed_ir(index: PrimitiveType, elements: Elements) -> str:
         + _INDEXED.format(
             name=FUNCTION,
             index=f"i{index.byte_size * 8}",
-            extended=_extended(index),
+            extended=wide_index(index),
             placed=_CLAMPED if gathers else _INSIDE,
             vector_digits="\n".join(
                 [
@@ -126,19 +126,6 @@ def indexed_ir(index: PrimitiveType, elements: Elements) -> str:
 
 def _bits(stored: str) -> int:
     return {"half": 16, "float": 32, "double": 64}.get(stored) or int(stored[1:])
-
-
-def _extended(index: PrimitiveType) -> str:
-    """%start, an i64, of %value; what is beyond i64 is as far out as it can say."""
-    if index is PrimitiveType.U64:
-        return (
-            "%beyond = icmp slt i64 %value, 0\n"
-            "  %start = select i1 %beyond, i64 9223372036854775807, i64 %value"
-        )
-    if index.byte_size == 8:
-        return "%start = add i64 %value, 0"
-    extend = "sext" if index.is_signed_integer else "zext"
-    return f"%start = {extend} i{index.byte_size * 8} %value to i64"
 
 
 def _element_code(elements: Elements) -> tuple[str, str, str, str]:
@@ -193,12 +180,12 @@ end:
 }}
 """
 
-_CLAMPED = """%not_below = call i64 @llvm.smax.i64(i64 %start, i64 0)
+_CLAMPED = """%not_below = call i64 @llvm.smax.i64(i64 %start_index, i64 0)
   %placed = call i64 @llvm.smin.i64(i64 %not_below, i64 %limit)
   %still_inside = or i1 %inside, true"""
 
-_INSIDE = """%placed = add i64 %start, 0
-  %fits = icmp ule i64 %start, %limit
+_INSIDE = """%placed = add i64 %start_index, 0
+  %fits = icmp ule i64 %start_index, %limit
   %still_inside = and i1 %inside, %fits"""
 
 _INDEXED = """

@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 
+from runtime.codegen.llvm_copy import (
+    FUNCTION,
+    RANK,
+    WIDTHS,
+    CopyWords,
+    Innermost,
+    copy_code,
+)
+from runtime.codegen.native_call import NOTHING, NativeAction, native_call
 from runtime.kernel import NUMPY_KERNELS, Action, Kernel, KernelArrays
+from spmd.literal import NDArray
+
+#: (size, stride in the source, in the target)
+_Dimension: TypeAlias = tuple[int, int, int]
+
+#: Bytes of the widest elements whose transposes gain by tiles.
+_WIDEST_TILED = 8
 
 
 @dataclass(frozen=True)
@@ -17,8 +36,67 @@ class CopyKernel(Kernel):
 @NUMPY_KERNELS.binds(CopyKernel)
 def bind_copy(_: CopyKernel, arrays: KernelArrays) -> Action:
     (source,), (target,) = arrays.operands, arrays.results
+    return copying(source, target)
 
-    def run() -> None:
-        np.copyto(target, source)
 
-    return run
+def copying(source: NDArray, target: NDArray) -> Action:
+    """target = source, of the same type, repeated where it has fewer dimensions or elements."""
+    return native_copy(source, target) or partial(np.copyto, target, source)
+
+
+def native_copy(source: NDArray, target: NDArray) -> NativeAction | None:
+    """One call whose record says where source and target lie; none where there is nothing to copy.
+
+    None where the two share bytes, or have more dimensions than native code counts in.
+    """
+    if target.size == 0:
+        return NOTHING
+    if target.itemsize not in WIDTHS or np.may_share_memory(source, target):
+        return None
+    source = np.broadcast_to(source, target.shape)
+    dimensions = merged_by_target(
+        list(zip(target.shape, source.strides, target.strides, strict=True))
+    )
+    innermost, width, words, outer = _innermost(dimensions, target.itemsize)
+    if len(outer) > RANK:
+        return None
+    packed = CopyWords(source.ctypes.data, target.ctypes.data, words, outer).packed()
+    record = np.array(packed, np.int64)
+    return native_call(copy_code(innermost, width), FUNCTION, record, (source, target))
+
+
+def merged_by_target(dimensions: Sequence[_Dimension]) -> list[_Dimension]:
+    """The same elements in as few dimensions as strides allow, those that are far apart in the target first."""
+    merged: list[_Dimension] = []
+    ordered = sorted(
+        (dimension for dimension in dimensions if dimension[0] > 1),
+        key=lambda dimension: (-abs(dimension[2]), -abs(dimension[1])),
+    )
+    for size, *strides in ordered:
+        if merged and list(merged[-1][1:]) == [size * stride for stride in strides]:
+            merged[-1] = (merged[-1][0] * size, strides[0], strides[1])
+        else:
+            merged.append((size, strides[0], strides[1]))
+    return merged
+
+
+def _innermost(
+    dimensions: list[_Dimension], width: int
+) -> tuple[Innermost, int, Sequence[int], list[_Dimension]]:
+    """What is done innermost, with elements of which width, with which words, and the dimensions around it."""
+    if not dimensions or dimensions[-1][1:] == (width, width):
+        *outer, (size, _, _) = dimensions or [(1, width, width)]
+        row = size * width
+        if row not in WIDTHS or not outer:
+            return Innermost.ROWS, 1, (row,), outer
+        dimensions, width = outer, row  # a short row is one wide element
+    *outer, (size, source, target) = dimensions
+    if target == width:
+        if source == 0:
+            return Innermost.FILL, width, (size,), outer
+        along = next((d for d in outer if d[1] == width), None)
+        if along is not None and width <= _WIDEST_TILED:
+            outer.remove(along)
+            words = (size, along[0], source, along[2])
+            return Innermost.TRANSPOSE, width, words, outer
+    return Innermost.STRIDED, width, (size, source, target), outer

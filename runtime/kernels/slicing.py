@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from runtime.codegen.llvm_copy import SOURCE_WORD, TARGET_WORD
+from runtime.codegen.llvm_place import FUNCTION, PlaceWords, place_code
+from runtime.codegen.native_call import NativeAction, in_order, native_call
 from runtime.kernel import NUMPY_KERNELS, Action, Kernel, KernelArrays
+from runtime.kernels.copy import copying, native_copy
 from spmd.literal import NDArray
+from spmd.shape import PrimitiveType
 
 
 @dataclass(frozen=True)
@@ -40,24 +46,17 @@ class PadKernel(Kernel):
     target: tuple[slice, ...]
 
 
-def clamped_block(
-    starts: tuple[NDArray, ...], sizes: tuple[int, ...], whole: tuple[int, ...]
-) -> tuple[slice, ...]:
-    block = []
-    for start, size, limit in zip(starts, sizes, whole, strict=True):
-        first = min(max(int(start), 0), limit - size)
-        block.append(slice(first, first + size))
-    return tuple(block)
-
-
 @NUMPY_KERNELS.binds(DynamicSliceKernel)
 def bind_dynamic_slice(kernel: DynamicSliceKernel, arrays: KernelArrays) -> Action:
     source, *starts = arrays.operands
     (out,) = arrays.results
-    indices = tuple(starts)
+    first = source[(*map(slice, kernel.sizes), ...)]
+    copy = native_copy(first, out)
+    if copy is not None:
+        return placed(copy, SOURCE_WORD, source, kernel.sizes, starts)
 
     def run() -> None:
-        np.copyto(out, source[clamped_block(indices, kernel.sizes, source.shape)])
+        np.copyto(out, source[clamped_block(starts, kernel.sizes, source.shape)])
 
     return run
 
@@ -66,43 +65,88 @@ def bind_dynamic_slice(kernel: DynamicSliceKernel, arrays: KernelArrays) -> Acti
 def bind_dynamic_update_slice(_: DynamicUpdateSliceKernel, arrays: KernelArrays) -> Action:
     source, update, *starts = arrays.operands
     (out,) = arrays.results
-    indices = tuple(starts)
-    in_place = np.may_share_memory(source, out)
+    writing = _updating(update, out, starts)
+    if np.may_share_memory(source, out):
+        return writing
+    return in_order(copying(source, out), writing)
+
+
+def _updating(update: NDArray, out: NDArray, starts: Sequence[NDArray]) -> Action:
+    copy = native_copy(update, out[(*map(slice, update.shape), ...)])
+    if copy is not None:
+        return placed(copy, TARGET_WORD, out, update.shape, starts)
 
     def run() -> None:
-        if not in_place:
-            np.copyto(out, source)
-        out[clamped_block(indices, update.shape, out.shape)] = update
+        out[clamped_block(starts, update.shape, out.shape)] = update
 
     return run
+
+
+def placed(
+    copy: NativeAction,
+    word: int,
+    whole: NDArray,
+    sizes: Sequence[int],
+    starts: Sequence[NDArray],
+) -> NativeAction:
+    """``copy``, whose record's ``word`` is set to where the block of ``sizes`` of ``whole`` begins at ``starts``."""
+    moving = [
+        (start.ctypes.data, limit - size, stride)
+        for start, size, limit, stride in zip(
+            starts, sizes, whole.shape, whole.strides, strict=True
+        )
+        if limit != size
+    ]
+    if not moving or not copy.calls:
+        return copy
+    (call,) = copy.calls
+    words = PlaceWords(call.record + 8 * word, whole.ctypes.data, moving).packed()
+    code = place_code(PrimitiveType.from_numpy(starts[0].dtype))
+    place = native_call(code, FUNCTION, np.array(words, np.int64), (whole, *starts))
+    return NativeAction((*place.calls, call))
+
+
+def clamped_block(
+    starts: Sequence[NDArray], sizes: Sequence[int], whole: Sequence[int]
+) -> tuple[slice, ...]:
+    block = []
+    for start, size, limit in zip(starts, sizes, whole, strict=True):
+        first = min(max(int(start), 0), limit - size)
+        block.append(slice(first, first + size))
+    return tuple(block)
 
 
 @NUMPY_KERNELS.binds(ConcatenateKernel)
 def bind_concatenate(kernel: ConcatenateKernel, arrays: KernelArrays) -> Action:
     (out,) = arrays.results
-    targets = []
+    copies = []
     start = 0
     for operand in arrays.operands:
         end = start + operand.shape[kernel.dimension]
-        block = (slice(None),) * kernel.dimension + (slice(start, end),)
-        targets.append((out[block], operand))
+        block = (slice(None),) * kernel.dimension + (slice(start, end), ...)
+        copies.append(copying(operand, out[block]))
         start = end
-
-    def run() -> None:
-        for target, operand in targets:
-            np.copyto(target, operand)
-
-    return run
+    return in_order(*copies)
 
 
 @NUMPY_KERNELS.binds(PadKernel)
 def bind_pad(kernel: PadKernel, arrays: KernelArrays) -> Action:
     source, value = arrays.operands
     (out,) = arrays.results
-    inner, target = source[kernel.source], out[kernel.target]
+    inner = copying(source[(*kernel.source, ...)], out[(*kernel.target, ...)])
+    if any(target.step != 1 for target in kernel.target):
+        return in_order(copying(value, out), inner)
+    around = [copying(value, part) for part in _around(out, kernel.target)]
+    return in_order(*around, inner)
 
-    def run() -> None:
-        np.copyto(out, value)
-        np.copyto(target, inner)
 
-    return run
+def _around(out: NDArray, inner: Sequence[slice]) -> list[NDArray]:
+    """Parts that together are ``out`` without its block ``inner``: below and above it, a dimension after the other."""
+    parts = []
+    for dimension, block in enumerate(inner):
+        before = tuple(inner[:dimension])
+        parts += [
+            out[(*before, slice(block.start), ...)],
+            out[(*before, slice(block.stop, None), ...)],
+        ]
+    return parts
