@@ -19,8 +19,9 @@ from runtime.codegen.llvm_indexed import (
     ScatterElements,
     indexed_code,
 )
-from runtime.codegen.native_call import NOTHING, native_call
+from runtime.codegen.native_call import NOTHING, in_order, native_call
 from runtime.kernel import NUMPY_KERNELS, Action, Kernel, KernelArrays
+from runtime.kernels.convert import converting
 from spmd.device import ReductionKind
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
@@ -85,14 +86,8 @@ def bind_scatter(kernel: ScatterKernel, arrays: KernelArrays) -> Action:
     combine = _bind(kernel.windows, target, indices, updates, elements)
     if np.may_share_memory(source, target):
         return combine
-
-    def run() -> None:
-        np.copyto(target, source)
-        combine()
-        if target is not out:
-            np.copyto(out, target, casting="unsafe")
-
-    return run
+    after = [] if target is out else [converting(target, out)]
+    return in_order(converting(source, target), combine, *after)
 
 
 #: (size, then strides in each of some arrays)

@@ -20,8 +20,9 @@ from runtime.codegen.llvm_convolution import (
     ConvolutionWords,
     convolution_code,
 )
-from runtime.codegen.native_call import native_call
+from runtime.codegen.native_call import in_order, native_call
 from runtime.kernel import NUMPY_KERNELS, Action, Kernel, KernelArrays
+from runtime.kernels.convert import converting
 from spmd.literal import NDArray
 from spmd.ops.window import Window
 from spmd.shape import PrimitiveType
@@ -62,25 +63,20 @@ def bind_panel_convolution(kernel: PanelConvolutionKernel, arrays: KernelArrays)
     code = convolution_code(kernel.element_type, gemm)
     panel, *spare = arrays.scratch
     given = (*arrays.operands, *arrays.results)
-    x, w, out = seen = [
+    x, w, out = [
         array if array.dtype == kernel.element_type.numpy else spare.pop(0) for array in given
     ]
     words = _words(kernel, x, w, out, panel)
     record = np.zeros(len(words.packed(0)), np.int64)
     record[:] = words.packed(record.ctypes.data)
     convolve = native_call(code, FUNCTION, record, (x, w, out, panel))
-    if all(own is array for own, array in zip(seen, given, strict=True)):
-        return convolve
-
-    def run() -> None:
-        for own, array in zip((x, w), arrays.operands, strict=True):
-            if own is not array:
-                np.copyto(own, array, casting="unsafe")
-        convolve()
-        if out is not arrays.results[0]:
-            np.copyto(arrays.results[0], out, casting="unsafe")
-
-    return run
+    before = [
+        converting(array, own)
+        for own, array in zip((x, w), arrays.operands, strict=True)
+        if own is not array
+    ]
+    after = [converting(out, arrays.results[0])] if out is not arrays.results[0] else []
+    return in_order(*before, convolve, *after)
 
 
 #: Bytes in the input, then steps of three padded coordinates.

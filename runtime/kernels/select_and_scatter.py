@@ -12,8 +12,9 @@ from runtime.codegen.llvm_select_and_scatter import (
     SelectWords,
     select_and_scatter_code,
 )
-from runtime.codegen.native_call import native_call
+from runtime.codegen.native_call import in_order, native_call
 from runtime.kernel import NUMPY_KERNELS, Action, Kernel, KernelArrays
+from runtime.kernels.convert import converting
 from spmd.ops.window import Window
 
 
@@ -55,11 +56,5 @@ def bind_select_and_scatter(kernel: SelectAndScatterKernel, arrays: KernelArrays
     code = select_and_scatter_code(kernel.elements)
     record = np.array(words, np.int64)
     add = native_call(code, FUNCTION, record, (operand, source, total))
-
-    def run() -> None:
-        np.copyto(total, init, casting="unsafe")
-        add()
-        if total is not result:
-            np.copyto(result, total, casting="unsafe")
-
-    return run
+    after = [] if total is result else [converting(total, result)]
+    return in_order(converting(init, total), add, *after)

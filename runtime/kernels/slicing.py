@@ -11,6 +11,7 @@ from runtime.codegen.llvm_copy import SOURCE_WORD, TARGET_WORD
 from runtime.codegen.llvm_place import FUNCTION, PlaceWords, place_code
 from runtime.codegen.native_call import NativeAction, in_order, native_call
 from runtime.kernel import NUMPY_KERNELS, Action, Kernel, KernelArrays
+from runtime.kernels.blocks import part
 from runtime.kernels.copy import copying, native_copy
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
@@ -50,7 +51,7 @@ class PadKernel(Kernel):
 def bind_dynamic_slice(kernel: DynamicSliceKernel, arrays: KernelArrays) -> Action:
     source, *starts = arrays.operands
     (out,) = arrays.results
-    first = source[(*map(slice, kernel.sizes), ...)]
+    first = part(source, tuple(map(slice, kernel.sizes)))
     copy = native_copy(first, out)
     if copy is not None:
         return placed(copy, SOURCE_WORD, source, kernel.sizes, starts)
@@ -72,7 +73,7 @@ def bind_dynamic_update_slice(_: DynamicUpdateSliceKernel, arrays: KernelArrays)
 
 
 def _updating(update: NDArray, out: NDArray, starts: Sequence[NDArray]) -> Action:
-    copy = native_copy(update, out[(*map(slice, update.shape), ...)])
+    copy = native_copy(update, part(out, tuple(map(slice, update.shape))))
     if copy is not None:
         return placed(copy, TARGET_WORD, out, update.shape, starts)
 
@@ -123,8 +124,8 @@ def bind_concatenate(kernel: ConcatenateKernel, arrays: KernelArrays) -> Action:
     start = 0
     for operand in arrays.operands:
         end = start + operand.shape[kernel.dimension]
-        block = (slice(None),) * kernel.dimension + (slice(start, end), ...)
-        copies.append(copying(operand, out[block]))
+        block = (slice(None),) * kernel.dimension + (slice(start, end),)
+        copies.append(copying(operand, part(out, block)))
         start = end
     return in_order(*copies)
 
@@ -133,20 +134,17 @@ def bind_concatenate(kernel: ConcatenateKernel, arrays: KernelArrays) -> Action:
 def bind_pad(kernel: PadKernel, arrays: KernelArrays) -> Action:
     source, value = arrays.operands
     (out,) = arrays.results
-    inner = copying(source[(*kernel.source, ...)], out[(*kernel.target, ...)])
+    inner = copying(part(source, kernel.source), part(out, kernel.target))
     if any(target.step != 1 for target in kernel.target):
         return in_order(copying(value, out), inner)
     around = [copying(value, part) for part in _around(out, kernel.target)]
     return in_order(*around, inner)
 
 
-def _around(out: NDArray, inner: Sequence[slice]) -> list[NDArray]:
+def _around(out: NDArray, inner: tuple[slice, ...]) -> list[NDArray]:
     """Parts that together are ``out`` without its block ``inner``: below and above it, a dimension after the other."""
-    parts = []
-    for dimension, block in enumerate(inner):
-        before = tuple(inner[:dimension])
-        parts += [
-            out[(*before, slice(block.start), ...)],
-            out[(*before, slice(block.stop, None), ...)],
-        ]
-    return parts
+    return [
+        part(out, (*inner[:dimension], outside))
+        for dimension, block in enumerate(inner)
+        for outside in (slice(block.start), slice(block.stop, None))
+    ]

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from runtime.buffers.types import ArrayView
+from runtime.kernels.copy import copying
 from runtime.thunks.thunk import Action, BufferUse, LoadedProgram, Role, Thunk, UseKind
 
 
@@ -37,4 +40,4 @@ class ReplicaIdThunk(Thunk):
 
 def _filling(program: LoadedProgram, place: ArrayView, number: int) -> Action:
     array = program.array(place)
-    return lambda: array.fill(number)
+    return copying(np.array(number, array.dtype), array)

@@ -1,0 +1,27 @@
+"""Arrays in another type, as a part of kernels that compute in it."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from runtime.codegen.element_operations import ElementSignature, has_operation
+from runtime.kernel import Action, KernelArrays
+from runtime.kernels.copy import copying
+from runtime.kernels.native_elementwise import NativeElementwiseKernel, bind_native_elementwise
+from spmd.hlo import Opcode
+from spmd.literal import NDArray
+from spmd.shape import PrimitiveType
+
+
+def converting(source: NDArray, target: NDArray) -> Action:
+    """target = source in the target's type, repeated where it has fewer dimensions or elements."""
+    if source.dtype == target.dtype:
+        return copying(source, target)
+    types = [PrimitiveType.from_numpy(array.dtype) for array in (source, target)]
+    signature = ElementSignature(Opcode.CONVERT, (types[0],), types[1])
+    if not has_operation(signature):
+        return partial(np.copyto, target, source, casting="unsafe")
+    arrays = KernelArrays((np.broadcast_to(source, target.shape),), (target,))
+    return bind_native_elementwise(NativeElementwiseKernel(signature), arrays)
