@@ -19,7 +19,7 @@ from spmd.passes.algebraic import FAMILIES
 from spmd.passes.algebraic.rules import IDENTITIES
 from spmd.passes.fuel import Fuel, FueledPass
 from spmd.passes.interface import UNSCHEDULED, register_pass
-from spmd.passes.rewrite import has_control_edges, is_annotated, replace_and_prune
+from spmd.passes.rewrite import is_pinned, replace_and_prune
 
 assert FAMILIES  # imported for what they register
 
@@ -93,7 +93,7 @@ class _Simplification:
         while self._work and rewrites < budget and not self._fuel.is_spent:
             x = self._work.popleft()
             self._waiting.discard(id(x))
-            if x.parent is None or is_annotated(x) or has_control_edges(x):
+            if x.parent is None or is_pinned(x):
                 continue
             rewrites += self._rewrite(x)
         return rewrites > 0

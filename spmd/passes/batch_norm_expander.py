@@ -7,19 +7,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from spmd.builder import Builder, ModuleScope
+from spmd.builder import Builder
 from spmd.device import ReductionKind
-from spmd.hlo.instruction import Annotations, HloInstruction
-from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.module import Stage
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import BatchNormAttrs
-from spmd.passes.interface import UNSCHEDULED, HloPass, register_pass
+from spmd.passes.instruction_pass import OpExpander
+from spmd.passes.interface import UNSCHEDULED, register_pass
 from spmd.shape import ArrayShape, PrimitiveType
 
 
 @register_pass
 @dataclass(frozen=True)
-class BatchNormExpander(HloPass):
+class BatchNormExpander(OpExpander):
     """batch-norm-inference(x, scale, offset, mean, variance)
 
         =>  (x - mean) / sqrt(variance + epsilon) * scale + offset
@@ -30,27 +31,14 @@ class BatchNormExpander(HloPass):
 
     name: ClassVar[str] = "batch-norm-expander"
     accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
+    opcodes: ClassVar[tuple[Opcode, ...]] = (
+        Opcode.BATCH_NORM_INFERENCE,
+        Opcode.BATCH_NORM_TRAINING,
+        Opcode.BATCH_NORM_GRAD,
+    )
 
-    def run(self, module: HloModule) -> bool:
-        scope = ModuleScope(module)
-        changed = False
-        for computation in module.computations_post_order():
-            for x in computation.with_opcode(*_EXPANSIONS):
-                builder = Builder(computation, scope)
-                builder.annotations = Annotations(metadata=x.annotations.metadata)
-                _replace(x, _EXPANSIONS[x.opcode](x, _Features(x, builder)))
-                changed = True
-        return changed
-
-
-def _replace(x: HloInstruction, expanded: HloInstruction) -> None:
-    expanded.sharding = x.sharding
-    for before in x.control_predecessors:
-        before.add_control_dependency_to(expanded)
-    for after in x.control_successors:
-        expanded.add_control_dependency_to(after)
-    assert x.parent is not None
-    x.parent.replace(x, expanded)
+    def expand(self, x: HloInstruction, b: Builder) -> HloInstruction:
+        return _EXPANSIONS[x.opcode](x, _Features(x, b))
 
 
 class _Features:

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import ClassVar
 
+from spmd.analysis.call_sites import call_sites
 from spmd.analysis.side_effects import SideEffects
 from spmd.builder import Builder, ModuleScope
 from spmd.hlo.computation import HloComputation
@@ -14,15 +15,16 @@ from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import TupleIndexAttrs
 from spmd.passes.constant_copies import copy_constant, is_small_constant
-from spmd.passes.interface import UNSCHEDULED, HloPass, register_pass
-from spmd.passes.rewrite import has_control_edges, is_annotated
-from spmd.passes.while_state import call_sites, element_index, only_taken_apart, renumber
+from spmd.passes.instruction_pass import Edit, InstructionPass
+from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.rewrite import builder_at, is_annotated, is_pinned
+from spmd.passes.while_state import element_index, only_taken_apart, renumber
 from spmd.shape import TupleShape
 
 
 @register_pass
 @dataclass(frozen=True)
-class ConditionalOperandSimplifier(HloPass):
+class ConditionalOperandSimplifier(InstructionPass):
     """conditional(p, .., tuple(x, x, constant, y))  =>  conditional(p, .., tuple(x))
 
     where the branch reads y nowhere: it reads the first x for both and a constant of its own. max_bytes: larger
@@ -31,19 +33,21 @@ class ConditionalOperandSimplifier(HloPass):
 
     name: ClassVar[str] = "conditional-operand-simplifier"
     accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
+    opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.CONDITIONAL,)
     max_bytes: int = 1024
 
-    def run(self, module: HloModule) -> bool:
+    def editor(self, module: HloModule) -> Edit:
         scope, sites, effects = ModuleScope(module), call_sites(module), SideEffects()
-        changed = False
-        for computation in module.computations_post_order():
-            builder = Builder(computation, scope)
-            for x in computation.with_opcode(Opcode.CONDITIONAL):
-                for branch in range(len(x.called_computations)):
-                    if takes_tuple_apart(x, branch, sites):
-                        changed |= self._read_less(x, branch, builder)
-                        changed |= _drop_unread(x, branch, builder, effects)
-        return changed
+
+        def edit(x: HloInstruction) -> bool:
+            builder, changed = builder_at(x, scope), False
+            for branch in range(len(x.called_computations)):
+                if takes_tuple_apart(x, branch, sites):
+                    changed |= self._read_less(x, branch, builder)
+                    changed |= _drop_unread(x, branch, builder, effects)
+            return changed
+
+        return edit
 
     def _read_less(self, x: HloInstruction, branch: int, builder: Builder) -> bool:
         """Constants and repeated elements are read where they are at hand."""
@@ -52,7 +56,7 @@ class ConditionalOperandSimplifier(HloPass):
         changed = False
         for read in used_reads(callee.parameters[0]):
             element = elements[element_index(read)]
-            if is_annotated(read) or has_control_edges(read):
+            if is_pinned(read):
                 continue
             if is_small_constant(element, self.max_bytes):
                 callee.replace(read, copy_constant(element, inside))
@@ -65,7 +69,7 @@ class ConditionalOperandSimplifier(HloPass):
 
 def takes_tuple_apart(x: HloInstruction, branch: int, sites: Counter[HloComputation]) -> bool:
     """The branch has this one caller, which puts a tuple together for it to take apart."""
-    if is_annotated(x) or has_control_edges(x):
+    if is_pinned(x):
         return False
     callee, operand = x.called_computations[branch], x.operand(1 + branch)
     parameter = callee.parameters[0]

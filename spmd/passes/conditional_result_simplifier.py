@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import ClassVar
 
+from spmd.analysis.call_sites import call_sites
 from spmd.analysis.side_effects import SideEffects
 from spmd.builder import Builder, ModuleScope
 from spmd.hlo.computation import HloComputation
@@ -14,15 +15,16 @@ from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import TupleIndexAttrs
 from spmd.passes.conditional_operand_simplifier import used_reads
-from spmd.passes.interface import UNSCHEDULED, HloPass, register_pass
-from spmd.passes.rewrite import has_control_edges, is_annotated
-from spmd.passes.while_state import call_sites, element_index, only_taken_apart, renumber
+from spmd.passes.instruction_pass import Edit, InstructionPass
+from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.rewrite import builder_at, is_pinned
+from spmd.passes.while_state import element_index, only_taken_apart, renumber
 from spmd.shape import TupleShape
 
 
 @register_pass
 @dataclass(frozen=True)
-class ConditionalResultSimplifier(HloPass):
+class ConditionalResultSimplifier(InstructionPass):
     """Branches that return tuple(x, y, x) and tuple(u, v, u)  =>  tuple(x) and tuple(u)
 
     where nobody reads element 1: who reads element 2 reads element 0.
@@ -30,28 +32,28 @@ class ConditionalResultSimplifier(HloPass):
 
     name: ClassVar[str] = "conditional-result-simplifier"
     accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
+    opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.CONDITIONAL,)
 
-    def run(self, module: HloModule) -> bool:
+    def editor(self, module: HloModule) -> Edit:
         scope, sites, effects = ModuleScope(module), call_sites(module), SideEffects()
-        changed = False
-        for computation in module.computations_post_order():
-            builder = Builder(computation, scope)
-            for x in computation.with_opcode(Opcode.CONDITIONAL):
-                if returns_tuples(x, sites):
-                    changed |= _read_first(x)
-                    changed |= _drop_unread(x, builder, effects)
-        return changed
+
+        def edit(x: HloInstruction) -> bool:
+            if not returns_tuples(x, sites):
+                return False
+            changed = _read_first(x)
+            return _drop_unread(x, builder_at(x, scope), effects) or changed
+
+        return edit
 
 
 def returns_tuples(x: HloInstruction, sites: Counter[HloComputation]) -> bool:
     """Every branch has this one caller and puts a tuple together, of which only elements are read."""
-    if is_annotated(x) or has_control_edges(x) or not only_taken_apart(x):
+    if is_pinned(x) or not only_taken_apart(x):
         return False
     return all(
         sites[branch] == 1
         and branch.root.opcode is Opcode.TUPLE
-        and not is_annotated(branch.root)
-        and not has_control_edges(branch.root)
+        and not is_pinned(branch.root)
         and not branch.root.users
         for branch in x.called_computations
     )
@@ -63,7 +65,7 @@ def _read_first(x: HloInstruction) -> bool:
     changed = False
     for read in used_reads(x):
         first = returned.index(returned[element_index(read)])
-        if first != element_index(read) and not is_annotated(read) and not has_control_edges(read):
+        if first != element_index(read) and not is_pinned(read):
             read.attrs = TupleIndexAttrs(first)
             changed = True
     return changed

@@ -11,33 +11,32 @@ from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import ConditionalAttrs
 from spmd.passes.algebraic.match import splat
 from spmd.passes.inline import inline
-from spmd.passes.interface import UNSCHEDULED, HloPass, register_pass
-from spmd.passes.rewrite import has_control_edges, is_annotated
+from spmd.passes.instruction_pass import Edit, InstructionPass
+from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.rewrite import is_pinned
 
 
 @register_pass
 @dataclass(frozen=True)
-class ConditionalSimplifier(HloPass):
+class ConditionalSimplifier(InstructionPass):
     """conditional(constant, ...)  =>  the branch it selects, inlined"""
 
     name: ClassVar[str] = "conditional-simplifier"
     accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
+    opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.CONDITIONAL,)
 
-    def run(self, module: HloModule) -> bool:
-        changed = False
-        for computation in module.computations_post_order():
-            for x in computation.with_opcode(Opcode.CONDITIONAL):
-                branch = known_branch(x)
-                if branch is None or is_annotated(x) or has_control_edges(x):
-                    continue
-                inlined = inline(
-                    x.called_computations[branch], (x.operand(1 + branch),), computation
-                )
-                computation.replace(x, inlined.root)
-                changed = True
-        if changed:
-            module.remove_unreachable_computations()
-        return changed
+    def editor(self, module: HloModule) -> Edit:
+        return inline_known_branch
+
+
+def inline_known_branch(x: HloInstruction) -> bool:
+    branch = known_branch(x)
+    if branch is None or is_pinned(x):
+        return False
+    assert x.parent is not None
+    callee, operand = x.called_computations[branch], x.operand(1 + branch)
+    x.parent.replace(x, inline(callee, (operand,), x.parent).root)
+    return True
 
 
 def known_branch(x: HloInstruction) -> int | None:

@@ -11,14 +11,14 @@ from spmd.analysis.side_effects import SideEffects
 from spmd.builder import Builder, ModuleScope
 from spmd.errors import RunError, UnsupportedError
 from spmd.evaluator.evaluator import evaluate_instruction
-from spmd.hlo.instruction import Annotations, HloInstruction
+from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
 from spmd.literal import Literal, NDArray
 from spmd.ops.attrs import ConstantAttrs
-from spmd.passes.fuel import Fuel, FueledPass
+from spmd.passes.instruction_pass import Simplifier, Simplify
 from spmd.passes.interface import UNSCHEDULED, register_pass
-from spmd.passes.rewrite import has_control_edges, is_annotated, replace_and_prune
+from spmd.passes.rewrite import builder_at
 from spmd.shape import ArrayShape
 
 #: Made from little: read through, but not replaced by their many elements.
@@ -48,7 +48,7 @@ _NEVER = (
 
 @register_pass
 @dataclass(frozen=True)
-class ConstantFolding(FueledPass):
+class ConstantFolding(Simplifier):
     """Replace an instruction whose operands are constants (or iotas and repeated constants) by its value.
 
     max_bytes bounds every value that is computed on the way. A value whose elements are all equal becomes a broadcast
@@ -59,31 +59,18 @@ class ConstantFolding(FueledPass):
     accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
     max_bytes: int = 1024
 
-    def rewrite(self, module: HloModule, fuel: Fuel) -> bool:
-        scope, effects = ModuleScope(module), SideEffects()
-        known = _Known(self.max_bytes, effects)
-        changed = False
-        for computation in module.computations_post_order():
-            builder = Builder(computation, scope)
-            for x in computation.post_order():
-                if (
-                    x.parent is None
-                    or x.opcode in _COMPACT
-                    or is_annotated(x)
-                    or has_control_edges(x)
-                ):
-                    continue
-                value = known.computed(x)
-                if value is not None:
-                    if fuel.is_spent:
-                        return changed
-                    fuel.burn()
-                    builder.annotations = Annotations(metadata=x.annotations.metadata)
-                    constant = _constant(builder, x.array_shape, value)
-                    known.remember(constant, value)
-                    replace_and_prune(x, constant, effects)
-                    changed = True
-        return changed
+    def simplify(self, module: HloModule) -> Simplify:
+        scope, known = ModuleScope(module), _Known(self.max_bytes)
+
+        def fold(x: HloInstruction) -> HloInstruction | None:
+            value = None if x.opcode in _COMPACT else known.computed(x)
+            if value is None:
+                return None
+            constant = _constant(builder_at(x, scope), x.array_shape, value)
+            known.remember(constant, value)
+            return constant
+
+        return fold
 
 
 def _constant(builder: Builder, shape: ArrayShape, value: NDArray) -> HloInstruction:
@@ -96,9 +83,9 @@ def _constant(builder: Builder, shape: ArrayShape, value: NDArray) -> HloInstruc
 class _Known:
     """Values of instructions as far as constants determine them."""
 
-    def __init__(self, max_bytes: int, effects: SideEffects) -> None:
+    def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._effects = effects
+        self._effects = SideEffects()
         self._values: dict[HloInstruction, NDArray | None] = {}
 
     def remember(self, x: HloInstruction, value: NDArray) -> None:

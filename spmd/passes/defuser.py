@@ -7,13 +7,14 @@ from typing import ClassVar
 
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
-from spmd.passes.call_inliner import call_sites, inline_in
-from spmd.passes.interface import HloPass, register_pass
+from spmd.passes.call_inliner import inline_calls
+from spmd.passes.fuel import Fuel, FueledPass
+from spmd.passes.interface import register_pass
 
 
 @register_pass
 @dataclass(frozen=True)
-class Defuser(HloPass):
+class Defuser(FueledPass):
     """Open every ``fusion``, innermost first. The instructions stand where the fusion stood: a schedule stays one.
 
     What fuses programs is this project's own cost model; another compiler's choice is no reason to fuse.
@@ -22,15 +23,5 @@ class Defuser(HloPass):
     name: ClassVar[str] = "defuser"
     accepts: ClassVar[tuple[Stage, ...]] = tuple(Stage)
 
-    def run(self, module: HloModule) -> bool:
-        reachable = module.computations_post_order()
-        sites = call_sites(reachable)
-        changed = False
-        for computation in reachable:
-            fusions = list(computation.with_opcode(Opcode.FUSION))
-            if fusions:
-                inline_in(computation, fusions, sites)
-                changed = True
-        if changed:
-            module.remove_unreachable_computations()
-        return changed
+    def rewrite(self, module: HloModule, fuel: Fuel) -> bool:
+        return inline_calls(module, Opcode.FUSION, lambda _: True, fuel)

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from spmd.builder import Builder, ModuleScope
-from spmd.hlo.instruction import Annotations, HloInstruction
+from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
-from spmd.passes.interface import UNSCHEDULED, HloPass, register_pass
+from spmd.passes.instruction_pass import Edit, InstructionPass
+from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.rewrite import builder_at
 
 #: Where the start stands among the operands.
 _FIRST_INDEX = {Opcode.DYNAMIC_SLICE: 1, Opcode.DYNAMIC_UPDATE_SLICE: 2}
@@ -17,7 +19,7 @@ _FIRST_INDEX = {Opcode.DYNAMIC_SLICE: 1, Opcode.DYNAMIC_UPDATE_SLICE: 2}
 
 @register_pass
 @dataclass(frozen=True)
-class DynamicIndexSplitter(HloPass):
+class DynamicIndexSplitter(InstructionPass):
     """dynamic-slice(x, s32[2] i)  =>  dynamic-slice(x, i[0], i[1])
 
     The first is how older programs write it. No other pass, nor the runtime, knows but the second.
@@ -25,19 +27,20 @@ class DynamicIndexSplitter(HloPass):
 
     name: ClassVar[str] = "dynamic-index-splitter"
     accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
+    opcodes: ClassVar[tuple[Opcode, ...]] = tuple(_FIRST_INDEX)
 
-    def run(self, module: HloModule) -> bool:
+    def editor(self, module: HloModule) -> Edit:
         scope = ModuleScope(module)
-        changed = False
-        for computation in module.computations_post_order():
-            builder = Builder(computation, scope)
-            for x in computation.with_opcode(*_FIRST_INDEX):
-                first = _FIRST_INDEX[x.opcode]
-                if x.num_operands == first + 1 and x.operand(first).dims:
-                    builder.annotations = Annotations(metadata=x.annotations.metadata)
-                    x.set_operands([*x.operands[:first], *_scalars(x.operand(first), builder)])
-                    changed = True
-        return changed
+
+        def edit(x: HloInstruction) -> bool:
+            first = _FIRST_INDEX[x.opcode]
+            if x.num_operands != first + 1 or not x.operand(first).dims:
+                return False
+            starts = _scalars(x.operand(first), builder_at(x, scope))
+            x.set_operands([*x.operands[:first], *starts])
+            return True
+
+        return edit
 
 
 def _scalars(indices: HloInstruction, b: Builder) -> list[HloInstruction]:

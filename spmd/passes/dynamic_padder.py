@@ -14,7 +14,8 @@ from spmd.ops.attrs import DimensionsAttrs
 from spmd.passes.algebraic.match import splat
 from spmd.passes.dynamic_dimensions import flow_of
 from spmd.passes.dynamic_packing import repacked
-from spmd.passes.interface import UNSCHEDULED, HloPass, register_pass
+from spmd.passes.fuel import Fuel, FueledPass
+from spmd.passes.interface import UNSCHEDULED, register_pass
 from spmd.passes.rewrite import has_control_edges
 from spmd.shape import ArrayShape, PrimitiveType, leaves
 
@@ -28,7 +29,7 @@ Sizes: TypeAlias = dict[int, HloInstruction]
 
 @register_pass
 @dataclass(frozen=True)
-class DynamicPadder(HloPass):
+class DynamicPadder(FueledPass):
     """d = f32[<=8] set-dimension-size(x, n)  =>  s = reduce(select(iota < n, x, 0)), to_apply=add
     s = f32[] reduce(d), to_apply=add
 
@@ -40,11 +41,14 @@ class DynamicPadder(HloPass):
     name: ClassVar[str] = "dynamic-padder"
     accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
 
-    def run(self, module: HloModule) -> bool:
+    def rewrite(self, module: HloModule, fuel: Fuel) -> bool:
         scope = ModuleScope(module)
         changed = False
         for computation in module.computations_post_order():
+            if fuel.is_spent:
+                break
             if any(computation.with_opcode(*_SIZES)) and can_pad(computation):
+                fuel.burn()
                 _Padding(Builder(computation, scope)).run()
                 changed = True
         return changed

@@ -11,14 +11,15 @@ from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
-from spmd.passes.interface import HloPass, register_pass
+from spmd.passes.fuel import Fuel, FueledPass
+from spmd.passes.interface import register_pass
 
 _CONTROL_FLOW = (Opcode.WHILE, Opcode.CONDITIONAL, Opcode.CALL)
 
 
 @register_pass
 @dataclass(frozen=True)
-class FlattenCallGraph(HloPass):
+class FlattenCallGraph(FueledPass):
     """while(a), body=b  while(c), body=b  =>  while(a), body=b  while(c), body=b.1
 
     A function with a loop in it that was inlined twice leaves two loops with one body. Passes that change what a loop
@@ -28,14 +29,15 @@ class FlattenCallGraph(HloPass):
     name: ClassVar[str] = "flatten-call-graph"
     accepts: ClassVar[tuple[Stage, ...]] = tuple(Stage)
 
-    def run(self, module: HloModule) -> bool:
+    def rewrite(self, module: HloModule, fuel: Fuel) -> bool:
         taken: set[HloComputation] = set()
         changed = False
         work = [module.entry]
         while work:
             for x in control_flow(work.pop()):
                 for i, callee in enumerate(x.called_computations):
-                    if callee in taken:
+                    if callee in taken and not fuel.is_spent:
+                        fuel.burn()
                         callee = clone_computation(callee, module, lambda shared: shared)
                         x.called_computations[i] = callee
                         changed = True

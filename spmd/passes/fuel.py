@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
 from spmd.hlo.module import HloModule
 from spmd.passes.interface import HloPass
+
+T = TypeVar("T")
 
 
 class Fuel:
@@ -23,6 +27,14 @@ class Fuel:
         """A rewrite is made."""
         assert not self.is_spent
         self.spent += 1
+
+    def enough_for(self, sites: Iterable[T]) -> Iterator[T]:
+        """The first of ``sites``, each of which is rewritten, as far as the fuel goes."""
+        for site in sites:
+            if self.is_spent:
+                return
+            self.burn()
+            yield site
 
 
 class FueledPass(HloPass):

@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
 
-from spmd.analysis.side_effects import SideEffects
 from spmd.builder import Builder, ModuleScope
-from spmd.hlo.instruction import Annotations, HloInstruction
+from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import ConstantAttrs, GatherAttrs
 from spmd.passes.algebraic.match import splat
-from spmd.passes.interface import UNSCHEDULED, HloPass, register_pass
-from spmd.passes.rewrite import has_control_edges, is_annotated, replace_and_prune
+from spmd.passes.instruction_pass import Simplifier, Simplify
+from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.rewrite import builder_at
 
 
 @register_pass
 @dataclass(frozen=True)
-class GatherSimplifier(HloPass):
+class GatherSimplifier(Simplifier):
     """gather(x, {{2, 3}})  =>  reshape(slice(x)), for one index vector
     gather(x, {15, 13, .., 1})  =>  reverse(slice(x)[1:16:2]), in even steps along one dimension
 
@@ -29,21 +29,18 @@ class GatherSimplifier(HloPass):
 
     name: ClassVar[str] = "gather-simplifier"
     accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
+    opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.GATHER,)
 
-    def run(self, module: HloModule) -> bool:
-        scope, effects = ModuleScope(module), SideEffects()
-        changed = False
-        for computation in module.computations_post_order():
-            builder = Builder(computation, scope)
-            for x in computation.with_opcode(Opcode.GATHER):
-                if is_annotated(x) or has_control_edges(x) or not x.array_shape.num_elements:
-                    continue
-                builder.annotations = Annotations(metadata=x.annotations.metadata)
-                simpler = one_slice(x, builder) or even_steps(x, builder)
-                if simpler is not None:
-                    replace_and_prune(x, simpler, effects)
-                    changed = True
-        return changed
+    def simplify(self, module: HloModule) -> Simplify:
+        scope = ModuleScope(module)
+
+        def slice_of(x: HloInstruction) -> HloInstruction | None:
+            if not x.array_shape.num_elements:
+                return None
+            b = builder_at(x, scope)
+            return one_slice(x, b) or even_steps(x, b)
+
+        return slice_of
 
 
 def one_slice(x: HloInstruction, b: Builder) -> HloInstruction | None:

@@ -5,21 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from spmd.builder import Builder, ModuleScope
+from spmd.builder import Builder
 from spmd.hlo.computation import HloComputation
-from spmd.hlo.instruction import Annotations, HloInstruction
-from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.module import Stage
 from spmd.hlo.opcode import Opcode
 from spmd.ops import definition
 from spmd.ops.attrs import ParameterAttrs
-from spmd.passes.interface import UNSCHEDULED, HloPass, register_pass
+from spmd.passes.instruction_pass import OpExpander
+from spmd.passes.interface import UNSCHEDULED, register_pass
 from spmd.passes.rewrite import has_control_edges
 from spmd.shape import ArrayShape
 
 
 @register_pass
 @dataclass(frozen=True)
-class MapInliner(HloPass):
+class MapInliner(OpExpander):
     """map(x, y), to_apply=f  =>  f's operations on the arrays x and y, its constants repeated
 
     where f consists of elementwise operations (on scalars) and constants. Functions with maps in them open from within.
@@ -27,25 +28,13 @@ class MapInliner(HloPass):
 
     name: ClassVar[str] = "map-inliner"
     accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
+    opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.MAP,)
 
-    def run(self, module: HloModule) -> bool:
-        scope = ModuleScope(module)
-        changed = False
-        for computation in module.computations_post_order():
-            builder = Builder(computation, scope)
-            for x in computation.with_opcode(Opcode.MAP):
-                if not is_elementwise(x.to_apply) or has_control_edges(x):
-                    continue
-                builder.annotations = Annotations(metadata=x.annotations.metadata)
-                inlined = _on_arrays(x, builder)
-                if inlined in x.operands:
-                    inlined = builder.copy(inlined)
-                inlined.sharding = x.sharding
-                computation.replace(x, inlined)
-                changed = True
-        if changed:
-            module.remove_unreachable_computations()
-        return changed
+    def expand(self, x: HloInstruction, b: Builder) -> HloInstruction | None:
+        if not is_elementwise(x.to_apply):
+            return None
+        inlined = _on_arrays(x, b)
+        return b.copy(inlined) if inlined in x.operands else inlined
 
 
 def is_elementwise(function: HloComputation) -> bool:

@@ -8,14 +8,15 @@ from typing import ClassVar, TypeAlias
 
 from spmd.builder import Builder, ModuleScope
 from spmd.hlo.computation import HloComputation
-from spmd.hlo.instruction import Annotations, HloInstruction
+from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
 from spmd.ops import definition
 from spmd.ops.attrs import DimensionsAttrs
 from spmd.passes.algebraic.match import splat
-from spmd.passes.interface import UNSCHEDULED, HloPass, register_pass
-from spmd.passes.rewrite import has_control_edges, is_annotated
+from spmd.passes.fuel import Fuel, FueledPass
+from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.rewrite import builder_at, is_pinned
 from spmd.shape import ArrayShape
 
 #: What a rearrangement does, whatever it is applied to: opcode, sizes before, sizes after, order of a transpose.
@@ -26,7 +27,7 @@ _UNMOVED = (Opcode.COPY, Opcode.MAP)
 
 @register_pass
 @dataclass(frozen=True)
-class ReshapeMover(HloPass):
+class ReshapeMover(FueledPass):
     """Where all operands of elementwise operations are rearranged alike, compute before, if fewer are left to do.
 
         t = f32[6,4] transpose(a), dimensions={1,0}              s = f32[4,6] add(a, b)
@@ -42,26 +43,30 @@ class ReshapeMover(HloPass):
     name: ClassVar[str] = "reshape-mover"
     accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
 
-    def run(self, module: HloModule) -> bool:
+    def rewrite(self, module: HloModule, fuel: Fuel) -> bool:
         scope = ModuleScope(module)
         changed = False
         for computation in module.computations_post_order():
-            while _move_once(computation, scope):
+            while _move_once(computation, scope, fuel):
                 changed = True
         return changed
 
 
-def _move_once(computation: HloComputation, scope: ModuleScope) -> bool:
+def _move_once(computation: HloComputation, scope: ModuleScope, fuel: Fuel) -> bool:
+    """One walk over the rearrangements that there are; True where any group moved."""
     changed = False
     seen: set[HloInstruction] = set()
     for entry in computation.post_order():
+        if fuel.is_spent:
+            break
         movement = movement_of(entry) if entry.parent is not None else None
         if movement is None or entry in seen:
             continue
         for group in groups(entry, movement):
             seen.update(group.entries)
             if is_worth_it(group):
-                _move(group, Builder(computation, scope))
+                _move(group, scope)
+                fuel.burn()
                 changed = True
                 break
     return changed
@@ -79,11 +84,7 @@ class Group:
 # ---- finding
 def movement_of(x: HloInstruction) -> Movement | None:
     """None for what is no rearrangement, or has to stay."""
-    if (
-        x.opcode not in (Opcode.RESHAPE, Opcode.TRANSPOSE)
-        or has_control_edges(x)
-        or is_annotated(x)
-    ):
+    if x.opcode not in (Opcode.RESHAPE, Opcode.TRANSPOSE) or is_pinned(x):
         return None
     order = x.attrs_as(DimensionsAttrs).dimensions if x.opcode is Opcode.TRANSPOSE else ()
     return x.opcode, x.operand(0).dims, x.dims, order
@@ -120,7 +121,7 @@ def _is_movable(x: HloInstruction, movement: Movement) -> bool:
         return False
     if not isinstance(x.shape, ArrayShape) or x.dims != movement[2]:
         return False
-    return not has_control_edges(x) and not is_annotated(x)
+    return not is_pinned(x)
 
 
 def _fits(operand: HloInstruction, movement: Movement, members: dict[HloInstruction, None]) -> bool:
@@ -173,11 +174,11 @@ def _costly_results(group: Group, members: set[HloInstruction]) -> Iterator[HloI
 
 
 # ---- moving
-def _move(group: Group, b: Builder) -> None:
+def _move(group: Group, scope: ModuleScope) -> None:
     before: dict[HloInstruction, HloInstruction] = {e: e.operand(0) for e in group.entries}
     dims = group.movement[1]
     for member in group.members:
-        b.annotations = Annotations(metadata=member.annotations.metadata)
+        b = builder_at(member, scope)
         operands = [
             before[o] if o in before else _reshaped_scalar(o, group.movement, b)
             for o in member.operands
@@ -185,11 +186,12 @@ def _move(group: Group, b: Builder) -> None:
         shape = member.array_shape.without_layout().with_dims(dims)
         before[member] = b.create(member.opcode, operands, member.attrs, shape=shape)
     for result in list(results(group)):
-        b.annotations = Annotations(metadata=result.annotations.metadata)
-        result.replace_all_uses_with(_moved(before[result], group.movement, b))
+        moved = _moved(before[result], group.movement, builder_at(result, scope))
+        result.replace_all_uses_with(moved)
     for old in (*reversed(group.members), *group.entries):
         if not old.users and not old.is_root:
-            b.computation.remove(old)
+            assert old.parent is not None
+            old.parent.remove(old)
 
 
 def _reshaped_scalar(x: HloInstruction, movement: Movement, b: Builder) -> HloInstruction:

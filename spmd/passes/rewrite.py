@@ -1,9 +1,10 @@
-"""What rewriting passes share: which instructions carry annotations that must survive, and dead operands."""
+"""What rewriting passes share: what must survive of an instruction, what takes its place, and dead operands."""
 
 from __future__ import annotations
 
 from spmd.analysis.side_effects import SideEffects
-from spmd.hlo.instruction import HloInstruction
+from spmd.builder import Builder, ModuleScope
+from spmd.hlo.instruction import Annotations, HloInstruction
 from spmd.hlo.opcode import Opcode
 
 _SHARDY = "xla.sdy.sharding"
@@ -21,6 +22,35 @@ def is_annotated(instruction: HloInstruction) -> bool:
 
 def has_control_edges(instruction: HloInstruction) -> bool:
     return bool(instruction.control_predecessors or instruction.control_successors)
+
+
+def is_pinned(instruction: HloInstruction) -> bool:
+    """Another value cannot take its place: its annotation, or its order among others, would be lost."""
+    return is_annotated(instruction) or has_control_edges(instruction)
+
+
+def builder_at(x: HloInstruction, scope: ModuleScope) -> Builder:
+    """A builder of what stands for ``x``: in its computation, and known to come from the same place of the source."""
+    assert x.parent is not None
+    builder = Builder(x.parent, scope)
+    builder.annotations = Annotations(metadata=x.annotations.metadata)
+    return builder
+
+
+def move_control_edges(old: HloInstruction, new: HloInstruction) -> None:
+    """What ran before ``old`` runs before ``new`` as well, and so for what ran after it."""
+    for before in old.control_predecessors:
+        before.add_control_dependency_to(new)
+    for after in old.control_successors:
+        new.add_control_dependency_to(after)
+
+
+def put_in_place(old: HloInstruction, new: HloInstruction) -> None:
+    """``new``, made for this, becomes what ``old`` was: with its sharding, control edges and uses."""
+    assert old.parent is not None
+    new.sharding = old.sharding
+    move_control_edges(old, new)
+    old.parent.replace(old, new)
 
 
 def replace_and_prune(

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from spmd.builder import Builder, ModuleScope
-from spmd.hlo.instruction import Annotations, HloInstruction
+from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import RngAttrs, RngBitGeneratorAttrs, RngStateAttrs
-from spmd.passes.interface import UNSCHEDULED, HloPass, register_pass
+from spmd.passes.instruction_pass import Edit, InstructionPass
+from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.rewrite import builder_at, move_control_edges
 from spmd.shape import ArrayShape, PrimitiveType, TupleShape
 
 _U32, _U64 = PrimitiveType.U32, PrimitiveType.U64
@@ -20,7 +22,7 @@ _F32, _F64 = PrimitiveType.F32, PrimitiveType.F64
 
 @register_pass
 @dataclass(frozen=True)
-class RngExpander(HloPass):
+class RngExpander(InstructionPass):
     """rng(a, b), distribution=rng_uniform  =>  a + (b - a) * (bits >> 8) / 2^24
 
     with bits from an rng-bit-generator (Philox, key 0) whose counter is the state that rng-get-and-update-state keeps.
@@ -30,17 +32,16 @@ class RngExpander(HloPass):
 
     name: ClassVar[str] = "rng-expander"
     accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
+    opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.RNG,)
 
-    def run(self, module: HloModule) -> bool:
+    def editor(self, module: HloModule) -> Edit:
         scope = ModuleScope(module)
-        changed = False
-        for computation in module.computations_post_order():
-            builder = Builder(computation, scope)
-            for x in computation.with_opcode(Opcode.RNG):
-                builder.annotations = Annotations(metadata=x.annotations.metadata)
-                expand(x, builder)
-                changed = True
-        return changed
+
+        def edit(x: HloInstruction) -> bool:
+            expand(x, builder_at(x, scope))
+            return True
+
+        return edit
 
 
 def expand(x: HloInstruction, b: Builder) -> None:
@@ -56,15 +57,8 @@ def expand(x: HloInstruction, b: Builder) -> None:
     x.parent.set_order([*rest[:place], *made, *rest[place:]])
     for state in made:
         if state.opcode is Opcode.RNG_GET_AND_UPDATE_STATE:
-            _take_control_edges(x, state)
+            move_control_edges(x, state)
     x.parent.replace(x, numbers)
-
-
-def _take_control_edges(x: HloInstruction, state: HloInstruction) -> None:
-    for earlier in x.control_predecessors:
-        earlier.add_control_dependency_to(state)
-    for later in x.control_successors:
-        state.add_control_dependency_to(later)
 
 
 def _numbers(x: HloInstruction, b: Builder) -> HloInstruction:

@@ -15,6 +15,7 @@ from spmd.hlo.opcode import Opcode
 from spmd.literal import Literal
 from spmd.ops.attrs import RngStateAttrs
 from spmd.passes.interface import UNSCHEDULED, HloPass, register_pass
+from spmd.passes.rewrite import move_control_edges
 from spmd.shape import ArrayShape, PrimitiveType, TupleShape
 
 _WORD = PrimitiveType.U64
@@ -108,10 +109,7 @@ class _Threading:
         b.computation.add(new)
         result = b.get_tuple_element(new, 0)
         result.sharding = x.sharding
-        for before in x.control_predecessors:
-            before.add_control_dependency_to(new)
-        for after in x.control_successors:
-            new.add_control_dependency_to(after)
+        move_control_edges(x, new)
         b.computation.replace(x, result)
         return b.get_tuple_element(new, 1)
 

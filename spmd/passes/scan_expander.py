@@ -6,15 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from spmd.builder import Builder, ModuleScope
+from spmd.builder import Builder
 from spmd.hlo.computation import HloComputation
-from spmd.hlo.instruction import Annotations, HloInstruction
+from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import ScanAttrs
 from spmd.ops.checks import result_elements
+from spmd.passes.fuel import Fuel
 from spmd.passes.inline import inline
-from spmd.passes.interface import UNSCHEDULED, HloPass, register_pass
+from spmd.passes.instruction_pass import OpExpander
+from spmd.passes.interface import UNSCHEDULED, register_pass
 from spmd.shape import ArrayShape, PrimitiveType, TupleShape, as_array
 
 _S32 = PrimitiveType.S32
@@ -22,7 +24,7 @@ _S32 = PrimitiveType.S32
 
 @register_pass
 @dataclass(frozen=True)
-class ScanExpander(HloPass):
+class ScanExpander(OpExpander):
     """scan(inputs.., carries..), to_apply=f  =>  a while over (i, inputs.., outputs.., carries..), whose body
 
     slices each input at i, calls f on the slices and carries, and writes f's outputs at i; backwards from the last
@@ -31,29 +33,17 @@ class ScanExpander(HloPass):
 
     name: ClassVar[str] = "scan-expander"
     accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
+    opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.SCAN,)
 
-    def run(self, module: HloModule) -> bool:
-        scope = ModuleScope(module)
-        changed = False
-        for computation in module.computations_post_order():
-            for x in computation.with_opcode(Opcode.SCAN):
-                builder = Builder(computation, scope)
-                builder.annotations = Annotations(metadata=x.annotations.metadata)
-                _replace(x, _Scan.of(x).loop(builder))
-                changed = True
+    def expand(self, x: HloInstruction, b: Builder) -> HloInstruction:
+        return _Scan.of(x).loop(b)
+
+    def rewrite(self, module: HloModule, fuel: Fuel) -> bool:
+        """The new loops' computations are put before their callers."""
+        changed = super().rewrite(module, fuel)
         if changed:
             module.computations = module.computations_post_order()
         return changed
-
-
-def _replace(x: HloInstruction, loop: HloInstruction) -> None:
-    loop.sharding = x.sharding
-    for before in x.control_predecessors:
-        before.add_control_dependency_to(loop)
-    for after in x.control_successors:
-        loop.add_control_dependency_to(after)
-    assert x.parent is not None
-    x.parent.replace(x, loop)
 
 
 @dataclass(frozen=True)

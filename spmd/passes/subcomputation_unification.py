@@ -9,7 +9,8 @@ from spmd.analysis.structure import StructuralKeys
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
-from spmd.passes.interface import HloPass, register_pass
+from spmd.passes.fuel import Fuel, FueledPass
+from spmd.passes.interface import register_pass
 from spmd.passes.rewrite import is_annotated
 
 #: Their callees are code that passes edit in place, each for its own caller.
@@ -27,7 +28,7 @@ _CONTROL_FLOW = (
 
 @register_pass
 @dataclass(frozen=True)
-class SubcomputationUnification(HloPass):
+class SubcomputationUnification(FueledPass):
     """reduce(x), to_apply=region_0  reduce(y), to_apply=region_7  =>  both to_apply=region_0, where these are equal
 
     JAX writes a computation for every reduction. Only computations that call nothing are compared, and bodies of
@@ -37,7 +38,7 @@ class SubcomputationUnification(HloPass):
     name: ClassVar[str] = "subcomputation-unification"
     accepts: ClassVar[tuple[Stage, ...]] = tuple(Stage)
 
-    def run(self, module: HloModule) -> bool:
+    def rewrite(self, module: HloModule, fuel: Fuel) -> bool:
         keys = StructuralKeys()
         first: dict[int, HloComputation] = {}
         changed = False
@@ -48,7 +49,8 @@ class SubcomputationUnification(HloPass):
                 if not _names_alone_may_differ(callee):
                     continue
                 known = first.setdefault(keys.key(callee), callee)
-                if known is not callee:
+                if known is not callee and not fuel.is_spent:
+                    fuel.burn()
                     x.called_computations[i] = known
                     changed = True
         if changed:

@@ -5,42 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from spmd.analysis.side_effects import SideEffects
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import TupleIndexAttrs
 from spmd.ops.checks import same_type
-from spmd.passes.fuel import Fuel, FueledPass
+from spmd.passes.instruction_pass import Simplifier, Simplify
 from spmd.passes.interface import UNSCHEDULED, register_pass
-from spmd.passes.rewrite import has_control_edges, is_annotated, replace_and_prune
 
 
 @register_pass
 @dataclass(frozen=True)
-class TupleSimplifier(FueledPass):
+class TupleSimplifier(Simplifier):
     """get-tuple-element(tuple(a, b), index=1)  =>  b
     tuple(get-tuple-element(t, 0), get-tuple-element(t, 1))  =>  t, where t has just these elements
     """
 
     name: ClassVar[str] = "tuple-simplifier"
     accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
+    opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.GET_TUPLE_ELEMENT, Opcode.TUPLE)
 
-    def rewrite(self, module: HloModule, fuel: Fuel) -> bool:
-        effects = SideEffects()
-        changed = False
-        for computation in module.computations_post_order():
-            for x in computation.post_order():
-                if x.parent is None or is_annotated(x) or has_control_edges(x):
-                    continue
-                simpler = match_element(x) or match_rebuilt(x)
-                if simpler is not None:
-                    if fuel.is_spent:
-                        return changed
-                    fuel.burn()
-                    replace_and_prune(x, simpler, effects)
-                    changed = True
-        return changed
+    def simplify(self, module: HloModule) -> Simplify:
+        return lambda x: match_element(x) or match_rebuilt(x)
 
 
 def match_element(x: HloInstruction) -> HloInstruction | None:

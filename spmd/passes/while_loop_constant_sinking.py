@@ -5,19 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from spmd.analysis.call_sites import call_sites
 from spmd.builder import Builder, ModuleScope
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
 from spmd.passes.constant_copies import copy_constant, is_small_constant
-from spmd.passes.interface import UNSCHEDULED, HloPass, register_pass
-from spmd.passes.while_state import Loop, call_sites, element_index, match_loop
+from spmd.passes.instruction_pass import Edit, InstructionPass
+from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.while_state import Loop, element_index, match_loop
 
 
 @register_pass
 @dataclass(frozen=True)
-class WhileLoopConstantSinking(HloPass):
+class WhileLoopConstantSinking(InstructionPass):
     """Replace a carried element that starts as a constant (or a repeated one) and never changes, wherever it is read.
 
     The element itself is left for the while-loop-simplifier to drop. max_bytes: larger constants stay outside.
@@ -25,17 +27,17 @@ class WhileLoopConstantSinking(HloPass):
 
     name: ClassVar[str] = "while-loop-constant-sinking"
     accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
+    opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.WHILE,)
     max_bytes: int = 1024
 
-    def run(self, module: HloModule) -> bool:
+    def editor(self, module: HloModule) -> Edit:
         scope, sites = ModuleScope(module), call_sites(module)
-        changed = False
-        for computation in module.computations_post_order():
-            for x in computation.with_opcode(Opcode.WHILE):
-                loop = match_loop(x, sites)
-                if loop is not None:
-                    changed |= self._sink(loop, scope)
-        return changed
+
+        def edit(x: HloInstruction) -> bool:
+            loop = match_loop(x, sites)
+            return loop is not None and self._sink(loop, scope)
+
+        return edit
 
     def _sink(self, loop: Loop, scope: ModuleScope) -> bool:
         changed = False

@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from spmd.analysis.call_sites import call_sites
 from spmd.analysis.side_effects import SideEffects
 from spmd.analysis.wire import KIND
 from spmd.builder import Builder, ModuleScope
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
-from spmd.passes.interface import UNSCHEDULED, HloPass, register_pass
-from spmd.passes.rewrite import has_control_edges
-from spmd.passes.while_state import Loop, add_elements, call_sites, element_index, match_loop
+from spmd.passes.instruction_pass import Edit, InstructionPass
+from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.rewrite import builder_at, has_control_edges
+from spmd.passes.while_state import Loop, add_elements, element_index, match_loop
 from spmd.shape import ArrayShape
 
 #: Cheaper made again than carried through the loop.
@@ -32,7 +34,7 @@ _STAY = (Opcode.PARAMETER, Opcode.OPT_BARRIER, Opcode.WHILE, Opcode.CONDITIONAL,
 
 @register_pass
 @dataclass(frozen=True)
-class WhileLoopInvariantCodeMotion(HloPass):
+class WhileLoopInvariantCodeMotion(InstructionPass):
     """Move computations on unchanging state elements out of loop bodies.
 
     Collectives stay, so that no gathered value lives longer than one iteration. So do values larger than what they are
@@ -41,20 +43,22 @@ class WhileLoopInvariantCodeMotion(HloPass):
 
     name: ClassVar[str] = "while-loop-invariant-code-motion"
     accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
+    opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.WHILE,)
     max_inflation: int = 4096
 
-    def run(self, module: HloModule) -> bool:
+    def editor(self, module: HloModule) -> Edit:
         scope, effects, sites = ModuleScope(module), SideEffects(), call_sites(module)
-        changed = False
-        for computation in module.computations_post_order():
-            builder = Builder(computation, scope)
-            for x in computation.with_opcode(Opcode.WHILE):
-                loop = match_loop(x, sites)
-                hoisted = self._hoistable(loop, effects) if loop is not None else []
-                if loop is not None and hoisted:
-                    _hoist(loop, hoisted, builder)
-                    changed = True
-        return changed
+
+        def edit(x: HloInstruction) -> bool:
+            loop = match_loop(x, sites)
+            if loop is None:
+                return False
+            hoisted = self._hoistable(loop, effects)
+            if hoisted:
+                _hoist(loop, hoisted, builder_at(x, scope))
+            return bool(hoisted)
+
+        return edit
 
     def _hoistable(self, loop: Loop, effects: SideEffects) -> list[HloInstruction]:
         """Invariant values that the rest of the body reads and that are worth carrying, in post-order."""

@@ -6,6 +6,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import ClassVar
 
+from spmd.analysis.call_sites import call_sites
 from spmd.analysis.side_effects import SideEffects
 from spmd.analysis.structure import StructuralKeys
 from spmd.hlo.instruction import HloInstruction
@@ -13,14 +14,15 @@ from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import TupleIndexAttrs
 from spmd.passes.common_subexpression_elimination import is_mergeable, value_key
-from spmd.passes.interface import UNSCHEDULED, HloPass, register_pass
-from spmd.passes.rewrite import has_control_edges, is_annotated
-from spmd.passes.while_state import Loop, call_sites, element_index, match_loop
+from spmd.passes.instruction_pass import Edit, InstructionPass
+from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.rewrite import is_pinned
+from spmd.passes.while_state import Loop, element_index, match_loop
 
 
 @register_pass
 @dataclass(frozen=True)
-class WhileLoopRepeatedElements(HloPass):
+class WhileLoopRepeatedElements(InstructionPass):
     """state = (i, j, ..), both from 0, body returns (i + 1, j + 1, ..)  =>  what read j reads i
 
     Elements that start as one value are taken to be equal until the body computes different values from them. JAX's
@@ -30,16 +32,18 @@ class WhileLoopRepeatedElements(HloPass):
 
     name: ClassVar[str] = "while-loop-repeated-elements"
     accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
+    opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.WHILE,)
 
-    def run(self, module: HloModule) -> bool:
+    def editor(self, module: HloModule) -> Edit:
         sites, effects, structure = call_sites(module), SideEffects(), StructuralKeys()
-        changed = False
-        for computation in module.computations_post_order():
-            for x in computation.with_opcode(Opcode.WHILE):
-                loop = match_loop(x, sites)
-                if loop is not None:
-                    changed |= _read_first(loop, equal_elements(loop, effects, structure))
-        return changed
+
+        def edit(x: HloInstruction) -> bool:
+            loop = match_loop(x, sites)
+            if loop is None:
+                return False
+            return _read_first(loop, equal_elements(loop, effects, structure))
+
+        return edit
 
 
 def equal_elements(loop: Loop, effects: SideEffects, structure: StructuralKeys) -> list[int]:
@@ -84,7 +88,7 @@ def _read_first(loop: Loop, first: list[int]) -> bool:
             if read.opcode is not Opcode.GET_TUPLE_ELEMENT or not (read.users or read.is_root):
                 continue
             index = element_index(read)
-            if first[index] == index or is_annotated(read) or has_control_edges(read):
+            if first[index] == index or is_pinned(read):
                 continue
             read.attrs = TupleIndexAttrs(first[index])
             changed = True

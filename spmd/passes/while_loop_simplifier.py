@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from spmd.analysis.call_sites import call_sites
 from spmd.analysis.side_effects import SideEffects
 from spmd.analysis.trip_count import trip_count
 from spmd.builder import Builder, ModuleScope
@@ -12,11 +13,11 @@ from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
 from spmd.passes.inline import inline
-from spmd.passes.interface import UNSCHEDULED, HloPass, register_pass
-from spmd.passes.rewrite import has_control_edges, is_annotated
+from spmd.passes.instruction_pass import Edit, InstructionPass
+from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.rewrite import builder_at, is_pinned
 from spmd.passes.while_state import (
     Loop,
-    call_sites,
     element_index,
     keep_elements,
     match_loop,
@@ -26,7 +27,7 @@ from spmd.passes.while_state import (
 
 @register_pass
 @dataclass(frozen=True)
-class WhileLoopSimplifier(HloPass):
+class WhileLoopSimplifier(InstructionPass):
     """A loop of 0 iterations => its initial state;  of 1 iteration => its body, inlined
 
     get-tuple-element(while(tuple(.., c, ..)), i)  =>  c, where the body hands element i on unchanged
@@ -35,28 +36,26 @@ class WhileLoopSimplifier(HloPass):
 
     name: ClassVar[str] = "while-loop-simplifier"
     accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
+    opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.WHILE,)
 
-    def run(self, module: HloModule) -> bool:
+    def editor(self, module: HloModule) -> Edit:
         scope, effects, sites = ModuleScope(module), SideEffects(), call_sites(module)
-        changed = False
-        for computation in module.computations_post_order():
-            builder = Builder(computation, scope)
-            for x in computation.with_opcode(Opcode.WHILE):
-                if _unroll_trivial(x, effects):
-                    changed = True
-                    continue
-                loop = match_loop(x, sites)
-                if loop is not None:
-                    changed |= _forward_invariants(loop)
-                    changed |= _drop_dead_elements(loop, builder, effects)
-        if changed:
-            module.remove_unreachable_computations()
-        return changed
+
+        def edit(x: HloInstruction) -> bool:
+            if _unroll_trivial(x, effects):
+                return True
+            loop = match_loop(x, sites)
+            if loop is None:
+                return False
+            changed = _forward_invariants(loop)
+            return _drop_dead_elements(loop, builder_at(x, scope), effects) or changed
+
+        return edit
 
 
 def _unroll_trivial(x: HloInstruction, effects: SideEffects) -> bool:
     """Replace a loop whose body runs not at all or once."""
-    if is_annotated(x) or has_control_edges(x) or effects.inside(x.while_condition):
+    if is_pinned(x) or effects.inside(x.while_condition):
         return False
     trips = trip_count(x)
     if trips not in (0, 1):
@@ -70,11 +69,7 @@ def _unroll_trivial(x: HloInstruction, effects: SideEffects) -> bool:
 def _forward_invariants(loop: Loop) -> bool:
     changed = False
     for user in loop.instruction.users:
-        if (
-            user.opcode is not Opcode.GET_TUPLE_ELEMENT
-            or is_annotated(user)
-            or has_control_edges(user)
-        ):
+        if user.opcode is not Opcode.GET_TUPLE_ELEMENT or is_pinned(user):
             continue
         if loop.is_invariant(element_index(user)):
             assert user.parent is not None

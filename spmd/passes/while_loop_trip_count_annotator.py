@@ -10,14 +10,15 @@ from spmd.analysis.trip_count import trip_count
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
-from spmd.passes.interface import HloPass, register_pass
+from spmd.passes.instruction_pass import Edit, InstructionPass
+from spmd.passes.interface import register_pass
 
 _KEY = "known_trip_count"
 
 
 @register_pass
 @dataclass(frozen=True)
-class WhileLoopTripCountAnnotator(HloPass):
+class WhileLoopTripCountAnnotator(InstructionPass):
     """while(s), ..  =>  while(s), .., backend_config={"known_trip_count":{"n":"12"}}
 
     XLA's words for it. The statement outlives the pattern that proves it, which later passes may take apart. Of what
@@ -26,13 +27,10 @@ class WhileLoopTripCountAnnotator(HloPass):
 
     name: ClassVar[str] = "while-loop-trip-count-annotator"
     accepts: ClassVar[tuple[Stage, ...]] = tuple(Stage)
+    opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.WHILE,)
 
-    def run(self, module: HloModule) -> bool:
-        changed = False
-        for computation in module.computations_post_order():
-            for x in computation.with_opcode(Opcode.WHILE):
-                changed |= _annotate(x)
-        return changed
+    def editor(self, module: HloModule) -> Edit:
+        return _annotate
 
 
 def _annotate(loop: HloInstruction) -> bool:

@@ -10,10 +10,9 @@ from spmd.analysis.side_effects import SideEffects
 from spmd.builder import Builder
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import TupleIndexAttrs
-from spmd.passes.rewrite import has_control_edges, is_annotated
+from spmd.passes.rewrite import is_annotated, is_pinned
 from spmd.shape import TupleShape
 
 
@@ -58,14 +57,9 @@ def element_index(x: HloInstruction) -> int:
     return x.attrs_as(TupleIndexAttrs).index
 
 
-def call_sites(module: HloModule) -> Counter[HloComputation]:
-    """How many instructions call each computation."""
-    return Counter(callee for x in module.all_instructions() for callee in x.called_computations)
-
-
 def match_loop(x: HloInstruction, sites: Counter[HloComputation]) -> Loop | None:
     """``x`` as a loop whose state can be edited, or None."""
-    if x.opcode is not Opcode.WHILE or is_annotated(x) or has_control_edges(x):
+    if x.opcode is not Opcode.WHILE or is_pinned(x):
         return None
     if any(sites[callee] != 1 for callee in x.called_computations):
         return None

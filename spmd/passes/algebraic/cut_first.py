@@ -16,7 +16,7 @@ from spmd.ops import definition
 from spmd.ops.attrs import DimensionsAttrs, SliceAttrs
 from spmd.passes.algebraic.match import non_unit, used_once
 from spmd.passes.algebraic.rules import simplifies
-from spmd.passes.rewrite import has_control_edges, is_annotated
+from spmd.passes.rewrite import is_pinned
 
 
 def _is_partitioned(b: Builder) -> bool:
@@ -26,7 +26,7 @@ def _is_partitioned(b: Builder) -> bool:
 
 def _is_free(x: HloInstruction) -> bool:
     """May be replaced together with its only user."""
-    return used_once(x) and not has_control_edges(x) and not is_annotated(x)
+    return used_once(x) and not is_pinned(x)
 
 
 def _is_pointwise(x: HloInstruction) -> bool:

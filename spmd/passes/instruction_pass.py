@@ -1,0 +1,101 @@
+"""Passes that look at one instruction after another and edit the program at some of them.
+
+An ``InstructionPass`` edits anything; a ``Simplifier`` replaces an instruction by a simpler value, an ``OpExpander`` by
+other operations that compute the same. Each edit is one rewrite, at which the pass can be stopped.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
+from typing import ClassVar, TypeAlias
+
+from spmd.analysis.side_effects import SideEffects
+from spmd.builder import Builder, ModuleScope
+from spmd.hlo.computation import HloComputation
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.module import HloModule
+from spmd.hlo.opcode import Opcode
+from spmd.passes.fuel import Fuel, FueledPass
+from spmd.passes.rewrite import builder_at, is_pinned, put_in_place, replace_and_prune
+
+#: Edits the program at an instruction that is still part of it; True where it changed anything.
+Edit: TypeAlias = Callable[[HloInstruction], bool]
+
+#: A simpler value for an instruction, or None where none is known.
+Simplify: TypeAlias = Callable[[HloInstruction], HloInstruction | None]
+
+
+class InstructionPass(FueledPass):
+    """One walk over the instructions of ``opcodes`` (of any, where that is empty), callees first, in their order.
+
+    Instructions that an edit makes are not looked at in the same walk.
+    """
+
+    opcodes: ClassVar[tuple[Opcode, ...]] = ()
+
+    @abstractmethod
+    def editor(self, module: HloModule) -> Edit:
+        """What is done at each instruction; asked for once a walk."""
+
+    def walk(self, computation: HloComputation) -> Iterable[HloInstruction]:
+        return computation.with_opcode(*self.opcodes) if self.opcodes else computation.instructions
+
+    def rewrite(self, module: HloModule, fuel: Fuel) -> bool:
+        edit = self.editor(module)
+        changed = False
+        for computation in module.computations_post_order():
+            for x in self.walk(computation):
+                if fuel.is_spent:
+                    break
+                if x.parent is not None and edit(x):
+                    fuel.burn()
+                    changed = True
+        if changed:
+            module.remove_unreachable_computations()
+        return changed
+
+
+class Simplifier(InstructionPass):
+    """Replaces instructions by simpler values, operands first, and removes what nobody needs any more.
+
+    What is pinned (``is_pinned``) stays.
+    """
+
+    @abstractmethod
+    def simplify(self, module: HloModule) -> Simplify:
+        """What is simpler than an instruction; asked for once a walk."""
+
+    def walk(self, computation: HloComputation) -> Iterable[HloInstruction]:
+        order = computation.post_order()
+        return [x for x in order if x.opcode in self.opcodes] if self.opcodes else order
+
+    def editor(self, module: HloModule) -> Edit:
+        simplify, effects = self.simplify(module), SideEffects()
+
+        def edit(x: HloInstruction) -> bool:
+            simpler = None if is_pinned(x) else simplify(x)
+            if simpler is not None:
+                replace_and_prune(x, simpler, effects)
+            return simpler is not None
+
+        return edit
+
+
+class OpExpander(InstructionPass):
+    """Writes every instruction of ``opcodes`` in other operations, which get its sharding and its control edges."""
+
+    @abstractmethod
+    def expand(self, x: HloInstruction, b: Builder) -> HloInstruction | None:
+        """A new value that is ``x``'s; None, and nothing built, where ``x`` has to stay."""
+
+    def editor(self, module: HloModule) -> Edit:
+        scope = ModuleScope(module)
+
+        def edit(x: HloInstruction) -> bool:
+            expanded = self.expand(x, builder_at(x, scope))
+            if expanded is not None:
+                put_in_place(x, expanded)
+            return expanded is not None
+
+        return edit
