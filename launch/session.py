@@ -16,6 +16,7 @@ from launch.digest import digest_of
 from launch.ending import end_job
 from launch.job import require_saved_for, require_world, versions
 from launch.mpi import open_world
+from launch.object_folder import keep_objects
 from launch.options import CompileOptions
 from launch.pipeline import compile_module
 from launch.rank_environment import settings_of_environment, world_of_environment
@@ -46,6 +47,7 @@ def compile_program(
     compiles, and every rank gets a RankExecutable. Raises there, on every rank alike, AgreedError: with the ranks'
     errors (WorldSizeError says both numbers), or with the ranks whose modules or options differ.
     """
+    keep_objects()
     options = options or CompileOptions()
     world = _world()
     if world is None:
@@ -68,6 +70,8 @@ def load_executable(path: str | Path) -> Executable:
 
     Under MPI rank 0 reads it, and every rank gets its RankExecutable of it.
     """
+
+    keep_objects()
 
     def read() -> Executable:
         try:

@@ -14,6 +14,7 @@ from launch.cli.module_argument import add_module_arguments, compile_options, po
 from launch.ending import run_rank
 from launch.job import require_saved_for, require_world, versions
 from launch.mpi import open_world
+from launch.object_folder import keep_objects
 from launch.pipeline import compile_module
 from launch.rank_environment import settings_of_environment, world_of_environment
 from launch.shared_compile import compile_on_first
@@ -59,6 +60,7 @@ def dispatch(
     as_rank: Callable[[argparse.Namespace, MpiCommunicator], int],
 ) -> int:
     """``here`` in a process of its own, ``as_rank`` where an MPI launcher started this one among others."""
+    keep_objects()
     world = world_of_environment()
     if world is None:
         return here(options)

@@ -13,8 +13,10 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
+import llvmlite
 import llvmlite.binding as llvm
 
+from runtime.codegen.object_cache import ObjectCache, key_of
 from spmd.errors import SpmdError
 
 
@@ -44,15 +46,21 @@ class NativeLibrary:
 
 
 class Jit:
-    """The host's compiler. Not thread-safe while compiling."""
+    """The host's compiler. Not thread-safe while compiling.
+
+    ``cache``: where to look for machine code first, and to keep what was compiled; None for nowhere.
+    """
 
     def __init__(self) -> None:
+        self.cache: ObjectCache | None = None
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
         target = llvm.Target.from_default_triple()
+        processor = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+        self._made_by = (llvmlite.__version__, str(llvm.llvm_version_info), *processor)
         self._machine = target.create_target_machine(
-            cpu=llvm.get_host_cpu_name(),
-            features=llvm.get_host_cpu_features().flatten(),
+            cpu=processor[0],
+            features=processor[1],
             opt=3,
             jit=True,
         )
@@ -76,14 +84,24 @@ class Jit:
         keep: what must live as long as the code, such as the data behind ``symbols``.
         level: of LLVM's -O pipelines. Without ``unroll`` code that memory limits compiles in half the time.
         """
-        optimized = str(self._optimize(ir, level, unroll))
-        builder = llvm.JITLibraryBuilder().add_ir(optimized).add_current_process()
+        code = self._object(ir, level, unroll)
+        builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
         for name, address in (symbols or {}).items():
             builder.import_symbol(name, address)
         for name in exports:
             builder.export_symbol(name)
         code = builder.link(self._linker, f"spmd{next(self._numbers)}")
         return NativeLibrary(code, (self, *keep))
+
+    def _object(self, ir: str, level: int, unroll: bool) -> bytes:
+        """Machine code, from the cache where it was compiled before by this LLVM for this processor."""
+        key = key_of((*self._made_by, str(level), str(unroll), ir))
+        code = self.cache.get(key) if self.cache is not None else None
+        if code is None:
+            code = bytes(self._machine.emit_object(self._optimize(ir, level, unroll)))
+            if self.cache is not None:
+                self.cache.put(key, code)
+        return code
 
     def _optimize(self, ir: str, level: int, unroll: bool) -> Any:
         try:
@@ -106,6 +124,14 @@ class Jit:
 def host_jit() -> Jit:
     """One compiler for the process, made at first use."""
     return Jit()
+
+
+@cache
+def host_fuses() -> bool:
+    """Whether the host has a fused multiply-add. LLVM calls the C library's, which is slow, where it has none."""
+    if platform.machine() == "x86_64":
+        return bool(llvm.get_host_cpu_features().get("fma", False))
+    return platform.machine() in ("aarch64", "arm64")
 
 
 def spin_hint() -> tuple[str, str]:

@@ -1,0 +1,101 @@
+"""Machine code that was compiled before, kept on disk in a folder that only its owner can write.
+
+Whoever can write there can have his code run by the folder's owner, so one that others own, or may write to, is not
+used. Each file says how its contents digest, so half-written and damaged ones count as absent. Losing files, or all of
+the folder, costs compile time and nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import secrets
+import stat
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+_MAGIC = b"spmd-object 1\n"
+#: Of one kernel's code; real ones have some KiB.
+_MAX_OBJECT = 16 << 20
+#: Of the folder: beyond it the files longest unused go, until half is left.
+MAX_FOLDER = 256 << 20
+#: Seconds after which nobody is still writing a file.
+_LEFT_OVER = 3600.0
+
+
+def key_of(parts: Iterable[str]) -> str:
+    """A name for what ``parts`` determine."""
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part.encode()
+        digest.update(len(data).to_bytes(8, "little") + data)
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class ObjectCache:
+    folder: Path
+
+    @staticmethod
+    def opened(folder: Path) -> ObjectCache | None:
+        """Of a folder that is made where there is none; None where it is not this user's alone, or cannot be made."""
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            found = folder.lstat()
+        except OSError:
+            return None
+        is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+        if not is_ours or found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+            return None
+        cache = ObjectCache(folder)
+        cache.trim()
+        return cache
+
+    def get(self, key: str) -> bytes | None:
+        """None where it was never put, or its file is not whole."""
+        try:
+            descriptor = os.open(self.folder / key, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            with open(descriptor, "rb") as file:  # noqa: PTH123 - opened above, not through a link
+                data = file.read(_MAX_OBJECT + 1)
+                os.utime(descriptor)
+        except OSError:
+            return None
+        head = len(_MAGIC) + hashlib.sha256().digest_size
+        code = data[head:]
+        if len(data) > _MAX_OBJECT or data[:head] != _header(code):
+            return None
+        return code
+
+    def put(self, key: str, code: bytes) -> None:
+        """Keep it; a folder that cannot be written to is left as it is. Readers see all of the file or nothing."""
+        target = self.folder / key
+        half = target.with_name(f"{key}.{os.getpid()}.{secrets.token_hex(4)}")
+        try:
+            half.write_bytes(_header(code) + code)
+            half.replace(target)
+        except OSError:
+            with contextlib.suppress(OSError):
+                half.unlink()
+
+    def trim(self, most: int = MAX_FOLDER) -> None:
+        """Down to half of ``most`` bytes where the folder has more; without what killed processes left half-written."""
+        with contextlib.suppress(OSError):
+            found = [(entry.stat(), entry.path) for entry in os.scandir(self.folder)]
+            for about, path in found:
+                if "." in Path(path).name and about.st_mtime < time.time() - _LEFT_OVER:
+                    Path(path).unlink(missing_ok=True)
+            total = sum(about.st_size for about, _ in found)
+            if total <= most:
+                return
+            for about, path in sorted(found, key=lambda one: (one[0].st_mtime, one[1])):
+                if total <= most // 2:
+                    return
+                Path(path).unlink(missing_ok=True)
+                total -= about.st_size
+
+
+def _header(code: bytes) -> bytes:
+    return _MAGIC + hashlib.sha256(code).digest()

@@ -1,0 +1,105 @@
+"""Machine code kept on disk: found again, never believed when damaged, never kept where others may write."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from pathlib import Path
+
+import pytest
+
+from runtime.codegen.llvm_jit import Jit
+from runtime.codegen.object_cache import ObjectCache, key_of
+
+IR = "define i64 @answer() {\n  ret i64 42\n}"
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> ObjectCache:
+    opened = ObjectCache.opened(tmp_path / "a" / "objects")
+    assert opened is not None
+    return opened
+
+
+def answer(jit: Jit) -> int:
+    code = jit.compile(IR, ("answer",))
+    return int(code.function("answer", ctypes.c_int64)())
+
+
+def test_code_is_compiled_once(cache: ObjectCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = Jit()
+    first.cache = cache
+    assert answer(first) == 42
+    assert len(list(cache.folder.iterdir())) == 1
+    second = Jit()
+    second.cache = cache
+    monkeypatch.setattr(second, "_optimize", lambda *_: pytest.fail("compiled again"))
+    assert answer(second) == 42
+
+
+@pytest.mark.parametrize("damage", [b"", b"short", b"spmd-object 1\n" + b"x" * 100])
+def test_a_damaged_file_counts_as_absent(cache: ObjectCache, damage: bytes) -> None:
+    jit = Jit()
+    jit.cache = cache
+    answer(jit)
+    (path,) = cache.folder.iterdir()
+    path.write_bytes(damage)
+    assert cache.get(path.name) is None
+    assert answer(jit) == 42
+    assert cache.get(path.name) is not None
+
+
+def test_a_flipped_bit_is_found(cache: ObjectCache) -> None:
+    cache.put("k", b"code" * 100)
+    data = bytearray((cache.folder / "k").read_bytes())
+    data[-1] ^= 1
+    (cache.folder / "k").write_bytes(bytes(data))
+    assert cache.get("k") is None
+
+
+def test_links_are_not_followed(cache: ObjectCache, tmp_path: Path) -> None:
+    cache.put("k", b"code")
+    elsewhere = tmp_path / "elsewhere"
+    (cache.folder / "k").rename(elsewhere)
+    (cache.folder / "k").symlink_to(elsewhere)
+    assert cache.get("k") is None
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o770, 0o701, 0o720])
+def test_a_folder_that_others_may_enter_is_not_used(tmp_path: Path, mode: int) -> None:
+    folder = tmp_path / "objects"
+    folder.mkdir()
+    folder.chmod(mode)
+    assert ObjectCache.opened(folder) is None
+
+
+def test_a_folder_that_cannot_be_made_or_is_a_link_is_not_used(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    assert ObjectCache.opened(tmp_path / "file" / "objects") is None
+    (tmp_path / "own").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to(tmp_path / "own")
+    assert ObjectCache.opened(tmp_path / "link") is None
+
+
+def test_a_new_folder_is_the_users_alone(cache: ObjectCache) -> None:
+    assert cache.folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_trim_drops_what_was_unused_longest_and_what_was_left_half_written(
+    cache: ObjectCache,
+) -> None:
+    for number in range(8):
+        cache.put(f"k{number}", bytes(1000))
+        os.utime(cache.folder / f"k{number}", (number, number))
+    (cache.folder / "k9.1.ab").write_bytes(b"half")
+    os.utime(cache.folder / "k9.1.ab", (0, 0))
+    cache.trim(most=1 << 20)
+    assert len(list(cache.folder.iterdir())) == 8
+    cache.trim(most=6000)
+    assert sorted(path.name for path in cache.folder.iterdir()) == ["k6", "k7"]
+
+
+def test_keys_depend_on_every_part_and_on_where_it_ends() -> None:
+    assert (
+        len({key_of(("a", "b")), key_of(("ab",)), key_of(("a", "b", "")), key_of(("b", "a"))}) == 4
+    )
