@@ -1,0 +1,263 @@
+"""The kernels of one computation, each a set of its instructions, and who reads whose results.
+
+At first every instruction that an emitter takes is a kernel of its own, with the views through which it sees operands
+(those cost nothing and stand in as many kernels as like). Fusing grows kernels; the computation itself is not touched
+until the plan is made: ``make_fusions`` writes it down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from runtime.fusion.element_graph import NoEmitterError
+from runtime.fusion.emitters import emitted_region, emitter_of
+from runtime.fusion.kernel_cost import KernelCost, kernel_cost
+from runtime.schedule.step_facts import StepFacts
+from spmd.hlo import HloComputation, HloInstruction, Opcode
+from spmd.machine.description import MachineDescription
+from spmd.ops.attrs import ConstantAttrs
+from spmd.passes.rewrite import has_control_edges
+from spmd.shape import ArrayShape
+
+#: Constants of more elements are operands: nobody would look through them for one value.
+MAX_CONSTANT = 64
+
+
+@dataclass(eq=False)
+class Kernel:
+    """``roots``: its results; ``members``: all that it computes, views among them; ``inputs``: what it reads.
+
+    position: where in the computation's order it runs. cost: of one execution.
+    """
+
+    roots: tuple[HloInstruction, ...]
+    members: dict[HloInstruction, None]
+    inputs: dict[HloInstruction, None]
+    position: int
+    cost: KernelCost
+    computing: int
+
+    @property
+    def is_fusion(self) -> bool:
+        """Whether there is more to it than one instruction and views."""
+        return self.computing > 1
+
+    @property
+    def name(self) -> str:
+        return self.roots[-1].name
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one kernel may be: more computing instructions, or more places in its code, would spill registers and grow
+    code; more inputs and results would take more address registers than there are.
+    """
+
+    instructions: int = 64
+    code: int = 128
+    inputs: int = 24
+    results: int = 12
+
+
+@dataclass
+class FusionGraph:
+    """``order``: one that the computation could run in; kernels lie at places of it, and only move within it."""
+
+    computation: HloComputation
+    order: Sequence[HloInstruction]
+    facts: StepFacts
+    machine: MachineDescription
+    limits: Limits = field(default_factory=Limits)
+    position: dict[HloInstruction, int] = field(default_factory=dict)
+    kernel_of: dict[HloInstruction, Kernel] = field(default_factory=dict)
+    readers: dict[HloInstruction, dict[Kernel, None]] = field(default_factory=dict)
+    #: Positions of instructions outside of kernels that read a result, through views too; the end for the root.
+    outside: dict[HloInstruction, list[int]] = field(default_factory=dict)
+    _absorbable: dict[HloInstruction, bool] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.position = {x: n for n, x in enumerate(self.order)}
+        heads = [x for x in self.order if self._is_kernel(x)]
+        for x in heads:
+            self._add(self._kernel((x,), {x: None}, self.position[x]))
+        self._note_outside(set(heads))
+
+    # ---- reading
+    @property
+    def kernels(self) -> list[Kernel]:
+        """Each once, in order."""
+        return sorted(dict.fromkeys(self.kernel_of.values()), key=lambda kernel: kernel.position)
+
+    def readers_of(self, kernel: Kernel) -> list[Kernel]:
+        return list(dict.fromkeys(r for x in kernel.roots for r in self.readers.get(x, ())))
+
+    def producers_of(self, kernel: Kernel) -> list[Kernel]:
+        found = (self.kernel_of.get(x) for x in kernel.inputs)
+        return list(dict.fromkeys(producer for producer in found if producer is not None))
+
+    def is_read_outside(self, kernel: Kernel) -> bool:
+        """Its results have to be in memory, whoever else reads them."""
+        return any(self.outside.get(x) for x in kernel.roots)
+
+    def earliest(self, kernel: Kernel, without: Iterable[Kernel] = ()) -> int:
+        """Behind all that it reads, but for what ``without`` give."""
+        left_out = set(without)
+        found = -1
+        for x in kernel.inputs:
+            producer = self.kernel_of.get(x)
+            if producer is None:
+                found = max(found, self.position[x])
+            elif producer not in left_out:
+                found = max(found, producer.position)
+        return found
+
+    def latest(self, kernel: Kernel, without: Iterable[Kernel] = ()) -> int:
+        """Before all that read its results, but for ``without``."""
+        left_out = set(without)
+        found = len(self.order)
+        for x in kernel.roots:
+            for reader in self.readers.get(x, ()):
+                if reader not in left_out:
+                    found = min(found, reader.position)
+            found = min([found, *self.outside.get(x, ())])
+        return found
+
+    # ---- trying
+    def joined(self, producer: Kernel, reader: Kernel) -> Kernel | None:
+        """``reader`` with what ``producer`` computes inside it, if limits allow."""
+        members = {**producer.members, **reader.members}
+        return self._bounded(reader.roots, members, reader.position)
+
+    def together(self, one: Kernel, other: Kernel, position: int) -> Kernel | None:
+        """One kernel for the results of both, if limits allow; results that only the other one read are gone."""
+        members = {**one.members, **other.members}
+        both = {one, other}
+        roots = [
+            x
+            for x in (*one.roots, *other.roots)
+            if self.outside.get(x) or any(r not in both for r in self.readers.get(x, ()))
+        ]
+        return self._bounded(tuple(roots), members, position)
+
+    def _bounded(
+        self, roots: tuple[HloInstruction, ...], members: dict[HloInstruction, None], position: int
+    ) -> Kernel | None:
+        limits = self.limits
+        computing = sum(1 for x in members if not self._is_absorbable(x))
+        if not roots or computing > limits.instructions or len(roots) > limits.results:
+            return None
+        made = self._kernel(roots, members, position)
+        if len(made.inputs) > limits.inputs or made.cost.code > limits.code:
+            return None
+        return made
+
+    @staticmethod
+    def emitter(kernel: Kernel) -> str | None:
+        """Who makes it; None if nobody does."""
+        try:
+            region = emitted_region(kernel.roots, {x: n for n, x in enumerate(kernel.inputs)})
+        except NoEmitterError:
+            return None
+        return region.emitter
+
+    # ---- changing
+    def replace(self, old: Iterable[Kernel], new: Iterable[Kernel]) -> None:
+        for kernel in old:
+            self._remove(kernel)
+        for kernel in new:
+            self._add(kernel)
+
+    def _add(self, kernel: Kernel) -> None:
+        for x in kernel.roots:
+            self.kernel_of[x] = kernel
+        for x in kernel.inputs:
+            self.readers.setdefault(x, {})[kernel] = None
+
+    def _remove(self, kernel: Kernel) -> None:
+        for x in kernel.roots:
+            if self.kernel_of.get(x) is kernel:
+                del self.kernel_of[x]
+        for x in kernel.inputs:
+            self.readers[x].pop(kernel, None)
+
+    # ---- making
+    def _kernel(
+        self, roots: tuple[HloInstruction, ...], members: dict[HloInstruction, None], position: int
+    ) -> Kernel:
+        members, inputs = self._closed(roots, members)
+        cost = kernel_cost(roots, inputs, self.machine)
+        computing = sum(1 for x in members if not self._is_absorbable(x))
+        return Kernel(roots, members, inputs, position, cost, computing)
+
+    def _closed(
+        self, roots: Sequence[HloInstruction], members: dict[HloInstruction, None]
+    ) -> tuple[dict[HloInstruction, None], dict[HloInstruction, None]]:
+        """The members that roots need, with the views in between, and the inputs, in the order they are met."""
+        found: dict[HloInstruction, None] = {}
+        inputs: dict[HloInstruction, None] = {}
+        stack = list(reversed(roots))
+        while stack:
+            x = stack.pop()
+            if x in found or x in inputs:
+                continue
+            if x in members or self._is_absorbable(x):
+                found[x] = None
+                stack.extend(reversed(x.operands))
+            else:
+                inputs[x] = None
+        return found, inputs
+
+    def _is_kernel(self, x: HloInstruction) -> bool:
+        if not _is_plain(x) or x.opcode in _NEVER or self.facts.is_view(x):
+            return False
+        return emitter_of(x) is not None
+
+    def _is_absorbable(self, x: HloInstruction) -> bool:
+        """Free in a kernel, and outside of it: views, numbers that count, and one constant everywhere."""
+        known = self._absorbable.get(x)
+        if known is None:
+            known = self._absorbable[x] = _is_plain(x) and self._is_free(x)
+        return known
+
+    def _is_free(self, x: HloInstruction) -> bool:
+        if x.opcode is Opcode.IOTA:
+            return True
+        if x.opcode is Opcode.CONSTANT:
+            literal = x.attrs_as(ConstantAttrs).literal
+            return (
+                literal is not None
+                and 0 < x.array_shape.num_elements <= MAX_CONSTANT
+                and (emitter_of(x) is not None)
+            )
+        return self.facts.is_view(x) and emitter_of(x) is not None
+
+    def _note_outside(self, heads: set[HloInstruction]) -> None:
+        """Backwards: who needs what a view shows stands behind the view."""
+        needed: dict[HloInstruction, list[int]] = {self.computation.root: [len(self.order)]}
+        for x in reversed(self.order):
+            here = needed.pop(x, [])
+            if x in heads:
+                if here:
+                    self.outside[x] = sorted(set(here))
+                continue
+            seen_through = self._is_absorbable(x)
+            for operand in dict.fromkeys(x.operands):
+                if not seen_through:
+                    needed.setdefault(operand, []).append(self.position[x])
+                elif here:
+                    needed.setdefault(operand, []).extend(here)
+
+
+#: Sources, which nothing computes.
+_NEVER = frozenset({Opcode.PARAMETER, Opcode.CONSTANT, Opcode.IOTA, Opcode.FUSION})
+
+
+def _is_plain(x: HloInstruction) -> bool:
+    """A static array in the default memory, of a value that nothing but its readers waits for."""
+    shape = x.shape
+    if not isinstance(shape, ArrayShape) or any(shape.dynamic):
+        return False
+    if shape.layout is not None and shape.layout.memory_space:
+        return False
+    return not has_control_edges(x)

@@ -1,0 +1,114 @@
+"""Kernels with several results: what is read twice is read once, and small kernels are dispatched together.
+
+Two kernels become one at the place of one of them: there, all that they read must have been made, and nobody may have
+read what they make. Places only ever move within the one order that the graph has, which therefore stays an order that
+the computation could run in: so no cycle can come about, and none has to be searched for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from runtime.fusion.fusion_graph import FusionGraph, Kernel
+from runtime.fusion.live_profile import LiveProfile
+
+#: Kernels that read one value, and kernels tried together with one of them.
+MAX_TRIED = 8
+#: Bytes of a kernel that is dispatched together with others merely because it is small.
+SMALL_BYTES = 64 << 10
+
+
+def merge_kernels(graph: FusionGraph, profile: LiveProfile, *, horizontal: bool) -> int:
+    """How many kernels went into another: producers with a reader, siblings, and, if asked for, small ones alike."""
+    merger = _Merger(graph, profile)
+    merged = merger.pass_over(merger.producers) + merger.pass_over(merger.siblings)
+    if horizontal:
+        merged += merger.small_ones()
+    return merged
+
+
+@dataclass
+class _Merger:
+    graph: FusionGraph
+    profile: LiveProfile
+
+    def pass_over(self, partners: Callable[[Kernel], Iterator[Kernel]]) -> int:
+        """Each kernel with the first partner that it may be merged with, then with the next."""
+        merged = 0
+        done: set[Kernel] = set()
+        for kernel in self.graph.kernels:
+            current: Kernel | None = kernel if self.is_there(kernel) else None
+            while current is not None and current not in done:
+                done.add(current)
+                current = self.first_merged(current, partners(current))
+                merged += current is not None
+        return merged
+
+    def first_merged(self, kernel: Kernel, partners: Iterator[Kernel]) -> Kernel | None:
+        for partner in list(partners):
+            made = self.merge(kernel, partner)
+            if made is not None:
+                return made
+        return None
+
+    def producers(self, kernel: Kernel) -> Iterator[Kernel]:
+        """Of what it reads and others read, too."""
+        for producer in self.graph.producers_of(kernel):
+            if _alike(kernel, producer):
+                yield producer
+
+    def siblings(self, kernel: Kernel) -> Iterator[Kernel]:
+        """Who reads something that it reads."""
+        found: dict[Kernel, None] = {}
+        for x in kernel.inputs:
+            readers = self.graph.readers.get(x, {})
+            if len(readers) <= 4 * MAX_TRIED:
+                found.update((r, None) for r in readers if r is not kernel and _alike(kernel, r))
+        yield from sorted(found, key=lambda k: (abs(k.position - kernel.position), k.position))[
+            :MAX_TRIED
+        ]
+
+    def small_ones(self) -> int:
+        """Kernels of equal sizes that are too small to be worth a thunk each, such as the updates of an optimizer."""
+        merged = 0
+        open_ones: dict[tuple[int, ...], Kernel] = {}
+        for kernel in self.graph.kernels:
+            if kernel.cost.bytes > SMALL_BYTES or not self.is_there(kernel):
+                continue
+            dims = kernel.roots[0].dims
+            before = open_ones.get(dims)
+            made = None if before is None else self.merge(before, kernel)
+            merged += made is not None
+            open_ones[dims] = kernel if made is None else made
+        return merged
+
+    def is_there(self, kernel: Kernel) -> bool:
+        return self.graph.kernel_of.get(kernel.roots[0]) is kernel
+
+    def merge(self, one: Kernel, other: Kernel) -> Kernel | None:
+        """The kernel of both, in the graph, if it saves time and may run at the place of either."""
+        graph = self.graph
+        both = (one, other)
+        first, second = sorted(both, key=lambda kernel: kernel.position)
+        for place, possible in (
+            (first.position, graph.earliest(second, both) < first.position),
+            (second.position, graph.latest(first, both) > second.position),
+        ):
+            if not possible:
+                continue
+            made = graph.together(first, second, place)
+            if made is None or graph.emitter(made) is None:
+                return None
+            if made.cost.seconds >= first.cost.seconds + second.cost.seconds:
+                return None
+            if self.profile.allows(both, (made,)):
+                graph.replace(both, (made,))
+                return made
+        return None
+
+
+def _alike(one: Kernel, other: Kernel) -> bool:
+    """Whether one loop could go over the results of both."""
+    sizes = (kernel.roots[0].array_shape.num_elements for kernel in (one, other))
+    return len(set(sizes)) == 1
