@@ -7,6 +7,7 @@ import numpy as np
 from runtime.buffers.assign import assign_buffers
 from runtime.buffers.colocation import colocate
 from runtime.buffers.linearize import linearize
+from runtime.buffers.program import Program
 from runtime.buffers.types import AllocationKind
 from runtime.schedule.step_facts import StepFacts
 from spmd.errors import UnsupportedError
@@ -23,13 +24,28 @@ def step_facts(module: HloModule) -> StepFacts | None:
 
 def device_bytes(module: HloModule) -> int:
     """Everything that a device holds while it runs ``module`` in its order: what a memory limit is about."""
-    assignment = assign_buffers(linearize(module)).assignment
-    return sum(allocation.size for allocation in assignment.allocations)
+    return _bytes(linearize(module))
+
+
+def device_bytes_below(module: HloModule, bound: int, worth: int) -> int | None:
+    """The same; None where it is ``bound`` or more. Values are laid out only where it may be ``worth`` bytes less."""
+    program = linearize(module)
+    if _least_bytes(program) > bound - max(worth, 1):
+        return None
+    found = _bytes(program)
+    return found if found < bound else None
 
 
 def least_device_bytes(module: HloModule) -> int:
     """What no packing of the module's values goes below: they are joined into places, which are not laid out."""
-    program = linearize(module)
+    return _least_bytes(linearize(module))
+
+
+def _bytes(program: Program) -> int:
+    return sum(a.size for a in assign_buffers(program).assignment.allocations)
+
+
+def _least_bytes(program: Program) -> int:
     change = np.zeros(program.end + 2, np.int64)
     always = 0
     for group in colocate(program).all_groups():

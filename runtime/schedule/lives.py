@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 
@@ -30,6 +29,7 @@ class Lives:
         self.needs = np.array(model.needs(order), np.int64)
         self._returned = dict.fromkeys(model.sources[model.computation.root])
         self._overwritten = dict.fromkeys(model.overwrites.values())
+        self._movable: dict[HloInstruction, bool] = {}
 
     def last(self, value: HloInstruction) -> int:
         """Where its life ends: its last reader, or the end of the order where it is returned."""
@@ -46,6 +46,11 @@ class Lives:
 
     def is_movable(self, value: HloInstruction) -> bool:
         """Whether each reader may be given another instruction in its place: they read it itself, or through views."""
+        if value not in self._movable:
+            self._movable[value] = self._may_move(value)
+        return self._movable[value]
+
+    def _may_move(self, value: HloInstruction) -> bool:
         if value in self._returned or value in self._overwritten or not self.model.size[value]:
             return False
         stack = [value]
@@ -59,31 +64,51 @@ class Lives:
                     return False
         return True
 
+    def least_peak(self, may_go: Callable[[HloInstruction], bool]) -> int:
+        """What no repetition of values that ``may_go`` gets below: each of them away in all its gaps.
+
+        Where a gap begins and ends its value may make room, too: for what is written over it.
+        """
+        gaps = self.gaps
+        away = np.array([may_go(v) and self.is_movable(v) for v in gaps.values], bool)
+        change = np.zeros(len(self.order) + 1, np.int64)
+        np.add.at(change, gaps.starts[away], gaps.sizes[away])
+        np.add.at(change, gaps.ends[away] + 1, -gaps.sizes[away])
+        return int((self.needs - np.cumsum(change)[:-1]).max(initial=0))
+
     @cached_property
     def gaps(self) -> Gaps:
         return Gaps(self)
 
 
 class Gaps:
-    """Stretches during which a movable value is held, but neither written nor read: ``start < n < end``."""
+    """Stretches during which a value is held, but neither written nor read: ``start < n < end``."""
 
     def __init__(self, lives: Lives) -> None:
+        self._lives = lives
         starts, ends, sizes = [], [], []
         self.values: list[HloInstruction] = []
-        for value in lives.order:
+        for value, reads in lives.reads_at.items():
             size = lives.model.size[value]
-            positions = [lives.place[value], *lives.reads_at[value]]
-            found = [(a, b) for a, b in pairwise(positions) if b > a + 1]
-            if not found or not lives.is_movable(value):
+            if not (size and reads):
                 continue
-            for start, end in found:
-                self.values.append(value)
-                starts.append(start)
-                ends.append(end)
-                sizes.append(size)
+            start = lives.place[value]
+            for end in reads:
+                if end > start + 1:
+                    self.values.append(value)
+                    starts.append(start)
+                    ends.append(end)
+                    sizes.append(size)
+                start = end
         self.starts, self.ends, self.sizes = (np.array(x, np.int64) for x in (starts, ends, sizes))
 
     def across(self, position: int, most: int) -> list[int]:
-        """Numbers of the gaps around ``position``: the ``most`` largest values', earliest first among equals."""
-        found = np.flatnonzero((self.starts < position) & (self.ends > position))
-        return [int(i) for i in found[np.argsort(-self.sizes[found], kind="stable")][:most]]
+        """Numbers of movable values' gaps around ``position``: the ``most`` largest, earliest first among equals."""
+        around = np.flatnonzero((self.starts < position) & (self.ends > position))
+        found: list[int] = []
+        for number in around[np.argsort(-self.sizes[around], kind="stable")].tolist():
+            if len(found) == most:
+                break
+            if self._lives.is_movable(self.values[number]):
+                found.append(number)
+        return found

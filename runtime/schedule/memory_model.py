@@ -68,17 +68,19 @@ class MemoryModel:
     reads: dict[HloInstruction, tuple[HloInstruction, ...]] = field(default_factory=dict)
     overwrites: dict[HloInstruction, HloInstruction] = field(default_factory=dict)
     _inputs: dict[Place, HloInstruction] = field(default_factory=dict)
+    _over: dict[HloInstruction, tuple[HloInstruction, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for instruction in self.computation.post_order():
-            self._add(instruction)
+            self.add(instruction)
         root = self.computation.root
         for source in self.sources[root]:
             self.readers[source] = self.readers.get(source, 0) + 1
         for index, place in self.returns.items():
             self._add_return(index, place)
 
-    def _add(self, instruction: HloInstruction) -> None:
+    def add(self, instruction: HloInstruction) -> None:
+        """Take in an instruction, whose operands are there."""
         place = _place_of(instruction)
         if place is not None:
             self.sources[instruction] = (self._inputs.setdefault(place, instruction),)
@@ -102,6 +104,26 @@ class MemoryModel:
         if is_loop:
             self.sources[instruction] = (instruction, *shown)
         self._read(instruction, shown)
+
+    def drop(self, instruction: HloInstruction) -> None:
+        """Forget an instruction that nobody reads any more."""
+        self._unread(instruction)
+        del self.sources[instruction], self.size[instruction], self.reads[instruction]
+        self.readers.pop(instruction, None)
+
+    def reread(self, instruction: HloInstruction) -> None:
+        """``instruction`` has other operands than before; its done reads what it reads."""
+        shown = self.sources[instruction]
+        self._unread(instruction)
+        self.add(instruction)
+        for user in instruction.users:
+            if user.opcode in _DONE or self.sources[instruction] != shown:
+                self.reread(user)
+
+    def _unread(self, instruction: HloInstruction) -> None:
+        self._over.pop(instruction, None)
+        for source in self.reads[instruction]:
+            self.readers[source] -= 1
 
     def _read(self, instruction: HloInstruction, sources: tuple[HloInstruction, ...]) -> None:
         self.reads[instruction] = sources
@@ -140,20 +162,22 @@ class MemoryModel:
                     waiting.setdefault(by_target[source], []).append(reader)
         return waiting
 
-    def may_replace(self, instruction: HloInstruction, source: HloInstruction) -> bool:
-        """``instruction`` may be written over ``source``, which dies with it."""
-        if self.size[source] != self.size[instruction]:
-            return False
-        in_place = self.facts.in_place
-        if instruction not in in_place:
-            lowering = LOWERINGS.get(instruction.opcode)
-            pairs = lowering.in_place(instruction) if lowering is not None else ()
-            in_place[instruction] = tuple(dict.fromkeys(operand for _, operand in pairs))
-        return any(
-            instruction.operand(operand) is source
-            for operand in in_place[instruction]
-            if operand < instruction.num_operands
-        )
+    def may_replace(self, instruction: HloInstruction) -> tuple[HloInstruction, ...]:
+        """What ``instruction`` may be written over where it dies with it."""
+        if instruction not in self._over:
+            in_place = self.facts.in_place
+            if instruction not in in_place:
+                lowering = LOWERINGS.get(instruction.opcode)
+                pairs = lowering.in_place(instruction) if lowering is not None else ()
+                in_place[instruction] = tuple(dict.fromkeys(operand for _, operand in pairs))
+            operands = (
+                instruction.operand(number)
+                for number in in_place[instruction]
+                if number < instruction.num_operands
+            )
+            size = self.size[instruction]
+            self._over[instruction] = tuple(s for s in operands if self.size[s] == size)
+        return self._over[instruction]
 
     def is_view(self, instruction: HloInstruction) -> bool:
         """Whether the result is its operand's memory, seen otherwise."""
@@ -174,25 +198,25 @@ class MemoryModel:
 
     def needs(self, order: Sequence[HloInstruction]) -> list[int]:
         """Bytes that are live while each instruction runs; what comes in and constants are not counted."""
-        left = dict.fromkeys(order, 0)
-        left.update(self.readers)
+        left, sizes = dict(self.readers), self.size
+        inner, extra, overwrites = self.inner, self.facts.extra, self.overwrites
         live = 0
         found = []
         for instruction in order:
-            reads = self.reads[instruction]
-            for source in reads:
+            size, freed = sizes[instruction], 0
+            for source in self.reads[instruction]:
                 left[source] -= 1
-            dying = [s for s in reads if left[s] == 0]
-            size = self.size[instruction]
-            target = self.overwrites.get(instruction)
-            if target is not None and left[target] == 0:
+                if not left[source]:
+                    freed += sizes[source]
+            if size and instruction in overwrites and not left.get(overwrites[instruction]):
                 size = 0
-            over = next((s for s in dying if size and self.may_replace(instruction, s)), None)
-            needed = (0 if over is not None else size) + self.while_running(instruction)
-            found.append(live + needed)
-            live += size - sum(self.size[s] for s in dying)
-            if size and not left.get(instruction):
-                live -= size
+            needed = live + inner.get(instruction, 0) + extra.get(instruction, 0)
+            if size and not any(left[s] == 0 for s in self.may_replace(instruction)):
+                needed += size
+            found.append(needed)
+            live -= freed
+            if size and left.get(instruction):
+                live += size
         return found
 
 

@@ -13,11 +13,15 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TypeAlias
 
-from runtime.schedule.exact_memory import device_bytes, step_facts
+import numpy as np
+
+from runtime.schedule.exact_memory import device_bytes, device_bytes_below, step_facts
+from runtime.schedule.lives import Lives
 from runtime.schedule.memory_model import MemoryModel
 from runtime.schedule.module_model import ModuleModel
 from runtime.schedule.orders import Before, as_it_stands, candidate_orders, spliced
 from runtime.schedule.recompute import Limits
+from runtime.schedule.recompute_price import is_cheap
 from runtime.schedule.rematerialize import Budget, Rematerializer
 from runtime.schedule.step_facts import StepFacts
 from spmd.analysis.cost import module_cost
@@ -29,6 +33,11 @@ TRIED_INSTRUCTIONS = 5_000
 #: Trials for one computation, and how far above the least peak an order may be to get one.
 MOST_TRIALS = 8
 WORTH_A_TRIAL = 1.6
+#: In modules of more instructions, an order's values are packed only where the model sees no more than this part of the
+#: best one's bytes, and where the bytes may fall by that part.
+MANY_INSTRUCTIONS = 400
+MOST_ABOVE_BEST = 1.1
+LEAST_GAIN = 1 / 1000
 #: Where a computation's peak is this part of the largest, its order is worth a trial, and work a repetition.
 HOT = 0.5
 #: A round frees about this part of a peak at once; rounds end when the peak no longer falls.
@@ -48,9 +57,10 @@ def schedule_for_memory(module: HloModule) -> None:
     models = ModuleModel(module, facts or StepFacts())
     ranked = rank_orders(models)
     chosen = [orders[0] for orders in ranked]
+    budget = Budget.of(module_cost(module).work)
     if facts is not None:
-        chosen = try_out(module, facts, models, ranked)
-    carry_out(module, facts or StepFacts(), chosen)
+        chosen = try_out(module, facts, models, ranked, budget)
+    carry_out(module, facts or StepFacts(), chosen, budget)
 
 
 def stand_in_order(module: HloModule) -> None:
@@ -85,34 +95,77 @@ def rank_orders(models: ModuleModel) -> list[list[Permutation]]:
     return ranked
 
 
+class Trials:
+    """Carries orders through rematerialization and packing, on copies of ``module``; ``first`` is what the others must
+    improve on.
+    """
+
+    def __init__(
+        self,
+        module: HloModule,
+        facts: StepFacts,
+        models: ModuleModel,
+        budget: Budget,
+        first: Sequence[Permutation],
+    ) -> None:
+        self.module = module
+        self.models = models
+        self._facts, self._budget = facts, budget
+        many = module.instruction_count > MANY_INSTRUCTIONS
+        self._most_above, self._gain = (MOST_ABOVE_BEST, LEAST_GAIN) if many else (np.inf, 0.0)
+        copy, self._peaks = self._carried(first)
+        self._bytes = device_bytes(copy)
+
+    def improves(self, permutations: Sequence[Permutation]) -> bool:
+        """Whether ``permutations`` need least so far: then they are what the next must improve on."""
+        copy, peaks = self._carried(permutations)
+        if peaks[-1] > self._most_above * self._peaks[-1]:
+            return False
+        found = device_bytes_below(copy, self._bytes, int(self._gain * self._bytes))
+        if found is None:
+            return False
+        self._bytes, self._peaks = found, peaks
+        return True
+
+    def is_hopeless(self, number: int, order: Permutation) -> bool:
+        """Whether computation ``number`` needs too much in that order even with all repeated that may be."""
+        if self._most_above == np.inf:
+            return False
+        computation = self.models.computations[number]
+        stored = computation.instructions
+        lives = Lives(self.models.of(computation), [stored[n] for n in order])
+        return lives.least_peak(is_cheap) > self._most_above * self._peaks[number]
+
+    def _carried(self, permutations: Sequence[Permutation]) -> tuple[HloModule, list[int]]:
+        """A copy of the module, and what the model says that each computation needs there."""
+        copy = clone_module(self.module)
+        models = carry_out(copy, self._facts.on(copy), permutations, self._budget)
+        return copy, [models.peaks[computation] for computation in models.computations]
+
+
 def try_out(
     module: HloModule,
     facts: StepFacts,
     models: ModuleModel,
     ranked: Sequence[Sequence[Permutation]],
+    budget: Budget,
 ) -> list[Permutation]:
     """The order of each computation that gives least memory in the end, decided one after the other."""
     chosen = [orders[0] for orders in ranked]
-    trials = TRIED_INSTRUCTIONS // max(module.instruction_count, 1)
-
-    def total(permutations: Sequence[Permutation]) -> int:
-        copy = clone_module(module)
-        carry_out(copy, facts.on(copy), permutations)
-        return device_bytes(copy)
-
+    most = TRIED_INSTRUCTIONS // max(module.instruction_count, 1)
     to_try = [
         (number, ranked[number][rank])
         for rank in range(1, 1 + MOST_TRIALS)
         for number in _hot(models, ranked)
         if rank < len(ranked[number])
-    ][: max(trials - 1, 0)]
+    ][: max(most - 1, 0)]
     if not to_try:
         return chosen
-    least = total(chosen)
+    trials = Trials(module, facts, models, budget, chosen)
     for number, order in to_try:
         other = [*chosen[:number], order, *chosen[number + 1 :]]
-        if (found := total(other)) < least:
-            least, chosen = found, other
+        if not trials.is_hopeless(number, order) and trials.improves(other):
+            chosen = other
     return chosen
 
 
@@ -123,14 +176,15 @@ def _hot(models: ModuleModel, ranked: Sequence[Sequence[Permutation]]) -> list[i
     return sorted(hot, key=lambda n: (-len(ranked[n][0]), n))
 
 
-def carry_out(module: HloModule, facts: StepFacts, permutations: Sequence[Permutation]) -> None:
+def carry_out(
+    module: HloModule, facts: StepFacts, permutations: Sequence[Permutation], budget: Budget
+) -> ModuleModel:
     """Put every computation into its order, then repeat cheap work in those that need most memory."""
     models = ModuleModel(module, facts)
     for computation, permutation in zip(models.computations, permutations, strict=True):
         stored = computation.instructions
         computation.set_order([stored[n] for n in permutation])
     models.simulate()
-    budget = Budget.of(module_cost(module).work)
     most = max(models.peaks.values())
     for computation in models.computations:
         if models.peaks[computation] >= HOT * most:
@@ -138,6 +192,7 @@ def carry_out(module: HloModule, facts: StepFacts, permutations: Sequence[Permut
             one = Rematerializer(computation, make_model, budget, Limits(), facts)
             repeat_cheap(one)
             models.peaks[computation], budget = one.peak, one.budget
+    return models
 
 
 def repeat_cheap(one: Rematerializer) -> None:

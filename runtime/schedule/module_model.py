@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from runtime.schedule.memory_model import MemoryModel, Place
 from runtime.schedule.step_facts import StepFacts
-from spmd.hlo import HloComputation, HloModule, Opcode
+from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
 from spmd.shape import ShapeIndex, leaves
 
 #: Instructions that run other computations on memory of their own.
@@ -28,15 +28,21 @@ class ModuleModel:
         #: Those that run on memory of their own, callees first: no reducers, no insides of fusions.
         self.computations = [c for c in self.module.computations_post_order() if c in run]
         self._bodies = {i.while_body: None for i in callers if i.opcode is Opcode.WHILE}
+        self._callers: dict[HloComputation, list[HloInstruction]] = {}
+        for caller in callers:
+            if caller.parent is not None:
+                self._callers.setdefault(caller.parent, []).append(caller)
+        self._models: dict[HloComputation, MemoryModel] = {}
 
     def of(self, computation: HloComputation) -> MemoryModel:
-        """Its callees must have peaks."""
-        inner = {
-            instruction: max(self.peaks[callee] for callee in instruction.called_computations)
-            for instruction in computation.instructions
-            if instruction.opcode in CALLERS
-        }
-        return MemoryModel(computation, inner, self._returns(computation), self.facts)
+        """The one model of ``computation``: who edits this edits the model. Its callees must have peaks."""
+        if computation not in self._models:
+            returns = self._returns(computation)
+            self._models[computation] = MemoryModel(computation, {}, returns, self.facts)
+        model = self._models[computation]
+        for caller in self._callers.get(computation, ()):
+            model.inner[caller] = max(self.peaks[c] for c in caller.called_computations)
+        return model
 
     def simulate(self) -> None:
         """Peaks of all computations as they stand."""

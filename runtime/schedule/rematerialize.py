@@ -19,7 +19,6 @@ from runtime.schedule.recompute import Copies, Limits, RecomputeSearch, Repeat
 from runtime.schedule.recompute_price import Price
 from runtime.schedule.repeat_edit import RepeatEdit
 from runtime.schedule.step_facts import StepFacts
-from spmd.analysis.side_effects import SideEffects
 from spmd.hlo import HloComputation, HloInstruction
 from spmd.ops import OpCost
 
@@ -70,7 +69,15 @@ class Rematerializer:
 
     def look(self) -> None:
         """Simulate the order as it is: its callees may have changed."""
-        self._lives = Lives(self.make_model(), self.computation.instructions)
+        self._live_on(self.make_model())
+
+    @property
+    def model(self) -> MemoryModel:
+        """It follows every edit."""
+        return self._lives.model
+
+    def _live_on(self, model: MemoryModel) -> None:
+        self._lives = Lives(model, self.computation.instructions)
         self.peak = int(self._lives.needs.max(initial=0))
 
     def lower(self, goal: int) -> bool:
@@ -129,15 +136,15 @@ class Rematerializer:
             self._copies.add(copy, original)
 
         edit = RepeatEdit(lives, repeats, note)
-        self.look()
+        self._live_on(lives.model)
         if self.peak > peak or _above(self._lives, goal) >= before:
             edit.undo()
             self._lives, self.peak = lives, peak
             return False
         for repeat in repeats:
             self.budget = self.budget.minus(repeat.price)
-        if self.computation.remove_unused(SideEffects().of):
-            self.look()
+        if edit.forget_unused():
+            self._live_on(lives.model)
         return True
 
 

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from runtime.schedule.lives import Lives
 from runtime.schedule.recompute import Repeat
+from spmd.analysis.side_effects import SideEffects
 from spmd.hlo import Attrs, HloInstruction
 from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs
 
@@ -17,7 +18,10 @@ OnCopy: TypeAlias = Callable[[HloInstruction, HloInstruction], None]
 
 
 class RepeatEdit:
-    """The copies that ``repeats`` ask for, each just before its first reader; ``undo`` takes everything back."""
+    """The copies that ``repeats`` ask for, each just before its first reader; ``undo`` takes everything back.
+
+    The lives' memory model follows.
+    """
 
     def __init__(self, lives: Lives, repeats: Sequence[Repeat], on_copy: OnCopy) -> None:
         self._lives = lives
@@ -29,18 +33,34 @@ class RepeatEdit:
         self._replaced: list[tuple[HloInstruction, int, HloInstruction]] = []
         for repeat in sorted(repeats, key=lambda repeat: repeat.end):
             self._apply(repeat)
-        order: list[HloInstruction] = []
+        self._edited: list[HloInstruction] = []
         for position, instruction in enumerate(self._order):
-            order.extend(self._inserted.get(position, ()))
-            order.append(instruction)
-        self._computation.set_order(order)
+            self._edited.extend(self._inserted.get(position, ()))
+            self._edited.append(instruction)
+        self._computation.set_order(self._edited)
+        self._reread()
 
     def undo(self) -> None:
         for reader, number, operand in reversed(self._replaced):
             reader.replace_operand(number, operand)
+        self._reread()
         for copy in reversed(self._copies):
+            self._lives.model.drop(copy)
             self._computation.remove(copy)
         self._computation.set_order(self._order)
+
+    def forget_unused(self) -> bool:
+        """Remove what nobody reads any more; whether there was anything."""
+        if not self._computation.remove_unused(SideEffects().of):
+            return False
+        for instruction in reversed(self._edited):
+            if instruction.parent is None:
+                self._lives.model.drop(instruction)
+        return True
+
+    def _reread(self) -> None:
+        for reader in dict.fromkeys(reader for reader, _, _ in self._replaced):
+            self._lives.model.reread(reader)
 
     def _apply(self, repeat: Repeat) -> None:
         made = dict(repeat.instead)
@@ -68,6 +88,7 @@ class RepeatEdit:
         self._copies.append(copy)
         self._inserted.setdefault(position, []).append(copy)
         self._on_copy(copy, instruction)
+        self._lives.model.add(copy)
         return copy
 
     def _attrs(self, instruction: HloInstruction) -> Attrs:

@@ -57,6 +57,8 @@ class StepFacts:
             self.extra[copy] = self.extra[original]
         if original in self.written:
             self.written[copy] = None
+        if original in self.in_place:
+            self.in_place[copy] = self.in_place[original]
 
     def on(self, module: HloModule) -> StepFacts:
         """The same for a copy of the module, whose instructions have the same names."""
@@ -64,6 +66,7 @@ class StepFacts:
         return StepFacts(
             {named[i.name]: size for i, size in self.extra.items()},
             {named[i.name]: None for i in self.written},
+            {named[i.name]: over for i, over in self.in_place.items()},
         )
 
 

@@ -13,6 +13,7 @@ from runtime.schedule.recompute_price import recompute_price
 from runtime.schedule.rematerialize import Budget, Rematerializer
 from spmd.hlo import HloInstruction, HloModule, Opcode, Stage
 from spmd.text.parser import parse_module
+from tests.strategies import generate
 
 #: ``kept`` is made before the peak and read once more behind it; x is live all the way.
 KEPT = """HloModule kept
@@ -203,3 +204,22 @@ def test_what_has_no_price(line: str) -> None:
     price = recompute_price(named["r"])
     assert price is not None
     assert price.flops == 8
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_model_follows_every_edit(seed: int) -> None:
+    """Taken back or not: afterwards it says what a new one says."""
+    for computation in generate(seed).module.computations_post_order():
+        one = Rematerializer(computation, partial(MemoryModel, computation, {}), Budget(), ANYTHING)
+        model = one.model
+        for share in (0.9, 0.7, 0.5):
+            one.lower(int(one.peak * share))
+            fresh = MemoryModel(computation, {})
+            order = computation.instructions
+            assert model.reads == fresh.reads
+            assert model.size == fresh.size
+            assert {i: set(s) for i, s in model.sources.items()} == {
+                i: set(s) for i, s in fresh.sources.items()
+            }
+            assert {i: n for i, n in model.readers.items() if n} == fresh.readers
+            assert model.needs(order) == fresh.needs(order)
