@@ -48,7 +48,7 @@ from tests.strategies import Program, generate
 #: Checks a module on a number of devices and inputs; raises where something is wrong.
 Check = Callable[[HloModule, int, Sequence[Array]], Comparison]
 
-_HEADER = re.compile(r"^// seed (\d+), (\d+) devices", re.MULTILINE)
+_HEADER = re.compile(r"^// seed (\d+), (\d+) devices(?:, (\w+))?", re.MULTILINE)
 
 
 def check_partition(module: HloModule, num_devices: int, inputs: Sequence[Array]) -> Comparison:
@@ -104,10 +104,13 @@ def _kind(found: str) -> str:
     return re.sub(r"[^a-zA-Z: ]+", "", found.partition("\n")[0])[:60]
 
 
-def write_fixture(folder: Path, program: Program, module: HloModule, found: str) -> Path:
+def write_fixture(
+    folder: Path, program: Program, module: HloModule, found: str, through: str = "partitioned"
+) -> Path:
+    """The header says what ``replay`` needs: seed of the inputs, devices, and how far the program is carried."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"seed_{program.seed}.hlo"
-    lines = [f"// seed {program.seed}, {program.num_devices} devices"]
+    lines = [f"// seed {program.seed}, {program.num_devices} devices, {through}"]
     lines += [f"// {line}" for line in found.splitlines()[:4]]
     path.write_text("\n".join(lines) + "\n" + str(module).rstrip() + "\n", encoding="utf-8")
     return path
@@ -119,7 +122,8 @@ def replay(path: Path) -> str | None:
     header = _HEADER.search(text)
     if header is None:
         raise ValueError(f"{path}: the line `// seed N, M devices` is missing")
-    return failure(spmd.parse(text), int(header[2]), int(header[1]))
+    check = CHECKS[header[3] or "partitioned"]
+    return failure(spmd.parse(text), int(header[2]), int(header[1]), check)
 
 
 @dataclass(frozen=True)
@@ -223,7 +227,8 @@ def _report(seed: int, found: str, options: argparse.Namespace, *, shrinks: bool
     if shrinks:
         program = generate(seed, _focus(options.focus, seed))
         module = shrink(program, found, CHECKS[options.through])
-        print(f"  shrunk to {write_fixture(options.out, program, module, found)}", flush=True)
+        path = write_fixture(options.out, program, module, found, options.through)
+        print(f"  shrunk to {path}", flush=True)
 
 
 def _written(counts: Counts, options: argparse.Namespace) -> list[Cell]:

@@ -20,7 +20,8 @@ from spmd.shape import ArrayShape, PrimitiveType, Shape, TupleShape, leaves
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-_DEPENDS_ON_WIDTH = frozenset({Opcode.BITCAST_CONVERT, Opcode.RNG, Opcode.RNG_BIT_GENERATOR})
+#: They read or make the bits of a number, not its value.
+_ABOUT_BITS = frozenset({Opcode.BITCAST_CONVERT, Opcode.RNG, Opcode.RNG_BIT_GENERATOR})
 
 
 def evaluate_f64(module: HloModule, inputs: Sequence[Array]) -> tuple[list[Array], float] | None:
@@ -49,13 +50,24 @@ def evaluate_f64(module: HloModule, inputs: Sequence[Array]) -> tuple[list[Array
 
 def widened_module(module: HloModule) -> HloModule | None:
     """A copy that computes in double precision; None where the program is about the bits of its types."""
-    if any(i.opcode in _DEPENDS_ON_WIDTH for i in module.all_instructions()):
+    if any(map(_depends_on_width, module.all_instructions())):
         return None
     wide = clone_module(module)
     wide.entry_layout = None
     for instruction in wide.all_instructions():
         _widen(instruction)
     return wide
+
+
+def _depends_on_width(instruction: HloInstruction) -> bool:
+    """It is about the bits of a floating-point number. Those of whole numbers are the same in double precision."""
+    shapes = (instruction.shape, *(operand.shape for operand in instruction.operands))
+    return instruction.opcode in _ABOUT_BITS and any(
+        isinstance(leaf, ArrayShape)
+        and (leaf.element_type.is_floating or leaf.element_type.is_complex)
+        for shape in shapes
+        for _, leaf in leaves(shape)
+    )
 
 
 _ENTRIES = ("xla.sdy.GlobalToLocalShape", "SPMDFullToShardShape")

@@ -37,8 +37,9 @@ def test_a_module_shrinks_to_what_fails() -> None:
 
 def test_a_fixture_is_read_again(tmp_path: Path) -> None:
     program = generate(3)
-    path = write_fixture(tmp_path, program, program.module, "output 0: something\nelse")
+    found = "output 0: something\nelse"
+    path = write_fixture(tmp_path, program, program.module, found, "optimized")
     assert replay(path) is None
     assert path.read_text(encoding="utf-8").startswith(
-        f"// seed 3, {program.num_devices} devices\n// output 0"
+        f"// seed 3, {program.num_devices} devices, optimized\n// output 0"
     )
