@@ -6,6 +6,7 @@ program, the number of dimensions, and how each array moves along the innermost 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -13,6 +14,7 @@ from functools import cache
 
 from runtime.codegen.element_operations import stored_type
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
+from runtime.codegen.llvm_nest import INDEPENDENT, Cursor, NestWriter
 from runtime.codegen.scalar_program import ScalarProgram, program_ir, struct_type
 
 FUNCTION = "spmd_loop"
@@ -62,148 +64,90 @@ def loop_code(form: LoopForm) -> NativeLibrary:
 
 
 def loop_ir(form: LoopForm) -> str:
-    return _Loop(form).ir()
+    program = form.program
+    return "\n".join(
+        [
+            *dict.fromkeys(program_ir(program, "body")),
+            _Loop(form).function(),
+        ]
+    )
 
 
 class _Loop:
-    """Writes the function: a loop per dimension, in each a pointer (or number) per array that steps along."""
+    """Writes the function: a loop per dimension, in each a cursor per array that steps along."""
 
     def __init__(self, form: LoopForm) -> None:
         self.form = form
         program = form.program
-        self.inputs = len(form.leaves)
-        self.steps = (*form.leaves, *form.results)
+        self.writer = NestWriter()
         kinds = (*program.parameters, *(program.kind_of(r) for r in program.results))
         self.types = [stored_type(kind) for kind in kinds]
+        self.steps = (*form.leaves, *form.results)
         self.counted = (*form.counted, *[False] * len(form.results))
+        self.inputs = len(form.leaves)
         self.arrays = range(len(kinds))
-        self.inner = form.rank - 1
 
-    def ir(self) -> str:
-        return "\n".join(
-            [
-                *dict.fromkeys(program_ir(self.form.program, "body")),
-                f"define void @{FUNCTION}(ptr %record) {{",
-                "entry:",
-                *self.words(),
-                f"  br label %{self.label(0)}",
-                *(line for d in range(self.inner) for line in self.head(d)),
-                *self.element_loop(),
-                *(line for d in reversed(range(self.inner)) for line in self.tail(d)),
-                "end:",
-                "  ret void\n}",
-                # Results lie on leaves element on element or not at all, so iterations are independent.
-                "!0 = distinct !{}",
-                "!1 = distinct !{!1, !2}",
-                '!2 = !{!"llvm.loop.parallel_accesses", !0}',
-            ]
-        )
+    def function(self) -> str:
+        rank = self.form.rank
+        words = itertools.count()
+        start = {i: self.word(next(words), self.cursor_type(i)) for i in self.arrays}
+        sizes = [self.word(next(words)) for _ in range(rank)]
+        strides = {i: [self.word(next(words)) for _ in range(rank)] for i in self.arrays}
+        self.nest(0, sizes, start, strides)
+        return self.writer.function(FUNCTION)
 
-    def kind_of_cursor(self, i: int) -> str:
+    def word(self, number: int, kind: str = "i64") -> str:
+        place = self.writer.value(f"getelementptr i64, ptr %record, i64 {number}")
+        return self.writer.value(f"load {kind}, ptr {place}")
+
+    def cursor_type(self, i: int) -> str:
         return "i64" if self.counted[i] else "ptr"
 
-    def words(self) -> list[str]:
-        """%start, %size and %stride, all of them."""
-        lines = []
-        rank, count = self.form.rank, len(self.arrays)
-        names = [(f"start{i}", self.kind_of_cursor(i)) for i in self.arrays]
-        names += [(f"size{d}", "i64") for d in range(rank)]
-        names += [(f"stride{i}_{d}", "i64") for i in self.arrays for d in range(rank)]
-        assert len(names) == count + rank + count * rank
-        for number, (name, kind) in enumerate(names):
-            lines += [
-                f"  %{name}_word = getelementptr i64, ptr %record, i64 {number}",
-                f"  %{name} = load {kind}, ptr %{name}_word",
-            ]
-        return lines
+    def nest(
+        self, d: int, sizes: list[str], start: dict[int, str], strides: dict[int, list[str]]
+    ) -> None:
+        if d == self.form.rank - 1:
+            self.row(sizes[d], start, {i: own[d] for i, own in strides.items()})
+            return
+        cursors = {i: Cursor(start[i], strides[i][d], self.counted[i]) for i in self.arrays}
+        with self.writer.loop(sizes[d], cursors) as (_, here):
+            self.nest(d + 1, sizes, here, strides)
 
-    def label(self, d: int) -> str:
-        return f"loop{d}" if d < self.inner else "row"
-
-    def outer(self, i: int, d: int) -> str:
-        """The cursor of array ``i`` where the loop over dimension ``d`` begins."""
-        return f"%start{i}" if d == 0 else f"%at{i}_{d - 1}"
-
-    def head(self, d: int) -> list[str]:
-        before = "entry" if d == 0 else self.label(d - 1)
-        lines = [
-            f"{self.label(d)}:",
-            f"  %n{d} = phi i64 [ 0, %{before} ], [ %next_n{d}, %next{d} ]",
-        ]
-        for i in self.arrays:
-            kind = self.kind_of_cursor(i)
-            lines.append(
-                f"  %at{i}_{d} = phi {kind} [ {self.outer(i, d)}, %{before} ], [ %past{i}_{d}, %next{d} ]"
-            )
-        return [*lines, f"  br label %{self.label(d + 1)}"]
-
-    def tail(self, d: int) -> list[str]:
-        lines = [f"next{d}:"]
-        for i in self.arrays:
-            step = f"i64 %stride{i}_{d}"
-            if self.counted[i]:
-                lines.append(f"  %past{i}_{d} = add {step}, %at{i}_{d}")
-            else:
-                lines.append(f"  %past{i}_{d} = getelementptr i8, ptr %at{i}_{d}, {step}")
-        after = f"next{d - 1}" if d else "end"
-        return [
-            *lines,
-            f"  %next_n{d} = add nuw nsw i64 %n{d}, 1",
-            f"  %more{d} = icmp ult i64 %next_n{d}, %size{d}",
-            f"  br i1 %more{d}, label %{self.label(d)}, label %{after}",
-        ]
-
-    def element_loop(self) -> list[str]:
-        """One row: what is repeated is read before it."""
-        lines = ["row:"]
+    def row(self, size: str, start: dict[int, str], stride: dict[int, str]) -> None:
+        """The innermost dimension: what is repeated is read before it."""
+        writer, elements = self.writer, {}
         repeated = [i for i in range(self.inputs) if self.steps[i] is Step.REPEATED]
         for i in repeated:
-            lines += self.read(i, self.outer(i, self.inner), "")
-        lines += [
-            "  br label %element",
-            "element:",
-            "  %k = phi i64 [ 0, %row ], [ %next_k, %element ]",
-        ]
-        for i in range(self.inputs):
-            if i not in repeated:
-                lines += self.cursor(i)
-                lines += self.read(i, f"%here{i}", ", !llvm.access.group !0")
-        program, struct = self.form.program, struct_type(self.form.program)
-        arguments = ", ".join(f"{self.types[i]} %x{i}" for i in range(self.inputs))
-        lines.append(f"  %values = call {struct} @body({arguments})")
-        for number in range(len(program.results)):
-            i = self.inputs + number
-            lines += [
-                f"  %y{number} = extractvalue {struct} %values, {number}",
-                *self.cursor(i),
+            elements[i] = self.read(i, start[i], "")
+        with writer.element_loop(size) as k:
+            places = {
+                i: self.place(i, start[i], stride[i], k) for i in self.arrays if i not in repeated
+            }
+            for i in range(self.inputs):
+                if i not in repeated:
+                    elements[i] = self.read(i, places[i], INDEPENDENT)
+            struct = struct_type(self.form.program)
+            arguments = ", ".join(f"{self.types[i]} {elements[i]}" for i in range(self.inputs))
+            values = writer.value(f"call {struct} @body({arguments})")
+            results = [
+                writer.value(f"extractvalue {struct} {values}, {number}")
+                for number in range(len(self.form.results))
             ]
-        for number in range(len(program.results)):
-            i = self.inputs + number
-            lines.append(f"  store {self.types[i]} %y{number}, ptr %here{i}, !llvm.access.group !0")
-        after = f"next{self.inner - 1}" if self.inner else "end"
-        return [
-            *lines,
-            "  %next_k = add nuw nsw i64 %k, 1",
-            f"  %more = icmp ult i64 %next_k, %size{self.inner}",
-            f"  br i1 %more, label %element, label %{after}, !llvm.loop !1",
-        ]
+            for number, result in enumerate(results):
+                i = self.inputs + number
+                writer.add(f"store {self.types[i]} {result}, ptr {places[i]}{INDEPENDENT}")
 
-    def cursor(self, i: int) -> list[str]:
-        """%here: element %k of the row."""
-        row, stride = self.outer(i, self.inner), f"%stride{i}_{self.inner}"
-        packed = self.steps[i] is Step.PACKED
+    def place(self, i: int, row: str, stride: str, k: str) -> str:
+        """Element ``k`` of a row."""
+        if self.steps[i] is not Step.PACKED:
+            way = self.writer.value(f"mul i64 {k}, {stride}")
+            return self.writer.moved(row, way, counts=self.counted[i])
         if self.counted[i]:
-            way = [] if packed else [f"  %way{i} = mul i64 %k, {stride}"]
-            return [*way, f"  %here{i} = add i64 {row}, {'%k' if packed else f'%way{i}'}"]
-        if packed:
-            return [f"  %here{i} = getelementptr {self.types[i]}, ptr {row}, i64 %k"]
-        return [
-            f"  %way{i} = mul i64 %k, {stride}",
-            f"  %here{i} = getelementptr i8, ptr {row}, i64 %way{i}",
-        ]
+            return self.writer.value(f"add i64 {row}, {k}")
+        return self.writer.value(f"getelementptr {self.types[i]}, ptr {row}, i64 {k}")
 
-    def read(self, i: int, cursor: str, metadata: str) -> list[str]:
-        """%x, of memory or the number itself."""
+    def read(self, i: int, place: str, metadata: str) -> str:
+        """An element, of memory or the number itself."""
         if self.counted[i]:
-            return [f"  %x{i} = add i64 {cursor}, 0"]
-        return [f"  %x{i} = load {self.types[i]}, ptr {cursor}{metadata}"]
+            return place
+        return self.writer.value(f"load {self.types[i]}, ptr {place}{metadata}")

@@ -1,0 +1,135 @@
+"""Nested loops in LLVM IR, with cursors that step along: pointers into arrays, or numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+#: Marks accesses of an innermost loop; each such loop says that accesses with this mark are independent.
+INDEPENDENT = ", !llvm.access.group !0"
+
+
+@dataclass
+class NestWriter:
+    """A function's body as it grows. ``block`` is the label of the block that lines are added to."""
+
+    lines: list[str] = field(default_factory=list)
+    block: str = "entry"
+    names: int = 0
+    element_loops: int = 0
+
+    def add(self, text: str) -> None:
+        """A line that names no value."""
+        self.lines.append(f"  {text}")
+
+    def value(self, text: str) -> str:
+        """The name of what ``text`` computes."""
+        self.names += 1
+        self.lines.append(f"  %v{self.names} = {text}")
+        return f"%v{self.names}"
+
+    def begin(self, label: str) -> None:
+        self.lines.append(f"{label}:")
+        self.block = label
+
+    def labels(self, *names: str) -> list[str]:
+        self.names += 1
+        return [f"{name}{self.names}" for name in names]
+
+    def moved(self, cursor: str, step: str, *, counts: bool) -> str:
+        """``cursor`` moved by ``step`` bytes, or ones."""
+        if counts:
+            return self.value(f"add i64 {cursor}, {step}")
+        return self.value(f"getelementptr i8, ptr {cursor}, i64 {step}")
+
+    @contextmanager
+    def loop(
+        self, count: str, cursors: Mapping[int, Cursor]
+    ) -> Iterator[tuple[str, dict[int, str]]]:
+        """Run what is written within ``count`` times, at least once: the round's number, and cursors by their keys."""
+        head, latch, end = self.labels("loop", "next", "done")
+        before = self.block
+        self.add(f"br label %{head}")
+        self.begin(head)
+        at = len(self.lines)
+        self.names += 1
+        number = f"%n{self.names}"
+        here = {key: f"%at{self.names}_{key}" for key in cursors}
+        past = {key: f"%past{self.names}_{key}" for key in cursors}
+        yield number, here
+        self.add(f"br label %{latch}")
+        self.begin(latch)
+        for key, cursor in cursors.items():
+            move = "add i64" if cursor.counts else "getelementptr i8, ptr"
+            step = cursor.step if cursor.counts else f"i64 {cursor.step}"
+            self.add(f"{past[key]} = {move} {here[key]}, {step}")
+        following = self.value(f"add nuw nsw i64 {number}, 1")
+        more = self.value(f"icmp ult i64 {following}, {count}")
+        self.add(f"br i1 {more}, label %{head}, label %{end}")
+        phis = [f"  {number} = phi i64 [ 0, %{before} ], [ {following}, %{latch} ]"]
+        phis += [
+            f"  {here[key]} = phi {cursor.type} [ {cursor.start}, %{before} ], [ {past[key]}, %{latch} ]"
+            for key, cursor in cursors.items()
+        ]
+        self.lines[at:at] = phis
+        self.begin(end)
+
+    @contextmanager
+    def element_loop(self, count: str) -> Iterator[str]:
+        """An innermost loop of ``count`` rounds, at least one, to be vectorized: what is written must be one block."""
+        head, end = self.labels("element", "done")
+        before = self.block
+        self.add(f"br label %{head}")
+        self.begin(head)
+        self.names += 1
+        number = f"%k{self.names}"
+        following = f"%next_k{self.names}"
+        self.lines.append(f"  {number} = phi i64 [ 0, %{before} ], [ {following}, %{head} ]")
+        yield number
+        assert self.block == head
+        self.element_loops += 1
+        self.add(f"{following} = add nuw nsw i64 {number}, 1")
+        more = self.value(f"icmp ult i64 {following}, {count}")
+        self.add(f"br i1 {more}, label %{head}, label %{end}, !llvm.loop !{self.element_loops}")
+        self.begin(end)
+
+    @contextmanager
+    def unless_zero(self, count: str) -> Iterator[None]:
+        """Skip what is written within where ``count`` is 0."""
+        body, end = self.labels("some", "done")
+        none = self.value(f"icmp eq i64 {count}, 0")
+        self.add(f"br i1 {none}, label %{end}, label %{body}")
+        self.begin(body)
+        yield
+        self.add(f"br label %{end}")
+        self.begin(end)
+
+    def function(self, name: str) -> str:
+        """All of it as ``void name(ptr record)``, with what it says of its loops."""
+        metadata = ["!0 = distinct !{}"]
+        facts = self.element_loops + 1
+        metadata += [f"!{i} = distinct !{{!{i}, !{facts}}}" for i in range(1, facts)]
+        metadata.append(f'!{facts} = !{{!"llvm.loop.parallel_accesses", !0}}')
+        return "\n".join(
+            [
+                f"define void @{name}(ptr %record) {{",
+                "entry:",
+                *self.lines,
+                "  ret void\n}",
+                *metadata,
+            ]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """Where a loop starts in an array, and the step of a round: in bytes, or in ones where it ``counts``."""
+
+    start: str
+    step: str
+    counts: bool = False
+
+    @property
+    def type(self) -> str:
+        return "i64" if self.counts else "ptr"
