@@ -38,28 +38,40 @@ def _function(names: tuple[str, ...]) -> ctypes._CFuncPtr | None:  # type: ignor
 
 
 @dataclass(frozen=True, slots=True)
-class Gemm:
-    """cblas_?gemm of one element type: where its code is, and how many bits its sizes have."""
+class BlasFunction:
+    """A function of cblas for one element type: where its code is, and how many bits its sizes have."""
 
     address: int
     index_bits: int
 
 
-_GEMM_LETTERS = {PrimitiveType.F32: "s", PrimitiveType.F64: "d"}
+_LETTERS = {PrimitiveType.F32: "s", PrimitiveType.F64: "d"}
+
+
+def gemm_function(kind: PrimitiveType) -> BlasFunction | None:
+    """The product of matrices of ``kind`` as native code calls it; None where there is none that can be found."""
+    return _blas_function(kind, "gemm")
+
+
+def gemv_function(kind: PrimitiveType) -> BlasFunction | None:
+    """The same of a matrix and a vector."""
+    return _blas_function(kind, "gemv")
 
 
 @cache
-def gemm_function(kind: PrimitiveType) -> Gemm | None:
-    """The matrix product of ``kind`` as native code calls it; None where there is none that can be found."""
+def _blas_function(kind: PrimitiveType, name: str) -> BlasFunction | None:
     library = _library()
-    letter = _GEMM_LETTERS.get(kind)
+    letter = _LETTERS.get(kind)
     if library is None or letter is None:
         return None
-    for name, bits in ((f"scipy_cblas_{letter}gemm64_", 64), (f"scipy_cblas_{letter}gemm", 32)):
-        if hasattr(library, name):
-            address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
+    for symbol, bits in (
+        (f"scipy_cblas_{letter}{name}64_", 64),
+        (f"scipy_cblas_{letter}{name}", 32),
+    ):
+        if hasattr(library, symbol):
+            address = ctypes.cast(getattr(library, symbol), ctypes.c_void_p).value
             assert address is not None
-            return Gemm(address, bits)
+            return BlasFunction(address, bits)
     return None
 
 

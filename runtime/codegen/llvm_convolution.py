@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from runtime.blas import Gemm
+from runtime.blas import BlasFunction
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
 from runtime.codegen.llvm_words import WORDS, digits
 from spmd.shape import PrimitiveType
@@ -80,7 +80,7 @@ class ConvolutionWords:
 
 
 @cache
-def convolution_code(kind: PrimitiveType, gemm: Gemm) -> NativeLibrary:
+def convolution_code(kind: PrimitiveType, gemm: BlasFunction) -> NativeLibrary:
     """``FUNCTION`` for f32 or f64: takes the address of packed words."""
     ir = convolution_ir(kind, gemm.index_bits)
     return host_jit().compile(ir, (FUNCTION,), {"gemm": gemm.address}, level=2, unroll=False)

@@ -14,9 +14,15 @@ from spmd.hlo import Opcode
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 
+#: Words of a native conversion's record that hold the addresses of the first elements.
+SOURCE_WORD, TARGET_WORD = 0, 1
+
 
 def converting(source: NDArray, target: NDArray) -> Action:
-    """target = source in the target's type, repeated where it has fewer dimensions or elements."""
+    """target = source in the target's type, repeated where it has fewer dimensions or elements.
+
+    One native call where native code has the conversion.
+    """
     if source.dtype == target.dtype:
         return copying(source, target)
     types = [PrimitiveType.from_numpy(array.dtype) for array in (source, target)]

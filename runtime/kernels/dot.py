@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
+from runtime.codegen.native_call import NOTHING
 from runtime.kernel import NUMPY_KERNELS, Action, Kernel, KernelArrays
+from runtime.kernels.convert import converting
+from runtime.kernels.native_dot import blas_product, converted_product, over_batch
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 
@@ -54,14 +58,29 @@ class DotKernel(Kernel):
 
 @NUMPY_KERNELS.binds(DotKernel)
 def bind_dot(kernel: DotKernel, arrays: KernelArrays) -> Action:
+    """Native calls of BLAS; NumPy's where no BLAS is found for them."""
+    lhs, rhs = arrays.operands
+    (out,) = arrays.results
+    if out.size == 0:
+        return NOTHING
+    if kernel.k == 0:
+        return converting(np.zeros((), out.dtype), out)
+    first = (0,) * len(kernel.batch)
+    matrices = (lhs[first], rhs[first], out[first])
+    if kernel.is_direct:
+        product = blas_product(kernel.compute, *matrices)
+    else:
+        product = converted_product(kernel.compute, matrices, arrays.scratch, kernel.block_rows)
+    if product is None:
+        return _by_numpy(kernel, arrays)
+    return over_batch(product, kernel.batch, lhs, rhs, out)
+
+
+def _by_numpy(kernel: DotKernel, arrays: KernelArrays) -> Action:
     lhs, rhs = arrays.operands
     (out,) = arrays.results
     if kernel.is_direct:
-
-        def run_direct() -> None:
-            np.matmul(lhs, rhs, out=out)
-
-        return run_direct
+        return partial(np.matmul, lhs, rhs, out)
     products = [
         _Product(kernel, lhs[index], rhs[index], out[index], arrays.scratch)
         for index in np.ndindex(*kernel.batch)

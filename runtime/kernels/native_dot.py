@@ -1,0 +1,213 @@
+"""Products of matrices as native calls: of BLAS, of conversions of what BLAS does not take, repeated over batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from runtime.blas import gemm_function, gemv_function
+from runtime.codegen.llvm_dot import (
+    GEMM,
+    GEMV,
+    LHS_WORD,
+    NO_TRANSPOSE,
+    RESULT_WORD,
+    RHS_WORD,
+    TRANSPOSE,
+    GemmWords,
+    GemvWords,
+    gemm_code,
+    gemv_code,
+)
+from runtime.codegen.llvm_repeat import repeated
+from runtime.codegen.native_call import NativeAction, NativeCall, native_call
+from runtime.kernels.convert import SOURCE_WORD, TARGET_WORD, converting
+from runtime.kernels.index_order import merged_dims
+from spmd.literal import NDArray
+from spmd.shape import PrimitiveType
+
+
+@dataclass(frozen=True, slots=True)
+class Movable:
+    """Calls, and the addresses of the words of their records that say where lhs, rhs and result begin."""
+
+    calls: tuple[NativeCall, ...]
+    lhs: tuple[int, ...] = ()
+    rhs: tuple[int, ...] = ()
+    result: tuple[int, ...] = ()
+
+    def then(self, other: Movable) -> Movable:
+        return Movable(
+            self.calls + other.calls,
+            self.lhs + other.lhs,
+            self.rhs + other.rhs,
+            self.result + other.result,
+        )
+
+    def repeated(self, count: int, steps: Sequence[int]) -> Movable:
+        """``count`` times, lhs, rhs and result going on by ``steps`` bytes; words keep their places."""
+        moves = [
+            (word, step)
+            for words, step in zip((self.lhs, self.rhs, self.result), steps, strict=True)
+            for word in words
+        ]
+        return Movable(repeated(count, self.calls, moves), self.lhs, self.rhs, self.result)
+
+
+def over_batch(
+    product: Movable, batch: Sequence[int], lhs: NDArray, rhs: NDArray, out: NDArray
+) -> NativeAction:
+    """``product``, of the first matrices of three arrays [batch.., rows, columns], of all of them."""
+    strides = [array.strides[: len(batch)] for array in (lhs, rhs, out)]
+    sizes, strides_by_array = merged_dims(batch, strides)
+    for d in reversed(range(len(sizes))):
+        product = product.repeated(sizes[d], [own[d] for own in strides_by_array])
+    return NativeAction(product.calls)
+
+
+def blas_product(kind: PrimitiveType, lhs: NDArray, rhs: NDArray, out: NDArray) -> Movable | None:
+    """out = lhs rhs, all of them matrices of ``kind``. None where BLAS cannot be found, or read or write them."""
+    if not _lies_by_row(out):
+        if not _lies_by_row(out.T):
+            return None
+        turned = blas_product(kind, rhs.T, lhs.T, out.T)
+        return (
+            None if turned is None else Movable(turned.calls, turned.rhs, turned.lhs, turned.result)
+        )
+    if not all(_lies_by_row(x) or _lies_by_row(x.T) for x in (lhs, rhs)):
+        return None
+    if out.shape[1] == 1:
+        return _vector_product(kind, lhs, rhs[:, 0], out[:, 0])
+    if out.shape[0] == 1:
+        turned = _vector_product(kind, rhs.T, lhs[0], out[0])
+        return (
+            None if turned is None else Movable(turned.calls, turned.rhs, turned.lhs, turned.result)
+        )
+    gemm = gemm_function(kind)
+    if gemm is None:
+        return None
+    words = GemmWords(
+        lhs.ctypes.data,
+        rhs.ctypes.data,
+        out.ctypes.data,
+        m=out.shape[0],
+        n=out.shape[1],
+        k=lhs.shape[1],
+        leading_lhs=_leading(lhs),
+        leading_rhs=_leading(rhs),
+        leading_result=_leading(out),
+        transpose_lhs=NO_TRANSPOSE if _lies_by_row(lhs) else TRANSPOSE,
+        transpose_rhs=NO_TRANSPOSE if _lies_by_row(rhs) else TRANSPOSE,
+    )
+    record = np.array(words.packed(), np.int64)
+    return _moving(native_call(gemm_code(kind, gemm), GEMM, record, (lhs, rhs, out)))
+
+
+def _vector_product(
+    kind: PrimitiveType, matrix: NDArray, vector: NDArray, out: NDArray
+) -> Movable | None:
+    """out = matrix vector."""
+    gemv = gemv_function(kind)
+    steps = [1 if x.size == 1 else x.strides[0] // x.itemsize for x in (vector, out)]
+    if gemv is None or min(steps) < 1:
+        return None
+    by_row = _lies_by_row(matrix)
+    rows, columns = matrix.shape if by_row else matrix.T.shape
+    words = GemvWords(
+        matrix.ctypes.data,
+        vector.ctypes.data,
+        out.ctypes.data,
+        rows=rows,
+        columns=columns,
+        leading=_leading(matrix),
+        transpose=NO_TRANSPOSE if by_row else TRANSPOSE,
+        vector_step=steps[0],
+        result_step=steps[1],
+    )
+    record = np.array(words.packed(), np.int64)
+    return _moving(native_call(gemv_code(kind, gemv), GEMV, record, (matrix, vector, out)))
+
+
+def _moving(action: NativeAction) -> Movable:
+    lhs, rhs, result = (
+        (action.calls[0].record + 8 * word,) for word in (LHS_WORD, RHS_WORD, RESULT_WORD)
+    )
+    return Movable(action.calls, lhs, rhs, result)
+
+
+def _lies_by_row(matrix: NDArray) -> bool:
+    """Rows without gaps, each behind the one before."""
+    (rows, columns), (down, right), item = matrix.shape, matrix.strides, matrix.itemsize
+    return (columns == 1 or right == item) and (
+        rows == 1 or (down >= columns * item and down % item == 0)
+    )
+
+
+def _leading(matrix: NDArray) -> int:
+    """Elements from row to row (or from column to column)."""
+    lying = matrix if _lies_by_row(matrix) else matrix.T
+    rows, columns = lying.shape
+    return max(columns, int(lying.strides[0]) // lying.itemsize if rows > 1 else columns)
+
+
+@dataclass(frozen=True, slots=True)
+class _Conversion:
+    """Calls, and the addresses of the words that say where they read and write; nothing at all to begin with."""
+
+    calls: tuple[NativeCall, ...] = ()
+    source: tuple[int, ...] = ()
+    target: tuple[int, ...] = ()
+
+    @staticmethod
+    def between(source: NDArray, target: NDArray) -> _Conversion | None:
+        """None where there is no native code for it."""
+        action = converting(source, target)
+        if not isinstance(action, NativeAction):
+            return None
+        record = action.calls[0].record
+        return _Conversion(action.calls, (record + 8 * SOURCE_WORD,), (record + 8 * TARGET_WORD,))
+
+
+def converted_product(
+    kind: PrimitiveType,
+    matrices: tuple[NDArray, NDArray, NDArray],
+    scratch: Sequence[NDArray],
+    block_rows: int,
+) -> Movable | None:
+    """The product of two matrices into the third, in ``kind``; what is of another type goes through scratch.
+
+    scratch: for a block of rows of the left matrix, for the right matrix, for a block of the result, as needed.
+    """
+    lhs, rhs, out = matrices
+    spare = list(scratch)
+    left, right, total = (spare.pop(0) if x.dtype != kind.numpy else None for x in matrices)
+    whole = _Conversion() if right is None else _Conversion.between(rhs, right)
+
+    def block(first: int, count: int) -> Movable | None:
+        rows, to = lhs[first : first + count], out[first : first + count]
+        here = rows if left is None else left[:count]
+        there = to if total is None else total[:count]
+        product = blas_product(kind, here, rhs if right is None else right, there)
+        before = _Conversion() if left is None else _Conversion.between(rows, here)
+        after = _Conversion() if total is None else _Conversion.between(there, to)
+        if product is None or before is None or after is None:
+            return None
+        return Movable(
+            before.calls + product.calls + after.calls,
+            product.lhs if left is None else before.source,
+            product.rhs if right is None else (),
+            product.result if total is None else after.target,
+        )
+
+    full, rest = divmod(len(lhs), block_rows)
+    blocks, tail = block(0, block_rows), block(full * block_rows, rest) if rest else Movable(())
+    if whole is None or blocks is None or tail is None:
+        return None
+    steps = [block_rows * x.strides[0] for x in (lhs, out)]
+    return (
+        Movable(whole.calls, rhs=whole.source)
+        .then(blocks.repeated(full, (steps[0], 0, steps[1])))
+        .then(tail)
+    )

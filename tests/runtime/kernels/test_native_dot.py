@@ -1,0 +1,124 @@
+"""Products through BLAS from native code: every way matrices lie, batches, conversions by blocks, and NumPy's otherwise."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+from runtime.codegen.native_call import NativeAction
+from runtime.kernel import NUMPY_KERNELS, KernelArrays
+from runtime.kernels.dot import DotKernel
+from runtime.kernels.native_dot import blas_product
+from spmd.shape import PrimitiveType
+
+P = PrimitiveType
+Array = np.ndarray[Any, Any]
+
+
+def matrix(shape: tuple[int, ...], kind: PrimitiveType, how: str) -> Array:
+    """Small whole numbers, whose products are exact. how: by row, by column, or as part of a larger array."""
+    rng = np.random.default_rng(sum(shape))
+    if how == "columns":
+        return np.swapaxes(matrix((*shape[:-2], shape[-1], shape[-2]), kind, "rows"), -1, -2)
+    if how == "part":
+        wide = matrix((*shape[:-2], shape[-2] + 2, shape[-1] + 3), kind, "rows")
+        return wide[..., 1:-1, 1:-2]
+    return rng.integers(-5, 6, shape).astype(kind.numpy)
+
+
+def check(
+    dims: tuple[int, int, int],
+    hows: tuple[str, str, str],
+    types: tuple[PrimitiveType, PrimitiveType, PrimitiveType] = (P.F32,) * 3,
+    compute: PrimitiveType = P.F32,
+    batch: tuple[int, ...] = (),
+    native: bool = True,
+) -> None:
+    m, k, n = dims
+    kernel = DotKernel(batch, m, k, n, *types, compute)
+    lhs = matrix((*batch, m, k), types[0], hows[0])
+    rhs = matrix((*batch, k, n), types[1], hows[1])
+    out = matrix((*batch, m, n), types[2], hows[2])
+    wide = np.complex128 if types[0].is_complex else np.float64
+    want = np.matmul(lhs.astype(wide), rhs.astype(wide)).astype(types[2].numpy)
+    scratch = tuple(np.full(d, np.nan, compute.numpy) for d in kernel.scratch_dims())
+    action = NUMPY_KERNELS.bind(kernel, KernelArrays((lhs, rhs), (out,), scratch))
+    assert isinstance(action, NativeAction) == native
+    whole = out if out.base is None else out.base
+    before = whole.copy()
+    for _ in range(2):
+        out[...] = 77
+        action()
+        np.testing.assert_array_equal(out, want)
+    if hows[2] == "part":
+        outside = np.ones(whole.shape, np.bool_)
+        outside[..., 1:-1, 1:-2] = False
+        np.testing.assert_array_equal(whole[outside], before[outside])
+
+
+SIZES = [(4, 5, 6), (1, 5, 6), (4, 5, 1), (4, 1, 6), (1, 1, 1), (1, 5, 1), (33, 40, 17)]
+
+
+@pytest.mark.parametrize("hows", list(itertools.product(["rows", "columns", "part"], repeat=3)))
+def test_however_matrices_lie(hows: tuple[str, str, str]) -> None:
+    for dims in SIZES:
+        check(dims, hows)
+    check((4, 5, 6), hows, (P.F64,) * 3, P.F64)
+
+
+@pytest.mark.parametrize("batch", [(1,), (7,), (2, 3), (3, 1, 2)])
+@pytest.mark.parametrize("dims", [(4, 5, 6), (1, 5, 6), (4, 5, 1)])
+def test_batches(batch: tuple[int, ...], dims: tuple[int, int, int]) -> None:
+    for hows in (("rows",) * 3, ("columns", "part", "rows"), ("part", "columns", "part")):
+        check(dims, hows, batch=batch)
+
+
+def test_a_batch_may_repeat_one_matrix_and_lie_in_any_order() -> None:
+    kernel = DotKernel((2, 3), 4, 5, 6, P.F32, P.F32, P.F32, P.F32)
+    lhs = matrix((3, 2, 4, 5), P.F32, "rows").transpose(1, 0, 2, 3)
+    rhs = np.broadcast_to(matrix((3, 5, 6), P.F32, "rows"), (2, 3, 5, 6))
+    out = np.zeros((2, 3, 4, 6), np.float32)
+    action = NUMPY_KERNELS.bind(kernel, KernelArrays((lhs, rhs), (out,)))
+    assert isinstance(action, NativeAction)
+    action()
+    np.testing.assert_array_equal(out, np.matmul(lhs, rhs))
+
+
+@pytest.mark.parametrize(
+    ("types", "compute"),
+    [
+        ((P.BF16, P.BF16, P.BF16), P.F32),
+        ((P.BF16, P.F32, P.F32), P.F32),
+        ((P.F32, P.F16, P.F32), P.F32),
+        ((P.F32, P.F32, P.BF16), P.F32),
+        ((P.S8, P.S8, P.S32), P.F32),
+        ((P.S8, P.S8, P.S32), P.F64),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("batch", [(), (3,)])
+def test_conversions_go_by_blocks_of_rows(
+    types: tuple[PrimitiveType, PrimitiveType, PrimitiveType],
+    compute: PrimitiveType,
+    batch: tuple[int, ...],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("runtime.kernels.dot._BLOCK_ELEMENTS", 64)
+    for dims in ((13, 20, 6), (9, 20, 6), (1, 20, 6), (2, 20, 1)):
+        check(dims, ("rows", "columns", "rows"), types, compute, batch)
+        check(dims, ("columns", "rows", "part"), types, compute, batch)
+
+
+def test_other_types_and_strides_are_numpys() -> None:
+    check((4, 5, 6), ("rows", "rows", "rows"), (P.C64,) * 3, P.C64, native=False)
+    x = np.ones((4, 10), np.float32)[:, ::2]
+    assert blas_product(P.F32, x, np.ones((5, 3), np.float32), np.ones((4, 3), np.float32)) is None
+
+
+def test_nothing_to_sum_is_zero() -> None:
+    check((3, 0, 4), ("rows", "rows", "rows"))
+    check((0, 3, 4), ("rows", "rows", "rows"))
+    check((3, 0, 4), ("rows", "rows", "rows"), (P.BF16,) * 3, P.F32, batch=(2,))
