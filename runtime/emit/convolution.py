@@ -43,8 +43,12 @@ class _Canonical:
     out: StridedView
 
     def rows(self) -> tuple[int, ...]:
-        """The result's dimensions that lie evenly spaced, with its columns in BLAS's order: as many as possible."""
+        """The result's dimensions that lie evenly spaced, with its columns in BLAS's order: as many as possible.
+
+        Spatial dimensions of size 1 stand first: runs may then go along the batch.
+        """
         order = _slowest_first(self.out, range(1, len(self.out.dims) - 1))
+        order = tuple(sorted(order, key=lambda d: d == 1 or self.out.dims[d] > 1))
         while not is_for_blas(_as_matrix(self.out, order)):
             order = order[1:]
         return order

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from runtime.kernels.panel_convolution import PanelConvolutionKernel
+from runtime.thunks.copy import CopyThunk
+from runtime.thunks.thunk import walk
 from tests.runtime.programs.agreement import assert_agrees, kernels_of
 
 CONVOLUTION = """HloModule convolution
@@ -80,6 +82,24 @@ def test_layouts(labels: str, kind: str, panel_bytes: int, monkeypatch: pytest.M
     )
     window = "size=3x2 pad=1_1x0_0"
     check(CONVOLUTION.format(x=x, w=w, y=y, window=window, labels=labels, more=""))
+
+
+@pytest.mark.parametrize("spatial", ["1,1", "1,3", "3,1"])
+def test_the_gradient_of_a_kernel_reads_activations_as_they_lie(spatial: str) -> None:
+    """Their features are the batch of that convolution, and may be its rows where the kernel has one element."""
+    high = [{"1": (0, -1), "3": (1, 0)}[n] for n in spatial.split(",")]
+    window = "size=4x4 pad=" + "x".join(f"{low}_{top}" for low, top in high) + " rhs_dilate=2x2"
+    text = CONVOLUTION.format(
+        x="f32[6,8,8,5]",
+        w="f32[6,4,4,7]",
+        y=f"f32[{spatial},5,7]",
+        window=window,
+        labels="f01b_i01o->01bf",
+        more="",
+    )
+    executable = assert_agrees(text, rtol=2e-5)
+    copied = any(isinstance(thunk, CopyThunk) for thunk in walk(executable.program.thunks))
+    assert not copied
 
 
 @pytest.mark.parametrize(
