@@ -77,10 +77,34 @@ def test_an_odd_reducer_of_one_array_groups_as_in_the_evaluator() -> None:
     check(ONE.format(kind="s32", body=body), ReferenceKernel)
 
 
-def test_reducers_with_functions_that_native_code_has_not() -> None:
+def test_reducers_with_functions() -> None:
     text = ARGMAX.format(kind="f32", x="4,7", y="4", axis=1, axes="1", low="-inf")
     text = text.replace(
         "gt = pred[] compare(a, b)",
         "e = f32[] exponential(a)\n  g = f32[] exponential(b)\n  gt = pred[] compare(e, g)",
     )
-    check(text, ReferenceKernel)
+    check(text, ProgramReduceKernel)
+
+
+SUMS = """HloModule sums
+f {
+  a = c64[] parameter(0)
+  i = s32[] parameter(1)
+  b = c64[] parameter(2)
+  j = s32[] parameter(3)
+  c = c64[] add(a, b)
+  k = s32[] add(i, j)
+  ROOT r = (c64[], s32[]) tuple(c, k)
+}
+ENTRY main {
+  x = c64[4,7] parameter(0)
+  n = s32[4,7] iota(), iota_dimension=1
+  z = c64[] constant((0, 0))
+  zero = s32[] constant(0)
+  ROOT r = (c64[4], s32[4]) reduce(x, n, z, zero), dimensions={1}, to_apply=f
+}
+"""
+
+
+def test_reducers_of_complex_numbers() -> None:
+    check(SUMS, ReferenceKernel)

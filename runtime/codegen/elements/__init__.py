@@ -1,0 +1,1 @@
+"""Element operations in LLVM IR, one file per family."""

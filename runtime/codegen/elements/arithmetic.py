@@ -1,0 +1,71 @@
+"""Arithmetic and rounding of floats, and the arithmetic that integers have too, one instruction each."""
+
+from __future__ import annotations
+
+from runtime.codegen.elements.integer_arithmetic import integer_divide
+from runtime.codegen.elements.registry import BODIES, ElementSignature
+from runtime.codegen.elements.storage import wide_type
+from runtime.codegen.llvm_reduction import combination
+from spmd.device import ReductionKind
+from spmd.hlo import Opcode
+
+_FLOAT_INSTRUCTIONS = {
+    Opcode.ADD: "fadd {t} %a, %b",
+    Opcode.DIVIDE: "fdiv {t} %a, %b",
+    Opcode.MULTIPLY: "fmul {t} %a, %b",
+    Opcode.NEGATE: "fneg {t} %a",
+    Opcode.SUBTRACT: "fsub {t} %a, %b",
+}
+_INTEGER_INSTRUCTIONS = {
+    Opcode.ADD: "add {t} %a, %b",
+    Opcode.MULTIPLY: "mul {t} %a, %b",
+    Opcode.NEGATE: "sub {t} 0, %a",
+    Opcode.SUBTRACT: "sub {t} %a, %b",
+}
+_FLOAT_INTRINSICS = {
+    Opcode.ABS: "fabs",
+    Opcode.CEIL: "ceil",
+    Opcode.FLOOR: "floor",
+    Opcode.ROUND_NEAREST_AFZ: "round",
+    Opcode.ROUND_NEAREST_EVEN: "rint",
+    Opcode.SQRT: "sqrt",
+}
+
+
+@BODIES.register(*_FLOAT_INSTRUCTIONS)
+def arithmetic(signature: ElementSignature) -> str | None:
+    kind, t = signature.result, wide_type(signature.result)
+    if kind.is_floating:
+        return f"%r = {_FLOAT_INSTRUCTIONS[signature.opcode].format(t=t)}"
+    if not kind.is_integer:
+        return None
+    if signature.opcode is Opcode.DIVIDE:
+        return integer_divide(kind, t)
+    return f"%r = {_INTEGER_INSTRUCTIONS[signature.opcode].format(t=t)}"
+
+
+@BODIES.register(*(set(_FLOAT_INTRINSICS)))
+def rounding(signature: ElementSignature) -> str | None:
+    if not signature.result.is_floating:
+        return None
+    t = wide_type(signature.result)
+    suffix = {"float": "f32", "double": "f64"}[t]
+    return f"%r = call {t} @llvm.{_FLOAT_INTRINSICS[signature.opcode]}.{suffix}({t} %a)"
+
+
+@BODIES.register(Opcode.MAXIMUM, Opcode.MINIMUM)
+def extreme(signature: ElementSignature) -> str | None:
+    kind = ReductionKind.MAX if signature.opcode is Opcode.MAXIMUM else ReductionKind.MIN
+    return combination(signature.result.numpy, kind, wide_type(signature.result))
+
+
+@BODIES.register(Opcode.SIGN)
+def sign(signature: ElementSignature) -> str | None:
+    """nan and zeros of either sign stay as they are."""
+    if not signature.result.is_floating:
+        return None
+    t = wide_type(signature.result)
+    suffix = {"float": "f32", "double": "f64"}[t]
+    return f"""%moves = fcmp one {t} %a, 0.0
+  %one = call {t} @llvm.copysign.{suffix}({t} 1.0, {t} %a)
+  %r = select i1 %moves, {t} %one, {t} %a"""

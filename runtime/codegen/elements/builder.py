@@ -1,0 +1,328 @@
+"""Straight-line LLVM IR written as arithmetic: ``y = x * x + 1.0`` appends its instructions to the code of ``x``.
+
+There are no branches, calls of other code than LLVM's intrinsics, or operations whose result may be poison (conversions
+of what no integer holds, shifts too far): the loop vectorizer takes all of it, and a select drops what is not meant.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class FloatFormat:
+    """A type of IEEE 754 that LLVM computes in. ``mantissa``: bits that are stored."""
+
+    name: str
+    suffix: str
+    bits: int
+    mantissa: int
+
+    @property
+    def integer(self) -> str:
+        """The integer type of the same width."""
+        return f"i{self.bits}"
+
+    @property
+    def bias(self) -> int:
+        return (1 << (self.bits - self.mantissa - 2)) - 1
+
+    @property
+    def least_normal(self) -> float:
+        return 2.0 ** (1 - self.bias)
+
+    def bits_of(self, value: float) -> int:
+        """``value``, rounded to the format, as an unsigned integer."""
+        form, whole = ("f", "I") if self.bits == 32 else ("d", "Q")
+        return int(struct.unpack(f"<{whole}", struct.pack(f"<{form}", value))[0])
+
+    def rounded(self, value: float) -> float:
+        return float(np.float32(value)) if self.bits == 32 else value
+
+    def literal(self, value: float) -> str:
+        """LLVM writes constants of both formats as the bits of a double."""
+        return f"0x{F64.bits_of(self.rounded(value)):016X}"
+
+
+F32 = FloatFormat("float", "f32", 32, 23)
+F64 = FloatFormat("double", "f64", 64, 52)
+
+#: Arithmetic takes numbers for constants.
+Real: TypeAlias = "Float | float"
+Whole: TypeAlias = "Int | int"
+
+
+class Code:
+    """Instructions in their order, and the constants that they load.
+
+    fused: whether the machine multiplies and adds in one instruction.
+    """
+
+    def __init__(self, fused: bool) -> None:
+        self.fused = fused
+        self.globals: list[str] = []
+        self._lines: list[str] = []
+
+    def append(self, expression: str) -> str:
+        """The register that ``expression`` goes to."""
+        name = f"%t{len(self._lines)}"
+        self._lines.append(f"{name} = {expression}")
+        return name
+
+    def text(self, result: Float | Int | Bool) -> str:
+        """All lines; the last makes ``%r``, a predicate's as the byte that memory holds."""
+        if isinstance(result, Bool):
+            last = f"%r = zext i1 {result.name} to i8"
+        else:
+            last = f"%r = bitcast {result.type} {result.name} to {result.type}"
+        return "\n  ".join([*self._lines, last])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Float:
+    """A number of ``format``, in a register or a constant."""
+
+    code: Code
+    format: FloatFormat
+    name: str
+
+    @property
+    def type(self) -> str:
+        return self.format.name
+
+    def _made(self, expression: str) -> Float:
+        return Float(self.code, self.format, self.code.append(expression))
+
+    def constant(self, value: float) -> Float:
+        return Float(self.code, self.format, self.format.literal(value))
+
+    def _float(self, other: Real) -> Float:
+        return other if isinstance(other, Float) else self.constant(other)
+
+    def _binary(self, instruction: str, other: Real) -> Float:
+        return self._made(f"{instruction} {self.type} {self.name}, {self._float(other).name}")
+
+    def __add__(self, other: Real) -> Float:
+        return self._binary("fadd", other)
+
+    def __sub__(self, other: Real) -> Float:
+        return self._binary("fsub", other)
+
+    def __mul__(self, other: Real) -> Float:
+        return self._binary("fmul", other)
+
+    def __truediv__(self, other: Real) -> Float:
+        return self._binary("fdiv", other)
+
+    def __radd__(self, other: float) -> Float:
+        return self.constant(other) + self
+
+    def __rsub__(self, other: float) -> Float:
+        return self.constant(other) - self
+
+    def __rmul__(self, other: float) -> Float:
+        return self.constant(other) * self
+
+    def __rtruediv__(self, other: float) -> Float:
+        return self.constant(other) / self
+
+    def __neg__(self) -> Float:
+        return self._made(f"fneg {self.type} {self.name}")
+
+    def _compared(self, condition: str, other: Real) -> Bool:
+        other = self._float(other)
+        line = f"fcmp {condition} {self.type} {self.name}, {other.name}"
+        return Bool(self.code, self.code.append(line))
+
+    def __lt__(self, other: Real) -> Bool:
+        return self._compared("olt", other)
+
+    def __le__(self, other: Real) -> Bool:
+        return self._compared("ole", other)
+
+    def __gt__(self, other: Real) -> Bool:
+        return self._compared("ogt", other)
+
+    def __ge__(self, other: Real) -> Bool:
+        return self._compared("oge", other)
+
+    def equals(self, other: Real) -> Bool:
+        return self._compared("oeq", other)
+
+    def is_nan(self) -> Bool:
+        return self._compared("uno", self)
+
+    def times_plus(self, factor: Real, term: Real) -> Float:
+        """self * factor + term, rounded once or twice: as the machine is fast."""
+        return self._intrinsic("fmuladd", self._float(factor), self._float(term))
+
+    def _intrinsic(self, name: str, *others: Float) -> Float:
+        arguments = ", ".join(f"{x.type} {x.name}" for x in (self, *others))
+        return self._made(f"call {self.type} @llvm.{name}.{self.format.suffix}({arguments})")
+
+    def abs(self) -> Float:
+        return self._intrinsic("fabs")
+
+    def sqrt(self) -> Float:
+        return self._intrinsic("sqrt")
+
+    def rounded(self) -> Float:
+        """To the nearest integer, ties to even."""
+        return self._intrinsic("rint")
+
+    def truncated(self) -> Float:
+        """To the integer on the side of zero."""
+        return self._intrinsic("trunc")
+
+    def with_sign_of(self, other: Float) -> Float:
+        return self._intrinsic("copysign", other)
+
+    def bits(self) -> Int:
+        kind = self.format.integer
+        return Int(self.code, kind, self.code.append(f"bitcast {self.type} {self.name} to {kind}"))
+
+    def to(self, target: FloatFormat) -> Float:
+        if target is self.format:
+            return self
+        word = "fpext" if target.bits > self.format.bits else "fptrunc"
+        line = f"{word} {self.type} {self.name} to {target.name}"
+        return Float(self.code, target, self.code.append(line))
+
+    def product_error(self, factor: Float, product: Float) -> Float:
+        """self * factor - product, where product is their rounded product; exact but for underflow.
+
+        Without a fused instruction by T. J. Dekker's splitting ("A floating-point technique for extending the available
+        precision", 1971), where no part may exceed 2^(emax - mantissa / 2 - 1).
+        """
+        if self.code.fused:
+            return self._intrinsic("fma", factor, -product)
+        (a, b), (c, d) = self.halves(), factor.halves()
+        return ((a * c - product) + a * d + b * c) + b * d
+
+    def halves(self) -> tuple[Float, Float]:
+        """Two numbers of half the digits whose sum is this one."""
+        scaled = self * (2.0 ** ((self.format.mantissa + 2) // 2) + 1)
+        high = scaled - (scaled - self)
+        return high, self - high
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Int:
+    """An integer of ``type`` (i8 .. i64), in a register or a constant; arithmetic wraps."""
+
+    code: Code
+    type: str
+    name: str
+
+    @property
+    def width(self) -> int:
+        return int(self.type[1:])
+
+    def _made(self, expression: str) -> Int:
+        return Int(self.code, self.type, self.code.append(expression))
+
+    def constant(self, value: int) -> Int:
+        return Int(self.code, self.type, str(value))
+
+    def _int(self, other: Whole) -> Int:
+        return other if isinstance(other, Int) else self.constant(other)
+
+    def _binary(self, instruction: str, other: Whole) -> Int:
+        return self._made(f"{instruction} {self.type} {self.name}, {self._int(other).name}")
+
+    def __add__(self, other: Whole) -> Int:
+        return self._binary("add", other)
+
+    def __sub__(self, other: Whole) -> Int:
+        return self._binary("sub", other)
+
+    def __rsub__(self, other: int) -> Int:
+        return self.constant(other) - self
+
+    def __mul__(self, other: Whole) -> Int:
+        return self._binary("mul", other)
+
+    def __and__(self, other: Whole) -> Int:
+        return self._binary("and", other)
+
+    def __or__(self, other: Whole) -> Int:
+        return self._binary("or", other)
+
+    def __xor__(self, other: Whole) -> Int:
+        return self._binary("xor", other)
+
+    def __lshift__(self, distance: Whole) -> Int:
+        return self._binary("shl", distance)
+
+    def __rshift__(self, distance: Whole) -> Int:
+        """Zeros come in."""
+        return self._binary("lshr", distance)
+
+    def signed_shift(self, distance: Whole) -> Int:
+        """Copies of the sign come in."""
+        return self._binary("ashr", distance)
+
+    def compared(self, condition: str, other: Whole) -> Bool:
+        """condition: eq, ne, or slt, ugt and the like."""
+        line = f"icmp {condition} {self.type} {self.name}, {self._int(other).name}"
+        return Bool(self.code, self.code.append(line))
+
+    def least(self, other: Whole) -> Int:
+        """The smaller one, as signed numbers."""
+        return self.compared("slt", other).select(self, self._int(other))
+
+    def as_float(self, target: FloatFormat) -> Float:
+        """The same bits."""
+        line = f"bitcast {self.type} {self.name} to {target.name}"
+        return Float(self.code, target, self.code.append(line))
+
+    def resized(self, kind: str) -> Int:
+        """To another width: low bits, or zeros above."""
+        if kind == self.type:
+            return self
+        word = "trunc" if int(kind[1:]) < self.width else "zext"
+        return Int(self.code, kind, self.code.append(f"{word} {self.type} {self.name} to {kind}"))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bool:
+    """A condition."""
+
+    code: Code
+    name: str
+
+    @property
+    def type(self) -> str:
+        return "i1"
+
+    def _with(self, instruction: str, other: str) -> Bool:
+        return Bool(self.code, self.code.append(f"{instruction} i1 {self.name}, {other}"))
+
+    def __and__(self, other: Bool) -> Bool:
+        return self._with("and", other.name)
+
+    def __or__(self, other: Bool) -> Bool:
+        return self._with("or", other.name)
+
+    def __xor__(self, other: Bool) -> Bool:
+        return self._with("xor", other.name)
+
+    def __invert__(self) -> Bool:
+        return self._with("xor", "true")
+
+    def choose(self, on_true: Float, on_false: Real) -> Float:
+        """``on_true`` where the condition holds."""
+        other = on_true._float(on_false)
+        return on_true._made(self._select(on_true, other))
+
+    def select(self, on_true: Int, on_false: Whole) -> Int:
+        other = on_true._int(on_false)
+        return on_true._made(self._select(on_true, other))
+
+    def _select(self, on_true: Float | Int, on_false: Float | Int) -> str:
+        t = on_true.type
+        return f"select i1 {self.name}, {t} {on_true.name}, {t} {on_false.name}"

@@ -1,0 +1,86 @@
+"""What functions of several families are made of: polynomials, exponents, sums of two numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from runtime.codegen.elements.builder import Float, FloatFormat, Int
+
+
+def polynomial(coefficients: Sequence[float], x: Float) -> Float:
+    """The sum of coefficients[k] x^k by Horner's rule."""
+    total = x.constant(coefficients[-1])
+    for coefficient in reversed(coefficients[:-1]):
+        total = total.times_plus(x, coefficient)
+    return total
+
+
+def nearest_integer(x: Float) -> tuple[Float, Int]:
+    """Of |x| < 2^(mantissa - 2), as a float and as an integer; of all others, nan too, anything.
+
+    In x + 1.5 2^mantissa the last bit counts ones.
+    """
+    magic = 1.5 * 2.0**x.format.mantissa
+    shifted = x + magic
+    return shifted - magic, shifted.bits() - x.format.bits_of(magic)
+
+
+def float_of_small(i: Int, target: FloatFormat) -> Float:
+    """An integer |i| < 2^(mantissa - 1) as a float of the same width, in the same way."""
+    magic = 1.5 * 2.0**target.mantissa
+    return (i + target.bits_of(magic)).as_float(target) - magic
+
+
+def power_of_two(exponent: Int, target: FloatFormat) -> Float:
+    """2^exponent, a normal number."""
+    return ((exponent + target.bias) << target.mantissa).as_float(target)
+
+
+def scaled(x: Float, exponent: Int) -> Float:
+    """x 2^exponent for normal x and exponents of up to twice the format's; rounded once where it is denormal."""
+    half = exponent.signed_shift(1)
+    return x * power_of_two(half, x.format) * power_of_two(exponent - half, x.format)
+
+
+def clamped(x: Float, low: float, high: float) -> Float:
+    """nan stays."""
+    x = (x > high).choose(x.constant(high), x)
+    return (x < low).choose(x.constant(low), x)
+
+
+def split_normal(x: Float) -> tuple[Float, Int]:
+    """x = m 2^e with sqrt(1/2) <= m < sqrt(2), of a positive normal number; anything of all others."""
+    form = x.format
+    root = form.bits_of(math.sqrt(0.5))
+    above = x.bits() - root
+    mantissa = (above & ((1 << form.mantissa) - 1)) + root
+    return mantissa.as_float(form), above.signed_shift(form.mantissa)
+
+
+def split_positive(x: Float) -> tuple[Float, Int]:
+    """The same of denormal ones too."""
+    form = x.format
+    shift = form.mantissa + 1
+    small = x < form.least_normal
+    m, e = split_normal(small.choose(x * 2.0**shift, x))
+    return m, e - small.select(e.constant(shift), 0)
+
+
+def two_sum(a: Float, b: Float) -> tuple[Float, Float]:
+    """The rounded sum and its error (D. E. Knuth, The Art of Computer Programming 2, 4.2.2)."""
+    total = a + b
+    part = total - a
+    return total, (a - (total - part)) + (b - part)
+
+
+def fast_two_sum(a: Float, b: Float) -> tuple[Float, Float]:
+    """The same where |a| >= |b| or a is zero (T. J. Dekker, 1971)."""
+    total = a + b
+    return total, b - (total - a)
+
+
+def with_flipped_sign(x: Float, negative: Int) -> Float:
+    """-x where the lowest bit of ``negative`` is set."""
+    form = x.format
+    return (x.bits() ^ (negative << (form.bits - 1))).as_float(form)

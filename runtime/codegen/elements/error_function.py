@@ -1,0 +1,28 @@
+"""erf: its Taylor-like form near 0, then 1 - erfc, where -log(erfc) is a polynomial to the accuracy that 1 leaves.
+
+-log(erfc(t)) is nearly quadratic, and an absolute error in it is multiplied by erfc(t) < 0.16.
+"""
+
+from __future__ import annotations
+
+from runtime.codegen.elements import constants
+from runtime.codegen.elements.builder import F32, F64, Float
+from runtime.codegen.elements.common import polynomial
+from runtime.codegen.elements.exponential import exp_between
+from runtime.codegen.elements.registry import FLOAT_FUNCTIONS
+from spmd.hlo import Opcode
+
+_SMALL = {F32: constants.ERF_F32, F64: constants.ERF_F64}
+_TAIL = {F32: constants.ERFC_F32, F64: constants.ERFC_F64}
+#: From here on erf rounds to 1, and the tail's polynomial ends.
+_LAST = {F32: 4.0, F64: 6.0}
+
+
+@FLOAT_FUNCTIONS.register((Opcode.ERF, F32), (Opcode.ERF, F64))
+def erf(x: Float) -> Float:
+    form, t = x.format, x.abs()
+    small = polynomial(_SMALL[form], x * x).times_plus(x, x)
+    last = _LAST[form]
+    v = (t > last).choose(t.constant(last), t) - 1.0
+    large = 1.0 - exp_between(-polynomial(_TAIL[form], v))
+    return (t < 1.0).choose(small, large.with_sign_of(x))

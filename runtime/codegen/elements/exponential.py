@@ -1,0 +1,96 @@
+"""exponential, exponential-minus-one, logistic.
+
+x = n ln(2) + r with |r| <= ln(2) / 2, ln(2) in two parts of which n times the first is exact (W. J. Cody, W. Waite,
+"Software Manual for the Elementary Functions", 1980); exp(x) = 2^n exp(r), 2^n in two steps so that neither overflow
+nor a denormal result is rounded on the way.
+"""
+
+from __future__ import annotations
+
+import math
+
+from runtime.codegen.elements import constants
+from runtime.codegen.elements.builder import F32, F64, Float, FloatFormat, Int
+from runtime.codegen.elements.common import (
+    clamped,
+    fast_two_sum,
+    nearest_integer,
+    polynomial,
+    power_of_two,
+    scaled,
+)
+from runtime.codegen.elements.registry import FLOAT_FUNCTIONS
+from spmd.hlo import Opcode
+
+_TAILS = {F32: constants.EXP_F32, F64: constants.EXP_F64}
+_LN2 = {F32: constants.LN2_F32, F64: constants.LN2_F64}
+#: Below the first exp is 0, above the second infinite; the integer between them fits all steps.
+_RANGE = {F32: (-104.0, 89.0), F64: (-746.0, 710.0)}
+
+
+def reduced(x: Float) -> tuple[Float, Float, Int]:
+    """(r, what rounding r lost, n) of |x| < 2^(mantissa - 2)."""
+    n, whole = nearest_integer(x * (1 / math.log(2)))
+    high, low = _LN2[x.format]
+    exact = n.times_plus(-high, x)
+    r = n.times_plus(-low, exact)
+    return r, n.times_plus(-low, exact - r), whole
+
+
+def exp_between(x: Float, exponent: int = 0, low: Float | None = None) -> Float:
+    """exp(x + low) 2^exponent for x in the range where exp is neither 0 nor infinite, and a little beyond."""
+    r, _, n = reduced(x)
+    r = r if low is None else r + low
+    return scaled(1.0 + (r + _expm1_tail(r)), n + exponent)
+
+
+def exp_halved(x: Float) -> Float:
+    """exp(x) / 2 for x >= 0, finite where exp(x) is just not."""
+    high = _RANGE[x.format][1] + 1
+    return exp_between((x > high).choose(x.constant(high), x), -1)
+
+
+@FLOAT_FUNCTIONS.register((Opcode.EXPONENTIAL, F32), (Opcode.EXPONENTIAL, F64))
+def exponential(x: Float) -> Float:
+    high = _RANGE[x.format][1]
+    return exp_below((x > high).choose(x.constant(high), x))
+
+
+def exp_below(x: Float) -> Float:
+    """exp(x) where it is finite. What underflows is left out of the products: processors take long over it."""
+    zero = x < _RANGE[x.format][0]
+    return zero.choose(x.constant(0.0), exp_between(zero.choose(x.constant(0.0), x)))
+
+
+def _expm1_tail(r: Float) -> Float:
+    """exp(r) - 1 - r"""
+    return polynomial(_TAILS[r.format], r) * (r * r)
+
+
+@FLOAT_FUNCTIONS.register((Opcode.EXPONENTIAL_MINUS_ONE, F32), (Opcode.EXPONENTIAL_MINUS_ONE, F64))
+def expm1(x: Float) -> Float:
+    """(2^n - 1) + 2^n r in two parts, then 2^n (exp(r) - 1 - r); all halved, so that n may be at its upper end."""
+    form = x.format
+    r, r_low, n = reduced(clamped(x, _least_expm1(form), _RANGE[form][1]))
+    half = power_of_two(n - 1, form)
+    total, lost = fast_two_sum(half - 0.5, half * r)
+    result = (total + (_expm1_tail(r) + r_low).times_plus(half, lost)) * 2.0
+    return (x.abs() < 2.0 ** -(form.mantissa + 2)).choose(x, result)
+
+
+def _least_expm1(form: FloatFormat) -> float:
+    """exp(x) - 1 rounds to -1 from here down."""
+    return -math.ceil((form.mantissa + 2) * math.log(2))
+
+
+@FLOAT_FUNCTIONS.register((Opcode.LOGISTIC, F32), (Opcode.LOGISTIC, F64))
+def logistic(x: Float) -> Float:
+    """q = E / (1 + E) with E = exp(-|x|), which does not grow; to the right 1 - q.
+
+    What 1 + E loses is made up for: q (1 - lost / sum), where 1 / sum is 1 - q.
+    """
+    small = exp_below(-x.abs())
+    total, lost = fast_two_sum(x.constant(1.0), small)
+    q = small / total
+    q = (q * lost).times_plus(q - 1.0, q)
+    return (x < 0.0).choose(q, 1.0 - q)

@@ -1,0 +1,77 @@
+"""Arithmetic of integers, with XLA's answers where C has none."""
+
+from __future__ import annotations
+
+from runtime.codegen.elements.registry import BODIES, ElementSignature
+from runtime.codegen.elements.storage import wide_type
+from spmd.hlo import Opcode
+from spmd.shape import PrimitiveType
+
+
+def integer_divide(kind: PrimitiveType, t: str) -> str:
+    """x / 0 has all bits set; lowest / -1 is lowest."""
+    if not kind.is_signed_integer:
+        return f"""%zero = icmp eq {t} %b, 0
+  %safe = select i1 %zero, {t} 1, {t} %b
+  %quotient = udiv {t} %a, %safe
+  %r = select i1 %zero, {t} -1, {t} %quotient"""
+    return f"""%zero = icmp eq {t} %b, 0
+  %back = icmp eq {t} %b, -1
+  %special = or i1 %zero, %back
+  %safe = select i1 %special, {t} 1, {t} %b
+  %quotient = sdiv {t} %a, %safe
+  %negated = sub {t} 0, %a
+  %other = select i1 %zero, {t} -1, {t} %negated
+  %r = select i1 %special, {t} %other, {t} %quotient"""
+
+
+@BODIES.register(Opcode.REMAINDER)
+def remainder(signature: ElementSignature) -> str | None:
+    """x % 0 is x; x % -1 is 0. NumPy's fmod serves floats."""
+    kind, t = signature.result, wide_type(signature.result)
+    if not kind.is_integer:
+        return None
+    if not kind.is_signed_integer:
+        return f"""%zero = icmp eq {t} %b, 0
+  %safe = select i1 %zero, {t} 1, {t} %b
+  %rest = urem {t} %a, %safe
+  %r = select i1 %zero, {t} %a, {t} %rest"""
+    return f"""%zero = icmp eq {t} %b, 0
+  %back = icmp eq {t} %b, -1
+  %special = or i1 %zero, %back
+  %safe = select i1 %special, {t} 1, {t} %b
+  %rest = srem {t} %a, %safe
+  %r = select i1 %zero, {t} %a, {t} %rest"""
+
+
+@BODIES.register(Opcode.SHIFT_LEFT, Opcode.SHIFT_RIGHT_LOGICAL)
+def shift(signature: ElementSignature) -> str | None:
+    """0 where the distance is negative or at least the number of bits."""
+    t = wide_type(signature.result)
+    instruction = "shl" if signature.opcode is Opcode.SHIFT_LEFT else "lshr"
+    bits = signature.result.bits
+    return f"""%inside = icmp ult {t} %b, {bits}
+  %distance = and {t} %b, {bits - 1}
+  %shifted = {instruction} {t} %a, %distance
+  %r = select i1 %inside, {t} %shifted, {t} 0"""
+
+
+@BODIES.register(Opcode.SHIFT_RIGHT_ARITHMETIC)
+def arithmetic_shift(signature: ElementSignature) -> str | None:
+    """All sign where the distance is out of range."""
+    t, bits = wide_type(signature.result), signature.result.bits
+    return f"""%inside = icmp ult {t} %b, {bits}
+  %distance = select i1 %inside, {t} %b, {t} {bits - 1}
+  %r = ashr {t} %a, %distance"""
+
+
+@BODIES.register(Opcode.POPCNT)
+def population_count(signature: ElementSignature) -> str | None:
+    t = wide_type(signature.result)
+    return f"%r = call {t} @llvm.ctpop.{t}({t} %a)"
+
+
+@BODIES.register(Opcode.COUNT_LEADING_ZEROS)
+def count_leading_zeros(signature: ElementSignature) -> str | None:
+    t = wide_type(signature.result)
+    return f"%r = call {t} @llvm.ctlz.{t}({t} %a, i1 false)"

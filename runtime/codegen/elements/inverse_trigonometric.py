@@ -1,0 +1,92 @@
+"""asin, acos, atan2."""
+
+from __future__ import annotations
+
+import math
+
+from runtime.codegen.elements import constants
+from runtime.codegen.elements.builder import F32, F64, Float
+from runtime.codegen.elements.common import polynomial
+from runtime.codegen.elements.registry import FLOAT_FUNCTIONS
+from spmd.hlo import Opcode
+
+_ASIN = {F32: constants.ASIN_F32, F64: constants.ASIN_F64}
+_ATAN = {F32: constants.ATAN_F32, F64: constants.ATAN_F64}
+_HALF_PI, _HALF_PI_LOW = constants.HALF_PI
+
+
+def _low_of(value: float, x: Float) -> float:
+    """What ``value``, a multiple of pi / 2, loses in the format of x."""
+    rounded = x.format.rounded(value)
+    return (value - rounded) + _HALF_PI_LOW * (value / _HALF_PI)
+
+
+def _asin_folded(x: Float) -> tuple[Float, Float]:
+    """(head, tail) whose sum is asin(|x|) up to 1/2, beyond that asin(sqrt((1 - |x|) / 2)), half of acos(|x|)."""
+    t = x.abs()
+    near = t <= 0.5
+    u = near.choose(t * t, t.times_plus(-0.5, 0.5))
+    head = near.choose(t, u.sqrt())
+    return head, polynomial(_ASIN[x.format], u) * (u * head)
+
+
+@FLOAT_FUNCTIONS.register((Opcode.ASIN, F32), (Opcode.ASIN, F64))
+def asin(x: Float) -> Float:
+    """pi / 2 - 2 asin(sqrt((1 - |x|) / 2)) beyond 1/2."""
+    head, tail = _asin_folded(x)
+    low = _low_of(_HALF_PI, x)
+    far = _HALF_PI - ((head + head) + (tail.times_plus(2.0, -low)))
+    return (x.abs() <= 0.5).choose(head + tail, far).with_sign_of(x)
+
+
+@FLOAT_FUNCTIONS.register((Opcode.ACOS, F32), (Opcode.ACOS, F64))
+def acos(x: Float) -> Float:
+    """pi / 2 - asin(x) up to 1/2, beyond that 2 asin(sqrt((1 - |x|) / 2)), and pi minus it to the left."""
+    head, tail = _asin_folded(x)
+    low = _low_of(_HALF_PI, x)
+    middle = _HALF_PI - ((head + tail).with_sign_of(x) - low)
+    doubled = (head + tail) * 2.0
+    left = 2 * _HALF_PI - (doubled - 2 * low)
+    return (x.abs() <= 0.5).choose(middle, (x < 0.0).choose(left, doubled))
+
+
+@FLOAT_FUNCTIONS.register((Opcode.ATAN2, F32), (Opcode.ATAN2, F64))
+def atan2(y: Float, x: Float) -> Float:
+    """atan of the smaller by the larger size, then by octant; all 16 signs of zero and infinity as C has them."""
+    a, b = y.abs(), x.abs()
+    steep = a > b
+    small, large = steep.choose(b, a), steep.choose(a, b)
+    angle = _atan_of_ratio(small, large)
+    angle = (y.is_nan() | x.is_nan()).choose(x.constant(math.nan), angle)
+    low = _low_of(_HALF_PI, x)
+    angle = steep.choose(_HALF_PI - (angle - low), angle)
+    left = x.bits().compared("slt", 0)
+    angle = left.choose(2 * _HALF_PI - (angle - 2 * low), angle)
+    return angle.with_sign_of(y)
+
+
+def _atan_of_ratio(small: Float, large: Float) -> Float:
+    """atan(small / large), 0 <= small <= large: of 0 / 0 it is 0, of two infinities pi / 4.
+
+    f64 goes on from tan(pi / 8) with atan(s / l) = pi / 4 - atan((l - s) / (l + s)).
+    """
+    both = small.equals(large)
+    if small.format is F32:
+        ratio = both.choose(small.constant(1.0), small / large)
+        ratio = large.equals(0.0).choose(large, ratio)
+        return _atan(ratio)
+    # Halves of numbers that large lose nothing, and their sum stays finite.
+    huge = large > 2.0**1000
+    small, large = huge.choose(small * 0.5, small), huge.choose(large * 0.5, large)
+    turned = small > large * (math.sqrt(2) - 1)
+    above = turned.choose(small - large, small)
+    below = turned.choose(small + large, large)
+    ratio = (both | large.equals(0.0)).choose(small.constant(0.0), above / below)
+    beyond = (turned | both) & (large > 0.0)
+    low = beyond.choose(small.constant(_HALF_PI_LOW / 2), 0.0)
+    return beyond.choose(small.constant(_HALF_PI / 2), 0.0) + (_atan(ratio) + low)
+
+
+def _atan(t: Float) -> Float:
+    u = t * t
+    return polynomial(_ATAN[t.format], u).times_plus(u * t, t)

@@ -1,0 +1,123 @@
+"""power, sqrt, rsqrt, cbrt."""
+
+from __future__ import annotations
+
+import math
+
+from runtime.codegen.elements import constants
+from runtime.codegen.elements.builder import F32, F64, Float
+from runtime.codegen.elements.common import (
+    clamped,
+    fast_two_sum,
+    float_of_small,
+    nearest_integer,
+    polynomial,
+    power_of_two,
+    split_normal,
+    split_positive,
+)
+from runtime.codegen.elements.exponential import exp_between
+from runtime.codegen.elements.registry import FLOAT_FUNCTIONS
+from spmd.hlo import Opcode
+
+
+@FLOAT_FUNCTIONS.register((Opcode.RSQRT, F32), (Opcode.RSQRT, F64))
+def rsqrt(x: Float) -> Float:
+    return 1.0 / x.sqrt()
+
+
+@FLOAT_FUNCTIONS.register((Opcode.CBRT, F64))
+def cbrt(x: Float) -> Float:
+    """Halley's iteration from a root that a third of the exponent gives, the last step as Newton's from a rounded one.
+
+    t is cut to 26 bits so that t^2 is exact: then x / t^2 - t has an error of half a unit of t alone.
+    """
+    size = x.abs()
+    m, e = split_positive(size)
+    # m 2^e = (m 2^(e - 3 k)) 2^(3 k) with e - 3 k in 0 .. 2, so that the argument lies in sqrt(1/2) .. 4 sqrt(2).
+    k = (((e + 3 * 512) * 21846) >> 16) - 512
+    m = m * power_of_two(e - k * 3, F64)
+    # (i + 2 bias) / 3 of the bits: the line between powers of two, within 6 %.
+    third = ((m.bits() >> 32) * 1431655766) >> 32
+    t = ((third + (2 * F64.bias << 20) // 3) << 32).as_float(F64)
+    for _ in range(2):
+        cube = t * t * t
+        t = t * (cube + m * 2.0) / (cube * 2.0 + m)
+    t = ((t.bits() + (1 << 25)) & -(1 << 26)).as_float(F64)
+    ratio = m / (t * t)
+    t = t + t * ((ratio - t) / (t + t + ratio))
+    result = (t * power_of_two(k, F64)).with_sign_of(x)
+    itself = size.equals(0.0) | size.equals(math.inf) | x.is_nan()
+    return itself.choose(x, result)
+
+
+@FLOAT_FUNCTIONS.register((Opcode.POWER, F32))
+def power_f32(x: Float, y: Float) -> Float:
+    """2^(y log2|x|) in f64, whose digits are enough for y log2|x| without care."""
+    base, exponent = x.to(F64), y.to(F64)
+    size = base.abs()
+    m, e = split_normal(size)
+    s = (m - 1.0) / (m + 1.0)
+    log2 = polynomial(constants.LOG2_IN_F64, s * s).times_plus(s, float_of_small(e, F64))
+    product = clamped(exponent, -(2.0**100), 2.0**100) * _at_ends(size, log2)
+    n, whole = nearest_integer(clamped(product, -1000.0, 1000.0))
+    r = clamped(product, -1000.0, 1000.0) - n
+    result = polynomial(constants.EXP2_IN_F64, r) * power_of_two(whole, F64)
+    return _signed(base, exponent, result).to(F32)
+
+
+@FLOAT_FUNCTIONS.register((Opcode.POWER, F64))
+def power_f64(x: Float, y: Float) -> Float:
+    """exp(y log|x|), log|x| and the product as sums of two numbers: y log|x| < 745 needs ten bits more than f64 has."""
+    size = x.abs()
+    m, e = split_positive(size)
+    high, low = _log_in_two(m, float_of_small(e, F64))
+    high = _at_ends(size, high)
+    bounded = clamped(y, -(2.0**70), 2.0**70)
+    product = bounded * high
+    rest = bounded.product_error(high, product) + bounded * low
+    outside = (product.abs() < 800.0).choose(rest, product.constant(0.0))
+    result = exp_between(clamped(product, -800.0, 800.0), low=outside)
+    return _signed(x, y, result)
+
+
+def _log_in_two(m: Float, e: Float) -> tuple[Float, Float]:
+    """e ln(2) + log(m) as a sum of two, to 2^-64 of it: s = (m - 1) / (m + 1) and 2 s + 2/3 s^3 in twice the digits."""
+    above, below = m - 1.0, m + 1.0
+    lost = m - (below - 1.0)
+    inverse = 1.0 / below
+    s = above * inverse
+    back = s * below
+    s_low = (((above - back) - s.product_error(below, back)) - s * lost) * inverse
+    z = s * s
+    z_low = s.product_error(s, z) + 2.0 * s * s_low
+    cube = s * z
+    cube_low = s.product_error(z, cube) + (s * z_low + s_low * z)
+    two_thirds = m.constant(constants.TWO_THIRDS[0])
+    third = cube * two_thirds
+    third_low = cube.product_error(two_thirds, third) + (
+        cube * constants.TWO_THIRDS[1] + cube_low * two_thirds
+    )
+    tail = polynomial(constants.LOG_AFTER_CUBE_F64, z) * (z * z * s)
+    ln2_high, ln2_low = constants.LN2_F64
+    total, lost_1 = fast_two_sum(e * ln2_high, s + s)
+    total, lost_2 = fast_two_sum(total, third)
+    rest = e.times_plus(ln2_low, tail + third_low + (s_low + s_low)) + (lost_1 + lost_2)
+    return fast_two_sum(total, rest)
+
+
+def _at_ends(size: Float, log: Float) -> Float:
+    log = size.equals(0.0).choose(size.constant(-math.inf), log)
+    return (size < math.inf).choose(log, size)
+
+
+def _signed(x: Float, y: Float, result: Float) -> Float:
+    """C's answers: negative bases, exponents 0, a base of 1."""
+    whole = y.truncated().equals(y)
+    half = y * 0.5
+    odd = whole & ~half.truncated().equals(half)
+    negative = x.bits().compared("slt", 0)
+    result = (odd & negative).choose(-result, result)
+    no_number = (x < 0.0) & ~whole & (x > -math.inf)
+    result = no_number.choose(x.constant(math.nan), result)
+    return (y.equals(0.0) | x.equals(1.0)).choose(x.constant(1.0), result)

@@ -1,0 +1,58 @@
+"""Element operations by opcode: lines of LLVM IR, or functions that write them as arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from runtime.codegen.elements.builder import F32, F64, Code, Float, FloatFormat
+from spmd.hlo import NO_ATTRS, Attrs, Opcode
+from spmd.registry import Registry
+from spmd.shape import PrimitiveType
+
+
+@dataclass(frozen=True, slots=True)
+class ElementSignature:
+    """An elementwise opcode with its operands' types and the result's."""
+
+    opcode: Opcode
+    operands: tuple[PrimitiveType, ...]
+    result: PrimitiveType
+    attrs: Attrs = NO_ATTRS
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """What makes %r, in the result's wide type, of %a, %b, %c, the operands in theirs; and constants of the module."""
+
+    body: str
+    globals: tuple[str, ...] = ()
+
+
+#: Lines of a signature's body; None where there are none.
+Body: TypeAlias = Callable[[ElementSignature], str | None]
+#: The result of one or two numbers of the same format.
+FloatFunction: TypeAlias = Callable[..., Float]
+
+BODIES: Registry[Opcode, Body] = Registry("element operation in LLVM IR")
+FLOAT_FUNCTIONS: Registry[tuple[Opcode, FloatFormat], FloatFunction] = Registry(
+    "function of floats in LLVM IR"
+)
+
+
+def float_function(signature: ElementSignature, wide: FloatFormat) -> FloatFunction | None:
+    """f32 has functions of its own where they are faster; the others are computed in f64 and rounded."""
+    if not all(kind.is_floating for kind in (*signature.operands, signature.result)):
+        return None
+    own = FLOAT_FUNCTIONS.get((signature.opcode, wide))
+    wider = FLOAT_FUNCTIONS.get((signature.opcode, F64))
+    if own is not None or wider is None:
+        return own
+    return lambda *xs: wider(*(x.to(F64) for x in xs)).to(F32)
+
+
+def float_lines(function: FloatFunction, arity: int, wide: FloatFormat, fused: bool) -> Lines:
+    code = Code(fused)
+    result = function(*(Float(code, wide, f"%{letter}") for letter in "abc"[:arity]))
+    return Lines(code.text(result), tuple(code.globals))

@@ -1,0 +1,168 @@
+"""sin, cos, tan: x = n pi / 2 + r with |r| <= pi / 4, for arguments of every size without a branch.
+
+n + 2 r / pi = x 2 / pi, of which only the value modulo 4 counts. As in M. H. Payne, R. N. Hanek, "Radian reduction for
+trigonometric functions", 1983, bits of 2 / pi that give multiples of 4 are left out, so that a few products of x with
+parts of what is left have all the digits. The parts are numbers here; whole turns go by x - 4 round(x / 4), exactly.
+"""
+
+from __future__ import annotations
+
+import math
+
+from runtime.codegen.elements import constants
+from runtime.codegen.elements.builder import F32, F64, Bool, Float, Int
+from runtime.codegen.elements.common import (
+    fast_two_sum,
+    nearest_integer,
+    polynomial,
+    two_sum,
+    with_flipped_sign,
+)
+from runtime.codegen.elements.registry import FLOAT_FUNCTIONS
+from spmd.hlo import Opcode
+
+_BANDS = (
+    (27, constants.QUARTER_TURNS_FROM_27),
+    (52, constants.QUARTER_TURNS_FROM_52),
+    (77, constants.QUARTER_TURNS_FROM_77),
+    (102, constants.QUARTER_TURNS_FROM_102),
+)
+_TABLE = "quarter_turns_f64"
+_TABLE_SIZE = len(constants.QUARTER_TURNS_F64)
+_TABLE_IR = (
+    f"@{_TABLE} = internal unnamed_addr constant [{_TABLE_SIZE} x double] ["
+    + ", ".join(f"double {F64.literal(value)}" for value in constants.QUARTER_TURNS_F64)
+    + "]"
+)
+
+
+def _without_turns(x: Float) -> Float:
+    """x modulo 4, between -2 and 2; exact."""
+    return (x * 0.25).rounded().times_plus(-4.0, x)
+
+
+def reduced_f32(x: Float) -> tuple[Float, Int]:
+    """(r, n) of an f32, r as an f64: by products of 24 and 29 bits, which are exact there."""
+    wide = x.to(F64)
+    size = wide.abs()
+    first, second, third = (wide.constant(part) for part in constants.QUARTER_TURNS_FROM_0)
+    for low, parts in _BANDS:
+        inside = size >= 2.0**low
+        first = inside.choose(first.constant(parts[0]), first)
+        second = inside.choose(second.constant(parts[1]), second)
+        third = inside.choose(third.constant(parts[2]), third)
+    coarse = _without_turns(wide * first)
+    fine = _without_turns(wide * second)
+    whole, n = nearest_integer(coarse + fine)
+    turns = wide.times_plus(third, (coarse - whole) + fine)
+    return turns * constants.HALF_PI[0], n
+
+
+def reduced_f64(x: Float) -> tuple[Float, Float, Int]:
+    """(r, what rounding r lost, n): four parts of 53 bits, from a table by the exponent, times x with their errors."""
+    x = (x.abs() < math.inf).choose(x, x.constant(math.nan))
+    bits = x.bits()
+    exponent = ((bits >> 52) & 2047) - F64.bias
+    band = exponent.compared("slt", 0).select(exponent.constant(0), exponent.least(1023)) >> 5
+    parts = [_table_entry((band << 2) + k) for k in range(4)]
+    small = (bits - (band << (5 + 52))).as_float(F64)  # x 2^(-32 band), as the table is scaled
+    small = x.is_nan().choose(x, small)
+    first, second, third = (small * part for part in parts[:3])
+    errors = [
+        small.product_error(part, product)
+        for part, product in zip(parts, (first, second, third), strict=False)
+    ]
+    turns, below = two_sum(_without_turns(first), _without_turns(errors[0]))
+    turns, lost = two_sum(turns, _without_turns(second))
+    whole, n = nearest_integer(turns)
+    turns = turns - whole
+    rest = small.times_plus(parts[3], errors[2])
+    for term in (below, lost, errors[1], third):
+        turns, lost = two_sum(turns, term)
+        rest = rest + lost
+    turns, rest = fast_two_sum(turns, rest)
+    high, low = constants.HALF_PI
+    r = turns * high
+    error = turns.product_error(turns.constant(high), r)
+    return r, error + turns.times_plus(low, rest * high), n
+
+
+def _table_entry(index: Int) -> Float:
+    code = index.code
+    if _TABLE_IR not in code.globals:
+        code.globals.append(_TABLE_IR)
+    place = code.append(
+        f"getelementptr [{_TABLE_SIZE} x double], ptr @{_TABLE}, i64 0, i64 {index.name}"
+    )
+    return Float(code, F64, code.append(f"load double, ptr {place}"))
+
+
+def _sine(r: Float, low: Float | None) -> Float:
+    coefficients = constants.SINE_F32 if r.format is F32 else constants.SINE_F64
+    u = r * r
+    tail = polynomial(coefficients, u) * (u * r)
+    return r + tail if low is None else r + (u.times_plus(low * -0.5, low) + tail)
+
+
+def _cosine(r: Float, low: Float | None) -> Float:
+    """1 - u / 2 is rounded, what it loses is added again."""
+    coefficients = constants.COSINE_F32 if r.format is F32 else constants.COSINE_F64
+    u = r * r
+    half = u * 0.5
+    head = 1.0 - half
+    tail = polynomial(coefficients, u).times_plus(u * u, (1.0 - head) - half)
+    return head + (tail if low is None else tail - r * low)
+
+
+def _both(x: Float) -> tuple[Float, Float, Int]:
+    """(sin(r), cos(r), n), computed in the format of x."""
+    if x.format is F32:
+        r, n = reduced_f32(x)
+        return _sine(r.to(F32), None), _cosine(r.to(F32), None), n
+    r, low, n = reduced_f64(x)
+    return _sine(r, low), _cosine(r, low), n
+
+
+def _is_odd(n: Int) -> Bool:
+    return (n & 1).compared("ne", 0)
+
+
+def _sign(n: Int, x: Float) -> Int:
+    """Second lowest bit of n."""
+    return ((n >> 1) & 1).resized(x.format.integer)
+
+
+def _itself_where_tiny(x: Float, result: Float) -> Float:
+    """sin(x) and tan(x) round to x; -0, and what loses digits as a denormal number."""
+    return (x.abs() < 2.0 ** -(x.format.mantissa // 2 + 2)).choose(x, result)
+
+
+@FLOAT_FUNCTIONS.register((Opcode.SINE, F32), (Opcode.SINE, F64))
+def sine(x: Float) -> Float:
+    sin, cos, n = _both(x)
+    result = with_flipped_sign(_is_odd(n).choose(cos, sin), _sign(n, x))
+    return _itself_where_tiny(x, result)
+
+
+@FLOAT_FUNCTIONS.register((Opcode.COSINE, F32), (Opcode.COSINE, F64))
+def cosine(x: Float) -> Float:
+    sin, cos, n = _both(x)
+    return with_flipped_sign(_is_odd(n).choose(sin, cos), _sign(n + 1, x))
+
+
+@FLOAT_FUNCTIONS.register((Opcode.TAN, F32))
+def tan_f32(x: Float) -> Float:
+    """In f64: a quotient of rounded sines would lose more than one digit's unit."""
+    r, n = reduced_f32(x)
+    result = _tangent(_sine(r, None), _cosine(r, None), n).to(F32)
+    return _itself_where_tiny(x, result)
+
+
+@FLOAT_FUNCTIONS.register((Opcode.TAN, F64))
+def tan_f64(x: Float) -> Float:
+    return _itself_where_tiny(x, _tangent(*_both(x)))
+
+
+def _tangent(sin: Float, cos: Float, n: Int) -> Float:
+    odd = _is_odd(n)
+    return with_flipped_sign(odd.choose(cos, sin) / odd.choose(sin, cos), n & 1)
