@@ -78,6 +78,9 @@ class NestWriter:
     @contextmanager
     def element_loop(self, count: str) -> Iterator[str]:
         """An innermost loop of ``count`` rounds, at least one, to be vectorized: what is written must be one block."""
+        if count == "1":
+            yield "0"
+            return
         head, end = self.labels("element", "done")
         before = self.block
         self.add(f"br label %{head}")

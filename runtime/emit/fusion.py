@@ -2,30 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from runtime.buffers.types import ArrayView
-from runtime.fusion.element_graph import InputLeaf, Leaf
-from runtime.fusion.emitters import emitted
+from runtime.fusion.element_graph import ElementGraph, InputLeaf, Leaf
+from runtime.fusion.emitters import Plan
 from runtime.fusion.loop_fusion import LoopFusion
+from runtime.fusion.planned import planned
+from runtime.fusion.row_fusion import RowFusion, Source
 from runtime.fusion.view_path import through
+from runtime.kernel import Kernel
 from runtime.kernels.loop import LoopKernel, LoopLeaf, Numbers, OperandElements
+from runtime.kernels.rows import PassLeaves, RowKernel, RowLeaf
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays, Views
 from runtime.strides import StridedView
 from runtime.thunks.kernel import KernelThunk
 from runtime.thunks.thunk import Thunk
 from spmd.hlo import HloInstruction, Opcode
+from spmd.shape import ArrayShape
+
+Operands = tuple[ArrayView, ...]
 
 
 def emit_fusion(fusion: HloInstruction, arrays: StepArrays, _: Device) -> Thunk:
-    kernel = loop_kernel(emitted(fusion).plan, arrays.operands)
-    return KernelThunk(fusion.name, kernel, arrays.operands, arrays.results)
+    kernel = kernel_of(planned(fusion).plan, arrays.operands)
+    return KernelThunk(fusion.name, kernel, arrays.operands, arrays.results, arrays.scratch)
 
 
-def loop_kernel(plan: LoopFusion, operands: tuple[ArrayView, ...]) -> LoopKernel:
-    leaves = tuple(_leaf(leaf, operands) for leaf in plan.graph.leaves)
-    return LoopKernel(plan.dims, plan.graph.program, leaves, plan.results)
+def kernel_of(plan: Plan, operands: Operands) -> Kernel:
+    """The kernel that computes ``plan`` from operands that lie so."""
+    if isinstance(plan, LoopFusion):
+        leaves = tuple(loop_leaf(leaf, operands) for leaf in plan.graph.leaves)
+        return LoopKernel(plan.dims, plan.graph.program, leaves, plan.results)
+    return RowKernel(
+        plan,
+        tuple(
+            PassLeaves(
+                row_leaves(plan, each.elements, operands),
+                row_leaves(plan, each.inits, operands),
+                row_leaves(plan, each.rows, operands),
+            )
+            for each in plan.passes
+        ),
+    )
 
 
-def _leaf(leaf: Leaf, operands: tuple[ArrayView, ...]) -> LoopLeaf:
+def loop_leaf(leaf: Leaf, operands: Operands) -> LoopLeaf:
     if not isinstance(leaf, InputLeaf):
         return Numbers(leaf.counting)
     operand = operands[leaf.number].view
@@ -35,17 +57,52 @@ def _leaf(leaf: Leaf, operands: tuple[ArrayView, ...]) -> LoopLeaf:
     return OperandElements(leaf.number, shifted)
 
 
+def row_leaves(plan: RowFusion, graph: ElementGraph, operands: Operands) -> tuple[RowLeaf, ...]:
+    return tuple(
+        plan.inputs[leaf.number]
+        if isinstance(leaf, InputLeaf) and plan.inputs[leaf.number].source is not Source.OPERAND
+        else loop_leaf(leaf, operands)
+        for leaf in graph.leaves
+    )
+
+
+def operand_leaves(plan: Plan) -> Iterator[InputLeaf]:
+    """Everything that is read of operands."""
+    graphs = (
+        [plan.graph]
+        if isinstance(plan, LoopFusion)
+        else [graph for each in plan.passes for graph in (each.elements, each.inits, each.rows)]
+    )
+    for graph in graphs:
+        for leaf in graph.leaves:
+            if isinstance(leaf, InputLeaf) and _is_operand(plan, leaf):
+                yield leaf
+
+
+def _is_operand(plan: Plan, leaf: InputLeaf) -> bool:
+    return isinstance(plan, LoopFusion) or plan.inputs[leaf.number].source is Source.OPERAND
+
+
 def layouts(fusion: HloInstruction, views: Views) -> dict[int, tuple[int, ...]]:
     """Operands that no strides can read as they lie (a reshape of what is transposed) must be row-major."""
     return {
         leaf.number: tuple(range(len(views[leaf.number].dims)))
-        for leaf in emitted(fusion).plan.graph.leaves
-        if isinstance(leaf, InputLeaf) and through(leaf.path, views[leaf.number]) is None
+        for leaf in operand_leaves(planned(fusion).plan)
+        if through(leaf.path, views[leaf.number]) is None
     }
 
 
 def in_place(fusion: HloInstruction) -> tuple[tuple[int, int], ...]:
-    return emitted(fusion).plan.overwrites
+    plan = planned(fusion).plan
+    return plan.overwrites if isinstance(plan, LoopFusion) else ()
 
 
-LOWERINGS.add(Opcode.FUSION, Lowering(emit_fusion, in_place, layouts))
+def scratch(fusion: HloInstruction, _: Views) -> tuple[ArrayShape, ...]:
+    """A row of each value that passes over rows keep."""
+    plan = planned(fusion).plan
+    if isinstance(plan, LoopFusion):
+        return ()
+    return tuple(ArrayShape(kind, (plan.row_length,)) for kind in plan.kept)
+
+
+LOWERINGS.add(Opcode.FUSION, Lowering(emit_fusion, in_place, layouts=layouts, scratch=scratch))

@@ -12,10 +12,11 @@ from typing import TypeAlias
 
 from runtime.fusion.element_graph import NoEmitterError, array_shape
 from runtime.fusion.loop_fusion import LoopFusion, loop_fusion
+from runtime.fusion.row_fusion import RowFusion, has_reductions, row_fusion
 from spmd.hlo import HloComputation, HloInstruction, Opcode
 
 #: What a fusion computes, in the form that its emitter takes.
-Plan: TypeAlias = LoopFusion
+Plan: TypeAlias = LoopFusion | RowFusion
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,9 @@ class Emitted:
 def emitter_of(fused: HloInstruction | HloComputation) -> str | None:
     """The emitter of a fusion, of a fused computation, or of an instruction as if it were fused alone.
 
-    "loop": one loop over the index space of all results. None: there is no emitter, and ``why_not`` says why.
+    "loop": one loop over the index space of all results. "reduce": reductions along the same dimensions of one index
+    space, of computed values, and what is computed of their results. "row": that and what is computed at all indices
+    with those results, such as softmax. None: there is no emitter, and ``why_not`` says why.
     """
     try:
         return emitted(fused).emitter
@@ -69,4 +72,11 @@ def emitted_region(
     """
     if not roots:
         raise NoEmitterError("there is no result")
-    return Emitted("loop", loop_fusion(roots, inputs))
+    if not has_reductions(roots, inputs):
+        return Emitted("loop", loop_fusion(roots, inputs))
+    plan = row_fusion(roots, inputs)
+    if len(plan.passes) == 1:
+        return Emitted("reduce", plan)
+    if not plan.along_rows:
+        raise NoEmitterError("passes over rows that do not lie in memory one after the other")
+    return Emitted("row", plan)

@@ -33,7 +33,7 @@ class LoopFusion:
 
 
 @dataclass(frozen=True, slots=True)
-class _Result:
+class Result:
     """A root as views of ``base``: ``peeled``, the nearest to the root first, are undone when it is written."""
 
     root: HloInstruction
@@ -63,7 +63,7 @@ def loop_fusion(
     The index space is that of the first root; or, if inputs cannot be read there (a reshape of a transpose), the one
     before the views that the root is of another value, which are then how results are written.
     """
-    forms = [list(_forms(root, inputs)) for root in roots]
+    forms = [list(result_forms(root, inputs)) for root in roots]
     first = forms[0]
     try:
         return _over(first[0], forms, inputs)
@@ -73,9 +73,9 @@ def loop_fusion(
         return _over(first[-1], forms, inputs)
 
 
-def _forms(root: HloInstruction, inputs: Mapping[HloInstruction, int]) -> list[_Result]:
+def result_forms(root: HloInstruction, inputs: Mapping[HloInstruction, int]) -> list[Result]:
     """The root itself, then as views of its operand, and so on."""
-    result = _Result(root, root)
+    result = Result(root, root)
     forms = [result]
     while result.base not in inputs:
         op = view_op(result.base)
@@ -83,16 +83,16 @@ def _forms(root: HloInstruction, inputs: Mapping[HloInstruction, int]) -> list[_
             break
         operand = result.base.operand(0)
         peeled = (*result.peeled, (op, array_shape(operand).dims))
-        result = _Result(root, operand, peeled)
+        result = Result(root, operand, peeled)
         forms.append(result)
     return forms
 
 
 def _over(
-    first: _Result, forms: Sequence[Sequence[_Result]], inputs: Mapping[HloInstruction, int]
+    first: Result, forms: Sequence[Sequence[Result]], inputs: Mapping[HloInstruction, int]
 ) -> LoopFusion:
     dims = array_shape(first.base).dims
-    results = [first, *(_matching(each, dims) for each in forms[1:])]
+    results = [first, *(matching_result(each, dims) for each in forms[1:])]
     graph = element_graph([(r.base, r.path(dims)) for r in results], inputs)
     views = []
     for result in results:
@@ -103,7 +103,7 @@ def _over(
     return LoopFusion(dims, graph, tuple(views), _overwrites(graph, results, inputs))
 
 
-def _matching(forms: Sequence[_Result], dims: tuple[int, ...]) -> _Result:
+def matching_result(forms: Sequence[Result], dims: tuple[int, ...]) -> Result:
     for form in forms:
         if array_shape(form.base).dims == dims:
             return form
@@ -114,7 +114,7 @@ def _matching(forms: Sequence[_Result], dims: tuple[int, ...]) -> _Result:
 
 
 def _overwrites(
-    graph: ElementGraph, results: Sequence[_Result], inputs: Mapping[HloInstruction, int]
+    graph: ElementGraph, results: Sequence[Result], inputs: Mapping[HloInstruction, int]
 ) -> tuple[tuple[int, int], ...]:
     """Where nothing between an input and the results changes the order of elements."""
     if not all(result.keeps_order for result in results):

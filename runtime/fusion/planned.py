@@ -1,4 +1,4 @@
-"""Plans of fusions, found once for equal fused computations: memory scheduling asks for them again and again, on copies."""
+"""Plans of fusions, found once for equal fused computations: memory scheduling asks for them again and again."""
 
 from __future__ import annotations
 

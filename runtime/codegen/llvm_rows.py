@@ -1,0 +1,422 @@
+"""Native code of row fusions: passes over the rows of arrays that reduce, and use what they have reduced.
+
+Neighbours in memory are either of one row, or of neighbouring rows. In the first case a row is reduced in ``LANES``
+sums side by side, element n in sum n modulo LANES, which are then added in halves; in the second, ``BLOCK`` rows are
+reduced side by side. Either way the order of a sum depends on the sizes alone, on no processor's vectors.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache
+
+import numpy as np
+
+from runtime.codegen.element_operations import stored_type, wide_type
+from runtime.codegen.llvm_jit import NativeLibrary, host_jit
+from runtime.codegen.llvm_loop import Step
+from runtime.codegen.llvm_nest import INDEPENDENT, Cursor, NestWriter
+from runtime.codegen.llvm_reduction import combination, element_of
+from runtime.codegen.scalar_program import ScalarProgram, program_ir, struct_type
+from spmd.device import ReductionKind
+from spmd.ops.reduction import identity_value
+from spmd.shape import PrimitiveType
+
+FUNCTION = "spmd_rows"
+#: Sums side by side along a row: enough to hide the latency of an addition behind vectors of any processor.
+LANES = 64
+#: Rows side by side: their sums stay in the nearest cache, and a piece of memory read at once is long.
+BLOCK = 1024
+
+
+class Held(Enum):
+    """Where elements of a pass come from."""
+
+    ARRAY = "array"
+    REDUCTION = "reduction"
+    ROW = "row"
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    held: Held
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayForm:
+    """``step``: along the innermost dimension. counts: numbers (s64), not memory."""
+
+    kind: PrimitiveType
+    step: Step
+    counts: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A program, where its parameters come from, and where its results go."""
+
+    program: ScalarProgram
+    leaves: tuple[Ref, ...]
+    results: tuple[Ref, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PassForm:
+    """elements: at all indices, to reductions and arrays. inits: per row, to reductions. rows: per row, to the rest."""
+
+    elements: Part
+    inits: Part
+    rows: Part
+
+
+@dataclass(frozen=True, slots=True)
+class RowForm:
+    """counted, reduced: dimensions that count the rows, and that run along one; the last one given is the innermost."""
+
+    along_rows: bool
+    counted: int
+    reduced: int
+    arrays: tuple[ArrayForm, ...]
+    passes: tuple[PassForm, ...]
+    reductions: tuple[tuple[ReductionKind, PrimitiveType], ...]
+    row_values: tuple[PrimitiveType, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RowWords:
+    """Starts of arrays (addresses, or first numbers); sizes and strides of counted, then of reduced dimensions."""
+
+    starts: Sequence[int]
+    sizes: Sequence[int]
+    strides: Sequence[Sequence[int]]
+
+    def packed(self) -> list[int]:
+        return [*self.starts, *self.sizes, *itertools.chain.from_iterable(self.strides)]
+
+
+@cache
+def row_code(form: RowForm) -> NativeLibrary:
+    """``FUNCTION``, which takes the address of packed words."""
+    return host_jit().compile(row_ir(form), (FUNCTION,), level=2, unroll=False)
+
+
+def row_ir(form: RowForm) -> str:
+    parts: list[str] = []
+    for number, each in enumerate(form.passes):
+        for name, part in _parts(number, each):
+            parts += program_ir(part.program, name)
+    for number, (kind, element_type) in enumerate(form.reductions):
+        parts += _reduction_functions(number, kind, element_type)
+    return "\n".join([*dict.fromkeys(parts), _Rows(form).function()])
+
+
+def _parts(number: int, each: PassForm) -> list[tuple[str, Part]]:
+    return [
+        (f"elements{number}", each.elements),
+        (f"inits{number}", each.inits),
+        (f"rows{number}", each.rows),
+    ]
+
+
+def _reduction_functions(
+    number: int, kind: ReductionKind, element_type: PrimitiveType
+) -> list[str]:
+    """@widen, @narrow and @combine of reduction ``number``."""
+    element = element_of(element_type.numpy)
+    stored, wide = element.stored, element.wide
+
+    def function(name: str, result: str, parameters: str, body: str, value: str) -> str:
+        return (
+            f"define internal {result} @{name}_reduction{number}({parameters}) alwaysinline {{\n"
+            f"  {body}\n  ret {result} {value}\n}}"
+        )
+
+    combine = combination(element_type.numpy, kind, wide)
+    return [
+        function("widen", wide, f"{stored} %x", element.widen, "%y" if element.widen else "%x"),
+        function("narrow", stored, f"{wide} %x", element.narrow, "%y" if element.narrow else "%x"),
+        function("combine", wide, f"{wide} %a, {wide} %b", combine, "%r"),
+    ]
+
+
+class _Rows:
+    """Writes the function. ``here`` is always a cursor per array."""
+
+    def __init__(self, form: RowForm) -> None:
+        self.form = form
+        self.writer = NestWriter()
+        self.arrays = range(len(form.arrays))
+        self.wides = [wide_type(kind) for _, kind in form.reductions]
+        lanes, side = (LANES, 1) if form.along_rows else (BLOCK, BLOCK)
+        allocate = self.writer.value
+        self.sums = [allocate(f"alloca [{lanes} x {t}], align 64") for t in self.wides]
+        kinds = [kind for _, kind in form.reductions]
+        self.reduced = [allocate(f"alloca [{side} x {stored_type(k)}], align 64") for k in kinds]
+        self.row_values = [
+            allocate(f"alloca [{side} x {stored_type(k)}], align 64") for k in form.row_values
+        ]
+
+    def function(self) -> str:
+        form, writer = self.form, self.writer
+        words = itertools.count()
+        types = ["i64" if array.counts else "ptr" for array in form.arrays]
+        start = {i: self.word(next(words), types[i]) for i in self.arrays}
+        self.counted_sizes = [self.word(next(words)) for _ in range(form.counted)]
+        self.reduced_sizes = [self.word(next(words)) for _ in range(form.reduced)]
+        self.counted_strides: dict[int, list[str]] = {}
+        self.reduced_strides: dict[int, list[str]] = {}
+        for i in self.arrays:
+            self.counted_strides[i] = [self.word(next(words)) for _ in range(form.counted)]
+            self.reduced_strides[i] = [self.word(next(words)) for _ in range(form.reduced)]
+        self.row_length = self.reduced_sizes[0]
+        for size in self.reduced_sizes[1:]:
+            self.row_length = writer.value(f"mul i64 {self.row_length}, {size}")
+        self.rows(0, start)
+        return writer.function(FUNCTION)
+
+    def word(self, number: int, kind: str = "i64") -> str:
+        place = self.writer.value(f"getelementptr i64, ptr %record, i64 {number}")
+        return self.writer.value(f"load {kind}, ptr {place}")
+
+    def cursors(self, here: Mapping[int, str], steps: Mapping[int, str]) -> dict[int, Cursor]:
+        return {i: Cursor(at, steps[i], self.form.arrays[i].counts) for i, at in here.items()}
+
+    def times(self, factor: str, strides: Mapping[int, str]) -> dict[int, str]:
+        return {i: self.writer.value(f"mul i64 {factor}, {s}") for i, s in strides.items()}
+
+    # ---- rows
+    def rows(self, d: int, here: dict[int, str]) -> None:
+        """Loops over the counted dimensions from ``d`` on."""
+        form = self.form
+        if form.along_rows and d == form.counted:
+            self.passes(here, "1")
+            return
+        strides = {i: own[d] for i, own in self.counted_strides.items()}
+        if form.along_rows or d < form.counted - 1:
+            with self.writer.loop(self.counted_sizes[d], self.cursors(here, strides)) as (_, inner):
+                self.rows(d + 1, inner)
+            return
+        value, size = self.writer.value, self.counted_sizes[d]
+        above = value(f"add i64 {size}, {BLOCK - 1}")
+        blocks = value(f"udiv i64 {above}, {BLOCK}")
+        steps = self.times(str(BLOCK), strides)
+        with self.writer.loop(blocks, self.cursors(here, steps)) as (number, inner):
+            before = value(f"mul i64 {number}, {BLOCK}")
+            left = value(f"sub i64 {size}, {before}")
+            short = value(f"icmp ult i64 {left}, {BLOCK}")
+            count = value(f"select i1 {short}, i64 {left}, i64 {BLOCK}")
+            self.passes(inner, count)
+
+    def passes(self, here: dict[int, str], count: str) -> None:
+        """Everything for ``count`` rows side by side."""
+        for number, each in enumerate(self.form.passes):
+            self.begin_sums(number, each, here, count)
+            if each.elements.results:
+                used = {ref.number for ref in _array_refs(each.elements)}
+                with self.writer.unless_zero(self.row_length):
+                    self.walk(number, each, 0, {i: here[i] for i in sorted(used)}, count)
+            self.end_sums(number, each, here, count)
+            if each.rows.results:
+                self.compute(f"rows{number}", each.rows, here, self.row_strides(), count)
+
+    def row_strides(self) -> dict[int, str]:
+        """From row to row of those side by side; along rows there is only one at a time."""
+        if self.form.along_rows:
+            return dict.fromkeys(self.arrays, "0")
+        return {i: own[-1] for i, own in self.counted_strides.items()}
+
+    # ---- one pass
+    def begin_sums(self, number: int, each: PassForm, here: dict[int, str], count: str) -> None:
+        """Along rows all lanes start from the neutral element, else from the initial value itself."""
+        if not self.form.along_rows and each.inits.results:
+            self.compute(f"inits{number}", each.inits, here, self.row_strides(), count)
+            return
+        for ref in each.inits.results:
+            kind, element_type = self.form.reductions[ref.number]
+            neutral = self.writer.value(_neutral(kind, element_type))
+            with self.writer.element_loop(str(LANES)) as k:
+                self.put_sum(ref.number, k, neutral)
+
+    def walk(self, number: int, each: PassForm, d: int, here: dict[int, str], count: str) -> None:
+        """Loops over the reduced dimensions from ``d`` on."""
+        form, name = self.form, f"elements{number}"
+        if not form.along_rows and d == form.reduced:
+            self.compute(name, each.elements, here, self.row_strides(), count)
+            return
+        strides = {i: self.reduced_strides[i][d] for i in here}
+        if not form.along_rows or d < form.reduced - 1:
+            cursors = self.cursors(here, strides)
+            with self.writer.loop(self.reduced_sizes[d], cursors) as (_, inner):
+                self.walk(number, each, d + 1, inner, count)
+            return
+        size = self.reduced_sizes[d]
+        if not each.inits.results:
+            self.compute(name, each.elements, here, strides, size)
+            return
+        value = self.writer.value
+        full, rest = value(f"udiv i64 {size}, {LANES}"), value(f"urem i64 {size}, {LANES}")
+        steps = self.times(str(LANES), strides)
+        chunks = self.cursors(here, steps)
+        with self.writer.unless_zero(full), self.writer.loop(full, chunks) as (_, inner):
+            self.compute(name, each.elements, inner, strides, str(LANES))
+        with self.writer.unless_zero(rest):
+            way = self.times(full, steps)
+            end = {
+                i: self.writer.moved(at, way[i], counts=form.arrays[i].counts)
+                for i, at in here.items()
+            }
+            self.compute(name, each.elements, end, strides, rest)
+
+    def end_sums(self, number: int, each: PassForm, here: dict[int, str], count: str) -> None:
+        """Sums in the element type: of the lanes and the initial value, or as they are."""
+        if self.form.along_rows:
+            for ref in each.inits.results:
+                self.fold(ref.number)
+            if each.inits.results:
+                self.compute(f"inits{number}", each.inits, here, self.row_strides(), "1")
+        for ref in each.inits.results:
+            j, stored = ref.number, stored_type(self.form.reductions[ref.number][1])
+            with self.writer.element_loop(count) as k:
+                total = self.get_sum(j, k)
+                narrow = f"@narrow_reduction{j}({self.wides[j]} {total})"
+                result = self.writer.value(f"call {stored} {narrow}")
+                place = self.writer.value(f"getelementptr {stored}, ptr {self.reduced[j]}, i64 {k}")
+                self.writer.add(f"store {stored} {result}, ptr {place}{INDEPENDENT}")
+
+    def fold(self, j: int) -> None:
+        """Halves of the lanes onto each other."""
+        width = LANES // 2
+        while width:
+            with self.writer.element_loop(str(width)) as k:
+                other = self.writer.value(f"add i64 {k}, {width}")
+                self.put_sum(j, k, self.combined(j, self.get_sum(j, k), self.get_sum(j, other)))
+            width //= 2
+
+    def get_sum(self, j: int, k: str) -> str:
+        t = self.wides[j]
+        place = self.writer.value(f"getelementptr {t}, ptr {self.sums[j]}, i64 {k}")
+        return self.writer.value(f"load {t}, ptr {place}{INDEPENDENT}")
+
+    def put_sum(self, j: int, k: str, total: str) -> None:
+        t = self.wides[j]
+        place = self.writer.value(f"getelementptr {t}, ptr {self.sums[j]}, i64 {k}")
+        self.writer.add(f"store {t} {total}, ptr {place}{INDEPENDENT}")
+
+    def combined(self, j: int, a: str, b: str) -> str:
+        t = self.wides[j]
+        return self.writer.value(f"call {t} @combine_reduction{j}({t} {a}, {t} {b})")
+
+    # ---- elements
+    def compute(
+        self, name: str, part: Part, here: Mapping[int, str], strides: Mapping[int, str], count: str
+    ) -> None:
+        """``part`` for ``count`` elements that lie ``strides`` apart."""
+        program, writer = part.program, self.writer
+        kinds = program.parameters
+        fixed = {
+            n: self.read(ref, kinds[n], here, strides, "0", "")
+            for n, ref in enumerate(part.leaves)
+            if self.is_fixed(ref, name)
+        }
+        with writer.element_loop(count) as k:
+            elements = [
+                fixed.get(n) or self.read(ref, kinds[n], here, strides, k, INDEPENDENT)
+                for n, ref in enumerate(part.leaves)
+            ]
+            typed = [f"{stored_type(t)} {x}" for t, x in zip(kinds, elements, strict=True)]
+            struct = struct_type(program)
+            values = writer.value(f"call {struct} @{name}({', '.join(typed)})")
+            results = [
+                writer.value(f"extractvalue {struct} {values}, {n}")
+                for n in range(len(part.results))
+            ]
+            for n, ref in enumerate(part.results):
+                kind = program.kind_of(program.results[n])
+                self.write(name, ref, stored_type(kind), results[n], here, strides, k)
+
+    def is_fixed(self, ref: Ref, name: str) -> bool:
+        """Whether all elements side by side are one: it is read before the loop."""
+        if ref.held is Held.ARRAY:
+            return self.form.arrays[ref.number].step is Step.REPEATED
+        return self.form.along_rows and name.startswith("elements")
+
+    def read(
+        self,
+        ref: Ref,
+        kind: PrimitiveType,
+        here: Mapping[int, str],
+        strides: Mapping[int, str],
+        k: str,
+        metadata: str,
+    ) -> str:
+        stored = stored_type(kind)
+        if ref.held is Held.ARRAY:
+            place = self.place(ref.number, here, strides, k)
+            if self.form.arrays[ref.number].counts:
+                return place
+        else:
+            held = self.reduced if ref.held is Held.REDUCTION else self.row_values
+            base = held[ref.number]
+            place = self.writer.value(f"getelementptr {stored}, ptr {base}, i64 {k}")
+        return self.writer.value(f"load {stored}, ptr {place}{metadata}")
+
+    def write(
+        self,
+        name: str,
+        ref: Ref,
+        stored: str,
+        value: str,
+        here: Mapping[int, str],
+        strides: Mapping[int, str],
+        k: str,
+    ) -> None:
+        if ref.held is Held.REDUCTION:
+            j = ref.number
+            wide = f"call {self.wides[j]} @widen_reduction{j}({stored} {value})"
+            own = self.writer.value(wide)
+            if not name.startswith("inits") or self.form.along_rows:
+                total = self.get_sum(j, k)
+                start = name.startswith("inits")
+                own = self.combined(j, *((own, total) if start else (total, own)))
+            self.put_sum(j, k, own)
+            return
+        if ref.held is Held.ARRAY:
+            place = self.place(ref.number, here, strides, k)
+        else:
+            base = self.row_values[ref.number]
+            place = self.writer.value(f"getelementptr {stored}, ptr {base}, i64 {k}")
+        self.writer.add(f"store {stored} {value}, ptr {place}{INDEPENDENT}")
+
+    def place(self, i: int, here: Mapping[int, str], strides: Mapping[int, str], k: str) -> str:
+        """Element ``k`` from the cursor of array ``i``."""
+        array = self.form.arrays[i]
+        if k == "0":
+            return here[i]
+        if array.step is not Step.PACKED:
+            way = self.writer.value(f"mul i64 {k}, {strides[i]}")
+            return self.writer.moved(here[i], way, counts=array.counts)
+        if array.counts:
+            return self.writer.value(f"add i64 {here[i]}, {k}")
+        return self.writer.value(f"getelementptr {stored_type(array.kind)}, ptr {here[i]}, i64 {k}")
+
+
+def _array_refs(part: Part) -> list[Ref]:
+    return [ref for ref in (*part.leaves, *part.results) if ref.held is Held.ARRAY]
+
+
+def _neutral(kind: ReductionKind, element_type: PrimitiveType) -> str:
+    """The value that combines with any other to the other, in the type of sums: -0.0 for sums of floats."""
+    wide = wide_type(element_type)
+    value = identity_value(kind, element_type)
+    if wide in ("float", "double"):
+        if kind is ReductionKind.SUM:
+            value = -0.0
+        array = np.array(value, {"float": np.float32, "double": np.float64}[wide])
+    else:
+        array = np.array(value, element_type.numpy)
+    bits = int.from_bytes(array.tobytes(), "little")
+    return f"bitcast i{array.itemsize * 8} {bits} to {wide}"

@@ -1,0 +1,253 @@
+"""Row fusions: reductions along the same dimensions of one index space, and what is computed with them row by row.
+
+A row is what the reductions reduce to one number. The kernel goes through the rows, or through blocks of them, and over
+each in as many passes as reductions follow on one another. Softmax reads a row from memory once, then from the cache:
+
+    m = reduce max (x)                pass 0: m
+    e = exp(x - broadcast m)          pass 1: s, keeping e
+    s = reduce add (e)                        then r = 1 / s, once for the row
+    result = e * broadcast (1 / s)    pass 2: e * r
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from runtime.fusion.element_graph import (
+    ElementGraph,
+    InputLeaf,
+    NoEmitterError,
+    Wanted,
+    array_shape,
+    element_graph,
+    post_order,
+)
+from runtime.fusion.loop_fusion import Result, matching_result, result_forms
+from runtime.fusion.row_region import RowRegion, row_region
+from runtime.fusion.view_path import Place, ViewOp, ViewPath, place_of, repeated
+from runtime.strides import StridedView, dense_strides
+from spmd.device import ReductionKind
+from spmd.hlo import HloInstruction, Opcode
+from spmd.ops.reduction import reduction_kind
+from spmd.shape import PrimitiveType
+
+
+class Source(Enum):
+    """Whose elements a leaf takes: an operand's, a reduction's, of a value per row, or of what a pass has kept."""
+
+    OPERAND = "operand"
+    REDUCTION = "reduction"
+    ROW = "row"
+    KEPT = "kept"
+
+
+@dataclass(frozen=True, slots=True)
+class RowInput:
+    """What an input number of a row fusion's graphs stands for."""
+
+    source: Source
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    kind: ReductionKind
+    element_type: PrimitiveType
+
+
+@dataclass(frozen=True, slots=True)
+class RowPass:
+    """One walk over a row, and what is computed when it is done.
+
+    elements, at all indices: operands of ``reductions``, values to be ``kept``, ``results``.
+    inits, per row: what ``reductions`` start from. rows, per row: ``row_values``, ``row_results``.
+    """
+
+    elements: ElementGraph
+    reductions: tuple[int, ...]
+    kept: tuple[int, ...]
+    results: tuple[int, ...]
+    inits: ElementGraph
+    rows: ElementGraph
+    row_values: tuple[int, ...]
+    row_results: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RowFusion:
+    """``axes`` of ``dims`` run along a row, the others count the rows.
+
+    inputs: what the input numbers of the graphs mean. results: each result's view over ``dims``, or over the rows.
+    """
+
+    dims: tuple[int, ...]
+    axes: tuple[int, ...]
+    inputs: tuple[RowInput, ...]
+    passes: tuple[RowPass, ...]
+    reductions: tuple[Reduction, ...]
+    row_values: tuple[PrimitiveType, ...]
+    kept: tuple[PrimitiveType, ...]
+    results: tuple[StridedView, ...]
+
+    @property
+    def counted(self) -> tuple[int, ...]:
+        """Dimensions that count the rows."""
+        return tuple(d for d in range(len(self.dims)) if d not in self.axes)
+
+    @property
+    def along_rows(self) -> bool:
+        """Whether neighbours are of one row, rather than of neighbouring rows."""
+        wide = [d for d, size in enumerate(self.dims) if size > 1]
+        return not wide or wide[-1] in self.axes
+
+    @property
+    def row_length(self) -> int:
+        return math.prod(self.dims[d] for d in self.axes)
+
+
+def has_reductions(roots: Sequence[HloInstruction], inputs: Mapping[HloInstruction, int]) -> bool:
+    return any(x.opcode is Opcode.REDUCE and x not in inputs for x in post_order(roots, inputs))
+
+
+def row_fusion(roots: Sequence[HloInstruction], inputs: Mapping[HloInstruction, int]) -> RowFusion:
+    """One kernel of ``roots``, which need reductions; NoEmitterError says why there is none."""
+    region = row_region(roots, inputs)
+    keeping = region.worth_keeping()
+    try:
+        return _Assembly(region, keeping).plan()
+    except NoEmitterError:
+        if not keeping:
+            raise
+        return _Assembly(region, []).plan()
+
+
+class _Assembly:
+    """Numbers what the graphs read, and makes the passes."""
+
+    def __init__(self, region: RowRegion, keeping: Sequence[HloInstruction]) -> None:
+        self.region = region
+        self.keeping = keeping
+        self.row_values = region.row_values()
+        self.inputs = [RowInput(Source.OPERAND, n) for n in range(len(region.operands))]
+        self.reduction_inputs = self.numbered(Source.REDUCTION, region.reduces)
+        self.row_inputs = self.numbered(Source.ROW, self.row_values)
+        self.kept_inputs = self.numbered(Source.KEPT, keeping)
+        self.results: dict[int, Result] = {}
+        for number, root in enumerate(region.roots):
+            sizes = region.rows if region.is_row_result(root) else region.dims
+            forms = list(result_forms(root, region.operands))
+            self.results[number] = matching_result(forms, sizes)
+
+    def numbered(
+        self, source: Source, instructions: Sequence[HloInstruction]
+    ) -> dict[HloInstruction, int]:
+        first = len(self.inputs)
+        self.inputs += [RowInput(source, n) for n in range(len(instructions))]
+        return {x: first + n for n, x in enumerate(instructions)}
+
+    def plan(self) -> RowFusion:
+        region = self.region
+        last = max(
+            max(region.levels[x] for x in region.reduces) - 1,
+            max((region.levels[r] for r in region.roots if not region.is_row_result(r)), default=0),
+        )
+        passes = tuple(self.row_pass(level) for level in range(last + 1))
+        reductions = []
+        for x in region.reduces:
+            kind = reduction_kind(x.to_apply)
+            assert kind is not None, "the region was asked for that"
+            reductions.append(Reduction(kind, array_shape(x).element_type))
+        return RowFusion(
+            region.dims,
+            region.axes,
+            tuple(self.inputs),
+            passes,
+            tuple(reductions),
+            tuple(array_shape(x).element_type for x in self.row_values),
+            tuple(array_shape(x).element_type for x in self.keeping),
+            tuple(self.result_view(result) for result in self.results.values()),
+        )
+
+    def result_view(self, result: Result) -> StridedView:
+        region = self.region
+        sizes = region.rows if region.is_row_result(result.root) else region.dims
+        view = result.view(sizes)
+        if view is None:
+            raise NoEmitterError(f"no strides say how {result.root.name} is written")
+        return view
+
+    def row_pass(self, level: int) -> RowPass:
+        levels, region = self.region.levels, self.region
+        reduces = [x for x in region.reduces if levels[x] == level + 1]
+        kept = [x for x in self.keeping if levels[x] == level]
+        row_values = [x for x in self.row_values if levels[x] == level + 1]
+        here = [(n, x) for n, x in enumerate(region.roots) if not region.is_row_result(x)]
+        results = [n for n, x in here if levels[x] == level]
+        there = [(n, x) for n, x in enumerate(region.roots) if region.is_row_result(x)]
+        row_results = [n for n, x in there if max(levels[x], 1) == level + 1]
+        elements: list[Wanted] = [(x.operand(0), ()) for x in reduces]
+        elements += [(x, ()) for x in kept]
+        elements += [self.wanted_result(n, region.dims) for n in results]
+        rows = [(x, _path_to(x, region.rows)) for x in row_values]
+        rows += [self.wanted_result(n, region.rows) for n in row_results]
+        inits: list[Wanted] = [(x.operand(1), (repeated(region.rows),)) for x in reduces]
+        return RowPass(
+            self.over_all(elements, level),
+            tuple(map(region.reduces.index, reduces)),
+            tuple(map(self.keeping.index, kept)),
+            tuple(results),
+            element_graph(inits, region.operands),
+            self.over_rows(rows, level),
+            tuple(map(self.row_values.index, row_values)),
+            tuple(row_results),
+        )
+
+    def wanted_result(self, number: int, sizes: tuple[int, ...]) -> Wanted:
+        result = self.results[number]
+        return result.base, result.path(sizes)
+
+    def over_all(self, wanted: Sequence[Wanted], level: int) -> ElementGraph:
+        """The graph at all indices of pass ``level``."""
+        levels, region = self.region.levels, self.region
+        rows = {x: n for x, n in self.row_inputs.items() if levels[x] <= level}
+        kept = {x: n for x, n in self.kept_inputs.items() if levels[x] < level}
+        graph = element_graph(wanted, {**region.operands, **rows, **kept})
+        steps = dense_strides(region.rows, 1)
+        along = iter(steps)
+        by_row = tuple(0 if d in region.axes else next(along) for d in range(len(region.dims)))
+        self.require_places(graph, rows, by_row, region.dims)
+        self.require_places(graph, kept, dense_strides(region.dims, 1), region.dims)
+        return graph
+
+    def over_rows(self, wanted: Sequence[Wanted], level: int) -> ElementGraph:
+        """The graph that runs once for each row, when pass ``level`` is done."""
+        levels, region = self.region.levels, self.region
+        rows = {x: n for x, n in self.row_inputs.items() if levels[x] <= level}
+        reductions = {x: n for x, n in self.reduction_inputs.items() if levels[x] <= level + 1}
+        graph = element_graph(wanted, {**region.operands, **rows, **reductions})
+        steps = dense_strides(region.rows, 1)
+        self.require_places(graph, {**rows, **reductions}, steps, region.rows)
+        return graph
+
+    def require_places(
+        self,
+        graph: ElementGraph,
+        inputs: Mapping[HloInstruction, int],
+        strides: tuple[int, ...],
+        sizes: tuple[int, ...],
+    ) -> None:
+        """Values of this row are read for this row alone."""
+        wanted = Place(tuple(0 if n == 1 else s for n, s in zip(sizes, strides, strict=True)), 0)
+        instructions = {number: x for x, number in inputs.items()}
+        for leaf in graph.leaves:
+            if isinstance(leaf, InputLeaf) and leaf.number in instructions:
+                x = instructions[leaf.number]
+                if place_of(leaf.path, array_shape(x).dims) != wanted:
+                    raise NoEmitterError(f"{x.name} is needed for other rows than its own")
+
+
+def _path_to(x: HloInstruction, sizes: tuple[int, ...]) -> ViewPath:
+    return () if array_shape(x).dims == sizes else (ViewOp(Opcode.RESHAPE, sizes),)

@@ -1,0 +1,127 @@
+"""Which values of a region with reductions are per row, and in which pass over a row each can be had."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from runtime.fusion.element_graph import NoEmitterError, array_shape, post_order
+from runtime.fusion.view_path import view_op
+from spmd.hlo import HloInstruction, Opcode
+from spmd.ops.attrs import DimensionsAttrs
+from spmd.ops.opdef import OPS
+from spmd.ops.reduction import reduction_kind
+from spmd.shape import PrimitiveType
+
+
+@dataclass(frozen=True)
+class RowRegion:
+    """Instructions between ``operands`` and ``roots``, in ``order``, whose reductions reduce ``axes`` of ``dims``.
+
+    levels: passes that must be complete before a value can be computed; a reduction's value comes with its pass.
+    """
+
+    roots: tuple[HloInstruction, ...]
+    operands: Mapping[HloInstruction, int]
+    order: tuple[HloInstruction, ...]
+    reduces: tuple[HloInstruction, ...]
+    dims: tuple[int, ...]
+    axes: tuple[int, ...]
+    levels: Mapping[HloInstruction, int]
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """Sizes that count the rows."""
+        return tuple(n for d, n in enumerate(self.dims) if d not in self.axes)
+
+    def is_inside(self, x: HloInstruction) -> bool:
+        return x in self.levels and x not in self.operands
+
+    def is_per_row(self, x: HloInstruction) -> bool:
+        """One element per row, of what has been reduced."""
+        return self.levels[x] > 0 and array_shape(x).num_elements == math.prod(self.rows)
+
+    def is_row_result(self, root: HloInstruction) -> bool:
+        """Whether a root has an element per row, rather than one at each index."""
+        count = array_shape(root).num_elements
+        if count not in (math.prod(self.dims), math.prod(self.rows)):
+            raise NoEmitterError(f"{root.name} has other indices than the reductions")
+        return count == math.prod(self.rows)
+
+    def row_values(self) -> list[HloInstruction]:
+        """What is per row and used where things are not: by broadcasts."""
+        return [x for x in self.order if self.is_inside(x) and self._is_spread(x)]
+
+    def _is_spread(self, x: HloInstruction) -> bool:
+        return self.is_per_row(x) and any(
+            self.is_inside(user) and not self.is_per_row(user) for user in x.users
+        )
+
+    def worth_keeping(self) -> list[HloInstruction]:
+        """Values at all indices that need transcendental functions, and are needed in later passes than their own."""
+        ends = {*self.operands, *self.row_values(), *self.reduces}
+        dear: set[HloInstruction] = set()
+        for x in self.order:
+            if x not in ends and (_is_dear(x) or any(y in dear for y in x.operands)):
+                dear.add(x)
+        found: set[HloInstruction] = set()
+        for level, start in self._walks():
+            stack = [start]
+            while stack:
+                x = stack.pop()
+                if x in ends:
+                    continue
+                computes = view_op(x) is None and array_shape(x).dims == self.dims
+                if x in dear and computes and self.levels[x] < level:
+                    found.add(x)
+                else:
+                    stack.extend(x.operands)
+        return [x for x in self.order if x in found]
+
+    def _walks(self) -> Iterator[tuple[int, HloInstruction]]:
+        """What is computed at all indices, and in which pass."""
+        for reduce in self.reduces:
+            yield self.levels[reduce] - 1, reduce.operand(0)
+        for root in self.roots:
+            if not self.is_row_result(root):
+                yield self.levels[root], root
+
+
+def row_region(
+    roots: Sequence[HloInstruction], operands: Mapping[HloInstruction, int]
+) -> RowRegion:
+    """NoEmitterError where the reductions are not plain ones along the same dimensions."""
+    order = post_order(roots, operands)
+    reduces = [x for x in order if x.opcode is Opcode.REDUCE and x not in operands]
+    dims, axes = array_shape(reduces[0].operand(0)).dims, _axes(reduces[0])
+    levels: dict[HloInstruction, int] = {}
+    for x in order:
+        below = () if x in operands else x.operands
+        levels[x] = max((levels[y] for y in below), default=0) + (x in reduces)
+    region = RowRegion(tuple(roots), operands, tuple(order), tuple(reduces), dims, axes, levels)
+    for reduce in reduces:
+        _require_reduction(reduce, region)
+    return region
+
+
+def _require_reduction(reduce: HloInstruction, region: RowRegion) -> None:
+    if reduce.num_operands != 2 or reduction_kind(reduce.to_apply) is None:
+        raise NoEmitterError(f"{reduce.name} combines elements in its own way")
+    if array_shape(reduce.operand(0)).dims != region.dims or _axes(reduce) != region.axes:
+        raise NoEmitterError(f"{reduce.name} reduces other dimensions than the first reduction")
+    kind = array_shape(reduce).element_type
+    if kind.bits < 8 and kind is not PrimitiveType.PRED:
+        raise NoEmitterError(f"{reduce.name} is of {kind}")
+    if kind.is_floating and kind.bits < 16:
+        raise NoEmitterError(f"{reduce.name} is of {kind}")
+    if math.prod(region.rows) == math.prod(region.dims):
+        raise NoEmitterError(f"{reduce.name} reduces nothing")
+
+
+def _is_dear(x: HloInstruction) -> bool:
+    return OPS[x.opcode].elementwise and OPS[x.opcode].cost(x).transcendentals > 0
+
+
+def _axes(reduce: HloInstruction) -> tuple[int, ...]:
+    return tuple(sorted(reduce.attrs_as(DimensionsAttrs).dimensions))
