@@ -53,7 +53,7 @@ def emit_elementwise(instruction: HloInstruction, arrays: StepArrays, _: Device)
     op = one_op(instruction)
     operands = tuple(filling(array, dims) for array in arrays.operands)
     signature = ElementSignature(op.opcode, op.operand_types, op.element_type, op.attrs)
-    if not is_direct(op) and has_operation(signature):
+    if has_operation(signature):
         kernel = NativeElementwiseKernel(signature)
         return KernelThunk(instruction.name, kernel, operands, arrays.results)
     return _by_numpy(instruction, op, operands, arrays)
