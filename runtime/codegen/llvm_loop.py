@@ -7,7 +7,8 @@ program, the number of dimensions, and how each array moves along the innermost 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
@@ -18,6 +19,8 @@ from runtime.codegen.llvm_nest import INDEPENDENT, Cursor, NestWriter
 from runtime.codegen.scalar_program import ScalarProgram, program_ir, struct_type
 
 FUNCTION = "spmd_loop"
+#: Rows and columns of a tile: whole lines of cache either way.
+TILE = 64
 
 
 class Step(Enum):
@@ -30,13 +33,18 @@ class Step(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LoopForm:
-    """leaves, results: how each moves. counted: leaves that are numbers (s64), not memory. rank: at least one."""
+    """leaves, results: how each moves. counted: leaves that are numbers (s64), not memory. rank: at least one.
+
+    crossed: leaves, then results, whose neighbours lie along the dimension before the innermost: these are transposed
+    tile by tile. Empty where there are none.
+    """
 
     program: ScalarProgram
     rank: int
     leaves: tuple[Step, ...]
     results: tuple[Step, ...]
     counted: tuple[bool, ...]
+    crossed: tuple[bool, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +94,12 @@ class _Loop:
         self.counted = (*form.counted, *[False] * len(form.results))
         self.inputs = len(form.leaves)
         self.arrays = range(len(kinds))
+        self.sizes = [kind.byte_size for kind in kinds]
+        self.buffers = {
+            i: self.writer.value(f"alloca [{TILE * TILE} x {self.types[i]}], align 64")
+            for i, crossed in enumerate(form.crossed)
+            if crossed
+        }
 
     def function(self) -> str:
         rank = self.form.rank
@@ -109,9 +123,78 @@ class _Loop:
         if d == self.form.rank - 1:
             self.row(sizes[d], start, {i: own[d] for i, own in strides.items()})
             return
+        if d == self.form.rank - 2 and any(self.form.crossed):
+            self.tiles(d, sizes, start, strides)
+            return
         cursors = {i: Cursor(start[i], strides[i][d], self.counted[i]) for i in self.arrays}
         with self.writer.loop(sizes[d], cursors) as (_, here):
             self.nest(d + 1, sizes, here, strides)
+
+    def tiles(
+        self, d: int, sizes: list[str], start: dict[int, str], strides: dict[int, list[str]]
+    ) -> None:
+        """Over the last two dimensions, ``d`` and the innermost."""
+        inner = {i: own[d + 1] for i, own in strides.items()}
+        across = {i: own[d] for i, own in strides.items()}
+        bands = self.cut(sizes[d], start, across)
+        with bands as (rows, band), self.cut(sizes[d + 1], band, inner) as (columns, tile):
+            self.tile(rows, columns, tile, across, inner)
+
+    @contextmanager
+    def cut(
+        self, size: str, start: dict[int, str], strides: dict[int, str]
+    ) -> Iterator[tuple[str, dict[int, str]]]:
+        """A loop over pieces of ``TILE`` indices: how many there are in the piece, and its cursors."""
+        value = self.writer.value
+        above = value(f"add i64 {size}, {TILE - 1}")
+        pieces = value(f"udiv i64 {above}, {TILE}")
+        cursors = {
+            i: Cursor(at, value(f"mul i64 {strides[i]}, {TILE}"), self.counted[i])
+            for i, at in start.items()
+        }
+        with self.writer.loop(pieces, cursors) as (number, here):
+            before = value(f"mul i64 {number}, {TILE}")
+            left = value(f"sub i64 {size}, {before}")
+            short = value(f"icmp ult i64 {left}, {TILE}")
+            yield value(f"select i1 {short}, i64 {left}, i64 {TILE}"), here
+
+    def tile(
+        self,
+        rows: str,
+        columns: str,
+        here: dict[int, str],
+        across: dict[int, str],
+        inner: dict[int, str],
+    ) -> None:
+        """Crossed leaves go to buffers, rows of which are computed with; crossed results come from such buffers."""
+        crossed = [i for i in self.arrays if self.form.crossed[i]]
+        for i in crossed:
+            if i < self.inputs:
+                self.transpose(i, rows, columns, here[i], inner[i], into_buffer=True)
+        from_row = {i: str(TILE * self.sizes[i]) if i in crossed else across[i] for i in here}
+        cursors = {
+            i: Cursor(self.buffers[i] if i in crossed else at, from_row[i], self.counted[i])
+            for i, at in here.items()
+        }
+        with self.writer.loop(rows, cursors) as (_, row):
+            self.row(columns, row, inner)
+        for i in crossed:
+            if i >= self.inputs:
+                self.transpose(i, rows, columns, here[i], inner[i], into_buffer=False)
+
+    def transpose(
+        self, i: int, rows: str, columns: str, here: str, stride: str, *, into_buffer: bool
+    ) -> None:
+        """Between array ``i``, neighbours in a column, and its buffer, neighbours in a row."""
+        writer, t = self.writer, self.types[i]
+        cursors = {0: Cursor(here, stride), 1: Cursor(self.buffers[i], str(self.sizes[i]))}
+        with writer.loop(columns, cursors) as (_, at), writer.element_loop(rows) as k:
+            way = writer.value(f"mul i64 {k}, {TILE}")
+            array = writer.value(f"getelementptr {t}, ptr {at[0]}, i64 {k}")
+            buffer = writer.value(f"getelementptr {t}, ptr {at[1]}, i64 {way}")
+            source, target = (array, buffer) if into_buffer else (buffer, array)
+            element = writer.value(f"load {t}, ptr {source}{INDEPENDENT}")
+            writer.add(f"store {t} {element}, ptr {target}{INDEPENDENT}")
 
     def row(self, size: str, start: dict[int, str], stride: dict[int, str]) -> None:
         """The innermost dimension: what is repeated is read before it."""

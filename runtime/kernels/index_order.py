@@ -18,10 +18,10 @@ class Strided(Protocol):
 
 
 def in_streaming_order(dims: Sequence[int], arrays: Sequence[Strided], inputs: int) -> list[int]:
-    """Dimensions, slowest first: the last is the one along which most bytes are neighbours.
+    """Dimensions, slowest first: the last is the one along which most bytes are neighbours, before it the next such.
 
     ``arrays[:inputs]`` are read, the others written, which counts double: a line of cache is fetched to be written.
-    The others come by the strides of the last array, a result: largest first.
+    The other dimensions come by the strides of the last array, a result: largest first.
     """
     order = sorted(range(len(dims)), key=lambda d: -abs(arrays[-1].strides[d]))
     wide = [d for d in order if dims[d] > 1]
@@ -37,8 +37,9 @@ def in_streaming_order(dims: Sequence[int], arrays: Sequence[Strided], inputs: i
         )
 
     inner = max(reversed(wide), key=packed_bytes)
-    order.remove(inner)
-    return [*order, inner]
+    others = [d for d in wide if d != inner and packed_bytes(d)]
+    last = [inner] if not others else [max(reversed(others), key=packed_bytes), inner]
+    return [d for d in order if d not in last] + last
 
 
 def merged_dims(

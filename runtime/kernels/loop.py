@@ -90,17 +90,38 @@ def bind_loop(
     sizes, strides = merged_dims([dims[d] for d in order], strides)
     if not sizes:
         sizes, strides = [1], [[0]] * len(walks)
-    steps = [_step(own[-1], walk.item, sizes) for own, walk in zip(strides, walks, strict=True)]
+    crossed = crossed_walks(sizes, strides, walks)
+    steps = [
+        Step.PACKED if across else _step(own[-1], walk.item, sizes)
+        for own, walk, across in zip(strides, walks, crossed, strict=True)
+    ]
     form = LoopForm(
         program,
         len(sizes),
         tuple(steps[:count]),
         tuple(steps[count:]),
         tuple(walk.counts for walk in walks[:count]),
+        tuple(crossed) if any(crossed) else (),
     )
     words = LoopWords([walk.start for walk in walks], sizes, strides)
     record = np.array(words.packed(), np.int64)
     return native_call(loop_code(form), FUNCTION, record, arrays)
+
+
+#: Along a shorter dimension tiles do not pay.
+LEAST_TILED = 8
+
+
+def crossed_walks(
+    sizes: Sequence[int], strides: Sequence[Sequence[int]], walks: Sequence[Walk]
+) -> list[bool]:
+    """Which arrays have their neighbours along the dimension before the innermost one."""
+    if len(sizes) < 2 or min(sizes[-2:]) < LEAST_TILED:
+        return [False] * len(walks)
+    return [
+        not walk.counts and own[-2] == walk.item and own[-1] not in (0, walk.item)
+        for own, walk in zip(strides, walks, strict=True)
+    ]
 
 
 def _step(stride: int, item: int, sizes: Sequence[int]) -> Step:

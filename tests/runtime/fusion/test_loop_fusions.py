@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from runtime.executable import Executable
 from runtime.fusion.emitters import emitter_of
@@ -118,4 +119,36 @@ ENTRY e {
 """
     copies = [x for x in compiled(text).program.thunks.thunks if isinstance(x, CopyThunk)]
     assert len(copies) == 1
+    check(text, 0)
+
+
+@pytest.mark.parametrize("dims", [(8, 9), (64, 128), (65, 131), (2, 70, 3, 66)])
+@pytest.mark.parametrize("kind", ["f32", "bf16", "pred", "s64"])
+def test_transposed_operands_and_results(dims: tuple[int, ...], kind: str) -> None:
+    """Arrays that run across each other go through tiles, whole ones and their rests."""
+    order = tuple(range(len(dims) - 2, -1, -1))
+    order = (len(dims) - 1, *order)
+    turned = tuple(dims[d] for d in order)
+    shape, other = (f"{kind}[{','.join(map(str, x))}]" for x in (dims, turned))
+    permutation = ",".join(map(str, order))
+    opcode = "xor" if kind == "pred" else "subtract"
+    back = ",".join(str(order.index(d)) for d in range(len(dims)))
+    text = f"""HloModule m
+
+fused {{
+  p = {shape} parameter(0)
+  q = {other} parameter(1)
+  t = {shape} transpose(q), dimensions={{{back}}}
+  a = {shape} {opcode}(p, t)
+  b = {other} transpose(a), dimensions={{{permutation}}}
+  c = {shape} {opcode}(a, p)
+  ROOT r = ({shape}, {other}) tuple(c, b)
+}}
+
+ENTRY e {{
+  p = {shape} parameter(0)
+  q = {other} parameter(1)
+  ROOT f = ({shape}, {other}) fusion(p, q), kind=kLoop, calls=fused
+}}
+"""
     check(text, 0)
