@@ -1,9 +1,12 @@
-"""reduce by a plain reducer as a reduction kernel, of several arrays in native code, else by the evaluator."""
+"""reduce as a row fusion of itself, of several arrays by their reducer, else by NumPy or by the evaluator."""
 
 from __future__ import annotations
 
+from runtime.emit.fusion import kernel_of
 from runtime.emit.reference import emit_reference
 from runtime.emit.scalar_program import scalar_program
+from runtime.fusion.emitters import emitted, emitter_of
+from runtime.fusion.row_fusion import RowFusion
 from runtime.kernels.elementwise import Registers
 from runtime.kernels.program_reduce import ProgramReduceKernel
 from runtime.kernels.reduce import ReduceKernel
@@ -57,7 +60,7 @@ def scratch_of(kernel: ReduceKernel) -> tuple[ArrayShape, ...]:
 
 
 def scratch(instruction: HloInstruction, _: Views) -> tuple[ArrayShape, ...]:
-    kernel = reduce_kernel(instruction)
+    kernel = None if native_reduce(instruction) else reduce_kernel(instruction)
     return () if kernel is None else scratch_of(kernel)
 
 
@@ -81,7 +84,24 @@ def program_reduce_kernel(instruction: HloInstruction) -> ProgramReduceKernel | 
     return kernel if kernel.is_countable else None
 
 
+def native_reduce(instruction: HloInstruction) -> RowFusion | None:
+    """The reduction as a fusion of one instruction; None where no emitter takes it."""
+    if emitter_of(instruction) is None:
+        return None
+    plan = emitted(instruction).plan
+    assert isinstance(plan, RowFusion)
+    return plan
+
+
 def emit_reduce(instruction: HloInstruction, arrays: StepArrays, device: Device) -> Thunk:
+    plan = native_reduce(instruction)
+    if plan is not None:
+        return KernelThunk(
+            instruction.name,
+            kernel_of(plan, arrays.operands),
+            arrays.operands,
+            arrays.results,
+        )
     kernel = reduce_kernel(instruction) or program_reduce_kernel(instruction)
     if kernel is None:
         return emit_reference(instruction, arrays, device)

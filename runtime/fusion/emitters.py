@@ -53,8 +53,7 @@ def emitted(fused: HloInstruction | HloComputation) -> Emitted:
     """What ``emitter_of`` names, with its plan; NoEmitterError where there is none."""
     if isinstance(fused, HloInstruction):
         if fused.opcode is not Opcode.FUSION:
-            inputs = dict.fromkeys(fused.operands)
-            return emitted_region((fused,), {x: i for i, x in enumerate(inputs)})
+            return emitted_region((fused,), {x: fused.operands.index(x) for x in fused.operands})
         fused = fused.to_apply
     for parameter in fused.parameters:
         array_shape(parameter)

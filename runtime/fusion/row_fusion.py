@@ -131,7 +131,8 @@ class _Assembly:
         self.region = region
         self.keeping = keeping
         self.row_values = region.row_values()
-        self.inputs = [RowInput(Source.OPERAND, n) for n in range(len(region.operands))]
+        operands = max(region.operands.values(), default=-1) + 1
+        self.inputs = [RowInput(Source.OPERAND, n) for n in range(operands)]
         self.reduction_inputs = self.numbered(Source.REDUCTION, region.reduces)
         self.row_inputs = self.numbered(Source.ROW, self.row_values)
         self.kept_inputs = self.numbered(Source.KEPT, keeping)
