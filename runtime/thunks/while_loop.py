@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from runtime.buffers.types import ArrayView
 from runtime.codegen.llvm_segment import SegmentRow
+from runtime.thunks.scalar_loop import scalar_loop
 from runtime.thunks.segment import Segment, most_direct
 from runtime.thunks.sequence import ThunkSequence
 from runtime.thunks.thunk import Action, BufferUse, LoadedProgram, Role, Thunk, UseKind
@@ -51,9 +52,18 @@ class WhileThunk(Thunk):
     def _segment(
         self, program: LoadedProgram, condition: Segment, body: Segment, predicate: NDArray
     ) -> Segment:
-        """condition; unless predicate, go behind the end; body; go back to the condition."""
-        number = program.number_of(self)
+        """condition; unless predicate, go behind the end; body; go back to the condition.
+
+        Where all of it is single elements, a call does many trips, and is repeated while the predicate holds.
+        """
+        number, address = program.number_of(self), predicate.ctypes.data
+        trips = scalar_loop(program, self.condition.thunks, self.body.thunks, self.predicate)
+        if trips is not None:
+            (call,) = trips.calls
+            some = SegmentRow(number, call.function, call.record)
+            again = SegmentRow.unless(number, address, 2), SegmentRow.jump(number, -2)
+            return Segment(program.position, (some, *again), (call.alive, predicate))
         trip = len(condition.rows) + 1 + len(body.rows)
-        leave = SegmentRow.unless(number, predicate.ctypes.data, len(body.rows) + 2)
+        leave = SegmentRow.unless(number, address, len(body.rows) + 2)
         rows = (*condition.rows, leave, *body.rows, SegmentRow.jump(number, -trip))
         return Segment(program.position, rows, (*condition.alive, *body.alive, predicate))
