@@ -23,7 +23,11 @@ class _Slot:
 
 
 class Slots:
-    """``written``: places that a step writes, which are those of the results. A parameter among them is donated."""
+    """Results have a place each: a parameter's, which is then donated, or bytes of a heap.
+
+    A step writes all of them (``_written``), and not only at its end: what lies in a heap between steps gives way to
+    temporaries, too.
+    """
 
     def __init__(self, program: DeviceProgram, memory: DeviceMemory) -> None:
         allocations = program.assignment.of_kind(AllocationKind.PARAMETER)
@@ -34,7 +38,7 @@ class Slots:
             for (index, place), shape in zip(places.items(), program.parameters, strict=True)
         ]
         self._results = [
-            _Slot(memory.array(view), places.setdefault(view.slice.allocation, Place()))
+            _Slot(memory.array(view), places.get(view.slice.allocation) or Place())
             for view in program.outputs
         ]
         self._written = frozenset(slot.place for slot in self._results)

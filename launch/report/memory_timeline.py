@@ -141,8 +141,10 @@ class _Describer:
 
     def _kind(self, value: NamedSlice, instruction: HloInstruction | None) -> BlockKind:
         kind = self._allocations[value.slice.allocation].kind
-        if kind is not AllocationKind.TEMPORARY:
+        if kind is not AllocationKind.HEAP:
             return BlockKind(kind.value)
+        if value.output is not None:
+            return BlockKind.OUTPUT
         if instruction is None or value.name.partition("{")[0] != instruction.name:
             return BlockKind.SCRATCH
         return BlockKind.COLLECTIVE if instruction.opcode in KIND else BlockKind.TEMPORARY

@@ -1,16 +1,18 @@
 """Buffer assignment: a Program's values to slices of allocations.
 
-Parameters, outputs and constants have an allocation each. Everything else lies in outputs that are not written yet, and
-for the rest in one temporary allocation of each colour, at offsets found by heap simulation over the values' lives.
+Parameters and constants have an allocation each. Everything else, outputs among it, lies in a heap for each colour, at
+offsets found by heap simulation over the lives of values (``heap.py``). An output lives from its first write to the end
+of the step. Before that its bytes are temporaries': an array that still lies there from the step before has moved out
+by then (``runtime/slots.py``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from runtime.buffers.colocation import Colocation, Copy, Group, colocate
-from runtime.buffers.heap import Arena, Interval, largest_first, lower_bound
+from runtime.buffers.arena import lower_bound
+from runtime.buffers.colocation import Colocation, Copy, Group, GroupKind, colocate
 from runtime.buffers.program import Program, Value, ValueView
 from runtime.buffers.shared_results import Heap, heaps_of, intervals
 from runtime.buffers.types import (
@@ -24,6 +26,7 @@ from runtime.buffers.types import (
     NamedSlice,
 )
 from spmd.literal import NDArray
+from spmd.shape import ArrayShape
 
 
 @dataclass(frozen=True)
@@ -44,13 +47,11 @@ class AssignedProgram:
 
 def assign_buffers(program: Program) -> AssignedProgram:
     colocation = colocate(program)
-    groups = colocation.all_groups()
-    own = _own_allocations(groups)
-    temporaries = [g for g in groups if g.kind is AllocationKind.TEMPORARY]
-    lodged = _lodge_in_outputs(temporaries, own)
-    heaps = heaps_of(program, [g for g in temporaries if id(g) not in lodged])
-    allocations = _allocations(own, heaps)
-    place = lodged | _places(own, heaps)
+    fixed = _fixed_allocations(colocation.all_groups())
+    in_heaps = colocation.in_heaps()
+    heaps = heaps_of(program, in_heaps)
+    allocations = _allocations(fixed, heaps)
+    place = _places(fixed, heaps)
     slices = {
         value: BufferSlice(place[id(group)].allocation, place[id(group)].offset, value.size)
         for value, group in colocation.groups.items()
@@ -61,93 +62,107 @@ def assign_buffers(program: Program) -> AssignedProgram:
         for value in program.values
         if value.constant is not None
     }
-    names = tuple(
-        NamedSlice(v.name, str(v.shape), slices[v], v.start, v.last_read) for v in program.values
-    )
-    stats = _stats(program, colocation, groups, allocations)
+    stats = _stats(program, colocation, in_heaps, allocations)
+    names = _named_slices(colocation, slices, outputs)
     assignment = BufferAssignment(allocations, names, stats)
     return AssignedProgram(
         program, assignment, slices, tuple(colocation.copies), outputs, constants
     )
 
 
-def _own_allocations(groups: list[Group]) -> list[Group]:
-    """Groups with an allocation each, by kind and number."""
-    order = list(AllocationKind)
-    own = [g for g in groups if g.kind is not AllocationKind.TEMPORARY]
-    return sorted(own, key=lambda g: (order.index(g.kind), g.number))
+def _fixed_allocations(groups: list[Group]) -> list[Group]:
+    """Groups with an allocation each: parameters, then constants, by number."""
+    kinds = [GroupKind.PARAMETER, GroupKind.CONSTANT]
+    fixed = [group for group in groups if group.kind in kinds]
+    return sorted(fixed, key=lambda group: (kinds.index(group.kind), group.number))
 
 
-def _allocations(own: list[Group], heaps: list[Heap]) -> tuple[BufferAllocation, ...]:
-    """The temporary ones last, the default colour's first of them."""
-    first = len(own)
+def _allocations(fixed: list[Group], heaps: list[Heap]) -> tuple[BufferAllocation, ...]:
+    """The heaps last, the default colour's first of them."""
+    first = len(fixed)
     return (
         *(
-            BufferAllocation(i, g.kind, g.size, g.number, Color(g.memory_space))
-            for i, g in enumerate(own)
+            BufferAllocation(
+                i, AllocationKind(g.kind.value), g.size, g.number, Color(g.memory_space)
+            )
+            for i, g in enumerate(fixed)
         ),
         *(
-            BufferAllocation(i, AllocationKind.TEMPORARY, heap.packing.size, i - first, heap.color)
+            BufferAllocation(
+                i,
+                AllocationKind.HEAP,
+                heap.packing.size,
+                i - first,
+                heap.color,
+                heap.packing.algorithm,
+            )
             for i, heap in enumerate(heaps, first)
         ),
     )
 
 
-def _places(own: list[Group], heaps: list[Heap]) -> dict[int, BufferSlice]:
+def _places(fixed: list[Group], heaps: list[Heap]) -> dict[int, BufferSlice]:
     """The slice of each group, by its identity."""
-    place = {id(g): BufferSlice(i, 0, g.size) for i, g in enumerate(own)}
-    for index, heap in enumerate(heaps, len(own)):
+    place = {id(g): BufferSlice(i, 0, g.size) for i, g in enumerate(fixed)}
+    for index, heap in enumerate(heaps, len(fixed)):
         for group, offset in zip(heap.groups, heap.packing.offsets, strict=True):
             place[id(group)] = BufferSlice(index, offset, group.size)
     return place
 
 
-def _lodge_in_outputs(shared: list[Group], own: list[Group]) -> dict[int, BufferSlice]:
-    """Temporaries that die before an output is written may lie in its buffer meanwhile: large ones first."""
-    outputs = [
-        (i, g, Arena(len(shared), g.size))
-        for i, g in enumerate(own)
-        if g.kind is AllocationKind.OUTPUT
-    ]
-    outputs.sort(key=lambda entry: entry[1].size)
-    place: dict[int, BufferSlice] = {}
-    for k in largest_first(intervals(shared)):
-        group = shared[k]
-        for index, output, arena in outputs:
-            if group.end >= output.start or not 0 < group.size <= output.size:
-                continue
-            if group.memory_space != output.memory_space:
-                continue
-            offset = arena.place(Interval(group.start, group.end, group.size))
-            if offset is not None:
-                place[id(group)] = BufferSlice(index, offset, group.size)
-                break
-    return place
+def _named_slices(
+    colocation: Colocation, slices: dict[Value, BufferSlice], outputs: Sequence[BufferSlice]
+) -> tuple[NamedSlice, ...]:
+    """Every value; then every output that a copy brings to its place when all else is done."""
+    program = colocation.program
+    own = [o for o in program.outputs if colocation.outputs[o.number].kind is GroupKind.OUTPUT]
+    written = {
+        o.view.value: o.number
+        for o in own
+        if colocation.groups[o.view.value] is colocation.outputs[o.number]
+    }
+    copied = [o for o in own if written.get(o.view.value) != o.number]
+    return (
+        *(
+            NamedSlice(v.name, str(v.shape), slices[v], v.start, v.last_read, written.get(v))
+            for v in program.values
+        ),
+        *(
+            NamedSlice(
+                f"{o.view.value.name}.output{o.number}",
+                str(ArrayShape(o.view.view.element_type, o.view.view.dims)),
+                outputs[o.number],
+                program.end,
+                program.end,
+                o.number,
+            )
+            for o in copied
+        ),
+    )
 
 
 def _stats(
     program: Program,
     colocation: Colocation,
-    groups: list[Group],
+    in_heaps: list[Group],
     allocations: tuple[BufferAllocation, ...],
 ) -> MemoryStats:
     def total(kind: AllocationKind) -> int:
         return sum(a.size for a in allocations if a.kind is kind)
 
-    moving = [g for g in groups if g.kind in (AllocationKind.TEMPORARY, AllocationKind.OUTPUT)]
     arguments = total(AllocationKind.PARAMETER)
     aliased = sum(
         o.view.view.byte_size
         for o in program.outputs
-        if colocation.outputs[o.number].kind is AllocationKind.PARAMETER
+        if colocation.outputs[o.number].kind is GroupKind.PARAMETER
     )
-    own_outputs = total(AllocationKind.OUTPUT)
+    own_outputs = sum(group.size for group in in_heaps if group.kind is GroupKind.OUTPUT)
     return MemoryStats(
         arguments=arguments,
         outputs=own_outputs + aliased,
         aliased=aliased,
-        temp=total(AllocationKind.TEMPORARY),
-        peak_live=arguments + lower_bound(intervals(moving)),
+        temp=total(AllocationKind.HEAP) - own_outputs,
+        peak_live=arguments + lower_bound(intervals(in_heaps)),
         constants=total(AllocationKind.CONSTANT),
         shared=_sums((len(a.color.groups[0]), a.size) for a in allocations if a.color.groups),
         spaces=_sums((a.color.memory_space, a.size) for a in allocations),

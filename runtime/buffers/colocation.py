@@ -9,6 +9,7 @@ Order matters: first what saves a copy (aliased outputs, loops from the outside 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 
 from runtime.buffers.program import (
     ConditionalStep,
@@ -19,8 +20,16 @@ from runtime.buffers.program import (
     WhileStep,
     all_steps,
 )
-from runtime.buffers.types import AllocationKind
 from runtime.lowering import LOWERINGS
+
+
+class GroupKind(Enum):
+    """Whose memory it is. An output's is its own from its first write to the step's end, and anyone's before."""
+
+    PARAMETER = "parameter"
+    OUTPUT = "output"
+    CONSTANT = "constant"
+    TEMPORARY = "temporary"
 
 
 @dataclass(eq=False)
@@ -28,7 +37,7 @@ class Group:
     """Values of one size and memory space in one place. ``start`` to ``end`` (included) is when the place is taken."""
 
     values: list[Value]
-    kind: AllocationKind
+    kind: GroupKind
     #: Parameter or output leaf, or constant number.
     number: int
     size: int
@@ -54,7 +63,7 @@ class Colocation:
     program: Program
     groups: dict[Value, Group] = field(default_factory=dict)
     copies: list[Copy] = field(default_factory=list)
-    #: Allocation of output leaf n: the group whose memory it is.
+    #: The group in whose memory output leaf n lies.
     outputs: dict[int, Group] = field(default_factory=dict)
 
     def merge(self, into: Group, other: Group) -> None:
@@ -66,7 +75,12 @@ class Colocation:
 
     def is_alone(self, value: Value) -> bool:
         group = self.groups[value]
-        return group.kind is AllocationKind.TEMPORARY and len(group.values) == 1
+        return group.kind is GroupKind.TEMPORARY and len(group.values) == 1
+
+    def in_heaps(self) -> list[Group]:
+        """What is laid out in heaps: temporaries and outputs that lie in no parameter."""
+        kinds = (GroupKind.TEMPORARY, GroupKind.OUTPUT)
+        return [group for group in self.all_groups() if group.kind in kinds]
 
     def all_groups(self) -> list[Group]:
         """Each once, in order of their first values."""
@@ -84,11 +98,11 @@ def colocate(program: Program) -> Colocation:
     held_until = _held_until(program)
     constants = 0
     for value in program.values:
-        kind, number = AllocationKind.TEMPORARY, 0
+        kind, number = GroupKind.TEMPORARY, 0
         if value.parameter is not None:
-            kind, number = AllocationKind.PARAMETER, value.parameter
+            kind, number = GroupKind.PARAMETER, value.parameter
         elif value.constant is not None:
-            kind, number = AllocationKind.CONSTANT, constants
+            kind, number = GroupKind.CONSTANT, constants
             constants += 1
         end = max(value.last_read, held_until.get(value, 0))
         result.groups[value] = Group(
@@ -161,7 +175,7 @@ def _may_follow(value: Value, last_read: int, step: Step, result: int) -> bool:
 
 
 def _place_outputs(colocation: Colocation, writers: dict[Value, tuple[Step, int]]) -> None:
-    """Outputs get a parameter's buffer where aliased, else one of their own; written there directly where possible."""
+    """Outputs get a parameter's buffer where aliased, else a place of their own; best written there directly."""
     program = colocation.program
     for output in program.outputs:
         value, view = output.view.value, output.view
@@ -179,13 +193,13 @@ def _place_outputs(colocation: Colocation, writers: dict[Value, tuple[Step, int]
                 continue
         elif _can_write_directly(colocation, view, program.entry):
             group = colocation.groups[value]
-            group.kind, group.number, group.end = AllocationKind.OUTPUT, output.number, program.end
+            group.kind, group.number, group.end = GroupKind.OUTPUT, output.number, program.end
             colocation.outputs[output.number] = group
             continue
         else:
             target = Group(
                 [],
-                AllocationKind.OUTPUT,
+                GroupKind.OUTPUT,
                 output.number,
                 view.view.byte_size,
                 value.memory_space,
@@ -245,9 +259,9 @@ def _place_inits(colocation: Colocation, loop: WhileStep) -> None:
         target = colocation.groups[carried.value]
         if source is target:
             continue
-        if _can_share(source, loop, i) and target.kind is AllocationKind.TEMPORARY:
+        if _can_share(source, loop, i) and target.kind is GroupKind.TEMPORARY:
             colocation.merge(source, target)
-        elif _can_share(source, loop, i) and target.kind is AllocationKind.OUTPUT:
+        elif _can_share(source, loop, i) and target.kind is GroupKind.OUTPUT:
             colocation.merge(target, source)
         else:
             colocation.copies.append(Copy(carried.init, carried.value, loop.position, loop))
@@ -255,7 +269,7 @@ def _place_inits(colocation: Colocation, loop: WhileStep) -> None:
 
 def _can_share(source: Group, step: Step, result: int) -> bool:
     """Whether ``result`` may take the memory of ``source``, of which one value is read in place at ``step``."""
-    if source.kind in (AllocationKind.CONSTANT, AllocationKind.PARAMETER):
+    if source.kind in (GroupKind.CONSTANT, GroupKind.PARAMETER):
         return False
     if source.end != step.position or not _fits(source.values[0], step.results[result]):
         return False
@@ -269,16 +283,14 @@ def _share_in_place(colocation: Colocation, step: Step) -> None:
         if type(step) is not Step:
             return
         target = colocation.groups[result]
-        if target.kind is AllocationKind.PARAMETER or len(target.values) > 1 or not result.size:
+        if target.kind is GroupKind.PARAMETER or len(target.values) > 1 or not result.size:
             continue
         for operand in writes_over(step, number):
             source = colocation.groups[step.operands[operand].value]
             if source is target or not _can_share(source, step, number):
                 continue
-            if source.kind is AllocationKind.OUTPUT and target.kind is AllocationKind.OUTPUT:
+            if source.kind is GroupKind.OUTPUT and target.kind is GroupKind.OUTPUT:
                 continue
-            keep, other = (
-                (target, source) if target.kind is AllocationKind.OUTPUT else (source, target)
-            )
+            keep, other = (target, source) if target.kind is GroupKind.OUTPUT else (source, target)
             colocation.merge(keep, other)
             break

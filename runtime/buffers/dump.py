@@ -23,12 +23,13 @@ def _allocations(assignment: BufferAssignment) -> Iterator[str]:
     for number, value in enumerate(assignment.values):
         by_allocation.setdefault(value.slice.allocation, []).append((number, value))
     for allocation in assignment.allocations:
-        purpose = f"{_color(allocation)}{_purpose(allocation)}"
-        yield f"allocation {allocation.index}: size {allocation.size}, {purpose}:"
         inside = by_allocation.get(allocation.index, [])
+        purpose = f"{_color(allocation)}{_purpose(allocation, inside)}"
+        yield f"allocation {allocation.index}: size {allocation.size}, {purpose}:"
         for number, value in sorted(inside, key=lambda one: (one[1].slice.offset, one[1].start)):
             place = f"(size={value.slice.size},offset={value.slice.offset})"
-            yield f" value: <{number} {value.name} @0> {place}: {value.shape}"
+            output = "" if value.output is None else f", output {value.output}"
+            yield f" value: <{number} {value.name} @0> {place}: {value.shape}{output}"
     yield ""
 
 
@@ -40,16 +41,13 @@ def _color(allocation: BufferAllocation) -> str:
     return f"{space}shared by {{{groups}}}, " if groups else space
 
 
-def _purpose(allocation: BufferAllocation) -> str:
-    match allocation.kind:
-        case AllocationKind.PARAMETER:
-            return f"parameter {allocation.number}"
-        case AllocationKind.OUTPUT:
-            return f"output {allocation.number}, maybe-live-out"
-        case AllocationKind.CONSTANT:
-            return f"constant {allocation.number}"
-        case AllocationKind.TEMPORARY:
-            return "preallocated-temp"
+def _purpose(allocation: BufferAllocation, inside: list[tuple[int, NamedSlice]]) -> str:
+    """Of a heap also whether it holds outputs, and which algorithm placed what is in it."""
+    if allocation.kind is not AllocationKind.HEAP:
+        return f"{allocation.kind.value} {allocation.number}"
+    live_out = any(value.output is not None for _, value in inside)
+    placed = f", placed {allocation.placement}" if inside else ""
+    return f"preallocated-temp{', maybe-live-out' if live_out else ''}{placed}"
 
 
 def _totals(assignment: BufferAssignment) -> Iterator[str]:

@@ -1,171 +1,116 @@
-"""Heap simulation: offsets for intervals of time, so that what lives together lies apart (best fit, largest first).
+"""Heap simulation: offsets for intervals of time, so that what lives together lies apart.
 
-The order by size is XLA's GlobalDecreasingSizeBestFitHeap: large values choose first, small ones fill the gaps. Exact
-packing is NP-hard (dynamic storage allocation); ``lower_bound`` says how far off a packing can be at most.
+Exact packing is NP-hard (dynamic storage allocation). ``lower_bound`` says how far off a packing can be at most, and so
+when to stop:
+
+1. Greedy: intervals go one after the other into the tightest or into the lowest gap, in the orders of
+   ``placement_orders.py``, until a packing takes no more than what lives at one time.
+2. Where even the best is far off, *promotion*: what ends above that bound was placed too late, when the low gaps had
+   gone. It goes to the front of the order, all is placed anew, and again. Which order comes down soon cannot be told
+   from where it starts, so all greedy orders take turns.
+
+The smallest packing that was found is kept. How much is tried depends on the number of intervals alone, never on time,
+so that all ranks find the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from functools import cached_property
+from itertools import islice
 
-import numpy as np
+from runtime.buffers.arena import Arena, Fit, Interval, lower_bound
+from runtime.buffers.placement_orders import ORDERS
 
-from runtime.buffers.types import aligned
-from spmd.literal import NDArray
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """``size`` bytes are needed at all positions ``start..end``, both included."""
-
-    start: int
-    end: int
-    size: int
+#: Intervals that are placed at most, in all attempts together; the first attempt is made in any case.
+MOST_PLACEMENTS = 20_000
+#: A packing is as good as the bound if it takes less than this many bytes more, and no more than this part: alignment
+#: may cost that, and large programs need not try orders for it.
+EXACT_BYTES, EXACT_SHARE = 64, 1 / 200
+#: Promotion ends within this part of the bound.
+NEAR_SHARE = 1 / 50
 
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """``offsets`` by interval; ``size`` is the end of the highest one."""
+    """``offsets`` by interval; ``size`` is the end of the highest one. ``algorithm``: how they were found, in words."""
 
     offsets: tuple[int, ...]
     size: int
-
-
-#: In which order to place intervals, as their indices.
-Order: TypeAlias = Callable[[Sequence[Interval]], list[int]]
-
-
-class Arena:
-    """Bytes 0.. (up to ``limit``, if given) over time; intervals are placed one after the other and stay."""
-
-    def __init__(self, capacity: int, limit: int | None = None) -> None:
-        self.limit = limit
-        self.size = 0
-        self._count = 0
-        self._starts, self._ends = np.empty(capacity, np.int64), np.empty(capacity, np.int64)
-        self._lows, self._highs = np.empty(capacity, np.int64), np.empty(capacity, np.int64)
-
-    def place(self, interval: Interval) -> int | None:
-        """The tightest gap among those that live at the same time; None where the limit leaves no room."""
-        n = self._count
-        size = aligned(interval.size)
-        together = (self._starts[:n] <= interval.end) & (self._ends[:n] >= interval.start)
-        offset = _best_gap(self._lows[:n][together], self._highs[:n][together], size)
-        if self.limit is not None and offset + interval.size > self.limit:
-            return None
-        self._starts[n], self._ends[n] = interval.start, interval.end
-        self._lows[n], self._highs[n] = offset, offset + size
-        self._count += 1
-        self.size = max(self.size, offset + size)
-        return offset
+    algorithm: str
 
 
 def pack(intervals: Sequence[Interval]) -> Packing:
-    """The smallest of the packings in ``ORDERS``, or the first that is as small as can be."""
+    """The smallest of the packings that are tried, or the first that is as small as can be."""
     bound = lower_bound(intervals)
+    exact = bound + min(EXACT_BYTES - 1, int(bound * EXACT_SHARE))
+    near = max(bound + int(bound * NEAR_SHARE), exact)
     best: Packing | None = None
-    for order in ORDERS:
-        packing = _pack_in_order(intervals, order(intervals))
+    attempts = islice(_attempts(intervals, near), max(MOST_PLACEMENTS // max(len(intervals), 1), 1))
+    for promoted, packing in attempts:
         if best is None or packing.size < best.size:
             best = packing
-        if best.size <= bound:
+        if best.size <= (near if promoted else exact):
             break
     assert best is not None
     return best
 
 
-def largest_first(intervals: Sequence[Interval]) -> list[int]:
-    """Among equals, the one that lives longest."""
-    return sorted(
-        range(len(intervals)),
-        key=lambda i: (-intervals[i].size, intervals[i].start - intervals[i].end, i),
-    )
+def _attempts(intervals: Sequence[Interval], goal: int) -> Iterator[tuple[bool, Packing]]:
+    """Greedy packings; then promotions of each in turn, until all come to what has been tried. (promoted, packing)."""
+    turns = []
+    tried = set()
+    for fit in Fit:
+        for name, order in ORDERS.items():
+            turn = _Turn(intervals, tuple(order(intervals)), fit, f"{fit.value}, {name}")
+            if turn.choices not in tried:
+                tried.add(turn.choices)
+                turns.append(turn)
+                yield False, turn.packing
+    while turns:
+        going_on = []
+        for turn in turns:
+            turn.promote(goal)
+            if turn.choices not in tried:
+                tried.add(turn.choices)
+                going_on.append(turn)
+                yield True, turn.packing
+        turns = going_on
 
 
-def largest_area_first(intervals: Sequence[Interval]) -> list[int]:
-    return sorted(
-        range(len(intervals)),
-        key=lambda i: (-intervals[i].size * (intervals[i].end - intervals[i].start + 1), i),
-    )
+class _Turn:
+    """An order that is changed from round to round, and what it gives."""
 
+    def __init__(
+        self, intervals: Sequence[Interval], order: tuple[int, ...], fit: Fit, name: str
+    ) -> None:
+        self._intervals, self._order, self._fit, self._name = intervals, order, fit, name
+        self._rounds = 0
 
-def earliest_first(intervals: Sequence[Interval]) -> list[int]:
-    return sorted(range(len(intervals)), key=lambda i: (intervals[i].start, -intervals[i].size, i))
+    @property
+    def choices(self) -> tuple[Fit, tuple[int, ...]]:
+        """All that the packing depends on."""
+        return self._fit, self._order
 
+    def promote(self, goal: int) -> None:
+        """What ends above ``goal`` bytes is to be placed first, the highest before all."""
+        sized = zip(self.packing.offsets, self._intervals, strict=True)
+        high = {i: offset for i, (offset, one) in enumerate(sized) if offset + one.size > goal}
+        self._order = (
+            *sorted((i for i in self._order if i in high), key=lambda i: -high[i]),
+            *(i for i in self._order if i not in high),
+        )
+        self._rounds += 1
+        del self.packing
 
-def busiest_first(key: Callable[[Interval], tuple[int, ...]]) -> Order:
-    """By the most bytes that are needed at one time of its life, so that these lie without gaps; then by ``key``."""
-
-    def order(intervals: Sequence[Interval]) -> list[int]:
-        load = _load(intervals)
-        most = [int(load[interval.start : interval.end + 1].max()) for interval in intervals]
-        return sorted(range(len(intervals)), key=lambda i: (-most[i], key(intervals[i]), i))
-
-    return order
-
-
-def nearest_to_peak_first(intervals: Sequence[Interval]) -> list[int]:
-    """What lives where most bytes are needed, then outwards in time."""
-    if not intervals:
-        return []
-    peak = int(_load(intervals).argmax())
-
-    def distance(interval: Interval) -> int:
-        return max(interval.start - peak, peak - interval.end, 0)
-
-    return sorted(
-        range(len(intervals)), key=lambda i: (distance(intervals[i]), -intervals[i].size, i)
-    )
-
-
-#: No one of them is the best; measured on assignments of real programs, each is for some.
-ORDERS: Sequence[Order] = (
-    largest_first,
-    largest_area_first,
-    earliest_first,
-    busiest_first(lambda one: (-one.size, one.start - one.end)),
-    busiest_first(lambda one: (one.start - one.end, -one.size)),
-    busiest_first(lambda one: (one.start, -one.size)),
-    nearest_to_peak_first,
-)
-
-
-def _load(intervals: Sequence[Interval]) -> NDArray:
-    """Bytes (aligned) that are needed at each position, from 0 to the last one's end."""
-    changes = np.zeros(max((one.end for one in intervals), default=0) + 2, np.int64)
-    for one in intervals:
-        changes[one.start] += aligned(one.size)
-        changes[one.end + 1] -= aligned(one.size)
-    return np.cumsum(changes)
-
-
-def _pack_in_order(intervals: Sequence[Interval], order: Sequence[int]) -> Packing:
-    arena = Arena(len(intervals))
-    offsets = [0] * len(intervals)
-    for i in order:
-        offset = arena.place(intervals[i])
-        assert offset is not None
-        offsets[i] = offset
-    return Packing(tuple(offsets), arena.size)
-
-
-def _best_gap(lows: np.ndarray, highs: np.ndarray, size: int) -> int:
-    """The lowest offset of the smallest gap that holds ``size``; above everything where none does."""
-    if not len(lows):
-        return 0
-    order = np.argsort(lows, kind="stable")
-    lows, highs = lows[order], highs[order]
-    covered = np.maximum.accumulate(highs)
-    gap_starts = np.concatenate(([0], covered[:-1]))
-    gaps = lows - gap_starts
-    fits = np.flatnonzero(gaps >= size)
-    if not len(fits):
-        return int(covered[-1])
-    return int(gap_starts[fits[np.argmin(gaps[fits])]])
-
-
-def lower_bound(intervals: Sequence[Interval]) -> int:
-    """The largest sum of (aligned) sizes that are needed at one time: no packing is smaller."""
-    return int(_load(intervals).max())
+    @cached_property
+    def packing(self) -> Packing:
+        name = f"{self._name}, {self._rounds} promotions" if self._rounds else self._name
+        arena = Arena(len(self._intervals))
+        offsets = [0] * len(self._intervals)
+        for i in self._order:
+            offset = arena.place(self._intervals[i], self._fit)
+            assert offset is not None
+            offsets[i] = offset
+        return Packing(tuple(offsets), arena.size, name)

@@ -28,8 +28,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from runtime.buffers.colocation import Group
-from runtime.buffers.heap import Arena, Interval, Packing, lower_bound, pack
+from runtime.buffers.arena import Arena, Interval, lower_bound
+from runtime.buffers.colocation import Group, GroupKind
+from runtime.buffers.heap import Packing, pack
 from runtime.buffers.program import Program, Step, Value, all_steps
 from runtime.buffers.types import Color, Groups
 from runtime.lowering import LOWERINGS
@@ -51,13 +52,13 @@ class Heap:
     packing: Packing
 
 
-def heaps_of(program: Program, temporaries: Sequence[Group]) -> list[Heap]:
-    """``temporaries`` packed by colour, in order of colours; there is always a heap of the default colour."""
+def heaps_of(program: Program, places: Sequence[Group]) -> list[Heap]:
+    """``places`` (of temporaries and outputs) packed by colour, in order of colours; one is always the default."""
     alike = _alike(program)
-    spaces = sorted({0, *(group.memory_space for group in temporaries)})
+    spaces = sorted({0, *(group.memory_space for group in places)})
     heaps = []
     for space in spaces:
-        inside = [group for group in temporaries if group.memory_space == space]
+        inside = [group for group in places if group.memory_space == space]
         heaps += _heaps_in_space(space, inside, alike)
     return heaps
 
@@ -78,13 +79,13 @@ def _alike(program: Program) -> dict[Value, Groups]:
     return result
 
 
-def _heaps_in_space(space: int, temporaries: list[Group], alike: dict[Value, Groups]) -> list[Heap]:
+def _heaps_in_space(space: int, places: list[Group], alike: dict[Value, Groups]) -> list[Heap]:
     """The devices' own heap, then those that groups share, as many bytes as keep the sum as small as one heap."""
-    own = temporaries
+    own = places
     packing = pack(intervals(own))
     room = packing.size
     shared = []
-    for groups, candidates in _candidates(temporaries, alike):
+    for groups, candidates in _candidates(places, alike):
         divided = _divide(own, candidates, room)
         if divided is not None:
             taken, heap, packing = divided
@@ -95,18 +96,20 @@ def _heaps_in_space(space: int, temporaries: list[Group], alike: dict[Value, Gro
 
 
 def _candidates(
-    temporaries: Sequence[Group], alike: dict[Value, Groups]
+    places: Sequence[Group], alike: dict[Value, Groups]
 ) -> list[tuple[Groups, list[Group]]]:
     """Places that may be shared, by groups; first those that save most where a node holds all members."""
     found: dict[Groups, list[Group]] = {}
-    for group in temporaries:
+    for group in places:
+        if group.kind is not GroupKind.TEMPORARY:
+            continue
         groups = {alike.get(value, ()) for value in group.values}
         if group.size and len(groups) == 1 and (one := groups.pop()):
             found.setdefault(one, []).append(group)
 
     def saved(entry: tuple[Groups, list[Group]]) -> float:
-        groups, places = entry
-        return lower_bound(intervals(places)) * (1 - 1 / len(groups[0]))
+        groups, shared = entry
+        return lower_bound(intervals(shared)) * (1 - 1 / len(groups[0]))
 
     return sorted(found.items(), key=lambda entry: (-saved(entry), entry[0]))
 
@@ -142,4 +145,4 @@ def _fill(candidates: list[Group], limit: int) -> tuple[tuple[Group, ...], Packi
         if offset is not None:
             taken.append(group)
             offsets.append(offset)
-    return tuple(taken), Packing(tuple(offsets), arena.size)
+    return tuple(taken), Packing(tuple(offsets), arena.size, "best fit, largest first")

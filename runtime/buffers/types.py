@@ -9,13 +9,24 @@ from typing import TypeAlias
 
 from runtime.strides import StridedView
 
-#: Every allocation, and every value within the temporary one, starts at a multiple of this many bytes.
+#: Every allocation starts at a multiple of this many bytes (a line of the caches, the widest vector register), and so
+#: does every value in a heap that has LARGE bytes or more.
 ALIGNMENT = 64
+LARGE = 1024
 
 
 def aligned(size: int) -> int:
     """``size`` rounded up to the alignment."""
     return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def alignment_of(size: int) -> int:
+    """Of which number of bytes a value of ``size`` bytes in a heap starts at a multiple.
+
+    A small one at a multiple of the largest power of two that divides its size: its elements' size divides that, which
+    is all that kernels rely on, since they read slices of arrays, too. So scalars lie side by side.
+    """
+    return ALIGNMENT if size >= LARGE or not size else min(size & -size, ALIGNMENT)
 
 
 #: Replica groups as sets of devices, each in ascending order, by their first ones.
@@ -39,18 +50,19 @@ class Color:
 
 
 class AllocationKind(Enum):
+    """What fills an allocation: the caller, once and for all the program, or (a heap) the step itself."""
+
     PARAMETER = "parameter"
-    OUTPUT = "output"
     CONSTANT = "constant"
-    TEMPORARY = "temporary"
+    HEAP = "heap"
 
 
 @dataclass(frozen=True, slots=True)
 class BufferAllocation:
     """``size`` bytes of a device's memory with one purpose.
 
-    ``number``: parameter leaf, output leaf, constant or temporary number, by ``kind``. There is one temporary
-    allocation of each colour, and always one of the default colour.
+    ``number``: parameter leaf, constant or heap number, by ``kind``. There is one heap of each colour, and always one
+    of the default colour; temporaries and outputs lie in it. ``placement``: which algorithm found its offsets.
     """
 
     index: int
@@ -58,6 +70,7 @@ class BufferAllocation:
     size: int
     number: int = 0
     color: Color = Color()
+    placement: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +104,9 @@ class ArrayView:
 class MemoryStats:
     """Bytes on one device. ``aliased`` counts outputs that lie in a parameter's buffer; they are in ``outputs`` too.
 
-    ``temp`` is all temporary allocations, kernels' scratch included. ``peak_live`` is the largest sum of bytes
-    that are live at one time, arguments included: no assignment on this schedule could do with less.
+    ``temp`` is what the heaps take beside the outputs that lie in them, kernels' scratch included; ``arena`` is all of
+    them. ``peak_live`` is the largest sum of bytes that are live at one time, arguments included: no assignment on this
+    schedule could do with less.
 
     ``shared``: those bytes of ``temp`` that the members of a group hold once between them where they share memory, as
     (members of the group, bytes); ``temp`` counts them in full. ``spaces``: bytes of all allocations by memory space.
@@ -123,6 +137,16 @@ class MemoryStats:
         }
 
     @property
+    def arena(self) -> int:
+        """Bytes of all heaps: temporaries, scratch and outputs that lie in no parameter's buffer."""
+        return self.temp + self.outputs - self.aliased
+
+    @property
+    def peak_live_in_arena(self) -> int:
+        """The least that ``arena`` could be on this schedule."""
+        return self.peak_live - self.arguments
+
+    @property
     def temp_on_a_node(self) -> int:
         """``temp`` where every group lies within a node: a device's own bytes and its part of the shared ones."""
         return self.temp - sum(size - -(-size // members) for members, size in self.shared)
@@ -130,13 +154,17 @@ class MemoryStats:
 
 @dataclass(frozen=True, slots=True)
 class NamedSlice:
-    """One value's place and the positions of the schedule between which it lives, for people and dumps."""
+    """One value's place and the positions of the schedule between which it lives, for people and dumps.
+
+    ``output``: the entry's result leaf that it is, and whose bytes of a heap it leaves to the caller; None for others.
+    """
 
     name: str
     shape: str
     slice: BufferSlice
     start: int
     end: int
+    output: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

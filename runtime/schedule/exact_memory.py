@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from runtime.buffers.assign import assign_buffers
-from runtime.buffers.colocation import colocate
+from runtime.buffers.colocation import GroupKind, colocate
 from runtime.buffers.linearize import linearize
 from runtime.buffers.program import Program
-from runtime.buffers.types import AllocationKind
 from runtime.schedule.step_facts import StepFacts
 from spmd.errors import UnsupportedError
 from spmd.hlo import HloModule
@@ -49,7 +48,7 @@ def _least_bytes(program: Program) -> int:
     change = np.zeros(program.end + 2, np.int64)
     always = 0
     for group in colocate(program).all_groups():
-        if group.kind in (AllocationKind.PARAMETER, AllocationKind.CONSTANT):
+        if group.kind in (GroupKind.PARAMETER, GroupKind.CONSTANT):
             always += group.size
             continue
         change[group.start] += group.size

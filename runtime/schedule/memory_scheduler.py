@@ -48,16 +48,17 @@ MAX_ROUNDS = 8
 Permutation: TypeAlias = tuple[int, ...]
 
 
-def schedule_for_memory(module: HloModule) -> None:
+def schedule_for_memory(module: HloModule, budget: Budget | None = None) -> None:
     """Order every computation that the entry reaches, callees first, so that callers know what they need; then repeat
-    cheap work where that lowers a peak.
+    cheap work where that lowers a peak, as much as ``budget`` allows (by default, a small part of the module's).
     """
     stand_in_order(module)
     facts = step_facts(module)
     models = ModuleModel(module, facts or StepFacts())
     ranked = rank_orders(models)
     chosen = [orders[0] for orders in ranked]
-    budget = Budget.of(module_cost(module).work)
+    if budget is None:
+        budget = Budget.of(module_cost(module).work)
     if facts is not None:
         chosen = try_out(module, facts, models, ranked, budget)
     carry_out(module, facts or StepFacts(), chosen, budget)

@@ -23,7 +23,7 @@ def value(name: str, allocation: int, offset: int, size: int, start: int, end: i
 ASSIGNMENT = BufferAssignment(
     (
         BufferAllocation(0, AllocationKind.PARAMETER, 10),
-        BufferAllocation(1, AllocationKind.TEMPORARY, 300),
+        BufferAllocation(1, AllocationKind.HEAP, 300),
     ),
     (
         value("p", 0, 0, 10, 0, 2),

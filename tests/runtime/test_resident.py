@@ -8,7 +8,7 @@ import pytest
 from runtime.executable import Executable
 from runtime.resident import DeviceArray, DonatedError
 from runtime.sharded_arrays import ShardedArrays
-from tests.runtime.programs import compiled
+from tests.runtime.programs import OUTPUTS_OVER_TEMPORARIES, compiled
 
 #: state' = state + batch, in the state's place; the loss has a place of its own.
 STEP = """HloModule step, input_output_alias={ {0}: (0, {}, may-alias) }
@@ -90,6 +90,19 @@ def test_an_output_that_is_held_outlives_the_next_step() -> None:
     assert address(only(again[1:])) == place
     assert address(only(loss)) != place
     assert (first(loss), first(again[1:])) == (9, 25)
+
+
+def test_outputs_in_one_heap_outlive_steps_that_use_their_bytes_before_they_write_them() -> None:
+    """Between steps all three lie in the heap; the next step's temporaries lie over them before its outputs do."""
+    executable = compiled(OUTPUTS_OVER_TEMPORARIES, keep_order=True)
+    x = np.random.default_rng(0).standard_normal((16, 16)).astype(np.float32)
+    held = [executable.run(executable.put([x + n])) for n in range(3)]
+    for n, outputs in enumerate(held):
+        o = np.exp(x + n)
+        p = (x + n) * o
+        (tiles,) = outputs.tiles
+        for tile, want in zip(tiles, (o, p, p - p.T), strict=True):
+            np.testing.assert_allclose(np.asarray(tile), want, rtol=1e-5, atol=1e-5)
 
 
 def test_two_states_of_one_executable_do_not_meet() -> None:

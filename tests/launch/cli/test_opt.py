@@ -86,7 +86,7 @@ def test_a_whole_compilation_in_files_that_are_named_as_xla_names_them(tmp_path:
     assert (dumps / f"{stem}.thunk_sequence.txt").read_text() == printed.read_text()
     buffers = (dumps / f"{stem}.after_optimizations-buffer-assignment.txt").read_text()
     assert "allocation 0: size" in buffers
-    assert "preallocated-temp:" in buffers
+    assert "preallocated-temp, " in buffers
     assert "(peak):" in buffers
 
 

@@ -33,7 +33,8 @@ ENTRY main {{
   g = f32[64,64] all-reduce(d), replica_groups={{{{0,1}}}}, channel_id=1, use_global_device_ids=true, to_apply=sum
   h = f32[64,64] multiply(g, y)
   w2 = f32[64,64] subtract(w, h)
-  ROOT t = (f32[64,64], f32[64,64]) tuple(w2, d)
+  yt = f32[64,64] transpose(y), dimensions={{1,0}}
+  ROOT t = (f32[64,64], f32[64,64], f32[64,64]) tuple(w2, d, yt)
 }}
 """
 
@@ -45,10 +46,11 @@ def timeline() -> MemoryTimeline:
 
 
 def test_every_value_has_its_block(timeline: MemoryTimeline) -> None:
+    """An output is one where it lies in the heap, among temporaries, and so is one that a copy brings there."""
     kinds = {block.name: block.kind for block in timeline.blocks}
     assert kinds["x"] is BlockKind.PARAMETER
     assert kinds["g"] is BlockKind.COLLECTIVE
-    assert kinds["d"] is BlockKind.OUTPUT
+    assert kinds["d"] is kinds["y.output2"] is BlockKind.OUTPUT
     assert kinds["y"] is BlockKind.TEMPORARY
     sine = next(block for block in timeline.blocks if block.name == "y")
     assert (sine.opcode, sine.op_name, sine.source) == ("sine", HOSTILE, "step.py:7")

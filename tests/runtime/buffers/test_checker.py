@@ -12,14 +12,15 @@ from typing import Any
 
 import pytest
 
+import runtime.buffers.arena
 import runtime.buffers.assign
 import runtime.buffers.colocation
-import runtime.buffers.heap
 import runtime.buffers.shared_results
 import runtime.buffers.visit_control_flow
 import runtime.emit.program
+from runtime.buffers.arena import Interval
 from runtime.buffers.checker import check_buffers
-from runtime.buffers.colocation import Colocation
+from runtime.buffers.colocation import Colocation, GroupKind
 from runtime.buffers.linearizer import Linearizer
 from runtime.buffers.program import (
     ConditionalStep,
@@ -55,15 +56,40 @@ def replace(target: object, name: str, value: Any) -> Plant:
     return lambda patch: patch.setattr(target, name, value)
 
 
-def _lodge_anywhere(shared: list[Any], own: list[Any]) -> dict[int, BufferSlice]:
-    """Temporaries in outputs, whether they are written yet or not."""
-    outputs = [(i, g) for i, g in enumerate(own) if g.kind.value == "output"]
-    place = {}
-    for group in shared:
-        for index, output in outputs:
-            if 0 < group.size <= output.size:
-                place[id(group)] = BufferSlice(index, 0, group.size)
-    return place
+def _outputs_live(start: Callable[[Any], int], end: Callable[[Any], int]) -> Plant:
+    """Heaps are packed as if outputs were there from ``start`` to ``end`` of their groups alone."""
+
+    def intervals(groups: list[Any]) -> list[Interval]:
+        return [
+            Interval(start(g), end(g), g.size)
+            if g.kind is GroupKind.OUTPUT
+            else Interval(g.start, g.end, g.size)
+            for g in groups
+        ]
+
+    return replace(SHARED, "intervals", intervals)
+
+
+def _written(group: Any) -> int:
+    """Where the last value of the group is written, after which it is final."""
+    return max((value.start for value in group.values), default=group.start)
+
+
+def _into_final_outputs(original: Any) -> Any:
+    """Each temporary that is written when an output of its size or more is final lies in that output."""
+
+    def places(fixed: list[Any], heaps: list[Any]) -> dict[int, BufferSlice]:
+        result: dict[int, BufferSlice] = original(fixed, heaps)
+        for heap in heaps:
+            outputs = [g for g in heap.groups if g.kind is GroupKind.OUTPUT]
+            for group in heap.groups:
+                for output in outputs if group.kind is GroupKind.TEMPORARY else ():
+                    if group.start > _written(output) and 0 < group.size <= output.size:
+                        at = result[id(output)]
+                        result[id(group)] = BufferSlice(at.allocation, at.offset, group.size)
+        return result
+
+    return places
 
 
 def _forget_reads_of_dones(original: Any) -> Any:
@@ -84,9 +110,9 @@ def _no_copies(original: Any) -> Any:
 
 
 def _rounded(original: Any) -> Any:
-    def gap(*arguments: Any) -> int | None:
-        offset = original(*arguments)
-        return offset if offset is None else offset // 128 * 128
+    def gap(*arguments: Any) -> int:
+        offset: int = original(*arguments)
+        return offset // 128 * 128
 
     return gap
 
@@ -128,7 +154,6 @@ def _also_alike(wanted: Callable[[Step], bool]) -> Plant:
     def plant(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(SHARED, "_alike", alike)
         patch.setattr(SHARED, "_divide", divide)
-        patch.setattr(runtime.buffers.assign, "_lodge_in_outputs", lambda *_: {})
 
     return plant
 
@@ -144,11 +169,11 @@ def _short_lives(original: Any) -> Any:
 
 
 PLANTED: dict[str, Plant] = {
-    "every offset is 0": replace(runtime.buffers.heap, "_best_gap", lambda *_: 0),
+    "every offset is 0": replace(runtime.buffers.arena, "_gap", lambda *_: 0),
     "offsets are too close": replace(
-        runtime.buffers.heap,
-        "_best_gap",
-        lambda lows, highs, size: max(int(highs.max()) - 64, 0) if len(highs) else 0,
+        runtime.buffers.arena,
+        "_gap",
+        lambda lows, highs, *_: max(int(highs.max()) - 64, 0) if len(highs) else 0,
     ),
     "values die where they are written": replace(
         Value, "last_read", property(lambda value: value.start)
@@ -183,7 +208,7 @@ PLANTED: dict[str, Plant] = {
         ),
     ),
     "offsets are rounded down to what half of them share": lambda patch: patch.setattr(
-        runtime.buffers.heap, "_best_gap", _rounded(runtime.buffers.heap._best_gap)
+        runtime.buffers.arena, "_gap", _rounded(runtime.buffers.arena._gap)
     ),
     "results are written over any operand": replace(
         COLOCATION, "writes_over", lambda step, _: list(range(len(step.operands)))
@@ -207,8 +232,12 @@ PLANTED: dict[str, Plant] = {
     "operands of collectives in flight are free": lambda patch: patch.setattr(
         Linearizer, "read", _forget_reads_of_dones(Linearizer.read)
     ),
-    "outputs are used as space after they are written": replace(
-        runtime.buffers.assign, "_lodge_in_outputs", _lodge_anywhere
+    "outputs are overwritten by later temporaries": _outputs_live(lambda g: g.start, _written),
+    "outputs are written where temporaries still live": _outputs_live(
+        lambda g: g.end, lambda g: g.end
+    ),
+    "temporaries lie in outputs that are final": lambda patch: patch.setattr(
+        runtime.buffers.assign, "_places", _into_final_outputs(runtime.buffers.assign._places)
     ),
     "values of different memory spaces share memory": replace(
         COLOCATION, "_fits", lambda value, other: value.size == other.size

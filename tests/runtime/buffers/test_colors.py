@@ -52,10 +52,10 @@ def test_values_lie_where_their_layouts_say(name: str) -> None:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_each_space_has_a_heap(name: str) -> None:
     executable = compiled(PROGRAMS[name], keep_order=True)
-    heaps = list(executable.program.assignment.of_kind(AllocationKind.TEMPORARY))
+    heaps = list(executable.program.assignment.of_kind(AllocationKind.HEAP))
     assert [heap.color for heap in heaps] == [Color(0), Color(5)]
     stats = executable.stats
-    assert stats.temp == sum(heap.size for heap in heaps)
+    assert stats.arena == sum(heap.size for heap in heaps)
     allocations = executable.program.assignment.allocations
     assert stats.spaces == tuple(
         (space, sum(a.size for a in allocations if a.color.memory_space == space))
@@ -88,8 +88,8 @@ def test_an_output_is_no_alias_of_a_parameter_in_another_space() -> None:
 def test_dumps_say_the_color() -> None:
     text = compiled(SPACES, keep_order=True).dump_buffers()
     assert ": size 256, color 5, constant 0:" in text
-    assert ": size 256, color 5, output 2, maybe-live-out:" in text
-    assert ": size 256, color 5, preallocated-temp:" in text
+    assert ": size 768, color 5, preallocated-temp, maybe-live-out, placed best fit" in text
+    assert " i @0> (size=256,offset=0): f32[64], output 2\n" in text
     assert " memory space 5: 1024 bytes\n" in text
 
 

@@ -14,7 +14,13 @@ from tests.runtime.programs.control_flow import (
     SWAP_LOOP,
 )
 from tests.runtime.programs.memory_spaces import SPACES, SPACES_BRANCHES, SPACES_LOOP
-from tests.runtime.programs.outputs import DONATED, DONATED_SWAP, OUTPUT_AS_SPACE, REPEATED_OUTPUTS
+from tests.runtime.programs.outputs import (
+    DONATED,
+    DONATED_SWAP,
+    OUTPUT_AS_SPACE,
+    OUTPUTS_OVER_TEMPORARIES,
+    REPEATED_OUTPUTS,
+)
 from tests.runtime.programs.shared_results import SHARING
 from tests.runtime.programs.views import DYING_OPERANDS, ELEMENTWISE, SYMMETRIC, VIEWS
 
@@ -35,6 +41,7 @@ ALIASING = {
     "donated_swap": DONATED_SWAP,
     "repeated_outputs": REPEATED_OUTPUTS,
     "output_as_space": OUTPUT_AS_SPACE,
+    "outputs_over_temporaries": OUTPUTS_OVER_TEMPORARIES,
     "spaces": SPACES,
     "spaces_loop": SPACES_LOOP,
     "spaces_branches": SPACES_BRANCHES,
@@ -53,6 +60,7 @@ __all__ = [
     "DYING_OPERANDS",
     "ELEMENTWISE",
     "NESTED_UPDATE",
+    "OUTPUTS_OVER_TEMPORARIES",
     "OUTPUT_AS_SPACE",
     "OUTSIDE_READ",
     "REPEATED_OUTPUTS",

@@ -37,6 +37,21 @@ ENTRY main {
 """
 
 #: A large value is dead before the output is written, a small one is not.
+#: Most is live where p is written: o, which is final by then, wide and p. Then q takes bytes of wide, which is larger.
+OUTPUTS_OVER_TEMPORARIES = """HloModule outputs_over_temporaries
+ENTRY main {
+  x = f32[16,16] parameter(0)
+  o = f32[16,16] exponential(x)
+  wide = f32[32,16] concatenate(x, o), dimensions={0}
+  s = f32[16,16] slice(wide), slice={[0:16], [0:16]}
+  u = f32[16,16] slice(wide), slice={[16:32], [0:16]}
+  p = f32[16,16] multiply(s, u)
+  pt = f32[16,16] transpose(p), dimensions={1,0}
+  q = f32[16,16] subtract(p, pt)
+  ROOT t = (f32[16,16], f32[16,16], f32[16,16]) tuple(o, p, q)
+}
+"""
+
 OUTPUT_AS_SPACE = """HloModule output_as_space
 ENTRY main {
   x = f32[256] parameter(0)

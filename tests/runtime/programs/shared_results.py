@@ -9,7 +9,8 @@ _ROWS = "channel_id={}, replica_groups={{{{0,1}},{{2,3}}}}, use_global_device_id
 _COLUMNS = "channel_id={}, replica_groups={{{{0,2}},{{1,3}}}}, use_global_device_ids=true"
 
 #: g and h lie in one place of the rows' heap, one after the other; k in the columns' heap while h lives. The sum over
-#: k's columns is written over a dying operand, the small one goes through slots: both stay each device's own.
+#: k's columns is written over a dying operand, the small one goes through slots: both stay each device's own. While h and k live so does v, and
+#: what is private takes no more at any other time: so the heaps apart are no larger than one.
 SHARED = f"""HloModule shared, num_partitions=4, is_scheduled=true
 {SUM}
 ENTRY main {{
@@ -21,8 +22,10 @@ ENTRY main {{
   b = f32[2048] reduce(g2, zero), dimensions={{0}}, to_apply=sum
   c = f32[2048] cosine(b)
   h = f32[4096] all-gather(c), {_ROWS.format(2)}, dimensions={{0}}
+  v = f32[4096] concatenate(b, b), dimensions={{0}}
   k = f32[4096] all-gather(b), {_COLUMNS.format(3)}, dimensions={{0}}
-  k2 = f32[2,2048] reshape(k)
+  k1 = f32[4096] add(v, k)
+  k2 = f32[2,2048] reshape(k1)
   d = f32[2048] reduce(k2, zero), dimensions={{0}}, to_apply=sum
   h2 = f32[2,2048] reshape(h)
   e = f32[2048] reduce(h2, zero), dimensions={{0}}, to_apply=sum
