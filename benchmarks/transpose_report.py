@@ -7,11 +7,12 @@ order of dimensions than it is written in; a copy keeps the order. Dimensions of
 repeated ones take no part.
 
 Ours are counted in the thunks: copies (kept apart by order), and operands that a kernel reads in another order than it
-writes its result in. XLA's are counted in its text: ``transpose`` and ``copy`` instructions whose layouts differ in
-order, wherever they stand, in fusions too (a ``bitcast``, or a ``transpose`` that its layouts undo, moves nothing).
-Products of matrices and convolutions pack what they read in whatever order it lies, so their own reads are not counted;
-what is copied for them beforehand is. Counts are instructions; bytes are those of the results, executed: loops count
-their trips, where these are known.
+writes its result in, or results that it writes in another order than its first. XLA's are counted in its text:
+``transpose`` and ``copy`` instructions whose layouts differ in order, wherever they stand, in fusions too (a
+``bitcast``, or a ``transpose`` that its layouts undo, moves nothing).
+Products of matrices and convolutions pack what they read in whatever order it lies, and all-to-alls move what they read
+to other places, so their own reads are not counted; what is copied for them beforehand is. Counts are instructions;
+bytes are those of the results, executed: loops count their trips, where these are known.
 
 Exits 1 when ours are more in total than XLA's, in number or in bytes.
 """
@@ -36,7 +37,7 @@ from runtime.strides import StridedView
 from runtime.thunks.conditional import ConditionalThunk
 from runtime.thunks.copy import CopyThunk
 from runtime.thunks.kernel import KernelThunk
-from runtime.thunks.thunk import Role, Thunk, UseKind
+from runtime.thunks.thunk import Role, Thunk
 from runtime.thunks.while_loop import WhileThunk
 from spmd.analysis.trip_count import trip_count
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
@@ -125,9 +126,12 @@ def _thunk_moves(thunk: Thunk, times: int, trips: dict[str, int]) -> Iterator[Mo
         if not _is_fill(source):
             yield Move(thunk.name, reorders(source, target), target.byte_size, times)
     elif not (isinstance(thunk, KernelThunk) and isinstance(thunk.kernel, _PACKING)):
-        for view in _operands(thunk):
-            if view.view.dims and reorders(view.view, _row_major(view.view)):
-                yield Move(thunk.name, True, stored_bytes(view.view), times)
+        results = [place.view for place in _places(thunk, Role.RESULT)]
+        for place in (*_places(thunk, Role.OPERAND), *_places(thunk, Role.RESULT)):
+            view = place.view
+            written = next((r for r in results if r.dims == view.dims), _row_major(view))
+            if view.dims and reorders(view, written):
+                yield Move(thunk.name, True, stored_bytes(view), times)
     inside = times * trips.get(thunk.name, 1) if isinstance(thunk, WhileThunk) else times
     for inner in thunk.nested():
         yield from _thunk_moves(inner, inside, trips)
@@ -138,11 +142,11 @@ def _is_fill(source: StridedView) -> bool:
     return source.num_elements > 1 and stored_bytes(source) == source.element_type.byte_size
 
 
-def _operands(thunk: Thunk) -> Iterator[ArrayView]:
+def _places(thunk: Thunk, role: Role) -> Iterator[ArrayView]:
     if isinstance(thunk, (WhileThunk, ConditionalThunk)):
         return
     for use in thunk.buffer_uses():
-        if use.kind is UseKind.READ and use.role is Role.OPERAND:
+        if use.role is role:
             yield use.place
 
 

@@ -16,6 +16,7 @@ from launch.options import CompileOptions
 from partitioner.spmd_partitioner import SpmdPartitioner, partitioned, require_devices
 from runtime.compile import build_executable, schedule_module
 from runtime.executable import Executable
+from runtime.layout.layout_assignment import LAYOUT
 from spmd.analysis.static_shapes import require_values
 from spmd.hlo import HloModule, Stage
 from spmd.hlo.clone import clone_module
@@ -35,6 +36,7 @@ OPTIMIZE: tuple[Pipeline, ...] = (
     LEGALIZE,
     Pipeline("simplification", SIMPLIFICATION, repeated=True),
     Pipeline("annotation", ANNOTATION),
+    Pipeline("layout", LAYOUT),
 )
 
 

@@ -6,7 +6,6 @@ from spmd.passes.algebraic_simplifier import AlgebraicSimplifier
 from spmd.passes.batch_norm_expander import BatchNormExpander
 from spmd.passes.call_inliner import CallInliner
 from spmd.passes.common_subexpression_elimination import CommonSubexpressionElimination
-from spmd.passes.concatenate_layout import ConcatenateLayout
 from spmd.passes.conditional_operand_simplifier import ConditionalOperandSimplifier
 from spmd.passes.conditional_result_simplifier import ConditionalResultSimplifier
 from spmd.passes.conditional_simplifier import ConditionalSimplifier
@@ -57,7 +56,6 @@ SIMPLIFICATION: tuple[HloPass, ...] = (
     ZeroSizedHloElimination(),
     AlgebraicSimplifier(),
     ReshapeMover(),
-    ConcatenateLayout(),
     ConstantFolding(),
     GatherSimplifier(),
     ConditionalSimplifier(),

@@ -1,0 +1,83 @@
+"""Choose the order of dimensions in which arrays are written, so that the fewest bytes are moved into another one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from runtime.layout.exchanges import expose_members
+from runtime.layout.model import LayoutModel
+from runtime.layout.orders import is_row_major, with_order
+from runtime.layout.permuted import is_free, operand_order, permute
+from runtime.layout.search import assign
+from runtime.lowering import Order, result_order
+from spmd.builder import Builder, ModuleScope
+from spmd.hlo import HloInstruction, HloModule, Opcode, Stage
+from spmd.passes.dead_code_elimination import DeadCodeElimination
+from spmd.passes.interface import UNSCHEDULED, HloPass, register_pass
+from spmd.shape import ArrayShape
+
+
+@register_pass
+@dataclass(frozen=True)
+class LayoutAssignment(HloPass):
+    """Let arrays be written as their readers want them.
+
+        p = f32[2,3,16,8] dot(a, v)                             p = f32[2,3,16,8]{3,1,2,0} dot(a, v)
+        h = f32[2,16,3,8] transpose(p), dimensions={0,2,1,3}    h = f32[2,16,3,8] transpose(p), dimensions={0,2,1,3}
+        r = f32[2,16,24] reshape(h)                       =>    r = f32[2,16,24] reshape(h)
+        e = f32[2,3,16,8] exponential(p)                        t = f32[2,16,3,8] exponential(h)
+                                                                e = f32[2,3,16,8] transpose(t), dimensions={0,2,1,3}
+
+    A reader that strides do not suit has its operand copied, or reads it out of order; ``model.py`` says what that
+    costs and ``search.py`` finds orders that cost less. Products and all-to-alls write in the order of their layout.
+    Any other operation is normalized: it is written with its dimensions in that order, and seen through a transpose,
+    which is a view. So what comes after knows no layouts but those of products and all-to-alls.
+    """
+
+    name: ClassVar[str] = "layout-assignment"
+    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
+
+    def run(self, module: HloModule) -> bool:
+        """Nothing before partitioning: how arrays lie is a matter of one device."""
+        if module.stage < Stage.PARTITIONED:
+            return False
+        scope = ModuleScope(module)
+        changed = expose_members(module, scope)
+        model = LayoutModel.of(module)
+        assign(model)
+        for x in list(model.instructions()):
+            if x.opcode in (Opcode.DOT, Opcode.ALL_TO_ALL):
+                changed |= _state(x, model.orders.get(x))
+            elif x in model.orders or _reads_out_of_order(x, model):
+                _normalize(x, model, scope)
+                changed = True
+        return changed
+
+
+def _state(x: HloInstruction, order: Order | None) -> bool:
+    if not isinstance(x.shape, ArrayShape):
+        return False
+    wanted = order or tuple(range(len(x.dims)))
+    if result_order(x) == wanted:
+        return False
+    x.shape = with_order(x.shape, wanted)
+    return True
+
+
+def _reads_out_of_order(x: HloInstruction, model: LayoutModel) -> bool:
+    """A reduce whose operand has its reduced dimensions elsewhere than they lie: it may as well read it as it lies."""
+    if x.opcode is not Opcode.REDUCE or x.num_operands != 2 or not is_free(x) or model.costs(x):
+        return False
+    return not is_row_major(operand_order(x, model.order(x), model.view(x.operand(0))))
+
+
+def _normalize(x: HloInstruction, model: LayoutModel, scope: ModuleScope) -> None:
+    assert x.parent is not None
+    b = Builder(x.parent, scope)
+    views = tuple(model.view(o) for o in x.operands if isinstance(o.shape, ArrayShape))
+    x.parent.replace(x, permute(x, model.order(x), views, b))
+
+
+#: The last that is done to an optimized module; what is left behind are views that nobody reads.
+LAYOUT: tuple[HloPass, ...] = (LayoutAssignment(), DeadCodeElimination())

@@ -1,0 +1,111 @@
+"""Orders of dimensions, slowest first, and how those that a reader wants look from behind a view."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from runtime.lowering import Order
+from runtime.strides import StridedView
+from spmd.hlo import HloInstruction, Opcode
+from spmd.ops.attrs import DimensionsAttrs
+from spmd.shape import ArrayShape, Layout
+
+
+def row_major(rank: int) -> Order:
+    return tuple(range(rank))
+
+
+def is_row_major(order: Order) -> bool:
+    return order == row_major(len(order))
+
+
+def memory_order(view: StridedView) -> Order:
+    """The dimensions that step through memory, slowest first: those of size 1 and repeated ones have no place in it."""
+    moving = [d for d, n in enumerate(view.dims) if n > 1 and view.strides[d]]
+    return tuple(sorted(moving, key=lambda d: -abs(view.strides[d])))
+
+
+def refilled(order: Order, part: Iterable[int]) -> Order:
+    """``order`` with the dimensions of ``part`` in that sequence, in the places that they had among the others.
+
+    refilled((0, 1, 2, 3), (3, 1)) == (0, 3, 2, 1)
+    """
+    wanted = list(part)
+    places = [i for i, d in enumerate(order) if d in wanted]
+    result = list(order)
+    for place, d in zip(places, wanted, strict=True):
+        result[place] = d
+    return tuple(result)
+
+
+def restricted(order: Order, dims: Iterable[int]) -> Order:
+    kept = set(dims)
+    return tuple(d for d in order if d in kept)
+
+
+def with_order(shape: ArrayShape, order: Order) -> ArrayShape:
+    """``shape`` laid out so; none is stated where it is row major and nothing else is."""
+    suffix = shape.layout.suffix if shape.layout is not None else ""
+    if is_row_major(order) and not suffix:
+        return shape.without_layout()
+    return replace(shape, layout=Layout(order[::-1], suffix))
+
+
+def before(view: HloInstruction, order: Order) -> Order | None:
+    """How the first operand of a view operation must lie so that the result lies in ``order``; None where it cannot.
+
+    Dimensions that the result does not tell of are left out, on either side.
+
+        f32[6,8] reshape(f32[6,2,4] x):   (1, 0)  =>  (1, 2, 0)
+        f32[6,2,4] reshape(f32[6,8] x):   (1, 2, 0)  =>  (1, 0),   (1, 0, 2)  =>  None
+    """
+    if view.opcode is Opcode.TRANSPOSE:
+        dimensions = view.attrs_as(DimensionsAttrs).dimensions
+        return tuple(dimensions[d] for d in order)
+    if view.opcode is Opcode.BROADCAST:
+        dimensions = view.attrs_as(DimensionsAttrs).dimensions
+        return tuple(dimensions.index(d) for d in order if d in dimensions)
+    if view.opcode in (Opcode.RESHAPE, Opcode.BITCAST):
+        return _before_reshape(view.operand(0).dims, view.dims, order)
+    return order if len(view.dims) == len(view.operand(0).dims) else None
+
+
+def _before_reshape(old: Order, new: Order, order: Order) -> Order | None:
+    runs = _runs(old, new)
+    if runs is None:
+        return None
+    run_of = {d: run for run in runs for d in run[1]}
+    wanted = [d for d in order if d in run_of]
+    result: list[int] = []
+    at = 0
+    while at < len(wanted):
+        dims_before, dims_after = run_of[wanted[at]]
+        if tuple(wanted[at : at + len(dims_after)]) != dims_after:
+            return None
+        result.extend(dims_before)
+        at += len(dims_after)
+    return tuple(result)
+
+
+def _runs(old: Order, new: Order) -> list[tuple[Order, Order]] | None:
+    """Smallest runs of dimensions, those of size 1 left out, that hold the same elements before and after."""
+    if 0 in old or 0 in new:
+        return None
+    first = [d for d, n in enumerate(old) if n != 1]
+    second = [d for d, n in enumerate(new) if n != 1]
+    runs: list[tuple[Order, Order]] = []
+    i = j = 0
+    while i < len(first) and j < len(second):
+        left, right = i + 1, j + 1
+        count, other = old[first[i]], new[second[j]]
+        while count != other:
+            if count < other:
+                count *= old[first[left]]
+                left += 1
+            else:
+                other *= new[second[right]]
+                right += 1
+        runs.append((tuple(first[i:left]), tuple(second[j:right])))
+        i, j = left, right
+    return runs

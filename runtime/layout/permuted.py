@@ -1,0 +1,183 @@
+"""Operations that are the same with their dimensions in another order: what a layout of theirs is normalized to.
+
+    s = f32[4,6]{0,1} add(a, b)    =>    t = f32[6,4] add(f32[6,4] transpose(a), f32[6,4] transpose(b))
+                                         s = f32[4,6] transpose(t)
+
+A rule writes the operation with the dimensions of its result in ``order``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeAlias
+
+from runtime import emit as _emit  # noqa: F401 - fills the table of lowerings
+from runtime.emit.elementwise import is_elementwise
+from runtime.layout.orders import is_row_major, memory_order, refilled, row_major
+from runtime.lowering import Order
+from runtime.strides import StridedView
+from spmd.builder import Builder
+from spmd.hlo import HloInstruction, Opcode
+from spmd.hlo.instruction import Annotations
+from spmd.ops.attrs import CollectiveAttrs, DimensionsAttrs, DynamicSliceAttrs, PadAttrs
+from spmd.ops.opdef import OPS
+from spmd.passes.rewrite import has_control_edges, is_annotated
+from spmd.registry import Registry
+from spmd.shape import ArrayShape
+
+#: (instruction, order of its result, how its operands lie, builder) -> the operation with its dimensions in that order.
+Permute: TypeAlias = Callable[
+    [HloInstruction, Order, tuple[StridedView, ...], Builder], HloInstruction
+]
+
+PERMUTED: Registry[Opcode, Permute] = Registry("operation in another order of dimensions")
+
+#: Whose operand must lie without gaps, in the order of the result.
+COLLECTIVES = (
+    Opcode.ALL_REDUCE,
+    Opcode.ALL_GATHER,
+    Opcode.REDUCE_SCATTER,
+    Opcode.COLLECTIVE_PERMUTE,
+    Opcode.COLLECTIVE_BROADCAST,
+)
+
+
+def can_permute(x: HloInstruction) -> bool:
+    """Whether a rule applies, and nothing but ``x``'s own layout is lost with it."""
+    if x.opcode not in PERMUTED or not isinstance(x.shape, ArrayShape) or len(x.dims) < 2:
+        return False
+    if not is_free(x):
+        return False
+    if isinstance(x.attrs, CollectiveAttrs) and x.attrs.constrain_layout:
+        return False
+    if x.opcode in COLLECTIVES:
+        return x.num_operands == 1
+    return x.opcode is not Opcode.REDUCE or x.num_operands == 2
+
+
+def is_free(x: HloInstruction) -> bool:
+    """Nothing but its readers asks that it be the very instruction that it is."""
+    if x.is_root or has_control_edges(x) or is_annotated(x):
+        return False
+    layout = x.array_shape.layout
+    return layout is None or not layout.suffix
+
+
+def in_order(x: HloInstruction, order: Order, b: Builder) -> HloInstruction:
+    """``x`` with dimension ``order[0]`` first, ...: a view; none of a view that puts them so itself."""
+    if is_row_major(order):
+        return x
+    if x.opcode is Opcode.TRANSPOSE:
+        inner = x.attrs_as(DimensionsAttrs).dimensions
+        return in_order(x.operand(0), tuple(inner[d] for d in order), b)
+    return b.transpose(x, order)
+
+
+def permute(
+    x: HloInstruction, order: Order, views: tuple[StridedView, ...], b: Builder
+) -> HloInstruction:
+    """``x`` written in ``order``, seen as before."""
+    b.annotations = Annotations(metadata=x.annotations.metadata)
+    written = PERMUTED[x.opcode](x, order, views, b)
+    written.annotations = x.annotations
+    return in_order(written, tuple(order.index(d) for d in range(len(order))), b)
+
+
+def elementwise(
+    x: HloInstruction, order: Order, _: tuple[StridedView, ...], b: Builder
+) -> HloInstruction:
+    operands = [in_order(o, order, b) if o.dims == x.dims else o for o in x.operands]
+    shape = x.array_shape.without_layout().with_dims(tuple(x.dims[d] for d in order))
+    return b.create(x.opcode, operands, x.attrs, shape=shape)
+
+
+for _opcode in list(OPS):
+    if is_elementwise(_opcode):
+        PERMUTED.add(_opcode, elementwise)
+
+
+@PERMUTED.register(Opcode.CONCATENATE)
+def concatenate(
+    x: HloInstruction, order: Order, _: tuple[StridedView, ...], b: Builder
+) -> HloInstruction:
+    (dimension,) = x.attrs_as(DimensionsAttrs).dimensions
+    return b.concatenate([in_order(o, order, b) for o in x.operands], order.index(dimension))
+
+
+@PERMUTED.register(Opcode.PAD)
+def pad(x: HloInstruction, order: Order, _: tuple[StridedView, ...], b: Builder) -> HloInstruction:
+    attrs = x.attrs_as(PadAttrs)
+    low, high, interior = (
+        tuple(sizes[d] for d in order) for sizes in (attrs.low, attrs.high, attrs.interior)
+    )
+    operands = (in_order(x.operand(0), order, b), x.operand(1))
+    return b.create(Opcode.PAD, operands, PadAttrs(low, high, interior))
+
+
+@PERMUTED.register(Opcode.DYNAMIC_SLICE)
+def dynamic_slice(
+    x: HloInstruction, order: Order, _: tuple[StridedView, ...], b: Builder
+) -> HloInstruction:
+    sizes = x.attrs_as(DynamicSliceAttrs).sizes
+    starts = x.operands[1:]
+    source = in_order(x.operand(0), order, b)
+    attrs = DynamicSliceAttrs(tuple(sizes[d] for d in order))
+    return b.create(Opcode.DYNAMIC_SLICE, (source, *(starts[d] for d in order)), attrs)
+
+
+@PERMUTED.register(Opcode.DYNAMIC_UPDATE_SLICE)
+def dynamic_update_slice(
+    x: HloInstruction, order: Order, _: tuple[StridedView, ...], b: Builder
+) -> HloInstruction:
+    source, update, *starts = x.operands
+    arrays = (in_order(source, order, b), in_order(update, order, b))
+    return b.create(Opcode.DYNAMIC_UPDATE_SLICE, (*arrays, *(starts[d] for d in order)), x.attrs)
+
+
+@PERMUTED.register(Opcode.REDUCE)
+def reduce(
+    x: HloInstruction, order: Order, views: tuple[StridedView, ...], b: Builder
+) -> HloInstruction:
+    """Reduced dimensions stay where they lie among the others."""
+    reduced = x.attrs_as(DimensionsAttrs).dimensions
+    wanted = operand_order(x, order, views[0])
+    source = in_order(x.operand(0), wanted, b)
+    dimensions = tuple(sorted(wanted.index(d) for d in reduced))
+    shape = x.array_shape.without_layout().with_dims(tuple(x.dims[d] for d in order))
+    return b.create(
+        Opcode.REDUCE,
+        (source, x.operand(1)),
+        DimensionsAttrs(dimensions),
+        shape=shape,
+        calls=x.called_computations,
+    )
+
+
+def operand_order(x: HloInstruction, order: Order, view: StridedView) -> Order:
+    """In which order a reduce whose result is written in ``order`` had better read an operand that lies so."""
+    whole = refilled(row_major(len(view.dims)), memory_order(view))
+    return refilled(whole, (kept_dims(x)[d] for d in order))
+
+
+def kept_dims(x: HloInstruction) -> Order:
+    """The operand's dimension for each of the result's."""
+    reduced = x.attrs_as(DimensionsAttrs).dimensions
+    return tuple(d for d in range(len(x.operand(0).dims)) if d not in reduced)
+
+
+@PERMUTED.register(*COLLECTIVES)
+def collective(
+    x: HloInstruction, order: Order, _: tuple[StridedView, ...], b: Builder
+) -> HloInstruction:
+    attrs = x.attrs
+    if isinstance(attrs, CollectiveAttrs) and attrs.dimension is not None:
+        attrs = replace(attrs, dimension=order.index(attrs.dimension))
+    shape = x.array_shape.without_layout().with_dims(tuple(x.dims[d] for d in order))
+    return b.create(
+        x.opcode,
+        (in_order(x.operand(0), order, b),),
+        attrs,
+        shape=shape,
+        calls=x.called_computations,
+    )

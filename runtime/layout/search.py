@@ -1,0 +1,215 @@
+"""The search for orders: greedy, where the most bytes are moved first, downwards to readers or upwards to writers.
+
+A reader that an array does not suit proposes orders in which it would. Either the array is written so (upwards: seen
+through the views between them), or the reader writes its own result as it finds its operand (downwards). Whoever is
+bothered by that follows, neighbour by neighbour, as far as it pays: what is kept of such a walk is the part up to where
+it saves most. Nothing is kept that does not save bytes, so the search ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from runtime.layout.model import REPACKED, RESULT, LayoutModel
+from runtime.layout.orders import before, memory_order, refilled, row_major
+from runtime.layout.permuted import kept_dims
+from runtime.lowering import Order
+from spmd.hlo import HloInstruction, Opcode
+from spmd.ops.attrs import CollectiveAttrs, DimensionsAttrs, DotAttrs
+from spmd.ops.dot import free_dims
+from spmd.shape import ArrayShape
+
+#: Arrays that one proposal may bring into another order.
+MOST_FOLLOWERS = 48
+#: Views and readers behind a reshape that are asked what they want.
+MOST_ASKED = 8
+MOST_ROUNDS = 4
+
+
+def assign(model: LayoutModel) -> None:
+    """Choose orders until no proposal saves bytes any more."""
+    for _ in range(MOST_ROUNDS):
+        conflicts = [
+            (cost, number, x, operand)
+            for number, x in enumerate(model.instructions())
+            for operand, cost in model.costs(x).items()
+        ]
+        conflicts.sort(key=lambda conflict: (-conflict[0], conflict[1], conflict[3]))
+        improved = False
+        for _, _, x, operand in conflicts:
+            if operand in model.costs(x):
+                improved |= _settle(model, x, operand)
+        if not improved:
+            return
+
+
+def _settle(model: LayoutModel, x: HloInstruction, operand: int) -> bool:
+    """Take the proposal that saves most, if one does."""
+    best, saved = None, 0
+    for writer, order in dict.fromkeys(proposals(model, x, operand)):
+        walk = _Walk(model)
+        walk.follow(writer, order)
+        if walk.saved > saved:
+            best, saved = walk.kept(), walk.saved
+        walk.undo()
+    for writer, order in best or ():
+        model.write(writer, order)
+    return best is not None
+
+
+# ---- proposals
+def proposals(
+    model: LayoutModel, x: HloInstruction, operand: int
+) -> Iterator[tuple[HloInstruction, Order]]:
+    """Instructions and orders that might make ``x`` read this operand as it lies."""
+    if operand == RESULT:
+        yield from _upwards(model, x, row_major(len(x.dims)))
+        return
+    source = x.operand(operand)
+    for wish in wishes(model, x, operand):
+        yield from _upwards(model, source, wish)
+    for order in _own_orders(model, x, operand):
+        if order != model.order(x) and model.can_write(x, order):
+            yield x, order
+
+
+def _upwards(
+    model: LayoutModel, x: HloInstruction, wish: Order
+) -> Iterator[tuple[HloInstruction, Order]]:
+    """Who writes the memory that ``x`` shows, and how, so that ``x`` lies as wished."""
+    order: Order | None = wish
+    while order is not None and (x.opcode in REPACKED or model.is_view(x)):
+        order = before(x, order)
+        x = x.operand(0)
+        if not isinstance(x.shape, ArrayShape):
+            return
+    if order is None:
+        return
+    order = refilled(model.order(x), order)
+    if order != model.order(x) and model.can_write(x, order):
+        yield x, order
+
+
+def wishes(model: LayoutModel, x: HloInstruction, operand: int) -> list[Order]:
+    """Orders of an operand in which ``x`` reads it without moving it; what stands in none is free."""
+    rank = len(x.operand(operand).dims)
+    if x.opcode is Opcode.DOT:
+        return _of_product(x, operand)
+    if x.opcode in REPACKED:
+        return [row_major(rank), *_of_readers(model, x)]
+    if x.opcode is Opcode.ALL_TO_ALL and rank == len(model.order(x)):
+        return list(_with_free_place(x, model.order(x)))
+    return [model.written_order(x, operand)]
+
+
+def _of_product(x: HloInstruction, operand: int) -> list[Order]:
+    attrs = x.attrs_as(DotAttrs)
+    sides = (attrs.lhs_batch, attrs.lhs_contracting), (attrs.rhs_batch, attrs.rhs_contracting)
+    batch, contracting = sides[operand]
+    free = free_dims(len(x.operand(operand).dims), batch, contracting)
+    return [(*batch, *free, *contracting), (*batch, *contracting, *free)]
+
+
+def _of_readers(model: LayoutModel, view: HloInstruction) -> list[Order]:
+    """What the readers of a view want, as it looks before it."""
+    found: dict[Order, None] = {}
+    for user in view.users[:MOST_ASKED]:
+        for i, operand in enumerate(user.operands):
+            if operand is not view or user.parent not in model.times:
+                continue
+            if user.opcode in REPACKED or model.is_view(user):
+                wanted = _of_readers(model, user)
+            else:
+                wanted = wishes(model, user, i) if isinstance(user.shape, ArrayShape) else []
+            for wish in wanted:
+                order = before(view, wish)
+                if order is not None:
+                    found[order] = None
+    return list(found)[:MOST_ASKED]
+
+
+def _with_free_place(x: HloInstruction, order: Order) -> Iterator[Order]:
+    """``order``, and it with the dimension that all-to-alls cut, or concatenations join along, anywhere else.
+
+    What lies on the operands' side of it has no such dimension, or one that may lie elsewhere.
+    """
+    yield order
+    dimension = None
+    if x.opcode is Opcode.ALL_TO_ALL:
+        dimension = x.attrs_as(CollectiveAttrs).dimension
+    elif x.opcode is Opcode.CONCATENATE:
+        (dimension,) = x.attrs_as(DimensionsAttrs).dimensions
+    if dimension is not None:
+        rest = tuple(d for d in order if d != dimension)
+        for place in range(len(order)):
+            yield (*rest[:place], dimension, *rest[place:])
+
+
+def _own_orders(model: LayoutModel, x: HloInstruction, operand: int) -> Iterator[Order]:
+    """Orders of the result in which ``x`` would read this operand as it lies."""
+    if not isinstance(x.shape, ArrayShape) or not model.can_write(x, row_major(len(x.dims))):
+        return
+    lies = memory_order(model.view(x.operand(operand)))
+    if x.opcode is Opcode.REDUCE:
+        place = {d: i for i, d in enumerate(kept_dims(x))}
+        lies = tuple(place[d] for d in lies if d in place)
+    elif x.opcode is Opcode.DOT or len(x.operand(operand).dims) != len(x.dims):
+        return
+    yield from _with_free_place(x, refilled(model.order(x), lies))
+
+
+# ---- walks
+@dataclass
+class _Walk:
+    """Changes one after the other, and how many of them save most."""
+
+    model: LayoutModel
+    changes: list[tuple[HloInstruction, Order, Order]] = field(default_factory=list)
+    saved: int = 0
+    _total: int = 0
+    _best: int = 0
+
+    def follow(self, x: HloInstruction, order: Order) -> None:
+        """Write ``x`` so, then let its neighbours do alike."""
+        work = [(x, order)]
+        taken = {x}
+        while work and len(self.changes) < MOST_FOLLOWERS:
+            x, order = work.pop(0)
+            bothered = {user: self.model.cost(user) for user in self.model.readers(x)}
+            self._write(x, order)
+            for user, cost in bothered.items():
+                if self.model.cost(user) > cost:
+                    for neighbour, wanted in self._followers(user):
+                        if neighbour not in taken:
+                            taken.add(neighbour)
+                            work.append((neighbour, wanted))
+
+    def _followers(self, x: HloInstruction) -> Iterator[tuple[HloInstruction, Order]]:
+        """Whoever can mend what ``x`` is bothered by: itself, or those who write its other operands."""
+        changed = {change[0] for change in self.changes}
+        for operand in self.model.costs(x):
+            if operand == RESULT or x.opcode is Opcode.DOT:
+                continue
+            if x not in changed:
+                yield from (
+                    (x, order)
+                    for order in _own_orders(self.model, x, operand)
+                    if self.model.can_write(x, order)
+                )
+            else:
+                for wish in wishes(self.model, x, operand):
+                    yield from _upwards(self.model, x.operand(operand), wish)
+
+    def _write(self, x: HloInstruction, order: Order) -> None:
+        self.changes.append((x, self.model.order(x), order))
+        self._total += self.model.write(x, order)
+        if -self._total > self.saved:
+            self.saved, self._best = -self._total, len(self.changes)
+
+    def kept(self) -> list[tuple[HloInstruction, Order]]:
+        return [(x, order) for x, _, order in self.changes[: self._best]]
+
+    def undo(self) -> None:
+        for x, order, _ in reversed(self.changes):
+            self.model.write(x, order)
