@@ -6,21 +6,33 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from spmd.analysis.side_effects import SideEffects
+from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
-from spmd.passes.interface import UNSCHEDULED, HloPass, register_pass
+from spmd.passes.fuel import Fuel, FueledPass
+from spmd.passes.interface import UNSCHEDULED, register_pass
 
 
 @register_pass
 @dataclass(frozen=True)
-class DeadCodeElimination(HloPass):
+class DeadCodeElimination(FueledPass):
     """Remove instructions without users (but parameters, roots and side effects), then computations without callers."""
 
     name: ClassVar[str] = "dead-code-elimination"
     accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
 
-    def run(self, module: HloModule) -> bool:
+    def rewrite(self, module: HloModule, fuel: Fuel) -> bool:
         effects = SideEffects()
-        removed = 0
+
+        def keep(x: HloInstruction) -> bool:
+            if fuel.is_spent or effects.of(x):
+                return True
+            fuel.burn()
+            return False
+
+        changed = False
         for computation in module.computations_post_order():
-            removed += computation.remove_unused(keep=effects.of)
-        return bool(removed + module.remove_unreachable_computations())
+            changed |= computation.remove_unused(keep) > 0
+        if not fuel.is_spent and module.remove_unreachable_computations():
+            fuel.burn()
+            changed = True
+        return changed

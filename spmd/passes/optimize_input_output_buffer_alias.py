@@ -12,14 +12,15 @@ from spmd.hlo.module import BufferDonor, HloModule, InputOutputAlias, Stage
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import TupleIndexAttrs
 from spmd.ops.checks import plain
-from spmd.passes.interface import HloPass, register_pass
+from spmd.passes.fuel import Fuel, FueledPass
+from spmd.passes.interface import register_pass
 from spmd.shape import ArrayShape, ShapeIndex, leaves
 from spmd.sharding import HloSharding
 
 
 @register_pass
 @dataclass(frozen=True)
-class OptimizeInputOutputBufferAlias(HloPass):
+class OptimizeInputOutputBufferAlias(FueledPass):
     """buffer_donor={ (0, {}) }  =>  input_output_alias={ {1}: (0, {}, may-alias) }
 
     for the result that is the donor itself, else the first of its shape and sharding that shares no memory yet, else
@@ -30,8 +31,8 @@ class OptimizeInputOutputBufferAlias(HloPass):
     name: ClassVar[str] = "optimize-input-output-buffer-alias"
     accepts: ClassVar[tuple[Stage, ...]] = (Stage.PARTITIONED, Stage.OPTIMIZED)
 
-    def run(self, module: HloModule) -> bool:
-        pairs = dict(match_donors(module))
+    def rewrite(self, module: HloModule, fuel: Fuel) -> bool:
+        pairs = dict(fuel.enough_for(match_donors(module)))
         module.input_output_alias += tuple(
             InputOutputAlias(index, donor.parameter, donor.parameter_index)
             for donor, index in pairs.items()
