@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from spmd.machine.description import MachineDescription
+from spmd.machine.named import machine_named
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,9 +16,12 @@ class CompileOptions:
     holds (None: see spmd.text.stage).
     ``check``: run the buffer and schedule checkers on the result. ``verify``: verify the module after every stage.
     ``memory_limit``: bytes of a device that the program may take; values are computed again to stay within them.
+    ``fusion``: make kernels of several instructions, where that takes less time on ``machine``.
     """
 
     partitioned: bool | None = None
     check: bool = False
     verify: bool = True
     memory_limit: int | None = None
+    fusion: bool = False
+    machine: MachineDescription = field(default_factory=machine_named)

@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from launch.options import CompileOptions
 from partitioner.spmd_partitioner import SpmdPartitioner, partitioned, require_devices
 from runtime.compile import build_executable, schedule_module
 from runtime.executable import Executable
+from runtime.fusion.priority_fusion import PriorityFusion
 from runtime.layout.layout_assignment import LAYOUT
 from spmd.analysis.static_shapes import require_values
 from spmd.hlo import HloModule, Stage
 from spmd.hlo.clone import clone_module
+from spmd.machine.named import introduce
 from spmd.passes.all_passes import ANNOTATION, LEGALIZATION, OPENING, SIMPLIFICATION
 from spmd.passes.pipeline import AfterPass, Pipeline
 from spmd.text.stage import device_count, guess_stage
@@ -38,6 +40,9 @@ OPTIMIZE: tuple[Pipeline, ...] = (
     Pipeline("annotation", ANNOTATION),
     Pipeline("layout", LAYOUT),
 )
+
+#: On the schedule, so that memory is known: instructions become kernels.
+FUSION = Pipeline("fusion", (PriorityFusion(),))
 
 
 @dataclass
@@ -152,4 +157,14 @@ def _legalize_in_order(module: HloModule, after_pass: AfterPass | None) -> None:
 
 
 def _schedule(compilation: Compilation, options: CompileOptions) -> HloModule:
-    return schedule_module(compilation.module, options.memory_limit)
+    module = schedule_module(compilation.module, options.memory_limit)
+    for pipeline in fusion(options):
+        pipeline.run(module, compilation.after_pass)
+    return module
+
+
+def fusion(options: CompileOptions) -> tuple[Pipeline, ...]:
+    """What makes kernels, on the machine that ``options`` name; nothing where they do not ask for it."""
+    if not options.fusion:
+        return ()
+    return (replace(FUSION, passes=(PriorityFusion(machine=introduce(options.machine).name),)),)

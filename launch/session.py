@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from launch.agreement import agree
+from launch.calibrated import machine_here
 from launch.digest import digest_of
 from launch.ending import end_job
 from launch.job import require_saved_for, require_world, versions
@@ -48,7 +49,7 @@ def compile_program(
     errors (WorldSizeError says both numbers), or with the ranks whose modules or options differ.
     """
     keep_objects()
-    options = options or CompileOptions()
+    options = options or CompileOptions(machine=machine_here())
     world = _world()
     if world is None:
         _require_backend(backend)

@@ -25,7 +25,7 @@ from typing import Any
 
 import spmd.passes.all_passes  # noqa: F401 - fills the registry
 from launch.options import CompileOptions
-from launch.pipeline import OPEN, OPTIMIZE, stages
+from launch.pipeline import FUSION, OPEN, OPTIMIZE, stages
 from spmd.passes.interface import PASSES, HloPass, option_text
 from spmd.passes.pipeline import AfterPass, Application, Pipeline
 from spmd.text.load import load
@@ -36,7 +36,7 @@ MEASURED = Path(__file__).parent / "passes_measured.json"
 NOT_KEPT = ROOT / "docs" / "passes_not_kept.toml"
 FIXTURES = Path(__file__).parent / "hlo" / "passes"
 
-PIPELINES: tuple[Pipeline, ...] = (OPEN, *OPTIMIZE)
+PIPELINES: tuple[Pipeline, ...] = (OPEN, *OPTIMIZE, FUSION)
 #: Modules that a row names.
 MOST_NAMED = 3
 

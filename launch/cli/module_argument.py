@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from launch.calibrated import machine_here
 from launch.options import CompileOptions
 from spmd.hlo import HloModule
 from spmd.proto import serialize, serialize_hlo_proto, serialize_with_config
@@ -41,6 +42,12 @@ def add_module_arguments(
         choices=STAGES,
         help="what the module is: to be partitioned, or one device's program (default: by what it holds)",
     )
+    parser.add_argument(
+        "--fusion",
+        action=argparse.BooleanOptionalAction,
+        default=CompileOptions().fusion,
+        help="make kernels of several instructions where that saves time on this machine",
+    )
 
 
 def positive(text: str) -> int:
@@ -68,7 +75,12 @@ def positive_seconds(text: str) -> float:
 def compile_options(options: argparse.Namespace) -> CompileOptions:
     partitioned = None if options.stage is None else options.stage == "partitioned"
     limit = getattr(options, "memory_limit", None)
-    return CompileOptions(partitioned=partitioned, memory_limit=limit)
+    return CompileOptions(
+        partitioned=partitioned,
+        memory_limit=limit,
+        fusion=options.fusion,
+        machine=machine_here(),
+    )
 
 
 def write_module(module: HloModule, output: Path | None) -> None:

@@ -22,11 +22,15 @@ _Bytes: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 @dataclass
 class LiveProfile:
-    """Of the kernels of ``graph``, whose computation ``model`` is about. limit: what live bytes may rise to."""
+    """Of the kernels of ``graph``, whose computation ``model`` is about.
+
+    headroom: the part of the peak that stays free wherever bytes rise.
+    """
 
     graph: FusionGraph
     model: MemoryModel
-    limit: int = 0
+    headroom: float = 0.0
+    limit: int = field(init=False)
     _live: _Bytes = field(init=False)
     #: By instruction that has a buffer: the last place outside of kernels that reads it, and the kernels that do.
     _last_outside: dict[HloInstruction, int] = field(default_factory=dict)
@@ -35,7 +39,7 @@ class LiveProfile:
     def __post_init__(self) -> None:
         graph, model = self.graph, self.model
         self._live = np.array([*model.needs(graph.order), 0], np.int64)
-        self.limit = max(self.limit, int(self._live.max(initial=0)))
+        self.limit = int(self._live.max(initial=0) * (1.0 - self.headroom))
         for n, x in enumerate(graph.order):
             if x not in graph.kernel_of:
                 self._last_outside.update(dict.fromkeys(model.reads[x], n))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from runtime.fusion.element_graph import post_order
 from runtime.fusion.fusion_graph import FusionGraph, Kernel
@@ -21,41 +21,86 @@ _KINDS = {"loop": "kLoop"}
 
 
 @dataclass(frozen=True)
-class _Written:
-    """A kernel with the computation that says what it does."""
+class PlannedKernel:
+    """What is written of a kernel."""
 
-    kernel: Kernel
+    roots: tuple[HloInstruction, ...]
+    inputs: tuple[HloInstruction, ...]
+    position: int
     emitter: str
-    fused: HloComputation
 
 
-def make_fusions(graph: FusionGraph, fuel: Fuel) -> int:
-    """One fusion for each kernel that is one, as far as fuel goes; how many.
+@dataclass(frozen=True)
+class FusionPlan:
+    """Kernels that become fusions of ``computation``, and their places in ``order``."""
+
+    computation: HloComputation
+    order: Sequence[HloInstruction]
+    kernels: tuple[PlannedKernel, ...]
+
+    @staticmethod
+    def of(graph: FusionGraph) -> FusionPlan:
+        return FusionPlan(graph.computation, graph.order, tuple(map(_planned, _fusions(graph))))
+
+    def on(self, computation: HloComputation, named: Mapping[str, HloInstruction]) -> FusionPlan:
+        """The same for a copy of the computation, whose instructions ``named`` gives."""
+        return FusionPlan(
+            computation,
+            [named[x.name] for x in self.order],
+            tuple(
+                replace(
+                    kernel,
+                    roots=tuple(named[x.name] for x in kernel.roots),
+                    inputs=tuple(named[x.name] for x in kernel.inputs),
+                )
+                for kernel in self.kernels
+            ),
+        )
+
+
+def _fusions(graph: FusionGraph) -> list[Kernel]:
+    return [kernel for kernel in graph.kernels if kernel.is_fusion]
+
+
+def _planned(kernel: Kernel) -> PlannedKernel:
+    emitter = FusionGraph.emitter(kernel)
+    assert emitter is not None, "kernels are only joined where there is an emitter"
+    return PlannedKernel(kernel.roots, tuple(kernel.inputs), kernel.position, emitter)
+
+
+def make_fusions(plan: FusionPlan, fuel: Fuel) -> int:
+    """One fusion for each kernel, as far as fuel goes; how many.
 
     Each is valid by itself: what several kernels compute stays until none reads it. Fused computations are written
     first, while the instructions that they are copies of still stand as planned.
     """
-    kernels = [kernel for kernel in graph.kernels if kernel.is_fusion]
-    written = [_written(graph, kernel) for kernel in kernels]
+    computation = plan.computation
+    written = [_written(computation, kernel) for kernel in plan.kernels]
     stands_for: dict[HloInstruction, HloInstruction] = {}
+    place = {x: n for n, x in enumerate(plan.order)}
     effects = SideEffects()
     made = 0
-    for one in written:
+    for kernel, fused in zip(plan.kernels, written, strict=True):
         if fuel.is_spent:
             break
         fuel.burn()
-        results = _call(graph.computation, one, stands_for)
-        for root, result in zip(one.kernel.roots, results, strict=True):
+        made += 1
+        results = _call(computation, kernel, fused, stands_for)
+        for root, result in zip(kernel.roots, results, strict=True):
             stands_for[root] = result
             replace_and_prune(root, result, effects)
-        made += 1
+            place[result] = kernel.position
+            place.setdefault(result.operand(0), kernel.position)
+    if made:
+        # The planned order is a schedule; where fuel ran out, what stays as it was may have to run earlier.
+        computation.set_order(sorted(computation.instructions, key=place.__getitem__))
+        computation.set_order(computation.post_order())
     return made
 
 
-def _written(graph: FusionGraph, kernel: Kernel) -> _Written:
-    emitter = graph.emitter(kernel)
-    assert emitter is not None, "planned kernels have an emitter"
-    module = graph.computation.module
+def _written(computation: HloComputation, kernel: PlannedKernel) -> HloComputation:
+    """The fused computation: copies of what the results need, down to the inputs."""
+    module = computation.module
     assert module is not None, "passes work on modules"
     fused = module.new_computation("fused_computation")
     copies: dict[HloInstruction, HloInstruction] = {}
@@ -68,43 +113,45 @@ def _written(graph: FusionGraph, kernel: Kernel) -> _Written:
             copy = x.clone(x.shape, [copies[operand] for operand in x.operands])
             copy.sharding = None
             copies[x] = fused.add(copy)
-    fused.root = _result(fused, [copies[x] for x in kernel.roots])
-    return _Written(kernel, emitter, fused)
-
-
-def _result(fused: HloComputation, results: Sequence[HloInstruction]) -> HloInstruction:
-    if len(results) == 1:
-        return results[0]
-    return fused.create(Opcode.TUPLE, TupleShape(tuple(x.shape for x in results)), results)
+    results = [copies[x] for x in kernel.roots]
+    fused.root = results[0]
+    if len(results) > 1:
+        shape = TupleShape(tuple(x.shape for x in results))
+        fused.root = fused.create(Opcode.TUPLE, shape, results)
+    return fused
 
 
 def _call(
-    computation: HloComputation, one: _Written, stands_for: dict[HloInstruction, HloInstruction]
-) -> Iterator[HloInstruction]:
+    computation: HloComputation,
+    kernel: PlannedKernel,
+    fused: HloComputation,
+    stands_for: Mapping[HloInstruction, HloInstruction],
+) -> list[HloInstruction]:
     """The fusion, or the elements of what it gives; it carries its emitter's name and its last result's metadata."""
-    roots = one.kernel.roots
-    last = roots[-1]
-    alone = len(roots) == 1
+    last = kernel.roots[-1]
+    alone = len(kernel.roots) == 1
     fusion = computation.create(
         Opcode.FUSION,
-        one.fused.root.shape,
-        [stands_for.get(x, x) for x in one.kernel.inputs],
-        FusionAttrs(_KINDS.get(one.emitter, "kInput")),
-        name=f"{one.emitter}_{last.opcode.value.replace('-', '_')}_fusion",
-        called_computations=(one.fused,),
+        fused.root.shape,
+        [stands_for.get(x, x) for x in kernel.inputs],
+        FusionAttrs(_KINDS.get(kernel.emitter, "kInput")),
+        name=f"{kernel.emitter}_{last.opcode.value.replace('-', '_')}_fusion",
+        called_computations=(fused,),
         sharding=last.sharding if alone else None,
         annotations=Annotations(
             metadata=last.annotations.metadata,
-            backend_config=json.dumps({"fusion_config": {"emitter": one.emitter}}),
+            backend_config=json.dumps({"fusion_config": {"emitter": kernel.emitter}}),
         ),
     )
     if alone:
-        return iter([fusion])
-    elements = []
-    for n, root in enumerate(roots):
-        element = computation.create(
-            Opcode.GET_TUPLE_ELEMENT, root.shape, (fusion,), TupleIndexAttrs(n)
+        return [fusion]
+    return [
+        computation.create(
+            Opcode.GET_TUPLE_ELEMENT,
+            root.shape,
+            (fusion,),
+            TupleIndexAttrs(n),
+            sharding=root.sharding,
         )
-        element.sharding = root.sharding
-        elements.append(element)
-    return iter(elements)
+        for n, root in enumerate(kernel.roots)
+    ]

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from runtime.fusion.fusion_graph import FusionGraph, Limits
 from runtime.fusion.live_profile import LiveProfile
-from runtime.fusion.make_fusions import make_fusions
+from runtime.fusion.make_fusions import FusionPlan, make_fusions
 from runtime.fusion.merging import merge_kernels
 from runtime.fusion.priority_queue import fuse_producers
-from runtime.schedule.exact_memory import step_facts
-from runtime.schedule.memory_scheduler import rank_orders, stand_in_order
-from runtime.schedule.module_model import ModuleModel
-from spmd.hlo import HloComputation, HloInstruction, HloModule, Stage
-from spmd.hlo.clone import clone_module
+from runtime.fusion.setting import Setting
+from spmd.hlo import HloModule, Stage
 from spmd.machine.named import DEFAULT, machine_named
 from spmd.passes.fuel import Fuel, FueledPass
 from spmd.passes.interface import register_pass
+
+#: Tried where what has been planned takes more memory; with the last one nothing lives longer than before.
+HEADROOMS = (0.15, 0.4, 1.0)
 
 
 @register_pass
@@ -31,67 +31,66 @@ class PriorityFusion(FueledPass):
 
     First producers go into all of their readers, the one that saves most first, copied where that pays; then kernels
     that read the same, or one of which reads the other, become one with several results; then small ones of equal sizes
-    (``horizontal``). Every computation that runs by itself is done alone, in an order that the memory scheduler likes:
-    live bytes do not rise above the peak that they have there. docs/fusion.md says how time is estimated.
+    (``horizontal``). Every computation that runs by itself is done alone, within the order in which it stands, which
+    should be its schedule: kernels run at places of that order, where live bytes do not rise above its peak, less
+    ``headroom``, a part of it. If the planned memory is more all the same, because values do not lie as close, more
+    room is left, and in the end nothing is made that keeps anything alive for longer. docs/fusion.md says how time is
+    estimated.
 
     Instructions with control edges, side effects, other memory spaces or dynamic sizes stay as they are, and so do
     modules with an operation that the runtime does not run.
     """
 
     name: ClassVar[str] = "priority-fusion"
-    accepts: ClassVar[tuple[Stage, ...]] = (Stage.PARTITIONED, Stage.OPTIMIZED)
+    accepts: ClassVar[tuple[Stage, ...]] = (Stage.PARTITIONED, Stage.OPTIMIZED, Stage.SCHEDULED)
     machine: str = DEFAULT
     duplicate: bool = True
     multi_output: bool = True
     horizontal: bool = True
+    headroom: float = 0.0
     max_instructions: int = 64
     max_inputs: int = 24
     max_results: int = 12
 
     def rewrite(self, module: HloModule, fuel: Fuel) -> bool:
+        setting = Setting.of(module)
+        if setting is None:
+            return False
         made = 0
-        for graph, profile in self._graphs(module):
-            fuse_producers(graph, profile, duplicate=self.duplicate)
-            if self.multi_output:
-                merge_kernels(graph, profile, horizontal=self.horizontal)
-            made += make_fusions(graph, fuel)
+        for plan in self.plan(setting):
+            made += make_fusions(plan, fuel)
         if made:
             module.computations = module.computations_post_order()
         return bool(made)
 
-    def _graphs(self, module: HloModule) -> list[tuple[FusionGraph, LiveProfile]]:
-        """Of every computation that runs by itself, callees first."""
-        copy = clone_module(module)
-        stand_in_order(copy)
-        facts = step_facts(copy)
-        if facts is None:
-            return []
-        models = ModuleModel(copy, facts)
-        ranked = rank_orders(models)
-        ours = ModuleModel(module, facts.on(module), _peaks(module, models))
-        graphs = []
-        for computation, theirs, orders in zip(
-            ours.computations, models.computations, ranked, strict=True
-        ):
-            order = _named(computation, theirs, orders[0])
-            limits = Limits(
-                self.max_instructions, 2 * self.max_instructions, self.max_inputs, self.max_results
-            )
-            graph = FusionGraph(computation, order, ours.facts, machine_named(self.machine), limits)
-            graphs.append((graph, LiveProfile(graph, ours.of(computation))))
-        return graphs
+    def plan(self, setting: Setting) -> list[FusionPlan]:
+        """Kernels of every computation, with as many kinds of fusions as do not take more memory."""
+        for step in self._ways():
+            plans = [
+                FusionPlan.of(step.fused(graph, profile)) for graph, profile in step.graphs(setting)
+            ]
+            if not any(plan.kernels for plan in plans) or setting.holds(plans):
+                return plans
+        return []
 
+    def _ways(self) -> Iterator[PriorityFusion]:
+        """This pass, then more and more careful forms of it."""
+        yield self
+        yield from (replace(self, headroom=room) for room in HEADROOMS if room > self.headroom)
 
-def _peaks(module: HloModule, models: ModuleModel) -> dict[HloComputation, int]:
-    """What the copy's computations need, by the module's own."""
-    by_name = {computation.name: computation for computation in module.computations}
-    return {by_name[theirs.name]: peak for theirs, peak in models.peaks.items()}
+    def fused(self, graph: FusionGraph, profile: LiveProfile) -> FusionGraph:
+        fuse_producers(graph, profile, duplicate=self.duplicate)
+        if self.multi_output:
+            merge_kernels(graph, profile, horizontal=self.horizontal)
+        return graph
 
-
-def _named(
-    computation: HloComputation, copy: HloComputation, permutation: Sequence[int]
-) -> list[HloInstruction]:
-    """The order of a copy's instructions as that of its original's."""
-    by_name = {x.name: x for x in computation.instructions}
-    stored = copy.instructions
-    return [by_name[stored[n].name] for n in permutation]
+    def graphs(self, setting: Setting) -> Iterator[tuple[FusionGraph, LiveProfile]]:
+        """Of every computation that runs by itself."""
+        machine = machine_named(self.machine)
+        limits = Limits(
+            self.max_instructions, 2 * self.max_instructions, self.max_inputs, self.max_results
+        )
+        for computation in setting.models.computations:
+            order = setting.order_of[computation]
+            graph = FusionGraph(computation, order, setting.models.facts, machine, limits)
+            yield graph, LiveProfile(graph, setting.models.of(computation), self.headroom)

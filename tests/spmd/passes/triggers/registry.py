@@ -20,7 +20,7 @@ from importlib.util import find_spec
 
 import numpy as np
 
-import spmd.passes.all_passes  # noqa: F401 - fills the registry of passes
+import launch.pipeline  # noqa: F401 - fills the registry of passes, those of the runtime among them
 from spmd.hlo import HloModule
 from spmd.passes.interface import PASSES, HloPass
 from spmd.passes.options import make_pass
