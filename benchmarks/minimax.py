@@ -46,10 +46,16 @@ class Entry:
 def fit(entry: Entry) -> tuple[list[float], mpf]:
     """Coefficients, lowest power first, and the largest error of the rounded polynomial."""
     fixed: list[mpf] = []
-    while len(fixed) <= entry.degree:
-        fixed.append(rounded(remez(entry, fixed)[0], entry.bits))
-    worst = max(abs(error(entry, fixed, x)) for x in grid(entry.interval, 600))
-    return [float(c) for c in fixed], worst
+    rest = remez(entry, fixed)
+    while rest:
+        fixed.append(rounded(rest[0], entry.bits))
+        again = remez(entry, fixed) if rest[1:] else []
+        rest = min(rest[1:], again, key=lambda free: largest(entry, [*fixed, *free]))
+    return [float(c) for c in fixed], largest(entry, fixed)
+
+
+def largest(entry: Entry, coefficients: list[mpf]) -> mpf:
+    return max(abs(error(entry, coefficients, x)) for x in grid(entry.interval, 400))
 
 
 def remez(entry: Entry, fixed: list[mpf]) -> list[mpf]:
@@ -190,7 +196,7 @@ def entry_erf_tail(name: str, bits: int, degree: int, low: mpf, high: mpf) -> En
         name,
         bits,
         degree,
-        (mpf(0), high - low),
+        (TINY, high - low),
         lambda v: -mpmath.log(mpmath.erfc(v + low)),
         lambda v: mpmath.erfc(v + low),
         f"erfc(t) = exp(-P(t - {float(low)})), {float(low)} <= t <= {float(high)}",
@@ -242,19 +248,19 @@ ENTRIES = (
         "log((1 + s) / (1 - s)) = 2 s + 2/3 s^3 + s z^2 P(z), z = s^2, in the same range",
     ),
     Entry(
-        "LOG2_IN_F64", 53, 4, (TINY, S_HIGH**2),
-        lambda z: log_ratio(mpmath.sqrt(z)) / mpmath.sqrt(z) / mp.log(2),
-        lambda z: mpf(1) / 2,
-        "log2((1 + s) / (1 - s)) = s P(s^2), to f32's accuracy with 13 bits to spare",
+        "LOG_SHORT_F64", 53, 12, SQRT_RANGE,
+        avoiding_zero(lambda f: mpmath.log1p(f) / f), avoiding_zero(lambda f: abs(f / mpmath.log1p(f))),
+        "log(1 + f) = f P(f), sqrt(1/2) <= 1 + f <= sqrt(2), for f32 results",
     ),
     Entry(
-        "EXP2_IN_F64", 53, 6, (mpf("-0.5001"), mpf("0.5001")),
+        "EXP2_SHORT_F64", 53, 6, (mpf("-0.5001"), mpf("0.5001")),
         lambda r: mpf(2) ** r,
         lambda r: mpf(2) ** -r,
-        "2^r = P(r), |r| <= 1/2, to f32's accuracy with 5 bits to spare",
+        "2^r = P(r), |r| <= 1/2, for f32 results",
     ),
     odd("TANH_F32", 24, 4, mpf("0.625"), mpmath.tanh, "tanh(x) = x + x^3 P(x^2), |x| <= 0.625"),
     odd("TANH_F64", 53, 11, mpf("0.625"), mpmath.tanh, "tanh(x) = x + x^3 P(x^2), |x| <= 0.625"),
+    odd("SINH_F32", 24, 3, mpf(1), mpmath.sinh, "sinh(x) = x + x^3 P(x^2), |x| <= 1"),
     odd("SINH_F64", 53, 6, mpf(1), mpmath.sinh, "sinh(x) = x + x^3 P(x^2), |x| <= 1"),
     erf_small("ERF_F32", 24, 6, mpf(1)),
     erf_small("ERF_F64", 53, 14, mpf(1)),
@@ -367,14 +373,14 @@ def main() -> int:
     options = parser.parse_args()
     committed = TARGET.read_text(encoding="utf-8") if TARGET.exists() else ""
     found = {m[2]: m[1] for m in re.finditer(r"(?ms)^(#:[^\n]*\n(\w+) = \(.*?^\)\n)", committed)}
-    different = []
+    different, known = [], found if options.only else {}
     for name, text in blocks(options.only):
         print(text, flush=True)
         if found.get(name) != text:
             different.append(name)
-            found[name] = text
+        known[name] = text
     if options.write:
-        TARGET.write_text(HEADER + "\n" + "".join(found.values()), encoding="utf-8")
+        TARGET.write_text(HEADER + "\n" + "".join(known.values()), encoding="utf-8")
         return 0
     print("not as in the file:" if different else "as in the file", *different, sep="\n")
     return 1 if different else 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 from runtime.codegen.elements import constants
 from runtime.codegen.elements.builder import F32, F64, Float
 from runtime.codegen.elements.common import polynomial
-from runtime.codegen.elements.exponential import exp_between
+from runtime.codegen.elements.exponential import exp_normal
 from runtime.codegen.elements.registry import FLOAT_FUNCTIONS
 from spmd.hlo import Opcode
 
@@ -24,5 +24,5 @@ def erf(x: Float) -> Float:
     small = polynomial(_SMALL[form], x * x).times_plus(x, x)
     last = _LAST[form]
     v = (t > last).choose(t.constant(last), t) - 1.0
-    large = 1.0 - exp_between(-polynomial(_TAIL[form], v))
+    large = 1.0 - exp_normal(-polynomial(_TAIL[form], v))
     return (t < 1.0).choose(small, large.with_sign_of(x))

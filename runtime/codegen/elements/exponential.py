@@ -44,6 +44,12 @@ def exp_between(x: Float, exponent: int = 0, low: Float | None = None) -> Float:
     return scaled(1.0 + (r + _expm1_tail(r)), n + exponent)
 
 
+def exp_normal(x: Float) -> Float:
+    """exp(x) where it is a normal number below 2^(bias): 2^n in one step."""
+    r, _, n = reduced(x)
+    return (1.0 + (r + _expm1_tail(r))) * power_of_two(n, x.format)
+
+
 def exp_halved(x: Float) -> Float:
     """exp(x) / 2 for x >= 0, finite where exp(x) is just not."""
     high = _RANGE[x.format][1] + 1

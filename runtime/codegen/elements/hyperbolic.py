@@ -1,4 +1,4 @@
-"""tanh, sinh, cosh, and their inverses, which f32 takes from f64."""
+"""tanh, sinh, cosh, and their inverses: f32's in f64, where their plain formulas have digits enough."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import math
 from runtime.codegen.elements import constants
 from runtime.codegen.elements.builder import F32, F64, Float
 from runtime.codegen.elements.common import polynomial
-from runtime.codegen.elements.exponential import exp_between, exp_halved
-from runtime.codegen.elements.logarithm import log1p
+from runtime.codegen.elements.exponential import exp_halved, exp_normal
+from runtime.codegen.elements.logarithm import log1p, log_short
 from runtime.codegen.elements.registry import FLOAT_FUNCTIONS
 from spmd.hlo import Opcode
 
 _TANH = {F32: constants.TANH_F32, F64: constants.TANH_F64}
+_SINH = {F32: constants.SINH_F32, F64: constants.SINH_F64}
 #: From here on tanh rounds to 1.
 _TANH_LAST = {F32: 10.0, F64: 20.0}
 
@@ -23,21 +24,21 @@ def tanh(x: Float) -> Float:
     u, t = x * x, x.abs()
     small = polynomial(_TANH[x.format], u).times_plus(u * x, x)
     last = _TANH_LAST[x.format]
-    decay = exp_between((t > last).choose(t.constant(last), t) * -2.0)
+    decay = exp_normal((t > last).choose(t.constant(last), t) * -2.0)
     large = 1.0 - (decay + decay) / (1.0 + decay)
     return (t < 0.625).choose(small, large).with_sign_of(x)
 
 
-@FLOAT_FUNCTIONS.register((Opcode.SINH, F64))
+@FLOAT_FUNCTIONS.register((Opcode.SINH, F32), (Opcode.SINH, F64))
 def sinh(x: Float) -> Float:
     """Odd polynomial up to 1, then (exp - 1 / exp) / 2."""
     u, t = x * x, x.abs()
-    small = polynomial(constants.SINH_F64, u).times_plus(u * x, x)
+    small = polynomial(_SINH[x.format], u).times_plus(u * x, x)
     half = exp_halved(t)
     return (t < 1.0).choose(small, (half - 0.25 / half).with_sign_of(x))
 
 
-@FLOAT_FUNCTIONS.register((Opcode.COSH, F64))
+@FLOAT_FUNCTIONS.register((Opcode.COSH, F32), (Opcode.COSH, F64))
 def cosh(x: Float) -> Float:
     half = exp_halved(x.abs())
     return half + 0.25 / half
@@ -71,3 +72,35 @@ def atanh(x: Float) -> Float:
     """log1p(2 t / (1 - t)) / 2"""
     t = x.abs()
     return (log1p((t + t) / (1.0 - t)) * 0.5).with_sign_of(x)
+
+
+@FLOAT_FUNCTIONS.register((Opcode.ASINH, F32))
+def asinh_f32(x: Float) -> Float:
+    """log(t + sqrt(t^2 + 1)) in f64; what rounds to x would lose digits there."""
+    t = x.to(F64).abs()
+    return _odd(x, log_short(t + (t * t + 1.0).sqrt()))
+
+
+@FLOAT_FUNCTIONS.register((Opcode.ACOSH, F32))
+def acosh_f32(x: Float) -> Float:
+    """log(x + sqrt(x^2 - 1)) in f64"""
+    t = x.to(F64)
+    result = log_short(t + (t * t - 1.0).sqrt()).to(F32)
+    result = (x < math.inf).choose(result, x)
+    return (x < 1.0).choose(x.constant(math.nan), result)
+
+
+@FLOAT_FUNCTIONS.register((Opcode.ATANH, F32))
+def atanh_f32(x: Float) -> Float:
+    """log((1 + t) / (1 - t)) / 2 in f64"""
+    t = x.to(F64).abs()
+    result = _odd(x, log_short((1.0 + t) / (1.0 - t)) * 0.5)
+    result = t.equals(1.0).choose(x.constant(math.inf).with_sign_of(x), result)
+    return (t > 1.0).choose(x.constant(math.nan), result)
+
+
+def _odd(x: Float, wide: Float) -> Float:
+    """``wide`` as an f32 with the sign of x, and x itself where it is small, infinite or nan."""
+    t = x.abs()
+    plain = (t < 2.0**-13) | ~(t < math.inf)
+    return plain.choose(x, wide.to(F32).with_sign_of(x))

@@ -34,6 +34,15 @@ def log_sum(f: Float, e: Float) -> Float:
     return e.times_plus(high, f - (half_square - e.times_plus(low, rest)))
 
 
+def log_short(x: Float) -> Float:
+    """log(x) of a positive normal f64 to 2^-35 of it, enough for f32 results."""
+    m, e = split_normal(x)
+    f = m - 1.0
+    return float_of_small(e, F64).times_plus(
+        math.log(2), f * polynomial(constants.LOG_SHORT_F64, f)
+    )
+
+
 def _at_the_ends(x: Float, least: float, result: Float) -> Float:
     """``result`` for least < x < inf; the limit at both, nan below."""
     result = x.equals(math.inf).choose(x, result)

@@ -13,10 +13,10 @@ from runtime.codegen.elements.common import (
     nearest_integer,
     polynomial,
     power_of_two,
-    split_normal,
     split_positive,
 )
 from runtime.codegen.elements.exponential import exp_between
+from runtime.codegen.elements.logarithm import log_short
 from runtime.codegen.elements.registry import FLOAT_FUNCTIONS
 from spmd.hlo import Opcode
 
@@ -56,13 +56,11 @@ def power_f32(x: Float, y: Float) -> Float:
     """2^(y log2|x|) in f64, whose digits are enough for y log2|x| without care."""
     base, exponent = x.to(F64), y.to(F64)
     size = base.abs()
-    m, e = split_normal(size)
-    s = (m - 1.0) / (m + 1.0)
-    log2 = polynomial(constants.LOG2_IN_F64, s * s).times_plus(s, float_of_small(e, F64))
-    product = clamped(exponent, -(2.0**100), 2.0**100) * _at_ends(size, log2)
-    n, whole = nearest_integer(clamped(product, -1000.0, 1000.0))
-    r = clamped(product, -1000.0, 1000.0) - n
-    result = polynomial(constants.EXP2_IN_F64, r) * power_of_two(whole, F64)
+    log2 = _at_ends(size, log_short(size) * (1 / math.log(2)))
+    product = clamped(exponent, -(2.0**100), 2.0**100) * log2
+    product = clamped(product, -1000.0, 1000.0)
+    n, whole = nearest_integer(product)
+    result = polynomial(constants.EXP2_SHORT_F64, product - n) * power_of_two(whole, F64)
     return _signed(base, exponent, result).to(F32)
 
 

@@ -98,18 +98,18 @@ def _table_entry(index: Int) -> Float:
 
 
 def _sine(r: Float, low: Float | None) -> Float:
-    coefficients = constants.SINE_F32 if r.format is F32 else constants.SINE_F64
+    """Without ``low`` to f32's accuracy."""
     u = r * r
-    tail = polynomial(coefficients, u) * (u * r)
+    tail = polynomial(constants.SINE_F64 if low else constants.SINE_F32, u) * (u * r)
     return r + tail if low is None else r + (u.times_plus(low * -0.5, low) + tail)
 
 
 def _cosine(r: Float, low: Float | None) -> Float:
     """1 - u / 2 is rounded, what it loses is added again."""
-    coefficients = constants.COSINE_F32 if r.format is F32 else constants.COSINE_F64
     u = r * r
     half = u * 0.5
     head = 1.0 - half
+    coefficients = constants.COSINE_F64 if low else constants.COSINE_F32
     tail = polynomial(coefficients, u).times_plus(u * u, (1.0 - head) - half)
     return head + (tail if low is None else tail - r * low)
 
@@ -152,7 +152,7 @@ def cosine(x: Float) -> Float:
 
 @FLOAT_FUNCTIONS.register((Opcode.TAN, F32))
 def tan_f32(x: Float) -> Float:
-    """In f64: a quotient of rounded sines would lose more than one digit's unit."""
+    """In f64, with f32's polynomials: a quotient of rounded sines would lose more than a unit of the last digit."""
     r, n = reduced_f32(x)
     result = _tangent(_sine(r, None), _cosine(r, None), n).to(F32)
     return _itself_where_tiny(x, result)

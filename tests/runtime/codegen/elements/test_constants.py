@@ -1,0 +1,34 @@
+"""The committed constants are what benchmarks/minimax.py derives."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from benchmarks import minimax
+from runtime.codegen.elements import constants
+
+
+@pytest.mark.parametrize("split", minimax.SPLITS, ids=lambda split: split.name)
+def test_sums(split: minimax.Split) -> None:
+    assert getattr(constants, split.name) == tuple(split.parts)
+
+
+def test_table_of_turns() -> None:
+    assert constants.QUARTER_TURNS_F64 == tuple(minimax.turns_f64())
+
+
+@pytest.mark.parametrize("name", ["EXP_F32", "SINE_F32", "SINH_F64"])
+def test_polynomials(name: str) -> None:
+    """The others take longer to derive."""
+    (entry,) = (entry for entry in minimax.ENTRIES if entry.name == name)
+    assert getattr(constants, name) == tuple(minimax.fit(entry)[0])
+
+
+@pytest.mark.parametrize("entry", minimax.ENTRIES, ids=lambda entry: entry.name)
+def test_errors_are_below_a_quarter_of_a_unit(entry: minimax.Entry) -> None:
+    """Of f32 for the short ones, which serve it; relative to exp(r) - 1 and the like, so less where that is added to."""
+    coefficients = [minimax.mpf(c) for c in getattr(constants, entry.name)]
+    bits = 24 if "SHORT" in entry.name else entry.bits
+    assert minimax.largest(entry, coefficients) < math.ldexp(1, -bits - 1)
