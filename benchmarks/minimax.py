@@ -113,7 +113,10 @@ def alternating(errors: list[mpf], count: int) -> list[int]:
 
 
 def value(coefficients: list[mpf], x: mpf) -> mpf:
-    return mpmath.polyval(coefficients[::-1], x) if coefficients else mpf(0)
+    total = mpf(0)
+    for coefficient in reversed(coefficients):
+        total = total * x + coefficient
+    return total
 
 
 def error(entry: Entry, coefficients: list[mpf], x: mpf) -> mpf:
