@@ -45,11 +45,14 @@ def assign(model: LayoutModel) -> None:
 
 
 def _settle(model: LayoutModel, x: HloInstruction, operand: int) -> bool:
-    """Take the proposal that saves most, if one does."""
+    """Take the first proposal that suits ``x`` and bothers nobody, else that which saves most, if one does."""
     best, saved = None, 0
+    wanted = model.costs(x)[operand]
     for writer, order in dict.fromkeys(proposals(model, x, operand)):
         walk = _Walk(model)
         walk.follow(writer, order)
+        if len(walk.changes) == 1 and walk.saved >= wanted:
+            return True
         if walk.saved > saved:
             best, saved = walk.kept(), walk.saved
         walk.undo()
