@@ -140,7 +140,8 @@ class HloModule:
                 stack.pop()
                 continue
             state[id(node)] = False
-            for instruction in reversed(node.instructions):
+            calling = [x for x in node.instructions if x.called_computations]
+            for instruction in reversed(calling):
                 for callee in reversed(instruction.called_computations):
                     seen = state.get(id(callee))
                     if seen is None:
