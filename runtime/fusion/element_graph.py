@@ -141,8 +141,12 @@ class _Builder:
         else:
             dims = array_shape(instruction).dims
             for operand in operands:
-                same = array_shape(operand).dims == dims
-                yield operand, path if same else (repeated(dims), *path)
+                if array_shape(operand).dims == dims:
+                    yield operand, path
+                elif array_shape(operand).rank == 0:
+                    yield operand, (repeated(dims), *path)
+                else:
+                    raise NoEmitterError(f"{instruction.name} has other sizes than its operands")
 
     def register(self, instruction: HloInstruction, path: ViewPath) -> int:
         while _is_name(instruction) or view_op(instruction) is not None:

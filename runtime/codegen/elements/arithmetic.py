@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from runtime.codegen.elements.integer_arithmetic import integer_divide
+from runtime.codegen.elements.integer_arithmetic import (
+    integer_abs,
+    integer_divide,
+    integer_sign,
+)
 from runtime.codegen.elements.registry import BODIES, ElementSignature
 from runtime.codegen.elements.storage import wide_type
 from runtime.codegen.llvm_reduction import combination
@@ -46,9 +50,11 @@ def arithmetic(signature: ElementSignature) -> str | None:
 
 @BODIES.register(*(set(_FLOAT_INTRINSICS)))
 def rounding(signature: ElementSignature) -> str | None:
-    if not signature.result.is_floating:
+    kind, t = signature.result, wide_type(signature.result)
+    if signature.opcode is Opcode.ABS and kind.is_integer:
+        return integer_abs(kind, t)
+    if not kind.is_floating:
         return None
-    t = wide_type(signature.result)
     suffix = {"float": "f32", "double": "f64"}[t]
     return f"%r = call {t} @llvm.{_FLOAT_INTRINSICS[signature.opcode]}.{suffix}({t} %a)"
 
@@ -59,12 +65,36 @@ def extreme(signature: ElementSignature) -> str | None:
     return combination(signature.result.numpy, kind, wide_type(signature.result))
 
 
+@BODIES.register(Opcode.CLAMP)
+def clamp(signature: ElementSignature) -> str | None:
+    """min(high, max(value, low)) of low, value, high; nan in any of the three comes through."""
+    kind, t = signature.result, wide_type(signature.result)
+    if kind.is_floating:
+        return f"""%nan_value = fcmp uno {t} %b, %b
+  %above = fcmp ogt {t} %b, %a
+  %keep = or i1 %nan_value, %above
+  %raised = select i1 %keep, {t} %b, {t} %a
+  %nan_high = fcmp uno {t} %c, %c
+  %below = fcmp olt {t} %c, %raised
+  %lower = or i1 %nan_high, %below
+  %r = select i1 %lower, {t} %c, {t} %raised"""
+    if not kind.is_integer:
+        return None
+    sign = "s" if kind.is_signed_integer else "u"
+    return f"""%above = icmp {sign}gt {t} %b, %a
+  %raised = select i1 %above, {t} %b, {t} %a
+  %below = icmp {sign}lt {t} %c, %raised
+  %r = select i1 %below, {t} %c, {t} %raised"""
+
+
 @BODIES.register(Opcode.SIGN)
 def sign(signature: ElementSignature) -> str | None:
     """nan and zeros of either sign stay as they are."""
-    if not signature.result.is_floating:
+    kind, t = signature.result, wide_type(signature.result)
+    if kind.is_integer:
+        return integer_sign(kind, t)
+    if not kind.is_floating:
         return None
-    t = wide_type(signature.result)
     suffix = {"float": "f32", "double": "f64"}[t]
     return f"""%moves = fcmp one {t} %a, 0.0
   %one = call {t} @llvm.copysign.{suffix}({t} 1.0, {t} %a)

@@ -1,9 +1,9 @@
-"""convert."""
+"""convert and bitcast-convert."""
 
 from __future__ import annotations
 
 from runtime.codegen.elements.registry import BODIES, ElementSignature
-from runtime.codegen.elements.storage import wide_type
+from runtime.codegen.elements.storage import stored_type, wide_type
 from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType
 
@@ -41,3 +41,14 @@ def _float_to_float(s: str, t: str) -> str:
     if s == t:
         return f"%r = select i1 true, {t} %a, {t} %a"
     return f"%r = {'fpext' if t == 'double' else 'fptrunc'} {s} %a to {t}"
+
+
+@BODIES.register(Opcode.BITCAST_CONVERT)
+def bitcast_conversion(signature: ElementSignature) -> str | None:
+    """Between types of one width that are computed with as they lie in memory."""
+    (source,), target = signature.operands, signature.result
+    if PrimitiveType.PRED in (source, target) or source.byte_size != target.byte_size:
+        return None
+    if any(stored_type(kind) != wide_type(kind) for kind in (source, target)):
+        return None
+    return f"%r = bitcast {wide_type(source)} %a to {wide_type(target)}"

@@ -25,6 +25,24 @@ def integer_divide(kind: PrimitiveType, t: str) -> str:
   %r = select i1 %special, {t} %other, {t} %quotient"""
 
 
+def integer_abs(kind: PrimitiveType, t: str) -> str:
+    """That of the lowest number is itself."""
+    if not kind.is_signed_integer:
+        return f"%r = add {t} %a, 0"
+    return f"""%negative = icmp slt {t} %a, 0
+  %negated = sub {t} 0, %a
+  %r = select i1 %negative, {t} %negated, {t} %a"""
+
+
+def integer_sign(kind: PrimitiveType, t: str) -> str:
+    if not kind.is_signed_integer:
+        return f"%some = icmp ne {t} %a, 0\n  %r = zext i1 %some to {t}"
+    bits = kind.byte_size * 8 - 1
+    return f"""%minus = ashr {t} %a, {bits}
+  %positive = icmp sgt {t} %a, 0
+  %r = select i1 %positive, {t} 1, {t} %minus"""
+
+
 @BODIES.register(Opcode.REMAINDER)
 def remainder(signature: ElementSignature) -> str | None:
     """x % 0 is x; x % -1 is 0. NumPy's fmod serves floats."""

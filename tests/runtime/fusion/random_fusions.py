@@ -49,15 +49,17 @@ class Fused:
     def grow(self) -> None:
         x = self.dice.choice(self.values[-6:])
         step = self.dice.choice(
-            [self.compute, self.compute, self.compute, self.rearrange, self.choose, self.number]
+            [
+                *(self.compute, self.compute, self.compute, self.rearrange, self.rearrange),
+                *(self.choose, self.clamp, self.number),
+            ]
         )
         step(x)
 
     def compute(self, x: Value) -> None:
         opcode = self.dice.choice((*UNARY, *BINARY, *BINARY))
-        if self.dice.random() < 0.2:
-            kind = self.dice.choice(KINDS)
-            self.add(kind, x.dims, f"convert({x.name})")
+        if self.dice.random() < 0.3:
+            self.convert(x)
             return
         if (opcode in INTEGRAL and not x.kind.is_integer) or x.kind is P.PRED:
             return
@@ -66,6 +68,22 @@ class Fused:
             operands = [x, *(self.like(x) for _ in range(arity - 1))]
             self.dice.shuffle(operands)
             self.add(x.kind, x.dims, f"{opcode}({', '.join(y.name for y in operands)})")
+
+    def convert(self, x: Value) -> None:
+        kind = self.dice.choice(KINDS)
+        widths = {x.kind.byte_size, kind.byte_size}
+        if self.dice.random() < 0.5 and len(widths) == 1 and P.PRED not in (x.kind, kind):
+            self.add(kind, x.dims, f"bitcast-convert({x.name})")
+        else:
+            self.add(kind, x.dims, f"convert({x.name})")
+
+    def clamp(self, x: Value) -> None:
+        """Between bounds of all sizes, or scalars."""
+        if has_operation(ElementSignature(Opcode.CLAMP, (x.kind,) * 3, x.kind, NO_ATTRS)):
+            low, high = self.like(x), self.like(x)
+            if self.dice.random() < 0.5:
+                low, high = (self.add(x.kind, (), f"constant({n})") for n in (1, 3))
+            self.add(x.kind, x.dims, f"clamp({low.name}, {x.name}, {high.name})")
 
     def like(self, x: Value) -> Value:
         """Something of the kind and sizes of ``x``, from what there is."""
