@@ -10,7 +10,8 @@ import numpy as np
 from runtime.codegen.native_call import NOTHING
 from runtime.kernel import NUMPY_KERNELS, Action, Kernel, KernelArrays
 from runtime.kernels.convert import converting
-from runtime.kernels.native_dot import blas_product, converted_product, over_batch
+from runtime.kernels.integer_dot import integer_product
+from runtime.kernels.native_dot import Movable, blas_product, converted_product, over_batch
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 
@@ -23,7 +24,8 @@ class DotKernel(Kernel):
     """results[0][b, m, n] = sum over k of operands[0][b, m, k] * operands[1][b, k, n]; b may be several dimensions.
 
     Products are summed in ``compute``; operands and results of other types are converted through scratch:
-    left block, right matrix, result block, in this order, each there only where it is needed.
+    left block, right matrix, result block, in this order, each there only where it is needed. Where integers are summed
+    as such, each element is converted as it is read.
     """
 
     batch: tuple[int, ...]
@@ -46,7 +48,9 @@ class DotKernel(Kernel):
 
     def scratch_dims(self) -> list[tuple[int, int]]:
         """Sizes of the scratch arrays, all of the compute type."""
-        dims = []
+        dims: list[tuple[int, int]] = []
+        if self.compute.is_integer:
+            return dims
         if self.lhs is not self.compute:
             dims.append((self.block_rows, self.k))
         if self.rhs is not self.compute:
@@ -67,7 +71,9 @@ def bind_dot(kernel: DotKernel, arrays: KernelArrays) -> Action:
         return converting(np.zeros((), out.dtype), out)
     first = (0,) * len(kernel.batch)
     matrices = (lhs[first], rhs[first], out[first])
-    if kernel.is_direct:
+    if kernel.compute.is_integer:
+        product: Movable | None = integer_product(*matrices)
+    elif kernel.is_direct:
         product = blas_product(kernel.compute, *matrices)
     else:
         product = converted_product(kernel.compute, matrices, arrays.scratch, kernel.block_rows)
@@ -129,20 +135,29 @@ class _Product:
 def compute_type(
     lhs: PrimitiveType, rhs: PrimitiveType, result: PrimitiveType, depth: int
 ) -> PrimitiveType | None:
-    """In which type to sum; None where no BLAS type holds the sums exactly (wide integers)."""
+    """In which type to sum: a float where that is exact for integers too, else the integer itself.
+
+    None where there is no kernel for it (sums of truth values, small integers of great depth).
+    """
     if result is PrimitiveType.PRED:
         return None
     if result.is_integer:
-        bits = [t.bits for t in (lhs, rhs) if t.is_integer]
-        if len(bits) < 2:
+        if not (lhs.is_integer and rhs.is_integer):
             return None
-        largest = depth * 2.0 ** sum(bits)
-        if largest >= 2.0 ** min(result.bits - 1, 53):
-            return None
-        return PrimitiveType.F32 if largest < 2.0**24 else PrimitiveType.F64
+        largest = depth * _largest(lhs) * _largest(rhs)
+        if largest > _largest(result, negative=False) or largest > 2.0**53:
+            return result if min(lhs.bits, rhs.bits, result.bits) >= 8 else None
+        return PrimitiveType.F32 if largest <= 2.0**24 else PrimitiveType.F64
     types = [
         np.dtype(np.float32) if t.is_floating and t.bits < 32 else t.numpy
         for t in (lhs, rhs, result)
         if t is not PrimitiveType.PRED
     ]
     return PrimitiveType.from_numpy(np.result_type(*types))
+
+
+def _largest(kind: PrimitiveType, *, negative: bool = True) -> float:
+    """The largest magnitude of an integer type, or that of its positive numbers."""
+    if not kind.is_signed_integer:
+        return 2.0**kind.bits - 1
+    return 2.0 ** (kind.bits - 1) - (0 if negative else 1)

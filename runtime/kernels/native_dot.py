@@ -102,7 +102,7 @@ def blas_product(kind: PrimitiveType, lhs: NDArray, rhs: NDArray, out: NDArray) 
         transpose_rhs=NO_TRANSPOSE if _lies_by_row(rhs) else TRANSPOSE,
     )
     record = np.array(words.packed(), np.int64)
-    return _moving(native_call(gemm_code(kind, gemm), GEMM, record, (lhs, rhs, out)))
+    return moving(native_call(gemm_code(kind, gemm), GEMM, record, (lhs, rhs, out)))
 
 
 def _vector_product(
@@ -127,10 +127,11 @@ def _vector_product(
         result_step=steps[1],
     )
     record = np.array(words.packed(), np.int64)
-    return _moving(native_call(gemv_code(kind, gemv), GEMV, record, (matrix, vector, out)))
+    return moving(native_call(gemv_code(kind, gemv), GEMV, record, (matrix, vector, out)))
 
 
-def _moving(action: NativeAction) -> Movable:
+def moving(action: NativeAction) -> Movable:
+    """One call of a product, whose record begins with the three addresses."""
     lhs, rhs, result = (
         (action.calls[0].record + 8 * word,) for word in (LHS_WORD, RHS_WORD, RESULT_WORD)
     )
@@ -149,7 +150,7 @@ def _leading(matrix: NDArray) -> int:
     """Elements from row to row (or from column to column)."""
     lying = matrix if _lies_by_row(matrix) else matrix.T
     rows, columns = lying.shape
-    return max(columns, int(lying.strides[0]) // lying.itemsize if rows > 1 else columns)
+    return int(max(columns, lying.strides[0] // lying.itemsize if rows > 1 else columns))
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,3 +122,48 @@ def test_nothing_to_sum_is_zero() -> None:
     check((3, 0, 4), ("rows", "rows", "rows"))
     check((0, 3, 4), ("rows", "rows", "rows"))
     check((3, 0, 4), ("rows", "rows", "rows"), (P.BF16,) * 3, P.F32, batch=(2,))
+
+
+@pytest.mark.parametrize(
+    "types",
+    [
+        (P.S32, P.S32, P.S32),
+        (P.U64, P.U64, P.U64),
+        (P.S8, P.S8, P.S8),
+        (P.U8, P.S16, P.S32),
+        (P.S32, P.S32, P.S64),
+        (P.S64, P.U32, P.U16),
+    ],
+    ids=str,
+)
+def test_integers_are_summed_modulo_their_range(
+    types: tuple[PrimitiveType, PrimitiveType, PrimitiveType],
+) -> None:
+    """Numbers from all of the range, so that sums go far beyond it."""
+    rng = np.random.default_rng(0)
+    hows = itertools.product(["rows", "columns", "part"], repeat=3)
+    for (m, k, n), how in zip(
+        itertools.cycle([(5, 7, 20), (3, 9, 4), (300, 6, 2)]), hows, strict=False
+    ):
+        lhs, rhs, out = (
+            matrix(shape, kind, h)
+            for shape, kind, h in zip(((2, m, k), (2, k, n), (2, m, n)), types, how, strict=True)
+        )
+        for x in (lhs, rhs):
+            info = np.iinfo(x.dtype)
+            x[...] = rng.integers(info.min, info.max, x.shape, x.dtype, endpoint=True)
+        kernel = DotKernel((2,), m, k, n, *types, types[2])
+        action = NUMPY_KERNELS.bind(kernel, KernelArrays((lhs, rhs), (out,)))
+        assert isinstance(action, NativeAction)
+        action()
+        wide = types[2].numpy
+        want = np.einsum("bmk,bkn->bmn", lhs.astype(wide), rhs.astype(wide))
+        np.testing.assert_array_equal(out, want)
+
+
+def test_columns_beyond_one_block() -> None:
+    lhs, rhs = matrix((3, 9), P.S64, "rows"), matrix((9, 700), P.S64, "rows")
+    out = np.zeros((3, 700), np.int64)
+    kernel = DotKernel((), 3, 9, 700, P.S64, P.S64, P.S64, P.S64)
+    NUMPY_KERNELS.bind(kernel, KernelArrays((lhs, rhs), (out,)))()
+    np.testing.assert_array_equal(out, lhs @ rhs)

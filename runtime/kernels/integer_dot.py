@@ -1,0 +1,48 @@
+"""Products of integer matrices as native calls, where no float holds their sums."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from runtime.codegen.llvm_integer_dot import FUNCTION, Form, IntegerDotWords, integer_dot_code
+from runtime.codegen.native_call import native_call
+from runtime.kernels.native_dot import Movable, moving
+from spmd.literal import NDArray
+from spmd.shape import PrimitiveType
+
+#: Columns below which sums along the depth use vectors better than rows do.
+_FEW_COLUMNS = 16
+
+
+def integer_product(lhs: NDArray, rhs: NDArray, out: NDArray) -> Movable:
+    """out = lhs rhs modulo the range of out's type, matrices of whole-byte integers in any strides."""
+    along_depth = _has_runs(lhs) and _has_runs(rhs.T)
+    by_rows = _has_runs(rhs) and _has_runs(out)
+    by_columns = _has_runs(lhs.T) and _has_runs(out.T)
+    if by_rows and not (along_depth and out.shape[1] < _FEW_COLUMNS):
+        return _product(Form.ROWS, lhs, rhs, out)
+    if by_columns and not (along_depth and out.shape[0] < _FEW_COLUMNS):
+        turned = _product(Form.ROWS, rhs.T, lhs.T, out.T)
+        return Movable(turned.calls, turned.rhs, turned.lhs, turned.result)
+    return _product(Form.DEPTH if along_depth else Form.ANY, lhs, rhs, out)
+
+
+def _product(form: Form, lhs: NDArray, rhs: NDArray, out: NDArray) -> Movable:
+    matrices = (lhs, rhs, out)
+    words = IntegerDotWords(
+        lhs.ctypes.data,
+        rhs.ctypes.data,
+        out.ctypes.data,
+        m=out.shape[0],
+        n=out.shape[1],
+        k=lhs.shape[1],
+        strides=tuple(matrix.strides for matrix in matrices),
+    )
+    kinds = (PrimitiveType.from_numpy(matrix.dtype) for matrix in matrices)
+    record = np.array(words.packed(), np.int64)
+    return moving(native_call(integer_dot_code(*kinds, form), FUNCTION, record, matrices))
+
+
+def _has_runs(matrix: NDArray) -> bool:
+    """Rows without gaps."""
+    return matrix.shape[1] == 1 or matrix.strides[1] == matrix.itemsize
