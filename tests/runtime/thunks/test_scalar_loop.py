@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import signal
+import threading
+
 import numpy as np
 import pytest
 
 import runtime.thunks.while_loop as while_loop
 from runtime.codegen.llvm_scalar_loop import TRIPS
 from runtime.codegen.native_call import NativeAction
+from runtime.executable import Executable
 from tests.runtime.programs import compiled
 
 #: A counter, a product, and the two of a pair that change places.
@@ -62,8 +66,11 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[NativeAction | None]:
 
 
 def run(text: str, trips: int, x: np.ndarray) -> list[np.ndarray]:
+    return step(compiled(text), trips, x)
+
+
+def step(executable: Executable, trips: int, x: np.ndarray) -> list[np.ndarray]:
     inputs = [np.int32(0), x, np.int16(3), np.int16(-4), np.int32(trips)]
-    executable = compiled(text)
     return executable.run_devices([[np.asarray(value) for value in inputs]])[0]
 
 
@@ -84,3 +91,26 @@ def test_arrays_are_left_to_rows(made: list[NativeAction | None]) -> None:
     assert (i, a) == (5, -4)
     np.testing.assert_allclose(x, 0.999**5, rtol=1e-6)
     assert made == [None]
+
+
+class SignalledError(Exception):
+    """What a signal's handler raises."""
+
+
+@pytest.mark.parametrize("text", [COUNTING, NOT_SCALAR], ids=["registers", "rows"])
+def test_endless_loops_hear_signals(text: str) -> None:
+    def handler(*_: object) -> None:
+        raise SignalledError
+
+    executable = compiled(text.replace("constant(1)", "constant(0)"))
+    x = np.ones(2 if text is NOT_SCALAR else (), np.float32)
+    step(executable, 0, x)
+    before = signal.signal(signal.SIGUSR1, handler)
+    timer = threading.Timer(0.5, signal.pthread_kill, (threading.get_ident(), signal.SIGUSR1))
+    try:
+        timer.start()
+        with pytest.raises(SignalledError):
+            step(executable, 1, x)
+    finally:
+        timer.join()
+        signal.signal(signal.SIGUSR1, before)
