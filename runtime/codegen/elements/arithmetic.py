@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from runtime.codegen.elements.builder import Float, Int
 from runtime.codegen.elements.integer_arithmetic import (
     integer_abs,
     integer_divide,
     integer_sign,
 )
-from runtime.codegen.elements.registry import BODIES, ElementSignature
+from runtime.codegen.elements.registry import BODIES, ElementSignature, body_of
 from runtime.codegen.elements.storage import wide_type
 from runtime.codegen.llvm_reduction import combination
 from spmd.device import ReductionKind
 from spmd.hlo import Opcode
+from spmd.shape import PrimitiveType
 
 _FLOAT_INSTRUCTIONS = {
     Opcode.ADD: "fadd {t} %a, %b",
@@ -26,6 +28,7 @@ _INTEGER_INSTRUCTIONS = {
     Opcode.NEGATE: "sub {t} 0, %a",
     Opcode.SUBTRACT: "sub {t} %a, %b",
 }
+_PRED_INSTRUCTIONS = {Opcode.ADD: "or", Opcode.MULTIPLY: "and"}
 _FLOAT_INTRINSICS = {
     Opcode.ABS: "fabs",
     Opcode.CEIL: "ceil",
@@ -41,6 +44,9 @@ def arithmetic(signature: ElementSignature) -> str | None:
     kind, t = signature.result, wide_type(signature.result)
     if kind.is_floating:
         return f"%r = {_FLOAT_INSTRUCTIONS[signature.opcode].format(t=t)}"
+    if kind is PrimitiveType.PRED:
+        instruction = _PRED_INSTRUCTIONS.get(signature.opcode)
+        return None if instruction is None else f"%r = {instruction} {t} %a, %b"
     if not kind.is_integer:
         return None
     if signature.opcode is Opcode.DIVIDE:
@@ -67,24 +73,21 @@ def extreme(signature: ElementSignature) -> str | None:
 
 @BODIES.register(Opcode.CLAMP)
 def clamp(signature: ElementSignature) -> str | None:
-    """min(high, max(value, low)) of low, value, high; nan in any of the three comes through."""
-    kind, t = signature.result, wide_type(signature.result)
-    if kind.is_floating:
-        return f"""%nan_value = fcmp uno {t} %b, %b
-  %above = fcmp ogt {t} %b, %a
-  %keep = or i1 %nan_value, %above
-  %raised = select i1 %keep, {t} %b, {t} %a
-  %nan_high = fcmp uno {t} %c, %c
-  %below = fcmp olt {t} %c, %raised
-  %lower = or i1 %nan_high, %below
-  %r = select i1 %lower, {t} %c, {t} %raised"""
-    if not kind.is_integer:
-        return None
-    sign = "s" if kind.is_signed_integer else "u"
-    return f"""%above = icmp {sign}gt {t} %b, %a
-  %raised = select i1 %above, {t} %b, {t} %a
-  %below = icmp {sign}lt {t} %c, %raised
-  %r = select i1 %below, {t} %c, {t} %raised"""
+    """min(high, max(value, low)); nan in any of the three comes through."""
+    if signature.result.is_floating:
+        return body_of(signature, _clamped_float)
+    letter = "s" if signature.result.is_signed_integer else "u"
+
+    def clamped(low: Int, x: Int, high: Int) -> Int:
+        raised = x.compared(f"{letter}gt", low).select(x, low)
+        return high.compared(f"{letter}lt", raised).select(high, raised)
+
+    return body_of(signature, clamped)
+
+
+def _clamped_float(low: Float, x: Float, high: Float) -> Float:
+    raised = (x.is_nan() | (x > low)).choose(x, low)
+    return (high.is_nan() | (high < raised)).choose(high, raised)
 
 
 @BODIES.register(Opcode.SIGN)

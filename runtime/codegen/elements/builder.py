@@ -28,6 +28,10 @@ class FloatFormat:
         return f"i{self.bits}"
 
     @property
+    def exponent(self) -> int:
+        return self.bits - self.mantissa - 1
+
+    @property
     def bias(self) -> int:
         return (1 << (self.bits - self.mantissa - 2)) - 1
 
@@ -37,7 +41,7 @@ class FloatFormat:
 
     def bits_of(self, value: float) -> int:
         """``value``, rounded to the format, as an unsigned integer."""
-        form, whole = ("f", "I") if self.bits == 32 else ("d", "Q")
+        form, whole = {16: ("e", "H"), 32: ("f", "I"), 64: ("d", "Q")}[self.bits]
         return int(struct.unpack(f"<{whole}", struct.pack(f"<{form}", value))[0])
 
     def rounded(self, value: float) -> float:
@@ -50,6 +54,9 @@ class FloatFormat:
 
 F32 = FloatFormat("float", "f32", 32, 23)
 F64 = FloatFormat("double", "f64", 64, 52)
+#: Formats of memory: nothing is computed in them.
+F16 = FloatFormat("half", "f16", 16, 10)
+BF16 = FloatFormat("bfloat", "bf16", 16, 7)
 
 #: Arithmetic takes numbers for constants.
 Real: TypeAlias = "Float | float"

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from runtime.codegen.elements.registry import BODIES, ElementSignature
+import math
+
+from runtime.codegen.elements.builder import BF16, F16, F32, F64, Float, FloatFormat
+from runtime.codegen.elements.registry import BODIES, ElementSignature, body_of
 from runtime.codegen.elements.storage import stored_type, wide_type
 from spmd.hlo import Opcode
+from spmd.ops.attrs import ReducePrecisionAttrs
 from spmd.shape import PrimitiveType
 
 
@@ -22,6 +26,8 @@ def conversion(signature: ElementSignature) -> str | None:
         suffix = {"float": "f32", "double": "f64"}[s]
         return f"%r = call {t} @llvm.fpto{letter}i.sat.{t}.{suffix}({s} %a)"
     if source.is_floating and target.is_floating:
+        if source is PrimitiveType.F64 and target is PrimitiveType.F16:
+            return body_of(signature, _rounded_to_odd)
         return _float_to_float(s, t)
     letter = "s" if source.is_signed_integer else "u"
     if target.is_floating:
@@ -52,3 +58,50 @@ def bitcast_conversion(signature: ElementSignature) -> str | None:
     if any(stored_type(kind) != wide_type(kind) for kind in (source, target)):
         return None
     return f"%r = bitcast {wide_type(source)} %a to {wide_type(target)}"
+
+
+def _rounded_to_odd(x: Float) -> Float:
+    """f64 to f32 so that rounding that to f16 gives what rounding x gives (S. Boldo, G. Melquiond, 2005).
+
+    Other narrow formats round twice in the evaluator, so here too.
+    """
+    near = x.to(F32)
+    back = near.to(F64)
+    inexact = (back < x) | (back > x)
+    too_far = back.abs() > x.abs()
+    truncated = too_far.select(near.bits() - 1, near.bits())
+    return inexact.select(truncated | 1, near.bits()).as_float(F32)
+
+
+@BODIES.register(Opcode.REDUCE_PRECISION)
+def reduce_precision(signature: ElementSignature) -> str | None:
+    """To nearest even in the format's own bits; beyond the fewer exponents infinity, and zero where denormals begin."""
+    attrs, kind = signature.attrs, signature.result
+    assert isinstance(attrs, ReducePrecisionAttrs)
+    # f16 has denormal numbers where f32, in which it is computed, has none.
+    form = {PrimitiveType.F16: F16, PrimitiveType.F64: F64}.get(kind, F32)
+    stored = F16 if kind is PrimitiveType.F16 else BF16 if kind is PrimitiveType.BF16 else form
+    if not kind.is_floating or kind.bits < 16:
+        return None
+    return body_of(signature, lambda x: _reduced(x, form, stored, attrs))
+
+
+def _reduced(
+    x: Float, form: FloatFormat, stored: FloatFormat, attrs: ReducePrecisionAttrs
+) -> Float:
+    """form: in whose bits it is rounded. stored: what has so many bits already keeps them."""
+    bits, one = x.to(form).bits(), 1
+    sign = bits & (one << (form.bits - 1))
+    if attrs.mantissa_bits < stored.mantissa:
+        drop = form.mantissa - attrs.mantissa_bits
+        last = (bits >> drop) & 1
+        bits = (bits + last + ((one << (drop - 1)) - 1)) & -(one << drop)
+    if attrs.exponent_bits < stored.exponent:
+        small_bias = (1 << (attrs.exponent_bits - 1)) - 1
+        field = (bits >> form.mantissa) & ((1 << form.exponent) - 1)
+        infinity = sign | (((1 << form.exponent) - 1) << form.mantissa)
+        bits = field.compared("ugt", form.bias + small_bias).select(infinity, bits)
+        bits = field.compared("ule", form.bias - small_bias).select(sign, bits)
+    result = bits.as_float(form).to(x.format)
+    kept = x if attrs.mantissa_bits > 0 else x.constant(math.inf)
+    return x.is_nan().choose(kept, result)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from runtime.codegen.elements.registry import BODIES, ElementSignature
+from collections.abc import Callable
+
+from runtime.codegen.elements.builder import Int
+from runtime.codegen.elements.registry import BODIES, ElementSignature, body_of
 from runtime.codegen.elements.storage import wide_type
 from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType
@@ -45,8 +48,10 @@ def integer_sign(kind: PrimitiveType, t: str) -> str:
 
 @BODIES.register(Opcode.REMAINDER)
 def remainder(signature: ElementSignature) -> str | None:
-    """x % 0 is x; x % -1 is 0. NumPy's fmod serves floats."""
+    """x % 0 is x; x % -1 is 0. Of floats it is exact, by C's fmod, which no vector instruction has."""
     kind, t = signature.result, wide_type(signature.result)
+    if kind.is_floating:
+        return f"%r = frem {t} %a, %b"
     if not kind.is_integer:
         return None
     if not kind.is_signed_integer:
@@ -93,3 +98,50 @@ def population_count(signature: ElementSignature) -> str | None:
 def count_leading_zeros(signature: ElementSignature) -> str | None:
     t = wide_type(signature.result)
     return f"%r = call {t} @llvm.ctlz.{t}({t} %a, i1 false)"
+
+
+def power(x: Int, y: Int, kind: PrimitiveType) -> Int:
+    """x ** y modulo 2^bits by squaring; for y < 0 the exact value rounded to zero, and 0 ** y is 0 too."""
+    negative = y.compared("slt", 0) if kind.is_signed_integer else None
+    # Of 1 and -1, which alone have a power that is not 0, the parity decides.
+    left = y if negative is None else negative.select(y & 1, y)
+    total, square = x.constant(1), x
+    for step in range(kind.bits):
+        bit = (left >> step) & 1
+        total = bit.compared("ne", 0).select(total * square, total)
+        square = square * square
+    if negative is None:
+        return total
+    unit = x.compared("eq", 1) | x.compared("eq", -1)
+    return (negative & ~unit).select(x.constant(0), total)
+
+
+def absolute(x: Int, kind: PrimitiveType) -> Int:
+    return x.compared("slt", 0).select(0 - x, x) if kind.is_signed_integer else x
+
+
+def sign(x: Int, kind: PrimitiveType) -> Int:
+    positive = x.compared("ne", 0).select(x.constant(1), 0)
+    return (
+        x.compared("slt", 0).select(x.constant(-1), positive)
+        if kind.is_signed_integer
+        else positive
+    )
+
+
+_FUNCTIONS: dict[Opcode, Callable[..., Int]] = {
+    Opcode.POWER: power,
+    Opcode.ABS: absolute,
+    Opcode.SIGN: sign,
+}
+
+
+def integer_function(signature: ElementSignature) -> str | None:
+    kind = signature.result
+    if not kind.is_integer:
+        return None
+    function = _FUNCTIONS[signature.opcode]
+    return body_of(signature, lambda *xs: function(*xs, kind))
+
+
+BODIES.add(Opcode.POWER, integer_function)

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from runtime.codegen.elements.builder import F32, F64, Code, Float, FloatFormat
+from runtime.codegen.elements.builder import F32, F64, Bool, Code, Float, FloatFormat, Int
+from runtime.codegen.elements.storage import wide_type
 from spmd.hlo import NO_ATTRS, Attrs, Opcode
 from spmd.registry import Registry
 from spmd.shape import PrimitiveType
@@ -56,3 +57,20 @@ def float_lines(function: FloatFunction, arity: int, wide: FloatFormat, fused: b
     code = Code(fused)
     result = function(*(Float(code, wide, f"%{letter}") for letter in "abc"[:arity]))
     return Lines(code.text(result), tuple(code.globals))
+
+
+def body_of(signature: ElementSignature, function: Callable[..., Float | Int | Bool]) -> str:
+    """The body that ``function`` writes, which is given the operands in their wide types."""
+    code = Code(fused=False)
+    operands = (
+        _operand(code, wide_type(kind), f"%{letter}")
+        for kind, letter in zip(signature.operands, "abc", strict=False)
+    )
+    return code.text(function(*operands))
+
+
+def _operand(code: Code, wide: str, name: str) -> Float | Int:
+    for form in (F32, F64):
+        if wide == form.name:
+            return Float(code, form, name)
+    return Int(code, wide, name)

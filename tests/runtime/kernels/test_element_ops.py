@@ -113,7 +113,7 @@ def _takes(opcode: Opcode, kind: PrimitiveType, integers: list[PrimitiveType]) -
     if opcode in _LOGIC:
         return kind in integers or kind is P.PRED
     if kind is P.PRED:
-        return opcode in (Opcode.MAXIMUM, Opcode.MINIMUM)
+        return opcode in (Opcode.ADD, Opcode.MULTIPLY, Opcode.MAXIMUM, Opcode.MINIMUM)
     if kind is P.C64:
         return opcode in _COMPLEX_TOO
     return kind in FLOATS or opcode in _ARITHMETIC

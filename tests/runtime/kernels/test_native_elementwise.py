@@ -19,7 +19,7 @@ P = PrimitiveType
 #: Of floats by native code's own approximations; tests/runtime/codegen/elements judges them.
 APPROXIMATED = {opcode for opcode, _ in FLOAT_FUNCTIONS}
 #: One of a kind of each width and sign, and of what NumPy does as well fewer; compiling takes its time.
-KINDS = (P.PRED, P.S8, P.U32, P.S64, P.BF16, P.F32, P.F64)
+KINDS = (P.PRED, P.S8, P.U32, P.S64, P.F16, P.BF16, P.F32, P.F64)
 NATIVE = [
     (opcode, kinds, result, attrs)
     for opcode, kinds, result, attrs in SIGNATURES
@@ -27,7 +27,7 @@ NATIVE = [
     and has_operation(ElementSignature(opcode, kinds, result, attrs))
     and not (kinds[0].is_floating and opcode in APPROXIMATED)
     and (
-        kinds[0] in (P.PRED, P.S8, P.U32)
+        kinds[0] in (P.PRED, P.S8, P.U32, P.F32)
         or not is_direct(ElementOp(opcode, tuple(range(len(kinds))), kinds, result, attrs))
     )
 ]
