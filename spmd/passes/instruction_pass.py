@@ -27,19 +27,19 @@ Simplify: TypeAlias = Callable[[HloInstruction], HloInstruction | None]
 
 
 class InstructionPass(FueledPass):
-    """One walk over the instructions of ``opcodes`` (of any, where that is empty), callees first, in their order.
+    """One walk over the instructions of ``opcodes``, callees first, in the order in which they stand.
 
     Instructions that an edit makes are not looked at in the same walk.
     """
 
-    opcodes: ClassVar[tuple[Opcode, ...]] = ()
+    opcodes: ClassVar[tuple[Opcode, ...]]
 
     @abstractmethod
     def editor(self, module: HloModule) -> Edit:
         """What is done at each instruction; asked for once a walk."""
 
     def walk(self, computation: HloComputation) -> Iterable[HloInstruction]:
-        return computation.with_opcode(*self.opcodes) if self.opcodes else computation.instructions
+        return computation.with_opcode(*self.opcodes)
 
     def rewrite(self, module: HloModule, fuel: Fuel) -> bool:
         edit = self.editor(module)
@@ -59,8 +59,10 @@ class InstructionPass(FueledPass):
 class Simplifier(InstructionPass):
     """Replaces instructions by simpler values, operands first, and removes what nobody needs any more.
 
-    What is pinned (``is_pinned``) stays.
+    What is pinned (``is_pinned``) stays. Without ``opcodes`` it looks at every instruction.
     """
+
+    opcodes: ClassVar[tuple[Opcode, ...]] = ()
 
     @abstractmethod
     def simplify(self, module: HloModule) -> Simplify:
