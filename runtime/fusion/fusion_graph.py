@@ -7,12 +7,14 @@ until the plan is made: ``make_fusions`` writes it down.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from runtime.fusion.element_graph import NoEmitterError
-from runtime.fusion.emitters import emitted_region, emitter_of
+from runtime.fusion.emitters import Emitted, emitted_region, emitter_of
 from runtime.fusion.kernel_cost import KernelCost, kernel_cost
+from runtime.fusion.loop_fusion import LoopFusion
 from runtime.schedule.step_facts import StepFacts
 from spmd.hlo import HloComputation, HloInstruction, Opcode
 from spmd.machine.description import MachineDescription
@@ -37,6 +39,21 @@ class Kernel:
     position: int
     cost: KernelCost
     computing: int
+
+    @cached_property
+    def emitted(self) -> Emitted | None:
+        """Who makes it, and how; None if nobody does."""
+        try:
+            return emitted_region(self.roots, {x: n for n, x in enumerate(self.inputs)})
+        except NoEmitterError:
+            return None
+
+    def may_overwrite(self, root: HloInstruction, read: HloInstruction) -> bool:
+        """Whether ``root`` may be written over the memory of the input ``read``, which dies here."""
+        plan = None if self.emitted is None else self.emitted.plan
+        if not isinstance(plan, LoopFusion):
+            return False
+        return (self.roots.index(root), list(self.inputs).index(read)) in plan.overwrites
 
     @property
     def is_fusion(self) -> bool:
@@ -75,6 +92,8 @@ class FusionGraph:
     #: Positions of instructions outside of kernels that read a result, through views too; the end for the root.
     outside: dict[HloInstruction, list[int]] = field(default_factory=dict)
     _absorbable: dict[HloInstruction, bool] = field(default_factory=dict)
+    _joined: dict[tuple[Kernel, Kernel], Kernel | None] = field(default_factory=dict)
+    _emitted: dict[Hashable, bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.position = {x: n for n, x in enumerate(self.order)}
@@ -126,8 +145,11 @@ class FusionGraph:
     # ---- trying
     def joined(self, producer: Kernel, reader: Kernel) -> Kernel | None:
         """``reader`` with what ``producer`` computes inside it, if limits allow."""
-        members = {**producer.members, **reader.members}
-        return self._bounded(reader.roots, members, reader.position)
+        both = (producer, reader)
+        if both not in self._joined:
+            members = {**producer.members, **reader.members}
+            self._joined[both] = self._bounded(reader.roots, members, reader.position)
+        return self._joined[both]
 
     def together(self, one: Kernel, other: Kernel, position: int) -> Kernel | None:
         """One kernel for the results of both, if limits allow; results that only the other one read are gone."""
@@ -151,15 +173,6 @@ class FusionGraph:
         if len(made.inputs) > limits.inputs or made.cost.code > limits.code:
             return None
         return made
-
-    @staticmethod
-    def emitter(kernel: Kernel) -> str | None:
-        """Who makes it; None if nobody does."""
-        try:
-            region = emitted_region(kernel.roots, {x: n for n, x in enumerate(kernel.inputs)})
-        except NoEmitterError:
-            return None
-        return region.emitter
 
     # ---- changing
     def replace(self, old: Iterable[Kernel], new: Iterable[Kernel]) -> None:
@@ -211,7 +224,16 @@ class FusionGraph:
     def _is_kernel(self, x: HloInstruction) -> bool:
         if not _is_plain(x) or x.opcode in _NEVER or self.facts.is_view(x):
             return False
-        return emitter_of(x) is not None
+        return self._has_emitter(x)
+
+    def _has_emitter(self, x: HloInstruction) -> bool:
+        """Alone; asked once for all that say the same."""
+        if x.called_computations:
+            return emitter_of(x) is not None
+        form = (x.opcode, x.shape, x.attrs, *(operand.shape for operand in x.operands))
+        if form not in self._emitted:
+            self._emitted[form] = emitter_of(x) is not None
+        return self._emitted[form]
 
     def _is_absorbable(self, x: HloInstruction) -> bool:
         """Free in a kernel, and outside of it: views, numbers that count, and one constant everywhere."""
@@ -228,9 +250,9 @@ class FusionGraph:
             return (
                 literal is not None
                 and 0 < x.array_shape.num_elements <= MAX_CONSTANT
-                and (emitter_of(x) is not None)
+                and self._has_emitter(x)
             )
-        return self.facts.is_view(x) and emitter_of(x) is not None
+        return self.facts.is_view(x) and self._has_emitter(x)
 
     def _note_outside(self, heads: set[HloInstruction]) -> None:
         """Backwards: who needs what a view shows stands behind the view."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from spmd.hlo import HloInstruction, Opcode
@@ -23,7 +23,9 @@ from spmd.registry import Registry
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """One expression. key: what it computes, by construction. variables: the loop variables that it depends on.
+    """One expression. key: what it computes, by construction; it alone is compared.
+
+    variables: the loop variables that it depends on.
 
     plain: the number of the one variable that it is, unchanged; None for anything else.
     parts: of several merged into one, the slowest first: expressions with their sizes.
@@ -31,10 +33,10 @@ class Index:
     """
 
     key: tuple[object, ...]
-    variables: frozenset[int]
-    plain: int | None = None
-    parts: tuple[tuple[Index, int], ...] = ()
-    whole: tuple[Index, ...] = ()
+    variables: frozenset[int] = field(compare=False)
+    plain: int | None = field(default=None, compare=False)
+    parts: tuple[tuple[Index, int], ...] = field(default=(), compare=False)
+    whole: tuple[Index, ...] = field(default=(), compare=False)
 
 
 IndexMap: TypeAlias = tuple[Index, ...]

@@ -50,6 +50,8 @@ class LiveProfile:
 
     def allows(self, old: Sequence[Kernel], new: Sequence[Kernel]) -> bool:
         """Whether ``new`` kernels may take the place of ``old`` ones; if so, they are counted from now on."""
+        if not all(map(self._keeps_places, new)):
+            return False
         change = np.zeros_like(self._live)
         made_before = {x: kernel.position for kernel in old for x in kernel.roots}
         made_now = {x: kernel.position for kernel in new for x in kernel.roots}
@@ -72,6 +74,15 @@ class LiveProfile:
                 self._readers[x].pop(kernel, None)
         for kernel in new:
             self._note(kernel)
+        return True
+
+    def _keeps_places(self, kernel: Kernel) -> bool:
+        """Results that end where something came in are still written there, though the kernel reads that too."""
+        for root in kernel.roots:
+            place = self.model.overwrites.get(root)
+            readers = [x for x in kernel.inputs if place in self.model.sources[x]]
+            if not all(kernel.may_overwrite(root, x) for x in readers):
+                return False
         return True
 
     def _note(self, kernel: Kernel) -> None:

@@ -63,8 +63,8 @@ def _fusions(graph: FusionGraph) -> list[Kernel]:
 
 
 def _planned(kernel: Kernel) -> PlannedKernel:
-    emitter = FusionGraph.emitter(kernel)
-    assert emitter is not None, "kernels are only joined where there is an emitter"
+    assert kernel.emitted is not None, "kernels are only joined where there is an emitter"
+    emitter = kernel.emitted.emitter
     return PlannedKernel(kernel.roots, tuple(kernel.inputs), kernel.position, emitter)
 
 

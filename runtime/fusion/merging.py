@@ -98,9 +98,9 @@ class _Merger:
             if not possible:
                 continue
             made = graph.together(first, second, place)
-            if made is None or graph.emitter(made) is None:
+            if made is None or made.cost.seconds >= first.cost.seconds + second.cost.seconds:
                 return None
-            if made.cost.seconds >= first.cost.seconds + second.cost.seconds:
+            if made.emitted is None:
                 return None
             if self.profile.allows(both, (made,)):
                 graph.replace(both, (made,))
