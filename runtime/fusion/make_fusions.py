@@ -75,27 +75,23 @@ def make_fusions(plan: FusionPlan, fuel: Fuel) -> int:
     first, while the instructions that they are copies of still stand as planned.
     """
     computation = plan.computation
-    written = [_written(computation, kernel) for kernel in plan.kernels]
+    kernels = tuple(fuel.enough_for(plan.kernels))
+    written = [_written(computation, kernel) for kernel in kernels]
     stands_for: dict[HloInstruction, HloInstruction] = {}
     place = {x: n for n, x in enumerate(plan.order)}
     effects = SideEffects()
-    made = 0
-    for kernel, fused in zip(plan.kernels, written, strict=True):
-        if fuel.is_spent:
-            break
-        fuel.burn()
-        made += 1
+    for kernel, fused in zip(kernels, written, strict=True):
         results = _call(computation, kernel, fused, stands_for)
         for root, result in zip(kernel.roots, results, strict=True):
             stands_for[root] = result
             replace_and_prune(root, result, effects)
             place[result] = kernel.position
             place.setdefault(result.operand(0), kernel.position)
-    if made:
+    if kernels:
         # The planned order is a schedule; where fuel ran out, what stays as it was may have to run earlier.
         computation.set_order(sorted(computation.instructions, key=place.__getitem__))
         computation.set_order(computation.post_order())
-    return made
+    return len(kernels)
 
 
 def _written(computation: HloComputation, kernel: PlannedKernel) -> HloComputation:
