@@ -48,15 +48,16 @@ class NativeLibrary:
 class Jit:
     """The host's compiler. Not thread-safe while compiling.
 
+    processor: LLVM's name of one whose instructions the host has, and features; by default the host itself.
     ``cache``: where to look for machine code first, and to keep what was compiled; None for nowhere.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, processor: tuple[str, str] | None = None) -> None:
         self.cache: ObjectCache | None = None
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
         target = llvm.Target.from_default_triple()
-        processor = llvm.get_host_cpu_name(), _features()
+        processor = processor or (llvm.get_host_cpu_name(), _features())
         self._made_by = (llvmlite.__version__, str(llvm.llvm_version_info), *processor)
         self._machine = target.create_target_machine(
             cpu=processor[0],
