@@ -16,6 +16,7 @@ from functools import cache
 from runtime.codegen.element_operations import stored_type
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
 from runtime.codegen.llvm_nest import INDEPENDENT, Cursor, NestWriter
+from runtime.codegen.llvm_starts import StartsForm, StartsWords, shifted, starts_ir
 from runtime.codegen.scalar_program import ScalarProgram, program_ir, struct_type
 
 FUNCTION = "spmd_loop"
@@ -44,25 +45,25 @@ class LoopForm:
     leaves: tuple[Step, ...]
     results: tuple[Step, ...]
     counted: tuple[bool, ...]
+    starts: StartsForm
     crossed: tuple[bool, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class LoopWords:
-    """Starts (addresses, or first numbers) and strides (in bytes, or in ones) of leaves, then of results; sizes.
+    """Firsts (addresses, or numbers) and strides (in bytes, or in ones) of leaves, then of results; sizes; starts.
 
-    The slowest dimension first. Numbers count by ones; nothing is written where a size is 0.
+    The slowest dimension first. No size is 0.
     """
 
-    starts: Sequence[int]
+    firsts: Sequence[int]
     sizes: Sequence[int]
     strides: Sequence[Sequence[int]]
+    starts: StartsWords
 
     def packed(self) -> list[int]:
-        words = [*self.starts, *self.sizes]
-        for strides in self.strides:
-            words += strides
-        return words
+        strides = itertools.chain.from_iterable(self.strides)
+        return [*self.firsts, *self.sizes, *strides, *self.starts.packed()]
 
 
 @cache
@@ -75,7 +76,7 @@ def loop_ir(form: LoopForm) -> str:
     program = form.program
     return "\n".join(
         [
-            *dict.fromkeys(program_ir(program, "body")),
+            *dict.fromkeys([*program_ir(program, "body"), *starts_ir(form.starts)]),
             _Loop(form).function(),
         ]
     )
@@ -104,9 +105,14 @@ class _Loop:
     def function(self) -> str:
         rank = self.form.rank
         words = itertools.count()
-        start = {i: self.word(next(words), self.cursor_type(i)) for i in self.arrays}
+        first = {i: self.word(next(words), self.cursor_type(i)) for i in self.arrays}
         sizes = [self.word(next(words)) for _ in range(rank)]
         strides = {i: [self.word(next(words)) for _ in range(rank)] for i in self.arrays}
+
+        def next_word(kind: str) -> str:
+            return self.word(next(words), kind)
+
+        start = shifted(self.writer, self.form.starts, next_word, first, self.counted)
         self.nest(0, sizes, start, strides)
         return self.writer.function(FUNCTION)
 

@@ -20,6 +20,7 @@ from runtime.codegen.llvm_jit import NativeLibrary, host_jit
 from runtime.codegen.llvm_loop import Step
 from runtime.codegen.llvm_nest import INDEPENDENT, Cursor, NestWriter
 from runtime.codegen.llvm_reduction import combination, element_of
+from runtime.codegen.llvm_starts import StartsForm, StartsWords, shifted, starts_ir
 from runtime.codegen.scalar_program import ScalarProgram, program_ir, struct_type
 from spmd.device import ReductionKind
 from spmd.ops.reduction import identity_value
@@ -84,18 +85,21 @@ class RowForm:
     passes: tuple[PassForm, ...]
     reductions: tuple[tuple[ReductionKind, PrimitiveType], ...]
     row_values: tuple[PrimitiveType, ...]
+    starts: StartsForm
 
 
 @dataclass(frozen=True, slots=True)
 class RowWords:
-    """Starts of arrays (addresses, or first numbers); sizes and strides of counted, then of reduced dimensions."""
+    """Firsts of arrays (addresses, or numbers); sizes and strides of counted, then of reduced dimensions; starts."""
 
-    starts: Sequence[int]
+    firsts: Sequence[int]
     sizes: Sequence[int]
     strides: Sequence[Sequence[int]]
+    starts: StartsWords
 
     def packed(self) -> list[int]:
-        return [*self.starts, *self.sizes, *itertools.chain.from_iterable(self.strides)]
+        strides = itertools.chain.from_iterable(self.strides)
+        return [*self.firsts, *self.sizes, *strides, *self.starts.packed()]
 
 
 @cache
@@ -105,7 +109,7 @@ def row_code(form: RowForm) -> NativeLibrary:
 
 
 def row_ir(form: RowForm) -> str:
-    parts: list[str] = []
+    parts = starts_ir(form.starts)
     for number, each in enumerate(form.passes):
         for name, part in _parts(number, each):
             parts += program_ir(part.program, name)
@@ -164,7 +168,7 @@ class _Rows:
         form, writer = self.form, self.writer
         words = itertools.count()
         types = ["i64" if array.counts else "ptr" for array in form.arrays]
-        start = {i: self.word(next(words), types[i]) for i in self.arrays}
+        first = {i: self.word(next(words), types[i]) for i in self.arrays}
         self.counted_sizes = [self.word(next(words)) for _ in range(form.counted)]
         self.reduced_sizes = [self.word(next(words)) for _ in range(form.reduced)]
         self.counted_strides: dict[int, list[str]] = {}
@@ -172,6 +176,12 @@ class _Rows:
         for i in self.arrays:
             self.counted_strides[i] = [self.word(next(words)) for _ in range(form.counted)]
             self.reduced_strides[i] = [self.word(next(words)) for _ in range(form.reduced)]
+
+        def next_word(kind: str) -> str:
+            return self.word(next(words), kind)
+
+        counts = [array.counts for array in form.arrays]
+        start = shifted(writer, form.starts, next_word, first, counts)
         self.row_length = self.reduced_sizes[0]
         for size in self.reduced_sizes[1:]:
             self.row_length = writer.value(f"mul i64 {self.row_length}, {size}")

@@ -10,9 +10,15 @@ from runtime.fusion.emitters import Plan
 from runtime.fusion.loop_fusion import LoopFusion
 from runtime.fusion.planned import planned
 from runtime.fusion.row_fusion import RowFusion, Source
-from runtime.fusion.view_path import through
+from runtime.fusion.view_path import shifts, through
 from runtime.kernel import Kernel
-from runtime.kernels.loop import LoopKernel, LoopLeaf, Numbers, OperandElements
+from runtime.kernels.loop import (
+    LoopKernel,
+    LoopLeaf,
+    Numbers,
+    OperandElements,
+    StartsKernel,
+)
 from runtime.kernels.rows import PassLeaves, RowKernel, RowLeaf
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays, Views
 from runtime.strides import StridedView
@@ -31,9 +37,12 @@ def emit_fusion(fusion: HloInstruction, arrays: StepArrays, _: Device) -> Thunk:
 
 def kernel_of(plan: Plan, operands: Operands) -> Kernel:
     """The kernel that computes ``plan`` from operands that lie so."""
+    starts = StartsKernel(
+        plan.starts.program, tuple(loop_leaf(leaf, operands) for leaf in plan.starts.leaves)
+    )
     if isinstance(plan, LoopFusion):
         leaves = tuple(loop_leaf(leaf, operands) for leaf in plan.graph.leaves)
-        return LoopKernel(plan.dims, plan.graph.program, leaves, plan.results)
+        return LoopKernel(plan.dims, plan.graph.program, leaves, plan.results, starts)
     return RowKernel(
         plan,
         tuple(
@@ -44,17 +53,18 @@ def kernel_of(plan: Plan, operands: Operands) -> Kernel:
             )
             for each in plan.passes
         ),
+        starts,
     )
 
 
 def loop_leaf(leaf: Leaf, operands: Operands) -> LoopLeaf:
     if not isinstance(leaf, InputLeaf):
-        return Numbers(leaf.counting)
+        return Numbers(leaf.counting, leaf.shifts)
     operand = operands[leaf.number].view
     view = through(leaf.path, operand)
     assert view is not None, "layouts has asked for an operand that can be read this way"
     shifted = StridedView(view.element_type, view.dims, view.strides, view.offset - operand.offset)
-    return OperandElements(leaf.number, shifted)
+    return OperandElements(leaf.number, shifted, shifts(leaf.path, operand))
 
 
 def row_leaves(plan: RowFusion, graph: ElementGraph, operands: Operands) -> tuple[RowLeaf, ...]:
@@ -73,7 +83,7 @@ def operand_leaves(plan: Plan) -> Iterator[InputLeaf]:
         if isinstance(plan, LoopFusion)
         else [graph for each in plan.passes for graph in (each.elements, each.inits, each.rows)]
     )
-    for graph in graphs:
+    for graph in (*graphs, plan.starts):
         for leaf in graph.leaves:
             if isinstance(leaf, InputLeaf) and _is_operand(plan, leaf):
                 yield leaf

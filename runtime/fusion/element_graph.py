@@ -10,7 +10,17 @@ import numpy as np
 
 from runtime.codegen.element_operations import ElementSignature, has_operation
 from runtime.codegen.scalar_program import ScalarConstant, ScalarOp, ScalarProgram, ScalarStep
-from runtime.fusion.view_path import Place, ViewPath, place_of, repeated, through, view_op
+from runtime.fusion.view_path import (
+    Place,
+    Shift,
+    ViewOp,
+    ViewPath,
+    place_of,
+    repeated,
+    shifts,
+    through,
+    view_op,
+)
 from runtime.strides import StridedView
 from spmd.errors import UnsupportedError
 from spmd.hlo import HloInstruction, Opcode
@@ -40,6 +50,7 @@ class CountLeaf:
     """An s64 number: ``counting.offset`` plus the sum of index times ``counting.strides``. No memory is read."""
 
     counting: StridedView
+    shifts: tuple[Shift, ...] = ()
     kind: PrimitiveType = PrimitiveType.S64
 
 
@@ -54,19 +65,57 @@ class ElementGraph:
     program: ScalarProgram
 
 
+NO_ELEMENTS = ElementGraph((), ScalarProgram((), (), ()))
+
+
 #: An instruction seen through a path.
 Wanted: TypeAlias = tuple[HloInstruction, ViewPath]
 #: What tells one read of an instruction from another: the place, or the path where no strides can say it.
 _Key: TypeAlias = Place | ViewPath
 
 
-def element_graph(wanted: Sequence[Wanted], inputs: Mapping[HloInstruction, int]) -> ElementGraph:
+@dataclass
+class Starts:
+    """Scalars where dynamic slices start, numbered as they are met; graphs of one kernel share them."""
+
+    scalars: list[HloInstruction] = field(default_factory=list)
+
+    def number(self, scalar: HloInstruction) -> int:
+        if scalar not in self.scalars:
+            self.scalars.append(scalar)
+        return self.scalars.index(scalar)
+
+    def graph(self, inputs: Mapping[HloInstruction, int]) -> ElementGraph:
+        """All of them as s64, once for the kernel. NoEmitterError where one of them is itself read at such a place."""
+        if not self.scalars:
+            return NO_ELEMENTS
+        inner = Starts()
+        graph = element_graph([(scalar, ()) for scalar in self.scalars], inputs, inner)
+        if inner.scalars:
+            raise NoEmitterError("where a slice starts depends on where another one does")
+        program = graph.program
+        steps, results = list(program.steps), []
+        for register in program.results:
+            signature = ElementSignature(
+                Opcode.CONVERT, (program.kind_of(register),), PrimitiveType.S64
+            )
+            results.append(len(program.parameters) + len(steps))
+            steps.append(_operation(signature, (register,)))
+        return ElementGraph(
+            graph.leaves, ScalarProgram(program.parameters, tuple(steps), tuple(results))
+        )
+
+
+def element_graph(
+    wanted: Sequence[Wanted], inputs: Mapping[HloInstruction, int], starts: Starts
+) -> ElementGraph:
     """The program that gives ``wanted`` from elements of ``inputs``, beyond which it does not look.
 
-    An instruction that is wanted at one place by several others is computed once; at two places, twice. NoEmitterError
-    where an instruction is not elementwise, or no strides say how an input is read.
+    An instruction that is wanted at one place by several others is computed once; at two places, twice. Scalars where
+    dynamic slices start go to ``starts``. NoEmitterError where an instruction is not elementwise, or no strides say
+    how an input is read.
     """
-    return _Builder(wanted, inputs).build()
+    return _Builder(wanted, inputs, starts).build()
 
 
 def post_order(
@@ -91,6 +140,7 @@ def post_order(
 class _Builder:
     wanted: Sequence[Wanted]
     inputs: Mapping[HloInstruction, int]
+    starts: Starts
     demands: dict[HloInstruction, dict[_Key, ViewPath]] = field(default_factory=dict)
     leaves: list[Leaf] = field(default_factory=list)
     steps: list[ScalarStep] = field(default_factory=list)
@@ -102,7 +152,7 @@ class _Builder:
         for instruction, path in self.wanted:
             self.demand(instruction, path)
         for instruction in reversed(order):
-            for path in self.demands[instruction].values():
+            for path in list(self.demands.get(instruction, {}).values()):
                 for operand, inner in self.operand_reads(instruction, path):
                     self.demand(operand, inner)
         self.make_leaves(order)
@@ -136,7 +186,7 @@ class _Builder:
         operands = instruction.operands
         if _is_name(instruction):
             yield operands[0], path
-        elif (op := view_op(instruction)) is not None:
+        elif (op := self.view(instruction)) is not None:
             yield operands[0], (op, *path)
         else:
             dims = array_shape(instruction).dims
@@ -148,8 +198,20 @@ class _Builder:
                 else:
                     raise NoEmitterError(f"{instruction.name} has other sizes than its operands")
 
+    def view(self, instruction: HloInstruction) -> ViewOp | None:
+        """The view that an instruction is of its first operand."""
+        if instruction.opcode is not Opcode.DYNAMIC_SLICE:
+            return view_op(instruction)
+        first, *starts = instruction.operands
+        if len(starts) != array_shape(first).rank:
+            raise NoEmitterError(f"{instruction.name} starts at a vector of indices")
+        if any(array_shape(start).element_type is PrimitiveType.U64 for start in starts):
+            raise NoEmitterError(f"{instruction.name} starts at an index of u64")
+        numbers = tuple(map(self.starts.number, starts))
+        return ViewOp(instruction.opcode, instruction.dims, starts=numbers)
+
     def register(self, instruction: HloInstruction, path: ViewPath) -> int:
-        while _is_name(instruction) or view_op(instruction) is not None:
+        while _is_name(instruction) or self.view(instruction) is not None:
             if instruction in self.inputs:
                 break
             ((instruction, path),) = self.operand_reads(instruction, path)
@@ -159,7 +221,7 @@ class _Builder:
         for instruction in order:
             if instruction not in self.inputs and instruction.opcode is not Opcode.IOTA:
                 continue
-            for key, path in self.demands[instruction].items():
+            for key, path in self.demands.get(instruction, {}).items():
                 self.leaf_of[instruction, key] = len(self.leaves)
                 self.leaves.append(self.leaf(instruction, path))
 
@@ -178,16 +240,17 @@ class _Builder:
             raise NoEmitterError(
                 f"{instruction.name} is no straight line of numbers after a reshape"
             )
-        return CountLeaf(counting)
+        line = StridedView(shape.element_type, shape.dims, steps)
+        return CountLeaf(counting, shifts(path, line))
 
     def make_steps(self, instruction: HloInstruction) -> None:
         if instruction in self.inputs:
-            for key in self.demands[instruction]:
+            for key in self.demands.get(instruction, {}):
                 self.registers[instruction, key] = self.leaf_of[instruction, key]
             return
-        if _is_name(instruction) or view_op(instruction) is not None:
+        if _is_name(instruction) or self.view(instruction) is not None:
             return
-        for key, path in self.demands[instruction].items():
+        for key, path in self.demands.get(instruction, {}).items():
             self.registers[instruction, key] = len(self.leaves) + len(self.steps)
             self.steps.append(self.step(instruction, path))
 

@@ -10,6 +10,7 @@ from runtime.fusion.element_graph import (
     ElementGraph,
     InputLeaf,
     NoEmitterError,
+    Starts,
     array_shape,
     element_graph,
 )
@@ -23,6 +24,7 @@ from spmd.shape import ArrayShape
 class LoopFusion:
     """For all indices of ``dims``: result i, seen as ``results[i]``, gets result i of ``graph``'s program.
 
+    starts: scalars where dynamic slices start, once for the loop.
     overwrites: pairs (result, input): every element of the input is read where the result's is written, nowhere else.
     """
 
@@ -30,6 +32,7 @@ class LoopFusion:
     graph: ElementGraph
     results: tuple[StridedView, ...]
     overwrites: tuple[tuple[int, int], ...]
+    starts: ElementGraph
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +96,17 @@ def _over(
 ) -> LoopFusion:
     dims = array_shape(first.base).dims
     results = [first, *(matching_result(each, dims) for each in forms[1:])]
-    graph = element_graph([(r.base, r.path(dims)) for r in results], inputs)
+    starts = Starts()
+    graph = element_graph([(r.base, r.path(dims)) for r in results], inputs, starts)
     views = []
     for result in results:
         view = result.view(dims)
         if view is None:
             raise NoEmitterError(f"no strides say how {result.root.name} is written")
         views.append(view)
-    return LoopFusion(dims, graph, tuple(views), _overwrites(graph, results, inputs))
+    scalars = starts.graph(inputs)
+    overwrites = _overwrites(graph, results, inputs, scalars)
+    return LoopFusion(dims, graph, tuple(views), overwrites, scalars)
 
 
 def matching_result(forms: Sequence[Result], dims: tuple[int, ...]) -> Result:
@@ -114,7 +120,10 @@ def matching_result(forms: Sequence[Result], dims: tuple[int, ...]) -> Result:
 
 
 def _overwrites(
-    graph: ElementGraph, results: Sequence[Result], inputs: Mapping[HloInstruction, int]
+    graph: ElementGraph,
+    results: Sequence[Result],
+    inputs: Mapping[HloInstruction, int],
+    starts: ElementGraph,
 ) -> tuple[tuple[int, int], ...]:
     """Where nothing between an input and the results changes the order of elements."""
     if not all(result.keeps_order for result in results):
@@ -124,6 +133,7 @@ def _overwrites(
     }
     reads = [leaf for leaf in graph.leaves if isinstance(leaf, InputLeaf)]
     moved = {leaf.number for leaf in reads if not all(op.keeps_order for op in leaf.path)}
+    moved |= {leaf.number for leaf in starts.leaves if isinstance(leaf, InputLeaf)}
     steady = [n for n in dict.fromkeys(leaf.number for leaf in reads) if n not in moved]
     return tuple(
         (i, number)

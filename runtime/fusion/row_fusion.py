@@ -20,6 +20,7 @@ from runtime.fusion.element_graph import (
     ElementGraph,
     InputLeaf,
     NoEmitterError,
+    Starts,
     Wanted,
     array_shape,
     element_graph,
@@ -80,7 +81,8 @@ class RowPass:
 class RowFusion:
     """``axes`` of ``dims`` run along a row, the others count the rows.
 
-    inputs: what the input numbers of the graphs mean. results: each result's view over ``dims``, or over the rows.
+    starts: scalars where dynamic slices start, once for the kernel. inputs: what the graphs' input numbers mean.
+    results: each result's view over ``dims``, or over the rows.
     """
 
     dims: tuple[int, ...]
@@ -91,6 +93,7 @@ class RowFusion:
     row_values: tuple[PrimitiveType, ...]
     kept: tuple[PrimitiveType, ...]
     results: tuple[StridedView, ...]
+    starts: ElementGraph
 
     @property
     def counted(self) -> tuple[int, ...]:
@@ -130,6 +133,7 @@ class _Assembly:
     def __init__(self, region: RowRegion, keeping: Sequence[HloInstruction]) -> None:
         self.region = region
         self.keeping = keeping
+        self.starts = Starts()
         self.row_values = region.row_values()
         operands = max(region.operands.values(), default=-1) + 1
         self.inputs = [RowInput(Source.OPERAND, n) for n in range(operands)]
@@ -170,6 +174,7 @@ class _Assembly:
             tuple(array_shape(x).element_type for x in self.row_values),
             tuple(array_shape(x).element_type for x in self.keeping),
             tuple(self.result_view(result) for result in self.results.values()),
+            self.starts.graph(region.operands),
         )
 
     def result_view(self, result: Result) -> StridedView:
@@ -200,7 +205,7 @@ class _Assembly:
             tuple(map(region.reduces.index, reduces)),
             tuple(map(self.keeping.index, kept)),
             tuple(results),
-            element_graph(inits, region.operands),
+            element_graph(inits, region.operands, self.starts),
             self.over_rows(rows, level),
             tuple(map(self.row_values.index, row_values)),
             tuple(row_results),
@@ -215,7 +220,7 @@ class _Assembly:
         levels, region = self.region.levels, self.region
         rows = {x: n for x, n in self.row_inputs.items() if levels[x] <= level}
         kept = {x: n for x, n in self.kept_inputs.items() if levels[x] < level}
-        graph = element_graph(wanted, {**region.operands, **rows, **kept})
+        graph = element_graph(wanted, {**region.operands, **rows, **kept}, self.starts)
         steps = dense_strides(region.rows, 1)
         along = iter(steps)
         by_row = tuple(0 if d in region.axes else next(along) for d in range(len(region.dims)))
@@ -228,7 +233,8 @@ class _Assembly:
         levels, region = self.region.levels, self.region
         rows = {x: n for x, n in self.row_inputs.items() if levels[x] <= level}
         reductions = {x: n for x, n in self.reduction_inputs.items() if levels[x] <= level + 1}
-        graph = element_graph(wanted, {**region.operands, **rows, **reductions})
+        inputs = {**region.operands, **rows, **reductions}
+        graph = element_graph(wanted, inputs, self.starts)
         steps = dense_strides(region.rows, 1)
         self.require_places(graph, {**rows, **reductions}, steps, region.rows)
         return graph

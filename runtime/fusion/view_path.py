@@ -18,11 +18,15 @@ from spmd.shape import ArrayShape, PrimitiveType
 
 @dataclass(frozen=True, slots=True)
 class ViewOp:
-    """One operation that only rearranges, apart from the instruction it came from. ``dims``: of its result."""
+    """One operation that only rearranges, apart from the instruction it came from. ``dims``: of its result.
+
+    starts: of a dynamic-slice, numbers of the scalars where it starts, one for each dimension.
+    """
 
     opcode: Opcode
     dims: tuple[int, ...]
     attrs: Attrs = NO_ATTRS
+    starts: tuple[int, ...] = ()
 
     @property
     def keeps_order(self) -> bool:
@@ -35,6 +39,7 @@ ViewPath: TypeAlias = tuple[ViewOp, ...]
 
 _VIEWS: dict[Opcode, Callable[[ViewOp, StridedView], StridedView | None]] = {
     Opcode.BROADCAST: lambda op, view: view.broadcast(op.dims, _dimensions(op)),
+    Opcode.DYNAMIC_SLICE: lambda op, view: _slice_at_zero(op, view),
     Opcode.RESHAPE: lambda op, view: view.reshape(op.dims),
     Opcode.REVERSE: lambda op, view: view.reverse(_dimensions(op)),
     Opcode.SLICE: lambda op, view: _slice(op, view),
@@ -54,6 +59,8 @@ def view_op(instruction: HloInstruction) -> ViewOp | None:
         return ViewOp(Opcode.RESHAPE, instruction.dims)
     if opcode is Opcode.RESHAPE:
         return ViewOp(opcode, instruction.dims)
+    if opcode is Opcode.DYNAMIC_SLICE:
+        return None
     return ViewOp(opcode, instruction.dims, instruction.attrs) if opcode in _VIEWS else None
 
 
@@ -73,8 +80,33 @@ def repeated(dims: tuple[int, ...]) -> ViewOp:
     return ViewOp(Opcode.BROADCAST, dims, DimensionsAttrs(()))
 
 
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """What a dynamic-slice moves a view by: scalar ``start``, moved to 0 to ``limit``, times ``stride`` bytes."""
+
+    start: int
+    limit: int
+    stride: int
+
+
+def shifts(path: ViewPath, view: StridedView) -> tuple[Shift, ...]:
+    """How far ``through(path, view)``, which is taken from index 0, is moved by the dynamic slices of ``path``."""
+    found = []
+    for n, op in enumerate(path):
+        if op.opcode is not Opcode.DYNAMIC_SLICE:
+            continue
+        before = through(path[:n], view)
+        assert before is not None, "the whole path can be seen through"
+        for start, size, whole, stride in zip(
+            op.starts, op.dims, before.dims, before.strides, strict=True
+        ):
+            if size < whole and stride:
+                found.append(Shift(start, whole - size, stride))
+    return tuple(found)
+
+
 def through(path: ViewPath, view: StridedView) -> StridedView | None:
-    """``view`` seen at the end of ``path``; None where no strides can say it."""
+    """``view`` seen at the end of ``path``, dynamic slices from index 0; None where no strides can say it."""
     seen: StridedView | None = view
     for op in path:
         if seen is None:
@@ -94,15 +126,17 @@ class Place:
 
     strides: tuple[int, ...]
     offset: int
+    shifts: tuple[Shift, ...] = ()
 
 
 def place_of(path: ViewPath, dims: tuple[int, ...]) -> Place | None:
     """What ``path`` reads of an array of sizes ``dims`` that lies without gaps; None where no strides can say it."""
-    view = through(path, StridedView.dense(ArrayShape(PrimitiveType.U8, dims)))
+    dense = StridedView.dense(ArrayShape(PrimitiveType.U8, dims))
+    view = through(path, dense)
     if view is None:
         return None
     strides = tuple(0 if n == 1 else s for n, s in zip(view.dims, view.strides, strict=True))
-    return Place(strides, view.offset)
+    return Place(strides, view.offset, shifts(path, dense))
 
 
 def _dimensions(op: ViewOp) -> tuple[int, ...]:
@@ -113,6 +147,10 @@ def _dimensions(op: ViewOp) -> tuple[int, ...]:
 def _slice(op: ViewOp, view: StridedView) -> StridedView:
     assert isinstance(op.attrs, SliceAttrs)
     return view.slice(op.attrs.starts, op.attrs.limits, op.attrs.strides)
+
+
+def _slice_at_zero(op: ViewOp, view: StridedView) -> StridedView:
+    return view.slice((0,) * len(op.dims), op.dims, (1,) * len(op.dims))
 
 
 def _inverse(permutation: tuple[int, ...]) -> tuple[int, ...]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
 
 from runtime.codegen.llvm_loop import FUNCTION, LoopForm, LoopWords, Step, loop_code
+from runtime.codegen.llvm_starts import StartsForm, StartsWords
 from runtime.codegen.native_call import NOTHING, native_call
 from runtime.codegen.scalar_program import ScalarProgram
+from runtime.fusion.view_path import Shift
 from runtime.kernel import NUMPY_KERNELS, Action, Kernel, KernelArrays
 from runtime.kernels.index_order import in_streaming_order, merged_dims
 from runtime.strides import StridedView
@@ -23,6 +25,7 @@ class OperandElements:
 
     operand: int
     view: StridedView
+    shifts: tuple[Shift, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +33,21 @@ class Numbers:
     """``view`` counts in ones: a line of numbers."""
 
     view: StridedView
+    shifts: tuple[Shift, ...] = ()
 
 
 LoopLeaf: TypeAlias = OperandElements | Numbers
+
+
+@dataclass(frozen=True, slots=True)
+class StartsKernel:
+    """``program`` gives the numbers (s64) by which leaves are shifted, of scalars."""
+
+    program: ScalarProgram
+    leaves: tuple[LoopLeaf, ...]
+
+
+NO_STARTS = StartsKernel(ScalarProgram((), (), ()), ())
 
 
 @dataclass(frozen=True)
@@ -47,18 +62,16 @@ class LoopKernel(Kernel):
     program: ScalarProgram
     leaves: tuple[LoopLeaf, ...]
     results: tuple[StridedView, ...]
+    starts: StartsKernel
 
 
 @NUMPY_KERNELS.binds(LoopKernel)
 def bind_loop_kernel(kernel: LoopKernel, arrays: KernelArrays) -> Action:
-    walks = [
-        Walk(leaf.view.offset, leaf.view.strides, 1, counts=True)
-        if isinstance(leaf, Numbers)
-        else walk_of(leaf.view, arrays.operands[leaf.operand])
-        for leaf in kernel.leaves
-    ]
+    walks = [leaf_walk(leaf, arrays.operands) for leaf in kernel.leaves]
     walks += [walk_of(v, a) for v, a in zip(kernel.results, arrays.results, strict=True)]
-    return bind_loop(kernel.program, kernel.dims, walks, (*arrays.operands, *arrays.results))
+    starts = [leaf_walk(leaf, arrays.operands) for leaf in kernel.starts.leaves]
+    every = (*arrays.operands, *arrays.results)
+    return bind_loop(kernel.program, kernel.dims, walks, every, kernel.starts.program, starts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,16 +85,44 @@ class Walk:
     strides: tuple[int, ...]
     item: int
     counts: bool = False
+    shifts: tuple[Shift, ...] = ()
 
 
 def walk_of(view: StridedView, array: NDArray) -> Walk:
     return Walk(array.ctypes.data + view.offset, view.strides, view.element_type.byte_size)
 
 
+def leaf_walk(leaf: LoopLeaf, operands: Sequence[NDArray]) -> Walk:
+    if isinstance(leaf, Numbers):
+        return Walk(leaf.view.offset, leaf.view.strides, 1, True, leaf.shifts)
+    walk = walk_of(leaf.view, operands[leaf.operand])
+    return replace(walk, shifts=leaf.shifts)
+
+
+def starts_form(
+    program: ScalarProgram, starts: Sequence[Walk], walks: Sequence[Walk]
+) -> StartsForm:
+    shifts = tuple(tuple(shift.start for shift in walk.shifts) for walk in walks)
+    return StartsForm(program, tuple(walk.counts for walk in starts), shifts)
+
+
+def starts_words(starts: Sequence[Walk], walks: Sequence[Walk]) -> StartsWords:
+    shifts = [(shift.limit, shift.stride) for walk in walks for shift in walk.shifts]
+    return StartsWords([walk.start for walk in starts], shifts)
+
+
 def bind_loop(
-    program: ScalarProgram, dims: Sequence[int], walks: Sequence[Walk], arrays: tuple[NDArray, ...]
+    program: ScalarProgram,
+    dims: Sequence[int],
+    walks: Sequence[Walk],
+    arrays: tuple[NDArray, ...],
+    starts_program: ScalarProgram = NO_STARTS.program,
+    starts: Sequence[Walk] = (),
 ) -> Action:
-    """``program`` over ``dims``; walks of its parameters, then of its results. ``arrays``: what they walk over."""
+    """``program`` over ``dims``; walks of its parameters, then of its results. ``arrays``: what they walk over.
+
+    ``starts``: walks of the scalars from which ``starts_program`` makes the numbers by which walks are shifted.
+    """
     if 0 in dims:
         return NOTHING
     count = len(program.parameters)
@@ -101,9 +142,11 @@ def bind_loop(
         tuple(steps[:count]),
         tuple(steps[count:]),
         tuple(walk.counts for walk in walks[:count]),
+        starts_form(starts_program, starts, walks),
         tuple(crossed) if any(crossed) else (),
     )
-    words = LoopWords([walk.start for walk in walks], sizes, strides)
+    firsts = [walk.start for walk in walks]
+    words = LoopWords(firsts, sizes, strides, starts_words(starts, walks))
     record = np.array(words.packed(), np.int64)
     return native_call(loop_code(form), FUNCTION, record, arrays)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -25,7 +25,16 @@ from runtime.codegen.scalar_program import ScalarProgram
 from runtime.fusion.row_fusion import RowFusion, RowInput, RowPass, Source
 from runtime.kernel import NUMPY_KERNELS, Action, Kernel, KernelArrays
 from runtime.kernels.index_order import in_streaming_order, merged_dims
-from runtime.kernels.loop import Numbers, OperandElements, Walk, walk_of
+from runtime.kernels.loop import (
+    Numbers,
+    OperandElements,
+    StartsKernel,
+    Walk,
+    leaf_walk,
+    starts_form,
+    starts_words,
+    walk_of,
+)
 from runtime.strides import StridedView, dense_strides
 from spmd.shape import PrimitiveType
 
@@ -47,6 +56,7 @@ class RowKernel(Kernel):
 
     fusion: RowFusion
     leaves: tuple[PassLeaves, ...]
+    starts: StartsKernel
 
 
 @NUMPY_KERNELS.binds(RowKernel)
@@ -55,6 +65,7 @@ def bind_rows(kernel: RowKernel, arrays: KernelArrays) -> Action:
     if any(fusion.dims[d] == 0 for d in fusion.counted):
         return NOTHING
     walks = _Walks(fusion, arrays)
+    starts = [leaf_walk(leaf, arrays.operands) for leaf in kernel.starts.leaves]
     passes = tuple(
         walks.pass_form(each, leaves)
         for each, leaves in zip(fusion.passes, kernel.leaves, strict=True)
@@ -81,9 +92,11 @@ def bind_rows(kernel: RowKernel, arrays: KernelArrays) -> Action:
         passes,
         tuple((reduction.kind, reduction.element_type) for reduction in fusion.reductions),
         fusion.row_values,
+        starts_form(kernel.starts.program, starts, walks.found),
     )
     strides = [[*a, *b] for a, b in zip(counted_strides, reduced_strides, strict=True)]
-    words = RowWords([w.start for w in walks.found], [*counted_sizes, *reduced_sizes], strides)
+    firsts, sizes = [w.start for w in walks.found], [*counted_sizes, *reduced_sizes]
+    words = RowWords(firsts, sizes, strides, starts_words(starts, walks.found))
     record = np.array(words.packed(), np.int64)
     every = (*arrays.operands, *arrays.results, *arrays.scratch)
     return native_call(row_code(form), FUNCTION, record, every)
@@ -135,18 +148,18 @@ class _Walks:
         return Part(program, tuple(map(self.input, leaves)), results)
 
     def input(self, leaf: RowLeaf) -> Ref:
-        if isinstance(leaf, Numbers):
-            walk = Walk(leaf.view.offset, self.spread(leaf.view), 1, counts=True)
-            return self.array(walk, PrimitiveType.S64)
-        if isinstance(leaf, OperandElements):
-            return self.memory(leaf.view, walk_of(leaf.view, self.arrays.operands[leaf.operand]))
+        if isinstance(leaf, Numbers | OperandElements):
+            kind = PrimitiveType.S64 if isinstance(leaf, Numbers) else leaf.view.element_type
+            walk = leaf_walk(leaf, self.arrays.operands)
+            return self.array(replace(walk, strides=self.spread(leaf.view)), kind)
         if leaf.source is Source.KEPT:
             return self.kept(leaf.number)
         return Ref(Held.REDUCTION if leaf.source is Source.REDUCTION else Held.ROW, leaf.number)
 
     def result(self, number: int) -> Ref:
         view = self.fusion.results[number]
-        return self.memory(view, walk_of(view, self.arrays.results[number]))
+        walk = walk_of(view, self.arrays.results[number])
+        return self.array(replace(walk, strides=self.spread(view)), view.element_type)
 
     def kept(self, number: int) -> Ref:
         """A row in scratch, which the next row takes over."""
@@ -157,9 +170,6 @@ class _Walks:
         return self.array(
             Walk(self.arrays.scratch[number].ctypes.data, strides, kind.byte_size), kind
         )
-
-    def memory(self, view: StridedView, walk: Walk) -> Ref:
-        return self.array(Walk(walk.start, self.spread(view), walk.item), view.element_type)
 
     def spread(self, view: StridedView) -> tuple[int, ...]:
         """Strides over all indices, of a view over these or over the rows alone."""

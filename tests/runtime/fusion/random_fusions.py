@@ -39,6 +39,7 @@ class Fused:
     dice: random.Random
     lines: list[str] = field(default_factory=list)
     values: list[Value] = field(default_factory=list)
+    starts: list[Value] = field(default_factory=list)
 
     def add(self, kind: PrimitiveType, dims: tuple[int, ...], text: str) -> Value:
         value = Value(f"v{len(self.lines)}", kind, dims)
@@ -110,9 +111,28 @@ class Fused:
             self.add(x.kind, x.dims, f"add({x.name}, {i.name})")
 
     def rearrange(self, x: Value) -> None:
-        kind = self.dice.choice(("transpose", "reverse", "slice", "reshape", "broadcast"))
+        kind = self.dice.choice(
+            ("transpose", "reverse", "slice", "reshape", "broadcast", "dynamic-slice")
+        )
+        if kind == "dynamic-slice":
+            self.slice_dynamically(x)
+            return
         dims, text = rearranged(self.dice, kind, x)
         self.add(x.kind, dims, text)
+
+    def slice_dynamically(self, x: Value) -> None:
+        """From a number that is a parameter or computed of it, inside or not."""
+        starts = []
+        for _ in x.dims:
+            start = self.dice.choice(self.starts)
+            if self.dice.random() < 0.3:
+                start = self.add(start.kind, (), f"add({start.name}, {start.name})")
+                self.values.pop()
+            starts.append(start.name)
+        dims = tuple(self.dice.randrange(n + 1) or n for n in x.dims)
+        sizes = ",".join(map(str, dims))
+        names = ", ".join((x.name, *starts))
+        self.add(x.kind, dims, f"dynamic-slice({names}), dynamic_slice_sizes={{{sizes}}}")
 
 
 def rearranged(dice: random.Random, kind: str, x: Value) -> tuple[tuple[int, ...], str]:
@@ -177,6 +197,13 @@ def random_fusion(seed: int) -> str:
             entry.append(f"{seen.name} = {seen} {text}")
         fused.add(seen.kind, seen.dims, f"parameter({number})")
         operands.append(seen)
+    start_kind = dice.choice((P.S32, P.S8, P.U32, P.S64))
+    for number in range(len(operands), len(operands) + 2):
+        start = Value(f"p{number}", start_kind, ())
+        entry.append(f"{start.name} = {start} parameter({number})")
+        fused.starts.append(fused.add(start.kind, start.dims, f"parameter({number})"))
+        operands.append(start)
+    fused.values = fused.values[:-2]
     for _ in range(dice.randrange(1, 9)):
         fused.grow()
     last = fused.values[-1]

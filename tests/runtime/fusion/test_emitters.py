@@ -39,6 +39,13 @@ LOOPS = {
         a = f32[24] reshape(n)
         b = f32[6,4] transpose(n), dimensions={1,0}
         ROOT r = (f32[4,6], f32[24], f32[6,4]) tuple(n, a, b)""",
+    "run-time slice": """
+        p = f32[4,6] parameter(0)
+        i = s32[] parameter(1)
+        j = s32[] negate(i)
+        n = f32[4,6] negate(p)
+        s = f32[2,6] dynamic-slice(n, i, j), dynamic_slice_sizes={2,6}
+        ROOT r = f32[12] reshape(s)""",
     "numbers": """
         i = s32[4,6] iota(), iota_dimension=1
         v = s32[4,6] reverse(i), dimensions={1}
@@ -58,6 +65,12 @@ REFUSED = {
         t = f32[6,4] transpose(p), dimensions={1,0}
         f = f32[24] reshape(t)
         ROOT r = f32[24] negate(f)""",
+    "depends on where another one does": """
+        p = s32[4] parameter(0)
+        i = s32[] parameter(1)
+        a = s32[1] dynamic-slice(p, i), dynamic_slice_sizes={1}
+        j = s32[] reshape(a)
+        ROOT b = s32[2] dynamic-slice(p, j), dynamic_slice_sizes={2}""",
     "other indices than the first result": """
         p = f32[4,6] parameter(0)
         s = f32[2,6] slice(p), slice={[0:2], [0:6]}

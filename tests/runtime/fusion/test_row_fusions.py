@@ -245,3 +245,31 @@ def test_sums_start_from_a_neutral_zero() -> None:
     minus = np.full((3, 100), -0.0, np.float32)
     (got,) = compiled(text).run(minus, minus)
     assert np.signbit(got).all()
+
+
+def test_rows_of_a_dynamic_slice() -> None:
+    """Where it starts is computed in the kernel, and moved inside."""
+    fused = """
+  p = f32[9,90] parameter(0)
+  i = s32[] parameter(1)
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  x = f32[3,70] dynamic-slice(p, j, i), dynamic_slice_sizes={3,70}
+  z = f32[] constant(0)
+  s = f32[3] reduce(x, z), dimensions={1}, to_apply=add
+  b = f32[3,70] broadcast(s), dimensions={0}
+  ROOT r = f32[3,70] divide(x, b)
+"""
+    entry = """
+  p = f32[9,90] parameter(0)
+  i = s32[] parameter(1)
+  ROOT f = f32[3,70] fusion(p, i), kind=kInput, calls=fused
+"""
+    text = module_text(fused, entry, reducer("add", P.F32))
+    check(text, exact=False, emitter="row")
+    x = np.random.default_rng(0).random((9, 90), np.float32)
+    for start in (-5, 0, 3, 100):
+        at = (min(max(start + 1, 0), 6), min(max(start, 0), 20))
+        part = x[at[0] : at[0] + 3, at[1] : at[1] + 70]
+        (got,) = compiled(text).run(x, np.array(start, np.int32))
+        np.testing.assert_allclose(got, part / part.sum(1, keepdims=True), 1e-5)
