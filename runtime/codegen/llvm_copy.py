@@ -58,10 +58,12 @@ class CopyWords:
 @cache
 def copy_code(innermost: Innermost, width: int) -> NativeLibrary:
     """``FUNCTION`` for elements of ``width`` bytes: takes the address of packed words."""
-    return host_jit().compile(copy_ir(innermost, width), (FUNCTION,), level=2, unroll=False)
+    ir = WORDS + copy_ir(innermost, width)
+    return host_jit().compile(ir, (FUNCTION,), level=2, unroll=False)
 
 
 def copy_ir(innermost: Innermost, width: int) -> str:
+    """``FUNCTION`` and what it calls; to stand behind WORDS."""
     element = f"i{8 * width}"
     loop = {
         Innermost.ROWS: _ROWS,
@@ -69,7 +71,7 @@ def copy_ir(innermost: Innermost, width: int) -> str:
         Innermost.STRIDED: _STRIDED.format(element=element),
         Innermost.TRANSPOSE: _transpose(element, width),
     }[innermost]
-    return "\n".join([WORDS, loop, _ODOMETER])
+    return loop + _ODOMETER
 
 
 _ODOMETER = f"""

@@ -6,14 +6,20 @@ from dataclasses import dataclass
 from functools import cache
 
 from runtime.blas import BlasFunction
+from runtime.codegen.llvm_copy import FUNCTION as COPY
+from runtime.codegen.llvm_copy import TARGET_WORD, Innermost, copy_ir
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
 from runtime.codegen.llvm_words import WORDS
 from spmd.shape import PrimitiveType
 
-GEMM, GEMV = "spmd_gemm", "spmd_gemv"
+GEMM, GEMV, TURNING_GEMM = "spmd_gemm", "spmd_gemv", "spmd_turning_gemm"
 ROW_MAJOR, NO_TRANSPOSE, TRANSPOSE = 101, 111, 112
 #: Words that hold the addresses of two operands and the result.
 LHS_WORD, RHS_WORD, RESULT_WORD = range(3)
+#: Elements of a right matrix at most that is turned on the stack.
+MOST_TURNED = 4096
+#: Words of a product by themselves; those of the copy that turns the right matrix follow.
+GEMM_WORDS = 11
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +73,41 @@ def gemm_code(kind: PrimitiveType, gemm: BlasFunction) -> NativeLibrary:
 
 
 @cache
+def turning_gemm_code(kind: PrimitiveType, gemm: BlasFunction) -> NativeLibrary:
+    """``TURNING_GEMM``: takes the words of a product, then those of a copy that lays the right matrix out by row.
+
+    BLAS reads small right matrices by row much faster than by column. The copy's target is on the stack.
+    """
+    turn = copy_ir(Innermost.TRANSPOSE, kind.byte_size)
+    ir = _TURNING_GEMM.format(
+        name=TURNING_GEMM, gemm=GEMM, copy=COPY, t=_type(kind), size=MOST_TURNED
+    )
+    return _linked(turn + _ir(_GEMM, GEMM, kind, gemm) + ir, TURNING_GEMM, gemm)
+
+
+@cache
 def gemv_code(kind: PrimitiveType, gemv: BlasFunction) -> NativeLibrary:
     return _compiled(_GEMV, GEMV, kind, gemv)
 
 
 def _compiled(ir: str, name: str, kind: PrimitiveType, function: BlasFunction) -> NativeLibrary:
+    return _linked(_ir(ir, name, kind, function), name, function)
+
+
+def _linked(ir: str, name: str, function: BlasFunction) -> NativeLibrary:
+    symbols = {"blas": function.address}
+    return host_jit().compile(WORDS + ir, (name,), symbols, level=2, unroll=False)
+
+
+def _type(kind: PrimitiveType) -> str:
+    return {PrimitiveType.F32: "float", PrimitiveType.F64: "double"}[kind]
+
+
+def _ir(ir: str, name: str, kind: PrimitiveType, function: BlasFunction) -> str:
     narrow = "trunc i64 {} to i32" if function.index_bits == 32 else "add i64 {}, 0"
-    text = ir.format(
+    return ir.format(
         name=name,
-        t={PrimitiveType.F32: "float", PrimitiveType.F64: "double"}[kind],
+        t=_type(kind),
         i=f"i{function.index_bits}",
         sizes="\n".join(
             f"  %n{w}_word = call i64 @word(ptr %record, i64 {w})\n"
@@ -83,8 +115,6 @@ def _compiled(ir: str, name: str, kind: PrimitiveType, function: BlasFunction) -
             for w in range(3, 9)
         ),
     )
-    symbols = {"blas": function.address}
-    return host_jit().compile(WORDS + text, (name,), symbols, level=2, unroll=False)
 
 
 _GEMM = f"""
@@ -101,6 +131,20 @@ define void @{{name}}(ptr %record) {{{{
   %transpose_rhs = trunc i64 %transpose_rhs_word to i32
   call void @blas(i32 {ROW_MAJOR}, i32 %transpose_lhs, i32 %transpose_rhs, {{i}} %n3, {{i}} %n4, {{i}} %n5,
     {{t}} 1.0, ptr %lhs, {{i}} %n6, ptr %rhs, {{i}} %n7, {{t}} 0.0, ptr %result, {{i}} %n8)
+  ret void
+}}}}
+"""
+
+_TURNING_GEMM = f"""
+define void @{{name}}(ptr %record) {{{{
+  %turned = alloca [{{size}} x {{t}}], align 64
+  %copy = getelementptr i64, ptr %record, i64 {GEMM_WORDS}
+  %target_slot = getelementptr ptr, ptr %copy, i64 {TARGET_WORD}
+  %rhs_slot = getelementptr ptr, ptr %record, i64 {RHS_WORD}
+  store ptr %turned, ptr %target_slot
+  store ptr %turned, ptr %rhs_slot
+  call void @{{copy}}(ptr %copy)
+  call void @{{gemm}}(ptr %record)
   ret void
 }}}}
 """

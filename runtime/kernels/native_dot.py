@@ -7,19 +7,25 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from runtime.blas import gemm_function, gemv_function
+from runtime.blas import BlasFunction, gemm_function, gemv_function
+from runtime.codegen.llvm_copy import SOURCE_WORD as COPY_SOURCE_WORD
+from runtime.codegen.llvm_copy import CopyWords
 from runtime.codegen.llvm_dot import (
     GEMM,
+    GEMM_WORDS,
     GEMV,
     LHS_WORD,
+    MOST_TURNED,
     NO_TRANSPOSE,
     RESULT_WORD,
     RHS_WORD,
     TRANSPOSE,
+    TURNING_GEMM,
     GemmWords,
     GemvWords,
     gemm_code,
     gemv_code,
+    turning_gemm_code,
 )
 from runtime.codegen.llvm_repeat import repeated
 from runtime.codegen.native_call import NativeAction, NativeCall, native_call
@@ -27,6 +33,9 @@ from runtime.kernels.convert import SOURCE_WORD, TARGET_WORD, converting
 from runtime.kernels.index_order import merged_dims
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
+
+#: Rows of the left matrix from which on turning the right one costs less than it gains (measured).
+_LEAST_ROWS_FOR_TURNING = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +97,16 @@ def blas_product(kind: PrimitiveType, lhs: NDArray, rhs: NDArray, out: NDArray) 
     gemm = gemm_function(kind)
     if gemm is None:
         return None
-    words = GemmWords(
+    turned = _turning_product(kind, gemm, lhs, rhs, out)
+    if turned is not None:
+        return turned
+    words = _gemm_words(lhs, rhs, out)
+    record = np.array(words.packed(), np.int64)
+    return moving(native_call(gemm_code(kind, gemm), GEMM, record, (lhs, rhs, out)))
+
+
+def _gemm_words(lhs: NDArray, rhs: NDArray, out: NDArray) -> GemmWords:
+    return GemmWords(
         lhs.ctypes.data,
         rhs.ctypes.data,
         out.ctypes.data,
@@ -101,8 +119,24 @@ def blas_product(kind: PrimitiveType, lhs: NDArray, rhs: NDArray, out: NDArray) 
         transpose_lhs=NO_TRANSPOSE if _lies_by_row(lhs) else TRANSPOSE,
         transpose_rhs=NO_TRANSPOSE if _lies_by_row(rhs) else TRANSPOSE,
     )
-    record = np.array(words.packed(), np.int64)
-    return moving(native_call(gemm_code(kind, gemm), GEMM, record, (lhs, rhs, out)))
+
+
+def _turning_product(
+    kind: PrimitiveType, gemm: BlasFunction, lhs: NDArray, rhs: NDArray, out: NDArray
+) -> Movable | None:
+    """A product that lays a small right matrix out by row before; None where that does not pay."""
+    if _lies_by_row(rhs) or rhs.size > MOST_TURNED or len(lhs) < _LEAST_ROWS_FOR_TURNING:
+        return None
+    rows, columns = rhs.shape
+    by_row = np.empty(rhs.shape, rhs.dtype)  # only its strides: the native code has its own
+    product = _gemm_words(lhs, by_row, out)
+    inner = (columns, rows, rhs.strides[1], by_row.strides[0])
+    copy = CopyWords(rhs.ctypes.data, 0, inner, ())
+    record = np.array([*product.packed(), *copy.packed()], np.int64)
+    code = turning_gemm_code(kind, gemm)
+    call = moving(native_call(code, TURNING_GEMM, record, (lhs, rhs, out)))
+    source = record.ctypes.data + 8 * (GEMM_WORDS + COPY_SOURCE_WORD)
+    return Movable(call.calls, call.lhs, (source,), call.result)
 
 
 def _vector_product(

@@ -167,3 +167,12 @@ def test_columns_beyond_one_block() -> None:
     kernel = DotKernel((), 3, 9, 700, P.S64, P.S64, P.S64, P.S64)
     NUMPY_KERNELS.bind(kernel, KernelArrays((lhs, rhs), (out,)))()
     np.testing.assert_array_equal(out, lhs @ rhs)
+
+
+@pytest.mark.parametrize("dims", [(32, 64, 64), (40, 7, 33), (33, 20, 5), (64, 64, 65)])
+def test_small_right_matrices_by_column_are_turned(dims: tuple[int, int, int]) -> None:
+    """And the left ones, where the result lies by column."""
+    for batch in ((), (5,), (2, 3)):
+        check(dims, ("rows", "columns", "rows"), batch=batch)
+        check(dims[::-1], ("rows", "columns", "columns"), batch=batch)
+    check(dims, ("part", "columns", "part"), (P.F64,) * 3, P.F64)
