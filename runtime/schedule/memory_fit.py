@@ -1,23 +1,28 @@
-"""Make a scheduled module fit a memory limit: compute values again until buffer assignment needs no more than that.
+"""Make a scheduled module fit a memory limit, until buffer assignment needs no more than that: compute values again, or
+in pieces, so that what is large between operations never exists whole.
 
-The way down does not depend on the limit: stage after stage the peak falls by the same part, and the first stage that
-fits is taken. So a limit that another attempt has reached can be met, and a lower one goes further on the same way.
+Two roads are tried, with pieces and without, and the one that repeats less work wins where both arrive. The way down a
+road does not depend on the limit: stage after stage the peak falls by the same part, and the first stage that fits is
+taken. So a limit that another attempt has reached can be met, and a lower one goes further on the same way.
 
 Collectives are repeated only where nothing else brings the peak down any more (weights that are gathered again for the
-backward pass, say): that is the second half of the way.
+backward pass, say): that is the second half of a road.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
+from typing import TypeAlias
 
 from runtime.schedule.exact_memory import device_bytes, least_device_bytes, step_facts
 from runtime.schedule.module_model import ModuleModel
 from runtime.schedule.recompute import Limits
+from runtime.schedule.recompute_price import BYTES_PER_BYTE_SENT, Price
 from runtime.schedule.rematerialize import Budget, Rematerializer
+from spmd.analysis.cost import module_cost
 from spmd.hlo import HloComputation, HloModule
 from spmd.hlo.clone import clone_module
 
@@ -25,14 +30,18 @@ from spmd.hlo.clone import clone_module
 STAGE_SHARE = 1 / 32
 MOST_LINKS = 24
 #: What may be repeated, in this order.
-WAYS = (
+Road: TypeAlias = tuple[Limits, ...]
+REPEATING: Road = (
     Limits(only_cheap=False, most_links=MOST_LINKS),
     Limits(only_cheap=False, most_links=MOST_LINKS, collectives=True),
 )
+SPLITTING: Road = tuple(replace(way, splits=True) for way in REPEATING)
 
 
-def fit_memory(module: HloModule, limit: int) -> None:
-    """Repeat work in a SCHEDULED module until a device needs ``limit`` bytes at most.
+def fit_memory(
+    module: HloModule, limit: int, roads: Sequence[Road] = (REPEATING, SPLITTING)
+) -> None:
+    """Repeat and split work in a SCHEDULED module until a device needs ``limit`` bytes at most.
 
     Where that cannot be reached, the module is left with the least memory that was. Modules that the runtime does not
     lower stay as they are.
@@ -42,39 +51,56 @@ def fit_memory(module: HloModule, limit: int) -> None:
     unlimited = device_bytes(module)
     if unlimited <= limit:
         return
-    stage, found = _first_that_fits(clone_module(module), limit)
-    if found > limit:
-        attempt = clone_module(module)
-        _take(attempt, stage)
-        if device_bytes(attempt) >= unlimited:
-            return
-    _take(module, stage)
+    attempts = [_go(module, limit, road) for road in roads]
+    arrived = [attempt for attempt in attempts if attempt.bytes <= limit]
+    if arrived:
+        module.take_over(min(arrived, key=lambda attempt: attempt.weight).module)
+        return
+    least = min(attempts, key=lambda attempt: attempt.bytes)
+    if least.bytes < unlimited:
+        module.take_over(least.module)
 
 
-def _first_that_fits(module: HloModule, limit: int) -> tuple[int, int]:
-    """Number and bytes of the first stage that needs ``limit`` at most, else of the one whose values need least.
+@dataclass(frozen=True)
+class _Attempt:
+    """A copy of the module at the end of a road, and what a device needs there."""
+
+    module: HloModule
+    bytes: int
+
+    @property
+    def weight(self) -> float:
+        """Its work."""
+        cost = module_cost(self.module)
+        wire = Price(0.0, BYTES_PER_BYTE_SENT * cost.wire_bytes)
+        return (Price.of(cost.work) + wire).weight
+
+
+def _go(module: HloModule, limit: int, road: Road) -> _Attempt:
+    """To the first stage that needs ``limit`` at most, else to the one whose values need least.
 
     Values are laid out where they could fit at all: that takes most of the time.
     """
-    best, least = 0, least_device_bytes(module)
-    for stage, _ in enumerate(_stages(module), 1):
-        needed = least_device_bytes(module)
-        if needed <= limit and (found := device_bytes(module)) <= limit:
-            return stage, found
+    copy = clone_module(module)
+    stage = best = 0
+    least = least_device_bytes(copy)
+    for stage, _ in enumerate(_stages(copy, road), 1):
+        needed = least_device_bytes(copy)
+        if needed <= limit and (found := device_bytes(copy)) <= limit:
+            return _Attempt(copy, found)
         if needed < least:
             best, least = stage, needed
-    return best, max(least, limit + 1)
+    if best < stage:
+        # Stages are the same for every copy of a module.
+        copy = clone_module(module)
+        for _ in islice(_stages(copy, road), best):
+            pass
+    return _Attempt(copy, device_bytes(copy))
 
 
-def _take(module: HloModule, stage: int) -> None:
-    """Carry ``module`` to that stage; they are the same for every copy of a module."""
-    for _ in islice(_stages(module), stage):
-        pass
-
-
-def _stages(module: HloModule) -> Iterator[int]:
+def _stages(module: HloModule, road: Road) -> Iterator[int]:
     """Lower the peak step by step; what it is by the model after each step that did lower it."""
-    for way in WAYS:
+    for way in road:
         fitter = _Fitter(module, way)
         first = goal = fitter.peak
         while goal > 0:

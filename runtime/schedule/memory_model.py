@@ -6,7 +6,7 @@ over a dying operand of its size costs nothing either. The exact figure comes fr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -71,8 +71,24 @@ class MemoryModel:
     _over: dict[HloInstruction, tuple[HloInstruction, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.rebuild()
+
+    def rebuild(self, without: Collection[HloInstruction] = ()) -> None:
+        """From the computation as it is now, but for instructions that nobody else reads."""
+        for table in (
+            self.sources,
+            self.size,
+            self.readers,
+            self.reads,
+            self.overwrites,
+            self._over,
+        ):
+            table.clear()
+        self._inputs.clear()
+        out = dict.fromkeys(without)
         for instruction in self.computation.post_order():
-            self.add(instruction)
+            if instruction not in out:
+                self.add(instruction)
         root = self.computation.root
         for source in self.sources[root]:
             self.readers[source] = self.readers.get(source, 0) + 1

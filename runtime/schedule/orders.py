@@ -16,7 +16,7 @@ Before: TypeAlias = dict[HloInstruction, list[HloInstruction]]
 
 def as_it_stands(model: MemoryModel, before: Before) -> Order:
     """The stored order, made topological."""
-    return _post_order(model.computation.instructions, lambda i: before[i])
+    return post_order(model.computation.instructions, lambda i: before[i])
 
 
 def depth_first(model: MemoryModel, before: Before) -> Order:
@@ -36,10 +36,10 @@ def depth_first(model: MemoryModel, before: Before) -> Order:
         needs[instruction] = max(need, kept + size + model.while_running(instruction))
         # What a view holds is what its operand holds.
         held[instruction] = size if model.reads[instruction] or size else kept
-    return _post_order((model.computation.root, *model.computation.instructions), by_need)
+    return post_order((model.computation.root, *model.computation.instructions), by_need)
 
 
-def _post_order(
+def post_order(
     starts: Sequence[HloInstruction], before: Callable[[HloInstruction], list[HloInstruction]]
 ) -> Order:
     """Depth first from each start, everything an instruction follows in front of it."""
@@ -172,7 +172,7 @@ def postponed(model: MemoryModel, before: Before, order: Order) -> Order:
     def in_order(instruction: HloInstruction) -> list[HloInstruction]:
         return sorted(before[instruction], key=lambda earlier: place[earlier])
 
-    return _post_order([i for i in order if not may_wait(i)], in_order)
+    return post_order([i for i in order if not may_wait(i)], in_order)
 
 
 def spliced(orders: Sequence[Order], needs: Sequence[Sequence[int]]) -> Order:

@@ -42,11 +42,15 @@ class Repeat:
 
 @dataclass(frozen=True)
 class Limits:
-    """What may be computed again: elementwise arithmetic alone, or whatever has a price; links of one chain."""
+    """What may be computed again: elementwise arithmetic alone, or whatever has a price; links of one chain.
+
+    splits: regions may be computed in pieces.
+    """
 
     only_cheap: bool = True
     most_links: int = 4
     collectives: bool = False
+    splits: bool = False
 
     def price(self, instruction: HloInstruction) -> Price | None:
         if self.only_cheap and not is_cheap(instruction):

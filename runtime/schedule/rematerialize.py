@@ -18,7 +18,10 @@ from runtime.schedule.memory_model import MemoryModel
 from runtime.schedule.recompute import Copies, Limits, RecomputeSearch, Repeat
 from runtime.schedule.recompute_price import Price
 from runtime.schedule.repeat_edit import RepeatEdit
+from runtime.schedule.split_edit import SplitEdit
+from runtime.schedule.split_region import Region, RegionSearch
 from runtime.schedule.step_facts import StepFacts
+from spmd.analysis.side_effects import SideEffects
 from spmd.hlo import HloComputation, HloInstruction
 from spmd.ops import OpCost
 
@@ -27,6 +30,8 @@ FLOPS_SHARE = 1 / 200
 BYTES_SHARE = 1 / 30
 #: Candidates that are looked at for one decision, largest values first.
 MOST_CANDIDATES = 48
+#: A repeat that frees as many bytes as this for its work is not compared with computing in pieces.
+WORTH_MORE_THAN_SPLITS = 0.5
 #: Rounds in a row that may be taken back before a goal is given up.
 MOST_FAILURES = 6
 
@@ -65,6 +70,8 @@ class Rematerializer:
     def __post_init__(self) -> None:
         self._copies = Copies(self.limits)
         self._hopeless: dict[HloInstruction, None] = {}
+        self._regions = RegionSearch()
+        self._vain: dict[tuple[HloInstruction, ...], None] = {}
         self.look()
 
     def look(self) -> None:
@@ -81,11 +88,18 @@ class Rematerializer:
         self.peak = int(self._lives.needs.max(initial=0))
 
     def lower(self, goal: int) -> bool:
-        """Repeat what is needed so that no more than ``goal`` bytes are live; whether that was reached."""
+        """Repeat and split what is needed so that no more than ``goal`` bytes are live; whether that was reached."""
         failures = 0
         self._hopeless.clear()
+        self._vain.clear()
         while self.peak > goal and failures <= MOST_FAILURES:
             repeats = self._plan(goal)
+            worth = _worth(repeats[0]) if repeats else 0.0
+            region = self._best_region() if worth < WORTH_MORE_THAN_SPLITS else None
+            if region is not None and region.worth > worth:
+                if not self._try_split(region, goal):
+                    self._vain[region.members] = None
+                continue
             if failures:
                 repeats = repeats[:1]
             if not repeats:
@@ -97,6 +111,34 @@ class Rematerializer:
             if len(repeats) == 1:
                 self._hopeless[repeats[0].value] = None
         return self.peak <= goal
+
+    def _best_region(self) -> Region | None:
+        """What is worth most at the peak; None where nothing is, or enough was tried."""
+        if not self.limits.splits or len(self._vain) > MOST_FAILURES:
+            return None
+        found = self._regions.at(self._lives, int(self._lives.needs.argmax()))
+        return max(
+            (region for region in found if region.members not in self._vain),
+            key=lambda region: region.worth,
+            default=None,
+        )
+
+    def _try_split(self, region: Region, goal: int) -> bool:
+        """Edit; keep the edit if less is above ``goal``."""
+        before, lives = _above(self._lives, goal), self._lives
+        edit = SplitEdit(lives, region)
+        self._lives = Lives(lives.model, edit.order)
+        peak = int(self._lives.needs.max(initial=0))
+        if peak > self.peak or _above(self._lives, goal, edit.weights) >= before:
+            edit.undo()
+            self._lives = lives
+            return False
+        edit.keep()
+        self._regions.leave(edit.made)
+        if self.computation.remove_unused(SideEffects().of):
+            lives.model.rebuild()
+        self._live_on(lives.model)
+        return True
 
     def _plan(self, goal: int) -> list[Repeat]:
         """Repeats that together bring every position down to ``goal``, or as far as one round can see."""
@@ -148,8 +190,9 @@ class Rematerializer:
         return True
 
 
-def _above(lives: Lives, goal: int) -> int:
-    return int(np.maximum(lives.needs - goal, 0).sum())
+def _above(lives: Lives, goal: int, weights: Sequence[float] | float = 1.0) -> float:
+    """Bytes above ``goal``, summed over positions."""
+    return float((np.maximum(lives.needs - goal, 0) * np.asarray(weights)).sum())
 
 
 def _worth(repeat: Repeat) -> float:

@@ -51,10 +51,10 @@ class StepFacts:
     def is_view(self, instruction: HloInstruction) -> bool:
         return is_view(instruction) and instruction not in self.written
 
-    def like(self, copy: HloInstruction, original: HloInstruction) -> None:
-        """``copy`` computes what ``original`` does."""
+    def like(self, copy: HloInstruction, original: HloInstruction, pieces: int = 1) -> None:
+        """``copy`` computes what ``original`` does, or one of so many equal pieces of it."""
         if original in self.extra:
-            self.extra[copy] = self.extra[original]
+            self.extra[copy] = self.extra[original] // pieces
         if original in self.written:
             self.written[copy] = None
         if original in self.in_place:

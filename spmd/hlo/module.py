@@ -124,6 +124,12 @@ class HloModule:
         self.computations = kept
         return removed
 
+    def take_over(self, other: HloModule) -> None:
+        """Become ``other``, which is used up: its computations are this module's from now on."""
+        vars(self).update(vars(other))
+        for computation in self.computations:
+            computation.module = self
+
     def computations_post_order(self) -> list[HloComputation]:
         """Callees before callers, only what the entry reaches, entry last."""
         order: list[HloComputation] = []

@@ -1,0 +1,168 @@
+"""Compute a region of a scheduled computation in pieces, one after the other, in a way that can be taken back.
+
+Pieces are unrolled: they read slices, which are views, and write into results with dynamic-update-slice, in place. So
+whatever else is done to a schedule can be done to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from runtime.schedule.lives import Lives
+from runtime.schedule.orders import post_order
+from runtime.schedule.split_region import Region
+from runtime.schedule.split_rules import attrs_of_piece
+from spmd.builder import Builder
+from spmd.hlo import HloComputation, HloInstruction
+from spmd.shape import PrimitiveType
+
+
+class SplitEdit:
+    """``region`` in pieces, in the better of two places: where it began, or just before its results are read.
+
+    The region's own instructions stay in the computation, unread and out of ``order``, until ``keep`` removes them;
+    ``undo`` takes everything back. The lives' memory model follows. ``made``: everything that is new.
+    """
+
+    def __init__(self, lives: Lives, region: Region) -> None:
+        self._lives, self._region = lives, region
+        self._model = lives.model
+        self._computation: HloComputation = lives.model.computation
+        self._root = self._computation.root
+        self._builder = Builder(self._computation)
+        self.made: list[HloInstruction] = []
+        self._replaced: list[tuple[HloInstruction, int, HloInstruction]] = []
+        self._starts: dict[int, HloInstruction] = {}
+        self._build()
+        #: What is replaced, not computed again.
+        self._gone = dict.fromkeys(region.members[region.again :])
+        self._model.rebuild(without=self._gone)
+        self.order = min(self._orders(), key=self._model.peak)
+        #: How much each position counts: a member's pieces as much as the member.
+        self.weights = self._weigh()
+
+    def _weigh(self) -> list[float]:
+        made = dict.fromkeys(self.made)
+        return [1 / self._region.pieces if i in made else 1.0 for i in self.order]
+
+    def keep(self) -> None:
+        for member in reversed(self._gone):
+            self._computation.remove(member)
+        self._computation.set_order(self.order)
+
+    def undo(self) -> None:
+        for reader, number, operand in reversed(self._replaced):
+            reader.replace_operand(number, operand)
+        self._computation.root = self._root
+        for one in reversed(self.made):
+            self._computation.remove(one)
+        self._computation.set_order(self._lives.order)
+        self._model.rebuild()
+
+    # ---- building
+    def _build(self) -> None:
+        before = len(self._computation)
+        whole: dict[HloInstruction, HloInstruction] = {}
+        for number in range(self._region.pieces):
+            self._build_piece(number, whole)
+        self.made = list(self._computation.newest(len(self._computation) - before))
+        for result, new in whole.items():
+            self._read_instead(result, new)
+
+    def _build_piece(self, number: int, whole: dict[HloInstruction, HloInstruction]) -> None:
+        region = self._region
+        made: dict[HloInstruction, HloInstruction] = {}
+        parts: dict[tuple[HloInstruction, int], HloInstruction] = {}
+        for member in region.members:
+            along = region.along[member]
+            operands = []
+            for operand, dim in zip(member.operands, along.operands, strict=True):
+                if operand in region.along:
+                    operands.append(made[operand])
+                elif dim is None:
+                    operands.append(operand)
+                else:
+                    if (operand, dim) not in parts:
+                        parts[operand, dim] = self._part(operand, dim, number)
+                    operands.append(parts[operand, dim])
+            made[member] = self._piece(member, operands)
+            if member in region.results:
+                whole[member] = self._joined(member, made[member], number, whole.get(member))
+
+    def _part(self, operand: HloInstruction, dim: int, number: int) -> HloInstruction:
+        size = operand.dims[dim] // self._region.pieces
+        starts = [0] * len(operand.dims)
+        limits = list(operand.dims)
+        starts[dim], limits[dim] = number * size, (number + 1) * size
+        return self._builder.slice(operand, starts, limits)
+
+    def _piece(self, member: HloInstruction, operands: Sequence[HloInstruction]) -> HloInstruction:
+        dim = self._region.along[member].result
+        shape, attrs = member.array_shape, member.attrs
+        if dim is not None:
+            size = shape.dims[dim] // self._region.pieces
+            shape = shape.with_dims((*shape.dims[:dim], size, *shape.dims[dim + 1 :]))
+            attrs = attrs_of_piece(member, dim, size)
+        piece = self._computation.add(member.clone(shape, operands, attrs=attrs))
+        self._model.facts.like(piece, member, self._region.pieces)
+        return piece
+
+    def _joined(
+        self,
+        member: HloInstruction,
+        piece: HloInstruction,
+        number: int,
+        so_far: HloInstruction | None,
+    ) -> HloInstruction:
+        """``member`` as far as it is known with this piece. The first one brings the memory: zeros for the rest."""
+        along, build = self._region.along[member], self._builder
+        build.annotations = member.annotations
+        if along.result is None:
+            if so_far is None:
+                return piece
+            assert along.combine is not None
+            return self._computation.create(along.combine, member.shape, (so_far, piece))
+        dim, size = along.result, piece.dims[along.result]
+        if so_far is None:
+            none = [0] * len(piece.dims)
+            rest = [member.dims[dim] - size if d == dim else 0 for d in range(len(piece.dims))]
+            zero = build.scalar(member.array_shape.element_type, 0)
+            return self._shaped(build.pad(piece, zero, none, rest), member)
+        starts = [self._start(number * size if d == dim else 0) for d in range(len(piece.dims))]
+        return self._shaped(build.dynamic_update_slice(so_far, piece, starts), member)
+
+    def _shaped(self, one: HloInstruction, member: HloInstruction) -> HloInstruction:
+        """With the member's layout."""
+        one.shape = member.shape
+        return one
+
+    def _start(self, value: int) -> HloInstruction:
+        if value not in self._starts:
+            self._starts[value] = self._builder.scalar(PrimitiveType.S32, value)
+        return self._starts[value]
+
+    def _read_instead(self, result: HloInstruction, new: HloInstruction) -> None:
+        for user in result.users:
+            if user in self._region.along:
+                continue
+            for number, operand in enumerate(user.operands):
+                if operand is result:
+                    user.replace_operand(number, new)
+                    self._replaced.append((user, number, result))
+        if result is self._root:
+            self._computation.root = new
+
+    # ---- placing
+    def _orders(self) -> Iterator[list[HloInstruction]]:
+        """The pieces where the first member was that goes, and before the first reader of a result."""
+        readers = {reader for reader, _, _ in self._replaced}
+        first = self._lives.place[self._region.members[self._region.again]]
+        positions = (n for n, i in enumerate(self._lives.order) if i in readers)
+        for place in (first, min(positions, default=len(self._lives.order))):
+            head = [i for i in self._lives.order[:place] if i not in self._gone]
+            tail = [i for i in self._lives.order[place:] if i not in self._gone]
+            yield post_order((*head, *self.made, *tail), _before)
+
+
+def _before(instruction: HloInstruction) -> list[HloInstruction]:
+    return [*instruction.operands, *instruction.control_predecessors]

@@ -1,0 +1,303 @@
+"""Which instructions to compute piece by piece, so that a large value between them never exists whole.
+
+q = dot(x, w)              for each part of the rows:
+e = exponential(q)             q' = dot(x', w);  e' = exponential(q')
+y = dot(e, v)                  y' = dot(e', v), written into its rows of y
+
+A region grows from a value that is to go. All its readers join, cut along the dimension that the value's own maps to.
+What they write may be large again and go as well; else it is put together or added up. What members read along that
+dimension joins where it is large and read by members alone; else parts of it are read.
+
+Readers up to a position ``since`` may keep what they read: what was computed up to there is computed again, in pieces,
+for its late readers. So activations come in pieces where a backward pass reads them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from runtime.schedule.lives import Lives
+from runtime.schedule.recompute_price import Price
+from runtime.schedule.split_rules import Along, ways_to_split
+from spmd.analysis.cost import op_cost
+from spmd.hlo import HloInstruction, Opcode
+
+#: Instructions of one region, and readers that its growth looks at.
+MOST_MEMBERS = 48
+MOST_STEPS = 400
+#: Values that the peak may be rid of, largest first; those of a smaller part of what is live there are not worth it.
+MOST_SEEDS = 6
+LEAST_SHARE = 1 / 16
+#: A value this many times smaller than the one that is to go is put together, not cut any further.
+SMALL = 8
+MOST_PIECES = 8
+#: Traffic that takes as long as starting one more instruction, in bytes.
+BYTES_PER_INSTRUCTION = 4096.0
+
+#: What lies there anyway.
+_GIVEN = frozenset({Opcode.PARAMETER, Opcode.CONSTANT, Opcode.GET_TUPLE_ELEMENT})
+
+
+@dataclass(frozen=True)
+class Region:
+    """``members`` in their order, the first ``again`` of them computed again. along[m]: how m is cut. results: members
+    that others read, which are made whole.
+
+    freed: bytes at the position asked about.
+    """
+
+    pieces: int
+    members: tuple[HloInstruction, ...]
+    again: int
+    along: dict[HloInstruction, Along]
+    results: tuple[HloInstruction, ...]
+    price: Price
+    freed: int
+
+    @property
+    def worth(self) -> float:
+        """Bytes freed for the work, as for repeats."""
+        return self.freed / (self.price.weight + self.freed)
+
+
+class RegionSearch:
+    """Finds regions of one computation; what is known of instructions lasts. Pieces are not cut again."""
+
+    def __init__(self) -> None:
+        self._ways: dict[HloInstruction, tuple[Along, ...]] = {}
+
+    def leave(self, pieces: Iterable[HloInstruction]) -> None:
+        self._ways.update((piece, ()) for piece in pieces)
+
+    def ways(self, instruction: HloInstruction) -> tuple[Along, ...]:
+        if instruction not in self._ways:
+            self._ways[instruction] = ways_to_split(instruction)
+        return self._ways[instruction]
+
+    def at(self, lives: Lives, top: int) -> Iterator[Region]:
+        """Regions in pieces of which fewer bytes would be live at position ``top``."""
+        sizes = lives.model.size
+        floor = LEAST_SHARE * float(lives.needs[top])
+        live = [
+            v
+            for v in lives.order[: top + 1]
+            if sizes[v] >= floor and lives.last(v) >= top and self.ways(v)
+        ]
+        seeds = sorted(live, key=lambda v: -sizes[v])[:MOST_SEEDS]
+        for since in _pauses(lives, seeds, top):
+            grown: set[tuple[HloInstruction, Along]] = set()
+            for seed in seeds:
+                for along in self.ways(seed):
+                    if along.result is None or (seed, along) in grown:
+                        continue
+                    growth = _Growth(lives, self.ways, sizes[seed] // SMALL, since)
+                    if growth.is_region(seed, along):
+                        yield from growth.regions(top)
+                    grown.update(growth.along.items())
+
+
+def _pauses(lives: Lives, values: Sequence[HloInstruction], top: int) -> list[int]:
+    """Since when each of ``values`` has not been read at ``top``; and since ever."""
+    found = {-1: None}
+    for value in values:
+        events = [lives.place[value], *lives.reads_at[value]]
+        before = [n for n in events if n < top]
+        if before and top not in events and len(before) < len(events):
+            found[before[-1]] = None
+    return list(found)
+
+
+@dataclass
+class _Growth:
+    """floor: values of fewer bytes are not cut for their own sake. since: readers up to there keep what they read."""
+
+    lives: Lives
+    ways: Callable[[HloInstruction], tuple[Along, ...]]
+    floor: int
+    since: int
+    along: dict[HloInstruction, Along] = field(default_factory=dict)
+    #: The parts of every member are a whole number of elements where this is a whole number of pieces.
+    common: int = 0
+    _steps: int = 0
+    #: What was tried in vain is not tried again.
+    _refused: set[HloInstruction] = field(default_factory=set)
+
+    @property
+    def again(self) -> int:
+        """Members that are computed again."""
+        return sum(self.lives.place[member] <= self.since for member in self.along)
+
+    def is_region(self, seed: HloInstruction, along: Along) -> bool:
+        """Whether ``seed``, cut like that, need not exist whole any more."""
+        if not (self._takes(seed, along) and self._readers_join(seed)):
+            return False
+        return self.again < len(self.along) and self._closes()
+
+    # ---- growing
+    def _readers_join(self, value: HloInstruction) -> bool:
+        """All readers of ``value`` read pieces."""
+        if value is self.lives.model.computation.root:
+            return False
+        late = list(self._late_readers(value))
+        if not late and self.lives.place[value] > self.since:
+            return False
+        return all(self._joins(user) for user in late)
+
+    def _late_readers(self, value: HloInstruction) -> Iterator[HloInstruction]:
+        """Those behind ``since``, and earlier views that have some."""
+        for user in value.users:
+            is_late = self.lives.place.get(user, -1) > self.since
+            if is_late or (self.lives.model.is_view(user) and any(self._late_readers(user))):
+                yield user
+
+    def _joins(self, user: HloInstruction) -> bool:
+        """``user`` reads pieces of those members that it reads."""
+        self._steps += 1
+        if user in self.along:
+            return self._agrees(user, self.along[user])
+        for along in self.ways(user):
+            if self._agrees(user, along) and self._takes(user, along):
+                if self.lives.place[user] <= self.since:
+                    return self._readers_join(user)
+                if along.result is not None and self._is_large(user):
+                    self._attempt(user, partial(self._readers_join, user))
+                return True
+        return False
+
+    def _agrees(self, user: HloInstruction, along: Along) -> bool:
+        """Whether each member that ``user`` reads is cut as ``along`` has it."""
+        for operand, dim in zip(user.operands, along.operands, strict=True):
+            cut = self.along.get(operand)
+            if cut is not None and (dim is None or cut.result != dim):
+                return False
+        return True
+
+    def _takes(self, one: HloInstruction, along: Along) -> bool:
+        """``one`` is a member from now on, and what it reads along its dimension where that can go."""
+        if one not in self.lives.place:
+            return False
+        common = math.gcd(self.common, _length(one, along))
+        if common < 2 or len(self.along) >= MOST_MEMBERS or self._steps >= MOST_STEPS:
+            return False
+        self.along[one], self.common = along, common
+        for operand, dim in zip(one.operands, along.operands, strict=True):
+            if dim is None or operand in self.along or operand.opcode in _GIVEN:
+                continue
+            if self._is_large(operand):
+                self._attempt(operand, partial(self._is_made, operand, dim))
+        return True
+
+    def _is_made(self, operand: HloInstruction, dim: int) -> bool:
+        """``operand`` is computed in pieces along ``dim``, for members alone."""
+        self._steps += 1
+        for along in self.ways(operand):
+            if along.result == dim and self._agrees(operand, along):
+                return self._takes(operand, along) and self._readers_join(operand)
+        return False
+
+    def _attempt(self, one: HloInstruction, grow: Callable[[], bool]) -> None:
+        """Grow by ``one`` like that, or not at all."""
+        if one in self._refused:
+            return
+        along, common = dict(self.along), self.common
+        if not grow():
+            self._refused.add(one)
+            self.along, self.common = along, common
+
+    def _is_large(self, value: HloInstruction) -> bool:
+        sizes = self.lives.model.size
+        return any(sizes[s] >= max(self.floor, 1) for s in self.lives.model.sources[value])
+
+    def _closes(self) -> bool:
+        """Nothing outside comes between members any more: it would need results before others can begin."""
+        while (outside := self._first_between()) is not None:
+            if not self._joins(outside):
+                return False
+            if not all(self._agrees(u, self.along[u]) for u in outside.users if u in self.along):
+                return False
+        return True
+
+    def _first_between(self) -> HloInstruction | None:
+        """The first instruction outside that depends on members, and that members depend on."""
+        places = [p for p in map(self.lives.place.__getitem__, self.along) if p > self.since]
+        span = self.lives.order[min(places) : max(places) + 1]
+        behind: set[HloInstruction] = set()
+        for instruction in span:
+            if instruction in self.along or any(one in behind for one in _before(instruction)):
+                behind.add(instruction)
+        ahead: set[HloInstruction] = set()
+        first = None
+        for instruction in reversed(span):
+            is_member = instruction in self.along
+            if is_member or instruction in ahead:
+                ahead.update(_before(instruction))
+            if not is_member and instruction in ahead and instruction in behind:
+                first = instruction
+        return first
+
+    # ---- what it is worth
+    def regions(self, top: int) -> Iterator[Region]:
+        """By numbers of pieces; only those that free something."""
+        members = tuple(sorted(self.along, key=self.lives.place.__getitem__))
+        root = self.lives.model.computation.root
+        again = self.again
+        results = tuple(
+            m
+            for m in members[again:]
+            if m is root or any(user not in self.along for user in m.users)
+        )
+        held = 0
+        for member in members:
+            size = self.lives.model.size[member]
+            if size and self.lives.place[member] <= top <= self.lives.last(member):
+                held += size
+        whole = sum(result.shape.byte_size for result in results)
+        for pieces in _numbers_of_pieces(self.common):
+            freed = held - whole - held // pieces
+            if freed > 0:
+                price = self._price(members, results, pieces)
+                for member in members[:again]:
+                    price += Price.of(op_cost(member))
+                yield Region(pieces, members, again, dict(self.along), results, price, freed)
+
+    def _price(
+        self,
+        members: tuple[HloInstruction, ...],
+        results: tuple[HloInstruction, ...],
+        pieces: int,
+    ) -> Price:
+        """Operands that each piece reads whole, results put together or added up, more instructions."""
+        more = pieces - 1
+        traffic = BYTES_PER_INSTRUCTION * more * len(members)
+        for member in members:
+            for operand, dim in zip(member.operands, self.along[member].operands, strict=True):
+                if dim is None and operand.opcode is not Opcode.BROADCAST:
+                    traffic += more * operand.shape.byte_size
+        for result in results:
+            summed = self.along[result].result is None
+            traffic += result.shape.byte_size * (3 * more if summed else 2)
+        return Price(0.0, traffic)
+
+
+def _before(instruction: HloInstruction) -> tuple[HloInstruction, ...]:
+    return (*instruction.operands, *instruction.control_predecessors)
+
+
+def _length(one: HloInstruction, along: Along) -> int:
+    """Elements of the dimension that is cut."""
+    if along.result is not None:
+        return one.dims[along.result]
+    return next(
+        operand.dims[dim]
+        for operand, dim in zip(one.operands, along.operands, strict=True)
+        if dim is not None
+    )
+
+
+def _numbers_of_pieces(common: int) -> list[int]:
+    """Few, most, and one between."""
+    found = [n for n in range(2, MOST_PIECES + 1) if common % n == 0]
+    return sorted({found[0], found[len(found) // 2], found[-1]}) if found else []

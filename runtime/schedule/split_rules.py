@@ -1,0 +1,249 @@
+"""Along which dimensions an operation can be computed in pieces, and what each piece reads: by opcode.
+
+    dot(x[b,m,k], y[b,k,n]) over k:   b   piece of x, piece of y -> piece of the result
+                                      m   piece of x, all of y   -> piece of the result
+                                      k   piece of x, piece of y -> all of the result, one term of a sum
+
+Pieces are equal parts, so that a part of a dimension stays that part where a reshape merges it with smaller ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from spmd.device import ReductionKind
+from spmd.hlo import Attrs, HloInstruction, Opcode
+from spmd.literal import Literal
+from spmd.ops import definition
+from spmd.ops.attrs import (
+    ConstantAttrs,
+    ConvolutionAttrs,
+    DimensionsAttrs,
+    DotAttrs,
+    DynamicSliceAttrs,
+    IotaAttrs,
+    PadAttrs,
+    SliceAttrs,
+    SortAttrs,
+)
+from spmd.ops.reduction import identity_value, reduction_kind
+from spmd.registry import Registry
+from spmd.shape import ArrayShape, PrimitiveType
+
+_COMBINE = {
+    ReductionKind.SUM: Opcode.ADD,
+    ReductionKind.PRODUCT: Opcode.MULTIPLY,
+    ReductionKind.MIN: Opcode.MINIMUM,
+    ReductionKind.MAX: Opcode.MAXIMUM,
+    ReductionKind.AND: Opcode.AND,
+    ReductionKind.OR: Opcode.OR,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Along:
+    """One way to cut: the result's dimension, and each operand's (None: read whole).
+
+    result None: pieces are whole results, to be joined by ``combine``, an elementwise operation of two operands.
+    """
+
+    result: int | None
+    operands: tuple[int | None, ...]
+    combine: Opcode | None = None
+
+
+SplitRule: TypeAlias = Callable[[HloInstruction], Iterator[Along]]
+
+SPLIT_RULES: Registry[Opcode, SplitRule] = Registry("split rule")
+
+
+def ways_to_split(instruction: HloInstruction) -> tuple[Along, ...]:
+    """Empty for what is computed whole: side effects, collectives, loops, results that are no arrays."""
+    shapes = (instruction.shape, *(operand.shape for operand in instruction.operands))
+    if not all(isinstance(shape, ArrayShape) and not any(shape.dynamic) for shape in shapes):
+        return ()
+    if instruction.control_predecessors or instruction.control_successors:
+        return ()
+    rule = SPLIT_RULES.get(instruction.opcode)
+    if rule is None and definition(instruction.opcode).elementwise and instruction.operands:
+        rule = _elementwise
+    return tuple(rule(instruction)) if rule is not None else ()
+
+
+def attrs_of_piece(instruction: HloInstruction, dim: int, size: int) -> Attrs:
+    """``instruction``'s attributes where its result has ``size`` elements in ``dim``."""
+    attrs = instruction.attrs
+    if isinstance(attrs, SliceAttrs):
+        return replace(attrs, limits=_with(attrs.limits, dim, size))
+    if isinstance(attrs, DynamicSliceAttrs):
+        return replace(attrs, sizes=_with(attrs.sizes, dim, size))
+    return attrs
+
+
+def _with(sizes: tuple[int, ...], dim: int, size: int) -> tuple[int, ...]:
+    return (*sizes[:dim], size, *sizes[dim + 1 :])
+
+
+def _elementwise(x: HloInstruction) -> Iterator[Along]:
+    """Scalar operands of select and clamp are read whole."""
+    ranks = [len(operand.dims) for operand in x.operands]
+    for dim in range(len(x.dims)):
+        yield Along(dim, tuple(dim if rank else None for rank in ranks))
+
+
+@SPLIT_RULES.register(Opcode.COPY)
+def _copy(x: HloInstruction) -> Iterator[Along]:
+    yield from _elementwise(x)
+
+
+@SPLIT_RULES.register(Opcode.BROADCAST)
+def _broadcast(x: HloInstruction) -> Iterator[Along]:
+    source = {to: of for of, to in enumerate(x.attrs_as(DimensionsAttrs).dimensions)}
+    for dim in range(len(x.dims)):
+        yield Along(dim, (source.get(dim),))
+
+
+@SPLIT_RULES.register(Opcode.IOTA)
+def _iota(x: HloInstruction) -> Iterator[Along]:
+    for dim in range(len(x.dims)):
+        if dim != x.attrs_as(IotaAttrs).dimension:
+            yield Along(dim, ())
+
+
+@SPLIT_RULES.register(Opcode.TRANSPOSE)
+def _transpose(x: HloInstruction) -> Iterator[Along]:
+    for dim, source in enumerate(x.attrs_as(DimensionsAttrs).dimensions):
+        yield Along(dim, (source,))
+
+
+@SPLIT_RULES.register(Opcode.REVERSE)
+def _reverse(x: HloInstruction) -> Iterator[Along]:
+    turned = x.attrs_as(DimensionsAttrs).dimensions
+    yield from (Along(dim, (dim,)) for dim in range(len(x.dims)) if dim not in turned)
+
+
+@SPLIT_RULES.register(Opcode.RESHAPE, Opcode.BITCAST)
+def _reshape(x: HloInstruction) -> Iterator[Along]:
+    """Dimensions with as many elements before them; a part of one is that part of the other."""
+    source = x.operand(0)
+    if math.prod(source.dims) != math.prod(x.dims) or not math.prod(x.dims):
+        return
+    if source.array_shape.element_type is not x.array_shape.element_type:
+        return
+    before = {math.prod(source.dims[:dim]): dim for dim, size in enumerate(source.dims) if size > 1}
+    for dim, size in enumerate(x.dims):
+        of = before.get(math.prod(x.dims[:dim]))
+        if size > 1 and of is not None:
+            yield Along(dim, (of,))
+
+
+@SPLIT_RULES.register(Opcode.SLICE)
+def _slice(x: HloInstruction) -> Iterator[Along]:
+    strides = x.attrs_as(SliceAttrs).strides
+    for dim, size in enumerate(x.dims):
+        if size == x.operand(0).dims[dim] and strides[dim] == 1:
+            yield Along(dim, (dim,))
+
+
+@SPLIT_RULES.register(Opcode.DYNAMIC_SLICE)
+def _dynamic_slice(x: HloInstruction) -> Iterator[Along]:
+    """Where all of a dimension is taken, its start is 0 whatever is given."""
+    starts = (None,) * (x.num_operands - 1)
+    for dim, size in enumerate(x.dims):
+        if size == x.operand(0).dims[dim]:
+            yield Along(dim, (dim, *starts))
+
+
+@SPLIT_RULES.register(Opcode.DYNAMIC_UPDATE_SLICE)
+def _dynamic_update_slice(x: HloInstruction) -> Iterator[Along]:
+    starts = (None,) * (x.num_operands - 2)
+    for dim, size in enumerate(x.dims):
+        if size == x.operand(1).dims[dim]:
+            yield Along(dim, (dim, dim, *starts))
+
+
+@SPLIT_RULES.register(Opcode.PAD)
+def _pad(x: HloInstruction) -> Iterator[Along]:
+    attrs = x.attrs_as(PadAttrs)
+    for dim, padding in enumerate(zip(attrs.low, attrs.high, attrs.interior, strict=True)):
+        if not any(padding):
+            yield Along(dim, (dim, None))
+
+
+@SPLIT_RULES.register(Opcode.CONCATENATE)
+def _concatenate(x: HloInstruction) -> Iterator[Along]:
+    (joined,) = x.attrs_as(DimensionsAttrs).dimensions
+    for dim in range(len(x.dims)):
+        if dim != joined:
+            yield Along(dim, (dim,) * x.num_operands)
+
+
+@SPLIT_RULES.register(Opcode.SORT)
+def _sort(x: HloInstruction) -> Iterator[Along]:
+    for dim in range(len(x.dims)):
+        if dim != x.attrs_as(SortAttrs).dimension:
+            yield Along(dim, (dim,) * x.num_operands)
+
+
+@SPLIT_RULES.register(Opcode.DOT)
+def _dot(x: HloInstruction) -> Iterator[Along]:
+    attrs = x.attrs_as(DotAttrs)
+    batch = len(attrs.lhs_batch)
+    yield from (Along(n, (attrs.lhs_batch[n], attrs.rhs_batch[n])) for n in range(batch))
+    left, right = (len(operand.dims) for operand in x.operands)
+    lhs_free = [d for d in range(left) if d not in (*attrs.lhs_batch, *attrs.lhs_contracting)]
+    rhs_free = [d for d in range(right) if d not in (*attrs.rhs_batch, *attrs.rhs_contracting)]
+    yield from (Along(batch + n, (dim, None)) for n, dim in enumerate(lhs_free))
+    yield from (Along(batch + len(lhs_free) + n, (None, dim)) for n, dim in enumerate(rhs_free))
+    if may_be_summed(x.array_shape.element_type):
+        for pair in zip(attrs.lhs_contracting, attrs.rhs_contracting, strict=True):
+            yield Along(None, pair, Opcode.ADD)
+
+
+@SPLIT_RULES.register(Opcode.CONVOLUTION)
+def _convolution(x: HloInstruction) -> Iterator[Along]:
+    attrs = x.attrs_as(ConvolutionAttrs)
+    dims = attrs.dimension_numbers
+    if attrs.batch_group_count == 1:
+        yield Along(dims.output_batch, (dims.input_batch, None))
+        if attrs.feature_group_count == 1:
+            yield Along(dims.output_feature, (None, dims.kernel_output_feature))
+
+
+@SPLIT_RULES.register(Opcode.REDUCE)
+def _reduce(x: HloInstruction) -> Iterator[Along]:
+    """Over the dimensions that are reduced, each piece would start from the initial value: only a neutral one may."""
+    if x.num_operands != 2:
+        return
+    reduced = x.attrs_as(DimensionsAttrs).dimensions
+    rank = len(x.operand(0).dims)
+    kept = [dim for dim in range(rank) if dim not in reduced]
+    yield from (Along(n, (dim, None)) for n, dim in enumerate(kept))
+    combine = _combining(x)
+    if combine is not None:
+        yield from (Along(None, (dim, None), combine) for dim in reduced)
+
+
+def _combining(reduce: HloInstruction) -> Opcode | None:
+    """The operation that joins what pieces reduce to; None where they cannot be joined exactly enough."""
+    kind = reduction_kind(reduce.to_apply)
+    init, element_type = reduce.operand(1), reduce.array_shape.element_type
+    combine = _COMBINE.get(kind) if kind is not None else None
+    if kind is None or combine is None or init.opcode is not Opcode.CONSTANT:
+        return None
+    literal = init.attrs_as(ConstantAttrs).literal
+    neutral = Literal.of(init.shape, identity_value(kind, element_type))
+    if literal is None or literal.value() != neutral.value():
+        return None
+    exact = combine not in (Opcode.ADD, Opcode.MULTIPLY)
+    return combine if exact or may_be_summed(element_type) else None
+
+
+def may_be_summed(element_type: PrimitiveType) -> bool:
+    """Whether terms of a sum may be kept in this type: rounding each to a narrow one would lose digits."""
+    if element_type.is_integer:
+        return True
+    return (element_type.is_floating or element_type.is_complex) and element_type.bits >= 32
