@@ -5,9 +5,10 @@ when to stop:
 
 1. Greedy: intervals go one after the other into the tightest or into the lowest gap, in the orders of
    ``placement_orders.py``, until a packing takes no more than what lives at one time.
-2. Where even the best is far off, *promotion*: what ends above that bound was placed too late, when the low gaps had
-   gone. It goes to the front of the order, all is placed anew, and again. Which order comes down soon cannot be told
-   from where it starts, so all greedy orders take turns.
+2. Where even the best of these is far off, a search for a packing of a given height (``height_search.py``).
+3. Where that finds none, *promotion*: what ends above the bound was placed too late, when the low gaps had gone. It
+   goes to the front of the order, all is placed anew, and again. Which order comes down soon cannot be told from where
+   it starts, so all greedy orders take turns.
 
 The smallest packing that was found is kept. How much is tried depends on the number of intervals alone, never on time,
 so that all ranks find the same.
@@ -15,21 +16,25 @@ so that all ranks find the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 
 from runtime.buffers.arena import Arena, Fit, Interval, lower_bound
+from runtime.buffers.height_search import Preference, search_height
 from runtime.buffers.placement_orders import ORDERS
 
-#: Intervals that are placed at most, in all attempts together; the first attempt is made in any case.
-MOST_PLACEMENTS = 20_000
+#: Intervals that are placed at most by greedy packings, and again by promotions, and packings that these are at most;
+#: one packing is made in any case.
+MOST_PLACEMENTS, MOST_ROUNDS = 20_000, 200
 #: A packing is as good as the bound if it takes less than this many bytes more, and no more than this part: alignment
 #: may cost that, and large programs need not try orders for it.
 EXACT_BYTES, EXACT_SHARE = 64, 1 / 200
-#: Promotion ends within this part of the bound.
+#: Within this part of the bound, greedy packings are good enough.
 NEAR_SHARE = 1 / 50
+#: A search takes this many steps for each interval, and no more of these.
+SEARCH_STEPS, MOST_SEARCHED = 6, 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,28 +51,51 @@ def pack(intervals: Sequence[Interval]) -> Packing:
     bound = lower_bound(intervals)
     exact = bound + min(EXACT_BYTES - 1, int(bound * EXACT_SHARE))
     near = max(bound + int(bound * NEAR_SHARE), exact)
-    best: Packing | None = None
-    attempts = islice(_attempts(intervals, near), max(MOST_PLACEMENTS // max(len(intervals), 1), 1))
-    for promoted, packing in attempts:
-        if best is None or packing.size < best.size:
-            best = packing
-        if best.size <= (near if promoted else exact):
-            break
-    assert best is not None
+    rounds = min(max(MOST_PLACEMENTS // max(len(intervals), 1), 1), MOST_ROUNDS)
+    turns: list[_Turn] = []
+    best = _smallest(islice(_greedy(intervals, turns), rounds), exact)
+    if best.size > near:
+        searched = (_searched(intervals, height) for height in (exact, near))
+        best = _smallest(chain([best], *searched), near)
+    if best.size > near:
+        best = _smallest(chain([best], islice(_promoted(turns, near), rounds)), near)
     return best
 
 
-def _attempts(intervals: Sequence[Interval], goal: int) -> Iterator[tuple[bool, Packing]]:
-    """Greedy packings; then promotions of each in turn, until all come to what has been tried. (promoted, packing)."""
-    turns = []
-    tried = set()
+def _smallest(packings: Iterable[Packing], goal: int) -> Packing:
+    """Of all up to the first that has no more than ``goal`` bytes; of equal ones the first."""
+    best: Packing | None = None
+    for packing in packings:
+        if best is None or packing.size < best.size:
+            best = packing
+        if best.size <= goal:
+            break
+    assert best is not None, "there is always a greedy packing"
+    return best
+
+
+def _greedy(intervals: Sequence[Interval], turns: list[_Turn]) -> Iterator[Packing]:
+    """``turns`` gets each order that is tried, for promotions."""
     for fit in Fit:
         for name, order in ORDERS.items():
-            turn = _Turn(intervals, tuple(order(intervals)), fit, f"{fit.value}, {name}")
-            if turn.choices not in tried:
-                tried.add(turn.choices)
-                turns.append(turn)
-                yield False, turn.packing
+            turns.append(_Turn(intervals, tuple(order(intervals)), fit, f"{fit.value}, {name}"))
+            yield turns[-1].packing
+
+
+def _searched(intervals: Sequence[Interval], height: int) -> Iterator[Packing]:
+    if len(intervals) > MOST_SEARCHED:
+        return
+    for preference in Preference:
+        offsets = search_height(intervals, height, preference, SEARCH_STEPS * len(intervals))
+        if offsets is not None:
+            placed = zip(offsets, intervals, strict=True)
+            size = max(offset + one.size for offset, one in placed)
+            yield Packing(offsets, size, f"search, {preference.value}")
+
+
+def _promoted(turns: Sequence[_Turn], goal: int) -> Iterator[Packing]:
+    """Promotions of each in turn, until all come to what has been tried."""
+    tried = {turn.choices for turn in turns}
     while turns:
         going_on = []
         for turn in turns:
@@ -75,7 +103,7 @@ def _attempts(intervals: Sequence[Interval], goal: int) -> Iterator[tuple[bool, 
             if turn.choices not in tried:
                 tried.add(turn.choices)
                 going_on.append(turn)
-                yield True, turn.packing
+                yield turn.packing
         turns = going_on
 
 

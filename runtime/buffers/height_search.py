@@ -1,0 +1,124 @@
+"""Search for a packing that is no higher than given: from the bottom up, taking back what leaves too little room.
+
+Any packing can be pushed down until each interval lies at 0 or on another one, and built in order of offsets. So the
+next interval lies, at the lowest place that it has left, no lower than the one before; and lower than where another one
+would end, which could lie below it otherwise. Time is cut where intervals start. A section's *reach* is how high what
+lies there is, and what is still to come on top of it: above the height wanted, the last choice was wrong.
+
+Where a packing exists mostly few choices are wrong, and it is found in hardly more steps than there are intervals.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+from runtime.buffers.arena import Interval
+from runtime.buffers.types import alignment_of
+from spmd.literal import NDArray
+
+
+class Preference(Enum):
+    """Of intervals that could lie equally low, which goes first."""
+
+    TIGHTEST = "tightest first"  # whose section has least room left
+    LARGEST = "largest area first"
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """Interval ``index`` at ``offset``; ``floor``: how high its sections were before."""
+
+    index: int
+    offset: int
+    floor: NDArray
+
+
+def search_height(
+    intervals: Sequence[Interval], height: int, preference: Preference, most_steps: int
+) -> tuple[int, ...] | None:
+    """Offsets within ``height`` bytes; None where none were found in so many steps."""
+    return _Search(intervals, height, preference).run(most_steps)
+
+
+class _Search:
+    def __init__(self, intervals: Sequence[Interval], height: int, preference: Preference) -> None:
+        self._height, self._preference = height, preference
+        self._sizes = [one.size for one in intervals]
+        self._alignments = [alignment_of(one.size) for one in intervals]
+        self._offsets = [0] * len(intervals)
+        self._left = {i: None for i, one in enumerate(intervals) if one.size}
+        starts = sorted({one.start for one in intervals})
+        numbers = {start: n for n, start in enumerate(starts)}
+        self._sections = [
+            slice(numbers[one.start], bisect_right(starts, one.end)) for one in intervals
+        ]
+        self._floor = np.zeros(len(starts), np.int64)
+        self._reach = np.zeros(len(starts), np.int64)
+        for sections, size in zip(self._sections, self._sizes, strict=True):
+            self._reach[sections] += size
+
+    def run(self, most_steps: int) -> tuple[int, ...] | None:
+        made: list[_Choice] = []
+        open_choices = [self._choices(0)]
+        for _ in range(most_steps):
+            if not self._left:
+                return tuple(self._offsets)
+            choice = next(open_choices[-1], None)
+            if choice is None:
+                open_choices.pop()
+                if not made:
+                    return None
+                self._take_back(made.pop())
+                continue
+            self._make(choice)
+            if self._reach[self._sections[choice.index]].max() <= self._height:
+                made.append(choice)
+                open_choices.append(self._choices(choice.offset))
+            else:
+                self._take_back(choice)
+        return None
+
+    def _choices(self, lowest: int) -> Iterator[_Choice]:
+        """What may be placed next, at ``lowest`` or above; equal intervals once."""
+        offsets = {i: self._lowest_offset(i) for i in self._left}
+        first_end = min(
+            (offset + self._sizes[i] for i, offset in offsets.items()), default=self._height
+        )
+        candidates = [i for i, offset in offsets.items() if lowest <= offset < first_end]
+        seen = set()
+        for i in sorted(candidates, key=lambda i: (offsets[i], *self._rank(i), i)):
+            sections = self._sections[i]
+            alike = (offsets[i], self._sizes[i], sections.start, sections.stop)
+            if alike not in seen:
+                seen.add(alike)
+                yield _Choice(i, offsets[i], self._floor[sections].copy())
+
+    def _lowest_offset(self, i: int) -> int:
+        alignment = self._alignments[i]
+        return -(-int(self._floor[self._sections[i]].max()) // alignment) * alignment
+
+    def _rank(self, i: int) -> tuple[int, int]:
+        sections = self._sections[i]
+        area = self._sizes[i] * (sections.stop - sections.start)
+        if self._preference is Preference.LARGEST:
+            return (-area, 0)
+        return (-int(self._reach[sections].max()), -area)
+
+    def _make(self, choice: _Choice) -> None:
+        """What the interval leaves unused below it is added to what its sections must reach."""
+        sections, size = self._sections[choice.index], self._sizes[choice.index]
+        self._reach[sections] += choice.offset - choice.floor
+        self._floor[sections] = choice.offset + size
+        self._offsets[choice.index] = choice.offset
+        del self._left[choice.index]
+
+    def _take_back(self, choice: _Choice) -> None:
+        sections = self._sections[choice.index]
+        self._reach[sections] -= choice.offset - choice.floor
+        self._floor[sections] = choice.floor
+        self._left[choice.index] = None
