@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -9,14 +10,12 @@ from runtime.codegen.element_operations import stored_type
 from runtime.codegen.llvm_nest import NestWriter
 from runtime.codegen.scalar_program import ScalarProgram, program_ir, struct_type
 
-_FUNCTION = "starts"
-
 
 @dataclass(frozen=True, slots=True)
-class StartsForm:
-    """``program`` gives the starts (s64) of scalars; ``counted`` parameters are words, the others pointers to elements.
+class StartsStage:
+    """``program`` gives starts (s64) of scalars; ``counted`` parameters are words, the others pointers to elements.
 
-    shifts: for each array the numbers of the starts that move it.
+    shifts: for each parameter the numbers of the starts of the stage before that move its pointer.
     """
 
     program: ScalarProgram
@@ -25,25 +24,36 @@ class StartsForm:
 
 
 @dataclass(frozen=True, slots=True)
-class StartsWords:
-    """Words of the parameters (addresses, or numbers), and for each shift of each array its limit and its stride."""
+class StartsForm:
+    """shifts: for each array the numbers of the last stage's starts that move it."""
 
-    parameters: Sequence[int]
+    stages: tuple[StartsStage, ...]
+    shifts: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StartsWords:
+    """Of each stage the parameters' words (addresses, or numbers), limit and stride of each shift; so for arrays."""
+
+    stages: Sequence[tuple[Sequence[int], Sequence[tuple[int, int]]]]
     shifts: Sequence[tuple[int, int]]
 
     def packed(self) -> list[int]:
-        return [*self.parameters, *(word for shift in self.shifts for word in shift)]
+        words: list[int] = []
+        for parameters, shifts in (*self.stages, ((), self.shifts)):
+            words += [*parameters, *itertools.chain.from_iterable(shifts)]
+        return words
 
 
 def starts_ir(form: StartsForm) -> list[str]:
     """What ``shifted`` calls."""
-    if not form.program.results:
-        return []
-    return [
-        "declare i64 @llvm.smax.i64(i64, i64)",
-        "declare i64 @llvm.smin.i64(i64, i64)",
-        *program_ir(form.program, _FUNCTION),
-    ]
+    parts = []
+    for number, stage in enumerate(form.stages):
+        parts += program_ir(stage.program, f"starts{number}")
+    return [*_CLAMPS, *parts] if parts else []
+
+
+_CLAMPS = ("declare i64 @llvm.smax.i64(i64, i64)", "declare i64 @llvm.smin.i64(i64, i64)")
 
 
 def shifted(
@@ -54,22 +64,38 @@ def shifted(
     counts: Sequence[bool],
 ) -> dict[int, str]:
     """``cursors`` moved to where their slices start, which are moved inside. next_word: of the record, as that type."""
-    program = form.program
-    if not program.results:
-        return dict(cursors)
-    arguments = []
-    for kind, counted in zip(program.parameters, form.counted, strict=True):
-        word = next_word("i64" if counted else "ptr")
-        stored = stored_type(kind)
-        value = word if counted else writer.value(f"load {stored}, ptr {word}")
-        arguments.append(f"{stored} {value}")
-    struct = struct_type(program)
-    values = writer.value(f"call {struct} @{_FUNCTION}({', '.join(arguments)})")
-    starts = [
-        writer.value(f"extractvalue {struct} {values}, {n}") for n in range(len(program.results))
-    ]
+    starts: list[str] = []
+    for number, stage in enumerate(form.stages):
+        words = {
+            i: next_word("i64" if counted else "ptr") for i, counted in enumerate(stage.counted)
+        }
+        places = _moved(writer, stage.shifts, starts, next_word, words, stage.counted)
+        program = stage.program
+        arguments = []
+        for i, kind in enumerate(program.parameters):
+            stored = stored_type(kind)
+            place = places[i]
+            value = place if stage.counted[i] else writer.value(f"load {stored}, ptr {place}")
+            arguments.append(f"{stored} {value}")
+        struct = struct_type(program)
+        values = writer.value(f"call {struct} @starts{number}({', '.join(arguments)})")
+        starts = [
+            writer.value(f"extractvalue {struct} {values}, {n}")
+            for n in range(len(program.results))
+        ]
+    return _moved(writer, form.shifts, starts, next_word, cursors, counts)
+
+
+def _moved(
+    writer: NestWriter,
+    shifts: Sequence[Sequence[int]],
+    starts: Sequence[str],
+    next_word: Callable[[str], str],
+    cursors: Mapping[int, str],
+    counts: Sequence[bool],
+) -> dict[int, str]:
     moved = dict(cursors)
-    for i, numbers in enumerate(form.shifts):
+    for i, numbers in enumerate(shifts):
         for number in numbers:
             limit, stride = next_word("i64"), next_word("i64")
             above = writer.value(f"call i64 @llvm.smax.i64(i64 {starts[number]}, i64 0)")

@@ -17,7 +17,7 @@ from runtime.kernels.loop import (
     LoopLeaf,
     Numbers,
     OperandElements,
-    StartsKernel,
+    StartsStage,
 )
 from runtime.kernels.rows import PassLeaves, RowKernel, RowLeaf
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays, Views
@@ -37,8 +37,9 @@ def emit_fusion(fusion: HloInstruction, arrays: StepArrays, _: Device) -> Thunk:
 
 def kernel_of(plan: Plan, operands: Operands) -> Kernel:
     """The kernel that computes ``plan`` from operands that lie so."""
-    starts = StartsKernel(
-        plan.starts.program, tuple(loop_leaf(leaf, operands) for leaf in plan.starts.leaves)
+    starts = tuple(
+        StartsStage(each.program, tuple(loop_leaf(leaf, operands) for leaf in each.leaves))
+        for each in plan.starts
     )
     if isinstance(plan, LoopFusion):
         leaves = tuple(loop_leaf(leaf, operands) for leaf in plan.graph.leaves)
@@ -83,7 +84,7 @@ def operand_leaves(plan: Plan) -> Iterator[InputLeaf]:
         if isinstance(plan, LoopFusion)
         else [graph for each in plan.passes for graph in (each.elements, each.inits, each.rows)]
     )
-    for graph in (*graphs, plan.starts):
+    for graph in (*graphs, *plan.starts):
         for leaf in graph.leaves:
             if isinstance(leaf, InputLeaf) and _is_operand(plan, leaf):
                 yield leaf

@@ -25,6 +25,7 @@ from runtime.strides import StridedView
 from spmd.errors import UnsupportedError
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import ConstantAttrs, IotaAttrs
+from spmd.ops.opdef import OPS
 from spmd.shape import ArrayShape, PrimitiveType
 
 #: Bounds on what one kernel computes per element: compile time and registers.
@@ -65,9 +66,6 @@ class ElementGraph:
     program: ScalarProgram
 
 
-NO_ELEMENTS = ElementGraph((), ScalarProgram((), (), ()))
-
-
 #: An instruction seen through a path.
 Wanted: TypeAlias = tuple[HloInstruction, ViewPath]
 #: What tells one read of an instruction from another: the place, or the path where no strides can say it.
@@ -85,14 +83,12 @@ class Starts:
             self.scalars.append(scalar)
         return self.scalars.index(scalar)
 
-    def graph(self, inputs: Mapping[HloInstruction, int]) -> ElementGraph:
-        """All of them as s64, once for the kernel. NoEmitterError where one of them is itself read at such a place."""
+    def graphs(self, inputs: Mapping[HloInstruction, int]) -> tuple[ElementGraph, ...]:
+        """All of them as s64, by the last graph, once for the kernel. Its leaves start where the graph before says."""
         if not self.scalars:
-            return NO_ELEMENTS
-        inner = Starts()
-        graph = element_graph([(scalar, ()) for scalar in self.scalars], inputs, inner)
-        if inner.scalars:
-            raise NoEmitterError("where a slice starts depends on where another one does")
+            return ()
+        before = Starts()
+        graph = element_graph([(scalar, ()) for scalar in self.scalars], inputs, before)
         program = graph.program
         steps, results = list(program.steps), []
         for register in program.results:
@@ -101,9 +97,8 @@ class Starts:
             )
             results.append(len(program.parameters) + len(steps))
             steps.append(_operation(signature, (register,)))
-        return ElementGraph(
-            graph.leaves, ScalarProgram(program.parameters, tuple(steps), tuple(results))
-        )
+        numbers = ScalarProgram(program.parameters, tuple(steps), tuple(results))
+        return (*before.graphs(inputs), ElementGraph(graph.leaves, numbers))
 
 
 def element_graph(
@@ -184,6 +179,8 @@ class _Builder:
         if instruction in self.inputs or instruction.opcode in _SOURCES:
             return
         operands = instruction.operands
+        if not _is_elementwise(instruction.opcode) and self.view(instruction) is None:
+            raise NoEmitterError(f"{instruction.opcode} is no element operation")
         if _is_name(instruction):
             yield operands[0], path
         elif (op := self.view(instruction)) is not None:
@@ -278,6 +275,10 @@ def _operation(signature: ElementSignature, operands: tuple[int, ...]) -> Scalar
             f"no element operation {signature.opcode}({types}) -> {signature.result}"
         )
     return ScalarOp(signature, operands)
+
+
+def _is_elementwise(opcode: Opcode) -> bool:
+    return OPS[opcode].elementwise or opcode is Opcode.BITCAST_CONVERT
 
 
 def _is_name(instruction: HloInstruction) -> bool:

@@ -32,7 +32,7 @@ class LoopFusion:
     graph: ElementGraph
     results: tuple[StridedView, ...]
     overwrites: tuple[tuple[int, int], ...]
-    starts: ElementGraph
+    starts: tuple[ElementGraph, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def _over(
         if view is None:
             raise NoEmitterError(f"no strides say how {result.root.name} is written")
         views.append(view)
-    scalars = starts.graph(inputs)
+    scalars = starts.graphs(inputs)
     overwrites = _overwrites(graph, results, inputs, scalars)
     return LoopFusion(dims, graph, tuple(views), overwrites, scalars)
 
@@ -123,7 +123,7 @@ def _overwrites(
     graph: ElementGraph,
     results: Sequence[Result],
     inputs: Mapping[HloInstruction, int],
-    starts: ElementGraph,
+    starts: Sequence[ElementGraph],
 ) -> tuple[tuple[int, int], ...]:
     """Where nothing between an input and the results changes the order of elements."""
     if not all(result.keeps_order for result in results):
@@ -133,7 +133,8 @@ def _overwrites(
     }
     reads = [leaf for leaf in graph.leaves if isinstance(leaf, InputLeaf)]
     moved = {leaf.number for leaf in reads if not all(op.keeps_order for op in leaf.path)}
-    moved |= {leaf.number for leaf in starts.leaves if isinstance(leaf, InputLeaf)}
+    scalars = [leaf for each in starts for leaf in each.leaves]
+    moved |= {leaf.number for leaf in scalars if isinstance(leaf, InputLeaf)}
     steady = [n for n in dict.fromkeys(leaf.number for leaf in reads) if n not in moved]
     return tuple(
         (i, number)

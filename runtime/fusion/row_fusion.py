@@ -93,7 +93,7 @@ class RowFusion:
     row_values: tuple[PrimitiveType, ...]
     kept: tuple[PrimitiveType, ...]
     results: tuple[StridedView, ...]
-    starts: ElementGraph
+    starts: tuple[ElementGraph, ...]
 
     @property
     def counted(self) -> tuple[int, ...]:
@@ -174,7 +174,7 @@ class _Assembly:
             tuple(array_shape(x).element_type for x in self.row_values),
             tuple(array_shape(x).element_type for x in self.keeping),
             tuple(self.result_view(result) for result in self.results.values()),
-            self.starts.graph(region.operands),
+            self.starts.graphs(region.operands),
         )
 
     def result_view(self, result: Result) -> StridedView:

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from runtime.codegen import llvm_starts
 from runtime.codegen.llvm_loop import FUNCTION, LoopForm, LoopWords, Step, loop_code
 from runtime.codegen.llvm_starts import StartsForm, StartsWords
 from runtime.codegen.native_call import NOTHING, native_call
@@ -40,14 +41,11 @@ LoopLeaf: TypeAlias = OperandElements | Numbers
 
 
 @dataclass(frozen=True, slots=True)
-class StartsKernel:
-    """``program`` gives the numbers (s64) by which leaves are shifted, of scalars."""
+class StartsStage:
+    """``program`` gives starts of dynamic slices (s64) of scalars, which start where the stage before says."""
 
     program: ScalarProgram
     leaves: tuple[LoopLeaf, ...]
-
-
-NO_STARTS = StartsKernel(ScalarProgram((), (), ()), ())
 
 
 @dataclass(frozen=True)
@@ -55,23 +53,23 @@ class LoopKernel(Kernel):
     """For all indices of ``dims``: result i, seen as ``results[i]`` from its first element, = result i of ``program``.
 
     Parameter i of the program is the element of leaf i. A result may be an operand's memory where the elements that it
-    is read for are written at the same index.
+    is read for are written at the same index. Leaves are shifted by what the last stage of ``starts`` gives.
     """
 
     dims: tuple[int, ...]
     program: ScalarProgram
     leaves: tuple[LoopLeaf, ...]
     results: tuple[StridedView, ...]
-    starts: StartsKernel
+    starts: tuple[StartsStage, ...] = ()
 
 
 @NUMPY_KERNELS.binds(LoopKernel)
 def bind_loop_kernel(kernel: LoopKernel, arrays: KernelArrays) -> Action:
     walks = [leaf_walk(leaf, arrays.operands) for leaf in kernel.leaves]
     walks += [walk_of(v, a) for v, a in zip(kernel.results, arrays.results, strict=True)]
-    starts = [leaf_walk(leaf, arrays.operands) for leaf in kernel.starts.leaves]
+    starts = starting_walks(kernel.starts, arrays.operands)
     every = (*arrays.operands, *arrays.results)
-    return bind_loop(kernel.program, kernel.dims, walks, every, kernel.starts.program, starts)
+    return bind_loop(kernel.program, kernel.dims, walks, every, starts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,16 +97,35 @@ def leaf_walk(leaf: LoopLeaf, operands: Sequence[NDArray]) -> Walk:
     return replace(walk, shifts=leaf.shifts)
 
 
-def starts_form(
-    program: ScalarProgram, starts: Sequence[Walk], walks: Sequence[Walk]
-) -> StartsForm:
-    shifts = tuple(tuple(shift.start for shift in walk.shifts) for walk in walks)
-    return StartsForm(program, tuple(walk.counts for walk in starts), shifts)
+#: Programs that give starts, with the walks of their parameters.
+Starting: TypeAlias = Sequence[tuple[ScalarProgram, Sequence[Walk]]]
 
 
-def starts_words(starts: Sequence[Walk], walks: Sequence[Walk]) -> StartsWords:
-    shifts = [(shift.limit, shift.stride) for walk in walks for shift in walk.shifts]
-    return StartsWords([walk.start for walk in starts], shifts)
+def starting_walks(stages: Sequence[StartsStage], operands: Sequence[NDArray]) -> Starting:
+    return [
+        (stage.program, [leaf_walk(leaf, operands) for leaf in stage.leaves]) for stage in stages
+    ]
+
+
+def starts_form(starts: Starting, walks: Sequence[Walk]) -> StartsForm:
+    stages = tuple(
+        llvm_starts.StartsStage(program, tuple(w.counts for w in own), _numbers(own))
+        for program, own in starts
+    )
+    return StartsForm(stages, _numbers(walks))
+
+
+def _numbers(walks: Sequence[Walk]) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(shift.start for shift in walk.shifts) for walk in walks)
+
+
+def starts_words(starts: Starting, walks: Sequence[Walk]) -> StartsWords:
+    stages = [([walk.start for walk in own], _ways(own)) for _, own in starts]
+    return StartsWords(stages, _ways(walks))
+
+
+def _ways(walks: Sequence[Walk]) -> list[tuple[int, int]]:
+    return [(shift.limit, shift.stride) for walk in walks for shift in walk.shifts]
 
 
 def bind_loop(
@@ -116,12 +133,11 @@ def bind_loop(
     dims: Sequence[int],
     walks: Sequence[Walk],
     arrays: tuple[NDArray, ...],
-    starts_program: ScalarProgram = NO_STARTS.program,
-    starts: Sequence[Walk] = (),
+    starts: Starting = (),
 ) -> Action:
     """``program`` over ``dims``; walks of its parameters, then of its results. ``arrays``: what they walk over.
 
-    ``starts``: walks of the scalars from which ``starts_program`` makes the numbers by which walks are shifted.
+    ``starts``: what gives the numbers by which walks are shifted.
     """
     if 0 in dims:
         return NOTHING
@@ -142,7 +158,7 @@ def bind_loop(
         tuple(steps[:count]),
         tuple(steps[count:]),
         tuple(walk.counts for walk in walks[:count]),
-        starts_form(starts_program, starts, walks),
+        starts_form(starts, walks),
         tuple(crossed) if any(crossed) else (),
     )
     firsts = [walk.start for walk in walks]

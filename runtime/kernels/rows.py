@@ -28,9 +28,10 @@ from runtime.kernels.index_order import in_streaming_order, merged_dims
 from runtime.kernels.loop import (
     Numbers,
     OperandElements,
-    StartsKernel,
+    StartsStage,
     Walk,
     leaf_walk,
+    starting_walks,
     starts_form,
     starts_words,
     walk_of,
@@ -56,7 +57,7 @@ class RowKernel(Kernel):
 
     fusion: RowFusion
     leaves: tuple[PassLeaves, ...]
-    starts: StartsKernel
+    starts: tuple[StartsStage, ...]
 
 
 @NUMPY_KERNELS.binds(RowKernel)
@@ -65,7 +66,7 @@ def bind_rows(kernel: RowKernel, arrays: KernelArrays) -> Action:
     if any(fusion.dims[d] == 0 for d in fusion.counted):
         return NOTHING
     walks = _Walks(fusion, arrays)
-    starts = [leaf_walk(leaf, arrays.operands) for leaf in kernel.starts.leaves]
+    starts = starting_walks(kernel.starts, arrays.operands)
     passes = tuple(
         walks.pass_form(each, leaves)
         for each, leaves in zip(fusion.passes, kernel.leaves, strict=True)
@@ -92,7 +93,7 @@ def bind_rows(kernel: RowKernel, arrays: KernelArrays) -> Action:
         passes,
         tuple((reduction.kind, reduction.element_type) for reduction in fusion.reductions),
         fusion.row_values,
-        starts_form(kernel.starts.program, starts, walks.found),
+        starts_form(starts, walks.found),
     )
     strides = [[*a, *b] for a, b in zip(counted_strides, reduced_strides, strict=True)]
     firsts, sizes = [w.start for w in walks.found], [*counted_sizes, *reduced_sizes]

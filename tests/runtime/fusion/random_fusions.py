@@ -125,6 +125,8 @@ class Fused:
         starts = []
         for _ in x.dims:
             start = self.dice.choice(self.starts)
+            if self.dice.random() < 0.2:
+                start = self.looked_up(start)
             if self.dice.random() < 0.3:
                 start = self.add(start.kind, (), f"add({start.name}, {start.name})")
                 self.values.pop()
@@ -133,6 +135,19 @@ class Fused:
         sizes = ",".join(map(str, dims))
         names = ", ".join((x.name, *starts))
         self.add(x.kind, dims, f"dynamic-slice({names}), dynamic_slice_sizes={{{sizes}}}")
+
+    def looked_up(self, start: Value) -> Value:
+        """A start that is itself read at a start."""
+        table = next((v for v in self.values if v.dims and v.kind.is_integer), None)
+        if table is None or 0 in table.dims or table.kind is P.U64:
+            return start
+        ones = ",".join("1" for _ in table.dims)
+        names = ", ".join((table.name, *(start.name for _ in table.dims)))
+        text = f"dynamic-slice({names}), dynamic_slice_sizes={{{ones}}}"
+        one = self.add(table.kind, (1,) * len(table.dims), text)
+        scalar = self.add(table.kind, (), f"reshape({one.name})")
+        del self.values[-2:]
+        return scalar
 
 
 def rearranged(dice: random.Random, kind: str, x: Value) -> tuple[tuple[int, ...], str]:
