@@ -15,7 +15,7 @@ from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
 from spmd.literal import Literal, NDArray
-from spmd.ops.attrs import ConstantAttrs
+from spmd.passes.algebraic.match import constant_array
 from spmd.passes.instruction_pass import Simplifier, Simplify
 from spmd.passes.interface import UNSCHEDULED, register_pass
 from spmd.passes.rewrite import builder_at
@@ -94,17 +94,12 @@ class _Known:
     def value(self, x: HloInstruction) -> NDArray | None:
         """The value of a constant, iota or broadcast, or of one that was folded before."""
         if x not in self._values:
-            self._values[x] = self._constant(x) if x.opcode is Opcode.CONSTANT else self._compact(x)
+            self._values[x] = self._evaluate(x) if x.opcode in _COMPACT else self._constant(x)
         return self._values[x]
 
     def _constant(self, x: HloInstruction) -> NDArray | None:
-        literal = x.attrs_as(ConstantAttrs).literal
-        if literal is None or literal.array is None or literal.array.nbytes > self._max_bytes:
-            return None
-        return literal.array
-
-    def _compact(self, x: HloInstruction) -> NDArray | None:
-        return self._evaluate(x) if x.opcode in _COMPACT else None
+        array = constant_array(x)
+        return array if array is not None and array.nbytes <= self._max_bytes else None
 
     def computed(self, x: HloInstruction) -> NDArray | None:
         if x.opcode in _NEVER or self._effects.of(x):

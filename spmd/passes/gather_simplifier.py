@@ -11,8 +11,8 @@ from spmd.builder import Builder, ModuleScope
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
-from spmd.ops.attrs import ConstantAttrs, GatherAttrs
-from spmd.passes.algebraic.match import splat
+from spmd.ops.attrs import GatherAttrs
+from spmd.passes.algebraic.match import constant_array, splat
 from spmd.passes.instruction_pass import Simplifier, Simplify
 from spmd.passes.interface import UNSCHEDULED, register_pass
 from spmd.passes.rewrite import builder_at
@@ -106,12 +106,8 @@ def _constants(indices: HloInstruction) -> list[int]:
     """Constant indices in row-major order; none where they are not constant."""
     if indices.opcode is Opcode.BROADCAST and (one := splat(indices)) is not None:
         return [int(one)] * indices.array_shape.num_elements
-    if indices.opcode is not Opcode.CONSTANT:
-        return []
-    literal = indices.attrs_as(ConstantAttrs).literal
-    if literal is None or literal.array is None:
-        return []
-    return [int(i) for i in literal.array.reshape(-1)]
+    array = constant_array(indices)
+    return [int(i) for i in array.reshape(-1)] if array is not None else []
 
 
 def _even_step(places: Sequence[int]) -> int | None:

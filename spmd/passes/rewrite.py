@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from spmd.analysis.side_effects import SideEffects
 from spmd.builder import Builder, ModuleScope
 from spmd.hlo.instruction import Annotations, HloInstruction
@@ -51,6 +53,14 @@ def put_in_place(old: HloInstruction, new: HloInstruction) -> None:
     new.sharding = old.sharding
     move_control_edges(old, new)
     old.parent.replace(old, new)
+
+
+def redirect(users: Iterable[HloInstruction], old: HloInstruction, new: HloInstruction) -> None:
+    """``users`` read ``new`` wherever they read ``old``, which others may go on reading."""
+    for user in users:
+        for i, operand in enumerate(user.operands):
+            if operand is old:
+                user.replace_operand(i, new)
 
 
 def replace_and_prune(

@@ -15,7 +15,7 @@ from spmd.hlo.opcode import Opcode
 from spmd.literal import Literal
 from spmd.ops.attrs import RngStateAttrs
 from spmd.passes.interface import UNSCHEDULED, HloPass, register_pass
-from spmd.passes.rewrite import move_control_edges
+from spmd.passes.rewrite import move_control_edges, redirect
 from spmd.shape import ArrayShape, PrimitiveType, TupleShape
 
 _WORD = PrimitiveType.U64
@@ -120,10 +120,7 @@ class _Threading:
         old_shape = parameter.shape
         parameter.shape = TupleShape((old_shape, _STATE))
         own = b.get_tuple_element(parameter, 0)
-        for user in old_users:
-            for i, operand in enumerate(user.operands):
-                if operand is parameter:
-                    user.replace_operand(i, own)
+        redirect(old_users, parameter, own)
         if was_root:
             callee.root = own
         if returns_state:

@@ -14,6 +14,7 @@ from spmd.hlo.opcode import Opcode
 from spmd.passes.constant_copies import copy_constant, is_small_constant
 from spmd.passes.instruction_pass import Edit, InstructionPass
 from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.rewrite import redirect
 from spmd.passes.while_state import Loop, element_index, match_loop
 
 
@@ -58,10 +59,7 @@ def _replace_reads(
         if element_index(read) != index or not (users or read is loop.condition.root):
             continue
         constant = copy_constant(value, builder)
-        for user in users:
-            for i, operand in enumerate(user.operands):
-                if operand is read:
-                    user.replace_operand(i, constant)
+        redirect(users, read, constant)
         if read is loop.condition.root:
             loop.condition.root = constant
         changed = True

@@ -15,7 +15,7 @@ from spmd.hlo.opcode import Opcode
 from spmd.passes.instruction_pass import Edit, InstructionPass
 from spmd.passes.interface import UNSCHEDULED, register_pass
 from spmd.passes.rewrite import builder_at, has_control_edges
-from spmd.passes.while_state import Loop, add_elements, element_index, match_loop
+from spmd.passes.while_state import Loop, add_elements, element_index, is_element_of, match_loop
 from spmd.shape import ArrayShape
 
 #: Cheaper made again than carried through the loop.
@@ -84,7 +84,7 @@ def invariant_instructions(loop: Loop, effects: SideEffects) -> dict[HloInstruct
     parameter = loop.body.parameters[0]
     invariant: dict[HloInstruction, None] = {}
     for x in loop.body.post_order():
-        if x.opcode is Opcode.GET_TUPLE_ELEMENT and x.operand(0) is parameter:
+        if is_element_of(x, parameter):
             if loop.is_invariant(element_index(x)):
                 invariant[x] = None
             continue

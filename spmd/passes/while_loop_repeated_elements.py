@@ -17,7 +17,7 @@ from spmd.passes.common_subexpression_elimination import is_mergeable, value_key
 from spmd.passes.instruction_pass import Edit, InstructionPass
 from spmd.passes.interface import UNSCHEDULED, register_pass
 from spmd.passes.rewrite import is_pinned
-from spmd.passes.while_state import Loop, element_index, match_loop
+from spmd.passes.while_state import Loop, element_index, is_element_of, match_loop
 
 
 @register_pass
@@ -73,7 +73,7 @@ def _value_numbers(
     known: dict[Hashable, int] = {}
     for x in loop.body.post_order():
         key: Hashable = x
-        if x.opcode is Opcode.GET_TUPLE_ELEMENT and x.operand(0) is parameter:
+        if is_element_of(x, parameter):
             key = first[element_index(x)]
         elif is_mergeable(x, effects):
             key = value_key(x, [numbers[operand] for operand in x.operands], structure)

@@ -19,6 +19,7 @@ from spmd.passes.rewrite import builder_at, is_pinned
 from spmd.passes.while_state import (
     Loop,
     element_index,
+    is_element_of,
     keep_elements,
     match_loop,
     result_elements_known,
@@ -109,7 +110,7 @@ def live_elements(loop: Loop, effects: SideEffects) -> set[int]:
         if x in seen:
             continue
         seen.add(x)
-        if x.opcode is Opcode.GET_TUPLE_ELEMENT and x.operand(0) is parameter:
+        if is_element_of(x, parameter):
             need(element_index(x))
             continue
         work.extend(x.operands)

@@ -46,15 +46,15 @@ class Loop:
     def is_invariant(self, index: int) -> bool:
         """The body hands element ``index`` on as it came."""
         value = self.next_value(index)
-        return (
-            value.opcode is Opcode.GET_TUPLE_ELEMENT
-            and value.operand(0) is self.body.parameters[0]
-            and element_index(value) == index
-        )
+        return is_element_of(value, self.body.parameters[0]) and element_index(value) == index
 
 
 def element_index(x: HloInstruction) -> int:
     return x.attrs_as(TupleIndexAttrs).index
+
+
+def is_element_of(x: HloInstruction, tuple_value: HloInstruction) -> bool:
+    return x.opcode is Opcode.GET_TUPLE_ELEMENT and x.operand(0) is tuple_value
 
 
 def match_loop(x: HloInstruction, sites: Counter[HloComputation]) -> Loop | None:

@@ -8,6 +8,7 @@ import numpy as np
 
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
+from spmd.literal import NDArray
 from spmd.ops.attrs import ConstantAttrs, DimensionsAttrs
 from spmd.shape import ArrayShape, PrimitiveType
 
@@ -22,15 +23,21 @@ def splat(x: HloInstruction) -> Scalar | None:
     """The one value all elements of ``x`` have, where that is known: a scalar constant, maybe broadcast or reshaped."""
     while x.opcode in (Opcode.BROADCAST, Opcode.RESHAPE):
         x = x.operand(0)
+    values = constant_array(x)
+    if values is None or not 0 < values.size <= _SMALL:
+        return None
+    flat = values.reshape(-1)
+    if flat.size > 1 and values.tobytes() != flat[:1].tobytes() * flat.size:
+        return None
+    return flat[0]
+
+
+def constant_array(x: HloInstruction) -> NDArray | None:
+    """The elements of a constant, where its text does not elide them."""
     if x.opcode is not Opcode.CONSTANT:
         return None
     literal = x.attrs_as(ConstantAttrs).literal
-    if literal is None or literal.array is None or not 0 < literal.array.size <= _SMALL:
-        return None
-    flat = literal.array.reshape(-1)
-    if flat.size > 1 and literal.array.tobytes() != flat[:1].tobytes() * flat.size:
-        return None
-    return flat[0]
+    return literal.array if literal is not None else None
 
 
 def is_splat(x: HloInstruction, value: float) -> bool:
