@@ -15,7 +15,8 @@ class CompileOptions:
     ``partitioned``: the module is already one device's program (True), is a logical one (False), or decide by what it
     holds (None: see spmd.text.stage).
     ``check``: run the buffer and schedule checkers on the result. ``verify``: verify the module after every stage.
-    ``memory_limit``: bytes of a device that the program may take; values are computed again to stay within them.
+    ``memory_limit``: bytes of a device that the program may take; values are computed again, or in pieces, to stay
+    within them.
     ``fusion``: make kernels of several instructions, where that takes less time on ``machine``.
     """
 

@@ -30,7 +30,7 @@ from spmd.sharding import HloSharding
 def schedule_module(module: HloModule, memory_limit: int | None = None) -> HloModule:
     """OPTIMIZED to SCHEDULED, in place: the order of each computation's instructions becomes the schedule.
 
-    memory_limit: bytes of a device to stay within, if that can be done by computing values again.
+    memory_limit: bytes of a device to stay within, if that can be done by computing values again or in pieces.
     """
     if module.stage < Stage.SCHEDULED:
         schedule_for_memory(module)

@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 
 from collectives.schedule.checker import check_schedule
+from runtime import emit as _emit  # noqa: F401 - what may be done in place
 from runtime.schedule.memory_model import MemoryModel
 from runtime.schedule.recompute import Limits
 from runtime.schedule.recompute_price import recompute_price

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -10,19 +11,21 @@ import pytest
 from collectives.schedule.checker import check_schedule
 from runtime.compile import build_executable, schedule_module
 from runtime.memory_limit import MemoryLimitError
+from runtime.schedule import split_region
 from runtime.schedule.lives import Lives
 from runtime.schedule.memory_fit import REPEATING, SPLITTING, Road, fit_memory
 from runtime.schedule.memory_model import MemoryModel
 from runtime.schedule.recompute_price import Price
 from runtime.schedule.rematerialize import Budget, Rematerializer
 from runtime.schedule.split_edit import SplitEdit
-from runtime.schedule.split_region import Region
+from runtime.schedule.split_region import Region, RegionSearch
 from runtime.schedule.split_rules import Along, ways_to_split
 from spmd.evaluator.evaluator import evaluate
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode, Stage
 from spmd.hlo.clone import clone_module
 from spmd.verifier.verifier import verify
 from tests.runtime.programs.build import module_of, random_inputs
+from tests.strategies import generate
 
 #: Scores of 8 heads, four times as large as everything else together.
 ATTENTION = """HloModule attention
@@ -254,3 +257,43 @@ def test_activations_come_in_pieces_where_they_are_read_again() -> None:
     check_schedule(module)
     whole = [i for i in module.entry.instructions if i.opcode is Opcode.TANH]
     assert all(i.dims != (64, 256) for i in whole) or len(whole) > 1
+
+
+@pytest.mark.parametrize("seed", range(0, 40, 4))
+def test_regions_of_random_programs_give_their_numbers(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each region that the search finds anywhere, however little it frees, and taken back again."""
+    monkeypatch.setattr(split_region, "LEAST_SHARE", 0.0)
+    program = generate(seed)
+    entry, inputs = program.module.entry, program.inputs()
+    entry.set_order(entry.post_order())
+    text, model = str(program.module), MemoryModel(entry, {})
+    want = evaluate(program.module, *inputs)
+    for top in range(0, len(entry), 1 + len(entry) // 6):
+        lives = Lives(model, entry.instructions)
+        for region in islice(RegionSearch().at(lives, top), 4):
+            edit = SplitEdit(lives, region)
+            verify(program.module)
+            assert_legal(edit.order)
+            for got, expected in zip(evaluate(program.module, *inputs), want, strict=True):
+                assert_close(got, expected)
+            edit.undo()
+            assert str(program.module) == text
+
+
+def assert_legal(order: list[HloInstruction]) -> None:
+    place = {instruction: n for n, instruction in enumerate(order)}
+    for instruction in order:
+        for before in (*instruction.operands, *instruction.control_predecessors):
+            assert place[before] < place[instruction]
+
+
+def assert_close(got: np.ndarray, want: np.ndarray) -> None:
+    """Of the size of the largest number; infinities and nans where they are."""
+    wide = np.complex128 if want.dtype.kind == "c" else np.float64
+    x, y = got.astype(wide), want.astype(wide)
+    finite = np.isfinite(y)
+    np.testing.assert_array_equal(np.isfinite(x), finite)
+    atol = 1e-4 * np.abs(y[finite]).max(initial=1e-6)
+    np.testing.assert_allclose(x[finite], y[finite], rtol=1e-4, atol=atol)
