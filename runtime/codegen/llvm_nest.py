@@ -9,9 +9,6 @@ from dataclasses import dataclass, field
 #: Marks accesses of an innermost loop; each such loop says that accesses with this mark are independent.
 INDEPENDENT = ", !llvm.access.group !0"
 
-#: LLVM keeps to half of the processor's vectors on some, where code of few vectors would be slowed down by them.
-_WIDEST_VECTORS = '"prefer-vector-width"="512"'
-
 
 @dataclass
 class NestWriter:
@@ -119,7 +116,7 @@ class NestWriter:
         metadata.append(f'!{facts} = !{{!"llvm.loop.parallel_accesses", !0}}')
         return "\n".join(
             [
-                f"define void @{name}(ptr %record) {_WIDEST_VECTORS} {{",
+                f"define void @{name}(ptr %record) {{",
                 "entry:",
                 *self.lines,
                 "  ret void\n}",

@@ -1,7 +1,7 @@
 """Native code of row fusions: passes over the rows of arrays that reduce, and use what they have reduced.
 
-Neighbours in memory are either of one row, or of neighbouring rows. In the first case a row is reduced in ``LANES``
-sums side by side, element n in sum n modulo LANES, which are then added in halves; in the second, ``BLOCK`` rows are
+Neighbours in memory are of one row, or of neighbouring rows. In the first case a row is reduced in n sums side by
+side, element i in sum i modulo n, which are then added in halves (``lanes_of``); in the second, ``BLOCK`` rows are
 reduced side by side. Either way the order of a sum depends on the sizes alone, on no processor's vectors.
 """
 
@@ -27,10 +27,15 @@ from spmd.ops.reduction import identity_value
 from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_rows"
-#: Sums side by side along a row: enough to hide the latency of an addition behind vectors of any processor.
+#: The most sums side by side along a row: they hide the latency of an addition behind vectors of any processor.
 LANES = 64
 #: Rows side by side: their sums stay in the nearest cache, and a piece of memory read at once is long.
 BLOCK = 1024
+
+
+def lanes_of(length: int) -> int:
+    """Sums side by side for rows of ``length``: a power of two, no larger than the next one above."""
+    return min(LANES, 1 << max(length - 1, 0).bit_length())
 
 
 class Held(Enum):
@@ -76,9 +81,12 @@ class PassForm:
 
 @dataclass(frozen=True, slots=True)
 class RowForm:
-    """counted, reduced: dimensions that count the rows, and that run along one; the last one given is the innermost."""
+    """counted, reduced: dimensions that count the rows, and that run along one; the last one given is the innermost.
 
-    along_rows: bool
+    lanes: sums side by side where neighbours are of one row, else 0.
+    """
+
+    lanes: int
     counted: int
     reduced: int
     arrays: tuple[ArrayForm, ...]
@@ -86,6 +94,10 @@ class RowForm:
     reductions: tuple[tuple[ReductionKind, PrimitiveType], ...]
     row_values: tuple[PrimitiveType, ...]
     starts: StartsForm
+
+    @property
+    def along_rows(self) -> bool:
+        return self.lanes > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +167,7 @@ class _Rows:
         self.writer = NestWriter()
         self.arrays = range(len(form.arrays))
         self.wides = [wide_type(kind) for _, kind in form.reductions]
-        lanes, side = (LANES, 1) if form.along_rows else (BLOCK, BLOCK)
+        lanes, side = (form.lanes, 1) if form.along_rows else (BLOCK, BLOCK)
         allocate = self.writer.value
         self.sums = [allocate(f"alloca [{lanes} x {t}], align 64") for t in self.wides]
         kinds = [kind for _, kind in form.reductions]
@@ -248,7 +260,7 @@ class _Rows:
         for ref in each.inits.results:
             kind, element_type = self.form.reductions[ref.number]
             neutral = self.writer.value(_neutral(kind, element_type))
-            with self.writer.element_loop(str(LANES)) as k:
+            with self.writer.element_loop(str(self.form.lanes)) as k:
                 self.put_sum(ref.number, k, neutral)
 
     def walk(self, number: int, each: PassForm, d: int, here: dict[int, str], count: str) -> None:
@@ -268,11 +280,12 @@ class _Rows:
             self.compute(name, each.elements, here, strides, size)
             return
         value = self.writer.value
-        full, rest = value(f"udiv i64 {size}, {LANES}"), value(f"urem i64 {size}, {LANES}")
-        steps = self.times(str(LANES), strides)
+        lanes = form.lanes
+        full, rest = value(f"udiv i64 {size}, {lanes}"), value(f"urem i64 {size}, {lanes}")
+        steps = self.times(str(lanes), strides)
         chunks = self.cursors(here, steps)
         with self.writer.unless_zero(full), self.writer.loop(full, chunks) as (_, inner):
-            self.compute(name, each.elements, inner, strides, str(LANES))
+            self.compute(name, each.elements, inner, strides, str(lanes))
         with self.writer.unless_zero(rest):
             way = self.times(full, steps)
             end = {
@@ -299,7 +312,7 @@ class _Rows:
 
     def fold(self, j: int) -> None:
         """Halves of the lanes onto each other."""
-        width = LANES // 2
+        width = self.form.lanes // 2
         while width:
             with self.writer.element_loop(str(width)) as k:
                 other = self.writer.value(f"add i64 {k}, {width}")

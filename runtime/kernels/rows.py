@@ -18,6 +18,7 @@ from runtime.codegen.llvm_rows import (
     Ref,
     RowForm,
     RowWords,
+    lanes_of,
     row_code,
 )
 from runtime.codegen.native_call import NOTHING, native_call
@@ -83,7 +84,7 @@ def bind_rows(kernel: RowKernel, arrays: KernelArrays) -> Action:
     reduced_sizes, reduced_strides = _merged(fusion, walks.found, reduced)
     inner = reduced_strides if fusion.along_rows else counted_strides
     form = RowForm(
-        fusion.along_rows,
+        lanes_of(reduced_sizes[-1]) if fusion.along_rows else 0,
         len(counted_sizes),
         len(reduced_sizes),
         tuple(
