@@ -127,5 +127,5 @@ def test_a_name_stands_for_one_description() -> None:
         introduce(read({**fields(), "name": "test-introduced", "units": 3}))
     with pytest.raises(MachineError, match="two machines named"):
         introduce(read({**fields(), "name": DEFAULT, "units": 3}))
-    with pytest.raises(MachineError, match="no machine is named 'nobody'; there are .*cpu-avx512"):
+    with pytest.raises(MachineError, match=r"no machine is named 'nobody'; there are .*cpu-avx512"):
         machine_named("nobody")
