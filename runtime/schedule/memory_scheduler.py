@@ -37,7 +37,7 @@ WORTH_A_TRIAL = 1.6
 #: best one's bytes, and where the bytes may fall by that part.
 MANY_INSTRUCTIONS = 400
 MOST_ABOVE_BEST = 1.1
-LEAST_GAIN = 1 / 1000
+LEAST_GAIN = 1 / 5000
 #: Where a computation's peak is this part of the largest, its order is worth a trial, and work a repetition.
 HOT = 0.5
 #: A round frees about this part of a peak at once; rounds end when the peak no longer falls.
@@ -56,12 +56,16 @@ def schedule_for_memory(module: HloModule, budget: Budget | None = None) -> None
     facts = step_facts(module)
     models = ModuleModel(module, facts or StepFacts())
     ranked = rank_orders(models)
-    chosen = [orders[0] for orders in ranked]
     if budget is None:
         budget = Budget.of(module_cost(module).work)
-    if facts is not None:
-        chosen = try_out(module, facts, models, ranked, budget)
-    carry_out(module, facts or StepFacts(), chosen, budget)
+    to_try = [] if facts is None else worth_trying(models, ranked)
+    if facts is not None and to_try:
+        trials = Trials(module, facts, models, budget, [orders[0] for orders in ranked])
+        for number, order in to_try:
+            trials.take(number, order)
+        module.take_over(trials.best)
+        return
+    carry_out(module, facts or StepFacts(), [orders[0] for orders in ranked], budget)
 
 
 def stand_in_order(module: HloModule) -> None:
@@ -97,8 +101,8 @@ def rank_orders(models: ModuleModel) -> list[list[Permutation]]:
 
 
 class Trials:
-    """Carries orders through rematerialization and packing, on copies of ``module``; ``first`` is what the others must
-    improve on.
+    """Carries orders through rematerialization and packing, on copies of ``module``. ``best``: the one that needs
+    least, at first with every computation in its order of ``first``.
     """
 
     def __init__(
@@ -109,65 +113,55 @@ class Trials:
         budget: Budget,
         first: Sequence[Permutation],
     ) -> None:
-        self.module = module
-        self.models = models
+        self._module, self._models = module, models
         self._facts, self._budget = facts, budget
         many = module.instruction_count > MANY_INSTRUCTIONS
         self._most_above, self._gain = (MOST_ABOVE_BEST, LEAST_GAIN) if many else (np.inf, 0.0)
-        copy, self._peaks = self._carried(first)
-        self._bytes = device_bytes(copy)
+        self._chosen = list(first)
+        self.best, self._peaks = self._carried(first)
+        self._bytes = device_bytes(self.best)
 
-    def improves(self, permutations: Sequence[Permutation]) -> bool:
-        """Whether ``permutations`` need least so far: then they are what the next must improve on."""
+    def take(self, number: int, order: Permutation) -> None:
+        """Computation ``number`` in ``order``, if that needs least so far; the next must improve on it then."""
+        if self._is_hopeless(number, order):
+            return
+        permutations = [*self._chosen[:number], order, *self._chosen[number + 1 :]]
         copy, peaks = self._carried(permutations)
         if peaks[-1] > self._most_above * self._peaks[-1]:
-            return False
+            return
         found = device_bytes_below(copy, self._bytes, int(self._gain * self._bytes))
-        if found is None:
-            return False
-        self._bytes, self._peaks = found, peaks
-        return True
+        if found is not None:
+            self.best, self._bytes = copy, found
+            self._chosen, self._peaks = permutations, peaks
 
-    def is_hopeless(self, number: int, order: Permutation) -> bool:
+    def _is_hopeless(self, number: int, order: Permutation) -> bool:
         """Whether computation ``number`` needs too much in that order even with all repeated that may be."""
         if self._most_above == np.inf:
             return False
-        computation = self.models.computations[number]
+        computation = self._models.computations[number]
         stored = computation.instructions
-        lives = Lives(self.models.of(computation), [stored[n] for n in order])
+        lives = Lives(self._models.of(computation), [stored[n] for n in order])
         return lives.least_peak(is_cheap) > self._most_above * self._peaks[number]
 
     def _carried(self, permutations: Sequence[Permutation]) -> tuple[HloModule, list[int]]:
         """A copy of the module, and what the model says that each computation needs there."""
-        copy = clone_module(self.module)
+        copy = clone_module(self._module)
         models = carry_out(copy, self._facts.on(copy), permutations, self._budget)
         return copy, [models.peaks[computation] for computation in models.computations]
 
 
-def try_out(
-    module: HloModule,
-    facts: StepFacts,
-    models: ModuleModel,
-    ranked: Sequence[Sequence[Permutation]],
-    budget: Budget,
-) -> list[Permutation]:
-    """The order of each computation that gives least memory in the end, decided one after the other."""
-    chosen = [orders[0] for orders in ranked]
-    most = TRIED_INSTRUCTIONS // max(module.instruction_count, 1)
-    to_try = [
+def worth_trying(
+    models: ModuleModel, ranked: Sequence[Sequence[Permutation]]
+) -> list[tuple[int, Permutation]]:
+    """Orders besides the first in rank, by numbers of their computations, as many as there is time for."""
+    most = TRIED_INSTRUCTIONS // max(models.module.instruction_count, 1)
+    found = [
         (number, ranked[number][rank])
         for rank in range(1, 1 + MOST_TRIALS)
         for number in _hot(models, ranked)
         if rank < len(ranked[number])
-    ][: max(most - 1, 0)]
-    if not to_try:
-        return chosen
-    trials = Trials(module, facts, models, budget, chosen)
-    for number, order in to_try:
-        other = [*chosen[:number], order, *chosen[number + 1 :]]
-        if not trials.is_hopeless(number, order) and trials.improves(other):
-            chosen = other
-    return chosen
+    ]
+    return found[: max(most - 1, 0)]
 
 
 def _hot(models: ModuleModel, ranked: Sequence[Sequence[Permutation]]) -> list[int]:
