@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
 from runtime.layout.exchanges import expose_members
+from runtime.layout.loop_state import normalize
 from runtime.layout.model import LayoutModel
 from runtime.layout.orders import is_row_major, with_order
-from runtime.layout.permuted import is_free, operand_order, permute
+from runtime.layout.permuted import in_order, is_free, operand_order, permute
 from runtime.layout.search import assign
 from runtime.lowering import Order, result_order
 from spmd.builder import Builder, ModuleScope
-from spmd.hlo import HloInstruction, HloModule, Opcode, Stage
+from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode, Stage
+from spmd.hlo.instruction import Annotations
+from spmd.ops.attrs import DimensionsAttrs
 from spmd.passes.dead_code_elimination import DeadCodeElimination
 from spmd.passes.interface import UNSCHEDULED, HloPass, register_pass
 from spmd.shape import ArrayShape
@@ -46,13 +50,24 @@ class LayoutAssignment(HloPass):
         changed = expose_members(module, scope)
         model = LayoutModel.of(module)
         assign(model)
+        changed |= normalize_loops(model, scope)
         for x in list(model.instructions()):
             if x.opcode in (Opcode.DOT, Opcode.ALL_TO_ALL):
                 changed |= _state(x, model.orders.get(x))
             elif x in model.orders or _reads_out_of_order(x, model):
                 _normalize(x, model, scope)
                 changed = True
+        if changed:
+            _fold_transposes(model.times, scope)
         return changed
+
+
+def normalize_loops(model: LayoutModel, scope: ModuleScope) -> bool:
+    changed = normalize(model.elements.values(), scope)
+    model.elements.clear()
+    model.handed_over.clear()
+    model.forget_all()
+    return changed
 
 
 def _state(x: HloInstruction, order: Order | None) -> bool:
@@ -77,6 +92,17 @@ def _normalize(x: HloInstruction, model: LayoutModel, scope: ModuleScope) -> Non
     b = Builder(x.parent, scope)
     views = tuple(model.view(o) for o in x.operands if isinstance(o.shape, ArrayShape))
     x.parent.replace(x, permute(x, model.order(x), views, b))
+
+
+def _fold_transposes(computations: Iterable[HloComputation], scope: ModuleScope) -> None:
+    """transpose(transpose(x)) => transpose(x), or x itself"""
+    for computation in computations:
+        b = Builder(computation, scope)
+        for x in list(computation.with_opcode(Opcode.TRANSPOSE)):
+            if x.operand(0).opcode is Opcode.TRANSPOSE and is_free(x):
+                order = x.attrs_as(DimensionsAttrs).dimensions
+                b.annotations = Annotations(metadata=x.annotations.metadata)
+                computation.replace(x, in_order(x.operand(0), order, b))
 
 
 #: The last that is done to an optimized module; what is left behind are views that nobody reads.

@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from runtime.buffers.view_ops import VIEW_RULES
 from runtime.emit.all_to_all import exchange_of, may_move
+from runtime.layout.loop_state import LoopElement, loop_elements
 from runtime.layout.orders import is_row_major, memory_order, restricted, row_major
 from runtime.layout.permuted import COLLECTIVES, can_permute, kept_dims
 from runtime.lowering import LOWERINGS, Order, result_order
@@ -54,10 +55,16 @@ Costs: TypeAlias = dict[int, int]
 
 @dataclass
 class LayoutModel:
-    """``orders``: of arrays that are not row major. ``times``: how often computations run."""
+    """``orders``: of arrays that are not row major. ``times``: how often computations run.
+
+    ``elements``: of loop state, by the instructions that read them. ``handed_over``: by the tuples that hold them,
+    before a loop or for its next trip, and their place there.
+    """
 
     times: dict[HloComputation, int]
     orders: dict[HloInstruction, Order] = field(default_factory=dict)
+    elements: dict[HloInstruction, LoopElement] = field(default_factory=dict)
+    handed_over: dict[tuple[HloInstruction, int], LoopElement] = field(default_factory=dict)
     _views: dict[HloInstruction, StridedView] = field(default_factory=dict)
     _costs: dict[HloInstruction, Costs] = field(default_factory=dict)
     _can_permute: dict[HloInstruction, bool] = field(default_factory=dict)
@@ -65,6 +72,10 @@ class LayoutModel:
     @staticmethod
     def of(module: HloModule) -> LayoutModel:
         model = LayoutModel(running(module))
+        for element in loop_elements(module, model.times):
+            model.elements.update(dict.fromkeys(element.readers, element))
+            for state in element.tuples:
+                model.handed_over[state, element.index] = element
         for x in model.instructions():
             if x.opcode in _WRITERS and isinstance(x.shape, ArrayShape):
                 order = result_order(x)
@@ -79,7 +90,13 @@ class LayoutModel:
     # ---- how arrays lie
     def order(self, x: HloInstruction) -> Order:
         """In which it is written."""
+        if x in self.elements:
+            return self.elements[x].order
         return self.orders.get(x) or row_major(len(x.dims))
+
+    def representative(self, x: HloInstruction) -> HloInstruction:
+        """One of all instructions that read the same element of loop state; any other instruction is its own."""
+        return self.elements[x].readers[0] if x in self.elements else x
 
     def view(self, x: HloInstruction) -> StridedView:
         if x not in self._views:
@@ -93,6 +110,8 @@ class LayoutModel:
     def can_write(self, x: HloInstruction, order: Order) -> bool:
         if x.parent not in self.times:
             return False
+        if x in self.elements:
+            return not self.elements[x].is_invariant
         if x.opcode in _WRITERS and isinstance(x.shape, ArrayShape):
             return is_row_major(order) or LOWERINGS[x.opcode].writes(x, order)
         return self.can_permute(x)
@@ -107,6 +126,9 @@ class LayoutModel:
             view = self._rearranged(x)
             if view is not None:
                 return view
+        element = self.elements.get(x)
+        if element is not None and element.is_invariant:
+            return self.view(element.initial)
         if x.opcode is Opcode.IOTA or _is_scalar_everywhere(x):
             return StridedView(x.array_shape.element_type, x.dims, (0,) * len(x.dims))
         return StridedView.dense_in_order(x.array_shape, self.order(x))
@@ -132,7 +154,7 @@ class LayoutModel:
         if x.opcode in _NO_READERS:
             return {}
         if x.opcode in _BOUNDARIES:
-            return self._copied(x, lambda _, view: not view.is_dense)
+            return self._copied(x, lambda i, view: self._is_misplaced(x, i, view))
         if x.opcode in REPACKED:
             return {} if self.is_view(x) else {0: COPY * stored_bytes(self.view(x.operand(0)))}
         if self.is_view(x):
@@ -150,6 +172,13 @@ class LayoutModel:
                 x, lambda _, view: not (view.transpose(order) if order else view).is_packed
             )
         return self._read(x)
+
+    def _is_misplaced(self, x: HloInstruction, operand: int, view: StridedView) -> bool:
+        """Whether what ``x`` hands on does not lie as it has to."""
+        element = self.handed_over.get((x, operand))
+        if element is None:
+            return not view.is_dense
+        return not element.is_invariant and not view.transpose(element.order).is_dense
 
     def _copied(self, x: HloInstruction, is_needed: Callable[[int, StridedView], bool]) -> Costs:
         return {i: COPY * stored_bytes(view) for i, view in self._arrays(x) if is_needed(i, view)}
@@ -178,6 +207,8 @@ class LayoutModel:
     def written_order(self, x: HloInstruction, operand: int) -> Order:
         """The result's order in dimensions of operand ``operand``."""
         rank = len(x.operand(operand).dims)
+        if (x, operand) in self.handed_over:
+            return self.handed_over[x, operand].order
         if not self.can_permute(x):
             return row_major(rank)
         order = self.order(x)
@@ -192,23 +223,50 @@ class LayoutModel:
                 yield i, self.view(operand)
 
     # ---- changes
+    def forget_all(self) -> None:
+        """The module has been edited."""
+        self._views.clear()
+        self._costs.clear()
+
     def readers(self, x: HloInstruction) -> list[HloInstruction]:
         """What depends on how ``x`` is written: itself, views of it, and who reads these."""
-        found = {x: None}
-        work = [x]
+        element = self.elements.get(x)
+        found = dict.fromkeys(element.readers if element is not None else (x,))
+        work = list(found)
+        if element is not None:
+            found.update(dict.fromkeys(element.tuples))
         while work:
-            for user in work.pop().users:
-                if user not in found and user.parent in self.times:
-                    found[user] = None
-                    if user.opcode in VIEW_RULES:
-                        work.append(user)
+            y = work.pop()
+            for user in y.users:
+                if user.parent not in self.times:
+                    continue
+                if user.opcode is Opcode.TUPLE:
+                    inside = self._passed_on(user, y)
+                    work.extend(reader for reader in inside if reader not in found)
+                    found.update(dict.fromkeys(inside))
+                elif user not in found and user.opcode in VIEW_RULES:
+                    work.append(user)
+                found[user] = None
         return list(found)
+
+    def _passed_on(self, state: HloInstruction, x: HloInstruction) -> list[HloInstruction]:
+        """Who reads ``x`` through loops that do not change it."""
+        return [
+            reader
+            for i, operand in enumerate(state.operands)
+            if operand is x
+            and (element := self.handed_over.get((state, i))) is not None
+            and element.is_invariant
+            for reader in element.readers
+        ]
 
     def write(self, x: HloInstruction, order: Order) -> int:
         """Write ``x`` in that order. The bytes that this costs more (or, negative, saves)."""
         affected = self.readers(x)
         before = sum(map(self.cost, affected))
-        if is_row_major(order):
+        if x in self.elements:
+            self.elements[x].order = order
+        elif is_row_major(order):
             self.orders.pop(x, None)
         else:
             self.orders[x] = order

@@ -72,8 +72,22 @@ def proposals(
     source = x.operand(operand)
     for wish in wishes(model, x, operand):
         yield from _upwards(model, source, wish)
+    for writer, order in _downwards(model, x, operand):
+        if order != model.order(writer):
+            yield writer, order
+
+
+def _downwards(
+    model: LayoutModel, x: HloInstruction, operand: int
+) -> Iterator[tuple[HloInstruction, Order]]:
+    """``x``, or the loop state that it hands its operand over to, and how, so that the operand suits."""
+    element = model.handed_over.get((x, operand))
+    if element is not None:
+        lies = memory_order(model.view(x.operand(operand)))
+        yield element.readers[0], refilled(element.order, lies)
+        return
     for order in _own_orders(model, x, operand):
-        if order != model.order(x) and model.can_write(x, order):
+        if model.can_write(x, order):
             yield x, order
 
 
@@ -176,7 +190,7 @@ class _Walk:
     def follow(self, x: HloInstruction, order: Order) -> None:
         """Write ``x`` so, then let its neighbours do alike."""
         work = [(x, order)]
-        taken = {x}
+        taken = {self.model.representative(x)}
         while work and len(self.changes) < MOST_FOLLOWERS:
             x, order = work.pop(0)
             bothered = {user: self.model.cost(user) for user in self.model.readers(x)}
@@ -184,25 +198,25 @@ class _Walk:
             for user, cost in bothered.items():
                 if self.model.cost(user) > cost:
                     for neighbour, wanted in self._followers(user):
-                        if neighbour not in taken:
-                            taken.add(neighbour)
+                        one = self.model.representative(neighbour)
+                        if one not in taken:
+                            taken.add(one)
                             work.append((neighbour, wanted))
 
     def _followers(self, x: HloInstruction) -> Iterator[tuple[HloInstruction, Order]]:
         """Whoever can mend what ``x`` is bothered by: itself, or those who write its other operands."""
-        changed = {change[0] for change in self.changes}
-        for operand in self.model.costs(x):
+        model = self.model
+        changed = {model.representative(change[0]) for change in self.changes}
+        for operand in model.costs(x):
             if operand == RESULT or x.opcode is Opcode.DOT:
                 continue
-            if x not in changed:
-                yield from (
-                    (x, order)
-                    for order in _own_orders(self.model, x, operand)
-                    if self.model.can_write(x, order)
-                )
+            element = model.handed_over.get((x, operand))
+            writer = x if element is None else element.readers[0]
+            if model.representative(writer) not in changed:
+                yield from _downwards(model, x, operand)
             else:
-                for wish in wishes(self.model, x, operand):
-                    yield from _upwards(self.model, x.operand(operand), wish)
+                for wish in wishes(model, x, operand):
+                    yield from _upwards(model, x.operand(operand), wish)
 
     def _write(self, x: HloInstruction, order: Order) -> None:
         self.changes.append((x, self.model.order(x), order))

@@ -1,12 +1,14 @@
-"""Arrays that their readers would have to copy: heads of products, parts from other devices, joins, reduced dimensions."""
+"""Arrays that their readers would have to copy: heads of products, parts from others, joins, reduced dimensions, loop state."""
 
 from __future__ import annotations
 
 import runtime.layout.layout_assignment  # noqa: F401 - registers the pass
+from spmd.builder import Builder
 from spmd.device import ReductionKind, ReplicaGroups
 from spmd.hlo import HloInstruction, HloModule, Opcode, Stage
 from spmd.ops.attrs import DotAttrs
-from spmd.shape import PrimitiveType
+from spmd.shape import ArrayShape, PrimitiveType
+from tests.spmd.passes.triggers.loops import counted_loop, results
 from tests.spmd.passes.triggers.programs import FLOATS, Program
 from tests.spmd.passes.triggers.registry import Rng, trigger
 
@@ -17,9 +19,9 @@ def modules(rng: Rng) -> HloModule:
     p = Program(rng, devices)
     p.result.stage = Stage.PARTITIONED
     kind = p.element_type(FLOATS)
-    makers = [heads, joined, reduced] + [exchanged, gathered] * (devices > 1)
-    results = [make(p, kind) for make in p.some(makers, 1)]
-    return p.module(*results)
+    makers = [heads, joined, reduced, carried] + [exchanged, gathered] * (devices > 1)
+    found = [make(p, kind) for make in p.some(makers, 1)]
+    return p.module(*found)
 
 
 def heads(p: Program, kind: PrimitiveType) -> HloInstruction:
@@ -66,6 +68,25 @@ def reduced(p: Program, kind: PrimitiveType) -> HloInstruction:
     x = p.b.transpose(_written(p, kind, (columns, rows, depth)), (1, 0, 2))
     largest = p.b.reduce(x, (1,), ReductionKind.MAX, p.b.identity(ReductionKind.MAX, kind))
     return p.b.negate(largest)
+
+
+def carried(p: Program, kind: PrimitiveType) -> HloInstruction:
+    """Loop state that is read in another order behind the loop than it is built up inside."""
+    trips, rows, columns = (p.integer(2, 4) for _ in range(3))
+    first = p.b.scalar(PrimitiveType.S32, 0)
+
+    def body(b: Builder, elements: list[HloInstruction]) -> list[HloInstruction]:
+        step, stack, row = elements
+        zero, one = b.scalar(PrimitiveType.S32, 0), b.scalar(PrimitiveType.S32, 1)
+        part = b.reshape(row, (1, rows, columns))
+        stacked = b.dynamic_update_slice(stack, part, [step, zero, zero])
+        return [b.add(step, one), stacked, b.negate(row)]
+
+    stack = p.b.full(ArrayShape(kind, (trips, rows, columns)), 0)
+    row = p.value(kind, (rows, columns))
+    loop = counted_loop(p, trips, [first, stack, row], body)
+    (built,) = results(p, loop, 1)
+    return p.b.negate(p.b.transpose(built, (1, 0, 2)))
 
 
 def _written(p: Program, kind: PrimitiveType, dims: tuple[int, ...]) -> HloInstruction:

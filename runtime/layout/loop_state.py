@@ -1,0 +1,113 @@
+"""Elements of loop state: one order before the loop, in its condition and body, and behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from runtime.layout.orders import is_row_major, row_major
+from runtime.layout.permuted import in_order
+from runtime.lowering import Order
+from spmd.analysis.call_sites import call_sites
+from spmd.builder import Builder, ModuleScope
+from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
+from spmd.passes.rewrite import has_control_edges, is_annotated
+from spmd.passes.while_state import Loop, element_index, match_loop, result_elements_known
+from spmd.shape import ArrayShape, Shape, TupleShape
+
+
+@dataclass(eq=False)
+class LoopElement:
+    """``readers``: the get-tuple-elements of it, inside and outside. ``order``: how it lies.
+
+    An invariant one, which the body passes on, is a view of what comes in, and has no order of its own.
+    """
+
+    loop: Loop
+    index: int
+    readers: tuple[HloInstruction, ...]
+    order: Order = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.order = row_major(len(self.initial.dims))
+
+    @property
+    def initial(self) -> HloInstruction:
+        return self.loop.initial[self.index]
+
+    @property
+    def is_invariant(self) -> bool:
+        return self.loop.is_invariant(self.index)
+
+    @property
+    def tuples(self) -> tuple[HloInstruction, HloInstruction]:
+        """Where its value before the loop, and that for the next trip, are handed over."""
+        return self.loop.instruction.operand(0), self.loop.body.root
+
+
+def loop_elements(
+    module: HloModule, computations: Iterable[HloComputation]
+) -> Iterator[LoopElement]:
+    """Those whose layout is nobody's but the loop's."""
+    sites = call_sites(module)
+    for computation in computations:
+        for x in computation.with_opcode(Opcode.WHILE):
+            loop = match_loop(x, sites)
+            if loop is None or not result_elements_known(loop) or x.operand(0).num_users > 1:
+                continue
+            found: list[list[HloInstruction]] = [[] for _ in loop.initial]
+            for state in (loop.condition.parameters[0], loop.body.parameters[0], x):
+                for user in state.users:
+                    found[element_index(user)].append(user)
+            for index, (value, readers) in enumerate(zip(loop.initial, found, strict=True)):
+                if readers and _is_free(value.shape) and not any(map(_is_bound, readers)):
+                    yield LoopElement(loop, index, tuple(readers))
+
+
+def _is_free(shape: Shape) -> bool:
+    if not isinstance(shape, ArrayShape) or shape.rank < 2:
+        return False
+    return shape.layout is None or not shape.layout.suffix
+
+
+def _is_bound(x: HloInstruction) -> bool:
+    return has_control_edges(x) or is_annotated(x)
+
+
+def normalize(elements: Iterable[LoopElement], scope: ModuleScope) -> bool:
+    """Loops carry their elements with the dimensions in their orders, which are row major then."""
+    loops: dict[HloInstruction, list[LoopElement]] = {}
+    for element in dict.fromkeys(elements):
+        if not is_row_major(element.order):
+            loops.setdefault(element.loop.instruction, []).append(element)
+    for together in loops.values():
+        _normalize_loop(together[0].loop, together, scope)
+    return bool(loops)
+
+
+def _normalize_loop(loop: Loop, elements: list[LoopElement], scope: ModuleScope) -> None:
+    orders = {element.index: element.order for element in elements}
+    x, outside = loop.instruction, loop.instruction.parent
+    assert outside is not None
+    before, root = x.operand(0), loop.body.root
+    x.replace_operand(0, _ordered(before, orders, Builder(outside, scope)))
+    outside.remove(before)
+    loop.body.root = _ordered(root, orders, Builder(loop.body, scope))
+    loop.body.remove(root)
+    for state in (loop.condition.parameters[0], loop.body.parameters[0], x):
+        state.shape = x.operand(0).shape
+    for element in elements:
+        back = tuple(element.order.index(d) for d in range(len(element.order)))
+        for reader in element.readers:
+            assert reader.parent is not None
+            assert isinstance(x.shape, TupleShape)
+            reader.shape = x.shape.elements[element.index]
+            seen = in_order(reader, back, Builder(reader.parent, scope))
+            reader.replace_all_uses_with(seen)
+
+
+def _ordered(state: HloInstruction, orders: dict[int, Order], b: Builder) -> HloInstruction:
+    """The tuple with these elements in these orders."""
+    return b.tuple(
+        [in_order(o, orders[i], b) if i in orders else o for i, o in enumerate(state.operands)]
+    )
