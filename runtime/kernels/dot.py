@@ -11,7 +11,8 @@ from runtime.codegen.native_call import NOTHING
 from runtime.kernel import NUMPY_KERNELS, Action, Kernel, KernelArrays
 from runtime.kernels.convert import converting
 from runtime.kernels.integer_dot import integer_product
-from runtime.kernels.native_dot import Movable, blas_product, converted_product, over_batch
+from runtime.kernels.movable import Movable
+from runtime.kernels.native_dot import blas_product, converted_product, over_batch
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 

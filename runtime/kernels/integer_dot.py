@@ -6,7 +6,7 @@ import numpy as np
 
 from runtime.codegen.llvm_integer_dot import FUNCTION, Form, IntegerDotWords, integer_dot_code
 from runtime.codegen.native_call import native_call
-from runtime.kernels.native_dot import Movable, moving
+from runtime.kernels.movable import Movable, moving
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 
@@ -22,8 +22,7 @@ def integer_product(lhs: NDArray, rhs: NDArray, out: NDArray) -> Movable:
     if by_rows and not (along_depth and out.shape[1] < _FEW_COLUMNS):
         return _product(Form.ROWS, lhs, rhs, out)
     if by_columns and not (along_depth and out.shape[0] < _FEW_COLUMNS):
-        turned = _product(Form.ROWS, rhs.T, lhs.T, out.T)
-        return Movable(turned.calls, turned.rhs, turned.lhs, turned.result)
+        return _product(Form.ROWS, rhs.T, lhs.T, out.T).exchanged()
     return _product(Form.DEPTH if along_depth else Form.ANY, lhs, rhs, out)
 
 

@@ -14,11 +14,8 @@ from runtime.codegen.llvm_dot import (
     GEMM,
     GEMM_WORDS,
     GEMV,
-    LHS_WORD,
     MOST_TURNED,
     NO_TRANSPOSE,
-    RESULT_WORD,
-    RHS_WORD,
     TRANSPOSE,
     TURNING_GEMM,
     GemmWords,
@@ -27,42 +24,16 @@ from runtime.codegen.llvm_dot import (
     gemv_code,
     turning_gemm_code,
 )
-from runtime.codegen.llvm_repeat import repeated
 from runtime.codegen.native_call import NativeAction, NativeCall, native_call
 from runtime.kernels.convert import SOURCE_WORD, TARGET_WORD, converting
 from runtime.kernels.index_order import merged_dims
+from runtime.kernels.movable import Movable, moving
+from runtime.kernels.thin_dot import thin_product
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 
 #: Rows of the left matrix from which on turning the right one costs less than it gains (measured).
 _LEAST_ROWS_FOR_TURNING = 32
-
-
-@dataclass(frozen=True, slots=True)
-class Movable:
-    """Calls, and the addresses of the words of their records that say where lhs, rhs and result begin."""
-
-    calls: tuple[NativeCall, ...]
-    lhs: tuple[int, ...] = ()
-    rhs: tuple[int, ...] = ()
-    result: tuple[int, ...] = ()
-
-    def then(self, other: Movable) -> Movable:
-        return Movable(
-            self.calls + other.calls,
-            self.lhs + other.lhs,
-            self.rhs + other.rhs,
-            self.result + other.result,
-        )
-
-    def repeated(self, count: int, steps: Sequence[int]) -> Movable:
-        """``count`` times, lhs, rhs and result going on by ``steps`` bytes; words keep their places."""
-        moves = [
-            (word, step)
-            for words, step in zip((self.lhs, self.rhs, self.result), steps, strict=True)
-            for word in words
-        ]
-        return Movable(repeated(count, self.calls, moves), self.lhs, self.rhs, self.result)
 
 
 def over_batch(
@@ -82,24 +53,20 @@ def blas_product(kind: PrimitiveType, lhs: NDArray, rhs: NDArray, out: NDArray) 
         if not _lies_by_row(out.T):
             return None
         turned = blas_product(kind, rhs.T, lhs.T, out.T)
-        return (
-            None if turned is None else Movable(turned.calls, turned.rhs, turned.lhs, turned.result)
-        )
+        return None if turned is None else turned.exchanged()
     if not all(_lies_by_row(x) or _lies_by_row(x.T) for x in (lhs, rhs)):
         return None
     if out.shape[1] == 1:
         return _vector_product(kind, lhs, rhs[:, 0], out[:, 0])
     if out.shape[0] == 1:
         turned = _vector_product(kind, rhs.T, lhs[0], out[0])
-        return (
-            None if turned is None else Movable(turned.calls, turned.rhs, turned.lhs, turned.result)
-        )
+        return None if turned is None else turned.exchanged()
     gemm = gemm_function(kind)
     if gemm is None:
         return None
-    turned = _turning_product(kind, gemm, lhs, rhs, out)
-    if turned is not None:
-        return turned
+    special = thin_product(kind, lhs, rhs, out) or _turning_product(kind, gemm, lhs, rhs, out)
+    if special is not None:
+        return special
     words = _gemm_words(lhs, rhs, out)
     record = np.array(words.packed(), np.int64)
     return moving(native_call(gemm_code(kind, gemm), GEMM, record, (lhs, rhs, out)))
@@ -162,14 +129,6 @@ def _vector_product(
     )
     record = np.array(words.packed(), np.int64)
     return moving(native_call(gemv_code(kind, gemv), GEMV, record, (matrix, vector, out)))
-
-
-def moving(action: NativeAction) -> Movable:
-    """One call of a product, whose record begins with the three addresses."""
-    lhs, rhs, result = (
-        (action.calls[0].record + 8 * word,) for word in (LHS_WORD, RHS_WORD, RESULT_WORD)
-    )
-    return Movable(action.calls, lhs, rhs, result)
 
 
 def _lies_by_row(matrix: NDArray) -> bool:

@@ -176,3 +176,22 @@ def test_small_right_matrices_by_column_are_turned(dims: tuple[int, int, int]) -
         check(dims, ("rows", "columns", "rows"), batch=batch)
         check(dims[::-1], ("rows", "columns", "columns"), batch=batch)
     check(dims, ("part", "columns", "part"), (P.F64,) * 3, P.F64)
+
+
+@pytest.mark.parametrize(
+    ("rows", "kind"), [*((rows, P.F32) for rows in (2, 3, 8, 9, 16, 17)), (9, P.F64)]
+)
+def test_few_rows_of_a_large_matrix(
+    rows: int, kind: PrimitiveType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks of columns with a rest, and depths with a rest."""
+    monkeypatch.setattr("runtime.kernels.thin_dot._LEAST_BYTES", 0)
+    types = (kind,) * 3
+    for depth, columns in ((7, 1100), (64, 48)):
+        for hows in itertools.product(
+            ["rows", "part"], ["rows", "columns", "part"], ["rows", "columns", "part"]
+        ):
+            check((rows, depth, columns), hows, types, kind)
+            check((columns, depth, rows), hows, types, kind)
+        check((rows, depth, columns), ("rows", "columns", "part"), types, kind, batch=(2, 3))
+        check((columns, depth, rows), ("rows", "columns", "part"), types, kind, batch=(2, 3))
