@@ -1,0 +1,311 @@
+"""Which kernels are made: what saves time, within limits, memory and order; the same each time, right at every step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from collectives.schedule.checker import check_schedule
+from runtime.compile import build_executable, schedule_module
+from runtime.fusion import fusion_graph
+from runtime.fusion.priority_fusion import PriorityFusion
+from runtime.schedule.exact_memory import device_bytes
+from spmd.evaluator.evaluator import evaluate
+from spmd.hlo import HloInstruction, HloModule, Opcode, Stage
+from spmd.hlo.clone import clone_module
+from spmd.machine.named import introduce, machine_named
+from spmd.machine.reader import read_machine, write_machine
+from spmd.passes.fuel import Fuel
+from spmd.text.parser import parse_module
+from spmd.verifier import verify
+from tests.runtime.programs.build import assert_same, random_inputs
+from tests.spmd.passes.triggers.registry import trigger_of
+
+SUM = "sum {\n  u = f32[] parameter(0)\n  v = f32[] parameter(1)\n  ROOT w = f32[] add(u, v)\n}"
+
+
+def program(body: str, before: str = "") -> HloModule:
+    module = parse_module(f"HloModule t\n{SUM}\n{before}\nENTRY e {{\n{body}\n}}\n")
+    module.stage = Stage.OPTIMIZED
+    return module
+
+
+def fused(module: HloModule, step: PriorityFusion | None = None) -> HloModule:
+    copy = clone_module(module)
+    (step or PriorityFusion()).run(copy)
+    verify(copy)
+    return copy
+
+
+def fusions(module: HloModule) -> list[HloInstruction]:
+    return [x for x in module.all_instructions() if x.opcode is Opcode.FUSION]
+
+
+def inside(fusion: HloInstruction) -> list[Opcode]:
+    return [x.opcode for x in fusion.to_apply.instructions if x.opcode is not Opcode.PARAMETER]
+
+
+def random_program(seed: int) -> HloModule:
+    """A few steps of each form that sets the pass off, one after the other."""
+    trigger = trigger_of("priority-fusion")
+    assert trigger is not None
+    return trigger.modules(np.random.default_rng(seed))
+
+
+# ---- what pays
+COPIED = """
+  x = f32[4096] parameter(0)
+  p = f32[4096] {op}(x)
+  b = f32[64,4096] broadcast(p), dimensions={{{dimension}}}
+  y = f32[64,4096] parameter(1)
+  ROOT r = f32[64,4096] add(y, b)
+"""
+
+
+def test_a_dear_producer_is_not_computed_again_for_every_row() -> None:
+    """Read by every row, its elements would be computed 64 times; a cheap one costs nothing beside the memory."""
+    assert not fusions(fused(program(COPIED.format(op="tanh", dimension=1))))
+    (cheap,) = fusions(fused(program(COPIED.format(op="negate", dimension=1))))
+    assert Opcode.NEGATE in inside(cheap)
+
+
+def test_a_dear_producer_of_one_element_per_row_is() -> None:
+    body = COPIED.format(op="tanh", dimension=0).replace("64,4096", "4096,64")
+    (one,) = fusions(fused(program(body)))
+    assert Opcode.TANH in inside(one)
+
+
+def test_what_pays_depends_on_the_machine() -> None:
+    """Where memory is far slower than arithmetic, the dear producer is computed again."""
+    default = machine_named()
+    text = write_machine(default).replace('"cpu-avx512"', '"test-slow-memory"')
+    for level in default.levels:
+        text = text.replace(
+            f'"bandwidth": {level.bandwidth}', f'"bandwidth": {level.bandwidth / 1e4}'
+        )
+    introduce(read_machine(text.encode(), "test"))
+    body = program(COPIED.format(op="tanh", dimension=1))
+    assert fusions(fused(body, PriorityFusion(machine="test-slow-memory")))
+
+
+def test_an_unknown_machine_is_named() -> None:
+    from spmd.machine.reader import MachineError
+
+    with pytest.raises(MachineError, match="no machine is named 'abacus'"):
+        fused(program(COPIED.format(op="negate", dimension=1)), PriorityFusion(machine="abacus"))
+
+
+def test_a_producer_is_copied_into_readers_of_other_sizes() -> None:
+    module = program(
+        """
+  x = f32[512,128] parameter(0)
+  y = f32[512,128] parameter(1)
+  p = f32[512,128] add(x, y)
+  z = f32[] constant(0)
+  a = f32[512] reduce(p, z), dimensions={1}, to_apply=sum
+  b = f32[128] reduce(p, z), dimensions={0}, to_apply=sum
+  ROOT t = (f32[512], f32[128]) tuple(a, b)
+"""
+    )
+    both = fusions(fused(module))
+    assert [Opcode.ADD in inside(fusion) for fusion in both] == [True, True]
+    assert not fusions(fused(module, PriorityFusion(duplicate=False)))
+
+
+# ---- limits
+def chain(length: int, dims: str = "1024") -> HloModule:
+    names = ["x", *(f"v{n}" for n in range(length))]
+    lines = [
+        f"{'ROOT ' if n == length - 1 else ''}v{n} = f32[{dims}] {('add', 'multiply')[n % 2]}({names[n]}, y)"
+        for n in range(length)
+    ]
+    return program(
+        "\n".join([f"x = f32[{dims}] parameter(0)", f"y = f32[{dims}] parameter(1)", *lines])
+    )
+
+
+@pytest.mark.parametrize("most", [2, 5, 64])
+def test_no_kernel_has_more_instructions_than_it_may(most: int) -> None:
+    made = fusions(fused(chain(100), PriorityFusion(max_instructions=most)))
+    sizes = [len(inside(fusion)) for fusion in made]
+    assert max(sizes) <= most
+    assert len(made) <= 1 + 4 * 100 // most
+
+
+def test_no_kernel_has_more_inputs_or_results_than_it_may() -> None:
+    parameters = [f"p{n} = f32[256] parameter({n})" for n in range(40)]
+    updates = [f"new{n} = f32[256] negate(p{n})" for n in range(40)]
+    names = ", ".join(f"new{n}" for n in range(40))
+    shapes = ", ".join(["f32[256]"] * 40)
+    module = program("\n".join([*parameters, *updates, f"ROOT t = ({shapes}) tuple({names})"]))
+    made = fusions(fused(module, PriorityFusion(max_inputs=7, max_results=9)))
+    assert max(fusion.num_operands for fusion in made) == 7
+    made = fusions(fused(module, PriorityFusion(max_results=5)))
+    assert max(len(fusion.to_apply.root.operands) for fusion in made) == 5
+    assert not fusions(fused(module, PriorityFusion(horizontal=False)))
+
+
+# ---- what stays
+def test_nothing_is_fused_across_a_collective() -> None:
+    module = program(
+        """
+  x = f32[1024] parameter(0)
+  a = f32[1024] negate(x)
+  s = f32[1024] all-reduce(a), replica_groups={}, to_apply=sum
+  b = f32[1024] negate(s)
+  ROOT c = f32[1024] abs(b)
+"""
+    )
+    (one,) = fusions(fused(module))
+    assert inside(one) == [Opcode.NEGATE, Opcode.ABS]
+    assert one.operand(0).opcode is Opcode.ALL_REDUCE
+
+
+def test_kernels_that_depend_on_each_other_another_way_do_not_become_one() -> None:
+    """u and w read x, but w waits for the product of u: one kernel would wait for itself."""
+    module = program(
+        """
+  x = f32[64,64] parameter(0)
+  u = f32[64,64] negate(x)
+  d = f32[64,64] dot(u, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  w = f32[64,64] add(x, d)
+  ROOT t = (f32[64,64], f32[64,64]) tuple(u, w)
+"""
+    )
+    assert not fusions(fused(module))
+
+
+def test_control_edges_and_other_memory_spaces_stay() -> None:
+    module = program(
+        """
+  x = f32[1024]{0:S(5)} parameter(0)
+  y = f32[1024] parameter(1)
+  a = f32[1024]{0:S(5)} negate(x)
+  b = f32[1024]{0:S(5)} abs(a)
+  c = f32[1024] negate(y)
+  d = f32[1024] abs(c), control-predecessors={c}
+  ROOT t = (f32[1024]{0:S(5)}, f32[1024]) tuple(b, d)
+"""
+    )
+    assert not fusions(fused(module))
+
+
+def test_a_second_run_finds_nothing() -> None:
+    module = fused(chain(80))
+    assert not PriorityFusion().run(module)
+
+
+def test_a_module_that_does_not_run_stays() -> None:
+    module = program(
+        """
+  x = f32[64,64] parameter(0)
+  a = f32[64,64] negate(x)
+  b = f32[64,64] abs(a)
+  elided = f32[64,64] constant({...})
+  ROOT c = f32[64,64] add(b, elided)
+"""
+    )
+    assert not PriorityFusion().run(module)
+
+
+# ---- memory
+def test_a_result_is_still_written_over_the_parameter_that_it_replaces() -> None:
+    """A sum cannot be made over an operand of its own kernel: the donated vector is updated by a kernel of its own."""
+    text = """HloModule t, input_output_alias={ {}: (0, {}, may-alias) }
+sum {
+  u = f32[] parameter(0)
+  v = f32[] parameter(1)
+  ROOT w = f32[] add(u, v)
+}
+ENTRY e {
+  p = f32[4096] parameter(0)
+  g = f32[64,4096] parameter(1)
+  z = f32[] constant(0)
+  s = f32[4096] reduce(g, z), dimensions={0}, to_apply=sum
+  ROOT r = f32[4096] subtract(p, s)
+}
+"""
+    module = parse_module(text)
+    module.stage = Stage.OPTIMIZED
+    schedule_module(module)
+    before = device_bytes(module)
+    after = fused(module)
+    assert device_bytes(after) <= before
+    assert after.entry.root.opcode is Opcode.SUBTRACT
+
+
+# ---- random programs
+SEEDS = range(6)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_schedules_stay_schedules_and_take_no_more_memory(seed: int) -> None:
+    module = random_program(seed)
+    schedule_module(module)
+    before = device_bytes(module)
+    after = fused(module)
+    assert fusions(after)
+    assert after.stage is Stage.SCHEDULED
+    check_schedule(after)
+    assert device_bytes(after) <= before
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_compiled_kernels_compute_what_the_evaluator_does(seed: int) -> None:
+    module = random_program(seed)
+    schedule_module(module)
+    inputs = random_inputs(module, seed)
+    with np.errstate(all="ignore"):
+        wanted = evaluate(module, *inputs)
+    assert_same(build_executable(fused(module), check=True).run(*inputs), wanted)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_same_kernels_each_time(seed: int) -> None:
+    module = random_program(seed)
+    assert str(fused(module)) == str(fused(clone_module(module)))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_fusion_is_right_by_itself(seed: int) -> None:
+    """With less fuel the first so many are made, on a schedule that stays one."""
+    module = random_program(seed)
+    schedule_module(module)
+    inputs = random_inputs(module, seed)
+    with np.errstate(all="ignore"):
+        wanted = evaluate(module, *inputs)
+    for copy, count in partly_fused(module):
+        assert len(fusions(copy)) == count
+        verify(copy)
+        check_schedule(copy)
+        with np.errstate(all="ignore"):
+            assert_same(evaluate(copy, *inputs), wanted)
+
+
+def partly_fused(module: HloModule) -> Iterator[tuple[HloModule, int]]:
+    for count in range(1, 1 + len(fusions(fused(module)))):
+        copy = clone_module(module)
+        PriorityFusion().rewrite(copy, Fuel(count))
+        yield copy, count
+
+
+# ---- how long it takes
+def test_the_work_grows_with_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels that are priced, for programs of n and 4n instructions."""
+    priced = 0
+    price = fusion_graph.kernel_cost
+
+    def counting(*arguments: object) -> object:
+        nonlocal priced
+        priced += 1
+        return price(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(fusion_graph, "kernel_cost", counting)
+    counts = []
+    for length in (40, 160):
+        priced = 0
+        fused(chain(length), PriorityFusion(max_instructions=16))
+        counts.append(priced)
+    assert counts[1] < 6 * counts[0]
