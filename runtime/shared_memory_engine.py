@@ -22,7 +22,7 @@ from collectives.communicator.shared_steps import (
     SwapRows,
 )
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
-from runtime.codegen.llvm_reduction import can_reduce, element_of, reduction_ir, tables_of
+from runtime.codegen.llvm_reduction import can_reduce, element_of, reduction_ir
 from runtime.codegen.llvm_shared_memory import (
     ENTRY_POINTS,
     HEADER_WORDS,
@@ -96,12 +96,8 @@ class NativeStepEngine:
     def _reduction(self, dtype: Dtype, reduction: ReductionKind) -> int:
         library = self._reductions.get((dtype, reduction))
         if library is None:
-            tables = tables_of(dtype)
-            symbols = {name: table.ctypes.data for name, table in tables.items()}
             ir = reduction_ir("spmd_reduce_rows", dtype, reduction)
-            library = host_jit().compile(
-                ir, ("spmd_reduce_rows",), symbols, [tables], level=2, unroll=False
-            )
+            library = host_jit().compile(ir, ("spmd_reduce_rows",), level=2, unroll=False)
             self._reductions[dtype, reduction] = library
         return library.address("spmd_reduce_rows")
 

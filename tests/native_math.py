@@ -20,6 +20,7 @@ import mpmath
 import numpy as np
 
 from runtime.codegen.element_operations import ElementSignature
+from runtime.codegen.llvm_jit import host_fuses
 from runtime.kernel import NUMPY_KERNELS, KernelArrays
 from runtime.kernels.native_elementwise import NativeElementwiseKernel
 from spmd.evaluator.special import erf
@@ -209,11 +210,12 @@ def every_f32(function: Function, stride: int) -> Worst:
 # ---- the page
 HEADER = """# Native math
 
-Built by `python -m tests.native_math`: the largest error found in the native code of each function, in units in the last
-place (ulp) of the exact value, and where. 0.5 is correct rounding. {count} arguments each, half of them spread over all
-bit patterns, denormal numbers among them, and all edge values, whose results are exact in every case{hardware}.
+Built by `python -m tests.native_math` on a processor with{without} a fused multiply-add: the largest error found in the
+native code of each function, in units in the last place (ulp) of the exact value, and where. 0.5 is correct rounding.
+{count} arguments each, half of them spread over all bit patterns, denormal numbers among them, and all edge values (in
+pairs where there are two), for which nan, infinities and signs must be right. `--every-f32` tries all numbers.
 
-f32 functions without digits of their own in a table below are computed in f64. bf16 and f16 are computed in f32 and
+f32 `acosh`, `asinh`, `atanh`, `cbrt`, `power` and `tan` are computed in f64; bf16, f16 and 8-bit formats in f32, and
 rounded once. Constants come from `benchmarks/minimax.py`; `benchmarks/native_math.py` prints the speeds.
 
 | function | f32: ulp | at | f64: ulp | at |
@@ -222,7 +224,7 @@ rounded once. Constants come from `benchmarks/minimax.py`; `benchmarks/native_ma
 
 
 def page(count: int) -> Iterator[str]:
-    yield HEADER.format(count=f"{count:,}", hardware="")
+    yield HEADER.format(count=f"{count:,}", without="" if host_fuses() else "out")
     for function in FUNCTIONS:
         cells = [function.opcode.value]
         for kind in (P.F32, P.F64):

@@ -104,7 +104,5 @@ def _lines(signature: ElementSignature, fused: bool) -> Lines | None:
 
 
 def _is_known(kind: PrimitiveType) -> bool:
-    """Whole-byte integers and floats of 16 bits or more."""
-    if kind is PrimitiveType.PRED:
-        return True
-    return not kind.is_complex and kind.bits >= (16 if kind.is_floating else 8)
+    """Complex numbers are two elements each."""
+    return not kind.is_complex

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from collectives.communicator.reduction import accumulator_type
+from runtime.codegen.elements.small_floats import conversions
 from runtime.codegen.llvm_words import WORDS
 from spmd.device import ReductionKind
 from spmd.shape import PrimitiveType
@@ -48,7 +49,7 @@ def element_of(dtype: Dtype) -> Element:
             "half", "float", "%y = fpext half %x to float", "%y = fptrunc float %x to half"
         )
     if kind.is_floating and kind.byte_size == 1:
-        return Element("i8", "float", _WIDEN_BY_TABLE, _NARROW_BY_TABLE)
+        return Element("i8", "float", *conversions(kind))
     if kind.is_integer and kind.bits < 8:
         return Element("i8", "i8", *_small_integer(kind.bits, kind.is_signed_integer))
     if kind.is_complex:
@@ -65,22 +66,6 @@ def can_reduce(dtype: Dtype, reduction: ReductionKind) -> bool:
     if PrimitiveType.from_numpy(dtype).is_floating:
         return reduction in _FLOAT_OPERATIONS
     return True
-
-
-def tables_of(dtype: Dtype) -> dict[str, np.ndarray[Any, Any]]:
-    """Data by which 8-bit floats are converted: both ways as ml_dtypes does it, read off once.
-
-    ``narrow_table`` is indexed by the upper half of an f32, its last bit set where lower bits are (round to odd). That
-    keeps three bits more than any of the types has, so rounding it once more gives what rounding the f32 gives.
-    """
-    if element_of(dtype).narrow != _NARROW_BY_TABLE:
-        return {}
-    with np.errstate(all="ignore"):
-        upper = (np.arange(1 << 16, dtype=np.uint32) << 16).view(np.float32)
-        return {
-            "widen_table": np.arange(256, dtype=np.uint8).view(dtype).astype(np.float32),
-            "narrow_table": upper.astype(dtype).view(np.uint8),
-        }
 
 
 def reduction_ir(name: str, dtype: Dtype, reduction: ReductionKind) -> str:
@@ -101,7 +86,6 @@ def reduction_ir(name: str, dtype: Dtype, reduction: ReductionKind) -> str:
     combine_function = _COMBINATION.format(wide=element.wide, body=combine)
     return "\n".join(
         [
-            _TABLES if element.narrow == _NARROW_BY_TABLE else "",
             _conversion("widen", element.stored, element.wide, element.widen),
             _conversion("narrow", element.wide, element.stored, element.narrow),
             combine_function,
@@ -182,24 +166,6 @@ _NARROW_BF16 = """%bits = bitcast float %x to i32
   %nan = fcmp uno float %x, %x
   %chosen = select i1 %nan, i32 %quiet, i32 %rounded
   %y = trunc i32 %chosen to i16"""
-
-_TABLES = """@widen_table = external constant [256 x float]
-@narrow_table = external constant [65536 x i8]"""
-
-_WIDEN_BY_TABLE = """%i = zext i8 %x to i64
-  %p = getelementptr float, ptr @widen_table, i64 %i
-  %y = load float, ptr %p"""
-
-_NARROW_BY_TABLE = """%bits = bitcast float %x to i32
-  %upper = lshr i32 %bits, 16
-  %lower = and i32 %bits, 65535
-  %inexact = icmp ne i32 %lower, 0
-  %sticky = zext i1 %inexact to i32
-  %odd = or i32 %upper, %sticky
-  %i = zext i32 %odd to i64
-  %p = getelementptr i8, ptr @narrow_table, i64 %i
-  %y = load i8, ptr %p"""
-
 
 _COMBINATION = """
 define internal {wide} @combine({wide} %a, {wide} %b) alwaysinline {{

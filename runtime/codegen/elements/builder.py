@@ -80,12 +80,12 @@ class Code:
         self._lines.append(f"{name} = {expression}")
         return name
 
-    def text(self, result: Float | Int | Bool) -> str:
-        """All lines; the last makes ``%r``, a predicate's as the byte that memory holds."""
+    def text(self, result: Float | Int | Bool, name: str = "%r") -> str:
+        """All lines; the last makes ``name``, a predicate's as the byte that memory holds."""
         if isinstance(result, Bool):
-            last = f"%r = zext i1 {result.name} to i8"
+            last = f"{name} = zext i1 {result.name} to i8"
         else:
-            last = f"%r = bitcast {result.type} {result.name} to {result.type}"
+            last = f"{name} = bitcast {result.type} {result.name} to {result.type}"
         return "\n  ".join([*self._lines, last])
 
 
@@ -282,6 +282,13 @@ class Int:
         """The smaller one, as signed numbers."""
         return self.compared("slt", other).select(self, self._int(other))
 
+    def one_bits(self) -> Int:
+        return self._made(f"call {self.type} @llvm.ctpop.{self.type}({self.type} {self.name})")
+
+    def leading_zeros(self) -> Int:
+        call = f"@llvm.ctlz.{self.type}({self.type} {self.name}, i1 false)"
+        return self._made(f"call {self.type} {call}")
+
     def as_float(self, target: FloatFormat) -> Float:
         """The same bits."""
         line = f"bitcast {self.type} {self.name} to {target.name}"
@@ -314,9 +321,6 @@ class Bool:
 
     def __or__(self, other: Bool) -> Bool:
         return self._with("or", other.name)
-
-    def __xor__(self, other: Bool) -> Bool:
-        return self._with("xor", other.name)
 
     def __invert__(self) -> Bool:
         return self._with("xor", "true")

@@ -24,7 +24,12 @@ def conversion(signature: ElementSignature) -> str | None:
     if source.is_floating and target.is_integer:
         letter = "s" if target.is_signed_integer else "u"
         suffix = {"float": "f32", "double": "f64"}[s]
-        return f"%r = call {t} @llvm.fpto{letter}i.sat.{t}.{suffix}({s} %a)"
+        own = f"i{target.bits}"
+        call = f"call {own} @llvm.fpto{letter}i.sat.{own}.{suffix}({s} %a)"
+        if own == t:
+            return f"%r = {call}"
+        extended = "sext" if target.is_signed_integer else "zext"
+        return f"%own = {call}\n  %r = {extended} {own} %own to {t}"
     if source.is_floating and target.is_floating:
         if source is PrimitiveType.F64 and target is PrimitiveType.F16:
             return body_of(signature, _rounded_to_odd)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from runtime.codegen.elements.builder import Int
+from runtime.codegen.elements.builder import Bool, Int
 from runtime.codegen.elements.registry import BODIES, ElementSignature, body_of
 from runtime.codegen.elements.storage import wide_type
 from spmd.hlo import Opcode
@@ -70,34 +70,47 @@ def remainder(signature: ElementSignature) -> str | None:
 @BODIES.register(Opcode.SHIFT_LEFT, Opcode.SHIFT_RIGHT_LOGICAL)
 def shift(signature: ElementSignature) -> str | None:
     """0 where the distance is negative or at least the number of bits."""
-    t = wide_type(signature.result)
-    instruction = "shl" if signature.opcode is Opcode.SHIFT_LEFT else "lshr"
-    bits = signature.result.bits
-    return f"""%inside = icmp ult {t} %b, {bits}
-  %distance = and {t} %b, {bits - 1}
-  %shifted = {instruction} {t} %a, %distance
-  %r = select i1 %inside, {t} %shifted, {t} 0"""
+    kind, left = signature.result, signature.opcode is Opcode.SHIFT_LEFT
+
+    def shifted(x: Int, by: Int) -> Int:
+        x, distance = _low_bits(x, kind), by & (kind.bits - 1)
+        return _inside(by, kind).select(x << distance if left else x >> distance, 0)
+
+    return body_of(signature, shifted)
 
 
 @BODIES.register(Opcode.SHIFT_RIGHT_ARITHMETIC)
 def arithmetic_shift(signature: ElementSignature) -> str | None:
-    """All sign where the distance is out of range."""
-    t, bits = wide_type(signature.result), signature.result.bits
-    return f"""%inside = icmp ult {t} %b, {bits}
-  %distance = select i1 %inside, {t} %b, {t} {bits - 1}
-  %r = ashr {t} %a, %distance"""
+    """Copies of the highest bit, of unsigned numbers too; all of them where the distance is out of range."""
+    kind = signature.result
+
+    def shifted(x: Int, by: Int) -> Int:
+        unused = x.width - kind.bits
+        x = (x << unused).signed_shift(unused) if unused else x
+        return x.signed_shift(_inside(by, kind).select(by, kind.bits - 1))
+
+    return body_of(signature, shifted)
 
 
 @BODIES.register(Opcode.POPCNT)
 def population_count(signature: ElementSignature) -> str | None:
-    t = wide_type(signature.result)
-    return f"%r = call {t} @llvm.ctpop.{t}({t} %a)"
+    kind = signature.result
+    return body_of(signature, lambda x: _low_bits(x, kind).one_bits())
 
 
 @BODIES.register(Opcode.COUNT_LEADING_ZEROS)
 def count_leading_zeros(signature: ElementSignature) -> str | None:
-    t = wide_type(signature.result)
-    return f"%r = call {t} @llvm.ctlz.{t}({t} %a, i1 false)"
+    kind = signature.result
+    return body_of(signature, lambda x: _low_bits(x, kind).leading_zeros() - (x.width - kind.bits))
+
+
+def _inside(distance: Int, kind: PrimitiveType) -> Bool:
+    return distance.compared("ult", kind.bits)
+
+
+def _low_bits(x: Int, kind: PrimitiveType) -> Int:
+    """Without the copies of the sign above small integers."""
+    return x if x.width == kind.bits else x & ((1 << kind.bits) - 1)
 
 
 def power(x: Int, y: Int, kind: PrimitiveType) -> Int:

@@ -6,7 +6,7 @@ import math
 
 from runtime.codegen.elements import constants
 from runtime.codegen.elements.builder import F32, F64, Float
-from runtime.codegen.elements.common import polynomial
+from runtime.codegen.elements.common import polynomial, two_sum
 from runtime.codegen.elements.registry import FLOAT_FUNCTIONS
 from spmd.hlo import Opcode
 
@@ -68,20 +68,25 @@ def atan2(y: Float, x: Float) -> Float:
 def _atan_of_ratio(small: Float, large: Float) -> Float:
     """atan(small / large), 0 <= small <= large: of 0 / 0 it is 0, of two infinities pi / 4.
 
-    f64 goes on from tan(pi / 8) with atan(s / l) = pi / 4 - atan((l - s) / (l + s)).
+    f64 goes on from tan(pi / 8) with atan(s / l) = pi / 4 - atan((l - s) / (l + s)), a quotient without the errors of
+    what it divides.
     """
     both = small.equals(large)
     if small.format is F32:
         ratio = both.choose(small.constant(1.0), small / large)
         ratio = large.equals(0.0).choose(large, ratio)
         return _atan(ratio)
-    # Halves of numbers that large lose nothing, and their sum stays finite.
-    huge = large > 2.0**1000
-    small, large = huge.choose(small * 0.5, small), huge.choose(large * 0.5, large)
+    huge = large > 2.0**900  # sums and splittings of such numbers may overflow
+    small, large = huge.choose(small * 2.0**-64, small), huge.choose(large * 2.0**-64, large)
     turned = small > large * (math.sqrt(2) - 1)
-    above = turned.choose(small - large, small)
-    below = turned.choose(small + large, large)
-    ratio = (both | large.equals(0.0)).choose(small.constant(0.0), above / below)
+    difference, lost_above = two_sum(small, -large)
+    total, lost_below = two_sum(small, large)
+    quotient = difference / total
+    product = quotient * total
+    rest = (difference - product) - quotient.product_error(total, product)
+    rest = rest + (lost_above - quotient * lost_below)
+    ratio = turned.choose(quotient + rest / total, small / large)
+    ratio = (both | large.equals(0.0)).choose(small.constant(0.0), ratio)
     beyond = (turned | both) & (large > 0.0)
     low = beyond.choose(small.constant(_HALF_PI_LOW / 2), 0.0)
     return beyond.choose(small.constant(_HALF_PI / 2), 0.0) + (_atan(ratio) + low)

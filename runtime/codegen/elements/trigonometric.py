@@ -97,30 +97,46 @@ def _table_entry(index: Int) -> Float:
     return Float(code, F64, code.append(f"load double, ptr {place}"))
 
 
-def _sine(r: Float, low: Float | None) -> Float:
-    """Without ``low`` to f32's accuracy."""
+def _sine_in_two(r: Float, low: Float) -> tuple[Float, Float]:
+    """sin(r + low) and what its rounding lost."""
     u = r * r
-    tail = polynomial(constants.SINE_F64 if low else constants.SINE_F32, u) * (u * r)
-    return r + tail if low is None else r + (u.times_plus(low * -0.5, low) + tail)
+    tail = polynomial(constants.SINE_F64, u) * (u * r)
+    return fast_two_sum(r, u.times_plus(low * -0.5, low) + tail)
 
 
-def _cosine(r: Float, low: Float | None) -> Float:
-    """1 - u / 2 is rounded, what it loses is added again."""
+def _cosine_in_two(r: Float, low: Float) -> tuple[Float, Float]:
+    """cos(r + low): 1 - u / 2 is rounded, what it loses is added again."""
+    head, lost, u = _one_minus_half_square(r)
+    tail = polynomial(constants.COSINE_F64, u).times_plus(u * u, lost)
+    return fast_two_sum(head, tail - r * low)
+
+
+def _short_sine(r: Float) -> Float:
+    """To f32's accuracy, in the format of r."""
+    u = r * r
+    return r + polynomial(constants.SINE_F32, u) * (u * r)
+
+
+def _short_cosine(r: Float) -> Float:
+    head, lost, u = _one_minus_half_square(r)
+    return head + polynomial(constants.COSINE_F32, u).times_plus(u * u, lost)
+
+
+def _one_minus_half_square(r: Float) -> tuple[Float, Float, Float]:
+    """(1 - u / 2, what its rounding lost, u) with u = r^2."""
     u = r * r
     half = u * 0.5
     head = 1.0 - half
-    coefficients = constants.COSINE_F64 if low else constants.COSINE_F32
-    tail = polynomial(coefficients, u).times_plus(u * u, (1.0 - head) - half)
-    return head + (tail if low is None else tail - r * low)
+    return head, (1.0 - head) - half, u
 
 
 def _both(x: Float) -> tuple[Float, Float, Int]:
     """(sin(r), cos(r), n), computed in the format of x."""
     if x.format is F32:
         r, n = reduced_f32(x)
-        return _sine(r.to(F32), None), _cosine(r.to(F32), None), n
+        return _short_sine(r.to(F32)), _short_cosine(r.to(F32)), n
     r, low, n = reduced_f64(x)
-    return _sine(r, low), _cosine(r, low), n
+    return _sine_in_two(r, low)[0], _cosine_in_two(r, low)[0], n
 
 
 def _is_odd(n: Int) -> Bool:
@@ -154,13 +170,25 @@ def cosine(x: Float) -> Float:
 def tan_f32(x: Float) -> Float:
     """In f64, with f32's polynomials: a quotient of rounded sines would lose more than a unit of the last digit."""
     r, n = reduced_f32(x)
-    result = _tangent(_sine(r, None), _cosine(r, None), n).to(F32)
+    result = _tangent(_short_sine(r), _short_cosine(r), n).to(F32)
     return _itself_where_tiny(x, result)
 
 
 @FLOAT_FUNCTIONS.register((Opcode.TAN, F64))
 def tan_f64(x: Float) -> Float:
-    return _itself_where_tiny(x, _tangent(*_both(x)))
+    """sin / cos, each with what its rounding lost, or -cos / sin."""
+    r, low, n = reduced_f64(x)
+    (sin, sin_lost), (cos, cos_lost) = _sine_in_two(r, low), _cosine_in_two(r, low)
+    odd = _is_odd(n)
+    above, above_lost = odd.choose(cos, sin), odd.choose(cos_lost, sin_lost)
+    below, below_lost = odd.choose(sin, cos), odd.choose(sin_lost, cos_lost)
+    inverse = 1.0 / below
+    quotient = above * inverse
+    product = quotient * below
+    rest = (above - product) - quotient.product_error(below, product)
+    rest = rest + (above_lost - quotient * below_lost)
+    result = rest.times_plus(inverse, quotient)
+    return _itself_where_tiny(x, with_flipped_sign(result, n & 1))
 
 
 def _tangent(sin: Float, cos: Float, n: Int) -> Float:

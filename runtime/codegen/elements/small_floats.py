@@ -1,0 +1,139 @@
+"""Floats of 8 bits and fewer, one in a byte: to f32 and back as ml_dtypes does it, without tables or branches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache
+
+from runtime.codegen.elements.builder import F32, Bool, Code, Float, Int
+from runtime.codegen.elements.common import float_of_small
+from spmd.shape import PrimitiveType
+
+
+class Ends(Enum):
+    """What a format has beyond its numbers, and so what too large a number becomes."""
+
+    IEEE = "infinity, then nan"
+    ONE_NAN = "nan of all ones"
+    NAN_FOR_MINUS_ZERO = "one nan, where -0 would be"
+    NUMBERS_ALONE = "the largest number"
+
+
+@dataclass(frozen=True, slots=True)
+class SmallFloat:
+    exponent: int
+    mantissa: int
+    bias: int
+    ends: Ends
+
+    @property
+    def sign_place(self) -> int:
+        return self.exponent + self.mantissa
+
+    @property
+    def infinity(self) -> int:
+        """The code of IEEE formats' infinity."""
+        return ((1 << self.exponent) - 1) << self.mantissa
+
+    @property
+    def last(self) -> int:
+        """The largest code without a sign."""
+        return (1 << self.sign_place) - 1
+
+
+FORMATS = {
+    PrimitiveType.F8E5M2: SmallFloat(5, 2, 15, Ends.IEEE),
+    PrimitiveType.F8E4M3: SmallFloat(4, 3, 7, Ends.IEEE),
+    PrimitiveType.F8E3M4: SmallFloat(3, 4, 3, Ends.IEEE),
+    PrimitiveType.F8E4M3FN: SmallFloat(4, 3, 7, Ends.ONE_NAN),
+    PrimitiveType.F8E4M3B11FNUZ: SmallFloat(4, 3, 11, Ends.NAN_FOR_MINUS_ZERO),
+    PrimitiveType.F8E5M2FNUZ: SmallFloat(5, 2, 16, Ends.NAN_FOR_MINUS_ZERO),
+    PrimitiveType.F8E4M3FNUZ: SmallFloat(4, 3, 8, Ends.NAN_FOR_MINUS_ZERO),
+    PrimitiveType.F4E2M1FN: SmallFloat(2, 1, 1, Ends.NUMBERS_ALONE),
+    PrimitiveType.F6E2M3FN: SmallFloat(2, 3, 1, Ends.NUMBERS_ALONE),
+    PrimitiveType.F6E3M2FN: SmallFloat(3, 2, 3, Ends.NUMBERS_ALONE),
+}
+_F32_INFINITY = 0x7F800000
+_F32_NAN = 0x7FC00000
+
+
+@cache
+def conversions(kind: PrimitiveType) -> tuple[str, str]:
+    """Lines that make %y, a float, of %x, a byte; and lines that do the reverse."""
+    widening, narrowing = Code(fused=False), Code(fused=False)
+    byte, number = Int(widening, "i8", "%x"), Float(narrowing, F32, "%x")
+    if kind is PrimitiveType.F8E8M0FNU:
+        wide, small = _power_of_two(byte), _exponent(number)
+    else:
+        wide, small = _widened(byte, FORMATS[kind]), _narrowed(number, FORMATS[kind])
+    return widening.text(wide, "%y"), narrowing.text(small, "%y")
+
+
+def _widened(byte: Int, form: SmallFloat) -> Float:
+    """Denormal numbers by their integer: their bits in f32 would be denormal there, which is slow to multiply."""
+    x = byte.resized("i32")
+    size = x & form.last
+    normal = (size << (F32.mantissa - form.mantissa)) + ((F32.bias - form.bias) << F32.mantissa)
+    denormal = float_of_small(size, F32) * 2.0 ** (1 - form.bias - form.mantissa)
+    bits = size.compared("ult", 1 << form.mantissa).select(denormal.bits(), normal)
+    if form.ends is Ends.IEEE:
+        beyond = size.compared("eq", form.infinity).select(x.constant(_F32_INFINITY), _F32_NAN)
+        bits = size.compared("uge", form.infinity).select(beyond, bits)
+    elif form.ends is Ends.ONE_NAN:
+        bits = size.compared("eq", form.last).select(x.constant(_F32_NAN), bits)
+    sign = ((x >> form.sign_place) & 1) << 31
+    if form.ends is Ends.NAN_FOR_MINUS_ZERO:
+        bits = x.compared("eq", 1 << form.sign_place).select(x.constant(_F32_NAN), bits)
+    return (bits | sign).as_float(F32)
+
+
+def _narrowed(x: Float, form: SmallFloat) -> Int:
+    """To nearest, ties to even: the carry of a mantissa makes the next exponent, beyond the last what follows it."""
+    bits = x.bits()
+    size, sign = bits & 0x7FFFFFFF, bits >> 31
+    drop = F32.mantissa - form.mantissa
+    odd = (size >> drop) & 1
+    rounded = (size + odd + ((1 << (drop - 1)) - 1)) >> drop
+    normal = rounded - ((F32.bias - form.bias) << form.mantissa)
+    # Below the normal numbers the last place is fixed: a sum with 2^23 of them is rounded to it.
+    magic = 1.5 * 2.0 ** (F32.mantissa + 1 - form.bias - form.mantissa)
+    denormal = (x.abs() + magic).bits() - F32.bits_of(magic)
+    least = F32.bits_of(2.0 ** (1 - form.bias))
+    code = size.compared("ult", least).select(denormal, normal)
+    return _with_ends(code, sign, size.compared("ugt", _F32_INFINITY), form).resized("i8")
+
+
+def _with_ends(code: Int, sign: Int, nan: Bool, form: SmallFloat) -> Int:
+    """``code`` may lie beyond the format's last."""
+    if form.ends is Ends.NAN_FOR_MINUS_ZERO:
+        none = 1 << form.sign_place
+        negative = code.compared("eq", 0).select(code, code | (sign << form.sign_place))
+        too_large = code.compared("ugt", form.last)
+        return (nan | too_large).select(code.constant(none), negative)
+    most = form.infinity if form.ends is Ends.IEEE else form.last
+    code = code.compared("ugt", most).select(code.constant(most), code)
+    if form.ends is Ends.NUMBERS_ALONE:
+        # A zero of the other sign, as ml_dtypes has it.
+        code = nan.select(code.constant(0), code)
+        sign = nan.select(sign ^ 1, sign)
+    else:
+        quiet = form.infinity | (1 << (form.mantissa - 1)) if form.ends is Ends.IEEE else form.last
+        code = nan.select(code.constant(quiet), code)
+    return code | (sign << form.sign_place)
+
+
+def _power_of_two(byte: Int) -> Float:
+    """f8e8m0fnu: 2^(x - 127), of which the first is denormal in f32; 255 is nan."""
+    x = byte.resized("i32")
+    bits = x.compared("eq", 0).select(x.constant(1 << 22), x << F32.mantissa)
+    return x.compared("eq", 255).select(x.constant(_F32_NAN), bits).as_float(F32)
+
+
+def _exponent(x: Float) -> Int:
+    """The nearest power of two, ties to the larger but below 2^-126; nan for zero and what is negative or too large."""
+    bits = x.bits()
+    tie = bits.compared("ult", 1 << F32.mantissa).select(bits.constant((1 << 22) - 1), 1 << 22)
+    code = (bits + tie) >> F32.mantissa
+    none = bits.compared("sle", 0) | code.compared("ugt", 255)
+    return none.select(code.constant(255), code).resized("i8")
