@@ -79,11 +79,12 @@ def bind_dot(kernel: DotKernel, arrays: KernelArrays) -> Action:
     else:
         product = converted_product(kernel.compute, matrices, arrays.scratch, kernel.block_rows)
     if product is None:
-        return _by_numpy(kernel, arrays)
+        return by_numpy(kernel, arrays)
     return over_batch(product, kernel.batch, lhs, rhs, out)
 
 
-def _by_numpy(kernel: DotKernel, arrays: KernelArrays) -> Action:
+def by_numpy(kernel: DotKernel, arrays: KernelArrays) -> Action:
+    """The same without native code."""
     lhs, rhs = arrays.operands
     (out,) = arrays.results
     if kernel.is_direct:
