@@ -54,9 +54,12 @@ def _steady_operands(instruction: HloInstruction) -> frozenset[int]:
     if instruction.opcode is not Opcode.FUSION:
         return frozenset()
     fused = instruction.to_apply
-    moved: set[HloInstruction] = set()
+    needed, moved = {fused.root}, set[HloInstruction]()
     for inner in reversed(fused.instructions):
-        if any(_needs_moved(inner, user, moved) for user in inner.users):
+        readers = [user for user in inner.users if user in needed]
+        if readers:
+            needed.add(inner)
+        if any(_needs_moved(inner, user, moved) for user in readers):
             moved.add(inner)
     return frozenset(
         i

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from runtime.buffers.types import ArrayView
 from runtime.fusion.element_graph import ElementGraph, InputLeaf, Leaf
 from runtime.fusion.emitters import Plan
-from runtime.fusion.loop_fusion import LoopFusion
+from runtime.fusion.loop_fusion import LoopFusion, LoopPiece
 from runtime.fusion.planned import planned
 from runtime.fusion.row_fusion import RowFusion, Source
 from runtime.fusion.view_path import shifts, through
@@ -17,6 +17,7 @@ from runtime.kernels.loop import (
     LoopLeaf,
     Numbers,
     OperandElements,
+    PiecesKernel,
     StartsStage,
 )
 from runtime.kernels.rows import PassLeaves, RowKernel, RowLeaf
@@ -42,8 +43,8 @@ def kernel_of(plan: Plan, operands: Operands) -> Kernel:
         for each in plan.starts
     )
     if isinstance(plan, LoopFusion):
-        leaves = tuple(loop_leaf(leaf, operands) for leaf in plan.graph.leaves)
-        return LoopKernel(plan.dims, plan.graph.program, leaves, plan.results, starts)
+        pieces = tuple(_loop(piece, operands, starts) for piece in plan.pieces)
+        return pieces[0] if len(pieces) == 1 else PiecesKernel(pieces)
     return RowKernel(
         plan,
         tuple(
@@ -56,6 +57,11 @@ def kernel_of(plan: Plan, operands: Operands) -> Kernel:
         ),
         starts,
     )
+
+
+def _loop(piece: LoopPiece, operands: Operands, starts: tuple[StartsStage, ...]) -> LoopKernel:
+    leaves = tuple(loop_leaf(leaf, operands) for leaf in piece.graph.leaves)
+    return LoopKernel(piece.dims, piece.graph.program, leaves, piece.results, starts)
 
 
 def loop_leaf(leaf: Leaf, operands: Operands) -> LoopLeaf:
@@ -80,7 +86,7 @@ def row_leaves(plan: RowFusion, graph: ElementGraph, operands: Operands) -> tupl
 def operand_leaves(plan: Plan) -> Iterator[InputLeaf]:
     """Everything that is read of operands."""
     graphs = (
-        [plan.graph]
+        [piece.graph for piece in plan.pieces]
         if isinstance(plan, LoopFusion)
         else [graph for each in plan.passes for graph in (each.elements, each.inits, each.rows)]
     )

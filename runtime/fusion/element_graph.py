@@ -10,6 +10,8 @@ import numpy as np
 
 from runtime.codegen.element_operations import ElementSignature, has_operation
 from runtime.codegen.scalar_program import ScalarConstant, ScalarOp, ScalarProgram, ScalarStep
+from runtime.fusion.piecewise import is_piecewise, piece_read
+from runtime.fusion.refusal import NoEmitterError
 from runtime.fusion.view_path import (
     Place,
     Shift,
@@ -22,7 +24,6 @@ from runtime.fusion.view_path import (
     view_op,
 )
 from runtime.strides import StridedView
-from spmd.errors import UnsupportedError
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import ConstantAttrs, IotaAttrs
 from spmd.ops.opdef import OPS
@@ -31,10 +32,6 @@ from spmd.shape import ArrayShape, PrimitiveType
 #: Bounds on what one kernel computes per element: compile time and registers.
 MAX_STEPS = 256
 MAX_LEAVES = 48
-
-
-class NoEmitterError(UnsupportedError):
-    """No emitter makes one kernel of these instructions; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +105,7 @@ def element_graph(
 
     An instruction that is wanted at one place by several others is computed once; at two places, twice. Scalars where
     dynamic slices start go to ``starts``. NoEmitterError where an instruction is not elementwise, or no strides say
-    how an input is read.
+    how an input is read; CutError where that depends on the index.
     """
     return _Builder(wanted, inputs, starts).build()
 
@@ -178,22 +175,28 @@ class _Builder:
         """Where the operands are read for ``instruction`` seen through ``path``."""
         if instruction in self.inputs or instruction.opcode in _SOURCES:
             return
-        operands = instruction.operands
-        if not _is_elementwise(instruction.opcode) and self.view(instruction) is None:
+        if (seen := self.seen(instruction, path)) is not None:
+            yield seen
+            return
+        if not _is_elementwise(instruction.opcode):
             raise NoEmitterError(f"{instruction.opcode} is no element operation")
+        dims = array_shape(instruction).dims
+        for operand in instruction.operands:
+            if array_shape(operand).dims == dims:
+                yield operand, path
+            elif array_shape(operand).rank == 0:
+                yield operand, (repeated(dims), *path)
+            else:
+                raise NoEmitterError(f"{instruction.name} has other sizes than its operands")
+
+    def seen(self, instruction: HloInstruction, path: ViewPath) -> Wanted | None:
+        """What an instruction that only names or rearranges is elsewhere; None of one that computes."""
+        if is_piecewise(instruction):
+            return piece_read(instruction, path)
         if _is_name(instruction):
-            yield operands[0], path
-        elif (op := self.view(instruction)) is not None:
-            yield operands[0], (op, *path)
-        else:
-            dims = array_shape(instruction).dims
-            for operand in operands:
-                if array_shape(operand).dims == dims:
-                    yield operand, path
-                elif array_shape(operand).rank == 0:
-                    yield operand, (repeated(dims), *path)
-                else:
-                    raise NoEmitterError(f"{instruction.name} has other sizes than its operands")
+            return instruction.operand(0), path
+        op = self.view(instruction)
+        return None if op is None else (instruction.operand(0), (op, *path))
 
     def view(self, instruction: HloInstruction) -> ViewOp | None:
         """The view that an instruction is of its first operand."""
@@ -208,10 +211,11 @@ class _Builder:
         return ViewOp(instruction.opcode, instruction.dims, starts=numbers)
 
     def register(self, instruction: HloInstruction, path: ViewPath) -> int:
-        while _is_name(instruction) or self.view(instruction) is not None:
-            if instruction in self.inputs:
+        while instruction not in self.inputs:
+            seen = self.seen(instruction, path)
+            if seen is None:
                 break
-            ((instruction, path),) = self.operand_reads(instruction, path)
+            instruction, path = seen
         return self.registers[instruction, _key(instruction, path)]
 
     def make_leaves(self, order: Sequence[HloInstruction]) -> None:
@@ -245,7 +249,7 @@ class _Builder:
             for key in self.demands.get(instruction, {}):
                 self.registers[instruction, key] = self.leaf_of[instruction, key]
             return
-        if _is_name(instruction) or self.view(instruction) is not None:
+        if is_piecewise(instruction) or _is_name(instruction) or self.view(instruction) is not None:
             return
         for key, path in self.demands.get(instruction, {}).items():
             self.registers[instruction, key] = len(self.leaves) + len(self.steps)

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from runtime.fusion.element_graph import NoEmitterError, array_shape
+from runtime.fusion.element_graph import array_shape
 from runtime.fusion.loop_fusion import LoopFusion, loop_fusion
+from runtime.fusion.refusal import NoEmitterError
 from runtime.fusion.row_fusion import RowFusion, has_reductions, row_fusion
 from spmd.hlo import HloComputation, HloInstruction, Opcode
 

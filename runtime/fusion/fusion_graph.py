@@ -11,10 +11,10 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from runtime.fusion.element_graph import NoEmitterError
 from runtime.fusion.emitters import Emitted, emitted_region, emitter_of
 from runtime.fusion.kernel_cost import KernelCost, kernel_cost
 from runtime.fusion.loop_fusion import LoopFusion
+from runtime.fusion.refusal import NoEmitterError
 from runtime.schedule.step_facts import StepFacts
 from spmd.hlo import HloComputation, HloInstruction, Opcode
 from spmd.machine.description import MachineDescription

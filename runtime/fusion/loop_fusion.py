@@ -3,36 +3,53 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from runtime.fusion.element_graph import (
     ElementGraph,
     InputLeaf,
-    NoEmitterError,
     Starts,
     array_shape,
     element_graph,
 )
+from runtime.fusion.piecewise import CutError
+from runtime.fusion.refusal import NoEmitterError
 from runtime.fusion.view_path import ViewOp, ViewPath, backwards, is_bijective, view_op
 from runtime.strides import StridedView
 from spmd.hlo import HloInstruction, Opcode
+from spmd.ops.attrs import SliceAttrs
 from spmd.shape import ArrayShape
+
+#: Each is code of its own.
+MAX_PIECES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class LoopFusion:
-    """For all indices of ``dims``: result i, seen as ``results[i]``, gets result i of ``graph``'s program.
-
-    starts: scalars where dynamic slices start, once for the loop.
-    overwrites: pairs (result, input): every element of the input is read where the result's is written, nowhere else.
-    """
+class LoopPiece:
+    """For all indices of ``dims``: result i, seen as ``results[i]``, gets result i of ``graph``'s program."""
 
     dims: tuple[int, ...]
     graph: ElementGraph
     results: tuple[StridedView, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LoopFusion:
+    """``pieces`` make up the index space of the results: one, unless concatenations or pads are read.
+
+    starts: scalars where dynamic slices start, once for the kernel.
+    overwrites: pairs (result, input): every element of the input is read where the result's is written, nowhere else.
+    """
+
+    pieces: tuple[LoopPiece, ...]
     overwrites: tuple[tuple[int, int], ...]
     starts: tuple[ElementGraph, ...]
+
+
+#: From and to which index along each dimension.
+Box: TypeAlias = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,16 +114,45 @@ def _over(
     dims = array_shape(first.base).dims
     results = [first, *(matching_result(each, dims) for each in forms[1:])]
     starts = Starts()
-    graph = element_graph([(r.base, r.path(dims)) for r in results], inputs, starts)
     views = []
     for result in results:
         view = result.view(dims)
         if view is None:
             raise NoEmitterError(f"no strides say how {result.root.name} is written")
         views.append(view)
+    whole = tuple((0, size) for size in dims)
+    pieces = tuple(_pieces(whole, dims, results, views, inputs, starts))
+    if len(pieces) > MAX_PIECES:
+        raise NoEmitterError(f"a loop is cut into at most {MAX_PIECES} pieces")
     scalars = starts.graphs(inputs)
-    overwrites = _overwrites(graph, results, inputs, scalars)
-    return LoopFusion(dims, graph, tuple(views), overwrites, scalars)
+    return LoopFusion(pieces, _overwrites(pieces, results, inputs, scalars), scalars)
+
+
+def _pieces(
+    box: Box,
+    dims: tuple[int, ...],
+    results: Sequence[Result],
+    views: Sequence[StridedView],
+    inputs: Mapping[HloInstruction, int],
+    starts: Starts,
+) -> Iterator[LoopPiece]:
+    """Loops over ``box`` of the index space ``dims``, which is cut where concatenations and pads have edges."""
+    begins, ends = tuple(a for a, _ in box), tuple(b for _, b in box)
+    ones = (1,) * len(dims)
+    sizes = tuple(b - a for a, b in box)
+    inside: ViewPath = ()
+    if sizes != dims:
+        inside = (ViewOp(Opcode.SLICE, sizes, SliceAttrs(begins, ends, ones)),)
+    wanted = [(result.base, (*result.path(dims), *inside)) for result in results]
+    try:
+        graph = element_graph(wanted, inputs, starts)
+    except CutError as cut:
+        d, at = cut.dimension, begins[cut.dimension] + cut.at
+        for part in ((begins[d], at), (at, ends[d])):
+            smaller = (*box[:d], part, *box[d + 1 :])
+            yield from _pieces(smaller, dims, results, views, inputs, starts)
+        return
+    yield LoopPiece(sizes, graph, tuple(view.slice(begins, ends, ones) for view in views))
 
 
 def matching_result(forms: Sequence[Result], dims: tuple[int, ...]) -> Result:
@@ -120,7 +166,7 @@ def matching_result(forms: Sequence[Result], dims: tuple[int, ...]) -> Result:
 
 
 def _overwrites(
-    graph: ElementGraph,
+    pieces: Sequence[LoopPiece],
     results: Sequence[Result],
     inputs: Mapping[HloInstruction, int],
     starts: Sequence[ElementGraph],
@@ -131,7 +177,8 @@ def _overwrites(
     shapes: dict[int, ArrayShape] = {
         number: array_shape(instruction) for instruction, number in inputs.items()
     }
-    reads = [leaf for leaf in graph.leaves if isinstance(leaf, InputLeaf)]
+    leaves = [leaf for piece in pieces for leaf in piece.graph.leaves]
+    reads = [leaf for leaf in leaves if isinstance(leaf, InputLeaf)]
     moved = {leaf.number for leaf in reads if not all(op.keeps_order for op in leaf.path)}
     scalars = [leaf for each in starts for leaf in each.leaves]
     moved |= {leaf.number for leaf in scalars if isinstance(leaf, InputLeaf)}

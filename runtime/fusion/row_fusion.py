@@ -19,7 +19,6 @@ from enum import Enum
 from runtime.fusion.element_graph import (
     ElementGraph,
     InputLeaf,
-    NoEmitterError,
     Starts,
     Wanted,
     array_shape,
@@ -27,6 +26,7 @@ from runtime.fusion.element_graph import (
     post_order,
 )
 from runtime.fusion.loop_fusion import Result, matching_result, result_forms
+from runtime.fusion.refusal import NoEmitterError
 from runtime.fusion.row_region import RowRegion, row_region
 from runtime.fusion.view_path import Place, ViewOp, ViewPath, place_of, repeated
 from runtime.strides import StridedView, dense_strides

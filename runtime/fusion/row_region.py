@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from runtime.fusion.element_graph import NoEmitterError, array_shape, post_order
+from runtime.fusion.element_graph import array_shape, post_order
+from runtime.fusion.refusal import NoEmitterError
 from runtime.fusion.view_path import view_op
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import DimensionsAttrs

@@ -11,7 +11,7 @@ import numpy as np
 from runtime.codegen import llvm_starts
 from runtime.codegen.llvm_loop import FUNCTION, LoopForm, LoopWords, Step, loop_code
 from runtime.codegen.llvm_starts import StartsForm, StartsWords
-from runtime.codegen.native_call import NOTHING, native_call
+from runtime.codegen.native_call import NOTHING, in_order, native_call
 from runtime.codegen.scalar_program import ScalarProgram
 from runtime.fusion.view_path import Shift
 from runtime.kernel import NUMPY_KERNELS, Action, Kernel, KernelArrays
@@ -70,6 +70,18 @@ def bind_loop_kernel(kernel: LoopKernel, arrays: KernelArrays) -> Action:
     starts = starting_walks(kernel.starts, arrays.operands)
     every = (*arrays.operands, *arrays.results)
     return bind_loop(kernel.program, kernel.dims, walks, every, starts)
+
+
+@dataclass(frozen=True)
+class PiecesKernel(Kernel):
+    """Loops one after the other, each of which writes its part of the results."""
+
+    pieces: tuple[LoopKernel, ...]
+
+
+@NUMPY_KERNELS.binds(PiecesKernel)
+def bind_pieces(kernel: PiecesKernel, arrays: KernelArrays) -> Action:
+    return in_order(*(bind_loop_kernel(piece, arrays) for piece in kernel.pieces))
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ class Fused:
         step = self.dice.choice(
             [
                 *(self.compute, self.compute, self.compute, self.rearrange, self.rearrange),
-                *(self.choose, self.clamp, self.number),
+                *(self.choose, self.clamp, self.number, self.join, self.pad),
             ]
         )
         step(x)
@@ -119,6 +119,32 @@ class Fused:
             return
         dims, text = rearranged(self.dice, kind, x)
         self.add(x.kind, dims, text)
+
+    def join(self, x: Value) -> None:
+        """With others of the same sizes, or parts of them."""
+        if not x.dims:
+            return
+        along = self.dice.randrange(len(x.dims))
+        parts = [x, *(self.like(x) for _ in range(self.dice.choice((1, 1, 2))))]
+        if x.dims[along] > 1 and self.dice.random() < 0.5:
+            cuts = ", ".join(f"[{int(d == along)}:{n}]" for d, n in enumerate(x.dims))
+            dims = tuple(n - (d == along) for d, n in enumerate(x.dims))
+            parts.append(self.add(x.kind, dims, f"slice({x.name}), slice={{{cuts}}}"))
+        self.dice.shuffle(parts)
+        size = sum(part.dims[along] for part in parts)
+        dims = tuple(size if d == along else n for d, n in enumerate(x.dims))
+        names = ", ".join(part.name for part in parts)
+        self.add(x.kind, dims, f"concatenate({names}), dimensions={{{along}}}")
+
+    def pad(self, x: Value) -> None:
+        """By some elements, or by fewer than none."""
+        edges = [(self.dice.choice((0, 0, 1, 3, -1)), self.dice.choice((0, 0, 2))) for _ in x.dims]
+        dims = tuple(n + low + high for n, (low, high) in zip(x.dims, edges, strict=True))
+        if not x.dims or min(dims) < 1:
+            return
+        value = self.add(x.kind, (), f"constant({1 if x.kind is P.PRED else 3})")
+        padding = "x".join(f"{low}_{high}" for low, high in edges)
+        self.add(x.kind, dims, f"pad({x.name}, {value.name}), padding={padding}")
 
     def slice_dynamically(self, x: Value) -> None:
         """From a number that is a parameter or computed of it, inside or not."""

@@ -46,6 +46,21 @@ LOOPS = {
         n = f32[4,6] negate(p)
         s = f32[2,6] dynamic-slice(n, i, j), dynamic_slice_sizes={2,6}
         ROOT r = f32[12] reshape(s)""",
+    "joined and padded": """
+        p = f32[4,6] parameter(0)
+        q = f32[4,2] parameter(1)
+        z = f32[] constant(0)
+        n = f32[4,6] negate(p)
+        j = f32[4,8] concatenate(n, q), dimensions={1}
+        a = f32[4,9] pad(j, z), padding=0_0x1_0
+        t = f32[9,4] transpose(a), dimensions={1,0}
+        ROOT r = f32[9,4] abs(t)""",
+    "cut between rows": """
+        p = f32[4] parameter(0)
+        j = f32[8] concatenate(p, p), dimensions={0}
+        f = f32[4,2] reshape(j)
+        v = f32[4,2] reverse(f), dimensions={0,1}
+        ROOT r = f32[4,2] negate(v)""",
     "numbers": """
         i = s32[4,6] iota(), iota_dimension=1
         v = s32[4,6] reverse(i), dimensions={1}
@@ -73,6 +88,18 @@ REFUSED = {
     "p is complex": """
         p = c64[4] parameter(0)
         ROOT r = c64[4] negate(p)""",
+    "padding between elements": """
+        p = f32[2] parameter(0)
+        z = f32[] constant(0)
+        ROOT r = f32[3] pad(p, z), padding=0_0_1""",
+    "at most 8 pieces": """
+        p = f32[2] parameter(0)
+        ROOT r = f32[18] concatenate(p, p, p, p, p, p, p, p, p), dimensions={0}""",
+    "no one dimension cuts": """
+        p = f32[3] parameter(0)
+        j = f32[6] concatenate(p, p), dimensions={0}
+        f = f32[3,2] reshape(j)
+        ROOT r = f32[3,2] negate(f)""",
     "an array constant": """
         p = f32[2] parameter(0)
         c = f32[2] constant({1, 2})
@@ -132,7 +159,7 @@ def test_what_is_read_at_one_place_is_computed_once() -> None:
         tt = f32[4,4] transpose(t), dimensions={1,0}
         a = f32[4,4] add(n, tt)
         ROOT r = f32[4,4] add(a, t)""")
-    graph = emitted(fused).plan.graph
+    graph = emitted(fused).plan.pieces[0].graph
     assert len(graph.leaves) == 2  # p and its transpose
     assert len(graph.program.steps) == 4  # two negations, two additions
 

@@ -7,7 +7,7 @@ import pytest
 
 from runtime.executable import Executable
 from runtime.fusion.emitters import emitter_of
-from runtime.kernels.loop import LoopKernel
+from runtime.kernels.loop import LoopKernel, PiecesKernel
 from runtime.thunks.copy import CopyThunk
 from runtime.thunks.kernel import KernelThunk
 from spmd.evaluator.evaluator import evaluate
@@ -45,7 +45,7 @@ def kernels(executable: Executable) -> list[object]:
 def check(text: str, seed: int) -> None:
     executable = compiled(text)
     (kernel,) = kernels(executable)
-    assert isinstance(kernel, LoopKernel)
+    assert isinstance(kernel, LoopKernel | PiecesKernel)
     inputs = edge_inputs(executable.module, seed)
     with np.errstate(all="ignore"):
         wanted = evaluate(module_of(text), *inputs)

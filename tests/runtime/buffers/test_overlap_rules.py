@@ -1,0 +1,53 @@
+"""A fusion's result may lie on an operand of which each element is needed for the element at its own place alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from runtime.buffers.overlap_rules import wrong_overlap
+from runtime.buffers.types import ArrayView, BufferSlice
+from runtime.strides import StridedView
+from spmd.shape import ArrayShape, PrimitiveType
+from tests.runtime.programs.build import module_of
+
+PLACE = BufferSlice(0, 0, 64)
+ARRAY = ArrayView(PLACE, StridedView.dense(ArrayShape(PrimitiveType.F32, (4, 4))))
+
+STEADY = {
+    "elementwise": "ROOT r = f32[4,4] add(p, p)",
+    "reshaped": "f = f32[16] reshape(p)\n  n = f32[16] abs(f)\n  ROOT r = f32[4,4] reshape(n)",
+    "what nobody needs": "t = f32[4,4] transpose(p), dimensions={1,0}\n  ROOT r = f32[4,4] abs(p)",
+}
+MOVED = {
+    "transposed": "t = f32[4,4] transpose(p), dimensions={1,0}\n  ROOT r = f32[4,4] add(p, t)",
+    "reversed": "ROOT r = f32[4,4] reverse(p), dimensions={0}",
+    "repeated": "s = f32[1,4] slice(p), slice={[0:1], [0:4]}\n  v = f32[4] reshape(s)\n"
+    "  ROOT r = f32[4,4] broadcast(v), dimensions={1}",
+    "later": "a = f32[4,4] abs(p)\n  ROOT r = f32[4,4] transpose(a), dimensions={1,0}",
+}
+
+
+def overlap(body: str) -> str:
+    text = f"""HloModule m
+
+fused {{
+  p = f32[4,4] parameter(0)
+  {body}
+}}
+
+ENTRY e {{
+  p = f32[4,4] parameter(0)
+  ROOT f = f32[4,4] fusion(p), kind=kLoop, calls=fused
+}}
+"""
+    return wrong_overlap(module_of(text).entry.root, [ARRAY], [], [PLACE])
+
+
+@pytest.mark.parametrize("name", STEADY)
+def test_element_on_element(name: str) -> None:
+    assert overlap(STEADY[name]) == ""
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_needed_elsewhere(name: str) -> None:
+    assert "writes its result" in overlap(MOVED[name])
