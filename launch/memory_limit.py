@@ -22,5 +22,5 @@ def add_memory_limit(parser: argparse.ArgumentParser) -> None:
         type=byte_count,
         metavar="B",
         help="bytes (or 64M, 1.5G) that the program may take of a device: values are computed again instead of being "
-        "kept until it fits; one that cannot fit is refused, naming its largest buffers",
+        "kept, or in pieces, until it fits; one that cannot fit is refused, naming its largest buffers",
     )
