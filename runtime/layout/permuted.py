@@ -22,6 +22,7 @@ from spmd.hlo import HloInstruction, Opcode
 from spmd.hlo.instruction import Annotations
 from spmd.ops.attrs import CollectiveAttrs, DimensionsAttrs, DynamicSliceAttrs, PadAttrs
 from spmd.ops.opdef import OPS
+from spmd.ops.reduction import reduction_kind
 from spmd.passes.rewrite import has_control_edges, is_annotated
 from spmd.registry import Registry
 from spmd.shape import ArrayShape
@@ -155,8 +156,13 @@ def reduce(
 
 
 def operand_order(x: HloInstruction, order: Order, view: StridedView) -> Order:
-    """In which order a reduce whose result is written in ``order`` had better read an operand that lies so."""
+    """In which order a reduce whose result is written in ``order`` had better read an operand that lies so.
+
+    Reduced dimensions keep their order where the reducer is no known reduction: it may depend on whom it meets first.
+    """
     whole = refilled(row_major(len(view.dims)), memory_order(view))
+    if reduction_kind(x.to_apply) is None:
+        whole = refilled(whole, sorted(x.attrs_as(DimensionsAttrs).dimensions))
     return refilled(whole, (kept_dims(x)[d] for d in order))
 
 
