@@ -322,6 +322,9 @@ class Bool:
     def __or__(self, other: Bool) -> Bool:
         return self._with("or", other.name)
 
+    def __xor__(self, other: Bool) -> Bool:
+        return self._with("xor", other.name)
+
     def __invert__(self) -> Bool:
         return self._with("xor", "true")
 

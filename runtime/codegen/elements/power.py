@@ -53,15 +53,22 @@ def cbrt(x: Float) -> Float:
 
 @FLOAT_FUNCTIONS.register((Opcode.POWER, F32))
 def power_f32(x: Float, y: Float) -> Float:
-    """2^(y log2|x|) in f64, whose digits are enough for y log2|x| without care."""
-    base, exponent = x.to(F64), y.to(F64)
-    size = base.abs()
-    log2 = _at_ends(size, log_short(size) * (1 / math.log(2)))
-    product = clamped(exponent, -(2.0**100), 2.0**100) * log2
-    product = clamped(product, -1000.0, 1000.0)
+    """2^(y log2|x|) in f64, whose digits are enough for it without care; what can be is decided in f32."""
+    size = x.abs()
+    log2 = log_short(size.to(F64)) * (1 / math.log(2))
+    product = clamped(clamped(y, -(2.0**100), 2.0**100).to(F64) * log2, -1000.0, 1000.0)
     n, whole = nearest_integer(product)
     result = polynomial(constants.EXP2_SHORT_F64, product - n) * power_of_two(whole, F64)
-    return _signed(base, exponent, result).to(F32)
+    return _signed(x, y, _at_the_ends(size, y, result.to(F32)))
+
+
+def _at_the_ends(size: Float, y: Float, result: Float) -> Float:
+    """``result``, and powers of 0, infinity and nan."""
+    zero = size.equals(0.0)
+    vanishes = zero ^ (y < 0.0)
+    limit = vanishes.choose(size.constant(0.0), math.inf)
+    result = (zero | size.equals(math.inf)).choose(limit, result)
+    return (size.is_nan() | y.is_nan()).choose(size.constant(math.nan), result)
 
 
 @FLOAT_FUNCTIONS.register((Opcode.POWER, F64))
