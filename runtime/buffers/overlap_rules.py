@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from runtime.buffers.row_overlap import overlaps_by_rows
 from runtime.buffers.types import ArrayView, BufferSlice
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.opdef import OPS
@@ -31,12 +32,13 @@ def wrong_overlap(
     elementwise = OPS[instruction.opcode].elementwise
     in_place = instruction.opcode in _IN_PLACE
     steady = _steady_operands(instruction)
+    by_rows = overlaps_by_rows(instruction) if instruction.opcode is Opcode.FUSION else ()
     for i, place in enumerate(results):
         if any(place.overlaps(other) for other in results[i + 1 :]):
             return f"writes two results to {place}"
         for k, read in enumerate(reads):
             same_elements = place == read.slice and read.view.is_dense
-            may_share = elementwise or (in_place and i == k) or k in steady
+            may_share = elementwise or (in_place and i == k) or k in steady or (i, k) in by_rows
             if place.overlaps(read.slice) and not (may_share and same_elements):
                 return f"writes its result to {place} while it reads {read.slice}"
     read_slices = [read.slice for read in reads]

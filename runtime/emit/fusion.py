@@ -110,8 +110,7 @@ def layouts(fusion: HloInstruction, views: Views) -> dict[int, tuple[int, ...]]:
 
 
 def in_place(fusion: HloInstruction) -> tuple[tuple[int, int], ...]:
-    plan = planned(fusion).plan
-    return plan.overwrites if isinstance(plan, LoopFusion) else ()
+    return planned(fusion).plan.overwrites
 
 
 def scratch(fusion: HloInstruction, _: Views) -> tuple[ArrayShape, ...]:

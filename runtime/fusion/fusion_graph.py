@@ -13,7 +13,6 @@ from functools import cached_property
 
 from runtime.fusion.emitters import Emitted, emitted_region, emitter_of
 from runtime.fusion.kernel_cost import KernelCost, kernel_cost
-from runtime.fusion.loop_fusion import LoopFusion
 from runtime.fusion.refusal import NoEmitterError
 from runtime.schedule.step_facts import StepFacts
 from spmd.hlo import HloComputation, HloInstruction, Opcode
@@ -50,10 +49,10 @@ class Kernel:
 
     def may_overwrite(self, root: HloInstruction, read: HloInstruction) -> bool:
         """Whether ``root`` may be written over the memory of the input ``read``, which dies here."""
-        plan = None if self.emitted is None else self.emitted.plan
-        if not isinstance(plan, LoopFusion):
+        if self.emitted is None:
             return False
-        return (self.roots.index(root), list(self.inputs).index(read)) in plan.overwrites
+        pair = (self.roots.index(root), list(self.inputs).index(read))
+        return pair in self.emitted.plan.overwrites
 
     @property
     def is_fusion(self) -> bool:

@@ -12,7 +12,7 @@ each in as many passes as reductions follow on one another. Softmax reads a row 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -33,7 +33,7 @@ from runtime.strides import StridedView, dense_strides
 from spmd.device import ReductionKind
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.reduction import reduction_kind
-from spmd.shape import PrimitiveType
+from spmd.shape import ArrayShape, PrimitiveType
 
 
 class Source(Enum):
@@ -83,6 +83,7 @@ class RowFusion:
 
     starts: scalars where dynamic slices start, once for the kernel. inputs: what the graphs' input numbers mean.
     results: each result's view over ``dims``, or over the rows.
+    overwrites: pairs (result, input): the last pass writes the result where it reads the input; no row needs another's.
     """
 
     dims: tuple[int, ...]
@@ -94,6 +95,7 @@ class RowFusion:
     kept: tuple[PrimitiveType, ...]
     results: tuple[StridedView, ...]
     starts: tuple[ElementGraph, ...]
+    overwrites: tuple[tuple[int, int], ...]
 
     @property
     def counted(self) -> tuple[int, ...]:
@@ -160,6 +162,7 @@ class _Assembly:
             max((region.levels[r] for r in region.roots if not region.is_row_result(r)), default=0),
         )
         passes = tuple(self.row_pass(level) for level in range(last + 1))
+        starts = self.starts.graphs(region.operands)
         reductions = []
         for x in region.reduces:
             kind = reduction_kind(x.to_apply)
@@ -174,8 +177,30 @@ class _Assembly:
             tuple(array_shape(x).element_type for x in self.row_values),
             tuple(array_shape(x).element_type for x in self.keeping),
             tuple(self.result_view(result) for result in self.results.values()),
-            self.starts.graphs(region.operands),
+            starts,
+            tuple(self.overwrites(passes, starts)),
         )
+
+    def overwrites(
+        self, passes: Sequence[RowPass], starts: Sequence[ElementGraph]
+    ) -> Iterator[tuple[int, int]]:
+        """Of results that need all reductions, over operands that are read at all indices, in their order."""
+        region = self.region
+        elsewhere = [graph for each in passes for graph in (each.inits, each.rows)]
+        moved = {leaf.number for graph in (*elsewhere, *starts) for leaf in _inputs(graph)}
+        reads = [leaf for each in passes for leaf in _inputs(each.elements)]
+        moved |= {leaf.number for leaf in reads if not all(op.keeps_order for op in leaf.path)}
+        steady = [n for n in dict.fromkeys(leaf.number for leaf in reads) if n not in moved]
+        shapes = {number: array_shape(x) for x, number in region.operands.items()}
+        for n, result in self.results.items():
+            root, shape = result.root, array_shape(result.root)
+            if n not in passes[-1].results or not result.keeps_order:
+                continue
+            if set(region.reduces) - set(post_order([root], region.operands)):
+                continue
+            for number in steady:
+                if number in shapes and _same_size(shapes[number], shape):
+                    yield n, number
 
     def result_view(self, result: Result) -> StridedView:
         region = self.region
@@ -254,6 +279,14 @@ class _Assembly:
                 x = instructions[leaf.number]
                 if place_of(leaf.path, array_shape(x).dims) != wanted:
                     raise NoEmitterError(f"{x.name} is needed for other rows than its own")
+
+
+def _inputs(graph: ElementGraph) -> list[InputLeaf]:
+    return [leaf for leaf in graph.leaves if isinstance(leaf, InputLeaf)]
+
+
+def _same_size(one: ArrayShape, other: ArrayShape) -> bool:
+    return (one.num_elements, one.byte_size) == (other.num_elements, other.byte_size)
 
 
 def _path_to(x: HloInstruction, sizes: tuple[int, ...]) -> ViewPath:

@@ -51,3 +51,47 @@ def test_element_on_element(name: str) -> None:
 @pytest.mark.parametrize("name", MOVED)
 def test_needed_elsewhere(name: str) -> None:
     assert "writes its result" in overlap(MOVED[name])
+
+
+ROWS = """HloModule m
+
+add {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT r = f32[] add(a, b)
+}}
+
+fused {{
+  p = f32[4,4] parameter(0)
+  z = f32[] constant(0)
+  s = f32[4] reduce(p, z), dimensions={{{axis}}}, to_apply=add
+  b = f32[4,4] broadcast(s), dimensions={{{spread}}}
+  d = f32[4,4] divide(p, b)
+  {last}
+}}
+
+ENTRY e {{
+  p = f32[4,4] parameter(0)
+  ROOT f = {shape} fusion(p), kind=kInput, calls=fused
+}}
+"""
+
+
+def rows_overlap(last: str, axis: int = 1, spread: int = 0) -> str:
+    shape = "(f32[4,4], f32[4,4])" if "tuple" in last else "f32[4,4]"
+    root = module_of(ROWS.format(axis=axis, spread=spread, last=last, shape=shape)).entry.root
+    places = [PLACE, BufferSlice(1, 0, 64)][: 1 + ("tuple" in last)]
+    return wrong_overlap(root, [ARRAY], [], places)
+
+
+def test_rows_of_rows() -> None:
+    assert rows_overlap("ROOT r = f32[4,4] abs(d)") == ""
+    assert rows_overlap("a = f32[4,4] abs(p)\n  ROOT r = (f32[4,4], f32[4,4]) tuple(d, a)") == ""
+
+
+def test_rows_that_are_needed_elsewhere() -> None:
+    wrong = "writes its result"
+    assert wrong in rows_overlap("ROOT r = f32[4,4] transpose(d), dimensions={1,0}")
+    assert wrong in rows_overlap("ROOT r = f32[4,4] abs(d)", axis=1, spread=1)
+    # Written before the row has been read for the last time.
+    assert wrong in rows_overlap("a = f32[4,4] abs(p)\n  ROOT r = (f32[4,4], f32[4,4]) tuple(a, d)")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from runtime.fusion.emitters import emitter_of, why_not
+from runtime.fusion.emitters import emitted, emitter_of, why_not
 from runtime.kernels.rows import RowKernel
 from spmd.evaluator.evaluator import evaluate
 from spmd.shape import PrimitiveType
@@ -273,3 +273,38 @@ def test_rows_of_a_dynamic_slice() -> None:
         part = x[at[0] : at[0] + 3, at[1] : at[1] + 70]
         (got,) = compiled(text).run(x, np.array(start, np.int32))
         np.testing.assert_allclose(got, part / part.sum(1, keepdims=True), 1e-5)
+
+
+def test_a_row_takes_the_place_of_the_one_it_is_made_of() -> None:
+    entry = """
+  p = f32[5,70] parameter(0)
+  ROOT f = f32[5,70] fusion(p), kind=kInput, calls=fused
+"""
+    text = module_text(SOFTMAX, entry, reducer("maximum", P.F32), reducer("add", P.F32))
+    text = text.replace("HloModule m", "HloModule m, input_output_alias={ {}: (0, {}, may-alias) }")
+    check(text, exact=False, emitter="row")
+    assert compiled(text).stats.temp < 5 * 70 * 4  # no second array
+
+
+def test_no_result_lies_where_a_later_pass_reads() -> None:
+    """What needs no reduction is written in the first pass; the second one reads the operand again."""
+    fused = SOFTMAX.replace(
+        "ROOT r = f32[5,70] divide(e, sb)",
+        "r = f32[5,70] divide(p, sb)\n  a = f32[5,70] abs(p)\n"
+        "  ROOT t = (f32[5,70], f32[5,70]) tuple(a, r)",
+    )
+    entry = """
+  p = f32[5,70] parameter(0)
+  n = f32[5,70] negate(p)
+  ROOT f = (f32[5,70], f32[5,70]) fusion(n), kind=kInput, calls=fused
+"""
+    text = module_text(fused, entry, reducer("maximum", P.F32), reducer("add", P.F32))
+    plan = emitted(module_of(text).entry.root).plan
+    assert plan.overwrites == ((1, 0),)
+    executable = compiled(text)
+    for seed in range(2):
+        inputs = random_inputs(executable.module, seed)
+        for got, want in zip(
+            executable.run(*inputs), evaluate(module_of(text), *inputs), strict=True
+        ):
+            np.testing.assert_allclose(got, want, 1e-5, 1e-6)

@@ -1,0 +1,78 @@
+"""Where the buffer checker lets results of a fusion that reduces rows lie on operands.
+
+Such a kernel goes row by row, and over each row as often as reductions follow on one another. A result may lie on an
+operand of which each element is needed for the element at its own place and for what its own row is reduced to, and
+nothing else; if the result needs all reductions there are, it is written when nothing of the row is read any more but
+the element itself.
+"""
+
+from __future__ import annotations
+
+import math
+
+from spmd.hlo import HloComputation, HloInstruction, Opcode
+from spmd.ops.attrs import DimensionsAttrs
+from spmd.ops.opdef import OPS
+from spmd.shape import ArrayShape
+
+
+def overlaps_by_rows(fusion: HloInstruction) -> frozenset[tuple[int, int]]:
+    """Pairs (result, operand) that may lie on each other, element on element."""
+    fused = fusion.to_apply
+    roots = fused.root.operands if fused.root.opcode is Opcode.TUPLE else (fused.root,)
+    needed = _above(fused, fused.root)
+    reduces = [x for x in needed if x.opcode is Opcode.REDUCE]
+    if len({(x.operand(0).dims, x.attrs_as(DimensionsAttrs)) for x in reduces}) != 1:
+        return frozenset()
+    rows = _Rows(fused, reduces[0])
+    operands = [n for n, x in enumerate(fused.parameters) if rows.stays(x)]
+    results = [
+        n
+        for n, root in enumerate(roots)
+        if rows.is_whole(root) and not set(reduces) - set(_above(fused, root))
+    ]
+    return frozenset((i, k) for i in results for k in operands)
+
+
+def _above(fused: HloComputation, root: HloInstruction) -> list[HloInstruction]:
+    """What ``root`` is computed from, and itself."""
+    needed = {root}
+    for x in reversed(fused.instructions):
+        if any(user in needed for user in x.users):
+            needed.add(x)
+    return [x for x in fused.instructions if x in needed]
+
+
+class _Rows:
+    """Index space and reduced dimensions of the reductions, and what leaves its place in it."""
+
+    def __init__(self, fused: HloComputation, reduce: HloInstruction) -> None:
+        self.dims = reduce.operand(0).dims
+        axes = reduce.attrs_as(DimensionsAttrs).dimensions
+        self.kept = tuple(d for d in range(len(self.dims)) if d not in axes)
+        self.needed = set(_above(fused, fused.root))
+        self.moved: set[HloInstruction] = set()
+        for x in reversed(fused.instructions):
+            if any(self.moves(x, user) for user in x.users if user in self.needed):
+                self.moved.add(x)
+
+    def is_whole(self, x: HloInstruction) -> bool:
+        return isinstance(x.shape, ArrayShape) and x.shape.num_elements == math.prod(self.dims)
+
+    def stays(self, x: HloInstruction) -> bool:
+        return self.is_whole(x) and x not in self.moved
+
+    def moves(self, x: HloInstruction, user: HloInstruction) -> bool:
+        """Whether an element of ``x``, or of its row, is needed elsewhere by way of ``user``."""
+        if user.opcode is Opcode.TUPLE:
+            return False
+        if user in self.moved or not isinstance(x.shape, ArrayShape):
+            return True
+        if user.opcode is Opcode.REDUCE:
+            return x is not user.operand(0) or x in user.operands[1:] or x.dims != self.dims
+        if user.opcode is Opcode.BROADCAST:
+            spread = user.attrs_as(DimensionsAttrs).dimensions
+            return user.dims != self.dims or spread != self.kept
+        if user.opcode in (Opcode.BITCAST, Opcode.RESHAPE):
+            return x.shape.num_elements != user.array_shape.num_elements
+        return not OPS[user.opcode].elementwise or x.dims != user.dims
