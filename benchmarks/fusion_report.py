@@ -6,7 +6,8 @@ CASES is a folder of cases (module.hlo, case.json). Per case, without fusion and
 computation once; bytes of one device's arrays that its thunks read and write, a broadcast one once and of a strided one
 what is touched, each computation once (a loop's body as if it ran once); bytes of a device's memory; CPU seconds of
 compilation; with --steps, milliseconds of a step: the median of so many in each round, the two programs by turns, the
-better of the rounds. Exits 1 where memory rises.
+better of the rounds; and the CPU milliseconds of all devices in a step, which say more on a machine that others use,
+too. Exits 1 where memory rises.
 """
 
 from __future__ import annotations
@@ -36,19 +37,20 @@ from spmd.machine.named import machine_named
 WARM_UP = 2
 HEADER = (
     f"{'case':27s} {'thunks':>11s} {'bytes moved':>23s} {'ratio':>6s} {'memory':>7s} "
-    f"{'compile s':>13s} {'step ms':>17s} {'ratio':>6s}"
+    f"{'compile s':>13s} {'step ms':>17s} {'ratio':>6s} {'CPU ms of a step':>17s} {'ratio':>6s}"
 )
 
 
 @dataclass(frozen=True)
 class Figures:
-    """Of one program; ``step_ms`` is 0 where no steps were asked for."""
+    """Of one program; ``step_ms`` and ``cpu_ms`` are 0 where no steps were asked for."""
 
     thunks: int
     moved: int
     memory: int
     compile_s: float
     step_ms: float = 0.0
+    cpu_ms: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ class Row:
     def __str__(self) -> str:
         a, b = self.plain, self.fused
         step = f"{a.step_ms:8.2f} {b.step_ms:8.2f} {_ratio(b.step_ms, a.step_ms):6.3f}"
+        step += f" {a.cpu_ms:8.2f} {b.cpu_ms:8.2f} {_ratio(b.cpu_ms, a.cpu_ms):6.3f}"
         return (
             f"{self.name:27s} {a.thunks:5d} {b.thunks:5d} {a.moved:11d} {b.moved:11d} "
             f"{_ratio(b.moved, a.moved):6.3f} {_ratio(b.memory, a.memory):7.4f} "
@@ -97,18 +100,20 @@ def compiled(module: HloModule, devices: int, options: CompileOptions) -> tuple[
     return executable, time.process_time() - start
 
 
-def steps_ms(executables: list[Executable], steps: int, rounds: int) -> list[float]:
-    """The least of the rounds' medians for each."""
+def step_times(executables: list[Executable], steps: int, rounds: int) -> list[tuple[float, float]]:
+    """For each, in milliseconds: the least of the rounds' medians, and of their CPU time per step."""
     if not steps:
-        return [0.0] * len(executables)
-    found: list[list[float]] = [[] for _ in executables]
-    states = [e.put(SeededInputs(0, [b.shape for b in e.inputs])) for e in executables]
+        return [(0.0, 0.0)] * len(executables)
+    medians: list[list[float]] = [[] for _ in executables]
+    cpu: list[list[float]] = [[] for _ in executables]
     for _ in range(rounds):
         for number, executable in enumerate(executables):
-            seconds = time_steps(executable, states[number], WARM_UP + steps)[WARM_UP:]
-            states[number] = executable.put(SeededInputs(0, [b.shape for b in executable.inputs]))
-            found[number].append(1e3 * statistics.median(seconds))
-    return [min(each) for each in found]
+            state = executable.put(SeededInputs(0, [b.shape for b in executable.inputs]))
+            start = time.process_time()
+            seconds = time_steps(executable, state, WARM_UP + steps)
+            cpu[number].append(1e3 * (time.process_time() - start) / (WARM_UP + steps))
+            medians[number].append(1e3 * statistics.median(seconds[WARM_UP:]))
+    return [(min(m), min(c)) for m, c in zip(medians, cpu, strict=True)]
 
 
 def measure(case: Path, options: argparse.Namespace) -> Row:
@@ -120,13 +125,13 @@ def measure(case: Path, options: argparse.Namespace) -> Row:
         compiled(module, devices, CompileOptions(fusion=fusion, machine=machine))
         for fusion in (False, True)
     ]
-    times = steps_ms([executable for executable, _ in made], options.steps, options.rounds)
+    times = step_times([executable for executable, _ in made], options.steps, options.rounds)
     figures = []
     for (executable, seconds), step in zip(made, times, strict=True):
         thunks = list(walk(executable.program.thunks))
         memory = sum(a.size for a in executable.program.assignment.allocations)
         moved = sum(map(moved_bytes, thunks))
-        figures.append(Figures(len(thunks), moved, memory, seconds, step))
+        figures.append(Figures(len(thunks), moved, memory, seconds, *step))
     return Row(case.name, *figures)
 
 
@@ -142,8 +147,9 @@ def summary(rows: list[Row]) -> str:
             ("memory", "memory"),
             ("compile", "compile_s"),
             ("step", "step_ms"),
+            ("CPU of a step", "cpu_ms"),
         )
-        if field != "step_ms" or all(r.plain.step_ms for r in rows)
+        if field not in ("step_ms", "cpu_ms") or all(r.plain.step_ms for r in rows)
     ]
     return f"geometric means over {len(rows)} cases, with fusion over without: {', '.join(parts)}"
 
