@@ -23,7 +23,17 @@ import launch.cli.stats as stats
 from launch.messages import report_error
 from spmd.errors import SpmdError
 
-SUBCOMMANDS = (run, compile_command, opt, partition, explain, stats, bench, calibrate, launch_command)
+SUBCOMMANDS = (
+    run,
+    compile_command,
+    opt,
+    partition,
+    explain,
+    stats,
+    bench,
+    calibrate,
+    launch_command,
+)
 INTERRUPTED = 130
 
 
