@@ -7,7 +7,7 @@ program, the number of dimensions, and how each array moves along the innermost 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
@@ -16,7 +16,7 @@ from functools import cache
 from runtime.codegen.element_operations import stored_type
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
 from runtime.codegen.llvm_nest import INDEPENDENT, Cursor, NestWriter
-from runtime.codegen.llvm_starts import StartsForm, StartsWords, shifted, starts_ir
+from runtime.codegen.llvm_starts import StartsForm, shifted, starts_ir
 from runtime.codegen.scalar_program import ScalarProgram, program_ir, struct_type
 
 FUNCTION = "spmd_loop"
@@ -47,23 +47,6 @@ class LoopForm:
     counted: tuple[bool, ...]
     starts: StartsForm
     crossed: tuple[bool, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class LoopWords:
-    """Firsts (addresses, or numbers) and strides (in bytes, or in ones) of leaves, then of results; sizes; starts.
-
-    The slowest dimension first. No size is 0.
-    """
-
-    firsts: Sequence[int]
-    sizes: Sequence[int]
-    strides: Sequence[Sequence[int]]
-    starts: StartsWords
-
-    def packed(self) -> list[int]:
-        strides = itertools.chain.from_iterable(self.strides)
-        return [*self.firsts, *self.sizes, *strides, *self.starts.packed()]
 
 
 @cache

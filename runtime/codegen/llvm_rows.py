@@ -8,7 +8,7 @@ reduced side by side. Either way the order of a sum depends on the sizes alone, 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
@@ -20,7 +20,7 @@ from runtime.codegen.llvm_jit import NativeLibrary, host_jit
 from runtime.codegen.llvm_loop import Step
 from runtime.codegen.llvm_nest import INDEPENDENT, Cursor, NestWriter
 from runtime.codegen.llvm_reduction import combination, element_of
-from runtime.codegen.llvm_starts import StartsForm, StartsWords, shifted, starts_ir
+from runtime.codegen.llvm_starts import StartsForm, shifted, starts_ir
 from runtime.codegen.scalar_program import ScalarProgram, program_ir, struct_type
 from spmd.device import ReductionKind
 from spmd.ops.reduction import identity_value
@@ -98,20 +98,6 @@ class RowForm:
     @property
     def along_rows(self) -> bool:
         return self.lanes > 0
-
-
-@dataclass(frozen=True, slots=True)
-class RowWords:
-    """Firsts of arrays (addresses, or numbers); sizes and strides of counted, then of reduced dimensions; starts."""
-
-    firsts: Sequence[int]
-    sizes: Sequence[int]
-    strides: Sequence[Sequence[int]]
-    starts: StartsWords
-
-    def packed(self) -> list[int]:
-        strides = itertools.chain.from_iterable(self.strides)
-        return [*self.firsts, *self.sizes, *strides, *self.starts.packed()]
 
 
 @cache

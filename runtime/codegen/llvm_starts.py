@@ -45,6 +45,23 @@ class StartsWords:
         return words
 
 
+@dataclass(frozen=True, slots=True)
+class NestWords:
+    """A record of a loop nest: where its arrays begin (addresses, or numbers), sizes, strides, starts.
+
+    Strides are of each array, in bytes or in ones, in the order of ``sizes``. No size is 0.
+    """
+
+    firsts: Sequence[int]
+    sizes: Sequence[int]
+    strides: Sequence[Sequence[int]]
+    starts: StartsWords
+
+    def packed(self) -> list[int]:
+        strides = itertools.chain.from_iterable(self.strides)
+        return [*self.firsts, *self.sizes, *strides, *self.starts.packed()]
+
+
 def starts_ir(form: StartsForm) -> list[str]:
     """What ``shifted`` calls."""
     parts = []

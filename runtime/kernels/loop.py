@@ -9,8 +9,8 @@ from typing import TypeAlias
 import numpy as np
 
 from runtime.codegen import llvm_starts
-from runtime.codegen.llvm_loop import FUNCTION, LoopForm, LoopWords, Step, loop_code
-from runtime.codegen.llvm_starts import StartsForm, StartsWords
+from runtime.codegen.llvm_loop import FUNCTION, LoopForm, Step, loop_code
+from runtime.codegen.llvm_starts import NestWords, StartsForm, StartsWords
 from runtime.codegen.native_call import NOTHING, in_order, native_call
 from runtime.codegen.scalar_program import ScalarProgram
 from runtime.fusion.view_path import Shift
@@ -174,7 +174,7 @@ def bind_loop(
         tuple(crossed) if any(crossed) else (),
     )
     firsts = [walk.start for walk in walks]
-    words = LoopWords(firsts, sizes, strides, starts_words(starts, walks))
+    words = NestWords(firsts, sizes, strides, starts_words(starts, walks))
     record = np.array(words.packed(), np.int64)
     return native_call(loop_code(form), FUNCTION, record, arrays)
 

@@ -17,10 +17,10 @@ from runtime.codegen.llvm_rows import (
     PassForm,
     Ref,
     RowForm,
-    RowWords,
     lanes_of,
     row_code,
 )
+from runtime.codegen.llvm_starts import NestWords
 from runtime.codegen.native_call import NOTHING, native_call
 from runtime.codegen.scalar_program import ScalarProgram
 from runtime.fusion.row_fusion import RowFusion, RowInput, RowPass, Source
@@ -98,7 +98,7 @@ def bind_rows(kernel: RowKernel, arrays: KernelArrays) -> Action:
     )
     strides = [[*a, *b] for a, b in zip(counted_strides, reduced_strides, strict=True)]
     firsts, sizes = [w.start for w in walks.found], [*counted_sizes, *reduced_sizes]
-    words = RowWords(firsts, sizes, strides, starts_words(starts, walks.found))
+    words = NestWords(firsts, sizes, strides, starts_words(starts, walks.found))
     record = np.array(words.packed(), np.int64)
     every = (*arrays.operands, *arrays.results, *arrays.scratch)
     return native_call(row_code(form), FUNCTION, record, every)
