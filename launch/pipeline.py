@@ -93,9 +93,10 @@ def compile_module(
     ``on_partitioned`` is given the partitioner once it is done (not where the module came partitioned).
     """
     options = options or CompileOptions()
-    *_, (_, compilation) = stages(module, devices, options)
-    if on_partitioned is not None and compilation.partitioner is not None:
-        on_partitioned(compilation.partitioner)
+    for name, compilation in stages(module, devices, options):
+        partitioner = compilation.partitioner
+        if name == "partitioned" and on_partitioned is not None and partitioner is not None:
+            on_partitioned(partitioner)  # now: later stages replace the instructions that it knows
     start = time.perf_counter()
     logical = None if is_partitioned(module, options) else module
     executable = build_executable(
