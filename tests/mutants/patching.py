@@ -44,14 +44,18 @@ def mutant(what: str, focus: str = "", first: int = 0) -> Callable[[Patch], Patc
 
 @contextlib.contextmanager
 def method(cls: type, name: str, replacement: Any) -> Iterator[None]:
-    """Another method, property or function of a class."""
-    original = cls.__dict__[name]
+    """Another method, property or function of a class, its own or inherited; its bases stay as they are."""
+    own = cls.__dict__.get(name)
+    assert own is not None or hasattr(cls, name), f"{cls.__name__} has no {name}"
     setattr(cls, name, replacement)
     clear_caches()
     try:
         yield
     finally:
-        setattr(cls, name, original)
+        if own is None:
+            delattr(cls, name)
+        else:
+            setattr(cls, name, own)
         clear_caches()
 
 
