@@ -24,7 +24,9 @@ from mpmath import mp, mpf
 
 TARGET = Path(__file__).parent.parent / "runtime" / "codegen" / "elements" / "constants.py"
 Function = Callable[[mpf], mpf]
-mp.dps = 70
+#: Decimal digits of what stands below. Others set mpmath's precision, too, so whoever computes later sets it again.
+DIGITS = 70
+mp.dps = DIGITS
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ class Entry:
     what: str
 
 
+@mp.workdps(DIGITS)
 def fit(entry: Entry) -> tuple[list[float], mpf]:
     """Coefficients, lowest power first, and the largest error of the rounded polynomial."""
     fixed: list[mpf] = []
@@ -54,6 +57,7 @@ def fit(entry: Entry) -> tuple[list[float], mpf]:
     return [float(c) for c in fixed], largest(entry, fixed)
 
 
+@mp.workdps(DIGITS)
 def largest(entry: Entry, coefficients: list[mpf]) -> mpf:
     return max(abs(error(entry, coefficients, x)) for x in grid(entry.interval, 400))
 
@@ -290,6 +294,7 @@ class Split:
     what: str
 
     @property
+    @mp.workdps(DIGITS)
     def parts(self) -> list[float]:
         found, left = [], self.value
         for bits in self.bits[:-1]:
