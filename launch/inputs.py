@@ -45,11 +45,12 @@ def seeded_inputs(seed: int, shapes: Sequence[ArrayShape]) -> list[Array]:
 
 
 class SeededInputs(Sequence[Array]):
-    """``seeded_inputs`` of which each is made when it is asked for."""
+    """``seeded_inputs`` of which each is made when it is asked for; ``deviation`` is the standard one of floats."""
 
-    def __init__(self, seed: int, shapes: Sequence[ArrayShape]) -> None:
+    def __init__(self, seed: int, shapes: Sequence[ArrayShape], deviation: float = 1.0) -> None:
         self._seed = seed
         self._shapes = shapes
+        self._deviation = deviation
 
     def __len__(self) -> int:
         return len(self._shapes)
@@ -57,7 +58,8 @@ class SeededInputs(Sequence[Array]):
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return [self[i] for i in range(len(self))[index]]
-        return _random(np.random.default_rng([self._seed, index]), self._shapes[index])
+        rng = np.random.default_rng([self._seed, index])
+        return _random(rng, self._shapes[index], self._deviation)
 
 
 def from_storage(stored: Array, shape: ArrayShape, where: str) -> Array:
@@ -84,7 +86,7 @@ def _holds_bits_of(stored: np.dtype[Any], element_type: PrimitiveType) -> bool:
     return not native and stored.kind in "uV" and stored.itemsize == element_type.byte_size
 
 
-def _random(rng: np.random.Generator, shape: ArrayShape) -> Array:
+def _random(rng: np.random.Generator, shape: ArrayShape, deviation: float) -> Array:
     kind = shape.element_type
     if kind is PrimitiveType.PRED:
         return np.asarray(rng.random(shape.dims) < 0.5)
@@ -95,7 +97,7 @@ def _random(rng: np.random.Generator, shape: ArrayShape) -> Array:
     values = np.asarray(rng.standard_normal(shape.dims))
     if kind.is_complex:
         values = values + 1j * rng.standard_normal(shape.dims)
-    return values.astype(kind.numpy)
+    return (deviation * values).astype(kind.numpy)
 
 
 def _contents(stored: Mapping[str, Array]) -> str:
