@@ -13,13 +13,13 @@ import argparse
 import json
 import os
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
 import spmd
+from benchmarks.timing.turns import Work, least_seconds
+from benchmarks.timing.xla_flags import ONE_THREAD
 from collectives.communicator.status import private_position
 from launch.report.environment import describe_environment
 from runtime.codegen.element_operations import ElementSignature
@@ -56,8 +56,6 @@ ENTRY main {{
   ROOT y = f32[] get-tuple-element(end), index=1
 }}
 """
-
-Work = Callable[[], object]
 
 
 def dispatch_work(count: int) -> dict[str, Work]:
@@ -116,16 +114,6 @@ def jax_loop(trips: int) -> Work | None:
     return lambda: step(one).block_until_ready()
 
 
-def least_seconds(work: dict[str, Work], rounds: int) -> dict[str, float]:
-    least = dict.fromkeys(work, float("inf"))
-    for _ in range(rounds):
-        for name, run in work.items():
-            start = time.perf_counter()
-            run()
-            least[name] = min(least[name], time.perf_counter() - start)
-    return least
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -152,5 +140,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
+    os.environ.update(ONE_THREAD)
     sys.exit(main())

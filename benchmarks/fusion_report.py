@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from benchmarks.timing.turns import geometric_mean
 from launch.execution import time_steps
 from launch.inputs import SeededInputs
 from launch.options import CompileOptions
@@ -136,11 +137,8 @@ def measure(case: Path, options: argparse.Namespace) -> Row:
 
 
 def summary(rows: list[Row]) -> str:
-    def mean(values: list[float]) -> float:
-        return math.exp(sum(map(math.log, values)) / max(len(values), 1))
-
     parts = [
-        f"{name} {mean([_ratio(getattr(r.fused, field), getattr(r.plain, field)) for r in rows]):.3f}"
+        f"{name} {geometric_mean([_ratio(getattr(r.fused, field), getattr(r.plain, field)) for r in rows]):.3f}"
         for name, field in (
             ("thunks", "thunks"),
             ("bytes moved", "moved"),

@@ -13,26 +13,26 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import statistics
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.timing.xla_flags import ONE_THREAD
+
 if hasattr(os, "sched_setaffinity"):
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
-os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ.update(ONE_THREAD)
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import spmd
+from benchmarks.timing.turns import geometric_mean, seconds
 from launch.options import CompileOptions
 from launch.pipeline import compile_module
 from launch.report.environment import describe_environment
@@ -183,17 +183,11 @@ class Copy:
         self.target = np.ones_like(self.source)
 
     def seconds(self) -> float:
-        return timed(lambda: np.copyto(self.target, self.source))
+        return seconds(lambda: np.copyto(self.target, self.source))
 
     @property
     def moved(self) -> int:
         return 2 * self.source.nbytes
-
-
-def timed(step: Callable[[], None]) -> float:
-    start = time.perf_counter()
-    step()
-    return time.perf_counter() - start
 
 
 def ours(case: Case, arrays: Arrays, jitted: Any) -> tuple[Callable[[], None], list[np.ndarray]]:
@@ -245,7 +239,7 @@ def measure(name: str, rounds: int, copy: Copy) -> dict[str, Any]:
     for _ in range(3):
         mine()
         peer()
-    times = [(timed(mine), timed(peer), copy.seconds()) for _ in range(rounds)]
+    times = [(seconds(mine), seconds(peer), copy.seconds()) for _ in range(rounds)]
     a, b, c = (statistics.median(column) for column in zip(*times, strict=True))
     moved = case.touched or sum(x.nbytes for x in (*arrays, *wanted))
     return {
@@ -284,9 +278,8 @@ def main() -> int:
         ("all", [row["ratio"] for row in rows]),
     ):
         if ratios:
-            mean = math.exp(statistics.mean(map(math.log, ratios)))
             print(
-                f"{what}: geometric mean of the ratios {mean:.2f}, largest {max(ratios):.2f}, "
+                f"{what}: geometric mean of the ratios {geometric_mean(ratios):.2f}, largest {max(ratios):.2f}, "
                 f"{sum(ratio > 1 for ratio in ratios)} of {len(ratios)} above 1"
             )
     if options.json:

@@ -15,8 +15,6 @@ import json
 import math
 import os
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,6 +23,8 @@ from typing import Any
 import numpy as np
 
 import runtime.kernels  # noqa: F401 - fills the library
+from benchmarks.timing.turns import Work, least_seconds
+from benchmarks.timing.xla_flags import ONE_THREAD
 from launch.report.environment import describe_environment
 from runtime.blas import set_blas_threads
 from runtime.kernel import NUMPY_KERNELS, KernelArrays
@@ -32,7 +32,6 @@ from runtime.kernels.dot import DotKernel, by_numpy, compute_type
 from spmd.shape import PrimitiveType
 
 P = PrimitiveType
-Work = Callable[[], object]
 
 
 @dataclass(frozen=True)
@@ -114,17 +113,10 @@ def by_xla(product: Product, lhs: np.ndarray[Any, Any], rhs: np.ndarray[Any, Any
     return lambda: product_of(*lying).block_until_ready()
 
 
-def least_seconds(product: Product, rounds: int) -> dict[str, float]:
-    work = work_of(product)
-    repeats = max(1, int(2e6 / (product.flops / 50 + 2000)))
-    least = dict.fromkeys(work, math.inf)
-    for _ in range(rounds):
-        for name, run in work.items():
-            start = time.perf_counter()
-            for _ in range(repeats):
-                run()
-            least[name] = min(least[name], (time.perf_counter() - start) / repeats)
-    return least
+def measure(product: Product, rounds: int) -> dict[str, float]:
+    """Seconds of one product, by who makes it."""
+    times = max(1, int(2e6 / (product.flops / 50 + 2000)))
+    return least_seconds(work_of(product), rounds, times)
 
 
 def main() -> int:
@@ -141,7 +133,7 @@ def main() -> int:
     print(f"{'product':20s} {'us':>10s} {'GFLOP/s':>8s} {'/ NumPy':>8s} {'/ XLA':>8s}")
     figures = {}
     for name in options.names or PRODUCTS:
-        least = figures[name] = least_seconds(PRODUCTS[name], options.rounds)
+        least = figures[name] = measure(PRODUCTS[name], options.rounds)
         ours, xla = least["ours"], least.get("xla", math.nan)
         print(
             f"{name:20s} {1e6 * ours:10.1f} {PRODUCTS[name].flops / ours / 1e9:8.1f} "
@@ -155,5 +147,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+    os.environ.update(ONE_THREAD)
     sys.exit(main())

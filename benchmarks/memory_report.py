@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import re
 import subprocess
@@ -27,6 +26,7 @@ from pathlib import Path
 from numpy_memory import CountedArrays
 
 import spmd
+from benchmarks.timing.turns import geometric_mean
 from launch.inputs import SeededInputs
 from launch.mpirun import MpiJob
 from launch.rank_environment import world_of_environment
@@ -157,10 +157,6 @@ def measure(case: Path) -> None:
         ours = {"temp": stats.temp, "on_node": stats.temp_on_a_node, "outside": arrays.peak}
         packed = {"arena": stats.arena, "live": stats.peak_live_in_arena}
         print(json.dumps({**ours, "planned": planned, **packed}))
-
-
-def geometric_mean(ratios: list[float]) -> float:
-    return math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else math.nan
 
 
 if __name__ == "__main__":

@@ -14,22 +14,15 @@ import json
 import math
 import os
 import re
-import statistics
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-#: Read when jax is imported.
-os.environ["XLA_FLAGS"] = (
-    os.environ.get("XLA_FLAGS", "")
-    + " --xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
-)
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
-
 import numpy as np
 
+from benchmarks.timing.turns import Work, geometric_mean, in_turns, least_seconds
+from benchmarks.timing.xla_flags import ONE_THREAD
 from launch.report.environment import describe_environment
 from runtime.codegen.element_operations import ElementSignature
 from runtime.kernel import NUMPY_KERNELS, KernelArrays
@@ -67,7 +60,6 @@ FUNCTIONS = {
     Opcode.POWER: "pow",
 }
 TWO = {Opcode.ADD, Opcode.MULTIPLY, Opcode.DIVIDE, Opcode.ATAN2, Opcode.POWER}
-Run = Callable[[], object]
 Array = np.ndarray[Any, Any]
 
 
@@ -84,7 +76,7 @@ def operands_of(opcode: Opcode, kind: PrimitiveType, count: int) -> list[Array]:
     return [x.astype(kind.numpy) for x in arrays]
 
 
-def native_run(opcode: Opcode, kind: PrimitiveType, operands: list[Array]) -> tuple[Run, float]:
+def native_run(opcode: Opcode, kind: PrimitiveType, operands: list[Array]) -> tuple[Work, float]:
     """The call and the milliseconds in which it was compiled."""
     signature = ElementSignature(opcode, (kind,) * len(operands), kind)
     arrays = KernelArrays(tuple(operands), (np.empty_like(operands[0]),))
@@ -93,7 +85,7 @@ def native_run(opcode: Opcode, kind: PrimitiveType, operands: list[Array]) -> tu
     return run, 1e3 * (time.thread_time() - start)
 
 
-def numpy_run(opcode: Opcode, kind: PrimitiveType, operands: list[Array]) -> Run:
+def numpy_run(opcode: Opcode, kind: PrimitiveType, operands: list[Array]) -> Work:
     op = ElementOp(opcode, tuple(range(len(operands))), (kind,) * len(operands), kind)
     function, out = element_function(op), np.empty_like(operands[0])
 
@@ -104,7 +96,7 @@ def numpy_run(opcode: Opcode, kind: PrimitiveType, operands: list[Array]) -> Run
     return run
 
 
-def jax_run(name: str, operands: list[Array]) -> Run | None:
+def jax_run(name: str, operands: list[Array]) -> Work | None:
     try:
         import jax
     except ImportError:
@@ -115,29 +107,18 @@ def jax_run(name: str, operands: list[Array]) -> Run | None:
     return lambda: function(*arrays).block_until_ready()
 
 
-def seconds(run: Run, times: int) -> float:
-    start = time.perf_counter()
-    for _ in range(times):
-        run()
-    return (time.perf_counter() - start) / times
-
-
 def measure(opcode: Opcode, kind: PrimitiveType, count: int, rounds: int) -> dict[str, Any]:
     operands = operands_of(opcode, kind, count)
     run, compile_ms = native_run(opcode, kind, operands)
     runs = {"native": run, "numpy": numpy_run(opcode, kind, operands)}
     if (peer := jax_run(FUNCTIONS[opcode], operands)) is not None:
         runs["xla"] = peer
-    times: dict[str, list[float]] = {name: [] for name in runs}
-    for name in runs:
-        seconds(runs[name], 2)
-    for _ in range(rounds):
-        for name in runs:
-            times[name].append(seconds(runs[name], 1 if count > 1000 else 100))
+    in_turns(runs, 2)
+    times = least_seconds(runs, rounds, 1 if count > 1000 else 100)
     row: dict[str, Any] = {"function": opcode.value, "type": kind.value, "compile_ms": compile_ms}
     for name, found in times.items():
-        row[f"{name}_ns"] = 1e9 * min(found) / count
-        row[f"to_{name}"] = min(times["native"]) / min(found)
+        row[f"{name}_ns"] = 1e9 * found / count
+        row[f"to_{name}"] = times["native"] / found
     size = kind.byte_size * (len(operands) + 1)
     row["native_gb_s"] = size / row["native_ns"]
     return row
@@ -175,12 +156,14 @@ def main() -> int:
     for peer in ("numpy", "xla"):
         ratios = [row[f"to_{peer}"] for row in rows if f"to_{peer}" in row]
         if ratios:
-            mean = math.exp(statistics.fmean(map(math.log, ratios)))
-            print(f"geometric mean to {peer}: {mean:.3f}, largest {max(ratios):.3f}")
+            print(
+                f"geometric mean to {peer}: {geometric_mean(ratios):.3f}, largest {max(ratios):.3f}"
+            )
     if options.json:
         options.json.write_text(json.dumps({"environment": environment, "rows": rows}, indent=1))
     return 0
 
 
 if __name__ == "__main__":
+    os.environ.update(ONE_THREAD)
     sys.exit(main())

@@ -25,6 +25,7 @@ from typing import Any
 import spmd
 from benchmarks.timing.limit import step_limit
 from benchmarks.timing.rates import Rates
+from benchmarks.timing.turns import geometric_mean
 from launch.options import CompileOptions
 from launch.pipeline import stages
 from launch.report.environment import describe_environment
@@ -132,8 +133,7 @@ def main() -> int:
     }
     ratios = [row["ratio"] for row in rows if not math.isnan(row["ratio"])]
     if ratios:
-        mean = math.exp(statistics.fmean(map(math.log, ratios)))
-        print(f"geometric mean of the ratio: {mean:.2f}")
+        print(f"geometric mean of the ratio: {geometric_mean(ratios):.2f}")
     if options.json:
         options.json.write_text(json.dumps(report, indent=1) + "\n")
     if options.plot:

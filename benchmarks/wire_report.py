@@ -25,6 +25,7 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path
 
+from benchmarks.timing.turns import geometric_mean
 from launch.options import CompileOptions
 from launch.pipeline import stages
 from runtime.compile import build_executable
@@ -135,11 +136,9 @@ def _chooser(chosen: bool, logical: HloModule) -> Chooser:
     return Chooser.PROGRAM if written else Chooser.NOBODY
 
 
-def geometric_mean(values: Sequence[float]) -> float:
-    """nan for no values; a value of zero counts as one in a million."""
-    if not values:
-        return math.nan
-    return math.exp(sum(math.log(max(value, 1e-6)) for value in values) / len(values))
+def mean_of(ratios: Sequence[float | None]) -> float:
+    """The geometric mean of those that there are; a ratio of zero counts as one in a million."""
+    return geometric_mean(max(ratio, 1e-6) for ratio in ratios if ratio is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,10 +163,8 @@ def summarize(rows: Sequence[Row]) -> Summary:
     return Summary(
         len(counted),
         len(chosen),
-        geometric_mean([row.ratio for row in counted if row.ratio is not None]),
-        geometric_mean(
-            [row.ratio_as_all_reduce for row in counted if row.ratio_as_all_reduce is not None]
-        ),
+        mean_of([row.ratio for row in counted]),
+        mean_of([row.ratio_as_all_reduce for row in counted]),
     )
 
 

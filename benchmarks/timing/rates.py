@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from threading import Barrier
 
 import numpy as np
 
+from benchmarks.timing.turns import seconds
 from runtime.blas import limited_blas_threads
 
 #: Bytes of source and target together at which copies are timed, per core.
@@ -94,21 +94,14 @@ def _product_rate(shape: ProductShape) -> float:
 def _together(works: Sequence[Callable[[], None]]) -> float:
     """Seconds of one call where every work has a core of its own: least over REPEATS of the slowest."""
     works[0]()
-    once = max(_seconds(works[0], 1), 1e-7)
+    once = max(seconds(works[0]), 1e-7)
     times = max(1, int(PATIENCE / REPEATS / once))
     barrier = Barrier(len(works))
 
     def timed(work: Callable[[], None]) -> float:
         work()
         barrier.wait()
-        return _seconds(work, times)
+        return seconds(work, times)
 
     with ThreadPoolExecutor(len(works)) as pool:
-        return min(max(pool.map(timed, works)) for _ in range(REPEATS)) / times
-
-
-def _seconds(work: Callable[[], None], times: int) -> float:
-    start = time.perf_counter()
-    for _ in range(times):
-        work()
-    return time.perf_counter() - start
+        return min(max(pool.map(timed, works)) for _ in range(REPEATS))
