@@ -21,8 +21,8 @@ SortedArray: TypeAlias = tuple[int, Sequence[int], int]
 @dataclass(frozen=True, slots=True)
 class SortWords:
     """``sizes`` of the other dimensions, the slowest first; ``size`` of the sorted one, of whose order the results hold
-    the first ``count``. scratch: two arrays of ``size`` 32-bit places. results: one for each operand, then perhaps one
-    for the places.
+    the first ``count``. scratch: two arrays; of ``size`` 32-bit places in a merge sort. results: one for each operand,
+    then perhaps one for the places.
     """
 
     sizes: Sequence[int]
@@ -51,9 +51,6 @@ def sort_ir(comparator: ScalarProgram, with_places: bool) -> str:
     """The comparator takes two elements of each operand: first, second, first, second, ..."""
     types = [stored_type(kind) for kind in comparator.parameters[::2]]
     count = len(types)
-    first = 4 + RANK
-    arrays = [f"x{i}" for i in range(count)] + [f"y{i}" for i in range(count)]
-    arrays += ["places"] if with_places else []
     bases = ", ".join(f"ptr %x{i}, i64 %x{i}_step" for i in range(count))
     loads, arguments = [], []
     for i, kind in enumerate(types):
@@ -64,23 +61,6 @@ def sort_ir(comparator: ScalarProgram, with_places: bool) -> str:
                 f"  %{side}{i} = load {kind}, ptr %{side}{i}_at",
             ]
             arguments.append(f"{kind} %{side}{i}")
-    moves = []
-    for i, kind in enumerate(types):
-        moves += [
-            f"  %from{i}_way = mul i64 %place_wide, %x{i}_step",
-            f"  %from{i} = getelementptr i8, ptr %x{i}, i64 %from{i}_way",
-            f"  %value{i} = load {kind}, ptr %from{i}",
-            f"  %to{i}_way = mul i64 %o, %y{i}_step",
-            f"  %to{i} = getelementptr i8, ptr %y{i}, i64 %to{i}_way",
-            f"  store {kind} %value{i}, ptr %to{i}",
-        ]
-    if with_places:
-        moves += [
-            "  %number_way = mul i64 %o, %places_step",
-            "  %number_to = getelementptr i8, ptr %places, i64 %number_way",
-            "  store i32 %place, ptr %number_to",
-        ]
-    rows = [line for i, name in enumerate(arrays) for line in _row_of(name, first + i * (RANK + 2))]
     return "\n".join(
         [
             WORDS,
@@ -97,12 +77,43 @@ def sort_ir(comparator: ScalarProgram, with_places: bool) -> str:
             _SORT.format(
                 name=FUNCTION,
                 digits=digits("d", "%row_number", [f"%n{d}" for d in range(RANK)]),
-                rows="\n".join(rows),
+                rows=rows_ir(count, with_places),
                 bases=bases,
-                moves="\n".join(moves),
+                moves=moves_ir(types, with_places),
             ),
         ]
     )
+
+
+def rows_ir(count: int, with_places: bool) -> str:
+    """Lines that find the row %d0.. in the operands %x0.., the results %y0.. and %places: each and its %.._step."""
+    names = [f"x{i}" for i in range(count)] + [f"y{i}" for i in range(count)]
+    names += ["places"] if with_places else []
+    first = 4 + RANK
+    return "\n".join(
+        line for i, name in enumerate(names) for line in _row_of(name, first + i * (RANK + 2))
+    )
+
+
+def moves_ir(types: Sequence[str], with_places: bool) -> str:
+    """Lines that write element %place (i32, %place_wide as i64) of each operand as element %o of its result."""
+    moves = []
+    for i, kind in enumerate(types):
+        moves += [
+            f"  %from{i}_way = mul i64 %place_wide, %x{i}_step",
+            f"  %from{i} = getelementptr i8, ptr %x{i}, i64 %from{i}_way",
+            f"  %value{i} = load {kind}, ptr %from{i}",
+            f"  %to{i}_way = mul i64 %o, %y{i}_step",
+            f"  %to{i} = getelementptr i8, ptr %y{i}, i64 %to{i}_way",
+            f"  store {kind} %value{i}, ptr %to{i}",
+        ]
+    if with_places:
+        moves += [
+            "  %number_way = mul i64 %o, %places_step",
+            "  %number_to = getelementptr i8, ptr %places, i64 %number_way",
+            "  store i32 %place, ptr %number_to",
+        ]
+    return "\n".join(moves)
 
 
 def _row_of(name: str, word: int) -> list[str]:

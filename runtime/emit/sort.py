@@ -26,7 +26,9 @@ def sort_kernel(instruction: HloInstruction) -> SortKernel | None:
     kinds = tuple(operand.array_shape.element_type for operand in instruction.operands)
     if comparator.parameters != tuple(kind for kind in kinds for _ in range(2)):
         return None
-    return SortKernel(comparator, instruction.attrs_as(SortAttrs).dimension, False)
+    axis = instruction.attrs_as(SortAttrs).dimension
+    size = instruction.operand(0).dims[axis]
+    return SortKernel(comparator, axis, size, size, with_places=False)
 
 
 def topk_kernel(instruction: HloInstruction) -> SortKernel | None:
@@ -38,10 +40,10 @@ def topk_kernel(instruction: HloInstruction) -> SortKernel | None:
     if not has_operation(signature) or not _is_countable(instruction):
         return None
     comparator = ScalarProgram((kind, kind), (ScalarOp(signature, (0, 1)),), (2,))
-    rank = len(instruction.operand(0).dims)
-    if instruction.attrs_as(TopKAttrs).k == 0:
+    dims, count = instruction.operand(0).dims, instruction.attrs_as(TopKAttrs).k
+    if count == 0:
         return None
-    return SortKernel(comparator, rank - 1, True)
+    return SortKernel(comparator, len(dims) - 1, dims[-1], count, with_places=True)
 
 
 def _is_countable(instruction: HloInstruction) -> bool:
@@ -50,19 +52,16 @@ def _is_countable(instruction: HloInstruction) -> bool:
     return math.prod(dims) > 0 and 1 <= len(dims) <= RANK + 1 and max(dims) < 1 << 31
 
 
-def _places(kernel: SortKernel | None, instruction: HloInstruction) -> tuple[ArrayShape, ...]:
-    if kernel is None:
-        return ()
-    size = instruction.operand(0).dims[kernel.axis]
-    return (ArrayShape(PrimitiveType.S32, (2 * size,)),)
+def _scratch(kernel: SortKernel | None) -> tuple[ArrayShape, ...]:
+    return () if kernel is None else (ArrayShape(PrimitiveType.U8, (kernel.scratch_bytes,)),)
 
 
 def sort_scratch(instruction: HloInstruction, _: Views) -> tuple[ArrayShape, ...]:
-    return _places(sort_kernel(instruction), instruction)
+    return _scratch(sort_kernel(instruction))
 
 
 def topk_scratch(instruction: HloInstruction, _: Views) -> tuple[ArrayShape, ...]:
-    return _places(topk_kernel(instruction), instruction)
+    return _scratch(topk_kernel(instruction))
 
 
 def emit_sort(instruction: HloInstruction, arrays: StepArrays, device: Device) -> Thunk:

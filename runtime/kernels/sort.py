@@ -3,33 +3,79 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 import numpy as np
 
-from runtime.codegen.llvm_sort import FUNCTION, SortWords, sort_code
+from runtime.codegen import llvm_radix_sort, llvm_sort, llvm_top
+from runtime.codegen.llvm_radix_sort import RadixForm
+from runtime.codegen.llvm_sort import SortWords
 from runtime.codegen.native_call import native_call
 from runtime.codegen.scalar_program import ScalarProgram
+from runtime.codegen.sort_key import sort_key
 from runtime.kernel import NUMPY_KERNELS, Action, Kernel, KernelArrays
 from spmd.literal import NDArray
+
+#: Shorter rows are merged: counting takes as long as a row of some hundreds.
+LEAST_RADIX = 128
+#: Of a row the first elements come from a list that others enter if they are so many or fewer, and such a part.
+MOST_TOP = 64
+TOP_PART = 8
+
+
+class Method(Enum):
+    MERGE = "merge"
+    """Of places, by the comparator."""
+    RADIX = "radix"
+    """By the bytes of a key."""
+    TOP = "top"
+    """The first ones by a key."""
 
 
 @dataclass(frozen=True)
 class SortKernel(Kernel):
-    """results = the operands' rows along ``axis`` in the comparator's order, equals as they stood: as many elements of
-    each as the results have. ``with_places``: one more result has the places (s32) that they come from.
+    """results = the operands' rows along ``axis`` in the comparator's order, equals as they stood: of each the first
+    ``count`` of ``size`` elements. ``with_places``: one more result has the places (s32) that they come from.
 
-    scratch[0]: two numbers (s32) for each element of a row.
+    scratch[0]: ``scratch_bytes``.
     """
 
     comparator: ScalarProgram
     axis: int
+    size: int
+    count: int
     with_places: bool
+
+    @property
+    def form(self) -> RadixForm | None:
+        key = sort_key(self.comparator)
+        if key is None:
+            return None
+        return RadixForm(key, self.comparator.parameters[::2], self.with_places)
+
+    @property
+    def method(self) -> Method:
+        if self.form is None:
+            return Method.MERGE
+        if self.count <= min(MOST_TOP, self.size // TOP_PART):
+            return Method.TOP
+        return Method.RADIX if self.size >= LEAST_RADIX else Method.MERGE
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Of two arrays of equal sizes."""
+        form = self.form
+        if self.method is Method.TOP:
+            return 2 * 8 * self.count
+        if self.method is Method.RADIX:
+            assert form is not None
+            return 2 * form.moved_bytes * self.size
+        return 2 * 4 * self.size
 
 
 @NUMPY_KERNELS.binds(SortKernel)
 def bind_sort(kernel: SortKernel, arrays: KernelArrays) -> Action:
     first, axis = arrays.operands[0], kernel.axis
-    size, count = first.shape[axis], arrays.results[0].shape[axis]
     others = [d for d in range(first.ndim) if d != axis]
 
     def described(array: NDArray) -> tuple[int, list[int], int]:
@@ -38,13 +84,19 @@ def bind_sort(kernel: SortKernel, arrays: KernelArrays) -> Action:
     (scratch,) = arrays.scratch
     words = SortWords(
         [first.shape[d] for d in others],
-        size,
-        count,
-        (scratch.ctypes.data, scratch.ctypes.data + size * scratch.itemsize),
+        kernel.size,
+        kernel.count,
+        (scratch.ctypes.data, scratch.ctypes.data + scratch.nbytes // 2),
         [described(x) for x in arrays.operands],
         [described(y) for y in arrays.results],
     )
     record = np.array(words.packed(), np.int64)
-    code = sort_code(kernel.comparator, kernel.with_places)
     alive = (*arrays.operands, *arrays.results, scratch)
-    return native_call(code, FUNCTION, record, alive)
+    form = kernel.form
+    if form is None or kernel.method is Method.MERGE:
+        code = llvm_sort.sort_code(kernel.comparator, kernel.with_places)
+        return native_call(code, llvm_sort.FUNCTION, record, alive)
+    if kernel.method is Method.TOP:
+        return native_call(llvm_top.top_code(form), llvm_top.FUNCTION, record, alive)
+    code = llvm_radix_sort.radix_sort_code(form)
+    return native_call(code, llvm_radix_sort.FUNCTION, record, alive)
