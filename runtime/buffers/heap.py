@@ -49,9 +49,9 @@ class Packing:
 def pack(intervals: Sequence[Interval]) -> Packing:
     """The smallest of the packings that are tried, or the first that is as small as can be."""
     bound = lower_bound(intervals)
-    exact = bound + min(EXACT_BYTES - 1, int(bound * EXACT_SHARE))
+    exact = _exact(bound)
     near = max(bound + int(bound * NEAR_SHARE), exact)
-    rounds = min(max(MOST_PLACEMENTS // max(len(intervals), 1), 1), MOST_ROUNDS)
+    rounds = _rounds(intervals)
     turns: list[_Turn] = []
     best = _smallest(islice(_greedy(intervals, turns), rounds), exact)
     if best.size > near:
@@ -60,6 +60,23 @@ def pack(intervals: Sequence[Interval]) -> Packing:
     if best.size > near:
         best = _smallest(chain([best], islice(_promoted(turns, near), rounds)), near)
     return best
+
+
+def fits(intervals: Sequence[Interval], size: int) -> bool:
+    """Whether ``pack`` takes no more than ``size`` bytes: known as soon as one of its packings does."""
+    bound = lower_bound(intervals)
+    if bound > size:
+        return False
+    early = islice(_greedy(intervals, []), _rounds(intervals))
+    return _smallest(early, max(size, _exact(bound))).size <= size or pack(intervals).size <= size
+
+
+def _exact(bound: int) -> int:
+    return bound + min(EXACT_BYTES - 1, int(bound * EXACT_SHARE))
+
+
+def _rounds(intervals: Sequence[Interval]) -> int:
+    return min(max(MOST_PLACEMENTS // max(len(intervals), 1), 1), MOST_ROUNDS)
 
 
 def _smallest(packings: Iterable[Packing], goal: int) -> Packing:

@@ -7,16 +7,14 @@ until the plan is made: ``make_fusions`` writes it down.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
-from runtime.fusion.emitters import Emitted, emitted_region, emitter_of
-from runtime.fusion.kernel_cost import KernelCost, kernel_cost
-from runtime.fusion.refusal import NoEmitterError
+from runtime.fusion.emitters import Emitted
+from runtime.fusion.kernel_cost import KernelCost
+from runtime.fusion.kernel_kinds import KernelKind, KernelKinds
 from runtime.schedule.step_facts import StepFacts
 from spmd.hlo import HloComputation, HloInstruction, Opcode
-from spmd.machine.description import MachineDescription
 from spmd.ops.attrs import ConstantAttrs
 from spmd.passes.rewrite import has_control_edges
 from spmd.shape import ArrayShape
@@ -29,23 +27,25 @@ MAX_CONSTANT = 64
 class Kernel:
     """``roots``: its results; ``members``: all that it computes, views among them; ``inputs``: what it reads.
 
-    position: where in the computation's order it runs. cost: of one execution.
+    position: where in the computation's order it runs. computing: how many members compute something.
     """
 
     roots: tuple[HloInstruction, ...]
     members: dict[HloInstruction, None]
     inputs: dict[HloInstruction, None]
     position: int
-    cost: KernelCost
+    kind: KernelKind
     computing: int
 
-    @cached_property
+    @property
+    def cost(self) -> KernelCost:
+        """Of one execution."""
+        return self.kind.cost
+
+    @property
     def emitted(self) -> Emitted | None:
         """Who makes it, and how; None if nobody does."""
-        try:
-            return emitted_region(self.roots, {x: n for n, x in enumerate(self.inputs)})
-        except NoEmitterError:
-            return None
+        return self.kind.emitted
 
     def may_overwrite(self, root: HloInstruction, read: HloInstruction) -> bool:
         """Whether ``root`` may be written over the memory of the input ``read``, which dies here."""
@@ -83,7 +83,7 @@ class FusionGraph:
     computation: HloComputation
     order: Sequence[HloInstruction]
     facts: StepFacts
-    machine: MachineDescription
+    kinds: KernelKinds
     limits: Limits = field(default_factory=Limits)
     position: dict[HloInstruction, int] = field(default_factory=dict)
     kernel_of: dict[HloInstruction, Kernel] = field(default_factory=dict)
@@ -92,7 +92,6 @@ class FusionGraph:
     outside: dict[HloInstruction, list[int]] = field(default_factory=dict)
     _absorbable: dict[HloInstruction, bool] = field(default_factory=dict)
     _joined: dict[tuple[Kernel, Kernel], Kernel | None] = field(default_factory=dict)
-    _emitted: dict[Hashable, bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.position = {x: n for n, x in enumerate(self.order)}
@@ -165,13 +164,12 @@ class FusionGraph:
         self, roots: tuple[HloInstruction, ...], members: dict[HloInstruction, None], position: int
     ) -> Kernel | None:
         limits = self.limits
-        computing = sum(1 for x in members if not self._is_absorbable(x))
-        if not roots or computing > limits.instructions or len(roots) > limits.results:
+        if not 0 < len(roots) <= limits.results:
             return None
         made = self._kernel(roots, members, position)
-        if len(made.inputs) > limits.inputs or made.cost.code > limits.code:
+        if made.computing > limits.instructions or len(made.inputs) > limits.inputs:
             return None
-        return made
+        return made if made.cost.code <= limits.code else None
 
     # ---- changing
     def replace(self, old: Iterable[Kernel], new: Iterable[Kernel]) -> None:
@@ -198,9 +196,9 @@ class FusionGraph:
         self, roots: tuple[HloInstruction, ...], members: dict[HloInstruction, None], position: int
     ) -> Kernel:
         members, inputs = self._closed(roots, members)
-        cost = kernel_cost(roots, inputs, self.machine)
+        kind = self.kinds.kind(roots, members, inputs)
         computing = sum(1 for x in members if not self._is_absorbable(x))
-        return Kernel(roots, members, inputs, position, cost, computing)
+        return Kernel(roots, members, inputs, position, kind, computing)
 
     def _closed(
         self, roots: Sequence[HloInstruction], members: dict[HloInstruction, None]
@@ -223,16 +221,7 @@ class FusionGraph:
     def _is_kernel(self, x: HloInstruction) -> bool:
         if not _is_plain(x) or x.opcode in _NEVER or self.facts.is_view(x):
             return False
-        return self._has_emitter(x)
-
-    def _has_emitter(self, x: HloInstruction) -> bool:
-        """Alone; asked once for all that say the same."""
-        if x.called_computations:
-            return emitter_of(x) is not None
-        form = (x.opcode, x.shape, x.attrs, *(operand.shape for operand in x.operands))
-        if form not in self._emitted:
-            self._emitted[form] = emitter_of(x) is not None
-        return self._emitted[form]
+        return self.kinds.has_emitter(x)
 
     def _is_absorbable(self, x: HloInstruction) -> bool:
         """Free in a kernel, and outside of it: views, numbers that count, and one constant everywhere."""
@@ -249,9 +238,9 @@ class FusionGraph:
             return (
                 literal is not None
                 and 0 < x.array_shape.num_elements <= MAX_CONSTANT
-                and self._has_emitter(x)
+                and self.kinds.has_emitter(x)
             )
-        return self.facts.is_view(x) and self._has_emitter(x)
+        return self.facts.is_view(x) and self.kinds.has_emitter(x)
 
     def _note_outside(self, heads: set[HloInstruction]) -> None:
         """Backwards: who needs what a view shows stands behind the view."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from runtime.fusion.fusion_graph import FusionGraph, Limits
+from runtime.fusion.kernel_kinds import KernelKinds
 from runtime.fusion.live_profile import LiveProfile
 from runtime.fusion.make_fusions import FusionPlan, make_fusions
 from runtime.fusion.merging import merge_kernels
@@ -54,24 +55,35 @@ class PriorityFusion(FueledPass):
 
     def rewrite(self, module: HloModule, fuel: Fuel) -> bool:
         setting = Setting.of(module)
-        if setting is None:
+        plans, fused = ([], None) if setting is None else self.plan(setting)
+        if fused is None or fuel.is_spent:
             return False
-        made = 0
-        for plan in self.plan(setting):
-            made += make_fusions(plan, fuel)
-        if made:
-            module.computations = module.computations_post_order()
-        return bool(made)
+        if fuel.limit is None:
+            for _ in range(sum(len(plan.kernels) for plan in plans)):
+                fuel.burn()
+            module.take_over(fused)
+            return True
+        for plan in plans:
+            make_fusions(plan, fuel)
+        module.computations = module.computations_post_order()
+        return True
 
-    def plan(self, setting: Setting) -> list[FusionPlan]:
-        """Kernels of every computation, with as many kinds of fusions as do not take more memory."""
+    def plan(self, setting: Setting) -> tuple[list[FusionPlan], HloModule | None]:
+        """Kernels of every computation, with as many kinds of fusions as do not take more memory; the module with them,
+        None where there are none.
+        """
+        kinds = KernelKinds(machine_named(self.machine))
         for step in self._ways():
             plans = [
-                FusionPlan.of(step.fused(graph, profile)) for graph, profile in step.graphs(setting)
+                FusionPlan.of(step.fused(graph, profile))
+                for graph, profile in step.graphs(setting, kinds)
             ]
-            if not any(plan.kernels for plan in plans) or setting.holds(plans):
-                return plans
-        return []
+            if not any(plan.kernels for plan in plans):
+                break
+            fused = setting.carried_out(plans)
+            if fused is not None:
+                return plans, fused
+        return [], None
 
     def _ways(self) -> Iterator[PriorityFusion]:
         """This pass, then more and more careful forms of it."""
@@ -84,13 +96,14 @@ class PriorityFusion(FueledPass):
             merge_kernels(graph, profile, horizontal=self.horizontal)
         return graph
 
-    def graphs(self, setting: Setting) -> Iterator[tuple[FusionGraph, LiveProfile]]:
+    def graphs(
+        self, setting: Setting, kinds: KernelKinds
+    ) -> Iterator[tuple[FusionGraph, LiveProfile]]:
         """Of every computation that runs by itself."""
-        machine = machine_named(self.machine)
         limits = Limits(
             self.max_instructions, 2 * self.max_instructions, self.max_inputs, self.max_results
         )
         for computation in setting.models.computations:
             order = setting.order_of[computation]
-            graph = FusionGraph(computation, order, setting.models.facts, machine, limits)
+            graph = FusionGraph(computation, order, setting.models.facts, kinds, limits)
             yield graph, LiveProfile(graph, setting.models.of(computation), self.headroom)

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from runtime.buffers.linearize import linearize
+from runtime.buffers.program import Program
 from runtime.fusion.make_fusions import FusionPlan, make_fusions
-from runtime.schedule.exact_memory import device_bytes, step_facts
+from runtime.schedule.exact_memory import least_bytes, needs_no_more, program_bytes
 from runtime.schedule.memory_scheduler import stand_in_order
 from runtime.schedule.module_model import ModuleModel
+from runtime.schedule.step_facts import StepFacts
+from spmd.errors import UnsupportedError
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Stage
 from spmd.hlo.clone import clone_module
 from spmd.passes.fuel import Fuel
@@ -16,44 +20,57 @@ from spmd.passes.fuel import Fuel
 
 @dataclass(frozen=True)
 class Setting:
-    """order_of: the schedule where there is one, else the stored order as far as it can run. bytes: what a device holds
-    of it.
-    """
+    """order_of: the schedule where there is one, else the stored order as it can run. program: its steps."""
 
     module: HloModule
     models: ModuleModel
     order_of: Mapping[HloComputation, Sequence[HloInstruction]]
-    bytes: int
+    program: Program
 
     @staticmethod
     def of(module: HloModule) -> Setting | None:
         """None for a module that the runtime does not run."""
-        copy = clone_module(module)
-        if copy.stage < Stage.SCHEDULED:
-            stand_in_order(copy)
-        facts = step_facts(copy)
-        if facts is None:
+        ordered = _in_order(module)
+        try:
+            program = linearize(ordered)
+        except UnsupportedError:
             return None
-        theirs = {computation.name: computation for computation in copy.computations}
-        models = ModuleModel(module, facts.on(module))
+        facts = StepFacts.of(program)
+        models = ModuleModel(module, facts if ordered is module else facts.on(module))
+        theirs = {computation.name: computation for computation in ordered.computations}
         order_of = {ours: _as_in(theirs[ours.name], ours) for ours in models.computations}
         for ours in models.computations:
             models.peaks[ours] = models.of(ours).peak(order_of[ours])
-        return Setting(module, models, order_of, device_bytes(copy))
+        return Setting(module, models, order_of, program)
 
-    def holds(self, plans: Iterable[FusionPlan]) -> bool:
-        """Whether the planned kernels take no more memory than the module does: tried on a copy."""
+    def carried_out(self, plans: Iterable[FusionPlan]) -> HloModule | None:
+        """A copy of the module with the planned kernels; None where it takes more memory than the module does."""
         copy = clone_module(self.module)
         named = {x.name: x for x in copy.all_instructions()}
         computations = {c.name: c for c in copy.computations}
         for plan in plans:
             make_fusions(plan.on(computations[plan.computation.name], named), Fuel())
         copy.computations = copy.computations_post_order()
-        if copy.stage < Stage.SCHEDULED:
-            stand_in_order(copy)
-        return device_bytes(copy) <= self.bytes
+        return copy if self._holds(linearize(_in_order(copy))) else None
+
+    def _holds(self, fused: Program) -> bool:
+        """Most plans take no more than what the values of the module need however they are packed."""
+        if needs_no_more(fused, least_bytes(self.program)):
+            return True
+        return needs_no_more(fused, program_bytes(self.program))
+
+
+def _in_order(module: HloModule) -> HloModule:
+    """``module`` where it is scheduled, else a copy that is."""
+    if module.stage >= Stage.SCHEDULED:
+        return module
+    copy = clone_module(module)
+    stand_in_order(copy)
+    return copy
 
 
 def _as_in(copy: HloComputation, original: HloComputation) -> list[HloInstruction]:
+    if copy is original:
+        return list(original.instructions)
     named = {x.name: x for x in original.instructions}
     return [named[x.name] for x in copy.instructions]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.buffers.arena import Arena, Interval, lower_bound
-from runtime.buffers.heap import pack
+from runtime.buffers.heap import fits, pack
 from runtime.buffers.types import alignment_of
 
 intervals = st.lists(
@@ -44,6 +44,14 @@ def test_no_two_that_live_together_overlap(items: list[Interval]) -> None:
 def test_size_lies_between_the_bounds(items: list[Interval]) -> None:
     packing = pack(items)
     assert lower_bound(items) <= packing.size <= sum(i.size + 63 for i in items)
+
+
+@given(intervals)
+def test_what_fits_is_known_early(items: list[Interval]) -> None:
+    """It tells the same as packing does, whatever is asked for."""
+    found = pack(items).size
+    for size in {lower_bound(items), found - 1, found, found + 1, 2 * found}:
+        assert fits(items, size) == (found <= size)
 
 
 def test_intervals_that_touch_do_not_share() -> None:

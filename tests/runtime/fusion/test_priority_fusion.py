@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 
 from collectives.schedule.checker import check_schedule
 from runtime.compile import build_executable, schedule_module
-from runtime.fusion import fusion_graph
+from runtime.fusion import kernel_kinds
+from runtime.fusion.kernel_cost import KernelCost
+from runtime.fusion.kernel_kinds import KernelKind, KernelKinds
 from runtime.fusion.priority_fusion import PriorityFusion
 from runtime.schedule.exact_memory import device_bytes
 from spmd.evaluator.evaluator import evaluate
@@ -292,20 +296,54 @@ def partly_fused(module: HloModule) -> Iterator[tuple[HloModule, int]]:
 
 
 # ---- how long it takes
-def test_the_work_grows_with_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels that are priced, for programs of n and 4n instructions."""
-    priced = 0
-    price = fusion_graph.kernel_cost
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How many kernels were tried, and how many of them had to be priced."""
+    counts: Counter[str] = Counter()
+    kind, price = KernelKinds.kind, kernel_kinds.kernel_cost
 
-    def counting(*arguments: object) -> object:
-        nonlocal priced
-        priced += 1
-        return price(*arguments)  # type: ignore[arg-type]
+    def tried(*arguments: Any) -> KernelKind:
+        counts["tried"] += 1
+        return kind(*arguments)
 
-    monkeypatch.setattr(fusion_graph, "kernel_cost", counting)
+    def priced(*arguments: Any) -> KernelCost:
+        counts["priced"] += 1
+        return price(*arguments)
+
+    monkeypatch.setattr(KernelKinds, "kind", tried)
+    monkeypatch.setattr(kernel_kinds, "kernel_cost", priced)
+    return counts
+
+
+def test_the_work_grows_with_the_program(counted: Counter[str]) -> None:
+    """Programs of n and 4n instructions."""
     counts = []
     for length in (40, 160):
-        priced = 0
+        counted.clear()
         fused(chain(length), PriorityFusion(max_instructions=16))
-        counts.append(priced)
+        counts.append(counted["tried"])
     assert counts[1] < 6 * counts[0]
+
+
+def test_what_repeats_is_priced_once(counted: Counter[str]) -> None:
+    """Layers that say the same, each behind a sort, which is in no kernel."""
+    layer = """
+  o{n} = f32[64] sort(r{m}), dimensions={{0}}, to_apply=less
+  a{n} = f32[64] tanh(o{n})
+  b{n} = f32[64] multiply(a{n}, w{n})
+  r{n} = f32[64] add(b{n}, o{n})"""
+    less = "less {\n  u = f32[] parameter(0)\n  v = f32[] parameter(1)\n  ROOT w = pred[] compare(u, v), direction=LT\n}"
+
+    def layers(count: int) -> HloModule:
+        weights = "\n".join(f"w{n} = f32[64] parameter({n})" for n in range(1, count + 1))
+        body = "".join(layer.format(n=n, m=n - 1) for n in range(1, count + 1))
+        before = f"r0 = f32[64] parameter(0)\n{weights}\n{body}\n"
+        return program(before + f"ROOT last = f32[64] copy(r{count})", less)
+
+    counts = []
+    for count in (2, 12):
+        counted.clear()
+        assert len(fusions(fused(layers(count)))) == count
+        counts.append(counted.copy())
+    assert counts[1]["tried"] > 4 * counts[0]["tried"]
+    assert counts[1]["priced"] == counts[0]["priced"]
