@@ -13,7 +13,7 @@ from functools import cache
 from typing import TypeAlias
 
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
-from runtime.codegen.llvm_reduction import combination, element_of
+from runtime.codegen.llvm_reduction import combining_ir, element_of
 from runtime.codegen.llvm_words import OFFSET, WORDS, digits, offset, wide_index
 from spmd.device import ReductionKind
 from spmd.shape import PrimitiveType
@@ -143,13 +143,7 @@ def _element_code(elements: Elements) -> tuple[str, str, str, str]:
         return "", body, stored, stored
     dtype = elements.kind.numpy
     element = element_of(dtype)
-    functions = (
-        f"define internal {element.wide} @widen({element.stored} %x) alwaysinline {{\n"
-        f"  {element.widen}\n  ret {element.wide} {'%y' if element.widen else '%x'}\n}}\n"
-        f"define internal {element.wide} @combine({element.wide} %a, {element.wide} %b) "
-        f"alwaysinline {{\n  {combination(dtype, elements.reduction, element.wide)}\n"
-        f"  ret {element.wide} %r\n}}\n"
-    )
+    functions = "\n".join(combining_ir(dtype, elements.reduction))
     body = (
         f"%a = load {element.wide}, ptr %far_i\n"
         f"  %b_stored = load {element.stored}, ptr %near_i\n"

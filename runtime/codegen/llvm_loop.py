@@ -6,7 +6,6 @@ program, the number of dimensions, and how each array moves along the innermost 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -87,21 +86,13 @@ class _Loop:
 
     def function(self) -> str:
         rank = self.form.rank
-        words = itertools.count()
-        first = {i: self.word(next(words), self.cursor_type(i)) for i in self.arrays}
-        sizes = [self.word(next(words)) for _ in range(rank)]
-        strides = {i: [self.word(next(words)) for _ in range(rank)] for i in self.arrays}
-
-        def next_word(kind: str) -> str:
-            return self.word(next(words), kind)
-
-        start = shifted(self.writer, self.form.starts, next_word, first, self.counted)
+        next_word = self.writer.next_word
+        first = {i: next_word(self.cursor_type(i)) for i in self.arrays}
+        sizes = [next_word() for _ in range(rank)]
+        strides = {i: [next_word() for _ in range(rank)] for i in self.arrays}
+        start = shifted(self.writer, self.form.starts, first, self.counted)
         self.nest(0, sizes, start, strides)
         return self.writer.function(FUNCTION)
-
-    def word(self, number: int, kind: str = "i64") -> str:
-        place = self.writer.value(f"getelementptr i64, ptr %record, i64 {number}")
-        return self.writer.value(f"load {kind}, ptr {place}")
 
     def cursor_type(self, i: int) -> str:
         return "i64" if self.counted[i] else "ptr"

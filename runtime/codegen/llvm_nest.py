@@ -18,6 +18,7 @@ class NestWriter:
     block: str = "entry"
     names: int = 0
     element_loops: int = 0
+    words: int = 0
 
     def add(self, text: str) -> None:
         """A line that names no value."""
@@ -28,6 +29,12 @@ class NestWriter:
         self.names += 1
         self.lines.append(f"  %v{self.names} = {text}")
         return f"%v{self.names}"
+
+    def next_word(self, kind: str = "i64") -> str:
+        """The record's next word, the first one at first."""
+        place = self.value(f"getelementptr i64, ptr %record, i64 {self.words}")
+        self.words += 1
+        return self.value(f"load {kind}, ptr {place}")
 
     def begin(self, label: str) -> None:
         self.lines.append(f"{label}:")
@@ -98,15 +105,20 @@ class NestWriter:
         self.begin(end)
 
     @contextmanager
-    def unless_zero(self, count: str) -> Iterator[None]:
-        """Skip what is written within where ``count`` is 0."""
+    def when(self, condition: str) -> Iterator[None]:
+        """Skip what is written within unless ``condition`` (i1)."""
         body, end = self.labels("some", "done")
-        none = self.value(f"icmp eq i64 {count}, 0")
-        self.add(f"br i1 {none}, label %{end}, label %{body}")
+        self.add(f"br i1 {condition}, label %{body}, label %{end}")
         self.begin(body)
         yield
         self.add(f"br label %{end}")
         self.begin(end)
+
+    @contextmanager
+    def unless_zero(self, count: str) -> Iterator[None]:
+        """Skip what is written within where ``count`` is 0."""
+        with self.when(self.value(f"icmp ne i64 {count}, 0")):
+            yield
 
     def function(self, name: str) -> str:
         """All of it as ``void name(ptr record)``, with what it says of its loops."""

@@ -17,6 +17,7 @@ from collectives.communicator.reduction import accumulator_type
 from runtime.codegen.elements.small_floats import conversions
 from runtime.codegen.llvm_words import WORDS
 from spmd.device import ReductionKind
+from spmd.ops.reduction import identity_value
 from spmd.shape import PrimitiveType
 
 BLOCK_ELEMENTS = 2048
@@ -72,7 +73,6 @@ def reduction_ir(name: str, dtype: Dtype, reduction: ReductionKind) -> str:
     """A module with the step function ``name``, which runs a reduce record (see llvm_shared_memory)."""
     element = element_of(dtype)
     size = dtype.itemsize // element.parts
-    combine = combination(dtype, reduction, element.wide)
     forms = itertools.product(("stored", "wide"), repeat=2)
     if element.stored == element.wide and not element.widen:
         forms = itertools.product(("stored",), repeat=2)  # one loop serves all
@@ -83,12 +83,9 @@ def reduction_ir(name: str, dtype: Dtype, reduction: ReductionKind) -> str:
         else "combine_stored_stored"
         for first, last in itertools.product(("stored", "wide"), repeat=2)
     }
-    combine_function = _COMBINATION.format(wide=element.wide, body=combine)
     return "\n".join(
         [
-            _conversion("widen", element.stored, element.wide, element.widen),
-            _conversion("narrow", element.wide, element.stored, element.narrow),
-            combine_function,
+            *combining_ir(dtype, reduction),
             *loops.values(),
             WORDS,
             _REDUCE.format(name=name, wide=element.wide, size=size, block=BLOCK_ELEMENTS, **names),
@@ -110,15 +107,15 @@ _FLOAT_OPERATIONS: dict[ReductionKind, str] = {
     ReductionKind.PRODUCT: "%r = fmul {t} %a, %b",
     # As NumPy: a nan wins, the first of two; of two equal values (zeros of either sign) the second.
     ReductionKind.MIN: "%nan = fcmp uno {t} %a, %a\n  %less = fcmp olt {t} %a, %b\n"
-    "  %first = or i1 %nan, %less\n  %r = select i1 %first, {t} %a, {t} %b",
+    "  %first = or {b} %nan, %less\n  %r = select {b} %first, {t} %a, {t} %b",
     ReductionKind.MAX: "%nan = fcmp uno {t} %a, %a\n  %more = fcmp ogt {t} %a, %b\n"
-    "  %first = or i1 %nan, %more\n  %r = select i1 %first, {t} %a, {t} %b",
+    "  %first = or {b} %nan, %more\n  %r = select {b} %first, {t} %a, {t} %b",
 }
 _INTEGER_OPERATIONS: dict[ReductionKind, str] = {
     ReductionKind.SUM: "%r = add {t} %a, %b",
     ReductionKind.PRODUCT: "%r = mul {t} %a, %b",
-    ReductionKind.MIN: "%c = icmp {s}lt {t} %a, %b\n  %r = select i1 %c, {t} %a, {t} %b",
-    ReductionKind.MAX: "%c = icmp {s}gt {t} %a, %b\n  %r = select i1 %c, {t} %a, {t} %b",
+    ReductionKind.MIN: "%c = icmp {s}lt {t} %a, %b\n  %r = select {b} %c, {t} %a, {t} %b",
+    ReductionKind.MAX: "%c = icmp {s}gt {t} %a, %b\n  %r = select {b} %c, {t} %a, {t} %b",
     ReductionKind.AND: "%r = and {t} %a, %b",
     ReductionKind.OR: "%r = or {t} %a, %b",
     ReductionKind.XOR: "%r = xor {t} %a, %b",
@@ -131,14 +128,45 @@ _BOOLEAN = {
 }
 
 
-def combination(dtype: Dtype, reduction: ReductionKind, wide: str) -> str:
-    """What makes ``%r`` of ``%a`` and ``%b``, which are ``wide``."""
+def combination(dtype: Dtype, reduction: ReductionKind, wide: str, lanes: int = 0) -> str:
+    """What makes ``%r`` of ``%a`` and ``%b``, which are ``wide``, or vectors of so many ``lanes``."""
+    types = {"t": wide, "b": "i1"}
+    if lanes:
+        types = {key: f"<{lanes} x {value}>" for key, value in types.items()}
     if wide in ("float", "double"):
-        return _FLOAT_OPERATIONS[reduction].format(t=wide)
+        return _FLOAT_OPERATIONS[reduction].format(**types)
     if dtype.kind == "b":
         reduction = _BOOLEAN.get(reduction, reduction)
     sign = "s" if accumulator_type(dtype).kind == "i" else "u"
-    return _INTEGER_OPERATIONS[reduction].format(t=wide, s=sign)
+    return _INTEGER_OPERATIONS[reduction].format(s=sign, **types)
+
+
+def combining_ir(dtype: Dtype, reduction: ReductionKind, suffix: str = "") -> list[str]:
+    """@widen, @narrow and @combine, with a suffix: between memory's type and the accumulator's, and in that."""
+    element = element_of(dtype)
+    stored, wide = element.stored, element.wide
+    combine = _COMBINATION.format(
+        name=f"combine{suffix}", type=wide, body=combination(dtype, reduction, wide)
+    )
+    return [
+        _conversion(f"widen{suffix}", stored, wide, element.widen),
+        _conversion(f"narrow{suffix}", wide, stored, element.narrow),
+        combine,
+    ]
+
+
+def neutral(kind: PrimitiveType, reduction: ReductionKind) -> str:
+    """An instruction: what combines with any other value to that, in the accumulator's type; -0.0 in sums of floats."""
+    wide = element_of(kind.numpy).wide
+    value = identity_value(reduction, kind)
+    if wide in ("float", "double"):
+        if reduction is ReductionKind.SUM:
+            value = -0.0
+        array = np.array(value, {"float": np.float32, "double": np.float64}[wide])
+    else:
+        array = np.array(value, kind.numpy)
+    bits = int.from_bytes(array.tobytes(), "little")
+    return f"bitcast i{array.itemsize * 8} {bits} to {wide}"
 
 
 def _small_integer(bits: int, signed: bool) -> tuple[str, str]:
@@ -168,9 +196,9 @@ _NARROW_BF16 = """%bits = bitcast float %x to i32
   %y = trunc i32 %chosen to i16"""
 
 _COMBINATION = """
-define internal {wide} @combine({wide} %a, {wide} %b) alwaysinline {{
+define internal {type} @{name}({type} %a, {type} %b) alwaysinline {{
   {body}
-  ret {wide} %r
+  ret {type} %r
 }}
 """
 

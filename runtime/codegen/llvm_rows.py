@@ -7,23 +7,19 @@ reduced side by side. Either way the order of a sum depends on the sizes alone, 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 
-import numpy as np
-
 from runtime.codegen.element_operations import stored_type, wide_type
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
 from runtime.codegen.llvm_loop import Step
 from runtime.codegen.llvm_nest import INDEPENDENT, Cursor, NestWriter
-from runtime.codegen.llvm_reduction import combination, element_of
+from runtime.codegen.llvm_reduction import combining_ir, neutral
 from runtime.codegen.llvm_starts import StartsForm, shifted, starts_ir
 from runtime.codegen.scalar_program import ScalarProgram, program_ir, struct_type
 from spmd.device import ReductionKind
-from spmd.ops.reduction import identity_value
 from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_rows"
@@ -112,7 +108,7 @@ def row_ir(form: RowForm) -> str:
         for name, part in _parts(number, each):
             parts += program_ir(part.program, name)
     for number, (kind, element_type) in enumerate(form.reductions):
-        parts += _reduction_functions(number, kind, element_type)
+        parts += combining_ir(element_type.numpy, kind, f"_reduction{number}")
     return "\n".join([*dict.fromkeys(parts), _Rows(form).function()])
 
 
@@ -121,27 +117,6 @@ def _parts(number: int, each: PassForm) -> list[tuple[str, Part]]:
         (f"elements{number}", each.elements),
         (f"inits{number}", each.inits),
         (f"rows{number}", each.rows),
-    ]
-
-
-def _reduction_functions(
-    number: int, kind: ReductionKind, element_type: PrimitiveType
-) -> list[str]:
-    """@widen, @narrow and @combine of reduction ``number``."""
-    element = element_of(element_type.numpy)
-    stored, wide = element.stored, element.wide
-
-    def function(name: str, result: str, parameters: str, body: str, value: str) -> str:
-        return (
-            f"define internal {result} @{name}_reduction{number}({parameters}) alwaysinline {{\n"
-            f"  {body}\n  ret {result} {value}\n}}"
-        )
-
-    combine = combination(element_type.numpy, kind, wide)
-    return [
-        function("widen", wide, f"{stored} %x", element.widen, "%y" if element.widen else "%x"),
-        function("narrow", stored, f"{wide} %x", element.narrow, "%y" if element.narrow else "%x"),
-        function("combine", wide, f"{wide} %a, {wide} %b", combine, "%r"),
     ]
 
 
@@ -164,31 +139,23 @@ class _Rows:
 
     def function(self) -> str:
         form, writer = self.form, self.writer
-        words = itertools.count()
+        next_word = writer.next_word
         types = ["i64" if array.counts else "ptr" for array in form.arrays]
-        first = {i: self.word(next(words), types[i]) for i in self.arrays}
-        self.counted_sizes = [self.word(next(words)) for _ in range(form.counted)]
-        self.reduced_sizes = [self.word(next(words)) for _ in range(form.reduced)]
+        first = {i: next_word(types[i]) for i in self.arrays}
+        self.counted_sizes = [next_word() for _ in range(form.counted)]
+        self.reduced_sizes = [next_word() for _ in range(form.reduced)]
         self.counted_strides: dict[int, list[str]] = {}
         self.reduced_strides: dict[int, list[str]] = {}
         for i in self.arrays:
-            self.counted_strides[i] = [self.word(next(words)) for _ in range(form.counted)]
-            self.reduced_strides[i] = [self.word(next(words)) for _ in range(form.reduced)]
-
-        def next_word(kind: str) -> str:
-            return self.word(next(words), kind)
-
+            self.counted_strides[i] = [next_word() for _ in range(form.counted)]
+            self.reduced_strides[i] = [next_word() for _ in range(form.reduced)]
         counts = [array.counts for array in form.arrays]
-        start = shifted(writer, form.starts, next_word, first, counts)
+        start = shifted(writer, form.starts, first, counts)
         self.row_length = self.reduced_sizes[0]
         for size in self.reduced_sizes[1:]:
             self.row_length = writer.value(f"mul i64 {self.row_length}, {size}")
         self.rows(0, start)
         return writer.function(FUNCTION)
-
-    def word(self, number: int, kind: str = "i64") -> str:
-        place = self.writer.value(f"getelementptr i64, ptr %record, i64 {number}")
-        return self.writer.value(f"load {kind}, ptr {place}")
 
     def cursors(self, here: Mapping[int, str], steps: Mapping[int, str]) -> dict[int, Cursor]:
         return {i: Cursor(at, steps[i], self.form.arrays[i].counts) for i, at in here.items()}
@@ -245,9 +212,9 @@ class _Rows:
             return
         for ref in each.inits.results:
             kind, element_type = self.form.reductions[ref.number]
-            neutral = self.writer.value(_neutral(kind, element_type))
+            start = self.writer.value(neutral(element_type, kind))
             with self.writer.element_loop(str(self.form.lanes)) as k:
-                self.put_sum(ref.number, k, neutral)
+                self.put_sum(ref.number, k, start)
 
     def walk(self, number: int, each: PassForm, d: int, here: dict[int, str], count: str) -> None:
         """Loops over the reduced dimensions from ``d`` on."""
@@ -415,17 +382,3 @@ class _Rows:
 
 def _array_refs(part: Part) -> list[Ref]:
     return [ref for ref in (*part.leaves, *part.results) if ref.held is Held.ARRAY]
-
-
-def _neutral(kind: ReductionKind, element_type: PrimitiveType) -> str:
-    """The value that combines with any other to the other, in the type of sums: -0.0 for sums of floats."""
-    wide = wide_type(element_type)
-    value = identity_value(kind, element_type)
-    if wide in ("float", "double"):
-        if kind is ReductionKind.SUM:
-            value = -0.0
-        array = np.array(value, {"float": np.float32, "double": np.float64}[wide])
-    else:
-        array = np.array(value, element_type.numpy)
-    bits = int.from_bytes(array.tobytes(), "little")
-    return f"bitcast i{array.itemsize * 8} {bits} to {wide}"

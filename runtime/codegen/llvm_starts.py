@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from runtime.codegen.element_operations import stored_type
@@ -76,17 +76,17 @@ _CLAMPS = ("declare i64 @llvm.smax.i64(i64, i64)", "declare i64 @llvm.smin.i64(i
 def shifted(
     writer: NestWriter,
     form: StartsForm,
-    next_word: Callable[[str], str],
     cursors: Mapping[int, str],
     counts: Sequence[bool],
 ) -> dict[int, str]:
-    """``cursors`` moved to where their slices start, which are moved inside. next_word: of the record, as that type."""
+    """``cursors`` moved to where their slices start, which are moved inside; the record's next words say how."""
     starts: list[str] = []
     for number, stage in enumerate(form.stages):
         words = {
-            i: next_word("i64" if counted else "ptr") for i, counted in enumerate(stage.counted)
+            i: writer.next_word("i64" if counted else "ptr")
+            for i, counted in enumerate(stage.counted)
         }
-        places = _moved(writer, stage.shifts, starts, next_word, words, stage.counted)
+        places = _moved(writer, stage.shifts, starts, words, stage.counted)
         program = stage.program
         arguments = []
         for i, kind in enumerate(program.parameters):
@@ -100,21 +100,20 @@ def shifted(
             writer.value(f"extractvalue {struct} {values}, {n}")
             for n in range(len(program.results))
         ]
-    return _moved(writer, form.shifts, starts, next_word, cursors, counts)
+    return _moved(writer, form.shifts, starts, cursors, counts)
 
 
 def _moved(
     writer: NestWriter,
     shifts: Sequence[Sequence[int]],
     starts: Sequence[str],
-    next_word: Callable[[str], str],
     cursors: Mapping[int, str],
     counts: Sequence[bool],
 ) -> dict[int, str]:
     moved = dict(cursors)
     for i, numbers in enumerate(shifts):
         for number in numbers:
-            limit, stride = next_word("i64"), next_word("i64")
+            limit, stride = writer.next_word(), writer.next_word()
             above = writer.value(f"call i64 @llvm.smax.i64(i64 {starts[number]}, i64 0)")
             inside = writer.value(f"call i64 @llvm.smin.i64(i64 {above}, i64 {limit})")
             way = writer.value(f"mul i64 {inside}, {stride}")

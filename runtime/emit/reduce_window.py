@@ -18,23 +18,19 @@ from spmd.hlo import HloComputation, HloInstruction, Opcode
 from spmd.ops.attrs import CompareAttrs, WindowAttrs
 from spmd.ops.reduction import reduction_kind
 from spmd.ops.window import Window
-from spmd.shape import ArrayShape, PrimitiveType
-
-
-def _is_dilated(window: Window) -> bool:
-    return any(dim.base_dilation > 1 for dim in window.dims)
+from spmd.shape import ArrayShape
 
 
 def reduce_window_kernel(instruction: HloInstruction) -> ReduceWindowKernel | None:
     """None where only the evaluator will do."""
     window = instruction.attrs_as(WindowAttrs).window
-    if instruction.num_operands != 2 or _is_dilated(window):
+    if instruction.num_operands != 2 or window.rank == 0:
         return None
     kind = instruction.array_shape.element_type
     reduction = reduction_kind(instruction.to_apply)
-    if reduction is None or (kind.bits < 8 and kind is not PrimitiveType.PRED):
+    if reduction is None or not can_reduce(kind.numpy, reduction):
         return None
-    return ReduceWindowKernel(window, reduction, accumulator(kind))
+    return ReduceWindowKernel(window, reduction)
 
 
 #: a op b as b op a.
@@ -53,6 +49,10 @@ def _direction(select: HloComputation) -> str | None:
         return attrs.direction
     mirrored = root.operands == tuple(reversed(select.parameters))
     return _MIRRORED[attrs.direction] if mirrored else None
+
+
+def _is_dilated(window: Window) -> bool:
+    return any(dim.base_dilation > 1 for dim in window.dims)
 
 
 def select_and_scatter_kernel(instruction: HloInstruction) -> SelectAndScatterKernel | None:
@@ -76,28 +76,21 @@ def select_and_scatter_kernel(instruction: HloInstruction) -> SelectAndScatterKe
     return SelectAndScatterKernel(window, SelectedElements(kind, direction, reduction))
 
 
-def reduce_window_scratch(instruction: HloInstruction, _: Views) -> tuple[ArrayShape, ...]:
-    kernel = reduce_window_kernel(instruction)
-    return () if kernel is None else _in_accumulator(instruction)
-
-
 def select_and_scatter_scratch(instruction: HloInstruction, _: Views) -> tuple[ArrayShape, ...]:
-    kernel = select_and_scatter_kernel(instruction)
-    return () if kernel is None else _in_accumulator(instruction)
-
-
-def _in_accumulator(instruction: HloInstruction) -> tuple[ArrayShape, ...]:
     """The result in the type in which it is summed, where that is wider."""
+    kernel = select_and_scatter_kernel(instruction)
     shape = instruction.array_shape
     accumulate = accumulator(shape.element_type)
-    return () if accumulate is shape.element_type else (ArrayShape(accumulate, shape.dims),)
+    if kernel is None or accumulate is shape.element_type:
+        return ()
+    return (ArrayShape(accumulate, shape.dims),)
 
 
 def emit_reduce_window(instruction: HloInstruction, arrays: StepArrays, device: Device) -> Thunk:
     kernel = reduce_window_kernel(instruction)
     if kernel is None:
         return emit_reference(instruction, arrays, device)
-    return KernelThunk(instruction.name, kernel, arrays.operands, arrays.results, arrays.scratch)
+    return KernelThunk(instruction.name, kernel, arrays.operands, arrays.results)
 
 
 def emit_select_and_scatter(
@@ -109,7 +102,7 @@ def emit_select_and_scatter(
     return KernelThunk(instruction.name, kernel, arrays.operands, arrays.results, arrays.scratch)
 
 
-LOWERINGS.add(Opcode.REDUCE_WINDOW, Lowering(emit_reduce_window, scratch=reduce_window_scratch))
+LOWERINGS.add(Opcode.REDUCE_WINDOW, Lowering(emit_reduce_window))
 LOWERINGS.add(
     Opcode.SELECT_AND_SCATTER,
     Lowering(emit_select_and_scatter, scratch=select_and_scatter_scratch),

@@ -1,20 +1,21 @@
-"""reduce-window by a recognised reducer: one NumPy call per element of the window, or one that accumulates."""
+"""reduce-window by a recognised reducer in native code: running totals, and windows of any kind."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from runtime.codegen import llvm_scan, llvm_window
+from runtime.codegen.llvm_scan import ScanForm, ScanWords, scan_code
+from runtime.codegen.llvm_window import WindowAxis, WindowForm, WindowWords, window_code
+from runtime.codegen.native_call import NOTHING, NativeAction, in_order, native_call
 from runtime.kernel import NUMPY_KERNELS, Action, Kernel, KernelArrays
-from runtime.kernels.blocks import part
-from runtime.kernels.reduce import UFUNCS
+from runtime.kernels.copy import copying
 from spmd.device import ReductionKind
 from spmd.literal import NDArray
-from spmd.ops.window import Window, WindowDimension
+from spmd.ops.window import Window
 from spmd.shape import PrimitiveType
 
 
@@ -22,77 +23,147 @@ from spmd.shape import PrimitiveType
 class ReduceWindowKernel(Kernel):
     """results[0] = init op (the elements of operands[0] that each window covers); operands[1] is the scalar init.
 
-    Padding takes no part. The base is not dilated. scratch[0]: the results in ``accumulate``, where that is wider.
+    Padding takes no part, nor do the gaps of a dilated base. Narrow floats are combined in f32.
     """
 
     window: Window
     reduction: ReductionKind
-    accumulate: PrimitiveType
 
 
 @NUMPY_KERNELS.binds(ReduceWindowKernel)
 def bind_reduce_window(kernel: ReduceWindowKernel, arrays: KernelArrays) -> Action:
     source, init = arrays.operands
     (result,) = arrays.results
-    total = arrays.scratch[0] if arrays.scratch else result
-    ufunc = UFUNCS[kernel.reduction]
-    calls = _accumulation(kernel, ufunc, source, init, total)
-    if calls is None:
-        calls = _over_window(kernel, ufunc, source, init, total)
-
-    def run() -> None:
-        for call in calls:
-            call()
-        if total is not result:
-            np.copyto(result, total, casting="unsafe")
-
-    return run
+    if result.size == 0:
+        return NOTHING
+    if source.size == 0 or any(dim.size == 0 for dim in kernel.window.dims):
+        return copying(init, result)
+    if result.dtype.kind == "c":
+        return in_order(
+            _binding(kernel, source.real, init.real, result.real),
+            _binding(kernel, source.imag, init.imag, result.imag),
+        )
+    return _binding(kernel, source, init, result)
 
 
-def _over_window(
-    kernel: ReduceWindowKernel, ufunc: np.ufunc, source: NDArray, init: NDArray, total: NDArray
-) -> list[Callable[[], object]]:
-    """Element k of all windows at a time: a strided part of the source, for those that cover it."""
-    calls: list[Callable[[], object]] = [partial(np.copyto, total, init, casting="unsafe")]
-    sizes = zip(source.shape, total.shape, kernel.window.dims, strict=True)
-    parts = [[_covering(n, out, dim, k) for k in range(dim.size)] for n, out, dim in sizes]
-    kind = kernel.accumulate.numpy
-    for element in itertools.product(*parts):
-        target = part(total, tuple(windows for windows, _ in element))
-        if target.size:
-            operand = part(source, tuple(covered for _, covered in element))
-            calls.append(partial(ufunc, target, operand, out=target, dtype=kind, casting="unsafe"))
-    return calls
-
-
-def _covering(n: int, out: int, dim: WindowDimension, k: int) -> tuple[slice, slice]:
-    """Windows whose element ``k`` is an element of the source and not padding, and those elements."""
-    shift = k * dim.window_dilation - dim.padding_low
-    first = max(0, -(shift // dim.stride))
-    end = min(out, (n - 1 - shift) // dim.stride + 1)
-    if end <= first:
-        return slice(0, 0), slice(0, 0)
-    start = first * dim.stride + shift
-    return slice(first, end), slice(start, start + (end - first - 1) * dim.stride + 1, dim.stride)
-
-
-def _accumulation(
-    kernel: ReduceWindowKernel, ufunc: np.ufunc, source: NDArray, init: NDArray, total: NDArray
-) -> list[Callable[[], object]] | None:
-    """Where every window covers all that stands before (or behind) its place along one dimension: a running total."""
-    axes = [axis for axis, dim in enumerate(kernel.window.dims) if dim != WindowDimension()]
-    if len(axes) != 1 or source.size == 0:
-        return None
-    (axis,) = axes
-    size = source.shape[axis]
-    forwards = WindowDimension(size, padding_low=size - 1)
-    backwards = WindowDimension(size, padding_high=size - 1)
-    if kernel.window.dims[axis] not in (forwards, backwards):
-        return None
-    if kernel.window.dims[axis] == backwards:
-        source, total = np.flip(source, axis), np.flip(total, axis)
-    kind = kernel.accumulate.numpy
-    return [
-        partial(ufunc.accumulate, source, axis=axis, dtype=kind, out=total),
-        partial(ufunc, init, total, out=total, dtype=kind, casting="unsafe"),
+def _binding(
+    kernel: ReduceWindowKernel, source: NDArray, init: NDArray, result: NDArray
+) -> NativeAction:
+    """Of real numbers; neither the results nor what they cover is empty."""
+    axes = [
+        WindowAxis(
+            windows,
+            base,
+            dim.size,
+            dim.stride,
+            dim.window_dilation,
+            dim.padding_low,
+            dim.base_dilation,
+            *strides,
+        )
+        for windows, base, dim, *strides in zip(
+            result.shape,
+            source.shape,
+            kernel.window.dims,
+            source.strides,
+            result.strides,
+            strict=True,
+        )
     ]
+    sliding = [axis for axis in axes if not _is_plain(axis)]
+    if len(sliding) == 1 and _is_running(sliding[0]):
+        return _scan(kernel, axes, sliding[0], (source, init, result))
+    return _windows(kernel, axes, (source, init, result))
+
+
+def _is_plain(axis: WindowAxis) -> bool:
+    """Window w is element w."""
+    unmoved = axis.step == axis.base_dilation == 1 and axis.padding == 0
+    return axis.size == 1 and unmoved and axis.windows <= axis.base
+
+
+def _is_running(axis: WindowAxis) -> bool:
+    """Every window covers all that stands before its place, or all behind it, and the place itself."""
+    whole = axis.size == axis.base == axis.windows
+    dense = axis.step == axis.base_dilation == axis.dilation == 1
+    return whole and dense and axis.padding in (0, axis.size - 1)
+
+
+def _scan(
+    kernel: ReduceWindowKernel,
+    axes: Sequence[WindowAxis],
+    along: WindowAxis,
+    arrays: tuple[NDArray, NDArray, NDArray],
+) -> NativeAction:
+    source, init, result = arrays
+    item, kind = result.itemsize, PrimitiveType.from_numpy(result.dtype)
+    others = _in_target_order([axis for axis in axes if axis is not along])
+    inner = others[-1:] if abs(along.target_stride) != item else []
+    side_by_side = bool(inner) and inner[0].target_stride == item and inner[0].windows > 1
+    outer = others[:-1] if side_by_side else others
+    ways = [(axis.windows, axis.source_stride, axis.target_stride) for axis in outer]
+    starts = [source.ctypes.data, result.ctypes.data]
+    step, target_step = along.source_stride, along.target_stride
+    if along.padding == 0:  # from the end
+        starts = [starts[0] + (along.size - 1) * step, starts[1] + (along.size - 1) * target_step]
+        step, target_step = -step, -target_step
+    ways.append((along.size, step, target_step))
+    if side_by_side:
+        ways.append((inner[0].windows, inner[0].source_stride, inner[0].target_stride))
+    packed = (ways[-1][1] == item, ways[-1][2] == item)
+    form = ScanForm(kind, kernel.reduction, len(outer), side_by_side, packed)
+    words = ScanWords(starts[0], init.ctypes.data, starts[1], ways).packed()
+    return native_call(scan_code(form), llvm_scan.FUNCTION, np.array(words, np.int64), arrays)
+
+
+def _windows(
+    kernel: ReduceWindowKernel,
+    axes: Sequence[WindowAxis],
+    arrays: tuple[NDArray, NDArray, NDArray],
+) -> NativeAction:
+    source, init, result = arrays
+    item, kind = result.itemsize, PrimitiveType.from_numpy(result.dtype)
+    one = WindowAxis(1, 1, 1, 1, 1, 0, 1, item, item)
+    candidates = [axis for axis in axes if axis.base_dilation == 1 and axis.windows > 1] or [one]
+
+    def suits(axis: WindowAxis) -> tuple[bool, bool, bool, int]:
+        """The more the better, from the left: neighbours in the result, one element each, neighbours in the source."""
+        neighbours = axis.step * axis.source_stride == item
+        return axis.target_stride == item, _is_plain(axis), neighbours, axis.windows
+
+    inner = max(candidates, key=suits)
+    outer = _in_target_order([axis for axis in axes if axis is not inner])
+    form = WindowForm(
+        kind,
+        kernel.reduction,
+        len(outer) + 1,
+        not _is_plain(inner),
+        any(axis.base_dilation > 1 for axis in axes),
+        (inner.step * inner.source_stride == item, inner.target_stride == item),
+    )
+    words = WindowWords(
+        source.ctypes.data, init.ctypes.data, result.ctypes.data, [*outer, inner]
+    ).packed()
+    return native_call(window_code(form), llvm_window.FUNCTION, np.array(words, np.int64), arrays)
+
+
+def _in_target_order(axes: Sequence[WindowAxis]) -> list[WindowAxis]:
+    """Slowest first; of plain dimensions that are one by their strides only one is left, of those of size 1 none."""
+    merged: list[WindowAxis] = []
+    for axis in sorted(axes, key=lambda axis: -abs(axis.target_stride)):
+        if _is_plain(axis) and axis.windows == 1:
+            continue
+        before = merged[-1] if merged else None
+        if (
+            before is not None
+            and _is_plain(before)
+            and _is_plain(axis)
+            and axis.windows == axis.base
+            and before.source_stride == axis.windows * axis.source_stride
+            and before.target_stride == axis.windows * axis.target_stride
+        ):
+            count = before.windows * axis.windows
+            merged[-1] = replace(axis, windows=count, base=count)
+        else:
+            merged.append(axis)
+    return merged

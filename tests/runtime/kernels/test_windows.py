@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
 from runtime.kernels.reduce_window import ReduceWindowKernel
 from runtime.kernels.reference import ReferenceKernel
 from runtime.kernels.select_and_scatter import SelectAndScatterKernel
+from spmd.ops.window import WindowDimension
 from tests.runtime.programs import compiled
 from tests.runtime.programs.agreement import assert_agrees, kernels_of
 
 
-def check(text: str, kernel: type, *, exact: bool) -> None:
-    assert set(map(type, kernels_of(assert_agrees(text, rtol=0 if exact else 1e-5)))) == {kernel}
+def check(text: str, kernel: type, *, exact: bool, rtol: float = 1e-5) -> None:
+    assert set(map(type, kernels_of(assert_agrees(text, rtol=0 if exact else rtol)))) == {kernel}
 
 
 def reduce_window(kind: str, root: str, init: str, x: str, y: str, window: str) -> str:
@@ -65,9 +68,70 @@ def test_reduce_window(kind: str, root: str, init: str, x: str, y: str, window: 
     check(text, ReduceWindowKernel, exact=kind in ("s32", "s8", "pred") or root == "maximum")
 
 
-def test_reduce_window_over_a_dilated_base() -> None:
-    text = reduce_window("f32", "add", "0", "3", "4", "size=2 lhs_dilate=2")
-    check(text, ReferenceKernel, exact=False)
+@pytest.mark.parametrize(
+    ("x", "y", "window"),
+    [
+        ("3", "4", "size=2 lhs_dilate=2"),
+        ("4,3,5", "4,7,8", "size=1x2x2 pad=0_0x2_1x0_0 lhs_dilate=1x2x2"),
+        ("2,3,5", "2,3,4", "size=1x2x3 stride=1x2x3 pad=0_0x1_1x-1_2 lhs_dilate=1x2x3"),
+        ("2,5", "2,2", "size=1x3 stride=1x2 pad=0_0x1_1 rhs_dilate=1x2 lhs_dilate=1x1"),
+    ],
+)
+def test_reduce_window_over_a_dilated_base(x: str, y: str, window: str) -> None:
+    check(reduce_window("f32", "add", "0", x, y, window), ReduceWindowKernel, exact=False)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_random_windows(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rank = int(rng.integers(1, 5))
+    base = tuple(int(n) for n in rng.integers(1, 9, rank))
+    dims = []
+    for _ in base:
+        choices = [int(n) for n in rng.integers(1, 4, 4)]
+        size, stride, window_dilation, base_dilation = choices
+        low, high = (int(n) for n in rng.integers(-1, 4, 2))
+        dims.append(WindowDimension(size, stride, low, high, base_dilation, window_dilation))
+        if rng.random() < 0.4:
+            dims[-1] = WindowDimension()
+    y = [dim.output_size(n) for dim, n in zip(dims, base, strict=True)]
+    text = reduce_window(
+        "f32", "maximum", "-inf", ",".join(map(str, base)), ",".join(map(str, y)), _printed(dims)
+    )
+    check(text, ReduceWindowKernel, exact=True)
+
+
+def _printed(dims: Sequence[WindowDimension]) -> str:
+    def joined(*names: str) -> str:
+        return "x".join("_".join(str(getattr(dim, name)) for name in names) for dim in dims)
+
+    return (
+        f"size={joined('size')} stride={joined('stride')} "
+        f"pad={joined('padding_low', 'padding_high')} lhs_dilate={joined('base_dilation')} "
+        f"rhs_dilate={joined('window_dilation')}"
+    )
+
+
+@pytest.mark.parametrize("kind", ["f32", "f64", "bf16", "s8", "s32", "c64"])
+@pytest.mark.parametrize(
+    ("x", "axis"),
+    [("1", 0), ("17", 0), ("1100", 0), ("3,515", 1), ("65,2,3", 0), ("3,1030", 0), ("5,4,33", 1)],
+)
+@pytest.mark.parametrize("backwards", [False, True])
+def test_running_totals(kind: str, x: str, axis: int, backwards: bool) -> None:
+    dims = [int(n) for n in x.split(",")]
+    around = [(0, 0)] * len(dims)
+    around[axis] = (0, dims[axis] - 1) if backwards else (dims[axis] - 1, 0)
+    sizes = [n if d == axis else 1 for d, n in enumerate(dims)]
+    window = f"size={'x'.join(map(str, sizes))} pad={'x'.join(f'{a}_{b}' for a, b in around)}"
+    init = "(1,2)" if kind == "c64" else "3"
+    text = reduce_window(kind, "add", init, x, x, window)
+    check(
+        text,
+        ReduceWindowKernel,
+        exact=kind[0] == "s",
+        rtol={"bf16": 1e-2, "f32": 1e-4, "c64": 1e-4}.get(kind, 1e-5),
+    )
 
 
 def select_and_scatter(kind: str, select: str, scatter: str, x: str, s: str, window: str) -> str:
