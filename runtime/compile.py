@@ -10,6 +10,7 @@ from runtime import kernels as _kernels  # noqa: F401 - fills the NumPy kernel l
 from runtime.buffers.assign import AssignedProgram, assign_buffers
 from runtime.buffers.checker import check_buffers
 from runtime.buffers.linearize import linearize
+from runtime.buffers.recorded_heaps import RecordedHeaps
 from runtime.buffers.types import ArrayView
 from runtime.device_program import DeviceProgram
 from runtime.emit.program import emit_program
@@ -79,9 +80,10 @@ def lower(
     outputs: tuple[Boundary, ...],
     *,
     check: bool,
+    recorded: RecordedHeaps | None = None,
 ) -> Executable:
-    """A scheduled module to memory and thunks."""
-    assigned = assign_buffers(linearize(module))
+    """A scheduled module to memory and thunks. ``recorded``: the heaps that were found when this was done before."""
+    assigned = assign_buffers(linearize(module), recorded)
     thunks = emit_program(assigned, assigned.program.device)
     program = _device_program(module, assigned, thunks)
     if check:

@@ -1,10 +1,12 @@
 """Executables as bytes: a zip archive of the scheduled module and of how global arrays become tiles.
 
-    executable.json   format, version, and shape and sharding of every input and output, as HLO text writes them
+    executable.json   format, version, shape and sharding of every input and output, as HLO text writes them, and where
+                      values lie in heaps
     module.hlo.pb     the scheduled per-device module, constants included, as an HloProto
 
-An archive is not trusted: sizes are held against the file before anything is read, the module is verified, and memory
-and thunks are worked out again from it, which is the same on every machine and takes a small part of a compilation.
+An archive is not trusted: sizes are held against the file before anything is read, the module is verified, and so are
+the places of values, which take longest to find. All else of memory and thunks is worked out again from these, which is
+the same on every machine and takes a small part of a compilation.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ import zipfile
 from collections.abc import Sequence
 from typing import Any
 
+from runtime.buffers.recorded_heaps import RecordedHeap, RecordedHeaps
+from runtime.buffers.types import Color
 from runtime.compile import lower
 from runtime.executable import Executable
 from runtime.sharded_arrays import Boundary
@@ -28,7 +32,7 @@ from spmd.text.sharding_text import parse_sharding
 from spmd.verifier.verifier import verify
 
 FORMAT = "spmd-executable"
-VERSION = 1
+VERSION = 2
 MAGIC = b"PK\x03\x04"
 
 _HEADER = "executable.json"
@@ -51,10 +55,11 @@ def save_bytes(executable: Executable) -> bytes:
         "devices": executable.num_devices,
         "inputs": [_boundary_json(one) for one in executable.inputs],
         "outputs": [_boundary_json(one) for one in executable.outputs],
+        "memory": _memory_json(RecordedHeaps.of(executable.program.assignment)),
     }
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
-        text = json.dumps(header, indent=1)
+        text = json.dumps(header)
         archive.writestr(zipfile.ZipInfo(_HEADER, _EPOCH), text)
         archive.writestr(zipfile.ZipInfo(_MODULE, _EPOCH), serialize_hlo_proto(executable.module))
     return stream.getvalue()
@@ -80,7 +85,8 @@ def load_bytes(data: bytes, where: str = "<bytes>", *, check: bool = False) -> E
     parameters = [parameter.shape for parameter in module.entry.parameters]
     inputs = _boundaries(header, "inputs", parameters, module, where)
     outputs = _boundaries(header, "outputs", [module.entry.root.shape], module, where)
-    return lower(module, inputs, outputs, check=check)
+    recorded = _recorded_heaps(header.get("memory"), where)
+    return lower(module, inputs, outputs, check=check, recorded=recorded)
 
 
 def _member(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
@@ -105,6 +111,58 @@ def _read_header(data: bytes) -> dict[str, Any]:
             f"saved as version {header.get('version')!r}, this is version {VERSION}: compile it again"
         )
     return header
+
+
+def _memory_json(recorded: RecordedHeaps) -> dict[str, Any]:
+    heaps = [
+        {
+            "space": heap.color.memory_space,
+            "groups": heap.color.groups,
+            "size": heap.size,
+            "algorithm": heap.algorithm,
+        }
+        for heap in recorded.heaps
+    ]
+    return {"heaps": heaps, "places": recorded.places}
+
+
+def _recorded_heaps(memory: Any, where: str) -> RecordedHeaps:
+    if not isinstance(memory, dict):
+        raise SavedExecutableError(f"{where}: memory must have heaps and places")
+    heaps, places = memory.get("heaps"), memory.get("places")
+    if not isinstance(heaps, list) or not all(map(_is_heap, heaps)):
+        raise SavedExecutableError(f"{where}: heaps must have space, groups, size and algorithm")
+    if not isinstance(places, list) or not all(map(_is_place, places)):
+        raise SavedExecutableError(f"{where}: places must be pairs of a heap and an offset")
+    return RecordedHeaps(
+        tuple(
+            RecordedHeap(
+                Color(heap["space"], tuple(map(tuple, heap["groups"]))),
+                heap["size"],
+                heap["algorithm"],
+            )
+            for heap in heaps
+        ),
+        tuple((heap, offset) for heap, offset in places),
+    )
+
+
+def _is_heap(heap: Any) -> bool:
+    return (
+        isinstance(heap, dict)
+        and _are_numbers([heap.get("space"), heap.get("size")])
+        and isinstance(heap.get("algorithm"), str)
+        and isinstance(groups := heap.get("groups"), list)
+        and all(isinstance(group, list) and _are_numbers(group) for group in groups)
+    )
+
+
+def _is_place(place: Any) -> bool:
+    return isinstance(place, list) and len(place) == 2 and _are_numbers(place)
+
+
+def _are_numbers(found: list[Any]) -> bool:
+    return all(type(one) is int for one in found)
 
 
 def _boundary_json(boundary: Boundary) -> dict[str, str | None]:

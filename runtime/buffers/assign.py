@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from runtime.buffers.arena import lower_bound
 from runtime.buffers.colocation import Colocation, Copy, Group, GroupKind, colocate
 from runtime.buffers.program import Program, Value, ValueView
+from runtime.buffers.recorded_heaps import RecordedHeaps
 from runtime.buffers.shared_results import Heap, heaps_of, intervals
 from runtime.buffers.types import (
     AllocationKind,
@@ -45,11 +46,13 @@ class AssignedProgram:
         return ArrayView(self.slices[view.value], view.view)
 
 
-def assign_buffers(program: Program) -> AssignedProgram:
+def assign_buffers(program: Program, recorded: RecordedHeaps | None = None) -> AssignedProgram:
+    """``recorded``: what a former assignment of this program found. RecordedHeapsError where it cannot have."""
     colocation = colocate(program)
     fixed = _fixed_allocations(colocation.all_groups())
     in_heaps = colocation.in_heaps()
-    heaps = heaps_of(program, in_heaps)
+    find_heaps = heaps_of if recorded is None else recorded.heaps_of
+    heaps = find_heaps(program, in_heaps)
     allocations = _allocations(fixed, heaps)
     place = _places(fixed, heaps)
     slices = {
@@ -64,7 +67,10 @@ def assign_buffers(program: Program) -> AssignedProgram:
     }
     stats = _stats(program, colocation, in_heaps, allocations)
     names = _named_slices(colocation, slices, outputs)
-    assignment = BufferAssignment(allocations, names, stats)
+    places = tuple(
+        (place[id(group)].allocation - len(fixed), place[id(group)].offset) for group in in_heaps
+    )
+    assignment = BufferAssignment(allocations, names, stats, places)
     return AssignedProgram(
         program, assignment, slices, tuple(colocation.copies), outputs, constants
     )

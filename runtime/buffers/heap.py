@@ -23,7 +23,7 @@ from itertools import chain, islice
 
 from runtime.buffers.arena import Arena, Fit, Interval, lower_bound
 from runtime.buffers.height_search import Preference, search_height
-from runtime.buffers.placement_orders import ORDERS
+from runtime.buffers.placement_orders import ORDERS, Order
 
 #: Intervals that are placed at most by greedy packings, and again by promotions, and packings that these are at most;
 #: one packing is made in any case.
@@ -51,14 +51,13 @@ def pack(intervals: Sequence[Interval]) -> Packing:
     bound = lower_bound(intervals)
     exact = _exact(bound)
     near = max(bound + int(bound * NEAR_SHARE), exact)
-    rounds = _rounds(intervals)
-    turns: list[_Turn] = []
-    best = _smallest(islice(_greedy(intervals, turns), rounds), exact)
+    turns = _turns(intervals)
+    best = _smallest_greedy(turns, exact)
     if best.size > near:
         searched = (_searched(intervals, height) for height in (exact, near))
         best = _smallest(chain([best], *searched), near)
     if best.size > near:
-        best = _smallest(chain([best], islice(_promoted(turns, near), rounds)), near)
+        best = _smallest(chain([best], islice(_promoted(turns, near), _rounds(intervals))), near)
     return best
 
 
@@ -67,8 +66,8 @@ def fits(intervals: Sequence[Interval], size: int) -> bool:
     bound = lower_bound(intervals)
     if bound > size:
         return False
-    early = islice(_greedy(intervals, []), _rounds(intervals))
-    return _smallest(early, max(size, _exact(bound))).size <= size or pack(intervals).size <= size
+    early = _smallest_greedy(_turns(intervals), max(size, _exact(bound)))
+    return early.size <= size or pack(intervals).size <= size
 
 
 def _exact(bound: int) -> int:
@@ -91,12 +90,24 @@ def _smallest(packings: Iterable[Packing], goal: int) -> Packing:
     return best
 
 
-def _greedy(intervals: Sequence[Interval], turns: list[_Turn]) -> Iterator[Packing]:
-    """``turns`` gets each order that is tried, for promotions."""
-    for fit in Fit:
-        for name, order in ORDERS.items():
-            turns.append(_Turn(intervals, tuple(order(intervals)), fit, f"{fit.value}, {name}"))
-            yield turns[-1].packing
+def _turns(intervals: Sequence[Interval]) -> list[_Turn]:
+    """Of the greedy orders, as many as are tried."""
+    turns = [
+        _Turn(intervals, order, fit, f"{fit.value}, {name}")
+        for fit in Fit
+        for name, order in ORDERS.items()
+    ]
+    return turns[: _rounds(intervals)]
+
+
+def _smallest_greedy(turns: Sequence[_Turn], goal: int) -> Packing:
+    """As ``_smallest`` of their packings; one is given up where it grows as large as the smallest before it."""
+    best = turns[0].packing
+    for turn in turns[1:]:
+        if best.size <= goal:
+            break
+        best = turn.packing_below(best.size) or best
+    return best
 
 
 def _searched(intervals: Sequence[Interval], height: int) -> Iterator[Packing]:
@@ -127,11 +138,13 @@ def _promoted(turns: Sequence[_Turn], goal: int) -> Iterator[Packing]:
 class _Turn:
     """An order that is changed from round to round, and what it gives."""
 
-    def __init__(
-        self, intervals: Sequence[Interval], order: tuple[int, ...], fit: Fit, name: str
-    ) -> None:
-        self._intervals, self._order, self._fit, self._name = intervals, order, fit, name
+    def __init__(self, intervals: Sequence[Interval], order: Order, fit: Fit, name: str) -> None:
+        self._intervals, self._first_order, self._fit, self._name = intervals, order, fit, name
         self._rounds = 0
+
+    @cached_property
+    def _order(self) -> tuple[int, ...]:
+        return tuple(self._first_order(self._intervals))
 
     @property
     def choices(self) -> tuple[Fit, tuple[int, ...]]:
@@ -151,11 +164,21 @@ class _Turn:
 
     @cached_property
     def packing(self) -> Packing:
-        name = f"{self._name}, {self._rounds} promotions" if self._rounds else self._name
-        arena = Arena(len(self._intervals))
+        packing = self._placed(None)
+        assert packing is not None, "there is room without a limit"
+        return packing
+
+    def packing_below(self, size: int) -> Packing | None:
+        """The packing if it takes fewer bytes than that."""
+        return self._placed(size - 1)
+
+    def _placed(self, limit: int | None) -> Packing | None:
+        arena = Arena(len(self._intervals), limit)
         offsets = [0] * len(self._intervals)
         for i in self._order:
             offset = arena.place(self._intervals[i], self._fit)
-            assert offset is not None
+            if offset is None:
+                return None
             offsets[i] = offset
+        name = f"{self._name}, {self._rounds} promotions" if self._rounds else self._name
         return Packing(tuple(offsets), arena.size, name)

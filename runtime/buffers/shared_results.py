@@ -67,6 +67,12 @@ def intervals(groups: Sequence[Group]) -> list[Interval]:
     return [Interval(group.start, group.end, group.size) for group in groups]
 
 
+def without(groups: Sequence[Group], taken: Sequence[Group]) -> list[Group]:
+    """``groups`` that are not among ``taken``."""
+    gone = set(map(id, taken))
+    return [group for group in groups if id(group) not in gone]
+
+
 def _alike(program: Program) -> dict[Value, Groups]:
     """Results that are the same for all members of a group of several, and by which groups."""
     result: dict[Value, Groups] = {}
@@ -90,22 +96,35 @@ def _heaps_in_space(space: int, places: list[Group], alike: dict[Value, Groups])
         if divided is not None:
             taken, heap, packing = divided
             shared.append(Heap(Color(space, groups), taken, heap))
-            own = [group for group in own if group not in taken]
+            own = without(own, taken)
             room -= heap.size
     return [Heap(Color(space), tuple(own), packing), *shared]
+
+
+def shareable(program: Program, places: Sequence[Group]) -> dict[int, Groups]:
+    """By the identity of those of ``places`` that groups of devices may hold once: these groups."""
+    return _shareable(places, _alike(program))
+
+
+def _shareable(places: Sequence[Group], alike: dict[Value, Groups]) -> dict[int, Groups]:
+    found = {}
+    for group in places:
+        if group.kind is GroupKind.TEMPORARY and group.size:
+            groups = {alike.get(value, ()) for value in group.values}
+            if len(groups) == 1 and (one := groups.pop()):
+                found[id(group)] = one
+    return found
 
 
 def _candidates(
     places: Sequence[Group], alike: dict[Value, Groups]
 ) -> list[tuple[Groups, list[Group]]]:
     """Places that may be shared, by groups; first those that save most where a node holds all members."""
+    may_share = _shareable(places, alike)
     found: dict[Groups, list[Group]] = {}
     for group in places:
-        if group.kind is not GroupKind.TEMPORARY:
-            continue
-        groups = {alike.get(value, ()) for value in group.values}
-        if group.size and len(groups) == 1 and (one := groups.pop()):
-            found.setdefault(one, []).append(group)
+        if id(group) in may_share:
+            found.setdefault(may_share[id(group)], []).append(group)
 
     def saved(entry: tuple[Groups, list[Group]]) -> float:
         groups, shared = entry
@@ -122,13 +141,12 @@ def _divide(
     Both heaps together take no more than ``room``. The limit of the first starts where no heap can be larger, and
     falls by what both were too large.
     """
-    rest = [group for group in own if group not in candidates]
-    limit = room - lower_bound(intervals(rest))
+    limit = room - lower_bound(intervals(without(own, candidates)))
     for _ in range(_TRIES):
         taken, heap = _fill(candidates, limit)
         if not taken:
             return None
-        left = pack(intervals([group for group in own if group not in taken]))
+        left = pack(intervals(without(own, taken)))
         excess = heap.size + left.size - room
         if excess <= 0:
             return taken, heap, left
