@@ -27,6 +27,8 @@ from runtime.codegen.llvm_segment import SegmentRow
 from runtime.codegen.native_call import NativeAction
 from runtime.kernel import NUMPY_KERNELS, KernelArrays
 from runtime.kernels.native_elementwise import NativeElementwiseKernel
+from runtime.lane import Lane
+from runtime.table import Table
 from runtime.thunks.segment import Segment
 from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType
@@ -73,7 +75,7 @@ def dispatch_work(count: int) -> dict[str, Work]:
         for number, action in enumerate(actions)
         for call in action.calls
     )
-    segment = Segment(private_position(), rows, tuple(actions))
+    lane = Lane([Table(Segment(rows, tuple(actions)), private_position())], _wait_for_nobody, 0)
     triples = list(zip(places, places[1:], places[2:], strict=False))
 
     def by_ctypes() -> None:
@@ -84,7 +86,11 @@ def dispatch_work(count: int) -> dict[str, Work]:
         for x, y, out in triples:
             np.add(x, y, out=out)
 
-    return {"segment": segment.linked, "ctypes": by_ctypes, "numpy": by_numpy}
+    return {"segment": lane.run, "ctypes": by_ctypes, "numpy": by_numpy}
+
+
+def _wait_for_nobody(_: object) -> None:
+    """There are no collectives."""
 
 
 def loop_work(trips: int) -> dict[str, Work]:

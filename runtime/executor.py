@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 
 import numpy as np
 
 from collectives.communicator.interface import BoundCollective, Communicator
+from collectives.communicator.shared_collective import SharedCollective
 from collectives.communicator.status import NO_THUNK, PROGRAM, STEP, THUNK
 from runtime.buffers.types import AllocationKind, ArrayView
+from runtime.codegen.llvm_segment import SegmentRow
 from runtime.device_memory import DeviceMemory
 from runtime.device_program import DeviceProgram
 from runtime.kernel import KernelLibrary
+from runtime.lane import Lane
 from runtime.resident import DeviceArray
 from runtime.slots import Slots
-from runtime.thunks.thunk import Action, Thunk, walk
+from runtime.table import Table
+from runtime.thunks.thunk import Thunk, walk
 from runtime.timeline.recorder import Recorder
 from spmd.errors import RunError
 from spmd.literal import NDArray
@@ -49,6 +54,7 @@ class LoadedDevice:
         self.recorder = Recorder(program.thunks) if record else None
         self.explain = explain
         self.position = communicator.position
+        self._names = [thunk.name for thunk in walk(program.thunks)]
         self._numbers = {id(thunk): number for number, thunk in enumerate(walk(program.thunks))}
         self._number = communicator.enroll(self)
         self._steps = 0
@@ -56,7 +62,7 @@ class LoadedDevice:
         self.memory = DeviceMemory(program.assignment.allocations, communicator)
         self._fill_constants()
         self._slots = Slots(program, self.memory)
-        self._action: Action = program.thunks.prepare(self)
+        self._segment = program.thunks.prepare(self)
         communicator.connect()
 
     @property
@@ -65,6 +71,9 @@ class LoadedDevice:
 
     def number_of(self, thunk: Thunk) -> int:
         return self._numbers[id(thunk)]
+
+    def name_of(self, thunk: int) -> str:
+        return self._names[thunk]
 
     def array(self, place: ArrayView) -> NDArray:
         return self.memory.array(place)
@@ -84,10 +93,18 @@ class LoadedDevice:
             self.recorder.begin_step()
         self._steps += 1
         self.position[PROGRAM], self.position[STEP] = self._number, self._steps
-        with np.errstate(all="ignore"):  # infinities and nan are values here
-            self._action()
+        self._lane.run()
         self.position[THUNK] = NO_THUNK
         return self._slots.results()
+
+    @cached_property
+    def table(self) -> Table:
+        """What native code runs. To be asked for when all devices are connected."""
+        return Table(self._segment, self.position, self.communicator.rank)
+
+    @cached_property
+    def _lane(self) -> Lane:
+        return Lane([self.table], _wait_alone, self.communicator.spins)
 
     def run(self, arrays: Sequence[NDArray]) -> list[NDArray]:
         """One step on NumPy arrays, giving NumPy arrays, all of them the caller's own."""
@@ -109,3 +126,10 @@ class LoadedDevice:
                     f"on device {self.communicator.rank}, expected {shape.without_layout()}"
                 )
             array.view()
+
+
+def _wait_alone(waiting: Sequence[tuple[int, SegmentRow]]) -> None:
+    """A device that has its thread for itself."""
+    ((_, row),) = waiting
+    assert isinstance(row.target, SharedCollective)
+    row.target.wait_long()

@@ -133,6 +133,15 @@ class NativeSteps:
         #: Straight into native code, as what ``advancing`` gives: nothing of Python lies between.
         self.start = engine.start_of(self._header)
 
+    @property
+    def address(self) -> int:
+        """Of the header."""
+        return int(self._header.ctypes.data)
+
+    @property
+    def run(self) -> int:
+        return int(self._header[2])
+
     def advancing(self, spins: int) -> Callable[[], int]:
         return self._engine.advancing(self._header, spins)
 

@@ -65,6 +65,11 @@ class Communicator(Protocol):
     @property
     def size(self) -> int: ...
 
+    @property
+    def spins(self) -> int:
+        """How often to look for who is late before giving up the core: few times where devices outnumber cores."""
+        ...
+
     def allocate(self, num_bytes: int) -> Array:
         """Memory for a device, as bytes: zeros, aligned to 64 bytes, freed when nobody uses the array any more.
 

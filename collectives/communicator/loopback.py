@@ -7,6 +7,7 @@ rank failed or ended its program, and otherwise after a timeout that names who d
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import Counter
@@ -55,6 +56,7 @@ class LoopbackWorld:
     def __init__(self, size: int, timeout_seconds: float = 300.0) -> None:
         self.size = size
         self.timeout_seconds = timeout_seconds
+        self.spins = 500 if size <= (os.cpu_count() or 1) else 10
         self._lock = threading.Lock()
         self._meetings: dict[MeetingKey, _Meeting] = {}
         self._visits: list[Counter[tuple[str, Group]]] = [Counter() for _ in range(size)]
@@ -179,6 +181,10 @@ class LoopbackCommunicator:
     @property
     def size(self) -> int:
         return self.world.size
+
+    @property
+    def spins(self) -> int:
+        return self.world.spins
 
     def allocate(self, num_bytes: int) -> Array:
         return private_memory(num_bytes)

@@ -116,6 +116,10 @@ class MpiCommunicator:
     def size(self) -> int:
         return self._world.size
 
+    @property
+    def spins(self) -> int:
+        return self._memory.spins
+
     def allocate(self, num_bytes: int) -> Array:
         return self._memory.allocate(num_bytes)
 
@@ -227,7 +231,8 @@ class MpiCommunicator:
     def progress(self) -> None:
         """Let every collective in flight advance; also what the scheduler's progress points call."""
         for pending in tuple(self._in_flight):
-            pending.poll()
+            if pending.poll():
+                self.retire(pending)
 
     def enter(self, collective: InFlight) -> None:
         """``collective`` is in flight from here on, until ``retire``."""

@@ -114,6 +114,7 @@ class NodeMemory:
         if slot_bytes is None:
             slot_bytes = _SLOT_BYTES_OVERSUBSCRIBED if node.is_oversubscribed else _SLOT_BYTES
         self._slot_bytes = slot_bytes
+        self.spins = _SPINS_OVERSUBSCRIBED if node.is_oversubscribed else _SPINS
         self._world = world
         self._exchange = exchange
         self._rank = world.rank
@@ -179,8 +180,7 @@ class NodeMemory:
         if protocol is Protocol.MESSAGES:
             self._bindings.append(_Binding(name, collective.group, digest))
             return _by_messages(by_messages, collective, name, buffers, any(together))
-        spins = _SPINS_OVERSUBSCRIBED if self.node.is_oversubscribed else _SPINS
-        shared = SharedCollective(self._world, collective, name, buffers, spins)
+        shared = SharedCollective(self._world, collective, name, buffers, self.spins)
         slot_bytes = buffers.operand_bytes if protocol is Protocol.SLOTS else 0
         self._bindings.append(
             _Binding(name, collective.group, digest, shared, slot_bytes, *map(tuple, places))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import NoReturn
 
-from collectives.communicator.kinds import Collective
+from collectives.communicator.kinds import Collective, Group
 from collectives.communicator.shared_buffers import Buffers
 from collectives.communicator.shared_steps import LoadedSteps, Outcome
 from collectives.communicator.waiting import WaitingWorld
@@ -43,6 +44,28 @@ class SharedCollective:
         self._spin = steps.advancing(self._spins)
         self._keep = keep
 
+    @property
+    def group(self) -> Group:
+        return self.collective.group
+
+    @property
+    def address(self) -> int:
+        """Of its steps, for native code that starts it and waits for it by itself. RunError before ``connect``."""
+        return self._loaded.address
+
+    @property
+    def run(self) -> int:
+        """What tells one run from the next."""
+        return self._loaded.run
+
+    def missing(self) -> list[int]:
+        """The members for which it waits."""
+        return self._loaded.missing()
+
+    def enter(self) -> None:
+        """Native code has started it: from here on the world lets it go on, too, until it is over."""
+        self._world.enter(self)
+
     # Where nothing is amiss, start and wait cost two calls of native code and a note: an Outcome is 0 then.
     def start(self) -> None:
         self._note_start()
@@ -69,14 +92,25 @@ class SharedCollective:
             outcome = self._spin()
             turns += 1
         if outcome and not self._is_over(outcome):
-            self._wait_long()
+            self.wait_long()
         self._world.retire(self)
 
-    def _wait_long(self) -> None:
+    def wait_long(self) -> None:
         """Somebody is late: wait with patience, and let everything else in flight go on, on which others may wait."""
-        assert self._steps is not None
-        group, missing = self.collective.group, self._steps.missing
-        self._world.wait_until(self._progress_and_spin, self.name, group, missing)
+        self._world.wait_until(self._progress_and_spin, self.name, self.group, self.missing)
+
+    def fail(self, outcome: int) -> NoReturn:
+        """RunError for an ``outcome`` that is neither COMPLETE nor BLOCKED."""
+        if outcome == Outcome.OUT_OF_BOUNDS:
+            raise RunError(f"{self.name}: offsets and sizes point outside of an array")
+        self._loaded  # noqa: B018 - which raises where there are no steps
+        raise RunError(f"{self.name} is started again before it was waited for")
+
+    @property
+    def _loaded(self) -> LoadedSteps:
+        if self._steps is None:
+            raise RunError(f"{self.name} is used before it was connected")
+        return self._steps
 
     def _progress_and_spin(self) -> bool:
         self._world.progress()
@@ -86,15 +120,8 @@ class SharedCollective:
         if outcome == Outcome.COMPLETE:
             return True
         if outcome != Outcome.BLOCKED:
-            self._fail(outcome)
+            self.fail(outcome)
         return False
-
-    def _fail(self, outcome: int) -> None:
-        if outcome == Outcome.OUT_OF_BOUNDS:
-            raise RunError(f"{self.name}: offsets and sizes point outside of an array")
-        if self._steps is None:
-            raise RunError(f"{self.name} is used before it was connected")
-        raise RunError(f"{self.name} is started again before it was waited for")
 
 
 def _misused() -> int:

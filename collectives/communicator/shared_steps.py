@@ -125,6 +125,16 @@ class Outcome(IntEnum):
 class LoadedSteps(Protocol):
     """A program ready to be run, any number of times."""
 
+    @property
+    def address(self) -> int:
+        """By which native code knows it: what it runs among other things needs no call from Python."""
+        ...
+
+    @property
+    def run(self) -> int:
+        """What tells a run from the one before."""
+        ...
+
     def start(self) -> int:
         """Begin a run and go as far as possible without waiting. An Outcome."""
         ...

@@ -21,13 +21,14 @@ _NOTE = struct.Struct(f"=d{_TEXT_BYTES}s")
 _WORDS = 16
 ROW_BYTES = _NOTE.size + 8 * _WORDS
 
-#: A position's words: number of the program (0: none yet), steps begun, number of the thunk in ``walk``'s order.
-PROGRAM, STEP, THUNK = range(3)
+#: A position's words: number of the program (0: none yet), steps begun, number of the thunk in ``walk``'s order, and of
+#: the one that started a collective last.
+PROGRAM, STEP, THUNK, STARTED = range(4)
 NO_THUNK = -1
-"""In THUNK, between steps."""
+"""In THUNK, between steps; in STARTED, where a note says more."""
 
-_PROCESS = slice(3, 6)
-_LIFE, _WAITS_FOR, _MEETINGS = range(6, 9)
+_PROCESS = slice(4, 7)
+_LIFE, _WAITS_FOR, _MEETINGS = range(7, 10)
 
 NOBODY, EVERYBODY = -1, -2
 """Instead of the rank that is waited for."""
@@ -52,10 +53,35 @@ class Explains(Protocol):
         """The thunk, its HLO instruction and where that comes from."""
         ...
 
+    def name_of(self, thunk: int) -> str:
+        """Its instruction's."""
+        ...
+
 
 def private_position() -> memoryview:
     """A position that nobody else sees."""
-    return memoryview(bytearray(8 * (THUNK + 1))).cast("q")
+    words = memoryview(bytearray(8 * (STARTED + 1))).cast("q")
+    words[STARTED] = NO_THUNK
+    return words
+
+
+def place_of(words: memoryview, program: Explains | None) -> list[str]:
+    """Where a position's ``words`` are in ``program``; None where that is not known."""
+    number, step, thunk = words[PROGRAM], words[STEP], words[THUNK]
+    if number == 0 or step == 0:
+        return []
+    if thunk == NO_THUNK:
+        return [f"after step {step}"]
+    what = f"thunk {thunk}" if program is None else program.explain(thunk)
+    return [f"in step {step} at {what}"]
+
+
+def started_last(words: memoryview, program: Explains | None) -> str | None:
+    """The collective that native code has started since the last note, if any."""
+    thunk = words[STARTED]
+    if words[PROGRAM] == 0 or thunk == NO_THUNK:
+        return None
+    return f"last started {f'thunk {thunk}' if program is None else program.name_of(thunk)}"
 
 
 class StatusBoard:
@@ -71,7 +97,8 @@ class StatusBoard:
         self._own = rows[rank].data
         self._words = {r: row.data[_NOTE.size :].cast("q") for r, row in rows.items()}
         own = self._words[rank]
-        self.position = own[: THUNK + 1]
+        self.position = own[: STARTED + 1]
+        own[STARTED] = NO_THUNK
         for number, word in enumerate(ProcessId.own(), _PROCESS.start):
             own[number] = word
         own[_WAITS_FOR] = NOBODY
@@ -86,8 +113,13 @@ class StatusBoard:
     def prepared(self, text: str) -> Callable[[], None]:
         """A note that costs little to leave, again and again."""
         data = text.encode()[:_TEXT_BYTES]
-        row, pack, now = self._own, _NOTE.pack_into, time.monotonic
-        return lambda: pack(row, 0, now(), data)
+        row, pack, now, position = self._own, _NOTE.pack_into, time.monotonic, self.position
+
+        def leave() -> None:
+            pack(row, 0, now(), data)
+            position[STARTED] = NO_THUNK
+
+        return leave
 
     def enroll(self, program: Explains) -> int:
         """The number of a program that is loaded; the same on all ranks, which load the same ones in one order."""
@@ -149,8 +181,12 @@ class StatusBoard:
         if words is None:
             return "is on another node"
         written, data = _NOTE.unpack_from(self._rows[rank].data)
+        program = self._programs.get(words[PROGRAM])
         found = ["has not called a collective"]
-        if written:
+        started = started_last(words, program)
+        if started is not None:
+            found = [started]
+        elif written:
             text = data.rstrip(b"\0").decode(errors="replace")
             found = [f"{text} (noted {time.monotonic() - written:.1f} s ago)"]
         process = self.process(rank)
@@ -158,14 +194,4 @@ class StatusBoard:
             found.insert(0, "has ended its program")
         elif process is not None:
             found = [*process.trouble(), *found]
-        return ", ".join([*found, *self._place(words)])
-
-    def _place(self, words: memoryview) -> list[str]:
-        program, step, thunk = words[PROGRAM], words[STEP], words[THUNK]
-        if program == 0 or step == 0:
-            return []
-        if thunk == NO_THUNK:
-            return [f"after step {step}"]
-        explains = self._programs.get(program)
-        what = f"thunk {thunk}" if explains is None else explains.explain(thunk)
-        return [f"in step {step} at {what}"]
+        return ", ".join([*found, *place_of(words, program)])

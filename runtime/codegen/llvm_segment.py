@@ -1,35 +1,72 @@
 """Native code that runs a table of thunks: stores each one's number, calls its function, and goes on.
 
 Loops and branches are rows that say how many rows away to go on, so nothing nests, and a table is parts put one after
-the other. The code returns after a number of jumps, since signals reach Python code alone, and is told where to go on.
+the other. A collective over shared memory is two rows, its start and its wait, on the header of its steps
+(llvm_shared_memory.py); a wait for who is late leaves the table. So does a row that needs Python, and every so many
+jumps, since signals reach Python code alone. The table remembers where to go on.
+
+Everything in flight goes on while one of its collectives is waited for: a peer may wait for this device in another one
+than this device waits in. So the table keeps a list of those that were started and not yet found complete.
 """
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cache, partial
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import Protocol
 
-import numpy as np
-
-from runtime.codegen.llvm_jit import NativeLibrary, host_jit
+from runtime.codegen.llvm_shared_memory import step_interpreter_ir
 from runtime.codegen.llvm_words import WORDS
 
 FUNCTION = "spmd_segment"
-#: Jumps after which the code returns to Python; a trip of a loop is one.
+#: Jumps after which the code returns; a trip of a loop is one.
 JUMPS = 128
 
 #: In place of a function's address.
-_JUMP, _UNLESS, _UNLESS_EQUAL = range(3)
+_JUMP, _UNLESS, _UNLESS_EQUAL, _PYTHON, _START, _AWAIT = range(6)
 _ROW_WORDS = 5
+
+#: Words of a table before its rows: rows, address of the position's THUNK word (STARTED follows it), the row to go on
+#: with, outcome of a collective that failed, what the device does (State), collectives in flight, address of the list
+#: of their headers.
+ROWS, POSITION, ROW, OUTCOME, STATE, IN_FLIGHT, FLIGHT_LIST = range(7)
+HEADER_WORDS = 7
+
+
+class Stop(IntEnum):
+    """Why a table was left."""
+
+    FINISHED = 0
+    BLOCKED = 1  # at a wait for who has not come
+    PYTHON = 2  # at a row that Python does
+    INTERRUPTED = 3  # after many jumps: go on
+    FAILED = 4  # at a collective's row, see OUTCOME
+
+
+class State(IntEnum):
+    """What a table's device does, for who runs several of them by turns (llvm_crew.py)."""
+
+    RUNNING = 0
+    FINISHED = 1
+    IN_PYTHON = 2  # waits in a way that Python alone can ask about
+
+
+class HasSteps(Protocol):
+    """A collective whose steps native code runs."""
+
+    @property
+    def address(self) -> int:
+        """Of the header of its steps, once it is connected."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentRow:
     """Words of a row: ``number`` is the thunk's, ``function`` the address of a ``void f(ptr record)``.
 
-    ``away``: rows from this one to the one that a jump goes to.
+    away: rows from this one to the one that a jump goes to.
+    target: what Python does, or the collective.
+    within: for errors: what the row is a part of, from the inside out.
     """
 
     number: int
@@ -37,6 +74,8 @@ class SegmentRow:
     record: int
     away: int = 0
     value: int = 0
+    target: object = None
+    within: tuple[str, ...] = ()
 
     @staticmethod
     def jump(number: int, away: int) -> SegmentRow:
@@ -52,48 +91,54 @@ class SegmentRow:
         """Jump where the 32-bit number at address ``selector`` is not ``value``."""
         return SegmentRow(number, _UNLESS_EQUAL, selector, away, value)
 
+    @staticmethod
+    def python(number: int, target: object) -> SegmentRow:
+        """Leave the table, for ``target``."""
+        return SegmentRow(number, _PYTHON, 0, target=target)
 
-def link_segment(
-    rows: Sequence[SegmentRow], position: int, alive: tuple[object, ...]
-) -> Callable[[], None]:
-    """An action that runs ``rows``. ``position``: the address of the word that takes thunks' numbers."""
-    table = np.array(
-        [len(rows), position]
-        + [word for r in rows for word in (r.function, r.record, r.number, r.away, r.value)],
-        np.int64,
-    )
-    function = _function()
-    address = ctypes.c_void_p(table.ctypes.data)
-    begin = partial(function, address, ctypes.c_int64(0))
+    @staticmethod
+    def start(number: int, collective: HasSteps) -> SegmentRow:
+        return SegmentRow(number, _START, 0, target=collective)
 
-    def run(_alive: object = (table, alive)) -> None:
-        row = begin()
-        while row >= 0:
-            row = function(address, row)
+    @staticmethod
+    def wait(number: int, collective: HasSteps) -> SegmentRow:
+        return SegmentRow(number, _AWAIT, 0, target=collective)
 
-    return run
+    def inside(self, what: str) -> SegmentRow:
+        """The row as a part of ``what``, which is only ever said of rows that may fail."""
+        return self if self.target is None else replace(self, within=(*self.within, what))
 
+    @property
+    def is_start(self) -> bool:
+        """Of a collective that native code runs."""
+        return self.function == _START
 
-@cache
-def _function() -> Callable[..., int]:
-    word, pointer = ctypes.c_int64, ctypes.c_void_p
-    function: Callable[..., int] = segment_code().function(FUNCTION, word, pointer, word)
-    return function
-
-
-@cache
-def segment_code() -> NativeLibrary:
-    """``FUNCTION``: takes the table's address and the row to begin with, returns the row to go on with, or -1."""
-    return host_jit().compile(WORDS + _IR, (FUNCTION,), level=2, unroll=False)
+    @property
+    def words(self) -> tuple[int, int, int, int, int]:
+        """Its collective must be connected."""
+        record = self.record
+        if self.function in (_START, _AWAIT):
+            record = self.target.address  # type: ignore[attr-defined]
+        return self.function, record, self.number, self.away, self.value
 
 
-# Table: rows, address of the position's word, then the rows.
+def segment_ir(linkage: str = "internal") -> str:
+    """A module with ``FUNCTION``: takes a table's address and how often to look at who is late; returns a Stop."""
+    return "\n".join([WORDS, step_interpreter_ir("internal"), _IR.format(linkage=linkage)])
+
+
 _IR = f"""
-define i64 @{FUNCTION}(ptr %table, i64 %first) {{
+define {{linkage}} i64 @{FUNCTION}(ptr %table, i64 %spins) {{{{
 entry:
-  %count = call i64 @word(ptr %table, i64 0)
-  %position = call ptr @pointer(ptr %table, i64 1)
-  %rows = getelementptr i64, ptr %table, i64 2
+  %count = call i64 @word(ptr %table, i64 {ROWS})
+  %position = call ptr @pointer(ptr %table, i64 {POSITION})
+  %started = getelementptr i64, ptr %position, i64 1
+  %row_slot = getelementptr i64, ptr %table, i64 {ROW}
+  %outcome_slot = getelementptr i64, ptr %table, i64 {OUTCOME}
+  %flights = getelementptr i64, ptr %table, i64 {IN_FLIGHT}
+  %list = call ptr @pointer(ptr %table, i64 {FLIGHT_LIST})
+  %rows = getelementptr i64, ptr %table, i64 {HEADER_WORDS}
+  %first = load i64, ptr %row_slot
   br label %look
 look:
   %i = phi i64 [ %first, %entry ], [ %following, %next ], [ %there, %jumped ]
@@ -111,6 +156,9 @@ row:
     i64 {_JUMP}, label %jump
     i64 {_UNLESS}, label %unless
     i64 {_UNLESS_EQUAL}, label %unless_equal
+    i64 {_PYTHON}, label %python
+    i64 {_START}, label %start
+    i64 {_AWAIT}, label %await
   ]
 call:
   %function = inttoptr i64 %function_word to ptr
@@ -126,6 +174,61 @@ unless_equal:
   %wide = sext i32 %selector to i64
   %differs = icmp ne i64 %wide, %value
   br i1 %differs, label %jump, label %next
+start:
+  store atomic i64 %number, ptr %started monotonic, align 8
+  %begun = call i64 @spmd_start(ptr %record)
+  switch i64 %begun, label %failed [
+    i64 0, label %next
+    i64 1, label %take_off
+  ]
+take_off:
+  %flying = load i64, ptr %flights
+  %place = getelementptr ptr, ptr %list, i64 %flying
+  store ptr %record, ptr %place
+  %one_more = add i64 %flying, 1
+  store i64 %one_more, ptr %flights
+  br label %next
+await:
+  %come = call i64 @spmd_advance(ptr %record, i64 %spins)
+  switch i64 %come, label %failed [
+    i64 0, label %arrived
+    i64 1, label %late
+  ]
+arrived:
+  %airborne = load i64, ptr %flights
+  %one_fewer = sub i64 %airborne, 1
+  br label %search
+search:
+  %a = phi i64 [ 0, %arrived ], [ %a_next, %other ]
+  %a_more = icmp ult i64 %a, %airborne
+  br i1 %a_more, label %compare, label %next
+compare:
+  %a_place = getelementptr ptr, ptr %list, i64 %a
+  %a_header = load ptr, ptr %a_place
+  %found = icmp eq ptr %a_header, %record
+  br i1 %found, label %land, label %other
+other:
+  %a_next = add i64 %a, 1
+  br label %search
+land:
+  %last_place = getelementptr ptr, ptr %list, i64 %one_fewer
+  %last = load ptr, ptr %last_place
+  store ptr %last, ptr %a_place
+  store i64 %one_fewer, ptr %flights
+  br label %next
+late:
+  %in_air = load i64, ptr %flights
+  br label %each
+each:
+  %e = phi i64 [ 0, %late ], [ %e_next, %one ]
+  %e_more = icmp ult i64 %e, %in_air
+  br i1 %e_more, label %one, label %blocked
+one:
+  %e_place = getelementptr ptr, ptr %list, i64 %e
+  %e_header = load ptr, ptr %e_place
+  %ignored = call i64 @spmd_advance(ptr %e_header, i64 0)
+  %e_next = add i64 %e, 1
+  br label %each
 next:
   br label %look
 jump:
@@ -137,8 +240,21 @@ jump:
 jumped:
   br label %look
 interrupted:
-  ret i64 %there
+  store i64 %there, ptr %row_slot
+  ret i64 {Stop.INTERRUPTED}
+blocked:
+  store i64 %i, ptr %row_slot
+  ret i64 {Stop.BLOCKED}
+python:
+  store i64 %i, ptr %row_slot
+  ret i64 {Stop.PYTHON}
+failed:
+  %why = phi i64 [ %begun, %start ], [ %come, %await ]
+  store i64 %why, ptr %outcome_slot
+  store i64 %i, ptr %row_slot
+  ret i64 {Stop.FAILED}
 finished:
-  ret i64 -1
-}}
+  store i64 %count, ptr %row_slot
+  ret i64 {Stop.FINISHED}
+}}}}
 """

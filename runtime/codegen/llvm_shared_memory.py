@@ -33,10 +33,13 @@ ENTRY_POINTS = ("spmd_start", "spmd_advance")
 def shared_memory_ir() -> str:
     """A module with ENTRY_POINTS and STEP_FUNCTIONS."""
     declaration, hint = spin_hint()
-    interpreter = _INTERPRETER.format(words=RECORD_WORDS)
-    return "\n".join(
-        [declaration, WORDS, interpreter, _MEET.replace("SPIN_HINT", hint), _COPY, _SWAP]
-    )
+    meet = _MEET.replace("SPIN_HINT", hint)
+    return "\n".join([declaration, WORDS, step_interpreter_ir(), meet, _COPY, _SWAP])
+
+
+def step_interpreter_ir(linkage: str = "") -> str:
+    """ENTRY_POINTS, after WORDS: also for a module that runs collectives among other things."""
+    return _INTERPRETER.format(words=RECORD_WORDS, linkage=linkage)
 
 
 def move_rows_ir(name: str, dtype: str) -> str:
@@ -49,7 +52,7 @@ def move_rows_ir(name: str, dtype: str) -> str:
 # Header: 0 step that runs next, 1 number of steps, 2 signals given in runs before this one, 3 signals in a run,
 # 4 steps of this run, 5 steps of the next run (two tables take turns where slots do).
 _INTERPRETER = """
-define i64 @spmd_start(ptr %header) {{
+define {linkage} i64 @spmd_start(ptr %header) {{
 entry:
   %pc = load i64, ptr %header
   %count = call i64 @word(ptr %header, i64 1)
@@ -74,7 +77,7 @@ misused:
   ret i64 2
 }}
 
-define i64 @spmd_advance(ptr %header, i64 %spins) {{
+define {linkage} i64 @spmd_advance(ptr %header, i64 %spins) {{
 entry:
   %pc = load i64, ptr %header
   %count = call i64 @word(ptr %header, i64 1)

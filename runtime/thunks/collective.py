@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from collectives.communicator.shared_collective import SharedCollective
 from runtime.buffers.types import ArrayView
+from runtime.codegen.llvm_segment import SegmentRow
 from runtime.thunks.collective_plans import CollectivePlan
-from runtime.thunks.thunk import Action, BufferUse, LoadedProgram, Role, Thunk, UseKind, uses
+from runtime.thunks.segment import Action, PythonWait, Segment
+from runtime.thunks.thunk import BufferUse, LoadedProgram, Role, Thunk, UseKind, uses
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,7 @@ class CollectiveStartThunk(Thunk):
         yield from uses(UseKind.READ, Role.OPERAND, self.operands)
         yield from uses(UseKind.WRITE, Role.RESULT, self.results)
 
-    def prepare(self, program: LoadedProgram) -> Action:
+    def prepare(self, program: LoadedProgram) -> Action | Segment:
         communicator = program.communicator
         bound = communicator.bind(
             self.plan.of_rank(communicator.rank),
@@ -34,6 +37,8 @@ class CollectiveStartThunk(Thunk):
             [program.array(place) for place in self.results],
         )
         program.bound_collectives[self.name] = bound
+        if isinstance(bound, SharedCollective):
+            return Segment((SegmentRow.start(program.number_of(self), bound),))
         return bound.start
 
 
@@ -49,5 +54,8 @@ class CollectiveDoneThunk(Thunk):
         """Nothing of its own: the start's uses last until here."""
         return iter(())
 
-    def prepare(self, program: LoadedProgram) -> Action:
-        return program.bound_collectives[self.start].wait
+    def prepare(self, program: LoadedProgram) -> Action | Segment:
+        bound = program.bound_collectives[self.start]
+        if isinstance(bound, SharedCollective):
+            return Segment((SegmentRow.wait(program.number_of(self), bound),))
+        return PythonWait(bound)

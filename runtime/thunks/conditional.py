@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 from runtime.buffers.types import ArrayView
 from runtime.codegen.llvm_segment import SegmentRow
-from runtime.thunks.segment import Segment, most_direct
+from runtime.thunks.segment import Segment
 from runtime.thunks.sequence import ThunkSequence
-from runtime.thunks.thunk import Action, BufferUse, LoadedProgram, Role, Thunk, UseKind
-from spmd.literal import NDArray
+from runtime.thunks.thunk import BufferUse, LoadedProgram, Role, Thunk, UseKind
 
 
 @dataclass(frozen=True)
@@ -30,27 +29,10 @@ class ConditionalThunk(Thunk):
     def nested(self) -> Iterator[Thunk]:
         return iter(self.branches)
 
-    def prepare(self, program: LoadedProgram) -> Action:
+    def prepare(self, program: LoadedProgram) -> Segment:
+        """For each branch but the last: unless it is chosen, go behind it; the branch; go behind the last."""
         branches = [branch.prepare(program) for branch in self.branches]
         selector = program.array(self.selector)
-        segments = [branch for branch in branches if isinstance(branch, Segment)]
-        if len(segments) == len(branches):
-            return self._segment(program, segments, selector)
-        branches = [most_direct(branch) for branch in branches]
-        last = len(branches) - 1
-        if selector.dtype == bool:
-            return lambda: branches[0 if selector[()] else 1]()
-
-        def run() -> None:
-            index = int(selector[()])
-            branches[index if 0 <= index < last else last]()
-
-        return run
-
-    def _segment(
-        self, program: LoadedProgram, branches: list[Segment], selector: NDArray
-    ) -> Segment:
-        """For each branch but the last: unless it is chosen, go behind it; the branch; go behind the last."""
         number, address = program.number_of(self), selector.ctypes.data
         rows = list(branches[-1].rows)
         for value in reversed(range(len(branches) - 1)):
@@ -61,4 +43,4 @@ class ConditionalThunk(Thunk):
                 choose = SegmentRow.unless_equal(number, address, value, len(own) + 2)
             rows = [choose, *own, SegmentRow.jump(number, len(rows) + 1), *rows]
         alive = tuple(one for branch in branches for one in branch.alive)
-        return Segment(program.position, tuple(rows), (*alive, selector))
+        return Segment(tuple(rows), (*alive, selector))

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from runtime.buffers.types import ArrayView
 from runtime.kernel import KernelArrays
 from runtime.kernels.copy import CopyKernel
-from runtime.thunks.thunk import Action, BufferUse, LoadedProgram, Role, Thunk, UseKind
+from runtime.thunks.segment import Action
+from runtime.thunks.thunk import BufferUse, LoadedProgram, Role, Thunk, UseKind
 
 
 @dataclass(frozen=True)

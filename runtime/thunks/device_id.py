@@ -9,7 +9,8 @@ import numpy as np
 
 from runtime.buffers.types import ArrayView
 from runtime.kernels.copy import copying
-from runtime.thunks.thunk import Action, BufferUse, LoadedProgram, Role, Thunk, UseKind
+from runtime.thunks.segment import Action
+from runtime.thunks.thunk import BufferUse, LoadedProgram, Role, Thunk, UseKind
 
 
 @dataclass(frozen=True)

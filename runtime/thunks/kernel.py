@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from runtime.buffers.types import ArrayView
 from runtime.kernel import Kernel, KernelArrays
-from runtime.thunks.thunk import Action, BufferUse, LoadedProgram, Role, Thunk, UseKind, uses
+from runtime.thunks.segment import Action
+from runtime.thunks.thunk import BufferUse, LoadedProgram, Role, Thunk, UseKind, uses
 
 
 @dataclass(frozen=True)

@@ -1,81 +1,55 @@
-"""Segments: native thunks in a row, loops and branches of them included, as one native call."""
+"""Segments: what thunks do as rows of one table, which native code runs (codegen/llvm_segment.py)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TypeAlias
 
-import numpy as np
-
-from collectives.communicator.status import THUNK
-from runtime.codegen.llvm_segment import SegmentRow, link_segment
+from collectives.communicator.interface import BoundCollective
+from runtime.codegen.llvm_segment import SegmentRow
 from runtime.codegen.native_call import NativeAction
-from runtime.thunks.thunk import Action
 
-Numbered: TypeAlias = tuple[int, Action]
-"""What a thunk does, and its number in the program."""
+#: Something ready to be done, on arrays that were bound to it before.
+Action: TypeAlias = Callable[[], None]
 
 
 @dataclass(frozen=True)
 class Segment:
-    """An action that is rows of native code; a sequence makes it part of a larger one where it can.
+    """Rows, and what the addresses in them need to be kept ``alive``. Loops and branches lie within the rows."""
 
-    ``position``: of the device, where rows leave their thunks' numbers. ``alive``: what addresses in rows need.
-    """
-
-    position: memoryview = field(repr=False)
     rows: tuple[SegmentRow, ...] = ()
     alive: tuple[object, ...] = field(default=(), repr=False)
 
+    def inside(self, what: str) -> Segment:
+        """The same as a part of ``what``, for errors."""
+        return Segment(tuple(row.inside(what) for row in self.rows), self.alive)
+
+
+@dataclass(frozen=True)
+class PythonWait:
+    """The wait for a collective that Python carries: to be asked about where other devices share the thread."""
+
+    bound: BoundCollective
+
     def __call__(self) -> None:
-        self.linked()
-
-    @cached_property
-    def linked(self) -> Action:
-        """The action as it is called most quickly."""
-        words = np.frombuffer(self.position, np.int64)
-        return link_segment(self.rows, words[THUNK:].ctypes.data, (words, self.alive))
+        self.bound.wait()
 
 
-def joined(position: memoryview, segments: Sequence[Segment]) -> Segment:
-    """One after the other."""
-    return Segment(
-        position,
-        tuple(row for segment in segments for row in segment.rows),
-        tuple(one for segment in segments for one in segment.alive),
-    )
-
-
-def segmented(numbered: Iterable[Numbered], position: memoryview) -> list[Numbered]:
-    """The same actions; native ones that follow one another are a segment, with the first one's number."""
-    found: list[Numbered] = []
-    run: list[Segment] = []
-    first = 0
-    for number, action in numbered:
-        segment = _segment_of(number, action, position)
-        if segment is not None:
-            first = first if run else number
-            run.append(segment)
-            continue
-        if run:
-            found.append((first, joined(position, run)))
-            run = []
-        found.append((number, action))
-    return [*found, (first, joined(position, run))] if run or not found else found
-
-
-def _segment_of(number: int, action: Action, position: memoryview) -> Segment | None:
-    """None for what needs Python."""
+def segment_of(number: int, action: Action | Segment) -> Segment:
+    """What thunk ``number`` does: native calls are rows, anything else is one row that leaves the table."""
     if isinstance(action, Segment):
         return action
     if isinstance(action, NativeAction):
         rows = tuple(SegmentRow(number, call.function, call.record) for call in action.calls)
-        return Segment(position, rows, tuple(call.alive for call in action.calls))
-    return None
+        return Segment(rows, tuple(call.alive for call in action.calls))
+    return Segment((SegmentRow.python(number, action),))
 
 
-def most_direct(action: Action) -> Action:
-    """The same action, as Python calls it most quickly."""
-    return action.linked if isinstance(action, Segment) else action
+def joined(segments: Iterable[Segment]) -> Segment:
+    """One after the other."""
+    parts = tuple(segments)
+    return Segment(
+        tuple(row for part in parts for row in part.rows),
+        tuple(one for part in parts for one in part.alive),
+    )

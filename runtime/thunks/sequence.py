@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from collectives.communicator.status import THUNK
-from runtime.thunks.segment import Numbered, Segment, most_direct, segmented
-from runtime.thunks.thunk import Action, BufferUse, LoadedProgram, StampsThunks, Thunk
+from runtime.thunks.segment import Segment, joined, segment_of
+from runtime.thunks.thunk import BufferUse, LoadedProgram, StampsThunks, Thunk
 
 
 @dataclass(frozen=True)
@@ -22,48 +21,32 @@ class ThunkSequence(Thunk):
     def nested(self) -> Iterator[Thunk]:
         return iter(self.thunks)
 
-    def prepare(self, program: LoadedProgram) -> Action:
-        """A segment where every thunk is native, so that loops of such sequences are native too.
-
-        A recorder takes its stamps between thunks, so there are no segments then.
-        """
-        actions = [(program.number_of(thunk), thunk.prepare(program)) for thunk in self.thunks]
-        names = {program.number_of(thunk): thunk.name for thunk in self.thunks}
-        position = program.position
+    def prepare(self, program: LoadedProgram) -> Segment:
+        segments = [(thunk, self._segment(program, thunk)) for thunk in self.thunks]
         if program.recorder is not None:
-            actions = _recorded(self, actions, program.recorder)
-        else:
-            actions = segmented(actions, position)
-            only = actions[0][1]
-            if len(actions) == 1 and isinstance(only, Segment):
-                return only
-            actions = [(number, most_direct(action)) for number, action in actions]
+            return joined(_recorded(self, segments, program.recorder))
+        return joined(segment for _, segment in segments)
 
-        def run() -> None:
-            try:
-                for number, action in actions:
-                    position[THUNK] = number
-                    action()
-            except Exception as error:
-                error.add_note(f"while running {names.get(number)} in {self.name}")
-                raise
-
-        return run
+    def _segment(self, program: LoadedProgram, thunk: Thunk) -> Segment:
+        segment = segment_of(program.number_of(thunk), thunk.prepare(program))
+        return segment.inside(f"{thunk.name} in {self.name}")
 
 
 def _recorded(
-    sequence: ThunkSequence, actions: Sequence[Numbered], recorder: StampsThunks
-) -> list[Numbered]:
-    """``actions`` with stamps between them: a list of calls costs less than calls around calls."""
+    sequence: ThunkSequence, segments: list[tuple[Thunk, Segment]], recorder: StampsThunks
+) -> Iterator[Segment]:
+    """``segments`` with stamps between them."""
     own = recorder.number(sequence)
-    recorded = [(own, recorder.begins(own))]
-    for thunk, numbered in zip(sequence.thunks, actions, strict=True):
-        number = numbered[0]
+    yield segment_of(own, recorder.begins(own))
+    for thunk, segment in segments:
+        number = recorder.number(thunk)
         if isinstance(thunk, ThunkSequence):
-            recorded += [numbered]  # which stamps for itself
+            yield segment  # which stamps for itself
         elif next(thunk.nested(), None) is None:
-            recorded += [numbered, (number, recorder.ends(number))]
+            yield segment
+            yield segment_of(number, recorder.ends(number))
         else:
-            begins, ends = recorder.begins(number), recorder.ends(number)
-            recorded += [(number, begins), numbered, (number, ends)]
-    return [*recorded, (own, recorder.ends(own))]
+            yield segment_of(number, recorder.begins(number))
+            yield segment
+            yield segment_of(number, recorder.ends(number))
+    yield segment_of(own, recorder.ends(own))

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 from collectives.communicator.interface import BoundCollective, Communicator
 from runtime.buffers.types import ArrayView, BufferSlice
 from runtime.kernel import KernelLibrary
+from runtime.thunks.segment import Action, Segment
 from spmd.literal import NDArray
-
-#: Something ready to be done, on arrays that were bound to it before.
-Action: TypeAlias = Callable[[], None]
 
 
 class UseKind(Enum):
@@ -80,7 +78,7 @@ class LoadedProgram(Protocol):
 
     @property
     def position(self) -> memoryview:
-        """Words that say where the device is in its program; a sequence writes the number of each thunk it runs."""
+        """Words that say where the device is in its program; each row writes its thunk's number."""
         ...
 
     def number_of(self, thunk: Thunk) -> int:
@@ -108,8 +106,8 @@ class Thunk(ABC):
         """Every slice it reads or writes itself; nested thunks list their own."""
 
     @abstractmethod
-    def prepare(self, program: LoadedProgram) -> Action:
-        """Bind to a device's memory; the action can be done any number of times."""
+    def prepare(self, program: LoadedProgram) -> Action | Segment:
+        """Bind to a device's memory: what can be done any number of times."""
 
     def nested(self) -> Iterator[Thunk]:
         """Thunks that run as part of this one."""

@@ -12,7 +12,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TypeAlias
 
-from runtime.thunks.thunk import Action, Thunk, walk
+from runtime.thunks.segment import Action
+from runtime.thunks.thunk import Thunk, walk
 
 Stamp: TypeAlias = tuple[int, int]
 """Number of the thunk (in ``walk``'s order) that ends, or its complement where one begins; nanoseconds of the clock."""

@@ -14,6 +14,7 @@ import pytest
 
 from collectives.communicator.processes import ProcessId, children_of
 from collectives.communicator.status import (
+    _PROCESS,
     EVERYBODY,
     NO_THUNK,
     PROGRAM,
@@ -60,7 +61,7 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
 def set_process(board: StatusBoard, pid: int) -> None:
     process = ProcessId.of(pid)
     assert process is not None
-    for word, value in enumerate(process, 3):
+    for word, value in enumerate(process, _PROCESS.start):
         board._words[board._rank][word] = value
 
 

@@ -16,11 +16,13 @@ from runtime.codegen.llvm_jit import NativeLibrary, host_jit
 from runtime.codegen.llvm_segment import JUMPS
 from runtime.codegen.llvm_words import WORDS
 from runtime.codegen.native_call import NOTHING, NativeAction, in_order, native_call
+from runtime.lane import Lane
 from runtime.strides import StridedView
+from runtime.table import Table
 from runtime.thunks.conditional import ConditionalThunk
-from runtime.thunks.segment import Segment
+from runtime.thunks.segment import Action, segment_of
 from runtime.thunks.sequence import ThunkSequence
-from runtime.thunks.thunk import Action, BufferUse, LoadedProgram, Thunk, walk
+from runtime.thunks.thunk import BufferUse, LoadedProgram, Thunk, walk
 from runtime.thunks.while_loop import WhileThunk
 from spmd.shape import ArrayShape, PrimitiveType
 
@@ -78,8 +80,11 @@ class Device:
     def seen(self) -> list[int]:
         return [int(number) for number in self.log[1 : self.log[0] + 1]]
 
-    def prepared(self) -> Action:
-        return self.root.prepare(self)  # type: ignore[arg-type]
+    def run(self, times: int = 1) -> None:
+        segment = segment_of(0, self.root.prepare(self))  # type: ignore[arg-type]
+        lane = Lane([Table(segment, self.position)], lambda _: None, 0)
+        for _ in range(times):
+            lane.run()
 
 
 @dataclass(frozen=True)
@@ -113,19 +118,14 @@ def sequence(name: str, thunks: Sequence[Thunk]) -> ThunkSequence:
 
 def test_native_thunks_are_one_segment_under_their_own_numbers() -> None:
     device = Device(sequence("main", [Logs("a"), Logs("b"), Logs("c")]))
-    action = device.prepared()
-    assert isinstance(action, Segment)
-    action()
-    action()
+    device.run(2)
     assert device.seen == [1, 2, 3, 1, 2, 3]
 
 
-def test_what_needs_python_stands_between_segments() -> None:
+def test_what_needs_python_keeps_its_place() -> None:
     thunks = [Logs("a"), Logs("b"), Logs("c", native=False), Logs("d")]
     device = Device(sequence("main", thunks))
-    action = device.prepared()
-    assert not isinstance(action, Segment)
-    action()
+    device.run()
     assert device.seen == [1, 2, 3, 4]
 
 
@@ -136,9 +136,7 @@ def test_a_loop_runs_its_condition_once_more_than_its_body(native: bool, trips: 
     body = sequence("body", [Logs("one", native), Logs("other")])
     loop = WhileThunk("while", condition, body, NOWHERE, ())
     device = Device(sequence("main", [loop, Logs("after")]))
-    action = device.prepared()
-    assert isinstance(action, Segment) == native
-    action()
+    device.run()
     numbers = {thunk.name: number for number, thunk in enumerate(walk(device.root))}
     compare, one, other = (numbers[name] for name in ("compare", "one", "other"))
     assert device.seen == [*[compare, one, other] * trips, compare, numbers["after"]]
@@ -157,9 +155,7 @@ def test_loops_within_loops() -> None:
         "outer", sequence("oc", [Logs("out", limit=3)]), sequence("ob", [inner]), NOWHERE, ()
     )
     device = Device(sequence("main", [outer]))
-    action = device.prepared()
-    assert isinstance(action, Segment)
-    action()
+    device.run()
     names = {number: thunk.name for number, thunk in enumerate(walk(device.root))}
     assert [names[n] for n in device.seen] == [
         "out",
@@ -183,7 +179,7 @@ def test_an_index_chooses_a_branch(native: bool, selector: np.int32, branch: int
     branches = tuple(sequence(f"b{i}", [Logs(f"in {i}", native), Logs(f"{i}")]) for i in range(3))
     choice = ConditionalThunk("conditional", NOWHERE, branches, ())
     device = Device(sequence("main", [Logs("before"), choice, Logs("after")]), np.array(selector))
-    device.prepared()()
+    device.run()
     names = {number: thunk.name for number, thunk in enumerate(walk(device.root))}
     want = ["before", f"in {branch}", f"{branch}", "after"]
     assert [names[n] for n in device.seen] == want
@@ -194,9 +190,7 @@ def test_a_predicate_chooses_the_first_branch_when_true(truth: bool) -> None:
     branches = (sequence("t", [Logs("yes")]), sequence("f", []))
     choice = ConditionalThunk("conditional", NOWHERE, branches, ())
     device = Device(sequence("main", [choice, Logs("after")]), np.array(truth))
-    action = device.prepared()
-    assert isinstance(action, Segment)
-    action()
+    device.run()
     names = {number: thunk.name for number, thunk in enumerate(walk(device.root))}
     assert [names[n] for n in device.seen] == (["yes", "after"] if truth else ["after"])
 
@@ -212,7 +206,7 @@ def test_an_error_names_the_thunk_and_the_sequence() -> None:
 
     device = Device(sequence("main", [Logs("a"), Logs("b"), Fails("bad"), Logs("c")]))
     with pytest.raises(ValueError, match="planted") as caught:
-        device.prepared()()
+        device.run()
     assert caught.value.__notes__ == ["while running bad in main"]
     assert device.position[THUNK] == 3
 
@@ -228,3 +222,21 @@ def test_actions_in_order_are_native_where_all_are() -> None:
     assert not isinstance(mixed, NativeAction)
     mixed()
     assert device.log[0] == 3
+
+
+def test_an_error_within_a_loop_names_all_that_it_is_in() -> None:
+    @dataclass(frozen=True)
+    class Fails(Logs):
+        def prepare(self, program: LoadedProgram) -> Action:
+            def act() -> None:
+                raise ValueError("planted")
+
+            return act
+
+    condition = sequence("condition", [Logs("compare", limit=5)])
+    loop = WhileThunk("while", condition, sequence("body", [Fails("bad")]), NOWHERE, ())
+    device = Device(sequence("main", [loop]))
+    with pytest.raises(ValueError, match="planted") as caught:
+        device.run()
+    notes = ["while running bad in body", "while running while in main"]
+    assert caught.value.__notes__ == notes

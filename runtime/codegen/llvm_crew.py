@@ -1,0 +1,362 @@
+"""Native code that runs the tables of several devices: by turns on one thread, and on several threads.
+
+A *lane* is one thread's tables. It goes round them, each as far as it comes; a device whose collective waits for
+another one of the lane costs no more than a look. Nobody else's progress is waited for by spinning alone: after some
+rounds in vain the core is given up, and after some more the lane returns, so that Python can watch the time.
+
+A *crew* is the lanes of one process. The calling thread runs the first; the others are run by threads that stay in
+native code from step to step: they spin for a while for the next one, then sleep on a semaphore.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from functools import cache
+
+from runtime.codegen.llvm_jit import NativeLibrary, host_jit, spin_hint
+from runtime.codegen.llvm_segment import FUNCTION, IN_FLIGHT, ROW, STATE, State, Stop, segment_ir
+
+
+class LaneStop(IntEnum):
+    """Why a call for a lane or a crew has returned, beyond a table's ``Stop``."""
+
+    RETIRED = 5  # the lane's thread is to end
+    JOINING = 6  # the first lane has finished, others have not
+
+
+class LaneWord(IntEnum):
+    """Words of a lane; what different threads write lies on lines of its own."""
+
+    TABLES = 0  # how many
+    TABLE_LIST = 1  # address of their addresses
+    SPINS = 2  # looks at who is late, each time that the only device is at its wait
+    ROUNDS = 3  # rounds in vain before the core is given up, before each further one
+    YIELDS = 4  # rounds in vain of that kind before the lane returns
+    CURRENT = 5  # the table at which it stopped
+    PATIENCE = 6  # looks for the next step before the thread sleeps
+    ASKED = 8  # number of the step that is to be run; negative: no more
+    DONE = 16  # number of the step that has been run
+    ASLEEP = 17
+    SEMAPHORE = 24
+
+
+#: A ``sem_t`` is 32 bytes in glibc and musl.
+LANE_WORDS = 32
+
+#: Words of a crew: lanes, address of their addresses, the step's number.
+CREW_WORDS = 3
+
+
+class CrewCode:
+    """Native functions, as ctypes calls them; all return a Stop or a LaneStop."""
+
+    def __init__(self) -> None:
+        import ctypes
+
+        names = (FUNCTION, "spmd_drive", "spmd_serve", "spmd_crew", "spmd_retire", "spmd_open_lane")
+        self.library = crew_library(names)
+        word, pointer = ctypes.c_int64, ctypes.c_void_p
+        function = self.library.function
+        #: (lane, begin): its tables, from their first row where ``begin``; otherwise on.
+        self.drive = function("spmd_drive", word, pointer, word)
+        #: (lane, at_work): wait for steps and run them, until something needs Python.
+        self.serve = function("spmd_serve", word, pointer, word)
+        #: (crew, begin): a step on all lanes.
+        self.crew = function("spmd_crew", word, pointer, word)
+        #: (lane): let its thread return RETIRED.
+        self.retire = function("spmd_retire", None, pointer)
+        self.open_lane = function("spmd_open_lane", None, pointer)
+
+
+def crew_library(names: tuple[str, ...]) -> NativeLibrary:
+    declaration, hint = spin_hint()
+    ir = "\n".join([declaration, segment_ir(""), _IR.replace("SPIN_HINT", hint)])
+    return host_jit().compile(ir, names, level=2, unroll=False)
+
+
+@cache
+def crew_code() -> CrewCode:
+    return CrewCode()
+
+
+def _word(name: LaneWord) -> str:
+    return f"getelementptr i64, ptr %lane, i64 {name.value}"
+
+
+_IR = f"""
+declare i32 @sched_yield()
+declare i32 @sem_init(ptr, i32, i32)
+declare i32 @sem_wait(ptr)
+declare i32 @sem_post(ptr)
+
+define void @spmd_open_lane(ptr %lane) {{
+  %semaphore = {_word(LaneWord.SEMAPHORE)}
+  %r = call i32 @sem_init(ptr %semaphore, i32 0, i32 0)
+  ret void
+}}
+
+define internal void @rewind(ptr %lane) {{
+entry:
+  %count = call i64 @word(ptr %lane, i64 {LaneWord.TABLES.value})
+  %tables = call ptr @pointer(ptr %lane, i64 {LaneWord.TABLE_LIST.value})
+  %current = {_word(LaneWord.CURRENT)}
+  store i64 0, ptr %current
+  br label %look
+look:
+  %i = phi i64 [ 0, %entry ], [ %next, %one ]
+  %more = icmp ult i64 %i, %count
+  br i1 %more, label %one, label %end
+one:
+  %table = call ptr @pointer(ptr %tables, i64 %i)
+  %row = getelementptr i64, ptr %table, i64 {ROW}
+  %state = getelementptr i64, ptr %table, i64 {STATE}
+  %flights = getelementptr i64, ptr %table, i64 {IN_FLIGHT}
+  store i64 0, ptr %row
+  store i64 {State.RUNNING.value}, ptr %state
+  store i64 0, ptr %flights
+  %next = add i64 %i, 1
+  br label %look
+end:
+  ret void
+}}
+
+define i64 @spmd_drive(ptr %lane, i64 %begin) {{
+entry:
+  %new = icmp ne i64 %begin, 0
+  br i1 %new, label %begins, label %ready
+begins:
+  call void @rewind(ptr %lane)
+  br label %ready
+ready:
+  %count = call i64 @word(ptr %lane, i64 {LaneWord.TABLES.value})
+  %tables = call ptr @pointer(ptr %lane, i64 {LaneWord.TABLE_LIST.value})
+  %spins = call i64 @word(ptr %lane, i64 {LaneWord.SPINS.value})
+  %rounds = call i64 @word(ptr %lane, i64 {LaneWord.ROUNDS.value})
+  %yields = call i64 @word(ptr %lane, i64 {LaneWord.YIELDS.value})
+  %patience = add i64 %rounds, %yields
+  %current = {_word(LaneWord.CURRENT)}
+  %first = load i64, ptr %current
+  br label %round
+round:
+  %vain = phi i64 [ 0, %ready ], [ %vain_next, %again ]
+  %from = phi i64 [ %first, %ready ], [ 0, %again ]
+  br label %look
+look:
+  %i = phi i64 [ %from, %round ], [ %next, %passed ]
+  %alive = phi i64 [ %from, %round ], [ %alive_next, %passed ]
+  %moved = phi i64 [ %from, %round ], [ %moved_next, %passed ]
+  %more = icmp ult i64 %i, %count
+  br i1 %more, label %table, label %round_over
+table:
+  %t = call ptr @pointer(ptr %tables, i64 %i)
+  %state_slot = getelementptr i64, ptr %t, i64 {STATE}
+  %state = load i64, ptr %state_slot
+  switch i64 %state, label %elsewhere [
+    i64 {State.RUNNING.value}, label %run
+    i64 {State.FINISHED.value}, label %over
+  ]
+run:
+  %before = call i64 @word(ptr %t, i64 {ROW})
+  %stop = call i64 @{FUNCTION}(ptr %t, i64 %spins)
+  switch i64 %stop, label %python [
+    i64 {Stop.FINISHED.value}, label %ends
+    i64 {Stop.BLOCKED.value}, label %blocked
+  ]
+ends:
+  store i64 {State.FINISHED.value}, ptr %state_slot
+  br label %over
+blocked:
+  %after = call i64 @word(ptr %t, i64 {ROW})
+  %on = icmp ne i64 %before, %after
+  br label %elsewhere
+elsewhere:
+  %came_on = phi i1 [ %on, %blocked ], [ false, %table ]
+  %has_moved = zext i1 %came_on to i64
+  br label %passed
+over:
+  %ended = phi i64 [ 0, %table ], [ 1, %ends ]
+  br label %passed
+passed:
+  %is_alive = phi i64 [ 1, %elsewhere ], [ 0, %over ]
+  %did_move = phi i64 [ %has_moved, %elsewhere ], [ %ended, %over ]
+  %alive_next = add i64 %alive, %is_alive
+  %moved_next = add i64 %moved, %did_move
+  %next = add i64 %i, 1
+  br label %look
+round_over:
+  %none = icmp eq i64 %alive, 0
+  br i1 %none, label %finished, label %not_yet
+not_yet:
+  %moves = icmp ne i64 %moved, 0
+  br i1 %moves, label %again, label %in_vain
+in_vain:
+  %vain_more = add i64 %vain, 1
+  %late = icmp ugt i64 %vain_more, %rounds
+  br i1 %late, label %give_up, label %pause
+pause:
+  SPIN_HINT
+  br label %again
+give_up:
+  %too_late = icmp ugt i64 %vain_more, %patience
+  br i1 %too_late, label %stuck, label %yield
+yield:
+  %y = call i32 @sched_yield()
+  br label %again
+again:
+  %vain_next = phi i64 [ 0, %not_yet ], [ %vain_more, %pause ], [ %vain_more, %yield ]
+  br label %round
+python:
+  store i64 %i, ptr %current
+  ret i64 %stop
+stuck:
+  store i64 0, ptr %current
+  ret i64 {Stop.BLOCKED.value}
+finished:
+  store i64 0, ptr %current
+  ret i64 {Stop.FINISHED.value}
+}}
+
+define i64 @spmd_serve(ptr %lane, i64 %at_work) {{
+entry:
+  %asked_slot = {_word(LaneWord.ASKED)}
+  %done_slot = {_word(LaneWord.DONE)}
+  %asleep = {_word(LaneWord.ASLEEP)}
+  %semaphore = {_word(LaneWord.SEMAPHORE)}
+  %patience = call i64 @word(ptr %lane, i64 {LaneWord.PATIENCE.value})
+  %working = icmp ne i64 %at_work, 0
+  br i1 %working, label %work, label %idle
+idle:
+  %done = load i64, ptr %done_slot
+  br label %look
+look:
+  %looks = phi i64 [ 0, %idle ], [ %looks_next, %spin ], [ 0, %sleep ], [ 0, %watch ]
+  %asked = load atomic i64, ptr %asked_slot acquire, align 8
+  %retired = icmp slt i64 %asked, 0
+  br i1 %retired, label %end, label %compare
+compare:
+  %idles = icmp eq i64 %asked, %done
+  br i1 %idles, label %wait, label %called
+wait:
+  %looks_next = add i64 %looks, 1
+  %patient = icmp ult i64 %looks, %patience
+  br i1 %patient, label %spin, label %watch
+spin:
+  SPIN_HINT
+  br label %look
+watch:
+  store atomic i64 1, ptr %asleep seq_cst, align 8
+  %last_look = load atomic i64, ptr %asked_slot seq_cst, align 8
+  %still = icmp eq i64 %last_look, %done
+  br i1 %still, label %sleep, label %look
+sleep:
+  %s = call i32 @sem_wait(ptr %semaphore)
+  store atomic i64 0, ptr %asleep seq_cst, align 8
+  br label %look
+called:
+  store atomic i64 0, ptr %asleep seq_cst, align 8
+  br label %work
+work:
+  %new = phi i64 [ 0, %entry ], [ 1, %called ]
+  %stop = call i64 @spmd_drive(ptr %lane, i64 %new)
+  %finished = icmp eq i64 %stop, {Stop.FINISHED.value}
+  br i1 %finished, label %report, label %python
+report:
+  %step = load atomic i64, ptr %asked_slot monotonic, align 8
+  store atomic i64 %step, ptr %done_slot release, align 8
+  br label %idle
+python:
+  ret i64 %stop
+end:
+  ret i64 {LaneStop.RETIRED.value}
+}}
+
+define internal void @ask(ptr %lane, i64 %step) {{
+entry:
+  %asked_slot = {_word(LaneWord.ASKED)}
+  %asleep = {_word(LaneWord.ASLEEP)}
+  store atomic i64 %step, ptr %asked_slot seq_cst, align 8
+  %sleeps = load atomic i64, ptr %asleep seq_cst, align 8
+  %must_wake = icmp ne i64 %sleeps, 0
+  br i1 %must_wake, label %wake, label %end
+wake:
+  %semaphore = {_word(LaneWord.SEMAPHORE)}
+  %r = call i32 @sem_post(ptr %semaphore)
+  br label %end
+end:
+  ret void
+}}
+
+define void @spmd_retire(ptr %lane) {{
+  call void @ask(ptr %lane, i64 -1)
+  ret void
+}}
+
+define i64 @spmd_crew(ptr %crew, i64 %begin) {{
+entry:
+  %count = call i64 @word(ptr %crew, i64 0)
+  %lanes = call ptr @pointer(ptr %crew, i64 1)
+  %step_slot = getelementptr i64, ptr %crew, i64 2
+  %own = call ptr @pointer(ptr %lanes, i64 0)
+  %new = icmp ne i64 %begin, 0
+  br i1 %new, label %begins, label %drive
+begins:
+  %before = load i64, ptr %step_slot
+  %now = add i64 %before, 1
+  store i64 %now, ptr %step_slot
+  br label %ask
+ask:
+  %i = phi i64 [ 1, %begins ], [ %next, %one ]
+  %more = icmp ult i64 %i, %count
+  br i1 %more, label %one, label %drive
+one:
+  %lane = call ptr @pointer(ptr %lanes, i64 %i)
+  call void @ask(ptr %lane, i64 %now)
+  %next = add i64 %i, 1
+  br label %ask
+drive:
+  %stop = call i64 @spmd_drive(ptr %own, i64 %begin)
+  %finished = icmp eq i64 %stop, {Stop.FINISHED.value}
+  br i1 %finished, label %join, label %python
+python:
+  ret i64 %stop
+join:
+  %step = load i64, ptr %step_slot
+  %rounds = call i64 @word(ptr %own, i64 {LaneWord.ROUNDS.value})
+  %yields = call i64 @word(ptr %own, i64 {LaneWord.YIELDS.value})
+  %patience = add i64 %rounds, %yields
+  br label %each
+each:
+  %e = phi i64 [ 1, %join ], [ %e_next, %come ]
+  %e_more = icmp ult i64 %e, %count
+  br i1 %e_more, label %other, label %all
+other:
+  %e_lane = call ptr @pointer(ptr %lanes, i64 %e)
+  %done_slot = getelementptr i64, ptr %e_lane, i64 {LaneWord.DONE.value}
+  br label %look
+look:
+  %looks = phi i64 [ 0, %other ], [ %looks_next, %spin ], [ %looks_next, %yield ]
+  %done = load atomic i64, ptr %done_slot acquire, align 8
+  %has_come = icmp eq i64 %done, %step
+  br i1 %has_come, label %come, label %wait
+come:
+  %e_next = add i64 %e, 1
+  br label %each
+wait:
+  %looks_next = add i64 %looks, 1
+  %soon = icmp ult i64 %looks, %rounds
+  br i1 %soon, label %spin, label %later
+spin:
+  SPIN_HINT
+  br label %look
+later:
+  %patient = icmp ult i64 %looks, %patience
+  br i1 %patient, label %yield, label %late
+yield:
+  %y = call i32 @sched_yield()
+  br label %look
+late:
+  ret i64 {LaneStop.JOINING.value}
+all:
+  ret i64 {Stop.FINISHED.value}
+}}
+"""

@@ -1,0 +1,125 @@
+"""A lane: one thread's devices, run by native code, and the Python that their rows ask for."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from collectives.communicator.shared_collective import SharedCollective
+from runtime.codegen.llvm_crew import LANE_WORDS, CrewCode, LaneWord, crew_code
+from runtime.codegen.llvm_segment import SegmentRow, State, Stop
+from runtime.table import Table
+from runtime.thunks.segment import PythonWait
+
+_LINE_WORDS = 8
+
+_YIELDS = 30
+"""Looks for who is late, the core given up before each, until Python takes over the wait."""
+
+Patience: TypeAlias = Callable[[Sequence[tuple[int, SegmentRow]]], None]
+"""Called when all devices (rank, and row at which it is) of a lane wait: returns when it is worth another look.
+
+It raises where there is no hope.
+"""
+
+
+class Lane:
+    """Tables that one thread runs by turns. ``address``: of its words (llvm_crew.py)."""
+
+    def __init__(self, tables: Sequence[Table], patience: Patience, spins: int) -> None:
+        """``spins``: how often to look for who is late before giving up the core."""
+        alone = len(tables) == 1
+        self.tables = tuple(tables)
+        self._patience = patience
+        self._in_python: list[Table] = []
+        self._words = np.zeros(LANE_WORDS + _LINE_WORDS, np.int64)
+        start = -self._words.ctypes.data % (8 * _LINE_WORDS) // 8
+        self._list = np.array([table.address for table in tables], np.int64)
+        self._view = self._words.data[start:]
+        self.address = int(self._words[start:].ctypes.data)
+        self._view[LaneWord.TABLES] = len(tables)
+        self._view[LaneWord.TABLE_LIST] = self._list.ctypes.data
+        self._view[LaneWord.SPINS] = spins if alone else 0
+        self._view[LaneWord.ROUNDS] = 0 if alone else spins
+        self._view[LaneWord.YIELDS] = _YIELDS
+        code: CrewCode = crew_code()
+        code.open_lane(self.address)
+        self._drive = code.drive
+        self._argument = ctypes.c_void_p(self.address)
+
+    def __getitem__(self, word: LaneWord) -> int:
+        return self._view[word]
+
+    def __setitem__(self, word: LaneWord, value: int) -> None:
+        self._view[word] = value
+
+    def run(self) -> None:
+        """A step of all its devices, by the calling thread. What a row raises is raised, with notes where it was."""
+        stop = self._drive(self._argument, 1)
+        while stop:
+            self.attend(stop)
+            stop = self._drive(self._argument, 0)
+
+    def begin(self) -> None:
+        """Nothing of the step before is to be waited for."""
+        self._in_python.clear()
+
+    def attend(self, stop: int) -> None:
+        """Do what native code has returned for."""
+        with np.errstate(all="ignore"):  # infinities and nan are values here
+            if stop == Stop.BLOCKED:
+                self._wait()
+            elif stop != Stop.INTERRUPTED:
+                table = self.tables[self._view[LaneWord.CURRENT]]
+                self._guarded(table, lambda: self._do_row(table, stop))
+            for table in tuple(self._in_python):
+                self._guarded(table, lambda: self._ask(table))  # noqa: B023 - called at once
+
+    def _do_row(self, table: Table, stop: int) -> None:
+        target = table.row.target
+        if stop == Stop.FAILED:
+            assert isinstance(target, SharedCollective)
+            target.fail(table.outcome)
+        _enter_in_flight(table)
+        if isinstance(target, PythonWait) and len(self.tables) > 1:
+            table.state = State.IN_PYTHON
+            self._in_python.append(table)
+            return
+        assert callable(target)
+        target()
+        table.pass_row()
+
+    def _ask(self, table: Table) -> None:
+        """Whether the collective that Python carries for it is over by now."""
+        wait = table.row.target
+        assert isinstance(wait, PythonWait)
+        if wait.bound.test():
+            table.pass_row()
+            table.state = State.RUNNING
+            self._in_python.remove(table)
+
+    def _wait(self) -> None:
+        waiting = [table for table in self.tables if table.state is not State.FINISHED]
+        for table in waiting:
+            _enter_in_flight(table)
+        self._guarded(
+            waiting[0], lambda: self._patience([(table.rank, table.row) for table in waiting])
+        )
+
+    def _guarded(self, table: Table, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:
+            for what in table.row.within:
+                error.add_note(f"while running {what}")
+            raise
+
+
+def _enter_in_flight(table: Table) -> None:
+    """Collectives that native code has started go on while Python waits for others."""
+    for row in table.in_flight:
+        assert isinstance(row.target, SharedCollective)
+        row.target.enter()
