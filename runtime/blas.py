@@ -9,12 +9,15 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 
+from runtime.codegen.llvm_tile_gemm import FUNCTION as TILE_GEMM
+from runtime.codegen.llvm_tile_gemm import GAINS, tile_gemm_code
+from runtime.codegen.tile_unit import has_tile_unit
 from spmd.shape import PrimitiveType
 
 _SET = ("scipy_openblas_set_num_threads64_", "scipy_openblas_set_num_threads")
@@ -39,18 +42,40 @@ def _function(names: tuple[str, ...]) -> ctypes._CFuncPtr | None:  # type: ignor
 
 @dataclass(frozen=True, slots=True)
 class BlasFunction:
-    """A function of cblas for one element type: where its code is, and how many bits its sizes have."""
+    """A function of cblas for one element type: where its code is, and how many bits its sizes have.
+
+    ``alive``: what the code lives as long as.
+    """
 
     address: int
     index_bits: int
+    alive: tuple[object, ...] = field(default=(), compare=False)
 
 
 _LETTERS = {PrimitiveType.F32: "s", PrimitiveType.F64: "d"}
 
 
-def gemm_function(kind: PrimitiveType) -> BlasFunction | None:
-    """The product of matrices of ``kind`` as native code calls it; None where there is none that can be found."""
-    return _blas_function(kind, "gemm")
+def gemm_function(
+    kind: PrimitiveType, sizes: tuple[int, int, int] | None = None
+) -> BlasFunction | None:
+    """The product of matrices of ``kind`` as native code calls it; None where there is none that can be found.
+
+    The processor's tile unit does f32 where it is there and gains; it hands on to BLAS itself what does not. sizes: m,
+    n and k, where they are known, so that code for the unit need not be made where it cannot gain.
+    """
+    blas = _blas_function(kind, "gemm")
+    may_gain = sizes is None or GAINS.at(*sizes)
+    if blas is None or kind is not PrimitiveType.F32 or not may_gain or not has_tile_unit():
+        return blas
+    return _tile_gemm(blas)
+
+
+@cache
+def _tile_gemm(blas: BlasFunction) -> BlasFunction:
+    threads = _function(_GET)
+    asks = None if threads is None else ctypes.cast(threads, ctypes.c_void_p).value
+    code = tile_gemm_code(blas.address, blas.index_bits, asks)
+    return BlasFunction(code.address(TILE_GEMM), blas.index_bits, (code,))
 
 
 def gemv_function(kind: PrimitiveType) -> BlasFunction | None:

@@ -139,6 +139,13 @@ def host_jit() -> Jit:
 
 
 @cache
+def host_has(*features: str) -> bool:
+    """Whether the processor has them and the system lets them be used, by LLVM's names."""
+    found = llvm.get_host_cpu_features()
+    return all(found.get(feature, False) for feature in features)
+
+
+@cache
 def host_fuses() -> bool:
     """Whether the host has a fused multiply-add. LLVM calls the C library's, which is slow, where it has none."""
     if platform.machine() == "x86_64":

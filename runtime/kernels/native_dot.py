@@ -61,7 +61,7 @@ def blas_product(kind: PrimitiveType, lhs: NDArray, rhs: NDArray, out: NDArray) 
     if out.shape[0] == 1:
         turned = _vector_product(kind, rhs.T, lhs[0], out[0])
         return None if turned is None else turned.exchanged()
-    gemm = gemm_function(kind)
+    gemm = gemm_function(kind, (*out.shape, lhs.shape[1]))
     if gemm is None:
         return None
     special = thin_product(kind, lhs, rhs, out) or _turning_product(kind, gemm, lhs, rhs, out)

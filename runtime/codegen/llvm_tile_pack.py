@@ -1,0 +1,238 @@
+"""Packing matrices into panels of tiles: elements become words of bf16 parts, or of bytes; edges become zeros.
+
+A source's elements lie without gaps either along the depth or across it. Both ways the same loop reads vectors of 16
+elements and writes rows of 16 words; what then lies the other way round than the operand's tiles are is turned.
+"""
+
+from __future__ import annotations
+
+from runtime.codegen.llvm_tiles import (
+    LINES,
+    TILE_BYTES,
+    TileForm,
+    lanes_below,
+    listed,
+    repeated,
+)
+from spmd.shape import PrimitiveType
+
+#: Steps of the depth that memory is asked for ahead.
+_AHEAD = 2
+
+
+def pack_ir(form: TileForm) -> str:
+    """``@pack``: at most 32 lines (rows of lhs, columns of rhs) of some depth into a panel.
+
+    along: elements of a line lie without gaps; otherwise those of a depth do. turn: whether the panel's tiles lie the
+    other way. most: address of 32 halfwords, each at least the upper half of the magnitude of the f32 packed there.
+    """
+    item = form.lhs.byte_size
+    turns = "\n".join(
+        f"  %part{p} = getelementptr i8, ptr %tile, i64 {2 * p * TILE_BYTES}\n"
+        f"  call void @turn(ptr %part{p})"
+        for p in range(form.parts)
+    )
+    pack = _PACK.format(
+        item=item,
+        lines=LINES,
+        depth=form.step_depth,
+        log_depth=form.step_depth.bit_length() - 1,
+        ahead=_AHEAD * form.step_depth,
+        step_bytes=form.step_bytes,
+        row=TILE_BYTES // LINES,
+        turns=turns,
+    )
+    return _fill(form) + _TURN + pack
+
+
+def _fill(form: TileForm) -> str:
+    """``@fill``: a tile of each part. Row r of vector q is at r * step + q * apart, with as many rows and lanes as are
+    left: fewer by ``rows_less`` and ``lanes_less`` from one q to the next."""
+    kind, nl = _lane_type(form.lhs), "\n"
+    before, each = [], []
+    vector, item = f"<{LINES} x {kind}>", form.lhs.byte_size
+    for q in range(form.group):
+        mask = f"<{LINES} x i1> %mask_here{q}"
+        source = f"ptr %from{q}, i32 {item}, {mask}, {vector} zeroinitializer"
+        before += [
+            f"  %rows_off{q} = mul i64 %rows_less, {q}",
+            f"  %rows{q} = sub i64 %rows, %rows_off{q}",
+            f"  %lanes_off{q} = mul i64 %lanes_less, {q}",
+            f"  %lanes{q} = sub i64 %lanes, %lanes_off{q}",
+            lanes_below(f"mask{q}", f"%lanes{q}"),
+            f"  %bits{q} = bitcast <{LINES} x i1> %mask{q} to i{LINES}",
+        ]
+        each += [
+            f"  %is_row{q} = icmp slt i64 %r, %rows{q}",
+            f"  %here{q} = select i1 %is_row{q}, i{LINES} %bits{q}, i{LINES} 0",
+            f"  %mask_here{q} = bitcast i{LINES} %here{q} to <{LINES} x i1>",
+            f"  %apart{q} = mul i64 %apart, {q}",
+            f"  %from{q} = getelementptr i8, ptr %from, i64 %apart{q}",
+            f"  %later{q} = getelementptr i8, ptr %from{q}, i64 %ahead",
+            f"  call void @llvm.prefetch.p0(ptr %later{q}, i32 0, i32 3, i32 1)",
+            f"  %x{q} = call {vector} @llvm.masked.load.v{LINES}{kind}.p0({source})",
+        ]
+    words = _float_words(form) if form.is_float else _byte_words()
+    stores = [
+        f"  %to{p} = getelementptr i8, ptr %to, i64 {2 * p * TILE_BYTES}\n"
+        f"  store <{LINES} x i32> %packed{p}, ptr %to{p}, align 64"
+        for p in range(form.parts)
+    ]
+    return f"""
+declare <{LINES} x {kind}> @llvm.masked.load.v{LINES}{kind}.p0(ptr, i32, <{LINES} x i1>, <{LINES} x {kind}>)
+declare <{2 * LINES} x i16> @llvm.umax.v{2 * LINES}i16(<{2 * LINES} x i16>, <{2 * LINES} x i16>)
+
+define internal void @fill(ptr %tile, ptr %source, i64 %step, i64 %apart, i64 %rows, i64 %rows_less, i64 %lanes,
+    i64 %lanes_less, i64 %ahead, float %scale, ptr %most) noinline {{
+entry:
+  %most_before = load <{2 * LINES} x i16>, ptr %most, align 64
+  %scales_one = insertelement <{LINES} x float> poison, float %scale, i32 0
+  %scales = shufflevector <{LINES} x float> %scales_one, <{LINES} x float> poison, <{LINES} x i32> zeroinitializer
+{nl.join(before)}
+  br label %loop
+loop:
+  %r = phi i64 [ 0, %entry ], [ %next, %loop ]
+  %largest = phi <{2 * LINES} x i16> [ %most_before, %entry ], [ %larger, %loop ]
+  %way = mul i64 %r, %step
+  %from = getelementptr i8, ptr %source, i64 %way
+  %to = getelementptr [{TILE_BYTES // LINES} x i8], ptr %tile, i64 %r
+{nl.join(each)}
+{nl.join(words)}
+{nl.join(stores)}
+  %next = add nuw i64 %r, 1
+  %more = icmp ult i64 %next, {LINES}
+  br i1 %more, label %loop, label %end
+end:
+  store <{2 * LINES} x i16> %larger, ptr %most, align 64
+  ret void
+}}
+"""
+
+
+def _lane_type(kind: PrimitiveType) -> str:
+    """In which elements are read."""
+    return {PrimitiveType.F32: "i32", PrimitiveType.BF16: "i16"}.get(kind, "i8")
+
+
+def _float_words(form: TileForm) -> list[str]:
+    """Parts of both vectors, scaled: one in the lower halves of the words, one in the upper. The last part is exact.
+
+    Rounding is to the nearest, by adding half of the last place that stays to the magnitude.
+    """
+    ints, floats = f"<{LINES} x i32>", f"<{LINES} x float>"
+    upper, half, shift = (repeated(x, "i32") for x in (-65536, 0x8000, 16))
+    lines = []
+    for q in range(2):
+        bits = f"%x{q}"
+        if form.lhs is PrimitiveType.BF16:
+            lines.append(f"  %wide{q} = zext <{LINES} x i16> %x{q} to {ints}")
+            lines.append(f"  %float{q} = shl {ints} %wide{q}, {shift}")
+            bits = f"%float{q}"
+        lines.append(f"  %read{q} = bitcast {ints} {bits} to {floats}")
+        lines.append(f"  %rest0_{q} = fmul {floats} %read{q}, %scales")
+    for p in range(form.parts):
+        last = p == form.parts - 1
+        for q in range(2):
+            lines.append(f"  %bits{p}_{q} = bitcast {floats} %rest{p}_{q} to {ints}")
+            added = repeated(0, "i32") if last else half
+            lines.append(f"  %near{p}_{q} = add {ints} %bits{p}_{q}, {added}")
+            lines.append(f"  %high{p}_{q} = and {ints} %near{p}_{q}, {upper}")
+            if not last:
+                lines.append(f"  %part{p}_{q} = bitcast {ints} %high{p}_{q} to {floats}")
+                lines.append(f"  %rest{p + 1}_{q} = fsub {floats} %rest{p}_{q}, %part{p}_{q}")
+        lines.append(f"  %low{p} = lshr {ints} %near{p}_0, {shift}")
+        lines.append(f"  %packed{p} = or {ints} %low{p}, %high{p}_1")
+    halves = f"<{2 * LINES} x i16>"
+    return [
+        *lines,
+        f"  %magnitudes = and {ints} %packed0, {repeated(0x7FFF7FFF, 'i32')}",
+        f"  %as_halves = bitcast {ints} %magnitudes to {halves}",
+        f"  %larger = call {halves} @llvm.umax.v{2 * LINES}i16({halves} %largest, {halves} %as_halves)",
+    ]
+
+
+def _byte_words() -> list[str]:
+    ints = f"<{LINES} x i32>"
+    lines = ["  %word0 = zext <16 x i8> %x0 to <16 x i32>"]
+    for q in range(1, 4):
+        lines += [
+            f"  %wide{q} = zext <{LINES} x i8> %x{q} to {ints}",
+            f"  %moved{q} = shl {ints} %wide{q}, {repeated(8 * q, 'i32')}",
+            f"  %word{q} = or {ints} %word{q - 1}, %moved{q}",
+        ]
+    return [
+        *lines,
+        f"  %packed0 = or {ints} %word3, zeroinitializer",
+        f"  %larger = or <{2 * LINES} x i16> %largest, zeroinitializer",
+    ]
+
+
+def _turn() -> str:
+    """``@turn``: transpose the words of a tile in place, exchanging blocks of 8, 4, 2 and 1 words."""
+    vector = f"<{LINES} x i32>"
+    lines = ["define internal void @turn(ptr %tile) noinline {"]
+    for r in range(LINES):
+        lines.append(f"  %at{r} = getelementptr i8, ptr %tile, i64 {r * TILE_BYTES // LINES}")
+        lines.append(f"  %v0_{r} = load {vector}, ptr %at{r}, align 64")
+    for stage, block in enumerate((8, 4, 2, 1)):
+        kept = [c if not c & block else LINES + c - block for c in range(LINES)]
+        moved = [c + block if not c & block else LINES + c for c in range(LINES)]
+        for r in (row for row in range(LINES) if not row & block):
+            pair = f"{vector} %v{stage}_{r}, {vector} %v{stage}_{r + block}"
+            for row, order in ((r, kept), (r + block, moved)):
+                lines.append(
+                    f"  %v{stage + 1}_{row} = shufflevector {pair}, {vector} {listed(order)}"
+                )
+    lines += [f"  store {vector} %v4_{r}, ptr %at{r}, align 64" for r in range(LINES)]
+    return "\n".join([*lines, "  ret void", "}", ""])
+
+
+_TURN = _turn()
+
+_PACK = """
+define internal void @pack(ptr %to, ptr %source, i64 %line, i64 %depth, i64 %lines, i64 %count, i1 %turn,
+    float %scale, ptr %most) noinline {{
+entry:
+  %along = icmp eq i64 %depth, {item}
+  %step = select i1 %along, i64 %line, i64 %depth
+  %rows_less = select i1 %along, i64 0, i64 {lines}
+  %lanes_less = select i1 %along, i64 {lines}, i64 0
+  %apart = mul i64 %depth, {lines}
+  %ahead = mul i64 %depth, {ahead}
+  br label %half
+half:
+  %h = phi i64 [ 0, %entry ], [ %next_h, %half_done ]
+  %left = sub i64 %lines, %h
+  %h_way = mul i64 %h, %line
+  %source_h = getelementptr i8, ptr %source, i64 %h_way
+  %h_place = mul i64 %h, {row}
+  %to_h = getelementptr i8, ptr %to, i64 %h_place
+  br label %some
+some:
+  %d = phi i64 [ 0, %half ], [ %next_d, %some_done ]
+  %deep = sub i64 %count, %d
+  %d_way = mul i64 %d, %depth
+  %from = getelementptr i8, ptr %source_h, i64 %d_way
+  %number = lshr i64 %d, {log_depth}
+  %place = mul i64 %number, {step_bytes}
+  %tile = getelementptr i8, ptr %to_h, i64 %place
+  %rows = select i1 %along, i64 %left, i64 %deep
+  %lanes = select i1 %along, i64 %deep, i64 %left
+  call void @fill(ptr %tile, ptr %from, i64 %step, i64 %apart, i64 %rows, i64 %rows_less, i64 %lanes,
+    i64 %lanes_less, i64 %ahead, float %scale, ptr %most)
+  br i1 %turn, label %turns, label %some_done
+turns:
+{turns}
+  br label %some_done
+some_done:
+  %next_d = add i64 %d, {depth}
+  %more_d = icmp slt i64 %next_d, %count
+  br i1 %more_d, label %some, label %half_done
+half_done:
+  %next_h = add i64 %h, {lines}
+  %more_h = icmp slt i64 %next_h, %lines
+  br i1 %more_h, label %half, label %end
+end:
+  ret void
+}}
+"""

@@ -1,0 +1,374 @@
+"""Native code of matrix products on the tile unit: packed in blocks that near caches hold, summed panel by panel.
+
+For each block of columns of rhs, for each block of the depth: pack that part of rhs; for 32 rows of lhs at a time, pack
+them, multiply them with each packed panel, and write or add up 32 by 32 elements of the result. Packed operands are on
+the stack, about 1 MiB of it, so that a step allocates nothing.
+
+f32 parts and their products may not become so small that the unit, which takes denormal numbers for zero, would lose
+what f32 holds: packing multiplies by 2^24, and results by 2^-48. Then parts of the smallest denormal are normal, and
+products lost are 2^-24 of f32's smallest number. What is too large for that, infinite or not a number shows while
+packing, and is computed otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from runtime.codegen.llvm_tile_pack import pack_ir
+from runtime.codegen.llvm_tiles import (
+    BLOCK_BYTES,
+    BLOCK_ROW,
+    DECLARATIONS,
+    LINES,
+    PANEL,
+    TileForm,
+    lanes_below,
+    multiply_ir,
+    repeated,
+    spread,
+)
+from runtime.codegen.llvm_words import WORDS
+from spmd.shape import PrimitiveType
+
+#: Bytes for packed columns of rhs: well inside of a second-level cache of 2 MiB, together with what else is walked.
+_RHS_BYTES = 768 << 10
+#: 2^24 and 2^-48 as LLVM writes floats.
+SCALE, UNSCALE, ONE = "0x4170000000000000", "0x3CF0000000000000", "0x3FF0000000000000"
+#: Of the sum of two exponents as f32 stores them and the bits of a depth: beyond it sums might not be finite.
+_MOST_EXPONENT = 376
+
+
+@dataclass(frozen=True, slots=True)
+class TileWords:
+    """result[m, n] = lhs[m, k] rhs[k, n], or added to it: addresses, sizes, and steps in bytes.
+
+    A line is a row of lhs, or a column of rhs; of each operand the step from line to line or that along the depth is
+    one element. Rows of the result lie without gaps.
+    """
+
+    lhs: int
+    rhs: int
+    result: int
+    m: int
+    n: int
+    k: int
+    lhs_line: int
+    lhs_depth: int
+    rhs_line: int
+    rhs_depth: int
+    result_row: int
+    add: bool = False
+
+    def packed(self) -> list[int]:
+        return [
+            *(self.lhs, self.rhs, self.result, self.m, self.n, self.k),
+            *(self.lhs_line, self.lhs_depth, self.rhs_line, self.rhs_depth),
+            *(self.result_row, int(self.add)),
+        ]
+
+
+#: Words of a record.
+WORD_COUNT = 12
+_NAMES = (
+    *("lhs", "rhs", "out", "m", "n", "k"),
+    *("lhs_line", "lhs_depth", "rhs_line", "rhs_depth", "out_row", "adds"),
+)
+
+
+def most_depth(form: TileForm) -> int:
+    """Of a block; a result narrower than the sum cannot be added up over several."""
+    if form.parts == 3:
+        return 512
+    return 8192 // (4 // form.group)
+
+
+def product_ir(form: TileForm, *, instead: bool) -> str:
+    """``@product(record, scale, unscale, checked)``, true if it was computed, all of it.
+
+    Where ``checked`` finds numbers beyond the unit's range, ``@instead(record, i, j, d, rows, columns, depth, adds)``
+    computes that block, if there is one; otherwise the product ends as false.
+    """
+    step = form.step_depth
+    setup = "\n".join(
+        f"  %{name} = call {'ptr @pointer' if w < 3 else 'i64 @word'}(ptr %record, i64 {w})"
+        for w, name in enumerate(_NAMES)
+    )
+    main = _PRODUCT.format(
+        setup=setup,
+        rhs_bytes=_RHS_BYTES,
+        lhs_bytes=most_depth(form) // step * form.step_bytes,
+        block=BLOCK_BYTES,
+        item=form.lhs.byte_size,
+        result_size=form.result.byte_size,
+        most_depth=most_depth(form),
+        step=step,
+        step_less=step - 1,
+        step_bytes=form.step_bytes,
+        panel=PANEL,
+        lines=LINES,
+        check=_CHECK.format(most=_MOST_EXPONENT) if form.is_float else "  br label %columns",
+        otherwise=_INSTEAD if instead else "  br label %refused",
+    )
+    return "".join(
+        (WORDS, DECLARATIONS, multiply_ir(form), pack_ir(form), _finish(form), _LARGEST, main)
+    )
+
+
+def _finish(form: TileForm) -> str:
+    """``@finish``: some rows and columns of a summed block, scaled back, into the result or added to it."""
+    t = "float" if form.is_float else "i32"
+    narrow = form.result is PrimitiveType.BF16
+    to, size = ("i16", 2) if narrow else (t, 4)
+    vector, masks = f"<{LINES} x {t}>", f"<{LINES} x i1>"
+    before, body = [], []
+    for half in range(2):
+        before += [
+            f"  %columns{half} = sub i64 %columns, {half * LINES}",
+            lanes_below(f"mask{half}", f"%columns{half}"),
+            f"  %old_mask{half} = and {masks} %mask{half}, %adds",
+        ]
+        x = f"%x{half}"
+        body += [
+            f"  %from{half} = getelementptr i8, ptr %from, i64 {64 * half}",
+            f"  %to{half} = getelementptr i8, ptr %to, i64 {LINES * size * half}",
+            f"  {x} = load {vector}, ptr %from{half}, align 64",
+        ]
+        old = f"ptr %to{half}, i32 {size}, {masks} %old_mask{half}, {vector} zeroinitializer"
+        if form.is_float:
+            body.append(f"  %scaled{half} = fmul {vector} {x}, %scales")
+            x = f"%scaled{half}"
+        if narrow:
+            body += _bf16(half, x)
+            x = f"%narrow{half}"
+        else:
+            add = "fadd" if form.is_float else "add"
+            body += [
+                f"  %old{half} = call {vector} @llvm.masked.load.{_suffix(to)}.p0({old})",
+                f"  %sum{half} = {add} {vector} {x}, %old{half}",
+            ]
+            x = f"%sum{half}"
+        body.append(
+            f"  call void @llvm.masked.store.{_suffix(to)}.p0(<{LINES} x {to}> {x}, ptr %to{half}, i32 {size},"
+            f" {masks} %mask{half})"
+        )
+    nl = "\n"
+    declared = (
+        f"\ndeclare void @llvm.masked.store.{_suffix(to)}.p0(<{LINES} x {to}>, ptr, i32, {masks})"
+    )
+    if not narrow:
+        declared += (
+            f"\ndeclare {vector} @llvm.masked.load.{_suffix(to)}.p0(ptr, i32, {masks}, {vector})"
+        )
+    return f"""{declared}
+
+define internal void @finish(ptr %total, ptr %out, i64 %row, i64 %rows, i64 %columns, i1 %add, float %scale) noinline {{
+entry:{spread("adds", "%add", "i1")}{spread("scales", "%scale", "float")}
+{nl.join(before)}
+  br label %loop
+loop:
+  %r = phi i64 [ 0, %entry ], [ %next, %loop ]
+  %way = mul i64 %r, %row
+  %to = getelementptr i8, ptr %out, i64 %way
+  %from = getelementptr [{BLOCK_ROW} x i8], ptr %total, i64 %r
+{nl.join(body)}
+  %next = add nuw i64 %r, 1
+  %more = icmp slt i64 %next, %rows
+  br i1 %more, label %loop, label %end
+end:
+  ret void
+}}
+"""
+
+
+def _suffix(kind: str) -> str:
+    return f"v{LINES}{'f32' if kind == 'float' else kind}"
+
+
+def _bf16(half: int, x: str) -> list[str]:
+    """To the nearest, ties to even; what is not a number stays one."""
+    ints = f"<{LINES} x i32>"
+
+    def constant(value: int) -> str:
+        return repeated(value, "i32")
+
+    return [
+        f"  %bits{half} = bitcast <{LINES} x float> {x} to {ints}",
+        f"  %upper{half} = lshr {ints} %bits{half}, {constant(16)}",
+        f"  %odd{half} = and {ints} %upper{half}, {constant(1)}",
+        f"  %carry{half} = add {ints} %odd{half}, {constant(0x7FFF)}",
+        f"  %near{half} = add {ints} %bits{half}, %carry{half}",
+        f"  %rounded{half} = lshr {ints} %near{half}, {constant(16)}",
+        f"  %quiet{half} = or {ints} %upper{half}, {constant(0x40)}",
+        f"  %none{half} = fcmp uno <{LINES} x float> {x}, zeroinitializer",
+        f"  %chosen{half} = select <{LINES} x i1> %none{half}, {ints} %quiet{half}, {ints} %rounded{half}",
+        f"  %narrow{half} = trunc {ints} %chosen{half} to <{LINES} x i16>",
+    ]
+
+
+_LARGEST = f"""
+declare i16 @llvm.vector.reduce.umax.v{2 * LINES}i16(<{2 * LINES} x i16>)
+declare i64 @llvm.ctlz.i64(i64, i1)
+
+; the exponent of the largest of what was packed, as f32 stores it
+define internal i64 @largest(ptr %most) {{
+  %all = load <{2 * LINES} x i16>, ptr %most, align 64
+  %one = call i16 @llvm.vector.reduce.umax.v{2 * LINES}i16(<{2 * LINES} x i16> %all)
+  %exponent = lshr i16 %one, 7
+  %wide = zext i16 %exponent to i64
+  ret i64 %wide
+}}
+"""
+
+_CHECK = """
+  %lhs_largest = call i64 @largest(ptr %lhs_most)
+  %rhs_largest = call i64 @largest(ptr %rhs_most)
+  %zeros = call i64 @llvm.ctlz.i64(i64 %depth, i1 true)
+  %depth_bits = sub i64 64, %zeros
+  %exponents = add i64 %lhs_largest, %rhs_largest
+  %magnitude = add i64 %exponents, %depth_bits
+  %lhs_finite = icmp ult i64 %lhs_largest, 255
+  %rhs_finite = icmp ult i64 %rhs_largest, 255
+  %small = icmp ult i64 %magnitude, {most}
+  %finite = and i1 %lhs_finite, %rhs_finite
+  %fits = and i1 %finite, %small
+  %unchecked = xor i1 %checked, true
+  %fine = or i1 %fits, %unchecked
+  br i1 %fine, label %columns, label %otherwise
+"""
+
+_INSTEAD = """
+  call void @instead(ptr %record, i64 %i, i64 %j, i64 %d, i64 %rows, i64 %width, i64 %depth, i1 %add)
+  br label %rows_done
+"""
+
+_PRODUCT = """
+define internal i1 @product(ptr %record, float %scale, float %unscale, i1 %checked) noinline {{
+entry:
+  %rhs_packed = alloca [{rhs_bytes} x i8], align 4096
+  %lhs_packed = alloca [{lhs_bytes} x i8], align 4096
+  %total = alloca [{block} x i8], align 64
+  %lhs_most = alloca [64 x i8], align 64
+  %rhs_most = alloca [64 x i8], align 64
+{setup}
+  call void @llvm.x86.ldtilecfg(ptr @tile_config)
+  %adds_at_all = icmp ne i64 %adds, 0
+  %lhs_turn = icmp ne i64 %lhs_depth, {item}
+  %rhs_turn = icmp eq i64 %rhs_depth, {item}
+  ; blocks of the depth of about the same size, and as many columns as then have room
+  %k_more = add i64 %k, {most_depth}
+  %k_less = sub i64 %k_more, 1
+  %blocks = udiv i64 %k_less, {most_depth}
+  %share_more = add i64 %k, %blocks
+  %share_less = sub i64 %share_more, 1
+  %share = udiv i64 %share_less, %blocks
+  %share_up = add i64 %share, {step_less}
+  %whole_depth = and i64 %share_up, -{step}
+  %depth_steps = udiv i64 %whole_depth, {step}
+  %panel_bytes = mul i64 %depth_steps, {step_bytes}
+  %panels = udiv i64 {rhs_bytes}, %panel_bytes
+  %whole_width = mul i64 %panels, {panel}
+  br label %block
+block:
+  %j = phi i64 [ 0, %entry ], [ %next_j, %block_done ]
+  %n_left = sub i64 %n, %j
+  %width = call i64 @llvm.umin.i64(i64 %n_left, i64 %whole_width)
+  br label %deep
+deep:
+  %d = phi i64 [ 0, %block ], [ %next_d, %deep_done ]
+  %k_left = sub i64 %k, %d
+  %depth = call i64 @llvm.umin.i64(i64 %k_left, i64 %whole_depth)
+  %depth_up = add i64 %depth, {step_less}
+  %steps = udiv i64 %depth_up, {step}
+  %later = icmp ne i64 %d, 0
+  %add = or i1 %later, %adds_at_all
+  %lhs_way = mul i64 %d, %lhs_depth
+  %lhs_d = getelementptr i8, ptr %lhs, i64 %lhs_way
+  %rhs_way = mul i64 %d, %rhs_depth
+  %rhs_d = getelementptr i8, ptr %rhs, i64 %rhs_way
+  store <32 x i16> zeroinitializer, ptr %rhs_most, align 64
+  br label %pack_rhs
+pack_rhs:
+  %q = phi i64 [ 0, %deep ], [ %next_q, %pack_rhs ]
+  %column = add i64 %j, %q
+  %column_way = mul i64 %column, %rhs_line
+  %rhs_q = getelementptr i8, ptr %rhs_d, i64 %column_way
+  %width_left = sub i64 %width, %q
+  %lines_q = call i64 @llvm.umin.i64(i64 %width_left, i64 {panel})
+  %number_q = udiv i64 %q, {panel}
+  %place_q = mul i64 %number_q, %panel_bytes
+  %to_q = getelementptr i8, ptr %rhs_packed, i64 %place_q
+  call void @pack(ptr %to_q, ptr %rhs_q, i64 %rhs_line, i64 %rhs_depth, i64 %lines_q, i64 %depth, i1 %rhs_turn,
+    float %scale, ptr %rhs_most)
+  %next_q = add i64 %q, {panel}
+  %more_q = icmp ult i64 %next_q, %width
+  br i1 %more_q, label %pack_rhs, label %some_rows
+some_rows:
+  %i = phi i64 [ 0, %pack_rhs ], [ %next_i, %rows_done ]
+  %row_way = mul i64 %i, %lhs_line
+  %lhs_i = getelementptr i8, ptr %lhs_d, i64 %row_way
+  %m_left = sub i64 %m, %i
+  %rows = call i64 @llvm.umin.i64(i64 %m_left, i64 {panel})
+  store <32 x i16> zeroinitializer, ptr %lhs_most, align 64
+  call void @pack(ptr %lhs_packed, ptr %lhs_i, i64 %lhs_line, i64 %lhs_depth, i64 %rows, i64 %depth, i1 %lhs_turn,
+    float %scale, ptr %lhs_most)
+  %out_way = mul i64 %i, %out_row
+  %out_i = getelementptr i8, ptr %out, i64 %out_way
+  %two_rows = icmp ugt i64 %rows, {lines}
+  %nearly_last = sub i64 %rows, 4
+  %last_row = call i64 @llvm.smax.i64(i64 %nearly_last, i64 0)
+{check}
+otherwise:
+{otherwise}
+columns:
+  %c = phi i64 [ 0, %some_rows ], [ %next_c, %multiplied ]
+  %number_c = udiv i64 %c, {panel}
+  %place_c = mul i64 %number_c, %panel_bytes
+  %rhs_c = getelementptr i8, ptr %rhs_packed, i64 %place_c
+  %column_c = add i64 %j, %c
+  %out_column = mul i64 %column_c, {result_size}
+  %to = getelementptr i8, ptr %out_i, i64 %out_column
+  %columns_left = sub i64 %width, %c
+  %columns_c = call i64 @llvm.umin.i64(i64 %columns_left, i64 {panel})
+  %two_columns = icmp ugt i64 %columns_c, {lines}
+  br i1 %two_rows, label %rows2, label %rows1
+rows2:
+  br i1 %two_columns, label %by22, label %by21
+rows1:
+  br i1 %two_columns, label %by12, label %by11
+by22:
+  call void @multiply22(ptr %lhs_packed, ptr %rhs_c, i64 %steps, ptr %total, ptr %to, i64 %out_row, i64 %last_row)
+  br label %multiplied
+by21:
+  call void @multiply21(ptr %lhs_packed, ptr %rhs_c, i64 %steps, ptr %total, ptr %to, i64 %out_row, i64 %last_row)
+  br label %multiplied
+by12:
+  call void @multiply12(ptr %lhs_packed, ptr %rhs_c, i64 %steps, ptr %total, ptr %to, i64 %out_row, i64 %last_row)
+  br label %multiplied
+by11:
+  call void @multiply11(ptr %lhs_packed, ptr %rhs_c, i64 %steps, ptr %total, ptr %to, i64 %out_row, i64 %last_row)
+  br label %multiplied
+multiplied:
+  call void @finish(ptr %total, ptr %to, i64 %out_row, i64 %rows, i64 %columns_c, i1 %add, float %unscale)
+  %next_c = add i64 %c, {panel}
+  %more_c = icmp ult i64 %next_c, %width
+  br i1 %more_c, label %columns, label %rows_done
+rows_done:
+  %next_i = add i64 %i, {panel}
+  %more_i = icmp ult i64 %next_i, %m
+  br i1 %more_i, label %some_rows, label %deep_done
+deep_done:
+  %next_d = add i64 %d, %whole_depth
+  %more_d = icmp ult i64 %next_d, %k
+  br i1 %more_d, label %deep, label %block_done
+block_done:
+  %next_j = add i64 %j, %whole_width
+  %more_j = icmp ult i64 %next_j, %n
+  br i1 %more_j, label %block, label %end
+end:
+  call void @llvm.x86.tilerelease()
+  ret i1 true
+refused:
+  call void @llvm.x86.tilerelease()
+  ret i1 false
+}}
+"""

@@ -1,0 +1,212 @@
+"""The tile unit's vocabulary in LLVM IR: how operands lie in tiles, and the product of two panels of them.
+
+A tile is 16 rows of 64 bytes. Of a left operand a row is a row of the matrix, and its 16 words of 4 bytes go along the
+depth; of a right operand a column of words is a column of the matrix. A word holds ``group`` elements of the depth: two
+bf16 or four bytes. Depths that a step takes are dealt out so that word w has those at w, 16 + w, .. : packing then
+needs no shuffles, and sums do not care.
+
+An f32 is the sum of three bf16, each the nearest to what the ones before have left (8 of its 24 bits). A product of two
+is the sum of six products of parts; those left out are under 2^-24 of it, mostly far under. Sums go on in f32.
+
+A panel is 32 rows (or columns) of an operand: [step of the depth][part][half] tiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from spmd.shape import PrimitiveType
+
+#: Rows of a tile; elements of a vector of words.
+LINES = 16
+TILE_BYTES = 1024
+#: Rows or columns of a panel, and of the block of the result that is summed in registers.
+PANEL = 32
+#: Bytes of such a block, and of one of its rows.
+BLOCK_BYTES, BLOCK_ROW = 4096, 128
+
+P = PrimitiveType
+
+
+@dataclass(frozen=True, slots=True)
+class TileForm:
+    """Products of matrices of ``lhs`` and ``rhs`` into ``result``, summed in f32 or s32."""
+
+    lhs: PrimitiveType
+    rhs: PrimitiveType
+    result: PrimitiveType
+
+    @property
+    def group(self) -> int:
+        """Elements of a word."""
+        return 2 if self.is_float else 4
+
+    @property
+    def is_float(self) -> bool:
+        return self.lhs.is_floating
+
+    @property
+    def parts(self) -> int:
+        return 3 if self.lhs is P.F32 else 1
+
+    @property
+    def products(self) -> tuple[tuple[int, int], ...]:
+        """Of parts of lhs and rhs; neighbours share one, so that it is loaded once."""
+        if self.parts == 1:
+            return ((0, 0),)
+        return ((0, 2), (0, 1), (1, 1), (1, 0), (0, 0), (2, 0))
+
+    @property
+    def instruction(self) -> str:
+        if self.is_float:
+            return "tdpbf16ps"
+        letters = "".join("s" if kind.is_signed_integer else "u" for kind in (self.lhs, self.rhs))
+        return f"tdpb{letters}d"
+
+    @property
+    def step_depth(self) -> int:
+        """Depth of a tile."""
+        return LINES * self.group
+
+    @property
+    def step_bytes(self) -> int:
+        """Of a panel."""
+        return 2 * self.parts * TILE_BYTES
+
+
+FORMS = (
+    TileForm(P.F32, P.F32, P.F32),
+    TileForm(P.BF16, P.BF16, P.F32),
+    TileForm(P.BF16, P.BF16, P.BF16),
+    *(
+        TileForm(lhs, rhs, result)
+        for lhs in (P.S8, P.U8)
+        for rhs in (P.S8, P.U8)
+        for result in (P.S32, P.U32)
+    ),
+)
+
+# Palette 1; of each of eight tiles the bytes of a row, then the number of rows.
+_CONFIG = bytes([1, *[0] * 15, *[64, 0] * 8, *[0] * 16, *[LINES] * 8, *[0] * 8])
+
+DECLARATIONS = f"""
+@tile_config = internal constant [64 x i8] c"{"".join(f"{chr(92)}{b:02X}" for b in _CONFIG)}", align 64
+declare void @llvm.x86.ldtilecfg(ptr)
+declare void @llvm.x86.tilerelease()
+declare void @llvm.x86.tilezero(i8)
+declare void @llvm.x86.tileloadd64(i8, ptr, i64)
+declare void @llvm.x86.tilestored64(i8, ptr, i64)
+declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
+declare i64 @llvm.umin.i64(i64, i64)
+declare i64 @llvm.smax.i64(i64, i64)
+"""
+
+
+def repeated(value: object, kind: str) -> str:
+    """A vector of one value."""
+    return f"<{', '.join([f'{kind} {value}'] * LINES)}>"
+
+
+def listed(values: Iterable[int]) -> str:
+    return f"<{', '.join(f'i32 {value}' for value in values)}>"
+
+
+def spread(name: str, value: str, kind: str) -> str:
+    """Lines that make ``%name`` the vector of ``value``."""
+    return f"""
+  %{name}_one = insertelement <{LINES} x {kind}> poison, {kind} {value}, i32 0
+  %{name} = shufflevector <{LINES} x {kind}> %{name}_one, <{LINES} x {kind}> poison, <{LINES} x i32> zeroinitializer"""
+
+
+def lanes_below(name: str, count: str) -> str:
+    """Lines that make ``%name`` the mask of the lanes below an i64, which may be negative."""
+    return (
+        f"\n  %{name}_count = trunc i64 {count} to i32"
+        + spread(f"{name}_counts", f"%{name}_count", "i32")
+        + f"\n  %{name} = icmp sgt <{LINES} x i32> %{name}_counts, {listed(range(LINES))}"
+    )
+
+
+def multiply_ir(form: TileForm) -> str:
+    """``@multiply{rows}{columns}``, of one or two tiles each: total = lhs panel times rhs panel over some steps.
+
+    Meanwhile the rows of the result, where the total will go, are brought near: a few of them in each step.
+    """
+    declared = f"declare void @llvm.x86.{form.instruction}(i8, i8, i8)\n"
+    return declared + "".join(_multiply(form, r, c) for r in (1, 2) for c in (1, 2))
+
+
+def _multiply(form: TileForm, rows: int, columns: int) -> str:
+    """Tiles 0 to 3 hold the total, 4 and 5 those of lhs, 6 and 7 those of rhs."""
+    totals = [(2 * r + c, r, c) for r in range(rows) for c in range(columns)]
+    zeros = [f"  call void @llvm.x86.tilezero(i8 {tile})" for tile, *_ in totals]
+    stores = [
+        f"  %to{t} = getelementptr i8, ptr %total, i64 {r * LINES * BLOCK_ROW + c * 64}\n"
+        f"  call void @llvm.x86.tilestored64(i8 {t}, ptr %to{t}, i64 {BLOCK_ROW})"
+        for t, r, c in totals
+    ]
+    nl = "\n"
+    return f"""
+define internal void @multiply{rows}{columns}(ptr %lhs, ptr %rhs, i64 %steps, ptr %total,
+    ptr %out, i64 %out_row, i64 %last_row) noinline {{
+entry:
+{nl.join(zeros)}
+  br label %loop
+loop:
+  %s = phi i64 [ 0, %entry ], [ %next, %loop ]
+{_nearing()}
+  %way = mul i64 %s, {form.step_bytes}
+  %lhs_s = getelementptr i8, ptr %lhs, i64 %way
+  %rhs_s = getelementptr i8, ptr %rhs, i64 %way
+{nl.join(_step(form, totals, rows, columns))}
+  %next = add nuw i64 %s, 1
+  %more = icmp ult i64 %next, %steps
+  br i1 %more, label %loop, label %end
+end:
+{nl.join(stores)}
+  ret void
+}}
+"""
+
+
+def _step(
+    form: TileForm, totals: Sequence[tuple[int, int, int]], rows: int, columns: int
+) -> list[str]:
+    lines: list[str] = []
+    held: tuple[int | None, int | None] = (None, None)
+    for number, product in enumerate(form.products):
+        for side, (name, first, halves) in enumerate((("lhs", 4, rows), ("rhs", 6, columns))):
+            if held[side] == product[side]:
+                continue
+            for half in range(halves):
+                at = f"%{name}{number}_{half}"
+                place = (2 * product[side] + half) * TILE_BYTES
+                lines.append(f"  {at} = getelementptr i8, ptr %{name}_s, i64 {place}")
+                lines.append(
+                    f"  call void @llvm.x86.tileloadd64(i8 {first + half}, ptr {at}, i64 64)"
+                )
+        held = product
+        lines += [
+            f"  call void @llvm.x86.{form.instruction}(i8 {t}, i8 {4 + r}, i8 {6 + c})"
+            for t, r, c in totals
+        ]
+    return lines
+
+
+def _nearing() -> str:
+    lines = [
+        "  %row0_wanted = shl i64 %s, 2",
+        "  %row0 = call i64 @llvm.umin.i64(i64 %row0_wanted, i64 %last_row)",
+        "  %row0_way = mul i64 %row0, %out_row",
+        "  %near0 = getelementptr i8, ptr %out, i64 %row0_way",
+    ]
+    for r in range(4):
+        if r:
+            lines.append(f"  %near{r} = getelementptr i8, ptr %near{r - 1}, i64 %out_row")
+        lines.append(f"  %near{r}b = getelementptr i8, ptr %near{r}, i64 64")
+        lines += [
+            f"  call void @llvm.prefetch.p0(ptr %near{r}{half}, i32 1, i32 3, i32 1)"
+            for half in ("", "b")
+        ]
+    return "\n".join(lines)

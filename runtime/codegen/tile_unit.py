@@ -1,0 +1,55 @@
+"""Whether this process may use the processor's tile unit (Intel AMX): products of small matrices in one instruction.
+
+The unit's registers hold 8 KiB, so Linux keeps them for a process only after it has asked. The permission is the
+process's, for its threads of now and later.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+
+from runtime.codegen.llvm_jit import host_has
+
+#: x86-64's arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA).
+_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
+
+
+class _Use:
+    """Whether the unit is to be used where it is there: of the process, as BLAS's threads are."""
+
+    allowed = True
+
+
+def has_tile_unit() -> bool:
+    """Of bf16 and 8-bit products, permitted by the system, and not switched off."""
+    return _Use.allowed and _permitted()
+
+
+@contextmanager
+def without_tile_unit() -> Iterator[None]:
+    """Kernels that are bound within the block do without it."""
+    before, _Use.allowed = _Use.allowed, False
+    try:
+        yield
+    finally:
+        _Use.allowed = before
+
+
+@cache
+def _permitted() -> bool:
+    """Asked once. No such instructions, no such call, no room in a signal stack: all of them are a no."""
+    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
+        return False
+    if not host_has("amx-tile", "amx-bf16", "amx-int8", "avx512bw"):
+        return False
+    try:
+        system_call = ctypes.CDLL(None).syscall
+    except (OSError, AttributeError):
+        return False
+    system_call.restype = ctypes.c_long
+    arguments = (ctypes.c_long(one) for one in (_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA))
+    return bool(system_call(*arguments) == 0)
