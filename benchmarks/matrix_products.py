@@ -28,7 +28,7 @@ from benchmarks.timing.xla_flags import ONE_THREAD
 from launch.report.environment import describe_environment
 from runtime.blas import set_blas_threads
 from runtime.kernel import NUMPY_KERNELS, KernelArrays
-from runtime.kernels.dot import DotKernel, by_numpy, compute_type
+from runtime.kernels.dot import DotKernel, by_numpy
 from spmd.shape import PrimitiveType
 
 P = PrimitiveType
@@ -78,9 +78,10 @@ def work_of(product: Product) -> dict[str, Work]:
     lhs, rhs = product.matrix(0), product.matrix(1)
     out = np.zeros((*product.batch, product.m, product.n), product.result.numpy)
     types = (product.operands, product.operands, product.result)
-    compute = compute_type(*types, product.k)
-    assert compute is not None
-    kernel = DotKernel(product.batch, product.m, product.k, product.n, *types, compute)
+    sizes = (product.m, product.k, product.n)
+    kernel = DotKernel.planned(product.batch, sizes, types)
+    assert kernel is not None
+    compute = kernel.compute
     scratch = tuple(np.zeros(dims, compute.numpy) for dims in kernel.scratch_dims())
     arrays = KernelArrays((lhs, rhs), (out,), scratch)
     work: dict[str, Work] = {"ours": NUMPY_KERNELS.bind(kernel, arrays)}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from runtime.buffers.types import ArrayView
 from runtime.emit.reference import emit_reference
-from runtime.kernels.dot import DotKernel, compute_type
+from runtime.kernels.dot import DotKernel
 from runtime.lowering import LOWERINGS, Device, Lowering, Order, StepArrays, Views
 from runtime.strides import StridedView
 from runtime.thunks.kernel import KernelThunk
@@ -105,17 +105,12 @@ def _kernel(instruction: HloInstruction, views: Views) -> DotKernel | None:
         views[1].element_type,
         instruction.array_shape.element_type,
     )
-    compute = compute_type(*types, k)
-    if compute is None or instruction.attrs_as(DotAttrs).extra:
+    if instruction.attrs_as(DotAttrs).extra:
         return None
-    return DotKernel(
-        tuple(sizes[0][d] for d in lhs.batch),
-        math.prod(sizes[0][d] for d in lhs.rows),
-        k,
-        math.prod(sizes[1][d] for d in rhs.columns),
-        *types,
-        compute,
-    )
+    batch = tuple(sizes[0][d] for d in lhs.batch)
+    m = math.prod(sizes[0][d] for d in lhs.rows)
+    n = math.prod(sizes[1][d] for d in rhs.columns)
+    return DotKernel.planned(batch, (m, k, n), types)
 
 
 def scratch(instruction: HloInstruction, views: Views) -> tuple[ArrayShape, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -13,6 +13,7 @@ from runtime.kernels.convert import converting
 from runtime.kernels.integer_dot import integer_product
 from runtime.kernels.movable import Movable
 from runtime.kernels.native_dot import blas_product, converted_product, over_batch
+from runtime.kernels.tile_dot import suits_tiles, tile_product
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 
@@ -26,7 +27,7 @@ class DotKernel(Kernel):
 
     Products are summed in ``compute``; operands and results of other types are converted through scratch:
     left block, right matrix, result block, in this order, each there only where it is needed. Where integers are summed
-    as such, each element is converted as it is read.
+    as such, or all is left to the tile unit (``on_tiles``), each element is converted as it is read.
     """
 
     batch: tuple[int, ...]
@@ -37,6 +38,19 @@ class DotKernel(Kernel):
     rhs: PrimitiveType
     result: PrimitiveType
     compute: PrimitiveType
+    on_tiles: bool = False
+
+    @staticmethod
+    def planned(
+        batch: tuple[int, ...],
+        sizes: tuple[int, int, int],
+        types: tuple[PrimitiveType, PrimitiveType, PrimitiveType],
+    ) -> DotKernel | None:
+        """For sizes m, k, n and types of operands and result: as this machine does it. None where no type sums it."""
+        compute = compute_type(*types, sizes[1])
+        if compute is None:
+            return None
+        return DotKernel(batch, *sizes, *types, compute, suits_tiles(types, sizes))
 
     @property
     def is_direct(self) -> bool:
@@ -49,9 +63,9 @@ class DotKernel(Kernel):
 
     def scratch_dims(self) -> list[tuple[int, int]]:
         """Sizes of the scratch arrays, all of the compute type."""
-        dims: list[tuple[int, int]] = []
-        if self.compute.is_integer:
-            return dims
+        if self.compute.is_integer or self.on_tiles:
+            return []
+        dims = []
         if self.lhs is not self.compute:
             dims.append((self.block_rows, self.k))
         if self.rhs is not self.compute:
@@ -72,8 +86,15 @@ def bind_dot(kernel: DotKernel, arrays: KernelArrays) -> Action:
         return converting(np.zeros((), out.dtype), out)
     first = (0,) * len(kernel.batch)
     matrices = (lhs[first], rhs[first], out[first])
+    product: Movable | None
+    if kernel.on_tiles and (product := tile_product(*matrices)) is not None:
+        return over_batch(product, kernel.batch, lhs, rhs, out)
+    if kernel.on_tiles:
+        kernel = replace(kernel, on_tiles=False)
+        scratch = tuple(np.zeros(dims, kernel.compute.numpy) for dims in kernel.scratch_dims())
+        arrays = replace(arrays, scratch=scratch)
     if kernel.compute.is_integer:
-        product: Movable | None = integer_product(*matrices)
+        product = integer_product(*matrices)
     elif kernel.is_direct:
         product = blas_product(kernel.compute, *matrices)
     else:

@@ -1,0 +1,77 @@
+"""Products of bf16 and 8-bit matrices on the tile unit, where this processor has one."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from runtime.codegen.llvm_tile_dot import FUNCTION, tile_dot_code
+from runtime.codegen.llvm_tile_product import TileWords, most_depth
+from runtime.codegen.llvm_tiles import FORMS, TileForm
+from runtime.codegen.native_call import native_call
+from runtime.codegen.tile_unit import has_tile_unit
+from runtime.kernels.movable import Movable, moving
+from spmd.literal import NDArray
+from spmd.shape import PrimitiveType
+
+#: Multiplications from which on it pays (measured).
+_LEAST_PRODUCTS = 1 << 14
+
+
+def suits_tiles(
+    types: tuple[PrimitiveType, PrimitiveType, PrimitiveType], sizes: tuple[int, int, int]
+) -> bool:
+    """Whether products of such lhs and rhs into such a result, of m, k and n, are the tile unit's here.
+
+    Those of f32 are not: BLAS's function goes there by itself.
+    """
+    form, (m, k, n) = TileForm(*types), sizes
+    if form not in FORMS or form.parts > 1 or m * k * n < _LEAST_PRODUCTS:
+        return False
+    fits = form.result.byte_size == 4 or k <= most_depth(form)
+    return fits and has_tile_unit()
+
+
+def tile_product(lhs: NDArray, rhs: NDArray, out: NDArray) -> Movable | None:
+    """out = lhs rhs, of types that suit. None where a matrix has gaps both ways, or there is no such unit."""
+    if not has_tile_unit():
+        return None
+    if not _has_runs(out):
+        if not _has_runs(out.T):
+            return None
+        turned = tile_product(rhs.T, lhs.T, out.T)
+        return None if turned is None else turned.exchanged()
+    if not all(_has_runs(x) or _has_runs(x.T) for x in (lhs, rhs)):
+        return None
+    lhs_line, lhs_depth = _steps(lhs)
+    rhs_line, rhs_depth = _steps(rhs.T)
+    words = TileWords(
+        lhs.ctypes.data,
+        rhs.ctypes.data,
+        out.ctypes.data,
+        m=out.shape[0],
+        n=out.shape[1],
+        k=lhs.shape[1],
+        lhs_line=lhs_line,
+        lhs_depth=lhs_depth,
+        rhs_line=rhs_line,
+        rhs_depth=rhs_depth,
+        result_row=out.strides[0],
+    )
+    form = TileForm(*(PrimitiveType.from_numpy(x.dtype) for x in (lhs, rhs, out)))
+    record = np.array(words.packed(), np.int64)
+    return moving(native_call(tile_dot_code(form), FUNCTION, record, (lhs, rhs, out)))
+
+
+def _steps(matrix: NDArray) -> tuple[int, int]:
+    """Bytes from line to line and along one, of which one is an element's: a direction of one element has any."""
+    line, along = matrix.strides
+    if matrix.shape[1] == 1 and line != matrix.itemsize:
+        along = matrix.itemsize
+    if matrix.shape[0] == 1 and along != matrix.itemsize:
+        line = matrix.itemsize
+    return line, along
+
+
+def _has_runs(matrix: NDArray) -> bool:
+    """Rows without gaps."""
+    return bool(matrix.shape[1] == 1 or matrix.strides[1] == matrix.itemsize)
