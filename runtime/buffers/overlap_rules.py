@@ -78,4 +78,5 @@ def _needs_moved(inner: HloInstruction, user: HloInstruction, moved: set[HloInst
         return True
     if user.opcode in (Opcode.BITCAST, Opcode.RESHAPE):
         return inner.array_shape.num_elements != user.array_shape.num_elements
-    return not OPS[user.opcode].elementwise or inner.array_shape.dims != user.array_shape.dims
+    elementwise = OPS[user.opcode].elementwise or user.opcode is Opcode.BITCAST_CONVERT
+    return not elementwise or inner.array_shape.dims != user.array_shape.dims

@@ -22,7 +22,7 @@ def overlaps_by_rows(fusion: HloInstruction) -> frozenset[tuple[int, int]]:
     roots = fused.root.operands if fused.root.opcode is Opcode.TUPLE else (fused.root,)
     needed = _above(fused, fused.root)
     reduces = [x for x in needed if x.opcode is Opcode.REDUCE]
-    if len({(x.operand(0).dims, x.attrs_as(DimensionsAttrs)) for x in reduces}) != 1:
+    if len({(x.operand(0).dims, _axes(x)) for x in reduces}) != 1:
         return frozenset()
     rows = _Rows(fused, reduces[0])
     operands = [n for n, x in enumerate(fused.parameters) if rows.stays(x)]
@@ -43,12 +43,16 @@ def _above(fused: HloComputation, root: HloInstruction) -> list[HloInstruction]:
     return [x for x in fused.instructions if x in needed]
 
 
+def _axes(reduce: HloInstruction) -> tuple[int, ...]:
+    return tuple(sorted(reduce.attrs_as(DimensionsAttrs).dimensions))
+
+
 class _Rows:
     """Index space and reduced dimensions of the reductions, and what leaves its place in it."""
 
     def __init__(self, fused: HloComputation, reduce: HloInstruction) -> None:
         self.dims = reduce.operand(0).dims
-        axes = reduce.attrs_as(DimensionsAttrs).dimensions
+        axes = _axes(reduce)
         self.kept = tuple(d for d in range(len(self.dims)) if d not in axes)
         self.needed = set(_above(fused, fused.root))
         self.moved: set[HloInstruction] = set()
@@ -75,4 +79,5 @@ class _Rows:
             return user.dims != self.dims or spread != self.kept
         if user.opcode in (Opcode.BITCAST, Opcode.RESHAPE):
             return x.shape.num_elements != user.array_shape.num_elements
-        return not OPS[user.opcode].elementwise or x.dims != user.dims
+        elementwise = OPS[user.opcode].elementwise or user.opcode is Opcode.BITCAST_CONVERT
+        return not elementwise or x.dims != user.dims

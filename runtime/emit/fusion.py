@@ -114,11 +114,8 @@ def in_place(fusion: HloInstruction) -> tuple[tuple[int, int], ...]:
 
 
 def scratch(fusion: HloInstruction, _: Views) -> tuple[ArrayShape, ...]:
-    """A row of each value that passes over rows keep."""
     plan = planned(fusion).plan
-    if isinstance(plan, LoopFusion):
-        return ()
-    return tuple(ArrayShape(kind, (plan.row_length,)) for kind in plan.kept)
+    return () if isinstance(plan, LoopFusion) else plan.scratch
 
 
 LOWERINGS.add(Opcode.FUSION, Lowering(emit_fusion, in_place, layouts=layouts, scratch=scratch))

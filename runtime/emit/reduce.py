@@ -5,7 +5,7 @@ from __future__ import annotations
 from runtime.emit.fusion import kernel_of
 from runtime.emit.reference import emit_reference
 from runtime.emit.scalar_program import scalar_program
-from runtime.fusion.emitters import emitted, emitter_of
+from runtime.fusion.planned import planned_alone
 from runtime.fusion.row_fusion import RowFusion
 from runtime.kernels.elementwise import Registers
 from runtime.kernels.program_reduce import ProgramReduceKernel
@@ -86,11 +86,11 @@ def program_reduce_kernel(instruction: HloInstruction) -> ProgramReduceKernel | 
 
 def native_reduce(instruction: HloInstruction) -> RowFusion | None:
     """The reduction as a fusion of one instruction; None where no emitter takes it."""
-    if emitter_of(instruction) is None:
+    found = planned_alone(instruction)
+    if found is None:
         return None
-    plan = emitted(instruction).plan
-    assert isinstance(plan, RowFusion)
-    return plan
+    assert isinstance(found.plan, RowFusion)
+    return found.plan
 
 
 def emit_reduce(instruction: HloInstruction, arrays: StepArrays, device: Device) -> Thunk:

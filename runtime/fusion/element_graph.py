@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TypeAlias
 
 import numpy as np
@@ -161,8 +162,15 @@ class _Builder:
         )
 
     def demand(self, instruction: HloInstruction, path: ViewPath) -> None:
-        self.demands.setdefault(instruction, {}).setdefault(_key(instruction, path), path)
+        self.demands.setdefault(instruction, {}).setdefault(self.key(instruction, path), path)
         self.check_size()
+
+    def key(self, instruction: HloInstruction, path: ViewPath) -> _Key:
+        """A constant is one value wherever it is read, unless it is an input: that may be any array."""
+        if instruction.opcode is Opcode.CONSTANT and instruction not in self.inputs:
+            return ()
+        place = place_of(path, array_shape(instruction).dims)
+        return path if place is None else place
 
     def check_size(self) -> None:
         size = sum(map(len, self.demands.values()))
@@ -216,7 +224,7 @@ class _Builder:
             if seen is None:
                 break
             instruction, path = seen
-        return self.registers[instruction, _key(instruction, path)]
+        return self.registers[instruction, self.key(instruction, path)]
 
     def make_leaves(self, order: Sequence[HloInstruction]) -> None:
         for instruction in order:
@@ -260,7 +268,7 @@ class _Builder:
             return _constant(instruction)
         result = array_shape(instruction).element_type
         if instruction.opcode is Opcode.IOTA:
-            number = self.leaf_of[instruction, _key(instruction, path)]
+            number = self.leaf_of[instruction, self.key(instruction, path)]
             signature = ElementSignature(Opcode.CONVERT, (PrimitiveType.S64,), result)
             return _operation(signature, (number,))
         reads = list(self.operand_reads(instruction, path))
@@ -273,12 +281,17 @@ _SOURCES = frozenset({Opcode.CONSTANT, Opcode.IOTA})
 
 
 def _operation(signature: ElementSignature, operands: tuple[int, ...]) -> ScalarOp:
-    if not has_operation(signature):
+    if not _has_operation(signature):
         types = ", ".join(map(str, signature.operands))
         raise NoEmitterError(
             f"no element operation {signature.opcode}({types}) -> {signature.result}"
         )
     return ScalarOp(signature, operands)
+
+
+@lru_cache(maxsize=1024)
+def _has_operation(signature: ElementSignature) -> bool:
+    return has_operation(signature)
 
 
 def _is_elementwise(opcode: Opcode) -> bool:
@@ -292,14 +305,6 @@ def _is_name(instruction: HloInstruction) -> bool:
             instruction.array_shape.element_type is instruction.operand(0).array_shape.element_type
         )
     return instruction.opcode is Opcode.COPY
-
-
-def _key(instruction: HloInstruction, path: ViewPath) -> _Key:
-    """A constant is one value wherever it is read."""
-    if instruction.opcode is Opcode.CONSTANT:
-        return ()
-    place = place_of(path, array_shape(instruction).dims)
-    return path if place is None else place
 
 
 def array_shape(instruction: HloInstruction) -> ArrayShape:

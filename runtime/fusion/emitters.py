@@ -16,6 +16,9 @@ from runtime.fusion.refusal import NoEmitterError
 from runtime.fusion.row_fusion import RowFusion, has_reductions, row_fusion
 from spmd.hlo import HloComputation, HloInstruction, Opcode
 
+#: The emitter of loops, by name.
+LOOP = "loop"
+
 #: What a fusion computes, in the form that its emitter takes.
 Plan: TypeAlias = LoopFusion | RowFusion
 
@@ -73,7 +76,7 @@ def emitted_region(
     if not roots:
         raise NoEmitterError("there is no result")
     if not has_reductions(roots, inputs):
-        return Emitted("loop", loop_fusion(roots, inputs))
+        return Emitted(LOOP, loop_fusion(roots, inputs))
     plan = row_fusion(roots, inputs)
     if len(plan.passes) == 1:
         return Emitted("reduce", plan)

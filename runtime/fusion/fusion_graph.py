@@ -7,12 +7,11 @@ until the plan is made: ``make_fusions`` writes it down.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from runtime.fusion.emitters import Emitted
-from runtime.fusion.kernel_cost import KernelCost
 from runtime.fusion.kernel_kinds import KernelKind, KernelKinds
+from runtime.fusion.prices import KernelCost
 from runtime.schedule.step_facts import StepFacts
 from spmd.hlo import HloComputation, HloInstruction, Opcode
 from spmd.ops.attrs import ConstantAttrs
@@ -40,19 +39,13 @@ class Kernel:
     @property
     def cost(self) -> KernelCost:
         """Of one execution."""
-        return self.kind.cost
-
-    @property
-    def emitted(self) -> Emitted | None:
-        """Who makes it, and how; None if nobody does."""
-        return self.kind.emitted
+        cost = self.kind.cost
+        assert cost is not None, "a kernel is made of what has a price"
+        return cost
 
     def may_overwrite(self, root: HloInstruction, read: HloInstruction) -> bool:
         """Whether ``root`` may be written over the memory of the input ``read``, which dies here."""
-        if self.emitted is None:
-            return False
-        pair = (self.roots.index(root), list(self.inputs).index(read))
-        return pair in self.emitted.plan.overwrites
+        return (self.roots.index(root), list(self.inputs).index(read)) in self.kind.overwrites
 
     @property
     def is_fusion(self) -> bool:
@@ -95,10 +88,12 @@ class FusionGraph:
 
     def __post_init__(self) -> None:
         self.position = {x: n for n, x in enumerate(self.order)}
-        heads = [x for x in self.order if self._is_kernel(x)]
-        for x in heads:
-            self._add(self._kernel((x,), {x: None}, self.position[x]))
-        self._note_outside(set(heads))
+        for x in self.order:
+            if self._is_kernel(x):
+                kernel = self._kernel((x,), {x: None}, self.position[x])
+                if kernel.kind.cost is not None:
+                    self._add(kernel)
+        self._note_outside(self.kernel_of)
 
     # ---- reading
     @property
@@ -169,7 +164,8 @@ class FusionGraph:
         made = self._kernel(roots, members, position)
         if made.computing > limits.instructions or len(made.inputs) > limits.inputs:
             return None
-        return made if made.cost.code <= limits.code else None
+        cost = made.kind.cost
+        return made if cost is not None and cost.code <= limits.code else None
 
     # ---- changing
     def replace(self, old: Iterable[Kernel], new: Iterable[Kernel]) -> None:
@@ -242,7 +238,7 @@ class FusionGraph:
             )
         return self.facts.is_view(x) and self.kinds.has_emitter(x)
 
-    def _note_outside(self, heads: set[HloInstruction]) -> None:
+    def _note_outside(self, heads: Collection[HloInstruction]) -> None:
         """Backwards: who needs what a view shows stands behind the view."""
         needed: dict[HloInstruction, list[int]] = {self.computation.root: [len(self.order)]}
         for x in reversed(self.order):

@@ -50,20 +50,6 @@ class Access:
     share: float = 1.0
 
 
-@dataclass
-class LoopVariables:
-    """The variables of one kernel and their sizes: those of the result's dimensions first, then those of reductions."""
-
-    sizes: list[int]
-
-    def add(self, size: int) -> Index:
-        self.sizes.append(size)
-        return variable(len(self.sizes) - 1)
-
-    def points(self, variables: frozenset[int]) -> float:
-        return math.prod(float(self.sizes[v]) for v in variables)
-
-
 def variable(number: int) -> Index:
     return Index(("variable", number), frozenset((number,)), number)
 
@@ -73,7 +59,7 @@ def identity(rank: int) -> IndexMap:
 
 
 #: The accesses of an instruction's operands, one each, for its own element at a map.
-Rule: TypeAlias = Callable[[HloInstruction, IndexMap, LoopVariables], list[Access]]
+Rule: TypeAlias = Callable[[HloInstruction, IndexMap], list[Access]]
 
 _RULES: Registry[Opcode, Rule] = Registry("index map")
 
@@ -82,11 +68,11 @@ def has_rule(opcode: Opcode) -> bool:
     return opcode in _RULES or OPS[opcode].elementwise
 
 
-def operand_accesses(user: HloInstruction, at: IndexMap, loops: LoopVariables) -> list[Access]:
+def operand_accesses(user: HloInstruction, at: IndexMap) -> list[Access]:
     """Where each operand is read. Opcodes without a rule are taken to read anything, anywhere."""
     rule = _RULES.get(user.opcode)
     if rule is not None:
-        return rule(user, at, loops)
+        return rule(user, at)
     if OPS[user.opcode].elementwise:
         return [_same(operand, at) for operand in user.operands]
     return [Access(_anywhere(user, operand, at)) for operand in user.operands]
@@ -112,19 +98,19 @@ def _anywhere(user: HloInstruction, operand: HloInstruction, at: IndexMap) -> In
 
 # ---- moving data
 @_RULES.register(Opcode.BROADCAST)
-def broadcast(user: HloInstruction, at: IndexMap, _: LoopVariables) -> list[Access]:
+def broadcast(user: HloInstruction, at: IndexMap) -> list[Access]:
     return [Access(tuple(at[d] for d in user.attrs_as(DimensionsAttrs).dimensions))]
 
 
 @_RULES.register(Opcode.TRANSPOSE)
-def transpose(user: HloInstruction, at: IndexMap, _: LoopVariables) -> list[Access]:
+def transpose(user: HloInstruction, at: IndexMap) -> list[Access]:
     dimensions = user.attrs_as(DimensionsAttrs).dimensions
     source = dict(zip(dimensions, at, strict=True))
     return [Access(tuple(source[d] for d in range(len(dimensions))))]
 
 
 @_RULES.register(Opcode.REVERSE)
-def reverse(user: HloInstruction, at: IndexMap, _: LoopVariables) -> list[Access]:
+def reverse(user: HloInstruction, at: IndexMap) -> list[Access]:
     turned = user.attrs_as(DimensionsAttrs).dimensions
     return [
         Access(
@@ -137,7 +123,7 @@ def reverse(user: HloInstruction, at: IndexMap, _: LoopVariables) -> list[Access
 
 
 @_RULES.register(Opcode.SLICE)
-def slice_(user: HloInstruction, at: IndexMap, _: LoopVariables) -> list[Access]:
+def slice_(user: HloInstruction, at: IndexMap) -> list[Access]:
     attrs = user.attrs_as(SliceAttrs)
     steps = zip(at, attrs.starts, attrs.strides, strict=True)
     return [Access(tuple(_affine(index, start, stride) for index, start, stride in steps))]
@@ -148,7 +134,7 @@ def _affine(index: Index, start: int, stride: int) -> Index:
 
 
 @_RULES.register(Opcode.RESHAPE, Opcode.BITCAST)
-def reshape(user: HloInstruction, at: IndexMap, _: LoopVariables) -> list[Access]:
+def reshape(user: HloInstruction, at: IndexMap) -> list[Access]:
     source, target = user.operand(0).dims, user.dims
     if math.prod(source) != math.prod(target):
         return [Access(_anywhere(user, user.operand(0), at))]
@@ -232,7 +218,7 @@ def _take(sizes: tuple[int, ...], start: int, count: int) -> range:
 
 # ---- choosing among operands
 @_RULES.register(Opcode.CONCATENATE)
-def concatenate(user: HloInstruction, at: IndexMap, _: LoopVariables) -> list[Access]:
+def concatenate(user: HloInstruction, at: IndexMap) -> list[Access]:
     """Each operand by its part of the elements."""
     (along,) = user.attrs_as(DimensionsAttrs).dimensions
     found, start = [], 0
@@ -245,7 +231,7 @@ def concatenate(user: HloInstruction, at: IndexMap, _: LoopVariables) -> list[Ac
 
 
 @_RULES.register(Opcode.PAD)
-def pad(user: HloInstruction, at: IndexMap, _: LoopVariables) -> list[Access]:
+def pad(user: HloInstruction, at: IndexMap) -> list[Access]:
     operand = user.operand(0)
     attrs = user.attrs_as(PadAttrs)
     share = operand.array_shape.num_elements / max(user.array_shape.num_elements, 1)
@@ -256,13 +242,13 @@ def pad(user: HloInstruction, at: IndexMap, _: LoopVariables) -> list[Access]:
 
 # ---- places that the program computes
 @_RULES.register(Opcode.DYNAMIC_SLICE)
-def dynamic_slice(user: HloInstruction, at: IndexMap, _: LoopVariables) -> list[Access]:
+def dynamic_slice(user: HloInstruction, at: IndexMap) -> list[Access]:
     starts = tuple(operand.name for operand in user.operands[1:])
     return [Access(_shifted(at, starts)), *_scalars(user, 1)]
 
 
 @_RULES.register(Opcode.DYNAMIC_UPDATE_SLICE)
-def dynamic_update_slice(user: HloInstruction, at: IndexMap, _: LoopVariables) -> list[Access]:
+def dynamic_update_slice(user: HloInstruction, at: IndexMap) -> list[Access]:
     updated = user.operand(1).array_shape.num_elements
     share = updated / max(user.array_shape.num_elements, 1)
     starts = tuple(operand.name for operand in user.operands[2:])
@@ -276,17 +262,3 @@ def _shifted(at: IndexMap, starts: tuple[str, ...]) -> IndexMap:
 
 def _scalars(user: HloInstruction, first: int) -> list[Access]:
     return [Access(()) for _ in user.operands[first:]]
-
-
-# ---- reductions
-@_RULES.register(Opcode.REDUCE)
-def reduce(user: HloInstruction, at: IndexMap, loops: LoopVariables) -> list[Access]:
-    """One loop for every reduced dimension; the same ones for all operands."""
-    reduced = set(user.attrs_as(DimensionsAttrs).dimensions)
-    count = user.num_operands // 2
-    kept = iter(at)
-    element = tuple(
-        loops.add(size) if d in reduced else next(kept)
-        for d, size in enumerate(user.operand(0).dims)
-    )
-    return [*(Access(element) for _ in range(count)), *(Access(()) for _ in range(count))]

@@ -11,12 +11,16 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
 
-from runtime.fusion.emitters import Emitted, emitted_region, emitter_of
-from runtime.fusion.kernel_cost import KernelCost, kernel_cost
+from runtime.fusion.element_graph import MAX_LEAVES, MAX_STEPS
+from runtime.fusion.emitters import LOOP, Emitted, emitted_region, emitter_of
+from runtime.fusion.loop_cost import loop_cost
+from runtime.fusion.prices import KernelCost, Prices
 from runtime.fusion.refusal import NoEmitterError
+from runtime.fusion.row_cost import row_cost
+from runtime.fusion.row_fusion import RowFusion
 from spmd.analysis.structure import StructuralKeys
-from spmd.hlo import HloInstruction
-from spmd.machine.description import MachineDescription
+from spmd.hlo import HloInstruction, Opcode
+from spmd.ops.opdef import OPS
 
 #: An ordered set of instructions.
 Instructions: TypeAlias = Mapping[HloInstruction, None]
@@ -24,16 +28,59 @@ Instructions: TypeAlias = Mapping[HloInstruction, None]
 
 @dataclass(eq=False)
 class KernelKind:
-    """``roots``, ``inputs``: of the first kernel of this kind that was met."""
+    """``roots``, ``inputs``: of the first kernel of this kind that was met. reduces: whether it has reductions.
+    straight: whether strides say how everything in it is read, however it is put together: it has no reshapes, no parts
+    that are chosen by index, and results of one shape. flat: whether each element is computed of those at its own place
+    and of scalars.
+    """
 
     roots: tuple[HloInstruction, ...]
     inputs: tuple[HloInstruction, ...]
-    machine: MachineDescription
+    reduces: bool
+    straight: bool
+    flat: bool
+    prices: Prices
 
     @cached_property
-    def cost(self) -> KernelCost:
-        """Of one execution."""
-        return kernel_cost(self.roots, self.inputs, self.machine)
+    def cost(self) -> KernelCost | None:
+        """Of one execution; None of a kernel with reductions that no emitter makes."""
+        if not self.reduces:
+            return loop_cost(self.roots, self.inputs, self.prices)
+        if self.emitted is None:
+            return None
+        plan = self.emitted.plan
+        assert isinstance(plan, RowFusion), "it has reductions"
+        return row_cost(plan, self.roots, self.inputs, self.prices)
+
+    @cached_property
+    def emitter(self) -> str | None:
+        """Who makes it; None if nobody does. Of straight loops of moderate size that is known without a plan."""
+        if self.straight and not self.reduces:
+            cost = self.cost
+            if cost is not None and cost.reads <= MAX_LEAVES and cost.values <= MAX_STEPS:
+                return LOOP
+        return None if self.emitted is None else self.emitted.emitter
+
+    @cached_property
+    def overwrites(self) -> frozenset[tuple[int, int]]:
+        """As plans have it: pairs (result, input) where one may be written over the other."""
+        if self.flat and self.emitter == LOOP:
+            return frozenset(
+                (i, n)
+                for i, root in enumerate(self.roots)
+                for n, x in enumerate(self.inputs)
+                if x.dims == root.dims and x.shape.byte_size == root.shape.byte_size
+            )
+        return frozenset(() if self.emitted is None else self.emitted.plan.overwrites)
+
+    @cached_property
+    def scratch_bytes(self) -> int:
+        """What it writes for itself alone."""
+        if not self.reduces or self.emitted is None:
+            return 0
+        plan = self.emitted.plan
+        assert isinstance(plan, RowFusion), "it has reductions"
+        return sum(shape.byte_size for shape in plan.scratch)
 
     @cached_property
     def emitted(self) -> Emitted | None:
@@ -48,7 +95,7 @@ class KernelKind:
 class KernelKinds:
     """All kinds that were met while the kernels of one module are planned, whose instructions stay as they are."""
 
-    machine: MachineDescription
+    prices: Prices
     _keys: StructuralKeys = field(default_factory=StructuralKeys)
     _number_of: dict[Hashable, int] = field(default_factory=dict)
     _members: dict[HloInstruction, int] = field(default_factory=dict)
@@ -73,7 +120,16 @@ class KernelKinds:
         )
         kind = self._kinds.get(form)
         if kind is None:
-            kind = self._kinds[form] = KernelKind(roots, tuple(inputs), self.machine)
+            kind = self._kinds[form] = KernelKind(
+                roots,
+                tuple(inputs),
+                any(x.opcode is Opcode.REDUCE for x in members),
+                all(root.dims == roots[0].dims for root in roots)
+                and all(map(_is_straight, members)),
+                all(_is_flat(x, roots[0].dims) for x in members)
+                and all(x.dims in ((), roots[0].dims) for x in inputs),
+                self.prices,
+            )
         return kind
 
     def has_emitter(self, x: HloInstruction) -> bool:
@@ -102,3 +158,34 @@ class KernelKinds:
 
     def _number(self, key: Hashable) -> int:
         return self._number_of.setdefault(key, len(self._number_of))
+
+
+#: Strides say what these show of anything that strides can tell.
+_STRAIGHT = frozenset(
+    {
+        Opcode.BITCAST_CONVERT,
+        Opcode.BROADCAST,
+        Opcode.CONSTANT,
+        Opcode.COPY,
+        Opcode.IOTA,
+        Opcode.REVERSE,
+        Opcode.SLICE,
+        Opcode.TRANSPOSE,
+    }
+)
+
+
+def _is_straight(x: HloInstruction) -> bool:
+    """Of an instruction that has an emitter."""
+    if x.opcode in (Opcode.RESHAPE, Opcode.BITCAST):
+        wide = [[n for n in one.dims if n != 1] for one in (x, x.operand(0))]
+        return wide[0] == wide[1]
+    return x.opcode in _STRAIGHT or OPS[x.opcode].elementwise
+
+
+def _is_flat(x: HloInstruction, dims: tuple[int, ...]) -> bool:
+    """Elementwise over ``dims``, a scalar or a scalar everywhere."""
+    if x.opcode is Opcode.BROADCAST:
+        return x.dims == dims and not x.operand(0).dims
+    elementwise = x.opcode is Opcode.CONSTANT or OPS[x.opcode].elementwise
+    return elementwise and x.dims in ((), dims)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from runtime.fusion.element_graph import post_order
+from runtime.fusion.emitters import LOOP
 from runtime.fusion.fusion_graph import FusionGraph, Kernel
 from spmd.analysis.side_effects import SideEffects
 from spmd.hlo import HloComputation, HloInstruction, Opcode
@@ -17,7 +18,7 @@ from spmd.passes.rewrite import replace_and_prune
 from spmd.shape import TupleShape
 
 #: XLA's kinds by emitter; all others reduce, which makes an input fusion.
-_KINDS = {"loop": "kLoop"}
+_KINDS = {LOOP: "kLoop"}
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,8 @@ def _fusions(graph: FusionGraph) -> list[Kernel]:
 
 
 def _planned(kernel: Kernel) -> PlannedKernel:
-    assert kernel.emitted is not None, "kernels are only joined where there is an emitter"
-    emitter = kernel.emitted.emitter
+    emitter = kernel.kind.emitter
+    assert emitter is not None, "kernels are only joined where there is an emitter"
     return PlannedKernel(kernel.roots, tuple(kernel.inputs), kernel.position, emitter)
 
 

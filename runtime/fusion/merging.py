@@ -100,7 +100,7 @@ class _Merger:
             made = graph.together(first, second, place)
             if made is None or made.cost.seconds >= first.cost.seconds + second.cost.seconds:
                 return None
-            if made.emitted is None:
+            if made.kind.emitter is None:
                 return None
             if self.profile.allows(both, (made,)):
                 graph.replace(both, (made,))

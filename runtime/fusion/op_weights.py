@@ -6,7 +6,7 @@ percent, which changes no decision that is not close anyway.
 
 from __future__ import annotations
 
-from spmd.hlo import HloInstruction, Opcode
+from spmd.hlo import Opcode
 from spmd.machine.description import Rates
 from spmd.shape import PrimitiveType
 
@@ -66,13 +66,10 @@ _FREE = frozenset(
 )
 
 
-def seconds_per_element(instruction: HloInstruction, rates: Rates) -> float:
-    """Of one element of ``instruction``; of a reduce: of one element that it combines. ``rates``: of its type."""
-    opcode, kind = instruction.opcode, instruction.array_shape.element_type
+def operation_seconds(opcode: Opcode, kind: PrimitiveType, rates: Rates) -> float:
+    """Of one element of type ``kind`` that ``opcode`` gives. ``rates``: of the type it is computed in."""
     if opcode in _FREE:
         return 0.0
-    if opcode is Opcode.REDUCE:
-        return max(len(instruction.to_apply) - instruction.num_operands, 1) / rates.simple
     if kind.is_integer and opcode in _INTEGER_ADDITIONS:
         return _INTEGER_ADDITIONS[opcode] / rates.simple
     if opcode in _EXPONENTIALS:
@@ -80,9 +77,6 @@ def seconds_per_element(instruction: HloInstruction, rates: Rates) -> float:
     return _ADDITIONS.get(opcode, 1.0) / rates.simple
 
 
-def computed_in(instruction: HloInstruction) -> PrimitiveType:
+def computed_in(opcode: Opcode, operand: PrimitiveType, result: PrimitiveType) -> PrimitiveType:
     """The element type whose rates hold: a comparison costs what its operands' type does."""
-    shape = (
-        instruction.operand(0).shape if instruction.opcode is Opcode.COMPARE else instruction.shape
-    )
-    return getattr(shape, "element_type", PrimitiveType.F32)
+    return operand if opcode is Opcode.COMPARE else result

@@ -1,4 +1,4 @@
-"""Plans of fusions, found once for equal fused computations: memory scheduling asks for them again and again."""
+"""Plans of fusions, found once for equal computations: memory scheduling asks for them again and again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from functools import lru_cache
 
 from runtime.fusion.emitters import Emitted, emitted
-from spmd.analysis.structure import canonical_order
+from runtime.fusion.refusal import NoEmitterError
 from spmd.hlo import HloComputation, HloInstruction
 
 #: A training step has a few hundred different fusions.
@@ -15,16 +15,35 @@ _KEPT = 4096
 
 def planned(fusion: HloInstruction) -> Emitted:
     """As ``emitted``: the emitter and its plan; NoEmitterError where there is none."""
-    return _planned(_Form(fusion.to_apply))
+    return _planned(_Form(fusion.to_apply, _form(fusion.to_apply)))
+
+
+def planned_alone(instruction: HloInstruction) -> Emitted | None:
+    """The same of one instruction, as if it were fused alone; None where no emitter takes it."""
+    operands = instruction.operands
+    key = (
+        instruction.opcode,
+        instruction.shape,
+        instruction.attrs,
+        tuple((operands.index(x), x.shape) for x in operands),
+        tuple(map(_form, instruction.called_computations)),
+    )
+    return _planned_alone(_Form(instruction, key))
 
 
 class _Form:
-    """Equal for computations that say the same in other names. The computation itself is let go once it is planned."""
+    """Equal where the key is. What it is the key of is let go once it is planned."""
 
-    def __init__(self, computation: HloComputation) -> None:
-        self.computation: HloComputation | None = computation
-        self._key = _form(computation)
-        self._hash = hash(self._key)
+    def __init__(self, of: HloComputation | HloInstruction, key: Hashable) -> None:
+        self.of: HloComputation | HloInstruction | None = of
+        self._key = key
+        self._hash = hash(key)
+
+    def emitted(self) -> Emitted:
+        """Asked once."""
+        of, self.of = self.of, None
+        assert of is not None, "a form is planned once"
+        return emitted(of)
 
     def __hash__(self) -> int:
         return self._hash
@@ -35,16 +54,29 @@ class _Form:
 
 @lru_cache(maxsize=_KEPT)
 def _planned(form: _Form) -> Emitted:
-    computation, form.computation = form.computation, None
-    assert computation is not None, "a form is planned once"
-    return emitted(computation)
+    return form.emitted()
+
+
+@lru_cache(maxsize=_KEPT)
+def _planned_alone(form: _Form) -> Emitted | None:
+    try:
+        return form.emitted()
+    except NoEmitterError:
+        return None
 
 
 def _form(computation: HloComputation) -> Hashable:
-    number: dict[HloInstruction, int] = {}
-    parts: list[Hashable] = []
-    for n, x in enumerate(canonical_order(computation)):
-        number[x] = n
-        callees = tuple(_form(callee) for callee in x.called_computations)
-        parts.append((x.opcode, x.shape, x.attrs, tuple(number[o] for o in x.operands), callees))
-    return number[computation.root], tuple(parts)
+    """The same for computations that say the same in other names, if they stand in the same order."""
+    instructions = computation.instructions
+    number = {x: n for n, x in enumerate(instructions)}
+    parts = tuple(
+        (
+            x.opcode,
+            x.shape,
+            x.attrs,
+            tuple([number[operand] for operand in x.operands]),
+            tuple(map(_form, x.called_computations)) if x.called_computations else (),
+        )
+        for x in instructions
+    )
+    return number[computation.root], parts

@@ -11,6 +11,7 @@ from runtime.fusion.kernel_kinds import KernelKinds
 from runtime.fusion.live_profile import LiveProfile
 from runtime.fusion.make_fusions import FusionPlan, make_fusions
 from runtime.fusion.merging import merge_kernels
+from runtime.fusion.prices import Prices
 from runtime.fusion.priority_queue import fuse_producers
 from runtime.fusion.setting import Setting
 from spmd.hlo import HloModule, Stage
@@ -72,7 +73,7 @@ class PriorityFusion(FueledPass):
         """Kernels of every computation, with as many kinds of fusions as do not take more memory; the module with them,
         None where there are none.
         """
-        kinds = KernelKinds(machine_named(self.machine))
+        kinds = KernelKinds(Prices(machine_named(self.machine)))
         for step in self._ways():
             plans = [
                 FusionPlan.of(step.fused(graph, profile))

@@ -94,7 +94,7 @@ class _Queue:
         """Fuse, if there is an emitter for every kernel and memory allows it."""
         producer = candidate.producer
         for reader, made in zip(candidate.readers, candidate.fused, strict=True):
-            if made.emitted is None:
+            if made.kind.emitter is None:
                 self.refused.add((producer, reader))
                 return False
         old = (producer, *candidate.readers)

@@ -112,6 +112,11 @@ class RowFusion:
     def row_length(self) -> int:
         return math.prod(self.dims[d] for d in self.axes)
 
+    @property
+    def scratch(self) -> tuple[ArrayShape, ...]:
+        """A row of each value that passes keep."""
+        return tuple(ArrayShape(kind, (self.row_length,)) for kind in self.kept)
+
 
 def has_reductions(roots: Sequence[HloInstruction], inputs: Mapping[HloInstruction, int]) -> bool:
     return any(x.opcode is Opcode.REDUCE and x not in inputs for x in post_order(roots, inputs))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeAlias
 
 from runtime.strides import StridedView
@@ -91,6 +92,8 @@ class Shift:
 
 def shifts(path: ViewPath, view: StridedView) -> tuple[Shift, ...]:
     """How far ``through(path, view)``, which is taken from index 0, is moved by the dynamic slices of ``path``."""
+    if all(op.opcode is not Opcode.DYNAMIC_SLICE for op in path):
+        return ()
     found = []
     for n, op in enumerate(path):
         if op.opcode is not Opcode.DYNAMIC_SLICE:
@@ -131,12 +134,24 @@ class Place:
 
 def place_of(path: ViewPath, dims: tuple[int, ...]) -> Place | None:
     """What ``path`` reads of an array of sizes ``dims`` that lies without gaps; None where no strides can say it."""
+    if not path:
+        return _whole(dims)
     dense = StridedView.dense(ArrayShape(PrimitiveType.U8, dims))
     view = through(path, dense)
     if view is None:
         return None
-    strides = tuple(0 if n == 1 else s for n, s in zip(view.dims, view.strides, strict=True))
-    return Place(strides, view.offset, shifts(path, dense))
+    return Place(_moving(view), view.offset, shifts(path, dense))
+
+
+@lru_cache(maxsize=1024)
+def _whole(dims: tuple[int, ...]) -> Place:
+    """Every element where it is: the place that is asked for most often."""
+    return Place(_moving(StridedView.dense(ArrayShape(PrimitiveType.U8, dims))), 0)
+
+
+def _moving(view: StridedView) -> tuple[int, ...]:
+    """Strides, but for dimensions along which there is only one element."""
+    return tuple(0 if n == 1 else s for n, s in zip(view.dims, view.strides, strict=True))
 
 
 def _dimensions(op: ViewOp) -> tuple[int, ...]:

@@ -16,6 +16,8 @@ ARRAY = ArrayView(PLACE, StridedView.dense(ArrayShape(PrimitiveType.F32, (4, 4))
 STEADY = {
     "elementwise": "ROOT r = f32[4,4] add(p, p)",
     "reshaped": "f = f32[16] reshape(p)\n  n = f32[16] abs(f)\n  ROOT r = f32[4,4] reshape(n)",
+    "as other bits": "b = u32[4,4] bitcast-convert(p)\n  n = u32[4,4] not(b)\n"
+    "  ROOT r = f32[4,4] bitcast-convert(n)",
     "what nobody needs": "t = f32[4,4] transpose(p), dimensions={1,0}\n  ROOT r = f32[4,4] abs(p)",
 }
 MOVED = {
@@ -23,6 +25,8 @@ MOVED = {
     "reversed": "ROOT r = f32[4,4] reverse(p), dimensions={0}",
     "repeated": "s = f32[1,4] slice(p), slice={[0:1], [0:4]}\n  v = f32[4] reshape(s)\n"
     "  ROOT r = f32[4,4] broadcast(v), dimensions={1}",
+    "as narrower bits": "b = u16[4,4,2] bitcast-convert(p)\n  n = u16[4,4,2] not(b)\n"
+    "  ROOT r = f32[4,4] bitcast-convert(n)",
     "later": "a = f32[4,4] abs(p)\n  ROOT r = f32[4,4] transpose(a), dimensions={1,0}",
 }
 
@@ -82,6 +86,15 @@ def rows_overlap(last: str, axis: int = 1, spread: int = 0) -> str:
     root = module_of(ROWS.format(axis=axis, spread=spread, last=last, shape=shape)).entry.root
     places = [PLACE, BufferSlice(1, 0, 64)][: 1 + ("tuple" in last)]
     return wrong_overlap(root, [ARRAY], [], places)
+
+
+BITS = """w = u32[4,4] bitcast-convert(d)
+  n = u32[4,4] not(w)
+  ROOT r = f32[4,4] bitcast-convert(n)"""
+
+
+def test_rows_as_other_bits() -> None:
+    assert rows_overlap(BITS) == ""
 
 
 def test_rows_of_rows() -> None:

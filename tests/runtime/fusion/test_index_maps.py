@@ -8,13 +8,12 @@ import pytest
 
 from runtime.fusion.index_maps import (
     Index,
-    LoopVariables,
     _blocks,
     identity,
     operand_accesses,
     reshaped,
 )
-from spmd.hlo import HloInstruction, Opcode
+from spmd.hlo import HloInstruction
 from spmd.text.parser import parse_module
 
 
@@ -23,7 +22,7 @@ def parsed(body: str) -> HloInstruction:
 
 
 def read(root: HloInstruction) -> list[tuple[tuple[object, ...], ...]]:
-    accesses = operand_accesses(root, identity(len(root.dims)), LoopVariables(list(root.dims)))
+    accesses = operand_accesses(root, identity(len(root.dims)))
     return [tuple(index.key for index in access.map) for access in accesses]
 
 
@@ -51,7 +50,7 @@ def test_where_an_operand_is_read(text: str, wanted: list[object]) -> None:
     assert read(parsed(text)) == wanted
 
 
-def value(index: Index, at: tuple[int, ...], loops: LoopVariables) -> int:
+def value(index: Index, at: tuple[int, ...]) -> int:
     """What the expression is at a point of the loops, from its key alone."""
     return _of_key(index.key, at)
 
@@ -80,13 +79,12 @@ SIZES = [(4, 6), (24,), (2, 2, 6), (2, 12), (1, 4, 1, 6), (3, 8), (8, 3, 1), (2,
 def test_a_reshape_keeps_the_row_major_number(
     target: tuple[int, ...], source: tuple[int, ...]
 ) -> None:
-    loops = LoopVariables(list(target))
     found = reshaped(identity(len(target)), target, source)
     assert len(found) == len(source)
     for number, at in enumerate(itertools.product(*map(range, target))):
         place = 0
         for index, size in zip(found, source, strict=True):
-            place = place * size + value(index, at, loops)
+            place = place * size + value(index, at)
         assert place == number
     # There and back again is nothing at all.
     again = reshaped(found, source, target)
@@ -100,29 +98,10 @@ def test_blocks_are_the_finest() -> None:
     assert list(_blocks((2, 0), (0, 5)))  # ends
 
 
-def test_a_reduce_reads_in_loops_of_its_own() -> None:
-    root = parse_module(
-        """HloModule t
-sum { a = f32[] parameter(0)
-  b = f32[] parameter(1)
-  ROOT c = f32[] add(a, b) }
-ENTRY e { x = f32[4,5,6] parameter(0)
-  z = f32[] constant(0)
-  ROOT r = f32[4,6] reduce(x, z), dimensions={1}, to_apply=sum }
-"""
-    ).entry.root
-    assert root.opcode is Opcode.REDUCE
-    loops = LoopVariables([4, 6])
-    data, start = operand_accesses(root, identity(2), loops)
-    assert loops.sizes == [4, 6, 5]
-    assert [index.plain for index in data.map] == [0, 2, 1]
-    assert start.map == ()
-
-
 def test_concatenated_operands_share_the_elements() -> None:
     root = parsed(
         "x = f32[2,3] parameter(0)\ny = f32[6,3] parameter(1)\n"
         "ROOT r = f32[8,3] concatenate(x, y), dimensions={0}"
     )
-    accesses = operand_accesses(root, identity(2), LoopVariables([8, 3]))
+    accesses = operand_accesses(root, identity(2))
     assert [access.share for access in accesses] == [0.25, 0.75]

@@ -12,8 +12,8 @@ import pytest
 from collectives.schedule.checker import check_schedule
 from runtime.compile import build_executable, schedule_module
 from runtime.fusion import kernel_kinds
-from runtime.fusion.kernel_cost import KernelCost
 from runtime.fusion.kernel_kinds import KernelKind, KernelKinds
+from runtime.fusion.prices import KernelCost
 from runtime.fusion.priority_fusion import PriorityFusion
 from runtime.schedule.exact_memory import device_bytes
 from spmd.evaluator.evaluator import evaluate
@@ -300,7 +300,7 @@ def partly_fused(module: HloModule) -> Iterator[tuple[HloModule, int]]:
 def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How many kernels were tried, and how many of them had to be priced."""
     counts: Counter[str] = Counter()
-    kind, price = KernelKinds.kind, kernel_kinds.kernel_cost
+    kind, price = KernelKinds.kind, kernel_kinds.loop_cost
 
     def tried(*arguments: Any) -> KernelKind:
         counts["tried"] += 1
@@ -311,7 +311,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         return price(*arguments)
 
     monkeypatch.setattr(KernelKinds, "kind", tried)
-    monkeypatch.setattr(kernel_kinds, "kernel_cost", priced)
+    monkeypatch.setattr(kernel_kinds, "loop_cost", priced)
     return counts
 
 

@@ -1,0 +1,201 @@
+"""What a loop over the elements of a kernel's results costs: work and traffic, from index maps.
+
+For each element it computes what the results need, down to the kernel's inputs. Where several instructions need one
+element of another at the same place, it is computed once; at two places, twice; what does not change along the
+innermost loop is computed once per row. An input is fetched once as far as it is touched; what is touched again comes
+from the memory level that holds it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from runtime.fusion.element_graph import post_order
+from runtime.fusion.index_maps import Index, IndexMap, identity, operand_accesses, reshaped
+from runtime.fusion.prices import STRIDED, KernelCost, Prices
+from spmd.hlo import HloInstruction, Opcode
+from spmd.ops.opdef import OPS
+
+
+@dataclass(eq=False, slots=True)
+class _Place:
+    """Where elements are needed: at ``map``, which depends on ``variables``, ``times`` in all; ``inner``: the loop
+    variable that moves fastest through what is seen there.
+    """
+
+    map: IndexMap
+    inner: int | None
+    variables: frozenset[int]
+    times: float
+
+
+def loop_cost(
+    roots: Sequence[HloInstruction], inputs: Collection[HloInstruction], prices: Prices
+) -> KernelCost:
+    """A kernel that gives ``roots``, all of as many elements, from ``inputs``."""
+    walk = _Walk(prices, roots[0].dims)
+    walk.run(roots, dict.fromkeys(inputs, 0))
+    return walk.cost(roots)
+
+
+@dataclass
+class _Walk:
+    prices: Prices
+    sizes: tuple[int, ...]
+    demands: dict[HloInstruction, dict[_Place, float]] = field(default_factory=dict)
+    reads: dict[HloInstruction, dict[_Place, float]] = field(default_factory=dict)
+    places: dict[tuple[IndexMap, int | None], _Place] = field(default_factory=dict)
+    compute: float = 0.0
+    evaluations: float = 0.0
+    code: int = 0
+    counting: int = 0
+
+    def run(self, roots: Sequence[HloInstruction], inputs: dict[HloInstruction, int]) -> None:
+        """From the roots to the inputs."""
+        dims = roots[0].dims
+        at = identity(len(dims))
+        inner = _innermost(at, dims)
+        for root in roots:
+            own = at if root.dims == dims else reshaped(at, dims, root.dims)
+            self._demand(root, self._place(own, inner), 1.0)
+        for x in reversed(post_order(roots, inputs)):
+            places = self.demands.get(x, {})
+            if x in inputs:
+                self.reads[x] = places
+            elif x.opcode is not Opcode.CONSTANT:
+                self._compute(x, places)
+
+    def _place(self, at: IndexMap, inner: int | None) -> _Place:
+        """The one place there."""
+        found = self.places.get((at, inner))
+        if found is None:
+            variables = _variables(at)
+            times = self._times(variables, inner)
+            found = self.places[at, inner] = _Place(at, inner, variables, times)
+        return found
+
+    def _times(self, variables: frozenset[int], inner: int | None) -> float:
+        """How often something is computed there; moved out of the innermost loop where that does not matter to it."""
+        if not variables:
+            return 1.0
+        all_points = math.prod(map(float, self.sizes))
+        if inner is None or inner in variables:
+            return all_points
+        return all_points / max(self.sizes[inner], 1)
+
+    def _points(self, variables: frozenset[int]) -> float:
+        return math.prod(float(self.sizes[v]) for v in variables)
+
+    def _demand(self, x: HloInstruction, place: _Place, share: float) -> None:
+        places = self.demands.setdefault(x, {})
+        places[place] = min(1.0, places.get(place, 0.0) + share)
+
+    def _compute(self, x: HloInstruction, places: dict[_Place, float]) -> None:
+        each = self.prices.element(x)
+        elementwise = OPS[x.opcode].elementwise
+        self.counting += len(places) if x.opcode is Opcode.IOTA else 0
+        for place, share in places.items():
+            if each:
+                self.compute += place.times * share * each
+                self.evaluations += place.times * share
+                self.code += 1
+            if elementwise:
+                for operand in x.operands:
+                    same = place if operand.array_shape.rank else self._place((), place.inner)
+                    self._demand(operand, same, share)
+                continue
+            accesses = operand_accesses(x, place.map)
+            for operand, access in zip(x.operands, accesses, strict=True):
+                there = self._place(access.map, place.inner)
+                self._demand(operand, there, share * access.share)
+
+    # ---- memory
+    def cost(self, roots: Sequence[HloInstruction]) -> KernelCost:
+        prices = self.prices
+        written = [float(root.shape.byte_size) for root in roots]
+        memory = sum(map(prices.array, written))
+        read = 0.0
+        for x, places in self.reads.items():
+            if not x.array_shape.rank:
+                continue
+            item = x.array_shape.element_type.byte_size
+            touched = min(
+                sum(self._points(p.variables) * share for p, share in places.items()),
+                x.array_shape.num_elements,
+            )
+            read += touched * item
+            memory += prices.array(touched * item) * _stride_factor(x, places)
+            again = sum(p.times * share for p, share in places.items()) - touched
+            if again > 0:
+                memory += prices.again(again * item, x.shape.byte_size)
+        seconds = prices.kernel(max(self.compute, memory), self._rows(roots[0].dims))
+        return KernelCost(
+            seconds,
+            self.compute,
+            read,
+            sum(written),
+            self.evaluations,
+            self.code,
+            self.counting + sum(map(len, self.reads.values())),
+            sum(map(len, self.demands.values())),
+        )
+
+    def _rows(self, dims: tuple[int, ...]) -> float:
+        """How often the innermost loop begins, dimensions that all arrays have in one run being one loop."""
+        run = len(dims)
+        if dims:
+            for x, places in self.reads.items():
+                for place in places:
+                    run = min(run, _trailing_run(place.map, x.dims, dims))
+        return float(math.prod(dims[: len(dims) - max(run, 1)])) if dims else 1.0
+
+
+def _stride_factor(x: HloInstruction, places: Collection[_Place]) -> float:
+    """The mean over the places where ``x`` is read."""
+    return sum(_place_factor(x, place) for place in places) / max(len(places), 1)
+
+
+def _place_factor(x: HloInstruction, place: _Place) -> float:
+    minor = next((i for i, n in zip(place.map[::-1], x.dims[::-1], strict=True) if n > 1), None)
+    if minor is None or place.inner is None or place.inner in minor.variables:
+        return 1.0
+    return STRIDED if place.inner in place.variables else 1.0
+
+
+def _variables(at: IndexMap) -> frozenset[int]:
+    return frozenset[int]().union(*(index.variables for index in at))
+
+
+def _innermost(at: IndexMap, dims: tuple[int, ...]) -> int | None:
+    """The loop variable that moves along the last dimension that has several elements."""
+    for index, size in zip(reversed(at), reversed(dims), strict=True):
+        if size > 1:
+            return _last(index)
+    return None
+
+
+def _last(index: Index) -> int | None:
+    return index.plain if index.plain is not None else max(index.variables, default=None)
+
+
+def _trailing_run(at: IndexMap, own: tuple[int, ...], dims: tuple[int, ...]) -> int:
+    """How many of the last loop dimensions move through the array as one: all of them in its order, or none at all."""
+    variables = _variables(at)
+    absent = 0
+    for d in reversed(range(len(dims))):
+        if d in variables and dims[d] > 1:
+            break
+        absent += 1
+    if absent:
+        return absent
+    steady = 0
+    for k, index in enumerate(reversed(at)):
+        d = len(dims) - 1 - k
+        if d < 0 or index.plain != d:
+            break
+        steady += 1
+        if own[len(own) - 1 - k] != dims[d]:
+            break
+    return steady

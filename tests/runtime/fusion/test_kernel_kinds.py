@@ -1,0 +1,104 @@
+"""What is known of a kernel without a plan is what its plan says."""
+
+from __future__ import annotations
+
+import pytest
+
+from runtime.fusion.element_graph import post_order
+from runtime.fusion.emitters import LOOP, emitted
+from runtime.fusion.kernel_kinds import KernelKind, KernelKinds
+from runtime.fusion.prices import Prices
+from spmd.hlo import HloComputation, HloInstruction, Opcode
+from spmd.machine.named import machine_named
+from spmd.text.parser import parse_module
+from tests.runtime.fusion.random_fusions import random_fusion
+
+
+def kind_of(fused: HloComputation, inputs: tuple[HloInstruction, ...] = ()) -> KernelKind:
+    """Of a kernel of all that the computation does with ``inputs``, or else with its parameters."""
+    inputs = inputs or fused.parameters
+    roots = fused.root.operands if fused.root.opcode is Opcode.TUPLE else (fused.root,)
+    order = post_order(roots, dict.fromkeys(inputs, 0))
+    members, read = ([x for x in order if (x in inputs) == wanted] for wanted in (False, True))
+    return KernelKinds(Prices(machine_named())).kind(
+        tuple(roots), dict.fromkeys(members), dict.fromkeys(read)
+    )
+
+
+def members_of(fused: HloComputation) -> list[HloInstruction]:
+    quiet = (Opcode.PARAMETER, Opcode.TUPLE)
+    return [x for x in fused.instructions if x.opcode not in quiet]
+
+
+def entry(body: str) -> HloComputation:
+    return parse_module(f"HloModule t\nENTRY e {{\n{body}\n}}\n").entry
+
+
+def test_random_kernels() -> None:
+    """Of instructions that each have an emitter, as those of a plan do."""
+    straight = flat = 0
+    for seed in range(300):
+        (fused,) = (c for c in parse_module(random_fusion(seed)).computations if "fused" in c.name)
+        kind = kind_of(fused)
+        if not all(map(KernelKinds(kind.prices).has_emitter, members_of(fused))):
+            continue
+        if kind.straight and kind.emitter == LOOP:
+            straight += 1
+            assert kind.emitted is not None
+            assert kind.emitted.emitter == LOOP
+            flat += kind.flat
+            assert kind.overwrites == frozenset(kind.emitted.plan.overwrites)
+    assert straight > 10
+    assert flat
+
+
+FLAT = """
+  p = f32[4,6] parameter(0)
+  q = f32[4,6] parameter(1)
+  s = f32[] parameter(2)
+  h = f16[4,6] parameter(3)
+  t = f32[] negate(s)
+  b = f32[4,6] broadcast(t), dimensions={}
+  w = f32[4,6] convert(h)
+  a = f32[4,6] multiply(p, b)
+  c = f32[4,6] add(a, w)
+  d = f32[4,6] subtract(q, c)
+  ROOT r = (f32[4,6], f32[4,6]) tuple(c, d)"""
+
+
+def test_a_flat_kernel_may_overwrite_what_is_as_large() -> None:
+    kind = kind_of(entry(FLAT))
+    assert kind.flat
+    assert kind.emitted is not None
+    assert kind.overwrites == frozenset(kind.emitted.plan.overwrites)
+    assert {(n, kind.inputs[k].name) for n, k in kind.overwrites} == {
+        (n, name) for n in (0, 1) for name in "pq"
+    }
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        "t = f32[6,4] reshape(n)\n  ROOT r = f32[24] reshape(t)",
+        "t = f32[24] reshape(n)\n  u = f32[4,6] reshape(t)\n  ROOT r = f32[4,6] add(n, u)",
+        "t = f32[2,12] reshape(n)\n  ROOT r = f32[12,2] transpose(t), dimensions={1,0}",
+    ],
+)
+def test_of_reshapes_a_plan_is_made(last: str) -> None:
+    fused = entry(f"  p = f32[4,6] parameter(0)\n  n = f32[4,6] negate(p)\n  {last}")
+    kind = kind_of(fused)
+    assert not kind.straight
+    assert kind.emitter == emitted(fused).emitter
+
+
+def test_an_array_constant_that_is_an_input_is_read_like_any_other() -> None:
+    """Transposed it is not what it was, so two elements are read."""
+    fused = entry(
+        "  c = f32[2,2] constant({{1, 2}, {3, 4}})\n"
+        "  t = f32[2,2] transpose(c), dimensions={1,0}\n  ROOT r = f32[2,2] add(c, t)"
+    )
+    (constant,) = fused.with_opcode(Opcode.CONSTANT)
+    kind = kind_of(fused, (constant,))
+    assert kind.emitted is not None
+    assert kind.overwrites == frozenset()
+    assert len(kind.emitted.plan.pieces[0].graph.leaves) == 2  # type: ignore[union-attr]
