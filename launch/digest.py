@@ -9,4 +9,9 @@ _DIGITS = 16
 
 def digest_of(data: bytes) -> str:
     """Enough of SHA-256 to tell what differs by mistake."""
-    return hashlib.sha256(data).hexdigest()[:_DIGITS]
+    return full_digest_of(data)[:_DIGITS]
+
+
+def full_digest_of(data: bytes) -> str:
+    """What is equal for equal data alone."""
+    return hashlib.sha256(data).hexdigest()

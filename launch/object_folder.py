@@ -1,4 +1,4 @@
-"""Where machine code is kept between runs: the user's cache folder, unless the environment says otherwise."""
+"""Where machine code and programs are kept: the user's cache folder, unless the environment says otherwise."""
 
 from __future__ import annotations
 
@@ -27,7 +27,11 @@ def object_folder(environment: Mapping[str, str] = os.environ) -> Path | None:
 
 
 @functools.cache
-def keep_objects() -> None:
-    """From now on this process looks for machine code there first, and keeps there what it compiles."""
+def keep_objects() -> ObjectCache | None:
+    """From now on this process looks for machine code there first, and keeps there what it compiles.
+
+    None where there is no such folder, or it is not this user's alone.
+    """
     folder = object_folder()
     host_jit().cache = None if folder is None else ObjectCache.opened(folder)
+    return host_jit().cache

@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING
 
 from launch.agreement import agree
 from launch.calibrated import machine_here
+from launch.compiled import Compiled, compile_source
 from launch.digest import digest_of
 from launch.ending import end_job
 from launch.job import require_saved_for, require_world, versions
 from launch.mpi import open_world
 from launch.object_folder import keep_objects
 from launch.options import CompileOptions
-from launch.pipeline import compile_module
 from launch.rank_environment import settings_of_environment, world_of_environment
 from launch.shared_compile import compile_on_first
+from launch.source import ModuleSource
 from runtime.executable import Executable
 from runtime.saved import SavedExecutableError, load_bytes
 from spmd.errors import UnsupportedError
@@ -44,6 +45,9 @@ def compile_program(
 ) -> Executable:
     """Carry a logical (or per-device) module through all stages to an executable. ``module`` stays as it is.
 
+    One that was compiled before with the same options is taken from the user's cache folder, unless SPMD_PROGRAM_CACHE
+    is "off" or ``options`` ask for checks.
+
     Under MPI every rank calls it with the same module and options, for as many devices as there are ranks; rank 0
     compiles, and every rank gets a RankExecutable. Raises there, on every rank alike, AgreedError: with the ranks'
     errors (WorldSizeError says both numbers), or with the ranks whose modules or options differ.
@@ -51,9 +55,10 @@ def compile_program(
     keep_objects()
     options = options or CompileOptions(machine=machine_here())
     world = _world()
+    source = ModuleSource(lambda: module)
     if world is None:
         _require_backend(backend)
-        return compile_module(module, devices, options)
+        return compile_source(source, devices, options).executable
 
     def setup() -> tuple[int, dict[str, str]]:
         _require_backend(backend)
@@ -63,7 +68,7 @@ def compile_program(
         return wanted, {"module": text, "options": str(options), **_alike()}
 
     wanted = agree(world, setup)
-    return compile_on_first(world, lambda: compile_module(module, wanted, options))
+    return compile_on_first(world, lambda: compile_source(source, wanted, options))
 
 
 def load_executable(path: str | Path) -> Executable:
@@ -86,10 +91,10 @@ def load_executable(path: str | Path) -> Executable:
 
     agree(world, lambda: ("alike", _alike()))
 
-    def for_this_world() -> Executable:
+    def for_this_world() -> Compiled:
         executable = read()
         require_saved_for(executable, world.size)
-        return executable
+        return Compiled(executable, "")
 
     return compile_on_first(world, for_this_world)
 

@@ -6,13 +6,14 @@ from collections.abc import Callable
 
 from collectives.communicator.interface import Communicator
 from launch.agreement import agree, from_first
+from launch.compiled import Compiled
 from launch.rank_executable import RankExecutable
 from runtime.executable import Executable
 from runtime.saved import load_bytes, save_bytes
 
 
 def compile_on_first(
-    world: Communicator, make: Callable[[], Executable], *, record: bool = False
+    world: Communicator, make: Callable[[], Compiled], *, record: bool = False
 ) -> RankExecutable:
     """What ``make`` gives on rank 0, loaded on every rank. All ranks call it; on the others ``make`` is not called.
 
@@ -22,8 +23,9 @@ def compile_on_first(
     made: list[Executable] = []
 
     def compiled() -> bytes:
-        made.append(make())
-        return save_bytes(made[0])
+        compiled = make()
+        made.append(compiled.executable)
+        return compiled.saved or save_bytes(compiled.executable)
 
     data = from_first(world, compiled, "compiles")
 

@@ -3,18 +3,63 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 
-from launch.digest import digest_of
+from launch.digest import digest_of, full_digest_of
 from runtime.executable import Executable
 from runtime.saved import MAGIC, load_bytes
 from spmd.errors import HloParseError
 from spmd.hlo import HloModule
+from spmd.proto import serialize_hlo_proto
 from spmd.text.dump_directory import dumped_module, split_choice
 from spmd.text.load import load, parse_bytes
 from spmd.verifier.verifier import verify
 
 STANDARD_INPUT = "-"
+
+
+@dataclass(frozen=True)
+class ModuleSource:
+    """A module that need not be read where a program that was made of it is found.
+
+    ``read`` gives it verified; SpmdError where it cannot be. ``known_digest``: of the bytes that it is read from; None
+    for one that is not read from one file.
+    """
+
+    read: Callable[[], HloModule]
+    known_digest: str | None = None
+
+    @cached_property
+    def module(self) -> HloModule:
+        return self.read()
+
+    @cached_property
+    def digest(self) -> str:
+        """Equal ones have equal programs."""
+        if self.known_digest is not None:
+            return f"bytes {self.known_digest}"
+        return f"proto {full_digest_of(serialize_hlo_proto(self.module))}"
+
+
+def source_of(argument: str) -> ModuleSource:
+    """What a MODULE argument names. HloParseError where it names no file."""
+    path = Path(argument)
+    if argument == STANDARD_INPUT or not path.is_file():
+        return ModuleSource(partial(load_module, argument))
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise HloParseError(f"{path}: {error.strerror or error}") from error
+    return ModuleSource(partial(_parsed, data, argument), full_digest_of(data))
+
+
+def _parsed(data: bytes, file: str) -> HloModule:
+    module = parse_bytes(data, file)
+    verify(module)
+    return module
 
 
 def load_module(argument: str) -> HloModule:

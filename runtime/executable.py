@@ -123,10 +123,15 @@ class Executable:
         """The program on ``devices``."""
         return LoopbackDevices(self.program, self.kernels, self.timeout_seconds, record=self.record)
 
-    @property
-    def _local(self) -> LocalDevices:
+    def load_devices(self) -> None:
+        """Make ``devices`` ready for a step, which the first use of them does otherwise."""
         if self._loaded is None:
             self._loaded = self.load_local()
+
+    @property
+    def _local(self) -> LocalDevices:
+        self.load_devices()
+        assert self._loaded is not None
         return self._loaded
 
     def stamps(self) -> list[list[tuple[Stamp, ...]]]:

@@ -32,6 +32,14 @@ def cases() -> Path:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _programs_are_compiled_afresh() -> Iterator[None]:
+    """Also in processes that tests start: what a test changes in this process decides on no program's key."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPMD_PROGRAM_CACHE", "off")
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _passes_leave_what_verifies() -> Iterator[None]:
     """In every test of this process, a pass of a pipeline that changes a module leaves one that verifies."""
     apply = pipeline.apply

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
-from launch.cli.costly_warning import warn_costly
 from launch.cli.module_argument import add_module_arguments, compile_options
 from launch.cli.output_path import require_writable
+from launch.compiled import compile_warning
 from launch.memory_limit import add_memory_limit
-from launch.pipeline import compile_module
 from launch.source import load_module
 from runtime.saved import save_bytes
 
@@ -32,9 +32,8 @@ def add_parser(subparsers: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     require_writable(options.output)
     module = load_module(options.module)
-    executable = compile_module(
-        module, options.devices, compile_options(options), on_partitioned=warn_costly
-    )
+    executable, warning = compile_warning(module, options.devices, compile_options(options))
+    sys.stderr.write(warning)
     options.output.write_bytes(save_bytes(executable))
     print(
         f"{options.output}: {executable.program.name} for {executable.num_devices} devices, "

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
-from launch.cli.costly_warning import warn_costly
 from launch.cli.module_argument import (
     add_module_arguments,
     compile_options,
     write_text,
 )
 from launch.cli.output_path import require_writable
+from launch.costly_warning import costly_warning
 from launch.pipeline import stages
 from launch.source import load_module
 
@@ -36,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
     for stage, compilation in stages(module, options.devices, compile_options(options)):
         if stage == "partitioned":
             if compilation.partitioner is not None:
-                warn_costly(compilation.partitioner)
+                sys.stderr.write(costly_warning(compilation.partitioner))
             write_text(str(compilation.module), options.output)
             break
     return 0

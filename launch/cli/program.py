@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from launch.agreement import agree
-from launch.cli.costly_warning import warn_costly
 from launch.cli.module_argument import add_module_arguments, compile_options, positive_seconds
+from launch.compiled import Compiled, compile_source
 from launch.ending import run_rank
 from launch.job import require_saved_for, require_world, versions
 from launch.mpi import open_world
 from launch.object_folder import keep_objects
-from launch.pipeline import compile_module
+from launch.program_cache import HELP
 from launch.rank_environment import settings_of_environment, world_of_environment
 from launch.shared_compile import compile_on_first
-from launch.source import digest, load_module, load_saved
+from launch.source import ModuleSource, digest, load_saved, source_of
 from runtime.executable import Executable
 from spmd.errors import UnsupportedError
 from spmd.hlo import HloModule
@@ -32,15 +33,25 @@ TIMEOUT_SECONDS = 300.0
 
 @dataclass(frozen=True)
 class Program:
-    """``module``: what was compiled; None for a saved executable, and on ranks that were sent what rank 0 compiled."""
+    """``source``: what was compiled; None for a saved executable, and on ranks that were sent what rank 0 compiled.
+
+    ``compile_seconds``: from the module's file to the executable. ``cached``: it was compiled before.
+    """
 
     executable: Executable
-    module: HloModule | None
+    source: ModuleSource | None
     compile_seconds: float
+    cached: bool = False
+
+    @property
+    def module(self) -> HloModule | None:
+        """Read where it has not been."""
+        return None if self.source is None else self.source.module
 
 
 def add_program_arguments(parser: argparse.ArgumentParser) -> None:
     """MODULE and what all commands that run it take."""
+    parser.epilog = HELP
     add_module_arguments(parser, executable=True)
     parser.add_argument(
         "--timeout",
@@ -75,9 +86,11 @@ def refuse_gpu(backend: str) -> None:
 
 def program_here(options: argparse.Namespace) -> Program:
     """The program on devices of this process."""
-    program = _program(options, None)
-    program.executable.timeout_seconds = options.timeout
-    return program
+    start = time.perf_counter()
+    compiled, source = _compiled(options, None)
+    compiled.executable.timeout_seconds = options.timeout
+    seconds = time.perf_counter() - start
+    return Program(compiled.executable, source, seconds, compiled.cached)
 
 
 def program_on_ranks(
@@ -103,33 +116,45 @@ def program_on_ranks(
         }
 
     agree(world, setup)
-    compiled: list[Program] = []
+    start = time.perf_counter()
+    first: list[tuple[Compiled, ModuleSource | None]] = []
 
-    def compile_it() -> Executable:
-        compiled.append(_program(options, world.size))
-        return compiled[0].executable
+    def compile_it() -> Compiled:
+        first.append(_compiled(options, world.size))
+        return first[0][0]
 
     executable = compile_on_first(world, compile_it, record=record)
-    first = compiled[0] if compiled else Program(executable, None, 0.0)
-    return Program(executable, first.module, first.compile_seconds)
+    seconds = time.perf_counter() - start
+    if not first:
+        return Program(executable, None, seconds)
+    compiled, source = first[0]
+    return Program(executable, source, seconds, compiled.cached)
 
 
-def _program(options: argparse.Namespace, ranks: int | None) -> Program:
+def _compiled(
+    options: argparse.Namespace, ranks: int | None
+) -> tuple[Compiled, ModuleSource | None]:
     """Compiled or loaded. WorldSizeError unless it is for ``ranks`` devices, where that is given."""
-    start = time.perf_counter()
     saved = load_saved(options.module)
     if saved is not None:
         wanted = options.devices if options.devices is not None else ranks
         if wanted is not None:
             require_saved_for(saved, wanted)
-        return Program(saved, None, time.perf_counter() - start)
-    module = load_module(options.module)
-    devices = options.devices
+        return Compiled(saved, ""), None
+
+    def devices_for(module: HloModule) -> int | None:
+        if ranks is None or options.devices is not None:
+            return wanted_devices
+        count = device_count(module)
+        require_world(count, ranks)
+        return count
+
+    wanted_devices: int | None = options.devices
+    if ranks is not None and wanted_devices is not None:
+        require_world(wanted_devices, ranks)
+    source = source_of(options.module)
+    compiled = compile_source(source, wanted_devices, compile_options(options), devices_for)
     if ranks is not None:
-        devices = devices if devices is not None else device_count(module)
-        require_world(devices, ranks)
-    start = time.perf_counter()
-    executable = compile_module(
-        module, devices, compile_options(options), on_partitioned=warn_costly
-    )
-    return Program(executable, module, time.perf_counter() - start)
+        require_world(compiled.executable.num_devices, ranks)
+    sys.stderr.write(compiled.warning)
+    return compiled, source

@@ -211,8 +211,8 @@ def _conclude(options: argparse.Namespace, program: Program, result: JobResult, 
     job = _job_options(options)
     entry = Entry.of_executable(program.executable)
     result = conclude(result, _expected(options, program), job)
-    module = program.module
-    if job.check and not result.ok and module is not None:
+    module = program.module if job.check and not result.ok else None
+    if module is not None:
         compiling = compile_options(options)
         if not is_partitioned(module, compiling):
             devices = program.executable.num_devices
@@ -233,7 +233,8 @@ def _write_profile(options: argparse.Namespace, executable: Executable) -> None:
 
 
 def _expected(options: argparse.Namespace, program: Program) -> list[Expected]:
-    module, reference = program.module, None
+    reference = None
+    module = program.module if _job_options(options).check else None
     if module is not None:
         partitioned = is_partitioned(module, compile_options(options))
         reference = reference_of(module, program.executable.num_devices, partitioned=partitioned)

@@ -49,7 +49,8 @@ class Jit:
     """The host's compiler. Not thread-safe while compiling.
 
     processor: LLVM's name of one whose instructions the host has, and features; by default the host itself.
-    ``cache``: where to look for machine code first, and to keep what was compiled; None for nowhere.
+    ``cache``: where to look for machine code first, and to keep what was compiled; None for nowhere. ``made_by``: all
+    but the IR that decides on machine code.
     """
 
     def __init__(self, processor: tuple[str, str] | None = None) -> None:
@@ -58,7 +59,7 @@ class Jit:
         llvm.initialize_native_asmprinter()
         target = llvm.Target.from_default_triple()
         processor = processor or (llvm.get_host_cpu_name(), _features())
-        self._made_by = (llvmlite.__version__, str(llvm.llvm_version_info), *processor)
+        self.made_by = (llvmlite.__version__, str(llvm.llvm_version_info), *processor)
         self._machine = target.create_target_machine(
             cpu=processor[0],
             features=processor[1],
@@ -96,7 +97,7 @@ class Jit:
 
     def _object(self, ir: str, level: int, unroll: bool) -> bytes:
         """Machine code, from the cache where it was compiled before by this LLVM for this processor."""
-        key = key_of((*self._made_by, str(level), str(unroll), ir))
+        key = key_of((*self.made_by, str(level), str(unroll), ir))
         code = self.cache.get(key) if self.cache is not None else None
         if code is None:
             code = bytes(self._machine.emit_object(self._optimize(ir, level, unroll)))

@@ -1,4 +1,4 @@
-"""Machine code that was compiled before, kept on disk in a folder that only its owner can write.
+"""What was compiled before, machine code and programs, kept on disk in a folder that only its owner can write.
 
 Whoever can write there can have his code run by the folder's owner, so one that others own, or may write to, is not
 used. Each file says how its contents digest, so half-written and damaged ones count as absent. Losing files, or all of
@@ -13,13 +13,13 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 _MAGIC = b"spmd-object 1\n"
-#: Of one kernel's code; real ones have some KiB.
-_MAX_OBJECT = 16 << 20
+#: Of one entry, larger ones are not kept: a kernel's code has some KiB, a program with its constants some MiB at most.
+_MAX_OBJECT = 32 << 20
 #: Of the folder: beyond it the files longest unused go, until half is left.
 MAX_FOLDER = 256 << 20
 #: Seconds after which nobody is still writing a file.
@@ -71,10 +71,13 @@ class ObjectCache:
 
     def put(self, key: str, code: bytes) -> None:
         """Keep it; a folder that cannot be written to is left as it is. Readers see all of the file or nothing."""
+        header = _header(code)
+        if len(header) + len(code) > _MAX_OBJECT:
+            return
         target = self.folder / key
         half = target.with_name(f"{key}.{os.getpid()}.{secrets.token_hex(4)}")
         try:
-            half.write_bytes(_header(code) + code)
+            half.write_bytes(header + code)
             half.replace(target)
         except OSError:
             with contextlib.suppress(OSError):
@@ -83,18 +86,25 @@ class ObjectCache:
     def trim(self, most: int = MAX_FOLDER) -> None:
         """Down to half of ``most`` bytes where the folder has more; without what killed processes left half-written."""
         with contextlib.suppress(OSError):
-            found = [(entry.stat(), entry.path) for entry in os.scandir(self.folder)]
+            found = list(self._files())
             for about, path in found:
-                if "." in Path(path).name and about.st_mtime < time.time() - _LEFT_OVER:
-                    Path(path).unlink(missing_ok=True)
+                if "." in path.name and about.st_mtime < time.time() - _LEFT_OVER:
+                    path.unlink(missing_ok=True)
             total = sum(about.st_size for about, _ in found)
             if total <= most:
                 return
             for about, path in sorted(found, key=lambda one: (one[0].st_mtime, one[1])):
                 if total <= most // 2:
                     return
-                Path(path).unlink(missing_ok=True)
+                path.unlink(missing_ok=True)
                 total -= about.st_size
+
+    def _files(self) -> Iterator[tuple[os.stat_result, Path]]:
+        """Those that are not moved away meanwhile."""
+        with os.scandir(self.folder) as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):
+                    yield entry.stat(), self.folder / entry.name
 
 
 def _header(code: bytes) -> bytes:

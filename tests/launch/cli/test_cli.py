@@ -235,6 +235,8 @@ def test_bench_json_has_the_keys_that_scripts_read(
     figures = json.loads(capsys.readouterr().out)
     assert set(figures["step_ms"]) == {"median", "min", "max"}
     assert (figures["devices"], figures["ranks"], figures["backend"]) == (2, 1, "cpu")
+    assert figures["compile_s"] > 0
+    assert figures["cached"] is False
     assert {"cpu", "cores", "blas", "blas_core", "versions"} <= set(figures["environment"])
     assert main(["bench", sum_module, "--repeat", "3"]) == 0
     assert "ms a step" in capsys.readouterr().out

@@ -1,0 +1,63 @@
+"""A module's program: compiled, or taken from the cache of those that were compiled before (program_cache.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from launch.costly_warning import costly_warning
+from launch.options import CompileOptions
+from launch.pipeline import compile_module
+from launch.program_cache import program_cache, program_key
+from launch.source import ModuleSource
+from runtime.executable import Executable
+from spmd.hlo import HloModule
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """``warning``: for standard error. ``saved``: the executable as bytes, where it comes from the cache."""
+
+    executable: Executable
+    warning: str
+    saved: bytes | None = None
+
+    @property
+    def cached(self) -> bool:
+        return self.saved is not None
+
+
+def compile_source(
+    source: ModuleSource,
+    devices: int | None,
+    options: CompileOptions,
+    devices_for: Callable[[HloModule], int | None] | None = None,
+) -> Compiled:
+    """``devices_for``: how many devices to compile a module for, where that is not ``devices``; it may refuse.
+
+    A program to be checked is compiled afresh.
+    """
+    cache = None if options.check else program_cache()
+    key = "" if cache is None else program_key(source.digest, devices, options)
+    if cache is not None and (found := cache.load(key)) is not None:
+        executable, entry = found
+        return Compiled(executable, entry.warning, entry.data)
+    count = devices if devices_for is None else devices_for(source.module)
+    executable, warning = compile_warning(source.module, count, options)
+    if cache is not None:
+        cache.put(key, executable, warning)
+    return Compiled(executable, warning)
+
+
+def compile_warning(
+    module: HloModule, devices: int | None, options: CompileOptions
+) -> tuple[Executable, str]:
+    """A program compiled afresh, and what is to be said of it."""
+    warnings: list[str] = []
+    executable = compile_module(
+        module,
+        devices,
+        options,
+        on_partitioned=lambda done: warnings.append(costly_warning(done)),
+    )
+    return executable, "".join(warnings)

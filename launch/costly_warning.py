@@ -1,0 +1,23 @@
+"""The warning about costly reshards that commands write to standard error."""
+
+from __future__ import annotations
+
+from launch.report.costly_reshards import costly_reshards
+from partitioner.spmd_partitioner import SpmdPartitioner
+
+#: Reshards that a warning names; `spmd explain --strict` names all.
+MOST_NAMED = 5
+
+
+def costly_warning(done: SpmdPartitioner) -> str:
+    """Names the values that the program moves at much more than the least possible; empty where there is none."""
+    found = costly_reshards(done)
+    lines = [
+        f"spmd: warning: costly reshard of {one.op} for {one.used_by}: {one.shape} from {one.source} to "
+        f"{one.target} receives {one.bytes:,.0f} bytes, the least possible is {one.bound:,.0f}\n"
+        for one in found[:MOST_NAMED]
+    ]
+    if len(found) > MOST_NAMED:
+        more = len(found) - MOST_NAMED
+        lines.append(f"spmd: warning: {more} more costly reshards (spmd explain --strict 4096)\n")
+    return "".join(lines)
