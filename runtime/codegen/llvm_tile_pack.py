@@ -42,7 +42,7 @@ def pack_ir(form: TileForm) -> str:
         row=TILE_BYTES // LINES,
         turns=turns,
     )
-    return _fill(form) + _TURN + pack
+    return _fill(form) + TURN + pack
 
 
 def _fill(form: TileForm) -> str:
@@ -187,7 +187,8 @@ def _turn() -> str:
     return "\n".join([*lines, "  ret void", "}", ""])
 
 
-_TURN = _turn()
+#: ``@turn``.
+TURN = _turn()
 
 _PACK = """
 define internal void @pack(ptr %to, ptr %source, i64 %line, i64 %depth, i64 %lines, i64 %count, i1 %turn,

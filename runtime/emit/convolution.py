@@ -11,6 +11,7 @@ from runtime.codegen.llvm_convolution import SPATIAL
 from runtime.emit.dot import is_for_blas
 from runtime.emit.reference import emit_reference
 from runtime.kernels.dot import compute_type
+from runtime.kernels.image_convolution import ImageTiles, geometry, image_tiles
 from runtime.kernels.panel_convolution import PanelConvolutionKernel
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays, Views
 from runtime.strides import StridedView
@@ -26,6 +27,10 @@ MOST_PANEL_BYTES = 1 << 19
 #: and no more than this part of operands and result, but
 PANEL_PART = 8
 LEAST_PANEL_BYTES = 1 << 11
+#: The same of what is split and packed for the tile unit (it keeps the kernel as well).
+LEAST_TILE_BYTES, MOST_TILE_BYTES = 1 << 14, 1 << 20
+#: The tile unit may multiply that many times what there is to multiply, and is still faster than panels.
+MOST_MULTIPLIED = 16
 #: Products deeper than this (or, with the panel's rows inside, higher) are cut.
 MOST_INSIDE = 1024
 
@@ -191,7 +196,22 @@ def _kernel(
         inner[-1],
         runs,
         min(math.prod(outer), max(panel // (runs * inner[-1]), 1)),
+        _tiles(canonical, total),
     )
+
+
+def _tiles(canonical: _Canonical, total: int) -> ImageTiles | None:
+    """For the tile unit, where features lie side by side, and most of what it multiplies is not padding."""
+    x, w, out = canonical.x, canonical.w, canonical.out
+    item = x.element_type.byte_size
+    dense = x.dims[-1] == 1 or x.strides[-1] == item
+    if x.element_type is not PrimitiveType.F32 or not dense or min(*w.strides, *out.strides) < 0:
+        return None
+    shape = geometry(canonical.window, x.dims, out.dims)
+    if shape is None or shape.multiplied(out.dims) > MOST_MULTIPLIED * shape.needed(out.dims):
+        return None
+    budget = min(max(total // PANEL_PART, LEAST_TILE_BYTES), MOST_TILE_BYTES)
+    return image_tiles(shape, out.dims[1], out.dims[-1], budget)
 
 
 def layouts(instruction: HloInstruction, views: Views) -> dict[int, tuple[int, ...]]:

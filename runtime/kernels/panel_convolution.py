@@ -20,9 +20,13 @@ from runtime.codegen.llvm_convolution import (
     ConvolutionWords,
     convolution_code,
 )
-from runtime.codegen.native_call import in_order, native_call
+from runtime.codegen.llvm_convolution_image import FUNCTION as CONVOLVE_IMAGE
+from runtime.codegen.llvm_convolution_image import image_code
+from runtime.codegen.native_call import NativeAction, in_order, native_call
+from runtime.codegen.tile_unit import has_tile_unit
 from runtime.kernel import NUMPY_KERNELS, Action, Kernel, KernelArrays
 from runtime.kernels.convert import converting
+from runtime.kernels.image_convolution import ImageTiles, geometry, image_words
 from spmd.literal import NDArray
 from spmd.ops.window import Window
 from spmd.shape import PrimitiveType
@@ -39,7 +43,7 @@ class PanelConvolutionKernel(Kernel):
     [row, depth] if ``depth_inside``, else [depth, row]; along the last of the dimensions inside it is copied from x in
     runs without gaps. scratch[0] holds a panel: ``runs_per_block`` runs of ``outer_per_block`` rows (or depths). Arrays
     of another type than ``element_type``, in which products are summed, are converted as a whole: scratch has one more
-    for each of x, w and the result.
+    for each of x, w and the result. tiles: how the tile unit does it, where the processor has one, instead.
     """
 
     element_type: PrimitiveType
@@ -50,10 +54,13 @@ class PanelConvolutionKernel(Kernel):
     run_length: int
     runs_per_block: int
     outer_per_block: int
+    tiles: ImageTiles | None = None
 
     @property
     def panel_elements(self) -> int:
-        return self.run_length * self.runs_per_block * self.outer_per_block
+        """Of scratch[0]."""
+        panel = self.run_length * self.runs_per_block * self.outer_per_block
+        return max(panel, self.tiles.elements if self.tiles is not None else 0)
 
 
 @NUMPY_KERNELS.binds(PanelConvolutionKernel)
@@ -70,6 +77,8 @@ def bind_panel_convolution(kernel: PanelConvolutionKernel, arrays: KernelArrays)
     record = np.zeros(len(words.packed(0)), np.int64)
     record[:] = words.packed(record.ctypes.data)
     convolve = native_call(code, FUNCTION, record, (x, w, out, panel))
+    if kernel.tiles is not None and has_tile_unit():
+        convolve = _by_tiles(kernel, kernel.tiles, (x, w, out), panel, convolve)
     before = [
         converting(array, own)
         for own, array in zip((x, w), arrays.operands, strict=True)
@@ -77,6 +86,30 @@ def bind_panel_convolution(kernel: PanelConvolutionKernel, arrays: KernelArrays)
     ]
     after = [converting(out, arrays.results[0])] if out is not arrays.results[0] else []
     return in_order(*before, convolve, *after)
+
+
+def _by_tiles(
+    kernel: PanelConvolutionKernel,
+    tiles: ImageTiles,
+    arrays: tuple[NDArray, NDArray, NDArray],
+    scratch: NDArray,
+    by_panels: NativeAction,
+) -> NativeAction:
+    """On the tile unit; by panels where numbers are too large for it."""
+    x, w, out = arrays
+    shape = geometry(kernel.window, x.shape, out.shape)
+    assert shape is not None, "the lowering asked for it"
+    (call,) = by_panels.calls
+    missing = tuple(range(2, 4 - kernel.window.rank))
+    planar = (
+        np.expand_dims(x, missing),
+        np.expand_dims(w, tuple(d - 1 for d in missing)),
+        np.expand_dims(out, missing),
+    )
+    words = image_words(tiles, shape, planar, scratch, (call.function, call.record))
+    record = np.zeros(len(words.packed_at(0)), np.int64)
+    record[:] = words.packed_at(record.ctypes.data)
+    return native_call(image_code(), CONVOLVE_IMAGE, record, (*arrays, scratch, by_panels))  # type: ignore[arg-type]
 
 
 #: Bytes in the input, then steps of three padded coordinates.

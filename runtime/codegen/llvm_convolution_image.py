@@ -1,0 +1,264 @@
+"""Native code of a convolution on the tile unit that reads the input where it lies: no patch matrix is made.
+
+The input's lines are split into parts (see llvm_convolution_tiles) once, into planes in which padding is zeros and
+every output position is the same distance from its neighbour: position q begins ``row_bytes`` after q - 1, also where a
+line or an image ends, so that some positions are of no output. A tile's 16 rows are 16 positions; under an element of
+the window they all lie the same way off. So the left operand of every product of tiles is read from the planes as it
+is. The right one is the kernel, packed into tiles by pairs of elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import cache
+
+from runtime.codegen.llvm_convolution_packing import PART_WORDS, packing_ir
+from runtime.codegen.llvm_convolution_tiles import FORM, TILES
+from runtime.codegen.llvm_jit import NativeLibrary, host_jit
+from runtime.codegen.llvm_tiles import TILE_BYTES
+from runtime.codegen.llvm_words import WORDS
+
+FUNCTION = "spmd_convolve_image"
+
+
+@dataclass(frozen=True, slots=True)
+class ImageWords:
+    """The record of one convolution, in words of 64 bits, then the lists that the last fields are the addresses of.
+
+    Bytes unless said. A *line* is ``runs`` runs of ``run_elements`` elements; line number l of a panel is line
+    l modulo ``image_lines`` of image l / ``image_lines``, and holds line (l + first) * line_step + phase of the image,
+    or zeros where there is none. otherwise: code and record of what runs instead where numbers are too large.
+    instances: (input, kernel, output, whether products are added to what is there). panels: (images, output, first,
+    lines, images' count) and for each part how many positions. parts: (number of steps, where its kernel is packed,
+    then addresses of its positions' outputs, of its steps' places in the planes, and of each step's elements in the
+    kernel: the places of 32 of them, -1 for none; or, with ``kernel_along``, the first one's place and how many follow
+    each other). right_steps: packed steps' places.
+    """
+
+    x: int
+    w: int
+    out: int
+    planes: int
+    packed: int
+    otherwise: int
+    otherwise_record: int
+    plane_bytes: int
+    part_bytes: int
+    row_bytes: int
+    image_lines: int
+    image_bytes: int
+    lines: int
+    line_bytes: int
+    line_step: int
+    runs: int
+    run_elements: int
+    run_bytes: int
+    run_plane_bytes: int
+    skipped_bytes: int
+    plane_skipped_bytes: int
+    plane_line_bytes: int
+    plane_phase_bytes: int
+    features: int
+    feature_bytes: int
+    block_features: int
+    out_feature_bytes: int
+    kernel_along: bool
+    phases: tuple[int, ...]
+    instances: tuple[tuple[int, int, int, int], ...]
+    panels: tuple[tuple[int, ...], ...]
+    parts: tuple[tuple[int, int, Sequence[int], Sequence[int], Sequence[int]], ...]
+    right_steps: tuple[int, ...]
+
+    def packed_at(self, address: int) -> list[int]:
+        """The words as they lie in memory at ``address``."""
+        numbers = [int(getattr(self, name)) for name in _NUMBERS]
+        counts = [len(self.phases), len(self.instances), len(self.panels), len(self.parts)]
+        tables = [table for part in self.parts for table in part[2:]]
+        lists: list[Sequence[int]] = [
+            self.phases,
+            [word for instance in self.instances for word in instance],
+            [word for panel in self.panels for word in panel],
+            self.right_steps,
+        ]
+        head = len(numbers) + len(counts) + len(lists) + 1
+        addresses, position = [], head + PART_WORDS * len(self.parts)
+        for part in (*lists, *tables):
+            addresses.append(address + 8 * position)
+            position += len(part)
+        of_parts = [
+            (steps, place, *addresses[len(lists) + 3 * i : len(lists) + 3 * i + 3])
+            for i, (steps, place, *_) in enumerate(self.parts)
+        ]
+        return [
+            *(*numbers, *counts, *addresses[: len(lists)], address + 8 * head),
+            *(word for part in of_parts for word in part),
+            *(word for part in (*lists, *tables) for word in part),
+        ]
+
+
+#: Words of a panel before its parts' ones.
+PANEL_WORDS = 5
+_NUMBERS = tuple(field.name for field in fields(ImageWords))[:-5]
+_ALL = (
+    *_NUMBERS,
+    *("phase_count", "instance_count", "panel_count", "part_count"),
+    *("phases", "instances", "panels", "right_steps", "parts"),
+)
+_POINTERS = frozenset(
+    {"x", "w", "out", "planes", "packed", "otherwise", "otherwise_record"}
+    | {"phases", "instances", "panels", "right_steps", "parts"}
+)
+
+
+def _words(*names: str) -> str:
+    """Lines that read the record's words of these names."""
+    return "\n".join(
+        f"  %{name} = call {'ptr @pointer' if name in _POINTERS else 'i64 @word'}"
+        f"(ptr %record, i64 {_ALL.index(name)})"
+        for name in names
+    )
+
+
+@cache
+def image_code() -> NativeLibrary:
+    """``FUNCTION`` for f32: takes the address of packed words."""
+    return host_jit().compile(
+        WORDS + TILES + packing_ir(_words) + _IR, (FUNCTION,), level=2, unroll=False
+    )
+
+
+_IR = f"""
+; all outputs of one part of a panel, %count features
+define internal void @multiply_part(
+    ptr %record, ptr %out, ptr %part, i64 %positions, i64 %count, i1 %adds, ptr %total) noinline {{
+entry:
+{_words("out_feature_bytes")}
+{_words("planes", "packed", "part_bytes", "row_bytes", "right_steps")}
+  %steps = call i64 @word(ptr %part, i64 0)
+  %place = call i64 @word(ptr %part, i64 1)
+  %outputs = call ptr @pointer(ptr %part, i64 2)
+  %left_steps = call ptr @pointer(ptr %part, i64 3)
+  %kernel = getelementptr i8, ptr %packed, i64 %place
+  %tile_bytes = mul i64 %row_bytes, 16
+  %any = icmp sgt i64 %positions, 0
+  br i1 %any, label %rows, label %end
+rows:
+  %q = phi i64 [ 0, %entry ], [ %next_q, %rows_done ]
+  %q_left = sub i64 %positions, %q
+  %q_way = mul i64 %q, %row_bytes
+  %a = getelementptr i8, ptr %planes, i64 %q_way
+  %places = getelementptr i64, ptr %outputs, i64 %q
+  br label %columns
+columns:
+  %f = phi i64 [ 0, %rows ], [ %next_f, %columns_done ]
+  %f_left = sub i64 %count, %f
+  %block = lshr i64 %f, 5
+  %block_steps = mul i64 %block, %steps
+  %block_way = mul i64 %block_steps, {FORM.step_bytes}
+  %b = getelementptr i8, ptr %kernel, i64 %block_way
+  %f_way = mul i64 %f, %out_feature_bytes
+  %to = getelementptr i8, ptr %out, i64 %f_way
+  call void @product(ptr %a, i64 %row_bytes, i64 %tile_bytes, i64 %part_bytes, ptr %left_steps,
+    ptr %b, i64 64, i64 {TILE_BYTES}, i64 {2 * TILE_BYTES}, ptr %right_steps, i64 %steps, ptr %total,
+    ptr %to, i64 %out_feature_bytes, ptr %places, i64 %q_left, i64 %f_left, i1 %adds)
+  br label %columns_done
+columns_done:
+  %next_f = add nuw nsw i64 %f, 32
+  %more_f = icmp ult i64 %next_f, %count
+  br i1 %more_f, label %columns, label %rows_done
+rows_done:
+  %next_q = add nuw nsw i64 %q, 32
+  %more_q = icmp ult i64 %next_q, %positions
+  br i1 %more_q, label %rows, label %end
+end:
+  ret void
+}}
+
+define internal i1 @convolve(ptr %record) noinline {{
+entry:
+  %total = alloca [4096 x i8], align 64
+  %most = alloca <16 x i32>, align 64
+{_words("x", "w", "out", "planes", "plane_bytes", "features", "feature_bytes", "block_features")}
+{_words("out_feature_bytes", "instance_count", "instances", "panel_count", "panels", "part_count", "parts")}
+  %panel_words = add i64 %part_count, {PANEL_WORDS}
+  %one_panel = icmp eq i64 %panel_count, 1
+  store <16 x i32> zeroinitializer, ptr %most
+  call void @llvm.memset.p0.i64(ptr %planes, i8 0, i64 %plane_bytes, i1 false)
+  call void @llvm.x86.ldtilecfg(ptr @tile_config)
+  br label %instance
+instance:
+  %g = phi i64 [ 0, %entry ], [ %next_g, %instance_done ]
+  %g4 = mul i64 %g, 4
+  %places = getelementptr i64, ptr %instances, i64 %g4
+  %x_offset = call i64 @word(ptr %places, i64 0)
+  %w_offset = call i64 @word(ptr %places, i64 1)
+  %out_offset = call i64 @word(ptr %places, i64 2)
+  %adding = call i64 @word(ptr %places, i64 3)
+  %adds = icmp ne i64 %adding, 0
+  %x_g = getelementptr i8, ptr %x, i64 %x_offset
+  %w_g = getelementptr i8, ptr %w, i64 %w_offset
+  %out_g = getelementptr i8, ptr %out, i64 %out_offset
+  br label %block
+block:
+  %f = phi i64 [ 0, %instance ], [ %next_f, %block_done ]
+  %f_left = sub i64 %features, %f
+  %count = call i64 @llvm.umin.i64(i64 %f_left, i64 %block_features)
+  %f_way = mul i64 %f, %feature_bytes
+  %w_f = getelementptr i8, ptr %w_g, i64 %f_way
+  %out_way = mul i64 %f, %out_feature_bytes
+  %out_f = getelementptr i8, ptr %out_g, i64 %out_way
+  call void @pack_kernel(ptr %record, ptr %w_f, i64 %count, ptr %most)
+  %again = icmp ne i64 %f, 0
+  %keeps = and i1 %again, %one_panel
+  br label %panel
+panel:
+  %p = phi i64 [ 0, %block ], [ %next_p, %panel_done ]
+  %panel_way = mul i64 %p, %panel_words
+  %panel_at = getelementptr i64, ptr %panels, i64 %panel_way
+  %panel_out = call i64 @word(ptr %panel_at, i64 1)
+  %out_p = getelementptr i8, ptr %out_f, i64 %panel_out
+  br i1 %keeps, label %part, label %load
+load:
+  call void @load_panel(ptr %record, ptr %x_g, ptr %panel_at, ptr %most)
+  br label %part
+part:
+  %i = phi i64 [ 0, %panel ], [ 0, %load ], [ %next_i, %part ]
+  %part_way = mul i64 %i, {PART_WORDS}
+  %part_at = getelementptr i64, ptr %parts, i64 %part_way
+  %counted = add i64 %i, {PANEL_WORDS}
+  %positions = call i64 @word(ptr %panel_at, i64 %counted)
+  call void @multiply_part(ptr %record, ptr %out_p, ptr %part_at, i64 %positions, i64 %count, i1 %adds, ptr %total)
+  %next_i = add nuw nsw i64 %i, 1
+  %more_i = icmp ult i64 %next_i, %part_count
+  br i1 %more_i, label %part, label %panel_done
+panel_done:
+  %next_p = add nuw nsw i64 %p, 1
+  %more_p = icmp ult i64 %next_p, %panel_count
+  br i1 %more_p, label %panel, label %block_done
+block_done:
+  %next_f = add nuw nsw i64 %f, %block_features
+  %more_f = icmp ult i64 %next_f, %features
+  br i1 %more_f, label %block, label %instance_done
+instance_done:
+  %next_g = add nuw nsw i64 %g, 1
+  %more_g = icmp ult i64 %next_g, %instance_count
+  br i1 %more_g, label %instance, label %end
+end:
+  call void @llvm.x86.tilerelease()
+  %is_right = call i1 @within(ptr %most)
+  ret i1 %is_right
+}}
+
+define void @{FUNCTION}(ptr %record) {{
+entry:
+  %is_right = call i1 @convolve(ptr %record)
+  br i1 %is_right, label %end, label %too_large
+too_large:
+{_words("otherwise", "otherwise_record")}
+  call void %otherwise(ptr %otherwise_record)
+  br label %end
+end:
+  ret void
+}}
+"""
