@@ -2,9 +2,15 @@
 
     python benchmarks/matrix_products.py [NAMES] [--rounds 15] [--json FILE]
 
-Ours is the native action that a dot becomes, on operands as they lie (T: the matrix lies by column). Figures are the
-least of the rounds; np.matmul has no bf16, and none of s8 into s32 that is fast: there NumPy stands for the same kernel
-without native code.
+The process keeps to one core: XLA multiplies on a thread of every core that it sees, whatever its flags say. Ours is
+the native action that a dot becomes, on operands as they lie (T: the matrix lies by column). Figures are the least of
+the rounds; np.matmul has no bf16, and none of s8 into s32 that is fast: there NumPy stands for the same kernel without
+native code. BLAS stands for the same kernel without the processor's tile unit.
+
+    python benchmarks/matrix_products.py --errors
+
+prints how far f32 products are from those in f64, beside OpenBLAS's: the largest and the mean of
+|error| / (2^-24 sum |a||b|), over the elements of products of several sizes.
 """
 
 from __future__ import annotations
@@ -15,7 +21,7 @@ import json
 import math
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,11 +33,13 @@ from benchmarks.timing.turns import Work, least_seconds
 from benchmarks.timing.xla_flags import ONE_THREAD
 from launch.report.environment import describe_environment
 from runtime.blas import set_blas_threads
+from runtime.codegen.tile_unit import has_tile_unit, without_tile_unit
 from runtime.kernel import NUMPY_KERNELS, KernelArrays
 from runtime.kernels.dot import DotKernel, by_numpy
 from spmd.shape import PrimitiveType
 
 P = PrimitiveType
+Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -50,7 +58,7 @@ class Product:
     def flops(self) -> int:
         return 2 * math.prod(self.batch) * self.m * self.k * self.n
 
-    def matrix(self, which: int) -> np.ndarray[Any, Any]:
+    def matrix(self, which: int) -> Array:
         rows, columns = ((self.m, self.k), (self.k, self.n))[which]
         turned = self.turned[which] == "T"
         shape = (*self.batch, columns, rows) if turned else (*self.batch, rows, columns)
@@ -81,19 +89,30 @@ def work_of(product: Product) -> dict[str, Work]:
     sizes = (product.m, product.k, product.n)
     kernel = DotKernel.planned(product.batch, sizes, types)
     assert kernel is not None
-    compute = kernel.compute
-    scratch = tuple(np.zeros(dims, compute.numpy) for dims in kernel.scratch_dims())
-    arrays = KernelArrays((lhs, rhs), (out,), scratch)
-    work: dict[str, Work] = {"ours": NUMPY_KERNELS.bind(kernel, arrays)}
+    work: dict[str, Work] = {"ours": bound(kernel, lhs, rhs, out)}
+    with without_tile_unit():
+        plain = replace(kernel, on_tiles=False)
+        work["blas"] = bound(plain, lhs, rhs, out)
     work["numpy"] = (
-        partial(np.matmul, lhs, rhs, out=out) if compute.is_integer else by_numpy(kernel, arrays)
+        partial(np.matmul, lhs, rhs, out=out)
+        if plain.compute.is_integer
+        else by_numpy(plain, with_scratch(plain, lhs, rhs, out))
     )
     if importlib.util.find_spec("jax") is not None:
         work["xla"] = by_xla(product, lhs, rhs)
     return work
 
 
-def by_xla(product: Product, lhs: np.ndarray[Any, Any], rhs: np.ndarray[Any, Any]) -> Work:
+def with_scratch(kernel: DotKernel, lhs: Array, rhs: Array, out: Array) -> KernelArrays:
+    scratch = tuple(np.zeros(dims, kernel.compute.numpy) for dims in kernel.scratch_dims())
+    return KernelArrays((lhs, rhs), (out,), scratch)
+
+
+def bound(kernel: DotKernel, lhs: Array, rhs: Array, out: Array) -> Work:
+    return NUMPY_KERNELS.bind(kernel, with_scratch(kernel, lhs, rhs, out))
+
+
+def by_xla(product: Product, lhs: Array, rhs: Array) -> Work:
     import jax
 
     batch = tuple(range(len(product.batch)))
@@ -120,25 +139,89 @@ def measure(product: Product, rounds: int) -> dict[str, float]:
     return least_seconds(work_of(product), rounds, times)
 
 
+def normal(rng: np.random.Generator, shape: tuple[int, int]) -> Array:
+    return rng.standard_normal(shape)
+
+
+def positive(rng: np.random.Generator, shape: tuple[int, int]) -> Array:
+    return rng.uniform(0, 1, shape)
+
+
+def wide_exponents(rng: np.random.Generator, shape: tuple[int, int]) -> Array:
+    return rng.standard_normal(shape) * 2.0 ** rng.integers(-30, 30, shape)
+
+
+def cancelling(rng: np.random.Generator, shape: tuple[int, int]) -> Array:
+    """Sums of products nearly cancel: even depths and odd ones, as lhs; an rhs that repeats them alike."""
+    once = rng.standard_normal((shape[0], shape[1] // 2))
+    return np.concatenate([once, -once * (1 + 1e-6)], axis=1)
+
+
+def denormal(rng: np.random.Generator, shape: tuple[int, int]) -> Array:
+    """Some of the numbers."""
+    return np.where(rng.random(shape) < 0.5, 2.0**-149 * rng.integers(0, 999, shape), 1.0)
+
+
+def large(rng: np.random.Generator, shape: tuple[int, int]) -> Array:
+    """Some numbers whose products are beyond what the tile unit is given."""
+    return rng.standard_normal(shape) * np.where(rng.random(shape) < 1e-3, 2.0**55, 1.0)
+
+
+OPERANDS = (normal, positive, wide_exponents, cancelling, denormal, large)
+ERROR_SIZES = ((128, 128, 128), (512, 512, 512), (200, 5000, 300), (1024, 64, 1024))
+
+
+def print_errors() -> None:
+    print(f"{'operands':16s} {'m k n':>16s} {'largest':>9s} {'BLAS':>9s} {'mean':>9s} {'BLAS':>9s}")
+    for kind in OPERANDS:
+        for m, k, n in ERROR_SIZES:
+            rng = np.random.default_rng(0)
+            lhs, rhs = kind(rng, (m, k)).astype(np.float32), rng.standard_normal((k, n))
+            rhs = np.concatenate([rhs[: k // 2]] * 2) if kind is cancelling else kind(rng, (k, n))
+            found = errors(lhs, rhs.astype(np.float32))
+            figures = [measure(one) for measure in (np.max, np.mean) for one in found]
+            print(f"{kind.__name__:16s} {f'{m} {k} {n}':>16s}", *(f"{x:9.3f}" for x in figures))
+
+
+def errors(lhs: Array, rhs: Array) -> tuple[Array, Array]:
+    """Element by element, ours and OpenBLAS's, as the module says."""
+    (m, k), n = lhs.shape, rhs.shape[1]
+    kernel = DotKernel.planned((), (m, k, n), (P.F32, P.F32, P.F32))
+    assert kernel is not None
+    ours, blas = (np.zeros((m, n), np.float32) for _ in range(2))
+    bound(kernel, lhs, rhs, ours)()
+    with without_tile_unit():
+        bound(kernel, lhs, rhs, blas)()
+    a, b = lhs.astype(np.float64), rhs.astype(np.float64)
+    unit = 2.0**-24 * np.maximum(np.abs(a) @ np.abs(b), 2.0**-126)
+    exact = a @ b
+    return np.abs(ours - exact) / unit, np.abs(blas - exact) / unit
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("names", nargs="*", choices=[*PRODUCTS, []], help="all without any")
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--errors", action="store_true", help="errors instead of times")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     options = parser.parse_args()
     set_blas_threads(1)
     environment = describe_environment()
-    print(json.dumps(environment))
-    print(f"{'product':20s} {'us':>10s} {'GFLOP/s':>8s} {'/ NumPy':>8s} {'/ XLA':>8s}")
+    print(json.dumps({**environment, "tile_unit": has_tile_unit()}))
+    if options.errors:
+        print_errors()
+        return 0
+    columns = ("us", "GFLOP/s", "/ BLAS", "/ NumPy", "/ XLA")
+    print(f"{'product':20s}", *(f"{column:>9s}" for column in columns))
     figures = {}
     for name in options.names or PRODUCTS:
         least = figures[name] = measure(PRODUCTS[name], options.rounds)
         ours, xla = least["ours"], least.get("xla", math.nan)
         print(
-            f"{name:20s} {1e6 * ours:10.1f} {PRODUCTS[name].flops / ours / 1e9:8.1f} "
-            f"{ours / least['numpy']:8.2f} {ours / xla:8.2f}",
+            f"{name:20s} {1e6 * ours:9.1f} {PRODUCTS[name].flops / ours / 1e9:9.1f}",
+            *(f"{ours / peer:9.2f}" for peer in (least["blas"], least["numpy"], xla)),
             flush=True,
         )
     if options.json:
@@ -149,4 +232,5 @@ def main() -> int:
 
 if __name__ == "__main__":
     os.environ.update(ONE_THREAD)
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     sys.exit(main())
