@@ -4,9 +4,8 @@
 
 Each JAX function goes through both compilers whole, and is timed step after step on arrays that stay where they are;
 arguments that a training step would donate are donated. The process keeps to one core, else XLA takes all there are.
-Figures are medians. limit: the bytes that must be read and written, at the bandwidth of a copy of 128 MB measured
-between the rounds. A kernel that writes over its operands may come below it, since a copy also reads the lines that it
-writes.
+Figures are medians. limit: a copy of as many bytes as the kernel must read and write, measured behind each kernel. One
+that writes over its operands, or less than it reads, may come below it: a copy also fetches the lines that it writes.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ import statistics
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import truediv
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import spmd
-from benchmarks.timing.turns import geometric_mean, seconds
+from benchmarks.timing.turns import geometric_mean, in_turns, seconds
 from launch.options import CompileOptions
 from launch.pipeline import compile_module
 from launch.report.environment import describe_environment
@@ -175,19 +175,11 @@ CASES = {
 }
 
 
-class Copy:
-    """A copy far beyond the caches, for the bandwidth now."""
-
-    def __init__(self) -> None:
-        self.source = np.ones(1 << 24, np.float32)
-        self.target = np.ones_like(self.source)
-
-    def seconds(self) -> float:
-        return seconds(lambda: np.copyto(self.target, self.source))
-
-    @property
-    def moved(self) -> int:
-        return 2 * self.source.nbytes
+def copy_seconds(moved: int, rounds: int) -> float:
+    """Of a copy that reads and writes ``moved`` bytes together."""
+    source = np.ones(max(moved // 2, 1), np.uint8)
+    target = np.ones_like(source)
+    return statistics.median(seconds(lambda: np.copyto(target, source)) for _ in range(rounds))
 
 
 def ours(case: Case, arrays: Arrays, jitted: Any) -> tuple[Callable[[], None], list[np.ndarray]]:
@@ -228,7 +220,7 @@ def assert_close(got: np.ndarray, wanted: np.ndarray) -> None:
     )
 
 
-def measure(name: str, rounds: int, copy: Copy) -> dict[str, Any]:
+def measure(name: str, rounds: int) -> dict[str, Any]:
     case = CASES[name]
     arrays = case.arrays()
     jitted = jax.jit(case.function, donate_argnums=tuple(range(case.donated)))
@@ -239,16 +231,15 @@ def measure(name: str, rounds: int, copy: Copy) -> dict[str, Any]:
     for _ in range(3):
         mine()
         peer()
-    times = [(seconds(mine), seconds(peer), copy.seconds()) for _ in range(rounds)]
-    a, b, c = (statistics.median(column) for column in zip(*times, strict=True))
+    times = in_turns({"ours": mine, "xla": peer}, rounds)
     moved = case.touched or sum(x.nbytes for x in (*arrays, *wanted))
     return {
         "kernel": name,
-        "ours_ms": 1e3 * a,
-        "xla_ms": 1e3 * b,
+        "ours_ms": 1e3 * statistics.median(times["ours"]),
+        "xla_ms": 1e3 * statistics.median(times["xla"]),
         "named": case.named,
-        "ratio": statistics.median(x / y for x, y, _ in times),
-        "limit_ms": 1e3 * moved * c / copy.moved,
+        "ratio": statistics.median(map(truediv, times["ours"], times["xla"])),
+        "limit_ms": 1e3 * copy_seconds(moved, rounds),
     }
 
 
@@ -264,9 +255,8 @@ def main() -> int:
     print(json.dumps(environment))
     print(f"{'kernel':16s} {'ours ms':>9s} {'XLA ms':>9s} {'ratio':>6s} {'limit ms':>9s}")
     rows = []
-    copy = Copy()
     for name in options.names or CASES:
-        row = measure(name, options.rounds, copy)
+        row = measure(name, options.rounds)
         rows.append(row)
         print(
             f"{name:16s} {row['ours_ms']:9.3f} {row['xla_ms']:9.3f} {row['ratio']:6.2f} "
@@ -279,7 +269,8 @@ def main() -> int:
     ):
         if ratios:
             print(
-                f"{what}: geometric mean of the ratios {geometric_mean(ratios):.2f}, largest {max(ratios):.2f}, "
+                f"{what}: geometric mean of the ratios {geometric_mean(ratios):.2f}, "
+                f"largest {max(ratios):.2f}, "
                 f"{sum(ratio > 1 for ratio in ratios)} of {len(ratios)} above 1"
             )
     if options.json:

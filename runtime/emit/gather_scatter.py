@@ -86,7 +86,7 @@ def _is_index(kind: PrimitiveType) -> bool:
 def emit_gather(instruction: HloInstruction, arrays: StepArrays, device: Device) -> Thunk:
     windows = gather_windows(instruction)
     indices = instruction.operand(1).array_shape.element_type
-    if not windows.is_countable or not _is_index(indices):
+    if not _is_index(indices):
         return emit_reference(instruction, arrays, device)
     return KernelThunk(instruction.name, GatherKernel(windows), arrays.operands, arrays.results)
 
@@ -98,7 +98,7 @@ def scatter_kernel(instruction: HloInstruction) -> ScatterKernel | None:
     kind = instruction.operand(0).array_shape.element_type
     windows = scatter_windows(instruction)
     indices = instruction.operand(1).array_shape.element_type
-    if not windows.is_countable or not _is_index(indices):
+    if not _is_index(indices):
         return None
     combiner = instruction.to_apply
     if through_annotations(combiner.root) is combiner.parameters[1]:

@@ -9,12 +9,13 @@ from typing import TypeAlias
 import numpy as np
 
 from runtime.codegen.llvm_indexed import (
-    BATCH_RANK,
     FUNCTION,
-    WINDOW_RANK,
+    LINE_BYTES,
+    MOST_LINES,
     CombineElements,
     Elements,
     GatherElements,
+    IndexedForm,
     IndexedWords,
     ScatterElements,
     indexed_code,
@@ -25,6 +26,9 @@ from runtime.kernels.convert import converting
 from spmd.device import ReductionKind
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
+
+#: What is smaller lies in a core's second-level cache for the most part.
+LEAST_FETCHED_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +44,6 @@ class IndexedWindows:
     window: tuple[tuple[int, int], ...]
     starts: tuple[tuple[int, int], ...]
     vector: int | None
-
-    @property
-    def is_countable(self) -> bool:
-        """Whether native code has enough counters for it (that of a complex number's parts included)."""
-        return len(self.batch) <= BATCH_RANK and len(self.window) < WINDOW_RANK
 
 
 @dataclass(frozen=True)
@@ -99,27 +98,48 @@ def _bind(
 ) -> Action:
     if near.size == 0:
         return NOTHING
-    batch = [
+    batch: list[_Dimension] = [
         (near.shape[n], indices.strides[i], 0 if f is None else far.strides[f], near.strides[n])
         for n, i, f in windows.batch
     ]
-    window = [(near.shape[n], far.strides[f], near.strides[n]) for n, f in windows.window]
-    if isinstance(elements, CombineElements) and far.dtype.kind == "c":
+    window: list[_Dimension] = [
+        (near.shape[n], far.strides[f], near.strides[n]) for n, f in windows.window
+    ]
+    in_parts = isinstance(elements, CombineElements) and far.dtype.kind == "c"
+    if in_parts:
         window.append((2, far.itemsize // 2, near.itemsize // 2))
     # Within a window every element has a place of its own, so any order will do: best the fastest last.
     window.sort(key=lambda dimension: -abs(dimension[1]))
+    batch, window = _merged(batch), _merged(window)
     step = 0 if windows.vector is None else indices.strides[windows.vector]
     words = IndexedWords(
         far.ctypes.data,
         near.ctypes.data,
         indices.ctypes.data,
-        _merged(batch),
-        _merged(window),
+        batch,
+        window,
         [(k * step, far.strides[d], limit) for k, (d, limit) in enumerate(windows.starts)],
     )
-    code = indexed_code(PrimitiveType.from_numpy(indices.dtype), elements)
+    items = [a.itemsize // (2 if in_parts else 1) for a in (far, near)]
+    packed = bool(window) and window[-1][1:] == tuple(items)
+    form = IndexedForm(
+        PrimitiveType.from_numpy(indices.dtype),
+        elements,
+        len(batch),
+        len(window),
+        len(windows.starts),
+        packed,
+        _lines(window[-1][0] * items[0], far.nbytes) if packed and batch else 0,
+    )
     record = np.array(words.packed(), np.int64)
-    return native_call(code, FUNCTION, record, (far, indices, near))
+    return native_call(indexed_code(form), FUNCTION, record, (far, indices, near))
+
+
+def _lines(window_bytes: int, far_bytes: int) -> int:
+    """Of a window to be fetched before its turn: none where far stays in a core's caches, or the window is short."""
+    if far_bytes < LEAST_FETCHED_BYTES or window_bytes < 4 * LINE_BYTES:
+        return 0
+    return MOST_LINES if window_bytes >= MOST_LINES * LINE_BYTES else 4
 
 
 def _merged(dimensions: Sequence[_Dimension]) -> list[_Dimension]:
