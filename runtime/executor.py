@@ -87,13 +87,21 @@ class LoadedDevice:
 
         RunError for arrays that do not fit, DonatedError for one that is gone; then nothing has been touched.
         """
+        self.begin(arrays)
+        self._lane.run()
+        return self.end()
+
+    def begin(self, arrays: Sequence[DeviceArray]) -> None:
+        """What comes before a step's thunks; for who runs the ``table`` by himself."""
         self._require_fit(arrays)
         self._slots.take(arrays)
         if self.recorder is not None:
             self.recorder.begin_step()
         self._steps += 1
         self.position[PROGRAM], self.position[STEP] = self._number, self._steps
-        self._lane.run()
+
+    def end(self) -> list[DeviceArray]:
+        """What comes after them: the step's outputs."""
         self.position[THUNK] = NO_THUNK
         return self._slots.results()
 

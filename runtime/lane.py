@@ -16,7 +16,7 @@ from runtime.thunks.segment import PythonWait
 
 _LINE_WORDS = 8
 
-_YIELDS = 30
+_YIELDS = 300
 """Looks for who is late, the core given up before each, until Python takes over the wait."""
 
 Patience: TypeAlias = Callable[[Sequence[tuple[int, SegmentRow]]], None]
@@ -29,9 +29,13 @@ It raises where there is no hope.
 class Lane:
     """Tables that one thread runs by turns. ``address``: of its words (llvm_crew.py)."""
 
-    def __init__(self, tables: Sequence[Table], patience: Patience, spins: int) -> None:
-        """``spins``: how often to look for who is late before giving up the core."""
-        alone = len(tables) == 1
+    def __init__(
+        self, tables: Sequence[Table], patience: Patience, spins: int = 0, looks: int = 0
+    ) -> None:
+        """``spins``: how often to look for who is late before giving up the core, where the lane has one table.
+
+        looks: the same for rounds through several of them.
+        """
         self.tables = tuple(tables)
         self._patience = patience
         self._in_python: list[Table] = []
@@ -42,8 +46,8 @@ class Lane:
         self.address = int(self._words[start:].ctypes.data)
         self._view[LaneWord.TABLES] = len(tables)
         self._view[LaneWord.TABLE_LIST] = self._list.ctypes.data
-        self._view[LaneWord.SPINS] = spins if alone else 0
-        self._view[LaneWord.ROUNDS] = 0 if alone else spins
+        self._view[LaneWord.SPINS] = spins
+        self._view[LaneWord.ROUNDS] = looks
         self._view[LaneWord.YIELDS] = _YIELDS
         code: CrewCode = crew_code()
         code.open_lane(self.address)
@@ -63,9 +67,10 @@ class Lane:
             self.attend(stop)
             stop = self._drive(self._argument, 0)
 
-    def begin(self) -> None:
-        """Nothing of the step before is to be waited for."""
-        self._in_python.clear()
+    @property
+    def current(self) -> Table:
+        """At which it stopped last."""
+        return self.tables[self._view[LaneWord.CURRENT]]
 
     def attend(self, stop: int) -> None:
         """Do what native code has returned for."""
@@ -73,7 +78,7 @@ class Lane:
             if stop == Stop.BLOCKED:
                 self._wait()
             elif stop != Stop.INTERRUPTED:
-                table = self.tables[self._view[LaneWord.CURRENT]]
+                table = self.current
                 self._guarded(table, lambda: self._do_row(table, stop))
             for table in tuple(self._in_python):
                 self._guarded(table, lambda: self._ask(table))  # noqa: B023 - called at once

@@ -1,16 +1,32 @@
-"""All devices of a program in this process: a thread per device, joined by loopback collectives."""
+"""All devices of a program in this process: as many threads as there are cores, each with some of the devices."""
 
 from __future__ import annotations
 
+import itertools
+import os
+import time
 from collections.abc import Sequence
+from functools import partial
+from typing import Protocol
 
+from collectives.communicator.kinds import Group
 from collectives.communicator.loopback import LoopbackWorld
-from collectives.communicator.threads import run_on_threads
 from runtime.blas import limited_blas_threads
+from runtime.codegen.llvm_segment import SegmentRow, State
+from runtime.crew import Crew
 from runtime.device_program import DeviceProgram
 from runtime.executor import LoadedDevice
 from runtime.kernel import KernelLibrary
+from runtime.lane import Lane
 from runtime.resident import DeviceArray
+from runtime.shared_memory_engine import native_step_engine
+from runtime.table import Table
+from runtime.thunks.segment import PythonWait
+
+_PAUSE_SECONDS = 50e-6
+
+_LOOKS = 500
+"""Rounds in vain through a lane's devices, some 30 us, before it gives up its core: there is one for each lane."""
 
 
 class LoopbackDevices:
@@ -24,17 +40,79 @@ class LoopbackDevices:
         *,
         record: bool = False,
     ) -> None:
-        self.world = LoopbackWorld(program.num_devices, timeout_seconds)
+        self.world = LoopbackWorld(program.num_devices, timeout_seconds, native_step_engine())
         self.devices = [
             LoadedDevice(program, self.world.communicator(rank), kernels, record=record)
             for rank in range(program.num_devices)
         ]
+        tables = [device.table for device in self.devices]
+        self._crew = Crew(_lanes(self.world, tables), partial(_abort, self.world))
 
     def step(self, per_device: Sequence[Sequence[DeviceArray]]) -> list[list[DeviceArray]]:
         """Outputs of every device from the inputs of every device. The first device's error is raised unchanged."""
-        if len(self.devices) == 1:
-            return [self.devices[0].step(per_device[0])]
+        self.world.rejoin()
+        for device, arrays in zip(self.devices, per_device, strict=True):
+            device.begin(arrays)
         with limited_blas_threads(1):
-            return run_on_threads(
-                self.world, lambda comm: self.devices[comm.rank].step(per_device[comm.rank])
-            )
+            self._crew.run()
+        return [device.end() for device in self.devices]
+
+
+def _lanes(world: LoopbackWorld, tables: Sequence[Table]) -> list[Lane]:
+    """Neighbours on one lane: groups are mostly of such."""
+    count = min(len(tables), len(os.sched_getaffinity(0)))
+    ends = [len(tables) * i // count for i in range(count + 1)]
+    return [
+        Lane(tables[first:end], _Patience(world, tables), looks=_LOOKS)
+        for first, end in itertools.pairwise(ends)
+    ]
+
+
+def _abort(world: LoopbackWorld, lane: Lane, error: BaseException) -> None:
+    world.abort(lane.current.rank, error)
+
+
+class _Awaited(Protocol):
+    """A bound collective of either kind, as one that waits for it sees it."""
+
+    name: str
+
+    @property
+    def group(self) -> Group: ...
+
+    @property
+    def run(self) -> object: ...
+
+    def missing(self) -> list[int]: ...
+
+
+class _Patience:
+    """Waits for the devices of other lanes, and says when there is no hope."""
+
+    def __init__(self, world: LoopbackWorld, tables: Sequence[Table]) -> None:
+        """``tables``: of all devices."""
+        self._world = world
+        self._tables = tables
+        #: Since when each device has been found waiting for what it waits for now.
+        self._since: dict[tuple[int, str, object], float] = {}
+
+    def __call__(self, waiting: Sequence[tuple[int, SegmentRow]]) -> None:
+        """PeerFailedError when a device has failed, CollectiveTimeoutError when one waits in vain."""
+        self._world.raise_if_failed()
+        now, before, self._since = time.monotonic(), self._since, {}
+        for rank, row in waiting:
+            awaited = _awaited(row)
+            key = rank, awaited.name, awaited.run
+            self._since[key] = before.get(key, now)
+            for peer, table in enumerate(self._tables):
+                if table.state is State.FINISHED:
+                    self._world.leave(peer)
+            left = self._since[key] + self._world.timeout_seconds - now
+            self._world.require_hope(rank, awaited.name, awaited.group, awaited.missing(), left)
+        time.sleep(_PAUSE_SECONDS)
+
+
+def _awaited(row: SegmentRow) -> _Awaited:
+    target = row.target
+    found: _Awaited = target.bound if isinstance(target, PythonWait) else target  # type: ignore[assignment]
+    return found

@@ -38,15 +38,19 @@ class SharedCollective:
 
     def load(self, steps: LoadedSteps, keep: tuple[object, ...]) -> None:
         """``keep``: the memory that the steps address, beside the buffers."""
-        self._steps = steps
         self._start = steps.start
         self._look = steps.advancing(0)
         self._spin = steps.advancing(self._spins)
         self._keep = keep
+        self._steps = steps  # last, since another thread may look
 
     @property
     def group(self) -> Group:
         return self.collective.group
+
+    @property
+    def is_loaded(self) -> bool:
+        return self._steps is not None
 
     @property
     def address(self) -> int:

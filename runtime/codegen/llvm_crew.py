@@ -5,7 +5,9 @@ another one of the lane costs no more than a look. Nobody else's progress is wai
 rounds in vain the core is given up, and after some more the lane returns, so that Python can watch the time.
 
 A *crew* is the lanes of one process. The calling thread runs the first; the others are run by threads that stay in
-native code from step to step: they spin for a while for the next one, then sleep on a semaphore.
+native code from step to step: they spin for a while for the next one, then sleep on a semaphore. The system likes to
+wake a thread on the core of the one that woke it, which is about to spin there: a lane that finds itself on an earlier
+one's core says so before the step.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ class LaneStop(IntEnum):
 
     RETIRED = 5  # the lane's thread is to end
     JOINING = 6  # the first lane has finished, others have not
+    CROWDED = 7  # before a step: the lane's thread is on an earlier lane's core
 
 
 class LaneWord(IntEnum):
@@ -34,9 +37,12 @@ class LaneWord(IntEnum):
     YIELDS = 4  # rounds in vain of that kind before the lane returns
     CURRENT = 5  # the table at which it stopped
     PATIENCE = 6  # looks for the next step before the thread sleeps
+    LANES = 7  # address of the addresses of the crew's lanes
     ASKED = 8  # number of the step that is to be run; negative: no more
+    EARLIER = 9  # lanes before it, whose cores it keeps off
     DONE = 16  # number of the step that has been run
     ASLEEP = 17
+    CORE = 18  # on which it began the step
     SEMAPHORE = 24
 
 
@@ -85,6 +91,7 @@ def _word(name: LaneWord) -> str:
 
 _IR = f"""
 declare i32 @sched_yield()
+declare i32 @sched_getcpu()
 declare i32 @sem_init(ptr, i32, i32)
 declare i32 @sem_wait(ptr)
 declare i32 @sem_post(ptr)
@@ -141,7 +148,7 @@ round:
   %vain = phi i64 [ 0, %ready ], [ %vain_next, %again ]
   %from = phi i64 [ %first, %ready ], [ 0, %again ]
   br label %look
-look:
+look: ; where it goes on at a table, those before it are taken for alive, and for having come on
   %i = phi i64 [ %from, %round ], [ %next, %passed ]
   %alive = phi i64 [ %from, %round ], [ %alive_next, %passed ]
   %moved = phi i64 [ %from, %round ], [ %moved_next, %passed ]
@@ -254,10 +261,28 @@ sleep:
   br label %look
 called:
   store atomic i64 0, ptr %asleep seq_cst, align 8
-  br label %work
+  %core_slot = getelementptr i64, ptr %lane, i64 {LaneWord.CORE.value}
+  %core32 = call i32 @sched_getcpu()
+  %core = sext i32 %core32 to i64
+  store atomic i64 %core, ptr %core_slot monotonic, align 8
+  %earlier = call i64 @word(ptr %lane, i64 {LaneWord.EARLIER.value})
+  %lanes = call ptr @pointer(ptr %lane, i64 {LaneWord.LANES.value})
+  br label %each
+each:
+  %e = phi i64 [ 0, %called ], [ %e_next, %other ]
+  %e_more = icmp ult i64 %e, %earlier
+  br i1 %e_more, label %other, label %work
+other:
+  %e_lane = call ptr @pointer(ptr %lanes, i64 %e)
+  %e_core_slot = getelementptr i64, ptr %e_lane, i64 {LaneWord.CORE.value}
+  %e_core = load atomic i64, ptr %e_core_slot monotonic, align 8
+  %e_next = add i64 %e, 1
+  %same = icmp eq i64 %e_core, %core
+  br i1 %same, label %crowded, label %each
+crowded:
+  ret i64 {LaneStop.CROWDED.value}
 work:
-  %new = phi i64 [ 0, %entry ], [ 1, %called ]
-  %stop = call i64 @spmd_drive(ptr %lane, i64 %new)
+  %stop = call i64 @spmd_drive(ptr %lane, i64 0)
   %finished = icmp eq i64 %stop, {Stop.FINISHED.value}
   br i1 %finished, label %report, label %python
 report:
@@ -303,9 +328,22 @@ begins:
   %before = load i64, ptr %step_slot
   %now = add i64 %before, 1
   store i64 %now, ptr %step_slot
-  br label %ask
+  %core_slot = getelementptr i64, ptr %own, i64 {LaneWord.CORE.value}
+  %core32 = call i32 @sched_getcpu()
+  %core = sext i32 %core32 to i64
+  store atomic i64 %core, ptr %core_slot monotonic, align 8
+  br label %prepare
+prepare: ; all lanes before any runs: a lane looks at others' states
+  %p = phi i64 [ 0, %begins ], [ %p_next, %lane_prepared ]
+  %p_more = icmp ult i64 %p, %count
+  br i1 %p_more, label %lane_prepared, label %ask
+lane_prepared:
+  %p_lane = call ptr @pointer(ptr %lanes, i64 %p)
+  call void @rewind(ptr %p_lane)
+  %p_next = add i64 %p, 1
+  br label %prepare
 ask:
-  %i = phi i64 [ 1, %begins ], [ %next, %one ]
+  %i = phi i64 [ 1, %prepare ], [ %next, %one ]
   %more = icmp ult i64 %i, %count
   br i1 %more, label %one, label %drive
 one:
@@ -314,7 +352,7 @@ one:
   %next = add i64 %i, 1
   br label %ask
 drive:
-  %stop = call i64 @spmd_drive(ptr %own, i64 %begin)
+  %stop = call i64 @spmd_drive(ptr %own, i64 0)
   %finished = icmp eq i64 %stop, {Stop.FINISHED.value}
   br i1 %finished, label %join, label %python
 python:

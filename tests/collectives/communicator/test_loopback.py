@@ -13,14 +13,21 @@ from loopback_ranks import run_ranks
 
 from collectives.communicator.kinds import AllReduce
 from collectives.communicator.loopback import LoopbackCommunicator
+from collectives.communicator.shared_steps import StepEngine
+from runtime.shared_memory_engine import native_step_engine
 from spmd.device import ReductionKind
 from spmd.errors import CollectiveTimeoutError, RunError
 
 
+#: Meetings of Python, and native steps over the process's memory.
+ENGINES = pytest.mark.parametrize("engine", [None, native_step_engine()], ids=["python", "native"])
+
+
+@ENGINES
 @pytest.mark.parametrize("size", [1, 2, 4, 8])
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_scenario(name: str, size: int) -> None:
-    run_ranks(size, SCENARIOS[name], timeout_seconds=60)
+def test_scenario(name: str, size: int, engine: StepEngine | None) -> None:
+    run_ranks(size, SCENARIOS[name], 60, engine)
 
 
 def test_a_finished_group_leaves_its_memory_to_its_members() -> None:
@@ -51,7 +58,10 @@ def test_results_come_in_rank_order() -> None:
     assert run_ranks(4, lambda comm: comm.rank * 10) == [0, 10, 20, 30]
 
 
-def test_timeout_names_operation_group_and_missing_rank_with_its_whereabouts() -> None:
+@ENGINES
+def test_timeout_names_operation_group_and_missing_rank_with_its_whereabouts(
+    engine: StepEngine | None,
+) -> None:
     def program(comm: LoopbackCommunicator) -> None:
         if comm.rank == 2:
             comm.note("computes dot.7")
@@ -59,25 +69,27 @@ def test_timeout_names_operation_group_and_missing_rank_with_its_whereabouts() -
         all_reduce(comm, "all-reduce.3", (0, 1, 2))
 
     with pytest.raises(CollectiveTimeoutError) as caught:
-        run_ranks(3, program, timeout_seconds=0.3)
+        run_ranks(3, program, 0.3, engine)
     message = str(caught.value)
     assert re.search(r"\[rank [01]/3\] all-reduce.3", message)
     assert "group {0,1,2}" in message
     assert "missing {2} (rank 2 computes dot.7)" in message
 
 
-def test_a_rank_that_ended_is_reported_at_once() -> None:
+@ENGINES
+def test_a_rank_that_ended_is_reported_at_once(engine: StepEngine | None) -> None:
     def program(comm: LoopbackCommunicator) -> None:
         if comm.rank != 1:
             all_reduce(comm, "all-reduce.3", (0, 1))
 
     started = time.monotonic()
     with pytest.raises(CollectiveTimeoutError, match=r"missing \{1\} \(rank 1 ended its program\)"):
-        run_ranks(2, program, timeout_seconds=60)
+        run_ranks(2, program, 60, engine)
     assert time.monotonic() - started < 10
 
 
-def test_a_rank_that_raises_ends_the_others_with_its_own_error() -> None:
+@ENGINES
+def test_a_rank_that_raises_ends_the_others_with_its_own_error(engine: StepEngine | None) -> None:
     def program(comm: LoopbackCommunicator) -> None:
         if comm.rank == 3:
             raise RunError("out of memory in fusion.9")
@@ -85,18 +97,21 @@ def test_a_rank_that_raises_ends_the_others_with_its_own_error() -> None:
 
     started = time.monotonic()
     with pytest.raises(RunError, match=r"^out of memory in fusion\.9$"):
-        run_ranks(4, program, timeout_seconds=60)
+        run_ranks(4, program, 60, engine)
     assert time.monotonic() - started < 10
 
 
-def test_groups_that_wait_for_each_other_time_out_instead_of_hanging() -> None:
+@ENGINES
+def test_groups_that_wait_for_each_other_time_out_instead_of_hanging(
+    engine: StepEngine | None,
+) -> None:
     """Rank 0 waits in a, rank 1 in b: neither can meet."""
 
     def program(comm: LoopbackCommunicator) -> None:
         all_reduce(comm, "a" if comm.rank == 0 else "b", (0, 1))
 
     with pytest.raises(CollectiveTimeoutError, match=r"rank [01] waits in [ab]"):
-        run_ranks(2, program, timeout_seconds=0.3)
+        run_ranks(2, program, 0.3, engine)
 
 
 def test_a_rank_outside_the_group_is_refused() -> None:
