@@ -1,22 +1,41 @@
-"""Native code of a reduction of several arrays at once by a scalar program, such as the one of argmax."""
+"""Native code of a reduction of several arrays at once by a scalar program, such as the one of argmax.
+
+Each total takes one element after the other, reduced dimensions in row-major order, so that any program will do. Totals
+of rows side by side are made together: they make vectors, and none waits for another.
+"""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
 from runtime.codegen.element_operations import stored_type
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
-from runtime.codegen.llvm_words import OFFSET, RANK, WORDS, digits, offset
+from runtime.codegen.llvm_nest import INDEPENDENT, Cursor, NestWriter
 from runtime.codegen.scalar_program import ScalarProgram, program_ir, struct_type
 
 FUNCTION = "spmd_reduce"
 
 
 @dataclass(frozen=True, slots=True)
+class ReduceForm:
+    """The program combines totals, then elements. kept: one at least, the last one that of rows side by side.
+
+    rows: how many of these at once. packed: by array, operands then results, whether these are neighbours in memory.
+    """
+
+    program: ScalarProgram
+    kept: int
+    reduced: int
+    rows: int
+    packed: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ReduceWords:
-    """Sizes and strides (in bytes), the slowest dimension first.
+    """Sizes and strides (in bytes), the slowest dimension first; no kept size is 0.
 
     operands: (address, strides along kept and along reduced dimensions). inits: addresses of scalars. results:
     (address, strides along kept dimensions).
@@ -29,116 +48,133 @@ class ReduceWords:
     results: Sequence[tuple[int, Sequence[int]]]
 
     def packed(self) -> list[int]:
-        words = [*_filled(self.kept, 1), *_filled(self.reduced, 1)]
+        words = [*self.kept, *self.reduced]
         for address, kept, reduced in self.operands:
-            words += [address, *_filled(kept, 0), *_filled(reduced, 0)]
+            words += [address, *kept, *reduced]
         words += self.inits
         for address, kept in self.results:
-            words += [address, *_filled(kept, 0)]
+            words += [address, *kept]
         return words
 
 
-def _filled(values: Sequence[int], missing: int) -> list[int]:
-    return [missing] * (RANK - len(values)) + list(values)
-
-
 @cache
-def reduce_code(program: ScalarProgram) -> NativeLibrary:
-    """``FUNCTION``, which takes the address of packed words. The program combines totals, then elements."""
-    return host_jit().compile(reduce_ir(program), (FUNCTION,), level=2, unroll=False)
+def reduce_code(form: ReduceForm) -> NativeLibrary:
+    """``FUNCTION``, which takes the address of packed words."""
+    return host_jit().compile(reduce_ir(form), (FUNCTION,), level=2, unroll=False)
 
 
-def reduce_ir(program: ScalarProgram) -> str:
-    """Totals start from the inits and take one element after the other, reduced dimensions in row-major order."""
-    count = len(program.results)
-    types = [stored_type(program.kind_of(r)) for r in program.results]
-    operands = [2 * RANK + i * (1 + 2 * RANK) for i in range(count)]
-    inits = 2 * RANK + count * (1 + 2 * RANK)
-    results = [inits + count + i * (1 + RANK) for i in range(count)]
-    totals = ", ".join(f"{kind} %total{i}" for i, kind in enumerate(types))
-    elements = ", ".join(f"{kind} %element{i}" for i, kind in enumerate(types))
-    lines = [
-        *dict.fromkeys(program_ir(program, "combine")),
-        WORDS,
-        OFFSET,
-        f"define void @{FUNCTION}(ptr %record) {{",
-        "entry:",
-        *(f"  %kept{d} = call i64 @word(ptr %record, i64 {d})" for d in range(RANK)),
-        *(f"  %reduced{d} = call i64 @word(ptr %record, i64 {RANK + d})" for d in range(RANK)),
-        *_product("kept"),
-        *_product("reduced"),
-        *_loaded("operand", operands),
-        *_loaded("init", [inits + i for i in range(count)]),
-        *_loaded("result", results),
-        *(f"  %start{i} = load {kind}, ptr %init{i}" for i, kind in enumerate(types)),
-        "  %none = icmp eq i64 %kept_count, 0",
-        "  br i1 %none, label %end, label %place",
-        "place:",
-        "  %k = phi i64 [ 0, %entry ], [ %next_k, %stored ]",
-        digits("kept_digit", "%k", [f"%kept{d}" for d in range(RANK)]),
-        *(_moved(f"row{i}", "kept", word + 1, f"%operand{i}") for i, word in enumerate(operands)),
-        *(_moved(f"to{i}", "kept", word + 1, f"%result{i}") for i, word in enumerate(results)),
-        "  %empty = icmp eq i64 %reduced_count, 0",
-        "  br i1 %empty, label %reduced_all, label %element",
-        "element:",
-        "  %r = phi i64 [ 0, %place ], [ %next_r, %element ]",
-        *(
-            f"  %total{i} = phi {kind} [ %start{i}, %place ], [ %combined{i}, %element ]"
-            for i, kind in enumerate(types)
-        ),
-        digits("reduced_digit", "%r", [f"%reduced{d}" for d in range(RANK)]),
-    ]
-    for i, kind in enumerate(types):
-        lines += [
-            _moved(f"at{i}", "reduced", operands[i] + 1 + RANK, f"%row{i}"),
-            f"  %element{i} = load {kind}, ptr %at{i}",
-        ]
-    struct = struct_type(program)
-    lines += [
-        f"  %both = call {struct} @combine({totals}, {elements})",
-        *(f"  %combined{i} = extractvalue {struct} %both, {i}" for i in range(count)),
-        "  %next_r = add i64 %r, 1",
-        "  %more_r = icmp ult i64 %next_r, %reduced_count",
-        "  br i1 %more_r, label %element, label %reduced_all",
-        "reduced_all:",
-        *(
-            f"  %value{i} = phi {kind} [ %start{i}, %place ], [ %combined{i}, %element ]"
-            for i, kind in enumerate(types)
-        ),
-        "  br label %stored",
-        "stored:",
-        *(f"  store {kind} %value{i}, ptr %to{i}" for i, kind in enumerate(types)),
-        "  %next_k = add i64 %k, 1",
-        "  %more_k = icmp ult i64 %next_k, %kept_count",
-        "  br i1 %more_k, label %place, label %end",
-        "end:",
-        "  ret void\n}",
-    ]
-    return "\n".join(lines)
-
-
-def _product(name: str) -> list[str]:
-    return [
-        f"  %{name}_01 = mul i64 %{name}0, %{name}1",
-        f"  %{name}_23 = mul i64 %{name}2, %{name}3",
-        f"  %{name}_count = mul i64 %{name}_01, %{name}_23",
-    ]
-
-
-def _loaded(name: str, words: Sequence[int]) -> list[str]:
-    lines = []
-    for i, word in enumerate(words):
-        lines += [
-            f"  %{name}_slot{i} = getelementptr ptr, ptr %record, i64 {word}",
-            f"  %{name}{i} = load ptr, ptr %{name}_slot{i}",
-        ]
-    return lines
-
-
-def _moved(result: str, which: str, first_word: int, base: str) -> str:
-    """%{result}: ``base`` and its strides, from word ``first_word`` on, times the kept (or reduced) digits."""
-    way = f"{result}_way"
-    return (
-        f"{offset(way, f'{which}_digit', first_word)}\n"
-        f"  %{result} = getelementptr i8, ptr {base}, i64 %{way}"
+def reduce_ir(form: ReduceForm) -> str:
+    return "\n".join(
+        [*dict.fromkeys(program_ir(form.program, "combine")), _Reduce(form).function()]
     )
+
+
+class _Reduce:
+    """Writes the function. ``here`` is a cursor by array: operands, then results."""
+
+    def __init__(self, form: ReduceForm) -> None:
+        self.form = form
+        self.writer = NestWriter()
+        program = form.program
+        self.types = [stored_type(program.kind_of(r)) for r in program.results]
+        self.count = len(self.types)
+        self.totals = [
+            self.writer.value(f"alloca [{form.rows} x {kind}], align 64") for kind in self.types
+        ]
+
+    def function(self) -> str:
+        form, word, value = self.form, self.writer.next_word, self.writer.value
+        self.kept_sizes = [word() for _ in range(form.kept)]
+        self.reduced_sizes = [word() for _ in range(form.reduced)]
+        here: dict[int, str] = {}
+        self.kept_strides: dict[int, list[str]] = {}
+        self.reduced_strides: dict[int, list[str]] = {}
+        for i in range(self.count):
+            here[i] = word("ptr")
+            self.kept_strides[i] = [word() for _ in range(form.kept)]
+            self.reduced_strides[i] = [word() for _ in range(form.reduced)]
+        inits = [word("ptr") for _ in range(self.count)]
+        self.inits = [
+            value(f"load {kind}, ptr {init}") for kind, init in zip(self.types, inits, strict=True)
+        ]
+        for i in range(self.count, 2 * self.count):
+            here[i] = word("ptr")
+            self.kept_strides[i] = [word() for _ in range(form.kept)]
+        self.elements = "1"
+        for size in self.reduced_sizes:
+            self.elements = value(f"mul i64 {self.elements}, {size}")
+        self.rows(0, here)
+        return self.writer.function(FUNCTION)
+
+    def rows(self, d: int, here: dict[int, str]) -> None:
+        """Loops over the kept dimensions from ``d`` on."""
+        writer, value = self.writer, self.writer.value
+        strides = {i: own[d] for i, own in self.kept_strides.items()}
+        if d < self.form.kept - 1:
+            cursors = {i: Cursor(at, strides[i]) for i, at in here.items()}
+            with writer.loop(self.kept_sizes[d], cursors) as (_, inner):
+                self.rows(d + 1, inner)
+            return
+        rows, size = self.form.rows, self.kept_sizes[d]
+        above = value(f"add i64 {size}, {rows - 1}")
+        blocks = value(f"udiv i64 {above}, {rows}")
+        cursors = {i: Cursor(at, value(f"mul i64 {strides[i]}, {rows}")) for i, at in here.items()}
+        with writer.loop(blocks, cursors) as (number, inner):
+            before = value(f"mul i64 {number}, {rows}")
+            left = value(f"sub i64 {size}, {before}")
+            short = value(f"icmp ult i64 {left}, {rows}")
+            count = "1" if rows == 1 else value(f"select i1 {short}, i64 {left}, i64 {rows}")
+            self.block(inner, strides, count)
+
+    def block(self, here: dict[int, str], strides: dict[int, str], count: str) -> None:
+        """``count`` rows side by side."""
+        writer = self.writer
+        with writer.element_loop(count) as k:
+            for i in range(self.count):
+                self.put(i, k, self.inits[i])
+        with writer.unless_zero(self.elements):
+            self.walk(0, {i: here[i] for i in range(self.count)}, strides, count)
+        with writer.element_loop(count) as k:
+            for i in range(self.count):
+                place = self.place(self.count + i, here, strides, k)
+                writer.add(f"store {self.types[i]} {self.get(i, k)}, ptr {place}{INDEPENDENT}")
+
+    def walk(self, d: int, here: dict[int, str], strides: dict[int, str], count: str) -> None:
+        """Loops over the reduced dimensions from ``d`` on."""
+        writer = self.writer
+        if d < self.form.reduced:
+            cursors = {i: Cursor(at, self.reduced_strides[i][d]) for i, at in here.items()}
+            with writer.loop(self.reduced_sizes[d], cursors) as (_, inner):
+                self.walk(d + 1, inner, strides, count)
+            return
+        with writer.element_loop(count) as k:
+            totals = [self.get(i, k) for i in range(self.count)]
+            elements = [
+                writer.value(
+                    f"load {self.types[i]}, ptr {self.place(i, here, strides, k)}{INDEPENDENT}"
+                )
+                for i in range(self.count)
+            ]
+            typed = zip(itertools.cycle(self.types), [*totals, *elements], strict=False)
+            arguments = ", ".join(f"{kind} {x}" for kind, x in typed)
+            struct = struct_type(self.form.program)
+            both = writer.value(f"call {struct} @combine({arguments})")
+            for i in range(self.count):
+                self.put(i, k, writer.value(f"extractvalue {struct} {both}, {i}"))
+
+    def place(self, i: int, here: dict[int, str], strides: dict[int, str], k: str) -> str:
+        value = self.writer.value
+        if k == "0":
+            return here[i]
+        if self.form.packed[i]:
+            return value(f"getelementptr {self.types[i % self.count]}, ptr {here[i]}, i64 {k}")
+        way = value(f"mul i64 {k}, {strides[i]}")
+        return value(f"getelementptr i8, ptr {here[i]}, i64 {way}")
+
+    def get(self, i: int, k: str) -> str:
+        place = self.writer.value(f"getelementptr {self.types[i]}, ptr {self.totals[i]}, i64 {k}")
+        return self.writer.value(f"load {self.types[i]}, ptr {place}{INDEPENDENT}")
+
+    def put(self, i: int, k: str, total: str) -> None:
+        place = self.writer.value(f"getelementptr {self.types[i]}, ptr {self.totals[i]}, i64 {k}")
+        self.writer.add(f"store {self.types[i]} {total}, ptr {place}{INDEPENDENT}")

@@ -80,8 +80,7 @@ def program_reduce_kernel(instruction: HloInstruction) -> ProgramReduceKernel | 
     ):
         return None
     axes = tuple(sorted(instruction.attrs_as(DimensionsAttrs).dimensions))
-    kernel = ProgramReduceKernel(program, axes, shapes[0].rank)
-    return kernel if kernel.is_countable else None
+    return ProgramReduceKernel(program, axes)
 
 
 def native_reduce(instruction: HloInstruction) -> RowFusion | None:

@@ -6,11 +6,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from runtime.codegen.llvm_reduce import FUNCTION, ReduceWords, reduce_code
-from runtime.codegen.llvm_words import RANK
-from runtime.codegen.native_call import native_call
+from runtime.codegen.llvm_reduce import FUNCTION, ReduceForm, ReduceWords, reduce_code
+from runtime.codegen.native_call import NOTHING, native_call
 from runtime.codegen.scalar_program import ScalarProgram
 from runtime.kernel import NUMPY_KERNELS, Action, Kernel, KernelArrays
+from runtime.kernels.index_order import merged_dims
+
+#: Rows at once that are neighbours in memory: long pieces are read, and their totals stay in the nearest cache.
+NEIGHBOURS = 1024
+#: Others: as many as a vector of any processor holds.
+APART = 16
 
 
 @dataclass(frozen=True)
@@ -22,30 +27,51 @@ class ProgramReduceKernel(Kernel):
 
     program: ScalarProgram
     axes: tuple[int, ...]
-    rank: int
-
-    @property
-    def is_countable(self) -> bool:
-        """Whether native code has enough counters for it."""
-        return len(self.axes) <= RANK and self.rank - len(self.axes) <= RANK
 
 
 @NUMPY_KERNELS.binds(ProgramReduceKernel)
 def bind_program_reduce(kernel: ProgramReduceKernel, arrays: KernelArrays) -> Action:
     count = len(arrays.results)
     operands, inits = arrays.operands[:count], arrays.operands[count:]
-    kept = [d for d in range(kernel.rank) if d not in kernel.axes]
-    dims = operands[0].shape
+    dims, every = operands[0].shape, (*operands, *arrays.results)
+    if arrays.results[0].size == 0:
+        return NOTHING
+    kept = [d for d in range(len(dims)) if d not in kernel.axes]
+    strides = [[x.strides[d] for d in kept] for x in operands]
+    strides += [list(result.strides) for result in arrays.results]
+    sizes, kept_strides = merged_dims([dims[d] for d in kept], strides)
+    if not sizes:
+        sizes, kept_strides = [1], [[0] for _ in every]
+    # Any of them may be the last, since totals do not depend on each other: best the one with most neighbours.
+    items = [x.itemsize for x in every]
+    neighbours = [
+        sum(own[d] == item for own, item in zip(kept_strides, items, strict=True))
+        for d in range(len(sizes))
+    ]
+    last = max(range(len(sizes)), key=lambda d: (neighbours[d], sizes[d]))
+    order = [*(d for d in range(len(sizes)) if d != last), last]
+    sizes, kept_strides = (
+        [sizes[d] for d in order],
+        [[own[d] for d in order] for own in kept_strides],
+    )
+    reduced, reduced_strides = merged_dims(
+        [dims[d] for d in kernel.axes], [[x.strides[d] for d in kernel.axes] for x in operands]
+    )
+    packed = tuple(own[-1] == item for own, item in zip(kept_strides, items, strict=True))
+    rows = 1 if sizes[-1] == 1 else NEIGHBOURS if any(packed[:count]) else APART
+    form = ReduceForm(kernel.program, len(sizes), len(reduced), rows, packed)
     words = ReduceWords(
-        [dims[d] for d in kept],
-        [dims[d] for d in kernel.axes],
+        sizes,
+        reduced,
         [
-            (x.ctypes.data, [x.strides[d] for d in kept], [x.strides[d] for d in kernel.axes])
-            for x in operands
+            (x.ctypes.data, along, across)
+            for x, along, across in zip(operands, kept_strides, reduced_strides, strict=False)
         ],
         [init.ctypes.data for init in inits],
-        [(result.ctypes.data, result.strides) for result in arrays.results],
+        [
+            (x.ctypes.data, along)
+            for x, along in zip(arrays.results, kept_strides[count:], strict=True)
+        ],
     )
     record = np.array(words.packed(), np.int64)
-    code = reduce_code(kernel.program)
-    return native_call(code, FUNCTION, record, (*arrays.operands, *arrays.results))
+    return native_call(reduce_code(form), FUNCTION, record, (*arrays.operands, *arrays.results))

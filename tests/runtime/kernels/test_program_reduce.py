@@ -65,6 +65,9 @@ def check(text: str, kernel: type) -> None:
         ("3,0", "3", 1, "1"),
         ("0,3", "0", 1, "1"),
         ("2,3,2,3,2", "2,2,2", 1, "1,3"),
+        ("37,65", "37", 1, "1"),
+        ("5,1100", "1100", 0, "0"),
+        ("1,130", "1", 1, "1"),
     ],
 )
 def test_argmax(kind: str, low: str, x: str, y: str, axis: int, axes: str) -> None:
