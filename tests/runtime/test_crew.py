@@ -1,0 +1,209 @@
+"""Devices that share threads: right results however few there are, and waits that end when there is no hope."""
+
+from __future__ import annotations
+
+import _thread
+import gc
+import os
+import re
+import threading
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from runtime.codegen.llvm_segment import SegmentRow
+from runtime.executable import Executable
+from runtime.loopback import LoopbackDevices
+from spmd.errors import CollectiveTimeoutError
+from tests.runtime.programs import compiled, module_of
+
+#: A kernel of Python's (fft) beside native ones, and two collectives in flight at once, in a loop.
+PROGRAM = """HloModule program, num_partitions=4
+sum {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}
+condition {
+  s = (s32[], f32[8]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  n = s32[] constant(5)
+  ROOT more = pred[] compare(i, n), direction=LT
+}
+body {
+  s = (s32[], f32[8]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  one = s32[] constant(1)
+  next = s32[] add(i, one)
+  x = f32[8] get-tuple-element(s), index=1
+  start = f32[8] all-reduce-start(x), channel_id=1, replica_groups={{0,1},{2,3}}, use_global_device_ids=true, to_apply=sum
+  far = f32[8] collective-permute(x), channel_id=2, source_target_pairs={{0,1},{1,2},{2,3},{3,0}}
+  z = c64[5] fft(far), fft_type=RFFT, fft_length={8}
+  back = f32[8] fft(z), fft_type=IRFFT, fft_length={8}
+  done = f32[8] all-reduce-done(start)
+  half = f32[] constant(0.3125)
+  halves = f32[8] broadcast(half), dimensions={}
+  y = f32[8] add(done, back)
+  w = f32[8] multiply(y, halves)
+  ROOT t = (s32[], f32[8]) tuple(next, w)
+}
+ENTRY main {
+  x = f32[8] parameter(0)
+  zero = s32[] constant(0)
+  state = (s32[], f32[8]) tuple(zero, x)
+  end = (s32[], f32[8]) while(state), condition=condition, body=body
+  ROOT y = f32[8] get-tuple-element(end), index=1
+}
+"""
+
+#: Products of complex numbers are rounded as NumPy does, so Python carries this one.
+CARRIED = """HloModule carried, num_partitions=4
+product {
+  a = c64[] parameter(0)
+  b = c64[] parameter(1)
+  ROOT c = c64[] multiply(a, b)
+}
+ENTRY main {
+  x = c64[3] parameter(0)
+  y = c64[3] add(x, x)
+  p = c64[3] all-reduce(y), channel_id=1, replica_groups={{0,3},{1,2}}, use_global_device_ids=true, to_apply=product
+  ROOT z = c64[3] add(p, x)
+}
+"""
+
+
+def tiles(executable: Executable) -> list[list[np.ndarray]]:
+    rng = np.random.default_rng(0)
+    (shape,) = executable.program.parameters
+    draw = rng.standard_normal((executable.num_devices, *shape.dims))
+    return [[tile.astype(shape.element_type.numpy)] for tile in draw]
+
+
+def on_cores(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(count)))
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3, 4])
+def test_results_do_not_depend_on_the_number_of_threads(
+    cores: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_cores(cores, monkeypatch)
+    executable = compiled(PROGRAM)
+    given = tiles(executable)
+    x = np.concatenate([own[0][None] for own in given])
+    for _ in range(5):
+        groups = np.repeat(x.reshape(2, 2, 8).sum(1), 2, 0)
+        x = (groups + np.roll(x, 1, axis=0)) * np.float32(0.3125)
+    for _ in range(3):
+        found = np.stack([own[0] for own in executable.run_devices(given)])
+        np.testing.assert_allclose(found, x, rtol=1e-5)
+
+
+@pytest.mark.parametrize("cores", [1, 2, 4])
+def test_collectives_that_python_carries_do_not_hold_up_their_thread(
+    cores: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_cores(cores, monkeypatch)
+    executable = compiled(CARRIED)
+    given = tiles(executable)
+    y = [2 * own[0] for own in given]
+    for _ in range(2):
+        found = executable.run_devices(given)
+        for device, peer in enumerate((3, 2, 1, 0)):
+            np.testing.assert_allclose(
+                found[device][0], y[device] * y[peer] + given[device][0], rtol=1e-5
+            )
+
+
+def loaded(timeout_seconds: float = 60.0) -> tuple[LoopbackDevices, Callable[[], object]]:
+    """Devices, and what runs a step of theirs."""
+    executable = compiled(PROGRAM)
+    executable.timeout_seconds = timeout_seconds
+    given = tiles(executable)
+    devices = executable._local
+    assert isinstance(devices, LoopbackDevices)
+    return devices, lambda: executable.run_devices(given)
+
+
+def plant(devices: LoopbackDevices, rank: int, action: Callable[[], None]) -> None:
+    """``action`` takes the place of the device's first row that needs Python."""
+    table = devices.devices[rank].table
+    row = next(n for n, row in enumerate(table.rows) if callable(row.target))
+    planted = SegmentRow.python(table.rows[row].number, action)
+    rows = list(table.rows)
+    rows[row] = planted
+    table.rows = tuple(rows)
+
+
+@pytest.mark.parametrize("rank", [0, 3])
+def test_an_error_on_any_thread_is_raised_as_it_is(rank: int) -> None:
+    def fail() -> None:
+        raise ValueError("planted")
+
+    devices, run = loaded()
+    plant(devices, rank, fail)
+    begin = time.monotonic()
+    with pytest.raises(ValueError, match=r"^planted$"):
+        run()
+    assert time.monotonic() - begin < 10
+
+
+@pytest.mark.parametrize(("rank", "named"), [(0, "[01]"), (3, "3")])
+def test_a_device_that_is_late_is_named(rank: int, named: str) -> None:
+    """Or one that it holds up, since they share a thread."""
+    devices, run = loaded(timeout_seconds=0.3)
+    plant(devices, rank, lambda: time.sleep(1.5))
+    if len(os.sched_getaffinity(0)) == 1:
+        pytest.skip("the one thread is late itself")
+    with pytest.raises(CollectiveTimeoutError) as caught:
+        run()
+    message = str(caught.value)
+    assert "after 0.3 s: missing {" in message
+    where = rf"rank {named} last started (start|far), in step 1 at thunk "
+    assert re.search(where, message)
+
+
+def test_a_device_that_ended_is_named_at_once() -> None:
+    devices, run = loaded()
+    table = devices.devices[3].table
+    table._view[0] = 0  # has no rows
+    begin = time.monotonic()
+    with pytest.raises(CollectiveTimeoutError, match=r"missing \{3\} \(rank 3 ended its program\)"):
+        run()
+    assert time.monotonic() - begin < 10
+
+
+def test_an_interrupt_ends_a_wait() -> None:
+    devices, run = loaded()
+    plant(devices, 3, lambda: time.sleep(1.0))
+    timer = threading.Timer(0.2, _thread.interrupt_main)
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        run()
+    timer.join()
+
+
+def test_threads_end_with_their_devices() -> None:
+    gc.collect()
+    before = threading.active_count()
+    devices, run = loaded()
+    run()
+    assert threading.active_count() >= before
+    del devices, run
+    gc.collect()
+    deadline = time.monotonic() + 10
+    while threading.active_count() > before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert threading.active_count() <= before
+
+
+def test_the_program_is_what_it_says() -> None:
+    """Its loop runs in native code but for the fft."""
+    executable = compiled(PROGRAM)
+    assert module_of(PROGRAM).entry is not None
+    devices = executable._local
+    assert isinstance(devices, LoopbackDevices)
+    names = {row.within[0] for row in devices.devices[0].table.rows if callable(row.target)}
+    assert names <= {"z in body", "back in body"}
