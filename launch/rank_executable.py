@@ -69,7 +69,9 @@ class RankDevice:
     def __init__(self, device: LoadedDevice) -> None:
         self.devices = (device,)
 
-    def step(self, per_device: Sequence[Sequence[DeviceArray]]) -> list[list[DeviceArray]]:
+    def step(
+        self, per_device: Sequence[Sequence[DeviceArray]]
+    ) -> tuple[tuple[DeviceArray, ...], ...]:
         if len(per_device) != 1:
             raise RunError(f"a rank runs one device, found the arrays of {len(per_device)}")
-        return [self.devices[0].step(per_device[0])]
+        return (self.devices[0].step(per_device[0]),)

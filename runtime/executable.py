@@ -40,7 +40,9 @@ class LocalDevices(Protocol):
     @property
     def devices(self) -> Sequence[LoadedDevice]: ...
 
-    def step(self, per_device: Sequence[Sequence[DeviceArray]]) -> list[list[DeviceArray]]:
+    def step(
+        self, per_device: Sequence[Sequence[DeviceArray]]
+    ) -> tuple[tuple[DeviceArray, ...], ...]:
         """One step on each; an error leaves them of no more use."""
         ...
 
@@ -187,7 +189,7 @@ class Executable:
         local, self._loaded = self._local, None
         outputs = local.step(per_device)
         self._loaded = local  # devices whose step failed are not used again
-        return tuple(map(tuple, outputs))
+        return outputs
 
     # ---- global arrays and tiles
     def put(self, arrays: Sequence[NDArray], first: int = 0) -> ShardedArrays:

@@ -82,7 +82,7 @@ class LoadedDevice:
         """An array for parameter leaf ``number``, written by ``fill``: in its place where that is free."""
         return self._slots.put(number, fill)
 
-    def step(self, arrays: Sequence[DeviceArray]) -> list[DeviceArray]:
+    def step(self, arrays: Sequence[DeviceArray]) -> tuple[DeviceArray, ...]:
         """One step on this device's tiles. Donated ones are consumed, the others stay as they are.
 
         RunError for arrays that do not fit, DonatedError for one that is gone; then nothing has been touched.
@@ -93,14 +93,16 @@ class LoadedDevice:
 
     def begin(self, arrays: Sequence[DeviceArray]) -> None:
         """What comes before a step's thunks; for who runs the ``table`` by himself."""
-        self._require_fit(arrays)
+        if not self._slots.hold(arrays):
+            self._require_fit(arrays)
+            self._slots.bring(arrays)
         self._slots.take(arrays)
         if self.recorder is not None:
             self.recorder.begin_step()
         self._steps += 1
         self.position[PROGRAM], self.position[STEP] = self._number, self._steps
 
-    def end(self) -> list[DeviceArray]:
+    def end(self) -> tuple[DeviceArray, ...]:
         """What comes after them: the step's outputs."""
         self.position[THUNK] = NO_THUNK
         return self._slots.results()

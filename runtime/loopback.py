@@ -48,14 +48,16 @@ class LoopbackDevices:
         tables = [device.table for device in self.devices]
         self._crew = Crew(_lanes(self.world, tables), partial(_abort, self.world))
 
-    def step(self, per_device: Sequence[Sequence[DeviceArray]]) -> list[list[DeviceArray]]:
+    def step(
+        self, per_device: Sequence[Sequence[DeviceArray]]
+    ) -> tuple[tuple[DeviceArray, ...], ...]:
         """Outputs of every device from the inputs of every device. The first device's error is raised unchanged."""
         self.world.rejoin()
         for device, arrays in zip(self.devices, per_device, strict=True):
             device.begin(arrays)
         with limited_blas_threads(1):
             self._crew.run()
-        return [device.end() for device in self.devices]
+        return tuple([device.end() for device in self.devices])
 
 
 def _lanes(world: LoopbackWorld, tables: Sequence[Table]) -> list[Lane]:

@@ -11,7 +11,7 @@ gives back in the same place is never copied, and an output that the caller has 
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,14 +26,15 @@ class DonatedError(RunError):
 class Place:
     """Memory of an entry parameter or result (or of both), and the one array that lies there, if anyone holds it."""
 
-    __slots__ = ("_occupant",)
+    __slots__ = ("reference",)
 
     def __init__(self) -> None:
-        self._occupant: weakref.ref[DeviceArray] | None = None
+        #: To who lies here, if anyone ever did since it was cleared: a step looks at it for each output.
+        self.reference: weakref.ref[DeviceArray] | None = None
 
     @property
     def occupant(self) -> DeviceArray | None:
-        return self._occupant() if self._occupant is not None else None
+        return self.reference() if self.reference is not None else None
 
     def vacate(self) -> None:
         """Let the memory be written: an array that lies here moves out."""
@@ -44,31 +45,42 @@ class Place:
 
     def clear(self) -> None:
         """Nobody lies here any more."""
-        self._occupant = None
+        self.reference = None
 
     def admit(self, array: DeviceArray) -> None:
-        self._occupant = weakref.ref(array)
+        self.reference = weakref.ref(array)
+
+
+class _End(NamedTuple):
+    """What is left of an array that was donated."""
+
+    taker: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
 
 
 class DeviceArray:
     """One device's tile of an array. Its values never change; the step that it is donated to ends it."""
 
-    __slots__ = ("__weakref__", "_data", "_place", "_taker", "dtype", "shape")
+    # A step makes one for each output on each device: what can be found later is found later.
+    __slots__ = ("__weakref__", "_data", "_end", "place")
 
     def __init__(self, data: NDArray, place: Place | None = None) -> None:
         """``data``: in ``place``'s memory, or (without one) memory that nobody else writes."""
-        self.shape = data.shape
-        self.dtype = data.dtype
         self._data: NDArray | None = data
-        self._place = place
-        self._taker = ""
+        #: Where it lies, for others to read; None for memory of its own.
+        self.place = place
+        self._end: _End | None = None
         if place is not None:
             place.admit(self)
 
     @property
-    def place(self) -> Place | None:
-        """Where it lies; None for memory of its own."""
-        return self._place
+    def shape(self) -> tuple[int, ...]:
+        return self._data.shape if self._end is None else self._end.shape  # type: ignore[union-attr]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self._data.dtype if self._end is None else self._end.dtype  # type: ignore[union-attr]
 
     @property
     def is_donated(self) -> bool:
@@ -77,8 +89,9 @@ class DeviceArray:
     def view(self) -> NDArray:
         """The values where they lie: to be read before the next step, never written. DonatedError once consumed."""
         if self._data is None:
+            assert self._end is not None
             raise DonatedError(
-                f"an array {self.dtype}{list(self.shape)} was donated to a step of {self._taker}, "
+                f"an array {self.dtype}{list(self.shape)} was donated to a step of {self._end.taker}, "
                 "which wrote its result in its place: use that step's output"
             )
         return self._data
@@ -93,18 +106,20 @@ class DeviceArray:
     def move_in(self, place: Place, memory: NDArray) -> None:
         """Lie in ``place`` from now on; ``memory`` holds a copy of the values already."""
         self._leave()
-        self._data, self._place = memory, place
+        self._data, self.place = memory, place
         place.admit(self)
 
     def move_out(self) -> None:
-        if self._data is not None and self._place is not None:
-            self._data, self._place = self._data.copy(), None
+        if self._data is not None and self.place is not None:
+            self._data, self.place = self._data.copy(), None
 
     def donate(self, taker: str) -> None:
         self._leave()
-        self._data, self._taker = None, taker
+        if self._data is not None:
+            self._end = _End(taker, self._data.shape, self._data.dtype)
+        self._data = None
 
     def _leave(self) -> None:
-        if self._place is not None and self._place.occupant is self:
-            self._place.clear()
-        self._place = None
+        if self.place is not None and self.place.occupant is self:
+            self.place.clear()
+        self.place = None

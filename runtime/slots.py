@@ -41,7 +41,10 @@ class Slots:
             _Slot(memory.array(view), places.get(view.slice.allocation) or Place())
             for view in program.outputs
         ]
-        self._written = frozenset(slot.place for slot in self._results)
+        #: In the order of the results; of several results in one place, once.
+        self._written = tuple(dict.fromkeys(slot.place for slot in self._results))
+        self._places = [slot.place for slot in self._parameters]
+        self._donated = [i for i, place in enumerate(self._places) if place in self._written]
 
     def put(self, number: int, fill: Callable[[NDArray], None]) -> DeviceArray:
         """An array for parameter ``number``, written by ``fill``; beside its place if something lies there."""
@@ -53,8 +56,21 @@ class Slots:
         fill(slot.memory)
         return DeviceArray(slot.memory, slot.place)
 
+    def hold(self, arrays: Sequence[DeviceArray]) -> bool:
+        """Whether each array lies in its parameter's place; then all fit, and none is gone."""
+        return [array.place for array in arrays] == self._places
+
     def take(self, arrays: Sequence[DeviceArray]) -> None:
-        """Bring every parameter's array to its place and make the places free that the step writes."""
+        """Make the places free that the step writes. Every array lies in its place, or ``bring`` has been called."""
+        for i in self._donated:
+            arrays[i].donate(self._name)
+        for place in self._written:
+            reference = place.reference
+            if reference is not None and reference() is not None:
+                place.vacate()
+
+    def bring(self, arrays: Sequence[DeviceArray]) -> None:
+        """Bring every parameter's array to its place; arrays must fit."""
         for array, slot in zip(arrays, self._parameters, strict=True):
             if array.place is slot.place:
                 continue
@@ -64,12 +80,7 @@ class Slots:
             # An array in another program's place, or in a place that stays, need not be brought there again.
             if array.place is None or array.place in self._written:
                 array.move_in(slot.place, slot.memory)
-        for array, slot in zip(arrays, self._parameters, strict=True):
-            if slot.place in self._written:
-                array.donate(self._name)
-        for place in self._written:
-            place.vacate()
 
-    def results(self) -> list[DeviceArray]:
+    def results(self) -> tuple[DeviceArray, ...]:
         """What a step has left in the results' places."""
-        return [DeviceArray(slot.memory, slot.place) for slot in self._results]
+        return tuple([DeviceArray(slot.memory, slot.place) for slot in self._results])
