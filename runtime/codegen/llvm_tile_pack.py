@@ -16,9 +16,6 @@ from runtime.codegen.llvm_tiles import (
 )
 from spmd.shape import PrimitiveType
 
-#: Steps of the depth that memory is asked for ahead.
-_AHEAD = 2
-
 
 def pack_ir(form: TileForm) -> str:
     """``@pack``: at most 32 lines (rows of lhs, columns of rhs) of some depth into a panel.
@@ -37,7 +34,6 @@ def pack_ir(form: TileForm) -> str:
         lines=LINES,
         depth=form.step_depth,
         log_depth=form.step_depth.bit_length() - 1,
-        ahead=_AHEAD * form.step_depth,
         step_bytes=form.step_bytes,
         row=TILE_BYTES // LINES,
         turns=turns,
@@ -68,8 +64,6 @@ def _fill(form: TileForm) -> str:
             f"  %mask_here{q} = bitcast i{LINES} %here{q} to <{LINES} x i1>",
             f"  %apart{q} = mul i64 %apart, {q}",
             f"  %from{q} = getelementptr i8, ptr %from, i64 %apart{q}",
-            f"  %later{q} = getelementptr i8, ptr %from{q}, i64 %ahead",
-            f"  call void @llvm.prefetch.p0(ptr %later{q}, i32 0, i32 3, i32 1)",
             f"  %x{q} = call {vector} @llvm.masked.load.v{LINES}{kind}.p0({source})",
         ]
     words = _float_words(form) if form.is_float else _byte_words()
@@ -83,7 +77,7 @@ declare <{LINES} x {kind}> @llvm.masked.load.v{LINES}{kind}.p0(ptr, i32, <{LINES
 declare <{2 * LINES} x i16> @llvm.umax.v{2 * LINES}i16(<{2 * LINES} x i16>, <{2 * LINES} x i16>)
 
 define internal void @fill(ptr %tile, ptr %source, i64 %step, i64 %apart, i64 %rows, i64 %rows_less, i64 %lanes,
-    i64 %lanes_less, i64 %ahead, float %scale, ptr %most) noinline {{
+    i64 %lanes_less, float %scale, ptr %most) noinline {{
 entry:
   %most_before = load <{2 * LINES} x i16>, ptr %most, align 64
   %scales_one = insertelement <{LINES} x float> poison, float %scale, i32 0
@@ -199,7 +193,6 @@ entry:
   %rows_less = select i1 %along, i64 0, i64 {lines}
   %lanes_less = select i1 %along, i64 {lines}, i64 0
   %apart = mul i64 %depth, {lines}
-  %ahead = mul i64 %depth, {ahead}
   br label %half
 half:
   %h = phi i64 [ 0, %entry ], [ %next_h, %half_done ]
@@ -220,7 +213,7 @@ some:
   %rows = select i1 %along, i64 %left, i64 %deep
   %lanes = select i1 %along, i64 %deep, i64 %left
   call void @fill(ptr %tile, ptr %from, i64 %step, i64 %apart, i64 %rows, i64 %rows_less, i64 %lanes,
-    i64 %lanes_less, i64 %ahead, float %scale, ptr %most)
+    i64 %lanes_less, float %scale, ptr %most)
   br i1 %turn, label %turns, label %some_done
 turns:
 {turns}

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from runtime.codegen.llvm_tile_multiply import multiply_ir
 from runtime.codegen.llvm_tile_pack import pack_ir
 from runtime.codegen.llvm_tiles import (
     BLOCK_BYTES,
@@ -23,7 +24,6 @@ from runtime.codegen.llvm_tiles import (
     PANEL,
     TileForm,
     lanes_below,
-    multiply_ir,
     repeated,
     spread,
 )
@@ -109,9 +109,16 @@ def product_ir(form: TileForm, *, instead: bool) -> str:
         check=_CHECK.format(most=_MOST_EXPONENT) if form.is_float else "  br label %columns",
         otherwise=_INSTEAD if instead else "  br label %refused",
     )
-    return "".join(
-        (WORDS, DECLARATIONS, multiply_ir(form), pack_ir(form), _finish(form), _LARGEST, main)
+    parts = (
+        WORDS,
+        DECLARATIONS,
+        pack_ir(form),
+        multiply_ir(form),
+        _finish(form),
+        _LARGEST,
+        main,
     )
+    return "".join(parts)
 
 
 def _finish(form: TileForm) -> str:
@@ -219,6 +226,7 @@ define internal i64 @largest(ptr %most) {{
 }}
 """
 
+
 _CHECK = """
   %lhs_largest = call i64 @largest(ptr %lhs_most)
   %rhs_largest = call i64 @largest(ptr %rhs_most)
@@ -286,24 +294,40 @@ deep:
   %rhs_way = mul i64 %d, %rhs_depth
   %rhs_d = getelementptr i8, ptr %rhs, i64 %rhs_way
   store <32 x i16> zeroinitializer, ptr %rhs_most, align 64
+  ; lines along the depth are packed one after the other, rows across it through all panels
+  %rhs_span = select i1 %rhs_turn, i64 %whole_depth, i64 {step}
+  br label %pack_depth
+pack_depth:
+  %e = phi i64 [ 0, %deep ], [ %next_e, %depth_packed ]
+  %depth_left = sub i64 %depth, %e
+  %span = call i64 @llvm.umin.i64(i64 %depth_left, i64 %rhs_span)
+  %e_way = mul i64 %e, %rhs_depth
+  %rhs_e = getelementptr i8, ptr %rhs_d, i64 %e_way
+  %e_number = udiv i64 %e, {step}
+  %e_place = mul i64 %e_number, {step_bytes}
+  %to_e = getelementptr i8, ptr %rhs_packed, i64 %e_place
   br label %pack_rhs
 pack_rhs:
-  %q = phi i64 [ 0, %deep ], [ %next_q, %pack_rhs ]
+  %q = phi i64 [ 0, %pack_depth ], [ %next_q, %pack_rhs ]
   %column = add i64 %j, %q
   %column_way = mul i64 %column, %rhs_line
-  %rhs_q = getelementptr i8, ptr %rhs_d, i64 %column_way
+  %rhs_q = getelementptr i8, ptr %rhs_e, i64 %column_way
   %width_left = sub i64 %width, %q
   %lines_q = call i64 @llvm.umin.i64(i64 %width_left, i64 {panel})
   %number_q = udiv i64 %q, {panel}
   %place_q = mul i64 %number_q, %panel_bytes
-  %to_q = getelementptr i8, ptr %rhs_packed, i64 %place_q
-  call void @pack(ptr %to_q, ptr %rhs_q, i64 %rhs_line, i64 %rhs_depth, i64 %lines_q, i64 %depth, i1 %rhs_turn,
+  %to_q = getelementptr i8, ptr %to_e, i64 %place_q
+  call void @pack(ptr %to_q, ptr %rhs_q, i64 %rhs_line, i64 %rhs_depth, i64 %lines_q, i64 %span, i1 %rhs_turn,
     float %scale, ptr %rhs_most)
   %next_q = add i64 %q, {panel}
   %more_q = icmp ult i64 %next_q, %width
-  br i1 %more_q, label %pack_rhs, label %some_rows
+  br i1 %more_q, label %pack_rhs, label %depth_packed
+depth_packed:
+  %next_e = add i64 %e, %rhs_span
+  %more_e = icmp ult i64 %next_e, %depth
+  br i1 %more_e, label %pack_depth, label %some_rows
 some_rows:
-  %i = phi i64 [ 0, %pack_rhs ], [ %next_i, %rows_done ]
+  %i = phi i64 [ 0, %depth_packed ], [ %next_i, %rows_done ]
   %row_way = mul i64 %i, %lhs_line
   %lhs_i = getelementptr i8, ptr %lhs_d, i64 %row_way
   %m_left = sub i64 %m, %i
@@ -314,8 +338,6 @@ some_rows:
   %out_way = mul i64 %i, %out_row
   %out_i = getelementptr i8, ptr %out, i64 %out_way
   %two_rows = icmp ugt i64 %rows, {lines}
-  %nearly_last = sub i64 %rows, 4
-  %last_row = call i64 @llvm.smax.i64(i64 %nearly_last, i64 0)
 {check}
 otherwise:
 {otherwise}
@@ -336,16 +358,16 @@ rows2:
 rows1:
   br i1 %two_columns, label %by12, label %by11
 by22:
-  call void @multiply22(ptr %lhs_packed, ptr %rhs_c, i64 %steps, ptr %total, ptr %to, i64 %out_row, i64 %last_row)
+  call void @multiply22(ptr %lhs_packed, ptr %rhs_c, i64 %steps, ptr %total)
   br label %multiplied
 by21:
-  call void @multiply21(ptr %lhs_packed, ptr %rhs_c, i64 %steps, ptr %total, ptr %to, i64 %out_row, i64 %last_row)
+  call void @multiply21(ptr %lhs_packed, ptr %rhs_c, i64 %steps, ptr %total)
   br label %multiplied
 by12:
-  call void @multiply12(ptr %lhs_packed, ptr %rhs_c, i64 %steps, ptr %total, ptr %to, i64 %out_row, i64 %last_row)
+  call void @multiply12(ptr %lhs_packed, ptr %rhs_c, i64 %steps, ptr %total)
   br label %multiplied
 by11:
-  call void @multiply11(ptr %lhs_packed, ptr %rhs_c, i64 %steps, ptr %total, ptr %to, i64 %out_row, i64 %last_row)
+  call void @multiply11(ptr %lhs_packed, ptr %rhs_c, i64 %steps, ptr %total)
   br label %multiplied
 multiplied:
   call void @finish(ptr %total, ptr %to, i64 %out_row, i64 %rows, i64 %columns_c, i1 %add, float %unscale)
