@@ -1,6 +1,7 @@
 """Time collectives beside MPI's own: the same ranks, buffers and sizes, in one run.
 
 python -m launch.mpirun -n 2 -- benchmarks/mpi_collectives.py [--messages] [--priority] [--kinds all-reduce,all-gather]
+    [--json FILE]
 
 Both work on the ranks' shared memory. Each form is one that compiled programs use: *in place* a result lies on its
 operand, *shared* the members hold one result together. MPI runs out of place and, where it knows that (an own tile that
@@ -15,21 +16,31 @@ of its own, before everyone else (needs the right to).
 from __future__ import annotations
 
 import argparse
+import json
 import os
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from mpi4py import MPI
 
-from collectives.communicator.kinds import AllGather, AllReduce, AllToAll, Collective, ReduceScatter
+from benchmarks.timing.turns import seconds
+from collectives.communicator.kinds import (
+    AllGather,
+    AllReduce,
+    AllToAll,
+    Collective,
+    CollectivePermute,
+    ReduceScatter,
+)
 from collectives.communicator.mpi import MpiCommunicator
 from launch.report.environment import describe_environment
 from runtime.shared_memory_engine import native_step_engine
 from spmd.device import ReductionKind
 
 SIZES = tuple(1 << n for n in range(10, 27, 2))
+KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 ROUND_SECONDS = 0.01
 
 Call = Callable[[], object]
@@ -72,10 +83,7 @@ class Contest:
 def seconds_per_call(call: Call, repeat: int) -> float:
     """The slowest rank's, over ``repeat`` calls in a row."""
     MPI.COMM_WORLD.Barrier()
-    start = time.perf_counter()
-    for _ in range(repeat):
-        call()
-    elapsed = np.array([(time.perf_counter() - start) / repeat])
+    elapsed = np.array([seconds(call, repeat)])
     MPI.COMM_WORLD.Allreduce(MPI.IN_PLACE, elapsed, MPI.MAX)
     return float(elapsed[0])
 
@@ -87,14 +95,15 @@ def repeats(call: Call) -> int:
     return max(1, min(1000, int(ROUND_SECONDS / quickest)))
 
 
-def medians(calls: list[Call], rounds: int) -> list[float]:
-    """Seconds per call of each, in alternating rounds."""
+def in_rounds(calls: list[Call], rounds: int) -> np.ndarray:
+    """[rounds, calls] seconds per call, in alternating rounds."""
     counts = [repeats(call) for call in calls]
-    times = [
-        [seconds_per_call(call, count) for call, count in zip(calls, counts, strict=True)]
-        for _ in range(rounds)
-    ]
-    return [float(value) for value in np.median(times, axis=0)]
+    return np.array(
+        [
+            [seconds_per_call(call, count) for call, count in zip(calls, counts, strict=True)]
+            for _ in range(rounds)
+        ]
+    )
 
 
 class Arena:
@@ -121,6 +130,7 @@ class Arena:
             "all-gather": self.all_gather,
             "reduce-scatter": self.reduce_scatter,
             "all-to-all": self.all_to_all,
+            "collective-permute": self.collective_permute,
         }[kind]()
 
     def all_reduce(self) -> Iterator[Contest]:
@@ -174,6 +184,29 @@ class Arena:
         ours, moved = self._ours(kind, operand, operand), 2 * self.size * (self.count - 1)
         yield Contest("all-to-all, in place", ours, peers, values, want, moved // self.count)
 
+    def collective_permute(self) -> Iterator[Contest]:
+        """Around a ring."""
+        world, operand, result = MPI.COMM_WORLD, self.operand, self.result
+        after, before = (self.rank + 1) % self.count, (self.rank - 1) % self.count
+        pairs = tuple((i, (i + 1) % self.count) for i in self.everyone)
+        ours = self._ours(CollectivePermute.among(pairs, self.rank), operand, result)
+        peers = (
+            Entry(
+                "MPI",
+                lambda: world.Sendrecv(operand, after, 0, result, before, 0),
+                operand,
+                result,
+            ),
+            Entry(
+                "MPI in place",
+                lambda: world.Sendrecv_replace(operand, after, 0, before, 0),
+                operand,
+                operand,
+            ),
+        )
+        values, want = self.pattern + self.rank, self.pattern + before
+        yield Contest("collective-permute", ours, peers, values, want, 2 * self.size)
+
     def _ours(self, collective: Collective, source: np.ndarray, target: np.ndarray) -> Entry:
         bound = self.comm.bind(collective, collective.kind, [source], [target])
         self.comm.connect()
@@ -189,8 +222,7 @@ class Arena:
 def copy_bandwidth(size: int, rounds: int) -> float:
     """Bytes read and written per second and rank, copying ``size`` bytes on all ranks at the same time."""
     source, target = np.ones(size, np.uint8), np.ones(size, np.uint8)
-    (seconds,) = medians([lambda: np.copyto(target, source)], rounds)
-    return 2 * size / seconds
+    return 2 * size / float(np.median(in_rounds([lambda: np.copyto(target, source)], rounds)))
 
 
 def _line(*cells: str) -> str:
@@ -200,10 +232,11 @@ def _line(*cells: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", action="store_true", help="without shared memory")
-    parser.add_argument("--kinds", default="all-reduce,all-gather,reduce-scatter,all-to-all")
+    parser.add_argument("--kinds", default=",".join(KINDS))
     parser.add_argument("--priority", action="store_true", help="real-time, one core for each rank")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="bytes of an operand")
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
     options = parser.parse_args()
     engine = None if options.messages else native_step_engine()
     comm = MpiCommunicator(engine=engine, notify=lambda note: print(f"note: {note}"))
@@ -217,6 +250,7 @@ def main() -> None:
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {cores[comm.rank % len(cores)]})
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    rows = []
     for size in map(int, options.sizes.split(",")):
         limit = copy_bandwidth(size, options.rounds)
         arena = Arena(comm, size)
@@ -224,15 +258,23 @@ def main() -> None:
             for contest in arena.contests(kind):
                 contest.verify()
                 calls = [entry.run for entry in (contest.ours, *contest.peers)]
-                ours, *peers = medians(calls, options.rounds)
+                times = in_rounds(calls, options.rounds)
+                ours, *peers = map(float, np.median(times, axis=0))
                 moved, speed = contest.moved, contest.moved / ours
                 shown = [f"{ours * 1e6:.2f}", *(f"{peer * 1e6:.2f}" for peer in peers)]
                 shown += ["-"] * (3 - len(shown))
                 speeds = f"{speed / 1e9:.1f}", f"{limit / 1e9:.1f}"
                 ratio = f"{min(peers) / ours:.2f}"
+                rows.append(
+                    {"kind": kind, "form": contest.form, "bytes": size, "moved": moved}
+                    | {"copy_gb_s": limit / 1e9, "ours": ours, "peers": peers}
+                    | {"least": times.min(axis=0).tolist()}
+                )
                 if comm.rank == 0:
                     line = _line(contest.form, str(size), *shown, ratio, str(moved), *speeds)
                     print(line, flush=True)
+    if options.json and comm.rank == 0:
+        options.json.write_text(json.dumps(rows, indent=1) + "\n")
     comm.close()
 
 
