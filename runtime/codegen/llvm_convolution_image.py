@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields
 from functools import cache
 
 from runtime.codegen.llvm_convolution_packing import PART_WORDS, packing_ir
+from runtime.codegen.llvm_convolution_record import RecordLayout
 from runtime.codegen.llvm_convolution_tiles import FORM, TILES
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
 from runtime.codegen.llvm_tiles import TILE_BYTES
@@ -100,24 +101,12 @@ class ImageWords:
 #: Words of a panel before its parts' ones.
 PANEL_WORDS = 5
 _NUMBERS = tuple(field.name for field in fields(ImageWords))[:-5]
-_ALL = (
-    *_NUMBERS,
-    *("phase_count", "instance_count", "panel_count", "part_count"),
-    *("phases", "instances", "panels", "right_steps", "parts"),
+_LISTS = ("phases", "instances", "panels", "right_steps", "parts")
+_RECORD = RecordLayout(
+    (*_NUMBERS, "phase_count", "instance_count", "panel_count", "part_count", *_LISTS),
+    frozenset({"x", "w", "out", "planes", "packed", "otherwise", "otherwise_record", *_LISTS}),
 )
-_POINTERS = frozenset(
-    {"x", "w", "out", "planes", "packed", "otherwise", "otherwise_record"}
-    | {"phases", "instances", "panels", "right_steps", "parts"}
-)
-
-
-def _words(*names: str) -> str:
-    """Lines that read the record's words of these names."""
-    return "\n".join(
-        f"  %{name} = call {'ptr @pointer' if name in _POINTERS else 'i64 @word'}"
-        f"(ptr %record, i64 {_ALL.index(name)})"
-        for name in names
-    )
+_words = _RECORD.read
 
 
 @cache

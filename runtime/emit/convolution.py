@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from runtime.blas import gemm_function
 from runtime.buffers.types import ArrayView
@@ -11,6 +13,11 @@ from runtime.codegen.llvm_convolution import SPATIAL
 from runtime.emit.dot import is_for_blas
 from runtime.emit.reference import emit_reference
 from runtime.kernels.dot import compute_type
+from runtime.kernels.gradient_convolution import (
+    GradientTiles,
+    gradient_geometry,
+    gradient_tiles,
+)
 from runtime.kernels.image_convolution import ImageTiles, geometry, image_tiles
 from runtime.kernels.panel_convolution import PanelConvolutionKernel
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays, Views
@@ -29,8 +36,9 @@ PANEL_PART = 8
 LEAST_PANEL_BYTES = 1 << 11
 #: The same of what is split and packed for the tile unit (it keeps the kernel as well).
 LEAST_TILE_BYTES, MOST_TILE_BYTES = 1 << 14, 1 << 20
-#: The tile unit may multiply that many times what there is to multiply, and is still faster than panels.
-MOST_MULTIPLIED = 16
+#: The tile unit may multiply that many times what there is to multiply, and is still faster than panels (measured): of
+#: few features, which BLAS multiplies slowly; of few channels and large windows, which it does not.
+MOST_MULTIPLIED, MOST_MULTIPLIED_GRADIENT = 16, 4
 #: Products deeper than this (or, with the panel's rows inside, higher) are cut.
 MOST_INSIDE = 1024
 
@@ -200,18 +208,27 @@ def _kernel(
     )
 
 
-def _tiles(canonical: _Canonical, total: int) -> ImageTiles | None:
-    """For the tile unit, where features lie side by side, and most of what it multiplies is not padding."""
+def _tiles(canonical: _Canonical, total: int) -> ImageTiles | GradientTiles | None:
+    """For the tile unit, where features or images lie side by side, and what it multiplies is not mostly padding."""
     x, w, out = canonical.x, canonical.w, canonical.out
-    item = x.element_type.byte_size
-    dense = x.dims[-1] == 1 or x.strides[-1] == item
-    if x.element_type is not PrimitiveType.F32 or not dense or min(*w.strides, *out.strides) < 0:
-        return None
-    shape = geometry(canonical.window, x.dims, out.dims)
-    if shape is None or shape.multiplied(out.dims) > MOST_MULTIPLIED * shape.needed(out.dims):
+    if x.element_type is not PrimitiveType.F32 or min(*x.strides, *w.strides, *out.strides) < 0:
         return None
     budget = min(max(total // PANEL_PART, LEAST_TILE_BYTES), MOST_TILE_BYTES)
-    return image_tiles(shape, out.dims[1], out.dims[-1], budget)
+    batch, inputs, features = out.dims[1], x.dims[-1], out.dims[-1]
+    item = x.element_type.byte_size
+    plans: list[tuple[float, Callable[[], ImageTiles | GradientTiles | None]]] = []
+    shape = geometry(canonical.window, x.dims, out.dims)
+    if shape is not None and (inputs == 1 or x.strides[-1] == item):
+        waste = shape.multiplied(out.dims) / max(shape.needed(out.dims), 1)
+        if waste <= MOST_MULTIPLIED:
+            plans.append((waste, partial(image_tiles, shape, batch, features, budget)))
+    sparse = gradient_geometry(canonical.window, x.dims, out.dims)
+    if sparse is not None and (batch == 1 or x.strides[1] == item):
+        sizes = batch, inputs, features
+        waste = sparse.multiplied(*sizes) / sparse.needed(*sizes)
+        if waste <= MOST_MULTIPLIED_GRADIENT:
+            plans.append((waste, partial(gradient_tiles, sparse, *sizes, budget)))
+    return min(plans, key=lambda one: one[0])[1]() if plans else None
 
 
 def layouts(instruction: HloInstruction, views: Views) -> dict[int, tuple[int, ...]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,12 +20,19 @@ from runtime.codegen.llvm_convolution import (
     ConvolutionWords,
     convolution_code,
 )
+from runtime.codegen.llvm_convolution_gradient import FUNCTION as CONVOLVE_GRADIENT
+from runtime.codegen.llvm_convolution_gradient import GradientWords, gradient_code
 from runtime.codegen.llvm_convolution_image import FUNCTION as CONVOLVE_IMAGE
-from runtime.codegen.llvm_convolution_image import image_code
+from runtime.codegen.llvm_convolution_image import ImageWords, image_code
 from runtime.codegen.native_call import NativeAction, in_order, native_call
 from runtime.codegen.tile_unit import has_tile_unit
 from runtime.kernel import NUMPY_KERNELS, Action, Kernel, KernelArrays
 from runtime.kernels.convert import converting
+from runtime.kernels.gradient_convolution import (
+    GradientTiles,
+    gradient_geometry,
+    gradient_words,
+)
 from runtime.kernels.image_convolution import ImageTiles, geometry, image_words
 from spmd.literal import NDArray
 from spmd.ops.window import Window
@@ -54,7 +61,7 @@ class PanelConvolutionKernel(Kernel):
     run_length: int
     runs_per_block: int
     outer_per_block: int
-    tiles: ImageTiles | None = None
+    tiles: ImageTiles | GradientTiles | None = None
 
     @property
     def panel_elements(self) -> int:
@@ -90,15 +97,13 @@ def bind_panel_convolution(kernel: PanelConvolutionKernel, arrays: KernelArrays)
 
 def _by_tiles(
     kernel: PanelConvolutionKernel,
-    tiles: ImageTiles,
+    tiles: ImageTiles | GradientTiles,
     arrays: tuple[NDArray, NDArray, NDArray],
     scratch: NDArray,
     by_panels: NativeAction,
 ) -> NativeAction:
     """On the tile unit; by panels where numbers are too large for it."""
     x, w, out = arrays
-    shape = geometry(kernel.window, x.shape, out.shape)
-    assert shape is not None, "the lowering asked for it"
     (call,) = by_panels.calls
     missing = tuple(range(2, 4 - kernel.window.rank))
     planar = (
@@ -106,10 +111,22 @@ def _by_tiles(
         np.expand_dims(w, tuple(d - 1 for d in missing)),
         np.expand_dims(out, missing),
     )
-    words = image_words(tiles, shape, planar, scratch, (call.function, call.record))
+    otherwise = call.function, call.record
+    words: ImageWords | GradientWords
+    if isinstance(tiles, ImageTiles):
+        shape = geometry(kernel.window, x.shape, out.shape)
+        assert shape is not None, "the lowering asked for it"
+        words = image_words(tiles, shape, planar, scratch, otherwise)
+        code, function = image_code(), CONVOLVE_IMAGE
+    else:
+        sparse = gradient_geometry(kernel.window, x.shape, out.shape)
+        assert sparse is not None, "the lowering asked for it"
+        words = gradient_words(tiles, sparse, planar, scratch, otherwise)
+        code, function = gradient_code(), CONVOLVE_GRADIENT
     record = np.zeros(len(words.packed_at(0)), np.int64)
     record[:] = words.packed_at(record.ctypes.data)
-    return native_call(image_code(), CONVOLVE_IMAGE, record, (*arrays, scratch, by_panels))  # type: ignore[arg-type]
+    action = native_call(code, function, record, (*arrays, scratch))
+    return NativeAction([replace(one, alive=(*one.alive, by_panels)) for one in action.calls])
 
 
 #: Bytes in the input, then steps of three padded coordinates.

@@ -26,7 +26,8 @@ def budget(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> i
     """Scratch for a line or two, for an image or so, for everything; whatever is multiplied for nothing."""
     for name in ("LEAST_TILE_BYTES", "MOST_TILE_BYTES"):
         monkeypatch.setattr(f"runtime.emit.convolution.{name}", request.param)
-    monkeypatch.setattr("runtime.emit.convolution.MOST_MULTIPLIED", 1e9)
+    for name in ("MOST_MULTIPLIED", "MOST_MULTIPLIED_GRADIENT"):
+        monkeypatch.setattr(f"runtime.emit.convolution.{name}", 1e9)
     return int(request.param)
 
 

@@ -1,0 +1,31 @@
+"""Records of named words for native code: which number a name has, and where lists lie that words point to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class RecordLayout:
+    """Words of 64 bits by name, in order; ``pointers`` are read as such."""
+
+    names: tuple[str, ...]
+    pointers: frozenset[str]
+
+    def read(self, *names: str) -> str:
+        """Lines that make %name of each of these words of %record."""
+        kinds = ("ptr @pointer" if name in self.pointers else "i64 @word" for name in names)
+        return "\n".join(
+            f"  %{name} = call {kind}(ptr %record, i64 {self.names.index(name)})"
+            for name, kind in zip(names, kinds, strict=True)
+        )
+
+
+def with_lists(head: Sequence[int], lists: Sequence[Sequence[int]], address: int) -> list[int]:
+    """The words of ``head``, then the addresses of ``lists``, then these; all of it begins at ``address``."""
+    addresses, position = [], len(head) + len(lists)
+    for part in lists:
+        addresses.append(address + 8 * position)
+        position += len(part)
+    return [*head, *addresses, *(word for part in lists for word in part)]

@@ -1,0 +1,72 @@
+"""Gradients of kernels on processors with the tile unit, as JAX writes them, against the reference evaluator in f64."""
+
+from __future__ import annotations
+
+import pytest
+
+from runtime.codegen.tile_unit import has_tile_unit
+from runtime.kernels.gradient_convolution import GradientTiles
+from tests.runtime.kernels.test_convolution import CONVOLUTION
+from tests.runtime.kernels.test_image_convolution import budget, tiles_of  # noqa: F401
+
+pytestmark = pytest.mark.skipif(not has_tile_unit(), reason="no tile unit")
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "window", "out"),
+    [
+        ("8,9", "8,9", "pad=1_1x1_1", "3,3"),
+        ("8,9", "6,8", "", "3,2"),
+        ("8,9", "8,9", "pad=0_0x1_1", "1,3"),
+        ("9,8", "4,3", "pad=0_1x1_0 rhs_dilate=2x3", "4,3"),
+        ("9,8", "5,4", "pad=0_1x0_0 rhs_dilate=2x2", "2,2"),
+        ("9,8", "5,4", "pad=0_0x0_-1 rhs_dilate=2x2", "1,1"),
+        ("9,8", "9,8", "pad=2_2x2_2 stride=2x2", "3,3"),
+        ("9,8", "5,4", "pad=2_4x2_1 rhs_dilate=2x2 stride=2x1", "4,5"),
+        ("3,2", "6,5", "pad=5_4x4_4", "7,6"),
+    ],
+)
+@pytest.mark.parametrize("features", ["5,7", "40,70", "64,1"])
+@pytest.mark.parametrize("images", [1, 4, 5])
+def test_gradients(x: str, w: str, window: str, out: str, features: str, images: int) -> None:
+    """Strides of what they are the gradient of are distances in the window; its dilations are strides."""
+    inputs, outputs = features.split(",")
+    size = "x".join(w.split(","))
+    tiles_of(
+        CONVOLUTION.format(
+            x=f"f32[{images},{x},{inputs}]",
+            w=f"f32[{images},{w},{outputs}]",
+            y=f"f32[{out},{inputs},{outputs}]",
+            window=f"size={size} {window}".strip(),
+            labels="f01b_i01o->01bf",
+            more="",
+        )
+    )
+
+
+@pytest.mark.parametrize("labels", ["f01b_i01o->01bf", "f01b_io01->bf01", "f10b_01io->b0f1"])
+@pytest.mark.parametrize("groups", [1, 3])
+def test_layouts_and_groups(labels: str, groups: int, budget: int) -> None:  # noqa: F811
+    """Batch groups are feature groups of what it is the gradient of."""
+    sizes = [
+        {"b": 36 * groups, "f": 5, "0": 7, "1": 6},
+        {"i": 5, "o": 34 * groups, "0": 7, "1": 6},
+        {"b": 36, "f": 34 * groups, "0": 3, "1": 3},
+    ]
+    operands, result = labels.split("->")
+    x, w, y = (
+        f"f32[{','.join(str(size[letter]) for letter in letters)}]"
+        for letters, size in zip((*operands.split("_"), result), sizes, strict=True)
+    )
+    tiles = tiles_of(
+        CONVOLUTION.format(
+            x=x,
+            w=w,
+            y=y,
+            window="size=7x6 pad=1_1x1_1",
+            labels=labels,
+            more=f", batch_group_count={groups}" if groups > 1 else "",
+        )
+    )
+    if labels == "f01b_i01o->01bf":
+        assert budget < 1_000_000 or isinstance(tiles, GradientTiles)
