@@ -11,6 +11,7 @@ than this device waits in. So the table keeps a list of those that were started 
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Protocol
@@ -23,7 +24,7 @@ FUNCTION = "spmd_segment"
 JUMPS = 128
 
 #: In place of a function's address.
-_JUMP, _UNLESS, _UNLESS_EQUAL, _PYTHON, _START, _AWAIT = range(6)
+_JUMP, _UNLESS, _UNLESS_EQUAL, _PYTHON, _START, _AWAIT, _STAMP = range(7)
 _ROW_WORDS = 5
 
 #: Words of a table before its rows: rows, address of the position's THUNK word (STARTED follows it), the row to go on
@@ -31,6 +32,10 @@ _ROW_WORDS = 5
 #: of their headers.
 ROWS, POSITION, ROW, OUTCOME, STATE, IN_FLIGHT, FLIGHT_LIST = range(7)
 HEADER_WORDS = 7
+
+#: Words of a log of stamps: how many, room for how many; then of each its mark, seconds and nanoseconds of the clock
+#: that time.perf_counter_ns reads.
+LOG_WORDS, STAMP_WORDS = 2, 3
 
 
 class Stop(IntEnum):
@@ -104,6 +109,11 @@ class SegmentRow:
     def wait(number: int, collective: HasSteps) -> SegmentRow:
         return SegmentRow(number, _AWAIT, 0, target=collective)
 
+    @staticmethod
+    def stamp(number: int, log: int, mark: int, full: object) -> SegmentRow:
+        """Leave ``mark`` and the time in the log at that address; leave the table for ``full`` where it is full."""
+        return SegmentRow(number, _STAMP, log, value=mark, target=full)
+
     def inside(self, what: str) -> SegmentRow:
         """The row as a part of ``what``, which is only ever said of rows that may fail."""
         return self if self.target is None else replace(self, within=(*self.within, what))
@@ -128,6 +138,8 @@ def segment_ir(linkage: str = "internal") -> str:
 
 
 _IR = f"""
+declare i32 @clock_gettime(i32, ptr)
+
 define {{linkage}} i64 @{FUNCTION}(ptr %table, i64 %spins) {{{{
 entry:
   %count = call i64 @word(ptr %table, i64 {ROWS})
@@ -159,6 +171,7 @@ row:
     i64 {_PYTHON}, label %python
     i64 {_START}, label %start
     i64 {_AWAIT}, label %await
+    i64 {_STAMP}, label %stamp
   ]
 call:
   %function = inttoptr i64 %function_word to ptr
@@ -174,6 +187,21 @@ unless_equal:
   %wide = sext i32 %selector to i64
   %differs = icmp ne i64 %wide, %value
   br i1 %differs, label %jump, label %next
+stamp:
+  %stamps = call i64 @word(ptr %record, i64 0)
+  %room = call i64 @word(ptr %record, i64 1)
+  %is_full = icmp uge i64 %stamps, %room
+  br i1 %is_full, label %python, label %take
+take:
+  %log = getelementptr i64, ptr %record, i64 {LOG_WORDS}
+  %entry_slot = getelementptr [{STAMP_WORDS} x i64], ptr %log, i64 %stamps
+  %mark = call i64 @word(ptr %r, i64 4)
+  store i64 %mark, ptr %entry_slot
+  %time_slot = getelementptr i64, ptr %entry_slot, i64 1
+  %t = call i32 @clock_gettime(i32 {time.CLOCK_MONOTONIC}, ptr %time_slot)
+  %taken = add i64 %stamps, 1
+  store i64 %taken, ptr %record
+  br label %next
 start:
   store atomic i64 %number, ptr %started monotonic, align 8
   %begun = call i64 @spmd_start(ptr %record)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from collectives.communicator.interface import BoundCollective
 from runtime.codegen.llvm_segment import SegmentRow
@@ -34,6 +34,26 @@ class PythonWait:
 
     def __call__(self) -> None:
         self.bound.wait()
+
+
+class Stamps(Protocol):
+    """What takes down when a thunk begins or ends (runtime/timeline/recorder.py)."""
+
+    @property
+    def mark(self) -> int: ...
+
+    @property
+    def log(self) -> int:
+        """Address of the log."""
+        ...
+
+    def __call__(self) -> None:
+        """Make room in the log, and leave the stamp."""
+        ...
+
+
+def stamping(number: int, stamps: Stamps) -> Segment:
+    return Segment((SegmentRow.stamp(number, stamps.log, stamps.mark, stamps),), (stamps,))
 
 
 def segment_of(number: int, action: Action | Segment) -> Segment:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from runtime.thunks.segment import Segment, joined, segment_of
+from runtime.thunks.segment import Segment, joined, segment_of, stamping
 from runtime.thunks.thunk import BufferUse, LoadedProgram, StampsThunks, Thunk
 
 
@@ -37,16 +37,16 @@ def _recorded(
 ) -> Iterator[Segment]:
     """``segments`` with stamps between them."""
     own = recorder.number(sequence)
-    yield segment_of(own, recorder.begins(own))
+    yield stamping(own, recorder.begins(own))
     for thunk, segment in segments:
         number = recorder.number(thunk)
         if isinstance(thunk, ThunkSequence):
             yield segment  # which stamps for itself
         elif next(thunk.nested(), None) is None:
             yield segment
-            yield segment_of(number, recorder.ends(number))
+            yield stamping(number, recorder.ends(number))
         else:
-            yield segment_of(number, recorder.begins(number))
+            yield stamping(number, recorder.begins(number))
             yield segment
-            yield segment_of(number, recorder.ends(number))
-    yield segment_of(own, recorder.ends(own))
+            yield stamping(number, recorder.ends(number))
+    yield stamping(own, recorder.ends(own))

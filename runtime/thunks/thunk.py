@@ -11,7 +11,7 @@ from typing import Protocol
 from collectives.communicator.interface import BoundCollective, Communicator
 from runtime.buffers.types import ArrayView, BufferSlice
 from runtime.kernel import KernelLibrary
-from runtime.thunks.segment import Action, Segment
+from runtime.thunks.segment import Action, Segment, Stamps
 from spmd.literal import NDArray
 
 
@@ -49,11 +49,11 @@ class StampsThunks(Protocol):
         """The thunk's place in ``walk``'s order."""
         ...
 
-    def begins(self, number: int) -> Action:
-        """The action that takes down that the thunk begins."""
+    def begins(self, number: int) -> Stamps:
+        """What takes down that the thunk begins."""
         ...
 
-    def ends(self, number: int) -> Action: ...
+    def ends(self, number: int) -> Stamps: ...
 
 
 class LoadedProgram(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from runtime.executable import Executable
 from runtime.thunks.thunk import walk
 from runtime.timeline.events import Event, Stream, events_of
-from runtime.timeline.recorder import KEPT_STEPS
+from runtime.timeline.recorder import KEPT_STEPS, Recorder
 from tests.runtime.programs import ALIASING, ASYNC_COLLECTIVES, COLLECTIVES, compiled, random_inputs
 
 
@@ -72,6 +73,16 @@ def test_the_last_steps_are_kept() -> None:
     assert len(steps) == KEPT_STEPS
     assert all(len(step) == len(steps[0]) for step in steps)
     assert steps[0][-1].end <= steps[1][0].start
+
+
+def test_steps_with_more_stamps_than_a_log_has_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runtime.executor.Recorder", partial(Recorder, log_stamps=3))
+    executable, [[events]] = recorded(ALIASING["swap_loop"])
+    monkeypatch.undo()
+    _, [[want]] = recorded(ALIASING["swap_loop"])
+    assert len(executable.stamps()[0][0]) > 9
+    assert [(event.name, event.depth) for event in events] == [(e.name, e.depth) for e in want]
+    assert all(a.end <= b.end for a, b in pairwise(events))
 
 
 def test_nothing_is_taken_down_unless_asked_for() -> None:
