@@ -8,8 +8,8 @@ import random
 import pytest
 
 from collectives.communicator.loopback import LoopbackWorld
-from collectives.communicator.threads import run_on_threads
 from launch.report.clock import ClockOffset, clock_offsets
+from tests.loopback_ranks import run_on_threads
 
 
 class SkewedClock:
