@@ -133,6 +133,8 @@ class _Indexed:
         if isinstance(elements, CombineElements):
             element = element_of(elements.kind.numpy)
             self.far, self.near = element.wide, element.stored
+            #: Integers below a byte are widened where they lie, in a byte.
+            self.in_a_byte = element.stored == element.wide and bool(element.narrow)
         else:
             self.far = self.near = f"i{8 * elements.byte_size}"
         self.gathers = isinstance(elements, GatherElements)
@@ -251,8 +253,12 @@ class _Indexed:
         so_far = writer.value(f"load {self.far}, ptr {far}{metadata}")
         stored = writer.value(f"load {self.near}, ptr {near}{metadata}")
         update = writer.value(f"call {self.far} @widen({self.near} {stored})")
+        if self.in_a_byte:
+            so_far = writer.value(f"call {self.far} @widen({self.near} {so_far})")
         pair = f"{self.far} {so_far}, {self.far} {update}"
         total = writer.value(f"call {self.far} @combine({pair})")
+        if self.in_a_byte:
+            total = writer.value(f"call {self.near} @narrow({self.far} {total})")
         writer.add(f"store {self.far} {total}, ptr {far}{metadata}")
 
     def moved(self, base: str, number: str, stride: str) -> str:

@@ -163,10 +163,10 @@ def neutral(kind: PrimitiveType, reduction: ReductionKind) -> str:
         if reduction is ReductionKind.SUM:
             value = -0.0
         array = np.array(value, {"float": np.float32, "double": np.float64}[wide])
-    else:
-        array = np.array(value, kind.numpy)
-    bits = int.from_bytes(array.tobytes(), "little")
-    return f"bitcast i{array.itemsize * 8} {bits} to {wide}"
+        bits = int.from_bytes(array.tobytes(), "little")
+        return f"bitcast i{array.itemsize * 8} {bits} to {wide}"
+    assert isinstance(value, int)
+    return f"bitcast {wide} {int(value)} to {wide}"
 
 
 def _small_integer(bits: int, signed: bool) -> tuple[str, str]:

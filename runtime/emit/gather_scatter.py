@@ -104,8 +104,7 @@ def scatter_kernel(instruction: HloInstruction) -> ScatterKernel | None:
     if through_annotations(combiner.root) is combiner.parameters[1]:
         return ScatterKernel(windows, None, kind)
     reduction = reduction_kind(combiner)
-    narrow = kind.bits < (16 if kind.is_floating else 8) and kind is not PrimitiveType.PRED
-    if reduction is None or narrow or not can_reduce(kind.numpy, reduction):
+    if reduction is None or not can_reduce(kind.numpy, reduction):
         return None
     return ScatterKernel(windows, reduction, accumulator(kind))
 

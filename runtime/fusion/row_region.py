@@ -13,7 +13,6 @@ from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import DimensionsAttrs
 from spmd.ops.opdef import OPS
 from spmd.ops.reduction import reduction_kind
-from spmd.shape import PrimitiveType
 
 
 @dataclass(frozen=True)
@@ -111,11 +110,7 @@ def _require_reduction(reduce: HloInstruction, region: RowRegion) -> None:
         raise NoEmitterError(f"{reduce.name} combines elements in its own way")
     if array_shape(reduce.operand(0)).dims != region.dims or _axes(reduce) != region.axes:
         raise NoEmitterError(f"{reduce.name} reduces other dimensions than the first reduction")
-    kind = array_shape(reduce).element_type
-    if kind.bits < 8 and kind is not PrimitiveType.PRED:
-        raise NoEmitterError(f"{reduce.name} is of {kind}")
-    if kind.is_floating and kind.bits < 16:
-        raise NoEmitterError(f"{reduce.name} is of {kind}")
+    array_shape(reduce)
     if math.prod(region.rows) == math.prod(region.dims):
         raise NoEmitterError(f"{reduce.name} reduces nothing")
 

@@ -6,6 +6,13 @@ from runtime.codegen.elements.registry import BODIES, ElementSignature
 from runtime.codegen.elements.storage import wide_type
 from spmd.hlo import Opcode
 from spmd.ops.attrs import CompareAttrs
+from spmd.shape import PrimitiveType
+
+_NO_MINUS_ZERO = (
+    PrimitiveType.F8E4M3B11FNUZ,
+    PrimitiveType.F8E4M3FNUZ,
+    PrimitiveType.F8E5M2FNUZ,
+)
 
 
 @BODIES.register(Opcode.COMPARE)
@@ -14,9 +21,7 @@ def comparison(signature: ElementSignature) -> str | None:
     assert isinstance(attrs, CompareAttrs)
     direction, t = attrs.direction.lower(), wide_type(kind)
     if kind.is_floating and attrs.type == "TOTALORDER":
-        if kind.bits < 16:  # their one nan has a place of its own in the order
-            return None
-        return _total_order(direction, t)
+        return _byte_order(direction, kind) if kind.bits < 16 else _total_order(direction, t)
     if kind.is_floating:
         condition = "fcmp une" if direction == "ne" else f"fcmp o{direction}"
     elif direction in ("eq", "ne"):
@@ -40,6 +45,36 @@ def _total_order(direction: str, t: str) -> str:
         ]
     signed = direction if direction in ("eq", "ne") else f"s{direction}"
     lines += [f"%c = icmp {signed} {i} %a_key, %b_key", "%r = zext i1 %c to i8"]
+    return "\n  ".join(lines)
+
+
+def _byte_order(direction: str, kind: PrimitiveType) -> str:
+    """The same of floats of 8 bits and fewer, as they lie in memory: a number that widens to nan keeps its place.
+
+    Where there is no -0 its bits are the only nan, and the least; f8e8m0fnu has no sign.
+    """
+    lines = []
+    for x, stored in (("a", "%x0"), ("b", "%x1")):
+        if kind is PrimitiveType.F8E8M0FNU:
+            lines.append(f"%{x}_key = xor i8 {stored}, -128")
+            continue
+        lines += [
+            f"%{x}_up = shl i8 {stored}, {8 - kind.bits}",
+            f"%{x}_bits = ashr i8 %{x}_up, {8 - kind.bits}",
+            f"%{x}_sign = ashr i8 %{x}_bits, 7",
+            f"%{x}_mask = lshr i8 %{x}_sign, 1",
+        ]
+        if kind not in _NO_MINUS_ZERO:
+            lines.append(f"%{x}_key = xor i8 %{x}_bits, %{x}_mask")
+            continue
+        lines += [
+            f"%{x}_turned = xor i8 %{x}_bits, %{x}_mask",
+            f"%{x}_above = sub i8 %{x}_turned, %{x}_sign",
+            f"%{x}_nan = icmp eq i8 {stored}, -128",
+            f"%{x}_key = select i1 %{x}_nan, i8 -128, i8 %{x}_above",
+        ]
+    signed = direction if direction in ("eq", "ne") else f"s{direction}"
+    lines += [f"%c = icmp {signed} i8 %a_key, %b_key", "%r = zext i1 %c to i8"]
     return "\n  ".join(lines)
 
 
