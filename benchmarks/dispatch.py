@@ -71,7 +71,7 @@ def dispatch_work(count: int) -> dict[str, Work]:
         assert isinstance(action, NativeAction)
         actions.append(action)
     rows = tuple(
-        SegmentRow(number, call.function, call.record)
+        SegmentRow(number, call, call.record)
         for number, action in enumerate(actions)
         for call in action.calls
     )

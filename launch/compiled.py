@@ -11,6 +11,7 @@ from launch.pipeline import compile_module
 from launch.program_cache import program_cache, program_key
 from launch.source import ModuleSource
 from runtime.executable import Executable
+from runtime.fixed_code import begin_fixed_code
 from spmd.hlo import HloModule
 
 
@@ -37,6 +38,7 @@ def compile_source(
 
     A program to be checked is compiled afresh.
     """
+    begin_fixed_code(devices)
     cache = None if options.check else program_cache()
     key = "" if cache is None else program_key(source.digest, devices, options)
     if cache is not None and (found := cache.load(key)) is not None:

@@ -42,7 +42,7 @@ class RankExecutable(Executable):
             executable.record,
             communicator=communicator,
         )
-        own._loaded = own.load_local()
+        own.load_devices()
         return own
 
     @property
@@ -67,6 +67,7 @@ class RankDevice:
     """This rank's one device (LocalDevices)."""
 
     def __init__(self, device: LoadedDevice) -> None:
+        device.link()
         self.devices = (device,)
 
     def step(

@@ -9,6 +9,7 @@ from launch.agreement import agree, from_first
 from launch.compiled import Compiled
 from launch.rank_executable import RankExecutable
 from runtime.executable import Executable
+from runtime.fixed_code import begin_fixed_code
 from runtime.saved import load_bytes, save_bytes
 
 
@@ -27,6 +28,7 @@ def compile_on_first(
         made.append(compiled.executable)
         return compiled.saved or save_bytes(compiled.executable)
 
+    begin_fixed_code(world.size)
     data = from_first(world, compiled, "compiles")
 
     def loaded() -> tuple[Executable, dict[str, str]]:

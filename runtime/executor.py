@@ -116,6 +116,10 @@ class LoadedDevice:
     def _lane(self) -> Lane:
         return Lane([self.table], _wait_alone, self.communicator.spins)
 
+    def link(self) -> None:
+        """Wait for the machine code of a step, which the first one does otherwise. When all devices are connected."""
+        _ = self._lane
+
     def run(self, arrays: Sequence[NDArray]) -> list[NDArray]:
         """One step on NumPy arrays, giving NumPy arrays, all of them the caller's own."""
         return [np.asarray(array) for array in self.step([DeviceArray(a) for a in arrays])]

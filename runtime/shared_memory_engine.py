@@ -61,6 +61,11 @@ class NativeStepEngine:
         word, pointer = ctypes.c_int64, ctypes.c_void_p
         return self._code.function("spmd_advance", word, pointer, word)
 
+    def begin(self) -> None:
+        """Have the code compiled that every program with collectives needs."""
+        with self._lock:
+            _ = self._code
+
     def can_reduce(self, dtype: Dtype, reduction: ReductionKind) -> bool:
         return can_reduce(dtype, reduction)
 

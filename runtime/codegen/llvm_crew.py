@@ -12,6 +12,7 @@ one's core says so before the step.
 
 from __future__ import annotations
 
+import ctypes
 from enum import IntEnum
 from functools import cache
 
@@ -57,10 +58,7 @@ class CrewCode:
     """Native functions, as ctypes calls them; all return a Stop or a LaneStop."""
 
     def __init__(self) -> None:
-        import ctypes
-
-        names = (FUNCTION, "spmd_drive", "spmd_serve", "spmd_crew", "spmd_retire", "spmd_open_lane")
-        self.library = crew_library(names)
+        self.library = crew_library()
         word, pointer = ctypes.c_int64, ctypes.c_void_p
         function = self.library.function
         #: (lane, begin): its tables, from their first row where ``begin``; otherwise on.
@@ -74,7 +72,9 @@ class CrewCode:
         self.open_lane = function("spmd_open_lane", None, pointer)
 
 
-def crew_library(names: tuple[str, ...]) -> NativeLibrary:
+@cache
+def crew_library() -> NativeLibrary:
+    names = (FUNCTION, "spmd_drive", "spmd_serve", "spmd_crew", "spmd_retire", "spmd_open_lane")
     declaration, hint = spin_hint()
     ir = "\n".join([declaration, segment_ir(""), _IR.replace("SPIN_HINT", hint)])
     return host_jit().compile(ir, names, level=2, unroll=False)

@@ -1,21 +1,25 @@
 """Compile LLVM IR in this process: text in, function addresses out.
 
-The only file that knows llvmlite. IR is written for opaque pointers and no target: the module gets the host's triple
-and data layout, runs through LLVM's own -O pipeline for the host's CPU, and is linked by ORC.
+With ``llvm_at_once.py`` the only file that knows llvmlite. IR is written for opaque pointers and no target: the module
+gets the host's triple and data layout, runs through LLVM's own -O pipeline for the host's CPU, and is linked by ORC.
 """
 
 from __future__ import annotations
 
 import ctypes
 import itertools
+import os
 import platform
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from typing import Any
 
 import llvmlite
 import llvmlite.binding as llvm
 
+from runtime.codegen.llvm_at_once import emit_object, run_passes
 from runtime.codegen.object_cache import ObjectCache, key_of
 from spmd.errors import SpmdError
 
@@ -27,14 +31,25 @@ class CodegenError(SpmdError):
 
 
 class NativeLibrary:
-    """Linked machine code. Addresses are valid as long as this object lives."""
+    """Machine code, compiled on a thread of its own and linked when it is first wanted.
 
-    def __init__(self, code: Any, keep: Sequence[object]) -> None:
-        self._code = code
+    Addresses are valid as long as this object lives.
+    """
+
+    def __init__(
+        self, code: Future[bytes], link: Callable[[bytes], Any], keep: Sequence[object]
+    ) -> None:
+        self._object = code
+        self._link = link
         self._keep = keep
+        self._once = threading.Lock()
+        self._code: Any = None
 
     def address(self, name: str) -> int:
         """Where the exported function ``name`` begins."""
+        with self._once:
+            if self._code is None:
+                self._code = self._link(self._object.result())
         return int(self._code[name])
 
     def function(self, name: str, result: Any, *arguments: Any) -> Any:
@@ -46,7 +61,7 @@ class NativeLibrary:
 
 
 class Jit:
-    """The host's compiler. Not thread-safe while compiling.
+    """The host's compiler, on as many threads as this process has cores. One thread at a time may ask it.
 
     processor: LLVM's name of one whose instructions the host has, and features; by default the host itself.
     ``cache``: where to look for machine code first, and to keep what was compiled; None for nowhere. ``made_by``: all
@@ -57,17 +72,14 @@ class Jit:
         self.cache: ObjectCache | None = None
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
-        target = llvm.Target.from_default_triple()
-        processor = processor or (llvm.get_host_cpu_name(), _features())
-        self.made_by = (llvmlite.__version__, str(llvm.llvm_version_info), *processor)
-        self._machine = target.create_target_machine(
-            cpu=processor[0],
-            features=processor[1],
-            opt=3,
-            jit=True,
-        )
+        self._processor = processor or (llvm.get_host_cpu_name(), _features())
+        self.made_by = (llvmlite.__version__, str(llvm.llvm_version_info), *self._processor)
+        self._machine = self._target_machine()
+        self._layout = str(self._machine.target_data)
         self._linker = llvm.create_lljit_compiler(self._machine)
         self._numbers = itertools.count()
+        self._of_thread = threading.local()
+        self._threads = ThreadPoolExecutor(_cores(), "spmd-codegen")
 
     def compile(
         self,
@@ -86,40 +98,71 @@ class Jit:
         keep: what must live as long as the code, such as the data behind ``symbols``.
         level: of LLVM's -O pipelines. Without ``unroll`` code that memory limits compiles in half the time.
         """
-        code = self._object(ir, level, unroll)
-        builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
-        for name, address in (symbols or {}).items():
-            builder.import_symbol(name, address)
-        for name in exports:
-            builder.export_symbol(name)
-        code = builder.link(self._linker, f"spmd{next(self._numbers)}")
-        return NativeLibrary(code, (self, *keep))
+        named = f"spmd{next(self._numbers)}"
 
-    def _object(self, ir: str, level: int, unroll: bool) -> bytes:
+        def link(code: bytes) -> Any:
+            builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
+            for name, address in (symbols or {}).items():
+                builder.import_symbol(name, address)
+            for name in exports:
+                builder.export_symbol(name)
+            return builder.link(self._linker, named)
+
+        return NativeLibrary(self._object(ir, level, unroll), link, (self, *keep))
+
+    def _object(self, ir: str, level: int, unroll: bool) -> Future[bytes]:
         """Machine code, from the cache where it was compiled before by this LLVM for this processor."""
-        key = key_of((*self.made_by, str(level), str(unroll), ir))
-        code = self.cache.get(key) if self.cache is not None else None
-        if code is None:
-            code = bytes(self._machine.emit_object(self._optimize(ir, level, unroll)))
-            if self.cache is not None:
-                self.cache.put(key, code)
-        return code
+        cache = self.cache
+        key = "" if cache is None else key_of((*self.made_by, str(level), str(unroll), ir))
+        if cache is not None and (known := cache.get(key)) is not None:
+            done: Future[bytes] = Future()
+            done.set_result(known)
+            return done
+        module = self._parsed(ir)
 
-    def _optimize(self, ir: str, level: int, unroll: bool) -> Any:
+        def compiled() -> bytes:
+            code = self._emitted(module, level, unroll)
+            if cache is not None:
+                cache.put(key, code)
+            return code
+
+        return self._threads.submit(compiled)
+
+    def _parsed(self, ir: str) -> Any:
+        """In a context of its own, so that modules can be worked on at the same time."""
         try:
-            module = llvm.parse_assembly(ir)
+            module = llvm.parse_assembly(ir, llvm.create_context())
             module.triple = self._machine.triple
-            module.data_layout = str(self._machine.target_data)
+            module.data_layout = self._layout
             module.verify()
         except RuntimeError as error:
             raise CodegenError(f"LLVM refuses generated code: {error}") from error
+        return module
+
+    def _emitted(self, module: Any, level: int, unroll: bool) -> bytes:
+        """Optimized machine code; on any thread."""
+        machine = getattr(self._of_thread, "machine", None)
+        if machine is None:
+            machine = self._of_thread.machine = self._target_machine()
         options = llvm.create_pipeline_tuning_options(speed_level=level)
         options.loop_vectorization = True
         options.slp_vectorization = level > 2
         options.loop_unrolling = unroll
-        builder = llvm.create_pass_builder(self._machine, options)
-        builder.getModulePassManager().run(module, builder)
-        return module
+        builder = llvm.create_pass_builder(machine, options)
+        run_passes(builder.getModulePassManager(), module, builder)
+        return emit_object(machine, module)
+
+    def _target_machine(self) -> Any:
+        cpu, features = self._processor
+        target = llvm.Target.from_default_triple()
+        return target.create_target_machine(cpu=cpu, features=features, opt=3, jit=True)
+
+
+def _cores() -> int:
+    """Those that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _features() -> str:

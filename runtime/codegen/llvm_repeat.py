@@ -29,8 +29,7 @@ def repeated(
     words += [word for move in moves for word in move]
     record = np.array(words, np.int64)
     code = repeat_code()
-    alive = (code, record, tuple(call.alive for call in calls))
-    return (NativeCall(code.address(FUNCTION), record.ctypes.data, alive),)
+    return (NativeCall(code, FUNCTION, record.ctypes.data, (record, tuple(calls))),)
 
 
 @cache

@@ -18,6 +18,7 @@ from typing import Protocol
 
 from runtime.codegen.llvm_shared_memory import step_interpreter_ir
 from runtime.codegen.llvm_words import WORDS
+from runtime.codegen.native_call import NativeCall
 
 FUNCTION = "spmd_segment"
 #: Jumps after which the code returns; a trip of a loop is one.
@@ -67,7 +68,7 @@ class HasSteps(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SegmentRow:
-    """Words of a row: ``number`` is the thunk's, ``function`` the address of a ``void f(ptr record)``.
+    """Words of a row: ``number`` is the thunk's, ``function`` a native call's, of which ``record`` is the record.
 
     away: rows from this one to the one that a jump goes to.
     target: what Python does, or the collective.
@@ -75,7 +76,7 @@ class SegmentRow:
     """
 
     number: int
-    function: int
+    function: int | NativeCall
     record: int
     away: int = 0
     value: int = 0
@@ -125,8 +126,10 @@ class SegmentRow:
 
     @property
     def words(self) -> tuple[int, int, int, int, int]:
-        """Its collective must be connected."""
+        """Its collective must be connected. Waits for the code of its call."""
         record = self.record
+        if isinstance(self.function, NativeCall):
+            return self.function.function, record, self.number, self.away, self.value
         if self.function in (_START, _AWAIT):
             record = self.target.address  # type: ignore[attr-defined]
         return self.function, record, self.number, self.away, self.value

@@ -17,12 +17,18 @@ _VOID_OF_RECORD = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 class NativeCall:
     """``void function(ptr record)``, which raises nothing and touches no Python object.
 
-    ``alive``: code, record, and the arrays whose addresses stand in it, kept as long as the call.
+    ``alive``: record, and the arrays whose addresses stand in it, kept as long as the call.
     """
 
-    function: int
+    code: NativeLibrary
+    name: str
     record: int
     alive: tuple[object, ...]
+
+    @property
+    def function(self) -> int:
+        """Its address, for which the code is waited for."""
+        return self.code.address(self.name)
 
 
 class NativeAction:
@@ -51,7 +57,7 @@ def native_call(
     code: NativeLibrary, name: str, record: NDArray, arrays: tuple[NDArray, ...]
 ) -> NativeAction:
     """Call function ``name`` of ``code`` with the address of ``record``, whose words name ``arrays``' memory."""
-    call = NativeCall(code.address(name), record.ctypes.data, (code, record, arrays))
+    call = NativeCall(code, name, record.ctypes.data, (record, arrays))
     return NativeAction((call,))
 
 

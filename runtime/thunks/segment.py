@@ -61,8 +61,8 @@ def segment_of(number: int, action: Action | Segment) -> Segment:
     if isinstance(action, Segment):
         return action
     if isinstance(action, NativeAction):
-        rows = tuple(SegmentRow(number, call.function, call.record) for call in action.calls)
-        return Segment(rows, tuple(call.alive for call in action.calls))
+        rows = tuple(SegmentRow(number, call, call.record) for call in action.calls)
+        return Segment(rows, action.calls)
     return Segment((SegmentRow.python(number, action),))
 
 

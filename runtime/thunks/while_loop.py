@@ -47,9 +47,9 @@ class WhileThunk(Thunk):
             trips = scalar_loop(program, self.condition.thunks, self.body.thunks, self.predicate)
         if trips is not None:
             (call,) = trips.calls
-            some = SegmentRow(number, call.function, call.record)
+            some = SegmentRow(number, call, call.record)
             again = SegmentRow.unless(number, address, 2), SegmentRow.jump(number, -2)
-            return Segment((some, *again), (call.alive, predicate))
+            return Segment((some, *again), (call, predicate))
         trip = len(condition.rows) + 1 + len(body.rows)
         leave = SegmentRow.unless(number, address, len(body.rows) + 2)
         rows = (*condition.rows, leave, *body.rows, SegmentRow.jump(number, -trip))

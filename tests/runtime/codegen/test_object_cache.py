@@ -33,7 +33,7 @@ def test_code_is_compiled_once(cache: ObjectCache, monkeypatch: pytest.MonkeyPat
     assert len(list(cache.folder.iterdir())) == 1
     second = Jit()
     second.cache = cache
-    monkeypatch.setattr(second, "_optimize", lambda *_: pytest.fail("compiled again"))
+    monkeypatch.setattr(second, "_emitted", lambda *_: pytest.fail("compiled again"))
     assert answer(second) == 42
 
 
