@@ -32,7 +32,7 @@ class Gains:
 
 
 #: Measured.
-GAINS = Gains(lines=48, depth=16, products=1 << 20)
+GAINS = Gains(lines=32, depth=16, products=1 << 20)
 
 
 def tile_gemm_code(
