@@ -89,8 +89,9 @@ def dispatch_work(count: int) -> dict[str, Work]:
     return {"segment": lane.run, "ctypes": by_ctypes, "numpy": by_numpy}
 
 
-def _wait_for_nobody(_: object) -> None:
+def _wait_for_nobody(_rank: int, _row: SegmentRow) -> bool:
     """There are no collectives."""
+    return True
 
 
 def loop_work(trips: int) -> dict[str, Work]:

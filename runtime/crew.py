@@ -16,8 +16,8 @@ from runtime.codegen.llvm_crew import CREW_WORDS, LaneStop, LaneWord, crew_code
 from runtime.lane import Lane
 from spmd.literal import NDArray
 
-_IDLE_SPINS = 16_000
-"""Looks for the next step, some 1 ms, before a lane's thread sleeps: to wake it takes a quarter of that."""
+_IDLE_LOOKS = 8_000
+"""Looks for the next step, some 2 ms, before a lane's thread sleeps: to wake it takes a quarter of a millisecond."""
 
 _JOIN_SECONDS = 50e-6
 _FAILURE_SECONDS = 60.0
@@ -43,7 +43,7 @@ class Crew:
         self._argument = ctypes.c_void_p(self._words.ctypes.data)
         self._run = crew_code().crew
         for number, lane in enumerate(self._lanes[1:], 1):
-            lane[LaneWord.PATIENCE] = _IDLE_SPINS
+            lane[LaneWord.PATIENCE] = _IDLE_LOOKS
             lane[LaneWord.LANES] = self._list.ctypes.data
             lane[LaneWord.EARLIER] = number
             serving = (lane, self._lanes[:number], self._list, fail, self._failed)

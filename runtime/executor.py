@@ -142,8 +142,8 @@ class LoadedDevice:
             array.view()
 
 
-def _wait_alone(waiting: Sequence[tuple[int, SegmentRow]]) -> None:
+def _wait_alone(_rank: int, row: SegmentRow) -> bool:
     """A device that has its thread for itself."""
-    ((_, row),) = waiting
     assert isinstance(row.target, SharedCollective)
     row.target.wait_long()
+    return True

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from functools import partial
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
@@ -14,16 +16,20 @@ from runtime.codegen.llvm_segment import SegmentRow, State, Stop
 from runtime.table import Table
 from runtime.thunks.segment import PythonWait
 
+Result = TypeVar("Result")
+
 _LINE_WORDS = 8
 
 _YIELDS = 300
 """Looks for who is late, the core given up before each, until Python takes over the wait."""
 
-Patience: TypeAlias = Callable[[Sequence[tuple[int, SegmentRow]]], None]
-"""Called when all devices (rank, and row at which it is) of a lane wait: returns when it is worth another look.
+Patience: TypeAlias = Callable[[int, SegmentRow], bool]
+"""What to do about a device (rank, and row at which it is) when all of its lane wait: it raises where there is no hope.
 
-It raises where there is no hope.
+True when it has waited until there is something new; otherwise the lane pauses before the next look.
 """
+
+_PAUSE_SECONDS = 50e-6
 
 
 class Lane:
@@ -79,9 +85,9 @@ class Lane:
                 self._wait()
             elif stop != Stop.INTERRUPTED:
                 table = self.current
-                self._guarded(table, lambda: self._do_row(table, stop))
+                self._guarded(table, partial(self._do_row, table, stop))
             for table in tuple(self._in_python):
-                self._guarded(table, lambda: self._ask(table))  # noqa: B023 - called at once
+                self._guarded(table, partial(self._ask, table))
 
     def _do_row(self, table: Table, stop: int) -> None:
         target = table.row.target
@@ -110,13 +116,16 @@ class Lane:
         waiting = [table for table in self.tables if table.state is not State.FINISHED]
         for table in waiting:
             _enter_in_flight(table)
-        self._guarded(
-            waiting[0], lambda: self._patience([(table.rank, table.row) for table in waiting])
-        )
+        has_news = False
+        for table in waiting:
+            has_news |= self._guarded(table, partial(self._patience, table.rank, table.row))
+        if not has_news:
+            time.sleep(_PAUSE_SECONDS)
 
-    def _guarded(self, table: Table, work: Callable[[], None]) -> None:
+    def _guarded(self, table: Table, work: Callable[[], Result]) -> Result:
+        """``work``, whose errors say where ``table``'s device is."""
         try:
-            work()
+            return work()
         except Exception as error:
             for what in table.row.within:
                 error.add_note(f"while running {what}")

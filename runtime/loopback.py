@@ -23,8 +23,6 @@ from runtime.shared_memory_engine import native_step_engine
 from runtime.table import Table
 from runtime.thunks.segment import PythonWait
 
-_PAUSE_SECONDS = 50e-6
-
 _LOOKS = 500
 """Rounds in vain through a lane's devices, some 30 us, before it gives up its core: there is one for each lane."""
 
@@ -95,23 +93,24 @@ class _Patience:
         """``tables``: of all devices."""
         self._world = world
         self._tables = tables
-        #: Since when each device has been found waiting for what it waits for now.
-        self._since: dict[tuple[int, str, object], float] = {}
+        #: What each device has been found waiting for, and since when.
+        self._since: dict[int, tuple[str, object, float]] = {}
 
-    def __call__(self, waiting: Sequence[tuple[int, SegmentRow]]) -> None:
-        """PeerFailedError when a device has failed, CollectiveTimeoutError when one waits in vain."""
+    def __call__(self, rank: int, row: SegmentRow) -> bool:
+        """PeerFailedError when a device has failed, CollectiveTimeoutError when this one waits in vain."""
         self._world.raise_if_failed()
-        now, before, self._since = time.monotonic(), self._since, {}
-        for rank, row in waiting:
-            awaited = _awaited(row)
-            key = rank, awaited.name, awaited.run
-            self._since[key] = before.get(key, now)
-            for peer, table in enumerate(self._tables):
-                if table.state is State.FINISHED:
-                    self._world.leave(peer)
-            left = self._since[key] + self._world.timeout_seconds - now
-            self._world.require_hope(rank, awaited.name, awaited.group, awaited.missing(), left)
-        time.sleep(_PAUSE_SECONDS)
+        awaited, now = _awaited(row), time.monotonic()
+        name, run, since = self._since.get(rank, ("", None, now))
+        if (name, run) != (awaited.name, awaited.run):
+            since = now
+        self._since[rank] = awaited.name, awaited.run, since
+        for peer, table in enumerate(self._tables):  # before it is asked who is missing
+            if table.state is State.FINISHED:
+                self._world.leave(peer)
+        seconds_left = since + self._world.timeout_seconds - now
+        missing = awaited.missing()
+        self._world.require_hope(rank, awaited.name, awaited.group, missing, seconds_left)
+        return False
 
 
 def _awaited(row: SegmentRow) -> _Awaited:

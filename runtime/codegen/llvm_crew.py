@@ -37,7 +37,7 @@ class LaneWord(IntEnum):
     ROUNDS = 3  # rounds in vain before the core is given up, before each further one
     YIELDS = 4  # rounds in vain of that kind before the lane returns
     CURRENT = 5  # the table at which it stopped
-    PATIENCE = 6  # looks for the next step before the thread sleeps
+    PATIENCE = 6  # looks for the next step before the thread sleeps; it gives up the core before the later ones
     LANES = 7  # address of the addresses of the crew's lanes
     ASKED = 8  # number of the step that is to be run; negative: no more
     EARLIER = 9  # lanes before it, whose cores it keeps off
@@ -230,13 +230,14 @@ entry:
   %asleep = {_word(LaneWord.ASLEEP)}
   %semaphore = {_word(LaneWord.SEMAPHORE)}
   %patience = call i64 @word(ptr %lane, i64 {LaneWord.PATIENCE.value})
+  %eager = lshr i64 %patience, 1
   %working = icmp ne i64 %at_work, 0
   br i1 %working, label %work, label %idle
 idle:
   %done = load i64, ptr %done_slot
   br label %look
 look:
-  %looks = phi i64 [ 0, %idle ], [ %looks_next, %spin ], [ 0, %sleep ], [ 0, %watch ]
+  %looks = phi i64 [ 0, %idle ], [ %looks_next, %spin ], [ %looks_next, %yield ], [ 0, %sleep ], [ 0, %watch ]
   %asked = load atomic i64, ptr %asked_slot acquire, align 8
   %retired = icmp slt i64 %asked, 0
   br i1 %retired, label %end, label %compare
@@ -246,9 +247,15 @@ compare:
 wait:
   %looks_next = add i64 %looks, 1
   %patient = icmp ult i64 %looks, %patience
-  br i1 %patient, label %spin, label %watch
+  br i1 %patient, label %polite, label %watch
+polite:
+  %soon = icmp ult i64 %looks, %eager
+  br i1 %soon, label %spin, label %yield
 spin:
   SPIN_HINT
+  br label %look
+yield:
+  %y = call i32 @sched_yield()
   br label %look
 watch:
   store atomic i64 1, ptr %asleep seq_cst, align 8

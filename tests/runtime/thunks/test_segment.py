@@ -82,7 +82,7 @@ class Device:
 
     def run(self, times: int = 1) -> None:
         segment = segment_of(0, self.root.prepare(self))  # type: ignore[arg-type]
-        lane = Lane([Table(segment, self.position)], lambda _: None, 0)
+        lane = Lane([Table(segment, self.position)], lambda *_: True)
         for _ in range(times):
             lane.run()
 
