@@ -6,7 +6,7 @@ bf16 or four bytes. Depths that a step takes are dealt out so that word w has th
 needs no shuffles, and sums do not care.
 
 An f32 is the sum of three bf16, each the nearest to what the ones before have left (8 of its 24 bits). A product of two
-is the sum of six products of parts; those left out are under 2^-24 of it, mostly far under. Sums go on in f32.
+is the sum of six products of parts; those left out are at most 2^-24 of it, mostly far less. Sums go on in f32.
 
 A panel is 32 rows (or columns) of an operand: [step of the depth][part][half] tiles.
 """
