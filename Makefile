@@ -99,12 +99,16 @@ test-gpu:
 
 # ---- timing ----------------------------------------------------------------------------------
 
-# CASES_TIMED: folders with module.hlo and case.json. PEER: a command that times XLA on such a folder (see step_time.py).
+# CASES_TIMED: folders with module.hlo and case.json. PEER: a command that times XLA on such a folder, PEER_ONE_DEVICE:
+# one that times it on module.hlo alone (see step_time.py). BENCH_OPTIONS: --mpirun, --fusion, --only REGEX, --rounds K.
 CASES_TIMED ?= $(CASES)
 PEER ?=
+PEER_ONE_DEVICE ?=
+BENCH_OPTIONS ?=
 
 bench: $(RUN_READY)
-	@$(BIN)/python -m benchmarks.step_time $(CASES_TIMED) $(if $(PEER),--peer '$(PEER)')
+	@$(BIN)/python -m benchmarks.step_time $(CASES_TIMED) --results benchmarks/results $(BENCH_OPTIONS) \
+		$(if $(PEER),--peer '$(PEER)') $(if $(PEER_ONE_DEVICE),--one-device '$(PEER_ONE_DEVICE)')
 
 bench-gpu:
 	@echo "no GPU back end in this version yet: not run on a GPU" >&2; exit 1

@@ -1,16 +1,20 @@
 """Step time on JAX cases beside XLA CPU's, alternating in one run, with the machine's limit for the same kernels.
 
-    python -m benchmarks.step_time CASES [--only REGEX] [--rounds 3] [--mpirun] [--peer 'PYTHON time_xla.py']
-        [--json FILE] [--plot FILE.png]
+    python -m benchmarks.step_time CASES [--only REGEX] [--rounds 3] [--mpirun] [--fusion] [--results FOLDER]
+        [--peer 'PYTHON time_xla.py'] [--one-device 'PYTHON -m benchmarks.xla_one_device']
 
 The peer command gets a case folder and prints {"step_ms": {"median": ...}} (XLA CPU on as many host devices as the
-case has, in one process). Without it our times stand alone. Ours run in one process, or with --mpirun one per device.
-The limit is what benchmarks/timing/limit.py says of our scheduled program at rates measured here, now.
+case has, in one process); the one-device command gets module.hlo and prints the same of XLA CPU on one device with all
+cores, where the module can run so. Without them our times stand alone. Ours run in one process, or with --mpirun one
+per device; --fusion is `spmd bench`'s. The limit is what benchmarks/timing/limit.py says of our scheduled program at
+rates measured here, now. --results gets step_time.json, or step_time_mpirun.json, and where matplotlib and a peer are
+there the same as a picture.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import math
 import os
@@ -35,7 +39,12 @@ from spmd.hlo import HloModule
 MISLEADING = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
 #: Seconds that a timed program may take.
 PATIENCE = 900
-HEADER = f"{'case':28s} {'devices':>7s} {'ours ms':>9s} {'XLA ms':>9s} {'ratio':>6s} {'limit ms':>9s} {'of limit':>8s}"
+HEADER = (
+    f"{'case':28s} {'devices':>7s} {'ours ms':>9s} {'XLA ms':>9s} {'ratio':>6s} {'limit ms':>9s} "
+    f"{'of limit':>8s} {'XLA, one device':>16s}"
+)
+#: What is wanted of the ratio's mean, of each ratio, and of each time over the limit.
+MEAN, EACH, OF_LIMIT = 0.65, 1.0, 1.5
 
 
 def run_json(command: list[str]) -> dict[str, Any]:
@@ -49,8 +58,8 @@ def run_json(command: list[str]) -> dict[str, Any]:
     return found
 
 
-def scheduled(module: HloModule, devices: int) -> HloModule:
-    *_, (_, compilation) = stages(module, devices, CompileOptions())
+def scheduled(module: HloModule, devices: int, *, fusion: bool) -> HloModule:
+    *_, (_, compilation) = stages(module, devices, CompileOptions(fusion=fusion))
     return compilation.module
 
 
@@ -62,18 +71,22 @@ def measure(case: Path, options: argparse.Namespace, rates: Rates) -> dict[str, 
         ours = [*launcher, "launch", "bench", path, "--json"]
     else:
         ours = [sys.executable, "-m", "launch", "bench", path, "--json", "--devices", str(devices)]
+    if options.fusion:
+        ours.append("--fusion")
     peer = [*shlex.split(options.peer), str(case)] if options.peer else None
-    pairs = []
+    pairs, alone = [], []
     for _ in range(options.rounds):
         mine = run_json(ours)["step_ms"]["median"]
         pairs.append((mine, run_json(peer)["step_ms"]["median"] if peer else math.nan))
-    limit = step_limit(scheduled(spmd.load(path), devices), rates)
+        alone.append(one_device_ms(options, path))
+    limit = step_limit(scheduled(spmd.load(path), devices, fusion=options.fusion), rates)
     return {
         "case": case.name,
         "devices": devices,
         "step_ms": statistics.median(a for a, _ in pairs),
         "xla_ms": statistics.median(b for _, b in pairs),
         "ratio": statistics.median(a / b for a, b in pairs),
+        "xla_one_device_ms": statistics.median(alone),
         "limit_ms": 1e3 * limit.seconds,
         "limit_parts_ms": {
             "compute": 1e3 * limit.compute,
@@ -83,12 +96,50 @@ def measure(case: Path, options: argparse.Namespace, rates: Rates) -> dict[str, 
     }
 
 
+def one_device_ms(options: argparse.Namespace, path: str) -> float:
+    """nan where XLA cannot run the module so."""
+    if not options.one_device:
+        return math.nan
+    try:
+        found = run_json([*shlex.split(options.one_device), path])
+    except RuntimeError:
+        return math.nan
+    return float(found["step_ms"]["median"])
+
+
 def line_of(row: dict[str, Any]) -> str:
     over = row["step_ms"] / row["limit_ms"] if row["limit_ms"] else math.inf
     return (
         f"{row['case']:28s} {row['devices']:7d} {row['step_ms']:9.2f} {row['xla_ms']:9.2f} "
-        f"{row['ratio']:6.2f} {row['limit_ms']:9.3f} {over:8.1f}"
+        f"{row['ratio']:6.2f} {row['limit_ms']:9.3f} {over:8.1f} "
+        f"{row['xla_one_device_ms']:16.2f}"
     )
+
+
+def summary(rows: list[dict[str, Any]]) -> list[str]:
+    """How far the wanted figures are met."""
+    lines = []
+    ratios = {row["case"]: row["ratio"] for row in rows if not math.isnan(row["ratio"])}
+    if ratios:
+        above = [f"{case} {ratio:.2f}" for case, ratio in ratios.items() if ratio > EACH]
+        mean = geometric_mean(ratios.values())
+        lines.append(
+            f"geometric mean of the ratio: {mean:.2f} (at most {MEAN} wanted); above {EACH:.1f}: "
+            f"{', '.join(above) or 'none'}"
+        )
+    far = [row["case"] for row in rows if row["step_ms"] > OF_LIMIT * row["limit_ms"]]
+    return [*lines, f"above {OF_LIMIT} of the limit: {len(far)} of {len(rows)}"]
+
+
+def write_results(report: dict[str, Any], folder: Path) -> None:
+    name = "step_time_mpirun" if report["engine"] == "mpirun" else "step_time"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.json").write_text(json.dumps(report, indent=1) + "\n")
+    compared = any(not math.isnan(row["ratio"]) for row in report["rows"])
+    if compared and importlib.util.find_spec("matplotlib"):
+        from benchmarks.timing.plot import draw
+
+        draw(report, folder / f"{name}.png")
 
 
 def parsed() -> argparse.Namespace:
@@ -100,8 +151,9 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--mpirun", action="store_true", help="ours on MPI ranks")
     parser.add_argument("--peer", default="", help="command that times XLA on a case folder")
-    parser.add_argument("--json", type=Path, help="write the figures to this file")
-    parser.add_argument("--plot", type=Path, help="draw them (PNG; needs matplotlib and --peer)")
+    parser.add_argument("--one-device", default="", help="command that times XLA on a module")
+    parser.add_argument("--fusion", action="store_true", help="ours with fusion")
+    parser.add_argument("--results", type=Path, help="write figures and picture to this folder")
     return parser.parse_args()
 
 
@@ -128,18 +180,14 @@ def main() -> int:
     report = {
         "environment": environment,
         "engine": "mpirun" if options.mpirun else "one process",
+        "fusion": options.fusion,
         "copies": rates.copies,
         "rows": rows,
     }
-    ratios = [row["ratio"] for row in rows if not math.isnan(row["ratio"])]
-    if ratios:
-        print(f"geometric mean of the ratio: {geometric_mean(ratios):.2f}")
-    if options.json:
-        options.json.write_text(json.dumps(report, indent=1) + "\n")
-    if options.plot:
-        from benchmarks.timing.plot import draw
-
-        draw(report, options.plot)
+    for line in summary(rows):
+        print(line)
+    if options.results and rows:
+        write_results(report, options.results)
     return 1 if failed or not rows else 0
 
 

@@ -1,1 +1,1 @@
-"""Parts of ``step_time.py``: the machine's rates, the least time a program's kernels can take, the picture."""
+"""Parts of several benchmarks: rounds in turn, rates of the machine, the least time and bytes of a program, plots."""

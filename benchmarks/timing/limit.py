@@ -8,8 +8,10 @@ of a copy of as many; then the bytes that a device receives, at the rate of read
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from benchmarks.timing.kernel_bytes import kernel_bytes
 from benchmarks.timing.rates import ProductShape, Rates, cores
 from runtime.buffers.view_ops import is_view
 from spmd.analysis.cost import op_cost
@@ -18,6 +20,7 @@ from spmd.analysis.wire import KIND, result_bytes, wire_weight
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
 from spmd.ops.attrs import DotAttrs
 from spmd.ops.opdef import operands_and_result
+from spmd.shape import PrimitiveType
 
 _NOT_KERNELS = frozenset(
     {
@@ -35,6 +38,13 @@ _NOT_KERNELS = frozenset(
 _RUN_THEIR_CALLEES = frozenset({Opcode.WHILE, Opcode.CONDITIONAL, Opcode.CALL, Opcode.ASYNC_START})
 #: Rates of products that no shape can be told of (convolutions) are those of a large cube.
 LARGE = ProductShape(1, 1024, 1024, 1024)
+#: Types of products that have rates of their own, and which.
+_MEASURED = {
+    PrimitiveType.F64: PrimitiveType.F64,
+    PrimitiveType.C128: PrimitiveType.F64,
+    PrimitiveType.BF16: PrimitiveType.BF16,
+    PrimitiveType.F16: PrimitiveType.F16,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +94,15 @@ def _of_instruction(x: HloInstruction, rates: Rates, devices: int) -> Limit:
         return sum(inside, Limit()).times(1 if count is None else count)
     moved = compulsory_bytes(x)
     memory = moved / rates.bandwidth(moved)
-    shape = _product_shape(x)
-    compute = op_cost(x).flops / rates.flops(shape) if shape is not None else 0.0
+    compute = sum(op_cost(p).flops / rates.flops(shape) for p, shape in _products(x))
     return Limit(compute=compute) if compute > memory else Limit(memory=memory)
 
 
 def compulsory_bytes(x: HloInstruction) -> float:
     """What the op must read and write: each operand once, those that are views by what they show."""
     stated = op_cost(x).bytes_accessed
+    if x.opcode is Opcode.FUSION:
+        return kernel_bytes(x)
     if stated != operands_and_result(x):
         return stated  # a gather's, a slice's: parts of operands
     return x.shape.byte_size + sum(_shown(operand) for operand in dict.fromkeys(x.operands))
@@ -112,6 +123,15 @@ def _shown(operand: HloInstruction) -> float:
     return operand.shape.byte_size
 
 
+def _products(x: HloInstruction) -> Iterator[tuple[HloInstruction, ProductShape]]:
+    """Itself, or those that are part of its fusion, as far as they are matrix products or convolutions."""
+    inside = x.called_computations[0].instructions if x.opcode is Opcode.FUSION else [x]
+    for one in inside:
+        shape = _product_shape(one)
+        if shape is not None:
+            yield one, shape
+
+
 def _product_shape(x: HloInstruction) -> ProductShape | None:
     if x.opcode is Opcode.CONVOLUTION:
         return LARGE
@@ -124,5 +144,10 @@ def _product_shape(x: HloInstruction) -> ProductShape | None:
     m, n = left.num_elements // max(batch * k, 1), right.num_elements // max(batch * k, 1)
     if not batch * m * k * n:
         return None
-    wide = any(str(s.element_type) in ("f64", "c128") for s in (left, right))
-    return ProductShape(batch, m, k, n, "float64" if wide else "float32")
+    return ProductShape(batch, m, k, n, _summed_in(x))
+
+
+def _summed_in(x: HloInstruction) -> PrimitiveType:
+    """What stands for a product's types: that of the operands, f32 for types that no rate is measured of."""
+    kind = x.operand(0).array_shape.element_type
+    return _MEASURED.get(kind, PrimitiveType.F32)

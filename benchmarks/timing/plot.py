@@ -1,7 +1,7 @@
 """Draw step times: one bar a case, ours over XLA's, with the limit as a mark.
 
-python -m benchmarks.step_time CASES --peer '...' --json rows.json
-python -m benchmarks.timing.plot rows.json steps.png      (needs matplotlib)
+python -m benchmarks.step_time CASES --peer '...' --results FOLDER
+python -m benchmarks.timing.plot FOLDER/step_time.json steps.png      (needs matplotlib)
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ def draw(report: dict[str, Any], target: Path) -> None:
     )
     for position, row in enumerate(rows):
         axis.plot(row["limit_ms"] / row["xla_ms"], position, "k|", markersize=9)
+        axis.plot(row["xla_one_device_ms"] / row["xla_ms"], position, "k.", markersize=4)
         axis.text(
             row["ratio"] * 1.04,
             position,
@@ -41,7 +42,7 @@ def draw(report: dict[str, Any], target: Path) -> None:
     axis.axvline(1.0, color="black", linewidth=0.8)
     axis.set_xscale("log")
     axis.set_xlabel(
-        "step time over XLA CPU's on the same cores (log scale); | is the machine's limit"
+        "step time over XLA CPU's on the same cores (log scale); | the machine's limit, · XLA's one device"
     )
     where = report["environment"]
     axis.set_title(f"{where['cores']} cores of {where['cpu']}, {report['engine']}", fontsize=9)

@@ -6,12 +6,18 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Barrier
 
 import numpy as np
 
-from benchmarks.timing.turns import seconds
+import runtime.kernels  # noqa: F401 - fills the library
+from benchmarks.timing.turns import Work, seconds
 from runtime.blas import limited_blas_threads
+from runtime.kernel import NUMPY_KERNELS, KernelArrays
+from runtime.kernels.dot import DotKernel
+from spmd.literal import NDArray
+from spmd.shape import PrimitiveType
 
 #: Bytes of source and target together at which copies are timed, per core.
 WORKING_SETS = (1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 27)
@@ -22,13 +28,13 @@ REPEATS = 5
 
 @dataclass(frozen=True, slots=True)
 class ProductShape:
-    """batch products of [m, k] and [k, n] matrices; ``dtype`` is what BLAS computes in."""
+    """batch products of [m, k] and [k, n] matrices, operands and result of one type."""
 
     batch: int
     m: int
     k: int
     n: int
-    dtype: str = "float32"
+    kind: PrimitiveType = PrimitiveType.F32
 
     @property
     def flops(self) -> float:
@@ -61,9 +67,10 @@ class Rates:
         return self.copies[-1][1] / 2
 
     def flops(self, shape: ProductShape) -> float:
-        """Flops per second; the best of matrix products of this shape."""
+        """Flops per second of products of this shape: the better of BLAS and the kernel that programs get here."""
         if shape not in self.products:
-            self.products[shape] = _product_rate(shape)
+            works = [_library_product, _kernel_product]
+            self.products[shape] = max(_product_rate(shape, work) for work in works)
         return self.products[shape]
 
 
@@ -76,29 +83,45 @@ def _copy_rate(size: int) -> float:
     return size / _together([work() for _ in range(cores())])
 
 
-def _product_rate(shape: ProductShape) -> float:
-    def work() -> Callable[[], None]:
-        a = np.ones((shape.batch, shape.m, shape.k), shape.dtype)
-        b = np.ones((shape.batch, shape.k, shape.n), shape.dtype)
-        out = np.empty((shape.batch, shape.m, shape.n), shape.dtype)
-
-        def run() -> None:
-            np.matmul(a, b, out=out)
-
-        return run
-
+def _product_rate(shape: ProductShape, work: Callable[[ProductShape], Work | None]) -> float:
+    """0 where nobody makes such a product in this way."""
     with limited_blas_threads(1):
-        return shape.flops / _together([work() for _ in range(cores())])
+        works = [made for _ in range(cores()) if (made := work(shape)) is not None]
+        return shape.flops / _together(works) if works else 0.0
 
 
-def _together(works: Sequence[Callable[[], None]]) -> float:
+def _matrices(shape: ProductShape) -> tuple[NDArray, NDArray, NDArray]:
+    """Operands and a place for the result."""
+    b, m, k, n = shape.batch, shape.m, shape.k, shape.n
+    kind = shape.kind.numpy
+    return np.ones((b, m, k), kind), np.ones((b, k, n), kind), np.empty((b, m, n), kind)
+
+
+def _library_product(shape: ProductShape) -> Work | None:
+    if shape.kind not in (PrimitiveType.F32, PrimitiveType.F64):
+        return None
+    lhs, rhs, out = _matrices(shape)
+    return partial(np.matmul, lhs, rhs, out=out)
+
+
+def _kernel_product(shape: ProductShape) -> Work | None:
+    sizes, types = (shape.m, shape.k, shape.n), (shape.kind,) * 3
+    kernel = DotKernel.planned((shape.batch,), sizes, types)
+    if kernel is None:
+        return None
+    lhs, rhs, out = _matrices(shape)
+    scratch = tuple(np.zeros(dims, kernel.compute.numpy) for dims in kernel.scratch_dims())
+    return NUMPY_KERNELS.bind(kernel, KernelArrays((lhs, rhs), (out,), scratch))
+
+
+def _together(works: Sequence[Work]) -> float:
     """Seconds of one call where every work has a core of its own: least over REPEATS of the slowest."""
     works[0]()
     once = max(seconds(works[0]), 1e-7)
     times = max(1, int(PATIENCE / REPEATS / once))
     barrier = Barrier(len(works))
 
-    def timed(work: Callable[[], None]) -> float:
+    def timed(work: Work) -> float:
         work()
         barrier.wait()
         return seconds(work, times)

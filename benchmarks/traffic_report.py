@@ -1,0 +1,165 @@
+"""Bytes that kernels read and write in one step of a device, beside XLA CPU's by the same count, case by case.
+
+    python -m benchmarks.traffic_report CORPUS [--only REGEX] [--no-fusion] [--json FILE]
+
+Needs module.hlo, peer.hlo and case.json of each case and runs none of them. The count: every kernel reads what it needs
+of each operand once and writes its results once; loops count their trips where these are known; of a conditional all
+branches count. A fusion reads an operand that all its readers slice or gather by what they take of it, and one that it
+updates in place by nothing; of the result of such an update it writes the update. Collectives, and memory that a kernel
+needs only while it runs (packed matrices, sorted pairs), are left out on both sides.
+
+XLA's kernels are the instructions of its optimized module outside fusions; views that it makes (``bitcast``, tuples)
+move nothing. Ours are the thunks that run, copies for loops and outputs included: a thunk counts by the arrays that it
+is given, a repeated element once, or by its instruction as above where that is less. Exits 1 when the geometric mean is
+above 0.9.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from benchmarks.timing.kernel_bytes import kernel_bytes
+from benchmarks.timing.turns import geometric_mean
+from benchmarks.transpose_report import executions, stored_bytes
+from launch.options import CompileOptions
+from launch.pipeline import stages
+from runtime.buffers.types import ArrayView
+from runtime.compile import build_executable
+from runtime.thunks.copy import CopyThunk
+from runtime.thunks.kernel import KernelThunk
+from runtime.thunks.thunk import Thunk
+from runtime.thunks.while_loop import WhileThunk
+from spmd.analysis.trip_count import trip_count
+from spmd.analysis.wire import KIND
+from spmd.hlo import HloInstruction, HloModule, Opcode
+from spmd.text.parser import parse_module
+
+MOST = 0.9
+#: What moves nothing in XLA's optimized module, or is counted in what it calls.
+_SILENT = frozenset(
+    {
+        Opcode.PARAMETER,
+        Opcode.CONSTANT,
+        Opcode.TUPLE,
+        Opcode.GET_TUPLE_ELEMENT,
+        Opcode.BITCAST,
+        Opcode.AFTER_ALL,
+        Opcode.OPT_BARRIER,
+        Opcode.PARTITION_ID,
+        Opcode.REPLICA_ID,
+        Opcode.WHILE,
+        Opcode.CONDITIONAL,
+        Opcode.CALL,
+        Opcode.ASYNC_START,
+        Opcode.ASYNC_DONE,
+    }
+)
+
+
+# ---- XLA's
+def peer_bytes(module: HloModule) -> float:
+    """Of an optimized module."""
+    times = executions(module)
+    fused = {
+        callee
+        for x in module.all_instructions()
+        if x.opcode not in _RUNNING
+        for callee in x.called_computations
+    }
+    return sum(
+        times[computation] * kernel_bytes(x)
+        for computation in module.computations_post_order()
+        if computation not in fused
+        for x in computation.instructions
+        if x.opcode not in _SILENT and x.opcode not in KIND
+    )
+
+
+#: Their callees are computations of kernels; other callees are parts of one.
+_RUNNING = frozenset({Opcode.WHILE, Opcode.CONDITIONAL, Opcode.CALL, Opcode.ASYNC_START})
+
+
+# ---- ours
+def our_bytes(module: HloModule) -> float:
+    """Of a per-device module, optimized or further."""
+    executable = build_executable(module, check=False)
+    instructions = {x.name: x for x in executable.module.all_instructions()}
+    return sum(_thunk_bytes(executable.program.thunks, instructions))
+
+
+def _thunk_bytes(thunk: Thunk, instructions: dict[str, HloInstruction]) -> Iterator[float]:
+    times = 1
+    if isinstance(thunk, WhileThunk):
+        times = trip_count(instructions[thunk.name]) or 1
+    if isinstance(thunk, CopyThunk):
+        yield _touched(thunk.source) + _touched(thunk.target)
+    if isinstance(thunk, KernelThunk):
+        operands = dict.fromkeys(thunk.operands)
+        given = sum(map(_touched, operands)) + sum(map(_touched, thunk.results))
+        made_of = instructions.get(thunk.name)
+        yield float(given) if made_of is None else min(given, kernel_bytes(made_of))
+    for inner in thunk.nested():
+        for moved in _thunk_bytes(inner, instructions):
+            yield times * moved
+
+
+def _touched(place: ArrayView) -> int:
+    return stored_bytes(place.view)
+
+
+# ---- the report
+@dataclass(frozen=True)
+class Row:
+    """Bytes of one device's kernels in a step."""
+
+    name: str
+    ours: float
+    peer: float
+
+    @property
+    def ratio(self) -> float:
+        return self.ours / max(self.peer, 1.0)
+
+    def __str__(self) -> str:
+        return f"{self.name:28s} {self.ours:14.0f} {self.peer:14.0f} {self.ratio:7.3f}"
+
+
+def measure(case: Path, *, fusion: bool) -> Row:
+    devices = json.loads((case / "case.json").read_text())["num_partitions"]
+    logical = parse_module((case / "module.hlo").read_text())
+    *_, (_, compilation) = stages(logical, devices, CompileOptions(fusion=fusion))
+    peer = parse_module((case / "peer.hlo").read_text())
+    return Row(case.name, our_bytes(compilation.module), peer_bytes(peer))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("corpus", type=Path)
+    parser.add_argument("--only", default="", help="cases whose name matches this expression")
+    parser.add_argument("--no-fusion", action="store_true", help="ours without fusion")
+    parser.add_argument("--json", type=Path, help="write the rows to this file")
+    options = parser.parse_args()
+    print(f"{'case':28s} {'ours, bytes':>14s} {'XLA':>14s} {'ratio':>7s}")
+    rows = []
+    for path in sorted(options.corpus.glob("*/peer.hlo")):
+        if re.search(options.only, path.parent.name):
+            rows.append(measure(path.parent, fusion=not options.no_fusion))
+            print(rows[-1], flush=True)
+    mean = geometric_mean(row.ratio for row in rows)
+    print(f"geometric mean over {len(rows)} cases: {mean:.3f} (at most {MOST} wanted)")
+    if options.json:
+        found = [asdict(row) | {"ratio": row.ratio} for row in rows]
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
+    return 0 if mean <= MOST else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
