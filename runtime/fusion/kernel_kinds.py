@@ -18,6 +18,7 @@ from runtime.fusion.prices import KernelCost, Prices
 from runtime.fusion.refusal import NoEmitterError
 from runtime.fusion.row_cost import row_cost
 from runtime.fusion.row_fusion import RowFusion
+from runtime.fusion.row_region import RowRegion, row_region
 from spmd.analysis.structure import StructuralKeys
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.opdef import OPS
@@ -43,14 +44,22 @@ class KernelKind:
 
     @cached_property
     def cost(self) -> KernelCost | None:
-        """Of one execution; None of a kernel with reductions that no emitter makes."""
+        """Of one execution; None of a kernel with reductions along different rows."""
         if not self.reduces:
             return loop_cost(self.roots, self.inputs, self.prices)
-        if self.emitted is None:
+        return None if self.region is None else row_cost(self.region, self.prices)
+
+    @cached_property
+    def region(self) -> RowRegion | None:
+        """Of a kernel with reductions, if they go along the same rows."""
+        if not self.reduces:
             return None
-        plan = self.emitted.plan
-        assert isinstance(plan, RowFusion), "it has reductions"
-        return row_cost(plan, self.roots, self.inputs, self.prices)
+        try:
+            region = row_region(self.roots, {x: n for n, x in enumerate(self.inputs)})
+            region.walks()
+        except NoEmitterError:
+            return None
+        return region
 
     @cached_property
     def emitter(self) -> str | None:
@@ -81,6 +90,13 @@ class KernelKind:
         plan = self.emitted.plan
         assert isinstance(plan, RowFusion), "it has reductions"
         return sum(shape.byte_size for shape in plan.scratch)
+
+    @cached_property
+    def points(self) -> int:
+        """How many indices it goes over."""
+        if self.region is not None:
+            return self.region.points
+        return self.roots[0].array_shape.num_elements
 
     @cached_property
     def emitted(self) -> Emitted | None:

@@ -87,7 +87,8 @@ def make_fusions(plan: FusionPlan, fuel: Fuel) -> int:
             stands_for[root] = result
             replace_and_prune(root, result, effects)
             place[result] = kernel.position
-            place.setdefault(result.operand(0), kernel.position)
+            if len(results) > 1:
+                place[result.operand(0)] = kernel.position
     if kernels:
         # The planned order is a schedule; where fuel ran out, what stays as it was may have to run earlier.
         computation.set_order(sorted(computation.instructions, key=place.__getitem__))

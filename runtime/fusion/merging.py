@@ -109,6 +109,5 @@ class _Merger:
 
 
 def _alike(one: Kernel, other: Kernel) -> bool:
-    """Whether one loop could go over the results of both."""
-    sizes = (kernel.roots[0].array_shape.num_elements for kernel in (one, other))
-    return len(set(sizes)) == 1
+    """Whether one kernel could go over the indices of both."""
+    return one.kind.points == other.kind.points

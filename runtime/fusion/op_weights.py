@@ -12,18 +12,18 @@ from spmd.shape import PrimitiveType
 
 #: In additions; what is neither here nor in _EXPONENTIALS is one.
 _ADDITIONS: dict[Opcode, float] = {
-    Opcode.CBRT: 30.0,
+    Opcode.CBRT: 60.0,
     Opcode.CLAMP: 2.0,
-    Opcode.DIVIDE: 5.0,
-    Opcode.RSQRT: 6.0,
+    Opcode.DIVIDE: 10.0,
+    Opcode.RSQRT: 20.0,
     Opcode.SIGN: 2.0,
-    Opcode.SQRT: 5.0,
+    Opcode.SQRT: 12.0,
 }
 #: Division of integers is not vectorized.
 _INTEGER_ADDITIONS: dict[Opcode, float] = {
-    Opcode.DIVIDE: 25.0,
-    Opcode.REMAINDER: 25.0,
-    Opcode.POWER: 40.0,
+    Opcode.DIVIDE: 60.0,
+    Opcode.REMAINDER: 60.0,
+    Opcode.POWER: 90.0,
 }
 
 #: In evaluations of exp.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from runtime.codegen.element_operations import ElementSignature
-from runtime.codegen.scalar_program import ScalarConstant, ScalarProgram
 from runtime.fusion.op_weights import computed_in, operation_seconds
 from spmd.hlo import HloInstruction, Opcode
 from spmd.machine.description import MachineDescription
@@ -46,7 +44,6 @@ class Prices:
 
     machine: MachineDescription
     _instructions: dict[HloInstruction, float] = field(default_factory=dict)
-    _signatures: dict[ElementSignature, float] = field(default_factory=dict)
 
     def element(self, x: HloInstruction) -> float:
         """Seconds of one element of ``x``."""
@@ -57,24 +54,6 @@ class Prices:
             rates = self.machine.rates_of(kind)
             known = operation_seconds(x.opcode, _element_type(x), rates)
             self._instructions[x] = known
-        return known
-
-    def program(self, program: ScalarProgram) -> tuple[float, int]:
-        """Seconds of one run, and how many of the steps compute something."""
-        found = [
-            self.operation(step.signature)
-            for step in program.steps
-            if not isinstance(step, ScalarConstant)
-        ]
-        return sum(found), sum(1 for each in found if each)
-
-    def operation(self, signature: ElementSignature) -> float:
-        known = self._signatures.get(signature)
-        if known is None:
-            opcode, result = signature.opcode, signature.result
-            kind = computed_in(opcode, (*signature.operands, result)[0], result)
-            known = operation_seconds(opcode, result, self.machine.rates_of(kind))
-            self._signatures[signature] = known
         return known
 
     def combining(self, kind: PrimitiveType) -> float:

@@ -11,7 +11,7 @@ from runtime.fusion.live_profile import LiveProfile
 
 #: Readers that a producer is copied into at most.
 MAX_READERS = 16
-#: Savings below this part of what the kernels take are noise.
+#: Savings below this part of what the kernels take are noise, for which nothing is computed twice.
 WORTH = 1e-3
 
 
@@ -86,7 +86,7 @@ class _Queue:
             fused.append(made)
         before = producer.cost.seconds + sum(reader.cost.seconds for reader in readers)
         saved = before - sum(kernel.cost.seconds for kernel in fused)
-        if saved <= WORTH * before:
+        if saved <= (WORTH * before if len(readers) > 1 else 0.0):
             return None
         return _Candidate(producer, tuple(readers), tuple(fused), saved)
 

@@ -1,124 +1,129 @@
-"""What a row kernel costs, pass by pass, from its plan.
+"""What a row kernel costs, pass by pass.
 
-Each pass computes its own graph at all indices, what is per row comes once for a row. Operands are fetched by the first
-pass that reads them; later ones find the row in the cache, as they do what earlier ones have kept.
+Each pass computes at all indices what its reductions and results need, down to operands, values of the row and what
+earlier passes have kept; what is per row is computed once for a row. Operands are fetched by the first pass that reads
+them; later ones find the row in the cache. It asks for no plan, which takes longer to make than to price.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from runtime.fusion.element_graph import ElementGraph, InputLeaf
 from runtime.fusion.prices import STRIDED, KernelCost, Prices
-from runtime.fusion.row_fusion import RowFusion, RowPass, Source
-from runtime.fusion.view_path import Place, place_of
-from spmd.hlo import HloInstruction
+from runtime.fusion.row_region import RowRegion
+from spmd.hlo import HloInstruction, Opcode
+from spmd.ops.attrs import DimensionsAttrs
 
 
-def row_cost(
-    plan: RowFusion,
-    roots: Sequence[HloInstruction],
-    inputs: Sequence[HloInstruction],
-    prices: Prices,
-) -> KernelCost:
-    """Of the kernel of ``plan``, which gives ``roots`` from ``inputs``, by their numbers there."""
-    return _Passes(plan, inputs, prices).cost(roots)
+def row_cost(region: RowRegion, prices: Prices) -> KernelCost:
+    return _Passes(region, prices).cost()
 
 
 @dataclass
 class _Passes:
-    plan: RowFusion
-    inputs: Sequence[HloInstruction]
+    region: RowRegion
     prices: Prices
     compute: float = 0.0
     evaluations: float = 0.0
     code: int = 0
-    read: float = 0.0
-    seen: set[tuple[int, Place]] = field(default_factory=set)
+    #: By operand: the passes that read it at all indices, and whether across memory.
+    reads: dict[HloInstruction, dict[int, bool]] = field(default_factory=dict)
+    per_row: dict[HloInstruction, None] = field(default_factory=dict)
 
-    def cost(self, roots: Sequence[HloInstruction]) -> KernelCost:
-        plan, prices = self.plan, self.prices
-        written = [float(root.shape.byte_size) for root in roots]
-        memory = sum(map(prices.array, written))
-        near = self._row_bytes()
-        for each in plan.passes:
-            self._compute(each)
-            memory += sum(self._fetch(leaf, near) for leaf in _read(plan, each.elements))
-            kept = self._points * sum(plan.kept[n].byte_size for n in each.kept)
-            memory += prices.again(kept * 2, near)
+    def cost(self) -> KernelCost:
+        region, prices = self.region, self.prices
+        kept = region.worth_keeping()
+        for level, starts in region.walks().items():
+            self._walk(level, starts, kept)
+        for reduce in region.reduces:
+            kind = reduce.array_shape.element_type
+            self._add(region.points, prices.combining(kind))
+        for x in region.order:
+            if region.is_inside(x) and region.is_per_row(x) and x not in region.reduces:
+                self._add(region.row_count, prices.element(x))
+                self.per_row.update((y, None) for y in x.operands if y in region.operands)
+        written = [float(root.shape.byte_size) for root in region.roots]
+        read, memory = self._fetched()
+        memory += sum(map(prices.array, written))
+        keeping = region.points * sum(x.array_shape.element_type.byte_size for x in kept)
+        memory += prices.again(2 * keeping, self._row_bytes(kept))
         seconds = prices.kernel(max(self.compute, memory), self._beginnings())
-        return KernelCost(
-            seconds, self.compute, self.read, sum(written), self.evaluations, self.code
-        )
+        return KernelCost(seconds, self.compute, read, sum(written), self.evaluations, self.code)
 
-    @property
-    def _points(self) -> float:
-        return float(math.prod(self.plan.dims))
+    def _add(self, times: float, each: float) -> None:
+        if each:
+            self.compute += times * each
+            self.evaluations += times
+            self.code += 1
 
-    @property
-    def _rows(self) -> float:
-        return self._points / max(self.plan.row_length, 1)
+    def _walk(
+        self, level: int, starts: Iterable[HloInstruction], kept: Iterable[HloInstruction]
+    ) -> None:
+        """What pass ``level`` computes at all indices."""
+        region = self.region
+        ends = dict.fromkeys((*region.row_values(), *region.reduces))
+        held = {x for x in kept if region.levels[x] < level}
+        done: set[HloInstruction] = set()
+        stack = [(x, False) for x in starts]
+        while stack:
+            x, across = stack.pop()
+            if x in region.operands:
+                passes = self.reads.setdefault(x, {})
+                passes[level] = passes.get(level, False) or across
+                continue
+            if x in done or x in ends or x in held:
+                continue
+            done.add(x)
+            self._add(region.points, self.prices.element(x))
+            across = across or _turns(x)
+            stack.extend((operand, across) for operand in x.operands)
 
-    def _compute(self, each: RowPass) -> None:
-        self._add(self._points, *self.prices.program(each.elements.program))
-        for graph in (each.inits, each.rows):
-            self._add(self._rows, *self.prices.program(graph.program))
-        for n in each.reductions:
-            combining = self.prices.combining(self.plan.reductions[n].element_type)
-            self._add(self._points, combining, 1)
+    def _fetched(self) -> tuple[float, float]:
+        """Bytes of operands that are touched, and seconds until all that is read of them has come."""
+        region, prices = self.region, self.prices
+        touched_bytes = seconds = 0.0
+        near = self._row_bytes(())
+        for x, passes in self.reads.items():
+            size = float(x.shape.byte_size)
+            count = x.array_shape.num_elements
+            if count <= 1:
+                continue
+            item = x.array_shape.element_type.byte_size
+            reads = (region.points if count > region.row_count else region.row_count) * item
+            touched = min(size, reads)
+            touched_bytes += touched
+            seconds += prices.array(touched) * (STRIDED if any(passes.values()) else 1.0)
+            seconds += prices.again(reads - touched, size)
+            seconds += prices.again((len(passes) - 1) * reads, near)
+        for x in self.per_row:
+            if x not in self.reads and x.array_shape.num_elements > 1:
+                touched_bytes += x.shape.byte_size
+                seconds += prices.array(x.shape.byte_size)
+        return touched_bytes, seconds
 
-    def _add(self, times: float, each: float, steps: int) -> None:
-        self.compute += times * each
-        self.evaluations += times * steps
-        self.code += steps
-
-    def _fetch(self, leaf: InputLeaf, near: float) -> float:
-        """Seconds until all that is read there has come; ``near``: bytes of a row."""
-        x = self.inputs[leaf.number]
-        place = place_of(leaf.path, x.dims)
-        assert place is not None, "there is a plan"
-        item = x.array_shape.element_type.byte_size
-        moves = [n for n, step in zip(self.plan.dims, place.strides, strict=True) if step]
-        touched = float(min(math.prod(moves), x.array_shape.num_elements) * item)
-        reads = self._points * item if self._inner_step(place) else self._rows * item
-        if (leaf.number, place) in self.seen:
-            return self.prices.again(reads, near)
-        self.seen.add((leaf.number, place))
-        self.read += touched
-        factor = STRIDED if abs(self._inner_step(place)) > 1 else 1.0
-        again = self.prices.again(max(reads - touched, 0.0), x.shape.byte_size)
-        return self.prices.array(touched) * factor + again
-
-    def _inner_step(self, place: Place) -> int:
-        """Along the last dimension that has several elements."""
-        wide = [step for n, step in zip(self.plan.dims, place.strides, strict=True) if n > 1]
-        return wide[-1] if wide else 0
-
-    def _row_bytes(self) -> float:
+    def _row_bytes(self, kept: Iterable[HloInstruction]) -> float:
         """What passes over one row touch."""
-        plan = self.plan
-        operands = {leaf.number for each in plan.passes for leaf in _read(plan, each.elements)}
-        sizes = [self.inputs[n].array_shape.element_type.byte_size for n in operands]
-        sizes += [kind.byte_size for kind in plan.kept]
-        return float(plan.row_length * sum(sizes))
+        arrays = (*self.reads, *kept)
+        return self.region.row_length * sum(x.array_shape.element_type.byte_size for x in arrays)
 
     def _beginnings(self) -> float:
         """How often an innermost loop begins: once for a row and pass, or along the rows that lie side by side."""
-        plan = self.plan
-        if plan.along_rows:
-            return self._rows * len(plan.passes)
+        region = self.region
         side_by_side = 1
-        for d in reversed(range(len(plan.dims))):
-            if d in plan.axes and plan.dims[d] > 1:
+        for d in reversed(range(len(region.dims))):
+            if region.dims[d] > 1 and d in region.axes:
                 break
-            side_by_side *= plan.dims[d]
-        return self._points / max(side_by_side, 1)
+            side_by_side *= region.dims[d]
+        if side_by_side == 1:
+            return region.row_count * (1 + max(region.walks()))
+        return region.points / side_by_side
 
 
-def _read(plan: RowFusion, graph: ElementGraph) -> Iterator[InputLeaf]:
-    """Where elements of operands are read."""
-    for leaf in graph.leaves:
-        if isinstance(leaf, InputLeaf) and plan.inputs[leaf.number].source is Source.OPERAND:
-            yield leaf
+def _turns(x: HloInstruction) -> bool:
+    """Whether neighbours in the result are no neighbours in the operand."""
+    if x.opcode is not Opcode.TRANSPOSE:
+        return False
+    dimensions = x.attrs_as(DimensionsAttrs).dimensions
+    wide = [d for d in dimensions if x.operand(0).dims[d] > 1]
+    return bool(wide) and wide[-1] != max(wide)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from runtime.fusion.element_graph import array_shape, post_order
@@ -29,6 +29,18 @@ class RowRegion:
     dims: tuple[int, ...]
     axes: tuple[int, ...]
     levels: Mapping[HloInstruction, int]
+
+    @property
+    def points(self) -> int:
+        return math.prod(self.dims)
+
+    @property
+    def row_count(self) -> int:
+        return math.prod(self.rows)
+
+    @property
+    def row_length(self) -> int:
+        return math.prod(self.dims[d] for d in self.axes)
 
     @property
     def rows(self) -> tuple[int, ...]:
@@ -66,8 +78,8 @@ class RowRegion:
             if x not in ends and (_is_dear(x) or any(y in dear for y in x.operands)):
                 dear.add(x)
         found: set[HloInstruction] = set()
-        for level, start in self._walks():
-            stack = [start]
+        for level, starts in self.walks().items():
+            stack = starts
             while stack:
                 x = stack.pop()
                 if x in ends:
@@ -79,13 +91,15 @@ class RowRegion:
                     stack.extend(x.operands)
         return [x for x in self.order if x in found]
 
-    def _walks(self) -> Iterator[tuple[int, HloInstruction]]:
-        """What is computed at all indices, and in which pass."""
+    def walks(self) -> dict[int, list[HloInstruction]]:
+        """By pass: what it computes at all indices, for reductions and results."""
+        found: dict[int, list[HloInstruction]] = {}
         for reduce in self.reduces:
-            yield self.levels[reduce] - 1, reduce.operand(0)
+            found.setdefault(self.levels[reduce] - 1, []).append(reduce.operand(0))
         for root in self.roots:
             if not self.is_row_result(root):
-                yield self.levels[root], root
+                found.setdefault(self.levels[root], []).append(root)
+        return found
 
 
 def row_region(

@@ -115,7 +115,7 @@ def test_a_producer_is_copied_into_readers_of_other_sizes() -> None:
     )
     both = fusions(fused(module))
     assert [Opcode.ADD in inside(fusion) for fusion in both] == [True, True]
-    assert not fusions(fused(module, PriorityFusion(duplicate=False)))
+    assert not fusions(fused(module, PriorityFusion(duplicate=False, multi_output=False)))
 
 
 # ---- limits
