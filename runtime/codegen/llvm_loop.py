@@ -27,6 +27,8 @@ class Step(Enum):
     """How an array moves along the innermost dimension."""
 
     PACKED = "packed"
+    PAIRED = "paired"
+    """Every other element, such as the parts of complex numbers are."""
     REPEATED = "repeated"
     STRIDED = "strided"
 
@@ -202,6 +204,8 @@ class _Loop:
 
     def place(self, i: int, row: str, stride: str, k: str) -> str:
         """Element ``k`` of a row."""
+        if self.steps[i] is Step.PAIRED:
+            return self.writer.value(f"getelementptr [2 x {self.types[i]}], ptr {row}, i64 {k}")
         if self.steps[i] is not Step.PACKED:
             way = self.writer.value(f"mul i64 {k}, {stride}")
             return self.writer.moved(row, way, counts=self.counted[i])

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from runtime.buffers.types import ArrayView
-from runtime.codegen.element_operations import ElementSignature, has_operation
+from runtime.codegen.element_operations import ElementSignature
 from runtime.kernels.blocks import MAX_BLOCK_ELEMENTS, block_dims
 from runtime.kernels.element_ops import ElementOp, is_direct, may_overwrite
 from runtime.kernels.elementwise import ElementwiseKernel, allocate_registers
-from runtime.kernels.native_elementwise import NativeElementwiseKernel
+from runtime.kernels.native_elementwise import NativeElementwiseKernel, has_native
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays
 from runtime.thunks.kernel import KernelThunk
 from runtime.thunks.thunk import Thunk
@@ -53,7 +53,7 @@ def emit_elementwise(instruction: HloInstruction, arrays: StepArrays, _: Device)
     op = one_op(instruction)
     operands = tuple(filling(array, dims) for array in arrays.operands)
     signature = ElementSignature(op.opcode, op.operand_types, op.element_type, op.attrs)
-    if has_operation(signature):
+    if has_native(signature):
         kernel = NativeElementwiseKernel(signature)
         return KernelThunk(instruction.name, kernel, operands, arrays.results)
     return _by_numpy(instruction, op, operands, arrays)

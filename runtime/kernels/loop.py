@@ -161,7 +161,7 @@ def bind_loop(
         sizes, strides = [1], [[0]] * len(walks)
     crossed = crossed_walks(sizes, strides, walks)
     steps = [
-        Step.PACKED if across else _step(own[-1], walk.item, sizes)
+        Step.PACKED if across else _step(own[-1], walk, sizes)
         for own, walk, across in zip(strides, walks, crossed, strict=True)
     ]
     form = LoopForm(
@@ -195,7 +195,9 @@ def crossed_walks(
     ]
 
 
-def _step(stride: int, item: int, sizes: Sequence[int]) -> Step:
-    if stride == item or sizes == [1]:
+def _step(stride: int, walk: Walk, sizes: Sequence[int]) -> Step:
+    if stride == walk.item or sizes == [1]:
         return Step.PACKED
+    if stride == 2 * walk.item and not walk.counts:
+        return Step.PAIRED
     return Step.REPEATED if stride == 0 else Step.STRIDED

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from runtime.codegen.complex_programs import complex_program
 from runtime.codegen.element_operations import ElementSignature, has_operation
 from runtime.codegen.elements.registry import FLOAT_FUNCTIONS
 from runtime.kernel import NUMPY_KERNELS, KernelArrays
@@ -68,6 +69,48 @@ def test_same_bits_as_the_evaluator(
             target = copies[position].view(signature.result.numpy)
             run(signature, target, copies)
             assert canonical(target) == canonical(want), f"over operand {position}"
+
+
+COMPLEX = [
+    signature
+    for form in SIGNATURES
+    if complex_program(signature := ElementSignature(*form)) is not None
+]
+
+
+@pytest.mark.parametrize("signature", COMPLEX, ids=lambda s: f"{s.opcode}-{s.operands}-{s.result}")
+def test_complex_numbers(signature: ElementSignature) -> None:
+    """Of infinities, nan and zeros of either sign, too; NumPy rounds products and lengths in its own way."""
+    op = ElementOp(
+        signature.opcode,
+        tuple(range(len(signature.operands))),
+        signature.operands,
+        signature.result,
+        signature.attrs,
+    )
+    operands = []
+    for seed, kind in enumerate(signature.operands):
+        x = values(kind, seed)
+        if kind.is_complex:
+            part = P.F32 if kind is P.C64 else P.F64
+            x.real, x.imag = edges(part, seed + 5), edges(part, seed + 6)
+        operands.append(x)
+    with np.errstate(all="ignore"):
+        want = reference(op, operands)
+        out = np.empty(want.shape, signature.result.numpy)
+        run(signature, out, operands)
+        if signature.opcode in (Opcode.MULTIPLY, Opcode.ABS):
+            np.testing.assert_array_equal(np.isfinite(out), np.isfinite(want))
+            finite = np.isfinite(want)
+            eps = float(np.finfo(out.dtype).eps)
+            np.testing.assert_allclose(out[finite], want[finite], rtol=4 * eps, atol=16 * eps)
+        else:
+            assert canonical(out) == canonical(want)
+        for position in may_overwrite(op):
+            copies = [operand.copy() for operand in operands]
+            target = copies[position].view(signature.result.numpy)
+            run(signature, target, copies)
+            assert canonical(target) == canonical(out), f"over operand {position}"
 
 
 STRIDED = {
