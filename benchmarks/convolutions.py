@@ -4,15 +4,16 @@
 
 Each JAX function goes through both compilers whole, gradients as JAX writes them (holes between elements, kernels
 turned round, groups of the batch). Figures are the least of the rounds, the median ratio beside it. limit: the larger
-of the flops of products that meet no padding at the rate of a 1024 cube of ours, and of the operands' and the result's
-bytes at the bandwidth of a copy of 128 MB, both measured between the rounds. error: the largest difference between both
-in parts of the largest value.
+of the flops of products that meet no padding at the rate of a 1024 cube of ours in the same rounds, and of the
+operands' and the result's bytes at the bandwidth of a copy of as many. error: the largest difference between both in
+parts of the largest value.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import sys
 from collections.abc import Callable
@@ -21,10 +22,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.timing.xla_flags import ONE_THREAD
+
+os.environ.update(ONE_THREAD)
+
 import jax
 import numpy as np
 
-from benchmarks.kernels import Argument, Case, Copy, ours, theirs  # sets what XLA reads: first
+from benchmarks.kernels import Argument, Case, copy_seconds, ours, theirs
 from benchmarks.matrix_products import Product, work_of
 from benchmarks.timing.turns import geometric_mean, in_turns
 from launch.report.environment import describe_environment
@@ -134,7 +139,7 @@ LAYERS = {
 }
 
 
-def measure(name: str, layer: Layer, case: Case, rounds: int, copy: Copy) -> dict[str, Any]:
+def measure(name: str, layer: Layer, case: Case, rounds: int) -> dict[str, Any]:
     arrays = case.arrays()
     jitted = jax.jit(case.function)
     mine, (got,) = ours(case, arrays, jitted)
@@ -143,13 +148,13 @@ def measure(name: str, layer: Layer, case: Case, rounds: int, copy: Copy) -> dic
     assert error < (1e-4 if layer.dtype == "float32" else 2e-2), (name, error)
     mine()
     peer()
-    works = {"ours": mine, "xla": peer, "cube": work_of(CUBE)["ours"], "copy": copy.seconds}
+    works = {"ours": mine, "xla": peer, "cube": work_of(CUBE)["ours"]}
     found = in_turns(works, rounds)
     least = {what: min(times) for what, times in found.items()}
     moved = sum(x.nbytes for x in (*arrays, wanted))
     limit = max(
         layer.flops / CUBE.flops * least["cube"],
-        moved / copy.moved * least["copy"],
+        copy_seconds(moved, rounds),
     )
     return {
         "convolution": name,
@@ -192,9 +197,8 @@ def main() -> int:
         f"{'GFLOP/s':>8s} {'error':>8s}"
     )
     rows = []
-    copy = Copy()
     for name in options.names or cases:
-        row = measure(name, *cases[name], options.rounds, copy)
+        row = measure(name, *cases[name], options.rounds)
         rows.append(row)
         print(
             f"{name:26s} {row['ours_ms']:9.3f} {row['xla_ms']:9.3f} {row['ratio']:6.2f} {row['median_ratio']:6.2f} "

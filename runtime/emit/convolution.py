@@ -18,6 +18,7 @@ from runtime.kernels.gradient_convolution import (
     gradient_geometry,
     gradient_tiles,
 )
+from runtime.kernels.group_convolution import GroupConvolutionKernel
 from runtime.kernels.image_convolution import ImageTiles, geometry, image_tiles
 from runtime.kernels.panel_convolution import PanelConvolutionKernel
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays, Views
@@ -39,6 +40,8 @@ LEAST_TILE_BYTES, MOST_TILE_BYTES = 1 << 14, 1 << 20
 #: The tile unit may multiply that many times what there is to multiply, and is still faster than panels (measured): of
 #: few features, which BLAS multiplies slowly; of few channels and large windows, which it does not.
 MOST_MULTIPLIED, MOST_MULTIPLIED_GRADIENT = 16, 4
+#: Groups that lie side by side are computed so if they fill a part of a vector.
+LEAST_GROUPS = 4
 #: Products deeper than this (or, with the panel's rows inside, higher) are cut.
 MOST_INSIDE = 1024
 
@@ -174,14 +177,17 @@ def _compute_type(instruction: HloInstruction) -> PrimitiveType | None:
 
 def _kernel(
     instruction: HloInstruction, views: Views, compute: PrimitiveType
-) -> PanelConvolutionKernel | None:
+) -> PanelConvolutionKernel | GroupConvolutionKernel | None:
     """None where an operand must be laid out anew."""
     canonical = _canonical(instruction, views, compute)
     x, w, out = canonical.x, canonical.w, canonical.out
+    item = compute.byte_size
+    side_by_side = all(view.strides[0] == item for view in (x, w, out))
+    if out.dims[0] >= LEAST_GROUPS and side_by_side and canonical.window.rank <= 2:
+        return GroupConvolutionKernel(compute, canonical.window)
     rows, depth = canonical.rows(), canonical.depth()
     if depth is None:
         return None
-    item = compute.byte_size
     # Runs go through x without gaps: along its features, or along its batch.
     features, batch = len(w.dims) - 2, 1
     by_features = depth[-1] == features and (x.dims[-1] == 1 or x.strides[-1] == item)
@@ -257,8 +263,9 @@ def scratch(instruction: HloInstruction, views: Views) -> tuple[ArrayShape, ...]
     kernel = _kernel(instruction, views, compute)
     assert kernel is not None
     shapes = [*(operand.array_shape for operand in instruction.operands), instruction.array_shape]
+    panel = kernel.panel_elements if isinstance(kernel, PanelConvolutionKernel) else 0
     return (
-        ArrayShape(compute, (kernel.panel_elements,)),
+        *((ArrayShape(compute, (panel,)),) if panel else ()),
         *(ArrayShape(compute, s.dims) for s in shapes if s.element_type is not compute),
     )
 
@@ -273,7 +280,8 @@ def emit_convolution(instruction: HloInstruction, arrays: StepArrays, device: De
     canonical = _canonical(instruction, views, compute)
     seen = (canonical.x, canonical.w, canonical.out)
     given = _views_by_role(instruction, views, arrays.results[0].view)
-    panel, *spare = arrays.scratch
+    panel = arrays.scratch[: isinstance(kernel, PanelConvolutionKernel)]
+    spare = list(arrays.scratch[len(panel) :])
     places, converted = [], []
     for array, own, other in zip((*arrays.operands, *arrays.results), seen, given, strict=True):
         is_converted = array.view.element_type is not compute
@@ -281,7 +289,7 @@ def emit_convolution(instruction: HloInstruction, arrays: StepArrays, device: De
         if is_converted:
             converted.append(ArrayView(spare.pop(0).slice, own))
     return KernelThunk(
-        instruction.name, kernel, tuple(places[:2]), (places[2],), (panel, *converted)
+        instruction.name, kernel, tuple(places[:2]), (places[2],), (*panel, *converted)
     )
 
 

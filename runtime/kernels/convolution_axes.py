@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from spmd.ops.window import WindowDimension
+from spmd.literal import NDArray
+from spmd.ops.window import Window, WindowDimension
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,3 +131,23 @@ def lines_of(axis: Axis) -> Lines:
         max(data_end, lines - leading, axis.most_positions),
         max(offset // step for offset in offsets),
     )
+
+
+def coordinate_tables(
+    window: Window, x: NDArray, out: tuple[int, ...], sizes: tuple[int, ...]
+) -> tuple[tuple[tuple[int, ...], ...], int]:
+    """For each padded coordinate its bytes from the first element in memory, or -1; and where that element is."""
+    tables: list[tuple[int, ...]] = []
+    start = 0
+    for d, dim in enumerate(window.dims):
+        size, stride = x.shape[2 + d], x.strides[2 + d]
+        lowest = min(0, (size - 1) * stride)
+        start += lowest
+        reach = (out[d] - 1) * dim.stride + (sizes[d] - 1) * dim.window_dilation + 1
+        table = []
+        for coordinate in range(reach):
+            index, hole = divmod(coordinate - dim.padding_low, dim.base_dilation)
+            inside = 0 <= index < size and not hole
+            table.append(index * stride - lowest if inside else -1)
+        tables.append(tuple(table))
+    return tuple(tables), start

@@ -28,6 +28,7 @@ from runtime.codegen.native_call import NativeAction, in_order, native_call
 from runtime.codegen.tile_unit import has_tile_unit
 from runtime.kernel import NUMPY_KERNELS, Action, Kernel, KernelArrays
 from runtime.kernels.convert import converting
+from runtime.kernels.convolution_axes import coordinate_tables
 from runtime.kernels.gradient_convolution import (
     GradientTiles,
     gradient_geometry,
@@ -173,7 +174,7 @@ def _words(
     rows = [(out.shape[d], steps.of_result(d)) for d in kernel.rows]
     depth = [(w.shape[d], steps.of_w(d)) for d in kernel.depth]
     inner, outer = (depth, rows) if kernel.depth_inside else (rows, depth)
-    tables, start = _tables(kernel.window, x, out.shape[2:-1], w.shape[1:-2])
+    tables, start = coordinate_tables(kernel.window, x, out.shape[2:-1], w.shape[1:-2])
     w_matrix, out_matrix = _Matrix(w, kernel.depth), _Matrix(out, kernel.rows)
     by_row = out_matrix.by_row
     return ConvolutionWords(
@@ -197,7 +198,7 @@ def _words(
         run_length=kernel.run_length,
         runs_per_block=kernel.runs_per_block,
         instances=tuple(_instances(kernel, steps, w, out)),
-        tables=tables,
+        tables=((0,),) * (SPATIAL - len(tables)) + tables,
     )
 
 
@@ -257,23 +258,3 @@ def _instances(
         )
         for place, index in zip(places, indices, strict=True)
     ]
-
-
-def _tables(
-    window: Window, x: NDArray, out: tuple[int, ...], sizes: tuple[int, ...]
-) -> tuple[tuple[tuple[int, ...], ...], int]:
-    """For each padded coordinate its bytes from the first element in memory, or -1; and where that element is."""
-    tables: list[tuple[int, ...]] = [(0,)] * (SPATIAL - window.rank)
-    start = 0
-    for d, dim in enumerate(window.dims):
-        size, stride = x.shape[2 + d], x.strides[2 + d]
-        lowest = min(0, (size - 1) * stride)
-        start += lowest
-        reach = (out[d] - 1) * dim.stride + (sizes[d] - 1) * dim.window_dilation + 1
-        table = []
-        for coordinate in range(reach):
-            index, hole = divmod(coordinate - dim.padding_low, dim.base_dilation)
-            inside = 0 <= index < size and not hole
-            table.append(index * stride - lowest if inside else -1)
-        tables.append(tuple(table))
-    return tuple(tables), start
