@@ -1,7 +1,7 @@
 """Native code of copies between strided arrays: rows without gaps, single elements, and transposes tile by tile.
 
 A copy walks all dimensions but the innermost ones like an odometer, whatever their number, and leaves these to one of
-four loops. Elements are bytes: one function serves all types of a width.
+five loops. Elements are bytes: one function serves all types of a width.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ class Innermost(Enum):
     """Bytes of a row, which has no gaps on either side."""
     FILL = "fill"
     """Elements: one element is written again and again, side by side."""
+    REVERSED = "reversed"
+    """Elements: side by side in the target, in the source from the last one to the first."""
     STRIDED = "strided"
     """Elements, bytes from one to the next in the source, in the target."""
     TRANSPOSE = "transpose"
@@ -68,6 +70,7 @@ def copy_ir(innermost: Innermost, width: int) -> str:
     loop = {
         Innermost.ROWS: _ROWS,
         Innermost.FILL: _FILL.format(element=element),
+        Innermost.REVERSED: _REVERSED.format(element=element),
         Innermost.STRIDED: _STRIDED.format(element=element),
         Innermost.TRANSPOSE: _transpose(element, width),
     }[innermost]
@@ -147,6 +150,26 @@ entry:
 loop:
   %i = phi i64 [ 0, %entry ], [ %next, %loop ]
   %to = getelementptr {element}, ptr %t, i64 %i
+  store {element} %x, ptr %to, align 1
+  %next = add nuw nsw i64 %i, 1
+  %more = icmp ult i64 %next, %count
+  br i1 %more, label %loop, label %end
+end:
+  ret void
+}}
+"""
+
+_REVERSED = """
+define internal void @innermost(ptr noalias %record, ptr noalias %s, ptr noalias %t) alwaysinline {{
+entry:
+  %count = call i64 @word(ptr %record, i64 3)
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
+  %back = sub nsw i64 0, %i
+  %from = getelementptr {element}, ptr %s, i64 %back
+  %to = getelementptr {element}, ptr %t, i64 %i
+  %x = load {element}, ptr %from, align 1
   store {element} %x, ptr %to, align 1
   %next = add nuw nsw i64 %i, 1
   %more = icmp ult i64 %next, %count

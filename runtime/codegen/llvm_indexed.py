@@ -15,6 +15,7 @@ from typing import TypeAlias
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
 from runtime.codegen.llvm_nest import INDEPENDENT, Cursor, NestWriter
 from runtime.codegen.llvm_reduction import combining_ir, element_of
+from runtime.codegen.llvm_starts import CLAMPS, moved_inside, widened_index
 from spmd.device import ReductionKind
 from spmd.shape import PrimitiveType
 
@@ -98,12 +99,10 @@ def indexed_ir(form: IndexedForm) -> str:
     functions = []
     if isinstance(form.elements, CombineElements):
         functions = combining_ir(form.elements.kind.numpy, form.elements.reduction)
-    return "\n".join([_DECLARATIONS, *functions, _Indexed(form).function()])
+    return "\n".join([*CLAMPS, _PREFETCH, *functions, _Indexed(form).function()])
 
 
-_DECLARATIONS = """declare i64 @llvm.smax.i64(i64, i64)
-declare i64 @llvm.smin.i64(i64, i64)
-declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"""
+_PREFETCH = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
 
 _FAR, _NEAR, _INDICES = range(3)
 
@@ -190,23 +189,11 @@ class _Indexed:
         for component in self.components:
             kind = f"i{8 * self.form.index.byte_size}"
             place = value(f"getelementptr i8, ptr {here[_INDICES]}, i64 {component.offset}")
-            start = self.widened(value(f"load {kind}, ptr {place}{metadata}"), kind)
+            index = value(f"load {kind}, ptr {place}{metadata}")
+            start = widened_index(self.writer, self.form.index, index)
             fits.append(value(f"icmp ule i64 {start}, {component.limit}"))
-            not_below = value(f"call i64 @llvm.smax.i64(i64 {start}, i64 0)")
-            inside = value(f"call i64 @llvm.smin.i64(i64 {not_below}, i64 {component.limit})")
-            far = self.moved(far, inside, component.stride)
+            far = moved_inside(self.writer, far, start, component.limit, component.stride)
         return far, fits
-
-    def widened(self, index: str, kind: str) -> str:
-        """As an i64; what is beyond that is as far out as it can say."""
-        value = self.writer.value
-        if self.form.index is PrimitiveType.U64:
-            beyond = value(f"icmp slt i64 {index}, 0")
-            return value(f"select i1 {beyond}, i64 {(1 << 63) - 1}, i64 {index}")
-        if kind == "i64":
-            return index
-        extend = "sext" if self.form.index.is_signed_integer else "zext"
-        return value(f"{extend} {kind} {index} to i64")
 
     def placed(self, window: list[_Dimension], here: dict[int, str]) -> None:
         """The window of one vector; a scatter leaves out what does not fit."""

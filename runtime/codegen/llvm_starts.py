@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from runtime.codegen.element_operations import stored_type
 from runtime.codegen.llvm_nest import NestWriter
 from runtime.codegen.scalar_program import ScalarProgram, program_ir, struct_type
+from spmd.shape import PrimitiveType
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +68,11 @@ def starts_ir(form: StartsForm) -> list[str]:
     parts = []
     for number, stage in enumerate(form.stages):
         parts += program_ir(stage.program, f"starts{number}")
-    return [*_CLAMPS, *parts] if parts else []
+    return [*CLAMPS, *parts] if parts else []
 
 
-_CLAMPS = ("declare i64 @llvm.smax.i64(i64, i64)", "declare i64 @llvm.smin.i64(i64, i64)")
+#: What ``moved_inside`` calls.
+CLAMPS = ("declare i64 @llvm.smax.i64(i64, i64)", "declare i64 @llvm.smin.i64(i64, i64)")
 
 
 def shifted(
@@ -114,8 +116,28 @@ def _moved(
     for i, numbers in enumerate(shifts):
         for number in numbers:
             limit, stride = writer.next_word(), writer.next_word()
-            above = writer.value(f"call i64 @llvm.smax.i64(i64 {starts[number]}, i64 0)")
-            inside = writer.value(f"call i64 @llvm.smin.i64(i64 {above}, i64 {limit})")
-            way = writer.value(f"mul i64 {inside}, {stride}")
-            moved[i] = writer.moved(moved[i], way, counts=counts[i])
+            moved[i] = moved_inside(
+                writer, moved[i], starts[number], limit, stride, counts=counts[i]
+            )
     return moved
+
+
+def moved_inside(
+    writer: NestWriter, cursor: str, start: str, limit: str, stride: str, *, counts: bool = False
+) -> str:
+    """``cursor`` moved by ``start`` steps of ``stride``: by 0 at least, by ``limit`` at most."""
+    above = writer.value(f"call i64 @llvm.smax.i64(i64 {start}, i64 0)")
+    inside = writer.value(f"call i64 @llvm.smin.i64(i64 {above}, i64 {limit})")
+    way = writer.value(f"mul i64 {inside}, {stride}")
+    return writer.moved(cursor, way, counts=counts)
+
+
+def widened_index(writer: NestWriter, kind: PrimitiveType, index: str) -> str:
+    """An index of type ``kind`` as an i64; what is beyond that is as far out as it can say."""
+    if kind is PrimitiveType.U64:
+        beyond = writer.value(f"icmp slt i64 {index}, 0")
+        return writer.value(f"select i1 {beyond}, i64 {(1 << 63) - 1}, i64 {index}")
+    if kind.byte_size == 8:
+        return index
+    extend = "sext" if kind.is_signed_integer else "zext"
+    return writer.value(f"{extend} i{8 * kind.byte_size} {index} to i64")

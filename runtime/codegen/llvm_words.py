@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spmd.shape import PrimitiveType
-
 #: ``@word`` and ``@pointer``: word ``number`` of a record.
 WORDS = """
 define internal i64 @word(ptr %record, i64 %number) alwaysinline {
@@ -65,16 +63,3 @@ def offset(result: str, name: str, first_word: int, apart: int = 1) -> str:
     return (
         f"  %{result} = call i64 @offset(ptr %record, i64 {first_word}, i64 {apart}, {arguments})"
     )
-
-
-def wide_index(index: PrimitiveType) -> str:
-    """Lines that make %start_index, an i64, of %value; what is beyond i64 is as far out as it can say."""
-    if index is PrimitiveType.U64:
-        return (
-            "%beyond = icmp slt i64 %value, 0\n"
-            "  %start_index = select i1 %beyond, i64 9223372036854775807, i64 %value"
-        )
-    if index.byte_size == 8:
-        return "%start_index = add i64 %value, 0"
-    extend = "sext" if index.is_signed_integer else "zext"
-    return f"%start_index = {extend} i{index.byte_size * 8} %value to i64"

@@ -94,6 +94,8 @@ def _innermost(
     if target == width:
         if source == 0:
             return Innermost.FILL, width, (size,), outer
+        if source == -width:
+            return Innermost.REVERSED, width, (size,), outer
         along = next((d for d in outer if d[1] == width), None)
         if along is not None and width <= _WIDEST_TILED:
             outer.remove(along)

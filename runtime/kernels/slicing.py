@@ -102,7 +102,7 @@ def placed(
         return copy
     (call,) = copy.calls
     words = PlaceWords(call.record + 8 * word, whole.ctypes.data, moving).packed()
-    code = place_code(PrimitiveType.from_numpy(starts[0].dtype))
+    code = place_code(PrimitiveType.from_numpy(starts[0].dtype), len(moving))
     place = native_call(code, FUNCTION, np.array(words, np.int64), (whole, *starts))
     return NativeAction((*place.calls, call))
 
