@@ -7,14 +7,13 @@ from enum import Enum
 from functools import cache
 
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
+from runtime.codegen.llvm_row_sums import AT, RowSums, row_sums_ir
 from runtime.codegen.llvm_words import WORDS
 from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_integer_dot"
 #: Columns of the result that are summed at a time: with as many of each row of rhs, they stay in near caches.
 _COLUMNS = 256
-#: Rows of rhs that are added at a time.
-_DEPTH = 4
 
 
 class Form(Enum):
@@ -59,7 +58,7 @@ def integer_dot_ir(
 ) -> str:
     t = _type(result)
     names = {"a": _type(lhs), "b": _type(rhs), "t": t}
-    common = WORDS + _widening("a", lhs, result) + _widening("b", rhs, result) + _PLACE
+    common = WORDS + _widening("a", lhs, result) + _widening("b", rhs, result)
     setup = "\n".join(
         [
             *(
@@ -79,24 +78,16 @@ def integer_dot_ir(
         ]
     )
     if form is Form.ROWS:
-        return (
-            common
-            + _add_rows("add_rows", _DEPTH, names)
-            + _add_rows("add_row", 1, names)
-            + (
-                _BY_ROWS.format(
-                    name=FUNCTION,
-                    setup=setup,
-                    columns=_COLUMNS,
-                    depth=_DEPTH,
-                    size=result.byte_size,
-                    **names,
-                )
-            )
-        )
+        sums = RowSums(1, names["a"], names["b"], t, "mul", "add", widens=True)
+        loops = _BY_ROWS.format(name=FUNCTION, setup=setup, columns=_COLUMNS)
+        return common + row_sums_ir(sums, result.byte_size) + loops
     steps = (lhs.byte_size, rhs.byte_size) if form is Form.DEPTH else ("%lhs_right", "%rhs_down")
-    return common + _BY_DEPTH.format(
-        name=FUNCTION, setup=setup, lhs_step=steps[0], rhs_step=steps[1], **names
+    return (
+        common
+        + AT
+        + _BY_DEPTH.format(
+            name=FUNCTION, setup=setup, lhs_step=steps[0], rhs_step=steps[1], **names
+        )
     )
 
 
@@ -120,105 +111,24 @@ define internal {target} @widen_{name}({source} %x) alwaysinline {{
 """
 
 
-_PLACE = """
-define internal ptr @at(ptr %base, i64 %i, i64 %i_stride, i64 %j, i64 %j_stride) alwaysinline {
-  %i_way = mul i64 %i, %i_stride
-  %j_way = mul i64 %j, %j_stride
-  %way = add i64 %i_way, %j_way
-  %place = getelementptr i8, ptr %base, i64 %way
-  ret ptr %place
-}
-"""
-
-
-def _add_rows(name: str, depth: int, names: dict[str, str]) -> str:
-    """total[j] += the sum of lhs[d] * rhs[d, j] for d < depth."""
-    t, a, b = names["t"], names["a"], names["b"]
-    lines = []
-    for d in range(depth):
-        lines += [
-            f"  %lhs{d} = call ptr @at(ptr %lhs, i64 {d}, i64 %lhs_right, i64 0, i64 0)",
-            f"  %a{d} = load {a}, ptr %lhs{d}",
-            f"  %x{d} = call {t} @widen_a({a} %a{d})",
-            f"  %row{d} = call ptr @at(ptr %rhs, i64 {d}, i64 %rhs_down, i64 0, i64 0)",
-        ]
-    body = []
-    total = "%before"
-    for d in range(depth):
-        body += [
-            f"  %at{d} = getelementptr {b}, ptr %row{d}, i64 %j",
-            f"  %b{d} = load {b}, ptr %at{d}, !llvm.access.group !0",
-            f"  %y{d} = call {t} @widen_b({b} %b{d})",
-            f"  %p{d} = mul {t} %x{d}, %y{d}",
-            f"  %sum{d} = add {t} {total}, %p{d}",
-        ]
-        total = f"%sum{d}"
-    nl = "\n"
-    return f"""
-define internal void @{name}(ptr %total, ptr %lhs, i64 %lhs_right, ptr %rhs, i64 %rhs_down, i64 %count) alwaysinline {{
-entry:
-{nl.join(lines)}
-  br label %loop
-loop:
-  %j = phi i64 [ 0, %entry ], [ %next, %loop ]
-  %total_at = getelementptr {t}, ptr %total, i64 %j
-  %before = load {t}, ptr %total_at, !llvm.access.group !0
-{nl.join(body)}
-  store {t} {total}, ptr %total_at, !llvm.access.group !0
-  %next = add nuw nsw i64 %j, 1
-  %more = icmp ult i64 %next, %count
-  br i1 %more, label %loop, label %end, !llvm.loop !1
-end:
-  ret void
-}}
-"""
-
-
 _BY_ROWS = """
-declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
-declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
-declare i64 @llvm.umin.i64(i64, i64)
-
 define void @{name}(ptr %record) {{
 entry:
-  %total = alloca [{columns} x {t}], align 64
 {setup}
-  %whole = and i64 %k, -{depth}
   br label %block
 block:
   %j = phi i64 [ 0, %entry ], [ %j_end, %block_done ]
   %j_full = add i64 %j, {columns}
   %j_end = call i64 @llvm.umin.i64(i64 %j_full, i64 %n)
   %count = sub i64 %j_end, %j
-  %bytes = mul i64 %count, {size}
+  %rhs_j = call ptr @at(ptr %rhs, i64 %j, i64 %rhs_right)
+  %result_j = call ptr @at(ptr %result, i64 %j, i64 %out_right)
   br label %row
 row:
-  %i = phi i64 [ 0, %block ], [ %next_i, %row_done ]
-  call void @llvm.memset.p0.i64(ptr %total, i8 0, i64 %bytes, i1 false)
-  br label %some
-some:
-  %d = phi i64 [ 0, %row ], [ %next_d, %add_some ]
-  %more_d = icmp ult i64 %d, %whole
-  br i1 %more_d, label %add_some, label %single
-add_some:
-  %lhs_d = call ptr @at(ptr %lhs, i64 %i, i64 %lhs_down, i64 %d, i64 %lhs_right)
-  %rhs_d = call ptr @at(ptr %rhs, i64 %d, i64 %rhs_down, i64 %j, i64 %rhs_right)
-  call void @add_rows(ptr %total, ptr %lhs_d, i64 %lhs_right, ptr %rhs_d, i64 %rhs_down, i64 %count)
-  %next_d = add i64 %d, {depth}
-  br label %some
-single:
-  %e = phi i64 [ %whole, %some ], [ %next_e, %add_single ]
-  %more_e = icmp ult i64 %e, %k
-  br i1 %more_e, label %add_single, label %row_done
-add_single:
-  %lhs_e = call ptr @at(ptr %lhs, i64 %i, i64 %lhs_down, i64 %e, i64 %lhs_right)
-  %rhs_e = call ptr @at(ptr %rhs, i64 %e, i64 %rhs_down, i64 %j, i64 %rhs_right)
-  call void @add_row(ptr %total, ptr %lhs_e, i64 %lhs_right, ptr %rhs_e, i64 %rhs_down, i64 %count)
-  %next_e = add i64 %e, 1
-  br label %single
-row_done:
-  %to = call ptr @at(ptr %result, i64 %i, i64 %out_down, i64 %j, i64 %out_right)
-  call void @llvm.memcpy.p0.p0.i64(ptr %to, ptr %total, i64 %bytes, i1 false)
+  %i = phi i64 [ 0, %block ], [ %next_i, %row ]
+  %lhs_i = call ptr @at(ptr %lhs, i64 %i, i64 %lhs_down)
+  %to = call ptr @at(ptr %result_j, i64 %i, i64 %out_down)
+  call void @sum_rows(ptr %lhs_i, i64 0, i64 %lhs_right, ptr %rhs_j, i64 %rhs_down, ptr %to, i64 0, i64 %k, i64 %count)
   %next_i = add i64 %i, 1
   %more_i = icmp ult i64 %next_i, %m
   br i1 %more_i, label %row, label %block_done
@@ -228,11 +138,6 @@ block_done:
 end:
   ret void
 }}
-
-; the total is no part of the matrices, so iterations are independent
-!0 = distinct !{{}}
-!1 = distinct !{{!1, !2}}
-!2 = !{{!"llvm.loop.parallel_accesses", !0}}
 """
 
 _BY_DEPTH = """
@@ -242,17 +147,17 @@ entry:
   br label %row
 row:
   %i = phi i64 [ 0, %entry ], [ %next_i, %row_done ]
-  %lhs_row = call ptr @at(ptr %lhs, i64 %i, i64 %lhs_down, i64 0, i64 0)
+  %lhs_row = call ptr @at(ptr %lhs, i64 %i, i64 %lhs_down)
   br label %column
 column:
   %j = phi i64 [ 0, %row ], [ %next_j, %column_done ]
-  %rhs_column = call ptr @at(ptr %rhs, i64 0, i64 0, i64 %j, i64 %rhs_right)
+  %rhs_column = call ptr @at(ptr %rhs, i64 %j, i64 %rhs_right)
   br label %product
 product:
   %d = phi i64 [ 0, %column ], [ %next_d, %product ]
   %sum = phi {t} [ 0, %column ], [ %more_sum, %product ]
-  %lhs_at = call ptr @at(ptr %lhs_row, i64 %d, i64 {lhs_step}, i64 0, i64 0)
-  %rhs_at = call ptr @at(ptr %rhs_column, i64 %d, i64 {rhs_step}, i64 0, i64 0)
+  %lhs_at = call ptr @at(ptr %lhs_row, i64 %d, i64 {lhs_step})
+  %rhs_at = call ptr @at(ptr %rhs_column, i64 %d, i64 {rhs_step})
   %a = load {a}, ptr %lhs_at
   %b = load {b}, ptr %rhs_at
   %x = call {t} @widen_a({a} %a)
@@ -263,7 +168,8 @@ product:
   %more_d = icmp ult i64 %next_d, %k
   br i1 %more_d, label %product, label %column_done
 column_done:
-  %to = call ptr @at(ptr %result, i64 %i, i64 %out_down, i64 %j, i64 %out_right)
+  %to_row = call ptr @at(ptr %result, i64 %i, i64 %out_down)
+  %to = call ptr @at(ptr %to_row, i64 %j, i64 %out_right)
   store {t} %more_sum, ptr %to
   %next_j = add i64 %j, 1
   %more_j = icmp ult i64 %next_j, %n

@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from functools import cache
 
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
+from runtime.codegen.llvm_row_sums import AT, RowSums, row_sums_ir
 from runtime.codegen.llvm_words import WORDS
 from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_thin_dot"
 #: Columns of the result that are summed at a time: with all rows they stay in the first-level cache.
 _COLUMNS = 512
-#: Rows of rhs that are added at a time.
-_DEPTH = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +54,6 @@ def thin_dot_ir(kind: PrimitiveType, rows: int, by_row: bool) -> str:
 
 
 _SETUP = """
-declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
-declare i64 @llvm.umin.i64(i64, i64)
-
-define internal ptr @at(ptr %base, i64 %number, i64 %stride) alwaysinline {{
-  %way = mul i64 %number, %stride
-  %place = getelementptr i8, ptr %base, i64 %way
-  ret ptr %place
-}}
-
 define void @{name}(ptr %record) {{
   %lhs = call ptr @pointer(ptr %record, i64 0)
   %rhs = call ptr @pointer(ptr %record, i64 1)
@@ -84,106 +74,37 @@ _PARAMETERS = """ptr %lhs, ptr %rhs, ptr %result, i64 %n, i64 %k, i64 %lhs_strid
     i64 %rhs_stride, i64 %result_row, i64 %result_column"""
 
 
-def _add_rows(name: str, t: str, rows: int, depth: int) -> str:
-    """result[r, j] += the sum of lhs[r, d] * rhs[d, j] for d < depth."""
-    lines = [f"define internal void @{name}(ptr %lhs, i64 %lhs_stride, ptr %rhs, i64 %rhs_stride,"]
-    lines += ["    ptr %result, i64 %result_row, i64 %count) alwaysinline {", "entry:"]
-    for d in range(depth):
-        lines.append(f"  %row{d} = call ptr @at(ptr %rhs, i64 {d}, i64 %rhs_stride)")
-    for r in range(rows):
-        lines.append(f"  %left{r} = call ptr @at(ptr %lhs, i64 {r}, i64 %lhs_stride)")
-        lines.append(f"  %to{r} = call ptr @at(ptr %result, i64 {r}, i64 %result_row)")
-        for d in range(depth):
-            lines.append(f"  %left{r}_{d} = getelementptr {t}, ptr %left{r}, i64 {d}")
-            lines.append(f"  %a{r}_{d} = load {t}, ptr %left{r}_{d}")
-    lines += ["  br label %loop", "loop:", "  %j = phi i64 [ 0, %entry ], [ %next, %loop ]"]
-    for d in range(depth):
-        lines.append(f"  %from{d} = getelementptr {t}, ptr %row{d}, i64 %j")
-        lines.append(f"  %b{d} = load {t}, ptr %from{d}, !llvm.access.group !0")
-    for r in range(rows):
-        lines.append(f"  %at{r} = getelementptr {t}, ptr %to{r}, i64 %j")
-        lines.append(f"  %s{r}_0 = load {t}, ptr %at{r}, !llvm.access.group !0")
-        for d in range(depth):
-            lines.append(f"  %p{r}_{d} = fmul contract {t} %a{r}_{d}, %b{d}")
-            lines.append(f"  %s{r}_{d + 1} = fadd contract {t} %s{r}_{d}, %p{r}_{d}")
-        lines.append(f"  store {t} %s{r}_{depth}, ptr %at{r}, !llvm.access.group !0")
-    lines += [
-        "  %next = add nuw nsw i64 %j, 1",
-        "  %more = icmp ult i64 %next, %count",
-        "  br i1 %more, label %loop, label %end, !llvm.loop !1",
-        "end:",
-        "  ret void\n}",
-    ]
-    return "\n".join(lines)
-
-
 def _by_row(t: str, size: int, rows: int) -> str:
     """Block of columns by block: rows of rhs, times elements of lhs, are added to rows of the result."""
-    clears = [
-        f"  %clear{r} = call ptr @at(ptr %to, i64 {r}, i64 %result_row)\n"
-        f"  call void @llvm.memset.p0.i64(ptr %clear{r}, i8 0, i64 %bytes, i1 false)"
-        for r in range(rows)
-    ]
-    loop = _BY_ROW.format(
-        parameters=_PARAMETERS, size=size, columns=_COLUMNS, depth=_DEPTH, clears="\n".join(clears)
-    )
-    return "\n".join(
-        [_add_rows("add_rows", t, rows, _DEPTH), _add_rows("add_row", t, rows, 1), loop]
-    )
+    sums = RowSums(rows, t, t, t, "fmul contract", "fadd contract")
+    loop = _BY_ROW.format(parameters=_PARAMETERS, size=size, columns=_COLUMNS)
+    return row_sums_ir(sums, size) + loop
 
 
-# Rows of the result lie apart from each other and from the operands, so iterations are independent.
 _BY_ROW = """
 define internal void @multiply({parameters}) {{
 entry:
-  %whole = and i64 %k, -{depth}
   br label %block
 block:
-  %j = phi i64 [ 0, %entry ], [ %j_end, %block_done ]
+  %j = phi i64 [ 0, %entry ], [ %j_end, %block ]
   %j_full = add i64 %j, {columns}
   %j_end = call i64 @llvm.umin.i64(i64 %j_full, i64 %n)
   %count = sub i64 %j_end, %j
-  %bytes = mul i64 %count, {size}
   %to = call ptr @at(ptr %result, i64 %j, i64 {size})
   %rhs_j = call ptr @at(ptr %rhs, i64 %j, i64 {size})
-{clears}
-  br label %some
-some:
-  %d = phi i64 [ 0, %block ], [ %next_d, %add_some ]
-  %more_d = icmp ult i64 %d, %whole
-  br i1 %more_d, label %add_some, label %single
-add_some:
-  %lhs_d = call ptr @at(ptr %lhs, i64 %d, i64 {size})
-  %rhs_d = call ptr @at(ptr %rhs_j, i64 %d, i64 %rhs_stride)
-  call void @add_rows(ptr %lhs_d, i64 %lhs_stride, ptr %rhs_d, i64 %rhs_stride, ptr %to, i64 %result_row, i64 %count)
-  %next_d = add i64 %d, {depth}
-  br label %some
-single:
-  %e = phi i64 [ %whole, %some ], [ %next_e, %add_single ]
-  %more_e = icmp ult i64 %e, %k
-  br i1 %more_e, label %add_single, label %block_done
-add_single:
-  %lhs_e = call ptr @at(ptr %lhs, i64 %e, i64 {size})
-  %rhs_e = call ptr @at(ptr %rhs_j, i64 %e, i64 %rhs_stride)
-  call void @add_row(ptr %lhs_e, i64 %lhs_stride, ptr %rhs_e, i64 %rhs_stride, ptr %to, i64 %result_row, i64 %count)
-  %next_e = add i64 %e, 1
-  br label %single
-block_done:
+  call void @sum_rows(ptr %lhs, i64 %lhs_stride, i64 {size}, ptr %rhs_j, i64 %rhs_stride, ptr %to,
+    i64 %result_row, i64 %k, i64 %count)
   %more_j = icmp ult i64 %j_end, %n
   br i1 %more_j, label %block, label %end
 end:
   ret void
 }}
-
-!0 = distinct !{{}}
-!1 = distinct !{{!1, !2}}
-!2 = !{{!"llvm.loop.parallel_accesses", !0}}
 """
 
 
 def _by_column(t: str, size: int, rows: int) -> str:
     """Column by column of rhs: its products with all rows of lhs, summed in vectors."""
-    lines = [f"define internal void @multiply({_PARAMETERS}) {{", "entry:"]
+    lines = [AT, f"define internal void @multiply({_PARAMETERS}) {{", "entry:"]
     lines += [f"  %lhs{r} = call ptr @at(ptr %lhs, i64 {r}, i64 %lhs_stride)" for r in range(rows)]
     lines += [
         "  br label %column",
