@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from launch.costly_warning import costly_warning
+from launch.fewer_collections import fewer_collections
 from launch.options import CompileOptions
 from launch.pipeline import compile_module
 from launch.program_cache import program_cache, program_key
@@ -28,6 +29,7 @@ class Compiled:
         return self.saved is not None
 
 
+@fewer_collections()
 def compile_source(
     source: ModuleSource,
     devices: int | None,

@@ -7,12 +7,14 @@ from collections.abc import Callable
 from collectives.communicator.interface import Communicator
 from launch.agreement import agree, from_first
 from launch.compiled import Compiled
+from launch.fewer_collections import fewer_collections
 from launch.rank_executable import RankExecutable
 from runtime.executable import Executable
 from runtime.fixed_code import begin_fixed_code
 from runtime.saved import load_bytes, save_bytes
 
 
+@fewer_collections()
 def compile_on_first(
     world: Communicator, make: Callable[[], Compiled], *, record: bool = False
 ) -> RankExecutable:

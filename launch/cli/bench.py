@@ -17,6 +17,7 @@ from launch.cli.program import (
     refuse_gpu,
 )
 from launch.execution import time_steps
+from launch.fewer_collections import fewer_collections
 from launch.inputs import SeededInputs
 from launch.job import step_milliseconds
 from launch.report.environment import describe_environment
@@ -64,7 +65,8 @@ def run(options: argparse.Namespace) -> int:
 def _run_here(options: argparse.Namespace) -> int:
     program = program_here(options)
     start = time.perf_counter()
-    program.executable.load_devices()
+    with fewer_collections():
+        program.executable.load_devices()
     ready = program.compile_seconds + time.perf_counter() - start
     _report(options, program, ready, _seconds(options, program), ranks=1)
     return 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from runtime.codegen.element_operations import ElementSignature, operation_ir, stored_type
@@ -35,6 +35,14 @@ class ScalarProgram:
     parameters: tuple[PrimitiveType, ...]
     steps: tuple[ScalarStep, ...]
     results: tuple[int, ...]
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.parameters, self.steps, self.results)))
+
+    def __hash__(self) -> int:
+        """Worked out once: programs are what code is looked up by."""
+        return self._hash
 
     def kind_of(self, register: int) -> PrimitiveType:
         if register < len(self.parameters):

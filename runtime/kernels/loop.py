@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TypeAlias
 
 import numpy as np
 
 from runtime.codegen import llvm_starts
+from runtime.codegen.llvm_jit import NativeLibrary
 from runtime.codegen.llvm_loop import FUNCTION, LoopForm, Step, loop_code
 from runtime.codegen.llvm_starts import NestWords, StartsForm, StartsWords
 from runtime.codegen.native_call import NOTHING, in_order, native_call
@@ -120,6 +122,8 @@ def starting_walks(stages: Sequence[StartsStage], operands: Sequence[NDArray]) -
 
 
 def starts_form(starts: Starting, walks: Sequence[Walk]) -> StartsForm:
+    if not starts:
+        return StartsForm((), ((),) * len(walks))
     stages = tuple(
         llvm_starts.StartsStage(program, tuple(w.counts for w in own), _numbers(own))
         for program, own in starts
@@ -153,30 +157,67 @@ def bind_loop(
     """
     if 0 in dims:
         return NOTHING
+    plan = _plan(program, tuple(dims), tuple(map(_track, walks)), starts_form(starts, walks))
+    firsts = [walk.start for walk in walks]
+    words = NestWords(firsts, plan.sizes, plan.strides, starts_words(starts, walks))
+    record = np.array(words.packed(), np.int64)
+    return native_call(plan.code, FUNCTION, record, arrays)
+
+
+@dataclass(frozen=True, slots=True)
+class _Track:
+    """A walk wherever it starts."""
+
+    strides: tuple[int, ...]
+    item: int
+    counts: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """A loop nest wherever its arrays lie: the same for all devices, and for all layers of a model."""
+
+    code: NativeLibrary
+    sizes: Sequence[int]
+    strides: Sequence[Sequence[int]]
+
+
+def _track(walk: Walk) -> _Track:
+    return _Track(walk.strides, walk.item, walk.counts)
+
+
+#: Plans that are remembered; a program has some hundred.
+_MOST_PLANS = 4096
+
+
+@lru_cache(_MOST_PLANS)
+def _plan(
+    program: ScalarProgram,
+    dims: tuple[int, ...],
+    tracks: tuple[_Track, ...],
+    starts: StartsForm,
+) -> _Plan:
     count = len(program.parameters)
-    order = in_streaming_order(dims, walks, count)
-    strides = [[walk.strides[d] for d in order] for walk in walks]
+    order = in_streaming_order(dims, tracks, count)
+    strides = [[track.strides[d] for d in order] for track in tracks]
     sizes, strides = merged_dims([dims[d] for d in order], strides)
     if not sizes:
-        sizes, strides = [1], [[0]] * len(walks)
-    crossed = crossed_walks(sizes, strides, walks)
+        sizes, strides = [1], [[0]] * len(tracks)
+    crossed = crossed_walks(sizes, strides, tracks)
     steps = [
-        Step.PACKED if across else _step(own[-1], walk, sizes)
-        for own, walk, across in zip(strides, walks, crossed, strict=True)
+        Step.PACKED if across else _step(own[-1], track, sizes)
+        for own, track, across in zip(strides, tracks, crossed, strict=True)
     ]
     form = LoopForm(
         program,
         len(sizes),
         tuple(steps[:count]),
         tuple(steps[count:]),
-        tuple(walk.counts for walk in walks[:count]),
-        starts_form(starts, walks),
+        tuple(track.counts for track in tracks[:count]),
+        starts,
         tuple(crossed) if any(crossed) else (),
     )
-    firsts = [walk.start for walk in walks]
-    words = NestWords(firsts, sizes, strides, starts_words(starts, walks))
-    record = np.array(words.packed(), np.int64)
-    return native_call(loop_code(form), FUNCTION, record, arrays)
+    return _Plan(loop_code(form), sizes, strides)
 
 
 #: Along a shorter dimension tiles do not pay.
@@ -184,7 +225,7 @@ LEAST_TILED = 8
 
 
 def crossed_walks(
-    sizes: Sequence[int], strides: Sequence[Sequence[int]], walks: Sequence[Walk]
+    sizes: Sequence[int], strides: Sequence[Sequence[int]], walks: Sequence[Walk | _Track]
 ) -> list[bool]:
     """Which arrays have their neighbours along the dimension before the innermost one."""
     if len(sizes) < 2 or min(sizes[-2:]) < LEAST_TILED:
@@ -195,7 +236,7 @@ def crossed_walks(
     ]
 
 
-def _step(stride: int, walk: Walk, sizes: Sequence[int]) -> Step:
+def _step(stride: int, walk: _Track, sizes: Sequence[int]) -> Step:
     if stride == walk.item or sizes == [1]:
         return Step.PACKED
     if stride == 2 * walk.item and not walk.counts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 from runtime.codegen.complex_programs import complex_program
 from runtime.codegen.element_operations import ElementSignature, has_operation
@@ -37,6 +38,7 @@ def _parts(array: NDArray) -> tuple[NDArray, ...]:
     return (array.real, array.imag) if array.dtype.kind == "c" else (array,)
 
 
+@cache
 def one_operation(signature: ElementSignature) -> ScalarProgram:
     count = len(signature.operands)
     return ScalarProgram(signature.operands, (ScalarOp(signature, tuple(range(count))),), (count,))
