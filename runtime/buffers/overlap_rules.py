@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from runtime.buffers.element_order import stays_in_place
 from runtime.buffers.row_overlap import overlaps_by_rows
 from runtime.buffers.types import ArrayView, BufferSlice
 from spmd.hlo import HloInstruction, Opcode
@@ -51,7 +52,7 @@ def wrong_overlap(
 def _steady_operands(instruction: HloInstruction) -> frozenset[int]:
     """Operands of a fusion of which element n alone is needed for element n of the results, and for no other.
 
-    Such are those whose every way to a result goes through elementwise operations and reshapes.
+    Such are those whose every way to a result goes through operations that leave elements where they are.
     """
     if instruction.opcode is not Opcode.FUSION:
         return frozenset()
@@ -74,9 +75,4 @@ def _needs_moved(inner: HloInstruction, user: HloInstruction, moved: set[HloInst
     """Whether some result needs an element of ``inner``, by way of ``user``, at another place than its own."""
     if user.opcode is Opcode.TUPLE:
         return False
-    if user in moved or not isinstance(inner.shape, ArrayShape):
-        return True
-    if user.opcode in (Opcode.BITCAST, Opcode.RESHAPE):
-        return inner.array_shape.num_elements != user.array_shape.num_elements
-    elementwise = OPS[user.opcode].elementwise or user.opcode is Opcode.BITCAST_CONVERT
-    return not elementwise or inner.array_shape.dims != user.array_shape.dims
+    return user in moved or not stays_in_place(inner, user)

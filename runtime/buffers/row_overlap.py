@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 
+from runtime.buffers.element_order import stays_in_place
 from spmd.hlo import HloComputation, HloInstruction, Opcode
 from spmd.ops.attrs import DimensionsAttrs
-from spmd.ops.opdef import OPS
 from spmd.shape import ArrayShape
 
 
@@ -74,10 +74,9 @@ class _Rows:
             return True
         if user.opcode is Opcode.REDUCE:
             return x is not user.operand(0) or x in user.operands[1:] or x.dims != self.dims
+        if stays_in_place(x, user):
+            return False
         if user.opcode is Opcode.BROADCAST:
             spread = user.attrs_as(DimensionsAttrs).dimensions
             return user.dims != self.dims or spread != self.kept
-        if user.opcode in (Opcode.BITCAST, Opcode.RESHAPE):
-            return x.shape.num_elements != user.array_shape.num_elements
-        elementwise = OPS[user.opcode].elementwise or user.opcode is Opcode.BITCAST_CONVERT
-        return not elementwise or x.dims != user.dims
+        return True

@@ -289,6 +289,17 @@ def _operation(signature: ElementSignature, operands: tuple[int, ...]) -> Scalar
     return ScalarOp(signature, operands)
 
 
+def is_element_operation(x: HloInstruction) -> bool:
+    """Whether ``x`` is computed element by element of operands at its own indices, and of scalars."""
+    shapes = [one.shape for one in (x, *x.operands)]
+    if not _is_elementwise(x.opcode) or _is_name(x) or not x.num_operands:
+        return False
+    if not all(isinstance(s, ArrayShape) and s.dims in (x.dims, ()) for s in shapes):
+        return False
+    result, *kinds = (s.element_type for s in shapes if isinstance(s, ArrayShape))
+    return _has_operation(ElementSignature(x.opcode, tuple(kinds), result, x.attrs))
+
+
 @lru_cache(maxsize=1024)
 def _has_operation(signature: ElementSignature) -> bool:
     return has_operation(signature)

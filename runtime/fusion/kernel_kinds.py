@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
 
-from runtime.fusion.element_graph import MAX_LEAVES, MAX_STEPS
+from runtime.fusion.element_graph import MAX_LEAVES, MAX_STEPS, is_element_operation
 from runtime.fusion.emitters import LOOP, Emitted, emitted_region, emitter_of
 from runtime.fusion.loop_cost import loop_cost
 from runtime.fusion.prices import KernelCost, Prices
@@ -154,7 +154,7 @@ class KernelKinds:
         form = (self._member(x), *map(self._input, operands), *map(operands.index, operands))
         known = self._alone.get(form)
         if known is None:
-            known = self._alone[form] = emitter_of(x) is not None
+            known = self._alone[form] = is_element_operation(x) or emitter_of(x) is not None
         return known
 
     def _member(self, x: HloInstruction) -> int:

@@ -18,6 +18,11 @@ STEADY = {
     "reshaped": "f = f32[16] reshape(p)\n  n = f32[16] abs(f)\n  ROOT r = f32[4,4] reshape(n)",
     "as other bits": "b = u32[4,4] bitcast-convert(p)\n  n = u32[4,4] not(b)\n"
     "  ROOT r = f32[4,4] bitcast-convert(n)",
+    "turned, as a row": "f = f32[1,16] reshape(p)\n  t = f32[16,1] transpose(f), dimensions={1,0}\n"
+    "  v = f32[16,1] reverse(t), dimensions={1}\n  ROOT r = f32[4,4] reshape(v)",
+    "repeated once": "f = f32[16] reshape(p)\n  b = f32[1,16] broadcast(f), dimensions={1}\n"
+    "  ROOT r = f32[4,4] reshape(b)",
+    "sliced whole": "ROOT r = f32[4,4] slice(p), slice={[0:4], [0:4]}",
     "what nobody needs": "t = f32[4,4] transpose(p), dimensions={1,0}\n  ROOT r = f32[4,4] abs(p)",
 }
 MOVED = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.fusion.element_graph import post_order
-from runtime.fusion.emitters import LOOP, emitted
+from runtime.fusion.element_graph import is_element_operation, post_order
+from runtime.fusion.emitters import LOOP, emitted, emitter_of
 from runtime.fusion.kernel_kinds import KernelKind, KernelKinds
 from runtime.fusion.prices import Prices
 from spmd.hlo import HloComputation, HloInstruction, Opcode
@@ -40,6 +40,8 @@ def test_random_kernels() -> None:
     for seed in range(300):
         (fused,) = (c for c in parse_module(random_fusion(seed)).computations if "fused" in c.name)
         kind = kind_of(fused)
+        for x in members_of(fused):
+            assert not is_element_operation(x) or emitter_of(x) == LOOP
         if not all(map(KernelKinds(kind.prices).has_emitter, members_of(fused))):
             continue
         if kind.straight and kind.emitter == LOOP:
