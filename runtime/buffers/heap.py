@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import chain, islice
 
 from runtime.buffers.arena import Arena, Fit, Interval, lower_bound
@@ -47,7 +47,15 @@ class Packing:
 
 
 def pack(intervals: Sequence[Interval]) -> Packing:
-    """The smallest of the packings that are tried, or the first that is as small as can be."""
+    """The smallest of the packings that are tried, or the first that is as small as can be.
+
+    The last few are remembered: schedules are chosen by what they take, and the chosen one's buffers assigned.
+    """
+    return _packed(tuple(intervals))
+
+
+@lru_cache(maxsize=16)
+def _packed(intervals: tuple[Interval, ...]) -> Packing:
     bound = lower_bound(intervals)
     exact = _exact(bound)
     near = max(bound + int(bound * NEAR_SHARE), exact)
