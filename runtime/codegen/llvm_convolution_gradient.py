@@ -9,16 +9,16 @@ at the same distance, so that the right operand of every product of tiles is rea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 
 from runtime.codegen.llvm_convolution_gradient_packing import PANEL_WORDS, packing_ir
-from runtime.codegen.llvm_convolution_record import RecordLayout, with_lists
+from runtime.codegen.llvm_convolution_record import RecordLayout, Words, with_lists
 from runtime.codegen.llvm_convolution_tiles import TILES
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
 from runtime.codegen.llvm_tiles import TILE_BYTES
 from runtime.codegen.llvm_words import WORDS
+from spmd.literal import NDArray
 
 FUNCTION = "spmd_convolve_gradient"
 
@@ -67,12 +67,12 @@ class GradientWords:
     instances: tuple[tuple[int, ...], ...]
     panels: tuple[tuple[int, ...], ...]
     taps: tuple[tuple[int, int, int], ...]
-    positions: Sequence[int]
-    left_steps: Sequence[int]
-    right_steps: Sequence[int]
-    places: Sequence[int]
+    positions: Words
+    left_steps: Words
+    right_steps: Words
+    places: Words
 
-    def packed_at(self, address: int) -> list[int]:
+    def packed_at(self, address: int) -> NDArray:
         """The words as they lie in memory at ``address``."""
         names = [field.name for field in fields(self) if field.name not in _LISTS]
         phases = len(self.panels[0]) - PANEL_WORDS

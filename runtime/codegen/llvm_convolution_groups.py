@@ -12,6 +12,7 @@ from functools import cache
 from runtime.codegen.llvm_convolution_record import RecordLayout, with_lists
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
 from runtime.codegen.llvm_words import WORDS
+from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_convolve_groups"
@@ -57,7 +58,7 @@ class GroupWords:
     rows: tuple[int, ...]
     columns: tuple[int, ...]
 
-    def packed_at(self, address: int) -> list[int]:
+    def packed_at(self, address: int) -> NDArray:
         """The words as they lie in memory at ``address``."""
         numbers = [getattr(self, name) for name in _RECORD.names[: -len(_LISTS)]]
         return with_lists(numbers, [self.rows, self.columns], address)

@@ -9,16 +9,18 @@ is. The right one is the kernel, packed into tiles by pairs of elements.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 
+import numpy as np
+
 from runtime.codegen.llvm_convolution_packing import PART_WORDS, packing_ir
-from runtime.codegen.llvm_convolution_record import RecordLayout
+from runtime.codegen.llvm_convolution_record import RecordLayout, Words, with_lists
 from runtime.codegen.llvm_convolution_tiles import FORM, TILES
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
 from runtime.codegen.llvm_tiles import TILE_BYTES
 from runtime.codegen.llvm_words import WORDS
+from spmd.literal import NDArray
 
 FUNCTION = "spmd_convolve_image"
 
@@ -68,34 +70,29 @@ class ImageWords:
     phases: tuple[int, ...]
     instances: tuple[tuple[int, int, int, int], ...]
     panels: tuple[tuple[int, ...], ...]
-    parts: tuple[tuple[int, int, Sequence[int], Sequence[int], Sequence[int]], ...]
+    parts: tuple[tuple[int, int, Words, Words, Words], ...]
     right_steps: tuple[int, ...]
 
-    def packed_at(self, address: int) -> list[int]:
-        """The words as they lie in memory at ``address``."""
+    def packed_at(self, address: int) -> NDArray:
+        """The words as they lie in memory at ``address``; behind all else the tables that the parts' words point to."""
         numbers = [int(getattr(self, name)) for name in _NUMBERS]
         counts = [len(self.phases), len(self.instances), len(self.panels), len(self.parts)]
-        tables = [table for part in self.parts for table in part[2:]]
-        lists: list[Sequence[int]] = [
+        lists: list[Words] = [
             self.phases,
             [word for instance in self.instances for word in instance],
             [word for panel in self.panels for word in panel],
             self.right_steps,
         ]
-        head = len(numbers) + len(counts) + len(lists) + 1
-        addresses, position = [], head + PART_WORDS * len(self.parts)
-        for part in (*lists, *tables):
-            addresses.append(address + 8 * position)
-            position += len(part)
-        of_parts = [
-            (steps, place, *addresses[len(lists) + 3 * i : len(lists) + 3 * i + 3])
+        tables = [table for part in self.parts for table in part[2:]]
+        before = len(_RECORD.names) + sum(map(len, lists)) + PART_WORDS * len(self.parts)
+        places = address + 8 * (before + np.cumsum([0, *map(len, tables)]))
+        parts = [
+            word
             for i, (steps, place, *_) in enumerate(self.parts)
+            for word in (steps, place, *places[3 * i : 3 * i + 3])
         ]
-        return [
-            *(*numbers, *counts, *addresses[: len(lists)], address + 8 * head),
-            *(word for part in of_parts for word in part),
-            *(word for part in (*lists, *tables) for word in part),
-        ]
+        words = with_lists([*numbers, *counts], [*lists, parts], address)
+        return np.concatenate([words, *(np.asarray(table, np.int64) for table in tables)])
 
 
 #: Words of a panel before its parts' ones.

@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from spmd.literal import NDArray
+
+Words: TypeAlias = Sequence[int] | NDArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +29,8 @@ class RecordLayout:
         )
 
 
-def with_lists(head: Sequence[int], lists: Sequence[Sequence[int]], address: int) -> list[int]:
+def with_lists(head: Sequence[int], lists: Sequence[Words], address: int) -> NDArray:
     """The words of ``head``, then the addresses of ``lists``, then these; all of it begins at ``address``."""
-    addresses, position = [], len(head) + len(lists)
-    for part in lists:
-        addresses.append(address + 8 * position)
-        position += len(part)
-    return [*head, *addresses, *(word for part in lists for word in part)]
+    ends = np.cumsum([len(head) + len(lists), *map(len, lists)])
+    parts = [head, address + 8 * ends[:-1], *lists]
+    return np.concatenate([np.asarray(part, np.int64) for part in parts])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 
 from runtime.blas import gemm_function
 from runtime.buffers.types import ArrayView
@@ -201,6 +201,7 @@ def _kernel(
     panel = max(min(total // PANEL_PART, MOST_PANEL_BYTES), LEAST_PANEL_BYTES) // item
     most_inside = min(MOST_INSIDE, max(panel // 8, 64))
     runs = min(math.prod(inner[:-1]), max(most_inside // inner[-1], 1))
+    budget = min(max(total // PANEL_PART, LEAST_TILE_BYTES), MOST_TILE_BYTES)
     return PanelConvolutionKernel(
         compute,
         canonical.window,
@@ -210,29 +211,31 @@ def _kernel(
         inner[-1],
         runs,
         min(math.prod(outer), max(panel // (runs * inner[-1]), 1)),
-        _tiles(canonical, total),
+        _tiles(canonical, budget, (MOST_MULTIPLIED, MOST_MULTIPLIED_GRADIENT)),
     )
 
 
-def _tiles(canonical: _Canonical, total: int) -> ImageTiles | GradientTiles | None:
+@lru_cache(64)
+def _tiles(
+    canonical: _Canonical, budget: int, most_multiplied: tuple[float, float]
+) -> ImageTiles | GradientTiles | None:
     """For the tile unit, where features or images lie side by side, and what it multiplies is not mostly padding."""
     x, w, out = canonical.x, canonical.w, canonical.out
     if x.element_type is not PrimitiveType.F32 or min(*x.strides, *w.strides, *out.strides) < 0:
         return None
-    budget = min(max(total // PANEL_PART, LEAST_TILE_BYTES), MOST_TILE_BYTES)
     batch, inputs, features = out.dims[1], x.dims[-1], out.dims[-1]
     item = x.element_type.byte_size
     plans: list[tuple[float, Callable[[], ImageTiles | GradientTiles | None]]] = []
     shape = geometry(canonical.window, x.dims, out.dims)
     if shape is not None and (inputs == 1 or x.strides[-1] == item):
         waste = shape.multiplied(out.dims) / max(shape.needed(out.dims), 1)
-        if waste <= MOST_MULTIPLIED:
+        if waste <= most_multiplied[0]:
             plans.append((waste, partial(image_tiles, shape, batch, features, budget)))
     sparse = gradient_geometry(canonical.window, x.dims, out.dims)
     if sparse is not None and (batch == 1 or x.strides[1] == item):
         sizes = batch, inputs, features
         waste = sparse.multiplied(*sizes) / sparse.needed(*sizes)
-        if waste <= MOST_MULTIPLIED_GRADIENT:
+        if waste <= most_multiplied[1]:
             plans.append((waste, partial(gradient_tiles, sparse, *sizes, budget)))
     return min(plans, key=lambda one: one[0])[1]() if plans else None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 
 import numpy as np
 
@@ -33,7 +33,7 @@ class GradientTiles:
     elements: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SparseAxis:
     """One spatial dimension: the window's element j meets x at j * step + delta of the output's element.
 
@@ -51,16 +51,16 @@ class SparseAxis:
         """Positions of that phase."""
         return max(-(-(self.size - self.phases[phase]) // self.step), 0)
 
-    @property
+    @cached_property
     def positions(self) -> int:
         return max(max(self.count(phase) for phase in range(len(self.phases))), 1)
 
-    @property
+    @cached_property
     def low(self) -> int:
         """Zeros before the window's first element in the plane, so that position v less ahead is at v + low - ahead."""
         return max(ahead for _, ahead in self.taps)
 
-    @property
+    @cached_property
     def reach(self) -> int:
         """Of the plane: what all positions meet."""
         return self.positions + self.low - min(ahead for _, ahead in self.taps)
@@ -88,7 +88,7 @@ class GradientGeometry:
     rows: SparseAxis
     columns: SparseAxis
 
-    @property
+    @cached_property
     def pitch(self) -> int:
         return self.columns.pitch()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -301,7 +300,7 @@ def _steps(
 
 def _outputs(
     tiles: ImageTiles, shape: Geometry, part: tuple[Part, Part], lines: int, out: NDArray
-) -> list[int]:
+) -> NDArray:
     """Bytes in a panel's output of each position, -1 where there is none; whole blocks of positions."""
     h, w = part
     whole = tiles.lines == shape.rows.axis.most_positions
@@ -312,5 +311,4 @@ def _outputs(
     across = (w.first + column * w.step) * out.strides[3]
     there = (line < h.count)[:, None] & (column < w.count)
     places = np.where(there, down[:, None] + across, -1).ravel()
-    full = math.ceil(len(places) / PANEL) * PANEL
-    return [*places.tolist(), *[-1] * (full - len(places))]
+    return np.pad(places, (0, -len(places) % PANEL), constant_values=-1)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from runtime.codegen.tile_unit import has_tile_unit
+from runtime.codegen.tile_unit import has_tile_unit, without_tile_unit
 from runtime.kernels.convolution_axes import axis_of, lines_of
 from runtime.kernels.image_convolution import ImageTiles
 from runtime.kernels.panel_convolution import PanelConvolutionKernel
@@ -165,3 +165,16 @@ def test_padding_between_lines_is_shared() -> None:
     axis = axis_of(WindowDimension(size=3, padding_low=1, padding_high=1), 8, 8)
     assert axis is not None
     assert (axis.reach, axis.pitch(), lines_of(axis).pitch) == (10, 9, 9)
+
+
+def test_panels_do_without_the_tile_unit() -> None:
+    text = CONVOLUTION.format(
+        x="f32[2,5,5,40]",
+        w="f32[3,3,40,6]",
+        y="f32[2,3,3,6]",
+        window="size=3x3",
+        labels="b01f_01io->b01f",
+        more="",
+    )
+    with without_tile_unit():
+        tiles_of(text)
