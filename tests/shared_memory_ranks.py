@@ -61,6 +61,7 @@ class SharedMemoryRank:
         self.allocate = self.memory.allocate
         self.allocate_shared = self.memory.allocate_shared
         self.connect = self.memory.connect
+        self.spins = self.memory.spins
 
     def bind(
         self,
