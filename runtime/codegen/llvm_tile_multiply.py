@@ -30,9 +30,10 @@ entry:
   br label %loop
 loop:
   %s = phi i64 [ 0, %entry ], [ %next, %loop ]
-  %way = mul i64 %s, {form.step_bytes}
-  %lhs_s = getelementptr i8, ptr %lhs, i64 %way
-  %rhs_s = getelementptr i8, ptr %rhs, i64 %way
+  %lhs_way = mul i64 %s, {form.step_bytes}
+  %rhs_way = mul i64 %s, {form.rhs_step_bytes}
+  %lhs_s = getelementptr i8, ptr %lhs, i64 %lhs_way
+  %rhs_s = getelementptr i8, ptr %rhs, i64 %rhs_way
 {nl.join(_step(form, totals, rows, columns))}
   %next = add nuw i64 %s, 1
   %more = icmp ult i64 %next, %steps

@@ -12,42 +12,53 @@ from runtime.codegen.llvm_tiles import (
     TileForm,
     lanes_below,
     listed,
+    parts_of,
     repeated,
 )
 from spmd.shape import PrimitiveType
 
 
-def pack_ir(form: TileForm) -> str:
-    """``@pack``: at most 32 lines (rows of lhs, columns of rhs) of some depth into a panel.
+def pack_function(kind: PrimitiveType) -> str:
+    """Name of the function that packs ``kind``; the unit's instructions know which bytes have signs."""
+    return f"pack_{kind.value if kind.is_floating else 'bytes'}"
 
-    along: elements of a line lie without gaps; otherwise those of a depth do. turn: whether the panel's tiles lie the
-    other way. most: address of 32 halfwords, each at least the upper half of the magnitude of the f32 packed there.
+
+def pack_ir(form: TileForm) -> str:
+    """``pack_function`` of both operands' types: at most 32 lines of some depth into a panel.
+
+    A line is a row of lhs, or a column of rhs. turn: whether the panel's tiles lie the other way than the source.
+    most: address of 32 halfwords, each at least the upper half of the magnitude of the f32 packed there.
     """
-    item = form.lhs.byte_size
+    kinds = {pack_function(kind): kind for kind in (form.lhs, form.rhs)}
+    packs = [_fill(form.group, kind) + _pack(form, kind) for kind in kinds.values()]
+    return _DECLARATIONS + TURN + "".join(packs)
+
+
+def _pack(form: TileForm, kind: PrimitiveType) -> str:
     turns = "\n".join(
         f"  %part{p} = getelementptr i8, ptr %tile, i64 {2 * p * TILE_BYTES}\n"
         f"  call void @turn(ptr %part{p})"
-        for p in range(form.parts)
+        for p in range(parts_of(kind))
     )
-    pack = _PACK.format(
-        item=item,
+    return _PACK.format(
+        name=pack_function(kind),
+        item=kind.byte_size,
         lines=LINES,
         depth=form.step_depth,
         log_depth=form.step_depth.bit_length() - 1,
-        step_bytes=form.step_bytes,
+        step_bytes=2 * parts_of(kind) * TILE_BYTES,
         row=TILE_BYTES // LINES,
         turns=turns,
     )
-    return _fill(form) + TURN + pack
 
 
-def _fill(form: TileForm) -> str:
-    """``@fill``: a tile of each part. Row r of vector q is at r * step + q * apart, with as many rows and lanes as are
+def _fill(group: int, kind: PrimitiveType) -> str:
+    """``@fill_``: a tile of each part. Row r of vector q is at r * step + q * apart, with as many rows and lanes as are
     left: fewer by ``rows_less`` and ``lanes_less`` from one q to the next."""
-    kind, nl = _lane_type(form.lhs), "\n"
+    lane, nl = _lane_type(kind), "\n"
     before, each = [], []
-    vector, item = f"<{LINES} x {kind}>", form.lhs.byte_size
-    for q in range(form.group):
+    vector, item = f"<{LINES} x {lane}>", kind.byte_size
+    for q in range(group):
         mask = f"<{LINES} x i1> %mask_here{q}"
         source = f"ptr %from{q}, i32 {item}, {mask}, {vector} zeroinitializer"
         before += [
@@ -64,20 +75,19 @@ def _fill(form: TileForm) -> str:
             f"  %mask_here{q} = bitcast i{LINES} %here{q} to <{LINES} x i1>",
             f"  %apart{q} = mul i64 %apart, {q}",
             f"  %from{q} = getelementptr i8, ptr %from, i64 %apart{q}",
-            f"  %x{q} = call {vector} @llvm.masked.load.v{LINES}{kind}.p0({source})",
+            f"  %x{q} = call {vector} @llvm.masked.load.v{LINES}{lane}.p0({source})",
         ]
-    words = _float_words(form) if form.is_float else _byte_words()
+    words = _float_words(kind) if kind.is_floating else _byte_words()
     stores = [
         f"  %to{p} = getelementptr i8, ptr %to, i64 {2 * p * TILE_BYTES}\n"
         f"  store <{LINES} x i32> %packed{p}, ptr %to{p}, align 64"
-        for p in range(form.parts)
+        for p in range(parts_of(kind))
     ]
     return f"""
-declare <{LINES} x {kind}> @llvm.masked.load.v{LINES}{kind}.p0(ptr, i32, <{LINES} x i1>, <{LINES} x {kind}>)
-declare <{2 * LINES} x i16> @llvm.umax.v{2 * LINES}i16(<{2 * LINES} x i16>, <{2 * LINES} x i16>)
+declare <{LINES} x {lane}> @llvm.masked.load.v{LINES}{lane}.p0(ptr, i32, <{LINES} x i1>, <{LINES} x {lane}>)
 
-define internal void @fill(ptr %tile, ptr %source, i64 %step, i64 %apart, i64 %rows, i64 %rows_less, i64 %lanes,
-    i64 %lanes_less, float %scale, ptr %most) noinline {{
+define internal void @fill_{pack_function(kind)}(ptr %tile, ptr %source, i64 %step, i64 %apart,
+    i64 %rows, i64 %rows_less, i64 %lanes, i64 %lanes_less, float %scale, ptr %most) noinline {{
 entry:
   %most_before = load <{2 * LINES} x i16>, ptr %most, align 64
   %scales_one = insertelement <{LINES} x float> poison, float %scale, i32 0
@@ -108,7 +118,7 @@ def _lane_type(kind: PrimitiveType) -> str:
     return {PrimitiveType.F32: "i32", PrimitiveType.BF16: "i16"}.get(kind, "i8")
 
 
-def _float_words(form: TileForm) -> list[str]:
+def _float_words(kind: PrimitiveType) -> list[str]:
     """Parts of both vectors, scaled: one in the lower halves of the words, one in the upper. The last part is exact.
 
     Rounding is to the nearest, by adding half of the last place that stays to the magnitude.
@@ -118,14 +128,15 @@ def _float_words(form: TileForm) -> list[str]:
     lines = []
     for q in range(2):
         bits = f"%x{q}"
-        if form.lhs is PrimitiveType.BF16:
+        if kind is PrimitiveType.BF16:
             lines.append(f"  %wide{q} = zext <{LINES} x i16> %x{q} to {ints}")
             lines.append(f"  %float{q} = shl {ints} %wide{q}, {shift}")
             bits = f"%float{q}"
         lines.append(f"  %read{q} = bitcast {ints} {bits} to {floats}")
         lines.append(f"  %rest0_{q} = fmul {floats} %read{q}, %scales")
-    for p in range(form.parts):
-        last = p == form.parts - 1
+    parts = parts_of(kind)
+    for p in range(parts):
+        last = p == parts - 1
         for q in range(2):
             lines.append(f"  %bits{p}_{q} = bitcast {floats} %rest{p}_{q} to {ints}")
             added = repeated(0, "i32") if last else half
@@ -184,8 +195,12 @@ def _turn() -> str:
 #: ``@turn``.
 TURN = _turn()
 
+_DECLARATIONS = f"""
+declare <{2 * LINES} x i16> @llvm.umax.v{2 * LINES}i16(<{2 * LINES} x i16>, <{2 * LINES} x i16>)
+"""
+
 _PACK = """
-define internal void @pack(ptr %to, ptr %source, i64 %line, i64 %depth, i64 %lines, i64 %count, i1 %turn,
+define internal void @{name}(ptr %to, ptr %source, i64 %line, i64 %depth, i64 %lines, i64 %count, i1 %turn,
     float %scale, ptr %most) noinline {{
 entry:
   %along = icmp eq i64 %depth, {item}
@@ -212,7 +227,7 @@ some:
   %tile = getelementptr i8, ptr %to_h, i64 %place
   %rows = select i1 %along, i64 %left, i64 %deep
   %lanes = select i1 %along, i64 %deep, i64 %left
-  call void @fill(ptr %tile, ptr %from, i64 %step, i64 %apart, i64 %rows, i64 %rows_less, i64 %lanes,
+  call void @fill_{name}(ptr %tile, ptr %from, i64 %step, i64 %apart, i64 %rows, i64 %rows_less, i64 %lanes,
     i64 %lanes_less, float %scale, ptr %most)
   br i1 %turn, label %turns, label %some_done
 turns:

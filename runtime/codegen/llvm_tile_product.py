@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from runtime.codegen.llvm_tile_multiply import multiply_ir
-from runtime.codegen.llvm_tile_pack import pack_ir
+from runtime.codegen.llvm_tile_pack import pack_function, pack_ir
 from runtime.codegen.llvm_tiles import (
     BLOCK_BYTES,
     BLOCK_ROW,
@@ -77,8 +77,8 @@ _NAMES = (
 
 def most_depth(form: TileForm) -> int:
     """Of a block; a result narrower than the sum cannot be added up over several."""
-    if form.parts == 3:
-        return 512
+    if max(form.parts, form.rhs_parts) > 1:
+        return 2048 if form.result is PrimitiveType.BF16 else 512
     return 8192 // (4 // form.group)
 
 
@@ -98,12 +98,15 @@ def product_ir(form: TileForm, *, instead: bool) -> str:
         rhs_bytes=_RHS_BYTES,
         lhs_bytes=most_depth(form) // step * form.step_bytes,
         block=BLOCK_BYTES,
-        item=form.lhs.byte_size,
+        lhs_item=form.lhs.byte_size,
+        rhs_item=form.rhs.byte_size,
+        pack_lhs=pack_function(form.lhs),
+        pack_rhs=pack_function(form.rhs),
         result_size=form.result.byte_size,
         most_depth=most_depth(form),
         step=step,
         step_less=step - 1,
-        step_bytes=form.step_bytes,
+        rhs_step_bytes=form.rhs_step_bytes,
         panel=PANEL,
         lines=LINES,
         check=_CHECK.format(most=_MOST_EXPONENT) if form.is_float else "  br label %columns",
@@ -260,8 +263,8 @@ entry:
 {setup}
   call void @llvm.x86.ldtilecfg(ptr @tile_config)
   %adds_at_all = icmp ne i64 %adds, 0
-  %lhs_turn = icmp ne i64 %lhs_depth, {item}
-  %rhs_turn = icmp eq i64 %rhs_depth, {item}
+  %lhs_turn = icmp ne i64 %lhs_depth, {lhs_item}
+  %rhs_turn = icmp eq i64 %rhs_depth, {rhs_item}
   ; blocks of the depth of about the same size, and as many columns as then have room
   %k_more = add i64 %k, {most_depth}
   %k_less = sub i64 %k_more, 1
@@ -272,7 +275,7 @@ entry:
   %share_up = add i64 %share, {step_less}
   %whole_depth = and i64 %share_up, -{step}
   %depth_steps = udiv i64 %whole_depth, {step}
-  %panel_bytes = mul i64 %depth_steps, {step_bytes}
+  %panel_bytes = mul i64 %depth_steps, {rhs_step_bytes}
   %panels = udiv i64 {rhs_bytes}, %panel_bytes
   %whole_width = mul i64 %panels, {panel}
   br label %block
@@ -304,7 +307,7 @@ pack_depth:
   %e_way = mul i64 %e, %rhs_depth
   %rhs_e = getelementptr i8, ptr %rhs_d, i64 %e_way
   %e_number = udiv i64 %e, {step}
-  %e_place = mul i64 %e_number, {step_bytes}
+  %e_place = mul i64 %e_number, {rhs_step_bytes}
   %to_e = getelementptr i8, ptr %rhs_packed, i64 %e_place
   br label %pack_rhs
 pack_rhs:
@@ -317,7 +320,7 @@ pack_rhs:
   %number_q = udiv i64 %q, {panel}
   %place_q = mul i64 %number_q, %panel_bytes
   %to_q = getelementptr i8, ptr %to_e, i64 %place_q
-  call void @pack(ptr %to_q, ptr %rhs_q, i64 %rhs_line, i64 %rhs_depth, i64 %lines_q, i64 %span, i1 %rhs_turn,
+  call void @{pack_rhs}(ptr %to_q, ptr %rhs_q, i64 %rhs_line, i64 %rhs_depth, i64 %lines_q, i64 %span, i1 %rhs_turn,
     float %scale, ptr %rhs_most)
   %next_q = add i64 %q, {panel}
   %more_q = icmp ult i64 %next_q, %width
@@ -333,7 +336,7 @@ some_rows:
   %m_left = sub i64 %m, %i
   %rows = call i64 @llvm.umin.i64(i64 %m_left, i64 {panel})
   store <32 x i16> zeroinitializer, ptr %lhs_most, align 64
-  call void @pack(ptr %lhs_packed, ptr %lhs_i, i64 %lhs_line, i64 %lhs_depth, i64 %rows, i64 %depth, i1 %lhs_turn,
+  call void @{pack_lhs}(ptr %lhs_packed, ptr %lhs_i, i64 %lhs_line, i64 %lhs_depth, i64 %rows, i64 %depth, i1 %lhs_turn,
     float %scale, ptr %lhs_most)
   %out_way = mul i64 %i, %out_row
   %out_i = getelementptr i8, ptr %out, i64 %out_way

@@ -13,6 +13,7 @@ A panel is 32 rows (or columns) of an operand: [step of the depth][part][half] t
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -48,14 +49,20 @@ class TileForm:
 
     @property
     def parts(self) -> int:
-        return 3 if self.lhs is P.F32 else 1
+        """Of an element of lhs; of rhs, too, where both are of one type."""
+        return parts_of(self.lhs)
+
+    @property
+    def rhs_parts(self) -> int:
+        return parts_of(self.rhs)
 
     @property
     def products(self) -> tuple[tuple[int, int], ...]:
-        """Of parts of lhs and rhs; neighbours share one, so that it is loaded once."""
-        if self.parts == 1:
-            return ((0, 0),)
-        return ((0, 2), (0, 1), (1, 1), (1, 0), (0, 0), (2, 0))
+        """Of parts of lhs and rhs, small ones first; neighbours share one where both have three: it is loaded once."""
+        if self.parts == self.rhs_parts == 3:
+            return ((0, 2), (0, 1), (1, 1), (1, 0), (0, 0), (2, 0))
+        pairs = itertools.product(range(self.parts), range(self.rhs_parts))
+        return tuple(sorted(pairs, key=sum, reverse=True))
 
     @property
     def instruction(self) -> str:
@@ -71,14 +78,26 @@ class TileForm:
 
     @property
     def step_bytes(self) -> int:
-        """Of a panel."""
+        """Of a panel of lhs; of rhs, too, where both are of one type."""
         return 2 * self.parts * TILE_BYTES
+
+    @property
+    def rhs_step_bytes(self) -> int:
+        return 2 * self.rhs_parts * TILE_BYTES
+
+
+def parts_of(kind: PrimitiveType) -> int:
+    """Numbers that the unit takes which make one of ``kind``."""
+    return 3 if kind is P.F32 else 1
 
 
 FORMS = (
     TileForm(P.F32, P.F32, P.F32),
-    TileForm(P.BF16, P.BF16, P.F32),
-    TileForm(P.BF16, P.BF16, P.BF16),
+    *(
+        TileForm(lhs, rhs, result)
+        for lhs, rhs in ((P.BF16, P.BF16), (P.F32, P.BF16), (P.BF16, P.F32))
+        for result in (P.F32, P.BF16)
+    ),
     *(
         TileForm(lhs, rhs, result)
         for lhs in (P.S8, P.U8)

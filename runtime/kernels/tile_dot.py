@@ -1,4 +1,4 @@
-"""Products of bf16 and 8-bit matrices on the tile unit, where this processor has one."""
+"""Products of bf16 and 8-bit matrices, and of bf16 and f32 ones, on the tile unit, where this processor has one."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from runtime.kernels.movable import Movable, moving
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 
-#: Multiplications from which on it pays (measured).
-_LEAST_PRODUCTS = 1 << 14
+#: Multiplications from which on it pays, and lines of the other operand for which splitting f32 does (measured).
+_LEAST_PRODUCTS, _LEAST_SPLIT_PRODUCTS = 1 << 14, 1 << 17
+_LEAST_LINES_FOR_SPLIT = 16
 
 
 def suits_tiles(
@@ -22,13 +23,17 @@ def suits_tiles(
 ) -> bool:
     """Whether products of such lhs and rhs into such a result, of m, k and n, are the tile unit's here.
 
-    Those of f32 are not: BLAS's function goes there by itself.
+    Those of f32 alone are not: BLAS's function goes there by itself.
     """
     form, (m, k, n) = TileForm(*types), sizes
-    if form not in FORMS or form.parts > 1 or m * k * n < _LEAST_PRODUCTS:
+    splits = form.parts != form.rhs_parts
+    if form not in FORMS or form.rhs_parts == form.parts > 1:
         return False
+    if splits and (n if form.parts > 1 else m) < _LEAST_LINES_FOR_SPLIT:
+        return False
+    pays = m * k * n >= (_LEAST_SPLIT_PRODUCTS if splits else _LEAST_PRODUCTS)
     fits = form.result.byte_size == 4 or k <= most_depth(form)
-    return fits and has_tile_unit()
+    return pays and fits and has_tile_unit()
 
 
 def tile_product(lhs: NDArray, rhs: NDArray, out: NDArray) -> Movable | None:

@@ -1,4 +1,4 @@
-"""bf16 and 8-bit products on the tile unit: however matrices lie, beside exact products, and without the unit."""
+"""bf16 and 8-bit products on the tile unit, and mixed with f32: however matrices lie, beside exact products, and without the unit."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from runtime.codegen.llvm_tiles import FORMS, TileForm
 from runtime.codegen.native_call import NativeAction
 from runtime.codegen.tile_unit import has_tile_unit, without_tile_unit
 from runtime.kernel import NUMPY_KERNELS, Action, KernelArrays
+from runtime.kernels import tile_dot
 from runtime.kernels.dot import DotKernel
 from runtime.kernels.tile_dot import suits_tiles
 from spmd.shape import PrimitiveType
@@ -22,8 +23,15 @@ pytestmark = pytest.mark.skipif(
 P = PrimitiveType
 Array = np.ndarray[Any, Any]
 Types = tuple[PrimitiveType, PrimitiveType, PrimitiveType]
-BYTES_AND_BF16 = [(f.lhs, f.rhs, f.result) for f in FORMS if f.parts == 1]
+TYPES = [(f.lhs, f.rhs, f.result) for f in FORMS if f.parts * f.rhs_parts < 9]
 SIZES = [(40, 70, 33), (1, 520, 65), (64, 64, 64), (70, 1300, 17), (513, 33, 3)]
+
+
+@pytest.fixture(autouse=True)
+def _for_all_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the unit gained for few lines, and for few products of f32, too."""
+    monkeypatch.setattr(tile_dot, "_LEAST_SPLIT_PRODUCTS", 1 << 14)
+    monkeypatch.setattr(tile_dot, "_LEAST_LINES_FOR_SPLIT", 1)
 
 
 def bound(types: Types, batch: tuple[int, ...], lhs: Array, rhs: Array, out: Array) -> Action:
@@ -67,7 +75,7 @@ def check(types: Types, lhs: Array, rhs: Array, out: Array, batch: tuple[int, ..
     assert (np.abs(out.astype(np.float64) - a @ b) <= unit * (np.abs(a) @ np.abs(b))).all()
 
 
-@pytest.mark.parametrize("types", BYTES_AND_BF16, ids=str)
+@pytest.mark.parametrize("types", TYPES, ids=str)
 def test_however_matrices_lie(types: Types) -> None:
     rng = np.random.default_rng(0)
     hows = list(itertools.product(["rows", "columns", "part"], ["rows", "columns"]))
@@ -114,16 +122,26 @@ def test_products_below_the_smallest_normal_number() -> None:
     assert np.abs(exact).max() > 2.0**-135
 
 
-@pytest.mark.parametrize("value", [np.inf, np.nan, 3e38])
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 3e38, float(np.finfo("f").max)])
 @pytest.mark.parametrize("result", [P.F32, P.BF16])
-def test_numbers_beyond_the_scaled_range(value: float, result: PrimitiveType) -> None:
-    lhs, rhs = (np.ones(s, P.BF16.numpy) for s in ((40, 50), (50, 40)))
-    lhs[33, 2] = value
-    out = np.zeros((40, 40), result.numpy)
-    bound((P.BF16, P.BF16, result), (), lhs, rhs, out)()
-    want = lhs.astype(np.float32) @ rhs.astype(np.float32)
-    rounded = want.astype(result.numpy).astype(np.float32)
-    np.testing.assert_array_equal(out.astype(np.float32), rounded)
+@pytest.mark.parametrize(
+    ("lhs_type", "rhs_type"), [(P.BF16, P.BF16), (P.F32, P.BF16), (P.BF16, P.F32)]
+)
+def test_numbers_beyond_the_scaled_range(
+    value: float, result: PrimitiveType, lhs_type: PrimitiveType, rhs_type: PrimitiveType
+) -> None:
+    """Of either operand; the largest f32 number would be infinite if it were rounded to bf16."""
+    lhs = np.ones((40, 50), lhs_type.numpy)
+    rhs = np.full((50, 40), 0.5, rhs_type.numpy)
+    for place in (lhs, rhs):
+        place[33, 2] = value
+        out = np.zeros((40, 40), result.numpy)
+        bound((lhs_type, rhs_type, result), (), lhs, rhs, out)()
+        exact = lhs.astype(np.float64) @ rhs.astype(np.float64)
+        with np.errstate(over="ignore"):
+            want = exact.astype(np.float32).astype(result.numpy).astype(np.float32)
+        np.testing.assert_allclose(out.astype(np.float32), want, rtol=1e-6)
+        place[33, 2] = 1
 
 
 def test_planned_with_the_unit_and_bound_without() -> None:
@@ -147,5 +165,6 @@ def test_forms_are_told_apart() -> None:
     assert TileForm(P.U8, P.S8, P.S32).instruction == "tdpbusd"
     assert TileForm(P.S8, P.U8, P.S32).instruction == "tdpbsud"
     assert not suits_tiles((P.F32, P.F32, P.F32), (512, 512, 512))
-    assert not suits_tiles((P.BF16, P.F32, P.F32), (512, 512, 512))
+    assert suits_tiles((P.BF16, P.F32, P.F32), (512, 512, 512))
+    assert not suits_tiles((P.F16, P.F32, P.F32), (512, 512, 512))
     assert not suits_tiles((P.S8, P.S8, P.S8), (512, 512, 512))
