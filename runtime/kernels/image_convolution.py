@@ -79,7 +79,7 @@ class Geometry:
             if runs:
                 last_phase, first, before = runs[-1]
                 follows = start == first + len(before) * self.channels
-                if last_phase == phase and follows and self.channels < FORM.step_depth:
+                if last_phase == phase and follows and self.channels % FORM.step_depth:
                     before.append(tap)
                     continue
             runs.append((phase, start, [tap]))
@@ -197,7 +197,8 @@ def image_words(
     skipped = max(-columns.low, 0)
     shown = min(columns.size, columns.reach - columns.low) - skipped
     dense = x.strides[3] == shape.channels * 4
-    along = w.strides[-1] != 4 and w.strides[3] == 4 and shape.channels >= FORM.step_depth
+    full = shape.channels % FORM.step_depth == 0
+    along = w.strides[-1] != 4 and w.strides[3] == 4 and full
     parts, place = [], 0
     for part in shape.parts():
         steps = shape.step_count(part)
