@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import time
 from typing import TYPE_CHECKING, Any
 
+from launch.calibrated import machine_here
 from launch.cli.module_argument import compile_options, positive
 from launch.cli.program import (
     Program,
@@ -21,6 +23,7 @@ from launch.fewer_collections import fewer_collections
 from launch.inputs import SeededInputs
 from launch.job import step_milliseconds
 from launch.report.environment import describe_environment
+from runtime.step_prediction import predicted_step
 
 if TYPE_CHECKING:
     from collectives.communicator.mpi import MpiCommunicator
@@ -103,9 +106,13 @@ def _report(
     times = step_milliseconds(seconds[WARM_UP:])
     devices = program.executable.num_devices
     where = describe_environment()
+    machine = machine_here()
+    predicted = predicted_step(program.executable.module, machine, _cores(ranks))
     if options.json:
         figures = {
             "step_ms": times,
+            "predicted_ms": 1e3 * predicted.seconds,
+            "predicted_for": str(machine),
             "compile_s": ready,
             "cached": program.cached,
             "devices": devices,
@@ -121,4 +128,11 @@ def _report(
         f"(least {times['min']:.2f}, most {times['max']:.2f}; {options.repeat} steps), "
         f"{devices} devices in {ranks} processes, {made} in {ready:.2f} s"
     )
+    most = ", ".join(f"{name} {1e3 * share:.2f}" for name, share in predicted.by_opcode[:3])
+    print(f"predicted for {machine.name}: {1e3 * predicted.seconds:.2f} ms ({most})")
     print(f"{where['cores']} cores of {where['cpu']}, {where['blas']} for {where['blas_core']}")
+
+
+def _cores(ranks: int) -> int:
+    """That the devices share: a rank may be bound to one of them, and others to the others."""
+    return len(os.sched_getaffinity(0)) if ranks == 1 else os.cpu_count() or 1

@@ -9,6 +9,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -18,6 +19,7 @@ from launch.pipeline import compile_module
 from runtime.blas import limited_blas_threads
 from runtime.codegen.element_operations import ElementSignature, has_operation
 from runtime.kernel import NUMPY_KERNELS, Action, KernelArrays
+from runtime.kernels.dot import DotKernel
 from runtime.kernels.native_elementwise import NativeElementwiseKernel
 from spmd.hlo import Opcode
 from spmd.literal import NDArray
@@ -87,11 +89,13 @@ def _levels() -> tuple[MemoryLevel, ...]:
 
 
 def _copy_bandwidth(working_set: int) -> float:
-    """Bytes per second, read and written, of one array negated into another."""
+    """Bytes per second, read and written, of one array negated into another, on each core while all do so."""
     count = working_set // 8
     repeats = max(1, ELEMENTS // count)
-    run = _loop(Opcode.NEGATE, PrimitiveType.F32, (repeats, count), 1)
-    return 8 * count * repeats / best_seconds(run)
+    cores = len(os.sched_getaffinity(0))
+    runs = [_loop(Opcode.NEGATE, PrimitiveType.F32, (repeats, count), 1) for _ in range(cores)]
+    with ThreadPoolExecutor(cores) as pool:
+        return 8 * count * repeats / best_seconds(lambda: list(pool.map(lambda run: run(), runs)))
 
 
 def _rates(kind: PrimitiveType) -> Rates:
@@ -149,15 +153,18 @@ def _row_seconds() -> float:
 
 # ---- products
 def _matrix_rate(kind: PrimitiveType) -> float:
-    """Flops per second of the fastest square product; narrower types than f32 are multiplied in f32."""
-    product_type = kind.numpy if kind is PrimitiveType.F64 else np.dtype(np.float32)
-    return max(_gemm_rate(size, product_type) for size in GEMM_SIZES)
+    """Flops per second of the fastest square product, made as programs on this machine make it."""
+    return max(_gemm_rate(size, kind) for size in GEMM_SIZES)
 
 
-def _gemm_rate(size: int, dtype: np.dtype[np.generic]) -> float:
-    lhs, rhs = (np.full((size, size), 0.5, dtype) for _ in range(2))
-    out = np.empty((size, size), dtype)
-    return 2 * size**3 / best_seconds(lambda: np.matmul(lhs, rhs, out=out))
+def _gemm_rate(size: int, kind: PrimitiveType) -> float:
+    kernel = DotKernel.planned((), (size, size, size), (kind, kind, kind))
+    assert kernel is not None, "floats are summed"
+    lhs, rhs = (np.full((size, size), 0.5, kind.numpy) for _ in range(2))
+    out = np.empty((size, size), kind.numpy)
+    scratch = tuple(np.zeros(dims, kernel.compute.numpy) for dims in kernel.scratch_dims())
+    arrays = KernelArrays((lhs, rhs), (out,), scratch)
+    return 2 * size**3 / best_seconds(NUMPY_KERNELS.bind(kernel, arrays))
 
 
 # ---- programs

@@ -15,7 +15,7 @@ from spmd.shape import PrimitiveType
 @dataclass(frozen=True, slots=True)
 class MemoryLevel:
     """A cache or the memory. bandwidth: bytes per second that a loop streams, read and written bytes together, while
-    everything it touches lies in ``size`` bytes at this level.
+    everything it touches lies in ``size`` bytes at this level, and all devices do the same.
     """
 
     name: str
