@@ -20,8 +20,11 @@ Result = TypeVar("Result")
 
 _LINE_WORDS = 8
 
-_YIELDS = 300
-"""Looks for who is late, the core given up before each, until Python takes over the wait."""
+_YIELDS = 30
+"""Looks for who is late, the core given up before each, until Python takes over the wait.
+
+It sleeps, and who sleeps comes before the busy; a core that is given up on a busy machine is back a slice later.
+"""
 
 Patience: TypeAlias = Callable[[int, SegmentRow], bool]
 """What to do about a device (rank, and row at which it is) when all of its lane wait: it raises where there is no hope.

@@ -23,8 +23,8 @@ from runtime.shared_memory_engine import native_step_engine
 from runtime.table import Table
 from runtime.thunks.segment import PythonWait
 
-_LOOKS = 500
-"""Rounds in vain through a lane's devices, some 30 us, before it gives up its core: there is one for each lane."""
+_LOOKS = 2000
+"""Rounds in vain through a lane's devices, some 120 us, before it gives up its core: there is one for each lane."""
 
 
 class LoopbackDevices:
