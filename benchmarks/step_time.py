@@ -8,7 +8,7 @@ case has, in one process); the one-device command gets module.hlo and prints the
 cores, where the module can run so. Without them our times stand alone. Ours run in one process, or with --mpirun one
 per device; --fusion is `spmd bench`'s. The limit is what benchmarks/timing/limit.py says of our scheduled program at
 rates measured here, now. --results gets step_time.json, or step_time_mpirun.json, and where matplotlib and a peer are
-there the same as a picture.
+there the same as a picture. The last column is what `spmd bench` predicted over what was measured.
 """
 
 from __future__ import annotations
@@ -41,10 +41,12 @@ MISLEADING = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
 PATIENCE = 900
 HEADER = (
     f"{'case':28s} {'devices':>7s} {'ours ms':>9s} {'XLA ms':>9s} {'ratio':>6s} {'limit ms':>9s} "
-    f"{'of limit':>8s} {'XLA, one device':>16s}"
+    f"{'of limit':>8s} {'XLA, one device':>16s} {'predicted/':>10s}"
 )
 #: What is wanted of the ratio's mean, of each ratio, and of each time over the limit.
 MEAN, EACH, OF_LIMIT = 0.65, 1.0, 1.5
+#: Of the measured time, how far a predicted one may be from it.
+PREDICTED = 0.2
 
 
 def run_json(command: list[str]) -> dict[str, Any]:
@@ -76,7 +78,8 @@ def measure(case: Path, options: argparse.Namespace, rates: Rates) -> dict[str, 
     peer = [*shlex.split(options.peer), str(case)] if options.peer else None
     pairs, alone = [], []
     for _ in range(options.rounds):
-        mine = run_json(ours)["step_ms"]["median"]
+        found = run_json(ours)
+        mine = found["step_ms"]["median"]
         pairs.append((mine, run_json(peer)["step_ms"]["median"] if peer else math.nan))
         alone.append(one_device_ms(options, path))
     limit = step_limit(scheduled(spmd.load(path), devices, fusion=options.fusion), rates)
@@ -86,6 +89,7 @@ def measure(case: Path, options: argparse.Namespace, rates: Rates) -> dict[str, 
         "step_ms": statistics.median(a for a, _ in pairs),
         "xla_ms": statistics.median(b for _, b in pairs),
         "ratio": statistics.median(a / b for a, b in pairs),
+        "predicted_ms": found["predicted_ms"],
         "xla_one_device_ms": statistics.median(alone),
         "limit_ms": 1e3 * limit.seconds,
         "limit_parts_ms": {
@@ -112,7 +116,7 @@ def line_of(row: dict[str, Any]) -> str:
     return (
         f"{row['case']:28s} {row['devices']:7d} {row['step_ms']:9.2f} {row['xla_ms']:9.2f} "
         f"{row['ratio']:6.2f} {row['limit_ms']:9.3f} {over:8.1f} "
-        f"{row['xla_one_device_ms']:16.2f}"
+        f"{row['xla_one_device_ms']:16.2f} {row['predicted_ms'] / row['step_ms']:10.2f}"
     )
 
 
@@ -128,7 +132,9 @@ def summary(rows: list[dict[str, Any]]) -> list[str]:
             f"{', '.join(above) or 'none'}"
         )
     far = [row["case"] for row in rows if row["step_ms"] > OF_LIMIT * row["limit_ms"]]
-    return [*lines, f"above {OF_LIMIT} of the limit: {len(far)} of {len(rows)}"]
+    lines.append(f"above {OF_LIMIT} of the limit: {len(far)} of {len(rows)}")
+    off = [r["case"] for r in rows if abs(r["predicted_ms"] / r["step_ms"] - 1) > PREDICTED]
+    return [*lines, f"predicted more than {PREDICTED:.0%} off: {len(off)} of {len(rows)}"]
 
 
 def write_results(report: dict[str, Any], folder: Path) -> None:
