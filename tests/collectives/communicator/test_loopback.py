@@ -18,7 +18,6 @@ from runtime.shared_memory_engine import native_step_engine
 from spmd.device import ReductionKind
 from spmd.errors import CollectiveTimeoutError, RunError
 
-
 #: Meetings of Python, and native steps over the process's memory.
 ENGINES = pytest.mark.parametrize("engine", [None, native_step_engine()], ids=["python", "native"])
 
