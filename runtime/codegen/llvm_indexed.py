@@ -22,9 +22,11 @@ from spmd.shape import PrimitiveType
 FUNCTION = "spmd_indexed"
 #: Index vectors whose windows are fetched before their turn, and of each at most so many lines of so many bytes: the
 #: processor foresees what follows within a window, but not where the next one begins.
-AHEAD = 3
+AHEAD = 8
 MOST_LINES = 16
 LINE_BYTES = 64
+#: Marks stores of whole lines that go past the caches, which need not fetch the lines first.
+PAST_CACHES = ", !nontemporal !{i32 1}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,7 @@ class IndexedForm:
     """batch, window: dimensions over index vectors, and over a window. components: of an index vector.
 
     packed: whether both arrays have their neighbours along a window's last dimension. lines: of a window to be fetched.
+    streamed: whether a packed gather's whole lines are stored past the caches.
     """
 
     index: PrimitiveType
@@ -66,6 +69,7 @@ class IndexedForm:
     components: int
     packed: bool
     lines: int = 0
+    streamed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +152,9 @@ class _Indexed:
         window = [_Dimension(word(), {_FAR: word(), _NEAR: word()}) for _ in range(form.window)]
         self.components = [_Component(word(), word(), word()) for _ in range(form.components)]
         self.vectors(batch, window, here)
+        if form.streamed:
+            # Such stores become visible in no order, not even before the flag that says that the result is there.
+            self.writer.add("fence seq_cst")
         return self.writer.function(FUNCTION)
 
     def vectors(
@@ -219,14 +226,41 @@ class _Indexed:
             with self.writer.loop(first.size, cursors) as (_, inner):
                 self.elements(rest, inner)
             return
-        with self.writer.element_loop(first.size) as k:
+        if self.form.streamed:
+            self.streamed(first, here)
+        else:
+            self.run(first, here)
+
+    def streamed(self, dimension: _Dimension, here: dict[int, str]) -> None:
+        """A packed run, a line at a time past the caches where it consists of whole lines of near."""
+        value, elements = self.writer.value, self.form.elements
+        assert isinstance(elements, GatherElements)
+        size = value(f"mul i64 {dimension.size}, {elements.byte_size}")
+        address = value(f"ptrtoint ptr {here[_NEAR]} to i64")
+        ends = value(f"or i64 {address}, {size}")
+        beyond = value(f"and i64 {ends}, {LINE_BYTES - 1}")
+        with self.writer.when(value(f"icmp eq i64 {beyond}, 0")):
+            lines = value(f"udiv i64 {size}, {LINE_BYTES}")
+            cursors = {array: Cursor(here[array], str(LINE_BYTES)) for array in (_FAR, _NEAR)}
+            with self.writer.loop(lines, cursors) as (_, at):
+                line = value(f"load <{LINE_BYTES} x i8>, ptr {at[_FAR]}, align 1")
+                self.writer.add(
+                    f"store <{LINE_BYTES} x i8> {line}, ptr {at[_NEAR]}, align {LINE_BYTES}"
+                    f"{PAST_CACHES}"
+                )
+        with self.writer.when(value(f"icmp ne i64 {beyond}, 0")):
+            self.run(dimension, here)
+
+    def run(self, dimension: _Dimension, here: dict[int, str]) -> None:
+        """Along a window's last dimension, an element at a time."""
+        with self.writer.element_loop(dimension.size) as k:
             if self.form.packed:
                 places = {
                     array: self.writer.value(f"getelementptr {kind}, ptr {here[array]}, i64 {k}")
                     for array, kind in ((_FAR, self.far), (_NEAR, self.near))
                 }
             else:
-                places = {a: self.moved(here[a], k, first.strides[a]) for a in here}
+                places = {a: self.moved(here[a], k, dimension.strides[a]) for a in here}
             self.element(places[_FAR], places[_NEAR], INDEPENDENT)
 
     def element(self, far: str, near: str, metadata: str) -> None:

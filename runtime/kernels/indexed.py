@@ -29,6 +29,8 @@ from spmd.shape import PrimitiveType
 
 #: What is smaller lies in a core's second-level cache for the most part.
 LEAST_FETCHED_BYTES = 1 << 20
+#: Of a result that is stored past the caches: most of it would have left the second level before its end is written.
+LEAST_STREAMED_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,7 @@ def _bind(
         len(windows.starts),
         packed,
         _lines(window[-1][0] * items[0], far.nbytes) if packed and batch else 0,
+        packed and isinstance(elements, GatherElements) and near.nbytes >= LEAST_STREAMED_BYTES,
     )
     record = np.array(words.packed(), np.int64)
     return native_call(indexed_code(form), FUNCTION, record, (far, indices, near))

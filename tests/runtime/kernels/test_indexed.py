@@ -7,7 +7,13 @@ import itertools
 import numpy as np
 import pytest
 
-from runtime.kernels.indexed import GatherKernel, ScatterKernel
+from runtime.kernel import NUMPY_KERNELS, KernelArrays
+from runtime.kernels.indexed import (
+    LEAST_STREAMED_BYTES,
+    GatherKernel,
+    IndexedWindows,
+    ScatterKernel,
+)
 from runtime.kernels.reference import ReferenceKernel
 from spmd.literal import NDArray
 from tests.runtime.programs import compiled, module_of, random_inputs
@@ -98,6 +104,24 @@ def test_gather_of_views() -> None:
     """
     p, _ = random_inputs(module_of(text))
     check(text, [p, indices_around((5, 3), "s32")])
+
+
+@pytest.mark.parametrize("first", [0, 4, 64], ids=lambda first: f"from byte {first}")
+@pytest.mark.parametrize("row", [16, 160, 200], ids=lambda row: f"{row} elements")
+def test_large_result_of_whole_lines_and_others(row: int, first: int) -> None:
+    """Lines stored past the caches where rows are whole lines of the result, and no byte beyond it."""
+    rows = LEAST_STREAMED_BYTES // (4 * row) + 5
+    x = np.arange(50 * row, dtype=np.float32).reshape(50, row)
+    indices = indices_around((rows, 1), "s32", 50)
+    memory = np.full(4 * rows * row + 256, 7, np.uint8)
+    begin = -memory.ctypes.data % 64 + first
+    end = begin + 4 * rows * row
+    out = memory[begin:end].view(np.float32).reshape(rows, row)
+    windows = IndexedWindows(((0, 0, None),), ((1, 1),), ((0, 49),), 1)
+    NUMPY_KERNELS.bind(GatherKernel(windows), KernelArrays((x, indices), (out,)))()
+    np.testing.assert_array_equal(out, x[np.clip(indices[:, 0], 0, 49)])
+    assert (memory[:begin] == 7).all()
+    assert (memory[end:] == 7).all()
 
 
 SCATTERS = {
