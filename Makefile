@@ -100,7 +100,7 @@ test-gpu:
 # ---- timing ----------------------------------------------------------------------------------
 
 # CASES_TIMED: folders with module.hlo and case.json. PEER: a command that times XLA on such a folder, PEER_ONE_DEVICE:
-# one that times it on module.hlo alone (see step_time.py). BENCH_OPTIONS: --mpirun, --fusion, --only REGEX, --rounds K.
+# one that times it on module.hlo alone (see step_time.py). BENCH_OPTIONS: --mpirun, --no-fusion, --only REGEX, --rounds K.
 CASES_TIMED ?= $(CASES)
 PEER ?=
 PEER_ONE_DEVICE ?=

@@ -1,6 +1,6 @@
 """What a loaded program's steps take from malloc, mmap and Python, and who asks: 100 steps on arrays that stay.
 
-    python -m benchmarks.step_allocations MODULE [--devices N] [--steps 100] [--fusion] [--json FILE]
+    python -m benchmarks.step_allocations MODULE [--devices N] [--steps 100] [--no-fusion] [--json FILE]
     python -m launch.mpirun -n N -- -m benchmarks.step_allocations MODULE
 
 Two counts of as many steps, each after some that warm up. With the counter of allocation_counter.c, which a C
@@ -210,7 +210,9 @@ def main() -> int:
     parser.add_argument("module")
     parser.add_argument("--devices", type=int, default=0)
     parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--fusion", action="store_true")
+    parser.add_argument(
+        "--fusion", action=argparse.BooleanOptionalAction, default=CompileOptions().fusion
+    )
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     options = parser.parse_args()
     if PRELOAD not in os.environ:

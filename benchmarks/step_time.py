@@ -1,12 +1,12 @@
 """Step time on JAX cases beside XLA CPU's, alternating in one run, with the machine's limit for the same kernels.
 
-    python -m benchmarks.step_time CASES [--only REGEX] [--rounds 3] [--mpirun] [--fusion] [--results FOLDER]
+    python -m benchmarks.step_time CASES [--only REGEX] [--rounds 3] [--mpirun] [--no-fusion] [--results FOLDER]
         [--peer 'PYTHON time_xla.py'] [--one-device 'PYTHON -m benchmarks.xla_one_device']
 
 The peer command gets a case folder and prints {"step_ms": {"median": ...}} (XLA CPU on as many host devices as the
 case has, in one process); the one-device command gets module.hlo and prints the same of XLA CPU on one device with all
 cores, where the module can run so. Without them our times stand alone. Ours run in one process, or with --mpirun one
-per device; --fusion is `spmd bench`'s. The limit is what benchmarks/timing/limit.py says of our scheduled program at
+per device; --no-fusion is `spmd bench`'s. The limit is what benchmarks/timing/limit.py says of our scheduled program at
 rates measured here, now. --results gets step_time.json, or step_time_mpirun.json, and where matplotlib and a peer are
 there the same as a picture. The last column is what `spmd bench` predicted over what was measured.
 """
@@ -73,8 +73,7 @@ def measure(case: Path, options: argparse.Namespace, rates: Rates) -> dict[str, 
         ours = [*launcher, "launch", "bench", path, "--json"]
     else:
         ours = [sys.executable, "-m", "launch", "bench", path, "--json", "--devices", str(devices)]
-    if options.fusion:
-        ours.append("--fusion")
+    ours.append("--fusion" if options.fusion else "--no-fusion")
     peer = [*shlex.split(options.peer), str(case)] if options.peer else None
     pairs, alone = [], []
     for _ in range(options.rounds):
@@ -158,7 +157,9 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--mpirun", action="store_true", help="ours on MPI ranks")
     parser.add_argument("--peer", default="", help="command that times XLA on a case folder")
     parser.add_argument("--one-device", default="", help="command that times XLA on a module")
-    parser.add_argument("--fusion", action="store_true", help="ours with fusion")
+    parser.add_argument(
+        "--fusion", action=argparse.BooleanOptionalAction, default=CompileOptions().fusion
+    )
     parser.add_argument("--results", type=Path, help="write figures and picture to this folder")
     return parser.parse_args()
 

@@ -24,5 +24,5 @@ class CompileOptions:
     check: bool = False
     verify: bool = True
     memory_limit: int | None = None
-    fusion: bool = False
+    fusion: bool = True
     machine: MachineDescription = field(default_factory=machine_named)

@@ -29,11 +29,11 @@ def module(tmp_path: Path) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize(("option", "kernels"), [("--fusion", 1), ("--no-fusion", 0)])
-def test_fusion_is_asked_for(
-    module: str, option: str, kernels: int, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("options", "kernels"), [([], 1), (["--fusion"], 1), (["--no-fusion"], 0)])
+def test_kernels_are_made_unless_asked_not_to(
+    module: str, options: list[str], kernels: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["opt", module, "--until", "scheduled", option]) == 0
+    assert main(["opt", module, "--until", "scheduled", *options]) == 0
     printed = capsys.readouterr().out
     assert printed.count("kind=kLoop") == kernels
     assert "is_scheduled=true" in printed
@@ -67,7 +67,7 @@ def test_fusions_are_bisected(
 
 
 def test_ranks_compare_what_is_fused_and_for_which_machine() -> None:
-    plain, fused = CompileOptions(), CompileOptions(fusion=True)
+    plain, fused = CompileOptions(fusion=False), CompileOptions()
     other = replace(machine_named(), row_seconds=1e-3)
     texts = {str(plain), str(fused), str(replace(fused, machine=other))}
     assert len(texts) == 3
