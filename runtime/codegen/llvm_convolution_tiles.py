@@ -37,6 +37,7 @@ declare void @llvm.masked.store.v16i32.p0(<16 x i32>, ptr, i32, <16 x i1>)
 declare void @llvm.masked.store.v32i16.p0(<32 x i16>, ptr, i32, <32 x i1>)
 declare <16 x i32> @llvm.umax.v16i32(<16 x i32>, <16 x i32>)
 declare i32 @llvm.vector.reduce.umax.v16i32(<16 x i32>)
+declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 
 ; lanes 0 .. %count - 1, none where that is negative
@@ -247,6 +248,32 @@ end:
   ret void
 }}
 
+; lines of the sums' places come to the second-level cache while products are made
+define internal void @fetch(ptr %out, ptr %places, i64 %rows, i64 %columns) alwaysinline {{
+entry:
+  %bytes = shl i64 %columns, 2
+  %last = sub i64 %bytes, 4
+  br label %loop
+loop:
+  %r = phi i64 [ 0, %entry ], [ %next, %row_done ]
+  %place = getelementptr i64, ptr %places, i64 %r
+  %offset = load i64, ptr %place
+  %nowhere = icmp slt i64 %offset, 0
+  br i1 %nowhere, label %row_done, label %row
+row:
+  %to0 = getelementptr i8, ptr %out, i64 %offset
+  %to1 = getelementptr i8, ptr %to0, i64 %last
+  call void @llvm.prefetch.p0(ptr %to0, i32 0, i32 2, i32 1)
+  call void @llvm.prefetch.p0(ptr %to1, i32 0, i32 2, i32 1)
+  br label %row_done
+row_done:
+  %next = add nuw i64 %r, 1
+  %more = icmp ult i64 %next, %rows
+  br i1 %more, label %loop, label %end
+end:
+  ret void
+}}
+
 define internal void @product(ptr %a, i64 %a_row, i64 %a_tile, i64 %a_part, ptr %a_steps,
     ptr %b, i64 %b_row, i64 %b_tile, i64 %b_part, ptr %b_steps, i64 %steps, ptr %total,
     ptr %out, i64 %stride, ptr %places, i64 %rows, i64 %columns, i1 %adds) alwaysinline {{
@@ -255,6 +282,12 @@ entry:
   %columns_here = call i64 @llvm.umin.i64(i64 %columns, i64 32)
   %two_rows = icmp ugt i64 %rows, 16
   %two_columns = icmp ugt i64 %columns, 16
+  %dense = icmp eq i64 %stride, 4
+  br i1 %dense, label %neighbours, label %choose
+neighbours:
+  call void @fetch(ptr %out, ptr %places, i64 %rows_here, i64 %columns_here)
+  br label %choose
+choose:
   br i1 %two_rows, label %r2, label %r1
 r2:
   br i1 %two_columns, label %r2c2, label %r2c1
