@@ -21,6 +21,13 @@ from runtime.codegen.scalar_program import ScalarProgram, program_ir, struct_typ
 FUNCTION = "spmd_loop"
 #: Rows and columns of a tile: whole lines of cache either way.
 TILE = 64
+#: Elements from a row of a tile's buffer to the next one: were it a power of two, a column would lie in few sets of the
+#: cache.
+PITCH = TILE + 16
+#: Columns of a crossed leaf that are fetched before their turn: the processor does not foresee where one begins.
+AHEAD = 16
+LINE_BYTES = 64
+_PREFETCH = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
 
 
 class Step(Enum):
@@ -61,6 +68,7 @@ def loop_ir(form: LoopForm) -> str:
     return "\n".join(
         [
             *dict.fromkeys([*program_ir(program, "body"), *starts_ir(form.starts)]),
+            *([_PREFETCH] if any(form.crossed) else []),
             _Loop(form).function(),
         ]
     )
@@ -81,7 +89,7 @@ class _Loop:
         self.arrays = range(len(kinds))
         self.sizes = [kind.byte_size for kind in kinds]
         self.buffers = {
-            i: self.writer.value(f"alloca [{TILE * TILE} x {self.types[i]}], align 64")
+            i: self.writer.value(f"alloca [{TILE * PITCH} x {self.types[i]}], align 64")
             for i, crossed in enumerate(form.crossed)
             if crossed
         }
@@ -153,7 +161,7 @@ class _Loop:
         for i in crossed:
             if i < self.inputs:
                 self.transpose(i, rows, columns, here[i], inner[i], into_buffer=True)
-        from_row = {i: str(TILE * self.sizes[i]) if i in crossed else across[i] for i in here}
+        from_row = {i: str(PITCH * self.sizes[i]) if i in crossed else across[i] for i in here}
         cursors = {
             i: Cursor(self.buffers[i] if i in crossed else at, from_row[i], self.counted[i])
             for i, at in here.items()
@@ -168,10 +176,22 @@ class _Loop:
         self, i: int, rows: str, columns: str, here: str, stride: str, *, into_buffer: bool
     ) -> None:
         """Between array ``i``, neighbours in a column, and its buffer, neighbours in a row."""
-        writer, t = self.writer, self.types[i]
+        writer = self.writer
         cursors = {0: Cursor(here, stride), 1: Cursor(self.buffers[i], str(self.sizes[i]))}
-        with writer.loop(columns, cursors) as (_, at), writer.element_loop(rows) as k:
-            way = writer.value(f"mul i64 {k}, {TILE}")
+        way_ahead = writer.value(f"mul i64 {stride}, {AHEAD}")
+        with writer.loop(columns, cursors) as (_, at):
+            if into_buffer:
+                later = writer.value(f"getelementptr i8, ptr {at[0]}, i64 {way_ahead}")
+                for line in range(0, TILE * self.sizes[i], LINE_BYTES):
+                    place = writer.value(f"getelementptr i8, ptr {later}, i64 {line}")
+                    writer.add(f"call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 3, i32 1)")
+            self.column(i, rows, at, into_buffer=into_buffer)
+
+    def column(self, i: int, rows: str, at: dict[int, str], *, into_buffer: bool) -> None:
+        """Of array ``i`` at ``at[0]`` and its buffer at ``at[1]``."""
+        writer, t = self.writer, self.types[i]
+        with writer.element_loop(rows) as k:
+            way = writer.value(f"mul i64 {k}, {PITCH}")
             array = writer.value(f"getelementptr {t}, ptr {at[0]}, i64 {k}")
             buffer = writer.value(f"getelementptr {t}, ptr {at[1]}, i64 {way}")
             source, target = (array, buffer) if into_buffer else (buffer, array)
