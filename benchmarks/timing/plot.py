@@ -23,6 +23,7 @@ def draw(report: dict[str, Any], target: Path) -> None:
     rows.sort(key=lambda row: row["ratio"], reverse=True)
     figure, axis = plt.subplots(figsize=(8, 0.26 * len(rows) + 1.3))
     ratios = [row["ratio"] for row in rows]
+    left = min(ratios) / 3  # room for the figures in the bars
     axis.barh(
         [row["case"] for row in rows],
         ratios,
@@ -33,14 +34,18 @@ def draw(report: dict[str, Any], target: Path) -> None:
         axis.plot(row["limit_ms"] / row["xla_ms"], position, "k|", markersize=9)
         axis.plot(row["xla_one_device_ms"] / row["xla_ms"], position, "k.", markersize=4)
         axis.text(
-            row["ratio"] * 1.04,
+            left * 1.03,
             position,
             f"{row['ratio']:.2f}  ({row['step_ms']:.2f} ms)",
             va="center",
+            color="white",
             fontsize=7,
         )
     axis.axvline(1.0, color="black", linewidth=0.8)
     axis.set_xscale("log")
+    axis.set_xlim(left=left)
+    for ticks in (axis.xaxis.set_major_formatter, axis.xaxis.set_minor_formatter):
+        ticks(lambda value, _: f"{value:g}")
     axis.set_xlabel(
         "step time over XLA CPU's on the same cores (log scale); | the machine's limit, · XLA's one device"
     )
