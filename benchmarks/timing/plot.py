@@ -51,7 +51,7 @@ def draw(report: dict[str, Any], target: Path) -> None:
     )
     where = report["environment"]
     axis.set_title(f"{where['cores']} cores of {where['cpu']}, {report['engine']}", fontsize=9)
-    axis.tick_params(labelsize=7)
+    axis.tick_params(labelsize=7, which="both")
     axis.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
     figure.savefig(target, dpi=130)
