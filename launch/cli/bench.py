@@ -123,10 +123,11 @@ def _report(
         print(json.dumps(figures))
         return
     made = "taken from the cache" if program.cached else "compiled"
+    processes = "1 process" if ranks == 1 else f"{ranks} processes"
     print(
         f"{program.executable.program.name}: {times['median']:.2f} ms a step "
         f"(least {times['min']:.2f}, most {times['max']:.2f}; {options.repeat} steps), "
-        f"{devices} devices in {ranks} processes, {made} in {ready:.2f} s"
+        f"{devices} devices in {processes}, {made} in {ready:.2f} s"
     )
     most = ", ".join(f"{name} {1e3 * share:.2f}" for name, share in predicted.by_opcode[:3])
     print(f"predicted for {machine.name}: {1e3 * predicted.seconds:.2f} ms ({most})")

@@ -36,7 +36,7 @@ def test_a_saved_executable_runs_in_place_of_its_module(executable: Path) -> Non
     assert done.returncode == 0, done.stderr
     assert "all 1 outputs agree on 4 devices of this process" in done.stdout
     done = spmd("bench", executable, "--repeat", "2")
-    assert "4 devices in 1 processes" in done.stdout
+    assert "4 devices in 1 process," in done.stdout
 
 
 def test_what_a_saved_executable_cannot_do_is_said(executable: Path, tmp_path: Path) -> None:
