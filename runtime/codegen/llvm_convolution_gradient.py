@@ -17,7 +17,7 @@ from runtime.codegen.llvm_convolution_record import RecordLayout, Words, with_li
 from runtime.codegen.llvm_convolution_tiles import TILES
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
 from runtime.codegen.llvm_tiles import TILE_BYTES
-from runtime.codegen.llvm_words import WORDS
+from runtime.codegen.llvm_words import WORDS, again
 from spmd.literal import NDArray
 
 FUNCTION = "spmd_convolve_gradient"
@@ -149,17 +149,11 @@ feature:
     ptr %to, i64 %out_feature_bytes, ptr %places_c, i64 %c_left, i64 %f_left, i1 %adds)
   br label %feature_done
 feature_done:
-  %next_f = add nuw nsw i64 %f, 32
-  %more_f = icmp ult i64 %next_f, %features
-  br i1 %more_f, label %feature, label %channel_done
+{again("f", "features", "feature", "channel_done", 32)}
 channel_done:
-  %next_c = add nuw nsw i64 %c, 32
-  %more_c = icmp ult i64 %next_c, %channels
-  br i1 %more_c, label %channel, label %tap_done
+{again("c", "channels", "channel", "tap_done", 32)}
 tap_done:
-  %next_t = add nuw nsw i64 %t, 1
-  %more_t = icmp ult i64 %next_t, %tap_count
-  br i1 %more_t, label %tap, label %end
+{again("t", "tap_count", "tap", "end")}
 end:
   ret void
 }}
@@ -196,13 +190,9 @@ panel:
   call void @load_plane(ptr %record, ptr %w_g, i64 %features, ptr %panel_at, ptr %most)
   %adds = icmp ne i64 %p, 0
   call void @multiply_panel(ptr %record, ptr %out_g, i64 %channels, i64 %features, i64 %images, i1 %adds, ptr %total)
-  %next_p = add nuw nsw i64 %p, 1
-  %more_p = icmp ult i64 %next_p, %panel_count
-  br i1 %more_p, label %panel, label %instance_done
+{again("p", "panel_count", "panel", "instance_done")}
 instance_done:
-  %next_g = add nuw nsw i64 %g, 1
-  %more_g = icmp ult i64 %next_g, %instance_count
-  br i1 %more_g, label %instance, label %end
+{again("g", "instance_count", "instance", "end")}
 end:
   call void @llvm.x86.tilerelease()
   %is_right = call i1 @within(ptr %most)

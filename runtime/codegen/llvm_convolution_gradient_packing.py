@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from runtime.codegen.llvm_convolution_tiles import FORM, PARTS, SPLIT
 from runtime.codegen.llvm_tiles import TILE_BYTES
+from runtime.codegen.llvm_words import again
 
 #: Words of a panel before its phases' ones.
 PANEL_WORDS = 4
@@ -81,9 +82,7 @@ turns:
   call void @turn(ptr %tile1)
   %tile2 = getelementptr i8, ptr %tile, i64 {4 * TILE_BYTES}
   call void @turn(ptr %tile2)
-  %next_s = add nuw nsw i64 %s, 1
-  %more_s = icmp ult i64 %next_s, %pair_steps
-  br i1 %more_s, label %step, label %end
+{again("s", "pair_steps", "step", "end")}
 end:
   ret void
 }}
@@ -128,17 +127,11 @@ pair:
   call void @pack_pair(ptr %record, ptr %from, i1 %has_second, i64 %c_left, ptr %table, i64 %count, ptr %to, ptr %most)
   %next_from = getelementptr i8, ptr %from, i64 %pair_way
   %next_to = getelementptr i8, ptr %to, i64 %pair_packed
-  %next_n = add nuw nsw i64 %n, 2
-  %more_n = icmp ult i64 %next_n, %images
-  br i1 %more_n, label %pair, label %channel_done
+{again("n", "images", "pair", "channel_done", 2)}
 channel_done:
-  %next_c = add nuw nsw i64 %c, 16
-  %more_c = icmp ult i64 %next_c, %channels
-  br i1 %more_c, label %channel, label %phase_done
+{again("c", "channels", "channel", "phase_done", 16)}
 phase_done:
-  %next_p = add nuw nsw i64 %p, 1
-  %more_p = icmp ult i64 %next_p, %phase_count
-  br i1 %more_p, label %phase, label %end
+{again("p", "phase_count", "phase", "end")}
 end:
   ret void
 }}
@@ -224,19 +217,13 @@ run:
   %to = getelementptr i8, ptr %to_l, i64 %r_place
   call void @split_pair(
     ptr %to, i64 %part_bytes, ptr %from, i64 %w_image_bytes, i1 %has_second, i64 %elements, ptr %most)
-  %next_r = add nuw nsw i64 %r, 1
-  %more_r = icmp ult i64 %next_r, %runs
-  br i1 %more_r, label %run, label %line_done
+{again("r", "runs", "run", "line_done")}
 line_done:
-  %next_l = add nuw nsw i64 %l, 1
-  %more_l = icmp ult i64 %next_l, %plane_lines
-  br i1 %more_l, label %line, label %pair_done
+{again("l", "plane_lines", "line", "pair_done")}
 pair_done:
   %next_from = getelementptr i8, ptr %from_n, i64 %pair_way
   %next_to = getelementptr i8, ptr %to_n, i64 %pair_bytes
-  %next_n = add nuw nsw i64 %n, 2
-  %more_n = icmp ult i64 %next_n, %images
-  br i1 %more_n, label %pair, label %end
+{again("n", "images", "pair", "end", 2)}
 end:
   ret void
 }}

@@ -11,7 +11,7 @@ from functools import cache
 
 from runtime.codegen.llvm_convolution_record import RecordLayout, with_lists
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
-from runtime.codegen.llvm_words import WORDS
+from runtime.codegen.llvm_words import WORDS, again
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 
@@ -185,18 +185,12 @@ element:
   %new# = call {vector} @llvm.fmuladd.{suffix}({vector} %a#, {vector} %b#, {vector} %sum#)'''
         )
     }
-  %next_j = add nuw nsw i64 %j, 1
-  %more_j = icmp ult i64 %next_j, %window_width
-  br i1 %more_j, label %element, label %line_done
+{again("j", "window_width", "element", "line_done")}
 line_done:
 {lines(f"  %after# = fadd {vector} %before#, %new#")}
-  %next_i = add nuw nsw i64 %i, 1
-  %more_i = icmp ult i64 %next_i, %window_height
-  br i1 %more_i, label %row, label %channel_done
+{again("i", "window_height", "row", "channel_done")}
 channel_done:
-  %next_c = add nuw nsw i64 %c, 1
-  %more_c = icmp ult i64 %next_c, %channels
-  br i1 %more_c, label %channel, label %block_done
+{again("c", "channels", "channel", "block_done")}
 block_done:
 {
         lines(
@@ -240,21 +234,13 @@ column:
   %v_way = mul i64 %v, %out_column
   %to = getelementptr i8, ptr %out_h, i64 %v_way
   call void @one_output(ptr %record, ptr %x_n, ptr %w_f, ptr %to, i64 %h, i64 %v)
-  %next_v = add nuw nsw i64 %v, 1
-  %more_v = icmp ult i64 %next_v, %width
-  br i1 %more_v, label %column, label %row_done
+{again("v", "width", "column", "row_done")}
 row_done:
-  %next_h = add nuw nsw i64 %h, 1
-  %more_h = icmp ult i64 %next_h, %height
-  br i1 %more_h, label %row, label %feature_done
+{again("h", "height", "row", "feature_done")}
 feature_done:
-  %next_f = add nuw nsw i64 %f, 1
-  %more_f = icmp ult i64 %next_f, %features
-  br i1 %more_f, label %feature, label %image_done
+{again("f", "features", "feature", "image_done")}
 image_done:
-  %next_n = add nuw nsw i64 %n, 1
-  %more_n = icmp ult i64 %next_n, %batch
-  br i1 %more_n, label %image, label %end
+{again("n", "batch", "image", "end")}
 end:
   ret void
 }}

@@ -19,7 +19,7 @@ from runtime.codegen.llvm_convolution_record import RecordLayout, Words, with_li
 from runtime.codegen.llvm_convolution_tiles import FORM, TILES
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
 from runtime.codegen.llvm_tiles import TILE_BYTES
-from runtime.codegen.llvm_words import WORDS
+from runtime.codegen.llvm_words import WORDS, again
 from spmd.literal import NDArray
 
 FUNCTION = "spmd_convolve_image"
@@ -150,13 +150,9 @@ columns:
     ptr %to, i64 %out_feature_bytes, ptr %places, i64 %q_left, i64 %f_left, i1 %adds)
   br label %columns_done
 columns_done:
-  %next_f = add nuw nsw i64 %f, 32
-  %more_f = icmp ult i64 %next_f, %count
-  br i1 %more_f, label %columns, label %rows_done
+{again("f", "count", "columns", "rows_done", 32)}
 rows_done:
-  %next_q = add nuw nsw i64 %q, 32
-  %more_q = icmp ult i64 %next_q, %positions
-  br i1 %more_q, label %rows, label %end
+{again("q", "positions", "rows", "end", 32)}
 end:
   ret void
 }}
@@ -215,21 +211,15 @@ part:
   %counted = add i64 %i, {PANEL_WORDS}
   %positions = call i64 @word(ptr %panel_at, i64 %counted)
   call void @multiply_part(ptr %record, ptr %out_p, ptr %part_at, i64 %positions, i64 %count, i1 %adds, ptr %total)
-  %next_i = add nuw nsw i64 %i, 1
-  %more_i = icmp ult i64 %next_i, %part_count
-  br i1 %more_i, label %part, label %panel_done
+{again("i", "part_count", "part", "panel_done")}
 panel_done:
-  %next_p = add nuw nsw i64 %p, 1
-  %more_p = icmp ult i64 %next_p, %panel_count
-  br i1 %more_p, label %panel, label %block_done
+{again("p", "panel_count", "panel", "block_done")}
 block_done:
   %next_f = add nuw nsw i64 %f, %block_features
   %more_f = icmp ult i64 %next_f, %features
   br i1 %more_f, label %block, label %instance_done
 instance_done:
-  %next_g = add nuw nsw i64 %g, 1
-  %more_g = icmp ult i64 %next_g, %instance_count
-  br i1 %more_g, label %instance, label %end
+{again("g", "instance_count", "instance", "end")}
 end:
   call void @llvm.x86.tilerelease()
   %is_right = call i1 @within(ptr %most)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from runtime.codegen.llvm_convolution_tiles import FORM, PARTS, SPLIT
 from runtime.codegen.llvm_tiles import TILE_BYTES, listed
+from runtime.codegen.llvm_words import again
 
 #: Words that say what a part of the outputs needs.
 PART_WORDS = 5
@@ -141,13 +142,9 @@ line:
   %to_way = mul i64 %l, %plane_line_bytes
   %to = getelementptr i8, ptr %phase_target, i64 %to_way
   call void @load_line(ptr %record, ptr %to, ptr %from, ptr %most)
-  %next_l = add nuw nsw i64 %l, 1
-  %more_l = icmp ult i64 %next_l, %count
-  br i1 %more_l, label %line, label %phase_done
+{again("l", "count", "line", "phase_done")}
 phase_done:
-  %next_p = add nuw nsw i64 %p, 1
-  %more_p = icmp ult i64 %next_p, %phase_count
-  br i1 %more_p, label %phase, label %end
+{again("p", "phase_count", "phase", "end")}
 end:
   ret void
 }}
@@ -205,16 +202,12 @@ feature:
   %x1 = call <16 x float> @loaded(ptr %from1, <16 x i1> %mask1)
   %parts = call {SPLIT} @split(<16 x float> %x0, <16 x float> %x1, ptr %most)
 {_rows()}
-  %next_f = add nuw nsw i64 %f, 1
-  %more_f = icmp ult i64 %next_f, %count
-  br i1 %more_f, label %feature, label %turns
+{again("f", "count", "feature", "turns")}
 turns:
   call void @turn(ptr %to0)
   call void @turn(ptr %to1)
   call void @turn(ptr %to2)
-  %next_s = add nuw nsw i64 %s, 1
-  %more_s = icmp ult i64 %next_s, %steps
-  br i1 %more_s, label %step, label %end
+{again("s", "steps", "step", "end")}
 end:
   ret void
 }}
@@ -275,17 +268,11 @@ pair:
   store <16 x i32> %pair0, ptr %to0, align 64
   store <16 x i32> %pair1, ptr %to1, align 64
   store <16 x i32> %pair2, ptr %to2, align 64
-  %next_k = add nuw nsw i64 %k, 1
-  %more_k = icmp ult i64 %next_k, %pairs
-  br i1 %more_k, label %pair, label %block_done
+{again("k", "pairs", "pair", "block_done")}
 block_done:
-  %next_f = add nuw nsw i64 %f, 16
-  %more_f = icmp ult i64 %next_f, %count
-  br i1 %more_f, label %block, label %part_done
+{again("f", "count", "block", "part_done", 16)}
 part_done:
-  %next_p = add nuw nsw i64 %p, 1
-  %more_p = icmp ult i64 %next_p, %part_count
-  br i1 %more_p, label %part, label %end
+{again("p", "part_count", "part", "end")}
 end:
   ret void
 }}

@@ -63,3 +63,14 @@ def offset(result: str, name: str, first_word: int, apart: int = 1) -> str:
     return (
         f"  %{result} = call i64 @offset(ptr %record, i64 {first_word}, i64 {apart}, {arguments})"
     )
+
+
+def again(name: str, count: str, label: str, then: str, step: int | str = 1) -> str:
+    """The end of a round: on to block ``label`` with %next_{name}, ``step`` more than %{name}, while that is below
+    %{count}; else to block ``then``.
+    """
+    return (
+        f"  %next_{name} = add nuw nsw i64 %{name}, {step}\n"
+        f"  %more_{name} = icmp ult i64 %next_{name}, %{count}\n"
+        f"  br i1 %more_{name}, label %{label}, label %{then}"
+    )
