@@ -9,6 +9,7 @@ from typing import TypeVar
 import numpy as np
 from loopback_ranks import run_ranks
 
+from collectives.communicator.in_flight import InFlightSet
 from collectives.communicator.interface import BoundCollective
 from collectives.communicator.kinds import Collective, Group
 from collectives.communicator.loopback import LoopbackCommunicator
@@ -17,7 +18,6 @@ from collectives.communicator.node_memory import NodeMemory
 from collectives.communicator.polling import poll_until
 from collectives.communicator.shared_buffers import Buffers
 from collectives.communicator.shared_window import Place, default_places
-from collectives.communicator.waiting import InFlight
 from runtime.shared_memory_engine import native_step_engine
 from spmd.errors import CollectiveTimeoutError
 
@@ -47,7 +47,7 @@ class SharedMemoryRank:
         self.position = loopback.position
         self.enroll = loopback.enroll
         self.by_messages: list[str] = []
-        self._in_flight: dict[InFlight, None] = {}
+        self.in_flight = InFlightSet()
         nodes = find_nodes(self.all_gather_bytes, self.rank, node_id or default_node_id())
         self.memory = NodeMemory(
             self,
@@ -79,16 +79,6 @@ class SharedMemoryRank:
 
     def prepared_note(self, text: str) -> Callable[[], None]:
         return lambda: self.note(text)
-
-    def progress(self) -> None:
-        for one in tuple(self._in_flight):
-            one.poll()
-
-    def enter(self, collective: InFlight) -> None:
-        self._in_flight[collective] = None
-
-    def retire(self, collective: InFlight) -> None:
-        self._in_flight.pop(collective, None)
 
     def wait_until(
         self, done: Callable[[], bool], what: str, group: Group, late: Callable[[], Sequence[int]]

@@ -19,6 +19,7 @@ from functools import partial
 
 import numpy as np
 
+from collectives.communicator.in_flight import InFlightSet
 from collectives.communicator.interface import (
     BoundCollective,
     PeerFailedError,
@@ -42,7 +43,6 @@ from collectives.communicator.status import (
     private_position,
     started_last,
 )
-from collectives.communicator.waiting import InFlight
 from spmd.errors import CollectiveTimeoutError, RunError
 
 _SPINS, _SPINS_OVERSUBSCRIBED = 500, 10
@@ -144,7 +144,7 @@ class LoopbackCommunicator:
     world: LoopbackWorld
     rank: int
     position: memoryview = field(default_factory=private_position, compare=False)
-    _in_flight: dict[InFlight, None] = field(default_factory=dict, compare=False)
+    in_flight: InFlightSet = field(default_factory=InFlightSet, compare=False)
     _programs: list[weakref.ref[Explains]] = field(default_factory=list, compare=False)
 
     @property
@@ -192,18 +192,6 @@ class LoopbackCommunicator:
         """The one that it runs."""
         number = self.position[PROGRAM]
         return self._programs[number - 1]() if number else None
-
-    def progress(self) -> None:
-        """Let every collective in flight go on; those that are over are forgotten."""
-        for pending in tuple(self._in_flight):
-            if pending.poll():
-                self.retire(pending)
-
-    def enter(self, collective: InFlight) -> None:
-        self._in_flight[collective] = None
-
-    def retire(self, collective: InFlight) -> None:
-        self._in_flight.pop(collective, None)
 
     def wait_until(
         self, done: Callable[[], bool], what: str, group: Group, late: Callable[[], Sequence[int]]

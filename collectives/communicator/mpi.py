@@ -12,6 +12,7 @@ import numpy as np
 from mpi4py import MPI
 
 from collectives.communicator.hierarchical_setup import HierarchicalSetup
+from collectives.communicator.in_flight import InFlightSet
 from collectives.communicator.interface import (
     BoundCollective,
     describe_group,
@@ -36,7 +37,6 @@ from collectives.communicator.status import (
     StatusBoard,
 )
 from collectives.communicator.vigil import Vigil
-from collectives.communicator.waiting import InFlight
 from spmd.errors import CollectiveTimeoutError, RunError
 
 _START_SECONDS = 120.0
@@ -78,7 +78,7 @@ class MpiCommunicator:
             )
         self._world = parent.Dup()
         self._groups: dict[Group, GroupLink] = {}
-        self._in_flight: dict[InFlight, None] = {}
+        self.in_flight = InFlightSet()
         self._board = StatusBoard(self.rank, {self.rank: private_memory(ROW_BYTES)})
         nodes = find_nodes(self.all_gather_bytes, self.rank, node_id or default_node_id())
         node = nodes.own
@@ -227,19 +227,6 @@ class MpiCommunicator:
             link.comm.Free()
         self._groups.clear()
         self._world.Free()
-
-    def progress(self) -> None:
-        """Let every collective in flight advance; also what the scheduler's progress points call."""
-        for pending in tuple(self._in_flight):
-            if pending.poll():
-                self.retire(pending)
-
-    def enter(self, collective: InFlight) -> None:
-        """``collective`` is in flight from here on, until ``retire``."""
-        self._in_flight[collective] = None
-
-    def retire(self, collective: InFlight) -> None:
-        self._in_flight.pop(collective, None)
 
     def _whereabouts(self, ranks: Sequence[int]) -> str:
         return "; ".join(f"rank {rank} {self._board.whereabouts(rank)}" for rank in ranks[:8])

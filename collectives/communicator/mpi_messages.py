@@ -122,7 +122,7 @@ class MessageCollective:
             raise RunError(f"{self.name} is used before it was connected")
         self._world.note(f"last started {self.name}")
         self._running = True
-        self._world.enter(self)
+        self._world.in_flight.enter(self)
         self._tag = self._link.next_tag()
         self._due = exchanges_of(self._steps)
         self._advance()
@@ -136,7 +136,7 @@ class MessageCollective:
         return True
 
     def test(self) -> bool:
-        self._world.progress()
+        self._world.in_flight.progress()
         return self._finish_if_complete()
 
     def wait(self) -> None:
@@ -149,7 +149,7 @@ class MessageCollective:
             return False
         if self._running:
             self._running = False
-            self._world.retire(self)
+            self._world.in_flight.retire(self)
         return True
 
     def _advance(self) -> None:

@@ -124,7 +124,7 @@ class RendezvousCollective:
         self._world.note(f"last started {self.name}")
 
     def test(self) -> bool:
-        self._world.progress()
+        self._world.in_flight.progress()
         if self._meeting is not None and self._meetings.is_complete(self._meeting):
             self._deliver(self._meeting)
         return self._meeting is None

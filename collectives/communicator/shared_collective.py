@@ -68,23 +68,23 @@ class SharedCollective:
 
     def enter(self) -> None:
         """Native code has started it: from here on the world lets it go on, too, until it is over."""
-        self._world.enter(self)
+        self._world.in_flight.enter(self)
 
     # Where nothing is amiss, start and wait cost two calls of native code and a note: an Outcome is 0 then.
     def start(self) -> None:
         self._note_start()
         outcome = self._start()
         if outcome and not self._is_over(outcome):
-            self._world.enter(self)
+            self._world.in_flight.enter(self)
 
     def poll(self) -> bool:
         return self._is_over(self._look())
 
     def test(self) -> bool:
-        self._world.progress()
+        self._world.in_flight.progress()
         if not self.poll():
             return False
-        self._world.retire(self)
+        self._world.in_flight.retire(self)
         return True
 
     def wait(self) -> None:
@@ -97,7 +97,7 @@ class SharedCollective:
             turns += 1
         if outcome and not self._is_over(outcome):
             self.wait_long()
-        self._world.retire(self)
+        self._world.in_flight.retire(self)
 
     def wait_long(self) -> None:
         """Somebody is late: wait with patience, and let everything else in flight go on, on which others may wait."""
@@ -117,7 +117,7 @@ class SharedCollective:
         return self._steps
 
     def _progress_and_spin(self) -> bool:
-        self._world.progress()
+        self._world.in_flight.progress()
         return self._is_over(self._spin())
 
     def _is_over(self, outcome: int) -> bool:

@@ -1,26 +1,24 @@
-"""What collectives and their communicator know of each other while they are in flight."""
+"""What collectives ask of the communicator that they were bound by."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from collectives.communicator.in_flight import InFlightSet
 from collectives.communicator.kinds import Group
 
 
-class InFlight(Protocol):
-    """A collective that has been started and has not ended."""
-
-    def poll(self) -> bool:
-        """Make what progress can be made without waiting; True when it is over."""
-        ...
-
-
 class WaitingWorld(Protocol):
-    """What a collective asks of the communicator that it was bound by."""
+    """A communicator, as its collectives see it."""
 
     @property
     def rank(self) -> int: ...
+
+    @property
+    def in_flight(self) -> InFlightSet:
+        """Those of this rank."""
+        ...
 
     def note(self, text: str) -> None:
         """Leave word of what this rank does."""
@@ -29,16 +27,6 @@ class WaitingWorld(Protocol):
     def prepared_note(self, text: str) -> Callable[[], None]:
         """The same, to be left again and again at little cost."""
         ...
-
-    def progress(self) -> None:
-        """Let everything in flight go on."""
-        ...
-
-    def enter(self, collective: InFlight) -> None:
-        """``collective`` is in flight from here on, until ``retire``."""
-        ...
-
-    def retire(self, collective: InFlight) -> None: ...
 
     def wait_until(
         self, done: Callable[[], bool], what: str, group: Group, late: Callable[[], Sequence[int]]
