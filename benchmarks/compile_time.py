@@ -20,7 +20,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import re
 import resource
 import shlex
@@ -32,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpt_step import GptSizes, gpt_step
+from benchmarks.timing.program import run_json
 from benchmarks.timing.turns import geometric_mean
 from launch.compiled import compile_source
 from launch.fewer_collections import fewer_collections
@@ -40,10 +40,6 @@ from launch.options import CompileOptions
 from launch.report.environment import describe_environment
 from launch.source import source_of
 
-#: Set on some machines by hand; they make OpenBLAS choose slow kernels.
-MISLEADING = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
-#: Seconds that a compilation may take.
-PATIENCE = 900
 MOST_SECONDS, MOST_INSTRUCTIONS = 60.0, 50_000
 HEADER = (
     f"{'case':28s} {'cold s':>8s} {'CPU':>7s} {'cached s':>9s} {'CPU':>7s} {'XLA s':>8s} "
@@ -66,20 +62,6 @@ def compile_here(module: str, devices: int, options: CompileOptions) -> dict[str
     }
 
 
-def run_json(command: list[str], folder: str = "") -> dict[str, Any]:
-    """``folder``: of the cache."""
-    environment = {k: v for k, v in os.environ.items() if k not in MISLEADING}
-    if folder:
-        environment |= {VARIABLE: folder}
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=PATIENCE, env=environment, check=False
-    )
-    if done.returncode:
-        raise RuntimeError((done.stderr.strip().splitlines() or ["no output"])[-1][:150])
-    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return found
-
-
 def measure(case: Path, options: argparse.Namespace) -> dict[str, Any]:
     devices = json.loads((case / "case.json").read_text())["num_partitions"]
     fusion = "--fusion" if options.fusion else "--no-fusion"
@@ -88,7 +70,7 @@ def measure(case: Path, options: argparse.Namespace) -> dict[str, Any]:
     found: dict[str, list[dict[str, Any]]] = {"cold": [], "cached": [], "xla": []}
     for _ in range(options.rounds):
         with tempfile.TemporaryDirectory() as folder:
-            objects = str(Path(folder) / "objects")
+            objects = {VARIABLE: str(Path(folder) / "objects")}
             found["cold"].append(run_json(ours, objects))
             found["cached"].append(run_json(ours, objects))
         if found["cold"][-1]["cached"] or not found["cached"][-1]["cached"]:
@@ -159,7 +141,7 @@ def compile_on_ranks(layers: int, ranks: int) -> int:
     module = gpt_step(sizes)
     seconds: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as folder:
-        path, objects = Path(folder) / "module.hlo", str(Path(folder) / "objects")
+        path, objects = Path(folder) / "module.hlo", {VARIABLE: str(Path(folder) / "objects")}
         path.write_text(str(module), encoding="utf-8")
         launcher = [sys.executable, "-m", "launch", "launch", "-n", str(ranks), "--"]
         bench = [*launcher, "bench", str(path), "--repeat", "1", "--json"]

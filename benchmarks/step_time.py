@@ -17,7 +17,6 @@ import argparse
 import importlib.util
 import json
 import math
-import os
 import re
 import shlex
 import statistics
@@ -28,6 +27,7 @@ from typing import Any
 
 import spmd
 from benchmarks.timing.limit import step_limit
+from benchmarks.timing.program import run_json
 from benchmarks.timing.rates import Rates
 from benchmarks.timing.turns import geometric_mean
 from launch.options import CompileOptions
@@ -35,10 +35,6 @@ from launch.pipeline import stages
 from launch.report.environment import describe_environment
 from spmd.hlo import HloModule
 
-#: Set on some machines by hand; they make OpenBLAS choose slow kernels.
-MISLEADING = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
-#: Seconds that a timed program may take.
-PATIENCE = 900
 HEADER = (
     f"{'case':28s} {'devices':>7s} {'ours ms':>9s} {'XLA ms':>9s} {'ratio':>6s} {'limit ms':>9s} "
     f"{'of limit':>8s} {'XLA, one device':>16s} {'predicted/':>10s}"
@@ -47,17 +43,6 @@ HEADER = (
 MEAN, EACH, OF_LIMIT = 0.65, 1.0, 1.5
 #: Of the measured time, how far a predicted one may be from it.
 PREDICTED = 0.2
-
-
-def run_json(command: list[str]) -> dict[str, Any]:
-    environment = {k: v for k, v in os.environ.items() if k not in MISLEADING}
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=PATIENCE, env=environment, check=False
-    )
-    if done.returncode:
-        raise RuntimeError((done.stderr.strip().splitlines() or ["no output"])[-1][:150])
-    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return found
 
 
 def scheduled(module: HloModule, devices: int, *, fusion: bool) -> HloModule:

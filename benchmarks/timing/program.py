@@ -1,0 +1,30 @@
+"""Timed programs: each in a process of its own, which prints its figures as JSON on the last line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Sequence
+from typing import Any
+
+#: Set on some machines by hand; they make OpenBLAS choose slow kernels.
+MISLEADING = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
+#: Seconds that one may take.
+PATIENCE = 900
+
+
+def run_json(command: Sequence[str], variables: dict[str, str] | None = None) -> dict[str, Any]:
+    """``variables``: of its environment, beside this process's.
+
+    RuntimeError with the last line of what it said where it failed; subprocess.TimeoutExpired after PATIENCE.
+    """
+    environment = {k: v for k, v in os.environ.items() if k not in MISLEADING}
+    environment |= variables or {}
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=PATIENCE, env=environment, check=False
+    )
+    if done.returncode:
+        raise RuntimeError((done.stderr.strip().splitlines() or ["no output"])[-1][:150])
+    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return found
