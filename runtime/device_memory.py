@@ -25,6 +25,7 @@ class DeviceMemory:
         for allocation in allocations:
             starts.append(size)
             size += 0 if allocation.color.groups else aligned(allocation.size)
+        self._device = communicator.rank
         own = communicator.allocate(size)
         self._blocks: list[NDArray] = []
         for allocation, start in zip(allocations, starts, strict=True):
@@ -39,7 +40,7 @@ class DeviceMemory:
         if view.num_elements == 0:
             return np.zeros(view.dims, view.element_type.numpy)
         block = self._blocks[place.slice.allocation]
-        start = place.slice.offset + view.offset
+        start = place.slice.start_on(self._device) + view.offset
         return np.ndarray(view.dims, view.element_type.numpy, block, start, view.strides)
 
     def typed(self, allocation: int, shape: ArrayShape) -> NDArray:

@@ -63,6 +63,10 @@ def nobody_alike(_: HloInstruction, __: Device) -> tuple[Group, ...]:
     return ()
 
 
+def no_part(_: HloInstruction, __: Device) -> tuple[Group, ...]:
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class Lowering:
     """How one opcode runs.
@@ -75,6 +79,8 @@ class Lowering:
     scratch: arrays the thunk needs while it runs; they count as temporary memory.
     alike: groups of devices whose members get the same results, and write them only once all of a group have started;
         every device is in one group. Empty where results may differ.
+    own_part: groups of devices, where operand n may lie in result n as this device's one of as many equal parts as its
+        group has members, in the group's order. Empty where it may not.
     """
 
     emit: Emit
@@ -83,6 +89,7 @@ class Lowering:
     writes: Callable[[HloInstruction, Order], bool] = row_major_alone
     scratch: Callable[[HloInstruction, Views], tuple[ArrayShape, ...]] = no_scratch
     alike: Callable[[HloInstruction, Device], tuple[Group, ...]] = nobody_alike
+    own_part: Callable[[HloInstruction, Device], tuple[Group, ...]] = no_part
 
 
 LOWERINGS: Registry[Opcode, Lowering] = Registry("lowering")

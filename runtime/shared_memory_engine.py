@@ -16,6 +16,7 @@ from collectives.communicator.shared_steps import (
     FillZero,
     MoveRows,
     ReduceRows,
+    RotateBytes,
     Signal,
     Step,
     StepProgram,
@@ -112,6 +113,7 @@ _FUNCTIONS: dict[type[Step], str] = {
     Await: "spmd_await",
     CopyRows: "spmd_copy_rows",
     SwapRows: "spmd_swap_rows",
+    RotateBytes: "spmd_rotate_bytes",
     FillZero: "spmd_fill_zero",
 }
 
@@ -179,6 +181,9 @@ class NativeSteps:
             return [step.source, step.target, *shape]
         if isinstance(step, SwapRows):
             return [step.one, step.other, step.rows, step.row_bytes, step.stride]
+        if isinstance(step, RotateBytes):
+            places = [self._list(step.places), len(step.places)]
+            return [*places, step.num_bytes, int(step.is_cycle)]
         if isinstance(step, FillZero):
             return [step.target, step.num_bytes]
         if isinstance(step, ReduceRows):

@@ -34,7 +34,7 @@ def run_collective(
 class InAllocatedMemory:
     """A communicator whose collectives work on copies of their arrays in memory from ``allocate``.
 
-    Arrays that are one array stay one, and memory from ``allocate_shared`` is used as it is. What is bound after a
+    Arrays that are one array stay one, and memory that was allocated through it is used as it is. What is bound after a
     ``connect`` uses the memory of what was bound before it.
     """
 
@@ -42,7 +42,7 @@ class InAllocatedMemory:
         self._comm = comm
         self._memory = comm.allocate(num_bytes)
         self._end = 0
-        self._shared: list[np.ndarray] = []
+        self._given: list[np.ndarray] = []
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._comm, name)
@@ -56,8 +56,8 @@ class InAllocatedMemory:
     ) -> BoundCollective:
         places: dict[int, np.ndarray] = {}
         for array in (*operands, *results):
-            is_shared = any(np.shares_memory(array, memory) for memory in self._shared)
-            places.setdefault(id(array), array if is_shared else self._place(array))
+            is_given = any(np.shares_memory(array, memory) for memory in self._given)
+            places.setdefault(id(array), array if is_given else self._place(array))
         inner = self._comm.bind(
             collective,
             name,
@@ -68,9 +68,13 @@ class InAllocatedMemory:
         copies_out = [(array, places[id(array)]) for array in results]
         return _CopyingCollective(inner, copies_in, copies_out)
 
+    def allocate(self, num_bytes: int) -> np.ndarray:
+        self._given.append(self._comm.allocate(num_bytes))
+        return self._given[-1]
+
     def allocate_shared(self, num_bytes: int, group: Group) -> np.ndarray:
-        self._shared.append(self._comm.allocate_shared(num_bytes, group))
-        return self._shared[-1]
+        self._given.append(self._comm.allocate_shared(num_bytes, group))
+        return self._given[-1]
 
     def connect(self) -> None:
         self._comm.connect()
@@ -86,6 +90,10 @@ class InAllocatedMemory:
 
 class InMemoryOfTheGroup(InAllocatedMemory):
     """Results that are the same for all members lie in memory that these have together."""
+
+    def allocate(self, num_bytes: int) -> np.ndarray:
+        """Copied from and to, as any other: an operand that lies in its result would not do so any more."""
+        return self._comm.allocate(num_bytes)
 
     def bind(
         self,

@@ -99,10 +99,10 @@ class Communicator(Protocol):
     ) -> BoundCollective:
         """Prepare ``collective``, which must hold this rank in its group, on these arrays.
 
-        ``operands`` and ``results`` are C-contiguous arrays, results written in place. Each result of an all-reduce or
-        an all-to-all may be its operand's memory, which saves bytes. ``name`` is the instruction's and appears in
-        errors. To be started after ``connect``. RunError where results that differ among members lie in memory that
-        these share, or where others share it.
+        ``operands`` and ``results`` are C-contiguous arrays, results written in place. Each result of an all-reduce, an
+        all-to-all or a permute may be its operand's memory, and an operand of an all-gather its own tile of the result,
+        which saves bytes. ``name`` is the instruction's and appears in errors. To be started after ``connect``.
+        RunError where results that differ among members lie in memory that these share, or where others share it.
         """
         ...
 

@@ -35,6 +35,7 @@ from collectives.communicator.shared_plan import (
     can_be_held_together,
     can_run_in_place,
     needs_staging,
+    own_tiles,
     step_program,
 )
 from collectives.communicator.shared_steps import StepEngine, StepProgram
@@ -56,8 +57,22 @@ _RECORD = struct.Struct("<16sq")
 """What a rank tells of what it has bound: bytes of control memory; of each collective a digest, and where its counter
 lies in that memory."""
 
-Places: TypeAlias = Sequence[tuple[SharedWindow, int] | None]
-"""Windows in which arrays lie, and where in a rank's segment; None for an array elsewhere, and for an empty one."""
+
+@dataclass(frozen=True)
+class Spot:
+    """Where an array lies: that of a group's i-th member ``first`` + i * ``apart`` bytes behind its segment's start."""
+
+    window: SharedWindow
+    first: int
+    apart: int = 0
+
+    def address(self, group: Group, index: int) -> int:
+        """That of the member's array in this process."""
+        return self.window.address(group[index], self.first + index * self.apart)
+
+
+Places: TypeAlias = Sequence[Spot | None]
+"""None for an array in no window, and for an empty one."""
 
 
 class Protocol(Enum):
@@ -169,7 +184,7 @@ class NodeMemory:
         RunError where ranks would write different results to memory that they hold together.
         """
         places: tuple[Places, Places] = (
-            [*map(self._find, buffers.operands)],
+            self._operand_places(collective, buffers),
             [*map(self._find, buffers.results)],
         )
         together = self._held_together(collective, name, places[1])
@@ -240,13 +255,12 @@ class NodeMemory:
         """What this rank does in it, and memory that it needs for that."""
         collective, buffers = shared.collective, shared.buffers
         members = [
-            self._member(binding, buffers, rank, counter)
-            for rank, counter in zip(binding.group, counters, strict=True)
+            self._member(binding, buffers, index, counter) for index, counter in enumerate(counters)
         ]
-        staging: list[Array] = []
-        if not binding.slot_bytes and needs_staging(collective, buffers):
-            staging = [private_memory(result.nbytes) for result in buffers.results]
         index = binding.group.index(self._rank)
+        staging: list[Array] = []
+        if not binding.slot_bytes and needs_staging(collective, index, buffers):
+            staging = [private_memory(result.nbytes) for result in buffers.results]
         addresses = _addresses(staging) or None
         return step_program(collective, index, buffers, members, addresses), staging
 
@@ -270,14 +284,16 @@ class NodeMemory:
     def _held_together(self, collective: Collective, name: str, results: Places) -> Places:
         """``results``, but None for those that no two members of the group hold together."""
         group = collective.group
-        for window, _ in filter(None, results):
-            sharers = window.sharers(self._rank)
+        for place in filter(None, results):
+            sharers = place.window.sharers(self._rank)
             if not set(sharers) <= set(group):
                 raise RunError(
                     f"{name}: its result lies in memory of ranks {describe_group(sharers)}, of which its group "
                     f"{describe_group(group)} does not hold all"
                 )
-        together = [place if place and place[0].is_shared_in(group) else None for place in results]
+        together = [
+            place if place and place.window.is_shared_in(group) else None for place in results
+        ]
         if any(together) and not can_be_held_together(collective):
             raise RunError(f"{name}: results that differ lie in memory that ranks hold together")
         return together
@@ -291,25 +307,37 @@ class NodeMemory:
             return all(engine.can_reduce(dtype, collective.reduction) for dtype in types)
         return True
 
-    def _find(self, array: Array) -> tuple[SharedWindow, int] | None:
+    def _operand_places(self, collective: Collective, buffers: Buffers) -> Places:
+        """Those that lie in a result, as its own tiles, lie apart from member to member."""
+        index = collective.group.index(self._rank)
+        places = [*map(self._find, buffers.operands)]
+        for k in own_tiles(collective, index, buffers):
+            place, apart = places[k], buffers.operands[k].nbytes
+            if place is not None:
+                places[k] = Spot(place.window, place.first - index * apart, apart)
+        return places
+
+    def _find(self, array: Array) -> Spot | None:
         """The window in which ``array`` lies, and where in this rank's segment."""
         for window in self._windows if array.nbytes else ():
             offset = window.offset_of(array)
             if offset is not None:
-                return window, offset
+                return Spot(window, offset)
         return None
 
-    def _member(self, binding: _Binding, buffers: Buffers, rank: int, counter: int) -> MemberMemory:
-        """``rank``'s memory; its buffers lie where this rank's lie, which was compared."""
+    def _member(
+        self, binding: _Binding, buffers: Buffers, index: int, counter: int
+    ) -> MemberMemory:
+        """The memory of member ``index``; its buffers lie where this rank's lie, which was compared."""
         slots: tuple[int, ...] = ()
         if binding.slot_bytes:
             first = counter + MEMORY_ALIGNMENT
             slots = (first, first + binding.slot_bytes)
         operands, results = (
-            tuple(place[0].address(rank, place[1]) if place else 0 for place in places)
+            tuple(place.address(binding.group, index) if place else 0 for place in places)
             for places in (binding.operands, binding.results)
         )
-        if rank == self._rank:
+        if binding.group[index] == self._rank:
             operands, results = _addresses(buffers.operands), _addresses(buffers.results)
         return MemberMemory(counter, operands, results, slots)
 
@@ -341,7 +369,10 @@ def _digest(
 ) -> bytes:
     """The same for two members only if they have bound the same, in the same places of their memory."""
     arrays = [(array.shape, array.dtype.name) for array in (*buffers.operands, *buffers.results)]
-    found = [place and (place[0].number, place[1]) for place in (*places[0], *places[1])]
+    found = [
+        place and (place.window.number, place.first, place.apart)
+        for place in (*places[0], *places[1])
+    ]
     text = repr((protocol, collective, name, arrays, found))
     return hashlib.sha256(text.encode()).digest()[:16]
 

@@ -115,7 +115,7 @@ class ProcessMemory:
         staging: list[list[Array]] = []
         for index, member in enumerate(members):
             own: list[Array] = []
-            if not through_slots and needs_staging(member.collective, member.buffers):
+            if not through_slots and needs_staging(member.collective, index, member.buffers):
                 own = [private_memory(result.nbytes) for result in member.buffers.results]
             staging.append(own)
             addresses = _addresses(own) or None

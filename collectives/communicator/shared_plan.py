@@ -12,15 +12,18 @@ elements, once, and writes it to everyone's result: identical bits, and 1/n of t
                                signal 2 | await all
 
 Less moves in place where arrays lie well. In an all-to-all whose results are its operands members swap what they have
-for each other: no copies elsewhere. *Results that members hold together*, in the very same memory, are written once:
-each member of an all-gather brings its own tile. Their addresses tell. All members meet before anyone writes there,
-since the others may still read what the memory held. Through slots everyone writes all of it, the same bits: the one
-meeting has shown that all have started, and whoever is late with that has not yet come to the next collective there.
+for each other: no copies elsewhere. In such a permute each member of a route (a ring, say) moves one part of everyone's
+bytes one place on. An operand of an all-gather that lies in the result, as the member's own tile, stays there.
+*Results that members hold together*, in the very same memory, are written once: each member of an all-gather brings
+its own tile. Their addresses tell. All members meet before anyone writes there, since the others may still read what
+the memory held. Through slots everyone writes all of it, the same bits: the one meeting has shown that all have
+started, and whoever is late with that has not yet come to the next collective there.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -34,8 +37,9 @@ from collectives.communicator.kinds import (
     CollectivePermute,
     RaggedAllToAll,
 )
+from collectives.communicator.permute_routes import has_routes, route_through
 from collectives.communicator.shared_buffers import Addresses, Buffers, overlap, starts_at
-from collectives.communicator.shared_steps import Await, Signal, Step, StepProgram
+from collectives.communicator.shared_steps import Await, RotateBytes, Signal, Step, StepProgram
 from collectives.communicator.shared_transfers import Ends, copies, reduce_rows, transfer
 
 
@@ -71,20 +75,43 @@ def step_program(
         return StepProgram(turns[0], turns[1], signals=1)
     if isinstance(collective, AllReduce):
         steps = tuple(_all_reduce_in_place(collective, index, buffers, members))
+    elif isinstance(collective, CollectivePermute) and _rotates(collective, buffers):
+        steps = tuple(_permute_over_operands(collective, index, buffers, members))
     else:
         steps = tuple(_in_place(collective, index, buffers, members, staging))
     return StepProgram(steps, steps, signals=2)
 
 
-def needs_staging(collective: Collective, buffers: Buffers) -> bool:
-    """Whether a result lies on an operand that is still read when the result is written in place."""
+def needs_staging(collective: Collective, index: int, buffers: Buffers) -> bool:
+    """Whether a result lies on an operand that is still read when member ``index`` writes the result in place."""
     if isinstance(collective, AllToAll) and collective.joined == collective.dimension:
         if _are_operands(buffers):
             return False
-    read = buffers.operands
+    if isinstance(collective, CollectivePermute) and _rotates(collective, buffers):
+        return False
+    skipped: list[tuple[int, int]] = []
     if isinstance(collective, RaggedAllToAll):
-        read = (read[0], *read[2:])  # nobody else reads the output that the result begins as
-    return any(overlap(operand, result) for operand in read for result in buffers.results)
+        skipped = [(1, 0)]  # nobody else reads the output that the result begins as
+    if isinstance(collective, AllGather):
+        skipped = [(k, k) for k in own_tiles(collective, index, buffers)]
+    return any(
+        overlap(operand, result)
+        for i, operand in enumerate(buffers.operands)
+        for k, result in enumerate(buffers.results)
+        if (i, k) not in skipped
+    )
+
+
+def own_tiles(collective: Collective, index: int, buffers: Buffers) -> list[int]:
+    """Operands of an all-gather that lie where member ``index`` is to find them in the result."""
+    if not isinstance(collective, AllGather):
+        return []
+    return [
+        k
+        for k, (operand, result) in enumerate(zip(buffers.operands, buffers.results, strict=True))
+        if math.prod(operand.shape[: collective.dimension]) == 1
+        and starts_at(operand) == starts_at(result) + index * operand.nbytes
+    ]
 
 
 def can_run_in_place(collective: Collective, buffers: Buffers) -> bool:
@@ -101,6 +128,10 @@ def can_run_in_place(collective: Collective, buffers: Buffers) -> bool:
 def can_be_held_together(collective: Collective) -> bool:
     """Whether members may have their results in the same memory, since all receive the same."""
     return isinstance(collective, (AllReduce, AllGather, CollectiveBroadcast))
+
+
+def _rotates(collective: CollectivePermute, buffers: Buffers) -> bool:
+    return _are_operands(buffers) and has_routes(collective)
 
 
 def _are_operands(buffers: Buffers) -> bool:
@@ -173,9 +204,7 @@ def _all_reduce_in_place(
     yield Signal(own.counter, 1)
     yield from _await(collective, members, others, 1)
     for k, operand in enumerate(buffers.operands):
-        line = max(MEMORY_ALIGNMENT // operand.itemsize, 1)  # members do not share cache lines
-        part = -(-operand.size // (count * line)) * line
-        first, end = min(index * part, operand.size), min((index + 1) * part, operand.size)
+        first, end = _part(operand.size, operand.itemsize, index, count)
         before = first * operand.itemsize
         targets = [m.results[k] + before for m in (own, *(members[i] for i in others))]
         yield from reduce_rows(
@@ -188,6 +217,30 @@ def _all_reduce_in_place(
         )
     yield Signal(own.counter, 2)
     yield from _await(collective, members, others, 2)
+
+
+def _permute_over_operands(
+    collective: CollectivePermute, index: int, buffers: Buffers, members: Sequence[MemberMemory]
+) -> Iterator[Step]:
+    own, route = members[index], route_through(collective, collective.group[index])
+    places = [collective.group.index(rank) for rank in route.ranks]
+    others = [i for i in places if i != index]
+    yield Signal(own.counter, 1)
+    yield from _await(collective, members, others, 1)
+    for k, result in enumerate(buffers.results):
+        first, end = _part(result.nbytes, 1, places.index(index), len(places))
+        if first < end and others:
+            here = tuple(members[i].results[k] + first for i in places)
+            yield RotateBytes(here, end - first, route.is_cycle)
+    yield Signal(own.counter, 2)
+    yield from _await(collective, members, others, 2)
+
+
+def _part(size: int, item_bytes: int, index: int, count: int) -> tuple[int, int]:
+    """First and end of the items that member ``index`` of ``count`` works on; members do not share cache lines."""
+    line = max(MEMORY_ALIGNMENT // item_bytes, 1)
+    part = -(-size // (count * line)) * line
+    return min(index * part, size), min((index + 1) * part, size)
 
 
 def _await(

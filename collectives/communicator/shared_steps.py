@@ -62,6 +62,18 @@ class SwapRows:
 
 
 @dataclass(frozen=True, slots=True)
+class RotateBytes:
+    """Each of ``places`` takes the ``num_bytes`` of the one before it; no overlap.
+
+    The first takes those of the last, or zeros where it is no cycle.
+    """
+
+    places: tuple[int, ...]
+    num_bytes: int
+    is_cycle: bool
+
+
+@dataclass(frozen=True, slots=True)
 class FillZero:
     target: int
     num_bytes: int
@@ -98,7 +110,9 @@ class MoveRows:
     target_rows: int
 
 
-Step: TypeAlias = Signal | Await | CopyRows | SwapRows | FillZero | ReduceRows | MoveRows
+Step: TypeAlias = (
+    Signal | Await | CopyRows | SwapRows | RotateBytes | FillZero | ReduceRows | MoveRows
+)
 
 
 @dataclass(frozen=True)

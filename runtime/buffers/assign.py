@@ -9,10 +9,11 @@ by then (``runtime/slots.py``).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from runtime.buffers.arena import lower_bound
 from runtime.buffers.colocation import Colocation, Copy, Group, GroupKind, colocate
+from runtime.buffers.own_parts import place_own_parts
 from runtime.buffers.program import Program, Value, ValueView
 from runtime.buffers.recorded_heaps import RecordedHeaps
 from runtime.buffers.shared_results import Heap, heaps_of, intervals
@@ -49,6 +50,7 @@ class AssignedProgram:
 def assign_buffers(program: Program, recorded: RecordedHeaps | None = None) -> AssignedProgram:
     """``recorded``: what a former assignment of this program found. RecordedHeapsError where it cannot have."""
     colocation = colocate(program)
+    place_own_parts(colocation)
     fixed = _fixed_allocations(colocation.all_groups())
     in_heaps = colocation.in_heaps()
     find_heaps = heaps_of if recorded is None else recorded.heaps_of
@@ -56,7 +58,7 @@ def assign_buffers(program: Program, recorded: RecordedHeaps | None = None) -> A
     allocations = _allocations(fixed, heaps)
     place = _places(fixed, heaps)
     slices = {
-        value: BufferSlice(place[id(group)].allocation, place[id(group)].offset, value.size)
+        value: replace(place[id(group)], size=value.size, parts=colocation.parts.get(value, ()))
         for value, group in colocation.groups.items()
     }
     outputs = tuple(place[id(colocation.outputs[output.number])] for output in program.outputs)

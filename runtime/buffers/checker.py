@@ -276,7 +276,8 @@ class _Checker:
             self.require(name, f"operand {use.leaf}", use.slice, wanted[use.leaf])
         scratch = [use.slice for use in writes if use.role is Role.SCRATCH]
         places = [use.slice for use in writes if use.role is Role.RESULT]
-        wrong = wrong_overlap(instruction, [use.place for use in reads], scratch, places)
+        plan = thunk.plan if isinstance(thunk, CollectiveStartThunk) else None
+        wrong = wrong_overlap(instruction, [use.place for use in reads], scratch, places, plan)
         if wrong:
             self.fail(f"{name} {wrong}")
         for slice_ in scratch:
@@ -319,7 +320,7 @@ class _Checker:
     ) -> None:
         """``plan``: of the collective that writes."""
         allocation = self.program.assignment.allocations[place.allocation]
-        if place.offset < 0 or place.offset + place.size > allocation.size:
+        if place.offset < 0 or place.offset + place.span > allocation.size:
             self.fail(f"{name} uses {place} outside of its allocation of {allocation.size} bytes")
         if kind is UseKind.WRITE and (reason := wrong_write(allocation, plan)):
             self.fail(f"{name} writes to {reason} at {place}")

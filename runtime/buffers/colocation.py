@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
+from collectives.communicator.kinds import Group as DeviceGroup
 from runtime.buffers.program import (
     ConditionalStep,
     Program,
@@ -34,7 +35,10 @@ class GroupKind(Enum):
 
 @dataclass(eq=False)
 class Group:
-    """Values of one size and memory space in one place. ``start`` to ``end`` (included) is when the place is taken."""
+    """Values of one size and memory space in one place. ``start`` to ``end`` (included) is when the place is taken.
+
+    Some may be a part of it (``Colocation.parts``), never the first.
+    """
 
     values: list[Value]
     kind: GroupKind
@@ -65,6 +69,8 @@ class Colocation:
     copies: list[Copy] = field(default_factory=list)
     #: The group in whose memory output leaf n lies.
     outputs: dict[int, Group] = field(default_factory=dict)
+    #: Values that are one part of their group's place (BufferSlice.parts).
+    parts: dict[Value, tuple[DeviceGroup, ...]] = field(default_factory=dict)
 
     def merge(self, into: Group, other: Group) -> None:
         into.values.extend(other.values)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from runtime.buffers.element_order import stays_in_place
 from runtime.buffers.row_overlap import overlaps_by_rows
 from runtime.buffers.types import ArrayView, BufferSlice
+from runtime.thunks.collective_plans import AllGatherPlan, CollectivePlan
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.opdef import OPS
 from spmd.shape import ArrayShape
@@ -16,6 +18,7 @@ _IN_PLACE = frozenset(
     {
         Opcode.ALL_REDUCE,
         Opcode.ALL_TO_ALL,
+        Opcode.COLLECTIVE_PERMUTE,
         Opcode.DYNAMIC_UPDATE_SLICE,
         Opcode.FFT,
         Opcode.SCATTER,
@@ -28,8 +31,12 @@ def wrong_overlap(
     reads: Sequence[ArrayView],
     scratch: Sequence[BufferSlice],
     results: Sequence[BufferSlice],
+    plan: CollectivePlan | None = None,
 ) -> str:
-    """What is wrong with these places of operands, scratch and results; empty where nothing is."""
+    """What is wrong with these places of operands, scratch and results; empty where nothing is.
+
+    plan: of a collective.
+    """
     elementwise = OPS[instruction.opcode].elementwise
     in_place = instruction.opcode in _IN_PLACE
     steady = _steady_operands(instruction)
@@ -40,6 +47,8 @@ def wrong_overlap(
         for k, read in enumerate(reads):
             same_elements = place == read.slice and read.view.is_dense
             may_share = elementwise or (in_place and i == k) or k in steady or (i, k) in by_rows
+            if i == k and _is_own_part(plan, read, place):
+                continue
             if place.overlaps(read.slice) and not (may_share and same_elements):
                 return f"writes its result to {place} while it reads {read.slice}"
     read_slices = [read.slice for read in reads]
@@ -47,6 +56,15 @@ def wrong_overlap(
         if any(place.overlaps(other) for other in (*read_slices, *results, *scratch[i + 1 :])):
             return f"has scratch at {place}, which it uses otherwise"
     return ""
+
+
+def _is_own_part(plan: CollectivePlan | None, read: ArrayView, result: BufferSlice) -> bool:
+    """Whether an all-gather finds its operand where the result is to hold it: nobody else's part comes there."""
+    if not isinstance(plan, AllGatherPlan) or read.slice.parts != plan.groups:
+        return False
+    first = (read.slice.allocation, read.slice.offset) == (result.allocation, result.offset)
+    whole = read.view.is_dense and math.prod(read.view.dims[: plan.dimension]) == 1
+    return first and whole and read.slice.span == result.size
 
 
 def _steady_operands(instruction: HloInstruction) -> frozenset[int]:

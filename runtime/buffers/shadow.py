@@ -6,8 +6,21 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from collectives.communicator.kinds import Group
 from runtime.buffers.symbols import Symbol
 from runtime.buffers.types import BufferAllocation, BufferSlice
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What a device holds in its own one of some equal parts."""
+
+    parts: tuple[Group, ...]
+    symbol: Symbol
+
+
+def _as_part(place: BufferSlice, symbol: Symbol) -> _Part | Symbol:
+    return _Part(place.parts, symbol) if place.parts else symbol
 
 
 @dataclass
@@ -16,7 +29,7 @@ class _Cells:
 
     offsets: list[int] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
-    symbols: list[frozenset[Symbol]] = field(default_factory=list)
+    symbols: list[frozenset[_Part | Symbol]] = field(default_factory=list)
 
     def clear(self, offset: int, end: int) -> int:
         """Forget every value that has a byte in offset..end; where a new one would go."""
@@ -39,12 +52,13 @@ class ShadowMemory:
         self.cells = [_Cells() for _ in self.allocations]
 
     def write(self, place: BufferSlice, symbols: frozenset[Symbol]) -> None:
+        """A device's part of a slice takes all of it: where the part lies differs from device to device."""
         cells = self.cells[place.allocation]
-        at = cells.clear(place.offset, place.offset + place.size)
+        at = cells.clear(place.offset, place.offset + place.span)
         if place.size:
             cells.offsets.insert(at, place.offset)
-            cells.ends.insert(at, place.offset + place.size)
-            cells.symbols.insert(at, symbols)
+            cells.ends.insert(at, place.offset + place.span)
+            cells.symbols.insert(at, frozenset(_as_part(place, one) for one in symbols))
 
     def held(self, place: BufferSlice) -> frozenset[Symbol]:
         """Symbols of the value that lies in exactly this slice; none where there is no such value."""
@@ -52,9 +66,13 @@ class ShadowMemory:
         at = bisect_left(cells.offsets, place.offset)
         if at == len(cells.offsets) or cells.offsets[at] != place.offset:
             return frozenset()
-        if cells.ends[at] != place.offset + place.size:
+        if cells.ends[at] != place.offset + place.span:
             return frozenset()
-        return cells.symbols[at]
+        return frozenset(
+            one.symbol if isinstance(one, _Part) else one
+            for one in cells.symbols[at]
+            if place.parts == (one.parts if isinstance(one, _Part) else ())
+        )
 
     def holds(self, place: BufferSlice, symbols: Iterable[Symbol]) -> bool:
         """Whether the value in this slice is known by any of ``symbols``."""

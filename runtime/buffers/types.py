@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
+from collectives.communicator.kinds import Group
 from runtime.strides import StridedView
 
 #: Every allocation starts at a multiple of this many bytes (a line of the caches, the widest vector register), and so
@@ -75,21 +76,40 @@ class BufferAllocation:
 
 @dataclass(frozen=True, slots=True)
 class BufferSlice:
-    """``size`` bytes from ``offset`` of allocation ``allocation``: an index, never a pointer."""
+    """``size`` bytes from ``offset`` of allocation ``allocation``: an index, never a pointer.
+
+    ``parts``: groups of devices, each in an order of its own. Where they are given, one such slice lies beside the
+    other from ``offset`` on, one for each member of a group, and a device's is that of its place in its group.
+    """
 
     allocation: int
     offset: int
     size: int
+    parts: tuple[Group, ...] = ()
+
+    @property
+    def span(self) -> int:
+        """Bytes from ``offset`` on of which some are this slice's, on whatever device."""
+        return self.size * len(self.parts[0]) if self.parts else self.size
+
+    def start_on(self, device: int) -> int:
+        """Where in the allocation it begins on ``device``."""
+        if not self.parts:
+            return self.offset
+        group = next(group for group in self.parts if device in group)
+        return self.offset + self.size * group.index(device)
 
     def overlaps(self, other: BufferSlice) -> bool:
+        """Whether the two share bytes on some device."""
         return (
             self.allocation == other.allocation
-            and self.offset < other.offset + other.size
-            and other.offset < self.offset + self.size
+            and self.offset < other.offset + other.span
+            and other.offset < self.offset + self.span
         )
 
     def __str__(self) -> str:
-        return f"{{{self.allocation}: {self.offset}+{self.size}}}"
+        own = f", one for each of {len(self.parts[0])}" if self.parts else ""
+        return f"{{{self.allocation}: {self.offset}+{self.size}{own}}}"
 
 
 @dataclass(frozen=True, slots=True)

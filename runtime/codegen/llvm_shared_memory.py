@@ -12,6 +12,7 @@ Native code never calls the operating system: who has spun long enough returns, 
 from __future__ import annotations
 
 from runtime.codegen.llvm_jit import spin_hint
+from runtime.codegen.llvm_rotate import rotate_ir
 from runtime.codegen.llvm_words import WORDS
 
 RECORD_WORDS = 10
@@ -26,7 +27,14 @@ INDEX_TYPES = {
 }
 """Integer types of tables of offsets: LLVM's type, and how it becomes an i64."""
 
-STEP_FUNCTIONS = ("spmd_signal", "spmd_await", "spmd_copy_rows", "spmd_swap_rows", "spmd_fill_zero")
+STEP_FUNCTIONS = (
+    "spmd_signal",
+    "spmd_await",
+    "spmd_copy_rows",
+    "spmd_swap_rows",
+    "spmd_rotate_bytes",
+    "spmd_fill_zero",
+)
 ENTRY_POINTS = ("spmd_start", "spmd_advance")
 
 
@@ -34,7 +42,7 @@ def shared_memory_ir() -> str:
     """A module with ENTRY_POINTS and STEP_FUNCTIONS."""
     declaration, hint = spin_hint()
     meet = _MEET.replace("SPIN_HINT", hint)
-    return "\n".join([declaration, WORDS, step_interpreter_ir(), meet, _COPY, _SWAP])
+    return "\n".join([declaration, WORDS, step_interpreter_ir(), meet, _COPY, _SWAP, rotate_ir()])
 
 
 def step_interpreter_ir(linkage: str = "") -> str:

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TypeAlias
 
 from collectives.communicator.kinds import permute_group
-from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays, Views, nothing_in_place
+from runtime.lowering import (
+    LOWERINGS,
+    Device,
+    Lowering,
+    StepArrays,
+    Views,
+    no_part,
+    nothing_in_place,
+)
 from runtime.thunks.collective import CollectiveDoneThunk, CollectiveStartThunk
 from runtime.thunks.collective_plans import (
     AllGatherPlan,
@@ -129,6 +138,14 @@ def alike(instruction: HloInstruction, device: Device) -> Groups:
     return plan.groups if isinstance(plan, (AllGatherPlan, CollectiveBroadcastPlan)) else ()
 
 
+def own_part(instruction: HloInstruction, device: Device) -> Groups:
+    """Of an all-gather that lays whole operands one after the other."""
+    dimension = _dimension(instruction)
+    if any(math.prod(operand.dims[:dimension]) != 1 for operand in instruction.operands):
+        return ()
+    return plan_of(instruction, device).groups
+
+
 def emit_start(instruction: HloInstruction, arrays: StepArrays, device: Device) -> Thunk:
     plan = plan_of(instruction, device)
     return CollectiveStartThunk(instruction.name, plan, arrays.operands, arrays.results)
@@ -151,7 +168,7 @@ _STARTS = (
     Opcode.COLLECTIVE_PERMUTE_START,
     Opcode.ASYNC_START,
 )
-_IN_PLACE = {Opcode.ALL_REDUCE: each_in_place}
+_IN_PLACE = {Opcode.ALL_REDUCE: each_in_place, Opcode.COLLECTIVE_PERMUTE: each_in_place}
 #: Lowered in a file of its own.
 _ELSEWHERE = (Opcode.ALL_TO_ALL,)
 
@@ -165,5 +182,6 @@ for _opcode in dict.fromkeys((*PLANS, *_STARTS)):
             in_place=_IN_PLACE.get(_opcode, nothing_in_place),
             layouts=dense_operands,
             alike=alike,
+            own_part=own_part if _opcode is Opcode.ALL_GATHER else no_part,
         ),
     )

@@ -40,6 +40,26 @@ def all_gather_along_each_dimension(comm: Communicator) -> None:
 
 
 @scenario
+def all_gather_over_its_tile(comm: Communicator) -> None:
+    """The operand is this member's part of the result; small, and large."""
+    for groups in groupings(comm.size):
+        group = own(groups, comm.rank)
+        index, count = group.index(comm.rank), len(group)
+        for rows in (16, 6_000):
+            values = [make(rank, (rows, 4), np.dtype(np.float32)) for rank in group]
+            memory = comm.allocate(16 * rows * count)
+            result = memory.view(np.float32).reshape(count * rows, 4)
+            operand = np.split(result, count)[index]
+            np.copyto(operand, values[index])
+            bound = comm.bind(AllGather(group, 0), f"tile.{rows}", [operand], [result])
+            comm.connect()
+            for _ in range(3):
+                bound.start()
+                bound.wait()
+                assert_bits(result, np.concatenate(values))
+
+
+@scenario
 def all_to_all_along_each_dimension(comm: Communicator) -> None:
     for groups in groupings(comm.size):
         group = own(groups, comm.rank)
@@ -124,11 +144,25 @@ def permute_by_several_pair_lists(comm: Communicator) -> None:
 
 @scenario
 def permute_in_place(comm: Communicator) -> None:
-    pairs = tuple((rank, (rank + 1) % comm.size) for rank in range(comm.size))
-    values = [make(rank, (30_000,), np.dtype(np.float32)) for rank in range(comm.size)]
-    buffer = values[comm.rank].copy()
-    run_collective(comm, CollectivePermute.among(pairs, comm.rank), "cp", [buffer], [buffer])
-    assert_bits(buffer, permuted(values, pairs, comm.rank))
+    size = comm.size
+    lists: list[tuple[tuple[int, int], ...]] = [
+        tuple((rank, (rank + 1) % size) for rank in range(size)),
+        tuple((rank, rank - 1) for rank in range(1, size)),
+        tuple((rank, rank ^ 1) for rank in range(size // 2 * 2)),
+        tuple((0, rank) for rank in range(size)),
+    ]
+    for number, pairs in enumerate(lists):
+        for elements in (50, 30_001):
+            values = [make(rank, (elements,), np.dtype(np.float32)) for rank in range(size)]
+            buffer = values[comm.rank].copy()
+            collective = CollectivePermute.among(pairs, comm.rank)
+            bound = comm.bind(collective, f"cp.{number}", [buffer], [buffer])
+            comm.connect()
+            for _ in range(3):
+                bound.start()
+                bound.wait()
+                values = [permuted(values, pairs, rank) for rank in range(size)]
+                assert_bits(buffer, values[comm.rank])
 
 
 @scenario

@@ -27,6 +27,7 @@ def test_scenario_over_shared_memory(name: str, comm: Communicator) -> None:
 @pytest.mark.parametrize(
     "name",
     [
+        "all_gather_over_its_tile",
         "all_reduce_in_place",
         "all_to_all_in_place",
         "permute_in_place",

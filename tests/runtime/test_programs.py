@@ -12,6 +12,7 @@ from tests.runtime.programs import (
     ASYNC_COLLECTIVES,
     ASYNC_WRAPPED,
     COLLECTIVES,
+    OVER_OPERANDS,
     SHARING,
     SUM,
     assert_same,
@@ -34,6 +35,7 @@ MEETING = {
     "blocking": COLLECTIVES,
     "async": ASYNC_COLLECTIVES,
     "wrapped": ASYNC_WRAPPED,
+    "over operands": OVER_OPERANDS,
     **SHARING,
 }
 

@@ -5,10 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from collectives.communicator.shared_steps import CopyRows, Outcome, Step, StepProgram, SwapRows
+from collectives.communicator.shared_steps import (
+    CopyRows,
+    Outcome,
+    RotateBytes,
+    Step,
+    StepProgram,
+    SwapRows,
+)
 from runtime.shared_memory_engine import native_step_engine
 
-_LENGTHS = (1, 7, 8, 9, 63, 64, 65, 71, 128, 200, 4099)
+_LENGTHS = (1, 7, 8, 9, 63, 64, 65, 71, 128, 200, 256, 4099)
 
 
 def run(step: Step) -> None:
@@ -44,3 +51,18 @@ def test_copy_rows(row: int) -> None:
     rows_of(want, 17, 3, row, row + 1)[:] = rows_of(source, 3, 3, row, row + 5)
     run(CopyRows(source.ctypes.data + 3, target.ctypes.data + 17, 3, row, row + 5, row + 1))
     assert np.array_equal(target, want)
+
+
+@pytest.mark.parametrize("is_cycle", [True, False])
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+@pytest.mark.parametrize("length", _LENGTHS)
+def test_rotate_bytes(length: int, count: int, is_cycle: bool) -> None:
+    arrays = [memory(i) for i in range(count)]
+    want = [array.copy() for array in arrays]
+    for i, array in enumerate(want):
+        before = arrays[i - 1][7 + i - 1 :][:length] if i else arrays[-1][6 + count :][:length]
+        array[7 + i :][:length] = before if i or is_cycle else 0
+    places = tuple(array.ctypes.data + 7 + i for i, array in enumerate(arrays))
+    run(RotateBytes(places, length, is_cycle))
+    for array, right in zip(arrays, want, strict=True):
+        assert np.array_equal(array, right)

@@ -43,6 +43,7 @@ from collectives.communicator.shared_steps import (
     CopyRows,
     LoadedSteps,
     Outcome,
+    RotateBytes,
     StepProgram,
     SwapRows,
 )
@@ -60,6 +61,7 @@ class Case:
     """``operands(member, run)`` and ``results()`` of a collective; ``aliases``: results that are operands.
 
     ``together``: every so many members hold their results together (member 0, 2, 4, ... where it is 2); 0 for nobody.
+    ``tiles``: operands lie in the results of their numbers, as the members' own tiles.
     """
 
     collectives: Sequence[Collective]
@@ -67,6 +69,7 @@ class Case:
     results: Callable[[], Arrays]
     aliases: dict[int, int] = field(default_factory=dict)
     together: int = 0
+    tiles: bool = False
 
 
 @dataclass
@@ -95,7 +98,7 @@ class World:
             zip(case.collectives, self.buffers, strict=True)
         ):
             staging = None
-            if not (slots and self.count > 1) and needs_staging(collective, buffers):
+            if not (slots and self.count > 1) and needs_staging(collective, index, buffers):
                 own = [np.empty_like(result) for result in buffers.results]
                 self._memory += own
                 staging = [one.ctypes.data for one in own]
@@ -167,6 +170,8 @@ class World:
             results[result] = operands[operand]
         if self.case.together and member >= self.case.together:
             results = list(self.buffers[member - self.case.together].results)
+        if self.case.tiles:
+            operands = [np.split(result, self.count)[member] for result in results]
         return Buffers(tuple(operands), tuple(results))
 
     def _member_memory(self, buffers: Buffers, slots: bool) -> MemberMemory:
@@ -207,7 +212,8 @@ def plain(
 
 def permute(count: int, pairs: Sequence[tuple[int, int]], aliases: dict[int, int]) -> Case:
     group = CollectivePermute.among(tuple(pairs), pairs[0][0]).group
-    case = plain(CollectivePermute(group, tuple(pairs)), [(5, 3)], [(5, 3)], aliases=aliases)
+    shapes = [(5, 3), (191, 5), (0, 2)]
+    case = plain(CollectivePermute(group, tuple(pairs)), shapes, shapes, aliases=aliases)
     assert len(group) <= count
     return case
 
@@ -246,11 +252,15 @@ def cases(count: int) -> dict[str, Case]:
     total = ReductionKind.SUM
     n = count
     ring = [(i, (i + 1) % n) for i in range(n)]
+    shift = [(i, i + 1) for i in range(n - 1)] or [(0, 0)]
+    swap = [(i, j) for i in range(n) if (j := i ^ 1) < n] or [(0, 0)]
+    whole = {0: 0, 1: 1, 2: 2}
     return {
         "all-reduce": plain(AllReduce(group, total), [(7,), (), (0, 3), (40, 5)], [(7,), (), (0, 3), (40, 5)]),
         "all-reduce over its operands": plain(AllReduce(group, total), [(3,), (50,)], [(3,), (50,)], aliases={0: 0, 1: 1}),
         "all-reduce of bf16": plain(AllReduce(group, ReductionKind.MAX), [(33,)], [(33,)], "bfloat16"),
         "all-gather": plain(AllGather(group, 1), [(3, 2, 2), (2, 1)], [(3, 2 * n, 2), (2, n)]),
+        "all-gather over its tiles": dataclasses.replace(plain(AllGather(group, 0), [(2, 3), (64,), (0, 2)], [(2 * n, 3), (64 * n,), (0, 2)]), tiles=True),
         "all-gather over its operand": plain(AllGather(group, 0), [(0, 3)], [(0, 3)], aliases={0: 0}),
         "reduce-scatter": plain(ReduceScatter(group, total, 1), [(4, 3 * n)], [(4, 3)]),
         "all-to-all": plain(AllToAll(group, 1), [(2, 2 * n, 3)], [(2, 2 * n, 3)]),
@@ -272,9 +282,13 @@ def cases(count: int) -> dict[str, Case]:
         "broadcast, held by every other": plain(CollectiveBroadcast(group), [(5,), (2,)], [(5,), (2,)], together=2),
         "broadcast": plain(CollectiveBroadcast(group), [(5,), (2,)], [(5,), (2,)]),
         "permute in a ring": permute(n, ring, {}),
-        "permute in a ring over its operand": permute(n, ring, {0: 0}),
-        "permute with ends": permute(n, [(i, i + 1) for i in range(n - 1)] or [(0, 0)], {}),
+        "permute in a ring over its operands": permute(n, ring, whole),
+        "permute in a ring over one of its operands": permute(n, ring, {0: 0}),
+        "permute with ends": permute(n, shift, {}),
+        "permute with ends over its operands": permute(n, shift, whole),
+        "permute of pairs over its operands": permute(n, swap, whole),
         "permute from one to all": permute(n, [(0, i) for i in range(n)], {}),
+        "permute from one to all over its operands": permute(n, [(0, i) for i in range(n)], whole),
         "ragged-all-to-all": ragged(group, 2, in_place=False),
         "ragged-all-to-all into its output": ragged(group, 1, in_place=True),
     }  # fmt: skip
@@ -364,6 +378,9 @@ PLANTED: dict[str, tuple[bool, Mutation]] = {
         "all-to-all",
         "reduce-scatter",
         "all-to-all over its operand",
+        "all-gather over its tiles",
+        "permute in a ring over its operands",
+        "permute with ends over its operands",
         "all-reduce, held together",
         "all-gather, held together",
         "all-gather, held by every other",
@@ -393,15 +410,16 @@ def test_who_holds_results_together_waits_for_all_who_do(slots: bool) -> None:
 
 def moved_bytes(case: Case) -> list[int]:
     """Bytes that each member writes in place."""
+
+    def moved(step: object) -> int:
+        if isinstance(step, RotateBytes):
+            return len(step.places) * step.num_bytes
+        if isinstance(step, (CopyRows, SwapRows)):
+            return step.rows * step.row_bytes * (2 if isinstance(step, SwapRows) else 1)
+        return 0
+
     world = World(case, slots=False)
-    return [
-        sum(
-            step.rows * step.row_bytes * (2 if isinstance(step, SwapRows) else 1)
-            for step in member.program.steps
-            if isinstance(step, (CopyRows, SwapRows))
-        )
-        for member in world.members
-    ]
+    return [sum(map(moved, member.program.steps)) for member in world.members]
 
 
 def test_what_lies_well_is_moved_once() -> None:
@@ -411,6 +429,7 @@ def test_what_lies_well_is_moved_once() -> None:
     apart = plain(AllGather(group, 0), [shape], [whole])
     together = plain(AllGather(group, 0), [shape], [whole], together=1)
     assert moved_bytes(apart) == [n * num_bytes] * n
+    assert moved_bytes(dataclasses.replace(apart, tiles=True)) == [(n - 1) * num_bytes] * n
     assert moved_bytes(together) == [num_bytes] * n
     source = plain(CollectiveBroadcast(group), [shape], [shape], together=1)
     assert moved_bytes(source) == [num_bytes, 0, 0, 0]
@@ -418,6 +437,8 @@ def test_what_lies_well_is_moved_once() -> None:
     swapped = plain(AllToAll(group, 0), [shape], [shape], aliases={0: 0})
     assert moved_bytes(apart) == [num_bytes] * n
     assert moved_bytes(swapped) == [num_bytes * (n - 1) // n] * n
+    ring = CollectivePermute(group, tuple((i, (i + 1) % n) for i in group))
+    assert moved_bytes(plain(ring, [shape], [shape], aliases={0: 0})) == [num_bytes] * n
 
 
 # ---- refusals

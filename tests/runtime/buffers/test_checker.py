@@ -15,6 +15,7 @@ import pytest
 import runtime.buffers.arena
 import runtime.buffers.assign
 import runtime.buffers.colocation
+import runtime.buffers.own_parts
 import runtime.buffers.shared_results
 import runtime.buffers.visit_control_flow
 import runtime.emit.program
@@ -42,12 +43,25 @@ from runtime.thunks.sequence import ThunkSequence
 from runtime.thunks.thunk import Thunk
 from spmd.errors import CheckFailed
 from spmd.hlo import Opcode
-from tests.runtime.programs import ALIASING, ASYNC_COLLECTIVES, COLLECTIVES, SHARING, compiled
+from tests.runtime.programs import (
+    ALIASING,
+    ASYNC_COLLECTIVES,
+    COLLECTIVES,
+    OVER_OPERANDS,
+    SHARING,
+    compiled,
+)
 
 COLOCATION = runtime.buffers.colocation
 SHARED = runtime.buffers.shared_results
 
-PROGRAMS = {**ALIASING, **SHARING, "collectives": COLLECTIVES, "async": ASYNC_COLLECTIVES}
+PROGRAMS = {
+    **ALIASING,
+    **SHARING,
+    "collectives": COLLECTIVES,
+    "async": ASYNC_COLLECTIVES,
+    "over_operands": OVER_OPERANDS,
+}
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -258,6 +272,12 @@ PLANTED: dict[str, Plant] = {
     ),
     "a group holds once what each member computes": _also_alike(
         lambda step: step.instruction.opcode is Opcode.SINE
+    ),
+    "operands lie in what is still read": replace(
+        runtime.buffers.own_parts, "_is_free", lambda target, *_: target.kind.value != "temporary"
+    ),
+    "operands that are read later lie in results": replace(
+        runtime.buffers.own_parts, "_is_last_read", lambda *_: True
     ),
     "a group's heap is written over while it is read": lambda patch: patch.setattr(
         SHARED, "_fill", _short_lives(SHARED._fill)

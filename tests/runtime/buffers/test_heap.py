@@ -31,6 +31,7 @@ def assert_apart(items: Sequence[Interval], offsets: Sequence[int]) -> None:
             assert apart or not together
 
 
+@settings(deadline=None)
 @given(intervals)
 def test_no_two_that_live_together_overlap(items: list[Interval]) -> None:
     packing = pack(items)
@@ -40,6 +41,7 @@ def test_no_two_that_live_together_overlap(items: list[Interval]) -> None:
         assert offset + one.size <= packing.size
 
 
+@settings(deadline=None)
 @given(intervals)
 def test_size_lies_between_the_bounds(items: list[Interval]) -> None:
     packing = pack(items)

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from tests.runtime.programs.build import assert_same, compiled, module_of, random_inputs
-from tests.runtime.programs.collectives import ASYNC_COLLECTIVES, ASYNC_WRAPPED, COLLECTIVES, SUM
+from tests.runtime.programs.collectives import (
+    ASYNC_COLLECTIVES,
+    ASYNC_WRAPPED,
+    COLLECTIVES,
+    OVER_OPERANDS,
+    SUM,
+)
 from tests.runtime.programs.control_flow import (
     CALLS,
     CONDITIONAL,
@@ -63,6 +69,7 @@ __all__ = [
     "OUTPUTS_OVER_TEMPORARIES",
     "OUTPUT_AS_SPACE",
     "OUTSIDE_READ",
+    "OVER_OPERANDS",
     "REPEATED_OUTPUTS",
     "ROTATE_LOOP",
     "SHARING",

@@ -79,3 +79,50 @@ ENTRY main {
 }
 """
 )
+
+#: A loop whose state is moved on; outputs gathered from what dies there, in the heap and in donated parameters. Of two
+#: operands one is used later, of another the parameter's place is: these lie elsewhere.
+OVER_OPERANDS = """HloModule over_operands, num_partitions=4, input_output_alias={ {1}: (1, {}, may-alias), {2}: (2, {}, may-alias) }
+
+condition {
+  state = (s32[], f32[640]) parameter(0)
+  i = s32[] get-tuple-element(state), index=0
+  n = s32[] constant(3)
+  ROOT more = pred[] compare(i, n), direction=LT
+}
+
+body {
+  state = (s32[], f32[640]) parameter(0)
+  i = s32[] get-tuple-element(state), index=0
+  one = s32[] constant(1)
+  next = s32[] add(i, one)
+  x = f32[640] get-tuple-element(state), index=1
+  y = f32[640] collective-permute(x), channel_id=1, source_target_pairs={{0,1},{1,2},{2,3},{3,0}}
+  ROOT both = (s32[], f32[640]) tuple(next, y)
+}
+
+ENTRY main {
+  x = f32[640] parameter(0)
+  old = f32[1280] parameter(1)
+  older = f32[1280] parameter(2)
+  used = f32[1280] negate(old)
+  zero = s32[] constant(0)
+  start = (s32[], f32[640]) tuple(zero, x)
+  end = (s32[], f32[640]) while(start), condition=condition, body=body
+  moved = f32[640] get-tuple-element(end), index=1
+  late = f32[640] collective-permute(moved), channel_id=2, source_target_pairs={{1,0},{2,1},{3,2}}
+  a = f32[16] slice(late), slice={[0:16]}
+  b = f32[16] sine(a)
+  own = f32[64] all-gather(b), channel_id=3, replica_groups={{0,1,2,3}}, use_global_device_ids=true, dimensions={0}
+  c = f32[640] cosine(x)
+  back = f32[1280] all-gather(c), channel_id=4, replica_groups={{2,0},{1,3}}, use_global_device_ids=true, dimensions={0}
+  d = f32[640] tanh(x)
+  still = f32[1280] negate(older)
+  taken = f32[1280] all-gather(d), channel_id=5, replica_groups={{2,0},{1,3}}, use_global_device_ids=true, dimensions={0}
+  e = f32[32] slice(late), slice={[16:48]}
+  f = f32[32] sine(e)
+  twice = f32[128] all-gather(f), channel_id=6, replica_groups={{0,1,2,3}}, use_global_device_ids=true, dimensions={0}
+  again = f32[32] negate(f)
+  ROOT o = (f32[64], f32[1280], f32[1280], f32[1280], f32[1280], f32[128], f32[32]) tuple(own, back, taken, used, still, twice, again)
+}
+"""

@@ -1,0 +1,105 @@
+"""Operands of all-gathers lie in results that are private anyway, as the device's own parts."""
+
+from __future__ import annotations
+
+import pytest
+
+from runtime.buffers.overlap_rules import wrong_overlap
+from runtime.buffers.types import ArrayView, BufferSlice
+from runtime.executable import Executable
+from runtime.strides import StridedView
+from runtime.thunks.collective_plans import AllGatherPlan
+from spmd.shape import ArrayShape, PrimitiveType
+from tests.runtime.programs import OVER_OPERANDS, compiled, module_of
+
+GROUPS = ((2, 0), (1, 3))
+
+
+def slices(executable: Executable) -> dict[str, BufferSlice]:
+    return {value.name: value.slice for value in executable.program.assignment.values}
+
+
+def test_a_part_lies_where_the_devices_place_in_its_group_says() -> None:
+    own = BufferSlice(1, 64, 128, GROUPS)
+    assert [own.start_on(device) for device in range(4)] == [192, 64, 64, 192]
+    assert own.span == 256
+    assert own.overlaps(BufferSlice(1, 256, 8))
+    assert not own.overlaps(BufferSlice(1, 320, 8))
+    assert BufferSlice(1, 256, 8).overlaps(own)
+
+
+def test_operands_lie_in_the_output_and_in_the_donated_parameter() -> None:
+    where = slices(compiled(OVER_OPERANDS, keep_order=True))
+    for operand, result in (("b", "own"), ("c", "back")):
+        part, whole = where[operand], where[result]
+        assert (part.allocation, part.offset, part.span) == (
+            whole.allocation,
+            whole.offset,
+            whole.size,
+        )
+    assert where["c"].parts == GROUPS
+    assert where["back"] == where["old"]
+    assert not where["d"].parts
+    assert not where["f"].parts
+
+
+def test_permutes_write_over_their_operands() -> None:
+    where = slices(compiled(OVER_OPERANDS, keep_order=True))
+    assert where["late"] == where["y"] == where["end{1}"]
+
+
+def gathered(tail: str, dims: str = "[1280]", dimension: int = 0, last: str = "") -> str:
+    """A program whose one all-gather makes an output."""
+    part = {"[1280]": "[640]", "[4,320]": "[4,160]", "[60]": "[30]"}[dims]
+    return f"""HloModule gathered, num_partitions=2
+
+ENTRY main {{
+  x = f32{part} parameter(0)
+  c = f32{part} cosine(x)
+  g = f32{dims} all-gather(c), channel_id=1, replica_groups={{{{0,1}}}}, use_global_device_ids=true, dimensions={{{dimension}}}
+  {last}
+  ROOT o = {tail}
+}}
+"""
+
+
+def test_an_output_of_its_own() -> None:
+    where = slices(compiled(gathered("(f32[1280]) tuple(g)"), keep_order=True))
+    assert where["c"].overlaps(where["g"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        gathered("(f32[1280], f32[640]) tuple(g, c)"),
+        gathered("(f32[4,320]) tuple(g)", "[4,320]", 1),
+        gathered("(f32[60]) tuple(g)", "[60]"),
+        gathered("(f32[1280]) tuple(n)", last="n = f32[1280] reverse(g), dimensions={0}\n"),
+    ],
+    ids=["used otherwise", "not whole", "parts off the lines", "not an output"],
+)
+def test_operands_elsewhere(text: str) -> None:
+    where = slices(compiled(text, keep_order=True))
+    assert not where["c"].parts
+
+
+PART = StridedView.dense(ArrayShape(PrimitiveType.F32, (32,)))
+
+
+@pytest.mark.parametrize(
+    ("place", "plan", "is_right"),
+    [
+        (BufferSlice(0, 0, 128, GROUPS), AllGatherPlan(GROUPS, 0), True),
+        (BufferSlice(0, 0, 128, GROUPS[::-1]), AllGatherPlan(GROUPS, 0), False),
+        (BufferSlice(0, 0, 128, ((0, 2), (1, 3))), AllGatherPlan(GROUPS, 0), False),
+        (BufferSlice(0, 64, 128, GROUPS), AllGatherPlan(GROUPS, 0), False),
+        (BufferSlice(0, 0, 128), AllGatherPlan(GROUPS, 0), False),
+        (BufferSlice(0, 0, 128, GROUPS), None, False),
+    ],
+)
+def test_the_checker_knows_the_part(
+    place: BufferSlice, plan: AllGatherPlan | None, is_right: bool
+) -> None:
+    gather = module_of(gathered("(f32[1280]) tuple(g)")).entry.root.operand(0)
+    wrong = wrong_overlap(gather, [ArrayView(place, PART)], [], [BufferSlice(0, 0, 256)], plan)
+    assert bool(wrong) is not is_right
