@@ -1,6 +1,6 @@
 """Collectives of jaxlib's CPU client, within one process or by gloo between processes: a peer of node_collectives.py.
 
-    python -m benchmarks.jax_collectives --devices 2 [--gloo] [--kinds ...] [--sizes ...] [--rounds 15]
+    python -m benchmarks.jax_collectives --devices 2 [--gloo] [--dtype f32] [--kinds ...] [--sizes ...] [--rounds 15]
 
 Prints one JSON object: {"kind bytes": {"call": seconds, "loop": seconds}}. ``call``: a jitted function that is one
 collective, from the call until its result is there, operands on the devices. ``loop``: the same collective in a loop of
@@ -22,14 +22,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from benchmarks.timing.collective_rounds import calls_in_round, rounds_of, trips
 from benchmarks.timing.turns import seconds
 
 AXIS = "x"
-#: About, of one round.
-ROUND_SECONDS = 0.01
-TRIPS = 20
-#: Bytes from which dispatch does not count: no loop is timed, and few rounds are.
-LARGE, FEW = 4 << 20, 4
+DTYPES = {"f32": "float32", "bf16": "bfloat16"}
 #: Seconds in which the processes of a --gloo run must have ended.
 PATIENCE = 60
 
@@ -49,8 +46,8 @@ def collective(kind: str, count: int) -> Callable[[Any], Any]:
     return table[kind]
 
 
-def repeated(kind: str, count: int, part: int) -> Callable[[Any], Any]:
-    """TRIPS times the collective; what differs in size from its operand is cut, or put in the place of a part."""
+def repeated(kind: str, count: int, part: int, times: int) -> Callable[[Any], Any]:
+    """The collective so many ``times``; what differs in size from its operand is cut, or put in the place of a part."""
     from jax import lax
 
     once = collective(kind, count)
@@ -62,27 +59,26 @@ def repeated(kind: str, count: int, part: int) -> Callable[[Any], Any]:
             return lax.dynamic_update_slice(x, once(x), (lax.axis_index(AXIS) * part,))
         return once(x)
 
-    return lambda x: lax.fori_loop(0, TRIPS, trip, x)
+    return lambda x: lax.fori_loop(0, times, trip, x)
 
 
-def measure(kind: str, size: int, rounds: int) -> dict[str, float]:
+def measure(kind: str, size: int, dtype: str, rounds: int) -> dict[str, float]:
     import jax
+    import jax.numpy as jnp
     import numpy as np
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
     devices = jax.devices()
     count = len(devices)
-    elements = size // 4
+    element = np.dtype(getattr(jnp, DTYPES[dtype]))
+    elements = size // element.itemsize
     part = elements // count
-    # Each process of a --gloo run must make as many calls as the others: all counts go by the size alone.
-    times = max(1, min(100, int(ROUND_SECONDS / (size / 2e9 + 1e-4))))
-    rounds = min(FEW, rounds) if size >= LARGE else rounds
     spec = PartitionSpec(AXIS)
     mesh = Mesh(np.array(devices), (AXIS,))
     sharding = NamedSharding(mesh, spec)
 
     def on_devices(each: int) -> Any:
-        local = np.zeros(each, np.float32)
+        local = np.zeros(each, element)
         return jax.make_array_from_callback((each * count,), sharding, lambda _: local)
 
     def timed(function: Callable[[Any], Any], operand: Any) -> float:
@@ -90,12 +86,11 @@ def measure(kind: str, size: int, rounds: int) -> dict[str, float]:
         run = jax.jit(mapped)
         work = lambda: jax.block_until_ready(run(operand))  # noqa: E731
         seconds(work, 2)
-        return min(seconds(work, times) for _ in range(rounds))
+        return min(seconds(work, calls_in_round(size)) for _ in range(rounds_of(size, rounds)))
 
     call = timed(collective(kind, count), on_devices(part if kind == "all-gather" else elements))
-    if size >= LARGE:
-        return {"call": call}
-    return {"call": call, "loop": timed(repeated(kind, count, part), on_devices(elements)) / TRIPS}
+    loop = timed(repeated(kind, count, part, trips(size)), on_devices(elements)) / trips(size)
+    return {"call": call, "loop": loop}
 
 
 def start_processes(options: argparse.Namespace) -> dict[str, dict[str, float]]:
@@ -141,6 +136,7 @@ def main() -> int:
     )
     parser.add_argument("--devices", type=int, default=2)
     parser.add_argument("--gloo", action="store_true")
+    parser.add_argument("--dtype", default="f32", choices=sorted(DTYPES))
     parser.add_argument("--kinds", default="all-reduce")
     parser.add_argument("--sizes", default="1024")
     parser.add_argument("--rounds", type=int, default=15)
@@ -152,7 +148,7 @@ def main() -> int:
         return 0
     join(options)
     figures = {
-        f"{kind} {size}": measure(kind, int(size), options.rounds)
+        f"{kind} {size}": measure(kind, int(size), options.dtype, options.rounds)
         for size in options.sizes.split(",")
         for kind in options.kinds.split(",")
     }

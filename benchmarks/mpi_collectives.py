@@ -1,11 +1,12 @@
 """Time collectives beside MPI's own: the same ranks, buffers and sizes, in one run.
 
 python -m launch.mpirun -n 2 -- benchmarks/mpi_collectives.py [--messages] [--priority] [--kinds all-reduce,all-gather]
-    [--json FILE]
+    [--dtype bf16] [--json FILE]
 
 Both work on the ranks' shared memory. Each form is one that compiled programs use: *in place* a result lies on its
 operand, *shared* the members hold one result together. MPI runs out of place and, where it knows that (an own tile that
 lies in the result), in place; the ratio is to the quicker one. Before it is timed each must give the right result.
+MPI moves bf16 as integers of that size; it cannot reduce it.
 
 Rounds of all alternate, and a figure is the median over rounds of the slowest rank's time per call. GB/s: bytes that a
 rank reads and writes at the least, "moved", divided by that time. The limit beside it: the same for a plain copy of so
@@ -22,6 +23,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 from mpi4py import MPI
 
@@ -40,6 +42,7 @@ from runtime.shared_memory_engine import native_step_engine
 from spmd.device import ReductionKind
 
 SIZES = tuple(1 << n for n in range(10, 27, 2))
+DTYPES = {"f32": np.dtype(np.float32), "bf16": np.dtype(ml_dtypes.bfloat16)}
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 ROUND_SECONDS = 0.01
 
@@ -109,20 +112,23 @@ def in_rounds(calls: list[Call], rounds: int) -> np.ndarray:
 class Arena:
     """Arrays of ``size`` bytes, of this rank and of all together, and contests on them.
 
-    Rank r's operand holds i % 251 + r, at i: sums are exact.
+    Rank r's operand holds i % 31 + r, at i: sums are exact.
     """
 
-    def __init__(self, comm: MpiCommunicator, size: int) -> None:
+    def __init__(self, comm: MpiCommunicator, size: int, dtype: np.dtype) -> None:
         self.comm = comm
         self.size, self.count, self.rank = size, comm.size, comm.rank
         self.everyone = tuple(range(comm.size))
-        self.operand, self.result = np.split(comm.allocate(2 * size).view(np.float32), 2)
-        self.shared = comm.allocate_shared(size, self.everyone).view(np.float32)
+        self.operand, self.result = np.split(comm.allocate(2 * size).view(dtype), 2)
+        self.shared = comm.allocate_shared(size, self.everyone).view(dtype)
+        #: Whether MPI knows the type.
+        self.is_known = dtype == np.float32
         self.part = self.operand.size // comm.size
         self.tile = self.result[: self.part]
         self.own_tile = self.result[self.rank * self.part :][: self.part]
-        self.pattern = (np.arange(self.operand.size) % 251).astype(np.float32)
-        self.total = self.count * self.pattern + sum(self.everyone)
+        pattern = (np.arange(self.operand.size) % 31).astype(np.float32)
+        self.pattern = pattern.astype(dtype)
+        self.total = (self.count * pattern + sum(self.everyone)).astype(dtype)
 
     def contests(self, kind: str) -> Iterator[Contest]:
         return {
@@ -140,7 +146,8 @@ class Arena:
             Entry("MPI", lambda: world.Allreduce(operand, result), operand, result),
             Entry("MPI in place", lambda: world.Allreduce(MPI.IN_PLACE, operand), operand, operand),
         )
-        values, want, size = self.pattern + self.rank, self.total, self.size
+        peers = peers if self.is_known else ()
+        values, want, size = self._values(self.pattern, self.rank), self.total, self.size
         ours = self._ours(kind, operand, operand)
         yield Contest("all-reduce, in place", ours, peers, values, want, 2 * size)
         ours, moved = self._ours(kind, operand, self.shared), size + size // self.count
@@ -150,14 +157,16 @@ class Arena:
         world, result, own = MPI.COMM_WORLD, self.result, self.own_tile
         operand = self.operand[: self.part]
         kind = AllGather(self.everyone, 0)
+        here, there = _words(operand), _words(result)
         peers = (
-            Entry("MPI", lambda: world.Allgather(operand, result), operand, result),
-            Entry("MPI in place", lambda: world.Allgather(MPI.IN_PLACE, result), own, result),
+            Entry("MPI", lambda: world.Allgather(here, there), operand, result),
+            Entry("MPI in place", lambda: world.Allgather(MPI.IN_PLACE, there), own, result),
         )
-        pattern = self.pattern[: self.part]
-        values, want = pattern + self.rank, np.concatenate([pattern + r for r in self.everyone])
+        values, want = self._everyones(self.pattern[: self.part])
         ours, moved = self._ours(kind, operand, result), 2 * self.size
         yield Contest("all-gather", ours, peers, values, want, moved)
+        ours, moved = self._ours(kind, own, result), 2 * self.size * (self.count - 1) // self.count
+        yield Contest("all-gather, in place", ours, peers, values, want, moved)
         ours, moved = self._ours(kind, operand, self.shared), 2 * self.size // self.count
         yield Contest("all-gather, shared", ours, peers, values, want, moved)
 
@@ -167,18 +176,20 @@ class Arena:
         run = lambda: world.Reduce_scatter_block(operand, tile)  # noqa: E731
         want = np.split(self.total, self.count)[self.rank]
         moved = self.size + self.size // self.count
-        peers = (Entry("MPI", run, operand, tile),)
-        yield Contest("reduce-scatter", ours, peers, self.pattern + self.rank, want, moved)
+        peers = (Entry("MPI", run, operand, tile),) if self.is_known else ()
+        values = self._values(self.pattern, self.rank)
+        yield Contest("reduce-scatter", ours, peers, values, want, moved)
 
     def all_to_all(self) -> Iterator[Contest]:
         world, operand, result = MPI.COMM_WORLD, self.operand, self.result
         kind = AllToAll(self.everyone, 0)
+        here, there = _words(operand), _words(result)
         peers = (
-            Entry("MPI", lambda: world.Alltoall(operand, result), operand, result),
-            Entry("MPI in place", lambda: world.Alltoall(MPI.IN_PLACE, operand), operand, operand),
+            Entry("MPI", lambda: world.Alltoall(here, there), operand, result),
+            Entry("MPI in place", lambda: world.Alltoall(MPI.IN_PLACE, here), operand, operand),
         )
-        own = np.split(self.pattern, self.count)[self.rank]
-        values, want = self.pattern + self.rank, np.concatenate([own + r for r in self.everyone])
+        _, want = self._everyones(np.split(self.pattern, self.count)[self.rank])
+        values = self._values(self.pattern, self.rank)
         ours = self._ours(kind, operand, result)
         yield Contest("all-to-all", ours, peers, values, want, 2 * self.size)
         ours, moved = self._ours(kind, operand, operand), 2 * self.size * (self.count - 1)
@@ -189,23 +200,37 @@ class Arena:
         world, operand, result = MPI.COMM_WORLD, self.operand, self.result
         after, before = (self.rank + 1) % self.count, (self.rank - 1) % self.count
         pairs = tuple((i, (i + 1) % self.count) for i in self.everyone)
-        ours = self._ours(CollectivePermute.among(pairs, self.rank), operand, result)
+        kind = CollectivePermute.among(pairs, self.rank)
+        here, there = _words(operand), _words(result)
         peers = (
             Entry(
                 "MPI",
-                lambda: world.Sendrecv(operand, after, 0, result, before, 0),
+                lambda: world.Sendrecv(here, after, 0, there, before, 0),
                 operand,
                 result,
             ),
             Entry(
                 "MPI in place",
-                lambda: world.Sendrecv_replace(operand, after, 0, before, 0),
+                lambda: world.Sendrecv_replace(here, after, 0, before, 0),
                 operand,
                 operand,
             ),
         )
-        values, want = self.pattern + self.rank, self.pattern + before
-        yield Contest("collective-permute", ours, peers, values, want, 2 * self.size)
+        values, want = (self._values(self.pattern, rank) for rank in (self.rank, before))
+        ours, moved = self._ours(kind, operand, result), 2 * self.size
+        yield Contest("collective-permute", ours, peers, values, want, moved)
+        ours = self._ours(kind, operand, operand)
+        yield Contest("collective-permute, in place", ours, peers, values, want, moved)
+
+    def _values(self, pattern: np.ndarray, rank: int) -> np.ndarray:
+        """What ``rank`` holds of a pattern."""
+        return (pattern.astype(np.float32) + rank).astype(pattern.dtype)
+
+    def _everyones(self, pattern: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """This rank's, and all ranks' one after the other."""
+        return self._values(pattern, self.rank), np.concatenate(
+            [self._values(pattern, rank) for rank in self.everyone]
+        )
 
     def _ours(self, collective: Collective, source: np.ndarray, target: np.ndarray) -> Entry:
         bound = self.comm.bind(collective, collective.kind, [source], [target])
@@ -217,6 +242,11 @@ class Arena:
             wait()
 
         return Entry("ours", run, source, target)
+
+
+def _words(array: np.ndarray) -> np.ndarray:
+    """As MPI may move it."""
+    return array if array.dtype == np.float32 else array.view(np.uint16)
 
 
 def copy_bandwidth(size: int, rounds: int) -> float:
@@ -236,6 +266,7 @@ def main() -> None:
     parser.add_argument("--priority", action="store_true", help="real-time, one core for each rank")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="bytes of an operand")
+    parser.add_argument("--dtype", choices=sorted(DTYPES), default="f32")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     options = parser.parse_args()
     engine = None if options.messages else native_step_engine()
@@ -253,7 +284,7 @@ def main() -> None:
     rows = []
     for size in map(int, options.sizes.split(",")):
         limit = copy_bandwidth(size, options.rounds)
-        arena = Arena(comm, size)
+        arena = Arena(comm, size, DTYPES[options.dtype])
         for kind in options.kinds.split(","):
             for contest in arena.contests(kind):
                 contest.verify()
@@ -264,7 +295,7 @@ def main() -> None:
                 shown = [f"{ours * 1e6:.2f}", *(f"{peer * 1e6:.2f}" for peer in peers)]
                 shown += ["-"] * (3 - len(shown))
                 speeds = f"{speed / 1e9:.1f}", f"{limit / 1e9:.1f}"
-                ratio = f"{min(peers) / ours:.2f}"
+                ratio = f"{min(peers) / ours:.2f}" if peers else "-"
                 rows.append(
                     {"kind": kind, "form": contest.form, "bytes": size, "moved": moved}
                     | {"copy_gb_s": limit / 1e9, "ours": ours, "peers": peers}

@@ -1,28 +1,37 @@
 """Collectives of one node, 1 KB to 64 MB: ours, MPI's, jaxlib's within a process, gloo's; a table and JSON.
 
-    python -m benchmarks.node_collectives [--ranks 2] [--jax PYTHON] [--turns 3] [--rounds 15] [--kinds ...]
-        [--sizes ...] [--first] [--json FILE]
+    python -m benchmarks.node_collectives [--ranks 2] [--dtype f32] [--jax PYTHON] [--turns 3] [--rounds 15]
+        [--kinds ...] [--sizes ...] [--first] [--json FILE]
 
-Each of the four runs in processes of its own (mpi_collectives.py, jax_collectives.py), one after the other, in so many
-turns; a figure is the least of all rounds of all turns, since others' work on the machine only adds. Bytes are those of
-the larger of one device's operand and result.
-Ours and MPI's are the quickest of the forms that mpi_collectives.py prints: ours over its operand, to a result of its
-own, or to one held together; MPI's out of place or in place. Where forms do not end with the same (a result held
-together is not one of each rank's own), ``private`` is our quickest with a result of its own, and the ratio of that
-stands beside. jaxlib's and gloo's are the quicker of one call, its dispatch included, and of a loop in one program.
+Each runs in processes of its own (mpi_collectives.py, program_collectives.py, jax_collectives.py), one after the other,
+in so many turns; a figure is the least of all rounds of all turns, since others' work on the machine only adds. Bytes
+are those of the larger of one device's operand and result.
+
+``ours`` and MPI's are called from Python on the same ranks, the quickest of the forms that mpi_collectives.py prints:
+ours over its operand, to a result of its own, or to one held together; MPI's out of place or in place. Where forms do
+not end with the same (a result held together is not one of each rank's own), ``private`` is our quickest with a result
+of its own. ``ranks`` and ``process`` are ours within compiled programs, on one device in each rank and on devices of
+one process, as jaxlib's and gloo's figures are: the quicker of one call, its dispatch included, and of a loop in one
+program. Beside them stand the ratios of ``ours``, ``private`` and ``process`` to the best of the others, and how many
+times as long as ``process`` jaxlib takes.
+
 Without --jax, a Python that has jax, MPI stands alone. Where others use the machine too, --first lets all of
-these go first (needs the right to).
+these go first (needs the right to). --json adds to a file, and takes the place of what it had of the same collectives.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
+import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from benchmarks.timing.turns import geometric_mean
 from launch.report.environment import describe_environment
@@ -38,8 +47,10 @@ LEAST_GAIN, GAIN_BYTES = 4.0, 1 << 20
 #: Forms after which all members read the very same memory.
 SHARED = ", shared"
 
+OURS = ("ours", "private", "ranks", "process")
 PEERS = ("MPI", "in place", "jaxlib", "gloo")
-COLUMNS = ("ours", "private", *PEERS)
+#: Of which the ratio to the best of the peers is shown.
+RATED = ("ours", "private", "process")
 
 Found = dict[tuple[str, int], dict[str, float]]
 
@@ -59,8 +70,7 @@ def mpi_turn(options: argparse.Namespace, figures: Figures) -> None:
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder, "rows.json")
         script = str(Path(__file__).with_name("mpi_collectives.py"))
-        launcher = [sys.executable, "-m", "launch.mpirun", "-n", str(options.ranks), "--"]
-        run([*launcher, script, "--json", str(target), *asked(options)], options)
+        run([*launcher(options), script, "--json", str(target), *asked(options)], options)
         for row in json.loads(target.read_text()):
             place = row["kind"], row["bytes"]
             ours, *peers = row["least"]
@@ -71,30 +81,33 @@ def mpi_turn(options: argparse.Namespace, figures: Figures) -> None:
                 figures.note(*place, who, seconds)
 
 
-def jax_turn(options: argparse.Namespace, figures: Figures, who: str) -> None:
+def program_turns(options: argparse.Namespace, figures: Figures) -> None:
     """One run for each kind: should gloo's processes lose each other in one, the others' figures stand."""
-    for kind in options.kinds.split(","):
-        command = [
-            options.jax,
-            "-m",
-            "benchmarks.jax_collectives",
-            *asked(options),
-            "--kinds",
-            kind,
-        ]
-        command += ["--devices", str(options.ranks), *(["--gloo"] if who == "gloo" else [])]
-        try:
-            said = run(command, options)
-        except RuntimeError as error:
-            print(f"{who}, {kind}: no figures in this turn: {str(error)[-120:]}", file=sys.stderr)
-            continue
-        for name, ways in json.loads(said.splitlines()[-1]).items():
-            figures.note(kind, int(name.split()[1]), who, min(ways.values()))
+    devices = ["--devices", str(options.ranks)]
+    ours = ["-m", "benchmarks.program_collectives"]
+    jaxlib = [options.jax, "-m", "benchmarks.jax_collectives"]
+    legs = {"ranks": [*launcher(options), *ours], "process": [sys.executable, *ours]}
+    if options.jax:
+        legs |= {"jaxlib": jaxlib, "gloo": [*jaxlib, "--gloo"]}
+    for who, command in legs.items():
+        for kind in options.kinds.split(","):
+            try:
+                said = run([*command, *devices, *asked(options), "--kinds", kind], options)
+            except (RuntimeError, subprocess.TimeoutExpired) as error:
+                print(f"{who}, {kind}: no figures: {str(error)[-120:]}", file=sys.stderr)
+                continue
+            for name, ways in json.loads(said.splitlines()[-1]).items():
+                figures.note(kind, int(name.split()[1]), who, min(ways.values()))
+
+
+def launcher(options: argparse.Namespace) -> list[str]:
+    return [sys.executable, "-m", "launch.mpirun", "-n", str(options.ranks), "--"]
 
 
 def asked(options: argparse.Namespace) -> list[str]:
     sizes = ",".join(map(str, options.sizes))
-    return ["--kinds", options.kinds, "--sizes", sizes, "--rounds", str(options.rounds)]
+    rounds = ["--rounds", str(options.rounds)]
+    return ["--kinds", options.kinds, "--sizes", sizes, "--dtype", options.dtype, *rounds]
 
 
 def run(command: list[str], options: argparse.Namespace) -> str:
@@ -106,38 +119,54 @@ def run(command: list[str], options: argparse.Namespace) -> str:
     return done.stdout
 
 
+def over_best(row: dict[str, float], who: str) -> float:
+    """``who``'s time over that of the best peer; nan where either has none."""
+    return row.get(who, math.nan) / min((row[p] for p in PEERS if p in row), default=math.nan)
+
+
 def line_of(kind: str, size: int, row: dict[str, float]) -> str:
-    cells = [f"{1e6 * row[who]:10.1f}" if who in row else f"{'-':>10s}" for who in COLUMNS]
-    best = min(row[who] for who in PEERS if who in row)
-    jaxlib = f"{row['jaxlib'] / row['ours']:8.1f}" if "jaxlib" in row else f"{'-':>8s}"
-    ratios = f"{row['ours'] / best:8.2f} {row['private'] / best:8.2f}"
-    return f"{kind:20s} {size:9d} {' '.join(cells)} {ratios} {jaxlib}"
+    cells = [f"{1e6 * row[w]:10.1f}" if w in row else f"{'-':>10s}" for w in (*OURS, *PEERS)]
+    ratios = [f"{over_best(row, who):8.2f}" for who in RATED]
+    gain = row.get("jaxlib", math.nan) / row.get("process", math.nan)
+    return f"{kind:20s} {size:9d} {' '.join([*cells, *ratios])} {gain:8.1f}"
 
 
-def summary(found: Found) -> list[str]:
+def summary(found: Found) -> Iterator[str]:
     """What holds of all figures, and where it does not."""
-    over = {
-        place: row["ours"] / min(row[who] for who in PEERS if who in row)
-        for place, row in found.items()
-    }
-    above = [
-        f"{kind} {size}: {over[kind, size]:.2f}" for kind, size in over if over[kind, size] > MOST
-    ]
-    lines = [
-        (
-            f"ours over the best: geometric mean {geometric_mean(over.values()):.2f}, "
-            f"above {MOST}: {', '.join(above) or 'none'}"
+    for who in RATED:
+        ratios = {place: over_best(row, who) for place, row in found.items()}
+        known = [ratio for ratio in ratios.values() if not math.isnan(ratio)]
+        above = [f"{kind} {size}: {r:.2f}" for (kind, size), r in ratios.items() if r > MOST]
+        yield (
+            f"{who} over the best: geometric mean {geometric_mean(known):.2f}, at most {MOST} in "
+            f"{len(known) - len(above)} of {len(known)}; above: {', '.join(above) or 'none'}"
         )
-    ]
-    gains = {
-        kind: row["jaxlib"] / row["ours"]
-        for (kind, size), row in found.items()
-        if size == GAIN_BYTES and "jaxlib" in row
-    }
-    if gains:
-        shown = ", ".join(f"{kind} {gain:.1f}" for kind, gain in gains.items())
-        lines.append(f"jaxlib's time at 1 MB over ours (at least {LEAST_GAIN:.0f} wanted): {shown}")
-    return lines
+    for who in ("ours", "process"):
+        gains = ", ".join(
+            f"{kind} {row['jaxlib'] / row[who]:.1f}"
+            for (kind, size), row in found.items()
+            if size == GAIN_BYTES and "jaxlib" in row and who in row
+        )
+        if gains:
+            yield f"jaxlib's time at 1 MB over {who} (at least {LEAST_GAIN:.0f} wanted): {gains}"
+
+
+def ordered(found: Found) -> Found:
+    return dict(sorted(found.items(), key=lambda entry: (KINDS.index(entry[0][0]), entry[0][1])))
+
+
+def add_to(path: Path, run_of: dict[str, Any], found: Found) -> None:
+    """To the file's run among as many ranks of the same type, if it has one."""
+    report = json.loads(path.read_text()) if path.exists() else {"runs": []}
+    key = ("ranks", "dtype")
+    same = [r for r in report["runs"] if [r[k] for k in key] == [run_of[k] for k in key]]
+    for one in same:
+        report["runs"].remove(one)
+        found = {(r["kind"], r["bytes"]): r["seconds"] for r in one["rows"]} | found
+    rows = [{"kind": k, "bytes": s, "seconds": row} for (k, s), row in ordered(found).items()]
+    report["runs"].append({**run_of, "rows": rows})
+    report["runs"].sort(key=lambda one: [str(one[k]) for k in key])
+    path.write_text(json.dumps(report, indent=1) + "\n")
 
 
 def main() -> int:
@@ -145,6 +174,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--dtype", choices=("f32", "bf16"), default="f32")
     parser.add_argument("--jax", default="", metavar="PYTHON", help="one that has jax")
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=15, help="in each turn")
@@ -153,28 +183,26 @@ def main() -> int:
         "--sizes", type=lambda text: tuple(map(int, text.split(","))), default=SIZES
     )
     parser.add_argument("--first", action="store_true", help="before all others on this machine")
-    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    parser.add_argument("--json", type=Path, help="add the figures to this file")
     options = parser.parse_args()
-    environment = describe_environment()
+    environment, load = describe_environment(), os.getloadavg()[0]
     print(json.dumps(environment))
     figures = Figures()
     for _ in range(options.turns):
         mpi_turn(options, figures)
-        for who in ("jaxlib", "gloo") if options.jax else ():
-            jax_turn(options, figures, who)
-    titles = [f"{who:>10s}" for who in COLUMNS]
-    where = f"us, {options.ranks} ranks"
-    print(
-        f"{where:20s} {'bytes':>9s} {' '.join(titles)} {'/ best':>8s} {'private':>8s} {'jaxlib/':>8s}"
-    )
-    for place in sorted(figures.found, key=lambda place: (KINDS.index(place[0]), place[1])):
-        print(line_of(*place, figures.found[place]))
-    for line in summary(figures.found):
+        program_turns(options, figures)
+    titles = [*(f"{who:>10s}" for who in (*OURS, *PEERS)), *(f"{who:>8s}" for who in RATED)]
+    where = f"us, {options.ranks} of {options.dtype}"
+    print(f"{where:20s} {'bytes':>9s} {' '.join(titles)} {'jaxlib/':>8s}")
+    found = ordered(figures.found)
+    for place, row in found.items():
+        print(line_of(*place, row))
+    for line in summary(found):
         print(line)
     if options.json:
-        rows = [{"kind": k, "bytes": s, "seconds": row} for (k, s), row in figures.found.items()]
-        report = {"environment": environment, "ranks": options.ranks, "rows": rows}
-        options.json.write_text(json.dumps(report, indent=1) + "\n")
+        run_of = {"ranks": options.ranks, "dtype": options.dtype, "environment": environment}
+        load_then = {"load_before": load, "load_after": os.getloadavg()[0]}
+        add_to(options.json, run_of | load_then, found)
     return 0
 
 
