@@ -26,15 +26,16 @@ import tempfile
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 
 import spmd
 from launch.entry import Entry
-from launch.execution import fed_back
 from launch.inputs import SeededInputs
 from launch.options import CompileOptions
 from launch.rank_environment import world_of_environment
 from runtime.executable import Executable
+from runtime.step_loop import StepLoop
 
 WARM_UP = 20
 #: Standard deviation of the inputs, as in `spmd bench`.
@@ -146,23 +147,38 @@ def count_python(work: Callable[[], object], counted: Counted) -> None:
     counted.python_lines = [str(line) for line in changes[:LINES] if line.size_diff > 0]
 
 
-def stepper(executable: Executable) -> Callable[[int], None]:
-    """Runs so many steps; what a step consumes is what the step before has made."""
+def stepper(executable: Executable, *, written_out: bool) -> Callable[[int], None]:
+    """Runs so many steps; what a step consumes is what the step before has made.
+
+    written_out: as a caller of ``run`` writes it, instead of ``StepLoop``.
+    """
     state = executable.put(SeededInputs(0, [b.shape for b in executable.inputs], DEVIATION))
     feedback = Entry.of_executable(executable).feedback
+    if not written_out:
+        loop = StepLoop(executable, state, feedback)
+        return partial(repeat, loop)
     current = [state]
+    order = list(range(len(state)))
+    for output, argument in feedback.items():
+        order[argument] = len(state) + output
 
     def run(steps: int) -> None:
         for _ in range(steps):
             outputs = executable.run(current[0])
-            current[0] = fed_back(current[0], outputs, feedback)
+            current[0] = (current[0] + outputs).pick(order)
             del outputs  # what is not fed back need not outlive the step
 
     return run
 
 
-def count(executable: Executable, steps: int) -> Counted:
-    run = stepper(executable)
+def repeat(loop: StepLoop, steps: int) -> None:
+    for _ in range(steps):
+        loop.prepare()
+        loop.run()
+
+
+def count(executable: Executable, steps: int, *, written_out: bool = False) -> Counted:
+    run = stepper(executable, written_out=written_out)
     run(WARM_UP)
     counted = Counted(steps)
     if PRELOAD in os.environ:
@@ -213,6 +229,9 @@ def main() -> int:
     parser.add_argument(
         "--fusion", action=argparse.BooleanOptionalAction, default=CompileOptions().fusion
     )
+    parser.add_argument(
+        "--written-out", action="store_true", help="steps by `run` and arrays that are picked"
+    )
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     options = parser.parse_args()
     if PRELOAD not in os.environ:
@@ -224,7 +243,7 @@ def main() -> int:
     executable = spmd.compile(
         spmd.load(options.module), devices=options.devices or size, options=settings
     )
-    counted = count(executable, options.steps)
+    counted = count(executable, options.steps, written_out=options.written_out)
     if rank == 0:
         report(counted)
         if options.json:

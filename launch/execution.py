@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from launch.rank_executable import RankExecutable
 from runtime.executable import Executable
 from runtime.sharded_arrays import ShardedArrays
+from runtime.step_loop import StepLoop
 
 
 @dataclass(frozen=True)
@@ -30,14 +32,12 @@ def execute_steps(
     executable: Executable, state: ShardedArrays, steps: int, feedback: Mapping[int, int]
 ) -> Execution:
     """``feedback``: output number -> number of the input that it is in the next step. Collective under MPI."""
-    outputs, elapsed = _timed(executable, state)
-    seconds = [elapsed]
-    for _ in range(1, steps):
-        state = fed_back(state, outputs, feedback)
-        del outputs  # what is not fed back need not outlive the step
-        outputs, elapsed = _timed(executable, state)
-        seconds.append(elapsed)
-    return Execution(outputs, _slowest(executable, seconds))
+    loop = StepLoop(executable, state, feedback)
+    seconds = []
+    for _ in range(steps):
+        loop.prepare()
+        seconds.append(_timed(executable, loop.run))
+    return Execution(loop.outputs, _slowest(executable, seconds))
 
 
 def time_steps(executable: Executable, state: ShardedArrays, steps: int) -> list[float]:
@@ -45,30 +45,21 @@ def time_steps(executable: Executable, state: ShardedArrays, steps: int) -> list
     spare = [[np.asarray(own[i]) for i in executable.donated] for own in state.tiles]
     seconds = []
     for _ in range(steps):
-        seconds.append(_timed(executable, state)[1])
+        fitted = executable.fit(state)
+        seconds.append(_timed(executable, partial(executable.run, fitted)))
         for k, i in enumerate(executable.donated):
             again = executable.place([[own[k]] for own in spare], first=i)
             state = state[:i] + again + state[i + 1 :]
     return _slowest(executable, seconds)
 
 
-def fed_back(
-    inputs: ShardedArrays, outputs: ShardedArrays, feedback: Mapping[int, int]
-) -> ShardedArrays:
-    """``inputs`` with outputs in the places that ``feedback`` says."""
-    order = list(range(len(inputs)))
-    for output, argument in feedback.items():
-        order[argument] = len(inputs) + output
-    return (inputs + outputs).pick(order)
-
-
-def _timed(executable: Executable, state: ShardedArrays) -> tuple[ShardedArrays, float]:
-    fitted = executable.fit(state)
+def _timed(executable: Executable, step: Callable[[], object]) -> float:
+    """Seconds of a step that all ranks begin at one time."""
     if isinstance(executable, RankExecutable):
         executable.communicator.barrier()
     start = time.perf_counter()
-    outputs = executable.run(fitted)
-    return outputs, time.perf_counter() - start
+    step()
+    return time.perf_counter() - start
 
 
 def _slowest(executable: Executable, seconds: Sequence[float]) -> list[float]:

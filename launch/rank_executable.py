@@ -70,9 +70,7 @@ class RankDevice:
         device.link()
         self.devices = (device,)
 
-    def step(
-        self, per_device: Sequence[Sequence[DeviceArray]]
-    ) -> tuple[tuple[DeviceArray, ...], ...]:
+    def step(self, per_device: Sequence[Sequence[DeviceArray]]) -> None:
         if len(per_device) != 1:
             raise RunError(f"a rank runs one device, found the arrays of {len(per_device)}")
-        return (self.devices[0].step(per_device[0]),)
+        self.devices[0].step(per_device[0])

@@ -7,8 +7,6 @@ training step of 0.45 s on 2 cores and 2 devices takes 6 s). So each device mult
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -113,13 +111,24 @@ def set_blas_threads(count: int) -> None:
         function(count)
 
 
-@contextmanager
-def limited_blas_threads(count: int) -> Iterator[None]:
+def limited_blas_threads(count: int) -> BlasThreads:
     """At most ``count`` threads per matrix product within the block."""
-    before = blas_threads()
-    set_blas_threads(count)
-    try:
-        yield
-    finally:
-        if before is not None:
-            set_blas_threads(before)
+    return BlasThreads(count)
+
+
+class BlasThreads:
+    """A block with so many threads per matrix product, which may be entered again when it has been left."""
+
+    def __init__(self, count: int) -> None:
+        self._count = self._before = count
+        self._get, self._set = _function(_GET), _function(_SET)
+
+    def __enter__(self) -> None:
+        if self._get is not None and self._set is not None:
+            self._before = self._get()
+            if self._before != self._count:
+                self._set(self._count)
+
+    def __exit__(self, *_: object) -> None:
+        if self._before != self._count and self._set is not None:
+            self._set(self._before)

@@ -40,10 +40,8 @@ class LocalDevices(Protocol):
     @property
     def devices(self) -> Sequence[LoadedDevice]: ...
 
-    def step(
-        self, per_device: Sequence[Sequence[DeviceArray]]
-    ) -> tuple[tuple[DeviceArray, ...], ...]:
-        """One step on each; an error leaves them of no more use."""
+    def step(self, per_device: Sequence[Sequence[DeviceArray]]) -> None:
+        """One step on each, which then has its outputs; an error leaves them of no more use."""
         ...
 
 
@@ -162,18 +160,17 @@ class Executable:
         """
         first = arrays[0] if arrays else None
         if isinstance(first, ShardedArrays):
-            return ShardedArrays(self._step(self.fit(first).tiles), self.outputs)
+            return self._outputs_of(self.step(self.fit(first).tiles))
         given = [np.asarray(array) for array in arrays]
         if sharded:
             return self._run_own_tiles(given)
         self._require_count(len(given))
-        outputs = self._step(self.put(given).tiles)
-        return self.get(ShardedArrays(outputs, self.outputs), gather)
+        return self.get(self._outputs_of(self.step(self.put(given).tiles)), gather)
 
     def run_devices(self, per_device: Sequence[Sequence[NDArray]]) -> list[list[NDArray]]:
         """One step on the own arrays of each of ``devices``; device = replica * num_partitions + partition."""
-        outputs = self._step([[DeviceArray(np.asarray(a)) for a in own] for own in per_device])
-        return [[np.asarray(array) for array in own] for own in outputs]
+        tiles = [[DeviceArray(np.asarray(a)) for a in own] for own in per_device]
+        return [[np.asarray(array) for array in device.outputs] for device in self.step(tiles)]
 
     def _run_own_tiles(self, tiles: list[NDArray]) -> list[NDArray]:
         if len(self.devices) != 1:
@@ -183,13 +180,15 @@ class Executable:
             )
         return self.run_devices([tiles])[0]
 
-    def _step(
-        self, per_device: Sequence[Sequence[DeviceArray]]
-    ) -> tuple[tuple[DeviceArray, ...], ...]:
+    def step(self, per_device: Sequence[Sequence[DeviceArray]]) -> Sequence[LoadedDevice]:
+        """One step on tiles that are divided as the inputs are; the devices, which have its outputs until the next."""
         local, self._loaded = self._local, None
-        outputs = local.step(per_device)
+        local.step(per_device)
         self._loaded = local  # devices whose step failed are not used again
-        return outputs
+        return local.devices
+
+    def _outputs_of(self, devices: Sequence[LoadedDevice]) -> ShardedArrays:
+        return ShardedArrays(tuple([device.outputs for device in devices]), self.outputs)
 
     # ---- global arrays and tiles
     def put(self, arrays: Sequence[NDArray], first: int = 0) -> ShardedArrays:

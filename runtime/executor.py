@@ -62,6 +62,8 @@ class LoadedDevice:
         self.memory = DeviceMemory(program.assignment.allocations, communicator)
         self._fill_constants()
         self._slots = Slots(program, self.memory)
+        #: The outputs' places, each of which has the last step's array.
+        self.results = self._slots.results
         self._segment = program.thunks.prepare(self)
         communicator.connect()
 
@@ -82,14 +84,14 @@ class LoadedDevice:
         """An array for parameter leaf ``number``, written by ``fill``: in its place where that is free."""
         return self._slots.put(number, fill)
 
-    def step(self, arrays: Sequence[DeviceArray]) -> tuple[DeviceArray, ...]:
+    def step(self, arrays: Sequence[DeviceArray]) -> None:
         """One step on this device's tiles. Donated ones are consumed, the others stay as they are.
 
         RunError for arrays that do not fit, DonatedError for one that is gone; then nothing has been touched.
         """
         self.begin(arrays)
         self._lane.run()
-        return self.end()
+        self.end()
 
     def begin(self, arrays: Sequence[DeviceArray]) -> None:
         """What comes before a step's thunks; for who runs the ``table`` by himself."""
@@ -102,10 +104,15 @@ class LoadedDevice:
         self._steps += 1
         self.position[PROGRAM], self.position[STEP] = self._number, self._steps
 
-    def end(self) -> tuple[DeviceArray, ...]:
-        """What comes after them: the step's outputs."""
+    def end(self) -> None:
+        """What comes after them."""
         self.position[THUNK] = NO_THUNK
-        return self._slots.results()
+        self._slots.hand_out()
+
+    @property
+    def outputs(self) -> tuple[DeviceArray, ...]:
+        """Of the last step, if it has not failed, until the next one begins."""
+        return tuple([place.array for place in self.results])
 
     @cached_property
     def table(self) -> Table:
@@ -122,7 +129,8 @@ class LoadedDevice:
 
     def run(self, arrays: Sequence[NDArray]) -> list[NDArray]:
         """One step on NumPy arrays, giving NumPy arrays, all of them the caller's own."""
-        return [np.asarray(array) for array in self.step([DeviceArray(a) for a in arrays])]
+        self.step([DeviceArray(a) for a in arrays])
+        return [np.asarray(array) for array in self.outputs]
 
     def _fill_constants(self) -> None:
         for allocation in self.program.assignment.of_kind(AllocationKind.CONSTANT):

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from collectives.communicator.kinds import Group
 from collectives.communicator.loopback import LoopbackWorld
-from runtime.blas import limited_blas_threads
+from runtime.blas import BlasThreads
 from runtime.codegen.llvm_segment import SegmentRow, State
 from runtime.crew import Crew
 from runtime.device_program import DeviceProgram
@@ -45,17 +45,17 @@ class LoopbackDevices:
         ]
         tables = [device.table for device in self.devices]
         self._crew = Crew(_lanes(self.world, tables), partial(_abort, self.world))
+        self._one_blas_thread = BlasThreads(1)
 
-    def step(
-        self, per_device: Sequence[Sequence[DeviceArray]]
-    ) -> tuple[tuple[DeviceArray, ...], ...]:
-        """Outputs of every device from the inputs of every device. The first device's error is raised unchanged."""
+    def step(self, per_device: Sequence[Sequence[DeviceArray]]) -> None:
+        """A step of every device on the inputs of every device. The first device's error is raised unchanged."""
         self.world.rejoin()
         for device, arrays in zip(self.devices, per_device, strict=True):
             device.begin(arrays)
-        with limited_blas_threads(1):
+        with self._one_blas_thread:
             self._crew.run()
-        return tuple([device.end() for device in self.devices])
+        for device in self.devices:
+            device.end()
 
 
 def _lanes(world: LoopbackWorld, tables: Sequence[Table]) -> list[Lane]:

@@ -6,11 +6,17 @@ gives back in the same place is never copied, and an output that the caller has 
 
     state in place 0 ── step, donated ──► consumed;  the step's output lies in place 0
     loss  in place 9 ── the next step writes place 9 ──► moved out, if the caller still holds it
+
+A place keeps the arrays that it has handed out, and hands an output's out again for a later step when its own reference
+is the only one (which CPython counts exactly): steps in a row make no objects. The array of an output that was donated
+waits for one step, since its caller has it until the next output takes its name.
+
+    state:  array A ── step, donated ──► array B ── step, donated ──► array A again, unless somebody has kept it
 """
 
 from __future__ import annotations
 
-import weakref
+from sys import getrefcount
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,35 +29,7 @@ class DonatedError(RunError):
     """An array was used after a step had consumed it."""
 
 
-class Place:
-    """Memory of an entry parameter or result (or of both), and the one array that lies there, if anyone holds it."""
-
-    __slots__ = ("reference",)
-
-    def __init__(self) -> None:
-        #: To who lies here, if anyone ever did since it was cleared: a step looks at it for each output.
-        self.reference: weakref.ref[DeviceArray] | None = None
-
-    @property
-    def occupant(self) -> DeviceArray | None:
-        return self.reference() if self.reference is not None else None
-
-    def vacate(self) -> None:
-        """Let the memory be written: an array that lies here moves out."""
-        occupant = self.occupant
-        if occupant is not None:
-            occupant.move_out()
-        self.clear()
-
-    def clear(self) -> None:
-        """Nobody lies here any more."""
-        self.reference = None
-
-    def admit(self, array: DeviceArray) -> None:
-        self.reference = weakref.ref(array)
-
-
-class _End(NamedTuple):
+class End(NamedTuple):
     """What is left of an array that was donated."""
 
     taker: str
@@ -60,19 +38,19 @@ class _End(NamedTuple):
 
 
 class DeviceArray:
-    """One device's tile of an array. Its values never change; the step that it is donated to ends it."""
+    """One device's tile of an array. Its values never change; the step that it is donated to ends it.
 
-    # A step makes one for each output on each device: what can be found later is found later.
-    __slots__ = ("__weakref__", "_data", "_end", "place")
+    That is said of arrays that somebody holds. Nobody can refer to one weakly: the device may begin it anew.
+    """
 
-    def __init__(self, data: NDArray, place: Place | None = None) -> None:
-        """``data``: in ``place``'s memory, or (without one) memory that nobody else writes."""
+    __slots__ = ("_data", "_end", "key")
+
+    def __init__(self, data: NDArray, key: object | None = None) -> None:
+        """``data``: in the memory of the place with this key, or (without one) memory that nobody else writes."""
         self._data: NDArray | None = data
-        #: Where it lies, for others to read; None for memory of its own.
-        self.place = place
-        self._end: _End | None = None
-        if place is not None:
-            place.admit(self)
+        self._end: End | None = None
+        #: Of the place where it lies; None for memory of its own.
+        self.key = key
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -103,23 +81,62 @@ class DeviceArray:
         return np.array(self.view(), dtype=dtype, copy=True)
 
     # ---- what devices do with it
-    def move_in(self, place: Place, memory: NDArray) -> None:
-        """Lie in ``place`` from now on; ``memory`` holds a copy of the values already."""
-        self._leave()
-        self._data, self.place = memory, place
-        place.admit(self)
+    def lie(self, memory: NDArray, key: object) -> None:
+        """Lie in the place with this key from now on, whose ``memory`` holds the values."""
+        self._data, self._end, self.key = memory, None, key
 
     def move_out(self) -> None:
-        if self._data is not None and self.place is not None:
-            self._data, self.place = self._data.copy(), None
+        assert self._data is not None
+        self._data, self.key = self._data.copy(), None
 
-    def donate(self, taker: str) -> None:
-        self._leave()
-        if self._data is not None:
-            self._end = _End(taker, self._data.shape, self._data.dtype)
-        self._data = None
+    def donate(self, end: End) -> None:
+        self._data, self._end, self.key = None, end, None
 
-    def _leave(self) -> None:
-        if self.place is not None and self.place.occupant is self:
-            self.place.clear()
-        self.place = None
+
+#: Lies nowhere, and is held.
+NOBODY = DeviceArray(np.empty(0))
+
+
+class Place:
+    """Memory of an entry parameter or result (or of both), and the one array that lies there."""
+
+    __slots__ = ("_former", "array", "key")
+
+    def __init__(self, array: DeviceArray = NOBODY) -> None:
+        #: By which an array says that it lies here: it does not refer to the place, whose memory would last as long.
+        self.key = object()
+        #: It has lain here, and does so still if it has the ``key``. An array is one place's at most.
+        self.array = array
+        #: The output of the step before, or what that step consumed.
+        self._former = NOBODY
+
+    @property
+    def is_free(self) -> bool:
+        """The memory may be written: if an array lies here, nobody has it."""
+        return self.array.key is not self.key or getrefcount(self.array) <= _OWN
+
+    def vacate(self) -> None:
+        """Let the memory be written: an array that lies here moves out, if anybody has it."""
+        if not self.is_free:
+            self.array.move_out()
+            self.array = NOBODY
+
+    def admit(self, array: DeviceArray, memory: NDArray) -> None:
+        """``memory``: the place's, which holds a copy of the array's values already."""
+        array.lie(memory, self.key)
+        self.array = array
+
+    def hand_out(self, memory: NDArray) -> None:
+        """A step has written ``memory``, the place's, which was free: have an array for it."""
+        if self.array.key is self.key:
+            return  # nobody has it
+        self.array, self._former = self._former, self.array
+        if getrefcount(self.array) > _OWN:
+            self.array = DeviceArray(memory, self.key)
+        else:
+            self.array.lie(memory, self.key)
+
+
+_SAMPLE = Place(DeviceArray(np.empty(0)))
+#: References that the interpreter counts to an array that a place alone has.
+_OWN = getrefcount(_SAMPLE.array)

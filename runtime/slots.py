@@ -10,7 +10,7 @@ import numpy as np
 from runtime.buffers.types import AllocationKind
 from runtime.device_memory import DeviceMemory
 from runtime.device_program import DeviceProgram
-from runtime.resident import DeviceArray, Place
+from runtime.resident import NOBODY, DeviceArray, End, Place
 from spmd.literal import NDArray
 
 
@@ -25,14 +25,12 @@ class _Slot:
 class Slots:
     """Results have a place each: a parameter's, which is then donated, or bytes of a heap.
 
-    A step writes all of them (``_written``), and not only at its end: what lies in a heap between steps gives way to
-    temporaries, too.
+    A step writes all of them, and not only at its end: what lies in a heap between steps gives way to temporaries, too.
     """
 
     def __init__(self, program: DeviceProgram, memory: DeviceMemory) -> None:
         allocations = program.assignment.of_kind(AllocationKind.PARAMETER)
         places = {allocation.index: Place() for allocation in allocations}
-        self._name = program.name
         self._parameters = [
             _Slot(memory.typed(index, shape), place)
             for (index, place), shape in zip(places.items(), program.parameters, strict=True)
@@ -41,46 +39,66 @@ class Slots:
             _Slot(memory.array(view), places.get(view.slice.allocation) or Place())
             for view in program.outputs
         ]
-        #: In the order of the results; of several results in one place, once.
-        self._written = tuple(dict.fromkeys(slot.place for slot in self._results))
-        self._places = [slot.place for slot in self._parameters]
-        self._donated = [i for i, place in enumerate(self._places) if place in self._written]
+        self._keys = [slot.place.key for slot in self._parameters]
+        #: The places that a step writes, by their keys.
+        self._written = {slot.place.key: slot.place for slot in self._results}
+        self._donated = [
+            (i, End(program.name, slot.memory.shape, slot.memory.dtype))
+            for i, slot in enumerate(self._parameters)
+            if slot.place.key in self._written
+        ]
+        given = {slot.place.key for slot in self._parameters}
+        self._of_results = [p for key, p in self._written.items() if key not in given]
 
     def put(self, number: int, fill: Callable[[NDArray], None]) -> DeviceArray:
         """An array for parameter ``number``, written by ``fill``; beside its place if something lies there."""
         slot = self._parameters[number]
-        if slot.place.occupant is not None:
+        if not slot.place.is_free:
             own = np.empty_like(slot.memory)
             fill(own)
             return DeviceArray(own)
         fill(slot.memory)
-        return DeviceArray(slot.memory, slot.place)
+        array = DeviceArray(slot.memory)
+        slot.place.admit(array, slot.memory)
+        return array
 
     def hold(self, arrays: Sequence[DeviceArray]) -> bool:
         """Whether each array lies in its parameter's place; then all fit, and none is gone."""
-        return [array.place for array in arrays] == self._places
+        if len(arrays) != len(self._keys):
+            return False
+        for array, key in zip(arrays, self._keys, strict=True):  # noqa: SIM110 - no generator for each step
+            if array.key is not key:
+                return False
+        return True
 
     def take(self, arrays: Sequence[DeviceArray]) -> None:
         """Make the places free that the step writes. Every array lies in its place, or ``bring`` has been called."""
-        for i in self._donated:
-            arrays[i].donate(self._name)
-        for place in self._written:
-            reference = place.reference
-            if reference is not None and reference() is not None:
-                place.vacate()
+        for i, end in self._donated:
+            arrays[i].donate(end)
+        for place in self._of_results:
+            place.vacate()
 
     def bring(self, arrays: Sequence[DeviceArray]) -> None:
         """Bring every parameter's array to its place; arrays must fit."""
         for array, slot in zip(arrays, self._parameters, strict=True):
-            if array.place is slot.place:
+            if array.key is slot.place.key:
                 continue
             values = array.view()
             slot.place.vacate()
             np.copyto(slot.memory, values)
             # An array in another program's place, or in a place that stays, need not be brought there again.
-            if array.place is None or array.place in self._written:
-                array.move_in(slot.place, slot.memory)
+            left = self._written.get(array.key)
+            if left is not None:
+                left.array = NOBODY
+            if left is not None or array.key is None:
+                slot.place.admit(array, slot.memory)
 
-    def results(self) -> tuple[DeviceArray, ...]:
-        """What a step has left in the results' places."""
-        return tuple([DeviceArray(slot.memory, slot.place) for slot in self._results])
+    def hand_out(self) -> None:
+        """A step has written the results' places: have arrays for them."""
+        for slot in self._results:
+            slot.place.hand_out(slot.memory)
+
+    @property
+    def results(self) -> tuple[Place, ...]:
+        """Whose arrays are the last step's outputs."""
+        return tuple(slot.place for slot in self._results)

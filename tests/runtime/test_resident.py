@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import numpy as np
 import pytest
 
@@ -155,6 +157,58 @@ def test_arrays_handed_out_are_copies() -> None:
     assert first(state) == 1
     with pytest.raises(ValueError, match="without a copy"):
         np.asarray(only(state), copy=False)
+
+
+def test_steps_in_a_row_hand_out_the_arrays_that_nobody_holds() -> None:
+    executable = compiled(STEP)
+    arrays = put(executable, 0, 1)
+    state, batch = arrays[:1], arrays[1:]
+    seen = set()
+    for step in range(1, 7):
+        outputs = executable.run(state + batch)
+        seen |= {id(array) for array in outputs.tiles[0]}
+        state = outputs[:1]
+        assert (first(outputs[:1]), first(outputs[1:])) == (step, step**2)
+        del outputs
+    assert len(seen) == 3  # two for the state, of which its caller has one while the next step runs
+
+
+def test_an_array_that_is_held_is_never_begun_anew() -> None:
+    executable = compiled(STEP)
+    arrays = put(executable, 0, 1)
+    state, batch = only(arrays[:1]), arrays[1:]
+    held = []
+    for _ in range(5):
+        outputs = executable.run(ShardedArrays(((state,),), arrays[:1].boundaries) + batch)
+        held.append((state, only(outputs[1:])))
+        state = only(outputs[:1])
+        del outputs
+    assert all(state.is_donated for state, _ in held)
+    assert len({id(array) for pair in held for array in pair}) == 10
+    assert [float(np.asarray(loss)[0]) for _, loss in held] == [1, 4, 9, 16, 25]
+
+
+def test_an_array_in_memory_of_its_own_frees_it_when_it_is_let_go() -> None:
+    executable = compiled(STEP)
+    arrays = put(executable, 0, 1)
+    outputs = executable.run(arrays)
+    loss = only(outputs[1:])
+    executable.run(outputs[:1] + arrays[1:])
+    memory = weakref.ref(loss.view())
+    del outputs, loss
+    assert memory() is None
+
+
+def test_one_value_that_is_two_outputs() -> None:
+    executable = compiled(
+        STEP.replace("loss = f32[256] multiply(next, next)", "").replace(
+            "(next, loss)", "(next, next)"
+        )
+    )
+    arrays = put(executable, 0, 1)
+    outputs = executable.run(arrays)
+    again = executable.run(outputs[:1] + arrays[1:])
+    assert [first(x) for x in (outputs[1:], again[:1], again[1:])] == [1, 2, 2]
 
 
 def test_what_a_step_consumes() -> None:

@@ -1,0 +1,68 @@
+"""Steps in a row on arrays that stay on their devices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from runtime.executable import Executable
+from runtime.resident import NOBODY, DeviceArray
+from runtime.sharded_arrays import ShardedArrays
+
+
+class StepLoop:
+    """An output that an input's place is meant for goes there before the next step; the others are let go then.
+
+    A step makes no Python object while nobody else holds arrays of the loop: its lists are written again, and outputs'
+    arrays are handed out again (``resident.py``). Where an output is divided among the devices unlike its input, it is
+    gathered and divided again, which makes some.
+    """
+
+    def __init__(
+        self, executable: Executable, state: ShardedArrays, feedback: Mapping[int, int]
+    ) -> None:
+        """``feedback``: output number -> number of the input that it is in the next step. RunError as of ``fit``."""
+        self._executable = executable
+        self._inputs = [list(own) for own in executable.fit(state).tiles]
+        self._outputs = [[NOBODY] * len(executable.outputs) for _ in self._inputs]
+        as_they_are: list[tuple[int, int]] = []
+        anew: list[tuple[int, int]] = []
+        for output, argument in feedback.items():
+            alike = executable.outputs[output] == executable.inputs[argument]
+            (as_they_are if alike else anew).append((output, argument))
+        self._as_they_are, self._anew = tuple(as_they_are), tuple(anew)
+        self._has_run = False
+
+    def prepare(self) -> None:
+        """Make the inputs of the next step. Every rank calls it."""
+        if not self._has_run:
+            return
+        for output, argument in self._anew:
+            self._divide_anew(output, argument)
+        for inputs, outputs in zip(self._inputs, self._outputs, strict=True):
+            for output, argument in self._as_they_are:
+                inputs[argument] = outputs[output]
+            for number in range(len(outputs)):
+                outputs[number] = NOBODY
+        self._has_run = False
+
+    def run(self) -> None:
+        """One step, which consumes the inputs that are donated: ``prepare`` comes before each one."""
+        devices = self._executable.step(self._inputs)
+        for device, outputs in zip(devices, self._outputs, strict=True):
+            for number, place in enumerate(device.results):
+                outputs[number] = place.array
+        self._has_run = True
+
+    @property
+    def outputs(self) -> ShardedArrays:
+        """Of the last step, between ``run`` and ``prepare``."""
+        return ShardedArrays(tuple(map(tuple, self._outputs)), self._executable.outputs)
+
+    def _divide_anew(self, output: int, argument: int) -> None:
+        arrays = self._executable.get(self.outputs[output : output + 1], "all")
+        self._set(argument, [NOBODY] * len(self._inputs))  # so that its place is free
+        self._set(argument, [tile for (tile,) in self._executable.put(arrays, argument).tiles])
+
+    def _set(self, argument: int, tiles: list[DeviceArray]) -> None:
+        for inputs, tile in zip(self._inputs, tiles, strict=True):
+            inputs[argument] = tile
