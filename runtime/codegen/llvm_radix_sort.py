@@ -12,8 +12,8 @@ from functools import cache
 
 from runtime.codegen.element_operations import stored_type
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
-from runtime.codegen.llvm_sort import moves_ir, rows_ir
-from runtime.codegen.llvm_words import OFFSET, RANK, WORDS, digits
+from runtime.codegen.llvm_sort import output_ir, place_ir, rows_ir
+from runtime.codegen.llvm_words import OFFSET, WORDS
 from runtime.codegen.sort_key import SortKey, key_ir
 from spmd.shape import PrimitiveType
 
@@ -60,8 +60,7 @@ def radix_sort_ir(form: RadixForm) -> str:
     }
     if form.moves_elements:
         digit = f"%key = call i{key.bits} @key({moved} %x)\n  %bits = {_widened(key.bits)}"
-        row = "%sorted = call ptr @sort(ptr %x0, i64 %x0_step, ptr %y0, i64 %y0_step, ptr %one, ptr %other, i64 %size)"
-        after = "br label %row_done"
+        row = _ELEMENTS
     else:
         above = 32 if key.bits <= 32 else 64
         digit = f"%shifted = lshr {moved} %x, {above}\n  %bits = " + (
@@ -73,8 +72,10 @@ def radix_sort_ir(form: RadixForm) -> str:
             x=f"x{operand}",
             above=above,
             narrowed="add i128 %both, 0" if size == 16 else "trunc i128 %both to i64",
+            output=output_ir(
+                "sorting", place_ir("sorted", moved, ", align 8"), types, form.with_places
+            ),
         )
-        after = _FOLLOW.format(**shared, moves=moves_ir(types, form.with_places))
     return "\n".join(
         [
             WORDS,
@@ -86,13 +87,7 @@ def radix_sort_ir(form: RadixForm) -> str:
                 target=_target(form.moves_elements),
                 count_digits=_count_digits(key.bits // 8),
             ),
-            _ROWS.format(
-                name=FUNCTION,
-                digits=digits("d", "%row_number", [f"%n{d}" for d in range(RANK)]),
-                rows=rows_ir(len(types), form.with_places),
-                row=row,
-                after=after,
-            ),
+            rows_ir(FUNCTION, len(types), form.with_places, row),
         ]
     )
 
@@ -244,37 +239,12 @@ end:
 }}
 """
 
-_ROWS = """
-define void @{name}(ptr %record) {{
-entry:
-  %size = call i64 @word(ptr %record, i64 0)
-  %count = call i64 @word(ptr %record, i64 1)
-  %one = call ptr @pointer(ptr %record, i64 2)
-  %other = call ptr @pointer(ptr %record, i64 3)
-  %n0 = call i64 @word(ptr %record, i64 4)
-  %n1 = call i64 @word(ptr %record, i64 5)
-  %n2 = call i64 @word(ptr %record, i64 6)
-  %n3 = call i64 @word(ptr %record, i64 7)
-  %n01 = mul i64 %n0, %n1
-  %n23 = mul i64 %n2, %n3
-  %row_count = mul i64 %n01, %n23
-  br label %row
-row:
-  %row_number = phi i64 [ 0, %entry ], [ %next_row, %row_done ]
-{digits}
-{rows}
-  {row}
-  {after}
-row_done:
-  %next_row = add i64 %row_number, 1
-  %more_rows = icmp ult i64 %next_row, %row_count
-  br i1 %more_rows, label %row, label %end
-end:
-  ret void
-}}
-"""
+_ELEMENTS = (
+    "  %sorted = call ptr @sort(ptr %x0, i64 %x0_step, ptr %y0, i64 %y0_step, ptr %one, ptr %other, i64 %size)\n"
+    "  br label %row_done"
+)
 
-_RECORDS = """br label %record_of
+_RECORDS = """  br label %record_of
 record_of:
   %i = phi i64 [ 0, %row ], [ %next_i, %record_of ]
   %way = mul i64 %i, %{x}_step
@@ -292,15 +262,6 @@ record_of:
   %more_i = icmp ult i64 %next_i, %size
   br i1 %more_i, label %record_of, label %sorting
 sorting:
-  %sorted = call ptr @sort(ptr %one, i64 {size}, ptr null, i64 0, ptr %one, ptr %other, i64 %size)"""
-
-_FOLLOW = """br label %output
-output:
-  %o = phi i64 [ 0, %sorting ], [ %next_o, %output ]
-  %place_at = getelementptr {moved}, ptr %sorted, i64 %o
-  %place = load i32, ptr %place_at, align 8
-  %place_wide = zext i32 %place to i64
-{moves}
-  %next_o = add i64 %o, 1
-  %more_o = icmp ult i64 %next_o, %count
-  br i1 %more_o, label %output, label %row_done"""
+  %sorted = call ptr @sort(ptr %one, i64 {size}, ptr null, i64 0, ptr %one, ptr %other, i64 %size)
+  br label %output
+{output}"""

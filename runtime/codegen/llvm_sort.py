@@ -74,19 +74,45 @@ def sort_ir(comparator: ScalarProgram, with_places: bool) -> str:
             "  %byte = extractvalue { i8 } %answer, 0",
             "  %yes = icmp ne i8 %byte, 0",
             "  ret i1 %yes\n}",
-            _SORT.format(
-                name=FUNCTION,
-                digits=digits("d", "%row_number", [f"%n{d}" for d in range(RANK)]),
-                rows=rows_ir(count, with_places),
-                bases=bases,
-                moves=moves_ir(types, with_places),
+            _DECLARATION,
+            rows_ir(
+                FUNCTION,
+                count,
+                with_places,
+                _SORT.format(
+                    bases=bases,
+                    output=output_ir("round", place_ir("source"), types, with_places),
+                ),
             ),
         ]
     )
 
 
-def rows_ir(count: int, with_places: bool) -> str:
-    """Lines that find the row %d0.. in the operands %x0.., the results %y0.. and %places: each and its %.._step."""
+def rows_ir(
+    name: str,
+    count: int,
+    with_places: bool,
+    row: str,
+    scratch: tuple[str, str] = ("one", "other"),
+    before: str = "",
+) -> str:
+    """Function ``name`` of SortWords of ``count`` operands: blocks ``row`` for each row, which end in %row_done.
+
+    They find %size, %count, the scratch arrays under the names ``scratch``, and the row itself in the operands %x0..,
+    the results %y0.. and %places: each and its %.._step. before: lines in front of all rows.
+    """
+    return _ROWS.format(
+        name=name,
+        one=scratch[0],
+        other=scratch[1],
+        before=before,
+        digits=digits("d", "%row_number", [f"%n{d}" for d in range(RANK)]),
+        rows=_found_rows(count, with_places),
+        row=row,
+    )
+
+
+def _found_rows(count: int, with_places: bool) -> str:
     names = [f"x{i}" for i in range(count)] + [f"y{i}" for i in range(count)]
     names += ["places"] if with_places else []
     first = 4 + RANK
@@ -95,7 +121,23 @@ def rows_ir(count: int, with_places: bool) -> str:
     )
 
 
-def moves_ir(types: Sequence[str], with_places: bool) -> str:
+def place_ir(places: str, element: str = "i32", align: str = "") -> str:
+    """Lines that make %place: the first 32 bits of element %o of %{places}."""
+    return (
+        f"  %place_at = getelementptr {element}, ptr %{places}, i64 %o\n"
+        f"  %place = load i32, ptr %place_at{align}"
+    )
+
+
+def output_ir(come_from: str, place: str, types: Sequence[str], with_places: bool) -> str:
+    """The end of a row: block %output, and from block ``come_from`` into it, writes ``count`` elements of the results.
+
+    place: as of ``place_ir``.
+    """
+    return _OUTPUT.format(come_from=come_from, place=place, moves=_moves(types, with_places))
+
+
+def _moves(types: Sequence[str], with_places: bool) -> str:
     """Lines that write element %place (i32, %place_wide as i64) of each operand as element %o of its result."""
     moves = []
     for i, kind in enumerate(types):
@@ -126,30 +168,9 @@ def _row_of(name: str, word: int) -> list[str]:
     ]
 
 
-_SORT = """
-declare i64 @llvm.umin.i64(i64, i64)
+_DECLARATION = "\ndeclare i64 @llvm.umin.i64(i64, i64)"
 
-define void @{name}(ptr %record) {{
-entry:
-  %size = call i64 @word(ptr %record, i64 0)
-  %count = call i64 @word(ptr %record, i64 1)
-  %one_slot = getelementptr ptr, ptr %record, i64 2
-  %one = load ptr, ptr %one_slot
-  %other_slot = getelementptr ptr, ptr %record, i64 3
-  %other = load ptr, ptr %other_slot
-  %n0 = call i64 @word(ptr %record, i64 4)
-  %n1 = call i64 @word(ptr %record, i64 5)
-  %n2 = call i64 @word(ptr %record, i64 6)
-  %n3 = call i64 @word(ptr %record, i64 7)
-  %n01 = mul i64 %n0, %n1
-  %n23 = mul i64 %n2, %n3
-  %row_count = mul i64 %n01, %n23
-  br label %row
-row:
-  %row_number = phi i64 [ 0, %entry ], [ %next_row, %row_done ]
-{digits}
-{rows}
-  br label %number
+_SORT = """  br label %number
 number:
   %i = phi i64 [ 0, %row ], [ %next_i, %number ]
   %i_at = getelementptr i32, ptr %one, i64 %i
@@ -210,15 +231,28 @@ pair_done:
 round_done:
   %wider = mul i64 %width, 2
   br label %round
-output:
-  %o = phi i64 [ 0, %round ], [ %next_o, %output ]
-  %place_at = getelementptr i32, ptr %source, i64 %o
-  %place = load i32, ptr %place_at
-  %place_wide = zext i32 %place to i64
-{moves}
-  %next_o = add i64 %o, 1
-  %more_o = icmp ult i64 %next_o, %count
-  br i1 %more_o, label %output, label %row_done
+{output}"""
+
+_ROWS = """
+define void @{name}(ptr %record) {{
+entry:
+  %size = call i64 @word(ptr %record, i64 0)
+  %count = call i64 @word(ptr %record, i64 1)
+  %{one} = call ptr @pointer(ptr %record, i64 2)
+  %{other} = call ptr @pointer(ptr %record, i64 3)
+  %n0 = call i64 @word(ptr %record, i64 4)
+  %n1 = call i64 @word(ptr %record, i64 5)
+  %n2 = call i64 @word(ptr %record, i64 6)
+  %n3 = call i64 @word(ptr %record, i64 7)
+  %n01 = mul i64 %n0, %n1
+  %n23 = mul i64 %n2, %n3
+  %row_count = mul i64 %n01, %n23
+{before}  br label %row
+row:
+  %row_number = phi i64 [ 0, %entry ], [ %next_row, %row_done ]
+{digits}
+{rows}
+{row}
 row_done:
   %next_row = add i64 %row_number, 1
   %more_rows = icmp ult i64 %next_row, %row_count
@@ -227,3 +261,12 @@ end:
   ret void
 }}
 """
+
+_OUTPUT = """output:
+  %o = phi i64 [ 0, %{come_from} ], [ %next_o, %output ]
+{place}
+  %place_wide = zext i32 %place to i64
+{moves}
+  %next_o = add i64 %o, 1
+  %more_o = icmp ult i64 %next_o, %count
+  br i1 %more_o, label %output, label %row_done"""

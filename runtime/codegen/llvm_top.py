@@ -11,8 +11,8 @@ from functools import cache
 from runtime.codegen.element_operations import stored_type
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
 from runtime.codegen.llvm_radix_sort import RadixForm
-from runtime.codegen.llvm_sort import moves_ir, rows_ir
-from runtime.codegen.llvm_words import OFFSET, RANK, WORDS, digits
+from runtime.codegen.llvm_sort import output_ir, place_ir, rows_ir
+from runtime.codegen.llvm_words import OFFSET, WORDS
 from runtime.codegen.sort_key import key_ir
 
 FUNCTION = "spmd_top"
@@ -29,26 +29,31 @@ def top_code(form: RadixForm) -> NativeLibrary:
 def top_ir(form: RadixForm) -> str:
     key = form.key
     types = [stored_type(kind) for kind in form.kinds]
+    shared = {"key": f"i{key.bits}"}
     return "\n".join(
         [
             WORDS,
             OFFSET,
             *key_ir(key),
-            _TOP.format(
-                name=FUNCTION,
-                digits=digits("d", "%row_number", [f"%n{d}" for d in range(RANK)]),
-                rows=rows_ir(len(types), form.with_places),
-                key=f"i{key.bits}",
-                element=types[key.operand],
-                x=f"x{key.operand}",
-                block=_BLOCK,
-                moves=moves_ir(types, form.with_places),
+            _LIST.format(**shared, element=types[key.operand]),
+            rows_ir(
+                FUNCTION,
+                len(types),
+                form.with_places,
+                _ROW.format(
+                    **shared,
+                    x=f"x{key.operand}",
+                    block=_BLOCK,
+                    output=output_ir("block", place_ir("list"), types, form.with_places),
+                ),
+                scratch=("keys", "list"),
+                before=_LAST.format(**shared),
             ),
         ]
     )
 
 
-_TOP = """
+_LIST = """
 declare {key} @llvm.umin.{key}({key}, {key})
 
 define internal {key} @key_at(ptr %x, i64 %step, i64 %i) alwaysinline {{
@@ -88,29 +93,9 @@ put:
   store {key} %k, ptr %key_at
   store i32 %narrow, ptr %place_at
   ret void
-}}
+}}"""
 
-define void @{name}(ptr %record) {{
-entry:
-  %size = call i64 @word(ptr %record, i64 0)
-  %count = call i64 @word(ptr %record, i64 1)
-  %keys = call ptr @pointer(ptr %record, i64 2)
-  %list = call ptr @pointer(ptr %record, i64 3)
-  %n0 = call i64 @word(ptr %record, i64 4)
-  %n1 = call i64 @word(ptr %record, i64 5)
-  %n2 = call i64 @word(ptr %record, i64 6)
-  %n3 = call i64 @word(ptr %record, i64 7)
-  %n01 = mul i64 %n0, %n1
-  %n23 = mul i64 %n2, %n3
-  %row_count = mul i64 %n01, %n23
-  %last = sub i64 %count, 1
-  %last_at = getelementptr {key}, ptr %keys, i64 %last
-  br label %row
-row:
-  %row_number = phi i64 [ 0, %entry ], [ %next_row, %row_done ]
-{digits}
-{rows}
-  br label %first
+_ROW = """  br label %first
 first:
   %f = phi i64 [ 0, %row ], [ %next_f, %first ]
   %f_key = call {key} @key_at(ptr %{x}, i64 %{x}_step, i64 %f)
@@ -154,20 +139,8 @@ each_done:
   br i1 %more_i, label %each, label %block_done
 block_done:
   br label %block
-output:
-  %o = phi i64 [ 0, %block ], [ %next_o, %output ]
-  %place_at = getelementptr i32, ptr %list, i64 %o
-  %place = load i32, ptr %place_at
-  %place_wide = zext i32 %place to i64
-{moves}
-  %next_o = add i64 %o, 1
-  %more_o = icmp ult i64 %next_o, %count
-  br i1 %more_o, label %output, label %row_done
-row_done:
-  %next_row = add i64 %row_number, 1
-  %more_rows = icmp ult i64 %next_row, %row_count
-  br i1 %more_rows, label %row, label %end
-end:
-  ret void
-}}
+{output}"""
+
+_LAST = """  %last = sub i64 %count, 1
+  %last_at = getelementptr {key}, ptr %keys, i64 %last
 """
