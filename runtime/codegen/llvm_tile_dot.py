@@ -11,6 +11,7 @@ from functools import cache
 
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
 from runtime.codegen.llvm_tile_product import ONE, SCALE, UNSCALE, product_ir
+from runtime.codegen.llvm_tile_record import instead_ir
 from runtime.codegen.llvm_tiles import TileForm
 from spmd.shape import PrimitiveType
 
@@ -35,7 +36,7 @@ def tile_dot_code(form: TileForm) -> NativeLibrary:
 def _one_by_one(form: TileForm) -> str:
     """``@instead`` of ``@product``."""
     narrow = form.result is PrimitiveType.BF16
-    return _ONE_BY_ONE.format(
+    body = _ONE_BY_ONE.format(
         read_lhs=_read("lhs", form.lhs),
         read_rhs=_read("rhs", form.rhs),
         result="bfloat" if narrow else "float",
@@ -45,14 +46,15 @@ def _one_by_one(form: TileForm) -> str:
         else "  %old = fadd float %stored, -0.0",
         new="  %new = fptrunc float %sum to bfloat" if narrow else "  %new = fadd float %sum, -0.0",
     )
+    return _PLACE + instead_ir(body)
 
 
 def _read(name: str, kind: PrimitiveType) -> str:
     if kind is PrimitiveType.F32:
-        return f"  %{name} = load float, ptr %{name}_at"
+        return f"  %{name}_value = load float, ptr %{name}_at"
     return (
         f"  %{name}_stored = load bfloat, ptr %{name}_at\n"
-        f"  %{name} = fpext bfloat %{name}_stored to float"
+        f"  %{name}_value = fpext bfloat %{name}_stored to float"
     )
 
 
@@ -76,27 +78,17 @@ end:
   ret void
 """
 
-_ONE_BY_ONE = """
-define internal ptr @place(ptr %base, i64 %line, i64 %line_bytes, i64 %d, i64 %d_bytes) alwaysinline {{
+_PLACE = """
+define internal ptr @place(ptr %base, i64 %line, i64 %line_bytes, i64 %d, i64 %d_bytes) alwaysinline {
   %line_way = mul i64 %line, %line_bytes
   %d_way = mul i64 %d, %d_bytes
   %way = add i64 %line_way, %d_way
   %place = getelementptr i8, ptr %base, i64 %way
   ret ptr %place
-}}
+}
+"""
 
-define internal void @instead(ptr %record, i64 %i, i64 %j, i64 %d, i64 %rows, i64 %columns, i64 %depth, i1 %add)
-    noinline {{
-entry:
-  %lhs_base = call ptr @pointer(ptr %record, i64 0)
-  %rhs_base = call ptr @pointer(ptr %record, i64 1)
-  %out = call ptr @pointer(ptr %record, i64 2)
-  %lhs_line = call i64 @word(ptr %record, i64 6)
-  %lhs_depth = call i64 @word(ptr %record, i64 7)
-  %rhs_line = call i64 @word(ptr %record, i64 8)
-  %rhs_depth = call i64 @word(ptr %record, i64 9)
-  %out_row = call i64 @word(ptr %record, i64 10)
-  %i_end = add i64 %i, %rows
+_ONE_BY_ONE = """  %i_end = add i64 %i, %rows
   %j_end = add i64 %j, %columns
   %d_end = add i64 %d, %depth
   br label %row
@@ -117,11 +109,11 @@ sum_up:
 loop:
   %e = phi i64 [ %d, %sum_up ], [ %next_e, %loop ]
   %before = phi float [ %first, %sum_up ], [ %sum, %loop ]
-  %lhs_at = call ptr @place(ptr %lhs_base, i64 %r, i64 %lhs_line, i64 %e, i64 %lhs_depth)
-  %rhs_at = call ptr @place(ptr %rhs_base, i64 %c, i64 %rhs_line, i64 %e, i64 %rhs_depth)
+  %lhs_at = call ptr @place(ptr %lhs, i64 %r, i64 %lhs_line, i64 %e, i64 %lhs_depth)
+  %rhs_at = call ptr @place(ptr %rhs, i64 %c, i64 %rhs_line, i64 %e, i64 %rhs_depth)
 {read_lhs}
 {read_rhs}
-  %product = fmul contract float %lhs, %rhs
+  %product = fmul contract float %lhs_value, %rhs_value
   %sum = fadd contract float %before, %product
   %next_e = add i64 %e, 1
   %more_e = icmp ult i64 %next_e, %d_end
@@ -138,5 +130,4 @@ row_done:
   br i1 %more_r, label %row, label %end
 end:
   ret void
-}}
 """

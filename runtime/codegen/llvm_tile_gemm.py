@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
-from runtime.codegen.llvm_tile_product import ONE, SCALE, UNSCALE, WORD_COUNT, product_ir
+from runtime.codegen.llvm_tile_product import ONE, SCALE, UNSCALE, product_ir
+from runtime.codegen.llvm_tile_record import WORD_COUNT, instead_ir
 from runtime.codegen.llvm_tiles import TileForm
 from spmd.shape import PrimitiveType
 
@@ -58,6 +59,9 @@ def tile_gemm_code(
         ),
         threads=_THREADS if threads is not None else "",
         few=_FEW.format(most=_MOST_THREADS) if threads is not None else "  br label %tiles",
+    )
+    by_blas = _BY_BLAS.format(
+        i=index,
         narrowed="\n".join(
             f"  %{name}_index = {'add i64 0,' if index_bits == 64 else 'trunc i64'} %{name}"
             + ("" if index_bits == 64 else " to i32")
@@ -65,7 +69,7 @@ def tile_gemm_code(
         ),
     )
     symbols = {"blas": blas} | ({"blas_threads": threads} if threads is not None else {})
-    ir = product_ir(form, instead=True) + gemm
+    ir = product_ir(form, instead=True) + gemm + instead_ir(by_blas)
     return host_jit().compile(ir, (FUNCTION,), symbols, level=2, unroll=False)
 
 
@@ -146,18 +150,9 @@ tiles:
   %done = call i1 @product(ptr %record, float {scale}, float {unscale}, i1 true)
   ret void
 }}
+"""
 
-define internal void @instead(ptr %record, i64 %i, i64 %j, i64 %d, i64 %rows, i64 %columns, i64 %depth, i1 %add)
-    noinline {{
-  %lhs = call ptr @pointer(ptr %record, i64 0)
-  %rhs = call ptr @pointer(ptr %record, i64 1)
-  %out = call ptr @pointer(ptr %record, i64 2)
-  %lhs_line = call i64 @word(ptr %record, i64 6)
-  %lhs_depth = call i64 @word(ptr %record, i64 7)
-  %rhs_line = call i64 @word(ptr %record, i64 8)
-  %rhs_depth = call i64 @word(ptr %record, i64 9)
-  %out_row = call i64 @word(ptr %record, i64 10)
-  %lhs_i = mul i64 %i, %lhs_line
+_BY_BLAS = """  %lhs_i = mul i64 %i, %lhs_line
   %lhs_d = mul i64 %d, %lhs_depth
   %lhs_way = add i64 %lhs_i, %lhs_d
   %lhs_at = getelementptr i8, ptr %lhs, i64 %lhs_way
@@ -183,5 +178,4 @@ define internal void @instead(ptr %record, i64 %i, i64 %j, i64 %d, i64 %rows, i6
     {i} %depth_index, float 1.0, ptr %lhs_at, {i} %leading_lhs_index, ptr %rhs_at, {i} %leading_rhs_index,
     float %beta, ptr %out_at, {i} %leading_result_index)
   ret void
-}}
 """

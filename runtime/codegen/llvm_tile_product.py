@@ -12,10 +12,9 @@ packing, and is computed otherwise.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from runtime.codegen.llvm_tile_multiply import multiply_ir
 from runtime.codegen.llvm_tile_pack import pack_function, pack_ir
+from runtime.codegen.llvm_tile_record import record_ir
 from runtime.codegen.llvm_tiles import (
     BLOCK_BYTES,
     BLOCK_ROW,
@@ -38,43 +37,6 @@ SCALE, UNSCALE, ONE = "0x4170000000000000", "0x3CF0000000000000", "0x3FF00000000
 _MOST_EXPONENT = 376
 
 
-@dataclass(frozen=True, slots=True)
-class TileWords:
-    """result[m, n] = lhs[m, k] rhs[k, n], or added to it: addresses, sizes, and steps in bytes.
-
-    A line is a row of lhs, or a column of rhs; of each operand the step from line to line or that along the depth is
-    one element. Rows of the result lie without gaps.
-    """
-
-    lhs: int
-    rhs: int
-    result: int
-    m: int
-    n: int
-    k: int
-    lhs_line: int
-    lhs_depth: int
-    rhs_line: int
-    rhs_depth: int
-    result_row: int
-    add: bool = False
-
-    def packed(self) -> list[int]:
-        return [
-            *(self.lhs, self.rhs, self.result, self.m, self.n, self.k),
-            *(self.lhs_line, self.lhs_depth, self.rhs_line, self.rhs_depth),
-            *(self.result_row, int(self.add)),
-        ]
-
-
-#: Words of a record.
-WORD_COUNT = 12
-_NAMES = (
-    *("lhs", "rhs", "out", "m", "n", "k"),
-    *("lhs_line", "lhs_depth", "rhs_line", "rhs_depth", "out_row", "adds"),
-)
-
-
 def most_depth(form: TileForm) -> int:
     """Of a block; a result narrower than the sum cannot be added up over several."""
     if max(form.parts, form.rhs_parts) > 1:
@@ -85,16 +47,12 @@ def most_depth(form: TileForm) -> int:
 def product_ir(form: TileForm, *, instead: bool) -> str:
     """``@product(record, scale, unscale, checked)``, true if it was computed, all of it.
 
-    Where ``checked`` finds numbers beyond the unit's range, ``@instead(record, i, j, d, rows, columns, depth, adds)``
-    computes that block, if there is one; otherwise the product ends as false.
+    Where ``checked`` finds numbers beyond the unit's range, ``@instead`` (llvm_tile_record.py) computes that block, if
+    there is one; otherwise the product ends as false.
     """
     step = form.step_depth
-    setup = "\n".join(
-        f"  %{name} = call {'ptr @pointer' if w < 3 else 'i64 @word'}(ptr %record, i64 {w})"
-        for w, name in enumerate(_NAMES)
-    )
     main = _PRODUCT.format(
-        setup=setup,
+        setup=record_ir(),
         rhs_bytes=_RHS_BYTES,
         lhs_bytes=most_depth(form) // step * form.step_bytes,
         block=BLOCK_BYTES,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from runtime.codegen.llvm_tile_dot import FUNCTION, tile_dot_code
-from runtime.codegen.llvm_tile_product import TileWords, most_depth
+from runtime.codegen.llvm_tile_product import most_depth
+from runtime.codegen.llvm_tile_record import TileWords
 from runtime.codegen.llvm_tiles import FORMS, TileForm
 from runtime.codegen.native_call import native_call
 from runtime.codegen.tile_unit import has_tile_unit
