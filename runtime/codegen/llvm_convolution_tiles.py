@@ -187,6 +187,54 @@ def _multiply(rows: int, columns: int) -> str:
     return "\n".join([*lines, "  ret void", "}\n"])
 
 
+def _each_row(work: str) -> str:
+    """Blocks to the end: ``work`` for each row %r that has a place, %to0 in the result; it ends in block %row_done."""
+    return f"""loop:
+  %r = phi i64 [ 0, %entry ], [ %next, %row_done ]
+  %place = getelementptr i64, ptr %places, i64 %r
+  %offset = load i64, ptr %place
+  %nowhere = icmp slt i64 %offset, 0
+  br i1 %nowhere, label %row_done, label %row
+row:
+  %to0 = getelementptr i8, ptr %out, i64 %offset
+{work}row_done:
+  %next = add nuw i64 %r, 1
+  %more = icmp ult i64 %next, %rows
+  br i1 %more, label %loop, label %end
+end:
+  ret void"""
+
+
+#: Sums, to neighbouring columns or to such that lie apart.
+_FINISH_ROW = f"""  %right_way = mul i64 %stride, 16
+  %to1 = getelementptr i8, ptr %to0, i64 %right_way
+  %from0 = getelementptr [128 x i8], ptr %total, i64 %r
+  %from1 = getelementptr i8, ptr %from0, i64 64
+  %sum0 = load <16 x float>, ptr %from0, align 64
+  %sum1 = load <16 x float>, ptr %from1, align 64
+  %scaled0 = fmul <16 x float> %sum0, {repeated(UNSCALE, "float")}
+  %scaled1 = fmul <16 x float> %sum1, {repeated(UNSCALE, "float")}
+  br i1 %dense, label %neighbours, label %strided
+strided:
+  call void @finish_apart(ptr %to0, i64 %stride, <16 x float> %scaled0, <16 x i1> %old0, <16 x i1> %mask0)
+  call void @finish_apart(ptr %to1, i64 %stride, <16 x float> %scaled1, <16 x i1> %old1, <16 x i1> %mask1)
+  br label %row_done
+neighbours:
+  %before0 = call <16 x float> @loaded(ptr %to0, <16 x i1> %old0)
+  %before1 = call <16 x float> @loaded(ptr %to1, <16 x i1> %old1)
+  %new0 = fadd <16 x float> %scaled0, %before0
+  %new1 = fadd <16 x float> %scaled1, %before1
+  call void @llvm.masked.store.v16f32.p0(<16 x float> %new0, ptr %to0, i32 4, <16 x i1> %mask0)
+  call void @llvm.masked.store.v16f32.p0(<16 x float> %new1, ptr %to1, i32 4, <16 x i1> %mask1)
+  br label %row_done
+"""
+
+_FETCH_ROW = """  %to1 = getelementptr i8, ptr %to0, i64 %last
+  call void @llvm.prefetch.p0(ptr %to0, i32 0, i32 2, i32 1)
+  call void @llvm.prefetch.p0(ptr %to1, i32 0, i32 2, i32 1)
+  br label %row_done
+"""
+
 #: ``@product``: a block of sums, 32 by 32 at most, written to rows whose places a table says (-1: nowhere).
 _PRODUCT = (
     f"""
@@ -211,41 +259,7 @@ entry:
   %old0 = and <16 x i1> %mask0, %all
   %old1 = and <16 x i1> %mask1, %all
   br label %loop
-loop:
-  %r = phi i64 [ 0, %entry ], [ %next, %row_done ]
-  %place = getelementptr i64, ptr %places, i64 %r
-  %offset = load i64, ptr %place
-  %nowhere = icmp slt i64 %offset, 0
-  br i1 %nowhere, label %row_done, label %row
-row:
-  %to0 = getelementptr i8, ptr %out, i64 %offset
-  %right_way = mul i64 %stride, 16
-  %to1 = getelementptr i8, ptr %to0, i64 %right_way
-  %from0 = getelementptr [128 x i8], ptr %total, i64 %r
-  %from1 = getelementptr i8, ptr %from0, i64 64
-  %sum0 = load <16 x float>, ptr %from0, align 64
-  %sum1 = load <16 x float>, ptr %from1, align 64
-  %scaled0 = fmul <16 x float> %sum0, {repeated(UNSCALE, "float")}
-  %scaled1 = fmul <16 x float> %sum1, {repeated(UNSCALE, "float")}
-  br i1 %dense, label %neighbours, label %strided
-strided:
-  call void @finish_apart(ptr %to0, i64 %stride, <16 x float> %scaled0, <16 x i1> %old0, <16 x i1> %mask0)
-  call void @finish_apart(ptr %to1, i64 %stride, <16 x float> %scaled1, <16 x i1> %old1, <16 x i1> %mask1)
-  br label %row_done
-neighbours:
-  %before0 = call <16 x float> @loaded(ptr %to0, <16 x i1> %old0)
-  %before1 = call <16 x float> @loaded(ptr %to1, <16 x i1> %old1)
-  %new0 = fadd <16 x float> %scaled0, %before0
-  %new1 = fadd <16 x float> %scaled1, %before1
-  call void @llvm.masked.store.v16f32.p0(<16 x float> %new0, ptr %to0, i32 4, <16 x i1> %mask0)
-  call void @llvm.masked.store.v16f32.p0(<16 x float> %new1, ptr %to1, i32 4, <16 x i1> %mask1)
-  br label %row_done
-row_done:
-  %next = add nuw i64 %r, 1
-  %more = icmp ult i64 %next, %rows
-  br i1 %more, label %loop, label %end
-end:
-  ret void
+{_each_row(_FINISH_ROW)}
 }}
 
 ; lines of the sums' places come to the second-level cache while products are made
@@ -254,24 +268,7 @@ entry:
   %bytes = shl i64 %columns, 2
   %last = sub i64 %bytes, 4
   br label %loop
-loop:
-  %r = phi i64 [ 0, %entry ], [ %next, %row_done ]
-  %place = getelementptr i64, ptr %places, i64 %r
-  %offset = load i64, ptr %place
-  %nowhere = icmp slt i64 %offset, 0
-  br i1 %nowhere, label %row_done, label %row
-row:
-  %to0 = getelementptr i8, ptr %out, i64 %offset
-  %to1 = getelementptr i8, ptr %to0, i64 %last
-  call void @llvm.prefetch.p0(ptr %to0, i32 0, i32 2, i32 1)
-  call void @llvm.prefetch.p0(ptr %to1, i32 0, i32 2, i32 1)
-  br label %row_done
-row_done:
-  %next = add nuw i64 %r, 1
-  %more = icmp ult i64 %next, %rows
-  br i1 %more, label %loop, label %end
-end:
-  ret void
+{_each_row(_FETCH_ROW)}
 }}
 
 define internal void @product(ptr %a, i64 %a_row, i64 %a_tile, i64 %a_part, ptr %a_steps,
