@@ -8,15 +8,8 @@ from runtime.kernels.group_convolution import GroupConvolutionKernel
 from runtime.kernels.panel_convolution import PanelConvolutionKernel
 from runtime.thunks.copy import CopyThunk
 from runtime.thunks.thunk import walk
+from tests.runtime.kernels.convolutions import convolution, laid_out
 from tests.runtime.programs.agreement import assert_agrees, kernels_of
-
-CONVOLUTION = """HloModule convolution
-ENTRY main {{
-  x = {x} parameter(0)
-  w = {w} parameter(1)
-  ROOT y = {y} convolution(x, w), window={{{window}}}, dim_labels={labels}{more}
-}}
-"""
 
 
 def check(text: str, *, native: bool = True, rtol: float = 2e-5) -> None:
@@ -48,7 +41,7 @@ def test_windows(window: str, out: str, panel_bytes: int, monkeypatch: pytest.Mo
     monkeypatch.setattr("runtime.emit.convolution.LEAST_PANEL_BYTES", panel_bytes)
     monkeypatch.setattr("runtime.emit.convolution.PANEL_PART", 1 << 20)
     x, w, labels = FORWARD
-    check(CONVOLUTION.format(x=x, w=w, y=f"f32[3,{out},7]", window=window, labels=labels, more=""))
+    check(convolution(x, w, f"f32[3,{out},7]", window, labels))
 
 
 @pytest.mark.parametrize("kind", ["f32", "f64"])
@@ -71,19 +64,13 @@ def test_windows(window: str, out: str, panel_bytes: int, monkeypatch: pytest.Mo
 def test_layouts(labels: str, kind: str, panel_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("runtime.emit.convolution.LEAST_PANEL_BYTES", panel_bytes)
     monkeypatch.setattr("runtime.emit.convolution.PANEL_PART", 1 << 20)
-    operands, result = labels.split("->")
-    x, w = operands.split("_")
     sizes = [
         {"b": 4, "f": 5, "0": 6, "1": 7},
         {"i": 5, "o": 3, "0": 3, "1": 2},
         {"b": 4, "f": 3, "0": 6, "1": 6},
     ]
-    x, w, y = (
-        f"{kind}[{','.join(str(size[letter]) for letter in letters)}]"
-        for letters, size in zip((x, w, result), sizes, strict=True)
-    )
-    window = "size=3x2 pad=1_1x0_0"
-    check(CONVOLUTION.format(x=x, w=w, y=y, window=window, labels=labels, more=""))
+    x, w, y = laid_out(labels, sizes, kind)
+    check(convolution(x, w, y, "size=3x2 pad=1_1x0_0", labels))
 
 
 @pytest.mark.parametrize("spatial", ["1,1", "1,3", "3,1"])
@@ -91,13 +78,12 @@ def test_the_gradient_of_a_kernel_reads_activations_as_they_lie(spatial: str) ->
     """Their features are the batch of that convolution, and may be its rows where the kernel has one element."""
     high = [{"1": (0, -1), "3": (1, 0)}[n] for n in spatial.split(",")]
     window = "size=4x4 pad=" + "x".join(f"{low}_{top}" for low, top in high) + " rhs_dilate=2x2"
-    text = CONVOLUTION.format(
+    text = convolution(
         x="f32[6,8,8,5]",
         w="f32[6,4,4,7]",
         y=f"f32[{spatial},5,7]",
         window=window,
         labels="f01b_i01o->01bf",
-        more="",
     )
     executable = assert_agrees(text, rtol=2e-5)
     copied = any(isinstance(thunk, CopyThunk) for thunk in walk(executable.program.thunks))
@@ -161,7 +147,7 @@ def test_the_gradient_of_a_kernel_reads_activations_as_they_lie(spatial: str) ->
     ],
 )
 def test_groups_and_ranks(x: str, w: str, y: str, window: str, labels: str, more: str) -> None:
-    check(CONVOLUTION.format(x=x, w=w, y=y, window=window, labels=labels, more=more))
+    check(convolution(x, w, y, window, labels, more))
 
 
 @pytest.mark.parametrize(
@@ -198,12 +184,11 @@ def test_types_are_converted(x: str, w: str, y: str, labels: str) -> None:
 
 def test_complex_convolutions_go_through_the_evaluator() -> None:
     window = "size=3"
-    text = CONVOLUTION.format(
+    text = convolution(
         x="c64[2,8,3]",
         w="c64[3,3,4]",
         y="c64[2,6,4]",
         window=window,
         labels="b0f_0io->b0f",
-        more="",
     )
     check(text, native=False)

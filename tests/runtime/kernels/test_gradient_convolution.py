@@ -6,8 +6,12 @@ import pytest
 
 from runtime.codegen.tile_unit import has_tile_unit
 from runtime.kernels.gradient_convolution import GradientTiles
-from tests.runtime.kernels.test_convolution import CONVOLUTION
-from tests.runtime.kernels.test_image_convolution import budget, tiles_of  # noqa: F401
+from tests.runtime.kernels.convolutions import (
+    budget,  # noqa: F401
+    convolution,
+    laid_out,
+    tiles_of,
+)
 
 pytestmark = pytest.mark.skipif(not has_tile_unit(), reason="no tile unit")
 
@@ -33,13 +37,12 @@ def test_gradients(x: str, w: str, window: str, out: str, features: str, images:
     inputs, outputs = features.split(",")
     size = "x".join(w.split(","))
     tiles_of(
-        CONVOLUTION.format(
+        convolution(
             x=f"f32[{images},{x},{inputs}]",
             w=f"f32[{images},{w},{outputs}]",
             y=f"f32[{out},{inputs},{outputs}]",
             window=f"size={size} {window}".strip(),
             labels="f01b_i01o->01bf",
-            more="",
         )
     )
 
@@ -53,20 +56,8 @@ def test_layouts_and_groups(labels: str, groups: int, budget: int) -> None:  # n
         {"i": 5, "o": 34 * groups, "0": 7, "1": 6},
         {"b": 36, "f": 34 * groups, "0": 3, "1": 3},
     ]
-    operands, result = labels.split("->")
-    x, w, y = (
-        f"f32[{','.join(str(size[letter]) for letter in letters)}]"
-        for letters, size in zip((*operands.split("_"), result), sizes, strict=True)
-    )
-    tiles = tiles_of(
-        CONVOLUTION.format(
-            x=x,
-            w=w,
-            y=y,
-            window="size=7x6 pad=1_1x1_1",
-            labels=labels,
-            more=f", batch_group_count={groups}" if groups > 1 else "",
-        )
-    )
+    x, w, y = laid_out(labels, sizes)
+    more = f", batch_group_count={groups}" if groups > 1 else ""
+    tiles = tiles_of(convolution(x, w, y, "size=7x6 pad=1_1x1_1", labels, more))
     if labels == "f01b_i01o->01bf":
         assert budget < 1_000_000 or isinstance(tiles, GradientTiles)

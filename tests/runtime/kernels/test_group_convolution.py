@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from runtime.kernels.group_convolution import GroupConvolutionKernel
-from tests.runtime.kernels.test_convolution import CONVOLUTION
+from tests.runtime.kernels.convolutions import convolution, kernel_size
 from tests.runtime.programs.agreement import assert_agrees, kernels_of
 
 
@@ -30,7 +30,7 @@ def check(text: str, rtol: float = 2e-5) -> None:
 )
 def test_depthwise(window: str, out: str, kind: str, groups: int) -> None:
     check(
-        CONVOLUTION.format(
+        convolution(
             x=f"{kind}[3,9,8,{groups}]",
             w=f"{kind}[3,2,1,{groups}]",
             y=f"{kind}[3,{out},{groups}]",
@@ -47,9 +47,9 @@ def test_depthwise(window: str, out: str, kind: str, groups: int) -> None:
 )
 def test_the_gradient_of_a_depthwise_kernel(window: str, out: str) -> None:
     """A group has an image's channel, and the images are what is summed."""
-    size = window.split()[0].removeprefix("size=").replace("x", ",")
+    size = kernel_size(window)
     check(
-        CONVOLUTION.format(
+        convolution(
             x="f32[5,7,6,33]",
             w=f"f32[5,{size},33]",
             y=f"f32[{out},1,33]",
@@ -65,7 +65,7 @@ def test_the_gradient_of_a_depthwise_kernel(window: str, out: str) -> None:
 )
 def test_types_are_converted(x: str, w: str, y: str) -> None:
     check(
-        CONVOLUTION.format(
+        convolution(
             x=f"{x}[2,9,20]",
             w=f"{w}[3,1,20]",
             y=f"{y}[2,9,20]",
@@ -79,7 +79,7 @@ def test_types_are_converted(x: str, w: str, y: str) -> None:
 
 def test_groups_apart_go_through_panels() -> None:
     """Their features would have to be laid out anew."""
-    text = CONVOLUTION.format(
+    text = convolution(
         x="f32[2,6,8]",
         w="f32[6,1,3]",
         y="f32[2,6,6]",

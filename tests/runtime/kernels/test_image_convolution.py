@@ -2,52 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pytest
 
 from runtime.codegen.tile_unit import has_tile_unit, without_tile_unit
 from runtime.kernels.convolution_axes import axis_of, lines_of
 from runtime.kernels.image_convolution import ImageTiles
-from runtime.kernels.panel_convolution import PanelConvolutionKernel
-from spmd.evaluator.evaluator import evaluate
-from spmd.literal import NDArray
 from spmd.ops.window import WindowDimension
-from tests.runtime.kernels.test_convolution import CONVOLUTION
-from tests.runtime.programs.agreement import kernels_of
-from tests.runtime.programs.build import compiled, module_of, random_inputs
+from tests.runtime.kernels.convolutions import (
+    budget,  # noqa: F401
+    convolution,
+    kernel_size,
+    laid_out,
+    tiles_of,
+)
 
 pytestmark = pytest.mark.skipif(not has_tile_unit(), reason="no tile unit")
-
-
-@pytest.fixture(params=[24_000, 60_000, 1_000_000], autouse=True)
-def budget(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Scratch for a line or two, for an image or so, for everything; whatever is multiplied for nothing."""
-    for name in ("LEAST_TILE_BYTES", "MOST_TILE_BYTES"):
-        monkeypatch.setattr(f"runtime.emit.convolution.{name}", request.param)
-    for name in ("MOST_MULTIPLIED", "MOST_MULTIPLIED_GRADIENT"):
-        monkeypatch.setattr(f"runtime.emit.convolution.{name}", 1e9)
-    return int(request.param)
-
-
-def tiles_of(text: str, inputs: Sequence[NDArray] | None = None) -> ImageTiles | None:
-    """Run ``text`` beside the evaluator in f64: errors stay below what some roundings of the sums' terms make."""
-    executable = compiled(text)
-    if inputs is None:
-        inputs = random_inputs(executable.module)
-    exactly = module_of(text.replace("f32", "f64"))
-    wide = [array.astype(np.float64) for array in inputs]
-    with np.errstate(all="ignore"):
-        (got,), (want,) = executable.run(*inputs), evaluate(exactly, *wide)
-        (size,) = evaluate(exactly, *map(np.abs, wide))
-        want = np.where(np.abs(want) > np.finfo(np.float32).max, np.sign(want) * np.inf, want)
-        error = np.abs(got.astype(np.float64) - want)
-    finite = np.isfinite(want)
-    np.testing.assert_array_equal(got[~finite], want[~finite].astype(np.float32))
-    assert (error[finite] <= 2.0**-21 * size[finite] + 2.0**-148).all()
-    (kernel,) = [k for k in kernels_of(executable) if isinstance(k, PanelConvolutionKernel)]
-    return kernel.tiles
 
 
 @pytest.mark.parametrize(
@@ -69,17 +39,16 @@ def tiles_of(text: str, inputs: Sequence[NDArray] | None = None) -> ImageTiles |
     ],
 )
 @pytest.mark.parametrize("features", ["5,7", "33,20"])
-def test_windows(window: str, out: str, features: str, budget: int) -> None:
+def test_windows(window: str, out: str, features: str, budget: int) -> None:  # noqa: F811
     inputs, outputs = features.split(",")
-    size = window.split()[0].removeprefix("size=").replace("x", ",")
+    size = kernel_size(window)
     tiles = tiles_of(
-        CONVOLUTION.format(
+        convolution(
             x=f"f32[3,9,8,{inputs}]",
             w=f"f32[{size},{inputs},{outputs}]",
             y=f"f32[3,{out},{outputs}]",
             window=window,
             labels="b01f_01io->b01f",
-            more="",
         )
     )
     assert tiles is not None or budget < 1_000_000
@@ -89,23 +58,17 @@ def test_windows(window: str, out: str, features: str, budget: int) -> None:
     "labels", ["b01f_01io->b01f", "b01f_01oi->b01f", "b01f_oi01->bf01", "01bf_i0o1->f0b1"]
 )
 @pytest.mark.parametrize("inputs", [3, 64, 96, 40])
-def test_layouts_and_depths(labels: str, inputs: int, budget: int) -> None:
+def test_layouts_and_depths(labels: str, inputs: int, budget: int) -> None:  # noqa: F811
     """The kernel's features apart, its depth apart, both; the output's features apart; products of parts of the channels."""
     sizes = [
         {"b": 5, "f": inputs, "0": 4, "1": 6},
         {"i": inputs, "o": 35, "0": 3, "1": 3},
         {"b": 5, "f": 35, "0": 4, "1": 6},
     ]
-    operands, result = labels.split("->")
-    x, w, y = (
-        f"f32[{','.join(str(size[letter]) for letter in letters)}]"
-        for letters, size in zip((*operands.split("_"), result), sizes, strict=True)
-    )
-    tiles = tiles_of(
-        CONVOLUTION.format(x=x, w=w, y=y, window="size=3x3 pad=1_1x1_1", labels=labels, more="")
-    )
+    x, w, y = laid_out(labels, sizes)
+    tiles = tiles_of(convolution(x, w, y, "size=3x3 pad=1_1x1_1", labels))
     assert tiles is not None or budget < 1_000_000
-    if tiles is not None and (inputs, budget) == (96, 60_000):
+    if isinstance(tiles, ImageTiles) and (inputs, budget) == (96, 60_000):
         assert tiles.channels < inputs
 
 
@@ -127,7 +90,7 @@ def test_layouts_and_depths(labels: str, inputs: int, budget: int) -> None:
 )
 def test_groups_and_ranks(x: str, w: str, y: str, window: str, labels: str, more: str) -> None:
     more = f", {more}" if more else ""
-    tiles_of(CONVOLUTION.format(x=x, w=w, y=y, window=window, labels=labels, more=more))
+    tiles_of(convolution(x, w, y, window, labels, more))
 
 
 @pytest.mark.parametrize(
@@ -141,13 +104,12 @@ def test_numbers_of_any_size(value: float, operand: int) -> None:
     inputs = [rng.uniform(0.5, 1.5, shape).astype(np.float32) for shape in shapes]
     inputs[operand][...] *= np.float32(min(abs(value), 1e9) if np.isfinite(value) else 1)
     inputs[operand][1, 2, 3] = value
-    text = CONVOLUTION.format(
+    text = convolution(
         x="f32[2,5,5,4]",
         w="f32[3,3,4,6]",
         y="f32[2,3,3,6]",
         window="size=3x3",
         labels="b01f_01io->b01f",
-        more="",
     )
     tiles_of(text, inputs)
 
@@ -168,13 +130,12 @@ def test_padding_between_lines_is_shared() -> None:
 
 
 def test_panels_do_without_the_tile_unit() -> None:
-    text = CONVOLUTION.format(
+    text = convolution(
         x="f32[2,5,5,40]",
         w="f32[3,3,40,6]",
         y="f32[2,3,3,6]",
         window="size=3x3",
         labels="b01f_01io->b01f",
-        more="",
     )
     with without_tile_unit():
         tiles_of(text)
