@@ -6,7 +6,7 @@ in another order may differ about as much again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,15 +24,20 @@ Array = np.ndarray[Any, np.dtype[Any]]
 _ABOUT_BITS = frozenset({Opcode.BITCAST_CONVERT, Opcode.RNG, Opcode.RNG_BIT_GENERATOR})
 
 
-def evaluate_f64(module: HloModule, inputs: Sequence[Array]) -> tuple[list[Array], float] | None:
+def evaluate_f64(
+    module: HloModule, inputs: Sequence[Array]
+) -> tuple[list[Array | None], float] | None:
     """Outputs in double precision, and the largest magnitude of any value on the way (the entry's).
 
-    None where the program is about the bits of its types.
+    None for an output that depends on the bits of floating-point numbers, and where all do.
     """
-    wide = widened_module(module)
-    if wide is None:
+    found = _without_bits(module)
+    if found is None:
         return None
-    outputs = sum(1 for _ in leaves(module.entry.root.shape))
+    rest, kept = found
+    wide = widened_module(rest)
+    assert wide is not None
+    outputs = len(kept)
     extra = [
         i
         for i in _global_values(wide)
@@ -45,7 +50,43 @@ def evaluate_f64(module: HloModule, inputs: Sequence[Array]) -> tuple[list[Array
     )
     results = spmd.evaluate(wide, *map(widened, inputs))
     largest = max((magnitude(np.asarray(x)) for x in results[outputs:]), default=0.0)
-    return [np.asarray(x) for x in results[:outputs]], largest
+    exact: list[Array | None] = [None] * sum(1 for _ in leaves(module.entry.root.shape))
+    for number, x in zip(kept, results, strict=False):
+        exact[number] = np.asarray(x)
+    return exact, largest
+
+
+def _without_bits(module: HloModule) -> tuple[HloModule, list[int]] | None:
+    """``module`` with those outputs only that depend on no number's bits, and which these are. None if there are none."""
+    if not any(map(_depends_on_width, module.all_instructions())):
+        return module, list(range(sum(1 for _ in leaves(module.entry.root.shape))))
+    rest = clone_module(module)
+    entry = rest.entry
+    if entry.root.opcode is not Opcode.TUPLE:
+        return None
+    about: dict[HloInstruction, bool] = {}
+    for instruction in entry.post_order():
+        about[instruction] = any(map(_depends_on_width, _within(instruction))) or any(
+            about[operand] for operand in instruction.operands
+        )
+    parts = entry.root.operands
+    kept = [n for n, part in enumerate(parts) if not about[part]]
+    if not kept or any(isinstance(part.shape, TupleShape) for part in parts):
+        return None
+    parts = tuple(parts[n] for n in kept)
+    entry.root = entry.create(Opcode.TUPLE, TupleShape(tuple(p.shape for p in parts)), parts)
+    entry.remove_unused()
+    rest.entry_layout, rest.input_output_alias, rest.buffer_donors = None, (), ()
+    rest.remove_unreachable_computations()
+    return rest, kept
+
+
+def _within(instruction: HloInstruction) -> Iterator[HloInstruction]:
+    """It and what it calls."""
+    yield instruction
+    for computation in instruction.called_computations:
+        for inner in computation.instructions:
+            yield from _within(inner)
 
 
 def widened_module(module: HloModule) -> HloModule | None:

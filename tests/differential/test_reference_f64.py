@@ -59,3 +59,17 @@ def test_bits_of_floating_point_numbers_do(name: str) -> None:
     assert (
         widened_module(parse_module(PROGRAM.format(operation=FLOAT_BITS[name], kind=kind))) is None
     )
+
+
+@pytest.mark.parametrize("name", FLOAT_BITS)
+def test_outputs_beside_them_have_a_form_in_double_precision(name: str) -> None:
+    """What cancels is granted its rounding there, too."""
+    kind = FLOAT_BITS[name].rpartition("b = ")[2].split()[0]
+    module = parse_module(PROGRAM.format(operation=FLOAT_BITS[name], kind=kind))
+    reference = evaluate_f64(module, [np.full(3, 1e4, np.float32), np.full(3, 1e-3, np.float32)])
+    assert reference is not None
+    (bits, rest), largest = reference
+    assert bits is None
+    assert rest is not None
+    np.testing.assert_allclose(rest, 1e-3, rtol=1e-6)
+    assert largest > 1e4
