@@ -4,7 +4,7 @@
 
 One array in (or two), one out, in memory that stays the same. The three take turns; figures are nanoseconds per element
 of each one's best round (a shared machine adds to all others), ratios those of the best rounds, and the processor time
-in which the native kernel is compiled without cached machine code. NumPy computes as the runtime's NumPy kernels do.
+in which the native kernel is compiled without cached machine code. NumPy's is the reference evaluator.
 """
 
 from __future__ import annotations
@@ -26,10 +26,12 @@ from benchmarks.timing.xla_flags import ONE_THREAD
 from launch.report.environment import describe_environment
 from runtime.codegen.element_operations import ElementSignature
 from runtime.kernel import NUMPY_KERNELS, KernelArrays
-from runtime.kernels.element_ops import ElementOp, element_function
 from runtime.kernels.native_elementwise import NativeElementwiseKernel
-from spmd.hlo import Opcode
-from spmd.shape import PrimitiveType
+from spmd.evaluator import elementwise as _elementwise  # noqa: F401 - registers the functions
+from spmd.evaluator.numerics import quiet
+from spmd.evaluator.registry import EVALUATORS
+from spmd.hlo import HloInstruction, Opcode
+from spmd.shape import ArrayShape, PrimitiveType
 
 #: Opcode and the name of jax's function.
 FUNCTIONS = {
@@ -86,12 +88,11 @@ def native_run(opcode: Opcode, kind: PrimitiveType, operands: list[Array]) -> tu
 
 
 def numpy_run(opcode: Opcode, kind: PrimitiveType, operands: list[Array]) -> Work:
-    op = ElementOp(opcode, tuple(range(len(operands))), (kind,) * len(operands), kind)
-    function, out = element_function(op), np.empty_like(operands[0])
+    instruction = HloInstruction(opcode, ArrayShape(kind, operands[0].shape))
 
     def run() -> None:
-        with np.errstate(all="ignore"):
-            function(out, *operands)
+        with quiet():
+            EVALUATORS[opcode](instruction, tuple(operands))
 
     return run
 

@@ -30,7 +30,8 @@ def _library() -> ctypes.CDLL | None:
     return ctypes.CDLL(str(found[0])) if found else None
 
 
-def _function(names: tuple[str, ...]) -> ctypes._CFuncPtr | None:  # type: ignore[name-defined]
+def library_function(names: tuple[str, ...]) -> ctypes._CFuncPtr | None:  # type: ignore[name-defined]
+    """The first of ``names`` that the library has."""
     library = _library()
     for name in names:
         if library is not None and hasattr(library, name):
@@ -70,7 +71,7 @@ def gemm_function(
 
 @cache
 def _tile_gemm(blas: BlasFunction) -> BlasFunction:
-    threads = _function(_GET)
+    threads = library_function(_GET)
     asks = None if threads is None else ctypes.cast(threads, ctypes.c_void_p).value
     code = tile_gemm_code(blas.address, blas.index_bits, asks)
     return BlasFunction(code.address(TILE_GEMM), blas.index_bits, (code,))
@@ -100,13 +101,13 @@ def _blas_function(kind: PrimitiveType, name: str) -> BlasFunction | None:
 
 def blas_threads() -> int | None:
     """Threads that a matrix product may use; None where the library cannot be asked."""
-    get = _function(_GET)
+    get = library_function(_GET)
     return None if get is None else int(get())
 
 
 def set_blas_threads(count: int) -> None:
     """For this process; without effect on a BLAS that cannot be told."""
-    function = _function(_SET)
+    function = library_function(_SET)
     if function is not None:
         function(count)
 
@@ -121,7 +122,7 @@ class BlasThreads:
 
     def __init__(self, count: int) -> None:
         self._count = self._before = count
-        self._get, self._set = _function(_GET), _function(_SET)
+        self._get, self._set = library_function(_GET), library_function(_SET)
 
     def __enter__(self) -> None:
         if self._get is not None and self._set is not None:

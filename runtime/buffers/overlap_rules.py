@@ -13,11 +13,13 @@ from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.opdef import OPS
 from spmd.shape import ArrayShape
 
-#: Beside elementwise operations, those that may write over what they read: each result over the operand of its number.
+#: Beside elementwise operations, those that may write over what they read: each result over the operand of its number,
+#: the solution of a triangular system over its right side.
 _IN_PLACE = frozenset(
     {
         Opcode.ALL_REDUCE,
         Opcode.ALL_TO_ALL,
+        Opcode.CHOLESKY,
         Opcode.COLLECTIVE_PERMUTE,
         Opcode.DYNAMIC_UPDATE_SLICE,
         Opcode.FFT,
@@ -47,6 +49,7 @@ def wrong_overlap(
         for k, read in enumerate(reads):
             same_elements = place == read.slice and read.view.is_dense
             may_share = elementwise or (in_place and i == k) or k in steady or (i, k) in by_rows
+            may_share |= k == 1 and instruction.opcode is Opcode.TRIANGULAR_SOLVE
             if i == k and _is_own_part(plan, read, place):
                 continue
             if place.overlaps(read.slice) and not (may_share and same_elements):

@@ -34,14 +34,23 @@ def convert(instruction: HloInstruction, view: StridedView) -> StridedView | Non
 
 @VIEW_RULES.register(Opcode.BITCAST_CONVERT)
 def bitcast_convert(instruction: HloInstruction, view: StridedView) -> StridedView | None:
-    """Between types of one width in memory. Sub-byte types hold no free bits, pred only 0 and 1."""
+    """The last dimension of the narrower type runs through the wider one's bytes.
+
+    Sub-byte types hold no free bits, pred only 0 and 1.
+    """
     shape = instruction.array_shape
     types = (shape.element_type, view.element_type)
-    if shape.dims != view.dims or types[0].byte_size != types[1].byte_size:
-        return None
     if PrimitiveType.PRED in types or any(t.bits < 8 for t in types):
         return None
-    return view.with_type(shape.element_type)
+    if shape.dims == view.dims:
+        return view.with_type(shape.element_type) if types[0].bits == types[1].bits else None
+    kind, size = shape.element_type, shape.element_type.byte_size
+    if shape.rank > len(view.dims):
+        return StridedView(kind, shape.dims, (*view.strides, size), view.offset)
+    steps = (view.offset, *view.strides[:-1])
+    if view.strides[-1] != view.element_type.byte_size or any(step % size for step in steps):
+        return None
+    return StridedView(kind, shape.dims, view.strides[:-1], view.offset)
 
 
 @VIEW_RULES.register(Opcode.BROADCAST)

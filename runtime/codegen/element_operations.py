@@ -6,10 +6,13 @@ reference evaluator's bits, functions such as exp stay within two units in the l
 
 from __future__ import annotations
 
+from functools import partial
+
 from runtime.codegen.elements import (  # noqa: F401 - they fill the registries
     arithmetic,
     bitwise,
     comparison,
+    complex_functions,
     conversion,
     error_function,
     exponential,
@@ -21,6 +24,8 @@ from runtime.codegen.elements import (  # noqa: F401 - they fill the registries
     trigonometric,
 )
 from runtime.codegen.elements.builder import F32, F64
+from runtime.codegen.elements.complex_arithmetic import complex_lines
+from runtime.codegen.elements.complex_conversion import complex_conversion
 from runtime.codegen.elements.registry import (
     BODIES,
     ElementSignature,
@@ -28,10 +33,9 @@ from runtime.codegen.elements.registry import (
     float_function,
     float_lines,
 )
-from runtime.codegen.elements.storage import stored_type, wide_type
+from runtime.codegen.elements.storage import element_form, stored_type, wide_type
 from runtime.codegen.llvm_jit import host_fuses
-from runtime.codegen.llvm_reduction import element_of
-from spmd.shape import PrimitiveType
+from spmd.hlo import Opcode
 
 __all__ = ["ElementSignature", "has_operation", "operation_ir", "stored_type", "wide_type"]
 
@@ -52,7 +56,7 @@ def operation_ir(
     kinds = signature.operands
     functions = []
     for kind in dict.fromkeys((*kinds, signature.result)):
-        element = element_of(kind.numpy)
+        element = element_form(kind)
         functions += [
             _function(f"widen_{kind}", element.stored, element.wide, element.widen),
             _function(f"narrow_{kind}", element.wide, element.stored, element.narrow),
@@ -93,16 +97,14 @@ def _declarations(body: str) -> list[str]:
 
 
 def _lines(signature: ElementSignature, fused: bool) -> Lines | None:
-    if not all(map(_is_known, (*signature.operands, signature.result))):
-        return None
+    complex_ones = any(kind.is_complex for kind in (*signature.operands, signature.result))
+    if complex_ones and signature.opcode is Opcode.CONVERT:
+        return complex_conversion(signature, partial(_lines, fused=fused))
+    if complex_ones and signature.opcode is not Opcode.SELECT:
+        return complex_lines(signature, fused)
     wide = {F32.name: F32, F64.name: F64}.get(wide_type(signature.result))
     if wide is not None and (function := float_function(signature, wide)) is not None:
         return float_lines(function, len(signature.operands), wide, fused)
     make = BODIES.get(signature.opcode)
     body = None if make is None else make(signature)
     return None if body is None else Lines(body)
-
-
-def _is_known(kind: PrimitiveType) -> bool:
-    """Complex numbers are two elements each."""
-    return not kind.is_complex

@@ -65,11 +65,11 @@ def reduce_code(form: ReduceForm) -> NativeLibrary:
 
 def reduce_ir(form: ReduceForm) -> str:
     return "\n".join(
-        [*dict.fromkeys(program_ir(form.program, "combine")), _Reduce(form).function()]
+        [*dict.fromkeys(program_ir(form.program, "combine")), ReduceWriter(form).function()]
     )
 
 
-class _Reduce:
+class ReduceWriter:
     """Writes the function. ``here`` is a cursor by array: operands, then results."""
 
     def __init__(self, form: ReduceForm) -> None:
@@ -129,15 +129,19 @@ class _Reduce:
     def block(self, here: dict[int, str], strides: dict[int, str], count: str) -> None:
         """``count`` rows side by side."""
         writer = self.writer
-        with writer.element_loop(count) as k:
-            for i in range(self.count):
-                self.put(i, k, self.inits[i])
-        with writer.unless_zero(self.elements):
-            self.walk(0, {i: here[i] for i in range(self.count)}, strides, count)
+        self.totals_of(here, strides, count)
         with writer.element_loop(count) as k:
             for i in range(self.count):
                 place = self.place(self.count + i, here, strides, k)
                 writer.add(f"store {self.types[i]} {self.get(i, k)}, ptr {place}{INDEPENDENT}")
+
+    def totals_of(self, here: dict[int, str], strides: dict[int, str], count: str) -> None:
+        """The totals of ``count`` rows."""
+        with self.writer.element_loop(count) as k:
+            for i in range(self.count):
+                self.put(i, k, self.inits[i])
+        with self.writer.unless_zero(self.elements):
+            self.walk(0, {i: here[i] for i in range(self.count)}, strides, count)
 
     def walk(self, d: int, here: dict[int, str], strides: dict[int, str], count: str) -> None:
         """Loops over the reduced dimensions from ``d`` on."""
@@ -147,20 +151,26 @@ class _Reduce:
             with writer.loop(self.reduced_sizes[d], cursors) as (_, inner):
                 self.walk(d + 1, inner, strides, count)
             return
-        with writer.element_loop(count) as k:
+        self.take(here, strides, count)
+
+    def take(self, here: dict[int, str], strides: dict[int, str], count: str) -> None:
+        """The next element of ``count`` rows."""
+        with self.writer.element_loop(count) as k:
             totals = [self.get(i, k) for i in range(self.count)]
-            elements = [
-                writer.value(
-                    f"load {self.types[i]}, ptr {self.place(i, here, strides, k)}{INDEPENDENT}"
-                )
-                for i in range(self.count)
-            ]
-            typed = zip(itertools.cycle(self.types), [*totals, *elements], strict=False)
-            arguments = ", ".join(f"{kind} {x}" for kind, x in typed)
-            struct = struct_type(self.form.program)
-            both = writer.value(f"call {struct} @combine({arguments})")
-            for i in range(self.count):
-                self.put(i, k, writer.value(f"extractvalue {struct} {both}, {i}"))
+            elements = [self.element(i, here, strides, k) for i in range(self.count)]
+            for i, total in enumerate(self.combined(totals, elements)):
+                self.put(i, k, total)
+
+    def element(self, i: int, here: dict[int, str], strides: dict[int, str], k: str) -> str:
+        place = self.place(i, here, strides, k)
+        return self.writer.value(f"load {self.types[i]}, ptr {place}{INDEPENDENT}")
+
+    def combined(self, totals: Sequence[str], elements: Sequence[str]) -> list[str]:
+        typed = zip(itertools.cycle(self.types), [*totals, *elements], strict=False)
+        arguments = ", ".join(f"{kind} {x}" for kind, x in typed)
+        struct = struct_type(self.form.program)
+        both = self.writer.value(f"call {struct} @combine({arguments})")
+        return [self.writer.value(f"extractvalue {struct} {both}, {i}") for i in range(self.count)]
 
     def place(self, i: int, here: dict[int, str], strides: dict[int, str], k: str) -> str:
         value = self.writer.value

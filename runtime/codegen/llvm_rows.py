@@ -13,10 +13,14 @@ from enum import Enum
 from functools import cache
 
 from runtime.codegen.element_operations import stored_type, wide_type
+from runtime.codegen.elements.combining import (
+    element_combining_ir,
+    folding_ir,
+    neutral_element,
+)
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
 from runtime.codegen.llvm_loop import Step
 from runtime.codegen.llvm_nest import INDEPENDENT, Cursor, NestWriter
-from runtime.codegen.llvm_reduction import combining_ir, neutral
 from runtime.codegen.llvm_starts import StartsForm, shifted, starts_ir
 from runtime.codegen.scalar_program import ScalarProgram, program_ir, struct_type
 from spmd.device import ReductionKind
@@ -108,8 +112,15 @@ def row_ir(form: RowForm) -> str:
         for name, part in _parts(number, each):
             parts += program_ir(part.program, name)
     for number, (kind, element_type) in enumerate(form.reductions):
-        parts += combining_ir(element_type.numpy, kind, f"_reduction{number}")
+        parts += element_combining_ir(element_type, kind, f"_reduction{number}")
+        if _folds_as_vector(form, element_type):
+            parts.append(folding_ir(element_type, kind, form.lanes, f"fold{number}"))
     return "\n".join([*dict.fromkeys(parts), _Rows(form).function()])
+
+
+def _folds_as_vector(form: RowForm, kind: PrimitiveType) -> bool:
+    """Complex numbers are no elements of vectors that LLVM could add."""
+    return form.lanes > 1 and not kind.is_complex
 
 
 def _parts(number: int, each: PassForm) -> list[tuple[str, Part]]:
@@ -212,7 +223,7 @@ class _Rows:
             return
         for ref in each.inits.results:
             kind, element_type = self.form.reductions[ref.number]
-            start = self.writer.value(neutral(element_type, kind))
+            start = self.writer.value(neutral_element(element_type, kind))
             with self.writer.element_loop(str(self.form.lanes)) as k:
                 self.put_sum(ref.number, k, start)
 
@@ -264,7 +275,13 @@ class _Rows:
                 self.writer.add(f"store {stored} {result}, ptr {place}{INDEPENDENT}")
 
     def fold(self, j: int) -> None:
-        """Halves of the lanes onto each other."""
+        """Halves of the lanes onto each other, in registers: rows would wait for each other's memory."""
+        if _folds_as_vector(self.form, self.form.reductions[j][1]):
+            t = self.wides[j]
+            vector = f"<{self.form.lanes} x {t}>"
+            lanes = self.writer.value(f"load {vector}, ptr {self.sums[j]}, align 64")
+            self.put_sum(j, "0", self.writer.value(f"call {t} @fold{j}({vector} {lanes})"))
+            return
         width = self.form.lanes // 2
         while width:
             with self.writer.element_loop(str(width)) as k:

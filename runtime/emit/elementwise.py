@@ -1,13 +1,11 @@
-"""Elementwise instructions as one-operation programs."""
+"""Elementwise instructions as loops of one operation."""
 
 from __future__ import annotations
 
 from runtime.buffers.types import ArrayView
-from runtime.codegen.element_operations import ElementSignature
-from runtime.kernels.blocks import MAX_BLOCK_ELEMENTS, block_dims
-from runtime.kernels.element_ops import ElementOp, is_direct, may_overwrite
-from runtime.kernels.elementwise import ElementwiseKernel, allocate_registers
-from runtime.kernels.native_elementwise import NativeElementwiseKernel, has_native
+from runtime.codegen.element_operations import ElementSignature, has_operation
+from runtime.emit.reference import emit_reference
+from runtime.kernels.native_elementwise import NativeElementwiseKernel
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays
 from runtime.thunks.kernel import KernelThunk
 from runtime.thunks.thunk import Thunk
@@ -26,19 +24,13 @@ _NOT_HERE = frozenset(
 )
 
 
-def element_op(instruction: HloInstruction, operands: tuple[int, ...]) -> ElementOp:
-    """``instruction`` on registers."""
-    return ElementOp(
+def signature_of(instruction: HloInstruction) -> ElementSignature:
+    return ElementSignature(
         instruction.opcode,
-        operands,
         tuple(operand.array_shape.element_type for operand in instruction.operands),
         instruction.array_shape.element_type,
         instruction.attrs,
     )
-
-
-def one_op(instruction: HloInstruction) -> ElementOp:
-    return element_op(instruction, tuple(range(instruction.num_operands)))
 
 
 def filling(array: ArrayView, dims: tuple[int, ...]) -> ArrayView:
@@ -48,35 +40,24 @@ def filling(array: ArrayView, dims: tuple[int, ...]) -> ArrayView:
     return ArrayView(array.slice, array.view.broadcast(dims, ()))
 
 
-def emit_elementwise(instruction: HloInstruction, arrays: StepArrays, _: Device) -> Thunk:
-    dims = instruction.dims
-    op = one_op(instruction)
-    operands = tuple(filling(array, dims) for array in arrays.operands)
-    signature = ElementSignature(op.opcode, op.operand_types, op.element_type, op.attrs)
-    if has_native(signature):
-        kernel = NativeElementwiseKernel(signature)
-        return KernelThunk(instruction.name, kernel, operands, arrays.results)
-    return _by_numpy(instruction, op, operands, arrays)
-
-
-def _by_numpy(
-    instruction: HloInstruction,
-    op: ElementOp,
-    operands: tuple[ArrayView, ...],
-    arrays: StepArrays,
-) -> Thunk:
-    dims = instruction.dims
-    block = dims if is_direct(op) else block_dims(dims, MAX_BLOCK_ELEMENTS)
-    count = instruction.num_operands
-    registers = allocate_registers(count, (op,), keep_last=False)
-    kernel = ElementwiseKernel(dims, count, (op,), block, registers)
+def emit_elementwise(instruction: HloInstruction, arrays: StepArrays, device: Device) -> Thunk:
+    signature = signature_of(instruction)
+    if not has_operation(signature):
+        return emit_reference(instruction, arrays, device)
+    operands = tuple(filling(array, instruction.dims) for array in arrays.operands)
+    kernel = NativeElementwiseKernel(signature)
     return KernelThunk(instruction.name, kernel, operands, arrays.results)
 
 
 def in_place(instruction: HloInstruction) -> tuple[tuple[int, int], ...]:
-    op = one_op(instruction)
+    """Every element is read where it is written, before it is."""
+    result = instruction.array_shape
+    shapes = [operand.array_shape for operand in instruction.operands]
     return tuple(
-        (0, i) for i in may_overwrite(op) if instruction.operand(i).dims == instruction.dims
+        (0, i)
+        for i, shape in enumerate(shapes)
+        if shape.dims == result.dims
+        and shape.element_type.byte_size == result.element_type.byte_size
     )
 
 

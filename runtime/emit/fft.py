@@ -7,6 +7,7 @@ import math
 from runtime.emit.reference import emit_reference
 from runtime.kernels.fft import FftKernel
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays, Views
+from runtime.pocketfft import line_loop
 from runtime.thunks.kernel import KernelThunk
 from runtime.thunks.thunk import Thunk
 from spmd.hlo import HloInstruction, Opcode
@@ -21,24 +22,25 @@ def _complex_shape(instruction: HloInstruction) -> ArrayShape:
 
 
 def _kernel(instruction: HloInstruction) -> FftKernel | None:
-    """None where there is nothing to transform."""
+    """None where there is nothing to transform, or NumPy has no such loop to call."""
     attrs = instruction.attrs_as(FftAttrs)
     shapes = (instruction.array_shape, instruction.operand(0).array_shape)
     if any(math.prod(shape.dims) == 0 for shape in shapes) or not attrs.length:
         return None
     kind = _complex_shape(instruction).element_type
+    transforms = [(attrs.type, attrs.length[-1])]
+    along_others = "IFFT" if attrs.type.startswith("I") else "FFT"
+    transforms += [(along_others, length) for length in attrs.length[:-1]]
+    if any(line_loop(*transform, kind) is None for transform in transforms):
+        return None
     return FftKernel(attrs.type, len(attrs.length), attrs.length[-1], kind)
 
 
 def scratch(instruction: HloInstruction, _: Views) -> tuple[ArrayShape, ...]:
     kernel = _kernel(instruction)
-    if kernel is None:
+    if kernel is None or kernel.type != "IRFFT" or kernel.rank == 1:
         return ()
-    shape = _complex_shape(instruction)
-    lines = ArrayShape(kernel.complex_type, (kernel.line_elements(shape.dims),))
-    if kernel.type == "IRFFT" and kernel.rank > 1:
-        return (lines, ArrayShape(kernel.complex_type, shape.dims))
-    return (lines,)
+    return (ArrayShape(kernel.complex_type, _complex_shape(instruction).dims),)
 
 
 def in_place(instruction: HloInstruction) -> tuple[tuple[int, int], ...]:

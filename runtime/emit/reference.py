@@ -29,14 +29,10 @@ LIBRARY_CALLS = (
     Opcode.BATCH_NORM_INFERENCE,
     Opcode.BATCH_NORM_TRAINING,
     Opcode.BITCAST_CONVERT,
-    Opcode.CHOLESKY,
-    Opcode.CUSTOM_CALL,
     Opcode.GET_DIMENSION_SIZE,
     Opcode.MAP,
     Opcode.RAGGED_DOT,
-    Opcode.RNG_BIT_GENERATOR,
     Opcode.SCALED_DOT,
-    Opcode.TRIANGULAR_SOLVE,
 )
 
 

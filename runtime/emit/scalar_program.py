@@ -38,9 +38,9 @@ def scalar_program(computation: HloComputation) -> ScalarProgram | None:
 
 
 def _kind(instruction: HloInstruction) -> PrimitiveType | None:
-    """Of a scalar; None of complex numbers, which lie in memory as two."""
+    """Of a scalar."""
     shape = instruction.shape
-    if not isinstance(shape, ArrayShape) or shape.dims or shape.element_type.is_complex:
+    if not isinstance(shape, ArrayShape) or shape.dims:
         return None
     return shape.element_type
 

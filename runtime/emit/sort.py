@@ -21,7 +21,7 @@ from spmd.shape import ArrayShape, PrimitiveType
 def sort_kernel(instruction: HloInstruction) -> SortKernel | None:
     """None where only the evaluator will do."""
     comparator = scalar_program(instruction.to_apply)
-    if comparator is None or not _is_countable(instruction):
+    if comparator is None or not _is_countable(instruction.operand(0).dims):
         return None
     kinds = tuple(operand.array_shape.element_type for operand in instruction.operands)
     if comparator.parameters != tuple(kind for kind in kinds for _ in range(2)):
@@ -32,36 +32,36 @@ def sort_kernel(instruction: HloInstruction) -> SortKernel | None:
 
 
 def topk_kernel(instruction: HloInstruction) -> SortKernel | None:
-    """By total order, in which NaN is larger than every number."""
-    kind = instruction.operand(0).array_shape.element_type
-    largest = instruction.attrs_as(TopKAttrs).largest
+    attrs = instruction.attrs_as(TopKAttrs)
+    return top_kernel(instruction.operand(0).array_shape, attrs.k, largest=attrs.largest)
+
+
+def top_kernel(shape: ArrayShape, count: int, *, largest: bool) -> SortKernel | None:
+    """By total order, in which NaN is larger than every number; None where native code cannot do it."""
+    kind = shape.element_type
     order = CompareAttrs("GT" if largest else "LT", "TOTALORDER" if kind.is_floating else "")
     signature = ElementSignature(Opcode.COMPARE, (kind, kind), PrimitiveType.PRED, order)
-    if not has_operation(signature) or not _is_countable(instruction):
+    if count == 0 or not has_operation(signature) or not _is_countable(shape.dims):
         return None
     comparator = ScalarProgram((kind, kind), (ScalarOp(signature, (0, 1)),), (2,))
-    dims, count = instruction.operand(0).dims, instruction.attrs_as(TopKAttrs).k
-    if count == 0:
-        return None
-    return SortKernel(comparator, len(dims) - 1, dims[-1], count, with_places=True)
+    return SortKernel(comparator, shape.rank - 1, shape.dims[-1], count, with_places=True)
 
 
-def _is_countable(instruction: HloInstruction) -> bool:
+def _is_countable(dims: tuple[int, ...]) -> bool:
     """Whether native code has enough counters, and places fit 31 bits. Nothing is sorted where there is nothing."""
-    dims = instruction.operand(0).dims
     return math.prod(dims) > 0 and 1 <= len(dims) <= RANK + 1 and max(dims) < 1 << 31
 
 
-def _scratch(kernel: SortKernel | None) -> tuple[ArrayShape, ...]:
+def sort_scratch_of(kernel: SortKernel | None) -> tuple[ArrayShape, ...]:
     return () if kernel is None else (ArrayShape(PrimitiveType.U8, (kernel.scratch_bytes,)),)
 
 
 def sort_scratch(instruction: HloInstruction, _: Views) -> tuple[ArrayShape, ...]:
-    return _scratch(sort_kernel(instruction))
+    return sort_scratch_of(sort_kernel(instruction))
 
 
 def topk_scratch(instruction: HloInstruction, _: Views) -> tuple[ArrayShape, ...]:
-    return _scratch(topk_kernel(instruction))
+    return sort_scratch_of(topk_kernel(instruction))
 
 
 def emit_sort(instruction: HloInstruction, arrays: StepArrays, device: Device) -> Thunk:

@@ -319,12 +319,10 @@ def _is_name(instruction: HloInstruction) -> bool:
 
 
 def array_shape(instruction: HloInstruction) -> ArrayShape:
-    """NoEmitterError where the value is no array, or its elements do not lie in memory as one number each."""
+    """NoEmitterError where the value is no array."""
     shape = instruction.shape
     if not isinstance(shape, ArrayShape):
         raise NoEmitterError(f"{instruction.name} is no array")
-    if shape.element_type.is_complex:
-        raise NoEmitterError(f"{instruction.name} is complex")
     return shape
 
 

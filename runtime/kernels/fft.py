@@ -1,22 +1,25 @@
-"""fft through NumPy's transforms along one dimension at a time, written in place."""
+"""fft by NumPy's transforms, called from native code along one dimension at a time."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
 
 import numpy as np
 
+from runtime.codegen.llvm_line_loop import (
+    FUNCTION,
+    LINES_WORD,
+    RESULTS_WORD,
+    LineLoopWords,
+    line_loop_code,
+)
+from runtime.codegen.llvm_repeat import repeated
+from runtime.codegen.native_call import NativeAction, in_order, native_call
 from runtime.kernel import NUMPY_KERNELS, Action, Kernel, KernelArrays
-from runtime.kernels.blocks import block_dims, blocks_of, part
+from runtime.kernels.index_order import merged_dims
+from runtime.pocketfft import line_loop
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
-
-#: Bytes of the lines that are put aside at one time, at most (if one line is not longer).
-MOST_LINE_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -24,8 +27,8 @@ class FftKernel(Kernel):
     """results[0] = the transform of operands[0] over its last ``rank`` dimensions; inverse ones divide by their points.
 
     ``type``: FFT, IFFT, RFFT or IRFFT, whose result has ``length`` elements in the last dimension. The result of an FFT
-    or IFFT may be the operand's memory. scratch[0]: lines that are put aside while they are transformed into where they
-    were. scratch[1], where a complex operand of several dimensions gives real numbers: as much as the operand.
+    or IFFT may be the operand's memory. scratch[0], where a complex operand of several dimensions gives real numbers:
+    as much as the operand.
     """
 
     type: str
@@ -33,60 +36,52 @@ class FftKernel(Kernel):
     length: int
     complex_type: PrimitiveType
 
-    def line_elements(self, dims: tuple[int, ...]) -> int:
-        """Of scratch[0], for a complex array of ``dims``: a number of lines, an eighth of them all at most."""
-        longest = max(dims[len(dims) - self.rank :])
-        wanted = min(math.prod(dims) // 8, MOST_LINE_BYTES // self.complex_type.byte_size)
-        return max(wanted, longest)
-
-
-_Calls = list[Callable[[], object]]
-
 
 @NUMPY_KERNELS.binds(FftKernel)
 def bind_fft(kernel: FftKernel, arrays: KernelArrays) -> Action:
     (source,), (out,) = arrays.operands, arrays.results
-    lines = arrays.scratch[0]
     last = source.ndim - 1
     others = range(last - 1, source.ndim - kernel.rank - 1, -1)
-    forward, inverse = np.fft.fft, np.fft.ifft
-    calls: _Calls
     if kernel.type == "RFFT":
-        calls = [partial(np.fft.rfft, source, kernel.length, last, out=out)]
+        along_others = [_lines("FFT", out, out, axis) for axis in others]
+        return in_order(_lines("RFFT", source, out, last), *along_others)
+    if kernel.type == "IRFFT":
+        actions, partly = [], source
         for axis in others:
-            calls += _within(out, out, axis, forward, lines)
-    elif kernel.type == "IRFFT":
-        calls, partly = [], source
-        for axis in others:
-            calls += _within(partly, arrays.scratch[1], axis, inverse, lines)
-            partly = arrays.scratch[1]
-        calls.append(partial(np.fft.irfft, partly, kernel.length, last, out=out))
-    else:
-        transform = forward if kernel.type == "FFT" else inverse
-        calls, partly = [], source
-        for axis in (last, *others):
-            calls += _within(partly, out, axis, transform, lines)
-            partly = out
-
-    def run() -> None:
-        for call in calls:
-            call()
-
-    return run
+            actions.append(_lines("IFFT", partly, arrays.scratch[0], axis))
+            partly = arrays.scratch[0]
+        return in_order(*actions, _lines("IRFFT", partly, out, last))
+    actions, partly = [], source
+    for axis in (last, *others):
+        actions.append(_lines(kernel.type, partly, out, axis))
+        partly = out
+    return in_order(*actions)
 
 
-def _within(
-    source: NDArray, target: NDArray, axis: int, transform: Callable[..., Any], lines: NDArray
-) -> _Calls:
-    """target = the transform of source along ``axis``; the two may be the same memory."""
-    if not np.may_share_memory(source, target):
-        return [partial(transform, source, None, axis, out=target)]
-    source, target = np.moveaxis(source, axis, -1), np.moveaxis(target, axis, -1)
-    *others, size = source.shape
-    calls: _Calls = []
-    for block in blocks_of(tuple(others), block_dims(tuple(others), lines.size // size)):
-        put_aside = part(source, block)
-        line = lines[: put_aside.size].reshape(put_aside.shape)
-        calls.append(partial(np.copyto, line, put_aside))
-        calls.append(partial(transform, line, None, -1, out=part(target, block)))
-    return calls
+def _lines(transform: str, source: NDArray, target: NDArray, axis: int) -> NativeAction:
+    """target = the transform of source along ``axis``; the two may be the same memory. Nothing is empty."""
+    kind = PrimitiveType.from_numpy(source.dtype)
+    length = source.shape[axis] if transform == "RFFT" else target.shape[axis]
+    loop = line_loop(transform, length, kind)
+    assert loop is not None, "it was asked for before"
+    factor = np.array(1 / length if transform.startswith("I") else 1, source.real.dtype)
+    kept = [d for d in range(source.ndim) if d != axis]
+    sizes, strides = merged_dims(
+        [source.shape[d] for d in kept], [[x.strides[d] for d in kept] for x in (source, target)]
+    )
+    *outer, (lines, step, target_step) = [*zip(sizes, *strides, strict=True)] or [(1, 0, 0)]
+    words = LineLoopWords(
+        loop.function,
+        loop.data,
+        (source.ctypes.data, factor.ctypes.data, target.ctypes.data),
+        (lines, source.shape[axis], target.shape[axis]),
+        (step, 0, target_step, source.strides[axis], target.strides[axis]),
+    )
+    record = np.array(words.packed(), np.int64)
+    alive = (source, target, factor)
+    calls = native_call(line_loop_code(), FUNCTION, record, alive).calls
+    record_at = record.ctypes.data
+    for count, *steps in reversed(outer):
+        words_of = (record_at + 8 * LINES_WORD, record_at + 8 * RESULTS_WORD)
+        calls = repeated(count, calls, [*zip(words_of, steps, strict=True)])
+    return NativeAction(calls)

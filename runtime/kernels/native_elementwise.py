@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from runtime.codegen.complex_programs import complex_program
-from runtime.codegen.element_operations import ElementSignature, has_operation
+from runtime.codegen.element_operations import ElementSignature
 from runtime.codegen.scalar_program import ScalarOp, ScalarProgram
 from runtime.kernel import NUMPY_KERNELS, Action, Kernel, KernelArrays
 from runtime.kernels.loop import Walk, bind_loop
@@ -24,18 +23,7 @@ class NativeElementwiseKernel(Kernel):
 def bind_native_elementwise(kernel: NativeElementwiseKernel, arrays: KernelArrays) -> Action:
     (result,) = arrays.results
     every = (*arrays.operands, result)
-    program = complex_program(kernel.signature) or one_operation(kernel.signature)
-    walks = [_walk(part) for array in every for part in _parts(array)]
-    return bind_loop(program, result.shape, walks, every)
-
-
-def has_native(signature: ElementSignature) -> bool:
-    """Whether there is native code: of the operation on real numbers, or on the parts of complex ones."""
-    return has_operation(signature) or complex_program(signature) is not None
-
-
-def _parts(array: NDArray) -> tuple[NDArray, ...]:
-    return (array.real, array.imag) if array.dtype.kind == "c" else (array,)
+    return bind_loop(one_operation(kernel.signature), result.shape, [*map(_walk, every)], every)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Reductions of several arrays together by a scalar program (argmax), in native code."""
+"""Reductions by a scalar program, of several arrays together (argmax) or of one by an odd reducer, in native code."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from runtime.codegen.llvm_pair_reduce import pair_reduce_code
 from runtime.codegen.llvm_reduce import FUNCTION, ReduceForm, ReduceWords, reduce_code
 from runtime.codegen.native_call import NOTHING, native_call
 from runtime.codegen.scalar_program import ScalarProgram
@@ -16,17 +17,21 @@ from runtime.kernels.index_order import merged_dims
 NEIGHBOURS = 1024
 #: Others: as many as a vector of any processor holds.
 APART = 16
+#: Of odd reducers, whose partial results take room for each.
+IN_PAIRS = 64
 
 
 @dataclass(frozen=True)
 class ProgramReduceKernel(Kernel):
     """results = the program's totals of operands along ``axes``, which start from the scalar inits behind the operands.
 
-    The program takes n totals, then n elements, and gives n totals.
+    The program takes n totals, then n elements, and gives n totals. Elements come one after the other or, if
+    ``in_pairs``, neighbours first, then neighbours of the results.
     """
 
     program: ScalarProgram
     axes: tuple[int, ...]
+    in_pairs: bool = False
 
 
 @NUMPY_KERNELS.binds(ProgramReduceKernel)
@@ -58,7 +63,8 @@ def bind_program_reduce(kernel: ProgramReduceKernel, arrays: KernelArrays) -> Ac
         [dims[d] for d in kernel.axes], [[x.strides[d] for d in kernel.axes] for x in operands]
     )
     packed = tuple(own[-1] == item for own, item in zip(kept_strides, items, strict=True))
-    rows = 1 if sizes[-1] == 1 else NEIGHBOURS if any(packed[:count]) else APART
+    many = IN_PAIRS if kernel.in_pairs else NEIGHBOURS
+    rows = 1 if sizes[-1] == 1 else many if any(packed[:count]) else APART
     form = ReduceForm(kernel.program, len(sizes), len(reduced), rows, packed)
     words = ReduceWords(
         sizes,
@@ -74,4 +80,5 @@ def bind_program_reduce(kernel: ProgramReduceKernel, arrays: KernelArrays) -> Ac
         ],
     )
     record = np.array(words.packed(), np.int64)
-    return native_call(reduce_code(form), FUNCTION, record, (*arrays.operands, *arrays.results))
+    code = pair_reduce_code(form) if kernel.in_pairs else reduce_code(form)
+    return native_call(code, FUNCTION, record, (*arrays.operands, *arrays.results))

@@ -11,10 +11,15 @@ from runtime.codegen.llvm_copy import SOURCE_WORD, TARGET_WORD
 from runtime.codegen.llvm_place import FUNCTION, PlaceWords, place_code
 from runtime.codegen.native_call import NativeAction, in_order, native_call
 from runtime.kernel import NUMPY_KERNELS, Action, Kernel, KernelArrays
-from runtime.kernels.blocks import part
 from runtime.kernels.copy import copying, native_copy
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
+
+
+def part(array: NDArray, block: tuple[slice, ...]) -> NDArray:
+    """The block of ``array``, as an array even where it is a single element."""
+    view: NDArray = array[(*block, ...)]  # type: ignore[arg-type]
+    return view
 
 
 @dataclass(frozen=True)

@@ -43,15 +43,19 @@ def _potrf(flags: dict[str, str], operands: list[NDArray]) -> Value:
     return (result, info)
 
 
-def _trsm(flags: dict[str, str], operands: list[NDArray]) -> Value:
-    a, b = operands
-    attrs = TriangularSolveAttrs(
+def triangular_solve_attrs(flags: dict[str, str]) -> TriangularSolveAttrs:
+    """What trsm's flags say."""
+    return TriangularSolveAttrs(
         left_side=flags["side"] == "L",
         lower=flags["uplo"] == "L",
         unit_diagonal=flags["diag"] == "U",
         transpose_a=_TRANSPOSE[flags["trans_x"]],
     )
-    return triangular_solve(a, b, attrs)
+
+
+def _trsm(flags: dict[str, str], operands: list[NDArray]) -> Value:
+    a, b = operands
+    return triangular_solve(a, b, triangular_solve_attrs(flags))
 
 
 def _getrf(_: dict[str, str], operands: list[NDArray]) -> Value:

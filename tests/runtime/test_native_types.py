@@ -14,7 +14,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from runtime.kernels.reduce import ReduceKernel
 from runtime.kernels.reference import ReferenceKernel
 from runtime.thunks.kernel import KernelThunk
 from runtime.thunks.sequence import ThunkSequence
@@ -22,7 +21,7 @@ from runtime.thunks.thunk import walk
 from spmd.evaluator.evaluator import evaluate
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
-from tests.runtime.kernels.test_element_ops import canonical
+from tests.runtime.kernels.element_signatures import canonical
 from tests.runtime.programs.build import compiled, module_of
 
 P = PrimitiveType
@@ -247,7 +246,7 @@ def assert_native(thunks: ThunkSequence) -> None:
     """Neither through the evaluator nor through NumPy."""
     kernels = [x.kernel for x in walk(thunks) if isinstance(x, KernelThunk)]
     assert kernels
-    assert not [k for k in kernels if isinstance(k, ReferenceKernel | ReduceKernel)]
+    assert not [k for k in kernels if isinstance(k, ReferenceKernel)]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from runtime.codegen.llvm_reduction import element_of
+from runtime.codegen.llvm_reduction import Element, element_of
 from spmd.shape import PrimitiveType
+
+
+def element_form(kind: PrimitiveType) -> Element:
+    """Complex numbers are one integer each, of both parts."""
+    if kind.is_complex:
+        whole = f"i{8 * kind.byte_size}"
+        return Element(whole, whole)
+    return element_of(kind.numpy)
 
 
 def stored_type(kind: PrimitiveType) -> str:
     """How an element lies in memory."""
-    return element_of(kind.numpy).stored
+    return element_form(kind).stored
 
 
 def wide_type(kind: PrimitiveType) -> str:
     """How one is computed with."""
-    return element_of(kind.numpy).wide
+    return element_form(kind).wide

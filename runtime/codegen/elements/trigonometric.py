@@ -139,6 +139,21 @@ def _both(x: Float) -> tuple[Float, Float, Int]:
     return _sine_in_two(r, low)[0], _cosine_in_two(r, low)[0], n
 
 
+def sine_and_cosine(x: Float) -> tuple[Float, Float]:
+    """Both in f64, to about its digits for an f64 and to more than f32's for an f32."""
+    if x.format is F32:
+        r, n = reduced_f32(x)
+        low = r.constant(0.0)
+    else:
+        r, low, n = reduced_f64(x)
+    sin, cos, odd = _sine_in_two(r, low)[0], _cosine_in_two(r, low)[0], _is_odd(n)
+    wide = x.to(F64)
+    sine_ = with_flipped_sign(odd.choose(cos, sin), _sign(n, wide))
+    return _itself_where_tiny(wide, sine_), with_flipped_sign(
+        odd.choose(sin, cos), _sign(n + 1, wide)
+    )
+
+
 def _is_odd(n: Int) -> Bool:
     return (n & 1).compared("ne", 0)
 

@@ -14,7 +14,7 @@ from spmd.evaluator.evaluator import evaluate
 from spmd.hlo import HloModule
 from spmd.shape import ArrayShape, leaves
 from tests.runtime.fusion.random_fusions import random_fusion
-from tests.runtime.kernels.test_element_ops import canonical
+from tests.runtime.kernels.element_signatures import canonical
 from tests.runtime.kernels.test_native_elementwise import edges
 from tests.runtime.programs.build import compiled, module_of
 

@@ -10,7 +10,7 @@ from runtime.kernels.rows import RowKernel
 from spmd.evaluator.evaluator import evaluate
 from spmd.shape import PrimitiveType
 from tests.runtime.fusion.test_loop_fusions import edge_inputs, kernels
-from tests.runtime.kernels.test_element_ops import canonical
+from tests.runtime.kernels.element_signatures import canonical
 from tests.runtime.programs.build import compiled, module_of, random_inputs
 
 P = PrimitiveType

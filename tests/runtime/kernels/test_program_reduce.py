@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from runtime.kernels.program_reduce import ProgramReduceKernel
-from runtime.kernels.reference import ReferenceKernel
 from tests.runtime.programs.agreement import assert_agrees, kernels_of
 
 ARGMAX = """HloModule argmax
@@ -75,9 +74,29 @@ def test_argmax(kind: str, low: str, x: str, y: str, axis: int, axes: str) -> No
     check(text, ProgramReduceKernel)
 
 
-def test_an_odd_reducer_of_one_array_groups_as_in_the_evaluator() -> None:
+@pytest.mark.parametrize(
+    "shape", ["4,1", "4,2", "4,3", "4,7", "4,64", "4,1000", "100,13", "4,0", "0,4"]
+)
+@pytest.mark.parametrize("axis", [0, 1])
+def test_an_odd_reducer_of_one_array_groups_as_in_the_evaluator(shape: str, axis: int) -> None:
+    """max(a, b) + (a and b) is not associative."""
     body = "m = s32[] maximum(a, b)\n  n = s32[] and(a, b)\n  ROOT r = s32[] add(m, n)"
-    check(ONE.format(kind="s32", body=body), ReferenceKernel)
+    kept = shape.split(",")[1 - axis]
+    check(
+        f"""HloModule odd
+    f {{
+      a = s32[] parameter(0)
+      b = s32[] parameter(1)
+      {body}
+    }}
+    ENTRY main {{
+      x = s32[{shape}] parameter(0)
+      i = s32[] constant(5)
+      ROOT r = s32[{kept}] reduce(x, i), dimensions={{{axis}}}, to_apply=f
+    }}
+    """,
+        ProgramReduceKernel,
+    )
 
 
 def test_reducers_with_functions() -> None:
@@ -110,4 +129,5 @@ ENTRY main {
 
 
 def test_reducers_of_complex_numbers() -> None:
-    check(SUMS, ReferenceKernel)
+    executable = assert_agrees(SUMS, rtol=1e-5)
+    assert {type(kernel) for kernel in kernels_of(executable)} == {ProgramReduceKernel}

@@ -7,12 +7,11 @@ import pytest
 
 from runtime.codegen.element_operations import ElementSignature
 from runtime.kernel import NUMPY_KERNELS, KernelArrays
-from runtime.kernels.element_ops import ElementOp
 from runtime.kernels.native_elementwise import NativeElementwiseKernel
 from spmd.hlo import NO_ATTRS, Attrs, Opcode
 from spmd.ops.attrs import CompareAttrs
 from spmd.shape import PrimitiveType
-from tests.runtime.kernels.test_element_ops import canonical, reference
+from tests.runtime.kernels.element_signatures import canonical, reference
 
 P, Op = PrimitiveType, Opcode
 INTEGERS = (P.S4, P.U2, P.S1)
@@ -38,10 +37,10 @@ def pairs(kind: PrimitiveType) -> list[np.ndarray]:
 
 def check(opcode: Opcode, operands: list[np.ndarray], result: PrimitiveType, attrs: Attrs) -> None:
     kinds = tuple(PrimitiveType.from_numpy(x.dtype) for x in operands)
-    op = ElementOp(opcode, tuple(range(len(kinds))), kinds, result, attrs)
-    kernel = NativeElementwiseKernel(ElementSignature(opcode, kinds, result, attrs))
+    signature = ElementSignature(opcode, kinds, result, attrs)
+    kernel = NativeElementwiseKernel(signature)
     with np.errstate(all="ignore"):
-        want = reference(op, operands)
+        want = reference(signature, operands)
         got = np.empty(want.shape, result.numpy)
         NUMPY_KERNELS.bind(kernel, KernelArrays(tuple(operands), (got,)))()
         if result.is_floating:

@@ -1,12 +1,11 @@
-"""Elementwise functions write the evaluator's bits, in place too where they say that they may."""
+"""Signatures of elementwise operations, values to try them on, and what the evaluator gives."""
 
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
+from runtime.codegen.element_operations import ElementSignature
 from runtime.emit.elementwise import is_elementwise
-from runtime.kernels.element_ops import ElementOp, element_function, is_direct, may_overwrite
 from spmd.evaluator.evaluator import evaluate_instruction
 from spmd.hlo import NO_ATTRS, Attrs, HloInstruction, Opcode
 from spmd.ops.attrs import CompareAttrs, ReducePrecisionAttrs
@@ -122,36 +121,13 @@ def _takes(opcode: Opcode, kind: PrimitiveType, integers: list[PrimitiveType]) -
 SIGNATURES = signatures()
 
 
-def reference(op: ElementOp, operands: list[np.ndarray]) -> np.ndarray:
+def reference(signature: ElementSignature, operands: list[np.ndarray]) -> np.ndarray:
     instruction = HloInstruction(
-        op.opcode, ArrayShape(op.element_type, operands[0].shape), attrs=op.attrs
+        signature.opcode, ArrayShape(signature.result, operands[0].shape), attrs=signature.attrs
     )
     value = evaluate_instruction(instruction, operands)
     assert isinstance(value, np.ndarray)
     return value
-
-
-@pytest.mark.parametrize(
-    "signature", SIGNATURES, ids=lambda s: f"{s[0]}-{'-'.join(map(str, s[1]))}-{s[2]}"
-)
-def test_same_bits_as_the_evaluator(
-    signature: tuple[Opcode, tuple[PrimitiveType, ...], PrimitiveType, Attrs],
-) -> None:
-    opcode, kinds, result, attrs = signature
-    op = ElementOp(opcode, tuple(range(len(kinds))), kinds, result, attrs)
-    function = element_function(op)
-    operands = [values(kind, seed) for seed, kind in enumerate(kinds)]
-    want = reference(op, operands)
-    with np.errstate(all="ignore"):
-        out = np.empty(want.shape, result.numpy)
-        function(out, *operands)
-        assert out.dtype == want.dtype
-        assert canonical(out) == canonical(want)
-        for position in may_overwrite(op):
-            copies = [operand.copy() for operand in operands]
-            target = copies[position].view(result.numpy)
-            function(target, *copies)
-            assert canonical(target) == canonical(want), f"over operand {position}"
 
 
 def canonical(x: np.ndarray) -> bytes:
@@ -161,11 +137,3 @@ def canonical(x: np.ndarray) -> bytes:
     wide = x.astype(np.complex128 if x.dtype.kind == "c" else np.float64)
     parts = wide.view(np.float64)
     return np.where(np.isnan(parts), np.nan, parts).tobytes()
-
-
-def test_the_common_operations_are_direct() -> None:
-    """They need no arrays of NumPy's own making."""
-    for opcode in (Opcode.ADD, Opcode.MULTIPLY, Opcode.EXPONENTIAL, Opcode.RSQRT, Opcode.LOGISTIC):
-        arity = 2 if opcode in (Opcode.ADD, Opcode.MULTIPLY) else 1
-        assert is_direct(ElementOp(opcode, tuple(range(arity)), (P.F32,) * arity, P.F32))
-    assert not is_direct(ElementOp(Opcode.ERF, (0,), (P.F32,), P.F32))

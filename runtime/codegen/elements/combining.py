@@ -1,0 +1,74 @@
+"""How reductions combine elements of every type, complex numbers too, and what they start from, in LLVM IR."""
+
+from __future__ import annotations
+
+from runtime.codegen.elements.builder import Code, Int
+from runtime.codegen.elements.complex_numbers import PARTS, Complex
+from runtime.codegen.elements.storage import wide_type
+from runtime.codegen.llvm_reduction import combination, combining_ir, neutral
+from spmd.device import ReductionKind
+from spmd.shape import PrimitiveType
+
+#: What combines with any other complex number to that.
+_NEUTRAL = {ReductionKind.SUM: (-0.0, -0.0), ReductionKind.PRODUCT: (1.0, 0.0)}
+
+
+def element_combining_ir(kind: PrimitiveType, reduction: ReductionKind, suffix: str) -> list[str]:
+    """@widen, @narrow and @combine with the suffix: between memory's type and the accumulator's, and in that."""
+    if not kind.is_complex:
+        return combining_ir(kind.numpy, reduction, suffix)
+    t = wide_type(kind)
+    code = Code(fused=False)
+    a, b = (Complex.of(Int(code, t, name)) for name in ("%a", "%b"))
+    total = a + b if reduction is ReductionKind.SUM else a * b
+    same = [
+        f"define internal {t} @{name}{suffix}({t} %x) alwaysinline {{\n  ret {t} %x\n}}"
+        for name in ("widen", "narrow")
+    ]
+    combine = (
+        f"define internal {t} @combine{suffix}({t} %a, {t} %b) alwaysinline {{\n"
+        f"  {code.text(total.element())}\n  ret {t} %r\n}}"
+    )
+    return [*same, combine]
+
+
+def neutral_element(kind: PrimitiveType, reduction: ReductionKind) -> str:
+    """An instruction: what combines with any other value to that, in the accumulator's type."""
+    if not kind.is_complex:
+        return neutral(kind, reduction)
+    form, t = PARTS[kind], wide_type(kind)
+    low, high = map(form.bits_of, _NEUTRAL[reduction])
+    return f"bitcast {t} {low | high << form.bits} to {t}"
+
+
+def folding_ir(kind: PrimitiveType, reduction: ReductionKind, lanes: int, name: str) -> str:
+    """@name: of a vector of ``lanes`` (a power of two, two or more), halves combined until one is left."""
+    t = wide_type(kind)
+    lines = [f"define internal {t} @{name}(<{lanes} x {t}> %v{lanes}) alwaysinline {{"]
+    width = lanes // 2
+    functions = []
+    while width > 1:
+        vector, pair = f"<{width} x {t}>", f"<{2 * width} x {t}>"
+        for side, first in (("low", 0), ("high", width)):
+            mask = ", ".join(f"i32 {first + i}" for i in range(width))
+            lines.append(
+                f"  %{side}{width} = shufflevector {pair} %v{2 * width}, {pair} poison, "
+                f"<{width} x i32> <{mask}>"
+            )
+        lines.append(
+            f"  %v{width} = call {vector} @{name}_{width}({vector} %low{width}, {vector} %high{width})"
+        )
+        body = combination(kind.numpy, reduction, t, width)
+        functions.append(
+            f"define internal {vector} @{name}_{width}({vector} %a, {vector} %b) alwaysinline {{\n"
+            f"  {body}\n  ret {vector} %r\n}}"
+        )
+        width //= 2
+    body = combination(kind.numpy, reduction, t)
+    lines += [
+        f"  %a = extractelement <2 x {t}> %v2, i32 0",
+        f"  %b = extractelement <2 x {t}> %v2, i32 1",
+        f"  {body}",
+        f"  ret {t} %r\n}}",
+    ]
+    return "\n".join([*functions, *lines])

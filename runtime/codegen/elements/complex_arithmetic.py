@@ -1,0 +1,171 @@
+"""Arithmetic and comparisons of complex numbers, and their registry."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TypeAlias
+
+from runtime.codegen.elements.builder import F32, F64, Bool, Code, Float, Int
+from runtime.codegen.elements.common import scaled
+from runtime.codegen.elements.complex_numbers import PARTS, Complex
+from runtime.codegen.elements.registry import ElementSignature, Lines
+from runtime.codegen.elements.storage import wide_type
+from spmd.hlo import Opcode
+from spmd.ops.attrs import CompareAttrs
+from spmd.registry import Registry
+from spmd.shape import PrimitiveType
+
+#: A complex number, a real one or a condition, of complex and real ones.
+ComplexFunction: TypeAlias = "Callable[..., Complex | Float | Bool]"
+
+COMPLEX_FUNCTIONS: Registry[Opcode, ComplexFunction] = Registry("function of complex numbers")
+
+
+def complex_lines(signature: ElementSignature, fused: bool) -> Lines | None:
+    """Of an operation that takes or gives complex numbers, all others being f32 or f64; None where there is none."""
+    function = COMPLEX_FUNCTIONS.get(signature.opcode)
+    kinds = signature.operands
+    if signature.opcode is Opcode.COMPARE:
+        function = _comparison(signature)
+    if function is None or not all(k in PARTS or k in PARTS_THEMSELVES for k in kinds):
+        return None
+    code = Code(fused)
+    operands = (
+        _operand(code, kind, f"%{letter}") for kind, letter in zip(kinds, "abc", strict=False)
+    )
+    result = function(*operands)
+    if isinstance(result, Complex):
+        return Lines(code.text(result.element()), tuple(code.globals))
+    return Lines(code.text(result), tuple(code.globals))
+
+
+PARTS_THEMSELVES = {PrimitiveType.F32: F32, PrimitiveType.F64: F64}
+
+
+def _operand(code: Code, kind: PrimitiveType, name: str) -> Complex | Float:
+    if kind in PARTS:
+        return Complex.of(Int(code, wide_type(kind), name))
+    return Float(code, PARTS_THEMSELVES[kind], name)
+
+
+@COMPLEX_FUNCTIONS.register(Opcode.ADD)
+def add(x: Complex, y: Complex) -> Complex:
+    return x + y
+
+
+@COMPLEX_FUNCTIONS.register(Opcode.SUBTRACT)
+def subtract(x: Complex, y: Complex) -> Complex:
+    return x - y
+
+
+@COMPLEX_FUNCTIONS.register(Opcode.NEGATE)
+def negate(x: Complex) -> Complex:
+    return -x
+
+
+@COMPLEX_FUNCTIONS.register(Opcode.MULTIPLY)
+def multiply(x: Complex, y: Complex) -> Complex:
+    return x * y
+
+
+@COMPLEX_FUNCTIONS.register(Opcode.COMPLEX)
+def complex_of_parts(re: Float, im: Float) -> Complex:
+    return Complex(re, im)
+
+
+@COMPLEX_FUNCTIONS.register(Opcode.REAL)
+def real(x: Complex | Float) -> Float:
+    return x.re if isinstance(x, Complex) else x
+
+
+@COMPLEX_FUNCTIONS.register(Opcode.IMAG)
+def imag(x: Complex) -> Float:
+    return x.im
+
+
+def _comparison(signature: ElementSignature) -> ComplexFunction | None:
+    """Equal are those of which both parts are."""
+    attrs = signature.attrs
+    assert isinstance(attrs, CompareAttrs)
+    if attrs.direction not in ("EQ", "NE"):
+        return None
+
+    def compared(x: Complex, y: Complex) -> Bool:
+        same = x.re.equals(y.re) & x.im.equals(y.im)
+        return same if attrs.direction == "EQ" else ~same
+
+    return compared
+
+
+@COMPLEX_FUNCTIONS.register(Opcode.ABS)
+def absolute(x: Complex) -> Float:
+    """Infinite if a part is, whatever the other."""
+    re, im = x.re.abs(), x.im.abs()
+    either = re.equals(math.inf) | im.equals(math.inf)
+    return either.choose(re.constant(math.inf), length(x))
+
+
+def length(x: Complex) -> Float:
+    """sqrt(x^2 + y^2), f32's in f64; f64's as large sqrt(1 + (small / large)^2)."""
+    re, im = x.re.abs(), x.im.abs()
+    if x.format is F32:
+        wide = x.to(F64)
+        return (wide.re * wide.re + wide.im * wide.im).sqrt().to(F32)
+    large, small = _extremes(re, im)
+    ratio = small / large
+    scaled_root = large * (ratio * ratio + 1.0).sqrt()
+    return large.equals(0.0).choose(large, scaled_root)
+
+
+def _extremes(a: Float, b: Float) -> tuple[Float, Float]:
+    """The larger one and the smaller one; nan is both."""
+    first = a.is_nan() | (a > b)
+    second = a.is_nan() | (a < b)
+    return first.choose(a, b), second.choose(a, b)
+
+
+def exponent_of(x: Complex) -> Int:
+    """e with the larger part in 2^(e - 1) .. 2^e, of f64; 0 for zero and where a part is not finite."""
+    size, _ = _extremes(x.re.abs(), x.im.abs())
+    small = size < F64.least_normal
+    up = small.choose(size * 2.0**54, size)
+    e = (up.bits() >> F64.mantissa) - (F64.bias - 1) - small.select(up.bits().constant(54), 0)
+    usual = (size > 0.0) & (size < math.inf)
+    return usual.select(e, 0)
+
+
+def times_power(x: Complex, exponent: Int) -> Complex:
+    """x 2^exponent"""
+    return Complex(scaled(x.re, exponent), scaled(x.im, exponent))
+
+
+def divide(x: Complex, y: Complex) -> Complex:
+    """R. L. Smith's quotient, f32's in f64; of f64 powers of two are taken out first, so that nothing overflows."""
+    if x.format is F32:
+        return _smith(x.to(F64), y.to(F64)).to(F32)
+    above, below = exponent_of(x), exponent_of(y)
+    quotient = _smith(
+        times_power(x, above.constant(0) - above), times_power(y, below.constant(0) - below)
+    )
+    exponent = above - below
+    half = exponent.signed_shift(1)
+    return times_power(times_power(quotient, half), exponent - half)
+
+
+def _smith(x: Complex, y: Complex) -> Complex:
+    """ "Algorithm 116: Complex division", 1962; parts over zero where y is zero."""
+    size_re, size_im = y.re.abs(), y.im.abs()
+    wide = size_re >= size_im
+    large, small = wide.choose(y.re, y.im), wide.choose(y.im, y.re)
+    first, second = wide.choose(x.re, x.im), wide.choose(x.im, x.re)
+    ratio = small / large
+    scale = 1.0 / (large + small * ratio)
+    re = (first + second * ratio) * scale
+    turned = first * ratio
+    im = wide.choose(second - turned, turned - second) * scale
+    zero = size_re.equals(0.0) & size_im.equals(0.0)
+    return Complex(zero.choose(x.re / size_re, re), zero.choose(x.im / size_re, im))
+
+
+COMPLEX_FUNCTIONS.add(Opcode.DIVIDE, divide)

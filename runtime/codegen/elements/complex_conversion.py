@@ -1,0 +1,45 @@
+"""convert to and from complex numbers: through their parts' type, whose own conversions do the rest."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from runtime.codegen.elements.builder import Code, Float, Int
+from runtime.codegen.elements.complex_numbers import PARTS, Complex
+from runtime.codegen.elements.registry import ElementSignature, Lines
+from runtime.codegen.elements.storage import wide_type
+from spmd.hlo import Opcode
+from spmd.shape import PrimitiveType
+
+_PART = {PrimitiveType.C64: PrimitiveType.F32, PrimitiveType.C128: PrimitiveType.F64}
+
+
+def complex_conversion(
+    signature: ElementSignature, lines: Callable[[ElementSignature], Lines | None]
+) -> Lines | None:
+    """Of a real number the imaginary part is 0, and a real result is the real part. ``lines``: of real conversions."""
+    (source,), target = signature.operands, signature.result
+    if source.is_complex and target.is_complex:
+        code = Code(fused=False)
+        number = Complex.of(Int(code, wide_type(source), "%a"))
+        return Lines(code.text(number.to(PARTS[target]).element()))
+    part = _PART[source if source.is_complex else target]
+    inner = ElementSignature(
+        Opcode.CONVERT,
+        (part,) if source.is_complex else (source,),
+        target if source.is_complex else part,
+    )
+    real = lines(inner)
+    if real is None:
+        return None
+    body = re.sub(r"%t(\d+)", r"%real\1", real.body)
+    code = Code(fused=False)
+    if source.is_complex:
+        re_part = Complex.of(Int(code, wide_type(source), "%a")).re
+        taken = code.text(re_part, "%part")
+        return Lines("\n  ".join([taken, re.sub(r"%a\b", "%part", body)]), real.globals)
+    form = PARTS[target]
+    number = Complex(Float(code, form, "%part"), Float(code, form, form.literal(0.0)))
+    made = re.sub(r"%r\b", "%part", body)
+    return Lines("\n  ".join([made, code.text(number.element())]), real.globals)

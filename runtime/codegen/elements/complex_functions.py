@@ -1,0 +1,280 @@
+"""exp, log, roots, powers, circular and hyperbolic functions of complex numbers.
+
+All are computed in f64, whose range no function of an f32 leaves on the way; f64's own arguments at the ends of the
+range are scaled. Where a part is infinite or nan, and on the axes, values are those of C's Annex G.
+"""
+
+from __future__ import annotations
+
+import math
+
+from runtime.codegen.elements.builder import F32, F64, Bool, Float
+from runtime.codegen.elements.common import two_sum
+from runtime.codegen.elements.complex_arithmetic import (
+    COMPLEX_FUNCTIONS,
+    divide,
+    exponent_of,
+    times_power,
+)
+from runtime.codegen.elements.complex_numbers import Complex, chosen, infinite, not_finite
+from runtime.codegen.elements.exponential import expm1 as real_expm1
+from runtime.codegen.elements.exponential import exponential as real_exp
+from runtime.codegen.elements.hyperbolic import cosh as real_cosh
+from runtime.codegen.elements.hyperbolic import sinh as real_sinh
+from runtime.codegen.elements.inverse_trigonometric import atan2 as real_atan2
+from runtime.codegen.elements.logarithm import log as real_log
+from runtime.codegen.elements.logarithm import log1p as real_log1p
+from runtime.codegen.elements.trigonometric import sine_and_cosine
+from spmd.hlo import Opcode
+
+#: Beyond so far out exp is near the end of f64's range, and is computed so many steps nearer.
+_FAR, _STEPS = 700.0, 64.0
+#: tanh is 1 to all digits from here on, and exp(-2 x) not yet 0 in f32 (in f64 the rest goes by itself).
+_FLAT_F32, _FLAT_F64 = 60.0, 350.0
+
+
+def _brought_near(x: Float) -> tuple[Float, Float]:
+    """(y, f) with exp(x) = exp(y) f where f64's exp might overflow though a product with it does not."""
+    far = x > _FAR
+    near = far.choose(x - _STEPS, x)
+    return near, far.choose(x.constant(math.exp(_STEPS)), 1.0)
+
+
+def _product(a: Float, b: Float) -> Float:
+    """a b, which is 0 where a factor is, whatever the other."""
+    none = a.equals(0.0) | b.equals(0.0)
+    sign = a.constant(0.0).with_sign_of(a)
+    flipped = (b.bits() ^ sign.bits()).as_float(F64)
+    return none.choose(a.constant(0.0).with_sign_of(flipped), a * b)
+
+
+def exponential(z: Complex) -> Complex:
+    """e^x (cos y + i sin y)"""
+    x, y = z.re.to(F64), z.im.to(F64)
+    sine, cosine = sine_and_cosine(z.im)
+    near, factor = _brought_near(x)
+    size = real_exp(near)
+    re, im = (size * cosine) * factor, (size * sine) * factor
+    no_angle = not_finite(y)
+    left, right = x.equals(-math.inf) & no_angle, x.equals(math.inf) & no_angle
+    re = right.choose(x, left.choose(x.constant(0.0), re))
+    im = y.equals(0.0).choose(y, left.choose(x.constant(0.0), im))
+    return Complex(re, im).to(z.format)
+
+
+@COMPLEX_FUNCTIONS.register(Opcode.EXPONENTIAL_MINUS_ONE)
+def expm1(z: Complex) -> Complex:
+    """(e^x - 1) cos y - 2 sin(y / 2)^2 + i e^x sin y; real where z is."""
+    x, y = z.re.to(F64), z.im.to(F64)
+    sine, cosine = sine_and_cosine(z.im)
+    half, _ = sine_and_cosine(z.im * 0.5)
+    near, factor = _brought_near(x)
+    size = real_exp(near)
+    re = real_expm1(x) * cosine - 2.0 * (half * half)
+    re = (x > _FAR).choose((size * cosine) * factor, re)
+    im = (size * sine) * factor
+    real = y.equals(0.0)
+    left = x.equals(-math.inf)
+    re = real.choose(real_expm1(x), left.choose(x.constant(-1.0), re))
+    im = real.choose(y, left.choose(x.constant(0.0), im))
+    return Complex(re, im).to(z.format)
+
+
+def log(z: Complex) -> Complex:
+    """(log |z|, the angle)"""
+    return Complex(_log_length(z), real_atan2(z.im, z.re).to(F64)).to(z.format)
+
+
+def _log_length(z: Complex) -> Float:
+    """log |z| as log(s) / 2 with s = x^2 + y^2; near 1 with what s - 1 loses, over s."""
+    exact = z.to(F64)
+    exponent = None
+    if z.format is F64:
+        exponent = exponent_of(exact)
+        usual = (exponent + 200).compared("ult", 400)
+        exponent = usual.select(exponent.constant(0), exponent)
+        exact = times_power(exact, exponent.constant(0) - exponent)
+    re, im = exact.re.abs(), exact.im.abs()
+    larger = re > im
+    a, b = larger.choose(re, im), larger.choose(im, re)
+    p, q = a * a, b * b
+    s = p + q
+    total, lost = two_sum(p - 1.0, q)
+    if z.format is F64:
+        lost = lost + (a.product_error(a, p) + b.product_error(b, q))
+    near = (s > 0.5) & (s < 2.0)
+    correction = ((total - (s - 1.0)) + lost) / s
+    result = (real_log(s) + near.choose(correction, 0.0)) * 0.5
+    if exponent is not None:
+        whole = exponent + F64.bits_of(1.5 * 2.0**52)
+        result = (whole.as_float(F64) - 1.5 * 2.0**52).times_plus(math.log(2), result)
+    far = infinite(re) | infinite(im)
+    return far.choose(re.constant(math.inf), result)
+
+
+@COMPLEX_FUNCTIONS.register(Opcode.LOG_PLUS_ONE)
+def log1p(z: Complex) -> Complex:
+    """Near 0 from |1 + z|^2 = 1 + (x (2 + x) + y^2), which keeps the digits of a small z."""
+    x, y = z.re.to(F64), z.im.to(F64)
+    near = (x.abs() < 0.25) & (y.abs() < 0.25)
+    above = near.choose(x, 0.0) * (x + 2.0)
+    small = real_log1p(near.choose(y * y + above, 0.0)) * 0.5
+    one_more = x + 1.0
+    far = _log_length(Complex(one_more, y) if z.format is F64 else Complex(one_more.to(F32), z.im))
+    return Complex(near.choose(small, far), real_atan2(y, one_more)).to(z.format)
+
+
+def sqrt(z: Complex) -> Complex:
+    """t = sqrt((|x| + |z|) / 2) and |y| / 2t, the larger one on the side of x (W. Kahan, 1987)."""
+    x, y = z.re.to(F64), z.im.to(F64)
+    a, b = x.abs(), y.abs()
+    factor = None
+    if z.format is F64:
+        size = (a > b).choose(a, b)
+        large, small = size > 2.0**500, size < 2.0**-500
+        factor = large.choose(x.constant(2.0**-600), small.choose(x.constant(2.0**600), 1.0))
+        back = large.choose(x.constant(2.0**300), small.choose(x.constant(2.0**-300), 1.0))
+        a, b = a * factor, b * factor
+    t = ((a + (a * a + b * b).sqrt()) * 0.5).sqrt()
+    t = infinite(x).choose(a, t)
+    u = t.equals(0.0).choose(t, b / (t + t))
+    if factor is not None:
+        t, u = t * back, u * back
+    right = (x.bits() >> 63).compared("eq", 0)
+    tall = infinite(y)
+    re = tall.choose(y.abs(), right.choose(t, u))
+    im = tall.choose(y.abs(), right.choose(u, t))
+    return Complex(re, im.with_sign_of(y)).to(z.format)
+
+
+@COMPLEX_FUNCTIONS.register(Opcode.RSQRT)
+def rsqrt(z: Complex) -> Complex:
+    """1 / sqrt(z); 0 where a part is infinite."""
+    x, y = z.re.to(F64), z.im.to(F64)
+    wide = Complex(x, y)
+    root = sqrt(z).to(F64) if z.format is F64 else sqrt(wide)
+    one = Complex(x.constant(1.0), x.constant(0.0))
+    zero = Complex(x.constant(0.0), -(x.constant(0.0).with_sign_of(y)))
+    return chosen(infinite(x) | infinite(y), zero, divide(one, root)).to(z.format)
+
+
+@COMPLEX_FUNCTIONS.register(Opcode.SIGN)
+def sign(z: Complex) -> Complex:
+    """z / |z|; zero stays."""
+    wide = z.to(F64)
+    exponent = exponent_of(wide)
+    unit = times_power(wide, exponent.constant(0) - exponent)
+    size = (unit.re * unit.re + unit.im * unit.im).sqrt()
+    size = (infinite(unit.re) | infinite(unit.im)).choose(size.constant(math.inf), size)
+    size = size.equals(0.0).choose(size.constant(1.0), size)
+    return Complex(unit.re / size, unit.im / size).to(z.format)
+
+
+@COMPLEX_FUNCTIONS.register(Opcode.LOGISTIC)
+def logistic(z: Complex) -> Complex:
+    """1 / (1 + exp(-z)), to the left exp(z) / (1 + exp(z)): the exponential that does not grow."""
+    wide = z.to(F64)
+    left = wide.re < 0.0
+    small = exponential(chosen(left, wide, -wide))
+    one = Complex(wide.re.constant(1.0), wide.re.constant(0.0))
+    result = divide(chosen(left, small, one), one + small)
+    end = wide.re.equals(-math.inf)
+    return chosen(end, small, result).to(z.format)
+
+
+def _hyperbolic(x: Float) -> tuple[Float, Float, Float]:
+    """(sinh, cosh, factor): both are to be multiplied by the factor, where they might overflow."""
+    far = x.abs() > _FAR
+    near = far.choose(x - x.constant(_STEPS).with_sign_of(x), x)
+    return real_sinh(near), real_cosh(near), far.choose(x.constant(math.exp(_STEPS)), 1.0)
+
+
+def _sinh(x: Float, sine: Float, cosine: Float) -> Complex:
+    """sinh x cos y + i cosh x sin y"""
+    s, c, factor = _hyperbolic(x)
+    re = (infinite(x) & cosine.is_nan()).choose(x, _product(s, cosine) * factor)
+    return Complex(re, _product(c, sine) * factor)
+
+
+def _cosh(x: Float, sine: Float, cosine: Float) -> Complex:
+    """cosh x cos y + i sinh x sin y"""
+    s, c, factor = _hyperbolic(x)
+    re = (infinite(x) & cosine.is_nan()).choose(x.abs(), _product(c, cosine) * factor)
+    return Complex(re, _product(s, sine) * factor)
+
+
+@COMPLEX_FUNCTIONS.register(Opcode.SINH)
+def sinh(z: Complex) -> Complex:
+    return _sinh(z.re.to(F64), *sine_and_cosine(z.im)).to(z.format)
+
+
+@COMPLEX_FUNCTIONS.register(Opcode.COSH)
+def cosh(z: Complex) -> Complex:
+    return _cosh(z.re.to(F64), *sine_and_cosine(z.im)).to(z.format)
+
+
+@COMPLEX_FUNCTIONS.register(Opcode.SINE)
+def sine(z: Complex) -> Complex:
+    """-i sinh(i z)"""
+    turned = _sinh(-(z.im.to(F64)), *sine_and_cosine(z.re))
+    return Complex(turned.im, -turned.re).to(z.format)
+
+
+@COMPLEX_FUNCTIONS.register(Opcode.COSINE)
+def cosine(z: Complex) -> Complex:
+    """cosh(i z)"""
+    return _cosh(-(z.im.to(F64)), *sine_and_cosine(z.re)).to(z.format)
+
+
+def _tanh(x: Float, y: Float, sine: Float, cosine: Float, flat: float) -> Complex:
+    """(sinh x cosh x + i sin y cos y) / (sinh^2 x + cos^2 y), a sum of which nothing cancels."""
+    far = x.abs() > flat
+    inside = far.choose(x.constant(flat).with_sign_of(x), x)
+    s, c = real_sinh(inside), real_cosh(inside)
+    below = s * s + cosine * cosine
+    re, im = s * c / below, sine * cosine / below
+    rest = real_exp(far.choose(-2.0 * (x.abs() - flat), 0.0))
+    im = im * rest
+    end = infinite(x)
+    re = end.choose(x.constant(1.0).with_sign_of(x), x.equals(0.0).choose(x, re))
+    im = (end & im.is_nan()).choose(x.constant(0.0), im)
+    return Complex(re, y.equals(0.0).choose(y, im))
+
+
+def _flat(z: Complex) -> float:
+    return _FLAT_F32 if z.format is F32 else _FLAT_F64
+
+
+@COMPLEX_FUNCTIONS.register(Opcode.TANH)
+def tanh(z: Complex) -> Complex:
+    x, y = z.re.to(F64), z.im.to(F64)
+    return _tanh(x, y, *sine_and_cosine(z.im), _flat(z)).to(z.format)
+
+
+@COMPLEX_FUNCTIONS.register(Opcode.TAN)
+def tan(z: Complex) -> Complex:
+    """-i tanh(i z)"""
+    x, y = z.re.to(F64), z.im.to(F64)
+    turned = _tanh(-y, x, *sine_and_cosine(z.re), _flat(z))
+    return Complex(turned.im, -turned.re).to(z.format)
+
+
+@COMPLEX_FUNCTIONS.register(Opcode.POWER)
+def power(z: Complex, exponent: Complex) -> Complex:
+    """exp(w log z); 1 for w = 0, z for w = 1, and of zero zero where w is positive, else nan."""
+    x, w = z.to(F64), exponent.to(F64)
+    logarithm = log(z if z.format is F64 else x)
+    result = exponential(w * logarithm)
+    real: Bool = w.im.equals(0.0)
+    origin = x.re.equals(0.0) & x.im.equals(0.0)
+    none = x.re.constant(0.0)
+    at_origin = (real & (w.re > 0.0)).choose(none, x.re.constant(math.nan))
+    result = chosen(origin, Complex(at_origin, at_origin), result)
+    result = chosen(real & w.re.equals(1.0), x, result)
+    one = Complex(x.re.constant(1.0), none)
+    return chosen(real & w.re.equals(0.0), one, result).to(z.format)
+
+
+COMPLEX_FUNCTIONS.add(Opcode.EXPONENTIAL, exponential)
+COMPLEX_FUNCTIONS.add(Opcode.LOG, log)
+COMPLEX_FUNCTIONS.add(Opcode.SQRT, sqrt)

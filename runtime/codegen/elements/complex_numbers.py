@@ -1,0 +1,81 @@
+"""Complex numbers in straight-line LLVM IR: a pair of floats, which memory holds as one integer, real part low.
+
+So an element of a complex array is one value like any other's: loops read and write it whole, and take it apart in
+registers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from runtime.codegen.elements.builder import F32, F64, Bool, Float, FloatFormat, Int
+from spmd.shape import PrimitiveType
+
+#: Formats of the parts.
+PARTS = {PrimitiveType.C64: F32, PrimitiveType.C128: F64}
+
+Scalar: TypeAlias = "Float | float"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Complex:
+    """re + i im"""
+
+    re: Float
+    im: Float
+
+    @staticmethod
+    def of(element: Int) -> Complex:
+        """From memory."""
+        half = element.width // 2
+        form = F32 if half == 32 else F64
+        low = element.resized(form.integer)
+        high = (element >> half).resized(form.integer)
+        return Complex(low.as_float(form), high.as_float(form))
+
+    def element(self) -> Int:
+        """As memory holds it."""
+        form = self.re.format
+        whole = f"i{2 * form.bits}"
+        low, high = self.re.bits().resized(whole), self.im.bits().resized(whole)
+        return low | (high << form.bits)
+
+    @property
+    def format(self) -> FloatFormat:
+        return self.re.format
+
+    def to(self, target: FloatFormat) -> Complex:
+        return Complex(self.re.to(target), self.im.to(target))
+
+    def __add__(self, other: Complex) -> Complex:
+        return Complex(self.re + other.re, self.im + other.im)
+
+    def __sub__(self, other: Complex) -> Complex:
+        return Complex(self.re - other.re, self.im - other.im)
+
+    def __neg__(self) -> Complex:
+        return Complex(-self.re, -self.im)
+
+    def __mul__(self, other: Complex) -> Complex:
+        re = self.re * other.re - self.im * other.im
+        return Complex(re, self.re * other.im + self.im * other.re)
+
+    def times(self, factor: Scalar) -> Complex:
+        """By a real number."""
+        return Complex(self.re * factor, self.im * factor)
+
+
+def chosen(condition: Bool, on_true: Complex, on_false: Complex) -> Complex:
+    return Complex(
+        condition.choose(on_true.re, on_false.re), condition.choose(on_true.im, on_false.im)
+    )
+
+
+def infinite(x: Float) -> Bool:
+    return x.abs().equals(float("inf"))
+
+
+def not_finite(x: Float) -> Bool:
+    """Infinite or nan."""
+    return (x - x).is_nan()

@@ -1,0 +1,65 @@
+"""Custom calls that have a kernel, by target; all others run as the evaluator's functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from runtime.emit.linear_algebra import dense_triangles, emit_kernel, triangular_solve_kernel
+from runtime.emit.sort import sort_scratch_of, top_kernel
+from runtime.kernel import Kernel
+from runtime.kernels.linear_algebra import CholeskyKernel
+from runtime.kernels.sort import SortKernel
+from runtime.lapack import LETTERS, potrf_function
+from runtime.lowering import LOWERINGS, Device, Lowering, Order, StepArrays, Views
+from runtime.thunks.thunk import Thunk
+from spmd.evaluator.lapack import flags_of, triangular_solve_attrs
+from spmd.hlo import HloInstruction, Opcode
+from spmd.ops.attrs import CustomCallAttrs
+from spmd.shape import ArrayShape, as_array, as_tuple
+
+#: The kernel of a call; None where there is none for its types.
+KernelOf: TypeAlias = Callable[[HloInstruction], "Kernel | None"]
+
+
+def _potrf(call: HloInstruction) -> Kernel | None:
+    """(factor and what was in the other triangle, info)"""
+    if potrf_function(call.operand(0).array_shape.element_type) is None:
+        return None
+    return CholeskyKernel(flags_of(call)["uplo"] == "L", clears=False)
+
+
+def _trsm(call: HloInstruction) -> Kernel | None:
+    return triangular_solve_kernel(call, triangular_solve_attrs(flags_of(call)))
+
+
+def _top_k(call: HloInstruction) -> Kernel | None:
+    count = as_array(as_tuple(call.shape).elements[0]).dims[-1]
+    return top_kernel(call.operand(0).array_shape, count, largest=True)
+
+
+_KERNELS: dict[str, KernelOf] = {"TopK": _top_k}
+_KERNELS |= {f"lapack_{letter}potrf_ffi": _potrf for letter in LETTERS.values()}
+_KERNELS |= {f"lapack_{letter}trsm_ffi": _trsm for letter in LETTERS.values()}
+
+
+def custom_call_kernel(call: HloInstruction) -> Kernel | None:
+    found = _KERNELS.get(call.attrs_as(CustomCallAttrs).target)
+    return None if found is None else found(call)
+
+
+def layouts(call: HloInstruction, views: Views) -> dict[int, Order]:
+    is_solve = _KERNELS.get(call.attrs_as(CustomCallAttrs).target) is _trsm
+    return dense_triangles(call, views) if is_solve else {}
+
+
+def scratch(call: HloInstruction, _: Views) -> tuple[ArrayShape, ...]:
+    kernel = custom_call_kernel(call)
+    return sort_scratch_of(kernel) if isinstance(kernel, SortKernel) else ()
+
+
+def emit_custom_call(call: HloInstruction, arrays: StepArrays, device: Device) -> Thunk:
+    return emit_kernel(custom_call_kernel(call), call, arrays, device)
+
+
+LOWERINGS.add(Opcode.CUSTOM_CALL, Lowering(emit_custom_call, layouts=layouts, scratch=scratch))

@@ -1,0 +1,57 @@
+"""cholesky and triangular-solve by LAPACK and BLAS from native code."""
+
+from __future__ import annotations
+
+from runtime.emit.reference import emit_reference
+from runtime.kernel import Kernel
+from runtime.kernels.linear_algebra import CholeskyKernel, TriangularSolveKernel
+from runtime.lapack import potrf_function, trsm_function
+from runtime.lowering import LOWERINGS, Device, Lowering, Order, StepArrays, Views
+from runtime.thunks.kernel import KernelThunk
+from runtime.thunks.thunk import Thunk
+from spmd.hlo import HloInstruction, Opcode
+from spmd.ops.attrs import CholeskyAttrs, TriangularSolveAttrs
+
+
+def cholesky_kernel(instruction: HloInstruction) -> Kernel | None:
+    """None where LAPACK has no such type, or is not there."""
+    if potrf_function(instruction.operand(0).array_shape.element_type) is None:
+        return None
+    return CholeskyKernel(instruction.attrs_as(CholeskyAttrs).lower, clears=True)
+
+
+def triangular_solve_kernel(
+    instruction: HloInstruction, attrs: TriangularSolveAttrs | None = None
+) -> Kernel | None:
+    """None where BLAS has no such type, or is not there."""
+    if trsm_function(instruction.operand(0).array_shape.element_type) is None:
+        return None
+    return TriangularSolveKernel(attrs or instruction.attrs_as(TriangularSolveAttrs))
+
+
+def dense_triangles(_: HloInstruction, views: Views) -> dict[int, Order]:
+    """Of operand 0, which BLAS reads where it lies."""
+    return {} if views[0].is_packed else {0: tuple(range(len(views[0].dims)))}
+
+
+def emit_cholesky(instruction: HloInstruction, arrays: StepArrays, device: Device) -> Thunk:
+    return emit_kernel(cholesky_kernel(instruction), instruction, arrays, device)
+
+
+def emit_triangular_solve(instruction: HloInstruction, arrays: StepArrays, device: Device) -> Thunk:
+    return emit_kernel(triangular_solve_kernel(instruction), instruction, arrays, device)
+
+
+def emit_kernel(
+    kernel: Kernel | None, instruction: HloInstruction, arrays: StepArrays, device: Device
+) -> Thunk:
+    if kernel is None:
+        return emit_reference(instruction, arrays, device)
+    return KernelThunk(instruction.name, kernel, arrays.operands, arrays.results, arrays.scratch)
+
+
+LOWERINGS.add(Opcode.CHOLESKY, Lowering(emit_cholesky, lambda _: ((0, 0),)))
+LOWERINGS.add(
+    Opcode.TRIANGULAR_SOLVE,
+    Lowering(emit_triangular_solve, lambda _: ((0, 1),), layouts=dense_triangles),
+)

@@ -1,0 +1,39 @@
+"""rng-bit-generator in native code."""
+
+from __future__ import annotations
+
+from runtime.codegen.llvm_random_bits import Algorithm
+from runtime.emit.reference import emit_reference
+from runtime.kernels.random_bits import RandomBitsKernel
+from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays
+from runtime.thunks.kernel import KernelThunk
+from runtime.thunks.thunk import Thunk
+from spmd.hlo import HloInstruction, Opcode
+from spmd.ops.attrs import RngBitGeneratorAttrs
+from spmd.ops.checks import result_elements
+from spmd.shape import PrimitiveType, as_array
+
+
+def random_bits_kernel(instruction: HloInstruction) -> RandomBitsKernel | None:
+    """None where the state is no vector of two or three u64, or bits are wanted as floats, which have no definition.
+
+    rng_default is Philox, as on XLA's CPU backend.
+    """
+    state = instruction.operand(0).array_shape
+    kind = as_array(result_elements(instruction.shape)[-1]).element_type
+    named = instruction.attrs_as(RngBitGeneratorAttrs).algorithm
+    algorithm = Algorithm.THREEFRY if named == "rng_three_fry" else Algorithm.PHILOX
+    words = (2,) if algorithm is Algorithm.THREEFRY else (2, 3)
+    if state.element_type is not PrimitiveType.U64 or state.rank != 1 or state.dims[0] not in words:
+        return None
+    return RandomBitsKernel(algorithm, kind) if kind.is_integer else None
+
+
+def emit_random_bits(instruction: HloInstruction, arrays: StepArrays, device: Device) -> Thunk:
+    kernel = random_bits_kernel(instruction)
+    if kernel is None:
+        return emit_reference(instruction, arrays, device)
+    return KernelThunk(instruction.name, kernel, arrays.operands, arrays.results)
+
+
+LOWERINGS.add(Opcode.RNG_BIT_GENERATOR, Lowering(emit_random_bits))

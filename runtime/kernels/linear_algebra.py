@@ -1,0 +1,109 @@
+"""Cholesky factorizations and triangular systems by LAPACK and BLAS, called from native code."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from runtime.codegen.llvm_linear_algebra import (
+    CHOLESKY,
+    LEFT,
+    LOWER,
+    NOT_UNIT,
+    RIGHT,
+    SOLVE,
+    TRANSPOSES,
+    UNIT,
+    UPPER,
+    CholeskyForm,
+    CholeskyWords,
+    SolveForm,
+    SolveWords,
+    cholesky_code,
+    solve_code,
+)
+from runtime.codegen.native_call import NOTHING, in_order, native_call
+from runtime.kernel import NUMPY_KERNELS, Action, Kernel, KernelArrays
+from runtime.kernels.copy import copying
+from runtime.lapack import potrf_function, trsm_function
+from spmd.literal import NDArray
+from spmd.ops.attrs import TriangularSolveAttrs
+from spmd.shape import PrimitiveType
+
+
+@dataclass(frozen=True)
+class CholeskyKernel(Kernel):
+    """results[0] = the factors of operands[0]'s last two dimensions, in one triangle; nan where there is none.
+
+    clears: the other triangle is 0 (or nan), else the operand's. results[1], if it is there: 1 for each matrix that has
+    no factor.
+    """
+
+    lower: bool
+    clears: bool
+
+
+@NUMPY_KERNELS.binds(CholeskyKernel)
+def bind_cholesky(kernel: CholeskyKernel, arrays: KernelArrays) -> Action:
+    (source,), (factors, *infos) = arrays.operands, arrays.results
+    if factors.size == 0:
+        return in_order(*(copying(np.zeros((), np.int32), info) for info in infos))
+    kind = PrimitiveType.from_numpy(factors.dtype)
+    potrf = potrf_function(kind)
+    assert potrf is not None, "it was asked for before"
+    size = factors.shape[-1]
+    form = CholeskyForm(kind, kernel.lower, kernel.clears, bool(infos))
+    words = CholeskyWords(
+        factors.ctypes.data,
+        math.prod(factors.shape[:-2]),
+        size,
+        infos[0].ctypes.data if infos else 0,
+    )
+    record = np.array(words.packed(), np.int64)
+    call = native_call(cholesky_code(form, potrf), CHOLESKY, record, (factors, *infos))
+    return in_order(_placed(source, factors), call)
+
+
+@dataclass(frozen=True)
+class TriangularSolveKernel(Kernel):
+    """results[0] = x with op(operands[0]) x = operands[1], or x op(operands[0]), over the last two dimensions.
+
+    operands[0] is row-major without gaps.
+    """
+
+    attrs: TriangularSolveAttrs
+
+
+@NUMPY_KERNELS.binds(TriangularSolveKernel)
+def bind_triangular_solve(kernel: TriangularSolveKernel, arrays: KernelArrays) -> Action:
+    (triangles, sides), (solutions,) = arrays.operands, arrays.results
+    if solutions.size == 0:
+        return NOTHING
+    kind, attrs = PrimitiveType.from_numpy(solutions.dtype), kernel.attrs
+    trsm = trsm_function(kind)
+    assert trsm is not None, "it was asked for before"
+    form = SolveForm(
+        kind,
+        LEFT if attrs.left_side else RIGHT,
+        LOWER if attrs.lower else UPPER,
+        TRANSPOSES[attrs.transpose_a],
+        UNIT if attrs.unit_diagonal else NOT_UNIT,
+    )
+    words = SolveWords(
+        triangles.ctypes.data,
+        solutions.ctypes.data,
+        math.prod(solutions.shape[:-2]),
+        triangles.shape[-1],
+        *solutions.shape[-2:],
+    )
+    record = np.array(words.packed(), np.int64)
+    call = native_call(solve_code(form, trsm), SOLVE, record, (triangles, solutions))
+    return in_order(_placed(sides, solutions), call)
+
+
+def _placed(source: NDArray, target: NDArray) -> Action:
+    """target = source, which may be that already."""
+    here = (source.ctypes.data, source.strides) == (target.ctypes.data, target.strides)
+    return NOTHING if here else copying(source, target)
