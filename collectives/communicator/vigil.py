@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from collectives.communicator.status import Life, StatusBoard
 
 _GLANCE_SECONDS = 0.25
+_FIRST_GLANCE_SECONDS = 0.02
+"""Until peers' processes are looked at, which opens files: ranks that share a core wait for some milliseconds."""
 _ASLEEP_SECONDS = 2.0
 
 #: A launcher that sees a rank die ends the job within this time, with a better message; else the peers do.
@@ -47,7 +49,8 @@ class Vigil:
         self._others = tuple(others)
         self._waits_for = waits_for
         self._pause = min(_GLANCE_SECONDS, timeout_seconds / 4)
-        self._next = self._progress = time.monotonic()
+        self._progress = time.monotonic()
+        self._next = self._progress + min(_FIRST_GLANCE_SECONDS, self._pause)
         self._signs: dict[int, tuple[object, ...]] = {}
         #: Since when it is known that a rank does not come.
         self._gone: dict[int, float] = {}

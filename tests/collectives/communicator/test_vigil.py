@@ -183,3 +183,15 @@ def test_a_process_number_used_again_is_another_process(
     assert process._replace(started=process.started - 1).is_dead()
     assert sleeper.pid in children_of(os.getpid())
     assert not process._replace(namespace=1).is_dead()  # nothing is known of it
+
+
+def test_a_short_wait_asks_for_nobody() -> None:
+    """Who is late by some milliseconds is mostly just off the core."""
+    me, _ = boards(2)
+    asked = []
+    vigil = Vigil(me, lambda: asked.append(0) or [1], 10 * TIMEOUT, [1])
+    assert vigil.glance()
+    assert not asked
+    time.sleep(0.05)
+    assert vigil.glance()
+    assert asked
