@@ -25,6 +25,9 @@ UNBOUNDED = -(2**63)
 class PrimitiveType(Enum):
     """Element types; the value is the name in HLO text."""
 
+    #: By identity, as members are compared: Enum's own hash, of the name, is a Python function.
+    __hash__ = object.__hash__
+
     PRED = "pred"
     S1 = "s1"
     S2 = "s2"
@@ -66,7 +69,7 @@ class PrimitiveType(Enum):
     @property
     def byte_size(self) -> int:
         """Bytes per element as stored here (sub-byte types unpacked, as XLA CPU does)."""
-        return _NUMPY[self].itemsize
+        return _BYTES[self]
 
     @property
     def bits(self) -> int:
@@ -156,6 +159,8 @@ _NUMPY: dict[PrimitiveType, np.dtype[Any]] = {
     PrimitiveType.F6E3M2FN: np.dtype(ml_dtypes.float6_e3m2fn),
 }
 
+_BYTES = {kind: dtype.itemsize for kind, dtype in _NUMPY.items()}
+
 _FROM_NUMPY = {dtype: kind for kind, dtype in _NUMPY.items()}
 
 
@@ -177,6 +182,8 @@ class Layout:
     @property
     def memory_space(self) -> int:
         """The n of ``S(n)``: in which memory the array lies; 0, the default one, where none is written."""
+        if not self.suffix:
+            return 0
         found = re.search(r"S\((-?\d+)\)", self.suffix)
         return int(found[1]) if found else 0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from runtime.buffers.block_overlap import overlaps_but_for_a_block
 from runtime.buffers.element_order import stays_in_place
 from runtime.buffers.row_overlap import overlaps_by_rows
 from runtime.buffers.types import ArrayView, BufferSlice
@@ -42,13 +43,13 @@ def wrong_overlap(
     elementwise = OPS[instruction.opcode].elementwise
     in_place = instruction.opcode in _IN_PLACE
     steady = _steady_operands(instruction)
-    by_rows = overlaps_by_rows(instruction) if instruction.opcode is Opcode.FUSION else ()
+    pairs = _pairs(instruction) if instruction.opcode is Opcode.FUSION else ()
     for i, place in enumerate(results):
         if any(place.overlaps(other) for other in results[i + 1 :]):
             return f"writes two results to {place}"
         for k, read in enumerate(reads):
             same_elements = place == read.slice and read.view.is_dense
-            may_share = elementwise or (in_place and i == k) or k in steady or (i, k) in by_rows
+            may_share = elementwise or (in_place and i == k) or k in steady or (i, k) in pairs
             may_share |= k == 1 and instruction.opcode is Opcode.TRIANGULAR_SOLVE
             if i == k and _is_own_part(plan, read, place):
                 continue
@@ -68,6 +69,11 @@ def _is_own_part(plan: CollectivePlan | None, read: ArrayView, result: BufferSli
     first = (read.slice.allocation, read.slice.offset) == (result.allocation, result.offset)
     whole = read.view.is_dense and math.prod(read.view.dims[: plan.dimension]) == 1
     return first and whole and read.slice.span == result.size
+
+
+def _pairs(fusion: HloInstruction) -> frozenset[tuple[int, int]]:
+    """Results that may lie on operands of a fusion that goes by rows, or writes blocks."""
+    return overlaps_by_rows(fusion) | overlaps_but_for_a_block(fusion)
 
 
 def _steady_operands(instruction: HloInstruction) -> frozenset[int]:

@@ -19,6 +19,7 @@ from runtime.kernels.loop import (
     OperandElements,
     PiecesKernel,
     StartsStage,
+    UpdateKernel,
 )
 from runtime.kernels.rows import PassLeaves, RowKernel, RowLeaf
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays, Views
@@ -44,6 +45,8 @@ def kernel_of(plan: Plan, operands: Operands) -> Kernel:
     )
     if isinstance(plan, LoopFusion):
         pieces = tuple(_loop(piece, operands, starts) for piece in plan.pieces)
+        if plan.updates:
+            return UpdateKernel(pieces, plan.updates)
         return pieces[0] if len(pieces) == 1 else PiecesKernel(pieces)
     return RowKernel(
         plan,
@@ -61,7 +64,14 @@ def kernel_of(plan: Plan, operands: Operands) -> Kernel:
 
 def _loop(piece: LoopPiece, operands: Operands, starts: tuple[StartsStage, ...]) -> LoopKernel:
     leaves = tuple(loop_leaf(leaf, operands) for leaf in piece.graph.leaves)
-    return LoopKernel(piece.dims, piece.graph.program, leaves, piece.results, starts)
+    return LoopKernel(
+        piece.dims,
+        piece.graph.program,
+        leaves,
+        tuple(each.view for each in piece.results),
+        starts,
+        tuple(each.shifts for each in piece.results),
+    )
 
 
 def loop_leaf(leaf: Leaf, operands: Operands) -> LoopLeaf:
@@ -102,11 +112,24 @@ def _is_operand(plan: Plan, leaf: InputLeaf) -> bool:
 
 def layouts(fusion: HloInstruction, views: Views) -> dict[int, tuple[int, ...]]:
     """Operands that no strides can read as they lie (a reshape of what is transposed) must be row-major."""
-    return {
-        leaf.number: tuple(range(len(views[leaf.number].dims)))
-        for leaf in operand_leaves(planned(fusion).plan)
+    plan = planned(fusion).plan
+    unread = {
+        leaf.number
+        for leaf in operand_leaves(plan)
         if through(leaf.path, views[leaf.number]) is None
     }
+    if isinstance(plan, LoopFusion):
+        results = fused_results(fusion)
+        unread.update(
+            number for n, number in plan.updates if views[number].reshape(results[n].dims) is None
+        )
+    return {number: tuple(range(len(views[number].dims))) for number in sorted(unread)}
+
+
+def fused_results(fusion: HloInstruction) -> tuple[HloInstruction, ...]:
+    """What the fused computation gives, one after the other."""
+    root = fusion.to_apply.root
+    return root.operands if root.opcode is Opcode.TUPLE else (root,)
 
 
 def in_place(fusion: HloInstruction) -> tuple[tuple[int, int], ...]:

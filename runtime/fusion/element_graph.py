@@ -81,6 +81,17 @@ class Starts:
             self.scalars.append(scalar)
         return self.scalars.index(scalar)
 
+    def copy(self) -> Starts:
+        return Starts(list(self.scalars))
+
+    def numbers(self, x: HloInstruction, starts: Sequence[HloInstruction]) -> tuple[int, ...]:
+        """Of where ``x`` starts, one for each dimension of its first operand."""
+        if len(starts) != array_shape(x.operand(0)).rank:
+            raise NoEmitterError(f"{x.name} starts at a vector of indices")
+        if any(array_shape(start).element_type is PrimitiveType.U64 for start in starts):
+            raise NoEmitterError(f"{x.name} starts at an index of u64")
+        return tuple(map(self.number, starts))
+
     def graphs(self, inputs: Mapping[HloInstruction, int]) -> tuple[ElementGraph, ...]:
         """All of them as s64, by the last graph, once for the kernel. Its leaves start where the graph before says."""
         if not self.scalars:
@@ -210,13 +221,8 @@ class _Builder:
         """The view that an instruction is of its first operand."""
         if instruction.opcode is not Opcode.DYNAMIC_SLICE:
             return view_op(instruction)
-        first, *starts = instruction.operands
-        if len(starts) != array_shape(first).rank:
-            raise NoEmitterError(f"{instruction.name} starts at a vector of indices")
-        if any(array_shape(start).element_type is PrimitiveType.U64 for start in starts):
-            raise NoEmitterError(f"{instruction.name} starts at an index of u64")
-        numbers = tuple(map(self.starts.number, starts))
-        return ViewOp(instruction.opcode, instruction.dims, starts=numbers)
+        starts = self.starts.numbers(instruction, instruction.operands[1:])
+        return ViewOp(instruction.opcode, instruction.dims, starts=starts)
 
     def register(self, instruction: HloInstruction, path: ViewPath) -> int:
         while instruction not in self.inputs:

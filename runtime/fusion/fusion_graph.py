@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from runtime.fusion.kernel_kinds import KernelKind, KernelKinds
-from runtime.fusion.prices import KernelCost
+from runtime.fusion.fusion_kernel import Kernel
+from runtime.fusion.kernel_kinds import KernelKinds, Recipe
 from runtime.schedule.step_facts import StepFacts
 from spmd.hlo import HloComputation, HloInstruction, Opcode
 from spmd.ops.attrs import ConstantAttrs
@@ -20,41 +20,6 @@ from spmd.shape import ArrayShape
 
 #: Constants of more elements are operands: nobody would look through them for one value.
 MAX_CONSTANT = 64
-
-
-@dataclass(eq=False)
-class Kernel:
-    """``roots``: its results; ``members``: all that it computes, views among them; ``inputs``: what it reads.
-
-    position: where in the computation's order it runs. computing: how many members compute something.
-    """
-
-    roots: tuple[HloInstruction, ...]
-    members: dict[HloInstruction, None]
-    inputs: dict[HloInstruction, None]
-    position: int
-    kind: KernelKind
-    computing: int
-
-    @property
-    def cost(self) -> KernelCost:
-        """Of one execution."""
-        cost = self.kind.cost
-        assert cost is not None, "a kernel is made of what has a price"
-        return cost
-
-    def may_overwrite(self, root: HloInstruction, read: HloInstruction) -> bool:
-        """Whether ``root`` may be written over the memory of the input ``read``, which dies here."""
-        return (self.roots.index(root), list(self.inputs).index(read)) in self.kind.overwrites
-
-    @property
-    def is_fusion(self) -> bool:
-        """Whether there is more to it than one instruction and views."""
-        return self.computing > 1
-
-    @property
-    def name(self) -> str:
-        return self.roots[-1].name
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +55,7 @@ class FusionGraph:
         self.position = {x: n for n, x in enumerate(self.order)}
         for x in self.order:
             if self._is_kernel(x):
-                kernel = self._kernel((x,), {x: None}, self.position[x])
+                kernel = self._kernel(x)
                 if kernel.kind.cost is not None:
                     self._add(kernel)
         self._note_outside(self.kernel_of)
@@ -103,6 +68,10 @@ class FusionGraph:
 
     def readers_of(self, kernel: Kernel) -> list[Kernel]:
         return list(dict.fromkeys(r for x in kernel.roots for r in self.readers.get(x, ())))
+
+    def most_readers(self, kernel: Kernel) -> int:
+        """Of one of its results, in constant time."""
+        return max(len(self.readers.get(x, ())) for x in kernel.roots)
 
     def producers_of(self, kernel: Kernel) -> list[Kernel]:
         found = (self.kernel_of.get(x) for x in kernel.inputs)
@@ -140,32 +109,56 @@ class FusionGraph:
         """``reader`` with what ``producer`` computes inside it, if limits allow."""
         both = (producer, reader)
         if both not in self._joined:
-            members = {**producer.members, **reader.members}
-            self._joined[both] = self._bounded(reader.roots, members, reader.position)
+            self._joined[both] = self._made_of(producer, reader, reader.roots, reader.position)
         return self._joined[both]
 
     def together(self, one: Kernel, other: Kernel, position: int) -> Kernel | None:
         """One kernel for the results of both, if limits allow; results that only the other one read are gone."""
-        members = {**one.members, **other.members}
         both = {one, other}
         roots = [
             x
             for x in (*one.roots, *other.roots)
             if self.outside.get(x) or any(r not in both for r in self.readers.get(x, ()))
         ]
-        return self._bounded(tuple(roots), members, position)
+        if not 0 < len(roots) <= self.limits.results:
+            return None
+        return self._made_of(one, other, tuple(roots), position)
 
-    def _bounded(
-        self, roots: tuple[HloInstruction, ...], members: dict[HloInstruction, None], position: int
+    def is_fusion(self, kernel: Kernel) -> bool:
+        """Whether there is more to it than one instruction and views."""
+        return self._computing(kernel) > 1
+
+    def _computing(self, kernel: Kernel) -> int:
+        """How many members compute something."""
+        return sum(1 for x in kernel.members if not self._is_absorbable(x))
+
+    def _made_of(
+        self, one: Kernel, other: Kernel, roots: tuple[HloInstruction, ...], position: int
     ) -> Kernel | None:
-        limits = self.limits
-        if not 0 < len(roots) <= limits.results:
+        """What both compute for ``roots``: found once for kernels of their kinds that share the same values."""
+        place = other.place
+        shared = tuple(map(place.get, one.values))
+        wanted = tuple([place[x] if x in place else ~one.place[x] for x in roots])
+        key = (one.kind.number, other.kind.number, shared, wanted)
+        recipe = self.kinds.recipes.get(key)
+        if recipe is None:
+            recipe = self.kinds.recipes[key] = self._recipe(one, other, roots)
+        kind, limits = recipe.kind, self.limits
+        if len(kind.inputs) > limits.inputs:
             return None
-        made = self._kernel(roots, members, position)
-        if made.computing > limits.instructions or len(made.inputs) > limits.inputs:
+        cost = kind.cost
+        if cost is None or cost.code > limits.code:
             return None
-        cost = made.kind.cost
-        return made if cost is not None and cost.code <= limits.code else None
+        made = Kernel(recipe.values((*one.values, *other.values)), position, kind)
+        if kind.size > limits.instructions and self._computing(made) > limits.instructions:
+            return None
+        return made
+
+    def _recipe(self, one: Kernel, other: Kernel, roots: tuple[HloInstruction, ...]) -> Recipe:
+        members, inputs = self._closed(roots, dict.fromkeys((*one.members, *other.members)))
+        both = {x: n for n, x in enumerate((*one.values, *other.values))}
+        chosen = tuple([both[x] for x in (*members, *inputs)])
+        return Recipe(self.kinds.kind(roots, members, inputs), chosen)
 
     # ---- changing
     def replace(self, old: Iterable[Kernel], new: Iterable[Kernel]) -> None:
@@ -188,13 +181,11 @@ class FusionGraph:
             self.readers[x].pop(kernel, None)
 
     # ---- making
-    def _kernel(
-        self, roots: tuple[HloInstruction, ...], members: dict[HloInstruction, None], position: int
-    ) -> Kernel:
-        members, inputs = self._closed(roots, members)
-        kind = self.kinds.kind(roots, members, inputs)
-        computing = sum(1 for x in members if not self._is_absorbable(x))
-        return Kernel(roots, members, inputs, position, kind, computing)
+    def _kernel(self, x: HloInstruction) -> Kernel:
+        """Of ``x`` alone, and the views in front of it."""
+        members, inputs = self._closed((x,), {x: None})
+        kind = self.kinds.kind((x,), members, inputs)
+        return Kernel((*members, *inputs), self.position[x], kind)
 
     def _closed(
         self, roots: Sequence[HloInstruction], members: dict[HloInstruction, None]

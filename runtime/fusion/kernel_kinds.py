@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from runtime.fusion.element_graph import MAX_LEAVES, MAX_STEPS, is_element_operation
 from runtime.fusion.emitters import LOOP, Emitted, emitted_region, emitter_of
-from runtime.fusion.loop_cost import loop_cost
+from runtime.fusion.loop_cost import loop_cost, written_block
 from runtime.fusion.prices import KernelCost, Prices
 from runtime.fusion.refusal import NoEmitterError
 from runtime.fusion.row_cost import row_cost
@@ -29,14 +29,22 @@ Instructions: TypeAlias = Mapping[HloInstruction, None]
 
 @dataclass(eq=False)
 class KernelKind:
-    """``roots``, ``inputs``: of the first kernel of this kind that was met. reduces: whether it has reductions.
+    """``roots``, ``inputs``: of the first kernel of this kind that was met. number: among all kinds.
+
+    Values of a kernel are its ``size`` members, then its inputs, as they are met from its roots; ``root_places`` says
+    which of them these are.
+
+    reduces: whether it has reductions.
     straight: whether strides say how everything in it is read, however it is put together: it has no reshapes, no parts
     that are chosen by index, and results of one shape. flat: whether each element is computed of those at its own place
     and of scalars.
     """
 
+    number: int
     roots: tuple[HloInstruction, ...]
     inputs: tuple[HloInstruction, ...]
+    size: int
+    root_places: tuple[int, ...]
     reduces: bool
     straight: bool
     flat: bool
@@ -96,7 +104,7 @@ class KernelKind:
         """How many indices it goes over."""
         if self.region is not None:
             return self.region.points
-        return self.roots[0].array_shape.num_elements
+        return written_block(self.roots[0]).array_shape.num_elements
 
     @cached_property
     def emitted(self) -> Emitted | None:
@@ -107,11 +115,26 @@ class KernelKind:
             return None
 
 
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What two kernels are together: a kernel of ``kind``, whose value n is value ``chosen[n]`` of both in one row."""
+
+    kind: KernelKind
+    chosen: tuple[int, ...]
+
+    def values(self, of_both: tuple[HloInstruction, ...]) -> tuple[HloInstruction, ...]:
+        return tuple(map(of_both.__getitem__, self.chosen))
+
+
 @dataclass
 class KernelKinds:
-    """All kinds that were met while the kernels of one module are planned, whose instructions stay as they are."""
+    """All kinds that were met while the kernels of one module are planned, whose instructions stay as they are.
+
+    recipes: what two kernels are together, by their kinds, what they share and which results are wanted.
+    """
 
     prices: Prices
+    recipes: dict[Hashable, Recipe] = field(default_factory=dict)
     _keys: StructuralKeys = field(default_factory=StructuralKeys)
     _number_of: dict[Hashable, int] = field(default_factory=dict)
     _members: dict[HloInstruction, int] = field(default_factory=dict)
@@ -137,8 +160,11 @@ class KernelKinds:
         kind = self._kinds.get(form)
         if kind is None:
             kind = self._kinds[form] = KernelKind(
+                len(self._kinds),
                 roots,
                 tuple(inputs),
+                len(members),
+                form[-1],
                 any(x.opcode is Opcode.REDUCE for x in members),
                 all(root.dims == roots[0].dims for root in roots)
                 and all(map(_is_straight, members)),

@@ -7,13 +7,15 @@ peak anyway. Coarse, as the memory model is: who wants to know exactly plans the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
 
-from runtime.fusion.fusion_graph import FusionGraph, Kernel
+from runtime.fusion.fusion_graph import FusionGraph
+from runtime.fusion.fusion_kernel import Kernel
 from runtime.schedule.memory_model import MemoryModel
 from spmd.hlo import HloInstruction
 
@@ -32,9 +34,11 @@ class LiveProfile:
     headroom: float = 0.0
     limit: int = field(init=False)
     _live: _Bytes = field(init=False)
-    #: By instruction that has a buffer: the last place outside of kernels that reads it, and the kernels that do.
+    #: By instruction that has a buffer: the last place that reads it, the last outside of kernels, the kernels that do.
+    _last: dict[HloInstruction, int] = field(default_factory=dict)
     _last_outside: dict[HloInstruction, int] = field(default_factory=dict)
     _readers: dict[HloInstruction, dict[Kernel, None]] = field(default_factory=dict)
+    _sources: dict[Kernel, tuple[HloInstruction, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         graph, model = self.graph, self.model
@@ -45,8 +49,11 @@ class LiveProfile:
                 self._last_outside.update(dict.fromkeys(model.reads[x], n))
         end = len(graph.order)
         self._last_outside.update(dict.fromkeys(model.sources[graph.computation.root], end))
+        self._last.update(self._last_outside)
         for kernel in graph.kernels:
-            self._note(kernel)
+            for x in self._sources_of(kernel):
+                self._readers.setdefault(x, {})[kernel] = None
+                self._last[x] = max(self._last.get(x, -1), kernel.position)
 
     def allows(self, old: Sequence[Kernel], new: Sequence[Kernel]) -> bool:
         """Whether ``new`` kernels may take the place of ``old`` ones; if so, they are counted from now on."""
@@ -54,79 +61,107 @@ class LiveProfile:
             return False
         if self.headroom >= 1.0 and any(kernel.kind.scratch_bytes for kernel in new):
             return False
-        changes = [change for change in self._changes(old, new) if change.begin < change.end]
-        if changes and not self._apply(changes):
+        changes, last = self._changes(old, new)
+        if not self._apply(changes):
             return False
         for kernel in old:
-            for x in self._sources(kernel):
-                self._readers[x].pop(kernel, None)
+            for x in self._sources.pop(kernel):
+                del self._readers[x][kernel]
         for kernel in new:
-            self._note(kernel)
+            for x in self._sources_of(kernel):
+                self._readers.setdefault(x, {})[kernel] = None
+        self._last.update(last)
         return True
 
-    def _changes(self, old: Sequence[Kernel], new: Sequence[Kernel]) -> Iterator[_Change]:
-        """Where buffers begin or end elsewhere than before, and what kernels need for themselves."""
-        for kernels, sign in ((old, -1), (new, 1)):
-            for kernel in kernels:
-                if kernel.kind.scratch_bytes:
-                    at, size = kernel.position, sign * kernel.kind.scratch_bytes
-                    yield _Change(at, at + 1, size)
+    def _changes(
+        self, old: Sequence[Kernel], new: Sequence[Kernel]
+    ) -> tuple[list[_Change], dict[HloInstruction, int]]:
+        """Where buffers begin or end elsewhere than before, and what kernels need for themselves; new last reads."""
+        changes = [
+            _Change(kernel.position, kernel.position + 1, sign * kernel.kind.scratch_bytes)
+            for kernels, sign in ((old, -1), (new, 1))
+            for kernel in kernels
+            if kernel.kind.scratch_bytes
+        ]
         made_before = {x: kernel.position for kernel in old for x in kernel.roots}
         made_now = {x: kernel.position for kernel in new for x in kernel.roots}
-        reads_now = [(dict.fromkeys(self._sources(kernel)), kernel.position) for kernel in new]
         touched = dict.fromkeys((*made_before, *made_now))
+        reads_now: dict[HloInstruction, int] = {}
         for kernel in old:
-            touched.update((x, None) for x in self._sources(kernel))
-        for sources, _ in reads_now:
-            touched.update(sources)
-        left_out = set(old)
+            touched.update(dict.fromkeys(self._sources_of(kernel)))
+        for kernel in new:
+            for x in self._sources_of(kernel):
+                touched[x] = None
+                reads_now[x] = max(reads_now.get(x, -1), kernel.position)
+        last: dict[HloInstruction, int] = {}
         for x in touched:
             size = self._size(x)
+            begin, read = self._begin(x), self._last.get(x, -1)
+            read_now = last[x] = self._last_now(x, read, reads_now.get(x, -1), old)
             if not size:
                 continue
-            begin = self._begin(x)
-            others = self._last_read(x, begin, left_out)
-            last = max((k.position for k in old if k in self._readers.get(x, ())), default=others)
-            end = max(others, last) + 1
+            end = max(begin, read) + 1
             first = made_before.get(x, begin)
             if x in made_before and x not in made_now:
-                yield _Change(first, end, -size)
+                changes.append(_Change(first, end, -size))
                 continue
-            ends = [position for sources, position in reads_now if x in sources]
-            first_now, end_now = made_now.get(x, begin), max(others, *ends, 0) + 1
-            yield _Change(
-                min(first, first_now), max(first, first_now), _sign(first - first_now) * size
-            )
-            yield _Change(min(end, end_now), max(end, end_now), _sign(end_now - end) * size)
+            first_now, end_now = made_now.get(x, begin), max(begin, read_now) + 1
+            if first_now != first:
+                low, high = sorted((first, first_now))
+                changes.append(_Change(low, high, size if first_now < first else -size))
+            if end_now != end:
+                low, high = sorted((end, end_now))
+                changes.append(_Change(low, high, size if end_now > end else -size))
+        return changes, last
+
+    def _last_now(self, x: HloInstruction, before: int, by_new: int, old: Sequence[Kernel]) -> int:
+        """The place of the last read, which was at ``before``, when ``old`` kernels are gone."""
+        readers = self._readers.get(x, {})
+        if by_new >= before or all(k.position != before or k not in readers for k in old):
+            return max(before, by_new)
+        left = [kernel.position for kernel in readers if kernel not in old]
+        return max(by_new, self._last_outside.get(x, -1), *left)
 
     def _apply(self, changes: Sequence[_Change]) -> bool:
         """Unless bytes rise above the limit anywhere."""
-        begin, end = min(c.begin for c in changes), max(c.end for c in changes)
-        sum_of = np.zeros(end - begin, np.int64)
+        steps: dict[int, int] = {}
         for change in changes:
-            sum_of[change.begin - begin : change.end - begin] += change.bytes
-        after = self._live[begin:end] + sum_of
-        if bool((after[sum_of > 0] > self.limit).any()):
-            return False
-        self._live[begin:end] = after
+            steps[change.begin] = steps.get(change.begin, 0) + change.bytes
+            steps[change.end] = steps.get(change.end, 0) - change.bytes
+        places = sorted(steps)
+        more = 0
+        spans = []
+        for begin, end in pairwise(places):
+            more += steps[begin]
+            if not more:
+                continue
+            live = self._live[begin:end]
+            if more > 0 and int(live.max()) + more > self.limit:
+                return False
+            spans.append((live, more))
+        for live, more in spans:
+            live += more
         return True
 
     def _keeps_places(self, kernel: Kernel) -> bool:
         """Results that end where something came in are still written there, though the kernel reads that too."""
         for root in kernel.roots:
             place = self.model.overwrites.get(root)
+            if place is None:
+                continue
             readers = [x for x in kernel.inputs if place in self.model.sources[x]]
             if not all(kernel.may_overwrite(root, x) for x in readers):
                 return False
         return True
 
-    def _note(self, kernel: Kernel) -> None:
-        for x in self._sources(kernel):
-            self._readers.setdefault(x, {})[kernel] = None
-
-    def _sources(self, kernel: Kernel) -> list[HloInstruction]:
-        """Whose memory the inputs show."""
-        return list(dict.fromkeys(s for x in kernel.inputs for s in self.model.sources[x]))
+    def _sources_of(self, kernel: Kernel) -> tuple[HloInstruction, ...]:
+        """Whose buffers the inputs show."""
+        known = self._sources.get(kernel)
+        if known is None:
+            sources = self.model.sources
+            found = dict.fromkeys(s for x in kernel.inputs for s in sources[x] if self._size(s))
+            known = self._sources[kernel] = tuple(found)
+        return known
 
     def _size(self, x: HloInstruction) -> int:
         """Nothing, where the result lies in memory that is there anyway."""
@@ -136,14 +171,6 @@ class LiveProfile:
         kernel = self.graph.kernel_of.get(x)
         return self.graph.position[x] if kernel is None else kernel.position
 
-    def _last_read(self, x: HloInstruction, begin: int, left_out: Collection[Kernel]) -> int:
-        """The place of the last reader of ``x``, which begins at ``begin``; some kernels do not count."""
-        found = max(begin, self._last_outside.get(x, -1))
-        for reader in self._readers.get(x, ()):
-            if reader not in left_out:
-                found = max(found, reader.position)
-        return found
-
 
 @dataclass(frozen=True, slots=True)
 class _Change:
@@ -152,7 +179,3 @@ class _Change:
     begin: int
     end: int
     bytes: int
-
-
-def _sign(number: int) -> int:
-    return (number > 0) - (number < 0)

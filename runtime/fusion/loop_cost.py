@@ -35,9 +35,17 @@ def loop_cost(
     roots: Sequence[HloInstruction], inputs: Collection[HloInstruction], prices: Prices
 ) -> KernelCost:
     """A kernel that gives ``roots``, all of as many elements, from ``inputs``."""
-    walk = _Walk(prices, roots[0].dims)
+    walk = _Walk(prices, written_block(roots[0]).dims)
     walk.run(roots, dict.fromkeys(inputs, 0))
     return walk.cost(roots)
+
+
+def written_block(root: HloInstruction) -> HloInstruction:
+    """What a loop computes for ``root`` and writes: itself, or the block that it updates of a larger array."""
+    update = root
+    while update.opcode in (Opcode.RESHAPE, Opcode.BITCAST):
+        update = update.operand(0)
+    return update.operand(1) if update.opcode is Opcode.DYNAMIC_UPDATE_SLICE else root
 
 
 @dataclass
@@ -54,10 +62,10 @@ class _Walk:
 
     def run(self, roots: Sequence[HloInstruction], inputs: dict[HloInstruction, int]) -> None:
         """From the roots to the inputs."""
-        dims = roots[0].dims
+        dims = self.sizes
         at = identity(len(dims))
         inner = _innermost(at, dims)
-        for root in roots:
+        for root in map(written_block, roots):
             own = at if root.dims == dims else reshaped(at, dims, root.dims)
             self._demand(root, self._place(own, inner), 1.0)
         for x in reversed(post_order(roots, inputs)):
@@ -114,7 +122,7 @@ class _Walk:
     # ---- memory
     def cost(self, roots: Sequence[HloInstruction]) -> KernelCost:
         prices = self.prices
-        written = [float(root.shape.byte_size) for root in roots]
+        written = [float(written_block(root).shape.byte_size) for root in roots]
         memory = sum(map(prices.array, written))
         read = 0.0
         for x, places in self.reads.items():
@@ -130,7 +138,7 @@ class _Walk:
             again = sum(p.times * share for p, share in places.items()) - touched
             if again > 0:
                 memory += prices.again(again * item, x.shape.byte_size)
-        seconds = prices.kernel(max(self.compute, memory), self._rows(roots[0].dims))
+        seconds = prices.kernel(max(self.compute, memory), self._rows(self.sizes))
         return KernelCost(
             seconds,
             self.compute,

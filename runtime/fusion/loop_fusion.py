@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -16,8 +15,8 @@ from runtime.fusion.element_graph import (
 )
 from runtime.fusion.piecewise import CutError
 from runtime.fusion.refusal import NoEmitterError
-from runtime.fusion.view_path import ViewOp, ViewPath, backwards, is_bijective, view_op
-from runtime.strides import StridedView
+from runtime.fusion.results import Result, ResultView, matching_result, result_forms
+from runtime.fusion.view_path import ViewOp, ViewPath
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import SliceAttrs
 from spmd.shape import ArrayShape
@@ -32,7 +31,7 @@ class LoopPiece:
 
     dims: tuple[int, ...]
     graph: ElementGraph
-    results: tuple[StridedView, ...]
+    results: tuple[ResultView, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,38 +40,17 @@ class LoopFusion:
 
     starts: scalars where dynamic slices start, once for the kernel.
     overwrites: pairs (result, input): every element of the input is read where the result's is written, nowhere else.
+    updates: pairs (result, input): what the loop does not write of the result is as it is in the input.
     """
 
     pieces: tuple[LoopPiece, ...]
     overwrites: tuple[tuple[int, int], ...]
     starts: tuple[ElementGraph, ...]
+    updates: tuple[tuple[int, int], ...] = ()
 
 
 #: From and to which index along each dimension.
 Box: TypeAlias = tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """A root as views of ``base``: ``peeled``, the nearest to the root first, are undone when it is written."""
-
-    root: HloInstruction
-    base: HloInstruction
-    peeled: tuple[tuple[ViewOp, tuple[int, ...]], ...] = ()
-
-    def view(self, dims: tuple[int, ...]) -> StridedView | None:
-        view: StridedView | None = StridedView.dense(array_shape(self.root))
-        for op, operand_dims in self.peeled:
-            view = None if view is None else backwards(op, view, operand_dims)
-        return view if view is None or view.dims == dims else view.reshape(dims)
-
-    def path(self, dims: tuple[int, ...]) -> ViewPath:
-        same = array_shape(self.base).dims == dims
-        return () if same else (ViewOp(Opcode.RESHAPE, dims),)
-
-    @property
-    def keeps_order(self) -> bool:
-        return all(op.keeps_order for op, _ in self.peeled)
 
 
 def loop_fusion(
@@ -81,39 +59,28 @@ def loop_fusion(
     """One loop for ``roots``; NoEmitterError says why there is none.
 
     The index space is that of the first root; or, if inputs cannot be read there (a reshape of a transpose), the one
-    before the views that the root is of another value, which are then how results are written.
+    before the views that the root is of another value, which are then how results are written. Of a root that updates
+    a block of an input, it is the block's.
     """
-    forms = [list(result_forms(root, inputs)) for root in roots]
-    first = forms[0]
+    starts = Starts()
+    forms = [result_forms(root, inputs, starts) for root in roots]
     try:
-        return _over(first[0], forms, inputs)
+        return _over(forms[0][0], forms, inputs, starts)
     except NoEmitterError:
-        if len(first) == 1:
+        if len(forms[0]) == 1:
             raise
-        return _over(first[-1], forms, inputs)
-
-
-def result_forms(root: HloInstruction, inputs: Mapping[HloInstruction, int]) -> list[Result]:
-    """The root itself, then as views of its operand, and so on."""
-    result = Result(root, root)
-    forms = [result]
-    while result.base not in inputs:
-        op = view_op(result.base)
-        if op is None or not is_bijective(op):
-            break
-        operand = result.base.operand(0)
-        peeled = (*result.peeled, (op, array_shape(operand).dims))
-        result = Result(root, operand, peeled)
-        forms.append(result)
-    return forms
+        return _over(forms[0][-1], forms, inputs, starts)
 
 
 def _over(
-    first: Result, forms: Sequence[Sequence[Result]], inputs: Mapping[HloInstruction, int]
+    first: Result,
+    forms: Sequence[Sequence[Result]],
+    inputs: Mapping[HloInstruction, int],
+    starts: Starts,
 ) -> LoopFusion:
     dims = array_shape(first.base).dims
     results = [first, *(matching_result(each, dims) for each in forms[1:])]
-    starts = Starts()
+    starts = starts.copy()
     views = []
     for result in results:
         view = result.view(dims)
@@ -125,14 +92,17 @@ def _over(
     if len(pieces) > MAX_PIECES:
         raise NoEmitterError(f"a loop is cut into at most {MAX_PIECES} pieces")
     scalars = starts.graphs(inputs)
-    return LoopFusion(pieces, _overwrites(pieces, results, inputs, scalars), scalars)
+    updates = tuple((n, x.updated) for n, x in enumerate(results) if x.updated is not None)
+    _require_unread(updates, pieces, scalars)
+    overwrites = (*updates, *_overwrites(pieces, results, inputs, scalars))
+    return LoopFusion(pieces, overwrites, scalars, updates)
 
 
 def _pieces(
     box: Box,
     dims: tuple[int, ...],
     results: Sequence[Result],
-    views: Sequence[StridedView],
+    views: Sequence[ResultView],
     inputs: Mapping[HloInstruction, int],
     starts: Starts,
 ) -> Iterator[LoopPiece]:
@@ -152,17 +122,21 @@ def _pieces(
             smaller = (*box[:d], part, *box[d + 1 :])
             yield from _pieces(smaller, dims, results, views, inputs, starts)
         return
-    yield LoopPiece(sizes, graph, tuple(view.slice(begins, ends, ones) for view in views))
+    cut_views = tuple(
+        ResultView(each.view.slice(begins, ends, ones), each.shifts) for each in views
+    )
+    yield LoopPiece(sizes, graph, cut_views)
 
 
-def matching_result(forms: Sequence[Result], dims: tuple[int, ...]) -> Result:
-    for form in forms:
-        if array_shape(form.base).dims == dims:
-            return form
-    shape = array_shape(forms[0].root)
-    if shape.num_elements != math.prod(dims):
-        raise NoEmitterError(f"{forms[0].root.name} has other indices than the first result")
-    return forms[0]
+def _require_unread(
+    updates: Sequence[tuple[int, int]], pieces: Sequence[LoopPiece], starts: Sequence[ElementGraph]
+) -> None:
+    """What is updated may be written over as soon as the kernel begins."""
+    graphs = [piece.graph for piece in pieces]
+    leaves = [leaf for graph in (*graphs, *starts) for leaf in graph.leaves]
+    read = {leaf.number for leaf in leaves if isinstance(leaf, InputLeaf)}
+    if any(number in read for _, number in updates):
+        raise NoEmitterError("a block is changed of what is read")
 
 
 def _overwrites(
@@ -171,9 +145,7 @@ def _overwrites(
     inputs: Mapping[HloInstruction, int],
     starts: Sequence[ElementGraph],
 ) -> tuple[tuple[int, int], ...]:
-    """Where nothing between an input and the results changes the order of elements."""
-    if not all(result.keeps_order for result in results):
-        return ()
+    """Where nothing between an input and a result changes the order of elements."""
     shapes: dict[int, ArrayShape] = {
         number: array_shape(instruction) for instruction, number in inputs.items()
     }
@@ -186,6 +158,7 @@ def _overwrites(
     return tuple(
         (i, number)
         for i, result in enumerate(results)
+        if result.keeps_order
         for number in steady
         if shapes[number].byte_size == array_shape(result.root).byte_size
         and shapes[number].num_elements == array_shape(result.root).num_elements

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 from runtime.fusion.element_graph import post_order
 from runtime.fusion.emitters import LOOP
-from runtime.fusion.fusion_graph import FusionGraph, Kernel
+from runtime.fusion.fusion_graph import FusionGraph
+from runtime.fusion.fusion_kernel import Kernel
 from spmd.analysis.side_effects import SideEffects
 from spmd.hlo import HloComputation, HloInstruction, Opcode
 from spmd.hlo.instruction import Annotations
@@ -60,13 +61,13 @@ class FusionPlan:
 
 
 def _fusions(graph: FusionGraph) -> list[Kernel]:
-    return [kernel for kernel in graph.kernels if kernel.is_fusion]
+    return [kernel for kernel in graph.kernels if graph.is_fusion(kernel)]
 
 
 def _planned(kernel: Kernel) -> PlannedKernel:
     emitter = kernel.kind.emitter
     assert emitter is not None, "kernels are only joined where there is an emitter"
-    return PlannedKernel(kernel.roots, tuple(kernel.inputs), kernel.position, emitter)
+    return PlannedKernel(kernel.roots, kernel.inputs, kernel.position, emitter)
 
 
 def make_fusions(plan: FusionPlan, fuel: Fuel) -> int:

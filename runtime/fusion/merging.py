@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from runtime.fusion.fusion_graph import FusionGraph, Kernel
+from runtime.fusion.fusion_graph import FusionGraph
+from runtime.fusion.fusion_kernel import Kernel
 from runtime.fusion.live_profile import LiveProfile
+from runtime.fusion.loop_cost import written_block
 
 #: Kernels that read one value, and kernels tried together with one of them.
 MAX_TRIED = 8
@@ -76,7 +78,7 @@ class _Merger:
         for kernel in self.graph.kernels:
             if kernel.cost.bytes > SMALL_BYTES or not self.is_there(kernel):
                 continue
-            dims = kernel.roots[0].dims
+            dims = written_block(kernel.roots[0]).dims
             before = open_ones.get(dims)
             made = None if before is None else self.merge(before, kernel)
             merged += made is not None

@@ -6,7 +6,8 @@ import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from runtime.fusion.fusion_graph import FusionGraph, Kernel
+from runtime.fusion.fusion_graph import FusionGraph
+from runtime.fusion.fusion_kernel import Kernel
 from runtime.fusion.live_profile import LiveProfile
 
 #: Readers that a producer is copied into at most.
@@ -71,7 +72,7 @@ class _Queue:
 
     def candidate(self, producer: Kernel) -> _Candidate | None:
         graph = self.graph
-        if graph.is_read_outside(producer):
+        if graph.is_read_outside(producer) or graph.most_readers(producer) > self.most_readers:
             return None
         readers = graph.readers_of(producer)
         if not 0 < len(readers) <= self.most_readers:

@@ -25,8 +25,8 @@ from runtime.fusion.element_graph import (
     element_graph,
     post_order,
 )
-from runtime.fusion.loop_fusion import Result, matching_result, result_forms
 from runtime.fusion.refusal import NoEmitterError
+from runtime.fusion.results import Result, matching_result, result_forms
 from runtime.fusion.row_region import RowRegion, row_region
 from runtime.fusion.view_path import Place, ViewOp, ViewPath, place_of, repeated
 from runtime.strides import StridedView, dense_strides
@@ -210,10 +210,10 @@ class _Assembly:
     def result_view(self, result: Result) -> StridedView:
         region = self.region
         sizes = region.rows if region.is_row_result(result.root) else region.dims
-        view = result.view(sizes)
-        if view is None:
+        written = result.view(sizes)
+        if written is None:
             raise NoEmitterError(f"no strides say how {result.root.name} is written")
-        return view
+        return written.view
 
     def row_pass(self, level: int) -> RowPass:
         levels, region = self.region.levels, self.region

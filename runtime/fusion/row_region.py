@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from runtime.fusion.element_graph import array_shape, post_order
 from runtime.fusion.refusal import NoEmitterError
@@ -30,19 +31,19 @@ class RowRegion:
     axes: tuple[int, ...]
     levels: Mapping[HloInstruction, int]
 
-    @property
+    @cached_property
     def points(self) -> int:
         return math.prod(self.dims)
 
-    @property
+    @cached_property
     def row_count(self) -> int:
         return math.prod(self.rows)
 
-    @property
+    @cached_property
     def row_length(self) -> int:
         return math.prod(self.dims[d] for d in self.axes)
 
-    @property
+    @cached_property
     def rows(self) -> tuple[int, ...]:
         """Sizes that count the rows."""
         return tuple(n for d, n in enumerate(self.dims) if d not in self.axes)
@@ -52,14 +53,14 @@ class RowRegion:
 
     def is_per_row(self, x: HloInstruction) -> bool:
         """One element per row, of what has been reduced."""
-        return self.levels[x] > 0 and array_shape(x).num_elements == math.prod(self.rows)
+        return self.levels[x] > 0 and array_shape(x).num_elements == self.row_count
 
     def is_row_result(self, root: HloInstruction) -> bool:
         """Whether a root has an element per row, rather than one at each index."""
         count = array_shape(root).num_elements
-        if count not in (math.prod(self.dims), math.prod(self.rows)):
+        if count not in (self.points, self.row_count):
             raise NoEmitterError(f"{root.name} has other indices than the reductions")
-        return count == math.prod(self.rows)
+        return count == self.row_count
 
     def row_values(self) -> list[HloInstruction]:
         """What is per row and used where things are not: by broadcasts."""

@@ -21,7 +21,7 @@ from spmd.shape import ArrayShape, PrimitiveType
 class ViewOp:
     """One operation that only rearranges, apart from the instruction it came from. ``dims``: of its result.
 
-    starts: of a dynamic-slice, numbers of the scalars where it starts, one for each dimension.
+    starts: of a dynamic-slice or dynamic-update-slice, numbers of the scalars where it starts, one for each dimension.
     """
 
     opcode: Opcode
@@ -47,6 +47,7 @@ _VIEWS: dict[Opcode, Callable[[ViewOp, StridedView], StridedView | None]] = {
     Opcode.TRANSPOSE: lambda op, view: view.transpose(_dimensions(op)),
 }
 _INVERSES: dict[Opcode, Callable[[ViewOp, StridedView, tuple[int, ...]], StridedView | None]] = {
+    Opcode.DYNAMIC_UPDATE_SLICE: lambda _, view, dims: _first(view, dims),
     Opcode.RESHAPE: lambda _, view, dims: view.reshape(dims),
     Opcode.REVERSE: lambda op, view, _: view.reverse(_dimensions(op)),
     Opcode.TRANSPOSE: lambda op, view, _: view.transpose(_inverse(_dimensions(op))),
@@ -72,8 +73,8 @@ def _is_reshape(bitcast: HloInstruction) -> bool:
 
 
 def is_bijective(op: ViewOp) -> bool:
-    """Every element of the operand is one element of the result."""
-    return op.opcode in _INVERSES
+    """Every element of the operand is one element of the result, and that is all of it."""
+    return op.opcode in _INVERSES and op.opcode is not Opcode.DYNAMIC_UPDATE_SLICE
 
 
 def repeated(dims: tuple[int, ...]) -> ViewOp:
@@ -100,12 +101,17 @@ def shifts(path: ViewPath, view: StridedView) -> tuple[Shift, ...]:
             continue
         before = through(path[:n], view)
         assert before is not None, "the whole path can be seen through"
-        for start, size, whole, stride in zip(
-            op.starts, op.dims, before.dims, before.strides, strict=True
-        ):
-            if size < whole and stride:
-                found.append(Shift(start, whole - size, stride))
+        found += block_shifts(op.starts, op.dims, before)
     return tuple(found)
+
+
+def block_shifts(starts: tuple[int, ...], sizes: tuple[int, ...], view: StridedView) -> list[Shift]:
+    """How far a block of ``sizes`` of ``view`` that starts at those scalars is from its first block."""
+    return [
+        Shift(start, whole - size, stride)
+        for start, size, whole, stride in zip(starts, sizes, view.dims, view.strides, strict=True)
+        if size < whole and stride
+    ]
 
 
 def through(path: ViewPath, view: StridedView) -> StridedView | None:
@@ -119,7 +125,9 @@ def through(path: ViewPath, view: StridedView) -> StridedView | None:
 
 
 def backwards(op: ViewOp, view: StridedView, dims: tuple[int, ...]) -> StridedView | None:
-    """From a view of the result of a bijective ``op`` that of its operand, which has sizes ``dims``."""
+    """From a view of the result of ``op`` that of its operand, which has sizes ``dims``: of a bijective one's only
+    operand, or of the block that a dynamic-update-slice writes, as if at index 0.
+    """
     return _INVERSES[op.opcode](op, view, dims)
 
 
@@ -165,7 +173,12 @@ def _slice(op: ViewOp, view: StridedView) -> StridedView:
 
 
 def _slice_at_zero(op: ViewOp, view: StridedView) -> StridedView:
-    return view.slice((0,) * len(op.dims), op.dims, (1,) * len(op.dims))
+    return _first(view, op.dims)
+
+
+def _first(view: StridedView, dims: tuple[int, ...]) -> StridedView:
+    """The first block of sizes ``dims``."""
+    return view.slice((0,) * len(dims), dims, (1,) * len(dims))
 
 
 def _inverse(permutation: tuple[int, ...]) -> tuple[int, ...]:

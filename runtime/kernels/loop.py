@@ -17,6 +17,7 @@ from runtime.codegen.native_call import NOTHING, in_order, native_call
 from runtime.codegen.scalar_program import ScalarProgram
 from runtime.fusion.view_path import Shift
 from runtime.kernel import NUMPY_KERNELS, Action, Kernel, KernelArrays
+from runtime.kernels.copy import copying
 from runtime.kernels.index_order import in_streaming_order, merged_dims
 from runtime.strides import StridedView
 from spmd.literal import NDArray
@@ -55,7 +56,8 @@ class LoopKernel(Kernel):
     """For all indices of ``dims``: result i, seen as ``results[i]`` from its first element, = result i of ``program``.
 
     Parameter i of the program is the element of leaf i. A result may be an operand's memory where the elements that it
-    is read for are written at the same index. Leaves are shifted by what the last stage of ``starts`` gives.
+    is read for are written at the same index. Leaves and results are shifted by what the last stage of ``starts``
+    gives; ``result_shifts`` is empty where no result is.
     """
 
     dims: tuple[int, ...]
@@ -63,12 +65,17 @@ class LoopKernel(Kernel):
     leaves: tuple[LoopLeaf, ...]
     results: tuple[StridedView, ...]
     starts: tuple[StartsStage, ...] = ()
+    result_shifts: tuple[tuple[Shift, ...], ...] = ()
 
 
 @NUMPY_KERNELS.binds(LoopKernel)
 def bind_loop_kernel(kernel: LoopKernel, arrays: KernelArrays) -> Action:
     walks = [leaf_walk(leaf, arrays.operands) for leaf in kernel.leaves]
-    walks += [walk_of(v, a) for v, a in zip(kernel.results, arrays.results, strict=True)]
+    shifts = kernel.result_shifts or ((),) * len(kernel.results)
+    walks += [
+        replace(walk_of(view, array), shifts=moved)
+        for view, array, moved in zip(kernel.results, arrays.results, shifts, strict=True)
+    ]
     starts = starting_walks(kernel.starts, arrays.operands)
     every = (*arrays.operands, *arrays.results)
     return bind_loop(kernel.program, kernel.dims, walks, every, starts)
@@ -84,6 +91,27 @@ class PiecesKernel(Kernel):
 @NUMPY_KERNELS.binds(PiecesKernel)
 def bind_pieces(kernel: PiecesKernel, arrays: KernelArrays) -> Action:
     return in_order(*(bind_loop_kernel(piece, arrays) for piece in kernel.pieces))
+
+
+@dataclass(frozen=True)
+class UpdateKernel(Kernel):
+    """Loops that write blocks of some results; ``updates``: pairs (result, operand) that are alike elsewhere.
+
+    Such a result may be the operand's memory.
+    """
+
+    pieces: tuple[LoopKernel, ...]
+    updates: tuple[tuple[int, int], ...]
+
+
+@NUMPY_KERNELS.binds(UpdateKernel)
+def bind_update(kernel: UpdateKernel, arrays: KernelArrays) -> Action:
+    copies = [
+        copying(arrays.operands[number].reshape(arrays.results[n].shape), arrays.results[n])
+        for n, number in kernel.updates
+        if not np.may_share_memory(arrays.operands[number], arrays.results[n])
+    ]
+    return in_order(*copies, *(bind_loop_kernel(piece, arrays) for piece in kernel.pieces))
 
 
 @dataclass(frozen=True, slots=True)

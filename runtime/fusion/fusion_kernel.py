@@ -1,0 +1,44 @@
+"""A kernel that fusion plans with: a set of instructions of the computation, in the order of its kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+
+from runtime.fusion.kernel_kinds import KernelKind
+from runtime.fusion.prices import KernelCost
+from spmd.hlo import HloInstruction
+
+
+class Kernel:
+    """``members``: all that it computes, views among them; ``inputs``: what it reads; each as they are met from the
+    ``roots``, its results. Instruction n of ``values``, all of them in this order, is value n of the kind.
+
+    position: where in the computation's order it runs. Compared by identity.
+    """
+
+    def __init__(self, values: tuple[HloInstruction, ...], position: int, kind: KernelKind) -> None:
+        self.values, self.position, self.kind = values, position, kind
+        self.members = values[: kind.size]
+        self.inputs = values[kind.size :]
+        self.roots = tuple([values[n] for n in kind.root_places])
+
+    @cached_property
+    def place(self) -> Mapping[HloInstruction, int]:
+        """Where in ``values`` an instruction stands."""
+        return dict(zip(self.values, range(len(self.values)), strict=True))
+
+    @property
+    def cost(self) -> KernelCost:
+        """Of one execution."""
+        cost = self.kind.cost
+        assert cost is not None, "a kernel is made of what has a price"
+        return cost
+
+    def may_overwrite(self, root: HloInstruction, read: HloInstruction) -> bool:
+        """Whether ``root`` may be written over the memory of the input ``read``, which dies here."""
+        return (self.roots.index(root), self.inputs.index(read)) in self.kind.overwrites
+
+    @property
+    def name(self) -> str:
+        return self.roots[-1].name

@@ -1,0 +1,114 @@
+"""How the results of a kernel are written: a root as views of what is computed, or as a block of a larger array."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from runtime.fusion.element_graph import Starts, array_shape
+from runtime.fusion.refusal import NoEmitterError
+from runtime.fusion.view_path import (
+    Shift,
+    ViewOp,
+    ViewPath,
+    backwards,
+    block_shifts,
+    is_bijective,
+    view_op,
+)
+from runtime.strides import StridedView
+from spmd.hlo import HloInstruction, Opcode
+
+
+@dataclass(frozen=True, slots=True)
+class ResultView:
+    """Where elements of a result go over an index space: ``view``, moved by ``shifts``."""
+
+    view: StridedView
+    shifts: tuple[Shift, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A root as views of ``base``: ``peeled``, the nearest to the root first, are undone when it is written.
+
+    updated: the input, by number, that the root is but for the block that is written; None of one written as a whole.
+    """
+
+    root: HloInstruction
+    base: HloInstruction
+    peeled: tuple[tuple[ViewOp, tuple[int, ...]], ...] = ()
+    updated: int | None = None
+
+    def view(self, dims: tuple[int, ...]) -> ResultView | None:
+        """Over ``dims``, of the root as it lies in memory."""
+        view: StridedView | None = StridedView.dense(array_shape(self.root))
+        shifts: list[Shift] = []
+        for op, operand_dims in self.peeled:
+            if view is None:
+                return None
+            if op.opcode is Opcode.DYNAMIC_UPDATE_SLICE:
+                shifts += block_shifts(op.starts, operand_dims, view)
+            view = backwards(op, view, operand_dims)
+        if view is not None and view.dims != dims:
+            view = view.reshape(dims)
+        return None if view is None else ResultView(view, tuple(shifts))
+
+    def path(self, dims: tuple[int, ...]) -> ViewPath:
+        same = array_shape(self.base).dims == dims
+        return () if same else (ViewOp(Opcode.RESHAPE, dims),)
+
+    @property
+    def keeps_order(self) -> bool:
+        return all(op.keeps_order for op, _ in self.peeled)
+
+
+def result_forms(
+    root: HloInstruction, inputs: Mapping[HloInstruction, int], starts: Starts | None = None
+) -> list[Result]:
+    """The root itself, then as views of its operand, and so on.
+
+    With ``starts``, which take the scalars where blocks start, also as a block of an input that is updated.
+    """
+    result = Result(root, root)
+    forms = [result]
+    while result.base not in inputs:
+        base = result.base
+        if base.opcode is Opcode.DYNAMIC_UPDATE_SLICE:
+            if starts is None or result.updated is not None or not result.keeps_order:
+                break
+            numbers = starts.numbers(base, base.operands[2:])
+            op, operand = ViewOp(base.opcode, base.dims, starts=numbers), base.operand(1)
+            updated: int | None = _updated_input(base, inputs)
+        else:
+            view = view_op(base)
+            if view is None or not is_bijective(view):
+                break
+            op, operand, updated = view, base.operand(0), result.updated
+        peeled = (*result.peeled, (op, array_shape(operand).dims))
+        result = Result(root, operand, peeled, updated)
+        forms.append(result)
+    return forms
+
+
+def _updated_input(update: HloInstruction, inputs: Mapping[HloInstruction, int]) -> int:
+    """The input that ``update`` changes a block of, seen through reshapes at most."""
+    source = update.operand(0)
+    while source not in inputs:
+        view = view_op(source)
+        if view is None or not view.keeps_order:
+            raise NoEmitterError(f"{update.name} changes what is computed here")
+        source = source.operand(0)
+    return inputs[source]
+
+
+def matching_result(forms: Sequence[Result], dims: tuple[int, ...]) -> Result:
+    """The form over ``dims``, or else one of as many elements."""
+    for form in forms:
+        if array_shape(form.base).dims == dims:
+            return form
+    for form in forms:
+        if array_shape(form.base).num_elements == math.prod(dims):
+            return form
+    raise NoEmitterError(f"{forms[0].root.name} has other indices than the first result")
