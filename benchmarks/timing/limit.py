@@ -77,11 +77,11 @@ def step_limit(module: HloModule, rates: Rates) -> Limit:
 def _of_computation(computation: HloComputation, rates: Rates, devices: int) -> Limit:
     total = Limit()
     for instruction in computation.instructions:
-        total += _of_instruction(instruction, rates, devices)
+        total += instruction_limit(instruction, rates, devices)
     return total
 
 
-def _of_instruction(x: HloInstruction, rates: Rates, devices: int) -> Limit:
+def instruction_limit(x: HloInstruction, rates: Rates, devices: int) -> Limit:
     if x.opcode in _NOT_KERNELS or _is_free(x):
         return Limit()
     if x.opcode in KIND:

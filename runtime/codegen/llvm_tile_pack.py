@@ -30,7 +30,12 @@ def pack_ir(form: TileForm) -> str:
     most: address of 32 halfwords, each at least the upper half of the magnitude of the f32 packed there.
     """
     kinds = {pack_function(kind): kind for kind in (form.lhs, form.rhs)}
-    packs = [_fill(form.group, kind) + _pack(form, kind) for kind in kinds.values()]
+    packs = [
+        _fill(form.group, kind, whole=False)
+        + _fill(form.group, kind, whole=True)
+        + _pack(form, kind)
+        for kind in kinds.values()
+    ]
     return _DECLARATIONS + TURN + "".join(packs)
 
 
@@ -48,17 +53,25 @@ def _pack(form: TileForm, kind: PrimitiveType) -> str:
         log_depth=form.step_depth.bit_length() - 1,
         step_bytes=2 * parts_of(kind) * TILE_BYTES,
         row=TILE_BYTES // LINES,
+        more=form.group - 1,
         turns=turns,
     )
 
 
-def _fill(group: int, kind: PrimitiveType) -> str:
+def _fill(group: int, kind: PrimitiveType, *, whole: bool) -> str:
     """``@fill_``: a tile of each part. Row r of vector q is at r * step + q * apart, with as many rows and lanes as are
-    left: fewer by ``rows_less`` and ``lanes_less`` from one q to the next."""
+    left: fewer by ``rows_less`` and ``lanes_less`` from one q to the next. ``@fill_whole_``: where none is missing."""
     lane, nl = _lane_type(kind), "\n"
     before, each = [], []
     vector, item = f"<{LINES} x {lane}>", kind.byte_size
     for q in range(group):
+        each += [
+            f"  %apart{q} = mul i64 %apart, {q}",
+            f"  %from{q} = getelementptr i8, ptr %from, i64 %apart{q}",
+        ]
+        if whole:
+            each.append(f"  %x{q} = load {vector}, ptr %from{q}, align {item}")
+            continue
         mask = f"<{LINES} x i1> %mask_here{q}"
         source = f"ptr %from{q}, i32 {item}, {mask}, {vector} zeroinitializer"
         before += [
@@ -73,8 +86,6 @@ def _fill(group: int, kind: PrimitiveType) -> str:
             f"  %is_row{q} = icmp slt i64 %r, %rows{q}",
             f"  %here{q} = select i1 %is_row{q}, i{LINES} %bits{q}, i{LINES} 0",
             f"  %mask_here{q} = bitcast i{LINES} %here{q} to <{LINES} x i1>",
-            f"  %apart{q} = mul i64 %apart, {q}",
-            f"  %from{q} = getelementptr i8, ptr %from, i64 %apart{q}",
             f"  %x{q} = call {vector} @llvm.masked.load.v{LINES}{lane}.p0({source})",
         ]
     words = _float_words(kind) if kind.is_floating else _byte_words()
@@ -83,10 +94,13 @@ def _fill(group: int, kind: PrimitiveType) -> str:
         f"  store <{LINES} x i32> %packed{p}, ptr %to{p}, align 64"
         for p in range(parts_of(kind))
     ]
-    return f"""
-declare <{LINES} x {lane}> @llvm.masked.load.v{LINES}{lane}.p0(ptr, i32, <{LINES} x i1>, <{LINES} x {lane}>)
+    name = f"fill_{'whole_' if whole else ''}{pack_function(kind)}"
+    masked_load = (
+        f"{vector} @llvm.masked.load.v{LINES}{lane}.p0(ptr, i32, <{LINES} x i1>, {vector})"
+    )
+    return f"""{"" if whole else f"{nl}declare {masked_load}"}
 
-define internal void @fill_{pack_function(kind)}(ptr %tile, ptr %source, i64 %step, i64 %apart,
+define internal void @{name}(ptr %tile, ptr %source, i64 %step, i64 %apart,
     i64 %rows, i64 %rows_less, i64 %lanes, i64 %lanes_less, float %scale, ptr %most) noinline {{
 entry:
   %most_before = load <{2 * LINES} x i16>, ptr %most, align 64
@@ -197,6 +211,7 @@ TURN = _turn()
 
 _DECLARATIONS = f"""
 declare <{2 * LINES} x i16> @llvm.umax.v{2 * LINES}i16(<{2 * LINES} x i16>, <{2 * LINES} x i16>)
+declare i64 @llvm.smin.i64(i64, i64)
 """
 
 _PACK = """
@@ -207,6 +222,8 @@ entry:
   %step = select i1 %along, i64 %line, i64 %depth
   %rows_less = select i1 %along, i64 0, i64 {lines}
   %lanes_less = select i1 %along, i64 {lines}, i64 0
+  %rows_less_all = mul i64 %rows_less, {more}
+  %lanes_less_all = mul i64 %lanes_less, {more}
   %apart = mul i64 %depth, {lines}
   br label %half
 half:
@@ -227,8 +244,20 @@ some:
   %tile = getelementptr i8, ptr %to_h, i64 %place
   %rows = select i1 %along, i64 %left, i64 %deep
   %lanes = select i1 %along, i64 %deep, i64 %left
+  %fewest_rows = sub i64 %rows, %rows_less_all
+  %fewest_lanes = sub i64 %lanes, %lanes_less_all
+  %fewest = call i64 @llvm.smin.i64(i64 %fewest_rows, i64 %fewest_lanes)
+  %whole = icmp sge i64 %fewest, {lines}
+  br i1 %whole, label %fill_all, label %fill_some
+fill_all:
+  call void @fill_whole_{name}(ptr %tile, ptr %from, i64 %step, i64 %apart, i64 %rows, i64 %rows_less, i64 %lanes,
+    i64 %lanes_less, float %scale, ptr %most)
+  br label %filled
+fill_some:
   call void @fill_{name}(ptr %tile, ptr %from, i64 %step, i64 %apart, i64 %rows, i64 %rows_less, i64 %lanes,
     i64 %lanes_less, float %scale, ptr %most)
+  br label %filled
+filled:
   br i1 %turn, label %turns, label %some_done
 turns:
 {turns}

@@ -1,8 +1,9 @@
 """Native code of matrix products on the tile unit: packed in blocks that near caches hold, summed panel by panel.
 
 For each block of columns of rhs, for each block of the depth: pack that part of rhs; for 32 rows of lhs at a time, pack
-them, multiply them with each packed panel, and write or add up 32 by 32 elements of the result. Packed operands are on
-the stack, about 1 MiB of it, so that a step allocates nothing.
+them, multiply them with each packed panel, and write or add up 32 by 32 elements of the result, which is done among the
+instructions that multiply the next ones. Packed operands are on the stack, about 1 MiB of it, so that a step allocates
+nothing.
 
 f32 parts and their products may not become so small that the unit, which takes denormal numbers for zero, would lose
 what f32 holds: packing multiplies by 2^24, and results by 2^-48. Then parts of the smallest denormal are normal, and
@@ -12,19 +13,16 @@ packing, and is computed otherwise.
 
 from __future__ import annotations
 
+from runtime.codegen.llvm_tile_finish import finish_ir
 from runtime.codegen.llvm_tile_multiply import multiply_ir
 from runtime.codegen.llvm_tile_pack import pack_function, pack_ir
 from runtime.codegen.llvm_tile_record import record_ir
 from runtime.codegen.llvm_tiles import (
     BLOCK_BYTES,
-    BLOCK_ROW,
     DECLARATIONS,
     LINES,
     PANEL,
     TileForm,
-    lanes_below,
-    repeated,
-    spread,
 )
 from runtime.codegen.llvm_words import WORDS
 from spmd.shape import PrimitiveType
@@ -67,6 +65,7 @@ def product_ir(form: TileForm, *, instead: bool) -> str:
         rhs_step_bytes=form.rhs_step_bytes,
         panel=PANEL,
         lines=LINES,
+        before=_BEFORE,
         check=_CHECK.format(most=_MOST_EXPONENT) if form.is_float else "  br label %columns",
         otherwise=_INSTEAD if instead else "  br label %refused",
     )
@@ -75,102 +74,11 @@ def product_ir(form: TileForm, *, instead: bool) -> str:
         DECLARATIONS,
         pack_ir(form),
         multiply_ir(form),
-        _finish(form),
+        finish_ir(form),
         _LARGEST,
         main,
     )
     return "".join(parts)
-
-
-def _finish(form: TileForm) -> str:
-    """``@finish``: some rows and columns of a summed block, scaled back, into the result or added to it."""
-    t = "float" if form.is_float else "i32"
-    narrow = form.result is PrimitiveType.BF16
-    to, size = ("i16", 2) if narrow else (t, 4)
-    vector, masks = f"<{LINES} x {t}>", f"<{LINES} x i1>"
-    before, body = [], []
-    for half in range(2):
-        before += [
-            f"  %columns{half} = sub i64 %columns, {half * LINES}",
-            lanes_below(f"mask{half}", f"%columns{half}"),
-            f"  %old_mask{half} = and {masks} %mask{half}, %adds",
-        ]
-        x = f"%x{half}"
-        body += [
-            f"  %from{half} = getelementptr i8, ptr %from, i64 {64 * half}",
-            f"  %to{half} = getelementptr i8, ptr %to, i64 {LINES * size * half}",
-            f"  {x} = load {vector}, ptr %from{half}, align 64",
-        ]
-        old = f"ptr %to{half}, i32 {size}, {masks} %old_mask{half}, {vector} zeroinitializer"
-        if form.is_float:
-            body.append(f"  %scaled{half} = fmul {vector} {x}, %scales")
-            x = f"%scaled{half}"
-        if narrow:
-            body += _bf16(half, x)
-            x = f"%narrow{half}"
-        else:
-            add = "fadd" if form.is_float else "add"
-            body += [
-                f"  %old{half} = call {vector} @llvm.masked.load.{_suffix(to)}.p0({old})",
-                f"  %sum{half} = {add} {vector} {x}, %old{half}",
-            ]
-            x = f"%sum{half}"
-        body.append(
-            f"  call void @llvm.masked.store.{_suffix(to)}.p0(<{LINES} x {to}> {x}, ptr %to{half}, i32 {size},"
-            f" {masks} %mask{half})"
-        )
-    nl = "\n"
-    declared = (
-        f"\ndeclare void @llvm.masked.store.{_suffix(to)}.p0(<{LINES} x {to}>, ptr, i32, {masks})"
-    )
-    if not narrow:
-        declared += (
-            f"\ndeclare {vector} @llvm.masked.load.{_suffix(to)}.p0(ptr, i32, {masks}, {vector})"
-        )
-    return f"""{declared}
-
-define internal void @finish(ptr %total, ptr %out, i64 %row, i64 %rows, i64 %columns, i1 %add, float %scale) noinline {{
-entry:{spread("adds", "%add", "i1")}{spread("scales", "%scale", "float")}
-{nl.join(before)}
-  br label %loop
-loop:
-  %r = phi i64 [ 0, %entry ], [ %next, %loop ]
-  %way = mul i64 %r, %row
-  %to = getelementptr i8, ptr %out, i64 %way
-  %from = getelementptr [{BLOCK_ROW} x i8], ptr %total, i64 %r
-{nl.join(body)}
-  %next = add nuw i64 %r, 1
-  %more = icmp slt i64 %next, %rows
-  br i1 %more, label %loop, label %end
-end:
-  ret void
-}}
-"""
-
-
-def _suffix(kind: str) -> str:
-    return f"v{LINES}{'f32' if kind == 'float' else kind}"
-
-
-def _bf16(half: int, x: str) -> list[str]:
-    """To the nearest, ties to even; what is not a number stays one."""
-    ints = f"<{LINES} x i32>"
-
-    def constant(value: int) -> str:
-        return repeated(value, "i32")
-
-    return [
-        f"  %bits{half} = bitcast <{LINES} x float> {x} to {ints}",
-        f"  %upper{half} = lshr {ints} %bits{half}, {constant(16)}",
-        f"  %odd{half} = and {ints} %upper{half}, {constant(1)}",
-        f"  %carry{half} = add {ints} %odd{half}, {constant(0x7FFF)}",
-        f"  %near{half} = add {ints} %bits{half}, %carry{half}",
-        f"  %rounded{half} = lshr {ints} %near{half}, {constant(16)}",
-        f"  %quiet{half} = or {ints} %upper{half}, {constant(0x40)}",
-        f"  %none{half} = fcmp uno <{LINES} x float> {x}, zeroinitializer",
-        f"  %chosen{half} = select <{LINES} x i1> %none{half}, {ints} %quiet{half}, {ints} %rounded{half}",
-        f"  %narrow{half} = trunc {ints} %chosen{half} to <{LINES} x i16>",
-    ]
 
 
 _LARGEST = f"""
@@ -209,6 +117,10 @@ _INSTEAD = """
   call void @instead(ptr %record, i64 %i, i64 %j, i64 %d, i64 %rows, i64 %width, i64 %depth, i1 %add)
   br label %rows_done
 """
+
+#: The block of the result that is finished while the unit is at the next one.
+_BEFORE = """ptr %total, ptr %to_before, i64 %out_row,
+    i64 %rows_before, i64 %columns_before, i1 %add, float %unscale"""
 
 _PRODUCT = """
 define internal i1 @product(ptr %record, float %scale, float %unscale, i1 %checked) noinline {{
@@ -304,6 +216,9 @@ otherwise:
 {otherwise}
 columns:
   %c = phi i64 [ 0, %some_rows ], [ %next_c, %multiplied ]
+  %to_before = phi ptr [ %out_i, %some_rows ], [ %to, %multiplied ]
+  %columns_before = phi i64 [ 0, %some_rows ], [ %columns_c, %multiplied ]
+  %rows_before = phi i64 [ 0, %some_rows ], [ %rows, %multiplied ]
   %number_c = udiv i64 %c, {panel}
   %place_c = mul i64 %number_c, %panel_bytes
   %rhs_c = getelementptr i8, ptr %rhs_packed, i64 %place_c
@@ -319,22 +234,25 @@ rows2:
 rows1:
   br i1 %two_columns, label %by12, label %by11
 by22:
-  call void @multiply22(ptr %lhs_packed, ptr %rhs_c, i64 %steps, ptr %total)
+  call void @multiply22(ptr %lhs_packed, ptr %rhs_c, i64 %steps, {before})
   br label %multiplied
 by21:
-  call void @multiply21(ptr %lhs_packed, ptr %rhs_c, i64 %steps, ptr %total)
+  call void @multiply21(ptr %lhs_packed, ptr %rhs_c, i64 %steps, {before})
   br label %multiplied
 by12:
-  call void @multiply12(ptr %lhs_packed, ptr %rhs_c, i64 %steps, ptr %total)
+  call void @multiply12(ptr %lhs_packed, ptr %rhs_c, i64 %steps, {before})
   br label %multiplied
 by11:
-  call void @multiply11(ptr %lhs_packed, ptr %rhs_c, i64 %steps, ptr %total)
+  call void @multiply11(ptr %lhs_packed, ptr %rhs_c, i64 %steps, {before})
   br label %multiplied
 multiplied:
-  call void @finish(ptr %total, ptr %to, i64 %out_row, i64 %rows, i64 %columns_c, i1 %add, float %unscale)
+  call void @store(ptr %total)
   %next_c = add i64 %c, {panel}
   %more_c = icmp ult i64 %next_c, %width
-  br i1 %more_c, label %columns, label %rows_done
+  br i1 %more_c, label %columns, label %finish_last
+finish_last:
+  call void @finish(ptr %total, ptr %to, i64 %out_row, i64 %rows, i64 %columns_c, i1 %add, float %unscale)
+  br label %rows_done
 rows_done:
   %next_i = add i64 %i, {panel}
   %more_i = icmp ult i64 %next_i, %m

@@ -1,0 +1,185 @@
+"""Where a step loses time: every kernel's measured time beside the least it could take, the biggest losses first.
+
+    python -m benchmarks.step_losses MODULE [--devices N] [--steps 10] [--top 30] [--each] [--least] [--no-fusion]
+    python -m launch.mpirun -n N -- -m benchmarks.step_losses MODULE
+
+Times are the timeline's (`spmd run --profile`): of each thunk all its runs in a step, the median over steps, the mean
+over devices. Limits are those of benchmarks/timing/limit.py at rates that are measured here, after the steps. Thunks of
+equal shapes are one line, with their number, unless --each. Collectives take time in their starts and in waits, beside
+the wire's limit: what goes beyond it is mostly waiting for a device that is late. With --least the least step counts,
+which says more on a machine that others use.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import spmd
+from benchmarks.timing.limit import instruction_limit
+from benchmarks.timing.rates import Rates
+from launch.cli.bench import DEVIATION
+from launch.execution import time_steps
+from launch.inputs import SeededInputs
+from launch.options import CompileOptions
+from launch.rank_environment import world_of_environment
+from launch.report.trace import collect_trace
+from runtime.timeline.recorder import KEPT_STEPS
+from spmd.hlo import HloInstruction, HloModule, Opcode
+from spmd.shape import ArrayShape
+
+WARM_UP = 3
+#: Thunks that contain others: their time is that of what they contain.
+_HOLDERS = frozenset({"ThunkSequence", "While", "Conditional", "Call"})
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Of all thunks that ``what`` describes, microseconds of one device's step."""
+
+    what: str
+    count: int
+    time: float
+    limit: float
+
+    @property
+    def loss(self) -> float:
+        return self.time - self.limit
+
+
+@dataclass
+class Spent:
+    """Microseconds by thunk and device, of each step that was recorded, and how often the thunk ran in one."""
+
+    of_steps: dict[tuple[str, int], list[float]] = field(default_factory=lambda: defaultdict(list))
+    runs: dict[str, int] = field(default_factory=dict)
+
+    def add(self, trace: dict[str, Any]) -> None:
+        """The steps of one more trace."""
+        here: dict[tuple[str, int, int], list[float]] = defaultdict(list)
+        for event in trace["traceEvents"]:
+            if event["ph"] == "X" and event["tid"] == 0 and event["cat"] not in _HOLDERS:
+                here[event["name"], event["pid"], event["args"]["step"]].append(event["dur"])
+        for (name, device, _), durations in here.items():
+            self.of_steps[name, device].append(sum(durations))
+            self.runs[name] = len(durations)
+
+    def times(self, typical: Callable[[Iterable[float]], float]) -> dict[str, float]:
+        """Of each thunk in a step: all its runs, ``typical`` of the steps, the mean over devices."""
+        devices = {device for _, device in self.of_steps}
+        times: dict[str, float] = defaultdict(float)
+        for (name, _), steps in self.of_steps.items():
+            times[name] += typical(steps) / len(devices)
+        return times
+
+
+def described(x: HloInstruction) -> str:
+    """What it computes, by shapes, so that equal kernels of several layers read alike."""
+    operands = ", ".join(_shape(o) for o in x.operands[:4])
+    more = ", .." if len(x.operands) > 4 else ""
+    inside = ""
+    if x.opcode is Opcode.FUSION:
+        within = x.called_computations[0].instructions
+        inside = "+".join(dict.fromkeys(i.opcode.value for i in within if _computes(i)))
+        inside = f" [{inside[:60]}]"
+    return f"{x.opcode.value}{inside} ({operands}{more}) -> {_shape(x)}"
+
+
+def _shape(x: HloInstruction) -> str:
+    shape = x.shape
+    return str(shape.without_layout() if isinstance(shape, ArrayShape) else shape)
+
+
+def _computes(x: HloInstruction) -> bool:
+    return x.opcode not in {
+        Opcode.PARAMETER,
+        Opcode.TUPLE,
+        Opcode.BROADCAST,
+        Opcode.CONSTANT,
+        Opcode.BITCAST,
+        Opcode.RESHAPE,
+    }
+
+
+def lines_of(
+    module: HloModule, times: dict[str, float], runs: dict[str, int], rates: Rates, *, each: bool
+) -> Iterator[Line]:
+    """The biggest loss first."""
+    devices = module.num_partitions * module.replica_count
+    instructions = {x.name: x for x in module.all_instructions()}
+    found: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for name, time in times.items():
+        x = instructions.get(name)
+        limit = 0.0 if x is None else 1e6 * instruction_limit(x, rates, devices).seconds
+        limit *= runs[name]
+        what = f"{name}, not an instruction" if x is None else described(x)
+        found[f"{name}: {what}" if each else what].append((time, limit))
+    lines = [
+        Line(what, len(each_of), sum(t for t, _ in each_of), sum(limit for _, limit in each_of))
+        for what, each_of in found.items()
+    ]
+    return iter(sorted(lines, key=lambda line: -line.loss))
+
+
+def table(lines: Iterable[Line], top: int) -> list[str]:
+    every = list(lines)
+    rows = [f"{'us':>8s} {'limit':>8s} {'loss':>8s} {'of limit':>8s} {'count':>5s}  kernel"]
+    total = Line(
+        "all",
+        sum(x.count for x in every),
+        *map(sum, zip(*((x.time, x.limit) for x in every), strict=True)),
+    )
+    for x in [*every[:top], total]:
+        over = f"{x.time / x.limit:8.2f}" if x.limit else " " * 8
+        rows.append(f"{x.time:8.0f} {x.limit:8.0f} {x.loss:8.0f} {over} {x.count:5d}  {x.what}")
+    return rows
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("module", type=Path)
+    parser.add_argument("--devices", type=int, help="default: the ranks, or what the module says")
+    parser.add_argument("--steps", type=int, default=KEPT_STEPS)
+    parser.add_argument("--top", type=int, default=30)
+    parser.add_argument("--each", action="store_true", help="a line for each thunk")
+    parser.add_argument("--least", action="store_true", help="of the steps, not the median")
+    parser.add_argument(
+        "--fusion", action=argparse.BooleanOptionalAction, default=CompileOptions().fusion
+    )
+    options = parser.parse_args()
+    rank, ranks = world_of_environment() or (0, None)
+    executable = spmd.compile(
+        spmd.load(options.module),
+        devices=options.devices or ranks,
+        options=CompileOptions(fusion=options.fusion),
+    )
+    executable.record = True
+    shapes = [boundary.shape for boundary in executable.inputs]
+    state = executable.put(SeededInputs(0, shapes, DEVIATION))
+    time_steps(executable, state, WARM_UP)
+    spent, seconds = Spent(), []
+    for _ in range(0, options.steps, KEPT_STEPS):
+        state = executable.put(SeededInputs(0, shapes, DEVIATION))
+        seconds += time_steps(executable, state, KEPT_STEPS)
+        trace = collect_trace(executable)
+        if trace is not None:
+            spent.add(trace)
+    if rank:
+        return 0
+    times = spent.times(min if options.least else statistics.median)
+    print(f"{1e3 * statistics.median(seconds):.2f} ms a step, least {1e3 * min(seconds):.2f}")
+    lines = lines_of(executable.module, times, spent.runs, Rates.measured(), each=options.each)
+    print("\n".join(table(lines, options.top)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
