@@ -172,13 +172,17 @@ class Arena:
 
     def reduce_scatter(self) -> Iterator[Contest]:
         world, operand, tile = MPI.COMM_WORLD, self.operand, self.tile
-        ours = self._ours(ReduceScatter(self.everyone, ReductionKind.SUM, 0), operand, tile)
+        kind = ReduceScatter(self.everyone, ReductionKind.SUM, 0)
+        ours = self._ours(kind, operand, tile)
         run = lambda: world.Reduce_scatter_block(operand, tile)  # noqa: E731
         want = np.split(self.total, self.count)[self.rank]
         moved = self.size + self.size // self.count
         peers = (Entry("MPI", run, operand, tile),) if self.is_known else ()
         values = self._values(self.pattern, self.rank)
         yield Contest("reduce-scatter", ours, peers, values, want, moved)
+        there = np.split(operand, self.count)[self.rank]
+        ours = self._ours(kind, operand, there)
+        yield Contest("reduce-scatter, in place", ours, peers, values, want, moved)
 
     def all_to_all(self) -> Iterator[Contest]:
         world, operand, result = MPI.COMM_WORLD, self.operand, self.result

@@ -79,8 +79,8 @@ class Lowering:
     scratch: arrays the thunk needs while it runs; they count as temporary memory.
     alike: groups of devices whose members get the same results, and write them only once all of a group have started;
         every device is in one group. Empty where results may differ.
-    own_part: groups of devices, where operand n may lie in result n as this device's one of as many equal parts as its
-        group has members, in the group's order. Empty where it may not.
+    own_part: groups of devices, where the smaller of operand n and result n may lie in the other as this device's one
+        of as many equal parts as its group has members, in the group's order. Empty where it may not.
     """
 
     emit: Emit

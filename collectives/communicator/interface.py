@@ -100,9 +100,10 @@ class Communicator(Protocol):
         """Prepare ``collective``, which must hold this rank in its group, on these arrays.
 
         ``operands`` and ``results`` are C-contiguous arrays, results written in place. Each result of an all-reduce, an
-        all-to-all or a permute may be its operand's memory, and an operand of an all-gather its own tile of the result,
-        which saves bytes. ``name`` is the instruction's and appears in errors. To be started after ``connect``.
-        RunError where results that differ among members lie in memory that these share, or where others share it.
+        all-to-all or a permute may be its operand's memory, an operand of an all-gather its own tile of the result, and
+        a result of a reduce-scatter its own part of the operand, which saves bytes. ``name`` is the instruction's and
+        appears in errors. To be started after ``connect``. RunError where results that differ among members lie in
+        memory that these share, or where others share it.
         """
         ...
 

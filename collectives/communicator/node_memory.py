@@ -19,6 +19,7 @@ from collectives.communicator.interface import (
     private_memory,
 )
 from collectives.communicator.kinds import (
+    AllGather,
     AllReduce,
     Collective,
     CollectiveBroadcast,
@@ -183,10 +184,7 @@ class NodeMemory:
 
         RunError where ranks would write different results to memory that they hold together.
         """
-        places: tuple[Places, Places] = (
-            self._operand_places(collective, buffers),
-            [*map(self._find, buffers.results)],
-        )
+        places = self._places_of(collective, buffers)
         together = self._held_together(collective, name, places[1])
         protocol = self._protocol(collective, buffers, places)
         if protocol is not Protocol.IN_PLACE:
@@ -307,15 +305,17 @@ class NodeMemory:
             return all(engine.can_reduce(dtype, collective.reduction) for dtype in types)
         return True
 
-    def _operand_places(self, collective: Collective, buffers: Buffers) -> Places:
-        """Those that lie in a result, as its own tiles, lie apart from member to member."""
+    def _places_of(self, collective: Collective, buffers: Buffers) -> tuple[Places, Places]:
+        """Of operands and results. Tiles that lie in the whole lie apart from member to member."""
         index = collective.group.index(self._rank)
-        places = [*map(self._find, buffers.operands)]
+        operands, results = ([*map(self._find, a)] for a in (buffers.operands, buffers.results))
+        gathers = isinstance(collective, AllGather)
+        places, arrays = (operands, buffers.operands) if gathers else (results, buffers.results)
         for k in own_tiles(collective, index, buffers):
-            place, apart = places[k], buffers.operands[k].nbytes
+            place, apart = places[k], arrays[k].nbytes
             if place is not None:
                 places[k] = Spot(place.window, place.first - index * apart, apart)
-        return places
+        return operands, results
 
     def _find(self, array: Array) -> Spot | None:
         """The window in which ``array`` lies, and where in this rank's segment."""

@@ -13,7 +13,8 @@ elements, once, and writes it to everyone's result: identical bits, and 1/n of t
 
 Less moves in place where arrays lie well. In an all-to-all whose results are its operands members swap what they have
 for each other: no copies elsewhere. In such a permute each member of a route (a ring, say) moves one part of everyone's
-bytes one place on. An operand of an all-gather that lies in the result, as the member's own tile, stays there.
+bytes one place on. An operand of an all-gather that lies in the result, as the member's own tile, stays there;
+a reduce-scatter's result may take the place of the operand's own part.
 *Results that members hold together*, in the very same memory, are written once: each member of an all-gather brings
 its own tile. Their addresses tell. All members meet before anyone writes there, since the others may still read what
 the memory held. Through slots everyone writes all of it, the same bits: the one meeting has shown that all have
@@ -36,6 +37,7 @@ from collectives.communicator.kinds import (
     CollectiveBroadcast,
     CollectivePermute,
     RaggedAllToAll,
+    ReduceScatter,
 )
 from collectives.communicator.permute_routes import has_routes, route_through
 from collectives.communicator.shared_buffers import Addresses, Buffers, overlap, starts_at
@@ -92,8 +94,7 @@ def needs_staging(collective: Collective, index: int, buffers: Buffers) -> bool:
     skipped: list[tuple[int, int]] = []
     if isinstance(collective, RaggedAllToAll):
         skipped = [(1, 0)]  # nobody else reads the output that the result begins as
-    if isinstance(collective, AllGather):
-        skipped = [(k, k) for k in own_tiles(collective, index, buffers)]
+    skipped += [(k, k) for k in own_tiles(collective, index, buffers)]
     return any(
         overlap(operand, result)
         for i, operand in enumerate(buffers.operands)
@@ -103,14 +104,21 @@ def needs_staging(collective: Collective, index: int, buffers: Buffers) -> bool:
 
 
 def own_tiles(collective: Collective, index: int, buffers: Buffers) -> list[int]:
-    """Operands of an all-gather that lie where member ``index`` is to find them in the result."""
-    if not isinstance(collective, AllGather):
+    """Which tiles lie where they are in the whole: an all-gather's operands in its results, or the other way round.
+
+    A reduce-scatter's result there takes the place of the part that nobody but member ``index`` reads.
+    """
+    if isinstance(collective, AllGather):
+        tiles, wholes = buffers.operands, buffers.results
+    elif isinstance(collective, ReduceScatter):
+        tiles, wholes = buffers.results, buffers.operands
+    else:
         return []
     return [
         k
-        for k, (operand, result) in enumerate(zip(buffers.operands, buffers.results, strict=True))
-        if math.prod(operand.shape[: collective.dimension]) == 1
-        and starts_at(operand) == starts_at(result) + index * operand.nbytes
+        for k, (tile, whole) in enumerate(zip(tiles, wholes, strict=True))
+        if math.prod(tile.shape[: collective.dimension]) == 1
+        and starts_at(tile) == starts_at(whole) + index * tile.nbytes
     ]
 
 

@@ -29,7 +29,9 @@ def _allocations(assignment: BufferAssignment) -> Iterator[str]:
         for number, value in sorted(inside, key=lambda one: (one[1].slice.offset, one[1].start)):
             place = f"(size={value.slice.size},offset={value.slice.offset})"
             output = "" if value.output is None else f", output {value.output}"
-            yield f" value: <{number} {value.name} @0> {place}: {value.shape}{output}"
+            parts = len(value.slice.parts[0]) if value.slice.parts else 0
+            own = f", a device's one of {parts} from there on" if parts else ""
+            yield f" value: <{number} {value.name} @0> {place}: {value.shape}{output}{own}"
     yield ""
 
 

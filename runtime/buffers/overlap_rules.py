@@ -9,7 +9,7 @@ from runtime.buffers.block_overlap import overlaps_but_for_a_block
 from runtime.buffers.element_order import stays_in_place
 from runtime.buffers.row_overlap import overlaps_by_rows
 from runtime.buffers.types import ArrayView, BufferSlice
-from runtime.thunks.collective_plans import AllGatherPlan, CollectivePlan
+from runtime.thunks.collective_plans import AllGatherPlan, CollectivePlan, ReduceScatterPlan
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.opdef import OPS
 from spmd.shape import ArrayShape
@@ -63,12 +63,19 @@ def wrong_overlap(
 
 
 def _is_own_part(plan: CollectivePlan | None, read: ArrayView, result: BufferSlice) -> bool:
-    """Whether an all-gather finds its operand where the result is to hold it: nobody else's part comes there."""
-    if not isinstance(plan, AllGatherPlan) or read.slice.parts != plan.groups:
+    """Whether an operand lies where the result is to hold it, or the other way round, as the device's own part.
+
+    Nobody else's part comes there in an all-gather, and nobody else reads it in a reduce-scatter.
+    """
+    if isinstance(plan, AllGatherPlan):
+        tile, whole = read.slice, result
+    elif isinstance(plan, ReduceScatterPlan):
+        tile, whole = result, read.slice
+    else:
         return False
-    first = (read.slice.allocation, read.slice.offset) == (result.allocation, result.offset)
-    whole = read.view.is_dense and math.prod(read.view.dims[: plan.dimension]) == 1
-    return first and whole and read.slice.span == result.size
+    one_run = read.view.is_dense and math.prod(read.view.dims[: plan.dimension]) == 1
+    fits = (tile.allocation, tile.offset, tile.span) == (whole.allocation, whole.offset, whole.size)
+    return one_run and fits and tile.parts == plan.groups and not whole.parts
 
 
 def _pairs(fusion: HloInstruction) -> frozenset[tuple[int, int]]:

@@ -139,7 +139,7 @@ def alike(instruction: HloInstruction, device: Device) -> Groups:
 
 
 def own_part(instruction: HloInstruction, device: Device) -> Groups:
-    """Of an all-gather that lays whole operands one after the other."""
+    """Of an all-gather that lays whole operands one after the other, and of a reduce-scatter that divides so."""
     dimension = _dimension(instruction)
     if any(math.prod(operand.dims[:dimension]) != 1 for operand in instruction.operands):
         return ()
@@ -169,6 +169,7 @@ _STARTS = (
     Opcode.ASYNC_START,
 )
 _IN_PLACE = {Opcode.ALL_REDUCE: each_in_place, Opcode.COLLECTIVE_PERMUTE: each_in_place}
+_WITH_PARTS = (Opcode.ALL_GATHER, Opcode.REDUCE_SCATTER)
 #: Lowered in a file of its own.
 _ELSEWHERE = (Opcode.ALL_TO_ALL,)
 
@@ -182,6 +183,6 @@ for _opcode in dict.fromkeys((*PLANS, *_STARTS)):
             in_place=_IN_PLACE.get(_opcode, nothing_in_place),
             layouts=dense_operands,
             alike=alike,
-            own_part=own_part if _opcode is Opcode.ALL_GATHER else no_part,
+            own_part=own_part if _opcode in _WITH_PARTS else no_part,
         ),
     )

@@ -119,7 +119,9 @@ def _are_registers(places: Sequence[_Place], trip: Sequence[_Step]) -> bool:
 
 
 def _step(thunk: Thunk) -> _Step | None:
-    """What ``thunk`` does; None where that is more than a program of single elements."""
+    """What ``thunk`` does; None where that is more than a program of single elements, or differs by device."""
+    if any(use.slice.parts for use in thunk.buffer_uses()):
+        return None
     if isinstance(thunk, CopyThunk) and _are_scalars(thunk.source, thunk.target):
         source, target = _Place.of(thunk.source), _Place.of(thunk.target)
         return _Step(ScalarProgram((source.kind,), (), (0,)), (source,), (target,))

@@ -86,6 +86,27 @@ def all_reduce_of_many_operands(comm: Communicator) -> None:
 
 
 @scenario
+def reduce_scatter_over_its_part(comm: Communicator) -> None:
+    """The result is this member's part of the operand; small, and large."""
+    for groups in groupings(comm.size):
+        group = own(groups, comm.rank)
+        index, count = group.index(comm.rank), len(group)
+        for rows in (16, 6_000):
+            values = [make(rank, (rows * count, 4), np.dtype(np.float32)) for rank in group]
+            memory = comm.allocate(16 * rows * count)
+            operand = memory.view(np.float32).reshape(count * rows, 4)
+            result = np.split(operand, count)[index]
+            collective = ReduceScatter(group, ReductionKind.SUM, 0)
+            bound = comm.bind(collective, f"part.{rows}", [operand], [result])
+            comm.connect()
+            for _ in range(3):
+                np.copyto(operand, values[index])
+                bound.start()
+                bound.wait()
+                assert_bits(result, part(reduced(values, "sum"), index, count, 0))
+
+
+@scenario
 def reduce_scatter_along_each_dimension(comm: Communicator) -> None:
     for groups in groupings(comm.size):
         group = own(groups, comm.rank)

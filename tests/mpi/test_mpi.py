@@ -28,6 +28,7 @@ def test_scenario_over_shared_memory(name: str, comm: Communicator) -> None:
     "name",
     [
         "all_gather_over_its_tile",
+        "reduce_scatter_over_its_part",
         "all_reduce_in_place",
         "all_to_all_in_place",
         "permute_in_place",

@@ -61,7 +61,7 @@ class Case:
     """``operands(member, run)`` and ``results()`` of a collective; ``aliases``: results that are operands.
 
     ``together``: every so many members hold their results together (member 0, 2, 4, ... where it is 2); 0 for nobody.
-    ``tiles``: operands lie in the results of their numbers, as the members' own tiles.
+    ``tiles``: operands or results lie in the larger ones of their numbers, as the members' own tiles.
     """
 
     collectives: Sequence[Collective]
@@ -170,8 +170,10 @@ class World:
             results[result] = operands[operand]
         if self.case.together and member >= self.case.together:
             results = list(self.buffers[member - self.case.together].results)
-        if self.case.tiles:
+        if self.case.tiles and isinstance(self.case.collectives[0], AllGather):
             operands = [np.split(result, self.count)[member] for result in results]
+        elif self.case.tiles:
+            results = [np.split(operand, self.count)[member] for operand in operands]
         return Buffers(tuple(operands), tuple(results))
 
     def _member_memory(self, buffers: Buffers, slots: bool) -> MemberMemory:
@@ -262,6 +264,7 @@ def cases(count: int) -> dict[str, Case]:
         "all-gather": plain(AllGather(group, 1), [(3, 2, 2), (2, 1)], [(3, 2 * n, 2), (2, n)]),
         "all-gather over its tiles": dataclasses.replace(plain(AllGather(group, 0), [(2, 3), (64,), (0, 2)], [(2 * n, 3), (64 * n,), (0, 2)]), tiles=True),
         "all-gather over its operand": plain(AllGather(group, 0), [(0, 3)], [(0, 3)], aliases={0: 0}),
+        "reduce-scatter over its tiles": dataclasses.replace(plain(ReduceScatter(group, total, 0), [(2 * n, 3), (64 * n,), (0, 2)], [(2, 3), (64,), (0, 2)]), tiles=True),
         "reduce-scatter": plain(ReduceScatter(group, total, 1), [(4, 3 * n)], [(4, 3)]),
         "all-to-all": plain(AllToAll(group, 1), [(2, 2 * n, 3)], [(2, 2 * n, 3)]),
         "all-to-all over its operand": plain(AllToAll(group, 0), [(n, 3)], [(n, 3)], aliases={0: 0}),
@@ -379,6 +382,7 @@ PLANTED: dict[str, tuple[bool, Mutation]] = {
         "reduce-scatter",
         "all-to-all over its operand",
         "all-gather over its tiles",
+        "reduce-scatter over its tiles",
         "permute in a ring over its operands",
         "permute with ends over its operands",
         "all-reduce, held together",

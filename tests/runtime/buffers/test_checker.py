@@ -277,7 +277,7 @@ PLANTED: dict[str, Plant] = {
         runtime.buffers.own_parts, "_is_free", lambda target, *_: target.kind.value != "temporary"
     ),
     "operands that are read later lie in results": replace(
-        runtime.buffers.own_parts, "_is_last_read", lambda *_: True
+        runtime.buffers.own_parts, "_dies_at", lambda *_: True
     ),
     "a group's heap is written over while it is read": lambda patch: patch.setattr(
         SHARED, "_fill", _short_lives(SHARED._fill)

@@ -1,4 +1,4 @@
-"""Operands of all-gathers lie in results that are private anyway, as the device's own parts."""
+"""Operands of all-gathers lie in results that are private anyway, results of reduce-scatters in what dies: own parts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from runtime.executable import Executable
 from runtime.strides import StridedView
 from runtime.thunks.collective_plans import AllGatherPlan
 from spmd.shape import ArrayShape, PrimitiveType
-from tests.runtime.programs import OVER_OPERANDS, compiled, module_of
+from tests.runtime.programs import OVER_OPERANDS, SUM, compiled, module_of
 
 GROUPS = ((2, 0), (1, 3))
 
@@ -30,7 +30,7 @@ def test_a_part_lies_where_the_devices_place_in_its_group_says() -> None:
 
 def test_operands_lie_in_the_output_and_in_the_donated_parameter() -> None:
     where = slices(compiled(OVER_OPERANDS, keep_order=True))
-    for operand, result in (("b", "own"), ("c", "back")):
+    for operand, result in (("tile", "own"), ("c", "back")):
         part, whole = where[operand], where[result]
         assert (part.allocation, part.offset, part.span) == (
             whole.allocation,
@@ -43,9 +43,32 @@ def test_operands_lie_in_the_output_and_in_the_donated_parameter() -> None:
     assert not where["f"].parts
 
 
+def test_a_result_lies_in_an_operand_that_dies() -> None:
+    where = slices(compiled(OVER_OPERANDS, keep_order=True))
+    part, whole = where["part"], where["g"]
+    assert part.parts == ((1, 3, 0, 2),)
+    assert (part.allocation, part.offset, part.span) == (whole.allocation, whole.offset, whole.size)
+    assert where["some"] == part
+    assert not where["apart"].parts
+
+
 def test_permutes_write_over_their_operands() -> None:
     where = slices(compiled(OVER_OPERANDS, keep_order=True))
     assert where["late"] == where["y"] == where["end{1}"]
+
+
+def scattered(tail: str, last: str = "") -> str:
+    """A program with one reduce-scatter, and what is done with its result."""
+    return f"""HloModule scattered, num_partitions=2
+{SUM}
+ENTRY main {{
+  x = f32[1280] parameter(0)
+  c = f32[1280] cosine(x)
+  g = f32[640] reduce-scatter(c), channel_id=1, replica_groups={{{{1,0}}}}, use_global_device_ids=true, dimensions={{0}}, to_apply=sum
+  {last}
+  ROOT o = {tail}
+}}
+"""
 
 
 def gathered(tail: str, dims: str = "[1280]", dimension: int = 0, last: str = "") -> str:
@@ -75,12 +98,25 @@ def test_an_output_of_its_own() -> None:
         gathered("(f32[4,320]) tuple(g)", "[4,320]", 1),
         gathered("(f32[60]) tuple(g)", "[60]"),
         gathered("(f32[1280]) tuple(n)", last="n = f32[1280] reverse(g), dimensions={0}\n"),
+        scattered("(f32[640]) tuple(g)"),
+        scattered(
+            "(f32[1280], f32[640]) tuple(e, d)",
+            "e = f32[1280] sine(x)\n  d = f32[640] reverse(g), dimensions={0}",
+        ),
     ],
-    ids=["used otherwise", "not whole", "parts off the lines", "not an output"],
+    ids=[
+        "used otherwise",
+        "not whole",
+        "parts off the lines",
+        "not an output",
+        "an output that would keep the whole",
+        "more would live",
+    ],
 )
-def test_operands_elsewhere(text: str) -> None:
+def test_elsewhere(text: str) -> None:
     where = slices(compiled(text, keep_order=True))
     assert not where["c"].parts
+    assert not where["g"].parts
 
 
 PART = StridedView.dense(ArrayShape(PrimitiveType.F32, (32,)))

@@ -81,9 +81,13 @@ ENTRY main {
 )
 
 #: A loop whose state is moved on; outputs gathered from what dies there, in the heap and in donated parameters. Of two
-#: operands one is used later, of another the parameter's place is: these lie elsewhere.
-OVER_OPERANDS = """HloModule over_operands, num_partitions=4, input_output_alias={ {1}: (1, {}, may-alias), {2}: (2, {}, may-alias) }
-
+#: operands one is used later, of another the parameter's place is: these lie elsewhere. What is scattered dies there,
+#: or is used later.
+OVER_OPERANDS = (
+    """HloModule over_operands, num_partitions=4, input_output_alias={ {1}: (1, {}, may-alias), {2}: (2, {}, may-alias) }
+"""
+    + SUM
+    + """
 condition {
   state = (s32[], f32[640]) parameter(0)
   i = s32[] get-tuple-element(state), index=0
@@ -111,9 +115,9 @@ ENTRY main {
   end = (s32[], f32[640]) while(start), condition=condition, body=body
   moved = f32[640] get-tuple-element(end), index=1
   late = f32[640] collective-permute(moved), channel_id=2, source_target_pairs={{1,0},{2,1},{3,2}}
-  a = f32[16] slice(late), slice={[0:16]}
-  b = f32[16] sine(a)
-  own = f32[64] all-gather(b), channel_id=3, replica_groups={{0,1,2,3}}, use_global_device_ids=true, dimensions={0}
+  few = f32[16] slice(late), slice={[0:16]}
+  tile = f32[16] sine(few)
+  own = f32[64] all-gather(tile), channel_id=3, replica_groups={{0,1,2,3}}, use_global_device_ids=true, dimensions={0}
   c = f32[640] cosine(x)
   back = f32[1280] all-gather(c), channel_id=4, replica_groups={{2,0},{1,3}}, use_global_device_ids=true, dimensions={0}
   d = f32[640] tanh(x)
@@ -123,6 +127,17 @@ ENTRY main {
   f = f32[32] sine(e)
   twice = f32[128] all-gather(f), channel_id=6, replica_groups={{0,1,2,3}}, use_global_device_ids=true, dimensions={0}
   again = f32[32] negate(f)
-  ROOT o = (f32[64], f32[1280], f32[1280], f32[1280], f32[1280], f32[128], f32[32]) tuple(own, back, taken, used, still, twice, again)
+  g = f32[640] exponential(x)
+  part = f32[160] reduce-scatter(g), channel_id=7, replica_groups={{1,3,0,2}}, use_global_device_ids=true, dimensions={0}, to_apply=sum
+  some = f32[160] negate(part)
+  head = f32[16] slice(some), slice={[0:16]}
+  left = f32[16] negate(head)
+  h = f32[640] logistic(x)
+  apart = f32[160] reduce-scatter(h), channel_id=8, replica_groups={{1,3,0,2}}, use_global_device_ids=true, dimensions={0}, to_apply=sum
+  used_h = f32[640] sine(h)
+  turned = f32[160] reverse(apart), dimensions={0}
+  up = f32[160] negate(turned)
+  ROOT o = (f32[64], f32[1280], f32[1280], f32[1280], f32[1280], f32[128], f32[32], f32[16], f32[160], f32[640]) tuple(own, back, taken, used, still, twice, again, left, up, used_h)
 }
 """
+)
