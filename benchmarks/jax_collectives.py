@@ -3,11 +3,11 @@
     python -m benchmarks.jax_collectives --devices 2 [--gloo] [--dtype f32] [--kinds ...] [--sizes ...] [--rounds 15]
 
 Prints one JSON object: {"kind bytes": {"call": seconds, "loop": seconds}}. ``call``: a jitted function that is one
-collective, from the call until its result is there, operands on the devices. ``loop``: the same collective in a loop of
-one program, so that the client's own dispatch does not count; where operand and result differ in size, the loop also
-copies one part a trip. Figures are the least of the rounds. Sizes are bytes of the larger of one device's operand and
-result, as in mpi_collectives.py. With --gloo there is one device in each of so many processes, and a figure is the
-slowest one's.
+collective, from the call until its result is there, operands on the devices. ``loop``: the same collective in a loop
+of one program, so that the client's own dispatch does not count; a loop carries the operand, and where the result
+differs in size, a trip also copies one part. Figures are the least of the rounds. Sizes are bytes of the larger of one
+device's operand and result, as in mpi_collectives.py. With --gloo there is one device in each of so many processes,
+and a figure is the slowest one's.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ def collective(kind: str, count: int) -> Callable[[Any], Any]:
 
 
 def repeated(kind: str, count: int, part: int, times: int) -> Callable[[Any], Any]:
-    """The collective so many ``times``; what differs in size from its operand is cut, or put in the place of a part."""
+    """The collective so many ``times``; what differs in size from its operand is cut, or takes a part's place."""
     from jax import lax
 
     once = collective(kind, count)
 
     def trip(_: Any, x: Any) -> Any:
         if kind == "all-gather":
-            return once(lax.dynamic_slice(x, (lax.axis_index(AXIS) * part,), (part,)))
+            return once(x)[-part:]
         if kind == "reduce-scatter":
             return lax.dynamic_update_slice(x, once(x), (lax.axis_index(AXIS) * part,))
         return once(x)
@@ -88,8 +88,9 @@ def measure(kind: str, size: int, dtype: str, rounds: int) -> dict[str, float]:
         seconds(work, 2)
         return min(seconds(work, calls_in_round(size)) for _ in range(rounds_of(size, rounds)))
 
-    call = timed(collective(kind, count), on_devices(part if kind == "all-gather" else elements))
-    loop = timed(repeated(kind, count, part, trips(size)), on_devices(elements)) / trips(size)
+    operand = on_devices(part if kind == "all-gather" else elements)
+    call = timed(collective(kind, count), operand)
+    loop = timed(repeated(kind, count, part, trips(size)), operand) / trips(size)
     return {"call": call, "loop": loop}
 
 

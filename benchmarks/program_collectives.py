@@ -4,10 +4,10 @@
     python -m launch.mpirun -n 2 -- -m benchmarks.program_collectives ...
 
 On devices of one process, or on one in each rank. Prints one JSON object: {"kind bytes": {"call": seconds, "loop":
-seconds}}. ``call``: a program that is one collective, from the call until its result is there, operands on the devices.
-``loop``: a trip of the same collective in a loop of one program; where operand and result differ in size, the trip also
-copies one part, as jaxlib's does. Figures are the least of the rounds; sizes are bytes of the larger of one device's
-operand and result.
+seconds}}. ``call``: a program that is one collective, from the call until its result is there, operands on the
+devices. ``loop``: a trip of the same collective in a loop of one program, which carries the operand; where the result
+differs in size, the trip also copies one part, as jaxlib's does. Figures are the least of the rounds; sizes are bytes
+of the larger of one device's operand and result.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from spmd.shape import PrimitiveType
 
 COLLECTIVES = {
     "all-reduce": "y = {whole} all-reduce(x), channel_id=1, {groups}, use_global_device_ids=true, to_apply=sum",
-    "all-gather": "y = {whole} all-gather(piece), channel_id=1, {groups}, use_global_device_ids=true, dimensions={{0}}",
+    "all-gather": "y = {whole} all-gather(x), channel_id=1, {groups}, use_global_device_ids=true, dimensions={{0}}",
     "reduce-scatter": (
         "y = {part} reduce-scatter(x), channel_id=1, {groups}, use_global_device_ids=true, dimensions={{0}}, "
         "to_apply=sum"
@@ -34,17 +34,15 @@ COLLECTIVES = {
     "all-to-all": "y = {whole} all-to-all(x), channel_id=1, {groups}, dimensions={{0}}",
     "collective-permute": "y = {whole} collective-permute(x), channel_id=1, source_target_pairs={{{ring}}}",
 }
-OWN_PART = """id = u32[] partition-id()
+#: What stands behind the collective within a loop, which carries its operand.
+BEHIND = {
+    "all-gather": "\n  z = {part} slice(y), slice={{[{rest}:{elements}]}}",
+    "reduce-scatter": """
+  id = u32[] partition-id()
   size = u32[] constant({part_elements})
   at = u32[] multiply(id, size)
-  """
-#: What stands before and behind the collective within a loop.
-BEFORE = {
-    "all-gather": OWN_PART
-    + "piece = {part} dynamic-slice(x, at), dynamic_slice_sizes={{{part_elements}}}\n  ",
-    "reduce-scatter": OWN_PART,
+  z = {whole} dynamic-update-slice(x, y, at)""",
 }
-BEHIND = {"reduce-scatter": "\n  z = {whole} dynamic-update-slice(x, y, at)"}
 
 HEAD = """HloModule {name}, num_partitions={count}
 sum {{
@@ -54,31 +52,31 @@ sum {{
 }}
 """
 CALL = """ENTRY main {{
-  {argument} = {given} parameter(0)
+  x = {carried} parameter(0)
   ROOT {collective}
 }}
 """
 LOOP = """condition {{
-  state = (s32[], {whole}) parameter(0)
+  state = (s32[], {carried}) parameter(0)
   i = s32[] get-tuple-element(state), index=0
   n = s32[] constant({trips})
   ROOT more = pred[] compare(i, n), direction=LT
 }}
 body {{
-  state = (s32[], {whole}) parameter(0)
+  state = (s32[], {carried}) parameter(0)
   i = s32[] get-tuple-element(state), index=0
   one = s32[] constant(1)
   next = s32[] add(i, one)
-  x = {whole} get-tuple-element(state), index=1
-  {before}{collective}{behind}
-  ROOT both = (s32[], {whole}) tuple(next, {result})
+  x = {carried} get-tuple-element(state), index=1
+  {collective}{behind}
+  ROOT both = (s32[], {carried}) tuple(next, {result})
 }}
 ENTRY main {{
-  x = {whole} parameter(0)
+  x = {carried} parameter(0)
   zero = s32[] constant(0)
-  start = (s32[], {whole}) tuple(zero, x)
-  end = (s32[], {whole}) while(start), condition=condition, body=body
-  ROOT y = {whole} get-tuple-element(end), index=1
+  start = (s32[], {carried}) tuple(zero, x)
+  end = (s32[], {carried}) while(start), condition=condition, body=body
+  ROOT y = {carried} get-tuple-element(end), index=1
 }}
 """
 
@@ -90,16 +88,16 @@ def module_text(kind: str, count: int, elements: int, dtype: str, trips: int) ->
         "whole": f"{dtype}[{elements}]",
         "part": f"{dtype}[{part}]",
         "part_elements": part,
+        "elements": elements,
+        "rest": elements - part,
         "groups": f"replica_groups={{{{{','.join(map(str, range(count)))}}}}}",
         "ring": ",".join(f"{{{i},{(i + 1) % count}}}" for i in range(count)),
     }
     parts = {
         "collective": COLLECTIVES[kind].format(**words),
-        "before": BEFORE.get(kind, "").format(**words),
         "behind": BEHIND.get(kind, "").format(**words),
         "result": "z" if kind in BEHIND else "y",
-        "argument": "piece" if kind == "all-gather" else "x",
-        "given": words["part" if kind == "all-gather" else "whole"],
+        "carried": words["part" if kind == "all-gather" else "whole"],
     }
     head = HEAD.format(name=kind.replace("-", "_"), count=count, scalar=f"{dtype}[]")
     body = (LOOP if trips else CALL).format(trips=trips, **words, **parts)
