@@ -169,6 +169,21 @@ CASES = {
         (Argument((1 << 20,), "complex64"), Argument((1 << 20,), "complex64")),
     ),
     "complex exp": Case(lambda x: jnp.exp(x), (Argument((1 << 18,), "complex64"),)),
+    "complex sums": Case(lambda x: (x * x).sum(1), (Argument((1024, 1024), "complex64"),)),
+    "fft rows": Case(jnp.fft.fft, (Argument((1024, 1024), "complex64"),)),
+    "fft columns": Case(lambda x: jnp.fft.fft(x, axis=0), (Argument((1024, 512), "complex64"),)),
+    "rfft 2D": Case(jnp.fft.rfft2, (Argument((8, 256, 256)),)),
+    "cholesky": Case(
+        lambda x: jnp.linalg.cholesky(x @ x.T + 512 * jnp.eye(512)), (Argument((512, 512)),)
+    ),
+    "cholesky many": Case(
+        lambda x: jnp.linalg.cholesky(x @ x.transpose(0, 2, 1) + 16 * jnp.eye(16)),
+        (Argument((512, 16, 16)),),
+    ),
+    "triangular solve": Case(
+        lambda a, b: jax.scipy.linalg.solve_triangular(a + 512 * jnp.eye(512), b, lower=True),
+        (Argument((512, 512)), Argument((512, 256))),
+    ),
     "f8 sums": Case(
         lambda x, y: x + y,
         (Argument((1 << 20,), "float8_e4m3fn"), Argument((1 << 20,), "float8_e4m3fn")),

@@ -14,9 +14,8 @@ from typing import TypeAlias
 
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
 from runtime.codegen.llvm_nest import INDEPENDENT, Cursor, NestWriter
-from runtime.codegen.llvm_reduction import combining_ir, element_of
 from runtime.codegen.llvm_starts import CLAMPS, moved_inside, widened_index
-from spmd.device import ReductionKind
+from runtime.codegen.reducer import Reducer, combining
 from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_indexed"
@@ -45,10 +44,10 @@ class ScatterElements:
 
 @dataclass(frozen=True, slots=True)
 class CombineElements:
-    """far = far op near; floats narrower than f32 are combined in f32, which is then far's type. No complex numbers."""
+    """far = far op near; known reductions combine floats narrower than f32 in f32, which is then far's type."""
 
     kind: PrimitiveType
-    reduction: ReductionKind
+    reduction: Reducer
 
 
 Elements: TypeAlias = GatherElements | ScatterElements | CombineElements
@@ -100,9 +99,9 @@ def indexed_code(form: IndexedForm) -> NativeLibrary:
 
 
 def indexed_ir(form: IndexedForm) -> str:
-    functions = []
+    functions: tuple[str, ...] = ()
     if isinstance(form.elements, CombineElements):
-        functions = combining_ir(form.elements.kind.numpy, form.elements.reduction)
+        functions = combining(form.elements.kind, form.elements.reduction).functions
     return "\n".join([*CLAMPS, _PREFETCH, *functions, _Indexed(form).function()])
 
 
@@ -134,10 +133,10 @@ class _Indexed:
         self.writer = NestWriter()
         elements = form.elements
         if isinstance(elements, CombineElements):
-            element = element_of(elements.kind.numpy)
+            element = combining(elements.kind, elements.reduction)
             self.far, self.near = element.wide, element.stored
             #: Integers below a byte are widened where they lie, in a byte.
-            self.in_a_byte = element.stored == element.wide and bool(element.narrow)
+            self.in_a_byte = elements.kind.is_integer and elements.kind.bits < 8
         else:
             self.far = self.near = f"i{8 * elements.byte_size}"
         self.gathers = isinstance(elements, GatherElements)

@@ -14,8 +14,9 @@ from functools import cache
 
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
 from runtime.codegen.llvm_nest import INDEPENDENT, Cursor, NestWriter
-from runtime.codegen.llvm_reduction import combination, combining_ir, element_of, neutral
-from spmd.device import ReductionKind
+from runtime.codegen.llvm_reduction import combination, element_of, neutral
+from runtime.codegen.reducer import Reducer, combining
+from runtime.codegen.scalar_program import ScalarProgram
 from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_scan"
@@ -28,16 +29,20 @@ _VECTOR_BYTES = 64
 
 @dataclass(frozen=True, slots=True)
 class ScanForm:
-    """outer: dimensions around the scanned one. side_by_side: one more dimension, of neighbours, inside of it.
+    """A program's totals, which need not be numbers that vectors hold, always go side by side.
+
+    outer: dimensions around the scanned one. side_by_side: one more dimension, of neighbours, inside of it. backwards:
+    from the end, so that elements are the left ones.
 
     packed: whether source and target have their neighbours along the innermost dimension.
     """
 
     kind: PrimitiveType
-    reduction: ReductionKind
+    reduction: Reducer
     outer: int
     side_by_side: bool
     packed: tuple[bool, bool]
+    backwards: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +69,9 @@ def scan_code(form: ScanForm) -> NativeLibrary:
 
 
 def scan_ir(form: ScanForm) -> str:
-    dtype = form.kind.numpy
-    wide = element_of(dtype).wide
-    return "\n".join(
-        [
-            *combining_ir(dtype, form.reduction),
-            _combine_vectors(form, wide),
-            _Scan(form).function(),
-        ]
-    )
+    functions = combining(form.kind, form.reduction).functions
+    vectors = [] if form.side_by_side else [_combine_vectors(form)]
+    return "\n".join([*functions, *vectors, _Scan(form).function()])
 
 
 def _lanes(kind: PrimitiveType) -> int:
@@ -81,7 +80,9 @@ def _lanes(kind: PrimitiveType) -> int:
     return _VECTOR_BYTES // size
 
 
-def _combine_vectors(form: ScanForm, wide: str) -> str:
+def _combine_vectors(form: ScanForm) -> str:
+    assert not isinstance(form.reduction, ScalarProgram), "its totals go side by side"
+    wide = element_of(form.kind.numpy).wide
     lanes = _lanes(form.kind)
     vector = f"<{lanes} x {wide}>"
     body = combination(form.kind.numpy, form.reduction, wide, lanes)
@@ -104,9 +105,9 @@ class _Scan:
     def __init__(self, form: ScanForm) -> None:
         self.form = form
         self.writer = NestWriter()
-        element = element_of(form.kind.numpy)
+        element = combining(form.kind, form.reduction)
         self.stored, self.wide = element.stored, element.wide
-        self.lanes = _lanes(form.kind)
+        self.lanes = 1 if form.side_by_side else _lanes(form.kind)
         self.vector = f"<{self.lanes} x {self.wide}>"
         size = BLOCK if form.side_by_side else CHUNK
         self.buffer = self.writer.value(f"alloca [{size} x {self.wide}], align 64")
@@ -118,7 +119,6 @@ class _Scan:
         dimensions = [_Dimension(word(), word(), word()) for _ in range(count)]
         stored = value(f"load {self.stored}, ptr {init}")
         self.init = value(f"call {self.wide} @widen({self.stored} {stored})")
-        self.neutral = value(neutral(self.form.kind, self.form.reduction))
         self.nest(dimensions, source, target)
         return self.writer.function(FUNCTION)
 
@@ -159,7 +159,8 @@ class _Scan:
                 held = self.held(k)
                 so_far = writer.value(f"load {self.wide}, ptr {held}{INDEPENDENT}")
                 element = self.read(row[0], across.source, k)
-                total = self.combined(so_far, element)
+                pair = (element, so_far) if self.form.backwards else (so_far, element)
+                total = self.combined(*pair)
                 writer.add(f"store {self.wide} {total}, ptr {held}{INDEPENDENT}")
                 self.write(total, row[1], across.target, k)
 
@@ -187,7 +188,8 @@ class _Scan:
         """Totals within the vector, then with what is carried; what the next one carries needs one step of these."""
         value, vector, lanes = self.writer.value, self.vector, self.lanes
         totals = value(f"load {vector}, ptr {place}, align 64")
-        nothing = self.splat(self.neutral)
+        assert not isinstance(self.form.reduction, ScalarProgram)
+        nothing = self.splat(value(neutral(self.form.kind, self.form.reduction)))
         distance = 1
         while distance < lanes:
             order = ", ".join(

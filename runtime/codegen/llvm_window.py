@@ -13,8 +13,7 @@ from functools import cache
 
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
 from runtime.codegen.llvm_nest import INDEPENDENT, Cursor, NestWriter
-from runtime.codegen.llvm_reduction import combining_ir, element_of
-from spmd.device import ReductionKind
+from runtime.codegen.reducer import Reducer, combining
 from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_window"
@@ -31,7 +30,7 @@ class WindowForm:
     """
 
     kind: PrimitiveType
-    reduction: ReductionKind
+    reduction: Reducer
     rank: int
     slides: bool
     dilated: bool
@@ -78,7 +77,7 @@ def window_code(form: WindowForm) -> NativeLibrary:
 
 def window_ir(form: WindowForm) -> str:
     limits = ["declare i64 @llvm.smax.i64(i64, i64)", "declare i64 @llvm.smin.i64(i64, i64)"]
-    functions = combining_ir(form.kind.numpy, form.reduction)
+    functions = combining(form.kind, form.reduction).functions
     return "\n".join([*limits, *functions, _Window(form).function()])
 
 
@@ -103,7 +102,7 @@ class _Window:
     def __init__(self, form: WindowForm) -> None:
         self.form = form
         self.writer = NestWriter()
-        element = element_of(form.kind.numpy)
+        element = combining(form.kind, form.reduction)
         self.stored, self.wide = element.stored, element.wide
         self.totals = self.writer.value(f"alloca [{BLOCK} x {self.wide}], align 64")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from runtime.codegen.llvm_reduction import can_reduce
 from runtime.emit.reduce import accumulator
 from runtime.emit.reference import emit_reference
+from runtime.emit.scalar_program import scalar_program
 from runtime.kernels.indexed import GatherKernel, IndexedWindows, ScatterKernel
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays, Views
 from runtime.thunks.kernel import KernelThunk
@@ -104,9 +105,12 @@ def scatter_kernel(instruction: HloInstruction) -> ScatterKernel | None:
     if through_annotations(combiner.root) is combiner.parameters[1]:
         return ScatterKernel(windows, None, kind)
     reduction = reduction_kind(combiner)
-    if reduction is None or not can_reduce(kind.numpy, reduction):
+    if reduction is not None and can_reduce(kind.numpy, reduction):
+        return ScatterKernel(windows, reduction, accumulator(kind))
+    program = scalar_program(combiner)
+    if program is None or program.parameters != (kind, kind):
         return None
-    return ScatterKernel(windows, reduction, accumulator(kind))
+    return ScatterKernel(windows, program, kind)
 
 
 def scratch(instruction: HloInstruction, _: Views) -> tuple[ArrayShape, ...]:

@@ -9,6 +9,7 @@ from runtime.codegen.llvm_select_and_scatter import SelectedElements
 from runtime.codegen.llvm_words import RANK
 from runtime.emit.reduce import accumulator
 from runtime.emit.reference import emit_reference
+from runtime.emit.scalar_program import scalar_program
 from runtime.kernels.reduce_window import ReduceWindowKernel
 from runtime.kernels.select_and_scatter import SelectAndScatterKernel
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays, Views
@@ -28,9 +29,12 @@ def reduce_window_kernel(instruction: HloInstruction) -> ReduceWindowKernel | No
         return None
     kind = instruction.array_shape.element_type
     reduction = reduction_kind(instruction.to_apply)
-    if reduction is None or not can_reduce(kind.numpy, reduction):
+    if reduction is not None and can_reduce(kind.numpy, reduction):
+        return ReduceWindowKernel(window, reduction)
+    program = scalar_program(instruction.to_apply)
+    if program is None or program.parameters != (kind, kind):
         return None
-    return ReduceWindowKernel(window, reduction)
+    return ReduceWindowKernel(window, program)
 
 
 #: a op b as b op a.

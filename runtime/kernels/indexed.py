@@ -21,9 +21,10 @@ from runtime.codegen.llvm_indexed import (
     indexed_code,
 )
 from runtime.codegen.native_call import NOTHING, in_order, native_call
+from runtime.codegen.reducer import Reducer
+from runtime.codegen.scalar_program import ScalarProgram
 from runtime.kernel import NUMPY_KERNELS, Action, Kernel, KernelArrays
 from runtime.kernels.convert import converting
-from spmd.device import ReductionKind
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 
@@ -64,7 +65,7 @@ class ScatterKernel(Kernel):
     """
 
     windows: IndexedWindows
-    reduction: ReductionKind | None
+    reduction: Reducer | None
     accumulate: PrimitiveType
 
 
@@ -82,8 +83,9 @@ def bind_scatter(kernel: ScatterKernel, arrays: KernelArrays) -> Action:
     target = arrays.scratch[0] if arrays.scratch else out
     elements: Elements = ScatterElements(out.itemsize)
     if kernel.reduction is not None:
-        real = np.empty(0, out.dtype).real.dtype
-        elements = CombineElements(PrimitiveType.from_numpy(real), kernel.reduction)
+        whole = isinstance(kernel.reduction, ScalarProgram)
+        dtype = out.dtype if whole else np.empty(0, out.dtype).real.dtype
+        elements = CombineElements(PrimitiveType.from_numpy(dtype), kernel.reduction)
     combine = _bind(kernel.windows, target, indices, updates, elements)
     if np.may_share_memory(source, target):
         return combine
@@ -107,7 +109,11 @@ def _bind(
     window: list[_Dimension] = [
         (near.shape[n], far.strides[f], near.strides[n]) for n, f in windows.window
     ]
-    in_parts = isinstance(elements, CombineElements) and far.dtype.kind == "c"
+    in_parts = (
+        isinstance(elements, CombineElements)
+        and far.dtype.kind == "c"
+        and not isinstance(elements.reduction, ScalarProgram)
+    )
     if in_parts:
         window.append((2, far.itemsize // 2, near.itemsize // 2))
     # Within a window every element has a place of its own, so any order will do: best the fastest last.

@@ -1,4 +1,4 @@
-"""reduce-window by a recognised reducer in native code: running totals, and windows of any kind."""
+"""reduce-window in native code: running totals, and windows of any kind."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from runtime.codegen import llvm_scan, llvm_window
 from runtime.codegen.llvm_scan import ScanForm, ScanWords, scan_code
 from runtime.codegen.llvm_window import WindowAxis, WindowForm, WindowWords, window_code
 from runtime.codegen.native_call import NOTHING, NativeAction, in_order, native_call
+from runtime.codegen.reducer import Reducer
+from runtime.codegen.scalar_program import ScalarProgram
 from runtime.kernel import NUMPY_KERNELS, Action, Kernel, KernelArrays
 from runtime.kernels.copy import copying
-from spmd.device import ReductionKind
 from spmd.literal import NDArray
 from spmd.ops.window import Window
 from spmd.shape import PrimitiveType
@@ -23,11 +24,12 @@ from spmd.shape import PrimitiveType
 class ReduceWindowKernel(Kernel):
     """results[0] = init op (the elements of operands[0] that each window covers); operands[1] is the scalar init.
 
-    Padding takes no part, nor do the gaps of a dilated base. Narrow floats are combined in f32.
+    Padding takes no part, nor do the gaps of a dilated base. Known reductions combine narrow floats in f32, a
+    program takes total and element.
     """
 
     window: Window
-    reduction: ReductionKind
+    reduction: Reducer
 
 
 @NUMPY_KERNELS.binds(ReduceWindowKernel)
@@ -38,7 +40,7 @@ def bind_reduce_window(kernel: ReduceWindowKernel, arrays: KernelArrays) -> Acti
         return NOTHING
     if source.size == 0 or any(dim.size == 0 for dim in kernel.window.dims):
         return copying(init, result)
-    if result.dtype.kind == "c":
+    if result.dtype.kind == "c" and not isinstance(kernel.reduction, ScalarProgram):
         return in_order(
             _binding(kernel, source.real, init.real, result.real),
             _binding(kernel, source.imag, init.imag, result.imag),
@@ -49,7 +51,7 @@ def bind_reduce_window(kernel: ReduceWindowKernel, arrays: KernelArrays) -> Acti
 def _binding(
     kernel: ReduceWindowKernel, source: NDArray, init: NDArray, result: NDArray
 ) -> NativeAction:
-    """Of real numbers; neither the results nor what they cover is empty."""
+    """Of elements that are combined whole; neither the results nor what they cover is empty."""
     axes = [
         WindowAxis(
             windows,
@@ -100,6 +102,9 @@ def _scan(
     others = _in_target_order([axis for axis in axes if axis is not along])
     inner = others[-1:] if abs(along.target_stride) != item else []
     side_by_side = bool(inner) and inner[0].target_stride == item and inner[0].windows > 1
+    if isinstance(kernel.reduction, ScalarProgram):
+        others = others or [WindowAxis(1, 1, 1, 1, 1, 0, 1, item, item)]
+        inner, side_by_side = others[-1:], True
     outer = others[:-1] if side_by_side else others
     ways = [(axis.windows, axis.source_stride, axis.target_stride) for axis in outer]
     starts = [source.ctypes.data, result.ctypes.data]
@@ -111,7 +116,8 @@ def _scan(
     if side_by_side:
         ways.append((inner[0].windows, inner[0].source_stride, inner[0].target_stride))
     packed = (ways[-1][1] == item, ways[-1][2] == item)
-    form = ScanForm(kind, kernel.reduction, len(outer), side_by_side, packed)
+    backwards = isinstance(kernel.reduction, ScalarProgram) and along.padding == 0
+    form = ScanForm(kind, kernel.reduction, len(outer), side_by_side, packed, backwards)
     words = ScanWords(starts[0], init.ctypes.data, starts[1], ways).packed()
     return native_call(scan_code(form), llvm_scan.FUNCTION, np.array(words, np.int64), arrays)
 

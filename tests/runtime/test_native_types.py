@@ -26,6 +26,7 @@ from tests.runtime.programs.build import compiled, module_of
 
 P = PrimitiveType
 KINDS = tuple(P)
+COMPLEX = tuple(kind for kind in KINDS if kind.is_complex)
 ORDERED = tuple(kind for kind in KINDS if not kind.is_complex)
 SUMMED = tuple(kind for kind in KINDS if kind not in (P.PRED, P.F8E8M0FNU))
 #: Rows and columns; a reduction of nothing but single elements is none.
@@ -225,8 +226,7 @@ def check(
             executable.run(*arrays), wanted, program.results, strict=True
         ):
             assert_same(got, want, tolerance, f"{name} {shape}")
-    if not kind.is_complex:
-        assert_native(executable.program.thunks)
+    assert_native(executable.program.thunks)
 
 
 def assert_same(got: NDArray, want: NDArray, tolerance: float, what: str) -> None:
@@ -271,3 +271,13 @@ def test_sums(kind: PrimitiveType) -> None:
 @pytest.mark.parametrize("kind", ORDERED, ids=str)
 def test_sorts(kind: PrimitiveType) -> None:
     check(kind, sorts, compare(kind), edges)
+
+
+@pytest.mark.parametrize("kind", COMPLEX, ids=str)
+def test_products(kind: PrimitiveType) -> None:
+    """Of complex numbers; those of others are integers' or end in infinity and zero."""
+    check(kind, reductions, combiner("f", kind, "multiply"), unit, sizes=((2, 3),), tolerance=1e-5)
+
+
+def unit(kind: PrimitiveType, dims: tuple[int, ...], rng: np.random.Generator) -> NDArray:
+    return np.exp(1j * rng.uniform(-3, 3, dims)).astype(kind.numpy)

@@ -14,7 +14,6 @@ from runtime.kernels.indexed import (
     IndexedWindows,
     ScatterKernel,
 )
-from runtime.kernels.reference import ReferenceKernel
 from spmd.literal import NDArray
 from tests.runtime.programs import compiled, module_of, random_inputs
 from tests.runtime.programs.agreement import assert_agrees, kernels_of
@@ -201,11 +200,15 @@ def test_scatter_into_a_donated_array() -> None:
     check(text, [x, indices_around(indices.shape, "s32"), updates], rtol=1e-6)
 
 
-def test_other_combiners_go_through_the_evaluator() -> None:
-    text = scatter_text("rows", "f32", "s32", "subtract(a, b)")
+@pytest.mark.parametrize(
+    ("kind", "root"),
+    [("f32", "subtract(a, b)"), ("s4", "subtract(b, a)"), ("c64", "multiply(a, b)")],
+)
+def test_other_combiners(kind: str, root: str) -> None:
+    text = scatter_text("rows", kind, "s32", root)
     x, indices, updates = random_inputs(module_of(text))
-    assert set(map(type, kernels_of(compiled(text)))) == {ReferenceKernel}
-    check(text, [x, indices_around(indices.shape, "s32"), updates])
+    assert set(map(type, kernels_of(compiled(text)))) == {ScatterKernel}
+    check(text, [x, indices_around(indices.shape, "s32"), updates], rtol=1e-5)
 
 
 def test_updates_come_in_the_order_of_their_indices() -> None:

@@ -192,3 +192,44 @@ def test_select_keeps_the_first_of_equals() -> None:
 def test_other_selections_go_through_the_evaluator() -> None:
     text = select_and_scatter("f32", "a, b), direction=EQ", "add", "4", "2", "size=2 stride=2")
     check(text, ReferenceKernel, exact=False)
+
+
+ODD = """HloModule odd_windows
+f {{
+  a = {kind}[] parameter(0)
+  b = {kind}[] parameter(1)
+  p = {kind}[] multiply(a, b)
+  s = {kind}[] add(a, b)
+  ROOT r = {kind}[] add(p, s)
+}}
+ENTRY main {{
+  x = {kind}[{x}] parameter(0)
+  i = {kind}[] constant({init})
+  ROOT w = {kind}[{y}] reduce-window(x, i), window={{{window}}}, to_apply=f
+}}
+"""
+
+
+@pytest.mark.parametrize(("kind", "init"), [("s32", "0"), ("f32", "0"), ("c64", "(0,0)")])
+@pytest.mark.parametrize(
+    ("x", "y", "window"),
+    [
+        ("6,8", "3,4", "size=2x2 stride=2x2"),
+        ("6,8", "6,8", "size=3x3 pad=1_1x1_1"),
+        ("9,3", "9,3", "size=9x1 pad=8_0x0_0"),
+        ("9,3", "9,3", "size=9x1 pad=0_8x0_0"),
+        ("3,9", "3,9", "size=1x9 pad=0_0x0_8"),
+        ("9", "9", "size=9 pad=8_0"),
+        ("2,9,1100", "2,9,1100", "size=1x9x1 pad=0_0x8_0x0_0"),
+        ("3,5", "3,9", "size=1x2 lhs_dilate=1x2 pad=0_0x0_1"),
+    ],
+)
+def test_odd_reducers(kind: str, init: str, x: str, y: str, window: str) -> None:
+    """(1 + a) (1 + b) - 1, which is associative."""
+    text = ODD.format(kind=kind, init=init, x=x, y=y, window=window)
+    check(text, ReduceWindowKernel, exact=kind == "s32", rtol=1e-3)
+
+
+def test_products_of_complex_numbers() -> None:
+    text = reduce_window("c64", "multiply", "(1,0)", "3,9", "3,9", "size=1x9 pad=0_0x8_0")
+    check(text, ReduceWindowKernel, exact=False)
