@@ -16,7 +16,7 @@ from spmd.shape import PrimitiveType
 
 def finish_ir(form: TileForm) -> str:
     """``@finish``: some rows and columns of a summed block, scaled back, into the result or added to it."""
-    narrow = form.result is PrimitiveType.BF16
+    narrow, short = form.result is PrimitiveType.BF16, len(form.products) == 1
     body = [line for half in range(2) for line in _scaled_back(form, half)]
     before: list[str] = []
     if narrow:
@@ -27,13 +27,16 @@ def finish_ir(form: TileForm) -> str:
         before.append(f"  %mask = shufflevector {masks}, <{2 * LINES} x i32> {order}")
     else:
         t = "float" if form.is_float else "i32"
-        body += _stored_sums(t)
+        body += _stored_sums(t, short=short)
+        before += [
+            f"  %old_mask{half} = and <{LINES} x i1> %mask{half}, %adds" for half in range(2)
+        ]
         declared = _masked("store", LINES, t) + _masked("load", LINES, t)
-    nl, latch = "\n", "%loop" if narrow else "%storing"
+    nl, latch = "\n", "%loop" if narrow or short else "%storing"
     return f"""{declared}
 
 define internal void @finish(ptr %total, ptr %out, i64 %row, i64 %rows, i64 %columns, i1 %add, float %scale) noinline {{
-entry:{spread("scales", "%scale", "float")}
+entry:{spread("adds", "%add", "i1")}{spread("scales", "%scale", "float")}
   %columns1 = sub i64 %columns, {LINES}{lanes_below("mask0", "%columns")}{lanes_below("mask1", "%columns1")}
 {nl.join(before)}
   br label %loop
@@ -74,36 +77,33 @@ def _scaled_back(form: TileForm, half: int) -> list[str]:
     ]
 
 
-def _stored_sums(t: str) -> list[str]:
+def _stored_sums(t: str, *, short: bool) -> list[str]:
     """Lines that store ``%x0`` and ``%x1`` (``t``), or their sums with what lies there.
 
-    A masked load of no lanes would do for what is not added up, but waits for its line all the same.
+    Masked loads that load nothing where nothing is added fetch the line that is stored to, and wait for it. Short
+    products, of which the next line is soon there, gain by that; others lose (measured).
     """
     vector, mask = f"<{LINES} x {t}>", f"<{LINES} x i1>"
     suffix = f"v{LINES}{'f32' if t == 'float' else t}.p0"
     places = [f"  %to{n} = getelementptr {vector}, ptr %to, i64 {n}" for n in (0, 1)]
     added = [
         f"  %old{n} = call {vector} @llvm.masked.load.{suffix}"
-        f"(ptr %to{n}, i32 4, {mask} %mask{n}, {vector} zeroinitializer)\n"
+        f"(ptr %to{n}, i32 4, {mask} %old_mask{n}, {vector} zeroinitializer)\n"
         f"  %sum{n} = {'fadd' if t == 'float' else 'add'} {vector} %x{n}, %old{n}"
         for n in (0, 1)
     ]
-    chosen = [f"  %new{n} = phi {vector} [ %x{n}, %loop ], [ %sum{n}, %adding ]" for n in (0, 1)]
+    if not short:
+        skipped = ["  br i1 %add, label %adding, label %storing", "adding:", *added]
+        skipped += ["  br label %storing", "storing:"]
+        added = skipped
+    new = "sum" if short else "new"
+    phis = [f"  %new{n} = phi {vector} [ %x{n}, %loop ], [ %sum{n}, %adding ]" for n in (0, 1)]
     stored = [
         f"  call void @llvm.masked.store.{suffix}"
-        f"({vector} %new{n}, ptr %to{n}, i32 4, {mask} %mask{n})"
+        f"({vector} %{new}{n}, ptr %to{n}, i32 4, {mask} %mask{n})"
         for n in (0, 1)
     ]
-    return [
-        *places,
-        "  br i1 %add, label %adding, label %storing",
-        "adding:",
-        *added,
-        "  br label %storing",
-        "storing:",
-        *chosen,
-        *stored,
-    ]
+    return [*places, *added, *([] if short else phis), *stored]
 
 
 def _stored_bf16() -> list[str]:
