@@ -13,6 +13,7 @@ import numpy as np
 
 from collectives.communicator.interface import PeerFailedError
 from runtime.codegen.llvm_crew import CREW_WORDS, LaneStop, LaneWord, crew_code
+from runtime.codegen.llvm_segment import SegmentRow
 from runtime.lane import Lane
 from spmd.literal import NDArray
 
@@ -32,14 +33,23 @@ class Crew:
     After a step that failed it is of no more use.
     """
 
-    def __init__(self, lanes: Sequence[Lane], fail: Callable[[Lane, BaseException], None]) -> None:
-        """``fail``: tell the other lanes that one has failed, so that their waits end."""
-        self._lanes = tuple(lanes)
+    def __init__(
+        self, lanes: Sequence[Lane], fail: Callable[[Lane, BaseException], None], helpers: int = 0
+    ) -> None:
+        """``fail``: tell the other lanes that one has failed, so that their waits end.
+
+        helpers: further threads, which share in the devices' work.
+        """
+        self._working = len(lanes)
+        self._lanes = (*lanes, *(_helper(len(lanes)) for _ in range(helpers)))
+        if helpers:
+            for lane in lanes:
+                lane.offer_shares()
         self._fail = fail
         self._failed = _Failures()
-        self._list = np.array([lane.address for lane in lanes], np.int64)
+        self._list = np.array([lane.address for lane in self._lanes], np.int64)
         self._words = np.zeros(CREW_WORDS, np.int64)
-        self._words[:2] = len(lanes), self._list.ctypes.data
+        self._words[:2], self._words[3] = (len(self._lanes), self._list.ctypes.data), len(lanes)
         self._argument = ctypes.c_void_p(self._words.ctypes.data)
         self._run = crew_code().crew
         for number, lane in enumerate(self._lanes[1:], 1):
@@ -72,14 +82,25 @@ class Crew:
             raise self._failed.cause()
 
     def _await_others(self) -> None:
-        """Nobody may free what the other lanes still work on."""
+        """Nobody may free what the other lanes still work on. Helpers have nothing of a share that is done."""
         deadline = time.monotonic() + _FAILURE_SECONDS
-        others = self._lanes[1:]
+        others = self._lanes[1 : self._working]
         while any(lane[LaneWord.DONE] != lane[LaneWord.ASKED] for lane in others):
             if time.monotonic() > deadline:
                 _abandoned.append(self._lanes)
                 return
             time.sleep(_JOIN_SECONDS)
+
+
+def _helper(helped: int) -> Lane:
+    """A lane without devices, for those of the first ``helped`` lanes."""
+
+    def wait(_rank: int, _row: SegmentRow) -> bool:
+        raise AssertionError("a lane without devices waits for nobody")
+
+    lane = Lane((), wait)
+    lane[LaneWord.HELPED] = helped
+    return lane
 
 
 class _Failures:

@@ -12,6 +12,7 @@ from collectives.communicator.shared_collective import SharedCollective
 from collectives.communicator.status import NO_THUNK, PROGRAM, STEP, THUNK
 from runtime.buffers.types import AllocationKind, ArrayView
 from runtime.codegen.llvm_segment import SegmentRow
+from runtime.crew import Crew
 from runtime.device_memory import DeviceMemory
 from runtime.device_program import DeviceProgram
 from runtime.kernel import KernelLibrary
@@ -90,7 +91,7 @@ class LoadedDevice:
         RunError for arrays that do not fit, DonatedError for one that is gone; then nothing has been touched.
         """
         self.begin(arrays)
-        self._lane.run()
+        self._run_thunks()
         self.end()
 
     def begin(self, arrays: Sequence[DeviceArray]) -> None:
@@ -120,12 +121,14 @@ class LoadedDevice:
         return Table(self._segment, self.position, self.communicator.rank)
 
     @cached_property
-    def _lane(self) -> Lane:
-        return Lane([self.table], _wait_alone, self.communicator.spins)
+    def _run_thunks(self) -> Callable[[], None]:
+        lane = Lane([self.table], _wait_alone, self.communicator.spins)
+        helpers = self.communicator.cores - 1 if self.table.has_shares else 0
+        return Crew([lane], _fail_alone, helpers).run if helpers else lane.run
 
     def link(self) -> None:
         """Wait for the machine code of a step, which the first one does otherwise. When all devices are connected."""
-        _ = self._lane
+        _ = self._run_thunks
 
     def run(self, arrays: Sequence[NDArray]) -> list[NDArray]:
         """One step on NumPy arrays, giving NumPy arrays, all of them the caller's own."""
@@ -148,6 +151,10 @@ class LoadedDevice:
                     f"on device {self.communicator.rank}, expected {shape.without_layout()}"
                 )
             array.view()
+
+
+def _fail_alone(_lane: Lane, _error: BaseException) -> None:
+    """There is no other device to be told: helpers wait for nobody."""
 
 
 def _wait_alone(_rank: int, row: SegmentRow) -> bool:

@@ -63,6 +63,11 @@ class Lane:
         self._drive = code.drive
         self._argument = ctypes.c_void_p(self.address)
 
+    def offer_shares(self) -> None:
+        """Let other lanes help with what its devices share."""
+        for table in self.tables:
+            table.offer_at(self.address + 8 * LaneWord.OFFER)
+
     def __getitem__(self, word: LaneWord) -> int:
         return self._view[word]
 

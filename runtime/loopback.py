@@ -44,7 +44,10 @@ class LoopbackDevices:
             for rank in range(program.num_devices)
         ]
         tables = [device.table for device in self.devices]
-        self._crew = Crew(_lanes(self.world, tables), partial(_abort, self.world))
+        lanes = _lanes(self.world, tables)
+        shared = any(table.has_shares for table in tables)
+        helpers = len(lanes) * (self.world.cores - 1) if shared else 0
+        self._crew = Crew(lanes, partial(_abort, self.world), helpers)
         self._one_blas_thread = BlasThreads(1)
 
     def step(self, per_device: Sequence[Sequence[DeviceArray]]) -> None:

@@ -9,6 +9,7 @@ from runtime.codegen.llvm_segment import (
     FLIGHT_LIST,
     HEADER_WORDS,
     IN_FLIGHT,
+    OFFER,
     OUTCOME,
     POSITION,
     ROW,
@@ -42,6 +43,15 @@ class Table:
         self._view[POSITION] = position_words[THUNK:].ctypes.data
         self._view[FLIGHT_LIST] = self.address + 8 * (HEADER_WORDS + len(words))
         self._alive = (segment.alive, position_words)
+
+    def offer_at(self, address: int) -> None:
+        """Where other threads look for what the device shares."""
+        self._view[OFFER] = address
+
+    @property
+    def has_shares(self) -> bool:
+        """Whether there is anything that several threads could do."""
+        return any(row.is_share for row in self.rows)
 
     @property
     def row(self) -> SegmentRow:

@@ -66,6 +66,11 @@ class Communicator(Protocol):
     def size(self) -> int: ...
 
     @property
+    def cores(self) -> int:
+        """That each device has for itself, at least 1: so many threads may share its work. The same for all devices."""
+        ...
+
+    @property
     def spins(self) -> int:
         """How often to look for who is late before giving up the core: few times where devices outnumber cores."""
         ...

@@ -15,7 +15,7 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -68,6 +68,11 @@ class LoopbackWorld:
         self._left: dict[int, str] = {}
         self._failure: PeerFailedError | None = None
         self._ends = [LoopbackCommunicator(self, rank) for rank in range(size)]
+
+    @cached_property
+    def cores(self) -> int:
+        """Of this process, for each device, at least 1."""
+        return max(1, len(os.sched_getaffinity(0)) // self.size)
 
     def communicator(self, rank: int) -> LoopbackCommunicator:
         if not 0 <= rank < self.size:
@@ -150,6 +155,10 @@ class LoopbackCommunicator:
     @property
     def size(self) -> int:
         return self.world.size
+
+    @property
+    def cores(self) -> int:
+        return self.world.cores
 
     @property
     def spins(self) -> int:

@@ -82,6 +82,8 @@ class MpiCommunicator:
         self._board = StatusBoard(self.rank, {self.rank: private_memory(ROW_BYTES)})
         nodes = find_nodes(self.all_gather_bytes, self.rank, node_id or default_node_id())
         node = nodes.own
+        #: That each rank has for itself, at least 1.
+        self.cores = nodes.cores_of_each
         self.traffic = Traffic(nodes, self.rank)
         if self.rank != node.ranks[0]:
             notify = _tell_nobody

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import socket
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import TypeAlias
 
@@ -41,10 +43,14 @@ def default_node_id() -> str:
 
 @dataclass(frozen=True)
 class Nodes:
-    """All nodes of a world. ``own``: that of this rank; ``number_of``: the node of each rank, as its first rank."""
+    """All nodes of a world. ``own``: that of this rank; ``number_of``: the node of each rank, as its first rank.
+
+    cores_of_each: that every rank has for itself, at least 1; ranks that may run on the same cores have equal parts.
+    """
 
     own: Node
     number_of: Group
+    cores_of_each: int = 1
 
     @property
     def count(self) -> int:
@@ -65,4 +71,9 @@ def find_nodes(exchange: ByteExchange, rank: int, node_id: str) -> Nodes:
     identities = [str(other["node"]) for other in everyone]
     ranks = tuple(r for r, identity in enumerate(identities) if identity == node_id)
     own = Node(ranks, len({core for r in ranks for core in everyone[r]["cores"]}))
-    return Nodes(own, tuple(map(identities.index, identities)))
+    users = Counter((other["node"], core) for other in everyone for core in other["cores"])
+    parts = [
+        sum(Fraction(1, users[other["node"], core]) for core in other["cores"])
+        for other in everyone
+    ]
+    return Nodes(own, tuple(map(identities.index, identities)), max(1, int(min(parts))))

@@ -8,6 +8,9 @@ A *crew* is the lanes of one process. The calling thread runs the first; the oth
 native code from step to step: they spin for a while for the next one, then sleep on a semaphore. The system likes to
 wake a thread on the core of the one that woke it, which is about to spin there: a lane that finds itself on an earlier
 one's core says so before the step.
+
+Where there are more cores than lanes, further lanes have no tables: they help the others' devices with what these share
+(llvm_share.py) until the step is over.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from functools import cache
 
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit, spin_hint
 from runtime.codegen.llvm_segment import FUNCTION, IN_FLIGHT, ROW, STATE, State, Stop, segment_ir
+from runtime.codegen.llvm_share import HELP
 
 
 class LaneStop(IntEnum):
@@ -41,17 +45,19 @@ class LaneWord(IntEnum):
     LANES = 7  # address of the addresses of the crew's lanes
     ASKED = 8  # number of the step that is to be run; negative: no more
     EARLIER = 9  # lanes before it, whose cores it keeps off
+    HELPED = 10  # lanes, the first of the crew, whose devices' shares it takes pieces of; 0: it has tables of its own
     DONE = 16  # number of the step that has been run
     ASLEEP = 17
     CORE = 18  # on which it began the step
+    OFFER = 19  # address of the share of which pieces may be taken
     SEMAPHORE = 24
 
 
 #: A ``sem_t`` is 32 bytes in glibc and musl.
 LANE_WORDS = 32
 
-#: Words of a crew: lanes, address of their addresses, the step's number.
-CREW_WORDS = 3
+#: Words of a crew: lanes, address of their addresses, the step's number, lanes that have tables (the first ones).
+CREW_WORDS = 4
 
 
 class CrewCode:
@@ -76,7 +82,7 @@ class CrewCode:
 def crew_library() -> NativeLibrary:
     names = (FUNCTION, "spmd_drive", "spmd_serve", "spmd_crew", "spmd_retire", "spmd_open_lane")
     declaration, hint = spin_hint()
-    ir = "\n".join([declaration, segment_ir(""), _IR.replace("SPIN_HINT", hint)])
+    ir = "\n".join([declaration, segment_ir("", hint), _IR.replace("SPIN_HINT", hint)])
     return host_jit().compile(ir, names, level=2, unroll=False)
 
 
@@ -90,7 +96,6 @@ def _word(name: LaneWord) -> str:
 
 
 _IR = f"""
-declare i32 @sched_yield()
 declare i32 @sched_getcpu()
 declare i32 @sem_init(ptr, i32, i32)
 declare i32 @sem_wait(ptr)
@@ -223,6 +228,55 @@ finished:
   ret i64 {Stop.FINISHED.value}
 }}
 
+define internal i64 @assist(ptr %lane, i64 %helped) {{
+entry: ; returns the step that it has helped with: until that is over on the first lane, or another is asked for
+  %asked_slot = {_word(LaneWord.ASKED)}
+  %step = load i64, ptr %asked_slot
+  %patience = call i64 @word(ptr %lane, i64 {LaneWord.PATIENCE.value})
+  %lanes = call ptr @pointer(ptr %lane, i64 {LaneWord.LANES.value})
+  %first = call ptr @pointer(ptr %lanes, i64 0)
+  %over_slot = getelementptr i64, ptr %first, i64 {LaneWord.DONE.value}
+  br label %round
+round:
+  %vain = phi i64 [ 0, %entry ], [ %vain_next, %again ]
+  %asked = load atomic i64, ptr %asked_slot monotonic, align 8
+  %is_asked = icmp eq i64 %asked, %step
+  br i1 %is_asked, label %due, label %end
+due:
+  %over = load atomic i64, ptr %over_slot monotonic, align 8
+  %is_over = icmp eq i64 %over, %step
+  br i1 %is_over, label %end, label %look
+look:
+  %i = phi i64 [ 0, %due ], [ %next, %one ]
+  %done = phi i1 [ false, %due ], [ %done_next, %one ]
+  %more = icmp ult i64 %i, %helped
+  br i1 %more, label %one, label %looked
+one:
+  %other = call ptr @pointer(ptr %lanes, i64 %i)
+  %offer = getelementptr i64, ptr %other, i64 {LaneWord.OFFER.value}
+  %has_helped = call i1 @{HELP}(ptr %offer)
+  %done_next = or i1 %done, %has_helped
+  %next = add i64 %i, 1
+  br label %look
+looked:
+  br i1 %done, label %again, label %in_vain
+in_vain:
+  %vain_more = add i64 %vain, 1
+  %soon = icmp ult i64 %vain, %patience
+  br i1 %soon, label %spin, label %yield
+spin:
+  SPIN_HINT
+  br label %again
+yield:
+  %y = call i32 @sched_yield()
+  br label %again
+again:
+  %vain_next = phi i64 [ 0, %looked ], [ %vain_more, %spin ], [ %vain_more, %yield ]
+  br label %round
+end:
+  ret i64 %step
+}}
+
 define i64 @spmd_serve(ptr %lane, i64 %at_work) {{
 entry:
   %asked_slot = {_word(LaneWord.ASKED)}
@@ -289,6 +343,14 @@ other:
 crowded:
   ret i64 {LaneStop.CROWDED.value}
 work:
+  %helped = call i64 @word(ptr %lane, i64 {LaneWord.HELPED.value})
+  %is_helper = icmp ne i64 %helped, 0
+  br i1 %is_helper, label %help, label %drive
+help:
+  %helped_with = call i64 @assist(ptr %lane, i64 %helped)
+  store atomic i64 %helped_with, ptr %done_slot release, align 8
+  br label %idle
+drive:
   %stop = call i64 @spmd_drive(ptr %lane, i64 0)
   %finished = icmp eq i64 %stop, {Stop.FINISHED.value}
   br i1 %finished, label %report, label %python
@@ -364,15 +426,16 @@ drive:
   br i1 %finished, label %join, label %python
 python:
   ret i64 %stop
-join:
+join: ; helpers need not be waited for: they have nothing of a share that is not done
   %step = load i64, ptr %step_slot
+  %working = call i64 @word(ptr %crew, i64 3)
   %rounds = call i64 @word(ptr %own, i64 {LaneWord.ROUNDS.value})
   %yields = call i64 @word(ptr %own, i64 {LaneWord.YIELDS.value})
   %patience = add i64 %rounds, %yields
   br label %each
 each:
   %e = phi i64 [ 1, %join ], [ %e_next, %come ]
-  %e_more = icmp ult i64 %e, %count
+  %e_more = icmp ult i64 %e, %working
   br i1 %e_more, label %other, label %all
 other:
   %e_lane = call ptr @pointer(ptr %lanes, i64 %e)
@@ -402,6 +465,8 @@ yield:
 late:
   ret i64 {LaneStop.JOINING.value}
 all:
+  %over_slot = getelementptr i64, ptr %own, i64 {LaneWord.DONE.value}
+  store atomic i64 %step, ptr %over_slot release, align 8
   ret i64 {Stop.FINISHED.value}
 }}
 """

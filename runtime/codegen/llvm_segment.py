@@ -12,10 +12,13 @@ than this device waits in. So the table keeps a list of those that were started 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from functools import cached_property
 from typing import Protocol
 
+from runtime.codegen.llvm_share import SHARE, Share, share_ir
 from runtime.codegen.llvm_shared_memory import step_interpreter_ir
 from runtime.codegen.llvm_words import WORDS
 from runtime.codegen.native_call import NativeCall
@@ -25,14 +28,14 @@ FUNCTION = "spmd_segment"
 JUMPS = 128
 
 #: In place of a function's address.
-_JUMP, _UNLESS, _UNLESS_EQUAL, _PYTHON, _START, _AWAIT, _STAMP = range(7)
+_JUMP, _UNLESS, _UNLESS_EQUAL, _PYTHON, _START, _AWAIT, _STAMP, _SHARE = range(8)
 _ROW_WORDS = 5
 
 #: Words of a table before its rows: rows, address of the position's THUNK word (STARTED follows it), the row to go on
 #: with, outcome of a collective that failed, what the device does (State), collectives in flight, address of the list
-#: of their headers.
-ROWS, POSITION, ROW, OUTCOME, STATE, IN_FLIGHT, FLIGHT_LIST = range(7)
-HEADER_WORDS = 7
+#: of their headers, address of the word in which shares are offered to other threads (0: there are none).
+ROWS, POSITION, ROW, OUTCOME, STATE, IN_FLIGHT, FLIGHT_LIST, OFFER = range(8)
+HEADER_WORDS = 8
 
 #: Words of a log of stamps: how many, room for how many; then of each its mark, seconds and nanoseconds of the clock
 #: that time.perf_counter_ns reads.
@@ -64,6 +67,21 @@ class HasSteps(Protocol):
     def address(self) -> int:
         """Of the header of its steps, once it is connected."""
         ...
+
+
+class Sharing:
+    """What a row of pieces is about: a share, once their code is there."""
+
+    def __init__(self, pieces: Sequence[Sequence[NativeCall]]) -> None:
+        self._pieces = pieces
+
+    @cached_property
+    def _share(self) -> Share:
+        return Share(self._pieces)
+
+    @property
+    def address(self) -> int:
+        return self._share.address
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +133,11 @@ class SegmentRow:
         """Leave ``mark`` and the time in the log at that address; leave the table for ``full`` where it is full."""
         return SegmentRow(number, _STAMP, log, value=mark, target=full)
 
+    @staticmethod
+    def share(number: int, pieces: Sequence[Sequence[NativeCall]]) -> SegmentRow:
+        """Lists of calls that do not depend on each other, for all threads that share the device's work."""
+        return SegmentRow(number, _SHARE, 0, target=Sharing(pieces))
+
     def inside(self, what: str) -> SegmentRow:
         """The row as a part of ``what``, which is only ever said of rows that may fail."""
         return self if self.target is None else replace(self, within=(*self.within, what))
@@ -125,23 +148,33 @@ class SegmentRow:
         return self.function == _START
 
     @property
+    def is_share(self) -> bool:
+        """Several threads may do it."""
+        return self.function == _SHARE
+
+    @property
     def words(self) -> tuple[int, int, int, int, int]:
         """Its collective must be connected. Waits for the code of its call."""
         record = self.record
         if isinstance(self.function, NativeCall):
             return self.function.function, record, self.number, self.away, self.value
-        if self.function in (_START, _AWAIT):
+        if self.function in (_START, _AWAIT, _SHARE):
             record = self.target.address  # type: ignore[attr-defined]
         return self.function, record, self.number, self.away, self.value
 
 
-def segment_ir(linkage: str = "internal") -> str:
-    """A module with ``FUNCTION``: takes a table's address and how often to look at who is late; returns a Stop."""
-    return "\n".join([WORDS, step_interpreter_ir("internal"), _IR.format(linkage=linkage)])
+def segment_ir(linkage: str, spin_hint: str) -> str:
+    """A module with ``FUNCTION``: takes a table's address and how often to look at who is late; returns a Stop.
+
+    ``spin_hint``: an instruction for who waits, declared elsewhere.
+    """
+    parts = [WORDS, step_interpreter_ir("internal"), share_ir(spin_hint)]
+    return "\n".join([*parts, _IR.format(linkage=linkage)])
 
 
 _IR = f"""
 declare i32 @clock_gettime(i32, ptr)
+declare i32 @sched_yield()
 
 define {{linkage}} i64 @{FUNCTION}(ptr %table, i64 %spins) {{{{
 entry:
@@ -152,6 +185,7 @@ entry:
   %outcome_slot = getelementptr i64, ptr %table, i64 {OUTCOME}
   %flights = getelementptr i64, ptr %table, i64 {IN_FLIGHT}
   %list = call ptr @pointer(ptr %table, i64 {FLIGHT_LIST})
+  %offer = call ptr @pointer(ptr %table, i64 {OFFER})
   %rows = getelementptr i64, ptr %table, i64 {HEADER_WORDS}
   %first = load i64, ptr %row_slot
   br label %look
@@ -175,10 +209,14 @@ row:
     i64 {_START}, label %start
     i64 {_AWAIT}, label %await
     i64 {_STAMP}, label %stamp
+    i64 {_SHARE}, label %share
   ]
 call:
   %function = inttoptr i64 %function_word to ptr
   call void %function(ptr %record)
+  br label %next
+share:
+  call void @{SHARE}(ptr %record, ptr %offer)
   br label %next
 unless:
   %byte = load i8, ptr %record

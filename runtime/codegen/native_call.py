@@ -53,6 +53,17 @@ class NativeAction:
         ]
 
 
+class SharedAction:
+    """Native actions that do not depend on each other: threads that share a device's work may do them at once."""
+
+    def __init__(self, pieces: Sequence[NativeAction]) -> None:
+        self.pieces = tuple(pieces)
+
+    def __call__(self) -> None:
+        for piece in self.pieces:
+            piece()
+
+
 def native_call(
     code: NativeLibrary, name: str, record: NDArray, arrays: tuple[NDArray, ...]
 ) -> NativeAction:

@@ -13,9 +13,9 @@ from spmd.shape import PrimitiveType
 #: Rows of one call at most.
 _ROWS = 8
 #: Rows of a product at most, where rhs is walked by column; by row as many as of a call.
-_MOST_ROWS = 16
+MOST_ROWS = 16
 #: Bytes of the large matrix from which on it pays: 256 KB make no difference, at 4 MB it is two to four times as fast.
-_LEAST_BYTES = 1 << 19
+LEAST_BYTES = 1 << 19
 
 
 def thin_product(kind: PrimitiveType, lhs: NDArray, rhs: NDArray, out: NDArray) -> Movable | None:
@@ -28,7 +28,7 @@ def thin_product(kind: PrimitiveType, lhs: NDArray, rhs: NDArray, out: NDArray) 
 
 
 def _few_rows(kind: PrimitiveType, lhs: NDArray, rhs: NDArray, out: NDArray) -> Movable | None:
-    if len(lhs) > _MOST_ROWS or rhs.nbytes < _LEAST_BYTES or not _has_runs(lhs):
+    if len(lhs) > MOST_ROWS or rhs.nbytes < LEAST_BYTES or not _has_runs(lhs):
         return None
     by_row = _has_runs(rhs) and _has_runs(out) and len(lhs) <= _ROWS
     if not by_row and not _has_runs(rhs.T):

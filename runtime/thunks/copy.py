@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from runtime.buffers.types import ArrayView
 from runtime.kernel import KernelArrays
 from runtime.kernels.copy import CopyKernel
+from runtime.sharing import bind_shared
 from runtime.thunks.segment import Action
 from runtime.thunks.thunk import BufferUse, LoadedProgram, Role, Thunk, UseKind
 
@@ -25,4 +26,5 @@ class CopyThunk(Thunk):
 
     def prepare(self, program: LoadedProgram) -> Action:
         arrays = KernelArrays((program.array(self.source),), (program.array(self.target),))
-        return program.kernels.bind(CopyKernel(), arrays)
+        cores = program.communicator.cores
+        return bind_shared(program.kernels, CopyKernel(), arrays, cores)

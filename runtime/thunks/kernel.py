@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from runtime.buffers.types import ArrayView
 from runtime.kernel import Kernel, KernelArrays
+from runtime.sharing import bind_shared
 from runtime.thunks.segment import Action
 from runtime.thunks.thunk import BufferUse, LoadedProgram, Role, Thunk, UseKind, uses
 
@@ -31,4 +32,4 @@ class KernelThunk(Thunk):
             tuple(map(program.array, self.results)),
             tuple(map(program.array, self.scratch)),
         )
-        return program.kernels.bind(self.kernel, arrays)
+        return bind_shared(program.kernels, self.kernel, arrays, program.communicator.cores)

@@ -8,7 +8,7 @@ from typing import Protocol, TypeAlias
 
 from collectives.communicator.interface import BoundCollective
 from runtime.codegen.llvm_segment import SegmentRow
-from runtime.codegen.native_call import NativeAction
+from runtime.codegen.native_call import NativeAction, SharedAction
 
 #: Something ready to be done, on arrays that were bound to it before.
 Action: TypeAlias = Callable[[], None]
@@ -63,6 +63,9 @@ def segment_of(number: int, action: Action | Segment) -> Segment:
     if isinstance(action, NativeAction):
         rows = tuple(SegmentRow(number, call, call.record) for call in action.calls)
         return Segment(rows, action.calls)
+    if isinstance(action, SharedAction):
+        row = SegmentRow.share(number, [piece.calls for piece in action.pieces])
+        return Segment((row,), (row.target, *(call for p in action.pieces for call in p.calls)))
     return Segment((SegmentRow.python(number, action),))
 
 

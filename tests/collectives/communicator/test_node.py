@@ -39,6 +39,35 @@ def test_cores_are_those_of_all_ranks_together(monkeypatch: pytest.MonkeyPatch) 
     assert not Node((0, 1), cores=2).is_oversubscribed
 
 
+@pytest.mark.parametrize(
+    ("may_use", "each"),
+    [
+        ([{0, 1}, {2, 3}], 2),
+        ([{0, 1, 2, 3, 4}, {0, 1, 2, 3, 4}], 2),
+        ([{0, 1, 2, 3}, {3}], 1),
+        ([{0}, {0}, {1, 2, 3}], 1),
+        ([{0, 1, 2}], 3),
+    ],
+)
+def test_cores_of_each_are_the_least_that_a_rank_has_for_itself(
+    may_use: list[set[int]], each: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bound = iter(may_use)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: next(bound))
+
+    def program(comm: LoopbackCommunicator) -> int:
+        return find_nodes(comm.all_gather_bytes, comm.rank, "here").cores_of_each
+
+    assert set(run_ranks(len(may_use), program)) == {each}
+
+
+def test_ranks_of_different_nodes_do_not_share_cores() -> None:
+    def program(comm: LoopbackCommunicator) -> int:
+        return find_nodes(comm.all_gather_bytes, comm.rank, str(comm.rank)).cores_of_each
+
+    assert set(run_ranks(3, program)) == {len(os.sched_getaffinity(0))}
+
+
 def test_an_identity_lasts_and_names_the_host() -> None:
     assert default_node_id() == default_node_id()
     assert os.uname().nodename in default_node_id()

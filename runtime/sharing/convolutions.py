@@ -1,0 +1,60 @@
+"""Convolutions: cut along output features, or along groups that are computed side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from runtime.codegen.tile_unit import has_tile_unit
+from runtime.kernel import KernelArrays
+from runtime.kernels.group_convolution import GroupConvolutionKernel
+from runtime.kernels.panel_convolution import PanelConvolutionKernel
+from runtime.sharing.pieces import Piece, cuts, scratch_like, spans
+from spmd.shape import PrimitiveType
+
+#: Features of a piece: whole tiles, and whole vectors of BLAS's kernels.
+FEATURES = 32
+#: Groups of a piece: whole lines of cache.
+GROUPS = 16
+
+
+@cuts(PanelConvolutionKernel)
+def cut_panel_convolution(
+    kernel: PanelConvolutionKernel, arrays: KernelArrays, count: int
+) -> Sequence[Piece]:
+    """Each piece lays out its input by itself."""
+    x, w = arrays.operands
+    (out,) = arrays.results
+    (panel, *converted) = arrays.scratch
+    # Panels of f32 go to BLAS or to the tile unit by their size, which differ in how sums are rounded.
+    by_size = kernel.element_type is PrimitiveType.F32 and kernel.tiles is None and has_tile_unit()
+    if converted or by_size:
+        return ()
+    last = out.ndim - 1
+    return [
+        (
+            kernel,
+            KernelArrays((x, span.of(w, last)), (span.of(out, last),), scratch_like([panel])),
+        )
+        for span in spans(out.shape[last], count, FEATURES)
+    ]
+
+
+@cuts(GroupConvolutionKernel)
+def cut_group_convolution(
+    kernel: GroupConvolutionKernel, arrays: KernelArrays, count: int
+) -> Sequence[Piece]:
+    (out,) = arrays.results
+    if arrays.scratch:  # arrays that are converted as a whole
+        return ()
+    return [
+        (
+            kernel,
+            replace(
+                arrays,
+                operands=tuple(span.of(array, 0) for array in arrays.operands),
+                results=(span.of(out, 0),),
+            ),
+        )
+        for span in spans(out.shape[0], count, GROUPS)
+    ]

@@ -1,0 +1,138 @@
+"""Loops, row fusions and copies: cut along a dimension of what they write."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from runtime.kernel import KernelArrays
+from runtime.kernels.copy import CopyKernel
+from runtime.kernels.loop import LoopKernel, Numbers, OperandElements, PiecesKernel
+from runtime.kernels.native_elementwise import NativeElementwiseKernel
+from runtime.kernels.rows import PassLeaves, RowKernel, RowLeaf
+from runtime.sharing.pieces import Piece, Span, bytes_apart, cuts, longest, scratch_like, spans
+from runtime.strides import StridedView
+
+#: Elements of a piece along what is contiguous are a multiple of so many: whole lines of cache, whole tiles of loops
+#: that transpose.
+LINE = 64
+
+
+@cuts(LoopKernel)
+def cut_loop(kernel: LoopKernel, arrays: KernelArrays, count: int) -> Sequence[Piece]:
+    views = kernel.results
+    d = longest(kernel.dims, bytes_apart([view.strides for view in views]), count)
+    if d is None:
+        return ()
+    return [(_loop_part(kernel, d, span), arrays) for span in _cut(kernel.dims, d, views, count)]
+
+
+@cuts(PiecesKernel)
+def cut_pieces(kernel: PiecesKernel, arrays: KernelArrays, count: int) -> Sequence[Piece]:
+    """Its loops write different elements, but a later one may read what an earlier one has written: cut each alone."""
+    return ()
+
+
+@cuts(RowKernel)
+def cut_rows(kernel: RowKernel, arrays: KernelArrays, count: int) -> Sequence[Piece]:
+    """Along what counts the rows; each piece keeps rows of its own."""
+    fusion = kernel.fusion
+    views = [_spread(view, kernel) for view in fusion.results]
+    strides = bytes_apart([view.strides for view in views])
+    rows = tuple(size if d in fusion.counted else 1 for d, size in enumerate(fusion.dims))
+    d = longest(rows, strides, count)
+    if d is None:
+        return ()
+    return [
+        (_rows_part(kernel, d, span), replace(arrays, scratch=scratch_like(arrays.scratch)))
+        for span in _cut(fusion.dims, d, views, count)
+    ]
+
+
+@cuts(CopyKernel)
+def cut_copy(kernel: CopyKernel, arrays: KernelArrays, count: int) -> Sequence[Piece]:
+    (source,), (target,) = arrays.operands, arrays.results
+    d = longest(target.shape, bytes_apart([target.strides]), count)
+    if d is None or source.shape != target.shape:
+        return ()
+    multiple = LINE if target.strides[d] == target.itemsize else 1
+    return [
+        (kernel, KernelArrays((span.of(source, d),), (span.of(target, d),)))
+        for span in spans(target.shape[d], count, multiple)
+    ]
+
+
+def _cut(dims: Sequence[int], d: int, written: Sequence[StridedView], count: int) -> Sequence[Span]:
+    packed = any(view.strides[d] == view.element_type.byte_size for view in written)
+    return spans(dims[d], count, LINE if packed else 1)
+
+
+def _view(view: StridedView, d: int, span: Span) -> StridedView:
+    dims = (*view.dims[:d], span.size, *view.dims[d + 1 :])
+    return replace(view, dims=dims, offset=view.offset + span.start * view.strides[d])
+
+
+def _loop_part(kernel: LoopKernel, d: int, span: Span) -> LoopKernel:
+    return replace(
+        kernel,
+        dims=(*kernel.dims[:d], span.size, *kernel.dims[d + 1 :]),
+        leaves=tuple(replace(leaf, view=_view(leaf.view, d, span)) for leaf in kernel.leaves),
+        results=tuple(_view(view, d, span) for view in kernel.results),
+    )
+
+
+def _rows_part(kernel: RowKernel, d: int, span: Span) -> RowKernel:
+    fusion = kernel.fusion
+    among_rows = fusion.counted.index(d)
+
+    def view(whole: StridedView) -> StridedView:
+        """Over all indices, or over the rows."""
+        every = len(whole.dims) == len(fusion.dims)
+        return _view(whole, d if every else among_rows, span)
+
+    def leaves(whole: Sequence[RowLeaf]) -> tuple[RowLeaf, ...]:
+        return tuple(
+            replace(leaf, view=view(leaf.view))
+            if isinstance(leaf, OperandElements | Numbers)
+            else leaf
+            for leaf in whole
+        )
+
+    return replace(
+        kernel,
+        fusion=replace(
+            fusion,
+            dims=(*fusion.dims[:d], span.size, *fusion.dims[d + 1 :]),
+            results=tuple(map(view, fusion.results)),
+        ),
+        leaves=tuple(
+            PassLeaves(leaves(each.elements), leaves(each.inits), leaves(each.rows))
+            for each in kernel.leaves
+        ),
+    )
+
+
+def _spread(view: StridedView, kernel: RowKernel) -> StridedView:
+    """Over all indices, of a view over these or over the rows."""
+    fusion = kernel.fusion
+    if len(view.dims) == len(fusion.dims):
+        return view
+    steps = dict(zip(fusion.counted, view.strides, strict=True))
+    strides = tuple(steps.get(d, 0) for d in range(len(fusion.dims)))
+    return replace(view, dims=fusion.dims, strides=strides)
+
+
+@cuts(NativeElementwiseKernel)
+def cut_elementwise(
+    kernel: NativeElementwiseKernel, arrays: KernelArrays, count: int
+) -> Sequence[Piece]:
+    (result,) = arrays.results
+    d = longest(result.shape, bytes_apart([result.strides]), count)
+    if d is None or any(operand.shape != result.shape for operand in arrays.operands):
+        return ()
+    multiple = LINE if result.strides[d] == result.itemsize else 1
+    return [
+        (kernel, replace(arrays, operands=parts, results=(span.of(result, d),)))
+        for span in spans(result.shape[d], count, multiple)
+        for parts in [tuple(span.of(operand, d) for operand in arrays.operands)]
+    ]

@@ -1,0 +1,118 @@
+"""How a kernel is cut into pieces that threads may do at once: by kind of kernel, as kernels on parts of its arrays.
+
+Every element is computed by the same operations in the same order as by the whole kernel, so results do not depend on
+how many threads there are.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+
+from collectives.communicator.interface import private_memory
+from runtime.codegen.native_call import NativeAction, SharedAction
+from runtime.kernel import Action, Kernel, KernelArrays, KernelLibrary
+from runtime.sharing.seconds import seconds_alone
+from spmd.literal import NDArray
+
+#: A piece that takes less is not worth another thread's while: to fetch it from another core takes a microsecond, what
+#: it reads and writes may lie in the other core's cache, and the last piece is waited for.
+LEAST_SECONDS = 15e-6
+#: Pieces for each thread: whoever is faster does more of them.
+PIECES_PER_THREAD = 2
+
+Piece: TypeAlias = tuple[Kernel, KernelArrays]
+K = TypeVar("K", bound=Kernel)
+Cut: TypeAlias = Callable[[K, KernelArrays, int], Sequence[Piece]]
+
+_CUTS: dict[type[Kernel], Cut[Kernel]] = {}
+
+
+def cuts(kind: type[K]) -> Callable[[Cut[K]], Cut[K]]:
+    """Decorator: this function cuts kernels of ``kind`` into so many pieces or fewer; into none where it cannot."""
+
+    def decorator(cut: Cut[K]) -> Cut[K]:
+        if kind in _CUTS:
+            raise ValueError(f"there are two ways to cut a {kind.__name__}")
+        _CUTS[kind] = cut  # type: ignore[assignment]
+        return cut
+
+    return decorator
+
+
+def bind_shared(
+    library: KernelLibrary, kernel: Kernel, arrays: KernelArrays, threads: int
+) -> Action:
+    """``kernel`` bound to ``arrays``, in pieces where it can be cut and ``threads`` are faster than one."""
+    cut = _CUTS.get(type(kernel)) if threads > 1 else None
+    count = pieces_worth(seconds_alone(kernel, arrays), threads) if cut is not None else 1
+    pieces = cut(kernel, arrays, count) if cut is not None and count > 1 else ()
+    if len(pieces) > 1:
+        actions = [library.bind(*piece) for piece in pieces]
+        native = [action for action in actions if isinstance(action, NativeAction)]
+        if len(native) == len(actions):  # others keep the interpreter to themselves
+            return SharedAction(native)
+    return library.bind(kernel, arrays)
+
+
+def pieces_worth(seconds: float, threads: int) -> int:
+    """Into how many pieces what takes one thread so long is cut for ``threads``."""
+    return max(1, min(PIECES_PER_THREAD * threads, int(seconds / LEAST_SECONDS)))
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Indices ``start`` to ``stop`` of a dimension."""
+
+    start: int
+    stop: int
+
+    @property
+    def size(self) -> int:
+        return self.stop - self.start
+
+    def of(self, array: NDArray, dimension: int) -> NDArray:
+        """That part of an array."""
+        index = (slice(None),) * dimension + (slice(self.start, self.stop),)
+        part: NDArray = array[index]
+        return part
+
+
+def spans(size: int, count: int, multiple: int = 1) -> list[Span]:
+    """``size`` indices as ``count`` spans or fewer, of about the same size; all but the last one multiples."""
+    blocks = -(-size // multiple)
+    count = max(1, min(count, blocks))
+    ends = [min(size, multiple * (blocks * i // count)) for i in range(count + 1)]
+    return [Span(start, stop) for start, stop in itertools.pairwise(ends) if stop > start]
+
+
+def bytes_apart(strides: Sequence[Sequence[int]]) -> list[int]:
+    """How far neighbours of each dimension are apart, in the arrays of which these are the strides together."""
+    return [sum(map(abs, own)) for own in zip(*strides, strict=True)]
+
+
+def longest(dims: Sequence[int], apart: Sequence[int], count: int) -> int | None:
+    """The dimension to cut ``count`` times: the one with neighbours farthest apart that has so many indices.
+
+    Where none has, the one with most. Not one that nothing is written along: all pieces would write the same.
+    """
+    several = [d for d, size in enumerate(dims) if size > 1 and apart[d]]
+    enough = [d for d in several if dims[d] >= count]
+    if enough:
+        return max(enough, key=lambda d: apart[d])
+    return max(several, key=lambda d: (dims[d], apart[d]), default=None)
+
+
+def scratch_like(arrays: Sequence[NDArray]) -> tuple[NDArray, ...]:
+    """Scratch of a piece's own, as a device's memory is aligned."""
+    return tuple(scratch(array.shape, array.dtype) for array in arrays)
+
+
+def scratch(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray:
+    data = private_memory(math.prod(shape) * dtype.itemsize)
+    return data.view(dtype).reshape(shape)

@@ -1,0 +1,67 @@
+"""Matrix products: cut along a batch, else along the longer side of the result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from runtime.codegen.llvm_tile_gemm import GAINS
+from runtime.kernel import Kernel, KernelArrays
+from runtime.kernels.dot import DotKernel
+from runtime.kernels.thin_dot import LEAST_BYTES, MOST_ROWS
+from runtime.sharing.pieces import Piece, Span, cuts, scratch, spans
+from spmd.literal import NDArray
+
+#: Lines of a piece: fewer would have the other operand packed for little.
+LEAST_LINES = 64
+#: Whole tiles of every kernel, and whole lines of cache.
+LINES = 32
+
+
+@cuts(DotKernel)
+def cut_dot(kernel: DotKernel, arrays: KernelArrays, count: int) -> Sequence[Piece]:
+    batch = len(kernel.batch)
+    if kernel.batch and max(kernel.batch) >= count:
+        d = kernel.batch.index(max(kernel.batch))
+        return [_of_batch(kernel, arrays, d, span) for span in spans(kernel.batch[d], count)]
+    by_row = kernel.m >= kernel.n
+    lines = max(kernel.m, kernel.n)
+    for fewer in range(min(count, lines // LEAST_LINES), 1, -1):
+        cut = spans(lines, fewer, LINES)
+        pieces = [_of_lines(kernel, arrays, batch, span, by_row=by_row) for span in cut]
+        if all(_route(piece) == _route(kernel) for piece, _ in pieces):
+            return pieces
+    return ()
+
+
+def _route(kernel: DotKernel | Kernel) -> tuple[bool, ...]:
+    """By what the product would be made: sums are rounded otherwise by another function."""
+    assert isinstance(kernel, DotKernel)
+    m, k, n = kernel.m, kernel.k, kernel.n
+    large = max(m, n) * k * kernel.compute.byte_size >= LEAST_BYTES
+    return GAINS.at(m, n, k), large and min(m, n) <= MOST_ROWS, min(m, n) == 1
+
+
+def _of_batch(kernel: DotKernel, arrays: KernelArrays, d: int, span: Span) -> Piece:
+    sizes = (*kernel.batch[:d], span.size, *kernel.batch[d + 1 :])
+    lhs, rhs = (span.of(array, d) for array in arrays.operands)
+    (out,) = arrays.results
+    return _piece(replace(kernel, batch=sizes), lhs, rhs, span.of(out, d))
+
+
+def _of_lines(
+    kernel: DotKernel, arrays: KernelArrays, batch: int, span: Span, *, by_row: bool
+) -> Piece:
+    lhs, rhs = arrays.operands
+    (out,) = arrays.results
+    if by_row:
+        part = replace(kernel, m=span.size)
+        return _piece(part, span.of(lhs, batch), rhs, span.of(out, batch))
+    part = replace(kernel, n=span.size)
+    return _piece(part, lhs, span.of(rhs, batch + 1), span.of(out, batch + 1))
+
+
+def _piece(kernel: DotKernel, lhs: NDArray, rhs: NDArray, out: NDArray) -> Piece:
+    """With scratch of its own."""
+    own = tuple(scratch(dims, kernel.compute.numpy) for dims in kernel.scratch_dims())
+    return kernel, KernelArrays((lhs, rhs), (out,), own)
