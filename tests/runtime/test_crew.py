@@ -19,12 +19,16 @@ from runtime.loopback import LoopbackDevices
 from spmd.errors import CollectiveTimeoutError
 from tests.runtime.programs import compiled, module_of
 
-#: A kernel of Python's (fft) beside native ones, and two collectives in flight at once, in a loop.
+#: Kernels of Python's (map) beside native ones, and two collectives in flight at once, in a loop.
 PROGRAM = """HloModule program, num_partitions=4
 sum {
   a = f32[] parameter(0)
   b = f32[] parameter(1)
   ROOT c = f32[] add(a, b)
+}
+minus {
+  a = f32[] parameter(0)
+  ROOT b = f32[] negate(a)
 }
 condition {
   s = (s32[], f32[8]) parameter(0)
@@ -40,8 +44,8 @@ body {
   x = f32[8] get-tuple-element(s), index=1
   start = f32[8] all-reduce-start(x), channel_id=1, replica_groups={{0,1},{2,3}}, use_global_device_ids=true, to_apply=sum
   far = f32[8] collective-permute(x), channel_id=2, source_target_pairs={{0,1},{1,2},{2,3},{3,0}}
-  z = c64[5] fft(far), fft_type=RFFT, fft_length={8}
-  back = f32[8] fft(z), fft_type=IRFFT, fft_length={8}
+  z = f32[8] map(far), dimensions={0}, to_apply=minus
+  back = f32[8] map(z), dimensions={0}, to_apply=minus
   done = f32[8] all-reduce-done(start)
   half = f32[] constant(0.3125)
   halves = f32[8] broadcast(half), dimensions={}
@@ -200,7 +204,7 @@ def test_threads_end_with_their_devices() -> None:
 
 
 def test_the_program_is_what_it_says() -> None:
-    """Its loop runs in native code but for the fft."""
+    """Its loop runs in native code but for the maps."""
     executable = compiled(PROGRAM)
     assert module_of(PROGRAM).entry is not None
     devices = executable._local

@@ -98,10 +98,14 @@ def test_an_error_says_which_instruction_was_running(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr("runtime.kernels.reference.evaluate_instruction", broken)
     text = """HloModule factors
+    minus {
+      a = f32[] parameter(0)
+      ROOT b = f32[] negate(a)
+    }
     ENTRY main {
       x = f32[8,8] parameter(0)
       y = f32[8,8] negate(x)
-      ROOT c = f32[8,8] cholesky(y), lower=true
+      ROOT c = f32[8,8] map(y), dimensions={0,1}, to_apply=minus
     }
     """
     with pytest.raises(FloatingPointError) as caught:
