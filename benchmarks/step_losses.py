@@ -18,21 +18,23 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import spmd
 from benchmarks.timing.limit import instruction_limit
 from benchmarks.timing.rates import Rates
 from launch.cli.bench import DEVIATION
+from launch.cli.module_argument import compile_options, positive
+from launch.cli.program import add_program_arguments, dispatch, program_here, program_on_ranks
 from launch.execution import time_steps
 from launch.inputs import SeededInputs
-from launch.options import CompileOptions
-from launch.rank_environment import world_of_environment
 from launch.report.trace import collect_trace
+from runtime.executable import Executable
 from runtime.timeline.recorder import KEPT_STEPS
 from spmd.hlo import HloInstruction, HloModule, Opcode
 from spmd.shape import ArrayShape
+
+if TYPE_CHECKING:
+    from collectives.communicator.mpi import MpiCommunicator
 
 WARM_UP = 3
 #: Thunks that contain others: their time is that of what they contain.
@@ -141,44 +143,63 @@ def table(lines: Iterable[Line], top: int) -> list[str]:
     return rows
 
 
-def main() -> int:
+def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("module", type=Path)
-    parser.add_argument("--devices", type=int, help="default: the ranks, or what the module says")
-    parser.add_argument("--steps", type=int, default=KEPT_STEPS)
-    parser.add_argument("--top", type=int, default=30)
+    add_program_arguments(parser)
+    parser.add_argument("--steps", type=positive, default=KEPT_STEPS)
+    parser.add_argument("--top", type=positive, default=30)
     parser.add_argument("--each", action="store_true", help="a line for each thunk")
     parser.add_argument("--least", action="store_true", help="of the steps, not the median")
-    parser.add_argument(
-        "--fusion", action=argparse.BooleanOptionalAction, default=CompileOptions().fusion
-    )
-    options = parser.parse_args()
-    rank, ranks = world_of_environment() or (0, None)
-    executable = spmd.compile(
-        spmd.load(options.module),
-        devices=options.devices or ranks,
-        options=CompileOptions(fusion=options.fusion),
-    )
+    return parser.parse_args()
+
+
+def run_here(options: argparse.Namespace) -> int:
+    executable = program_here(options).executable
     executable.record = True
+    report(options, executable, *measured(options, executable))
+    return 0
+
+
+def run_as_rank(options: argparse.Namespace, world: MpiCommunicator) -> int:
+    def alike() -> dict[str, str]:
+        return {"options": str((compile_options(options), options.devices, options.steps))}
+
+    executable = program_on_ranks(options, world, alike, record=True).executable
+    spent, seconds = measured(options, executable)
+    if world.rank == 0:
+        report(options, executable, spent, seconds)
+    world.barrier()
+    return 0
+
+
+def measured(options: argparse.Namespace, executable: Executable) -> tuple[Spent, list[float]]:
+    """What thunks take, on the process of device 0, and the steps' seconds. Collective under MPI."""
     shapes = [boundary.shape for boundary in executable.inputs]
-    state = executable.put(SeededInputs(0, shapes, DEVIATION))
-    time_steps(executable, state, WARM_UP)
     spent, seconds = Spent(), []
+    time_steps(executable, executable.put(SeededInputs(0, shapes, DEVIATION)), WARM_UP)
     for _ in range(0, options.steps, KEPT_STEPS):
         state = executable.put(SeededInputs(0, shapes, DEVIATION))
         seconds += time_steps(executable, state, KEPT_STEPS)
         trace = collect_trace(executable)
         if trace is not None:
             spent.add(trace)
-    if rank:
-        return 0
+    return spent, seconds
+
+
+def report(
+    options: argparse.Namespace, executable: Executable, spent: Spent, seconds: list[float]
+) -> None:
     times = spent.times(min if options.least else statistics.median)
     print(f"{1e3 * statistics.median(seconds):.2f} ms a step, least {1e3 * min(seconds):.2f}")
-    lines = lines_of(executable.module, times, spent.runs, Rates.measured(), each=options.each)
+    rates = Rates.measured()
+    lines = lines_of(executable.module, times, spent.runs, rates, each=options.each)
     print("\n".join(table(lines, options.top)))
-    return 0
+
+
+def main() -> int:
+    return dispatch(parsed(), run_here, run_as_rank)
 
 
 if __name__ == "__main__":
