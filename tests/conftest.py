@@ -7,11 +7,16 @@ from pathlib import Path
 
 import pytest
 from hlo_fixture import HloFixture
+from hypothesis import settings
 
 from spmd.hlo import HloModule
 from spmd.passes import pipeline
 from spmd.passes.interface import HloPass
 from spmd.verifier import verify
+
+# How long an example takes says more of what else the machine does.
+settings.register_profile("house", deadline=None)
+settings.load_profile("house")
 
 CASES = Path(__file__).parent / "cases"
 #: Shrunk programs of the fuzzer, run by test_regressions.py.

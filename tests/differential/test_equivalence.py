@@ -49,7 +49,6 @@ def test_random_programs(start: int) -> None:
 
 @settings(
     max_examples=40,
-    deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],
 )

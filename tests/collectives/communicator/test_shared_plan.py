@@ -301,7 +301,7 @@ NAMES = sorted(cases(1))
 
 
 @given(st.sampled_from(NAMES), st.integers(1, 4), st.booleans(), st.randoms(use_true_random=False))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_right_results_and_no_use_of_buffers_outside_of_a_run(
     name: str, count: int, slots: bool, rng: random.Random
 ) -> None:

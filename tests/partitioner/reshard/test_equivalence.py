@@ -84,14 +84,14 @@ def states(
     return ShardState(tuple(dims), partial, ReductionKind.SUM if partial else None)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(problems())
 def test_random_plans(problem: tuple[DeviceAxes, ArrayShape, ShardState, ShardState]) -> None:
     axes, shape, source, target = problem
     check_reshard(axes, shape, source, target, plan_reshard(axes, shape, source, target))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(problems())
 def test_random_fallbacks(problem: tuple[DeviceAxes, ArrayShape, ShardState, ShardState]) -> None:
     axes, shape, source, target = problem
@@ -108,7 +108,7 @@ def enlarged(shape: ArrayShape) -> ArrayShape:
     return ArrayShape(shape.element_type, tuple(dims))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(problems())
 def test_random_plans_that_may_use_every_axis(
     problem: tuple[DeviceAxes, ArrayShape, ShardState, ShardState],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.buffers.arena import Arena, Interval, lower_bound
@@ -31,7 +31,6 @@ def assert_apart(items: Sequence[Interval], offsets: Sequence[int]) -> None:
             assert apart or not together
 
 
-@settings(deadline=None)
 @given(intervals)
 def test_no_two_that_live_together_overlap(items: list[Interval]) -> None:
     packing = pack(items)
@@ -41,14 +40,12 @@ def test_no_two_that_live_together_overlap(items: list[Interval]) -> None:
         assert offset + one.size <= packing.size
 
 
-@settings(deadline=None)
 @given(intervals)
 def test_size_lies_between_the_bounds(items: list[Interval]) -> None:
     packing = pack(items)
     assert lower_bound(items) <= packing.size <= sum(i.size + 63 for i in items)
 
 
-@settings(deadline=None)
 @given(intervals)
 def test_what_fits_is_known_early(items: list[Interval]) -> None:
     """It tells the same as packing does, whatever is asked for."""

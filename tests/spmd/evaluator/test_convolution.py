@@ -47,7 +47,7 @@ dimension = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.tuples(dimension, dimension),
     st.sampled_from([(1, 1), (2, 1), (1, 2)]),

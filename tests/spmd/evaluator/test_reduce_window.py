@@ -57,7 +57,7 @@ max { x = f32[] parameter(0) y = f32[] parameter(1) ROOT r = f32[] maximum(x, y)
 COMBINE = {"add": lambda a, b: a + b, "max": max, "twice": lambda a, b: 2 * a + b}
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(st.data(), st.tuples(dimension, dimension), st.sampled_from(sorted(COMBINE)))
 def test_reduce_window(data, dims, reducer):
     shape = data.draw(st.tuples(st.integers(1, 5), st.integers(1, 5)))

@@ -13,7 +13,7 @@ from spmd.evaluator import evaluate
 from spmd.text.parser import parse_module
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.integers(0, 5), st.integers(-4, 4), st.integers(-4, 4), st.integers(0, 3))
 def test_pad_with_holes_and_cuts(n, low, high, interior):
     """Spread first, then pad or cut the edges."""

@@ -72,7 +72,7 @@ def test_jax_float_comparator(rng):
     ]  # zeros are equal: in their first order
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=20))
 def test_two_keys(pairs):
     keys = np.array([a for a, _ in pairs], np.int32)
@@ -87,7 +87,7 @@ def test_two_keys(pairs):
     assert got[2].tolist() == order
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.lists(st.integers(-3, 9), min_size=0, max_size=24))
 def test_any_other_comparator_sorts_stably(values):
     x = np.array(values, np.int32)

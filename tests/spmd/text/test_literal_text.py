@@ -38,7 +38,7 @@ def bits_of(array_: np.ndarray) -> list[int]:
 
 
 @pytest.mark.parametrize("kind", FLOATS, ids=str)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_float_bits_come_back(kind: PrimitiveType, data: st.DataObject) -> None:
     limit = (1 << kind.bits) - 1
@@ -83,7 +83,7 @@ def test_integer_limits(kind: PrimitiveType) -> None:
             read(array(kind), str(outside))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(dims=st.lists(st.integers(0, 3), max_size=5))
 def test_every_rank_comes_back(dims: list[int]) -> None:
     shape = ArrayShape(PrimitiveType.S32, tuple(dims))

@@ -137,7 +137,7 @@ def owners(mesh: dict[str, int], dims: list[list[str]]) -> list[set[int]]:
     return tiles
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_named_form_equals_its_definition(data: st.DataObject) -> None:
     sizes = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
