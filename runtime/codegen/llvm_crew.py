@@ -53,6 +53,9 @@ class LaneWord(IntEnum):
     SEMAPHORE = 24
 
 
+#: Of a helper that has looked for shares for its patience, before each further look.
+NAP_MICROSECONDS = 50
+
 #: A ``sem_t`` is 32 bytes in glibc and musl.
 LANE_WORDS = 32
 
@@ -97,6 +100,7 @@ def _word(name: LaneWord) -> str:
 
 _IR = f"""
 declare i32 @sched_getcpu()
+declare i32 @usleep(i32)
 declare i32 @sem_init(ptr, i32, i32)
 declare i32 @sem_wait(ptr)
 declare i32 @sem_post(ptr)
@@ -263,15 +267,15 @@ looked:
 in_vain:
   %vain_more = add i64 %vain, 1
   %soon = icmp ult i64 %vain, %patience
-  br i1 %soon, label %spin, label %yield
+  br i1 %soon, label %spin, label %nap
 spin:
   SPIN_HINT
   br label %again
-yield:
-  %y = call i32 @sched_yield()
+nap:
+  %n = call i32 @usleep(i32 {NAP_MICROSECONDS})
   br label %again
 again:
-  %vain_next = phi i64 [ 0, %looked ], [ %vain_more, %spin ], [ %vain_more, %yield ]
+  %vain_next = phi i64 [ 0, %looked ], [ %vain_more, %spin ], [ %vain_more, %nap ]
   br label %round
 end:
   ret i64 %step
