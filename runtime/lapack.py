@@ -1,4 +1,4 @@
-"""LAPACK's and BLAS's functions of triangular matrices as native code calls them, from the library behind NumPy."""
+"""LAPACK's functions, and BLAS's of triangular matrices, as native code calls them, from the library behind NumPy."""
 
 from __future__ import annotations
 
@@ -16,13 +16,18 @@ LETTERS = {
 }
 
 
+def lapack_function(name: str, kind: PrimitiveType) -> BlasFunction | None:
+    """Fortran's routine ``name``, without the letter of its type; None where there is none that can be found."""
+    return _found(kind, f"scipy_{{}}{name}_64_", f"scipy_{{}}{name}_")
+
+
 def potrf_function(kind: PrimitiveType) -> BlasFunction | None:
-    """Fortran's Cholesky factorization; None where there is none that can be found."""
-    return _found(kind, "scipy_{}potrf_64_", "scipy_{}potrf_")
+    """The Cholesky factorization."""
+    return lapack_function("potrf", kind)
 
 
 def trsm_function(kind: PrimitiveType) -> BlasFunction | None:
-    """C's solution of triangular systems."""
+    """CBLAS's solution of triangular systems."""
     return _found(kind, "scipy_cblas_{}trsm64_", "scipy_cblas_{}trsm")
 
 

@@ -8,15 +8,16 @@ from typing import TypeAlias
 from runtime.emit.linear_algebra import dense_triangles, emit_kernel, triangular_solve_kernel
 from runtime.emit.sort import sort_scratch_of, top_kernel
 from runtime.kernel import Kernel
-from runtime.kernels.linear_algebra import CholeskyKernel
+from runtime.kernels.factorizations import FactorizationKernel, Routine
+from runtime.kernels.linear_algebra import CholeskyKernel, TriangularSolveKernel
 from runtime.kernels.sort import SortKernel
-from runtime.lapack import LETTERS, potrf_function
+from runtime.lapack import LETTERS, lapack_function, potrf_function
 from runtime.lowering import LOWERINGS, Device, Lowering, Order, StepArrays, Views
 from runtime.thunks.thunk import Thunk
 from spmd.evaluator.lapack import flags_of, triangular_solve_attrs
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import CustomCallAttrs
-from spmd.shape import ArrayShape, as_array, as_tuple
+from spmd.shape import ArrayShape, as_array, as_tuple, leaves
 
 #: The kernel of a call; None where there is none for its types.
 KernelOf: TypeAlias = Callable[[HloInstruction], "Kernel | None"]
@@ -43,18 +44,54 @@ _KERNELS |= {f"lapack_{letter}potrf_ffi": _potrf for letter in LETTERS.values()}
 _KERNELS |= {f"lapack_{letter}trsm_ffi": _trsm for letter in LETTERS.values()}
 
 
+def _factorization(routine: Routine, flag: str = "") -> KernelOf:
+    """``flag``: the name of the call's flag that the routine wants."""
+
+    def kernel(call: HloInstruction) -> Kernel | None:
+        shape = call.operand(0).array_shape
+        kind = shape.element_type
+        if not shape.num_elements or lapack_function(routine.name_for(kind), kind) is None:
+            return None
+        wanted = flags_of(call).get(flag, "S") if flag else ""
+        if routine is Routine.GESDD and wanted not in ("A", "S"):
+            return None
+        return FactorizationKernel(routine, wanted)
+
+    return kernel
+
+
+for _letter in LETTERS.values():
+    _name = f"lapack_{_letter}{{}}_ffi"
+    _orgqr, _syevd = ("orgqr", "syevd") if _letter in "sd" else ("ungqr", "heevd")
+    _KERNELS |= {
+        _name.format("getrf"): _factorization(Routine.GETRF),
+        _name.format("geqrf"): _factorization(Routine.GEQRF),
+        _name.format(_orgqr): _factorization(Routine.ORGQR),
+        _name.format(_syevd): _factorization(Routine.SYEVD, "uplo"),
+        _name.format("gesdd"): _factorization(Routine.GESDD, "mode"),
+    }
+
+
 def custom_call_kernel(call: HloInstruction) -> Kernel | None:
     found = _KERNELS.get(call.attrs_as(CustomCallAttrs).target)
     return None if found is None else found(call)
 
 
 def layouts(call: HloInstruction, views: Views) -> dict[int, Order]:
-    is_solve = _KERNELS.get(call.attrs_as(CustomCallAttrs).target) is _trsm
-    return dense_triangles(call, views) if is_solve else {}
+    kernel = custom_call_kernel(call)
+    if isinstance(kernel, TriangularSolveKernel):
+        return dense_triangles(call, views)
+    if isinstance(kernel, FactorizationKernel) and len(views) > 1 and not views[1].is_packed:
+        return {1: tuple(range(len(views[1].dims)))}  # tau, which LAPACK reads where it lies
+    return {}
 
 
 def scratch(call: HloInstruction, _: Views) -> tuple[ArrayShape, ...]:
     kernel = custom_call_kernel(call)
+    if isinstance(kernel, FactorizationKernel):
+        operands = tuple(operand.array_shape for operand in call.operands)
+        results = tuple(as_array(leaf) for _, leaf in leaves(call.shape))
+        return kernel.scratch_shapes(operands, results)
     return sort_scratch_of(kernel) if isinstance(kernel, SortKernel) else ()
 
 

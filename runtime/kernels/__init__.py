@@ -3,6 +3,7 @@
 from runtime.kernels import (
     copy,
     dot,
+    factorizations,
     fft,
     group_convolution,
     indexed,
@@ -23,6 +24,7 @@ from runtime.kernels import (
 __all__ = [
     "copy",
     "dot",
+    "factorizations",
     "fft",
     "group_convolution",
     "indexed",

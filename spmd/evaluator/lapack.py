@@ -59,7 +59,7 @@ def _trsm(flags: dict[str, str], operands: list[NDArray]) -> Value:
 
 
 def _getrf(_: dict[str, str], operands: list[NDArray]) -> Value:
-    """(L and U in one matrix, pivots counted from 1, info); rows exchanged for the largest pivot."""
+    """(L and U in one matrix, pivots counted from 1, info); rows exchanged for the pivot whose parts sum up to most."""
     lu = np.array(operands[0])
     m, n = lu.shape[-2:]
     matrices = lu.reshape(-1, m, n)
@@ -67,7 +67,7 @@ def _getrf(_: dict[str, str], operands: list[NDArray]) -> Value:
     info = np.zeros(len(matrices), np.int32)
     for i, a in enumerate(matrices):
         for k in range(min(m, n)):
-            p = k + int(np.argmax(np.abs(a[k:, k])))
+            p = k + int(np.argmax(np.abs(a[k:, k].real) + np.abs(a[k:, k].imag)))
             pivots[i, k] = p + 1
             a[[k, p]] = a[[p, k]]
             if a[k, k] == 0:
