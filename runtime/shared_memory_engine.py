@@ -23,6 +23,7 @@ from collectives.communicator.shared_steps import (
     SwapRows,
 )
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
+from runtime.codegen.llvm_passes import Passes
 from runtime.codegen.llvm_reduction import can_reduce, element_of, reduction_ir
 from runtime.codegen.llvm_shared_memory import (
     ENTRY_POINTS,
@@ -51,7 +52,7 @@ class NativeStepEngine:
     @cached_property
     def _code(self) -> NativeLibrary:
         names = (*ENTRY_POINTS, *STEP_FUNCTIONS)
-        return host_jit().compile(shared_memory_ir(), names, level=1, unroll=False)
+        return host_jit().compile(shared_memory_ir(), names, passes=Passes.TIDY)
 
     @cached_property
     def _start(self) -> Any:
@@ -96,14 +97,14 @@ class NativeStepEngine:
             raise UnsupportedError(f"a ragged all-to-all with offsets of type {dtype}")
         if dtype not in self._moves:
             ir = move_rows_ir("spmd_move_rows", dtype)
-            self._moves[dtype] = host_jit().compile(ir, ("spmd_move_rows",), level=1)
+            self._moves[dtype] = host_jit().compile(ir, ("spmd_move_rows",), passes=Passes.TIDY)
         return self._moves[dtype].address("spmd_move_rows")
 
     def _reduction(self, dtype: Dtype, reduction: ReductionKind) -> int:
         library = self._reductions.get((dtype, reduction))
         if library is None:
             ir = reduction_ir("spmd_reduce_rows", dtype, reduction)
-            library = host_jit().compile(ir, ("spmd_reduce_rows",), level=2, unroll=False)
+            library = host_jit().compile(ir, ("spmd_reduce_rows",))
             self._reductions[dtype, reduction] = library
         return library.address("spmd_reduce_rows")
 

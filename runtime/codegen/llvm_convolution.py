@@ -14,6 +14,7 @@ from functools import cache
 
 from runtime.blas import BlasFunction
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
+from runtime.codegen.llvm_passes import Passes
 from runtime.codegen.llvm_words import WORDS, digits
 from spmd.shape import PrimitiveType
 
@@ -83,7 +84,7 @@ class ConvolutionWords:
 def convolution_code(kind: PrimitiveType, gemm: BlasFunction) -> NativeLibrary:
     """``FUNCTION`` for f32 or f64: takes the address of packed words."""
     ir = convolution_ir(kind, gemm.index_bits)
-    return host_jit().compile(ir, (FUNCTION,), {"gemm": gemm.address}, level=2, unroll=False)
+    return host_jit().compile(ir, (FUNCTION,), {"gemm": gemm.address}, passes=Passes.TIDY)
 
 
 def convolution_ir(kind: PrimitiveType, index_bits: int) -> str:

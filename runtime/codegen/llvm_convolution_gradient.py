@@ -16,6 +16,7 @@ from runtime.codegen.llvm_convolution_gradient_packing import PANEL_WORDS, packi
 from runtime.codegen.llvm_convolution_record import RecordLayout, Words, with_lists
 from runtime.codegen.llvm_convolution_tiles import TILES
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
+from runtime.codegen.llvm_passes import Passes
 from runtime.codegen.llvm_tiles import TILE_BYTES
 from runtime.codegen.llvm_words import WORDS, again
 from spmd.literal import NDArray
@@ -103,7 +104,7 @@ _words = _RECORD.read
 def gradient_code() -> NativeLibrary:
     """``FUNCTION`` for f32: takes the address of packed words."""
     return host_jit().compile(
-        WORDS + TILES + packing_ir(_words) + _IR, (FUNCTION,), level=2, unroll=False
+        WORDS + TILES + packing_ir(_words) + _IR, (FUNCTION,), passes=Passes.TIDY
     )
 
 

@@ -73,7 +73,7 @@ _RECORD = RecordLayout(
 @cache
 def group_code(kind: PrimitiveType) -> NativeLibrary:
     """``FUNCTION`` for f32 or f64: takes the address of packed words."""
-    return host_jit().compile(WORDS + group_ir(kind), (FUNCTION,), level=2, unroll=False)
+    return host_jit().compile(WORDS + group_ir(kind), (FUNCTION,))
 
 
 def group_ir(kind: PrimitiveType) -> str:

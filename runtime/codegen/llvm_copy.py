@@ -12,6 +12,7 @@ from enum import Enum
 from functools import cache
 
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
+from runtime.codegen.llvm_passes import Passes
 from runtime.codegen.llvm_words import WORDS
 
 FUNCTION = "spmd_copy"
@@ -42,6 +43,10 @@ class Innermost(Enum):
     """i, j, bytes from i to i + 1 in the source, from j to j + 1 in the target: [i, j] without gaps in j to [j, i]."""
 
 
+#: Vectors of these are written here, or in the C library.
+_AS_WRITTEN = (Innermost.ROWS, Innermost.TRANSPOSE)
+
+
 @dataclass(frozen=True, slots=True)
 class CopyWords:
     """``dimensions`` of the odometer: (size, stride in the source, in the target), the slowest first."""
@@ -61,7 +66,8 @@ class CopyWords:
 def copy_code(innermost: Innermost, width: int) -> NativeLibrary:
     """``FUNCTION`` for elements of ``width`` bytes: takes the address of packed words."""
     ir = WORDS + copy_ir(innermost, width)
-    return host_jit().compile(ir, (FUNCTION,), level=2, unroll=False)
+    passes = Passes.TIDY if innermost in _AS_WRITTEN else Passes.VECTORIZE
+    return host_jit().compile(ir, (FUNCTION,), passes=passes)
 
 
 def copy_ir(innermost: Innermost, width: int) -> str:
@@ -260,16 +266,21 @@ define internal void @tile(ptr %s, i64 %s_stride, ptr %t, i64 %t_stride) alwaysi
 }}
 
 define internal void @block(ptr %s, i64 %s_stride, ptr %t, i64 %t_stride) alwaysinline {{
-  %s01 = call ptr @at(ptr %s, i64 {n}, i64 0, i64 %s_stride)
-  %s10 = call ptr @at(ptr %s, i64 0, i64 {n}, i64 %s_stride)
-  %s11 = call ptr @at(ptr %s, i64 {n}, i64 {n}, i64 %s_stride)
-  %t01 = call ptr @at(ptr %t, i64 0, i64 {n}, i64 %t_stride)
-  %t10 = call ptr @at(ptr %t, i64 {n}, i64 0, i64 %t_stride)
-  %t11 = call ptr @at(ptr %t, i64 {n}, i64 {n}, i64 %t_stride)
-  call void @tile(ptr %s, i64 %s_stride, ptr %t, i64 %t_stride)
-  call void @tile(ptr %s10, i64 %s_stride, ptr %t10, i64 %t_stride)
-  call void @tile(ptr %s01, i64 %s_stride, ptr %t01, i64 %t_stride)
-  call void @tile(ptr %s11, i64 %s_stride, ptr %t11, i64 %t_stride)
+entry:
+  br label %tile
+tile: ; a loop: LLVM takes long for a tile's code
+  %b = phi i64 [ 0, %entry ], [ %next_b, %tile ]
+  %b_low = and i64 %b, 1
+  %b_high = lshr i64 %b, 1
+  %down = mul i64 %b_low, {n}
+  %along = mul i64 %b_high, {n}
+  %from_b = call ptr @at(ptr %s, i64 %along, i64 %down, i64 %s_stride)
+  %to_b = call ptr @at(ptr %t, i64 %down, i64 %along, i64 %t_stride)
+  call void @tile(ptr %from_b, i64 %s_stride, ptr %to_b, i64 %t_stride)
+  %next_b = add nuw nsw i64 %b, 1
+  %more_b = icmp ult i64 %next_b, 4
+  br i1 %more_b, label %tile, label %end
+end:
   ret void
 }}
 

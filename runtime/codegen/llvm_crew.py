@@ -20,6 +20,7 @@ from enum import IntEnum
 from functools import cache
 
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit, spin_hint
+from runtime.codegen.llvm_passes import Passes
 from runtime.codegen.llvm_segment import FUNCTION, IN_FLIGHT, ROW, STATE, State, Stop, segment_ir
 from runtime.codegen.llvm_share import HELP
 
@@ -86,7 +87,7 @@ def crew_library() -> NativeLibrary:
     names = (FUNCTION, "spmd_drive", "spmd_serve", "spmd_crew", "spmd_retire", "spmd_open_lane")
     declaration, hint = spin_hint()
     ir = "\n".join([declaration, segment_ir("", hint), _IR.replace("SPIN_HINT", hint)])
-    return host_jit().compile(ir, names, level=2, unroll=False)
+    return host_jit().compile(ir, names, passes=Passes.TIDY)
 
 
 @cache

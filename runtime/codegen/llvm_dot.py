@@ -9,6 +9,7 @@ from runtime.blas import BlasFunction
 from runtime.codegen.llvm_copy import FUNCTION as COPY
 from runtime.codegen.llvm_copy import TARGET_WORD, Innermost, copy_ir
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
+from runtime.codegen.llvm_passes import Passes
 from runtime.codegen.llvm_words import WORDS
 from spmd.shape import PrimitiveType
 
@@ -96,7 +97,7 @@ def _compiled(ir: str, name: str, kind: PrimitiveType, function: BlasFunction) -
 
 def _linked(ir: str, name: str, function: BlasFunction) -> NativeLibrary:
     symbols = {"blas": function.address}
-    return host_jit().compile(WORDS + ir, (name,), symbols, level=2, unroll=False)
+    return host_jit().compile(WORDS + ir, (name,), symbols, passes=Passes.TIDY)
 
 
 def _type(kind: PrimitiveType) -> str:

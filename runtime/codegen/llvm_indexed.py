@@ -95,7 +95,7 @@ class IndexedWords:
 @cache
 def indexed_code(form: IndexedForm) -> NativeLibrary:
     """``FUNCTION``, which takes the address of packed words."""
-    return host_jit().compile(indexed_ir(form), (FUNCTION,), level=2, unroll=False)
+    return host_jit().compile(indexed_ir(form), (FUNCTION,))
 
 
 def indexed_ir(form: IndexedForm) -> str:

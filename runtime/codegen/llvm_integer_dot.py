@@ -7,6 +7,7 @@ from enum import Enum
 from functools import cache
 
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
+from runtime.codegen.llvm_passes import Passes
 from runtime.codegen.llvm_row_sums import AT, RowSums, row_sums_ir
 from runtime.codegen.llvm_words import WORDS
 from spmd.shape import PrimitiveType
@@ -50,7 +51,7 @@ def integer_dot_code(
 ) -> NativeLibrary:
     """``FUNCTION`` for whole-byte integers: takes the address of packed words."""
     ir = integer_dot_ir(lhs, rhs, result, form)
-    return host_jit().compile(ir, (FUNCTION,), level=2)
+    return host_jit().compile(ir, (FUNCTION,), passes=Passes.UNROLL)
 
 
 def integer_dot_ir(

@@ -1,7 +1,8 @@
 """Compile LLVM IR in this process: text in, function addresses out.
 
-With ``llvm_at_once.py`` the only file that knows llvmlite. IR is written for opaque pointers and no target: the module
-gets the host's triple and data layout, runs through LLVM's own -O pipeline for the host's CPU, and is linked by ORC.
+With ``llvm_at_once.py`` and ``llvm_passes.py`` the only file that knows llvmlite. IR is written for opaque pointers and
+no target: the module gets the host's triple and data layout, runs through passes for the host's CPU, and is linked by
+ORC.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from typing import Any
 import llvmlite
 import llvmlite.binding as llvm
 
-from runtime.codegen.llvm_at_once import emit_object, run_passes
+from runtime.codegen.llvm_at_once import emit_object
+from runtime.codegen.llvm_passes import Passes
 from runtime.codegen.object_cache import ObjectCache, key_of
 from spmd.errors import SpmdError
 
@@ -88,15 +90,13 @@ class Jit:
         symbols: Mapping[str, int] | None = None,
         keep: Sequence[object] = (),
         *,
-        level: int = 3,
-        unroll: bool = True,
+        passes: Passes = Passes.VECTORIZE,
     ) -> NativeLibrary:
-        """Optimize and link ``ir``. CodegenError where it is not valid IR.
+        """Optimize and link ``ir``. Who asks for an address gets a CodegenError where it is not valid IR.
 
         exports: functions whose addresses are wanted; all others should be ``internal``.
         symbols: addresses of what ``ir`` declares and does not define; C's memcpy and memset are known.
         keep: what must live as long as the code, such as the data behind ``symbols``.
-        level: of LLVM's -O pipelines. Without ``unroll`` code that memory limits compiles in half the time.
         """
         named = f"spmd{next(self._numbers)}"
 
@@ -108,20 +108,19 @@ class Jit:
                 builder.export_symbol(name)
             return builder.link(self._linker, named)
 
-        return NativeLibrary(self._object(ir, level, unroll), link, (self, *keep))
+        return NativeLibrary(self._object(ir, passes), link, (self, *keep))
 
-    def _object(self, ir: str, level: int, unroll: bool) -> Future[bytes]:
+    def _object(self, ir: str, passes: Passes) -> Future[bytes]:
         """Machine code, from the cache where it was compiled before by this LLVM for this processor."""
         cache = self.cache
-        key = "" if cache is None else key_of((*self.made_by, str(level), str(unroll), ir))
+        key = "" if cache is None else key_of((*self.made_by, passes.value, ir))
         if cache is not None and (known := cache.get(key)) is not None:
             done: Future[bytes] = Future()
             done.set_result(known)
             return done
-        module = self._parsed(ir)
 
         def compiled() -> bytes:
-            code = self._emitted(module, level, unroll)
+            code = self._emitted(ir, passes)
             if cache is not None:
                 cache.put(key, code)
             return code
@@ -139,17 +138,13 @@ class Jit:
             raise CodegenError(f"LLVM refuses generated code: {error}") from error
         return module
 
-    def _emitted(self, module: Any, level: int, unroll: bool) -> bytes:
+    def _emitted(self, ir: str, passes: Passes) -> bytes:
         """Optimized machine code; on any thread."""
+        module = self._parsed(ir)
         machine = getattr(self._of_thread, "machine", None)
         if machine is None:
             machine = self._of_thread.machine = self._target_machine()
-        options = llvm.create_pipeline_tuning_options(speed_level=level)
-        options.loop_vectorization = True
-        options.slp_vectorization = level > 2
-        options.loop_unrolling = unroll
-        builder = llvm.create_pass_builder(machine, options)
-        run_passes(builder.getModulePassManager(), module, builder)
+        passes.run(machine, module)
         return emit_object(machine, module)
 
     def _target_machine(self) -> Any:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
+from runtime.codegen.llvm_passes import Passes
 from runtime.codegen.llvm_words import WORDS
 
 FUNCTION = "spmd_line_loop"
@@ -31,7 +32,7 @@ class LineLoopWords:
 @cache
 def line_loop_code() -> NativeLibrary:
     """``FUNCTION``, which takes the address of packed words."""
-    return host_jit().compile(WORDS + _IR, (FUNCTION,), level=2, unroll=False)
+    return host_jit().compile(WORDS + _IR, (FUNCTION,), passes=Passes.TIDY)
 
 
 _IR = f"""

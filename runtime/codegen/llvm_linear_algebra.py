@@ -58,7 +58,7 @@ def cholesky_code(form: CholeskyForm, potrf: BlasFunction) -> NativeLibrary:
     """``CHOLESKY``, which takes the address of packed words, factorizes in place; what fails becomes nan."""
     symbols = {"potrf": potrf.address}
     ir = cholesky_ir(form, potrf.index_bits)
-    return host_jit().compile(ir, (CHOLESKY,), symbols, level=2, unroll=False)
+    return host_jit().compile(ir, (CHOLESKY,), symbols)
 
 
 def cholesky_ir(form: CholeskyForm, index_bits: int) -> str:
@@ -177,7 +177,7 @@ def solve_code(form: SolveForm, trsm: BlasFunction) -> NativeLibrary:
     """``SOLVE``, which takes the address of packed words, writes solutions over right sides."""
     symbols = {"trsm": trsm.address}
     ir = solve_ir(form, trsm.index_bits)
-    return host_jit().compile(ir, (SOLVE,), symbols, level=2, unroll=False)
+    return host_jit().compile(ir, (SOLVE,), symbols)
 
 
 def solve_ir(form: SolveForm, index_bits: int) -> str:

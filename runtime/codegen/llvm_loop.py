@@ -60,7 +60,7 @@ class LoopForm:
 @cache
 def loop_code(form: LoopForm) -> NativeLibrary:
     """``FUNCTION``, which takes the address of packed words."""
-    return host_jit().compile(loop_ir(form), (FUNCTION,), level=2, unroll=False)
+    return host_jit().compile(loop_ir(form), (FUNCTION,))
 
 
 def loop_ir(form: LoopForm) -> str:

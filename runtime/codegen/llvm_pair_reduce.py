@@ -21,7 +21,7 @@ LEVELS = 48
 @cache
 def pair_reduce_code(form: ReduceForm) -> NativeLibrary:
     """``FUNCTION``, which takes the address of packed ``ReduceWords``."""
-    return host_jit().compile(pair_reduce_ir(form), (FUNCTION,), level=2, unroll=False)
+    return host_jit().compile(pair_reduce_ir(form), (FUNCTION,))
 
 
 def pair_reduce_ir(form: ReduceForm) -> str:

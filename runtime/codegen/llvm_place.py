@@ -33,7 +33,7 @@ class PlaceWords:
 @cache
 def place_code(index: PrimitiveType, starts: int) -> NativeLibrary:
     """``FUNCTION`` for so many starts of type ``index``: takes the address of packed words."""
-    return host_jit().compile(place_ir(index, starts), (FUNCTION,), level=2, unroll=False)
+    return host_jit().compile(place_ir(index, starts), (FUNCTION,))
 
 
 def place_ir(index: PrimitiveType, starts: int) -> str:

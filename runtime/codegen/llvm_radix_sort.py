@@ -43,7 +43,7 @@ class RadixForm:
 @cache
 def radix_sort_code(form: RadixForm) -> NativeLibrary:
     """``FUNCTION``, which takes the address of SortWords: two scratch arrays of ``moved_bytes`` for each element."""
-    return host_jit().compile(radix_sort_ir(form), (FUNCTION,), level=2, unroll=False)
+    return host_jit().compile(radix_sort_ir(form), (FUNCTION,))
 
 
 def radix_sort_ir(form: RadixForm) -> str:

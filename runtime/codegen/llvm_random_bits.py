@@ -69,7 +69,7 @@ class RandomBitsWords:
 @cache
 def random_bits_code(form: RandomBitsForm) -> NativeLibrary:
     """``FUNCTION``, which takes the address of packed words."""
-    return host_jit().compile(random_bits_ir(form), (FUNCTION,), level=2, unroll=False)
+    return host_jit().compile(random_bits_ir(form), (FUNCTION,))
 
 
 def random_bits_ir(form: RandomBitsForm) -> str:

@@ -60,7 +60,7 @@ class ReduceWords:
 @cache
 def reduce_code(form: ReduceForm) -> NativeLibrary:
     """``FUNCTION``, which takes the address of packed words."""
-    return host_jit().compile(reduce_ir(form), (FUNCTION,), level=2, unroll=False)
+    return host_jit().compile(reduce_ir(form), (FUNCTION,))
 
 
 def reduce_ir(form: ReduceForm) -> str:

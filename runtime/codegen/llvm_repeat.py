@@ -8,6 +8,7 @@ from functools import cache
 import numpy as np
 
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
+from runtime.codegen.llvm_passes import Passes
 from runtime.codegen.llvm_words import WORDS
 from runtime.codegen.native_call import NativeCall
 
@@ -35,7 +36,7 @@ def repeated(
 @cache
 def repeat_code() -> NativeLibrary:
     """``FUNCTION``, which takes the record's address."""
-    return host_jit().compile(WORDS + _IR, (FUNCTION,), level=2, unroll=False)
+    return host_jit().compile(WORDS + _IR, (FUNCTION,), passes=Passes.TIDY)
 
 
 # Record: times, calls, moves; a function and a record for each call; address and step of each move.

@@ -103,7 +103,7 @@ class RowForm:
 @cache
 def row_code(form: RowForm) -> NativeLibrary:
     """``FUNCTION``, which takes the address of packed words."""
-    return host_jit().compile(row_ir(form), (FUNCTION,), level=2, unroll=False)
+    return host_jit().compile(row_ir(form), (FUNCTION,))
 
 
 def row_ir(form: RowForm) -> str:

@@ -39,7 +39,7 @@ class ScalarLoop:
 @cache
 def scalar_loop_code(loop: ScalarLoop) -> NativeLibrary:
     """``FUNCTION``, which takes the address of a list of the places' addresses."""
-    return host_jit().compile(scalar_loop_ir(loop), (FUNCTION,), level=2, unroll=False)
+    return host_jit().compile(scalar_loop_ir(loop), (FUNCTION,))
 
 
 def scalar_loop_ir(loop: ScalarLoop) -> str:

@@ -65,7 +65,7 @@ class ScanWords:
 @cache
 def scan_code(form: ScanForm) -> NativeLibrary:
     """``FUNCTION``, which takes the address of packed words."""
-    return host_jit().compile(scan_ir(form), (FUNCTION,), level=2, unroll=False)
+    return host_jit().compile(scan_ir(form), (FUNCTION,))
 
 
 def scan_ir(form: ScanForm) -> str:

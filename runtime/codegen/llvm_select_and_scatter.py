@@ -59,7 +59,7 @@ class SelectWords:
 def select_and_scatter_code(elements: SelectedElements) -> NativeLibrary:
     """``FUNCTION``, which takes the address of packed words."""
     ir = select_and_scatter_ir(elements)
-    return host_jit().compile(ir, (FUNCTION,), level=2, unroll=False)
+    return host_jit().compile(ir, (FUNCTION,))
 
 
 def select_and_scatter_ir(elements: SelectedElements) -> str:

@@ -44,7 +44,7 @@ class SortWords:
 def sort_code(comparator: ScalarProgram, with_places: bool) -> NativeLibrary:
     """``FUNCTION``, which takes the address of packed words. Stable: places of equals keep their order."""
     ir = sort_ir(comparator, with_places)
-    return host_jit().compile(ir, (FUNCTION,), level=2, unroll=False)
+    return host_jit().compile(ir, (FUNCTION,))
 
 
 def sort_ir(comparator: ScalarProgram, with_places: bool) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
+from runtime.codegen.llvm_passes import Passes
 from runtime.codegen.llvm_row_sums import AT, RowSums, row_sums_ir
 from runtime.codegen.llvm_words import WORDS
 from spmd.shape import PrimitiveType
@@ -44,7 +45,7 @@ class ThinWords:
 def thin_dot_code(kind: PrimitiveType, rows: int, by_row: bool) -> NativeLibrary:
     """``FUNCTION`` of f32 or f64 for as many rows of lhs: takes the address of packed words."""
     ir = thin_dot_ir(kind, rows, by_row)
-    return host_jit().compile(WORDS + ir, (FUNCTION,), level=2)
+    return host_jit().compile(WORDS + ir, (FUNCTION,), passes=Passes.UNROLL)
 
 
 def thin_dot_ir(kind: PrimitiveType, rows: int, by_row: bool) -> str:

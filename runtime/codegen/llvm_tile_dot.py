@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import cache
 
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
+from runtime.codegen.llvm_passes import Passes
 from runtime.codegen.llvm_tile_product import ONE, SCALE, UNSCALE, product_ir
 from runtime.codegen.llvm_tile_record import instead_ir
 from runtime.codegen.llvm_tiles import TileForm
@@ -30,7 +31,7 @@ def tile_dot_code(form: TileForm) -> NativeLibrary:
         call = _SCALED_OR_NOT.format(one=ONE, scale=SCALE, unscale=UNSCALE)
     ir = product_ir(form, instead=mixed) + (_one_by_one(form) if mixed else "")
     ir += f"\ndefine void @{FUNCTION}(ptr %record) {{{call}}}\n"
-    return host_jit().compile(ir, (FUNCTION,), level=2, unroll=False)
+    return host_jit().compile(ir, (FUNCTION,), passes=Passes.TIDY)
 
 
 def _one_by_one(form: TileForm) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
+from runtime.codegen.llvm_passes import Passes
 from runtime.codegen.llvm_tile_product import ONE, SCALE, UNSCALE, product_ir
 from runtime.codegen.llvm_tile_record import WORD_COUNT, instead_ir
 from runtime.codegen.llvm_tiles import TileForm
@@ -70,7 +71,7 @@ def tile_gemm_code(
     )
     symbols = {"blas": blas} | ({"blas_threads": threads} if threads is not None else {})
     ir = product_ir(form, instead=True) + gemm + instead_ir(by_blas)
-    return host_jit().compile(ir, (FUNCTION,), symbols, level=2, unroll=False)
+    return host_jit().compile(ir, (FUNCTION,), symbols, passes=Passes.TIDY)
 
 
 _THREADS = "declare i32 @blas_threads()\n"

@@ -23,7 +23,7 @@ _BLOCK = 64
 @cache
 def top_code(form: RadixForm) -> NativeLibrary:
     """``FUNCTION``, which takes the address of SortWords; scratch: ``count`` keys, and 32-bit places."""
-    return host_jit().compile(top_ir(form), (FUNCTION,), level=2, unroll=False)
+    return host_jit().compile(top_ir(form), (FUNCTION,))
 
 
 def top_ir(form: RadixForm) -> str:

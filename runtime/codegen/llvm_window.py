@@ -72,7 +72,7 @@ class WindowWords:
 @cache
 def window_code(form: WindowForm) -> NativeLibrary:
     """``FUNCTION``, which takes the address of packed words."""
-    return host_jit().compile(window_ir(form), (FUNCTION,), level=2, unroll=False)
+    return host_jit().compile(window_ir(form), (FUNCTION,))
 
 
 def window_ir(form: WindowForm) -> str:

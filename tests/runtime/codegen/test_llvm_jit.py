@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from runtime.codegen.llvm_jit import CodegenError, Jit, host_jit
+from runtime.codegen.llvm_passes import Passes
 
 ADD = """
 define i64 @add(i64 %a, i64 %b) {
@@ -50,7 +51,7 @@ def test_data_of_the_caller_is_reached_by_its_symbol() -> None:
 @pytest.mark.parametrize("ir", ["define i64 @f(", "define i64 @f() {\n  ret i32 0\n}"])
 def test_bad_ir_is_refused_with_llvms_words(ir: str) -> None:
     with pytest.raises(CodegenError, match="LLVM refuses generated code"):
-        host_jit().compile(ir, ["f"])
+        host_jit().compile(ir, ["f"]).address("f")
 
 
 def test_libraries_are_compiled_side_by_side_and_linked_once() -> None:
@@ -71,7 +72,48 @@ def test_libraries_are_compiled_side_by_side_and_linked_once() -> None:
 def test_compiling_on_another_thread_gives_the_same_code() -> None:
     """Without llvmlite's lock, as with it."""
     jit = Jit()
-    module = jit._parsed(ADD)
-    assert ThreadPoolExecutor(1).submit(jit._emitted, module, 2, False).result() == jit._emitted(
-        jit._parsed(ADD), 2, False
-    )
+    there = ThreadPoolExecutor(1).submit(jit._emitted, ADD, Passes.VECTORIZE).result()
+    assert there == jit._emitted(ADD, Passes.VECTORIZE)
+
+
+SUM = """
+define internal void @add(ptr %to, ptr %from) alwaysinline {
+  %a = load float, ptr %to
+  %b = load float, ptr %from
+  %c = fadd float %a, %b
+  store float %c, ptr %to
+  ret void
+}
+
+define void @sum(ptr noalias %record) {
+entry:
+  %to = load ptr, ptr %record
+  %from_slot = getelementptr ptr, ptr %record, i64 1
+  %from = load ptr, ptr %from_slot
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
+  %a = getelementptr float, ptr %to, i64 %i
+  %b = getelementptr float, ptr %from, i64 %i
+  call void @add(ptr %a, ptr %b)
+  %next = add nuw nsw i64 %i, 1
+  %more = icmp ult i64 %next, 999
+  br i1 %more, label %loop, label %end
+end:
+  ret void
+}
+"""
+
+
+@pytest.mark.parametrize("passes", Passes)
+def test_all_passes_give_code_that_does_what_the_ir_says(passes: Passes) -> None:
+    to, source = np.arange(999, dtype=np.float32), np.ones(999, np.float32)
+    record = np.array([to.ctypes.data, source.ctypes.data], np.int64)
+    code = Jit().compile(SUM, ["sum"], passes=passes)
+    code.function("sum", None, ctypes.c_void_p)(record.ctypes.data)
+    assert np.array_equal(to, np.arange(1, 1000))
+
+
+def test_passes_differ() -> None:
+    jit = Jit()
+    assert len({jit._emitted(SUM, passes) for passes in Passes}) == len(Passes)
