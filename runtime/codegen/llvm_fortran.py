@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
+from runtime.codegen.llvm_passes import Passes
 from runtime.codegen.llvm_words import WORDS
 
 FUNCTION = "spmd_fortran"
@@ -28,4 +29,4 @@ define void @{FUNCTION}(ptr %record) {{
   ret void
 }}
 """
-    return host_jit().compile(WORDS + ir, (FUNCTION,), level=2, unroll=False)
+    return host_jit().compile(WORDS + ir, (FUNCTION,), passes=Passes.TIDY)
