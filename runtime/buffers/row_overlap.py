@@ -78,5 +78,22 @@ class _Rows:
             return False
         if user.opcode is Opcode.BROADCAST:
             spread = user.attrs_as(DimensionsAttrs).dimensions
-            return user.dims != self.dims or spread != self.kept
+            return _runs(user.dims, spread) != _runs(self.dims, self.kept)
         return True
+
+
+def _runs(dims: tuple[int, ...], kept: tuple[int, ...]) -> list[tuple[int, bool]]:
+    """How rows lie in an array, element by element: sizes of runs of dimensions that are kept or reduced, in turns.
+
+    f32[6,1,2] of which dimensions 0 and 2 are reduced is one row of 12, as is f32[1,12] by dimension 1.
+    """
+    if tuple(sorted(kept)) != kept:
+        return []
+    runs: list[tuple[int, bool]] = []
+    for d, size in enumerate(dims):
+        if size == 1:
+            continue
+        if runs and runs[-1][1] == (d in kept):
+            size *= runs.pop()[0]
+        runs.append((size, d in kept))
+    return runs

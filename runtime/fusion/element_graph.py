@@ -226,6 +226,8 @@ class _Builder:
 
     def register(self, instruction: HloInstruction, path: ViewPath) -> int:
         while instruction not in self.inputs:
+            # Of several paths to the same elements here, one was followed further.
+            path = self.demands[instruction][self.key(instruction, path)]
             seen = self.seen(instruction, path)
             if seen is None:
                 break

@@ -113,3 +113,48 @@ def test_rows_that_are_needed_elsewhere() -> None:
     assert wrong in rows_overlap("ROOT r = f32[4,4] abs(d)", axis=1, spread=1)
     # Written before the row has been read for the last time.
     assert wrong in rows_overlap("a = f32[4,4] abs(p)\n  ROOT r = (f32[4,4], f32[4,4]) tuple(a, d)")
+
+
+OTHER_SIZES = """HloModule m
+
+add {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT r = f32[] add(a, b)
+}}
+
+fused {{
+  p = f32[4,4] parameter(0)
+  z = f32[] constant(0)
+  f = f32[{sizes}] reshape(p)
+  s = f32[{kept}] reduce(f, z), dimensions={{{axes}}}, to_apply=add
+  v = f32[4] reshape(s)
+  b = f32[4,4] broadcast(v), dimensions={{{spread}}}
+  ROOT r = f32[4,4] divide(p, b)
+}}
+
+ENTRY e {{
+  p = f32[4,4] parameter(0)
+  ROOT f = f32[4,4] fusion(p), kind=kInput, calls=fused
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("sizes", "axes", "kept", "spread", "fits"),
+    [
+        ("4,2,2", "1,2", "4", 0, True),
+        ("2,2,4", "2", "2,2", 0, True),
+        ("4,1,2,2", "0,1", "2,2", 1, True),
+        ("4,2,2", "1,2", "4", 1, False),
+        ("2,2,4", "2", "2,2", 1, False),
+        ("2,4,2", "0,2", "4", 0, False),
+    ],
+)
+def test_rows_of_an_array_of_other_sizes(
+    sizes: str, axes: str, kept: str, spread: int, fits: bool
+) -> None:
+    """They are rows of the result as well where they hold the same elements of its memory."""
+    text = OTHER_SIZES.format(sizes=sizes, axes=axes, kept=kept, spread=spread)
+    wrong = wrong_overlap(module_of(text).entry.root, [ARRAY], [], [PLACE])
+    assert (wrong == "") is fits
