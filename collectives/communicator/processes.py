@@ -9,6 +9,9 @@ from typing import NamedTuple
 _STATE, _PARENT, _USER_TICKS, _SYSTEM_TICKS, _STARTED = 0, 1, 11, 12, 19
 """Fields of /proc/PID/stat, counted from the one after the command's name."""
 
+_STAT_BYTES = 470
+"""What holds these fields, each of at most 20 digits, in any case; Python has so many bytes without asking malloc."""
+
 _STOPPED = ("T", "t")
 _DEAD = ("Z", "X")
 
@@ -76,12 +79,19 @@ def children_of(pid: int) -> list[int]:
 
 
 def stat_fields(pid: int) -> list[str] | None:
-    """/proc/PID/stat from the state on; None where there is no such process, or no /proc."""
+    """/proc/PID/stat from the state on, as far as it is looked at; None where there is no such process, or no /proc.
+
+    Ranks that wait for a long time read it again and again: a file object would allocate 8 KB each time.
+    """
     try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        file = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            data = os.read(file, _STAT_BYTES)
+        finally:
+            os.close(file)
     except OSError:
         return None
-    return text.rpartition(")")[2].split()
+    return data.decode("utf-8", errors="replace").rpartition(")")[2].split()
 
 
 def _namespace() -> int:
