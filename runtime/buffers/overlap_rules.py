@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 
 from runtime.buffers.block_overlap import overlaps_but_for_a_block
-from runtime.buffers.element_order import stays_in_place
+from runtime.buffers.element_order import Order
 from runtime.buffers.row_overlap import overlaps_by_rows
 from runtime.buffers.types import ArrayView, BufferSlice
 from runtime.thunks.collective_plans import AllGatherPlan, CollectivePlan, ReduceScatterPlan
-from spmd.hlo import HloInstruction, Opcode
+from spmd.hlo import HloComputation, HloInstruction, Opcode
 from spmd.ops.opdef import OPS
 from spmd.shape import ArrayShape
 
@@ -84,29 +84,40 @@ def _pairs(fusion: HloInstruction) -> frozenset[tuple[int, int]]:
 
 
 def _steady_operands(instruction: HloInstruction) -> frozenset[int]:
-    """Operands of a fusion of which element n alone is needed for element n of the results, and for no other.
-
-    Such are those whose every way to a result goes through operations that leave elements where they are.
-    """
+    """Operands of a fusion of which element n alone is needed for element n of the results, and for no other."""
     if instruction.opcode is not Opcode.FUSION:
         return frozenset()
     fused = instruction.to_apply
-    needed, moved = {fused.root}, set[HloInstruction]()
+    needed = {fused.root}
     for inner in reversed(fused.instructions):
-        readers = [user for user in inner.users if user in needed]
-        if readers:
+        if any(user in needed for user in inner.users):
             needed.add(inner)
-        if any(_needs_moved(inner, user, moved) for user in readers):
-            moved.add(inner)
     return frozenset(
-        i
-        for i, parameter in enumerate(fused.parameters)
-        if parameter not in moved and isinstance(parameter.shape, ArrayShape)
+        i for i, parameter in enumerate(fused.parameters) if _is_steady(parameter, fused, needed)
     )
 
 
-def _needs_moved(inner: HloInstruction, user: HloInstruction, moved: set[HloInstruction]) -> bool:
-    """Whether some result needs an element of ``inner``, by way of ``user``, at another place than its own."""
-    if user.opcode is Opcode.TUPLE:
+def _is_steady(
+    parameter: HloInstruction, fused: HloComputation, needed: set[HloInstruction]
+) -> bool:
+    """Whether its elements, wherever they are moved on the way, come to the results at their own places."""
+    if not isinstance(parameter.shape, ArrayShape):
         return False
-    return user in moved or not stays_in_place(inner, user)
+    orders = {parameter: Order.of(parameter.dims)}
+    for inner in fused.instructions:
+        order = orders.get(inner)
+        if order is None or inner not in needed:
+            continue
+        is_result = inner is fused.root
+        for user in inner.users:
+            if user not in needed:
+                continue
+            if user.opcode is Opcode.TUPLE:
+                is_result = True
+                continue
+            after = order.after(inner, user)
+            if after is None or orders.setdefault(user, after) != after:
+                return False
+        if is_result and not order.is_own:
+            return False
+    return True

@@ -22,6 +22,11 @@ STEADY = {
     "  v = f32[16,1] reverse(t), dimensions={1}\n  ROOT r = f32[4,4] reshape(v)",
     "repeated once": "f = f32[16] reshape(p)\n  b = f32[1,16] broadcast(f), dimensions={1}\n"
     "  ROOT r = f32[4,4] reshape(b)",
+    "turned there and back": "t = f32[4,4] transpose(p), dimensions={1,0}\n  n = f32[4,4] abs(t)\n"
+    "  ROOT r = f32[4,4] transpose(n), dimensions={1,0}",
+    "turned and seen as something else": "f = f32[2,8] reshape(p)\n"
+    "  t = f32[8,2] transpose(f), dimensions={1,0}\n  s = f32[4,2,2] reshape(t)\n"
+    "  u = f32[2,4,2] transpose(s), dimensions={2,0,1}\n  ROOT r = f32[4,4] reshape(u)",
     "sliced whole": "ROOT r = f32[4,4] slice(p), slice={[0:4], [0:4]}",
     "what nobody needs": "t = f32[4,4] transpose(p), dimensions={1,0}\n  ROOT r = f32[4,4] abs(p)",
 }
@@ -32,6 +37,10 @@ MOVED = {
     "  ROOT r = f32[4,4] broadcast(v), dimensions={1}",
     "as narrower bits": "b = u16[4,4,2] bitcast-convert(p)\n  n = u16[4,4,2] not(b)\n"
     "  ROOT r = f32[4,4] bitcast-convert(n)",
+    "turned on two ways": "t = f32[4,4] transpose(p), dimensions={1,0}\n  a = f32[4,4] add(p, t)\n"
+    "  ROOT r = f32[4,4] transpose(a), dimensions={1,0}",
+    "turned, and seen as something else": "t = f32[4,4] transpose(p), dimensions={1,0}\n"
+    "  s = f32[2,8] reshape(t)\n  u = f32[8,2] transpose(s), dimensions={1,0}\n  ROOT r = f32[4,4] reshape(u)",
     "later": "a = f32[4,4] abs(p)\n  ROOT r = f32[4,4] transpose(a), dimensions={1,0}",
 }
 
