@@ -73,7 +73,10 @@ class NativeStepEngine:
 
     def load(self, programs: Sequence[StepProgram]) -> list[NativeSteps]:
         with self._lock:
-            return [NativeSteps(self, program) for program in programs]
+            for program in programs:
+                for step in program.steps:
+                    self._code_of(step)
+        return [NativeSteps(self, program) for program in programs]
 
     def start_of(self, header: Words) -> Callable[[], int]:
         start: Callable[[], int] = partial(self._start, ctypes.c_void_p(header.ctypes.data))
@@ -85,30 +88,35 @@ class NativeStepEngine:
         return advance
 
     def function_of(self, step: Step) -> int:
-        """The address of the native function that runs ``step``."""
+        """The address of the native function that runs ``step``, for whose code it waits."""
+        with self._lock:
+            code = self._code_of(step)
+        return code.address(_FUNCTIONS[type(step)])
+
+    def _code_of(self, step: Step) -> NativeLibrary:
+        """Which is being compiled from here on."""
         if isinstance(step, ReduceRows):
             return self._reduction(step.dtype, step.reduction)
         if isinstance(step, MoveRows):
             return self._move(step.index_dtype.name)
-        return self._code.address(_FUNCTIONS[type(step)])
+        return self._code
 
-    def _move(self, dtype: str) -> int:
+    def _move(self, dtype: str) -> NativeLibrary:
         if dtype not in INDEX_TYPES:
             raise UnsupportedError(f"a ragged all-to-all with offsets of type {dtype}")
         if dtype not in self._moves:
-            ir = move_rows_ir("spmd_move_rows", dtype)
-            self._moves[dtype] = host_jit().compile(ir, ("spmd_move_rows",), passes=Passes.TIDY)
-        return self._moves[dtype].address("spmd_move_rows")
+            ir = move_rows_ir(_MOVE, dtype)
+            self._moves[dtype] = host_jit().compile(ir, (_MOVE,), passes=Passes.TIDY)
+        return self._moves[dtype]
 
-    def _reduction(self, dtype: Dtype, reduction: ReductionKind) -> int:
-        library = self._reductions.get((dtype, reduction))
-        if library is None:
-            ir = reduction_ir("spmd_reduce_rows", dtype, reduction)
-            library = host_jit().compile(ir, ("spmd_reduce_rows",))
-            self._reductions[dtype, reduction] = library
-        return library.address("spmd_reduce_rows")
+    def _reduction(self, dtype: Dtype, reduction: ReductionKind) -> NativeLibrary:
+        if (dtype, reduction) not in self._reductions:
+            ir = reduction_ir(_REDUCE, dtype, reduction)
+            self._reductions[dtype, reduction] = host_jit().compile(ir, (_REDUCE,))
+        return self._reductions[dtype, reduction]
 
 
+_MOVE, _REDUCE = "spmd_move_rows", "spmd_reduce_rows"
 _FUNCTIONS: dict[type[Step], str] = {
     Signal: "spmd_signal",
     Await: "spmd_await",
@@ -116,6 +124,8 @@ _FUNCTIONS: dict[type[Step], str] = {
     SwapRows: "spmd_swap_rows",
     RotateBytes: "spmd_rotate_bytes",
     FillZero: "spmd_fill_zero",
+    MoveRows: _MOVE,
+    ReduceRows: _REDUCE,
 }
 
 
@@ -126,25 +136,40 @@ def native_step_engine() -> NativeStepEngine:
 
 
 class NativeSteps:
-    """A StepProgram as a header and two tables of records (see llvm_shared_memory)."""
+    """A StepProgram as a header and two tables of records (see llvm_shared_memory).
+
+    The records have no functions until somebody asks for what runs them: their code is compiled meanwhile.
+    """
 
     def __init__(self, engine: NativeStepEngine, program: StepProgram) -> None:
         assert len(program.steps) == len(program.alternate)
         self._program = program
         self._lists: list[Words] = []
-        self._tables = [self._table(engine, steps) for steps in (program.steps, program.alternate)]
+        self._tables = [self._table(steps) for steps in (program.steps, program.alternate)]
         count = len(program.steps)
         addresses = [table.ctypes.data for table in self._tables]
         header = [count, count, -program.signals, program.signals, *addresses]
         self._header = np.array([*header, *[0] * (HEADER_WORDS - len(header))], np.int64)
         self._engine = engine
-        #: Straight into native code, as what ``advancing`` gives: nothing of Python lies between.
-        self.start = engine.start_of(self._header)
 
-    @property
+    @cached_property
+    def start(self) -> Callable[[], int]:
+        """Straight into native code, as what ``advancing`` gives: nothing of Python lies between."""
+        self._link()
+        return self._engine.start_of(self._header)
+
+    @cached_property
     def address(self) -> int:
         """Of the header."""
+        self._link()
         return int(self._header.ctypes.data)
+
+    def _link(self) -> None:
+        """Wait for the steps' code."""
+        both = (self._program.steps, self._program.alternate)
+        for table, steps in zip(self._tables, both, strict=True):
+            for record, step in zip(table, steps, strict=False):
+                record[0] = self._engine.function_of(step)
 
     @property
     def run(self) -> int:
@@ -165,11 +190,11 @@ class NativeSteps:
             if ctypes.c_int64.from_address(counter).value < before + step.number
         ]
 
-    def _table(self, engine: NativeStepEngine, steps: Sequence[Step]) -> Words:
+    def _table(self, steps: Sequence[Step]) -> Words:
         table = np.zeros((max(len(steps), 1), RECORD_WORDS), np.int64)
         for record, step in zip(table, steps, strict=False):
-            words = [engine.function_of(step), *self._arguments(step)]
-            record[: len(words)] = words
+            words = self._arguments(step)
+            record[1 : 1 + len(words)] = words
         return table
 
     def _arguments(self, step: Step) -> list[int]:

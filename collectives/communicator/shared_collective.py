@@ -38,11 +38,16 @@ class SharedCollective:
 
     def load(self, steps: LoadedSteps, keep: tuple[object, ...]) -> None:
         """``keep``: the memory that the steps address, beside the buffers."""
-        self._start = steps.start
+        self._start = self._start_first
         self._look = steps.advancing(0)
         self._spin = steps.advancing(self._spins)
         self._keep = keep
         self._steps = steps  # last, since another thread may look
+
+    def _start_first(self) -> int:
+        """Only now are the steps asked how: their code may have been compiled since ``load``."""
+        self._start = self._loaded.start
+        return self._start()
 
     @property
     def group(self) -> Group:
