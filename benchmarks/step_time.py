@@ -174,6 +174,7 @@ def main() -> int:
         "engine": "mpirun" if options.mpirun else "one process",
         "fusion": options.fusion,
         "copies": rates.copies,
+        "exchanges": rates.exchanges,
         "rows": rows,
     }
     for line in summary(rows):

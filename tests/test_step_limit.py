@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 import spmd
-from benchmarks.timing.limit import compulsory_bytes, step_limit
+from benchmarks.timing.limit import compulsory_bytes, instruction_limit, step_limit
 from benchmarks.timing.rates import ProductShape, Rates, cores
+from spmd.shape import PrimitiveType
 
 PROGRAM = """HloModule steps, num_partitions=2
 sum {
@@ -46,7 +47,7 @@ ENTRY main {
 """
 SHAPE = ProductShape(1, 8, 16, 32)
 #: 1 GB/s; the product so slow that it decides.
-RATES = Rates(((1 << 20, 1e9),), {SHAPE: 1e6})
+RATES = Rates(((1 << 20, 1e9),), ((1 << 20, 5e8),), {SHAPE: 1e6})
 
 
 def test_a_broadcast_operand_counts_what_it_shows_and_a_repeated_one_once() -> None:
@@ -62,14 +63,38 @@ def test_parts_of_the_limit() -> None:
     in_entry = 4 * (2 * 8 * 16 + 16) + 4 * (2 * 8 * 16)
     assert limit.memory == pytest.approx(turns * (in_loop + in_entry) / 1e9)
     assert limit.compute == pytest.approx(turns * SHAPE.flops / 1e6)
-    assert limit.wire == pytest.approx(turns * 8 * 32 * 4 / RATES.exchange)
+    assert limit.wire == pytest.approx(turns * 8 * 32 * 4 / 5e8)
+
+
+def test_a_product_has_the_rate_of_its_own_types() -> None:
+    """bf16 summed into f32, and f32 with bf16, are other products than those of one type; of 8-bit floats f32's count."""
+    f32, bf16 = PrimitiveType.F32, PrimitiveType.BF16
+    wanted = {("bf16", "bf16", "f32"): 1e6, ("f32", "bf16", "f32"): 2e6, ("f32", "f32", "f32"): 4e6}
+    kinds = {"f32": f32, "bf16": bf16}
+    known = {
+        ProductShape(1, 8, 16, 32, (kinds[a], kinds[b], kinds[c])): rate
+        for (a, b, c), rate in wanted.items()
+    }
+    rates = Rates(((1 << 20, 1e12),), (), known)
+    for lhs, rhs, rate in (("bf16", "bf16", 1e6), ("f32", "bf16", 2e6), ("f8e4m3fn", "f32", 4e6)):
+        module = spmd.parse(
+            f"""HloModule products
+ENTRY main {{
+  x = {lhs}[8,16] parameter(0)
+  w = {rhs}[16,32] parameter(1)
+  ROOT d = f32[8,32] dot(x, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+}}
+"""
+        )
+        assert instruction_limit(module.entry.root, rates, 1).compute == SHAPE.flops / rate
 
 
 def test_rates_of_this_machine() -> None:
     """They are figures that a machine can have, and products are timed once."""
-    rates = Rates(((1 << 20, 1e9),))
+    rates = Rates(((1 << 20, 1e9),), ((1 << 10, 2e9), (1 << 20, 1e9)))
     shape = ProductShape(1, 64, 64, 64)
     rate = rates.flops(shape)
     assert 1e7 < rate < 1e13
     assert rates.flops(shape) == rate
     assert rates.bandwidth(1) == rates.bandwidth(1 << 30) == 1e9
+    assert [rates.exchange(size) for size in (1, 1 << 10, 1 << 11, 1 << 30)] == [2e9, 2e9, 1e9, 1e9]

@@ -1,8 +1,8 @@
 """The least time a step can take on this machine: what its kernels must compute and move, at the best measured rates.
 
 Per kernel the larger of flops over the best rate of a matrix product of its shape and compulsory bytes over the rate
-of a copy of as many; then the bytes that a device receives, at the rate of reading another device's memory. Views
-(broadcasts, transposes, slices) are free: a kernel that reads one reads what stands behind it.
+of a copy of as many; then the bytes that a device receives, at the rate at which a core reads as many that another one
+has just written. Views (broadcasts, transposes, slices) are free: a kernel that reads one reads what stands behind it.
 """
 
 from __future__ import annotations
@@ -38,13 +38,10 @@ _NOT_KERNELS = frozenset(
 _RUN_THEIR_CALLEES = frozenset({Opcode.WHILE, Opcode.CONDITIONAL, Opcode.CALL, Opcode.ASYNC_START})
 #: Rates of products that no shape can be told of (convolutions) are those of a large cube.
 LARGE = ProductShape(1, 1024, 1024, 1024)
-#: Types of products that have rates of their own, and which.
-_MEASURED = {
-    PrimitiveType.F64: PrimitiveType.F64,
-    PrimitiveType.C128: PrimitiveType.F64,
-    PrimitiveType.BF16: PrimitiveType.BF16,
-    PrimitiveType.F16: PrimitiveType.F16,
-}
+_F32, _F64 = PrimitiveType.F32, PrimitiveType.F64
+#: Types whose products can be timed as they are; complex ones count as products of their parts, all others as f32.
+_MEASURED = frozenset({_F32, _F64, PrimitiveType.BF16, PrimitiveType.F16})
+_PARTS = {PrimitiveType.C128: _F64}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +82,8 @@ def instruction_limit(x: HloInstruction, rates: Rates, devices: int) -> Limit:
     if x.opcode in _NOT_KERNELS or _is_free(x):
         return Limit()
     if x.opcode in KIND:
-        return Limit(wire=result_bytes(x) * wire_weight(x, devices) / rates.exchange)
+        received = result_bytes(x) * wire_weight(x, devices)
+        return Limit(wire=received / rates.exchange(received))
     if x.opcode in _RUN_THEIR_CALLEES:
         inside = [_of_computation(c, rates, devices) for c in x.called_computations]
         if x.opcode is Opcode.CONDITIONAL:
@@ -144,10 +142,11 @@ def _product_shape(x: HloInstruction) -> ProductShape | None:
     m, n = left.num_elements // max(batch * k, 1), right.num_elements // max(batch * k, 1)
     if not batch * m * k * n:
         return None
-    return ProductShape(batch, m, k, n, _summed_in(x))
+    return ProductShape(batch, m, k, n, _types(x))
 
 
-def _summed_in(x: HloInstruction) -> PrimitiveType:
-    """What stands for a product's types: that of the operands, f32 for types that no rate is measured of."""
-    kind = x.operand(0).array_shape.element_type
-    return _MEASURED.get(kind, PrimitiveType.F32)
+def _types(x: HloInstruction) -> tuple[PrimitiveType, PrimitiveType, PrimitiveType]:
+    """What is timed for a product: its own types, or one type for all where one of them is not timed."""
+    lhs, rhs = (operand.array_shape.element_type for operand in x.operands)
+    types = (lhs, rhs, x.array_shape.element_type)
+    return types if _MEASURED.issuperset(types) else (_PARTS.get(lhs, _F32),) * 3

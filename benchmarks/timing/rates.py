@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Barrier
+from typing import TypeAlias
 
 import numpy as np
 
@@ -21,20 +22,27 @@ from spmd.shape import PrimitiveType
 
 #: Bytes of source and target together at which copies are timed, per core.
 WORKING_SETS = (1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 27)
+#: Bytes that each core receives at which exchanges are timed, and how often: few turns are in step.
+EXCHANGED = (1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24)
+EXCHANGES = 30
 #: Seconds that one figure may take, about.
 PATIENCE = 0.05
 REPEATS = 5
 
 
+#: (bytes, rate), the fewest first.
+BySize: TypeAlias = tuple[tuple[int, float], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class ProductShape:
-    """batch products of [m, k] and [k, n] matrices, operands and result of one type."""
+    """batch products of [m, k] and [k, n] matrices; types of lhs, rhs and result."""
 
     batch: int
     m: int
     k: int
     n: int
-    kind: PrimitiveType = PrimitiveType.F32
+    types: tuple[PrimitiveType, PrimitiveType, PrimitiveType] = (PrimitiveType.F32,) * 3
 
     @property
     def flops(self) -> float:
@@ -50,21 +58,23 @@ class Rates:
     """Of one core while all are at the same work. Products are timed when they are first asked for."""
 
     #: (bytes of source and target, bytes read and written per second), by size.
-    copies: tuple[tuple[int, float], ...]
+    copies: BySize
+    #: (bytes received, the same per second), by size, from what another core has just written.
+    exchanges: BySize
     products: dict[ProductShape, float] = field(default_factory=dict)
 
     @staticmethod
     def measured() -> Rates:
-        return Rates(tuple((size, _copy_rate(size)) for size in WORKING_SETS))
+        copies = tuple((size, _copy_rate(size)) for size in WORKING_SETS)
+        return Rates(copies, tuple((size, _exchange_rate(size)) for size in EXCHANGED))
 
     def bandwidth(self, moved: float) -> float:
         """Bytes per second for a kernel that moves ``moved`` bytes: of the next larger copy that was timed."""
-        return next((rate for size, rate in self.copies if size >= moved), self.copies[-1][1])
+        return _next_larger(self.copies, moved)
 
-    @property
-    def exchange(self) -> float:
-        """Bytes per second that a device receives from another one's memory: each is read and written."""
-        return self.copies[-1][1] / 2
+    def exchange(self, received: float) -> float:
+        """Bytes per second for a device that receives ``received`` bytes from another one's memory."""
+        return _next_larger(self.exchanges, received)
 
     def flops(self, shape: ProductShape) -> float:
         """Flops per second of products of this shape: the better of BLAS and the kernel that programs get here."""
@@ -74,6 +84,10 @@ class Rates:
         return self.products[shape]
 
 
+def _next_larger(rates: BySize, wanted: float) -> float:
+    return next((rate for size, rate in rates if size >= wanted), rates[-1][1])
+
+
 def _copy_rate(size: int) -> float:
     def work() -> Callable[[], None]:
         source = np.ones(size // 2, np.uint8)
@@ -81,6 +95,28 @@ def _copy_rate(size: int) -> float:
         return lambda: np.copyto(target, source)
 
     return size / _together([work() for _ in range(cores())])
+
+
+def _exchange_rate(size: int) -> float:
+    """Every core writes, then reads what its neighbour wrote: the slowest, in the best of many turns."""
+    count = cores()
+    sources = [np.ones(size, np.uint8) for _ in range(count)]
+    targets = [np.empty_like(source) for source in sources]
+    barrier = Barrier(count)
+
+    def received(core: int) -> list[float]:
+        found = []
+        for turn in range(EXCHANGES):
+            sources[core][...] = turn
+            barrier.wait()
+            found.append(seconds(partial(np.copyto, targets[core], sources[core - 1])))
+            barrier.wait()
+        return found
+
+    with ThreadPoolExecutor(count) as pool:
+        of_cores = list(pool.map(received, range(count)))
+    best: float = min(max(turn) for turn in zip(*of_cores, strict=True))
+    return size / best
 
 
 def _product_rate(shape: ProductShape, work: Callable[[ProductShape], Work | None]) -> float:
@@ -93,20 +129,19 @@ def _product_rate(shape: ProductShape, work: Callable[[ProductShape], Work | Non
 def _matrices(shape: ProductShape) -> tuple[NDArray, NDArray, NDArray]:
     """Operands and a place for the result."""
     b, m, k, n = shape.batch, shape.m, shape.k, shape.n
-    kind = shape.kind.numpy
-    return np.ones((b, m, k), kind), np.ones((b, k, n), kind), np.empty((b, m, n), kind)
+    lhs, rhs, result = (kind.numpy for kind in shape.types)
+    return np.ones((b, m, k), lhs), np.ones((b, k, n), rhs), np.empty((b, m, n), result)
 
 
 def _library_product(shape: ProductShape) -> Work | None:
-    if shape.kind not in (PrimitiveType.F32, PrimitiveType.F64):
+    if shape.types not in ((PrimitiveType.F32,) * 3, (PrimitiveType.F64,) * 3):
         return None
     lhs, rhs, out = _matrices(shape)
     return partial(np.matmul, lhs, rhs, out=out)
 
 
 def _kernel_product(shape: ProductShape) -> Work | None:
-    sizes, types = (shape.m, shape.k, shape.n), (shape.kind,) * 3
-    kernel = DotKernel.planned((shape.batch,), sizes, types)
+    kernel = DotKernel.planned((shape.batch,), (shape.m, shape.k, shape.n), shape.types)
     if kernel is None:
         return None
     lhs, rhs, out = _matrices(shape)
