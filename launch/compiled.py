@@ -9,24 +9,24 @@ from launch.costly_warning import costly_warning
 from launch.fewer_collections import fewer_collections
 from launch.options import CompileOptions
 from launch.pipeline import compile_module
-from launch.program_cache import program_cache, program_key
+from launch.program_cache import Entry, program_cache, program_key
 from launch.source import ModuleSource
 from runtime.executable import Executable
 from runtime.fixed_code import begin_fixed_code
+from runtime.saved import save_bytes
 from spmd.hlo import HloModule
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """``warning``: for standard error. ``saved``: the executable as bytes, where it comes from the cache."""
+    """``warning``: for standard error. ``saved``: the executable as bytes, where it comes from the cache or went there.
+    ``cached``: it comes from there.
+    """
 
     executable: Executable
     warning: str
     saved: bytes | None = None
-
-    @property
-    def cached(self) -> bool:
-        return self.saved is not None
+    cached: bool = False
 
 
 @fewer_collections()
@@ -45,12 +45,14 @@ def compile_source(
     key = "" if cache is None else program_key(source.digest, devices, options)
     if cache is not None and (found := cache.load(key)) is not None:
         executable, entry = found
-        return Compiled(executable, entry.warning, entry.data)
+        return Compiled(executable, entry.warning, entry.data, cached=True)
     count = devices if devices_for is None else devices_for(source.module)
     executable, warning = compile_warning(source.module, count, options)
-    if cache is not None:
-        cache.put(key, executable, warning)
-    return Compiled(executable, warning)
+    if cache is None:
+        return Compiled(executable, warning)
+    saved = save_bytes(executable)
+    cache.put(key, Entry(saved, warning))
+    return Compiled(executable, warning, saved)
 
 
 def compile_warning(

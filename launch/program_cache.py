@@ -22,7 +22,7 @@ from launch.options import CompileOptions
 from runtime.codegen.llvm_jit import host_jit
 from runtime.codegen.object_cache import ObjectCache, key_of
 from runtime.executable import Executable
-from runtime.saved import load_bytes, save_bytes
+from runtime.saved import load_bytes
 from spmd.errors import SpmdError
 
 #: "off": compile every program afresh. Machine code is looked for all the same: see SPMD_OBJECT_CACHE.
@@ -67,9 +67,9 @@ class ProgramCache:
         except SpmdError:
             return None
 
-    def put(self, key: str, executable: Executable, warning: str) -> None:
-        text = warning.encode()
-        self.store.put(key, b"%d\n" % len(text) + text + save_bytes(executable))
+    def put(self, key: str, entry: Entry) -> None:
+        text = entry.warning.encode()
+        self.store.put(key, b"%d\n" % len(text) + text + entry.data)
         self.store.trim()
 
 

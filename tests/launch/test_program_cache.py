@@ -18,7 +18,7 @@ import spmd
 from launch import compiled, object_folder, program_cache
 from launch.compiled import Compiled, compile_source
 from launch.options import CompileOptions
-from launch.program_cache import ProgramCache, program_key
+from launch.program_cache import Entry, ProgramCache, program_key
 from launch.source import ModuleSource, source_of
 from runtime.codegen.object_cache import ObjectCache
 from runtime.saved import save_bytes
@@ -160,9 +160,9 @@ def test_programs_to_be_checked_are_compiled(cache: ProgramCache, source: Module
 
 
 def test_writers_do_not_disturb_each_other(cache: ProgramCache, source: ModuleSource) -> None:
-    executable = compile_source(source, None, CompileOptions()).executable
+    entry = Entry(save_bytes(compile_source(source, None, CompileOptions()).executable), "w")
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda _: cache.put("k", executable, "w"), range(16)))
+        list(pool.map(lambda _: cache.put("k", entry), range(16)))
         found = list(pool.map(lambda _: cache.load("k"), range(4)))
     assert all(one is not None and one[1].warning == "w" for one in found)
     assert not [path for path in cache.store.folder.iterdir() if "." in path.name], "half-written"
@@ -171,11 +171,11 @@ def test_writers_do_not_disturb_each_other(cache: ProgramCache, source: ModuleSo
 def test_the_folder_does_not_grow_beyond_its_bound(
     cache: ProgramCache, source: ModuleSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    executable = compile_source(source, None, CompileOptions()).executable
+    entry = Entry(save_bytes(compile_source(source, None, CompileOptions()).executable), "")
     size = kept(cache).stat().st_size
     monkeypatch.setattr(ObjectCache.trim, "__defaults__", (size * 4,))
     for number in range(12):
-        cache.put(f"k{number}", executable, "")
+        cache.put(f"k{number}", entry)
     assert sum(path.stat().st_size for path in cache.store.folder.iterdir()) <= size * 4 + 64
     assert cache.get("k11") is not None
 
