@@ -8,6 +8,7 @@ Order matters: first what saves a copy (aliased outputs, loops from the outside 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -159,14 +160,14 @@ def writes_over(step: Step, result: int) -> list[int]:
     return [operand for r, operand in lowering.in_place(step.instruction) if r == result]
 
 
-def _is_read_in_place(value: Value, step: Step, result: int) -> bool:
-    """At ``step``, ``value`` is read once, as it lies in memory, by an operand that ``result`` may overwrite."""
+def _is_read_in_place(value: Value, step: Step, result: int, over: Sequence[int]) -> bool:
+    """At ``step``, ``value`` is read once, as it lies in memory, by an operand in ``over``, which fits ``result``."""
     here = [read for read in value.reads if read.step is step and read.position == step.position]
     if len(here) != 1 or not here[0].view.is_whole:
         return False
     if not _fits(value, step.results[result]):
         return False
-    return here[0].operand in writes_over(step, result)
+    return here[0].operand in over
 
 
 def _fits(value: Value, other: Value) -> bool:
@@ -177,7 +178,9 @@ def _may_follow(value: Value, last_read: int, step: Step, result: int) -> bool:
     """Whether ``result`` of ``step`` may be written into the place of ``value``, last read at ``last_read``."""
     if last_read < step.position:
         return True
-    return last_read == step.position and _is_read_in_place(value, step, result)
+    return last_read == step.position and _is_read_in_place(
+        value, step, result, writes_over(step, result)
+    )
 
 
 def _place_outputs(colocation: Colocation, writers: dict[Value, tuple[Step, int]]) -> None:
@@ -265,22 +268,25 @@ def _place_inits(colocation: Colocation, loop: WhileStep) -> None:
         target = colocation.groups[carried.value]
         if source is target:
             continue
-        if _can_share(source, loop, i) and target.kind is GroupKind.TEMPORARY:
+        if _can_share(source, loop, i, [i]) and target.kind is GroupKind.TEMPORARY:
             colocation.merge(source, target)
-        elif _can_share(source, loop, i) and target.kind is GroupKind.OUTPUT:
+        elif _can_share(source, loop, i, [i]) and target.kind is GroupKind.OUTPUT:
             colocation.merge(target, source)
         else:
             colocation.copies.append(Copy(carried.init, carried.value, loop.position, loop))
 
 
-def _can_share(source: Group, step: Step, result: int) -> bool:
-    """Whether ``result`` may take the memory of ``source``, of which one value is read in place at ``step``."""
+def _can_share(source: Group, step: Step, result: int, over: Sequence[int]) -> bool:
+    """Whether ``result`` may take the memory of ``source``, of which one value is read in place at ``step``.
+
+    over: operands whose memory it may take.
+    """
     if source.kind in (GroupKind.CONSTANT, GroupKind.PARAMETER):
         return False
     if source.end != step.position or not _fits(source.values[0], step.results[result]):
         return False
     here = [value for value in source.values if value.last_read == step.position]
-    return len(here) == 1 and _is_read_in_place(here[0], step, result)
+    return len(here) == 1 and _is_read_in_place(here[0], step, result, over)
 
 
 def _share_in_place(colocation: Colocation, step: Step) -> None:
@@ -291,9 +297,10 @@ def _share_in_place(colocation: Colocation, step: Step) -> None:
         target = colocation.groups[result]
         if target.kind is GroupKind.PARAMETER or len(target.values) > 1 or not result.size:
             continue
-        for operand in writes_over(step, number):
+        over = writes_over(step, number)
+        for operand in over:
             source = colocation.groups[step.operands[operand].value]
-            if source is target or not _can_share(source, step, number):
+            if source is target or not _can_share(source, step, number, over):
                 continue
             if source.kind is GroupKind.OUTPUT and target.kind is GroupKind.OUTPUT:
                 continue

@@ -62,10 +62,10 @@ class Value:
     parameter: int | None = None
     order: tuple[int, ...] | None = None
     reads: list[Read] = field(default_factory=list)
+    size: int = field(init=False)
 
-    @property
-    def size(self) -> int:
-        return self.shape.byte_size
+    def __post_init__(self) -> None:
+        self.size = self.shape.byte_size
 
     @property
     def view(self) -> StridedView:

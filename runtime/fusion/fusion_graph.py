@@ -7,11 +7,11 @@ until the plan is made: ``make_fusions`` writes it down.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from runtime.fusion.fusion_kernel import Kernel
-from runtime.fusion.kernel_kinds import KernelKinds, Recipe
+from runtime.fusion.fusion_kernel import Kernel, Recipe
+from runtime.fusion.kernel_kinds import KernelKinds
 from runtime.schedule.step_facts import StepFacts
 from spmd.hlo import HloComputation, HloInstruction, Opcode
 from spmd.ops.attrs import ConstantAttrs
@@ -43,13 +43,15 @@ class FusionGraph:
     facts: StepFacts
     kinds: KernelKinds
     limits: Limits = field(default_factory=Limits)
+    #: What two kernels are together, by their kinds, what they share and which values are wanted.
+    recipes: dict[Hashable, Recipe] = field(default_factory=dict)
     position: dict[HloInstruction, int] = field(default_factory=dict)
     kernel_of: dict[HloInstruction, Kernel] = field(default_factory=dict)
     readers: dict[HloInstruction, dict[Kernel, None]] = field(default_factory=dict)
     #: Positions of instructions outside of kernels that read a result, through views too; the end for the root.
     outside: dict[HloInstruction, list[int]] = field(default_factory=dict)
     _absorbable: dict[HloInstruction, bool] = field(default_factory=dict)
-    _joined: dict[tuple[Kernel, Kernel], Kernel | None] = field(default_factory=dict)
+    _joined: dict[tuple[Kernel, Kernel], Recipe | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.position = {x: n for n, x in enumerate(self.order)}
@@ -67,11 +69,13 @@ class FusionGraph:
         return sorted(dict.fromkeys(self.kernel_of.values()), key=lambda kernel: kernel.position)
 
     def readers_of(self, kernel: Kernel) -> list[Kernel]:
+        if len(kernel.roots) == 1:
+            return list(self.readers.get(kernel.roots[0], ()))
         return list(dict.fromkeys(r for x in kernel.roots for r in self.readers.get(x, ())))
 
     def most_readers(self, kernel: Kernel) -> int:
         """Of one of its results, in constant time."""
-        return max(len(self.readers.get(x, ())) for x in kernel.roots)
+        return max([len(self.readers.get(x, ())) for x in kernel.roots])
 
     def producers_of(self, kernel: Kernel) -> list[Kernel]:
         found = (self.kernel_of.get(x) for x in kernel.inputs)
@@ -79,7 +83,7 @@ class FusionGraph:
 
     def is_read_outside(self, kernel: Kernel) -> bool:
         """Its results have to be in memory, whoever else reads them."""
-        return any(self.outside.get(x) for x in kernel.roots)
+        return any(x in self.outside for x in kernel.roots)
 
     def earliest(self, kernel: Kernel, without: Iterable[Kernel] = ()) -> int:
         """Behind all that it reads, but for what ``without`` give."""
@@ -105,11 +109,11 @@ class FusionGraph:
         return found
 
     # ---- trying
-    def joined(self, producer: Kernel, reader: Kernel) -> Kernel | None:
-        """``reader`` with what ``producer`` computes inside it, if limits allow."""
+    def joined(self, producer: Kernel, reader: Kernel) -> Recipe | None:
+        """How ``reader`` is made with what ``producer`` computes inside it, if limits allow."""
         both = (producer, reader)
         if both not in self._joined:
-            self._joined[both] = self._made_of(producer, reader, reader.roots, reader.position)
+            self._joined[both] = self._made_of(producer, reader, reader.kind.root_places)
         return self._joined[both]
 
     def together(self, one: Kernel, other: Kernel, position: int) -> Kernel | None:
@@ -122,7 +126,10 @@ class FusionGraph:
         ]
         if not 0 < len(roots) <= self.limits.results:
             return None
-        return self._made_of(one, other, tuple(roots), position)
+        place = other.place
+        wanted = tuple([place[x] if x in place else ~one.place[x] for x in roots])
+        recipe = self._made_of(one, other, wanted)
+        return None if recipe is None else recipe.kernel(one, other, position)
 
     def is_fusion(self, kernel: Kernel) -> bool:
         """Whether there is more to it than one instruction and views."""
@@ -132,27 +139,27 @@ class FusionGraph:
         """How many members compute something."""
         return sum(1 for x in kernel.members if not self._is_absorbable(x))
 
-    def _made_of(
-        self, one: Kernel, other: Kernel, roots: tuple[HloInstruction, ...], position: int
-    ) -> Kernel | None:
-        """What both compute for ``roots``: found once for kernels of their kinds that share the same values."""
-        place = other.place
-        shared = tuple(map(place.get, one.values))
-        wanted = tuple([place[x] if x in place else ~one.place[x] for x in roots])
+    def _made_of(self, one: Kernel, other: Kernel, wanted: tuple[int, ...]) -> Recipe | None:
+        """What both compute for ``wanted`` values, of ``other`` by number, of ``one`` by the number's complement.
+
+        Found once for kernels of their kinds that share the same values.
+        """
+        shared = tuple(map(other.place.get, one.values))
         key = (one.kind.number, other.kind.number, shared, wanted)
-        recipe = self.kinds.recipes.get(key)
+        recipe = self.recipes.get(key)
         if recipe is None:
-            recipe = self.kinds.recipes[key] = self._recipe(one, other, roots)
+            roots = tuple([other.values[n] if n >= 0 else one.values[~n] for n in wanted])
+            recipe = self.recipes[key] = self._recipe(one, other, roots)
         kind, limits = recipe.kind, self.limits
         if len(kind.inputs) > limits.inputs:
             return None
         cost = kind.cost
         if cost is None or cost.code > limits.code:
             return None
-        made = Kernel(recipe.values((*one.values, *other.values)), position, kind)
-        if kind.size > limits.instructions and self._computing(made) > limits.instructions:
-            return None
-        return made
+        if len(kind.members) > limits.instructions:
+            made = recipe.kernel(one, other, other.position)
+            return recipe if self._computing(made) <= limits.instructions else None
+        return recipe
 
     def _recipe(self, one: Kernel, other: Kernel, roots: tuple[HloInstruction, ...]) -> Recipe:
         members, inputs = self._closed(roots, dict.fromkeys((*one.members, *other.members)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 
 from runtime.fusion.kernel_kinds import KernelKind
@@ -19,14 +20,14 @@ class Kernel:
 
     def __init__(self, values: tuple[HloInstruction, ...], position: int, kind: KernelKind) -> None:
         self.values, self.position, self.kind = values, position, kind
-        self.members = values[: kind.size]
-        self.inputs = values[kind.size :]
+        size = len(kind.members)
+        self.members, self.inputs = values[:size], values[size:]
         self.roots = tuple([values[n] for n in kind.root_places])
 
     @cached_property
     def place(self) -> Mapping[HloInstruction, int]:
         """Where in ``values`` an instruction stands."""
-        return dict(zip(self.values, range(len(self.values)), strict=True))
+        return {x: n for n, x in enumerate(self.values)}
 
     @property
     def cost(self) -> KernelCost:
@@ -42,3 +43,15 @@ class Kernel:
     @property
     def name(self) -> str:
         return self.roots[-1].name
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What two kernels are together: a kernel of ``kind``, whose value n is value ``chosen[n]`` of both in one row."""
+
+    kind: KernelKind
+    chosen: tuple[int, ...]
+
+    def kernel(self, one: Kernel, other: Kernel, position: int) -> Kernel:
+        of_both = (*one.values, *other.values)
+        return Kernel(tuple(map(of_both.__getitem__, self.chosen)), position, self.kind)

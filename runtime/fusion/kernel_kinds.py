@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from runtime.fusion.element_graph import MAX_LEAVES, MAX_STEPS, is_element_operation
 from runtime.fusion.emitters import LOOP, Emitted, emitted_region, emitter_of
+from runtime.fusion.flat_cost import flat_cost
 from runtime.fusion.loop_cost import loop_cost, written_block
 from runtime.fusion.prices import KernelCost, Prices
 from runtime.fusion.refusal import NoEmitterError
@@ -29,7 +30,7 @@ Instructions: TypeAlias = Mapping[HloInstruction, None]
 
 @dataclass(eq=False)
 class KernelKind:
-    """``roots``, ``inputs``: of the first kernel of this kind that was met. number: among all kinds.
+    """``roots``, ``members``, ``inputs``: of the first kernel of this kind that was met. number: among all kinds.
 
     Values of a kernel are its ``size`` members, then its inputs, as they are met from its roots; ``root_places`` says
     which of them these are.
@@ -42,8 +43,8 @@ class KernelKind:
 
     number: int
     roots: tuple[HloInstruction, ...]
+    members: tuple[HloInstruction, ...]
     inputs: tuple[HloInstruction, ...]
-    size: int
     root_places: tuple[int, ...]
     reduces: bool
     straight: bool
@@ -53,6 +54,8 @@ class KernelKind:
     @cached_property
     def cost(self) -> KernelCost | None:
         """Of one execution; None of a kernel with reductions along different rows."""
+        if self.flat:
+            return flat_cost(self.roots, self.members, self.inputs, self.prices)
         if not self.reduces:
             return loop_cost(self.roots, self.inputs, self.prices)
         return None if self.region is None else row_cost(self.region, self.prices)
@@ -115,26 +118,11 @@ class KernelKind:
             return None
 
 
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    """What two kernels are together: a kernel of ``kind``, whose value n is value ``chosen[n]`` of both in one row."""
-
-    kind: KernelKind
-    chosen: tuple[int, ...]
-
-    def values(self, of_both: tuple[HloInstruction, ...]) -> tuple[HloInstruction, ...]:
-        return tuple(map(of_both.__getitem__, self.chosen))
-
-
 @dataclass
 class KernelKinds:
-    """All kinds that were met while the kernels of one module are planned, whose instructions stay as they are.
-
-    recipes: what two kernels are together, by their kinds, what they share and which results are wanted.
-    """
+    """All kinds that were met while the kernels of one module are planned, whose instructions stay as they are."""
 
     prices: Prices
-    recipes: dict[Hashable, Recipe] = field(default_factory=dict)
     _keys: StructuralKeys = field(default_factory=StructuralKeys)
     _number_of: dict[Hashable, int] = field(default_factory=dict)
     _members: dict[HloInstruction, int] = field(default_factory=dict)
@@ -162,8 +150,8 @@ class KernelKinds:
             kind = self._kinds[form] = KernelKind(
                 len(self._kinds),
                 roots,
+                tuple(members),
                 tuple(inputs),
-                len(members),
                 form[-1],
                 any(x.opcode is Opcode.REDUCE for x in members),
                 all(root.dims == roots[0].dims for root in roots)

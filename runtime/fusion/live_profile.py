@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -93,13 +93,18 @@ class LiveProfile:
             for x in self._sources_of(kernel):
                 touched[x] = None
                 reads_now[x] = max(reads_now.get(x, -1), kernel.position)
+        places = [kernel.position for kernel in old]
         last: dict[HloInstruction, int] = {}
         for x in touched:
-            size = self._size(x)
-            begin, read = self._begin(x), self._last.get(x, -1)
-            read_now = last[x] = self._last_now(x, read, reads_now.get(x, -1), old)
+            read, read_now = self._last.get(x, -1), reads_now.get(x, -1)
+            if read_now < read:
+                read_now = max(read_now, self._last_without(x, old)) if read in places else read
+            if read_now == read and x not in made_before and x not in made_now:
+                continue
+            last[x], size = read_now, self._size(x)
             if not size:
                 continue
+            begin = self._begin(x)
             end = max(begin, read) + 1
             first = made_before.get(x, begin)
             if x in made_before and x not in made_now:
@@ -114,13 +119,10 @@ class LiveProfile:
                 changes.append(_Change(low, high, size if end_now > end else -size))
         return changes, last
 
-    def _last_now(self, x: HloInstruction, before: int, by_new: int, old: Sequence[Kernel]) -> int:
-        """The place of the last read, which was at ``before``, when ``old`` kernels are gone."""
-        readers = self._readers.get(x, {})
-        if by_new >= before or all(k.position != before or k not in readers for k in old):
-            return max(before, by_new)
-        left = [kernel.position for kernel in readers if kernel not in old]
-        return max(by_new, self._last_outside.get(x, -1), *left)
+    def _last_without(self, x: HloInstruction, old: Sequence[Kernel]) -> int:
+        """The place of the last read of ``x`` but for those of ``old`` kernels."""
+        left = [k.position for k in self._readers.get(x, ()) if k not in old]
+        return max([self._last_outside.get(x, -1), *left])
 
     def _apply(self, changes: Sequence[_Change]) -> bool:
         """Unless bytes rise above the limit anywhere."""
@@ -172,8 +174,7 @@ class LiveProfile:
         return self.graph.position[x] if kernel is None else kernel.position
 
 
-@dataclass(frozen=True, slots=True)
-class _Change:
+class _Change(NamedTuple):
     """``bytes`` more, or less, from place ``begin`` up to ``end``."""
 
     begin: int

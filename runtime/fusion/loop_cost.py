@@ -152,12 +152,12 @@ class _Walk:
 
     def _rows(self, dims: tuple[int, ...]) -> float:
         """How often the innermost loop begins, dimensions that all arrays have in one run being one loop."""
-        run = len(dims)
-        if dims:
-            for x, places in self.reads.items():
-                for place in places:
-                    run = min(run, _trailing_run(place.map, x.dims, dims))
-        return float(math.prod(dims[: len(dims) - max(run, 1)])) if dims else 1.0
+        wide = [d for d, size in enumerate(dims) if size != 1]
+        run = len(wide)
+        for x, places in self.reads.items():
+            for place in places:
+                run = min(run, _trailing_run(place.map, x.dims, dims, wide))
+        return float(math.prod(dims[d] for d in wide[: len(wide) - max(run, 1)]))
 
 
 def _stride_factor(x: HloInstruction, places: Collection[_Place]) -> float:
@@ -188,22 +188,24 @@ def _last(index: Index) -> int | None:
     return index.plain if index.plain is not None else max(index.variables, default=None)
 
 
-def _trailing_run(at: IndexMap, own: tuple[int, ...], dims: tuple[int, ...]) -> int:
-    """How many of the last loop dimensions move through the array as one: all of them in its order, or none at all."""
+def _trailing_run(
+    at: IndexMap, own: tuple[int, ...], dims: tuple[int, ...], wide: Sequence[int]
+) -> int:
+    """How many of the last ``wide`` loop dimensions move through the array as one: in its order, or not at all."""
     variables = _variables(at)
     absent = 0
-    for d in reversed(range(len(dims))):
-        if d in variables and dims[d] > 1:
+    for d in reversed(wide):
+        if d in variables:
             break
         absent += 1
     if absent:
         return absent
     steady = 0
-    for k, index in enumerate(reversed(at)):
-        d = len(dims) - 1 - k
-        if d < 0 or index.plain != d:
+    moving = [(index, size) for index, size in zip(at, own, strict=True) if size != 1]
+    for (index, size), d in zip(reversed(moving), reversed(wide), strict=False):
+        if index.plain != d:
             break
         steady += 1
-        if own[len(own) - 1 - k] != dims[d]:
+        if size != dims[d]:
             break
     return steady

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from runtime.fusion.element_graph import post_order
-from runtime.fusion.emitters import LOOP
+from runtime.fusion.emitters import LOOP, Emitted
 from runtime.fusion.fusion_graph import FusionGraph
 from runtime.fusion.fusion_kernel import Kernel
+from runtime.fusion.planned import remember
 from spmd.analysis.side_effects import SideEffects
 from spmd.hlo import HloComputation, HloInstruction, Opcode
 from spmd.hlo.instruction import Annotations
@@ -29,7 +30,7 @@ class PlannedKernel:
     roots: tuple[HloInstruction, ...]
     inputs: tuple[HloInstruction, ...]
     position: int
-    emitter: str
+    emitted: Emitted
 
 
 @dataclass(frozen=True)
@@ -65,9 +66,9 @@ def _fusions(graph: FusionGraph) -> list[Kernel]:
 
 
 def _planned(kernel: Kernel) -> PlannedKernel:
-    emitter = kernel.kind.emitter
-    assert emitter is not None, "kernels are only joined where there is an emitter"
-    return PlannedKernel(kernel.roots, kernel.inputs, kernel.position, emitter)
+    emitted = kernel.kind.emitted
+    assert emitted is not None, "kernels are only joined where there is an emitter"
+    return PlannedKernel(kernel.roots, kernel.inputs, kernel.position, emitted)
 
 
 def make_fusions(plan: FusionPlan, fuel: Fuel) -> int:
@@ -117,6 +118,7 @@ def _written(computation: HloComputation, kernel: PlannedKernel) -> HloComputati
     if len(results) > 1:
         shape = TupleShape(tuple(x.shape for x in results))
         fused.root = fused.create(Opcode.TUPLE, shape, results)
+    remember(fused, kernel.emitted)
     return fused
 
 
@@ -133,13 +135,13 @@ def _call(
         Opcode.FUSION,
         fused.root.shape,
         [stands_for.get(x, x) for x in kernel.inputs],
-        FusionAttrs(_KINDS.get(kernel.emitter, "kInput")),
-        name=f"{kernel.emitter}_{last.opcode.value.replace('-', '_')}_fusion",
+        FusionAttrs(_KINDS.get(kernel.emitted.emitter, "kInput")),
+        name=f"{kernel.emitted.emitter}_{last.opcode.value.replace('-', '_')}_fusion",
         called_computations=(fused,),
         sharding=last.sharding if alone else None,
         annotations=Annotations(
             metadata=last.annotations.metadata,
-            backend_config=json.dumps({"fusion_config": {"emitter": kernel.emitter}}),
+            backend_config=json.dumps({"fusion_config": {"emitter": kernel.emitted.emitter}}),
         ),
     )
     if alone:

@@ -1,21 +1,37 @@
-"""Plans of fusions, found once for equal computations: memory scheduling asks for them again and again."""
+"""Plans of fusions, found once for equal computations: memory scheduling asks for them again and again.
+
+The fused computations of a scheduled module stay as they are, so that their plans are looked up by themselves.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Hashable
 from functools import lru_cache
+from weakref import WeakKeyDictionary
 
 from runtime.fusion.emitters import Emitted, emitted
 from runtime.fusion.refusal import NoEmitterError
-from spmd.hlo import HloComputation, HloInstruction
+from spmd.hlo import HloComputation, HloInstruction, Stage
 
 #: A training step has a few hundred different fusions.
 _KEPT = 4096
+_PLANS: WeakKeyDictionary[HloComputation, Emitted] = WeakKeyDictionary()
 
 
 def planned(fusion: HloInstruction) -> Emitted:
     """As ``emitted``: the emitter and its plan; NoEmitterError where there is none."""
-    return _planned(_Form(fusion.to_apply, _form(fusion.to_apply)))
+    fused = fusion.to_apply
+    known = _PLANS.get(fused)
+    if known is None:
+        known = _planned(_Form(fused, _form(fused)))
+        remember(fused, known)
+    return known
+
+
+def remember(fused: HloComputation, plan: Emitted) -> None:
+    """``plan`` is that of ``fused``, if its module is scheduled."""
+    if fused.module is not None and fused.module.stage >= Stage.SCHEDULED:
+        _PLANS[fused] = plan
 
 
 def planned_alone(instruction: HloInstruction) -> Emitted | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from runtime.fusion.fusion_graph import FusionGraph
-from runtime.fusion.fusion_kernel import Kernel
+from runtime.fusion.fusion_kernel import Kernel, Recipe
 from runtime.fusion.live_profile import LiveProfile
 
 #: Readers that a producer is copied into at most.
@@ -16,13 +16,13 @@ MAX_READERS = 16
 WORTH = 1e-3
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class _Candidate:
-    """``producer`` is to be computed in its readers; ``fused`` are these then."""
+    """``producer`` is to be computed in its readers; ``made`` says how each of these is made then."""
 
     producer: Kernel
-    readers: tuple[Kernel, ...]
-    fused: tuple[Kernel, ...]
+    readers: list[Kernel]
+    made: list[Recipe]
     saved: float
 
 
@@ -77,38 +77,43 @@ class _Queue:
         readers = graph.readers_of(producer)
         if not 0 < len(readers) <= self.most_readers:
             return None
-        if any((producer, reader) in self.refused for reader in readers):
-            return None
-        fused = []
+        made = []
+        before = after = 0.0
         for reader in readers:
-            made = graph.joined(producer, reader)
-            if made is None:
+            recipe = None if (producer, reader) in self.refused else graph.joined(producer, reader)
+            if recipe is None or recipe.kind.cost is None:
                 return None
-            fused.append(made)
-        before = producer.cost.seconds + sum(reader.cost.seconds for reader in readers)
-        saved = before - sum(kernel.cost.seconds for kernel in fused)
+            made.append(recipe)
+            before += reader.cost.seconds
+            after += recipe.kind.cost.seconds
+        before += producer.cost.seconds
+        saved = before - after
         if saved <= (WORTH * before if len(readers) > 1 else 0.0):
             return None
-        return _Candidate(producer, tuple(readers), tuple(fused), saved)
+        return _Candidate(producer, readers, made, saved)
 
     def take(self, candidate: _Candidate) -> bool:
         """Fuse, if there is an emitter for every kernel and memory allows it."""
         producer = candidate.producer
-        for reader, made in zip(candidate.readers, candidate.fused, strict=True):
-            if made.kind.emitter is None:
+        for reader, recipe in zip(candidate.readers, candidate.made, strict=True):
+            if recipe.kind.emitter is None:
                 self.refused.add((producer, reader))
                 return False
         old = (producer, *candidate.readers)
-        if not self.profile.allows(old, candidate.fused):
+        fused = [
+            recipe.kernel(producer, reader, reader.position)
+            for reader, recipe in zip(candidate.readers, candidate.made, strict=True)
+        ]
+        if not self.profile.allows(old, fused):
             return False
         touched = self.neighbours(old)
         for kernel in old:
             self.forget(kernel)
-        self.graph.replace(old, candidate.fused)
+        self.graph.replace(old, fused)
         for kernel in touched:
             if kernel not in old:
                 self.consider(kernel)
-        for kernel in candidate.fused:
+        for kernel in fused:
             self.consider(kernel)
         return True
 
