@@ -14,6 +14,7 @@ from runtime.codegen.elements.complex_numbers import PARTS
 from runtime.codegen.elements.storage import stored_type
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
 from runtime.codegen.llvm_nest import Cursor, NestWriter
+from runtime.codegen.llvm_small_systems import factor_ir
 from spmd.shape import PrimitiveType
 
 CHOLESKY, SOLVE = "spmd_cholesky", "spmd_triangular_solve"
@@ -31,13 +32,14 @@ _COLUMNS_OF = {True: ord("U"), False: ord("L")}
 class CholeskyForm:
     """clears: the other triangle becomes 0, where there is a factor, and nan otherwise; else it stays.
 
-    tells: a number for each matrix says whether it failed.
+    tells: a number for each matrix says whether it failed. small: without the library, the same bits everywhere.
     """
 
     kind: PrimitiveType
     lower: bool
     clears: bool
     tells: bool
+    small: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +58,18 @@ class CholeskyWords:
 @cache
 def cholesky_code(form: CholeskyForm, potrf: BlasFunction) -> NativeLibrary:
     """``CHOLESKY``, which takes the address of packed words, factorizes in place; what fails becomes nan."""
-    symbols = {"potrf": potrf.address}
+    symbols = {} if form.small else {"potrf": potrf.address}
     ir = cholesky_ir(form, potrf.index_bits)
     return host_jit().compile(ir, (CHOLESKY,), symbols)
 
 
 def cholesky_ir(form: CholeskyForm, index_bits: int) -> str:
+    factor = ["declare void @potrf(ptr, ptr, ptr, ptr, ptr, i64)"]
+    if form.small:
+        factor = factor_ir(form.kind, "factor")
     return "\n".join(
         [
-            "declare void @potrf(ptr, ptr, ptr, ptr, ptr, i64)",
+            *factor,
             "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)",
             _cholesky(form, f"i{index_bits}"),
         ]
@@ -85,8 +90,13 @@ def _cholesky(form: CholeskyForm, index: str) -> str:
     cursors = {0: Cursor(matrices, matrix_bytes), 1: Cursor(infos, "4")}
     with writer.loop(count, cursors) as (_, here):
         add(f"store {index} 0, ptr {info_place}")
-        arguments = ", ".join(f"ptr {x}" for x in (triangle, n_place, here[0], n_place, info_place))
-        add(f"call void @potrf({arguments}, i64 1)")
+        if form.small:
+            steps = (row_bytes, str(item)) if form.lower else (str(item), row_bytes)
+            add(f"call void @factor(ptr {here[0]}, i64 {size}, i64 {steps[0]}, i64 {steps[1]})")
+        else:
+            places = (triangle, n_place, here[0], n_place, info_place)
+            arguments = ", ".join(f"ptr {x}" for x in places)
+            add(f"call void @potrf({arguments}, i64 1)")
         info = value(f"load {index}, ptr {info_place}")
         stopped = value(f"icmp ne {index} {info}, 0")
         lost = value(f"or i1 {stopped}, {_not_positive(writer, form.kind, here[0], matrix_bytes)}")

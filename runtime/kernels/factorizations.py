@@ -127,7 +127,7 @@ class _Argument:
 
 @dataclass
 class _Call:
-    """Arguments of a routine as they are put together, for ``count`` matrices. asks: how much room it wants, no more."""
+    """Arguments of a routine as they are put together, for ``count`` matrices. asks: how much room it wants alone."""
 
     function: BlasFunction
     count: int

@@ -24,6 +24,13 @@ from runtime.codegen.llvm_linear_algebra import (
     cholesky_code,
     solve_code,
 )
+from runtime.codegen.llvm_small_systems import (
+    MOST_ROWS,
+    SmallSolveForm,
+    SmallSolveWords,
+    small_solve_code,
+)
+from runtime.codegen.llvm_small_systems import SOLVE as SMALL_SOLVE
 from runtime.codegen.native_call import NOTHING, in_order, native_call
 from runtime.kernel import NUMPY_KERNELS, Action, Kernel, KernelArrays
 from runtime.kernels.copy import copying
@@ -54,7 +61,8 @@ def bind_cholesky(kernel: CholeskyKernel, arrays: KernelArrays) -> Action:
     potrf = potrf_function(kind)
     assert potrf is not None, "it was asked for before"
     size = factors.shape[-1]
-    form = CholeskyForm(kind, kernel.lower, kernel.clears, bool(infos))
+    small = is_small(kind, size)
+    form = CholeskyForm(kind, kernel.lower, kernel.clears, bool(infos), small)
     words = CholeskyWords(
         factors.ctypes.data,
         math.prod(factors.shape[:-2]),
@@ -84,6 +92,8 @@ def bind_triangular_solve(kernel: TriangularSolveKernel, arrays: KernelArrays) -
     kind, attrs = PrimitiveType.from_numpy(solutions.dtype), kernel.attrs
     trsm = trsm_function(kind)
     assert trsm is not None, "it was asked for before"
+    if is_small(kind, triangles.shape[-1]):
+        return in_order(_placed(sides, solutions), _small_solve(attrs, kind, triangles, solutions))
     form = SolveForm(
         kind,
         LEFT if attrs.left_side else RIGHT,
@@ -101,6 +111,37 @@ def bind_triangular_solve(kernel: TriangularSolveKernel, arrays: KernelArrays) -
     record = np.array(words.packed(), np.int64)
     call = native_call(solve_code(form, trsm), SOLVE, record, (triangles, solutions))
     return in_order(_placed(sides, solutions), call)
+
+
+def is_small(kind: PrimitiveType, size: int) -> bool:
+    return size <= MOST_ROWS and not kind.is_complex
+
+
+def _small_solve(
+    attrs: TriangularSolveAttrs, kind: PrimitiveType, triangles: NDArray, solutions: NDArray
+) -> Action:
+    """x op(a) = b is op(a)^T x^T = b^T: what is transposed has its steps exchanged."""
+    count = math.prod(solutions.shape[:-2])
+    row, column = triangles.strides[-2:]
+    down, along = solutions.strides[-2:]
+    columns = solutions.shape[-1] if attrs.left_side else solutions.shape[-2]
+    lower = attrs.lower
+    if (attrs.transpose_a == "NO_TRANSPOSE") is not attrs.left_side:
+        row, column, lower = column, row, not lower
+    if not attrs.left_side:
+        down, along = along, down
+    form = SmallSolveForm(kind, lower, attrs.unit_diagonal, along == solutions.itemsize)
+    words = SmallSolveWords(
+        triangles.ctypes.data,
+        solutions.ctypes.data,
+        count,
+        triangles.shape[-1],
+        columns,
+        (triangles.shape[-1] ** 2 * triangles.itemsize, row, column),
+        (math.prod(solutions.shape[-2:]) * solutions.itemsize, down, along),
+    )
+    record = np.array(words.packed(), np.int64)
+    return native_call(small_solve_code(form), SMALL_SOLVE, record, (triangles, solutions))
 
 
 def _placed(source: NDArray, target: NDArray) -> Action:

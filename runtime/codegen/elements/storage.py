@@ -22,3 +22,8 @@ def stored_type(kind: PrimitiveType) -> str:
 def wide_type(kind: PrimitiveType) -> str:
     """How one is computed with."""
     return element_form(kind).wide
+
+
+def float_name(kind: PrimitiveType) -> tuple[str, str]:
+    """Of f32 or f64: LLVM's type, and the end of its intrinsics' names."""
+    return {PrimitiveType.F32: ("float", "f32"), PrimitiveType.F64: ("double", "f64")}[kind]

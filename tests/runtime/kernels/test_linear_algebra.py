@@ -55,6 +55,31 @@ def test_cholesky(kind: str, *, lower: bool) -> None:
         assert_agrees(text, inputs=[x], rtol=TYPES[kind])
 
 
+@pytest.mark.parametrize("lower", [True, False])
+@pytest.mark.parametrize("kind", ["f32", "f64"])
+def test_small_factors_have_the_evaluators_bits(kind: str, *, lower: bool) -> None:
+    """Which are XLA's: programs return residuals. Sums of eight terms and more NumPy makes in another order."""
+    for size in (2, 6, 7):
+        text = cholesky(kind, 3, size, lower=lower)
+        assert_agrees(text, inputs=[positive(kind, 3, size)])
+
+
+@pytest.mark.parametrize("size", [6, 16, 17])
+def test_small_systems(size: int) -> None:
+    """On either side of where a library takes over."""
+    a = matrices("f32", 3, size, size) + 2 * size * np.eye(size, dtype=np.float32)
+    for side, dims in (("true", f"{size},5"), ("false", f"5,{size}")):
+        text = f"""HloModule solutions
+        ENTRY main {{
+          a = f32[3,{size},{size}] parameter(0)
+          b = f32[3,{dims}] parameter(1)
+          ROOT x = f32[3,{dims}] triangular-solve(a, b), left_side={side}, lower=false, transpose_a=TRANSPOSE
+        }}
+        """
+        b = matrices("f32", 3, *map(int, dims.split(",")))
+        assert_agrees(text, inputs=[a, b], rtol=1e-5)
+
+
 def test_cholesky_over_its_operand() -> None:
     executable = compiled(cholesky("f32", 3, 5, lower=True))
     where = {value.name: value.slice for value in executable.program.assignment.values}
