@@ -216,9 +216,7 @@ part:
 panel_done:
 {again("p", "panel_count", "panel", "block_done")}
 block_done:
-  %next_f = add nuw nsw i64 %f, %block_features
-  %more_f = icmp ult i64 %next_f, %features
-  br i1 %more_f, label %block, label %instance_done
+{again("f", "features", "block", "instance_done", "%block_features")}
 instance_done:
 {again("g", "instance_count", "instance", "end")}
 end:
