@@ -55,7 +55,7 @@ class SmallSolveWords:
 @cache
 def small_solve_code(form: SmallSolveForm) -> NativeLibrary:
     """``SOLVE``, which takes the address of packed words."""
-    return host_jit().compile(small_solve_ir(form), (SOLVE,), level=2, unroll=False)
+    return host_jit().compile(small_solve_ir(form), (SOLVE,))
 
 
 def small_solve_ir(form: SmallSolveForm) -> str:
