@@ -23,7 +23,7 @@ from launch.fewer_collections import fewer_collections
 from launch.inputs import SeededInputs
 from launch.job import step_milliseconds
 from launch.report.environment import describe_environment
-from runtime.step_prediction import predicted_step
+from runtime.prediction.step import predicted_step
 
 if TYPE_CHECKING:
     from collectives.communicator.mpi import MpiCommunicator
@@ -107,7 +107,8 @@ def _report(
     devices = program.executable.num_devices
     where = describe_environment()
     machine = machine_here()
-    predicted = predicted_step(program.executable.module, machine, _cores(ranks))
+    executable = program.executable
+    predicted = predicted_step(executable.program, executable.module, machine, _cores(ranks))
     if options.json:
         figures = {
             "step_ms": times,
@@ -129,7 +130,7 @@ def _report(
         f"(least {times['min']:.2f}, most {times['max']:.2f}; {options.repeat} steps), "
         f"{devices} devices in {processes}, {made} in {ready:.2f} s"
     )
-    most = ", ".join(f"{name} {1e3 * share:.2f}" for name, share in predicted.by_opcode[:3])
+    most = ", ".join(f"{name} {1e3 * share:.2f}" for name, share in predicted.by_kind[:3])
     print(f"predicted for {machine.name}: {1e3 * predicted.seconds:.2f} ms ({most})")
     print(f"{where['cores']} cores of {where['cpu']}, {where['blas']} for {where['blas_core']}")
 

@@ -8,20 +8,23 @@ from pathlib import Path
 from typing import Any
 
 from launch.calibrated import calibration_path
-from launch.cli.calibrate_rates import measure_machine
+from launch.calibration.machine import CalibrationOptions, measure_machine
 from launch.cli.output_path import require_writable
 from launch.report.environment import describe_environment
 from spmd.machine.description import MachineDescription
 from spmd.machine.reader import write_machine
+
+#: Products that are shown, of everything near.
+CUBES = (64, 256, 512)
 
 
 def add_parser(subparsers: Any) -> None:
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "calibrate",
         help="measure this machine",
-        description="Measure matrix products, memory, native loops, dispatch and exchange between two devices of this "
-        "process, in under 20 seconds, and write them where later compilations find them. All ranks of a job "
-        "must be given the same description: it is part of what they compare before they compile.",
+        description="Measure matrix products, convolutions, memory, native loops, dispatch and exchange between two "
+        "devices of this process, in under 20 seconds, and write them where later compilations find them. All ranks of "
+        "a job must be given the same description: it is part of what they compare before they compile.",
     )
     parser.add_argument(
         "-o",
@@ -44,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
         path.parent.mkdir(parents=True, exist_ok=True)
     require_writable(path)
     start = time.perf_counter()
-    machine = measure_machine(str(describe_environment()["cpu"]))
+    machine = measure_machine(str(describe_environment()["cpu"]), CalibrationOptions())
     text = write_machine(machine)
     path.write_text(text, encoding="utf-8")
     if options.json:
@@ -62,6 +65,16 @@ def _table(machine: MachineDescription) -> str:
             f"  {kind}: products {rates.matrix / 1e9:.1f} Gflop/s, additions {rates.simple / 1e9:.2f} G/s, "
             f"exp {rates.transcendental / 1e9:.3f} G/s"
         )
+    for types in dict.fromkeys(one.types for one in machine.products):
+        rates_of_cubes = ", ".join(
+            f"{size} cube {2e-9 * size**3 / machine.product_seconds(types, (size,) * 3):.0f}"
+            for size in CUBES
+        )
+        named = " x ".join(map(str, types[:2]))
+        lines.append(f"  {named} -> {types[2]}: {rates_of_cubes} Gflop/s")
+    for one in machine.convolutions:
+        rate = 2e-9 / max(one.multiply_seconds, 1e-15)
+        lines.append(f"  {one.kind} convolutions, {one.form.value}: {rate:.0f} Gflop/s at most")
     for level in machine.levels:
         lines.append(f"  {level.name}: {level.bandwidth / 1e9:.1f} GB/s")
     lines.append(

@@ -70,6 +70,9 @@ def operation_seconds(opcode: Opcode, kind: PrimitiveType, rates: Rates) -> floa
     """Of one element of type ``kind`` that ``opcode`` gives. ``rates``: of the type it is computed in."""
     if opcode in _FREE:
         return 0.0
+    measured = dict(rates.functions).get(opcode)
+    if measured is not None and not kind.is_integer:
+        return 1.0 / measured
     if kind.is_integer and opcode in _INTEGER_ADDITIONS:
         return _INTEGER_ADDITIONS[opcode] / rates.simple
     if opcode in _EXPONENTIALS:

@@ -6,9 +6,14 @@ and operations per second throughout.
 
 from __future__ import annotations
 
+import bisect
 import hashlib
+import math
 from dataclasses import dataclass
 
+from spmd.hlo.opcode import Opcode
+from spmd.machine.convolutions import ConvolutionClass, ConvolutionForm, ConvolutionParts
+from spmd.machine.products import ProductClass, class_for
 from spmd.shape import PrimitiveType
 
 
@@ -28,12 +33,13 @@ class Rates:
     """Work per second on one element type.
 
     matrix: flops of a large matrix product. simple: additions of elements in registers or the nearest cache.
-    transcendental: evaluations of exp.
+    transcendental: evaluations of exp. functions: evaluations of other operations, where they were measured.
     """
 
     matrix: float
     simple: float
     transcendental: float
+    functions: tuple[tuple[Opcode, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +53,10 @@ class Exchange:
     bandwidth: float
     latency: float
 
+    def seconds(self, sent: float) -> float:
+        """Until ``sent`` bytes of each device have come where they go."""
+        return self.latency + sent / self.bandwidth
+
 
 @dataclass(frozen=True, repr=False)
 class MachineDescription:
@@ -55,7 +65,8 @@ class MachineDescription:
     units: processors of one device that share a kernel's work (a GPU's multiprocessors; 1 for a core).
     levels: the nearest cache first, memory last, sizes growing. rates: by element type; f32 is always there.
     kernel_seconds: to begin and end a kernel's loops. row_seconds: to begin a row, the innermost loop.
-    thunk_seconds: to dispatch one thunk. exchanges: the narrowest circle of devices first.
+    thunk_seconds: to dispatch one thunk. exchanges: the narrowest circle of devices first. products: by size and type,
+    those that need most first; convolutions: by form and type. ``rates`` stand for those that none of them is for.
     """
 
     name: str
@@ -68,6 +79,8 @@ class MachineDescription:
     row_seconds: float
     thunk_seconds: float
     exchanges: tuple[Exchange, ...] = ()
+    products: tuple[ProductClass, ...] = ()
+    convolutions: tuple[ConvolutionClass, ...] = ()
 
     def rates_of(self, kind: PrimitiveType) -> Rates:
         """Of ``kind``; where it is not described, those of the described type that it is computed in or most like."""
@@ -81,6 +94,41 @@ class MachineDescription:
         """The nearest level that holds so many bytes; memory where none does."""
         return next((level for level in self.levels if working_set <= level.size), self.levels[-1])
 
+    def byte_seconds(self, distance: float) -> float:
+        """Of one byte, read or written, that was touched so many bytes ago."""
+        return byte_seconds(self.levels, distance)
+
+    def product_seconds(
+        self,
+        types: tuple[PrimitiveType, PrimitiveType, PrimitiveType],
+        sizes: tuple[int, int, int],
+    ) -> float:
+        """Of one product of matrices of sizes m, k and n, operands and result as near as they can be.
+
+        Where no class is for it: its flops, and its operands packed, which reads and writes them.
+        """
+        known = class_for(self.products, types, sizes)
+        if known is not None:
+            return known.seconds(*sizes)
+        m, k, n = map(float, sizes)
+        packed = 2 * (m * k * types[0].byte_size + k * n * types[1].byte_size)
+        return 2 * m * k * n / self.rates_of(types[0]).matrix + packed * self.byte_seconds(packed)
+
+    def convolution_class(
+        self, kind: PrimitiveType, form: ConvolutionForm
+    ) -> ConvolutionClass | None:
+        found = (one for one in self.convolutions if (one.form, one.kind) == (form, kind))
+        return next(found, None)
+
+    def convolution_seconds(self, kind: PrimitiveType, parts: ConvolutionParts) -> float:
+        """Of one convolution of elements of ``kind``, operands and result as near as they can be."""
+        known = self.convolution_class(kind, parts.form)
+        if known is not None:
+            return known.seconds(parts)
+        moved = kind.byte_size * (2 * parts.inputs + 2 * parts.kernels + parts.results)
+        flops = 2 * parts.multiplications
+        return flops / self.rates_of(kind).matrix + moved * self.byte_seconds(moved)
+
     @property
     def digest(self) -> str:
         """Of everything that a compilation may depend on."""
@@ -89,6 +137,19 @@ class MachineDescription:
     def __repr__(self) -> str:
         """Short, since it stands in the options that all ranks compare; the digest tells descriptions apart."""
         return f"{self.name}:{self.digest}"
+
+
+def byte_seconds(levels: tuple[MemoryLevel, ...], distance: float) -> float:
+    """Of one byte that was touched ``distance`` bytes ago: between two levels' sizes it grows with the logarithm, as
+    ever more of the nearer one is taken by something else.
+    """
+    sizes = [level.size for level in levels]
+    n = bisect.bisect_left(sizes, distance)
+    if n == 0 or n == len(sizes):
+        return 1.0 / levels[min(n, len(sizes) - 1)].bandwidth
+    near, far = levels[n - 1], levels[n]
+    share = math.log(distance / near.size) / math.log(far.size / near.size)
+    return (1.0 - share) / near.bandwidth + share / far.bandwidth
 
 
 def _content(machine: MachineDescription) -> str:
@@ -102,6 +163,8 @@ def _content(machine: MachineDescription) -> str:
             machine.row_seconds,
             machine.thunk_seconds,
             machine.exchanges,
+            machine.products,
+            machine.convolutions,
         )
     )
 

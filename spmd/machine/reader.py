@@ -12,10 +12,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from spmd.errors import SpmdError
+from spmd.hlo.opcode import Opcode
+from spmd.machine.convolutions import ConvolutionClass, ConvolutionForm
 from spmd.machine.description import Exchange, MachineDescription, MemoryLevel, Rates
+from spmd.machine.products import ProductClass
 from spmd.shape import PrimitiveType
 
 FORMAT = 1
@@ -29,9 +33,29 @@ RATE = (1.0, 1e24)
 SECONDS = (0.0, 10.0)
 SIZE = (1, 1 << 60)
 COUNT = (1, 1 << 24)
+FACTOR = (0.0, 1e3)
 
 _NAMED = {kind.value: kind for kind in PrimitiveType}
+_OPCODES = {opcode.value: opcode for opcode in Opcode}
+_PRODUCT_SIZES = (
+    "lines",
+    "depth",
+    "multiplications",
+    "line_block",
+    "depth_block",
+    "columns",
+    "deep",
+)
+_PRODUCT_SECONDS = (
+    *("call_seconds", "multiply_seconds"),
+    *("lhs_seconds", "rhs_seconds", "result_seconds"),
+)
 Item = TypeVar("Item")
+_FORMS = {form.value: form for form in ConvolutionForm}
+_CONVOLUTION_SECONDS = (
+    *("call_seconds", "multiply_seconds"),
+    *("input_seconds", "kernel_seconds", "result_seconds"),
+)
 
 
 class MachineError(SpmdError):
@@ -69,6 +93,11 @@ def write_machine(machine: MachineDescription) -> str:
                 "matrix": rates.matrix,
                 "simple": rates.simple,
                 "transcendental": rates.transcendental,
+                **(
+                    {"functions": {op.value: rate for op, rate in rates.functions}}
+                    if rates.functions
+                    else {}
+                ),
             }
             for kind, rates in machine.rates
         },
@@ -85,7 +114,21 @@ def write_machine(machine: MachineDescription) -> str:
             for exchange in machine.exchanges
         ],
     }
+    if machine.products:
+        fields["products"] = [_product_fields(one) for one in machine.products]
+    if machine.convolutions:
+        fields["convolutions"] = [_convolution_fields(one) for one in machine.convolutions]
     return json.dumps(fields, indent=1) + "\n"
+
+
+def _product_fields(one: ProductClass) -> dict[str, object]:
+    numbers = {name: getattr(one, name) for name in (*_PRODUCT_SIZES, *_PRODUCT_SECONDS, "far")}
+    return {"types": [kind.value for kind in one.types], **numbers}
+
+
+def _convolution_fields(one: ConvolutionClass) -> dict[str, object]:
+    numbers = {name: getattr(one, name) for name in (*_CONVOLUTION_SECONDS, "far")}
+    return {"form": one.form.value, "type": one.kind.value, **numbers}
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -113,9 +156,17 @@ class _Fields:
             raise MachineError(f"{self.where}: field {name!r} is missing")
         return self._left.pop(name)
 
+    def has(self, name: str) -> bool:
+        return name in self._left
+
     def done(self) -> None:
         if self._left:
             raise MachineError(f"{self.where}: unknown field {_shown(sorted(self._left)[0])}")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of what has not been taken."""
+        return tuple(self._left)
 
     def text(self, name: str) -> str:
         found = self.take(name)
@@ -169,6 +220,10 @@ def _machine(fields: _Fields) -> MachineDescription:
         row_seconds=fields.number("row_seconds", SECONDS),
         thunk_seconds=fields.number("thunk_seconds", SECONDS),
         exchanges=fields.items("exchanges", _exchange),
+        products=fields.items("products", _product) if fields.has("products") else (),
+        convolutions=(
+            fields.items("convolutions", _convolution) if fields.has("convolutions") else ()
+        ),
     )
     fields.done()
     if machine.kind not in KINDS:
@@ -209,10 +264,53 @@ def _rates_table(found: object, where: str) -> tuple[tuple[PrimitiveType, Rates]
         if name not in _NAMED:
             raise MachineError(f"{where}: rates: no element type is named {_shown(name)}")
         fields = _Fields(entry, f"{where}: rates.{name}")
-        rates = Rates(*(fields.number(n, RATE) for n in ("matrix", "simple", "transcendental")))
+        matrix, simple, exp = (
+            fields.number(n, RATE) for n in ("matrix", "simple", "transcendental")
+        )
+        rates = Rates(matrix, simple, exp)
+        if fields.has("functions"):
+            where_functions = f"{where}: rates.{name}.functions"
+            rates = replace(rates, functions=_functions(fields.take("functions"), where_functions))
         fields.done()
         table.append((_NAMED[name], rates))
     return tuple(table)
+
+
+def _functions(found: object, where: str) -> tuple[tuple[Opcode, float], ...]:
+    fields = _Fields(found, where)
+    rates = []
+    for name in sorted(fields.names):
+        if name not in _OPCODES:
+            raise MachineError(f"{where}: no operation is named {_shown(name)}")
+        rates.append((_OPCODES[name], fields.number(name, RATE)))
+    return tuple(rates)
+
+
+def _product(fields: _Fields) -> ProductClass:
+    found = fields.take("types")
+    kinds = [_NAMED[name] for name in found if name in _NAMED] if isinstance(found, list) else []
+    if len(kinds) != 3 or not isinstance(found, list) or len(found) != 3:
+        raise MachineError(
+            f"{fields.where}: types must be three element types, found {_shown(found)}"
+        )
+    sizes = [fields.whole(name, COUNT) for name in _PRODUCT_SIZES]
+    seconds = [fields.number(name, SECONDS) for name in _PRODUCT_SECONDS]
+    far = fields.number("far", FACTOR)
+    fields.done()
+    return replace(ProductClass(*kinds, *sizes, *seconds), far=far)  # type: ignore[arg-type]
+
+
+def _convolution(fields: _Fields) -> ConvolutionClass:
+    form = fields.text("form")
+    if form not in _FORMS:
+        raise MachineError(f"{fields.where}: form must be {', '.join(_FORMS)}, found {form!r}")
+    name = fields.text("type")
+    if name not in _NAMED:
+        raise MachineError(f"{fields.where}: no element type is named {_shown(name)}")
+    seconds = [fields.number(name, SECONDS) for name in _CONVOLUTION_SECONDS]
+    far = fields.number("far", FACTOR)
+    fields.done()
+    return replace(ConvolutionClass(_FORMS[form], _NAMED[name], *seconds), far=far)
 
 
 def _require_growing(where: str, name: str, field: str, sizes: Iterable[int]) -> None:

@@ -8,26 +8,40 @@ from pathlib import Path
 import pytest
 
 from launch.calibrated import calibration_path, machine_here
-from launch.cli import calibrate_rates, main
+from launch.calibration.convolutions import ConvolutionOptions, Layer
+from launch.calibration.loops import LoopSizes
+from launch.calibration.machine import CalibrationOptions
+from launch.calibration.products import CLASSES, FAR, TYPES, ProductOptions
+from launch.calibration.programs import ProgramSizes
+from launch.cli import calibrate, main
+from spmd.hlo import Opcode
 from spmd.machine.named import machine_named
 from spmd.machine.reader import MachineError, read_machine
 from spmd.shape import PrimitiveType
+from spmd.text.parser import parse_module
+
+#: Small measurements, each of few tries.
+QUICK = CalibrationOptions(
+    LoopSizes(
+        working_sets=(1 << 14, 1 << 16),
+        elements=1 << 12,
+        types=(PrimitiveType.F32,),
+        functions=(Opcode.EXPONENTIAL,),
+        chain=2,
+        budget=0.0,
+    ),
+    ProductOptions(TYPES[:1], (CLASSES[0], CLASSES[2]), FAR[:1], 1 << 16, 0.0),
+    ConvolutionOptions(
+        (Layer("forward", 1, 8, 4, 8), Layer("kernel", 1, 8, 4, 8)), far_bytes=1 << 14, budget=0.0
+    ),
+    ProgramSizes((2, 6), (1, 3), (1 << 4, 1 << 8, 1 << 12), 0.0),
+)
 
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Small measurements; the user's folder of settings is a new one."""
-    for name, value in {
-        "BUDGET": 0.0,
-        "LEAST_TRIES": 1,
-        "ELEMENTS": 1 << 16,
-        "GEMM_SIZES": (16,),
-        "WORKING_SETS": (1 << 14, 1 << 16),
-        "THUNKS": (2, 6),
-        "STEPS": 2,
-        "MANY": 1 << 12,
-    }.items():
-        monkeypatch.setattr(calibrate_rates, name, value)
+    """The user's folder of settings is a new one."""
+    monkeypatch.setattr(calibrate, "CalibrationOptions", lambda: QUICK)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     return tmp_path
 
@@ -41,6 +55,9 @@ def test_calibration_is_found(quick: Path, capsys: pytest.CaptureFixture[str]) -
     assert machine_named(machine.name) == machine
     assert machine.rates_of(PrimitiveType.F32).simple > 1e6
     assert machine.levels[0].size == 1 << 14
+    f32 = (PrimitiveType.F32,) * 3
+    assert 0 < machine.product_seconds(f32, (64, 64, 64)) < machine.product_seconds(f32, (512,) * 3)
+    assert machine.convolutions
     assert calibration_path().is_relative_to(quick)
 
 
@@ -69,3 +86,14 @@ def test_no_file_can_be_written_there(capsys: pytest.CaptureFixture[str], tmp_pa
 
 def test_a_relative_folder_of_settings_is_ignored() -> None:
     assert calibration_path({"XDG_CONFIG_HOME": "here"}).is_relative_to(Path.home())
+
+
+@pytest.mark.parametrize("what", ["forward", "input", "kernel"])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_layers_are_convolutions_as_jax_writes_them(what: str, stride: int) -> None:
+    """Their gradients have the sizes of what they are gradients of, as the parser checks."""
+    text = Layer(what, 2, 8, 4, 6, 3, stride).text(PrimitiveType.F32)
+    root = parse_module(text).entry.root
+    out = 8 // stride
+    expected = {"forward": (2, out, out, 6), "input": (2, 8, 8, 4), "kernel": (3, 3, 4, 6)}
+    assert root.dims == expected[what]

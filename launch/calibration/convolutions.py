@@ -1,0 +1,177 @@
+"""Convolutions by form: some layers of networks and their gradients are timed, and each form's class fitted to them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+import runtime.emit  # noqa: F401 - fills the lowerings
+from launch.calibration.memory import aligned, numbers
+from launch.calibration.timing import Action, in_turn, on_every_core
+from runtime.buffers.types import ArrayView
+from runtime.kernel import NUMPY_KERNELS, KernelArrays
+from runtime.kernels.panel_convolution import PanelConvolutionKernel
+from runtime.lowering import Device
+from runtime.prediction.alone import thunk_alone
+from runtime.prediction.convolutions import ConvolutionSizes, parts_of
+from runtime.prediction.work import NEAR
+from runtime.thunks.kernel import KernelThunk
+from spmd.literal import NDArray
+from spmd.machine.convolutions import ConvolutionClass, ConvolutionForm, ConvolutionParts
+from spmd.machine.description import MemoryLevel, byte_seconds
+from spmd.machine.fit import nonnegative_fit
+from spmd.shape import PrimitiveType
+from spmd.text.parser import parse_module
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Square images and kernels: of ``size``, with ``inputs`` and ``outputs`` features, a ``kernel`` wide.
+
+    stride: of the forward convolution. what: "forward", the gradient by the "input", or that by the "kernel".
+    """
+
+    what: str
+    images: int
+    size: int
+    inputs: int
+    outputs: int
+    kernel: int = 3
+    stride: int = 1
+
+    def text(self, kind: PrimitiveType) -> str:
+        """As JAX writes it: features last, gradients with holes between elements and kernels turned round."""
+        out, total = -(-self.size // self.stride), max(self.kernel - self.stride, 0)
+        low, high = total // 2, total - total // 2
+        x = f"{kind.value}[{self.images},{self.size},{self.size},{self.inputs}]"
+        y = f"{kind.value}[{self.images},{out},{out},{self.outputs}]"
+        w = f"{kind.value}[{self.kernel},{self.kernel},{self.inputs},{self.outputs}]"
+        if self.what == "forward":
+            types, labels = (x, w, y), "b01f_01io->b01f"
+            window = _window(self.kernel, (low, high), f"stride={self.stride}x{self.stride}")
+        elif self.what == "input":
+            before, behind = self.kernel - 1 - low, self.size + low - self.stride * (out - 1) - 1
+            holes = f"lhs_dilate={self.stride}x{self.stride} rhs_reversal=1x1"
+            types, labels = (y, w, x), "b01f_01oi->b01f"
+            window = _window(self.kernel, (before, behind), holes)
+        else:
+            behind = self.kernel + (out - 1) * self.stride - self.size - low
+            types, labels = (x, y, w), "f01b_i01o->01bf"
+            window = _window(out, (low, behind), f"rhs_dilate={self.stride}x{self.stride}")
+        return "\n".join(
+            [
+                "HloModule layer",
+                "ENTRY main {",
+                f"  a = {types[0]} parameter(0)",
+                f"  b = {types[1]} parameter(1)",
+                f"  ROOT c = {types[2]} convolution(a, b), window={window}, dim_labels={labels}",
+                "}",
+            ]
+        )
+
+
+def _window(size: int, padding: tuple[int, int], more: str) -> str:
+    edges = f"{padding[0]}_{padding[1]}"
+    return f"{{size={size}x{size} pad={edges}x{edges} {more}}}"
+
+
+_SHAPES = (*((4, 32, 3, 32), (4, 32, 32, 32), (8, 16, 64, 64), (8, 8, 128, 128), (4, 28, 16, 96)),)
+LAYERS = (
+    *(Layer(what, *shape) for what in ("forward", "input", "kernel") for shape in _SHAPES),
+    *(Layer(what, 8, 32, 32, 64, 3, 2) for what in ("forward", "input", "kernel")),
+    *(Layer(what, 8, 16, 64, 128, 1, 2) for what in ("forward", "input", "kernel")),
+    *(Layer("kernel", 8, 32, 3, 32), Layer("kernel", 4, 28, 3, 64, 5)),
+)
+
+
+@dataclass(frozen=True)
+class ConvolutionOptions:
+    """far_bytes: how far what is far was touched before."""
+
+    layers: tuple[Layer, ...] = LAYERS
+    types: tuple[PrimitiveType, ...] = (PrimitiveType.F32,)
+    far_bytes: int = 1 << 24
+    budget: float = 0.01
+
+
+def convolution_classes(
+    options: ConvolutionOptions, levels: tuple[MemoryLevel, ...]
+) -> tuple[ConvolutionClass, ...]:
+    """Of each form that the layers have, by type. levels: of copies."""
+    classes = []
+    for kind in options.types:
+        by_form: dict[ConvolutionForm, list[KernelThunk]] = defaultdict(list)
+        for layer in options.layers:
+            thunk = _thunk(layer, kind)
+            if thunk is not None:
+                by_form[_parts(thunk).form].append(thunk)
+        for form, thunks in by_form.items():
+            near = [on_every_core(partial(_action, thunk), options.budget) for thunk in thunks]
+            found = nonnegative_fit([_parts(thunk).counts for thunk in thunks], near)
+            far = _far(thunks, near, options, levels)
+            classes.append(replace(ConvolutionClass(form, kind, *found), far=far))
+    return tuple(classes)
+
+
+def _far(
+    thunks: Sequence[KernelThunk],
+    near: Sequence[float],
+    options: ConvolutionOptions,
+    levels: tuple[MemoryLevel, ...],
+) -> float:
+    """How much longer they take one after the other on ever other arrays than copies of as many bytes do."""
+    parts, seconds = [], []
+    for thunk, hot in zip(thunks, near, strict=True):
+        moved = sum(place.view.byte_size for place in (*thunk.operands, *thunk.results))
+        more = byte_seconds(levels, options.far_bytes) - byte_seconds(levels, min(NEAR, moved))
+        count = -(-options.far_bytes // moved)
+        late = on_every_core(partial(_actions, thunk, count), options.budget) / count
+        parts.append([more * moved / hot])
+        seconds.append(late / hot - 1)
+    # Of all time that they take, those that are near: so that small differences of short ones do not weigh most.
+    wanted, found = sum(part for (part,) in parts), sum(seconds)
+    return max(found, 0.0) / wanted if wanted > 0 else 1.0
+
+
+def _actions(thunk: KernelThunk, count: int) -> Action:
+    return in_turn([_action(thunk) for _ in range(count)])
+
+
+def _thunk(layer: Layer, kind: PrimitiveType) -> KernelThunk | None:
+    (instruction,) = (parse_module(layer.text(kind)).entry.root,)
+    thunk = thunk_alone(instruction, Device(1, 1))
+    assert isinstance(thunk, KernelThunk)
+    return thunk if isinstance(thunk.kernel, PanelConvolutionKernel) else None
+
+
+def _parts(thunk: KernelThunk) -> ConvolutionParts:
+    kernel = thunk.kernel
+    assert isinstance(kernel, PanelConvolutionKernel)
+    x, w = (place.view.dims for place in thunk.operands)
+    return parts_of(kernel, ConvolutionSizes(kernel.window, x, w, thunk.results[0].view.dims))
+
+
+def _action(thunk: KernelThunk) -> Action:
+    """On memory of its own."""
+    memory: dict[int, NDArray] = {}
+    operands = {place.slice.allocation for place in thunk.operands}
+
+    def array(place: ArrayView) -> NDArray:
+        view = place.view
+        number, size = place.slice.allocation, place.slice.size
+        if number not in memory:
+            if number in operands:
+                count = size // view.element_type.byte_size
+                memory[number] = numbers((count,), view.element_type, number).view(np.uint8)
+            else:
+                memory[number] = aligned((size,), np.dtype(np.uint8))
+        own = memory[number]
+        return np.ndarray(view.dims, view.element_type.numpy, own.data, view.offset, view.strides)
+
+    places = (thunk.operands, thunk.results, thunk.scratch)
+    arrays = KernelArrays(*(tuple(map(array, each)) for each in places))
+    return NUMPY_KERNELS.bind(thunk.kernel, arrays)

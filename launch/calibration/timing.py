@@ -1,0 +1,74 @@
+"""How an action is timed: on every core at once, as the devices of a program work, and the least of many tries each.
+
+Disturbances only delay: the least is what a core does while nobody disturbs it, beside others that do the same.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+#: Ready to be done; one for each core.
+Action = Callable[[], object]
+
+#: Tries among which the least counts, and what is run together so that the clock's own time does not.
+LEAST_TRIES, MOST_TRIES = 5, 1000
+LEAST_SECONDS = 2e-5
+
+
+def cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def best_seconds(action: Action, budget: float) -> float:
+    """The shortest run of ``action``, tried for about ``budget`` seconds after one that warms up.
+
+    On the clock of the thread's own time: what runs on the core in between does not count.
+    """
+    action()
+    once = max(_thread_seconds(action, 1), 1e-8)
+    times = max(1, int(LEAST_SECONDS / once))
+    tries = max(LEAST_TRIES, min(int(budget / (times * once)), MOST_TRIES))
+    return min(_thread_seconds(action, times) for _ in range(tries))
+
+
+def in_turn(actions: Sequence[Action]) -> Action:
+    """All of them, one after the other."""
+    if len(actions) == 1:
+        return actions[0]
+
+    def run() -> None:
+        for action in actions:
+            action()
+
+    return run
+
+
+def _thread_seconds(action: Action, times: int) -> float:
+    start = time.thread_time()
+    for _ in range(times):
+        action()
+    return (time.thread_time() - start) / times
+
+
+def on_every_core(make: Callable[[], Action], budget: float) -> float:
+    """Seconds of one run of an action that ``make`` makes for each core, all of them at work: the cores' mean."""
+    actions = [make() for _ in range(cores())]
+    return statistics.fmean(each_at_once(actions, budget))
+
+
+def each_at_once(actions: Sequence[Action], budget: float) -> list[float]:
+    """``best_seconds`` of each, all starting together. Actions leave Python's lock to others while they run."""
+    barrier = Barrier(len(actions))
+
+    def timed(action: Action) -> float:
+        action()
+        barrier.wait()
+        return best_seconds(action, budget)
+
+    with ThreadPoolExecutor(len(actions)) as pool:
+        return list(pool.map(timed, actions))

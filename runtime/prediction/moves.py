@@ -1,0 +1,123 @@
+"""Kernels that move elements, or find their places: bytes, as many as they must touch."""
+
+from __future__ import annotations
+
+import math
+
+from runtime.buffers.types import ArrayView
+from runtime.kernels.copy import CopyKernel
+from runtime.kernels.indexed import GatherKernel, ScatterKernel
+from runtime.kernels.program_reduce import ProgramReduceKernel
+from runtime.kernels.reduce_window import ReduceWindowKernel
+from runtime.kernels.slicing import DynamicSliceKernel, DynamicUpdateSliceKernel, PadKernel
+from runtime.kernels.sort import SortKernel
+from runtime.prediction.loops import nest_of, program_seconds, track
+from runtime.prediction.work import (
+    Access,
+    Work,
+    all_touched,
+    element_seconds,
+    stored_bytes,
+    touched,
+    work_of_kernel,
+)
+from runtime.thunks.kernel import KernelThunk
+from spmd.hlo import Opcode
+from spmd.machine.description import MachineDescription
+
+#: How much longer an element alone takes than one in a vector of them.
+_SCALAR = 16.0
+
+
+def copy_work(source: ArrayView, target: ArrayView) -> Work:
+    """Element by element, in the order of the target, or in blocks that are turned."""
+    tracks = [track(x.view) for x in (source, target)]
+    nest = nest_of(target.view.dims, tracks, 1)
+    accesses = tuple(
+        Access(place, stored_bytes(place), nest.slowdown(n, tracks[n].item))
+        for n, place in enumerate((source, target))
+    )
+    return Work(accesses, rows=nest.rows)
+
+
+@work_of_kernel(CopyKernel)
+def copy_kernel_work(_: CopyKernel, thunk: KernelThunk, __: MachineDescription) -> Work:
+    return copy_work(thunk.operands[0], thunk.results[0])
+
+
+@work_of_kernel(DynamicSliceKernel)
+def slice_work(_: DynamicSliceKernel, thunk: KernelThunk, __: MachineDescription) -> Work:
+    (result,) = thunk.results
+    size = stored_bytes(result)
+    return Work((Access(thunk.operands[0], size), Access(result, size)))
+
+
+@work_of_kernel(DynamicUpdateSliceKernel)
+def update_work(_: DynamicUpdateSliceKernel, thunk: KernelThunk, __: MachineDescription) -> Work:
+    """In place, the update alone; elsewhere all of it is copied first."""
+    source, update = thunk.operands[:2]
+    (result,) = thunk.results
+    size = stored_bytes(update)
+    if source.slice == result.slice:
+        return Work((Access(update, size), Access(result, size)))
+    return Work((*touched((source, update, result)), Access(result, 0.0, again=size)))
+
+
+@work_of_kernel(PadKernel)
+def pad_work(_: PadKernel, thunk: KernelThunk, __: MachineDescription) -> Work:
+    return Work(tuple(touched((thunk.operands[0], thunk.results[0]))))
+
+
+@work_of_kernel(GatherKernel)
+def gather_work(_: GatherKernel, thunk: KernelThunk, __: MachineDescription) -> Work:
+    """As many bytes of what is indexed as there are in the windows."""
+    source, indices = thunk.operands
+    (result,) = thunk.results
+    size = stored_bytes(result)
+    far = Access(source, min(size, stored_bytes(source)), again=max(size - stored_bytes(source), 0))
+    windows = float(indices.view.num_elements)
+    return Work((far, *touched((indices, result))), rows=windows)
+
+
+@work_of_kernel(ScatterKernel)
+def scatter_work(_: ScatterKernel, thunk: KernelThunk, __: MachineDescription) -> Work:
+    """Where the target is not the operand's memory, that is copied first; then windows are read and written."""
+    source, indices, updates = thunk.operands
+    (result,) = thunk.results
+    size = stored_bytes(updates)
+    windows = float(indices.view.num_elements)
+    far: tuple[Access, ...] = (Access(result, min(size, stored_bytes(result)), again=size),)
+    if source.slice != result.slice:
+        far = (*touched((source,)), Access(result, stored_bytes(result), again=2 * size))
+    return Work((*far, *touched((indices, updates))), rows=windows)
+
+
+@work_of_kernel(ProgramReduceKernel)
+def program_reduce_work(
+    kernel: ProgramReduceKernel, thunk: KernelThunk, machine: MachineDescription
+) -> Work:
+    varies = [True] * len(kernel.program.parameters)
+    each, _ = program_seconds(kernel.program, varies, machine)
+    return Work(all_touched(thunk), thunk.operands[0].view.num_elements * each)
+
+
+@work_of_kernel(ReduceWindowKernel)
+def window_work(
+    kernel: ReduceWindowKernel, thunk: KernelThunk, machine: MachineDescription
+) -> Work:
+    """Windows as long as what they go over are running totals: of each element once."""
+    kind = thunk.results[0].view.element_type
+    pairs = zip(kernel.window.dims, thunk.operands[0].view.dims, strict=True)
+    size = math.prod(1 if dim.size >= whole else dim.size for dim, whole in pairs)
+    each = element_seconds(Opcode.ADD, kind, kind, machine)
+    return Work(all_touched(thunk), thunk.results[0].view.num_elements * size * each)
+
+
+@work_of_kernel(SortKernel)
+def sort_work(kernel: SortKernel, thunk: KernelThunk, machine: MachineDescription) -> Work:
+    """The comparator, one element at a time, for each halving of what is sorted."""
+    varies = [True] * len(kernel.comparator.parameters)
+    each, _ = program_seconds(kernel.comparator, varies, machine)
+    elements = float(thunk.operands[0].view.num_elements)
+    halvings = math.log2(max(kernel.size, 2))
+    return Work(all_touched(thunk), elements * halvings * _SCALAR * each)

@@ -1,0 +1,65 @@
+"""ConvolutionClass: what convolutions take, by what is multiplied, brought into form and written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from spmd.shape import PrimitiveType
+
+
+class ConvolutionForm(Enum):
+    """How convolutions become products of matrices."""
+
+    IMAGE = "image"
+    """The input lies in planes, whose shifted rows are multiplied as they lie."""
+    GRADIENT = "gradient"
+    """Large windows over many positions, few results: both operands are brought into form."""
+    PANELS = "panels"
+    """Windows are copied next to each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConvolutionParts:
+    """How often one execution does what: multiplications (with those of filled up blocks), elements of input and kernel
+    that are brought into form, elements of the result that are written, or added to.
+    """
+
+    form: ConvolutionForm
+    multiplications: float
+    inputs: float
+    kernels: float
+    results: float
+
+    @property
+    def counts(self) -> tuple[float, ...]:
+        return (1.0, self.multiplications, self.inputs, self.kernels, self.results)
+
+
+@dataclass(frozen=True, slots=True)
+class ConvolutionClass:
+    """Seconds of a call, and of each of what ``ConvolutionParts`` counts, where everything is near; of elements of
+    ``kind``. far: how many times as long as in a copy it takes operands and results to come from farther away.
+    """
+
+    form: ConvolutionForm
+    kind: PrimitiveType
+    call_seconds: float
+    multiply_seconds: float
+    input_seconds: float
+    kernel_seconds: float
+    result_seconds: float
+    far: float = 1.0
+
+    @property
+    def coefficients(self) -> tuple[float, ...]:
+        return (
+            self.call_seconds,
+            self.multiply_seconds,
+            self.input_seconds,
+            self.kernel_seconds,
+            self.result_seconds,
+        )
+
+    def seconds(self, parts: ConvolutionParts) -> float:
+        return sum(c * n for c, n in zip(self.coefficients, parts.counts, strict=True))

@@ -1,0 +1,173 @@
+"""Predicted step times: sums over what runs, by the rates of a described machine and what the caches still hold."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import spmd
+from launch.options import CompileOptions
+from launch.pipeline import compile_module
+from runtime.lowering import Device
+from runtime.prediction.alone import instruction_seconds
+from runtime.prediction.step import Prediction, predicted_step
+from spmd.hlo import Opcode
+from spmd.machine.description import Exchange, MachineDescription, MemoryLevel, Rates
+from spmd.machine.products import ProductClass
+from spmd.shape import PrimitiveType
+
+P = PrimitiveType
+#: 1 Gflop/s, 1 GB/s at every size, no overheads but those of thunks and exchanges.
+MACHINE = MachineDescription(
+    name="plain",
+    kind="cpu",
+    source="made up",
+    units=1,
+    levels=(MemoryLevel("memory", 1 << 40, 1e9),),
+    rates=((P.F32, Rates(1e9, 1e9, 1e8)),),
+    kernel_seconds=0.0,
+    row_seconds=0.0,
+    thunk_seconds=1e-6,
+    exchanges=(Exchange("pairs", 2, 1e9, 1e-5), Exchange("many", 64, 1e8, 1e-4)),
+)
+
+
+def predicted(
+    body: str,
+    machine: MachineDescription = MACHINE,
+    devices: int = 1,
+    more: str = "",
+    cores: int = 64,
+) -> Prediction:
+    text = f"HloModule m, num_partitions={devices}\n{more}\nENTRY main {{\n{body}\n}}"
+    options = CompileOptions(partitioned=True, fusion=False)
+    executable = compile_module(spmd.parse(text), devices, options)
+    return predicted_step(executable.program, executable.module, machine, cores)
+
+
+PRODUCT = """  x = f32[64,32] parameter(0)
+  w = f32[32,16] parameter(1)
+  ROOT d = f32[64,16] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}"""
+SUM = "sum {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] add(a, b)\n}"
+ALL_REDUCE = """  x = f32[1000] parameter(0)
+  ROOT r = f32[1000] all-reduce(x), channel_id=1, replica_groups=[1,%d]<=[%d],
+    use_global_device_ids=true, to_apply=sum"""
+#: 1 GB/s from memory, 100 GB/s within 64 KiB.
+CACHED = replace(
+    MACHINE,
+    levels=(MemoryLevel("near", 1 << 16, 1e11), MemoryLevel("far", (1 << 16) + 1, 1e9)),
+    thunk_seconds=0.0,
+)
+
+
+def test_a_product_takes_what_its_class_says() -> None:
+    one = ProductClass(P.F32, P.F32, P.F32, 1, 1, 1, 32, 1, 512, 128, 1e-5, 1e-9, 0.0, 0.0, 1e-8)
+    found = predicted(PRODUCT, replace(MACHINE, products=(one,)))
+    assert found.seconds == pytest.approx(1e-6 + 1e-5 + 1e-9 * 64 * 32 * 32 + 1e-8 * 64 * 16)
+    assert [name for name, _ in found.by_kind] == ["Dot"]
+
+
+def test_a_product_of_no_class_takes_its_flops_and_the_packing_of_its_operands() -> None:
+    flops, operands = 2 * 64 * 32 * 16, 4 * (64 * 32 + 32 * 16)
+    assert predicted(PRODUCT).seconds == pytest.approx(1e-6 + (flops + 2 * operands) / 1e9)
+
+
+def test_devices_beyond_the_cores_take_turns() -> None:
+    alone = predicted(PRODUCT, devices=2).seconds
+    assert predicted(PRODUCT, devices=8, cores=3).seconds == pytest.approx(3 * alone)
+
+
+@pytest.mark.parametrize(("devices", "rate", "latency"), [(2, 1e9, 1e-5), (4, 1e8, 1e-4)])
+def test_a_collective_goes_the_narrowest_way_that_joins_all(
+    devices: int, rate: float, latency: float
+) -> None:
+    sent = 2 * (devices - 1) / devices * 4000
+    found = predicted(ALL_REDUCE % (devices, devices), devices=devices, more=SUM)
+    assert found.seconds == pytest.approx(1e-6 + latency + sent / rate)
+
+
+def test_a_loop_takes_its_trips() -> None:
+    def steps(trips: int) -> float:
+        more = f"""less {{
+  s = (s32[], f32[4096]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  n = s32[] constant({trips})
+  ROOT more = pred[] compare(i, n), direction=LT
+}}
+again {{
+  s = (s32[], f32[4096]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  x = f32[4096] get-tuple-element(s), index=1
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  y = f32[4096] negate(x)
+  ROOT t = (s32[], f32[4096]) tuple(j, y)
+}}"""
+        body = """  x = f32[4096] parameter(0)
+  zero = s32[] constant(0)
+  start = (s32[], f32[4096]) tuple(zero, x)
+  loop = (s32[], f32[4096]) while(start), condition=less, body=again
+  ROOT last = f32[4096] get-tuple-element(loop), index=1"""
+        return predicted(body, more=more).seconds
+
+    two, three, ten = steps(2), steps(3), steps(10)
+    assert ten - three == pytest.approx(7 * (three - two))
+    assert three - two > 2 * 4 * 4096 / 1e9
+
+
+def test_what_was_just_written_is_read_from_the_cache() -> None:
+    """8 KiB lie near whoever reads them next; 8 MiB have gone by before the second kernel reads their first."""
+
+    def chain(count: int) -> float:
+        body = f"""  x = f32[{count}] parameter(0)
+  y = f32[{count}] negate(x)
+  z = f32[{count}] sine(y)
+  ROOT r = f32[{count}] negate(z)"""
+        machine = replace(CACHED, rates=((P.F32, Rates(1e9, 1e15, 1e15)),))
+        return predicted(body, machine).seconds / count
+
+    assert chain(1 << 10) < 0.05 * chain(1 << 20)
+
+
+def test_the_longer_of_arithmetic_and_traffic_counts_and_half_of_the_other() -> None:
+    body = "  x = f32[1024] parameter(0)\n  ROOT r = f32[1024] tanh(x)"
+    functions = ((Opcode.TANH, 1e7),)
+    slow = replace(MACHINE, rates=((P.F32, Rates(1e9, 1e9, 1e8, functions)),))
+    expected = 1e-6 + 1024 / 1e7 + 0.5 * 8192 / 1e9
+    assert predicted(body, slow).seconds == pytest.approx(expected)
+
+
+def test_gathers_touch_what_they_take() -> None:
+    body = """  x = f32[65536] parameter(0)
+  i = s32[16,1] parameter(1)
+  ROOT g = f32[16] gather(x, i), offset_dims={}, collapsed_slice_dims={0}, start_index_map={0},
+    index_vector_dim=1, slice_sizes={1}"""
+    assert predicted(body).seconds == pytest.approx(1e-6 + 3 * 64 / 1e9)
+
+
+def test_of_a_conditional_the_longest_branch_counts() -> None:
+    more = """short {
+  x = f32[1024] parameter(0)
+  ROOT y = f32[1024] negate(x)
+}
+long {
+  x = f32[1024] parameter(0)
+  y = f32[1024] sine(x)
+  ROOT z = f32[1024] tanh(y)
+}"""
+    body = """  p = pred[] parameter(0)
+  x = f32[1024] parameter(1)
+  ROOT c = f32[1024] conditional(p, x, x), true_computation=short, false_computation=long"""
+    kinds = [one.thunk.name for one in predicted(body, more=more).thunks]
+    assert len(kinds) >= 2
+    assert any("z" in name for name in kinds)
+
+
+def test_an_instruction_has_a_price_before_it_has_buffers() -> None:
+    """What the scheduler asks: as of a step that has touched nothing like it."""
+    module = spmd.parse("HloModule m\nENTRY main {\n" + PRODUCT + "\n}")
+    (dot,) = module.entry.with_opcode(Opcode.DOT)
+    assert instruction_seconds(dot, Device(1, 1), MACHINE) == pytest.approx(
+        predicted(PRODUCT).seconds
+    )

@@ -1,0 +1,62 @@
+"""Fits of seconds by parts: exact where they can be, never negative."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from spmd.machine.fit import nonnegative_fit
+from spmd.machine.products import ProductClass, class_for
+from spmd.shape import PrimitiveType
+
+P = PrimitiveType
+SIZES = ((64, 64, 64), (512, 32, 64), (32, 512, 512), (256, 256, 32), (100, 10, 1000), (33, 7, 9))
+
+
+def product(lines: int = 1, multiplications: int = 1, **seconds: float) -> ProductClass:
+    named = dict.fromkeys(
+        (
+            *("call_seconds", "multiply_seconds"),
+            *("lhs_seconds", "rhs_seconds", "result_seconds"),
+        ),
+        0.0,
+    )
+    numbers = {**named, **seconds}
+    return ProductClass(P.F32, P.F32, P.F32, lines, 1, multiplications, 16, 4, 512, 128, **numbers)
+
+
+def test_what_was_made_of_parts_is_found_again() -> None:
+    made = product(
+        call_seconds=1e-6, multiply_seconds=1e-11, rhs_seconds=3e-10, result_seconds=1e-10
+    )
+    parts = [made.parts(*sizes) for sizes in SIZES]
+    found = nonnegative_fit(parts, [made.seconds(*sizes) for sizes in SIZES])
+    assert found == pytest.approx(made.coefficients, rel=1e-6, abs=1e-16)
+
+
+def test_no_coefficient_is_negative_and_none_would_do_better() -> None:
+    rng = np.random.default_rng(0)
+    parts = rng.uniform(0, 1, (12, 3)).tolist()
+    seconds = [max(0.1, a - 0.4 * b + 0.2 * c) for a, b, c in parts]
+    found = np.array(nonnegative_fit(parts, seconds))
+
+    def error(c: np.ndarray) -> float:
+        return float(np.square(np.array(parts) @ c / np.array(seconds) - 1).sum())
+
+    assert found.min() >= 0
+    for move in rng.normal(0, 0.05, (200, 3)):
+        assert error(np.maximum(found + move, 0)) >= error(found) - 1e-12
+
+
+def test_sizes_count_as_whole_blocks() -> None:
+    one = product(multiply_seconds=1.0)
+    assert one.seconds(1, 1, 1) == one.seconds(16, 4, 16) == 16 * 16 * 4
+    assert one.seconds(17, 4, 16) == 2 * 16 * 16 * 4
+
+
+def test_the_first_class_that_holds_is_taken() -> None:
+    large, small = product(lines=32, multiplications=1 << 15), product()
+    types = (P.F32, P.F32, P.F32)
+    assert class_for((large, small), types, (32, 32, 32)) is large
+    assert class_for((large, small), types, (16, 512, 512)) is small
+    assert class_for((large, small), (P.BF16, P.F32, P.F32), (32, 32, 32)) is None
