@@ -14,7 +14,7 @@ import platform
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import llvmlite
@@ -113,19 +113,28 @@ class Jit:
     def _object(self, ir: str, passes: Passes) -> Future[bytes]:
         """Machine code, from the cache where it was compiled before by this LLVM for this processor."""
         cache = self.cache
-        key = "" if cache is None else key_of((*self.made_by, passes.value, ir))
-        if cache is not None and (known := cache.get(key)) is not None:
-            done: Future[bytes] = Future()
-            done.set_result(known)
-            return done
+        if cache is None:
+            return self._threads.submit(self._emitted, ir, passes)
+        code: Future[bytes] = Future()
+        key = key_of((*self.made_by, passes.value, ir))
+        if (known := cache.get(key)) is not None:
+            code.set_result(known)
+        else:
+            self._threads.submit(self._share, code, cache, key, partial(self._emitted, ir, passes))
+        return code
 
-        def compiled() -> bytes:
-            code = self._emitted(ir, passes)
-            if cache is not None:
-                cache.put(key, code)
-            return code
+    def _share(
+        self, code: Future[bytes], cache: ObjectCache, key: str, make: Callable[[], bytes]
+    ) -> None:
+        """``code`` is what ``make`` gives, or another process that makes the same: asked when all else is done here.
 
-        return self._threads.submit(compiled)
+        Ranks of a node compile the same kernels at the same time, so each makes some of them.
+        """
+        if cache.claim(key):
+            _settle(code, partial(_kept, cache, key, make))
+        else:
+            others = partial(cache.awaited, key)
+            self._threads.submit(_settle, code, lambda: others() or _kept(cache, key, make))
 
     def _parsed(self, ir: str) -> Any:
         """In a context of its own, so that modules can be worked on at the same time."""
@@ -151,6 +160,26 @@ class Jit:
         cpu, features = self._processor
         target = llvm.Target.from_default_triple()
         return target.create_target_machine(cpu=cpu, features=features, opt=3, jit=True)
+
+
+def _kept(cache: ObjectCache, key: str, make: Callable[[], bytes]) -> bytes:
+    """What ``make`` gives, for later processes, too; or who had claimed it before."""
+    try:
+        code = cache.get(key)
+        if code is None:
+            code = make()
+            cache.put(key, code)
+    finally:
+        cache.release(key)
+    return code
+
+
+def _settle(code: Future[bytes], find: Callable[[], bytes]) -> None:
+    """``code`` becomes what ``find`` gives or raises."""
+    try:
+        code.set_result(find())
+    except BaseException as error:  # noqa: BLE001 - raised where the code is asked for
+        code.set_exception(error)
 
 
 def _cores() -> int:

@@ -24,6 +24,9 @@ _MAX_OBJECT = 32 << 20
 MAX_FOLDER = 256 << 20
 #: Seconds after which nobody is still writing a file.
 _LEFT_OVER = 3600.0
+#: Of the name of an empty file that says that somebody is making the entry; seconds from look to look at it, and after
+#: which he is taken to have been stopped: LLVM makes a kernel in a tenth of one.
+_CLAIM, _LOOK, _PATIENCE = ".claim", 1e-3, 5.0
 
 
 def key_of(parts: Iterable[str]) -> str:
@@ -82,6 +85,40 @@ class ObjectCache:
         except OSError:
             with contextlib.suppress(OSError):
                 half.unlink()
+
+    def claim(self, key: str) -> bool:
+        """Whether who asks is to make the entry, and to ``release`` it then: nobody else has claimed it of late."""
+        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            os.close(os.open(self._claim(key), flags, 0o600))
+        except FileExistsError:
+            if self._is_claimed(key):
+                return False
+            self.release(key)  # his who was stopped; that two make it does no harm
+        except OSError:
+            return True  # nothing can be shared there
+        return True
+
+    def release(self, key: str) -> None:
+        """It has been put, or will not be."""
+        with contextlib.suppress(OSError):
+            self._claim(key).unlink()
+
+    def awaited(self, key: str) -> bytes | None:
+        """What somebody has claimed, once he releases it; None where he has not put it, or takes too long."""
+        while self._is_claimed(key):
+            time.sleep(_LOOK)
+        return self.get(key)
+
+    def _is_claimed(self, key: str) -> bool:
+        """By a process that has neither ended nor been stopped, as far as time tells."""
+        try:
+            return time.time() - self._claim(key).lstat().st_mtime < _PATIENCE
+        except OSError:
+            return False
+
+    def _claim(self, key: str) -> Path:
+        return self.folder / f"{key}{_CLAIM}"
 
     def trim(self, most: int = MAX_FOLDER) -> None:
         """Down to half of ``most`` bytes where the folder has more; without what killed processes left half-written."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from runtime.codegen.llvm_jit import Jit
+from runtime.codegen.llvm_jit import CodegenError, Jit
 from runtime.codegen.object_cache import ObjectCache, key_of
 
 IR = "define i64 @answer() {\n  ret i64 42\n}"
@@ -103,3 +104,53 @@ def test_keys_depend_on_every_part_and_on_where_it_ends() -> None:
     assert (
         len({key_of(("a", "b")), key_of(("ab",)), key_of(("a", "b", "")), key_of(("b", "a"))}) == 4
     )
+
+
+def test_what_one_claims_the_other_waits_for(cache: ObjectCache) -> None:
+    assert cache.claim("k")
+    assert not cache.claim("k")
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(cache.awaited, "k")
+        cache.put("k", b"code")
+        cache.release("k")
+        assert waiting.result() == b"code"
+    assert cache.claim("k"), "it was released"
+    cache.release("k")
+    assert [path.name for path in cache.folder.iterdir()] == ["k"]
+
+
+def test_who_claims_and_gives_up_or_ends_is_not_waited_for(cache: ObjectCache) -> None:
+    assert cache.awaited("k") is None
+    assert cache.claim("k")
+    claim = cache.folder / "k.claim"
+    os.utime(claim, (0, claim.stat().st_mtime - 60))
+    assert cache.awaited("k") is None
+    assert cache.claim("k")
+
+
+def test_two_processes_make_each_kernel_once(
+    cache: ObjectCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    jits = [Jit(), Jit()]
+    for jit in jits:
+        jit.cache = cache
+        emitted = jit._emitted
+        monkeypatch.setattr(
+            jit, "_emitted", lambda ir, passes, own=emitted: made.append(ir) or own(ir, passes)
+        )
+    kernels = [IR.replace("42", str(n)) for n in range(20)]
+    codes = [[jit.compile(ir, ("answer",)) for ir in kernels] for jit in jits]
+    for own in codes:
+        found = [code.function("answer", ctypes.c_int64)() for code in own]
+        assert found == list(range(20))
+    assert sorted(made) == sorted(kernels)
+
+
+def test_code_that_cannot_be_made_is_refused_and_its_claim_released(cache: ObjectCache) -> None:
+    jit = Jit()
+    jit.cache = cache
+    for _ in range(2):
+        with pytest.raises(CodegenError, match="LLVM refuses"):
+            jit.compile("define i64 @answer(", ("answer",)).address("answer")
+    assert not list(cache.folder.iterdir())
