@@ -54,12 +54,19 @@ def time_steps(executable: Executable, state: ShardedArrays, steps: int) -> list
 
 
 def _timed(executable: Executable, step: Callable[[], object]) -> float:
-    """Seconds of a step that all ranks begin at one time."""
-    if isinstance(executable, RankExecutable):
-        executable.communicator.barrier()
+    """Seconds of a step that all ranks begin at one time; what comes after it begins when all have read the clock.
+
+    Ranks that share cores would take each other's time otherwise.
+    """
+    world = executable.communicator if isinstance(executable, RankExecutable) else None
+    if world is not None:
+        world.barrier()
     start = time.perf_counter()
     step()
-    return time.perf_counter() - start
+    seconds = time.perf_counter() - start
+    if world is not None:
+        world.barrier()
+    return seconds
 
 
 def _slowest(executable: Executable, seconds: Sequence[float]) -> list[float]:

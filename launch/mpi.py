@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING
 
 from launch.ending import end_by_alarm, tell_peers_of_the_end
 from launch.messages import report_error, report_note
-from launch.rank_environment import NODE_ID_VARIABLE, world_of_environment
+from launch.rank_environment import (
+    NODE_ID_VARIABLE,
+    places_ranks_of_environment,
+    world_of_environment,
+)
 from launch.starting import begin_start
 from runtime.shared_memory_engine import native_step_engine
 from spmd.errors import RunError
@@ -44,6 +48,7 @@ def open_world(started_ranks: int, timeout_seconds: float) -> MpiCommunicator:
             engine=native_step_engine(),
             node_id=os.environ.get(NODE_ID_VARIABLE),
             notify=report_note,
+            places_ranks=places_ranks_of_environment(),
         )
     except Exception as error:
         # To leave now would be to wait for the others in MPI's end, and they for this rank in MPI's start.

@@ -20,6 +20,9 @@ from spmd.errors import RunError
 NODE_ID_VARIABLE = "SPMD_NODE_ID"
 """Tells the nodes of ranks apart, so it may differ."""
 
+PLACEMENT_VARIABLE = "SPMD_PLACEMENT"
+"""``off``: ranks run where the launcher and the system put them, each its own steps."""
+
 _SESSION = re.compile(r"(ompi|prte)\.\d+")
 """Open MPI's name for the directory of a launcher's session: with the launcher's process number."""
 
@@ -70,6 +73,11 @@ def blas_threads_of_environment(environment: Mapping[str, str] = os.environ) -> 
     """Threads that a rank's matrix products may use: one, unless the user or the launcher says more."""
     asked = environment.get("OPENBLAS_NUM_THREADS", "")
     return max(1, int(asked)) if asked.isdecimal() else 1
+
+
+def places_ranks_of_environment(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether ranks of a node are to keep to cores of their own, or one of them to run the steps of all."""
+    return environment.get(PLACEMENT_VARIABLE) != "off"
 
 
 #: Variables that change what a rank computes, in the order of sums or in the code that is chosen; and SPMD_*.

@@ -34,11 +34,16 @@ class Crew:
     """
 
     def __init__(
-        self, lanes: Sequence[Lane], fail: Callable[[Lane, BaseException], None], helpers: int = 0
+        self,
+        lanes: Sequence[Lane],
+        fail: Callable[[Lane, BaseException], None],
+        helpers: int = 0,
+        idle_looks: int = _IDLE_LOOKS,
     ) -> None:
         """``fail``: tell the other lanes that one has failed, so that their waits end.
 
-        helpers: further threads, which share in the devices' work.
+        helpers: further threads, which share in the devices' work. idle_looks: for the next step, before a lane's
+        thread sleeps.
         """
         self._working = len(lanes)
         self._lanes = (*lanes, *(_helper(len(lanes)) for _ in range(helpers)))
@@ -53,7 +58,7 @@ class Crew:
         self._argument = ctypes.c_void_p(self._words.ctypes.data)
         self._run = crew_code().crew
         for number, lane in enumerate(self._lanes[1:], 1):
-            lane[LaneWord.PATIENCE] = _IDLE_LOOKS
+            lane[LaneWord.PATIENCE] = idle_looks
             lane[LaneWord.LANES] = self._list.ctypes.data
             lane[LaneWord.EARLIER] = number
             serving = (lane, self._lanes[:number], self._list, fail, self._failed)

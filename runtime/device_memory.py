@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -34,6 +34,13 @@ class DeviceMemory:
                 self._blocks.append(communicator.allocate_shared(allocation.size, sharers))
             else:
                 self._blocks.append(own[start : start + allocation.size])
+
+    def of_device(self, device: int, see: Callable[[NDArray], NDArray]) -> DeviceMemory:
+        """Another device's memory: ``see`` gives what lies there where a block lies here."""
+        other = DeviceMemory.__new__(DeviceMemory)
+        other._device = device
+        other._blocks = [see(block) for block in self._blocks]
+        return other
 
     def array(self, place: ArrayView) -> NDArray:
         view = place.view

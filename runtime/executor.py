@@ -115,6 +115,11 @@ class LoadedDevice:
         """Of the last step, if it has not failed, until the next one begins."""
         return tuple([place.array for place in self.results])
 
+    @property
+    def is_native(self) -> bool:
+        """Whether a step is native code from its first thunk to its last."""
+        return self._segment.is_native
+
     @cached_property
     def table(self) -> Table:
         """What native code runs. To be asked for when all devices are connected."""

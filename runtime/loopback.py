@@ -44,10 +44,10 @@ class LoopbackDevices:
             for rank in range(program.num_devices)
         ]
         tables = [device.table for device in self.devices]
-        lanes = _lanes(self.world, tables)
+        lanes = lanes_of(self.world, tables)
         shared = any(table.has_shares for table in tables)
         helpers = len(lanes) * (self.world.cores - 1) if shared else 0
-        self._crew = Crew(lanes, partial(_abort, self.world), helpers)
+        self._crew = Crew(lanes, partial(abort_lane, self.world), helpers)
         self._one_blas_thread = BlasThreads(1)
 
     def step(self, per_device: Sequence[Sequence[DeviceArray]]) -> None:
@@ -61,7 +61,7 @@ class LoopbackDevices:
             device.end()
 
 
-def _lanes(world: LoopbackWorld, tables: Sequence[Table]) -> list[Lane]:
+def lanes_of(world: LoopbackWorld, tables: Sequence[Table]) -> list[Lane]:
     """Neighbours on one lane: groups are mostly of such."""
     count = min(len(tables), len(os.sched_getaffinity(0)))
     ends = [len(tables) * i // count for i in range(count + 1)]
@@ -71,7 +71,8 @@ def _lanes(world: LoopbackWorld, tables: Sequence[Table]) -> list[Lane]:
     ]
 
 
-def _abort(world: LoopbackWorld, lane: Lane, error: BaseException) -> None:
+def abort_lane(world: LoopbackWorld, lane: Lane, error: BaseException) -> None:
+    """``error`` came up at the device where ``lane`` is."""
     world.abort(lane.current.rank, error)
 
 

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from collectives.communicator.gate import GateWords
 from collectives.communicator.shared_steps import (
     Await,
     CopyRows,
@@ -22,6 +23,7 @@ from collectives.communicator.shared_steps import (
     StepProgram,
     SwapRows,
 )
+from runtime.codegen.llvm_gate import gate_library
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
 from runtime.codegen.llvm_passes import Passes
 from runtime.codegen.llvm_reduction import can_reduce, element_of, reduction_ir
@@ -34,6 +36,7 @@ from runtime.codegen.llvm_shared_memory import (
     move_rows_ir,
     shared_memory_ir,
 )
+from runtime.gate_engine import NativeGate
 from spmd.device import ReductionKind
 from spmd.errors import UnsupportedError
 
@@ -77,6 +80,10 @@ class NativeStepEngine:
                 for step in program.steps:
                     self._code_of(step)
         return [NativeSteps(self, program) for program in programs]
+
+    def gate(self, words: GateWords) -> NativeGate:
+        with self._lock:
+            return NativeGate(words, gate_library())
 
     def start_of(self, header: Words) -> Callable[[], int]:
         start: Callable[[], int] = partial(self._start, ctypes.c_void_p(header.ctypes.data))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
@@ -9,6 +10,8 @@ from typing import TypeVar
 import numpy as np
 from loopback_ranks import run_ranks
 
+from collectives.communicator.gate import GATE_BYTES, Gate
+from collectives.communicator.household import Household
 from collectives.communicator.in_flight import InFlightSet
 from collectives.communicator.interface import BoundCollective
 from collectives.communicator.kinds import Collective, Group
@@ -35,9 +38,12 @@ class SharedMemoryRank:
         places: Sequence[Place] | None = None,
         slot_bytes: int | None = None,
         notify: Callable[[str], None] = lambda _: None,
+        has_host: bool = False,
     ) -> None:
+        """``has_host``: rank 0 runs the devices of all."""
+        self.has_host = has_host
         self.loopback = loopback
-        self.rank, self.size = loopback.rank, loopback.size
+        self.rank, self.size, self.cores = loopback.rank, loopback.size, 1
         self.timeout_seconds = loopback.world.timeout_seconds
         self.barrier = loopback.barrier
         self.all_gather_bytes = loopback.all_gather_bytes
@@ -63,6 +69,25 @@ class SharedMemoryRank:
         self.connect = self.memory.connect
         self.spins = self.memory.spins
 
+    def keep_to_own_cores(self) -> None:
+        """Threads of one process."""
+
+    def household(self) -> Household | None:
+        if not self.has_host:
+            return None
+        window, _own = self.memory.open(GATE_BYTES)
+        gate = self.memory.gate(window, keeper=0)
+        assert gate is not None
+        world = self.loopback.world
+        return Household(
+            self.memory.node.ranks,
+            self.rank,
+            gate,
+            self.memory.seen,
+            lambda rank: world.communicator(rank).position,
+            lambda: pass_gate(gate, self.timeout_seconds),
+        )
+
     def bind(
         self,
         collective: Collective,
@@ -85,6 +110,16 @@ class SharedMemoryRank:
     ) -> None:
         if not poll_until(done, self.timeout_seconds):
             raise CollectiveTimeoutError(f"{what}: group {group}: nothing came from {list(late())}")
+
+
+def pass_gate(gate: Gate, timeout_seconds: float = 60.0) -> None:
+    """CollectiveTimeoutError says who is late."""
+    deadline = time.monotonic() + timeout_seconds
+    is_over = gate.enter()
+    while not is_over:
+        if time.monotonic() > deadline:
+            raise CollectiveTimeoutError(f"nothing came to the gate from {gate.late()}")
+        is_over = gate.wait()
 
 
 def run_shared_memory_ranks(

@@ -7,7 +7,7 @@ the first step. A device is a global rank: replica * num_partitions + partition.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from collectives.communicator.kinds import Collective, Group
 from collectives.communicator.reduction import Array
 from collectives.communicator.status import Explains
 from spmd.errors import RunError
+
+if TYPE_CHECKING:
+    from collectives.communicator.household import Household
 
 MEMORY_ALIGNMENT = 64
 """Allocated memory starts at a multiple of this many bytes, the line of a cache."""
@@ -127,6 +130,17 @@ class Communicator(Protocol):
 
     def enroll(self, program: Explains) -> int:
         """The number, the same on every rank, of a program that is loaded and will be run; it is not kept alive."""
+        ...
+
+    def keep_to_own_cores(self) -> None:
+        """Where each rank of a node can have cores for itself, keep the calling thread to this one's.
+
+        A system that wakes who waits on the core of the one that it waits for puts ranks on one core otherwise.
+        """
+        ...
+
+    def household(self) -> Household | None:
+        """What lets one rank run the devices of all; None where ranks are better off by themselves. Every rank asks."""
         ...
 
     def barrier(self) -> None:

@@ -53,9 +53,13 @@ class LoopbackWorld:
     """All devices of one process. Thread-safe."""
 
     def __init__(
-        self, size: int, timeout_seconds: float = 300.0, engine: StepEngine | None = None
+        self,
+        size: int,
+        timeout_seconds: float = 300.0,
+        engine: StepEngine | None = None,
+        positions: Sequence[memoryview] | None = None,
     ) -> None:
-        """``engine``: what runs collectives over the devices' memory."""
+        """``engine``: what runs collectives over the devices' memory. positions: of the devices, by default private."""
         self.size = size
         self.timeout_seconds = timeout_seconds
         self.spins = _SPINS if size <= (os.cpu_count() or 1) else _SPINS_OVERSUBSCRIBED
@@ -67,7 +71,8 @@ class LoopbackWorld:
         self._notes = ["has not called a collective"] * size
         self._left: dict[int, str] = {}
         self._failure: PeerFailedError | None = None
-        self._ends = [LoopbackCommunicator(self, rank) for rank in range(size)]
+        positions = positions or [private_position() for _ in range(size)]
+        self._ends = [LoopbackCommunicator(self, *end) for end in enumerate(positions)]
 
     @cached_property
     def cores(self) -> int:
@@ -89,6 +94,11 @@ class LoopbackWorld:
         """PeerFailedError where a rank has failed."""
         if self._failure is not None:
             raise PeerFailedError(str(self._failure), self._failure.rank)
+
+    @property
+    def failed_rank(self) -> int | None:
+        """The first that failed, if any has."""
+        return None if self._failure is None else self._failure.rank
 
     def leave(self, rank: int) -> None:
         """``rank`` ended its program: whoever waits for it waits in vain and is told so."""
@@ -148,7 +158,7 @@ class LoopbackCommunicator:
 
     world: LoopbackWorld
     rank: int
-    position: memoryview = field(default_factory=private_position, compare=False)
+    position: memoryview = field(compare=False)
     in_flight: InFlightSet = field(default_factory=InFlightSet, compare=False)
     _programs: list[weakref.ref[Explains]] = field(default_factory=list, compare=False)
 
@@ -217,6 +227,12 @@ class LoopbackCommunicator:
 
         poll_while(done, has_hope)
         self.note(f"has passed {what}")
+
+    def keep_to_own_cores(self) -> None:
+        """Who runs the devices of a process places its threads."""
+
+    def household(self) -> None:
+        """Devices of one process have one anyway."""
 
     def barrier(self) -> None:
         self.all_gather_bytes(b"")

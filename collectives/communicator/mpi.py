@@ -5,13 +5,17 @@ Only mpi4py's upper-case methods are used: bytes and arrays cross ranks, never p
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
 from mpi4py import MPI
 
+from collectives.communicator.gate import GATE_BYTES, Gate
 from collectives.communicator.hierarchical_setup import HierarchicalSetup
+from collectives.communicator.household import Household
 from collectives.communicator.in_flight import InFlightSet
 from collectives.communicator.interface import (
     BoundCollective,
@@ -23,7 +27,7 @@ from collectives.communicator.kinds import Collective, Group
 from collectives.communicator.mpi_messages import GroupLink, MessageCollective, Traffic
 from collectives.communicator.node import default_node_id, find_nodes
 from collectives.communicator.node_memory import NodeMemory
-from collectives.communicator.polling import poll_until, poll_while
+from collectives.communicator.polling import ask_while, poll_until, poll_while
 from collectives.communicator.reduction import Array
 from collectives.communicator.shared_buffers import Buffers
 from collectives.communicator.shared_steps import StepEngine
@@ -59,6 +63,7 @@ class MpiCommunicator:
         places: Sequence[Place] | None = None,
         notify: Callable[[str], None] = lambda _: None,
         slot_bytes: int | None = None,
+        places_ranks: bool = True,
     ) -> None:
         """``world``: all ranks, by default those of the job.
 
@@ -68,7 +73,9 @@ class MpiCommunicator:
         notify: told, on the first rank of a node, what a user should know of that.
         slot_bytes: up to this many bytes of operands are copied for the peers, larger ones read where they lie; by
         default as the node's cores suggest.
+        places_ranks: have each rank keep to cores of its own, or, where there are too few, one run the steps of all.
         """
+        self._places_ranks = places_ranks
         #: Until there is a board, nobody can see whether the others get on.
         self.timeout_seconds = max(timeout_seconds, _START_SECONDS)
         parent = MPI.COMM_WORLD if world is None else world
@@ -79,6 +86,7 @@ class MpiCommunicator:
         self._world = parent.Dup()
         self._groups: dict[Group, GroupLink] = {}
         self.in_flight = InFlightSet()
+        self._gate: Gate | None = None
         self._board = StatusBoard(self.rank, {self.rank: private_memory(ROW_BYTES)})
         nodes = find_nodes(self.all_gather_bytes, self.rank, node_id or default_node_id())
         node = nodes.own
@@ -97,7 +105,7 @@ class MpiCommunicator:
             slot_bytes,
         )
         try:
-            window, _own = self._memory.open(ROW_BYTES)  # held until the rows are
+            window, _own = self._memory.open(ROW_BYTES + GATE_BYTES)  # held until the rows are
         except RunError as error:
             self._memory.give_up_sharing()
             engine = None
@@ -105,6 +113,8 @@ class MpiCommunicator:
         else:
             rows = {rank: window.segment(rank, ROW_BYTES) for rank in node.ranks}
             self._board = StatusBoard(self.rank, rows)
+            if nodes.count == 1:
+                self._gate = self._memory.gate(window, ROW_BYTES)
         self._hierarchy = HierarchicalSetup(
             self.all_gather_bytes, nodes, self.rank, engine, self._memory.open, notify
         )
@@ -182,8 +192,50 @@ class MpiCommunicator:
             and process.is_dead()
         }
 
+    def keep_to_own_cores(self) -> None:
+        cores = self._memory.node.own_cores
+        if cores and self._places_ranks:
+            with contextlib.suppress(OSError):  # a sandbox forbids it
+                os.sched_setaffinity(0, cores)
+
+    def household(self) -> Household | None:
+        """None, besides, where ranks lie on several nodes, or are bound to cores."""
+        node = self._memory.node
+        is_better = node.is_oversubscribed and not node.has_bound_ranks
+        if self._gate is None or not is_better or not self._places_ranks:
+            return None
+        window, _own = self._memory.open(GATE_BYTES)
+        gate = self._memory.gate(window, keeper=node.ranks[0])
+        assert gate is not None, "there is one for barriers"
+        step = f"a step: group {describe_group(node.ranks)}"
+        return Household(
+            node.ranks,
+            self.rank,
+            gate,
+            self._memory.seen,
+            self._board.position_of,
+            partial(self._pass, gate, step, "meet", "nothing came from "),
+        )
+
     def barrier(self) -> None:
-        self._complete(self._world.Ibarrier(), "a barrier")
+        if self._gate is None:
+            self._complete(self._world.Ibarrier(), "a barrier")
+        else:
+            self._board.meets_all()
+            self._pass(self._gate, "a barrier among all ranks", "finish", "")
+
+    def _pass(self, gate: Gate, what: str, verb: str, lack: str) -> None:
+        """Come to ``gate`` and wait there as long as there is hope; the rest is for messages."""
+        if gate.enter():
+            return
+        others = [rank for rank in range(self.size) if rank != self.rank]
+
+        def through() -> bool:
+            self._world.Iprobe()  # lets messages go on
+            return gate.wait()
+
+        vigil = Vigil(self._board, gate.late, self.timeout_seconds, others)
+        self._keep_vigil(vigil, through, what, verb, lack, ask_while)
 
     def all_gather_bytes(self, data: bytes) -> list[bytes]:
         lengths = self._gather_lengths(data)
@@ -277,11 +329,17 @@ class MpiCommunicator:
         self.note(f"has passed {what}")
 
     def _keep_vigil(
-        self, vigil: Vigil, done: Callable[[], bool], what: str, verb: str, lack: str
+        self,
+        vigil: Vigil,
+        done: Callable[[], bool],
+        what: str,
+        verb: str,
+        lack: str,
+        wait_while: Callable[[Callable[[], bool], Callable[[], bool]], bool] = poll_while,
     ) -> None:
         """Wait as long as there is hope; ``verb``: what the meeting does not, ``lack``: in front of who is missing."""
         try:
-            came = poll_while(done, vigil.glance)
+            came = wait_while(done, vigil.glance)
         finally:
             self._board.waits_for(NOBODY)
         if came:

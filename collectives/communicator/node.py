@@ -6,7 +6,7 @@ import json
 import os
 import socket
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -21,10 +21,16 @@ ByteExchange: TypeAlias = Callable[[bytes], list[bytes]]
 
 @dataclass(frozen=True)
 class Node:
-    """``ranks`` of one node, ascending; ``cores`` that at least one of them may run on."""
+    """``ranks`` of one node, ascending; ``cores`` that at least one of them may run on.
+
+    has_bound_ranks: one of them may not run on all of these. own_cores: an equal share for this rank, of which no
+    other rank has a part; empty where there is none, and where ranks are bound by their launcher.
+    """
 
     ranks: Group
     cores: int
+    has_bound_ranks: bool = False
+    own_cores: tuple[int, ...] = ()
 
     @property
     def is_oversubscribed(self) -> bool:
@@ -70,10 +76,20 @@ def find_nodes(exchange: ByteExchange, rank: int, node_id: str) -> Nodes:
     everyone = [json.loads(data) for data in exchange(json.dumps(told).encode())]
     identities = [str(other["node"]) for other in everyone]
     ranks = tuple(r for r, identity in enumerate(identities) if identity == node_id)
-    own = Node(ranks, len({core for r in ranks for core in everyone[r]["cores"]}))
+    cores = {r: set(everyone[r]["cores"]) for r in ranks}
+    together = set[int]().union(*cores.values())
+    has_bound_ranks = any(of_rank != together for of_rank in cores.values())
+    share = () if has_bound_ranks else _share(sorted(together), ranks.index(rank), len(ranks))
+    own = Node(ranks, len(together), has_bound_ranks, share)
     users = Counter((other["node"], core) for other in everyone for core in other["cores"])
     parts = [
         sum(Fraction(1, users[other["node"], core]) for core in other["cores"])
         for other in everyone
     ]
     return Nodes(own, tuple(map(identities.index, identities)), max(1, int(min(parts))))
+
+
+def _share(cores: Sequence[int], index: int, count: int) -> tuple[int, ...]:
+    """Part ``index`` of ``count`` equal ones; empty where there are too few."""
+    first, end = (len(cores) * i // count for i in (index, index + 1))
+    return tuple(cores[first:end]) if count <= len(cores) else ()

@@ -31,3 +31,11 @@ def poll_while(done: Callable[[], bool], has_hope: Callable[[], bool]) -> bool:
         if not has_hope():
             return False
     return True
+
+
+def ask_while(done: Callable[[], bool], has_hope: Callable[[], bool]) -> bool:
+    """The same where ``done`` itself sleeps for a while."""
+    while not done():
+        if not has_hope():
+            return False
+    return True

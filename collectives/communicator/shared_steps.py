@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
+from collectives.communicator.gate import GateEngine
 from collectives.communicator.kinds import Group
 from spmd.device import ReductionKind
 
@@ -162,8 +163,8 @@ class LoadedSteps(Protocol):
         ...
 
 
-class StepEngine(Protocol):
-    """What runs steps."""
+class StepEngine(GateEngine, Protocol):
+    """What runs steps, and gates."""
 
     def can_reduce(self, dtype: np.dtype[Any], reduction: ReductionKind) -> bool:
         """Whether ReduceRows of this type and kind can be run with the bits of ``reduce_in_order``."""

@@ -143,6 +143,10 @@ class SegmentRow:
         return self if self.target is None else replace(self, within=(*self.within, what))
 
     @property
+    def needs_python(self) -> bool:
+        return self.function == _PYTHON
+
+    @property
     def is_start(self) -> bool:
         """Of a collective that native code runs."""
         return self.function == _START

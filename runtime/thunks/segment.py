@@ -21,6 +21,11 @@ class Segment:
     rows: tuple[SegmentRow, ...] = ()
     alive: tuple[object, ...] = field(default=(), repr=False)
 
+    @property
+    def is_native(self) -> bool:
+        """Whether no row needs Python unless something is amiss."""
+        return not any(row.needs_python for row in self.rows)
+
     def inside(self, what: str) -> Segment:
         """The same as a part of ``what``, for errors."""
         return Segment(tuple(row.inside(what) for row in self.rows), self.alive)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 
 import pytest
 from loopback_ranks import run_ranks
@@ -66,6 +67,31 @@ def test_ranks_of_different_nodes_do_not_share_cores() -> None:
         return find_nodes(comm.all_gather_bytes, comm.rank, str(comm.rank)).cores_of_each
 
     assert set(run_ranks(3, program)) == {len(os.sched_getaffinity(0))}
+
+
+@pytest.mark.parametrize(
+    ("of_ranks", "shares"),
+    [
+        ([{4, 5, 6, 7, 9}] * 2, [(4, 5), (6, 7, 9)]),
+        ([{0, 1}] * 3, [()] * 3),  # too few for all
+        ([{0}, {1}], [()] * 2),  # the launcher has bound them
+        ([{0, 1, 2, 3}, {1}], [()] * 2),
+    ],
+)
+def test_ranks_that_may_run_anywhere_have_equal_shares_of_the_cores(
+    of_ranks: list[set[int]], shares: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allowed = threading.local()
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: allowed.cores)
+
+    def program(comm: LoopbackCommunicator) -> Node:
+        allowed.cores = of_ranks[comm.rank]
+        return find_nodes(comm.all_gather_bytes, comm.rank, "here").own
+
+    nodes = run_ranks(len(of_ranks), program)
+    assert [node.own_cores for node in nodes] == shares
+    is_any_bound = len({tuple(cores) for cores in of_ranks}) > 1
+    assert {node.has_bound_ranks for node in nodes} == {is_any_bound}
 
 
 def test_an_identity_lasts_and_names_the_host() -> None:
