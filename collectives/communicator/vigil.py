@@ -85,8 +85,7 @@ class Vigil:
         seen: dict[int, None] = {}
         ends = []
         chain = list(late)
-        while chain:
-            rank = chain.pop(0)
+        for rank in chain:  # which grows
             if rank in seen:
                 continue
             seen[rank] = None
