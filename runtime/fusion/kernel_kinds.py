@@ -20,7 +20,7 @@ from runtime.fusion.refusal import NoEmitterError
 from runtime.fusion.row_cost import row_cost
 from runtime.fusion.row_fusion import RowFusion
 from runtime.fusion.row_region import RowRegion, row_region
-from spmd.analysis.structure import StructuralKeys
+from spmd.analysis.structure import StructuralKeys, instruction_form
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.opdef import OPS
 
@@ -175,9 +175,8 @@ class KernelKinds:
         """Equal for instructions that say the same of as many operands."""
         number = self._members.get(x)
         if number is None:
-            callees = tuple(map(self._keys.key, x.called_computations))
-            number = self._number((x.opcode, x.shape, x.attrs, x.num_operands, callees))
-            self._members[x] = number
+            form = (*instruction_form(x, self._keys.key), x.num_operands)
+            number = self._members[x] = self._number(form)
         return number
 
     def _input(self, x: HloInstruction) -> int:

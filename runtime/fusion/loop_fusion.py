@@ -22,7 +22,7 @@ from spmd.ops.attrs import SliceAttrs
 from spmd.shape import ArrayShape
 
 #: Each is code of its own.
-MAX_PIECES = 8
+MAX_PIECES = 16
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 
 from runtime.fusion.emitters import Emitted, emitted
 from runtime.fusion.refusal import NoEmitterError
+from spmd.analysis.structure import computation_form, instruction_form
 from spmd.hlo import HloComputation, HloInstruction, Stage
 
 #: A training step has a few hundred different fusions.
@@ -37,13 +38,8 @@ def remember(fused: HloComputation, plan: Emitted) -> None:
 def planned_alone(instruction: HloInstruction) -> Emitted | None:
     """The same of one instruction, as if it were fused alone; None where no emitter takes it."""
     operands = instruction.operands
-    key = (
-        instruction.opcode,
-        instruction.shape,
-        instruction.attrs,
-        tuple((operands.index(x), x.shape) for x in operands),
-        tuple(map(_form, instruction.called_computations)),
-    )
+    read = tuple((operands.index(x), x.shape) for x in operands)
+    key = (*instruction_form(instruction, _form), read)
     return _planned_alone(_Form(instruction, key))
 
 
@@ -82,17 +78,4 @@ def _planned_alone(form: _Form) -> Emitted | None:
 
 
 def _form(computation: HloComputation) -> Hashable:
-    """The same for computations that say the same in other names, if they stand in the same order."""
-    instructions = computation.instructions
-    number = {x: n for n, x in enumerate(instructions)}
-    parts = tuple(
-        (
-            x.opcode,
-            x.shape,
-            x.attrs,
-            tuple([number[operand] for operand in x.operands]),
-            tuple(map(_form, x.called_computations)) if x.called_computations else (),
-        )
-        for x in instructions
-    )
-    return number[computation.root], parts
+    return computation_form(computation, _form)

@@ -1,8 +1,8 @@
-"""Structural keys of computations: equal keys mean equal programs, whatever the names."""
+"""What computations and instructions say, whatever the names: equal forms mean equal programs."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
@@ -22,27 +22,32 @@ class StructuralKeys:
     def key(self, computation: HloComputation) -> int:
         known = self._number_of.get(computation)
         if known is None:
-            form = self._form(computation)
+            form = computation_form(computation, self.key)
             known = self._number_of_key.setdefault(form, len(self._number_of_key))
             self._number_of[computation] = known
         return known
 
-    def _form(self, computation: HloComputation) -> Hashable:
-        position: dict[HloInstruction, int] = {}
-        parts: list[Hashable] = []
-        for i, x in enumerate(canonical_order(computation)):
-            position[x] = i
-            parts.append(
-                (
-                    x.opcode,
-                    plain(x.shape),
-                    x.attrs,
-                    tuple(position[operand] for operand in x.operands),
-                    tuple(position[before] for before in x.control_predecessors),
-                    tuple(self.key(callee) for callee in x.called_computations),
-                )
-            )
-        return (position[computation.root], tuple(parts))
+
+def computation_form(
+    computation: HloComputation, callee: Callable[[HloComputation], Hashable]
+) -> Hashable:
+    """What a computation says, whatever the names: its instructions one after the other. callee: of what they call."""
+    position: dict[HloInstruction, int] = {}
+    parts: list[Hashable] = []
+    for i, x in enumerate(canonical_order(computation)):
+        position[x] = i
+        operands = tuple([position[operand] for operand in x.operands])
+        before = tuple([position[one] for one in x.control_predecessors])
+        parts.append((instruction_form(x, callee), operands, before))
+    return (position[computation.root], tuple(parts))
+
+
+def instruction_form(
+    x: HloInstruction, callee: Callable[[HloComputation], Hashable]
+) -> tuple[Hashable, ...]:
+    """What an instruction says of its operands, whatever these are."""
+    callees = tuple([callee(one) for one in x.called_computations])
+    return (x.opcode, plain(x.shape), x.attrs, callees)
 
 
 def canonical_order(computation: HloComputation) -> list[HloInstruction]:

@@ -89,9 +89,10 @@ REFUSED = {
         p = f32[2] parameter(0)
         z = f32[] constant(0)
         ROOT r = f32[3] pad(p, z), padding=0_0_1""",
-    "at most 8 pieces": """
+    "at most 16 pieces": """
         p = f32[2] parameter(0)
-        ROOT r = f32[18] concatenate(p, p, p, p, p, p, p, p, p), dimensions={0}""",
+        q = f32[10] concatenate(p, p, p, p, p), dimensions={0}
+        ROOT r = f32[40] concatenate(q, q, q, q), dimensions={0}""",
     "no one dimension cuts": """
         p = f32[3] parameter(0)
         j = f32[6] concatenate(p, p), dimensions={0}

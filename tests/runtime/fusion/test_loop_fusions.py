@@ -152,3 +152,37 @@ ENTRY e {{
 }}
 """
     check(text, 0)
+
+
+def test_a_halo_all_around_is_one_kernel_of_nine_loops() -> None:
+    """Whatever lies around an array, a row or a column wide, is read beside it."""
+    text = """HloModule m
+
+fused {
+  p = f32[6,7] parameter(0)
+  a = f32[1,7] parameter(1)
+  b = f32[6,1] parameter(2)
+  n = f32[5,7] slice(p), slice={[0:5], [0:7]}
+  s = f32[5,7] slice(p), slice={[1:6], [0:7]}
+  w = f32[6,6] slice(p), slice={[0:6], [0:6]}
+  e = f32[6,6] slice(p), slice={[0:6], [1:7]}
+  north = f32[6,7] concatenate(a, n), dimensions={0}
+  south = f32[6,7] concatenate(s, a), dimensions={0}
+  west = f32[6,7] concatenate(b, w), dimensions={1}
+  east = f32[6,7] concatenate(e, b), dimensions={1}
+  ns = f32[6,7] add(north, south)
+  we = f32[6,7] add(west, east)
+  ROOT r = f32[6,7] subtract(ns, we)
+}
+
+ENTRY e {
+  p = f32[6,7] parameter(0)
+  a = f32[1,7] parameter(1)
+  b = f32[6,1] parameter(2)
+  ROOT f = f32[6,7] fusion(p, a, b), kind=kLoop, calls=fused
+}
+"""
+    (kernel,) = kernels(compiled(text))
+    assert isinstance(kernel, PiecesKernel)
+    assert len(kernel.pieces) == 9
+    check(text, 0)
