@@ -179,7 +179,7 @@ def _met_elements(
             np.minimum(np.arange(axes.count(held)) * tile_size(n, axes.count(held)), n)
             for held in (have, want)
         ]
-        cuts = np.unique(np.concatenate([*starts, [n]]))
+        cuts = np.sort(np.concatenate([*starts, [n]]))  # between equal ones lies nothing
         along = [-1 if d == dim else 1 for d in range(len(dims))]
         met = met * np.diff(cuts).reshape(along)
         for held, places in ((have, old), (want, new)):
