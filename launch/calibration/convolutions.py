@@ -11,7 +11,7 @@ import numpy as np
 
 import runtime.emit  # noqa: F401 - fills the lowerings
 from launch.calibration.memory import aligned, numbers
-from launch.calibration.timing import Action, in_turn, on_every_core
+from launch.calibration.timing import Action, all_on_every_core, in_turn, on_every_core
 from runtime.buffers.types import ArrayView
 from runtime.kernel import NUMPY_KERNELS, KernelArrays
 from runtime.kernels.panel_convolution import PanelConvolutionKernel
@@ -110,7 +110,7 @@ def convolution_classes(
             if thunk is not None:
                 by_form[_parts(thunk).form].append(thunk)
         for form, thunks in by_form.items():
-            near = [on_every_core(partial(_action, thunk), options.budget) for thunk in thunks]
+            near = all_on_every_core([partial(_action, thunk) for thunk in thunks], options.budget)
             found = nonnegative_fit([_parts(thunk).counts for thunk in thunks], near)
             far = _far(thunks, near, options, levels)
             classes.append(replace(ConvolutionClass(form, kind, *found), far=far))

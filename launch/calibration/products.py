@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from launch.calibration.memory import aligned, numbers
-from launch.calibration.timing import Action, in_turn, on_every_core
+from launch.calibration.timing import Action, all_on_every_core, in_turn, on_every_core
 from runtime.codegen.llvm_tile_product import most_depth
 from runtime.codegen.llvm_tiles import FORMS, PANEL, TileForm
 from runtime.codegen.tile_unit import has_tile_unit
@@ -110,7 +110,8 @@ def matrix_rate(classes: tuple[ProductClass, ...], kind: PrimitiveType) -> float
 def _fitted(types: Types, shapes: ProductShapes, budget: float) -> ProductClass:
     sizes = (*shapes.least, *shapes.blocks, *_at_once(types))
     unknown = ProductClass(*types, *sizes, 0.0, 0.0, 0.0, 0.0, 0.0)
-    seconds = [on_every_core(partial(_product, types, own), budget) for own in shapes.shapes]
+    makes = [partial(_product, types, own) for own in shapes.shapes]
+    seconds = all_on_every_core(makes, budget)
     found = nonnegative_fit([unknown.parts(*own) for own in shapes.shapes], seconds)
     return ProductClass(*types, *sizes, *found)
 

@@ -16,8 +16,10 @@ from threading import Barrier
 Action = Callable[[], object]
 
 #: Tries among which the least counts, and what is run together so that the clock's own time does not.
-LEAST_TRIES, MOST_TRIES = 5, 1000
+LEAST_TRIES, MOST_TRIES = 3, 1000
 LEAST_SECONDS = 2e-5
+#: How often all of several actions are timed.
+ROUNDS = 3
 
 
 def cores() -> int:
@@ -57,8 +59,17 @@ def _thread_seconds(action: Action, times: int) -> float:
 
 def on_every_core(make: Callable[[], Action], budget: float) -> float:
     """Seconds of one run of an action that ``make`` makes for each core, all of them at work: the cores' mean."""
-    actions = [make() for _ in range(cores())]
-    return statistics.fmean(each_at_once(actions, budget))
+    return all_on_every_core([make], budget)[0]
+
+
+def all_on_every_core(makes: Sequence[Callable[[], Action]], budget: float) -> list[float]:
+    """The same of several, round after round: what disturbs a core for some seconds meets one round of each."""
+    actions = [[make() for _ in range(cores())] for make in makes]
+    rounds = [[each_at_once(own, budget / ROUNDS) for own in actions] for _ in range(ROUNDS)]
+    return [
+        statistics.fmean(map(min, zip(*of_one, strict=True)))
+        for of_one in zip(*rounds, strict=True)
+    ]
 
 
 def each_at_once(actions: Sequence[Action], budget: float) -> list[float]:

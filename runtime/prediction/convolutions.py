@@ -46,7 +46,9 @@ def parts_of(kernel: PanelConvolutionKernel, sizes: ConvolutionSizes) -> Convolu
 
 
 def _by_images(tiles: ImageTiles, sizes: ConvolutionSizes) -> ConvolutionParts:
-    """The input is split once, or once for each block of features; results of pieces of the channels are added up."""
+    """Lines of the input that are met are split once, or once for each block of features; results of pieces of the
+    channels are added up.
+    """
     shape = geometry(sizes.window, sizes.x, sizes.out)
     assert shape is not None, "the lowering asked for it"
     groups, images, features = sizes.out[0], sizes.out[1], sizes.out[-1]
@@ -55,7 +57,8 @@ def _by_images(tiles: ImageTiles, sizes: ConvolutionSizes) -> ConvolutionParts:
     panels = -(-images // tiles.images) * -(-most // tiles.lines)
     ahead = shape.rows.most_ahead / tiles.lines if tiles.lines < most else 0.0
     times = -(-features // tiles.block_features) if panels > 1 else 1
-    split = times * images * shape.rows.axis.size * (1 + ahead) * shape.line_elements
+    met = len(shape.rows.phases) / shape.rows.axis.stride
+    split = times * images * shape.rows.axis.size * met * (1 + ahead) * shape.line_elements
     return ConvolutionParts(
         ConvolutionForm.IMAGE,
         float(groups * images * pieces * shape.of_channels(tiles.channels).multiplied(sizes.out)),
