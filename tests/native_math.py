@@ -26,6 +26,7 @@ from runtime.kernels.native_elementwise import NativeElementwiseKernel
 from spmd.evaluator.special import erf
 from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType
+from tests.native_complex_math import complex_page
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "native_math.md"
 P = PrimitiveType
@@ -232,6 +233,7 @@ def page(count: int) -> Iterator[str]:
             found = worst(function, kind, 1 << 12 if slow else count)
             cells += [f"{found.ulps:.2f}", ", ".join(f"{x:.9g}" for x in found.at)]
         yield f"| {' | '.join(cells)} |\n"
+    yield from complex_page(min(count, 1 << 13))
 
 
 def main() -> int:

@@ -120,7 +120,7 @@ def log1p(z: Complex) -> Complex:
     above = near.choose(x, 0.0) * (x + 2.0)
     small = real_log1p(near.choose(y * y + above, 0.0)) * 0.5
     one_more = x + 1.0
-    far = _log_length(Complex(one_more, y) if z.format is F64 else Complex(one_more.to(F32), z.im))
+    far = _log_length(Complex(one_more, y))
     return Complex(near.choose(small, far), real_atan2(y, one_more)).to(z.format)
 
 
