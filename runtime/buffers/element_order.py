@@ -8,9 +8,24 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from spmd.hlo import HloInstruction, Opcode
-from spmd.ops.attrs import DimensionsAttrs
+from spmd.ops.attrs import DimensionsAttrs, PadAttrs
 from spmd.ops.opdef import OPS
 from spmd.shape import ArrayShape
+
+
+def is_read(x: HloInstruction, user: HloInstruction) -> bool:
+    """Whether any element of ``user`` needs one of ``x``. Padding may cut off all that it surrounds."""
+    if user.opcode is not Opcode.PAD or user.operand(0) is not x or user.operand(1) is x:
+        return True
+    attrs = user.attrs_as(PadAttrs)
+    ways = zip(x.dims, attrs.low, attrs.interior, user.dims, strict=True)
+    return all(_comes_in(*way) for way in ways)
+
+
+def _comes_in(size: int, low: int, interior: int, result: int) -> bool:
+    """Whether one of ``size`` elements, ``interior`` apart, lies within a dimension of the result."""
+    first = max(0, -(low // (interior + 1)))
+    return first < size and low + first * (interior + 1) < result
 
 
 def stays_in_place(x: HloInstruction, user: HloInstruction) -> bool:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from runtime.buffers.block_overlap import overlaps_but_for_a_block
-from runtime.buffers.element_order import Order
+from runtime.buffers.element_order import Order, is_read
 from runtime.buffers.row_overlap import overlaps_by_rows
 from runtime.buffers.types import ArrayView, BufferSlice
 from runtime.thunks.collective_plans import AllGatherPlan, CollectivePlan, ReduceScatterPlan
@@ -90,7 +90,7 @@ def _steady_operands(instruction: HloInstruction) -> frozenset[int]:
     fused = instruction.to_apply
     needed = {fused.root}
     for inner in reversed(fused.instructions):
-        if any(user in needed for user in inner.users):
+        if any(user in needed and is_read(inner, user) for user in inner.users):
             needed.add(inner)
     return frozenset(
         i for i, parameter in enumerate(fused.parameters) if _is_steady(parameter, fused, needed)
@@ -110,7 +110,7 @@ def _is_steady(
             continue
         is_result = inner is fused.root
         for user in inner.users:
-            if user not in needed:
+            if user not in needed or not is_read(inner, user):
                 continue
             if user.opcode is Opcode.TUPLE:
                 is_result = True

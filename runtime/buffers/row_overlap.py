@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from runtime.buffers.element_order import stays_in_place
+from runtime.buffers.element_order import is_read, stays_in_place
 from spmd.hlo import HloComputation, HloInstruction, Opcode
 from spmd.ops.attrs import DimensionsAttrs
 from spmd.shape import ArrayShape
@@ -38,7 +38,7 @@ def _above(fused: HloComputation, root: HloInstruction) -> list[HloInstruction]:
     """What ``root`` is computed from, and itself."""
     needed = {root}
     for x in reversed(fused.instructions):
-        if any(user in needed for user in x.users):
+        if any(user in needed and is_read(x, user) for user in x.users):
             needed.add(x)
     return [x for x in fused.instructions if x in needed]
 
@@ -68,7 +68,7 @@ class _Rows:
 
     def moves(self, x: HloInstruction, user: HloInstruction) -> bool:
         """Whether an element of ``x``, or of its row, is needed elsewhere by way of ``user``."""
-        if user.opcode is Opcode.TUPLE:
+        if user.opcode is Opcode.TUPLE or not is_read(x, user):
             return False
         if user in self.moved or not isinstance(x.shape, ArrayShape):
             return True
@@ -79,6 +79,8 @@ class _Rows:
         if user.opcode is Opcode.BROADCAST:
             spread = user.attrs_as(DimensionsAttrs).dimensions
             return _runs(user.dims, spread) != _runs(self.dims, self.kept)
+        if user.opcode is Opcode.PAD and x is user.operand(1):
+            return _runs(user.dims, ()) != _runs(self.dims, self.kept)
         return True
 
 

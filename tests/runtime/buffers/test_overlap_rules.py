@@ -27,6 +27,8 @@ STEADY = {
     "turned and seen as something else": "f = f32[2,8] reshape(p)\n"
     "  t = f32[8,2] transpose(f), dimensions={1,0}\n  s = f32[4,2,2] reshape(t)\n"
     "  u = f32[2,4,2] transpose(s), dimensions={2,0,1}\n  ROOT r = f32[4,4] reshape(u)",
+    "cut off by padding": "z = f32[] constant(0)\n  t = f32[4,4] transpose(p), dimensions={1,0}\n"
+    "  c = f32[4,4] pad(t, z), padding=4_-4x0_0\n  ROOT r = f32[4,4] add(p, c)",
     "sliced whole": "ROOT r = f32[4,4] slice(p), slice={[0:4], [0:4]}",
     "what nobody needs": "t = f32[4,4] transpose(p), dimensions={1,0}\n  ROOT r = f32[4,4] abs(p)",
 }
@@ -41,6 +43,8 @@ MOVED = {
     "  ROOT r = f32[4,4] transpose(a), dimensions={1,0}",
     "turned, and seen as something else": "t = f32[4,4] transpose(p), dimensions={1,0}\n"
     "  s = f32[2,8] reshape(t)\n  u = f32[8,2] transpose(s), dimensions={1,0}\n  ROOT r = f32[4,4] reshape(u)",
+    "cut off but for a row": "z = f32[] constant(0)\n  t = f32[4,4] transpose(p), dimensions={1,0}\n"
+    "  c = f32[4,4] pad(t, z), padding=3_-3x0_0\n  ROOT r = f32[4,4] add(p, c)",
     "later": "a = f32[4,4] abs(p)\n  ROOT r = f32[4,4] transpose(a), dimensions={1,0}",
 }
 
