@@ -1,6 +1,6 @@
 """What a loaded program's steps take from malloc, mmap and Python, and who asks: 100 steps on arrays that stay.
 
-    python -m benchmarks.step_allocations MODULE [--devices N] [--steps 100] [--no-fusion] [--json FILE]
+    python -m benchmarks.step_allocations MODULE [--devices N] [--steps 100] [--no-fusion] [--written-out] [--json FILE]
     python -m launch.mpirun -n N -- -m benchmarks.step_allocations MODULE
 
 Two counts of as many steps, each after some that warm up. With the counter of allocation_counter.c, which a C
@@ -8,8 +8,9 @@ compiler (cc) makes and the benchmark preloads into itself: calls and bytes of m
 library that called. Small objects of Python do not come from there; they are pieces of what Python took once. With
 tracemalloc: the bytes of Python's objects and NumPy's arrays that the steps leave behind, and the most that there
 were at one time above what was there before, by source line. Exits 1 where anybody but the interpreter calls malloc
-or mmap, or where Python's bytes grow with the steps: of the interpreter there are lists of a step's arrays, above 512
-bytes each, and locks.
+or mmap, or where Python's bytes grow with the steps.
+
+Steps are those of runtime/step_loop.py; with --written-out a caller's loop around `run` stands for them.
 """
 
 from __future__ import annotations
