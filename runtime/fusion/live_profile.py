@@ -8,7 +8,7 @@ peak anyway. Coarse, as the memory model is: who wants to know exactly plans the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
@@ -24,13 +24,14 @@ _Bytes: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 @dataclass
 class LiveProfile:
-    """Of the kernels of ``graph``, whose computation ``model`` is about.
+    """Of the kernels of ``graph``, whose computation ``model`` is about. needs: bytes alive at each place of its order.
 
     headroom: the part of the peak that stays free wherever bytes rise; where all of it does, no kernel has scratch.
     """
 
     graph: FusionGraph
     model: MemoryModel
+    needs: InitVar[Sequence[int]]
     headroom: float = 0.0
     limit: int = field(init=False)
     _live: _Bytes = field(init=False)
@@ -40,9 +41,9 @@ class LiveProfile:
     _readers: dict[HloInstruction, dict[Kernel, None]] = field(default_factory=dict)
     _sources: dict[Kernel, tuple[HloInstruction, ...]] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, needs: Sequence[int]) -> None:
         graph, model = self.graph, self.model
-        self._live = np.array([*model.needs(graph.order), 0], np.int64)
+        self._live = np.array([*needs, 0], np.int64)
         self.limit = int(self._live.max(initial=0) * (1.0 - self.headroom))
         for n, x in enumerate(graph.order):
             if x not in graph.kernel_of:

@@ -107,4 +107,5 @@ class PriorityFusion(FueledPass):
         for computation in setting.models.computations:
             order = setting.order_of[computation]
             graph = FusionGraph(computation, order, setting.models.facts, kinds, limits)
-            yield graph, LiveProfile(graph, setting.models.of(computation), self.headroom)
+            model, needs = setting.models.of(computation), setting.needs_of[computation]
+            yield graph, LiveProfile(graph, model, needs, self.headroom)

@@ -20,11 +20,15 @@ from spmd.passes.fuel import Fuel
 
 @dataclass(frozen=True)
 class Setting:
-    """order_of: the schedule where there is one, else the stored order as it can run. program: its steps."""
+    """order_of: the schedule where there is one, else the stored order as it can run. program: its steps.
+
+    needs_of: bytes alive at each place of the order, as the models have it.
+    """
 
     module: HloModule
     models: ModuleModel
     order_of: Mapping[HloComputation, Sequence[HloInstruction]]
+    needs_of: Mapping[HloComputation, Sequence[int]]
     program: Program
 
     @staticmethod
@@ -39,9 +43,11 @@ class Setting:
         models = ModuleModel(module, facts if ordered is module else facts.on(module))
         theirs = {computation.name: computation for computation in ordered.computations}
         order_of = {ours: _as_in(theirs[ours.name], ours) for ours in models.computations}
+        needs_of = {}
         for ours in models.computations:
-            models.peaks[ours] = models.of(ours).peak(order_of[ours])
-        return Setting(module, models, order_of, program)
+            needs_of[ours] = models.of(ours).needs(order_of[ours])
+            models.peaks[ours] = max(needs_of[ours], default=0)
+        return Setting(module, models, order_of, needs_of, program)
 
     def carried_out(self, plans: Iterable[FusionPlan]) -> HloModule | None:
         """A copy of the module with the planned kernels; None where it takes more memory than the module does."""
