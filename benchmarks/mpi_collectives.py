@@ -27,6 +27,7 @@ import ml_dtypes
 import numpy as np
 from mpi4py import MPI
 
+from benchmarks.timing.collective_rounds import ROUND_SECONDS, rounds_of
 from benchmarks.timing.turns import seconds
 from collectives.communicator.kinds import (
     AllGather,
@@ -44,7 +45,6 @@ from spmd.device import ReductionKind
 SIZES = tuple(1 << n for n in range(10, 27, 2))
 DTYPES = {"f32": np.dtype(np.float32), "bf16": np.dtype(ml_dtypes.bfloat16)}
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
-ROUND_SECONDS = 0.01
 
 Call = Callable[[], object]
 
@@ -94,6 +94,8 @@ def seconds_per_call(call: Call, repeat: int) -> float:
 def repeats(call: Call) -> int:
     """So many calls that one round takes some ROUND_SECONDS; the same on every rank."""
     call()
+    if seconds_per_call(call, 1) > ROUND_SECONDS:
+        return 1
     quickest = min(seconds_per_call(call, 3) for _ in range(3))
     return max(1, min(1000, int(ROUND_SECONDS / quickest)))
 
@@ -293,7 +295,7 @@ def main() -> None:
             for contest in arena.contests(kind):
                 contest.verify()
                 calls = [entry.run for entry in (contest.ours, *contest.peers)]
-                times = in_rounds(calls, options.rounds)
+                times = in_rounds(calls, rounds_of(size, options.rounds))
                 ours, *peers = map(float, np.median(times, axis=0))
                 moved, speed = contest.moved, contest.moved / ours
                 shown = [f"{ours * 1e6:.2f}", *(f"{peer * 1e6:.2f}" for peer in peers)]

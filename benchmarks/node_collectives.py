@@ -1,7 +1,7 @@
 """Collectives of one node, 1 KB to 64 MB: ours, MPI's, jaxlib's within a process, gloo's; a table and JSON.
 
     python -m benchmarks.node_collectives [--ranks 2] [--dtype f32] [--jax PYTHON] [--turns 3] [--rounds 15]
-        [--kinds ...] [--sizes ...] [--first] [--json FILE]
+        [--kinds ...] [--sizes ...] [--legs MPI,ranks,process,jaxlib,gloo] [--first] [--json FILE]
 
 Each runs in processes of its own (mpi_collectives.py, program_collectives.py, jax_collectives.py), one after the other,
 in so many turns; a figure is the least of all rounds of all turns, since others' work on the machine only adds. Bytes
@@ -12,11 +12,11 @@ ours over its operand, to a result of its own, or to one held together; MPI's ou
 not end with the same (a result held together is not one of each rank's own), ``private`` is our quickest with a result
 of its own. ``ranks`` and ``process`` are ours within compiled programs, on one device in each rank and on devices of
 one process, as jaxlib's and gloo's figures are: the quicker of one call, its dispatch included, and of a loop in one
-program. Beside them stand the ratios of ``ours``, ``private`` and ``process`` to the best of the others, and how many
-times as long as ``process`` jaxlib takes.
+program. Beside them stand the ratios of ``ours`` and ``private`` to the best of all others, and those of ``ranks`` and
+``process`` to the better of jaxlib and gloo: like these they count dispatch, or what a loop copies.
 
 Without --jax, a Python that has jax, MPI stands alone. Where others use the machine too, --first lets all of
-these go first (needs the right to). --json adds to a file, and takes the place of what it had of the same collectives.
+these go first (needs the right to). --json adds to a file, and takes the place of what it had of the same legs.
 """
 
 from __future__ import annotations
@@ -58,8 +58,14 @@ SHARED = ", shared"
 
 OURS = ("ours", "private", "ranks", "process")
 PEERS = ("MPI", "in place", "jaxlib", "gloo")
-#: Of which the ratio to the best of the peers is shown.
-RATED = ("ours", "private", "process")
+LEGS = ("MPI", "ranks", "process", "jaxlib", "gloo")
+#: Whose ratio is shown, to the best of whom.
+RATED = {
+    "ours": PEERS,
+    "private": PEERS,
+    "ranks": ("jaxlib", "gloo"),
+    "process": ("jaxlib", "gloo"),
+}
 
 Found = dict[tuple[str, int], dict[str, float]]
 
@@ -99,6 +105,8 @@ def program_turns(options: argparse.Namespace, figures: Figures) -> None:
     if options.jax:
         legs |= {"jaxlib": jaxlib, "gloo": [*jaxlib, "--gloo"]}
     for who, command in legs.items():
+        if who not in options.legs:
+            continue
         for kinds in options.kinds.split(",") if who == "gloo" else [options.kinds]:
             try:
                 said = run([*command, *devices, *asked(options), "--kinds", kinds], options)
@@ -130,15 +138,14 @@ def run(command: list[str], options: argparse.Namespace) -> str:
 
 
 def over_best(row: dict[str, float], who: str) -> float:
-    """``who``'s time over that of the best peer; nan where either has none."""
-    return row.get(who, math.nan) / min((row[p] for p in PEERS if p in row), default=math.nan)
+    """``who``'s time over that of its best peer; nan where either has none."""
+    return row.get(who, math.nan) / min((row[p] for p in RATED[who] if p in row), default=math.nan)
 
 
 def line_of(kind: str, size: int, row: dict[str, float]) -> str:
     cells = [f"{1e6 * row[w]:10.1f}" if w in row else f"{'-':>10s}" for w in (*OURS, *PEERS)]
     ratios = [f"{over_best(row, who):8.2f}" for who in RATED]
-    gain = row.get("jaxlib", math.nan) / row.get("process", math.nan)
-    return f"{kind:20s} {size:9d} {' '.join([*cells, *ratios])} {gain:8.1f}"
+    return f"{kind:20s} {size:9d} {' '.join([*cells, *ratios])}"
 
 
 def summary(found: Found) -> Iterator[str]:
@@ -151,7 +158,7 @@ def summary(found: Found) -> Iterator[str]:
             f"{who} over the best: geometric mean {geometric_mean(known):.2f}, at most {MOST} in "
             f"{len(known) - len(above)} of {len(known)}; above: {', '.join(above) or 'none'}"
         )
-    for who in ("ours", "process"):
+    for who in ("ours", "ranks", "process"):
         gains = ", ".join(
             f"{kind} {row['jaxlib'] / row[who]:.1f}"
             for (kind, size), row in found.items()
@@ -172,7 +179,9 @@ def add_to(path: Path, run_of: dict[str, Any], found: Found) -> None:
     same = [r for r in report["runs"] if [r[k] for k in key] == [run_of[k] for k in key]]
     for one in same:
         report["runs"].remove(one)
-        found = {(r["kind"], r["bytes"]): r["seconds"] for r in one["rows"]} | found
+        for row in one["rows"]:
+            place = row["kind"], row["bytes"]
+            found[place] = row["seconds"] | found.get(place, {})
     rows = [{"kind": k, "bytes": s, "seconds": row} for (k, s), row in ordered(found).items()]
     report["runs"].append({**run_of, "rows": rows})
     report["runs"].sort(key=lambda one: [str(one[k]) for k in key])
@@ -192,6 +201,7 @@ def main() -> int:
     parser.add_argument(
         "--sizes", type=lambda text: tuple(map(int, text.split(","))), default=SIZES
     )
+    parser.add_argument("--legs", default=LEGS, type=lambda text: tuple(text.split(",")))
     parser.add_argument("--first", action="store_true", help="before all others on this machine")
     parser.add_argument("--json", type=Path, help="add the figures to this file")
     options = parser.parse_args()
@@ -199,11 +209,12 @@ def main() -> int:
     print(json.dumps(environment))
     figures = Figures()
     for _ in range(options.turns):
-        mpi_turn(options, figures)
+        if "MPI" in options.legs:
+            mpi_turn(options, figures)
         program_turns(options, figures)
     titles = [*(f"{who:>10s}" for who in (*OURS, *PEERS)), *(f"{who:>8s}" for who in RATED)]
     where = f"us, {options.ranks} of {options.dtype}"
-    print(f"{where:20s} {'bytes':>9s} {' '.join(titles)} {'jaxlib/':>8s}")
+    print(f"{where:20s} {'bytes':>9s} {' '.join(titles)}")
     found = ordered(figures.found)
     for place, row in found.items():
         print(line_of(*place, row))
