@@ -16,7 +16,7 @@ program. Beside them stand the ratios of ``ours`` and ``private`` to the best of
 ``process`` to the better of jaxlib and gloo: like these they count dispatch, or what a loop copies.
 
 Without --jax, a Python that has jax, MPI stands alone. Where others use the machine too, --first lets all of
-these go first (needs the right to). --json adds to a file, and takes the place of what it had of the same legs.
+these go first (needs the right to). --json adds to a file, in which the least of all runs stands.
 """
 
 from __future__ import annotations
@@ -172,18 +172,21 @@ def ordered(found: Found) -> Found:
     return dict(sorted(found.items(), key=lambda entry: (KINDS.index(entry[0][0]), entry[0][1])))
 
 
-def add_to(path: Path, run_of: dict[str, Any], found: Found) -> None:
+def add_to(path: Path, run_of: dict[str, Any], figures: Figures) -> None:
     """To the file's run among as many ranks of the same type, if it has one."""
     report = json.loads(path.read_text()) if path.exists() else {"runs": []}
     key = ("ranks", "dtype")
     same = [r for r in report["runs"] if [r[k] for k in key] == [run_of[k] for k in key]]
+    loads = [run_of.pop("load")]
     for one in same:
         report["runs"].remove(one)
+        loads = [*one["loads"], *loads]
         for row in one["rows"]:
-            place = row["kind"], row["bytes"]
-            found[place] = row["seconds"] | found.get(place, {})
-    rows = [{"kind": k, "bytes": s, "seconds": row} for (k, s), row in ordered(found).items()]
-    report["runs"].append({**run_of, "rows": rows})
+            for who, seconds in row["seconds"].items():
+                figures.note(row["kind"], row["bytes"], who, seconds)
+    found = ordered(figures.found)
+    rows = [{"kind": k, "bytes": s, "seconds": row} for (k, s), row in found.items()]
+    report["runs"].append({**run_of, "loads": loads, "rows": rows})
     report["runs"].sort(key=lambda one: [str(one[k]) for k in key])
     path.write_text(json.dumps(report, indent=1) + "\n")
 
@@ -222,8 +225,8 @@ def main() -> int:
         print(line)
     if options.json:
         run_of = {"ranks": options.ranks, "dtype": options.dtype, "environment": environment}
-        load_then = {"load_before": load, "load_after": os.getloadavg()[0]}
-        add_to(options.json, run_of | load_then, found)
+        run_of |= {"before_others": options.first, "load": load}
+        add_to(options.json, run_of, figures)
     return 0
 
 
