@@ -20,7 +20,8 @@ reads b before its own done, which waits for all who write. This holds
 
 What else shares bytes with such a result, its dying operand or a consumer that works in place, keeps doing so: a place
 is shared memory only if each of its values is such a result. And no more of them are moved than leaves the sum of all
-heaps as small as one heap would be, since groups that span nodes hold every byte of it on each device.
+heaps as small as one heap would be, but for a hundredth of what is moved, since groups that span nodes hold every byte
+of it on each device.
 """
 
 from __future__ import annotations
@@ -38,6 +39,10 @@ from runtime.lowering import LOWERINGS
 #: Up to this many bytes of operands, each member writes the whole result by itself, from slots (``node_memory``): one
 #: meeting instead of two counts for more than the bytes, and members would write to the same lines of the caches.
 SMALL_OPERANDS = 4096
+
+#: Of the bytes that a group holds once, those by which all heaps together may grow: a flag or a counter that lay over a
+#: large result before must not keep that private.
+_GROWTH = 1 / 128
 
 #: How often a heap is made smaller until the sum of heaps is as small as it was.
 _TRIES = 8
@@ -97,7 +102,7 @@ def _heaps_in_space(space: int, places: list[Group], alike: dict[Value, Groups])
             taken, heap, packing = divided
             shared.append(Heap(Color(space, groups), taken, heap))
             own = without(own, taken)
-            room -= heap.size
+            room = max(room - heap.size, packing.size)
     return [Heap(Color(space), tuple(own), packing), *shared]
 
 
@@ -138,17 +143,17 @@ def _divide(
 ) -> tuple[tuple[Group, ...], Packing, Packing] | None:
     """Candidates to be moved to a heap of theirs, that heap, and the heap that is left; None where none should be.
 
-    Both heaps together take no more than ``room``. The limit of the first starts where no heap can be larger, and
-    falls by what both were too large.
+    Both heaps together take no more than ``room`` and _GROWTH. The limit of the first starts where no heap can be
+    larger, and falls by what both were too large.
     """
-    limit = room - lower_bound(intervals(without(own, candidates)))
+    limit = int((room - lower_bound(intervals(without(own, candidates)))) * (1 + _GROWTH))
     for _ in range(_TRIES):
         taken, heap = _fill(candidates, limit)
         if not taken:
             return None
         left = pack(intervals(without(own, taken)))
         excess = heap.size + left.size - room
-        if excess <= 0:
+        if excess <= heap.size * _GROWTH:
             return taken, heap, left
         limit = heap.size - excess
     return None
