@@ -203,21 +203,21 @@ PLANTED: dict[str, Plant] = {
     "results are written over live operands": replace(
         COLOCATION,
         "_can_share",
-        lambda source, step, n: (
+        lambda source, step, n, *_: (
             source.size == step.results[n].size and source.kind.value == "temporary"
         ),
     ),
     "results are written over parameters that are not donated": replace(
         COLOCATION,
         "_can_share",
-        lambda source, step, n: (
+        lambda source, step, n, *_: (
             source.size == step.results[n].size and source.kind.value == "parameter"
         ),
     ),
     "results are written over constants": replace(
         COLOCATION,
         "_can_share",
-        lambda source, step, n: (
+        lambda source, step, n, *_: (
             source.size == step.results[n].size and source.kind.value == "constant"
         ),
     ),
