@@ -25,8 +25,8 @@ MAX_FOLDER = 256 << 20
 #: Seconds after which nobody is still writing a file.
 _LEFT_OVER = 3600.0
 #: Of the name of an empty file that says that somebody is making the entry; seconds from look to look at it, and after
-#: which he is taken to have been stopped: LLVM makes a kernel in a tenth of one.
-_CLAIM, _LOOK, _PATIENCE = ".claim", 1e-3, 5.0
+#: which he is taken to have been stopped: LLVM makes a kernel in a tenth of a second.
+_CLAIM, _LOOK, _PATIENCE = ".claim", 1e-3, 2.0
 
 
 def key_of(parts: Iterable[str]) -> str:
