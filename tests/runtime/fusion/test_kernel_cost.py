@@ -162,5 +162,7 @@ def test_the_machine_decides_what_is_dear() -> None:
         2 * 4 * 4096 / 1e6, rel=1e-3
     )
     (kind, rates), *others = MACHINE.rates
-    slow = replace(MACHINE, rates=((kind, replace(rates, transcendental=1e3, functions=())), *others))
+    slow = replace(
+        MACHINE, rates=((kind, replace(rates, transcendental=1e3, functions=())), *others)
+    )
     assert kernel_cost((r,), (x,), slow).seconds == pytest.approx(4096 / 1e3, rel=1e-3)

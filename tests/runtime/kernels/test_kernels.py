@@ -8,11 +8,12 @@ import pytest
 from runtime.kernel import NUMPY_KERNELS, KernelArrays
 from runtime.kernels.dot import DotKernel, compute_type
 from runtime.kernels.indexed import GatherKernel
+from runtime.kernels.reference import ReferenceKernel
 from runtime.thunks.kernel import KernelThunk
 from runtime.thunks.thunk import walk
 from spmd.shape import PrimitiveType
 from tests.runtime.programs import compiled
-from tests.runtime.programs.agreement import assert_agrees
+from tests.runtime.programs.agreement import assert_agrees, kernels_of
 
 P = PrimitiveType
 
@@ -244,3 +245,30 @@ def test_dynamic_slices_are_clamped(start: int) -> None:
     }}
     """
     check(text, exact=True)
+
+
+@pytest.mark.parametrize(
+    ("x", "y"),
+    [
+        ("f32[3,5]", "u8[3,5,4]"),
+        ("u8[3,5,4]", "f32[3,5]"),
+        ("f64[4]", "f16[4,4]"),
+        ("c64[3]", "f32[3,2]"),
+        ("u16[2]", "f32[]"),
+        ("f32[]", "u16[2]"),
+    ],
+)
+@pytest.mark.parametrize("reverse", [True, False])
+def test_bits_of_another_width_are_a_view(x: str, y: str, *, reverse: bool) -> None:
+    """Of what has no gaps along the wider type's bytes; of what is turned round a copy is."""
+    rank = x.count(",") + (not x.endswith("[]"))
+    turned = f"reverse(p), dimensions={{{','.join(map(str, range(rank)))}}}"
+    text = f"""HloModule bits
+    ENTRY main {{
+      p = {x} parameter(0)
+      x = {x} {turned if reverse and rank else "negate(p)"}
+      ROOT y = {y} bitcast-convert(x)
+    }}
+    """
+    executable = assert_agrees(text)
+    assert not [k for k in kernels_of(executable) if isinstance(k, ReferenceKernel)] or reverse
