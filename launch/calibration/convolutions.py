@@ -88,6 +88,10 @@ LAYERS = (
 )
 
 
+#: Layers of each form, the first ones, that are timed where operands and results are far, too.
+FAR_LAYERS = 3
+
+
 @dataclass(frozen=True)
 class ConvolutionOptions:
     """far_bytes: how far what is far was touched before."""
@@ -112,7 +116,7 @@ def convolution_classes(
         for form, thunks in by_form.items():
             near = all_on_every_core([partial(_action, thunk) for thunk in thunks], options.budget)
             found = nonnegative_fit([_parts(thunk).counts for thunk in thunks], near)
-            far = _far(thunks, near, options, levels)
+            far = _far(thunks[:FAR_LAYERS], near[:FAR_LAYERS], options, levels)
             classes.append(replace(ConvolutionClass(form, kind, *found), far=far))
     return tuple(classes)
 

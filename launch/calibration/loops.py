@@ -47,7 +47,7 @@ class LoopSizes:
     types: tuple[PrimitiveType, ...] = TYPES
     functions: tuple[Opcode, ...] = FUNCTIONS
     chain: int = 16
-    budget: float = 0.1
+    budget: float = 0.06
 
 
 def levels(sizes: LoopSizes) -> tuple[MemoryLevel, ...]:

@@ -75,7 +75,7 @@ CLASSES = (
 
 
 #: Shapes of the first class whose operands and results are timed where they are far, too.
-FAR = ((256, 256, 256), (512, 256, 64), (64, 256, 512), (512, 64, 512), (256, 512, 256))
+FAR = ((512, 256, 64), (512, 64, 512), (256, 512, 256))
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,8 @@ class ProgramSizes:
 
     thunks: tuple[int, int] = (20, 220)
     collectives: tuple[int, int] = (1, 17)
-    elements: tuple[int, ...] = (1 << 8, 1 << 14, 1 << 18, 1 << 20, 1 << 22)
-    budget: float = 0.1
+    elements: tuple[int, ...] = (1 << 8, 1 << 16, 1 << 20, 1 << 22)
+    budget: float = 0.05
 
 
 def dispatch_seconds(sizes: ProgramSizes) -> tuple[float, float]:
