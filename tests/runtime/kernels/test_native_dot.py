@@ -185,7 +185,7 @@ def test_few_rows_of_a_large_matrix(
     rows: int, kind: PrimitiveType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Blocks of columns with a rest, and depths with a rest."""
-    monkeypatch.setattr("runtime.kernels.thin_dot._LEAST_BYTES", 0)
+    monkeypatch.setattr("runtime.kernels.thin_dot.LEAST_BYTES", 0)
     types = (kind,) * 3
     for depth, columns in ((7, 1100), (64, 48)):
         for hows in itertools.product(
