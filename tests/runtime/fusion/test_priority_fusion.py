@@ -11,7 +11,7 @@ import pytest
 
 from collectives.schedule.checker import check_schedule
 from runtime.compile import build_executable, schedule_module
-from runtime.fusion import kernel_kinds
+from runtime.fusion import kernel_kinds, setting
 from runtime.fusion.kernel_kinds import KernelKind, KernelKinds
 from runtime.fusion.prices import KernelCost
 from runtime.fusion.priority_fusion import PriorityFusion
@@ -238,6 +238,19 @@ ENTRY e {
     after = fused(module)
     assert device_bytes(after) <= before
     assert after.entry.root.opcode is Opcode.SUBTRACT
+
+
+def test_a_plan_that_takes_too_much_memory_is_not_carried_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module = random_program(0)
+    schedule_module(module)
+    before, after = device_bytes(module), device_bytes(fused(module))
+    part = after / before - 1  # none may take more than the one that was made
+    monkeypatch.setattr(setting, "SLACK", part - 0.01)
+    assert device_bytes(fused(module)) < after or not fusions(fused(module))
+    monkeypatch.setattr(setting, "SLACK", part + 0.01)
+    assert device_bytes(fused(module)) == after
 
 
 # ---- random programs
