@@ -17,7 +17,6 @@ from spmd.hlo import HloComputation, HloInstruction, HloModule, Stage
 from spmd.hlo.clone import clone_module
 from spmd.passes.fuel import Fuel
 
-
 #: Of the module's memory: so much more may a plan take, since what is gained in time by it is rarely as little.
 SLACK = 1 / 64
 
