@@ -13,14 +13,16 @@ import time
 import runtime.thunks.sequence as sequences
 from launch.cli import main
 from launch.rank_environment import world_of_environment
-from runtime.thunks.thunk import Action, LoadedProgram
+from runtime.thunks.segment import Action, Segment, joined, segment_of
+from runtime.thunks.thunk import LoadedProgram
 
 
 class PlantedError(Exception):
     """What a defect in a kernel would raise."""
 
 
-def defective(action: Action, run: int, defect: str) -> Action:
+def defective(run: int, defect: str) -> Action:
+    """Does nothing but in its ``run``-th run."""
     left = run
 
     def act() -> None:
@@ -32,23 +34,25 @@ def defective(action: Action, run: int, defect: str) -> Action:
             if defect == "hang":
                 time.sleep(1000)
             raise PlantedError("planted")
-        action()
 
     return act
 
 
 def plant(thunk_number: int, run: int, defect: str) -> None:
-    """Wrap one of the entry's thunks while it is loaded."""
+    """Put a row of Python in front of what one of the entry's thunks does."""
     original = sequences.ThunkSequence.prepare
 
-    def prepare(self: sequences.ThunkSequence, program: LoadedProgram) -> Action:
+    def prepare(self: sequences.ThunkSequence, program: LoadedProgram) -> Segment:
         chosen = self.thunks[thunk_number % len(self.thunks)]
         if program.number_of(self) == 0:
-            own = type(chosen).prepare
-            bad = lambda loaded: defective(own(chosen, loaded), run, defect)  # noqa: E731
-            object.__setattr__(
-                chosen, "prepare", bad
-            )  # in its turn: ranks bind collectives in order
+
+            def bad(loaded: LoadedProgram) -> Segment:
+                number = loaded.number_of(chosen)
+                own = segment_of(number, type(chosen).prepare(chosen, loaded))
+                return joined([segment_of(number, defective(run, defect)), own])
+
+            # In its turn: ranks bind collectives in order.
+            object.__setattr__(chosen, "prepare", bad)
         return original(self, program)
 
     sequences.ThunkSequence.prepare = prepare  # type: ignore[method-assign]
