@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from runtime.buffers.block_overlap import overlaps_but_for_a_block
+from runtime.buffers.block_overlap import is_written_block, overlaps_but_for_a_block
 from runtime.buffers.element_order import Order, is_read
 from runtime.buffers.row_overlap import overlaps_by_rows
 from runtime.buffers.types import ArrayView, BufferSlice
@@ -112,7 +112,7 @@ def _is_steady(
         for user in inner.users:
             if user not in needed or not is_read(inner, user):
                 continue
-            if user.opcode is Opcode.TUPLE:
+            if user.opcode is Opcode.TUPLE or is_written_block(inner, user, fused):
                 is_result = True
                 continue
             after = order.after(inner, user)

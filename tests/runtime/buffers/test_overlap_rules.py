@@ -171,3 +171,43 @@ def test_rows_of_an_array_of_other_sizes(
     text = OTHER_SIZES.format(sizes=sizes, axes=axes, kept=kept, spread=spread)
     wrong = wrong_overlap(module_of(text).entry.root, [ARRAY], [], [PLACE])
     assert (wrong == "") is fits
+
+
+@pytest.mark.parametrize(
+    ("body", "may_lie_there"),
+    [
+        ("u = f32[9,4] dynamic-update-slice(w, n, i, i)\n  ROOT r = (f32[4,4], f32[9,4]) tuple(n, u)", True),
+        ("t = f32[4,4] transpose(p), dimensions={1,0}\n  u = f32[9,4] dynamic-update-slice(w, t, i, i)\n"
+         "  ROOT r = (f32[4,4], f32[9,4]) tuple(n, u)", False),
+        ("u = f32[9,4] dynamic-update-slice(w, n, i, i)\n  v = f32[9,4] negate(u)\n"
+         "  ROOT r = (f32[4,4], f32[9,4]) tuple(n, v)", False),
+    ],
+    ids=["written as a block", "turned before", "changed after"],
+)  # fmt: skip
+def test_what_is_written_as_a_block_of_another_result_is_needed_at_its_own_place(
+    body: str, may_lie_there: bool
+) -> None:
+    module = module_of(f"""HloModule m
+
+fused {{
+  p = f32[4,4] parameter(0)
+  w = f32[9,4] parameter(1)
+  i = s32[] parameter(2)
+  n = f32[4,4] negate(p)
+  {body}
+}}
+
+ENTRY e {{
+  p = f32[4,4] parameter(0)
+  w = f32[9,4] parameter(1)
+  i = s32[] parameter(2)
+  ROOT f = (f32[4,4], f32[9,4]) fusion(p, w, i), kind=kLoop, calls=fused
+}}
+""")
+    whole = ArrayView(
+        BufferSlice(1, 0, 144), StridedView.dense(ArrayShape(PrimitiveType.F32, (9, 4)))
+    )
+    number = ArrayView(BufferSlice(2, 0, 4), StridedView.dense(ArrayShape(PrimitiveType.S32, ())))
+    reads, results = (ARRAY, whole, number), (PLACE, BufferSlice(3, 0, 144))
+    wrong = wrong_overlap(module.entry.root, reads, (), results)
+    assert (not wrong) is may_lie_there, wrong
