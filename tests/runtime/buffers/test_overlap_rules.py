@@ -173,17 +173,22 @@ def test_rows_of_an_array_of_other_sizes(
     assert (wrong == "") is fits
 
 
-@pytest.mark.parametrize(
-    ("body", "may_lie_there"),
-    [
-        ("u = f32[9,4] dynamic-update-slice(w, n, i, i)\n  ROOT r = (f32[4,4], f32[9,4]) tuple(n, u)", True),
-        ("t = f32[4,4] transpose(p), dimensions={1,0}\n  u = f32[9,4] dynamic-update-slice(w, t, i, i)\n"
-         "  ROOT r = (f32[4,4], f32[9,4]) tuple(n, u)", False),
-        ("u = f32[9,4] dynamic-update-slice(w, n, i, i)\n  v = f32[9,4] negate(u)\n"
-         "  ROOT r = (f32[4,4], f32[9,4]) tuple(n, v)", False),
-    ],
-    ids=["written as a block", "turned before", "changed after"],
-)  # fmt: skip
+#: Of p, which is negated as n, and w, a block of which is written.
+BLOCKS = {
+    "written as a block": ("u = f32[9,4] dynamic-update-slice(w, n, i, i)", True),
+    "turned before": (
+        "t = f32[4,4] transpose(p), dimensions={1,0}\n"
+        "  u = f32[9,4] dynamic-update-slice(w, t, i, i)",
+        False,
+    ),
+    "changed after": (
+        "b = f32[9,4] dynamic-update-slice(w, n, i, i)\n  u = f32[9,4] negate(b)",
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("body", "may_lie_there"), BLOCKS.values(), ids=BLOCKS)
 def test_what_is_written_as_a_block_of_another_result_is_needed_at_its_own_place(
     body: str, may_lie_there: bool
 ) -> None:
@@ -195,6 +200,7 @@ fused {{
   i = s32[] parameter(2)
   n = f32[4,4] negate(p)
   {body}
+  ROOT r = (f32[4,4], f32[9,4]) tuple(n, u)
 }}
 
 ENTRY e {{
