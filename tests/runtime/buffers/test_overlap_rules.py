@@ -177,8 +177,7 @@ def test_rows_of_an_array_of_other_sizes(
 BLOCKS = {
     "written as a block": ("u = f32[9,4] dynamic-update-slice(w, n, i, i)", True),
     "turned before": (
-        "t = f32[4,4] transpose(p), dimensions={1,0}\n"
-        "  u = f32[9,4] dynamic-update-slice(w, t, i, i)",
+        "t = f32[4,4] transpose(p), dimensions={1,0}\n  u = f32[9,4] dynamic-update-slice(w, t, i, i)",
         False,
     ),
     "changed after": (
