@@ -9,8 +9,9 @@ in the cache.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from runtime.buffers.types import ArrayView
 
@@ -47,13 +48,23 @@ def span_of(place: ArrayView) -> Span:
     return Span(place.slice.allocation, start + low, start + high + view.element_type.byte_size)
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
+class _Touched:
+    """Bytes from ``start`` to ``end``, all touched last at ``time``."""
+
+    start: int
+    end: int
+    time: int
+
+
 class Residency:
     """``reach``: bytes that are remembered; beyond it all is equally far."""
 
-    reach: float
-    #: Without overlaps, what was touched last at the end.
-    _spans: list[Span] = field(default_factory=list)
+    def __init__(self, reach: float) -> None:
+        self.reach = reach
+        #: By allocation: without overlaps, in the order of their starts.
+        self._touched: dict[int, list[_Touched]] = {}
+        self._history = _History()
 
     def touch(self, spans: Sequence[Span], whole: Sequence[bool]) -> list[list[Found]]:
         """One kernel goes over all of these at the same time: how far each was, before it becomes the nearest.
@@ -65,43 +76,88 @@ class Residency:
         for n, span in enumerate(spans):
             if any(_shared(span, other) == span.size for other in spans[:n]):
                 found[n] = [Found(span.size, 0.0)]
-            if whole[n]:
+            if whole[n] and span.size:
                 self._push(span)
-        self._forget()
         return found
 
     def _find(self, wanted: Span) -> list[Found]:
-        found, passed, missing = [], 0.0, wanted.size
-        for span in reversed(self._spans):
-            if missing <= 0:
-                break
-            passed += span.size
-            shared = _shared(span, wanted)
-            if shared:
-                found.append(Found(shared, passed))
-                missing -= shared
-        return [*found, Found(missing, math.inf)] if missing > 0 else found
+        """The nearest first."""
+        touched = self._touched.get(wanted.allocation, [])
+        known = [
+            Found(min(one.end, wanted.end) - max(one.start, wanted.start), distance)
+            for one in touched[slice(*_overlapping(touched, wanted))]
+            if (distance := self._history.since(one.time, self.reach)) < math.inf
+        ]
+        missing = wanted.size - sum(one.size for one in known)
+        known.sort(key=lambda one: one.distance)
+        return [*known, Found(missing, math.inf)] if missing else known
 
     def _push(self, span: Span) -> None:
-        kept: list[Span] = []
-        for other in self._spans:
-            if _shared(other, span):
-                parts = (
-                    Span(other.allocation, other.start, min(other.end, span.start)),
-                    Span(other.allocation, max(other.start, span.end), other.end),
-                )
-                kept += [part for part in parts if part.size > 0]
-            else:
-                kept.append(other)
-        self._spans = [*kept, span] if span.size else kept
+        touched = self._touched.setdefault(span.allocation, [])
+        first, last = _overlapping(touched, span)
+        kept: list[_Touched] = []
+        for one in touched[first:last]:
+            parts = (
+                _Touched(one.start, min(one.end, span.start), one.time),
+                _Touched(max(one.start, span.end), one.end, one.time),
+            )
+            left = [part for part in parts if part.end > part.start]
+            kept += left
+            gone = one.end - one.start - sum(part.end - part.start for part in left)
+            self._history.forget(one.time, gone)
+        own = _Touched(span.start, span.end, self._history.add(span.size))
+        touched[first:last] = sorted([*kept, own], key=_start)
 
-    def _forget(self) -> None:
-        total = 0.0
-        for n in reversed(range(len(self._spans))):
-            total += self._spans[n].size
-            if total > self.reach:
-                del self._spans[:n]
-                return
+
+def _start(one: _Touched) -> int:
+    return one.start
+
+
+def _end(one: _Touched) -> int:
+    return one.end
+
+
+def _overlapping(touched: Sequence[_Touched], span: Span) -> tuple[int, int]:
+    """First and behind the last of those that share bytes with ``span``."""
+    return bisect_right(touched, span.start, key=_end), bisect_left(touched, span.end, key=_start)
+
+
+class _History:
+    """Bytes that were touched last at each time, as a tree of sums (P. M. Fenwick, 1994)."""
+
+    def __init__(self) -> None:
+        self._sums = [0]
+        self._bytes = [0]
+        self._total = 0
+
+    def add(self, size: int) -> int:
+        """``size`` bytes are touched: at what time."""
+        time = len(self._sums)
+        total, step = size, 1
+        while step < time & -time:
+            total += self._sums[time - step]
+            step *= 2
+        self._sums.append(total)
+        self._bytes.append(size)
+        self._total += size
+        return time
+
+    def forget(self, time: int, size: int) -> None:
+        """So many of the bytes of ``time`` have been touched again."""
+        self._bytes[time] -= size
+        self._total -= size
+        while time < len(self._sums):
+            self._sums[time] -= size
+            time += time & -time
+
+    def since(self, time: int, reach: float) -> float:
+        """Bytes of that time and later; infinite where those of later times alone are more than ``reach``."""
+        before, at = 0, time
+        while at:
+            before += self._sums[at]
+            at -= at & -at
+        later = self._total - before
+        return math.inf if later > reach else later + self._bytes[time]
 
 
 def _shared(a: Span, b: Span) -> int:
