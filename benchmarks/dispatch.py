@@ -25,7 +25,7 @@ from launch.report.environment import describe_environment
 from runtime.codegen.element_operations import ElementSignature
 from runtime.codegen.llvm_segment import SegmentRow
 from runtime.codegen.native_call import NativeAction
-from runtime.kernel import NUMPY_KERNELS, KernelArrays
+from runtime.kernel import CPU_KERNELS, KernelArrays
 from runtime.kernels.native_elementwise import NativeElementwiseKernel
 from runtime.lane import Lane
 from runtime.table import Table
@@ -67,7 +67,7 @@ def dispatch_work(count: int) -> dict[str, Work]:
     actions = []
     for x, y, out in zip(places, places[1:], places[2:], strict=False):
         arrays = KernelArrays((x, y), (out,))
-        action = NUMPY_KERNELS.bind(NativeElementwiseKernel(signature), arrays)
+        action = CPU_KERNELS.bind(NativeElementwiseKernel(signature), arrays)
         assert isinstance(action, NativeAction)
         actions.append(action)
     rows = tuple(

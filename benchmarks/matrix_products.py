@@ -34,7 +34,7 @@ from benchmarks.timing.xla_flags import ONE_THREAD
 from launch.report.environment import describe_environment
 from runtime.blas import set_blas_threads
 from runtime.codegen.tile_unit import has_tile_unit, without_tile_unit
-from runtime.kernel import NUMPY_KERNELS, KernelArrays
+from runtime.kernel import CPU_KERNELS, KernelArrays
 from runtime.kernels.dot import DotKernel, by_numpy
 from spmd.shape import PrimitiveType
 
@@ -112,7 +112,7 @@ def with_scratch(kernel: DotKernel, lhs: Array, rhs: Array, out: Array) -> Kerne
 
 
 def bound(kernel: DotKernel, lhs: Array, rhs: Array, out: Array) -> Work:
-    return NUMPY_KERNELS.bind(kernel, with_scratch(kernel, lhs, rhs, out))
+    return CPU_KERNELS.bind(kernel, with_scratch(kernel, lhs, rhs, out))
 
 
 def by_xla(product: Product, lhs: Array, rhs: Array) -> Work:

@@ -25,7 +25,7 @@ from benchmarks.timing.turns import Work, geometric_mean, in_turns, least_second
 from benchmarks.timing.xla_flags import ONE_THREAD
 from launch.report.environment import describe_environment
 from runtime.codegen.element_operations import ElementSignature
-from runtime.kernel import NUMPY_KERNELS, KernelArrays
+from runtime.kernel import CPU_KERNELS, KernelArrays
 from runtime.kernels.native_elementwise import NativeElementwiseKernel
 from spmd.evaluator import elementwise as _elementwise  # noqa: F401 - registers the functions
 from spmd.evaluator.numerics import quiet
@@ -83,7 +83,7 @@ def native_run(opcode: Opcode, kind: PrimitiveType, operands: list[Array]) -> tu
     signature = ElementSignature(opcode, (kind,) * len(operands), kind)
     arrays = KernelArrays(tuple(operands), (np.empty_like(operands[0]),))
     start = time.thread_time()
-    run = NUMPY_KERNELS.bind(NativeElementwiseKernel(signature), arrays)
+    run = CPU_KERNELS.bind(NativeElementwiseKernel(signature), arrays)
     return run, 1e3 * (time.thread_time() - start)
 
 

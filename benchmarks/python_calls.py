@@ -20,7 +20,7 @@ from launch.pipeline import compile_module
 from launch.source import load_module
 from runtime.codegen.native_call import NativeAction
 from runtime.executable import Executable
-from runtime.kernel import NUMPY_KERNELS, Action, Kernel, KernelArrays, KernelLibrary
+from runtime.kernel import CPU_KERNELS, Action, Kernel, KernelArrays, KernelLibrary
 from runtime.kernels.reference import ReferenceKernel
 
 
@@ -33,7 +33,7 @@ class WatchedKernels(KernelLibrary):
         self.python: Counter[str] = Counter()
 
     def bind(self, kernel: Kernel, arrays: KernelArrays) -> Action:
-        action = NUMPY_KERNELS.bind(kernel, arrays)
+        action = CPU_KERNELS.bind(kernel, arrays)
         self.bound += 1
         if not isinstance(action, NativeAction):
             self.python[_named(kernel, arrays)] += 1

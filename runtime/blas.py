@@ -112,11 +112,6 @@ def set_blas_threads(count: int) -> None:
         function(count)
 
 
-def limited_blas_threads(count: int) -> BlasThreads:
-    """At most ``count`` threads per matrix product within the block."""
-    return BlasThreads(count)
-
-
 class BlasThreads:
     """A block with so many threads per matrix product, which may be entered again when it has been left."""
 

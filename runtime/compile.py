@@ -15,7 +15,7 @@ from runtime.buffers.types import ArrayView
 from runtime.device_program import DeviceProgram
 from runtime.emit.program import emit_program
 from runtime.executable import Executable
-from runtime.kernel import NUMPY_KERNELS
+from runtime.kernel import CPU_KERNELS
 from runtime.memory_limit import require_memory
 from runtime.schedule.memory_fit import fit_memory
 from runtime.schedule.memory_scheduler import schedule_for_memory
@@ -89,7 +89,7 @@ def lower(
     if check:
         check_schedule(module)
         check_buffers(module, program)
-    return Executable(module, program, inputs, outputs, NUMPY_KERNELS)
+    return Executable(module, program, inputs, outputs, CPU_KERNELS)
 
 
 def _device_program(

@@ -1,7 +1,7 @@
 """Kernels: plain records that say what to compute on arrays in place, and the library that makes them callable.
 
-A kernel says nothing of memory: thunks bind it to arrays. Kernels of one kind stand with their NumPy code in
-``runtime/kernels/<kind>.py``. Native code takes over by registering another binder for the same records.
+A kernel says nothing of memory: thunks bind it to arrays. Kernels of one kind stand in ``runtime/kernels/<kind>.py``,
+with what binds them to native code for the processor. Other devices register other binders for the same records.
 """
 
 from __future__ import annotations
@@ -59,5 +59,5 @@ class KernelLibrary:
         return self._binders[type(kernel)](kernel, arrays)
 
 
-#: Kernels as NumPy code; filled by importing ``runtime.kernels``.
-NUMPY_KERNELS = KernelLibrary("NumPy kernels")
+#: On processor cores; filled by importing ``runtime.kernels``.
+CPU_KERNELS = KernelLibrary("CPU kernels")

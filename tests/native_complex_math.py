@@ -10,7 +10,7 @@ import mpmath
 import numpy as np
 
 from runtime.codegen.element_operations import ElementSignature
-from runtime.kernel import NUMPY_KERNELS, KernelArrays
+from runtime.kernel import CPU_KERNELS, KernelArrays
 from runtime.kernels.native_elementwise import NativeElementwiseKernel
 from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType
@@ -68,7 +68,7 @@ def worst(
     got = np.empty_like(operands[0])
     signature = ElementSignature(function.opcode, (kind,) * function.arity, kind)
     arrays = KernelArrays(tuple(operands), (got,))
-    NUMPY_KERNELS.bind(NativeElementwiseKernel(signature), arrays)()
+    CPU_KERNELS.bind(NativeElementwiseKernel(signature), arrays)()
     info = np.finfo(kind.numpy)
     found: tuple[float, tuple[complex, ...]] = (-1.0, ())
     with mpmath.workprec(200):

@@ -21,7 +21,7 @@ import numpy as np
 
 from runtime.codegen.element_operations import ElementSignature
 from runtime.codegen.llvm_jit import host_fuses
-from runtime.kernel import NUMPY_KERNELS, KernelArrays
+from runtime.kernel import CPU_KERNELS, KernelArrays
 from runtime.kernels.native_elementwise import NativeElementwiseKernel
 from spmd.evaluator.special import erf
 from spmd.hlo import Opcode
@@ -127,7 +127,7 @@ def arguments(function: Function, kind: PrimitiveType, count: int) -> list[Array
 def native(opcode: Opcode, kind: PrimitiveType, operands: list[Array]) -> Array:
     kernel = NativeElementwiseKernel(ElementSignature(opcode, (kind,) * len(operands), kind))
     out = np.empty_like(operands[0])
-    NUMPY_KERNELS.bind(kernel, KernelArrays(tuple(operands), (out,)))()
+    CPU_KERNELS.bind(kernel, KernelArrays(tuple(operands), (out,)))()
     return out
 
 

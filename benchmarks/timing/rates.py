@@ -14,8 +14,8 @@ import numpy as np
 
 import runtime.kernels  # noqa: F401 - fills the library
 from benchmarks.timing.turns import Work, seconds
-from runtime.blas import limited_blas_threads
-from runtime.kernel import NUMPY_KERNELS, KernelArrays
+from runtime.blas import BlasThreads
+from runtime.kernel import CPU_KERNELS, KernelArrays
 from runtime.kernels.dot import DotKernel
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
@@ -121,7 +121,7 @@ def _exchange_rate(size: int) -> float:
 
 def _product_rate(shape: ProductShape, work: Callable[[ProductShape], Work | None]) -> float:
     """0 where nobody makes such a product in this way."""
-    with limited_blas_threads(1):
+    with BlasThreads(1):
         works = [made for _ in range(cores()) if (made := work(shape)) is not None]
         return shape.flops / _together(works) if works else 0.0
 
@@ -146,7 +146,7 @@ def _kernel_product(shape: ProductShape) -> Work | None:
         return None
     lhs, rhs, out = _matrices(shape)
     scratch = tuple(np.zeros(dims, kernel.compute.numpy) for dims in kernel.scratch_dims())
-    return NUMPY_KERNELS.bind(kernel, KernelArrays((lhs, rhs), (out,), scratch))
+    return CPU_KERNELS.bind(kernel, KernelArrays((lhs, rhs), (out,), scratch))
 
 
 def _together(works: Sequence[Work]) -> float:

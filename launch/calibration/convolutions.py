@@ -13,7 +13,7 @@ import runtime.emit  # noqa: F401 - fills the lowerings
 from launch.calibration.memory import aligned, numbers
 from launch.calibration.timing import Action, all_on_every_core, in_turn, on_every_core
 from runtime.buffers.types import ArrayView
-from runtime.kernel import NUMPY_KERNELS, KernelArrays
+from runtime.kernel import CPU_KERNELS, KernelArrays
 from runtime.kernels.panel_convolution import PanelConvolutionKernel
 from runtime.lowering import Device
 from runtime.prediction.alone import thunk_alone
@@ -178,4 +178,4 @@ def _action(thunk: KernelThunk) -> Action:
 
     places = (thunk.operands, thunk.results, thunk.scratch)
     arrays = KernelArrays(*(tuple(map(array, each)) for each in places))
-    return NUMPY_KERNELS.bind(thunk.kernel, arrays)
+    return CPU_KERNELS.bind(thunk.kernel, arrays)

@@ -8,7 +8,7 @@ from launch.calibration.convolutions import ConvolutionOptions, convolution_clas
 from launch.calibration.loops import LoopSizes, levels, rates, row_seconds
 from launch.calibration.products import ProductOptions, matrix_rate, product_classes
 from launch.calibration.programs import ProgramSizes, dispatch_seconds, exchange
-from runtime.blas import limited_blas_threads
+from runtime.blas import BlasThreads
 from spmd.machine.description import MachineDescription
 
 
@@ -24,7 +24,7 @@ class CalibrationOptions:
 
 def measure_machine(cpu: str, options: CalibrationOptions) -> MachineDescription:
     """This machine, one core of it while all are at work. ``cpu``: what it is called."""
-    with limited_blas_threads(1):
+    with BlasThreads(1):
         found_levels = levels(options.loops)
         products = product_classes(options.products, found_levels)
         thunk, kernel = dispatch_seconds(options.programs)

@@ -10,7 +10,7 @@ from launch.calibration.timing import Action, all_on_every_core, in_turn, on_eve
 from runtime.codegen.llvm_tile_product import most_depth
 from runtime.codegen.llvm_tiles import FORMS, PANEL, TileForm
 from runtime.codegen.tile_unit import has_tile_unit
-from runtime.kernel import NUMPY_KERNELS, KernelArrays
+from runtime.kernel import CPU_KERNELS, KernelArrays
 from runtime.kernels.dot import DotKernel
 from runtime.prediction.work import NEAR
 from spmd.machine.description import MemoryLevel, byte_seconds
@@ -159,5 +159,5 @@ def _products(types: Types, sizes: Sizes, count: int) -> Action:
             for dims, kind in zip(((m, k), (k, n)), types[:2], strict=True)
         )
         arrays = KernelArrays((lhs, rhs), (aligned((m, n), types[2].numpy),), scratch)
-        actions.append(NUMPY_KERNELS.bind(kernel, arrays))
+        actions.append(CPU_KERNELS.bind(kernel, arrays))
     return in_turn(actions)

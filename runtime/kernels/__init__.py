@@ -1,4 +1,4 @@
-"""Kernels, one file per kind. Importing this package fills ``runtime.kernel.NUMPY_KERNELS``."""
+"""Kernels, one file per kind. Importing this package fills ``runtime.kernel.CPU_KERNELS``."""
 
 from runtime.kernels import (
     copy,

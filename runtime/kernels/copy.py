@@ -18,7 +18,7 @@ from runtime.codegen.llvm_copy import (
     copy_code,
 )
 from runtime.codegen.native_call import NOTHING, NativeAction, native_call
-from runtime.kernel import NUMPY_KERNELS, Action, Kernel, KernelArrays
+from runtime.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
 from spmd.literal import NDArray
 
 #: (size, stride in the source, in the target)
@@ -33,7 +33,7 @@ class CopyKernel(Kernel):
     """results[0] = operands[0], element by element; same sizes and type, strides of their own."""
 
 
-@NUMPY_KERNELS.binds(CopyKernel)
+@CPU_KERNELS.binds(CopyKernel)
 def bind_copy(_: CopyKernel, arrays: KernelArrays) -> Action:
     (source,), (target,) = arrays.operands, arrays.results
     return copying(source, target)

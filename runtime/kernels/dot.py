@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from runtime.codegen.native_call import NOTHING
-from runtime.kernel import NUMPY_KERNELS, Action, Kernel, KernelArrays
+from runtime.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
 from runtime.kernels.convert import converting
 from runtime.kernels.integer_dot import integer_product
 from runtime.kernels.movable import Movable
@@ -75,7 +75,7 @@ class DotKernel(Kernel):
         return dims
 
 
-@NUMPY_KERNELS.binds(DotKernel)
+@CPU_KERNELS.binds(DotKernel)
 def bind_dot(kernel: DotKernel, arrays: KernelArrays) -> Action:
     """Native calls of BLAS; NumPy's where no BLAS is found for them."""
     lhs, rhs = arrays.operands

@@ -18,7 +18,7 @@ from runtime.blas import BlasFunction
 from runtime.codegen.llvm_fortran import FUNCTION, fortran_code
 from runtime.codegen.llvm_repeat import repeated
 from runtime.codegen.native_call import NativeAction, NativeCall, in_order
-from runtime.kernel import NUMPY_KERNELS, Action, Kernel, KernelArrays
+from runtime.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
 from runtime.kernels.convert import converting
 from runtime.kernels.copy import copying
 from runtime.lapack import lapack_function
@@ -166,7 +166,7 @@ class _Call:
         return NativeAction(repeated(self.count, calls, moves))
 
 
-@NUMPY_KERNELS.binds(FactorizationKernel)
+@CPU_KERNELS.binds(FactorizationKernel)
 def bind_factorization(kernel: FactorizationKernel, arrays: KernelArrays) -> Action:
     operand = arrays.operands[0]
     kind = PrimitiveType.from_numpy(operand.dtype)

@@ -15,7 +15,7 @@ from runtime.codegen.llvm_line_loop import (
 )
 from runtime.codegen.llvm_repeat import repeated
 from runtime.codegen.native_call import NativeAction, in_order, native_call
-from runtime.kernel import NUMPY_KERNELS, Action, Kernel, KernelArrays
+from runtime.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
 from runtime.kernels.index_order import merged_dims
 from runtime.pocketfft import line_loop
 from spmd.literal import NDArray
@@ -37,7 +37,7 @@ class FftKernel(Kernel):
     complex_type: PrimitiveType
 
 
-@NUMPY_KERNELS.binds(FftKernel)
+@CPU_KERNELS.binds(FftKernel)
 def bind_fft(kernel: FftKernel, arrays: KernelArrays) -> Action:
     (source,), (out,) = arrays.operands, arrays.results
     last = source.ndim - 1

@@ -8,7 +8,7 @@ import numpy as np
 
 from runtime.codegen.llvm_convolution_groups import FUNCTION, GroupWords, group_code
 from runtime.codegen.native_call import in_order, native_call
-from runtime.kernel import NUMPY_KERNELS, Action, Kernel, KernelArrays
+from runtime.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
 from runtime.kernels.convert import converting
 from runtime.kernels.convolution_axes import coordinate_tables
 from spmd.literal import NDArray
@@ -30,7 +30,7 @@ class GroupConvolutionKernel(Kernel):
     window: Window
 
 
-@NUMPY_KERNELS.binds(GroupConvolutionKernel)
+@CPU_KERNELS.binds(GroupConvolutionKernel)
 def bind_group_convolution(kernel: GroupConvolutionKernel, arrays: KernelArrays) -> Action:
     spare = list(arrays.scratch)
     given = (*arrays.operands, *arrays.results)

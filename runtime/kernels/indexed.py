@@ -23,7 +23,7 @@ from runtime.codegen.llvm_indexed import (
 from runtime.codegen.native_call import NOTHING, in_order, native_call
 from runtime.codegen.reducer import Reducer
 from runtime.codegen.scalar_program import ScalarProgram
-from runtime.kernel import NUMPY_KERNELS, Action, Kernel, KernelArrays
+from runtime.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
 from runtime.kernels.convert import converting
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
@@ -69,14 +69,14 @@ class ScatterKernel(Kernel):
     accumulate: PrimitiveType
 
 
-@NUMPY_KERNELS.binds(GatherKernel)
+@CPU_KERNELS.binds(GatherKernel)
 def bind_gather(kernel: GatherKernel, arrays: KernelArrays) -> Action:
     source, indices = arrays.operands
     (out,) = arrays.results
     return _bind(kernel.windows, source, indices, out, GatherElements(out.itemsize))
 
 
-@NUMPY_KERNELS.binds(ScatterKernel)
+@CPU_KERNELS.binds(ScatterKernel)
 def bind_scatter(kernel: ScatterKernel, arrays: KernelArrays) -> Action:
     source, indices, updates = arrays.operands
     (out,) = arrays.results

@@ -32,7 +32,7 @@ from runtime.codegen.llvm_small_systems import (
 )
 from runtime.codegen.llvm_small_systems import SOLVE as SMALL_SOLVE
 from runtime.codegen.native_call import NOTHING, in_order, native_call
-from runtime.kernel import NUMPY_KERNELS, Action, Kernel, KernelArrays
+from runtime.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
 from runtime.kernels.copy import copying
 from runtime.lapack import potrf_function, trsm_function
 from spmd.literal import NDArray
@@ -52,7 +52,7 @@ class CholeskyKernel(Kernel):
     clears: bool
 
 
-@NUMPY_KERNELS.binds(CholeskyKernel)
+@CPU_KERNELS.binds(CholeskyKernel)
 def bind_cholesky(kernel: CholeskyKernel, arrays: KernelArrays) -> Action:
     (source,), (factors, *infos) = arrays.operands, arrays.results
     if factors.size == 0:
@@ -84,7 +84,7 @@ class TriangularSolveKernel(Kernel):
     attrs: TriangularSolveAttrs
 
 
-@NUMPY_KERNELS.binds(TriangularSolveKernel)
+@CPU_KERNELS.binds(TriangularSolveKernel)
 def bind_triangular_solve(kernel: TriangularSolveKernel, arrays: KernelArrays) -> Action:
     (triangles, sides), (solutions,) = arrays.operands, arrays.results
     if solutions.size == 0:

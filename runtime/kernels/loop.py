@@ -16,7 +16,7 @@ from runtime.codegen.llvm_starts import NestWords, StartsForm, StartsWords
 from runtime.codegen.native_call import NOTHING, in_order, native_call
 from runtime.codegen.scalar_program import ScalarProgram
 from runtime.fusion.view_path import Shift
-from runtime.kernel import NUMPY_KERNELS, Action, Kernel, KernelArrays
+from runtime.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
 from runtime.kernels.copy import copying
 from runtime.kernels.index_order import in_streaming_order, merged_dims
 from runtime.strides import StridedView
@@ -68,7 +68,7 @@ class LoopKernel(Kernel):
     result_shifts: tuple[tuple[Shift, ...], ...] = ()
 
 
-@NUMPY_KERNELS.binds(LoopKernel)
+@CPU_KERNELS.binds(LoopKernel)
 def bind_loop_kernel(kernel: LoopKernel, arrays: KernelArrays) -> Action:
     walks = [leaf_walk(leaf, arrays.operands) for leaf in kernel.leaves]
     shifts = kernel.result_shifts or ((),) * len(kernel.results)
@@ -88,7 +88,7 @@ class PiecesKernel(Kernel):
     pieces: tuple[LoopKernel, ...]
 
 
-@NUMPY_KERNELS.binds(PiecesKernel)
+@CPU_KERNELS.binds(PiecesKernel)
 def bind_pieces(kernel: PiecesKernel, arrays: KernelArrays) -> Action:
     return in_order(*(bind_loop_kernel(piece, arrays) for piece in kernel.pieces))
 
@@ -104,7 +104,7 @@ class UpdateKernel(Kernel):
     updates: tuple[tuple[int, int], ...]
 
 
-@NUMPY_KERNELS.binds(UpdateKernel)
+@CPU_KERNELS.binds(UpdateKernel)
 def bind_update(kernel: UpdateKernel, arrays: KernelArrays) -> Action:
     copies = [
         copying(arrays.operands[number].reshape(arrays.results[n].shape), arrays.results[n])

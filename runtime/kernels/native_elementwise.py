@@ -7,7 +7,7 @@ from functools import cache
 
 from runtime.codegen.element_operations import ElementSignature
 from runtime.codegen.scalar_program import ScalarOp, ScalarProgram
-from runtime.kernel import NUMPY_KERNELS, Action, Kernel, KernelArrays
+from runtime.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
 from runtime.kernels.loop import Walk, bind_loop
 from spmd.literal import NDArray
 
@@ -19,7 +19,7 @@ class NativeElementwiseKernel(Kernel):
     signature: ElementSignature
 
 
-@NUMPY_KERNELS.binds(NativeElementwiseKernel)
+@CPU_KERNELS.binds(NativeElementwiseKernel)
 def bind_native_elementwise(kernel: NativeElementwiseKernel, arrays: KernelArrays) -> Action:
     (result,) = arrays.results
     every = (*arrays.operands, result)

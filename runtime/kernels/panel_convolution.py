@@ -26,7 +26,7 @@ from runtime.codegen.llvm_convolution_image import FUNCTION as CONVOLVE_IMAGE
 from runtime.codegen.llvm_convolution_image import ImageWords, image_code
 from runtime.codegen.native_call import NativeAction, in_order, native_call
 from runtime.codegen.tile_unit import has_tile_unit
-from runtime.kernel import NUMPY_KERNELS, Action, Kernel, KernelArrays
+from runtime.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
 from runtime.kernels.convert import converting
 from runtime.kernels.convolution_axes import coordinate_tables
 from runtime.kernels.gradient_convolution import (
@@ -71,7 +71,7 @@ class PanelConvolutionKernel(Kernel):
         return max(panel, self.tiles.elements if self.tiles is not None else 0)
 
 
-@NUMPY_KERNELS.binds(PanelConvolutionKernel)
+@CPU_KERNELS.binds(PanelConvolutionKernel)
 def bind_panel_convolution(kernel: PanelConvolutionKernel, arrays: KernelArrays) -> Action:
     gemm = gemm_function(kernel.element_type)
     assert gemm is not None, "the lowering asked for it"

@@ -10,7 +10,7 @@ from runtime.codegen.llvm_pair_reduce import pair_reduce_code
 from runtime.codegen.llvm_reduce import FUNCTION, ReduceForm, ReduceWords, reduce_code
 from runtime.codegen.native_call import NOTHING, native_call
 from runtime.codegen.scalar_program import ScalarProgram
-from runtime.kernel import NUMPY_KERNELS, Action, Kernel, KernelArrays
+from runtime.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
 from runtime.kernels.index_order import merged_dims
 
 #: Rows at once that are neighbours in memory: long pieces are read, and their totals stay in the nearest cache.
@@ -34,7 +34,7 @@ class ProgramReduceKernel(Kernel):
     in_pairs: bool = False
 
 
-@NUMPY_KERNELS.binds(ProgramReduceKernel)
+@CPU_KERNELS.binds(ProgramReduceKernel)
 def bind_program_reduce(kernel: ProgramReduceKernel, arrays: KernelArrays) -> Action:
     count = len(arrays.results)
     operands, inits = arrays.operands[:count], arrays.operands[count:]

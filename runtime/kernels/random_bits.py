@@ -15,7 +15,7 @@ from runtime.codegen.llvm_random_bits import (
     random_bits_code,
 )
 from runtime.codegen.native_call import native_call
-from runtime.kernel import NUMPY_KERNELS, Action, Kernel, KernelArrays
+from runtime.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
 from spmd.shape import PrimitiveType
 
 
@@ -27,7 +27,7 @@ class RandomBitsKernel(Kernel):
     kind: PrimitiveType
 
 
-@NUMPY_KERNELS.binds(RandomBitsKernel)
+@CPU_KERNELS.binds(RandomBitsKernel)
 def bind_random_bits(kernel: RandomBitsKernel, arrays: KernelArrays) -> Action:
     (state,), bits = arrays.operands, arrays.results[-1]
     new_state = arrays.results[0] if len(arrays.results) > 1 else None

@@ -13,7 +13,7 @@ from runtime.codegen.llvm_window import WindowAxis, WindowForm, WindowWords, win
 from runtime.codegen.native_call import NOTHING, NativeAction, in_order, native_call
 from runtime.codegen.reducer import Reducer
 from runtime.codegen.scalar_program import ScalarProgram
-from runtime.kernel import NUMPY_KERNELS, Action, Kernel, KernelArrays
+from runtime.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
 from runtime.kernels.copy import copying
 from spmd.literal import NDArray
 from spmd.ops.window import Window
@@ -32,7 +32,7 @@ class ReduceWindowKernel(Kernel):
     reduction: Reducer
 
 
-@NUMPY_KERNELS.binds(ReduceWindowKernel)
+@CPU_KERNELS.binds(ReduceWindowKernel)
 def bind_reduce_window(kernel: ReduceWindowKernel, arrays: KernelArrays) -> Action:
     source, init = arrays.operands
     (result,) = arrays.results

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from runtime.kernel import NUMPY_KERNELS, Action, Kernel, KernelArrays
+from runtime.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
 from spmd.evaluator.evaluator import evaluate_instruction
 from spmd.evaluator.value import Value, flatten
 from spmd.hlo import HloInstruction
@@ -22,7 +22,7 @@ class ReferenceKernel(Kernel):
     instruction: HloInstruction
 
 
-@NUMPY_KERNELS.binds(ReferenceKernel)
+@CPU_KERNELS.binds(ReferenceKernel)
 def bind_reference(kernel: ReferenceKernel, arrays: KernelArrays) -> Action:
     operands: tuple[Value, ...] = arrays.operands
 

@@ -24,7 +24,7 @@ from runtime.codegen.llvm_starts import NestWords
 from runtime.codegen.native_call import NOTHING, native_call
 from runtime.codegen.scalar_program import ScalarProgram
 from runtime.fusion.row_fusion import RowFusion, RowInput, RowPass, Source
-from runtime.kernel import NUMPY_KERNELS, Action, Kernel, KernelArrays
+from runtime.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
 from runtime.kernels.index_order import in_streaming_order, merged_dims
 from runtime.kernels.loop import (
     Numbers,
@@ -61,7 +61,7 @@ class RowKernel(Kernel):
     starts: tuple[StartsStage, ...]
 
 
-@NUMPY_KERNELS.binds(RowKernel)
+@CPU_KERNELS.binds(RowKernel)
 def bind_rows(kernel: RowKernel, arrays: KernelArrays) -> Action:
     fusion = kernel.fusion
     if any(fusion.dims[d] == 0 for d in fusion.counted):

@@ -13,7 +13,7 @@ from runtime.codegen.llvm_select_and_scatter import (
     select_and_scatter_code,
 )
 from runtime.codegen.native_call import in_order, native_call
-from runtime.kernel import NUMPY_KERNELS, Action, Kernel, KernelArrays
+from runtime.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
 from runtime.kernels.convert import converting
 from spmd.ops.window import Window
 
@@ -30,7 +30,7 @@ class SelectAndScatterKernel(Kernel):
     elements: SelectedElements
 
 
-@NUMPY_KERNELS.binds(SelectAndScatterKernel)
+@CPU_KERNELS.binds(SelectAndScatterKernel)
 def bind_select_and_scatter(kernel: SelectAndScatterKernel, arrays: KernelArrays) -> Action:
     operand, source, init = arrays.operands
     (result,) = arrays.results

@@ -10,7 +10,7 @@ import numpy as np
 from runtime.codegen.llvm_copy import SOURCE_WORD, TARGET_WORD
 from runtime.codegen.llvm_place import FUNCTION, PlaceWords, place_code
 from runtime.codegen.native_call import NativeAction, in_order, native_call
-from runtime.kernel import NUMPY_KERNELS, Action, Kernel, KernelArrays
+from runtime.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
 from runtime.kernels.copy import copying, native_copy
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
@@ -52,7 +52,7 @@ class PadKernel(Kernel):
     target: tuple[slice, ...]
 
 
-@NUMPY_KERNELS.binds(DynamicSliceKernel)
+@CPU_KERNELS.binds(DynamicSliceKernel)
 def bind_dynamic_slice(kernel: DynamicSliceKernel, arrays: KernelArrays) -> Action:
     source, *starts = arrays.operands
     (out,) = arrays.results
@@ -67,7 +67,7 @@ def bind_dynamic_slice(kernel: DynamicSliceKernel, arrays: KernelArrays) -> Acti
     return run
 
 
-@NUMPY_KERNELS.binds(DynamicUpdateSliceKernel)
+@CPU_KERNELS.binds(DynamicUpdateSliceKernel)
 def bind_dynamic_update_slice(_: DynamicUpdateSliceKernel, arrays: KernelArrays) -> Action:
     source, update, *starts = arrays.operands
     (out,) = arrays.results
@@ -122,7 +122,7 @@ def clamped_block(
     return tuple(block)
 
 
-@NUMPY_KERNELS.binds(ConcatenateKernel)
+@CPU_KERNELS.binds(ConcatenateKernel)
 def bind_concatenate(kernel: ConcatenateKernel, arrays: KernelArrays) -> Action:
     (out,) = arrays.results
     copies = []
@@ -135,7 +135,7 @@ def bind_concatenate(kernel: ConcatenateKernel, arrays: KernelArrays) -> Action:
     return in_order(*copies)
 
 
-@NUMPY_KERNELS.binds(PadKernel)
+@CPU_KERNELS.binds(PadKernel)
 def bind_pad(kernel: PadKernel, arrays: KernelArrays) -> Action:
     source, value = arrays.operands
     (out,) = arrays.results

@@ -13,7 +13,7 @@ from runtime.codegen.llvm_sort import SortWords
 from runtime.codegen.native_call import native_call
 from runtime.codegen.scalar_program import ScalarProgram
 from runtime.codegen.sort_key import sort_key
-from runtime.kernel import NUMPY_KERNELS, Action, Kernel, KernelArrays
+from runtime.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
 from spmd.literal import NDArray
 
 #: Shorter rows are merged: counting takes as long as a row of some hundreds.
@@ -73,7 +73,7 @@ class SortKernel(Kernel):
         return 2 * 4 * self.size
 
 
-@NUMPY_KERNELS.binds(SortKernel)
+@CPU_KERNELS.binds(SortKernel)
 def bind_sort(kernel: SortKernel, arrays: KernelArrays) -> Action:
     first, axis = arrays.operands[0], kernel.axis
     others = [d for d in range(first.ndim) if d != axis]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.blas import blas_threads, limited_blas_threads, set_blas_threads
+from runtime.blas import BlasThreads, blas_threads, set_blas_threads
 from runtime.crew import Crew
 from tests.runtime.programs import COLLECTIVES, compiled, random_inputs
 
@@ -15,7 +15,7 @@ def test_threads_are_limited_within_the_block() -> None:
         pytest.skip("NumPy's BLAS does not tell its number of threads")
     try:
         set_blas_threads(2)
-        with limited_blas_threads(1):
+        with BlasThreads(1):
             assert blas_threads() == 1
         assert blas_threads() == 2
     finally:

@@ -14,7 +14,7 @@ from shared_memory_ranks import SharedMemoryRank, run_shared_memory_ranks
 from runtime.buffers import shared_results
 from runtime.buffers.types import AllocationKind, Color
 from runtime.executable import Executable
-from runtime.kernel import NUMPY_KERNELS, Action, Kernel, KernelArrays, KernelLibrary
+from runtime.kernel import CPU_KERNELS, Action, Kernel, KernelArrays, KernelLibrary
 from runtime.saved import load_bytes, save_bytes
 from spmd.hlo import HloModule
 from spmd.shape import ArrayShape
@@ -86,7 +86,7 @@ class Dawdling(KernelLibrary):
     """Kernels that begin late, now on one device and now on another."""
 
     def bind(self, kernel: Kernel, arrays: KernelArrays) -> Action:
-        action = NUMPY_KERNELS.bind(kernel, arrays)
+        action = CPU_KERNELS.bind(kernel, arrays)
         luck = random.Random(threading.get_ident())
 
         def late() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from runtime.codegen.native_call import NOTHING, NativeAction
-from runtime.kernel import NUMPY_KERNELS, KernelArrays
+from runtime.kernel import CPU_KERNELS, KernelArrays
 from runtime.kernels.copy import CopyKernel, merged_by_target, native_copy
 
 Array = np.ndarray[Any, Any]
@@ -84,14 +84,14 @@ def test_more_dimensions_than_are_counted_are_numpys() -> None:
     x = numbers((2,) * 20).T
     target = np.zeros(x.shape, x.dtype)
     assert native_copy(x, target) is None
-    NUMPY_KERNELS.bind(CopyKernel(), KernelArrays((x,), (target,)))()
+    CPU_KERNELS.bind(CopyKernel(), KernelArrays((x,), (target,)))()
     assert (target == x).all()
 
 
 def test_overlapping_arrays_are_numpys() -> None:
     x = numbers((10,))
     assert native_copy(x[:-1], x[1:]) is None
-    NUMPY_KERNELS.bind(CopyKernel(), KernelArrays((x[:-1],), (x[1:],)))()
+    CPU_KERNELS.bind(CopyKernel(), KernelArrays((x[:-1],), (x[1:],)))()
     assert (x[1:] == numbers((10,))[:-1]).all()
 
 

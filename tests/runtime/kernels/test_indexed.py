@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from runtime.kernel import NUMPY_KERNELS, KernelArrays
+from runtime.kernel import CPU_KERNELS, KernelArrays
 from runtime.kernels.indexed import (
     LEAST_STREAMED_BYTES,
     GatherKernel,
@@ -117,7 +117,7 @@ def test_large_result_of_whole_lines_and_others(row: int, first: int) -> None:
     end = begin + 4 * rows * row
     out = memory[begin:end].view(np.float32).reshape(rows, row)
     windows = IndexedWindows(((0, 0, None),), ((1, 1),), ((0, 49),), 1)
-    NUMPY_KERNELS.bind(GatherKernel(windows), KernelArrays((x, indices), (out,)))()
+    CPU_KERNELS.bind(GatherKernel(windows), KernelArrays((x, indices), (out,)))()
     np.testing.assert_array_equal(out, x[np.clip(indices[:, 0], 0, 49)])
     assert (memory[:begin] == 7).all()
     assert (memory[end:] == 7).all()

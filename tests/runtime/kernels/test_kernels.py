@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from runtime.kernel import NUMPY_KERNELS, KernelArrays
+from runtime.kernel import CPU_KERNELS, KernelArrays
 from runtime.kernels.dot import DotKernel, compute_type
 from runtime.kernels.indexed import GatherKernel
 from runtime.kernels.reference import ReferenceKernel
@@ -96,7 +96,7 @@ def test_dot_converts_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
     rhs = rng.standard_normal((2, 20, 6)).astype(P.BF16.numpy)
     out = np.empty((2, 13, 6), P.BF16.numpy)
     scratch = tuple(np.empty(dims, np.float32) for dims in kernel.scratch_dims())
-    NUMPY_KERNELS.bind(kernel, KernelArrays((lhs, rhs), (out,), scratch))()
+    CPU_KERNELS.bind(kernel, KernelArrays((lhs, rhs), (out,), scratch))()
     want = np.matmul(lhs.astype(np.float32), rhs.astype(np.float32)).astype(P.BF16.numpy)
     np.testing.assert_array_equal(out, want)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from runtime.codegen.native_call import NativeAction
-from runtime.kernel import NUMPY_KERNELS, KernelArrays
+from runtime.kernel import CPU_KERNELS, KernelArrays
 from runtime.kernels.dot import DotKernel
 from runtime.kernels.native_dot import blas_product
 from spmd.shape import PrimitiveType
@@ -45,7 +45,7 @@ def check(
     wide = np.complex128 if types[0].is_complex else np.float64
     want = np.matmul(lhs.astype(wide), rhs.astype(wide)).astype(types[2].numpy)
     scratch = tuple(np.full(d, np.nan, compute.numpy) for d in kernel.scratch_dims())
-    action = NUMPY_KERNELS.bind(kernel, KernelArrays((lhs, rhs), (out,), scratch))
+    action = CPU_KERNELS.bind(kernel, KernelArrays((lhs, rhs), (out,), scratch))
     assert isinstance(action, NativeAction) == native
     whole = out if out.base is None else out.base
     before = whole.copy()
@@ -81,7 +81,7 @@ def test_a_batch_may_repeat_one_matrix_and_lie_in_any_order() -> None:
     lhs = matrix((3, 2, 4, 5), P.F32, "rows").transpose(1, 0, 2, 3)
     rhs = np.broadcast_to(matrix((3, 5, 6), P.F32, "rows"), (2, 3, 5, 6))
     out = np.zeros((2, 3, 4, 6), np.float32)
-    action = NUMPY_KERNELS.bind(kernel, KernelArrays((lhs, rhs), (out,)))
+    action = CPU_KERNELS.bind(kernel, KernelArrays((lhs, rhs), (out,)))
     assert isinstance(action, NativeAction)
     action()
     np.testing.assert_array_equal(out, np.matmul(lhs, rhs))
@@ -153,7 +153,7 @@ def test_integers_are_summed_modulo_their_range(
             info = np.iinfo(x.dtype)
             x[...] = rng.integers(info.min, info.max, x.shape, x.dtype, endpoint=True)
         kernel = DotKernel((2,), m, k, n, *types, types[2])
-        action = NUMPY_KERNELS.bind(kernel, KernelArrays((lhs, rhs), (out,)))
+        action = CPU_KERNELS.bind(kernel, KernelArrays((lhs, rhs), (out,)))
         assert isinstance(action, NativeAction)
         action()
         wide = types[2].numpy
@@ -165,7 +165,7 @@ def test_columns_beyond_one_block() -> None:
     lhs, rhs = matrix((3, 9), P.S64, "rows"), matrix((9, 700), P.S64, "rows")
     out = np.zeros((3, 700), np.int64)
     kernel = DotKernel((), 3, 9, 700, P.S64, P.S64, P.S64, P.S64)
-    NUMPY_KERNELS.bind(kernel, KernelArrays((lhs, rhs), (out,)))()
+    CPU_KERNELS.bind(kernel, KernelArrays((lhs, rhs), (out,)))()
     np.testing.assert_array_equal(out, lhs @ rhs)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from runtime.codegen.element_operations import ElementSignature, has_operation
 from runtime.codegen.elements.registry import FLOAT_FUNCTIONS
-from runtime.kernel import NUMPY_KERNELS, KernelArrays
+from runtime.kernel import CPU_KERNELS, KernelArrays
 from runtime.kernels.index_order import merged_dims
 from runtime.kernels.native_elementwise import NativeElementwiseKernel
 from spmd.hlo import Attrs, Opcode
@@ -35,7 +35,7 @@ def may_overwrite(signature: ElementSignature) -> list[int]:
 
 def run(signature: ElementSignature, out: np.ndarray, operands: list[np.ndarray]) -> None:
     kernel = NativeElementwiseKernel(signature)
-    NUMPY_KERNELS.bind(kernel, KernelArrays(tuple(operands), (out,)))()
+    CPU_KERNELS.bind(kernel, KernelArrays(tuple(operands), (out,)))()
 
 
 def edges(kind: PrimitiveType, seed: int) -> np.ndarray:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from runtime.codegen.native_call import NativeAction
-from runtime.kernel import NUMPY_KERNELS, Kernel, KernelArrays
+from runtime.kernel import CPU_KERNELS, Kernel, KernelArrays
 from runtime.kernels.slicing import (
     ConcatenateKernel,
     DynamicSliceKernel,
@@ -20,7 +20,7 @@ Array = np.ndarray[Any, Any]
 
 
 def run(kernel: Kernel, operands: list[Array], out: Array) -> Array:
-    action = NUMPY_KERNELS.bind(kernel, KernelArrays(tuple(operands), (out,)))
+    action = CPU_KERNELS.bind(kernel, KernelArrays(tuple(operands), (out,)))
     assert isinstance(action, NativeAction)
     action()
     return out
@@ -64,7 +64,7 @@ def test_starts_are_read_anew_in_each_run() -> None:
     whole, start = np.arange(10, dtype=np.int16), np.array(1, np.int32)
     out = np.zeros(4, np.int16)
     arrays = KernelArrays((whole[::-1], start), (out,))
-    action = NUMPY_KERNELS.bind(DynamicSliceKernel((4,)), arrays)
+    action = CPU_KERNELS.bind(DynamicSliceKernel((4,)), arrays)
     for first in (1, 5, 2):
         start[()] = first
         action()

@@ -11,7 +11,7 @@ import pytest
 from runtime.codegen.llvm_tiles import FORMS, TileForm
 from runtime.codegen.native_call import NativeAction
 from runtime.codegen.tile_unit import has_tile_unit, without_tile_unit
-from runtime.kernel import NUMPY_KERNELS, Action, KernelArrays
+from runtime.kernel import CPU_KERNELS, Action, KernelArrays
 from runtime.kernels import tile_dot
 from runtime.kernels.dot import DotKernel
 from runtime.kernels.tile_dot import suits_tiles
@@ -40,7 +40,7 @@ def bound(types: Types, batch: tuple[int, ...], lhs: Array, rhs: Array, out: Arr
     assert kernel is not None
     assert kernel.on_tiles
     assert not kernel.scratch_dims()
-    action = NUMPY_KERNELS.bind(kernel, KernelArrays((lhs, rhs), (out,)))
+    action = CPU_KERNELS.bind(kernel, KernelArrays((lhs, rhs), (out,)))
     assert isinstance(action, NativeAction)
     return action
 
@@ -151,9 +151,9 @@ def test_planned_with_the_unit_and_bound_without() -> None:
     kernel = DotKernel.planned((), (40, 50, 40), (P.BF16,) * 3)
     assert kernel is not None
     out = {which: np.zeros((40, 40), P.BF16.numpy) for which in ("with", "without")}
-    NUMPY_KERNELS.bind(kernel, KernelArrays((lhs, rhs), (out["with"],)))()
+    CPU_KERNELS.bind(kernel, KernelArrays((lhs, rhs), (out["with"],)))()
     with without_tile_unit():
-        NUMPY_KERNELS.bind(kernel, KernelArrays((lhs, rhs), (out["without"],)))()
+        CPU_KERNELS.bind(kernel, KernelArrays((lhs, rhs), (out["without"],)))()
         plain = DotKernel.planned((), (40, 50, 40), (P.BF16,) * 3)
     assert plain is not None
     assert not plain.on_tiles

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from runtime.codegen.element_operations import ElementSignature, has_operation
-from runtime.kernel import NUMPY_KERNELS, KernelArrays
+from runtime.kernel import CPU_KERNELS, KernelArrays
 from runtime.kernels.native_elementwise import NativeElementwiseKernel
 from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType
@@ -40,7 +40,7 @@ def native(opcode: Opcode, operands: list[np.ndarray]) -> np.ndarray:
     assert has_operation(signature)
     out = np.empty_like(operands[0])
     arrays = KernelArrays(tuple(operands), (out,))
-    NUMPY_KERNELS.bind(NativeElementwiseKernel(signature), arrays)()
+    CPU_KERNELS.bind(NativeElementwiseKernel(signature), arrays)()
     return out
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from runtime.codegen.element_operations import ElementSignature
-from runtime.kernel import NUMPY_KERNELS, KernelArrays
+from runtime.kernel import CPU_KERNELS, KernelArrays
 from runtime.kernels.native_elementwise import NativeElementwiseKernel
 from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType
@@ -19,7 +19,7 @@ def converted(x: np.ndarray, kind: PrimitiveType) -> np.ndarray:
     source = PrimitiveType.from_numpy(x.dtype)
     kernel = NativeElementwiseKernel(ElementSignature(Opcode.CONVERT, (source,), kind))
     out = np.empty(x.shape, kind.numpy)
-    NUMPY_KERNELS.bind(kernel, KernelArrays((x,), (out,)))()
+    CPU_KERNELS.bind(kernel, KernelArrays((x,), (out,)))()
     return out
 
 

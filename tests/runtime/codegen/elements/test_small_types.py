@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from runtime.codegen.element_operations import ElementSignature
-from runtime.kernel import NUMPY_KERNELS, KernelArrays
+from runtime.kernel import CPU_KERNELS, KernelArrays
 from runtime.kernels.native_elementwise import NativeElementwiseKernel
 from spmd.hlo import NO_ATTRS, Attrs, Opcode
 from spmd.ops.attrs import CompareAttrs
@@ -42,7 +42,7 @@ def check(opcode: Opcode, operands: list[np.ndarray], result: PrimitiveType, att
     with np.errstate(all="ignore"):
         want = reference(signature, operands)
         got = np.empty(want.shape, result.numpy)
-        NUMPY_KERNELS.bind(kernel, KernelArrays(tuple(operands), (got,)))()
+        CPU_KERNELS.bind(kernel, KernelArrays(tuple(operands), (got,)))()
         if result.is_floating:
             got, want = got.astype(np.float32), want.astype(np.float32)
         assert canonical(got) == canonical(want)
