@@ -17,13 +17,16 @@ from runtime.device_memory import DeviceMemory
 from runtime.device_program import DeviceProgram
 from runtime.kernel import KernelLibrary
 from runtime.lane import Lane
+from runtime.prediction.step import StepPredictor
 from runtime.resident import DeviceArray
+from runtime.sharing.pieces import pieces_worth
 from runtime.slots import Slots
 from runtime.table import Table
 from runtime.thunks.thunk import Thunk, walk
 from runtime.timeline.recorder import Recorder
 from spmd.errors import RunError
 from spmd.literal import NDArray
+from spmd.machine.named import machine_named
 
 
 class LoadedDevice:
@@ -80,6 +83,16 @@ class LoadedDevice:
 
     def array(self, place: ArrayView) -> NDArray:
         return self.memory.array(place)
+
+    def pieces_for(self, thunk: Thunk) -> int:
+        cores = self.communicator.cores
+        if cores == 1:
+            return 1
+        return pieces_worth(sum(one.seconds for one in self._predictor.of(thunk)), cores)
+
+    @cached_property
+    def _predictor(self) -> StepPredictor:
+        return StepPredictor(machine_named(), self.program.num_devices, {})
 
     def put(self, number: int, fill: Callable[[NDArray], None]) -> DeviceArray:
         """An array for parameter leaf ``number``, written by ``fill``: in its place where that is free."""

@@ -11,12 +11,12 @@ from runtime.kernels.image_convolution import ImageTiles, geometry
 from runtime.kernels.panel_convolution import PanelConvolutionKernel
 from runtime.prediction.work import (
     NEAR,
+    WORK,
     Access,
     Work,
     all_touched,
     element_seconds,
     stored_bytes,
-    work_of_kernel,
 )
 from runtime.thunks.kernel import KernelThunk
 from spmd.hlo import Opcode
@@ -100,7 +100,7 @@ def _by_panels(sizes: ConvolutionSizes) -> ConvolutionParts:
     )
 
 
-@work_of_kernel(PanelConvolutionKernel)
+@WORK.register(PanelConvolutionKernel)
 def convolution_work(
     kernel: PanelConvolutionKernel, thunk: KernelThunk, machine: MachineDescription
 ) -> Work:
@@ -115,7 +115,7 @@ def convolution_work(
     return Work(accesses, seconds, loops=0.0, together=min(NEAR, together))
 
 
-@work_of_kernel(GroupConvolutionKernel)
+@WORK.register(GroupConvolutionKernel)
 def group_work(
     kernel: GroupConvolutionKernel, thunk: KernelThunk, machine: MachineDescription
 ) -> Work:

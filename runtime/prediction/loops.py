@@ -20,12 +20,12 @@ from runtime.kernels.loop import (
 )
 from runtime.kernels.native_elementwise import NativeElementwiseKernel, one_operation
 from runtime.prediction.work import (
+    WORK,
     Access,
     Work,
     all_touched,
     element_seconds,
     stored_bytes,
-    work_of_kernel,
 )
 from runtime.strides import StridedView
 from runtime.thunks.kernel import KernelThunk
@@ -122,7 +122,7 @@ def merged(accesses: Sequence[Access]) -> tuple[Access, ...]:
     return tuple(by_place.values())
 
 
-@work_of_kernel(LoopKernel)
+@WORK.register(LoopKernel)
 def loop_work(kernel: LoopKernel, thunk: KernelThunk, machine: MachineDescription) -> Work:
     leaves, count = dict.fromkeys(kernel.leaves), len(kernel.leaves)
     results = zip(kernel.results, thunk.results, strict=True)
@@ -149,7 +149,7 @@ def _slowdown(nest: Nest, number: int, tracks: Sequence[Walk]) -> float:
     return nest.slowdown(number, tracks[number].item)
 
 
-@work_of_kernel(PiecesKernel)
+@WORK.register(PiecesKernel)
 def pieces_work(kernel: PiecesKernel, thunk: KernelThunk, machine: MachineDescription) -> Work:
     parts = [loop_work(piece, thunk, machine) for piece in kernel.pieces]
     accesses = [access for part in parts for access in part.accesses]
@@ -157,7 +157,7 @@ def pieces_work(kernel: PiecesKernel, thunk: KernelThunk, machine: MachineDescri
     return Work(merged(accesses), compute, len(parts), rows)
 
 
-@work_of_kernel(UpdateKernel)
+@WORK.register(UpdateKernel)
 def update_work(kernel: UpdateKernel, thunk: KernelThunk, machine: MachineDescription) -> Work:
     """Of a result that is not its operand's memory, the operand is copied there first."""
     parts = [loop_work(piece, thunk, machine) for piece in kernel.pieces]
@@ -170,7 +170,7 @@ def update_work(kernel: UpdateKernel, thunk: KernelThunk, machine: MachineDescri
     return Work(merged(accesses), compute, len(parts), rows)
 
 
-@work_of_kernel(NativeElementwiseKernel)
+@WORK.register(NativeElementwiseKernel)
 def elementwise_work(
     kernel: NativeElementwiseKernel, thunk: KernelThunk, machine: MachineDescription
 ) -> Work:

@@ -13,13 +13,13 @@ from runtime.kernels.slicing import DynamicSliceKernel, DynamicUpdateSliceKernel
 from runtime.kernels.sort import SortKernel
 from runtime.prediction.loops import nest_of, program_seconds, track
 from runtime.prediction.work import (
+    WORK,
     Access,
     Work,
     all_touched,
     element_seconds,
     stored_bytes,
     touched,
-    work_of_kernel,
 )
 from runtime.thunks.kernel import KernelThunk
 from spmd.hlo import Opcode
@@ -40,19 +40,19 @@ def copy_work(source: ArrayView, target: ArrayView) -> Work:
     return Work(accesses, rows=nest.rows)
 
 
-@work_of_kernel(CopyKernel)
+@WORK.register(CopyKernel)
 def copy_kernel_work(_: CopyKernel, thunk: KernelThunk, __: MachineDescription) -> Work:
     return copy_work(thunk.operands[0], thunk.results[0])
 
 
-@work_of_kernel(DynamicSliceKernel)
+@WORK.register(DynamicSliceKernel)
 def slice_work(_: DynamicSliceKernel, thunk: KernelThunk, __: MachineDescription) -> Work:
     (result,) = thunk.results
     size = stored_bytes(result)
     return Work((Access(thunk.operands[0], size), Access(result, size)))
 
 
-@work_of_kernel(DynamicUpdateSliceKernel)
+@WORK.register(DynamicUpdateSliceKernel)
 def update_work(_: DynamicUpdateSliceKernel, thunk: KernelThunk, __: MachineDescription) -> Work:
     """In place, the update alone; elsewhere all of it is copied first."""
     source, update = thunk.operands[:2]
@@ -63,12 +63,12 @@ def update_work(_: DynamicUpdateSliceKernel, thunk: KernelThunk, __: MachineDesc
     return Work((*touched((source, update, result)), Access(result, 0.0, again=size)))
 
 
-@work_of_kernel(PadKernel)
+@WORK.register(PadKernel)
 def pad_work(_: PadKernel, thunk: KernelThunk, __: MachineDescription) -> Work:
     return Work(tuple(touched((thunk.operands[0], thunk.results[0]))))
 
 
-@work_of_kernel(GatherKernel)
+@WORK.register(GatherKernel)
 def gather_work(_: GatherKernel, thunk: KernelThunk, __: MachineDescription) -> Work:
     """As many bytes of what is indexed as there are in the windows."""
     source, indices = thunk.operands
@@ -79,7 +79,7 @@ def gather_work(_: GatherKernel, thunk: KernelThunk, __: MachineDescription) -> 
     return Work((far, *touched((indices, result))), rows=windows)
 
 
-@work_of_kernel(ScatterKernel)
+@WORK.register(ScatterKernel)
 def scatter_work(_: ScatterKernel, thunk: KernelThunk, __: MachineDescription) -> Work:
     """Where the target is not the operand's memory, that is copied first; then windows are read and written."""
     source, indices, updates = thunk.operands
@@ -92,7 +92,7 @@ def scatter_work(_: ScatterKernel, thunk: KernelThunk, __: MachineDescription) -
     return Work((*far, *touched((indices, updates))), rows=windows)
 
 
-@work_of_kernel(ProgramReduceKernel)
+@WORK.register(ProgramReduceKernel)
 def program_reduce_work(
     kernel: ProgramReduceKernel, thunk: KernelThunk, machine: MachineDescription
 ) -> Work:
@@ -101,7 +101,7 @@ def program_reduce_work(
     return Work(all_touched(thunk), thunk.operands[0].view.num_elements * each)
 
 
-@work_of_kernel(ReduceWindowKernel)
+@WORK.register(ReduceWindowKernel)
 def window_work(
     kernel: ReduceWindowKernel, thunk: KernelThunk, machine: MachineDescription
 ) -> Work:
@@ -113,7 +113,7 @@ def window_work(
     return Work(all_touched(thunk), thunk.results[0].view.num_elements * size * each)
 
 
-@work_of_kernel(SortKernel)
+@WORK.register(SortKernel)
 def sort_work(kernel: SortKernel, thunk: KernelThunk, machine: MachineDescription) -> Work:
     """The comparator, one element at a time, for each halving of what is sorted."""
     varies = [True] * len(kernel.comparator.parameters)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from runtime.kernels.dot import DotKernel
-from runtime.prediction.work import NEAR, Access, Work, stored_bytes, work_of_kernel
+from runtime.prediction.work import NEAR, WORK, Access, Work, stored_bytes
 from runtime.thunks.kernel import KernelThunk
 from spmd.machine.description import MachineDescription
 from spmd.machine.products import class_for
@@ -14,7 +14,7 @@ from spmd.machine.products import class_for
 MOST_PACKED = 1 << 20
 
 
-@work_of_kernel(DotKernel)
+@WORK.register(DotKernel)
 def product_work(kernel: DotKernel, thunk: KernelThunk, machine: MachineDescription) -> Work:
     """One after the other. A class's seconds hold for operands and results that have just been touched."""
     count = math.prod(kernel.batch)

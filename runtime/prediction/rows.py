@@ -10,14 +10,14 @@ from runtime.fusion.row_fusion import RowFusion, RowPass, Source
 from runtime.kernels.loop import Numbers, OperandElements
 from runtime.kernels.rows import PassLeaves, RowKernel, RowLeaf
 from runtime.prediction.loops import STRIDED, merged, program_seconds, walked
-from runtime.prediction.work import Access, Work, element_seconds, work_of_kernel
+from runtime.prediction.work import WORK, Access, Work, element_seconds
 from runtime.strides import StridedView
 from runtime.thunks.kernel import KernelThunk
 from spmd.hlo import Opcode
 from spmd.machine.description import MachineDescription
 
 
-@work_of_kernel(RowKernel)
+@WORK.register(RowKernel)
 def row_work(kernel: RowKernel, thunk: KernelThunk, machine: MachineDescription) -> Work:
     fusion = kernel.fusion
     passes = [

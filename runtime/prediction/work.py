@@ -11,10 +11,10 @@ from typing import Any, TypeAlias
 
 from runtime.buffers.types import ArrayView
 from runtime.fusion.op_weights import computed_in, operation_seconds
-from runtime.kernel import Kernel
 from runtime.thunks.kernel import KernelThunk
 from spmd.hlo import Opcode
 from spmd.machine.description import MachineDescription
+from spmd.registry import Registry
 from spmd.shape import PrimitiveType
 
 #: Bytes of operands and results that products and convolutions are timed with, about: in a core's second-level cache.
@@ -52,24 +52,12 @@ class Work:
 WorkOf: TypeAlias = Callable[[Any, KernelThunk, MachineDescription], Work]
 
 #: By the kernel's class.
-_WORK: dict[type[Kernel], WorkOf] = {}
-
-
-def work_of_kernel(kind: type[Kernel]) -> Callable[[WorkOf], WorkOf]:
-    """Decorator: this function says what kernels of ``kind`` do."""
-
-    def decorator(function: WorkOf) -> WorkOf:
-        if kind in _WORK:
-            raise ValueError(f"the work of {kind.__name__} is registered twice")
-        _WORK[kind] = function
-        return function
-
-    return decorator
+WORK: Registry[type, WorkOf] = Registry("work of kernels")
 
 
 def work_of(thunk: KernelThunk, machine: MachineDescription) -> Work:
     """As the kind of its kernel says; of a kind that says nothing, its bytes."""
-    known = _WORK.get(type(thunk.kernel))
+    known = WORK.get(type(thunk.kernel))
     return Work(all_touched(thunk)) if known is None else known(thunk.kernel, thunk, machine)
 
 

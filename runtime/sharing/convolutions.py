@@ -9,7 +9,7 @@ from runtime.codegen.tile_unit import has_tile_unit
 from runtime.kernel import KernelArrays
 from runtime.kernels.group_convolution import GroupConvolutionKernel
 from runtime.kernels.panel_convolution import PanelConvolutionKernel
-from runtime.sharing.pieces import Piece, cuts, scratch_like, spans
+from runtime.sharing.pieces import CUTS, Piece, scratch_like, spans
 from spmd.shape import PrimitiveType
 
 #: Features of a piece: whole tiles, and whole vectors of BLAS's kernels.
@@ -18,7 +18,7 @@ FEATURES = 32
 GROUPS = 16
 
 
-@cuts(PanelConvolutionKernel)
+@CUTS.register(PanelConvolutionKernel)
 def cut_panel_convolution(
     kernel: PanelConvolutionKernel, arrays: KernelArrays, count: int
 ) -> Sequence[Piece]:
@@ -40,7 +40,7 @@ def cut_panel_convolution(
     ]
 
 
-@cuts(GroupConvolutionKernel)
+@CUTS.register(GroupConvolutionKernel)
 def cut_group_convolution(
     kernel: GroupConvolutionKernel, arrays: KernelArrays, count: int
 ) -> Sequence[Piece]:

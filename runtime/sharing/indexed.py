@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from runtime.kernel import KernelArrays
 from runtime.kernels.indexed import GatherKernel
-from runtime.sharing.pieces import Piece, Span, cuts, spans
+from runtime.sharing.pieces import CUTS, Piece, Span, spans
 
 
-@cuts(GatherKernel)
+@CUTS.register(GatherKernel)
 def cut_gather(kernel: GatherKernel, arrays: KernelArrays, count: int) -> Sequence[Piece]:
     """Scatters are not: windows may meet, and come in the order of their index vectors."""
     source, indices = arrays.operands

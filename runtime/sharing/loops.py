@@ -10,7 +10,7 @@ from runtime.kernels.copy import CopyKernel
 from runtime.kernels.loop import LoopKernel, Numbers, OperandElements, PiecesKernel
 from runtime.kernels.native_elementwise import NativeElementwiseKernel
 from runtime.kernels.rows import PassLeaves, RowKernel, RowLeaf
-from runtime.sharing.pieces import Piece, Span, bytes_apart, cuts, longest, scratch_like, spans
+from runtime.sharing.pieces import CUTS, Piece, Span, bytes_apart, longest, scratch_like, spans
 from runtime.strides import StridedView
 
 #: Elements of a piece along what is contiguous are a multiple of so many: whole lines of cache, whole tiles of loops
@@ -18,7 +18,7 @@ from runtime.strides import StridedView
 LINE = 64
 
 
-@cuts(LoopKernel)
+@CUTS.register(LoopKernel)
 def cut_loop(kernel: LoopKernel, arrays: KernelArrays, count: int) -> Sequence[Piece]:
     views = kernel.results
     d = longest(kernel.dims, bytes_apart([view.strides for view in views]), count)
@@ -27,13 +27,13 @@ def cut_loop(kernel: LoopKernel, arrays: KernelArrays, count: int) -> Sequence[P
     return [(_loop_part(kernel, d, span), arrays) for span in _cut(kernel.dims, d, views, count)]
 
 
-@cuts(PiecesKernel)
+@CUTS.register(PiecesKernel)
 def cut_pieces(kernel: PiecesKernel, arrays: KernelArrays, count: int) -> Sequence[Piece]:
     """Its loops write different elements, but a later one may read what an earlier one has written: cut each alone."""
     return ()
 
 
-@cuts(RowKernel)
+@CUTS.register(RowKernel)
 def cut_rows(kernel: RowKernel, arrays: KernelArrays, count: int) -> Sequence[Piece]:
     """Along what counts the rows; each piece keeps rows of its own."""
     fusion = kernel.fusion
@@ -49,7 +49,7 @@ def cut_rows(kernel: RowKernel, arrays: KernelArrays, count: int) -> Sequence[Pi
     ]
 
 
-@cuts(CopyKernel)
+@CUTS.register(CopyKernel)
 def cut_copy(kernel: CopyKernel, arrays: KernelArrays, count: int) -> Sequence[Piece]:
     (source,), (target,) = arrays.operands, arrays.results
     d = longest(target.shape, bytes_apart([target.strides]), count)
@@ -122,7 +122,7 @@ def _spread(view: StridedView, kernel: RowKernel) -> StridedView:
     return replace(view, dims=fusion.dims, strides=strides)
 
 
-@cuts(NativeElementwiseKernel)
+@CUTS.register(NativeElementwiseKernel)
 def cut_elementwise(
     kernel: NativeElementwiseKernel, arrays: KernelArrays, count: int
 ) -> Sequence[Piece]:

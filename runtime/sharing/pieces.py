@@ -10,15 +10,15 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from collectives.communicator.interface import private_memory
 from runtime.codegen.native_call import NativeAction, SharedAction
 from runtime.kernel import Action, Kernel, KernelArrays, KernelLibrary
-from runtime.sharing.seconds import seconds_alone
 from spmd.literal import NDArray
+from spmd.registry import Registry
 
 #: A piece that takes less is not worth another thread's while: to fetch it from another core takes a microsecond, what
 #: it reads and writes may lie in the other core's cache, and the last piece is waited for.
@@ -27,31 +27,16 @@ LEAST_SECONDS = 15e-6
 PIECES_PER_THREAD = 2
 
 Piece: TypeAlias = tuple[Kernel, KernelArrays]
-K = TypeVar("K", bound=Kernel)
-Cut: TypeAlias = Callable[[K, KernelArrays, int], Sequence[Piece]]
+Cut: TypeAlias = Callable[[Any, KernelArrays, int], Sequence[Piece]]
 
-_CUTS: dict[type[Kernel], Cut[Kernel]] = {}
-
-
-def cuts(kind: type[K]) -> Callable[[Cut[K]], Cut[K]]:
-    """Decorator: this function cuts kernels of ``kind`` into so many pieces or fewer; into none where it cannot."""
-
-    def decorator(cut: Cut[K]) -> Cut[K]:
-        if kind in _CUTS:
-            raise ValueError(f"there are two ways to cut a {kind.__name__}")
-        _CUTS[kind] = cut  # type: ignore[assignment]
-        return cut
-
-    return decorator
+#: By kind of kernel: what cuts it into so many pieces or fewer; into none where it cannot.
+CUTS: Registry[type, Cut] = Registry("cuts of kernels")
 
 
-def bind_shared(
-    library: KernelLibrary, kernel: Kernel, arrays: KernelArrays, threads: int
-) -> Action:
-    """``kernel`` bound to ``arrays``, in pieces where it can be cut and ``threads`` are faster than one."""
-    cut = _CUTS.get(type(kernel)) if threads > 1 else None
-    count = pieces_worth(seconds_alone(kernel, arrays), threads) if cut is not None else 1
-    pieces = cut(kernel, arrays, count) if cut is not None and count > 1 else ()
+def bind_shared(library: KernelLibrary, kernel: Kernel, arrays: KernelArrays, count: int) -> Action:
+    """``kernel`` bound to ``arrays``, in ``count`` pieces if it can be cut."""
+    cut = CUTS.get(type(kernel)) if count > 1 else None
+    pieces = cut(kernel, arrays, count) if cut is not None else ()
     if len(pieces) > 1:
         actions = [library.bind(*piece) for piece in pieces]
         native = [action for action in actions if isinstance(action, NativeAction)]

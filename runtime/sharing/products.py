@@ -9,7 +9,7 @@ from runtime.codegen.llvm_tile_gemm import GAINS
 from runtime.kernel import Kernel, KernelArrays
 from runtime.kernels.dot import DotKernel
 from runtime.kernels.thin_dot import LEAST_BYTES, MOST_ROWS
-from runtime.sharing.pieces import Piece, Span, cuts, scratch, spans
+from runtime.sharing.pieces import CUTS, Piece, Span, scratch, spans
 from spmd.literal import NDArray
 
 #: Lines of a piece: fewer would have the other operand packed for little.
@@ -18,7 +18,7 @@ LEAST_LINES = 64
 LINES = 32
 
 
-@cuts(DotKernel)
+@CUTS.register(DotKernel)
 def cut_dot(kernel: DotKernel, arrays: KernelArrays, count: int) -> Sequence[Piece]:
     batch = len(kernel.batch)
     if kernel.batch and max(kernel.batch) >= count:

@@ -8,10 +8,10 @@ from dataclasses import replace
 from runtime.kernel import KernelArrays
 from runtime.kernels.program_reduce import ProgramReduceKernel
 from runtime.kernels.sort import SortKernel
-from runtime.sharing.pieces import Piece, bytes_apart, cuts, longest, scratch_like, spans
+from runtime.sharing.pieces import CUTS, Piece, bytes_apart, longest, scratch_like, spans
 
 
-@cuts(SortKernel)
+@CUTS.register(SortKernel)
 def cut_sort(kernel: SortKernel, arrays: KernelArrays, count: int) -> Sequence[Piece]:
     result = arrays.results[0]
     rows = tuple(1 if d == kernel.axis else size for d, size in enumerate(result.shape))
@@ -31,7 +31,7 @@ def cut_sort(kernel: SortKernel, arrays: KernelArrays, count: int) -> Sequence[P
     ]
 
 
-@cuts(ProgramReduceKernel)
+@CUTS.register(ProgramReduceKernel)
 def cut_program_reduce(
     kernel: ProgramReduceKernel, arrays: KernelArrays, count: int
 ) -> Sequence[Piece]:

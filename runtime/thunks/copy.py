@@ -26,5 +26,5 @@ class CopyThunk(Thunk):
 
     def prepare(self, program: LoadedProgram) -> Action:
         arrays = KernelArrays((program.array(self.source),), (program.array(self.target),))
-        cores = program.communicator.cores
-        return bind_shared(program.kernels, CopyKernel(), arrays, cores)
+        pieces = program.pieces_for(self)
+        return bind_shared(program.kernels, CopyKernel(), arrays, pieces)

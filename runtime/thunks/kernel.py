@@ -32,4 +32,4 @@ class KernelThunk(Thunk):
             tuple(map(program.array, self.results)),
             tuple(map(program.array, self.scratch)),
         )
-        return bind_shared(program.kernels, self.kernel, arrays, program.communicator.cores)
+        return bind_shared(program.kernels, self.kernel, arrays, program.pieces_for(self))

@@ -94,6 +94,10 @@ class LoadedProgram(Protocol):
         """The array in this device's memory."""
         ...
 
+    def pieces_for(self, thunk: Thunk) -> int:
+        """Into how many pieces its work should be cut, for the threads that share it. Asked in the order of steps."""
+        ...
+
 
 @dataclass(frozen=True)
 class Thunk(ABC):
