@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from collectives.communicator.interface import PeerFailedError
-from runtime.codegen.llvm_crew import CREW_WORDS, LaneStop, LaneWord, crew_code
+from runtime.codegen.llvm_crew import CREW_WORDS, CrewWord, LaneStop, crew_code
+from runtime.codegen.llvm_lane import LaneWord
 from runtime.codegen.llvm_segment import SegmentRow
 from runtime.lane import Lane
 from spmd.literal import NDArray
@@ -54,7 +55,9 @@ class Crew:
         self._failed = _Failures()
         self._list = np.array([lane.address for lane in self._lanes], np.int64)
         self._words = np.zeros(CREW_WORDS, np.int64)
-        self._words[:2], self._words[3] = (len(self._lanes), self._list.ctypes.data), len(lanes)
+        self._words[CrewWord.LANES] = len(self._lanes)
+        self._words[CrewWord.LANE_LIST] = self._list.ctypes.data
+        self._words[CrewWord.WORKING] = len(lanes)
         self._argument = ctypes.c_void_p(self._words.ctypes.data)
         self._run = crew_code().crew
         for number, lane in enumerate(self._lanes[1:], 1):

@@ -11,7 +11,8 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 
 from collectives.communicator.shared_collective import SharedCollective
-from runtime.codegen.llvm_crew import LANE_WORDS, CrewCode, LaneWord, crew_code
+from runtime.codegen.llvm_crew import CrewCode, crew_code
+from runtime.codegen.llvm_lane import LANE_WORDS, LaneWord
 from runtime.codegen.llvm_segment import SegmentRow, State, Stop
 from runtime.table import Table
 from runtime.thunks.segment import PythonWait
@@ -36,7 +37,7 @@ _PAUSE_SECONDS = 50e-6
 
 
 class Lane:
-    """Tables that one thread runs by turns. ``address``: of its words (llvm_crew.py)."""
+    """Tables that one thread runs by turns. ``address``: of its words (llvm_lane.py)."""
 
     def __init__(
         self, tables: Sequence[Table], patience: Patience, spins: int = 0, looks: int = 0

@@ -1,13 +1,8 @@
-"""Native code that runs the tables of several devices: by turns on one thread, and on several threads.
+"""Native code of a crew: the lanes (llvm_lane.py) of one process.
 
-A *lane* is one thread's tables. It goes round them, each as far as it comes; a device whose collective waits for
-another one of the lane costs no more than a look. Nobody else's progress is waited for by spinning alone: after some
-rounds in vain the core is given up, and after some more the lane returns, so that Python can watch the time.
-
-A *crew* is the lanes of one process. The calling thread runs the first; the others are run by threads that stay in
-native code from step to step: they spin for a while for the next one, then sleep on a semaphore. The system likes to
-wake a thread on the core of the one that woke it, which is about to spin there: a lane that finds itself on an earlier
-one's core says so before the step.
+The calling thread runs the first; the others are run by threads that stay in native code from step to step: they spin
+for a while for the next one, then sleep on a semaphore. The system likes to wake a thread on the core of the one that
+woke it, which is about to spin there: a lane that finds itself on an earlier one's core says so before the step.
 
 Where there are more cores than lanes, further lanes have no tables: they help the others' devices with what these share
 (llvm_share.py) until the step is over.
@@ -19,9 +14,10 @@ import ctypes
 from enum import IntEnum
 from functools import cache
 
-from runtime.codegen.llvm_jit import NativeLibrary, host_jit, spin_hint
+from runtime.codegen.llvm_jit import NativeLibrary, host_jit
+from runtime.codegen.llvm_lane import DRIVE, LANE_IR, REWIND, LaneWord, lane_word
 from runtime.codegen.llvm_passes import Passes
-from runtime.codegen.llvm_segment import FUNCTION, IN_FLIGHT, ROW, STATE, State, Stop, segment_ir
+from runtime.codegen.llvm_segment import FUNCTION, SEGMENT_IR, Stop
 from runtime.codegen.llvm_share import HELP
 
 
@@ -33,35 +29,20 @@ class LaneStop(IntEnum):
     CROWDED = 7  # before a step: the lane's thread is on an earlier lane's core
 
 
-class LaneWord(IntEnum):
-    """Words of a lane; what different threads write lies on lines of its own."""
-
-    TABLES = 0  # how many
-    TABLE_LIST = 1  # address of their addresses
-    SPINS = 2  # looks at who is late, each time that the only device is at its wait
-    ROUNDS = 3  # rounds in vain before the core is given up, before each further one
-    YIELDS = 4  # rounds in vain of that kind before the lane returns
-    CURRENT = 5  # the table at which it stopped
-    PATIENCE = 6  # looks for the next step before the thread sleeps; it gives up the core before the later ones
-    LANES = 7  # address of the addresses of the crew's lanes
-    ASKED = 8  # number of the step that is to be run; negative: no more
-    EARLIER = 9  # lanes before it, whose cores it keeps off
-    HELPED = 10  # lanes, the first of the crew, whose devices' shares it takes pieces of; 0: it has tables of its own
-    DONE = 16  # number of the step that has been run
-    ASLEEP = 17
-    CORE = 18  # on which it began the step
-    OFFER = 19  # address of the share of which pieces may be taken
-    SEMAPHORE = 24
-
-
 #: Of a helper that has looked for shares for its patience, before each further look.
 NAP_MICROSECONDS = 50
 
-#: A ``sem_t`` is 32 bytes in glibc and musl.
-LANE_WORDS = 32
 
-#: Words of a crew: lanes, address of their addresses, the step's number, lanes that have tables (the first ones).
-CREW_WORDS = 4
+class CrewWord(IntEnum):
+    """Words of a crew."""
+
+    LANES = 0  # how many
+    LANE_LIST = 1  # address of their addresses
+    STEP = 2  # its number
+    WORKING = 3  # lanes that have tables: the first ones
+
+
+CREW_WORDS = len(CrewWord)
 
 
 class CrewCode:
@@ -72,7 +53,7 @@ class CrewCode:
         word, pointer = ctypes.c_int64, ctypes.c_void_p
         function = self.library.function
         #: (lane, begin): its tables, from their first row where ``begin``; otherwise on.
-        self.drive = function("spmd_drive", word, pointer, word)
+        self.drive = function(DRIVE, word, pointer, word)
         #: (lane, at_work): wait for steps and run them, until something needs Python.
         self.serve = function("spmd_serve", word, pointer, word)
         #: (crew, begin): a step on all lanes.
@@ -84,19 +65,14 @@ class CrewCode:
 
 @cache
 def crew_library() -> NativeLibrary:
-    names = (FUNCTION, "spmd_drive", "spmd_serve", "spmd_crew", "spmd_retire", "spmd_open_lane")
-    declaration, hint = spin_hint()
-    ir = "\n".join([declaration, segment_ir("", hint), _IR.replace("SPIN_HINT", hint)])
+    names = (FUNCTION, DRIVE, "spmd_serve", "spmd_crew", "spmd_retire", "spmd_open_lane")
+    ir = "\n".join([SEGMENT_IR, LANE_IR, _IR])
     return host_jit().compile(ir, names, passes=Passes.TIDY)
 
 
 @cache
 def crew_code() -> CrewCode:
     return CrewCode()
-
-
-def _word(name: LaneWord) -> str:
-    return f"getelementptr i64, ptr %lane, i64 {name.value}"
 
 
 _IR = f"""
@@ -107,135 +83,14 @@ declare i32 @sem_wait(ptr)
 declare i32 @sem_post(ptr)
 
 define void @spmd_open_lane(ptr %lane) {{
-  %semaphore = {_word(LaneWord.SEMAPHORE)}
+  %semaphore = {lane_word(LaneWord.SEMAPHORE)}
   %r = call i32 @sem_init(ptr %semaphore, i32 0, i32 0)
   ret void
 }}
 
-define internal void @rewind(ptr %lane) {{
-entry:
-  %count = call i64 @word(ptr %lane, i64 {LaneWord.TABLES.value})
-  %tables = call ptr @pointer(ptr %lane, i64 {LaneWord.TABLE_LIST.value})
-  %current = {_word(LaneWord.CURRENT)}
-  store i64 0, ptr %current
-  br label %look
-look:
-  %i = phi i64 [ 0, %entry ], [ %next, %one ]
-  %more = icmp ult i64 %i, %count
-  br i1 %more, label %one, label %end
-one:
-  %table = call ptr @pointer(ptr %tables, i64 %i)
-  %row = getelementptr i64, ptr %table, i64 {ROW}
-  %state = getelementptr i64, ptr %table, i64 {STATE}
-  %flights = getelementptr i64, ptr %table, i64 {IN_FLIGHT}
-  store i64 0, ptr %row
-  store i64 {State.RUNNING.value}, ptr %state
-  store i64 0, ptr %flights
-  %next = add i64 %i, 1
-  br label %look
-end:
-  ret void
-}}
-
-define i64 @spmd_drive(ptr %lane, i64 %begin) {{
-entry:
-  %new = icmp ne i64 %begin, 0
-  br i1 %new, label %begins, label %ready
-begins:
-  call void @rewind(ptr %lane)
-  br label %ready
-ready:
-  %count = call i64 @word(ptr %lane, i64 {LaneWord.TABLES.value})
-  %tables = call ptr @pointer(ptr %lane, i64 {LaneWord.TABLE_LIST.value})
-  %spins = call i64 @word(ptr %lane, i64 {LaneWord.SPINS.value})
-  %rounds = call i64 @word(ptr %lane, i64 {LaneWord.ROUNDS.value})
-  %yields = call i64 @word(ptr %lane, i64 {LaneWord.YIELDS.value})
-  %patience = add i64 %rounds, %yields
-  %current = {_word(LaneWord.CURRENT)}
-  %first = load i64, ptr %current
-  br label %round
-round:
-  %vain = phi i64 [ 0, %ready ], [ %vain_next, %again ]
-  %from = phi i64 [ %first, %ready ], [ 0, %again ]
-  br label %look
-look: ; where it goes on at a table, those before it are taken for alive, and for having come on
-  %i = phi i64 [ %from, %round ], [ %next, %passed ]
-  %alive = phi i64 [ %from, %round ], [ %alive_next, %passed ]
-  %moved = phi i64 [ %from, %round ], [ %moved_next, %passed ]
-  %more = icmp ult i64 %i, %count
-  br i1 %more, label %table, label %round_over
-table:
-  %t = call ptr @pointer(ptr %tables, i64 %i)
-  %state_slot = getelementptr i64, ptr %t, i64 {STATE}
-  %state = load i64, ptr %state_slot
-  switch i64 %state, label %elsewhere [
-    i64 {State.RUNNING.value}, label %run
-    i64 {State.FINISHED.value}, label %over
-  ]
-run:
-  %before = call i64 @word(ptr %t, i64 {ROW})
-  %stop = call i64 @{FUNCTION}(ptr %t, i64 %spins)
-  switch i64 %stop, label %python [
-    i64 {Stop.FINISHED.value}, label %ends
-    i64 {Stop.BLOCKED.value}, label %blocked
-  ]
-ends:
-  store i64 {State.FINISHED.value}, ptr %state_slot
-  br label %over
-blocked:
-  %after = call i64 @word(ptr %t, i64 {ROW})
-  %on = icmp ne i64 %before, %after
-  br label %elsewhere
-elsewhere:
-  %came_on = phi i1 [ %on, %blocked ], [ false, %table ]
-  %has_moved = zext i1 %came_on to i64
-  br label %passed
-over:
-  %ended = phi i64 [ 0, %table ], [ 1, %ends ]
-  br label %passed
-passed:
-  %is_alive = phi i64 [ 1, %elsewhere ], [ 0, %over ]
-  %did_move = phi i64 [ %has_moved, %elsewhere ], [ %ended, %over ]
-  %alive_next = add i64 %alive, %is_alive
-  %moved_next = add i64 %moved, %did_move
-  %next = add i64 %i, 1
-  br label %look
-round_over:
-  %none = icmp eq i64 %alive, 0
-  br i1 %none, label %finished, label %not_yet
-not_yet:
-  %moves = icmp ne i64 %moved, 0
-  br i1 %moves, label %again, label %in_vain
-in_vain:
-  %vain_more = add i64 %vain, 1
-  %late = icmp ugt i64 %vain_more, %rounds
-  br i1 %late, label %give_up, label %pause
-pause:
-  SPIN_HINT
-  br label %again
-give_up:
-  %too_late = icmp ugt i64 %vain_more, %patience
-  br i1 %too_late, label %stuck, label %yield
-yield:
-  %y = call i32 @sched_yield()
-  br label %again
-again:
-  %vain_next = phi i64 [ 0, %not_yet ], [ %vain_more, %pause ], [ %vain_more, %yield ]
-  br label %round
-python:
-  store i64 %i, ptr %current
-  ret i64 %stop
-stuck:
-  store i64 0, ptr %current
-  ret i64 {Stop.BLOCKED.value}
-finished:
-  store i64 0, ptr %current
-  ret i64 {Stop.FINISHED.value}
-}}
-
 define internal i64 @assist(ptr %lane, i64 %helped) {{
 entry: ; returns the step that it has helped with: until that is over on the first lane, or another is asked for
-  %asked_slot = {_word(LaneWord.ASKED)}
+  %asked_slot = {lane_word(LaneWord.ASKED)}
   %step = load i64, ptr %asked_slot
   %patience = call i64 @word(ptr %lane, i64 {LaneWord.PATIENCE.value})
   %lanes = call ptr @pointer(ptr %lane, i64 {LaneWord.LANES.value})
@@ -270,7 +125,7 @@ in_vain:
   %soon = icmp ult i64 %vain, %patience
   br i1 %soon, label %spin, label %nap
 spin:
-  SPIN_HINT
+  call void @pause()
   br label %again
 nap:
   %n = call i32 @usleep(i32 {NAP_MICROSECONDS})
@@ -284,10 +139,10 @@ end:
 
 define i64 @spmd_serve(ptr %lane, i64 %at_work) {{
 entry:
-  %asked_slot = {_word(LaneWord.ASKED)}
-  %done_slot = {_word(LaneWord.DONE)}
-  %asleep = {_word(LaneWord.ASLEEP)}
-  %semaphore = {_word(LaneWord.SEMAPHORE)}
+  %asked_slot = {lane_word(LaneWord.ASKED)}
+  %done_slot = {lane_word(LaneWord.DONE)}
+  %asleep = {lane_word(LaneWord.ASLEEP)}
+  %semaphore = {lane_word(LaneWord.SEMAPHORE)}
   %patience = call i64 @word(ptr %lane, i64 {LaneWord.PATIENCE.value})
   %eager = lshr i64 %patience, 1
   %working = icmp ne i64 %at_work, 0
@@ -296,7 +151,7 @@ idle:
   %done = load i64, ptr %done_slot
   br label %look
 look:
-  %looks = phi i64 [ 0, %idle ], [ %looks_next, %spin ], [ %looks_next, %yield ], [ 0, %sleep ], [ 0, %watch ]
+  %looks = phi i64 [ 0, %idle ], [ %looks_next, %polite ], [ 0, %sleep ], [ 0, %watch ]
   %asked = load atomic i64, ptr %asked_slot acquire, align 8
   %retired = icmp slt i64 %asked, 0
   br i1 %retired, label %end, label %compare
@@ -308,13 +163,7 @@ wait:
   %patient = icmp ult i64 %looks, %patience
   br i1 %patient, label %polite, label %watch
 polite:
-  %soon = icmp ult i64 %looks, %eager
-  br i1 %soon, label %spin, label %yield
-spin:
-  SPIN_HINT
-  br label %look
-yield:
-  %y = call i32 @sched_yield()
+  call void @give_way(i64 %looks, i64 %eager)
   br label %look
 watch:
   store atomic i64 1, ptr %asleep seq_cst, align 8
@@ -356,7 +205,7 @@ help:
   store atomic i64 %helped_with, ptr %done_slot release, align 8
   br label %idle
 drive:
-  %stop = call i64 @spmd_drive(ptr %lane, i64 0)
+  %stop = call i64 @{DRIVE}(ptr %lane, i64 0)
   %finished = icmp eq i64 %stop, {Stop.FINISHED.value}
   br i1 %finished, label %report, label %python
 report:
@@ -371,14 +220,14 @@ end:
 
 define internal void @ask(ptr %lane, i64 %step) {{
 entry:
-  %asked_slot = {_word(LaneWord.ASKED)}
-  %asleep = {_word(LaneWord.ASLEEP)}
+  %asked_slot = {lane_word(LaneWord.ASKED)}
+  %asleep = {lane_word(LaneWord.ASLEEP)}
   store atomic i64 %step, ptr %asked_slot seq_cst, align 8
   %sleeps = load atomic i64, ptr %asleep seq_cst, align 8
   %must_wake = icmp ne i64 %sleeps, 0
   br i1 %must_wake, label %wake, label %end
 wake:
-  %semaphore = {_word(LaneWord.SEMAPHORE)}
+  %semaphore = {lane_word(LaneWord.SEMAPHORE)}
   %r = call i32 @sem_post(ptr %semaphore)
   br label %end
 end:
@@ -392,9 +241,9 @@ define void @spmd_retire(ptr %lane) {{
 
 define i64 @spmd_crew(ptr %crew, i64 %begin) {{
 entry:
-  %count = call i64 @word(ptr %crew, i64 0)
-  %lanes = call ptr @pointer(ptr %crew, i64 1)
-  %step_slot = getelementptr i64, ptr %crew, i64 2
+  %count = call i64 @word(ptr %crew, i64 {CrewWord.LANES.value})
+  %lanes = call ptr @pointer(ptr %crew, i64 {CrewWord.LANE_LIST.value})
+  %step_slot = getelementptr i64, ptr %crew, i64 {CrewWord.STEP.value}
   %own = call ptr @pointer(ptr %lanes, i64 0)
   %new = icmp ne i64 %begin, 0
   br i1 %new, label %begins, label %drive
@@ -413,7 +262,7 @@ prepare: ; all lanes before any runs: a lane looks at others' states
   br i1 %p_more, label %lane_prepared, label %ask
 lane_prepared:
   %p_lane = call ptr @pointer(ptr %lanes, i64 %p)
-  call void @rewind(ptr %p_lane)
+  call void @{REWIND}(ptr %p_lane)
   %p_next = add i64 %p, 1
   br label %prepare
 ask:
@@ -426,14 +275,14 @@ one:
   %next = add i64 %i, 1
   br label %ask
 drive:
-  %stop = call i64 @spmd_drive(ptr %own, i64 0)
+  %stop = call i64 @{DRIVE}(ptr %own, i64 0)
   %finished = icmp eq i64 %stop, {Stop.FINISHED.value}
   br i1 %finished, label %join, label %python
 python:
   ret i64 %stop
 join: ; helpers need not be waited for: they have nothing of a share that is not done
   %step = load i64, ptr %step_slot
-  %working = call i64 @word(ptr %crew, i64 3)
+  %working = call i64 @word(ptr %crew, i64 {CrewWord.WORKING.value})
   %rounds = call i64 @word(ptr %own, i64 {LaneWord.ROUNDS.value})
   %yields = call i64 @word(ptr %own, i64 {LaneWord.YIELDS.value})
   %patience = add i64 %rounds, %yields
@@ -447,7 +296,7 @@ other:
   %done_slot = getelementptr i64, ptr %e_lane, i64 {LaneWord.DONE.value}
   br label %look
 look:
-  %looks = phi i64 [ 0, %other ], [ %looks_next, %spin ], [ %looks_next, %yield ]
+  %looks = phi i64 [ 0, %other ], [ %looks_next, %polite ]
   %done = load atomic i64, ptr %done_slot acquire, align 8
   %has_come = icmp eq i64 %done, %step
   br i1 %has_come, label %come, label %wait
@@ -456,16 +305,10 @@ come:
   br label %each
 wait:
   %looks_next = add i64 %looks, 1
-  %soon = icmp ult i64 %looks, %rounds
-  br i1 %soon, label %spin, label %later
-spin:
-  SPIN_HINT
-  br label %look
-later:
   %patient = icmp ult i64 %looks, %patience
-  br i1 %patient, label %yield, label %late
-yield:
-  %y = call i32 @sched_yield()
+  br i1 %patient, label %polite, label %late
+polite:
+  call void @give_way(i64 %looks, i64 %rounds)
   br label %look
 late:
   ret i64 {LaneStop.JOINING.value}

@@ -15,8 +15,9 @@ import sys
 from enum import IntEnum
 from functools import cache
 
-from runtime.codegen.llvm_jit import NativeLibrary, host_jit, spin_hint
+from runtime.codegen.llvm_jit import NativeLibrary, host_jit
 from runtime.codegen.llvm_passes import Passes
+from runtime.codegen.llvm_waits import WAITS
 from runtime.codegen.llvm_words import WORDS
 
 ENTER, WAIT, OPEN = FUNCTIONS = ("spmd_gate_enter", "spmd_gate_wait", "spmd_gate_open")
@@ -47,8 +48,7 @@ _EVERYBODY = 2**31 - 1
 @cache
 def gate_library() -> NativeLibrary:
     """i64 enter(ptr record), i64 wait(ptr record): 0 when the passage is over; void open(ptr record)."""
-    declaration, hint = spin_hint()
-    ir = "\n".join([declaration, WORDS, _sleep_ir(), _IR.replace("SPIN_HINT", hint)])
+    ir = "\n".join([WORDS, WAITS, _sleep_ir(), _IR])
     return host_jit().compile(ir, FUNCTIONS, passes=Passes.TIDY)
 
 
@@ -61,8 +61,6 @@ def _sleep_ir() -> str:
 
 
 _WITHOUT_FUTEX = """
-declare i32 @sched_yield()
-
 define internal void @sleep(ptr %word, i64 %seen, ptr %nap) {
   %r = call i32 @sched_yield()
   ret void
@@ -152,7 +150,7 @@ closed:
   %patient = icmp ne i64 %left, 0
   br i1 %patient, label %again, label %tired
 again:
-  SPIN_HINT
+  call void @pause()
   %fewer = sub i64 %left, 1
   br label %look
 tired:

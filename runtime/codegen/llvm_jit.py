@@ -219,12 +219,3 @@ def host_fuses() -> bool:
     if platform.machine() == "x86_64":
         return bool(llvm.get_host_cpu_features().get("fma", False))
     return platform.machine() in ("aarch64", "arm64")
-
-
-def spin_hint() -> tuple[str, str]:
-    """The instruction that tells the core that it is in a spin loop: the intrinsic's declaration, and its call."""
-    if platform.machine() == "x86_64":
-        return "declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"
-    if platform.machine() == "aarch64":
-        return "declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"
-    return "", ""

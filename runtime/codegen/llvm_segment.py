@@ -18,8 +18,9 @@ from enum import IntEnum
 from functools import cached_property
 from typing import Protocol
 
-from runtime.codegen.llvm_share import SHARE, Share, share_ir
+from runtime.codegen.llvm_share import SHARE, SHARE_IR, Share
 from runtime.codegen.llvm_shared_memory import step_interpreter_ir
+from runtime.codegen.llvm_waits import WAITS
 from runtime.codegen.llvm_words import WORDS
 from runtime.codegen.native_call import NativeCall
 
@@ -53,7 +54,7 @@ class Stop(IntEnum):
 
 
 class State(IntEnum):
-    """What a table's device does, for who runs several of them by turns (llvm_crew.py)."""
+    """What a table's device does, for who runs several of them by turns (llvm_lane.py)."""
 
     RUNNING = 0
     FINISHED = 1
@@ -167,20 +168,10 @@ class SegmentRow:
         return self.function, record, self.number, self.away, self.value
 
 
-def segment_ir(linkage: str, spin_hint: str) -> str:
-    """A module with ``FUNCTION``: takes a table's address and how often to look at who is late; returns a Stop.
-
-    ``spin_hint``: an instruction for who waits, declared elsewhere.
-    """
-    parts = [WORDS, step_interpreter_ir("internal"), share_ir(spin_hint)]
-    return "\n".join([*parts, _IR.format(linkage=linkage)])
-
-
 _IR = f"""
 declare i32 @clock_gettime(i32, ptr)
-declare i32 @sched_yield()
 
-define {{linkage}} i64 @{FUNCTION}(ptr %table, i64 %spins) {{{{
+define i64 @{FUNCTION}(ptr %table, i64 %spins) {{
 entry:
   %count = call i64 @word(ptr %table, i64 {ROWS})
   %position = call ptr @pointer(ptr %table, i64 {POSITION})
@@ -329,5 +320,8 @@ failed:
 finished:
   store i64 %count, ptr %row_slot
   ret i64 {Stop.FINISHED}
-}}}}
+}}
 """
+
+SEGMENT_IR = "\n".join([WORDS, WAITS, step_interpreter_ir("internal"), SHARE_IR, _IR])
+"""A module with ``FUNCTION``: takes a table's address and how often to look at who is late; returns a Stop."""

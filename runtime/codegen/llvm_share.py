@@ -53,20 +53,11 @@ class Share:
         self.address = int(words.ctypes.data)
 
 
-def share_ir(spin_hint: str) -> str:
-    """``SHARE``: (share, address of the OFFER word, or null: no helpers). ``HELP``: (address of an OFFER word).
-
-    HELP returns whether it has done anything. ``spin_hint``: an instruction for who waits. The module has WORDS, and
-    declares sched_yield.
-    """
-    return _IR.replace("SPIN_HINT", spin_hint)
-
-
 def _slot(name: str, word: int) -> str:
     return f"  %{name}_slot = getelementptr i64, ptr %share, i64 {word}"
 
 
-_IR = f"""
+SHARE_IR = f"""
 define internal void @run_piece(ptr %share, i64 %number) {{
 entry:
   %pieces = getelementptr i64, ptr %share, i64 {PIECES}
@@ -121,19 +112,13 @@ withdraws:
   store atomic i64 0, ptr %offer release, align 8
   br label %look
 look:
-  %looks = phi i64 [ 0, %withdraws ], [ %looks_next, %spin ], [ %looks_next, %yield ]
+  %looks = phi i64 [ 0, %withdraws ], [ %looks_next, %wait ]
   %done = load atomic i64, ptr %done_slot acquire, align 8
   %all = icmp eq i64 %done, %count
   br i1 %all, label %end, label %wait
 wait:
+  call void @give_way(i64 %looks, i64 {_LOOKS})
   %looks_next = add i64 %looks, 1
-  %soon = icmp ult i64 %looks, {_LOOKS}
-  br i1 %soon, label %spin, label %yield
-spin:
-  SPIN_HINT
-  br label %look
-yield:
-  %y = call i32 @sched_yield()
   br label %look
 end:
   ret void
@@ -165,4 +150,8 @@ piece:
 nothing:
   ret i1 0
 }}
+"""
+"""``SHARE``: (share, address of the OFFER word, or null: no helpers). ``HELP``: (address of an OFFER word).
+
+HELP returns whether it has done anything. The module has WORDS and WAITS.
 """

@@ -11,8 +11,8 @@ Native code never calls the operating system: who has spun long enough returns, 
 
 from __future__ import annotations
 
-from runtime.codegen.llvm_jit import spin_hint
 from runtime.codegen.llvm_rotate import rotate_ir
+from runtime.codegen.llvm_waits import WAITS
 from runtime.codegen.llvm_words import WORDS
 
 RECORD_WORDS = 10
@@ -40,9 +40,7 @@ ENTRY_POINTS = ("spmd_start", "spmd_advance")
 
 def shared_memory_ir() -> str:
     """A module with ENTRY_POINTS and STEP_FUNCTIONS."""
-    declaration, hint = spin_hint()
-    meet = _MEET.replace("SPIN_HINT", hint)
-    return "\n".join([declaration, WORDS, step_interpreter_ir(), meet, _COPY, _SWAP, rotate_ir()])
+    return "\n".join([WORDS, WAITS, step_interpreter_ir(), _MEET, _COPY, _SWAP, rotate_ir()])
 
 
 def step_interpreter_ir(linkage: str = "") -> str:
@@ -150,7 +148,7 @@ absent:
   %patient = icmp sgt i64 %left_now, 0
   br i1 %patient, label %spin, label %blocked
 spin:
-  SPIN_HINT
+  call void @pause()
   %fewer = sub i64 %left_now, 1
   br label %look
 there:
