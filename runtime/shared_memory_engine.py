@@ -26,7 +26,8 @@ from collectives.communicator.shared_steps import (
 from runtime.codegen.llvm_gate import gate_library
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
 from runtime.codegen.llvm_passes import Passes
-from runtime.codegen.llvm_reduction import can_reduce, element_of, reduction_ir
+from runtime.codegen.llvm_reduce_rows import Streams, reduce_rows_ir, streams_of_code
+from runtime.codegen.llvm_reduction import can_reduce, element_of
 from runtime.codegen.llvm_shared_memory import (
     ENTRY_POINTS,
     HEADER_WORDS,
@@ -49,7 +50,7 @@ class NativeStepEngine:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._reductions: dict[tuple[Dtype, ReductionKind], NativeLibrary] = {}
+        self._reductions: dict[tuple[Dtype, ReductionKind, Streams | None], NativeLibrary] = {}
         self._moves: dict[str, NativeLibrary] = {}
 
     @cached_property
@@ -103,7 +104,7 @@ class NativeStepEngine:
     def _code_of(self, step: Step) -> NativeLibrary:
         """Which is being compiled from here on."""
         if isinstance(step, ReduceRows):
-            return self._reduction(step.dtype, step.reduction)
+            return self._reduction(step)
         if isinstance(step, MoveRows):
             return self._move(step.index_dtype.name)
         return self._code
@@ -116,11 +117,12 @@ class NativeStepEngine:
             self._moves[dtype] = host_jit().compile(ir, (_MOVE,), passes=Passes.TIDY)
         return self._moves[dtype]
 
-    def _reduction(self, dtype: Dtype, reduction: ReductionKind) -> NativeLibrary:
-        if (dtype, reduction) not in self._reductions:
-            ir = reduction_ir(_REDUCE, dtype, reduction)
-            self._reductions[dtype, reduction] = host_jit().compile(ir, (_REDUCE,))
-        return self._reductions[dtype, reduction]
+    def _reduction(self, step: ReduceRows) -> NativeLibrary:
+        key = step.dtype, step.reduction, streams_of_code(len(step.sources), len(step.targets))
+        if key not in self._reductions:
+            ir = reduce_rows_ir(_REDUCE, *key)
+            self._reductions[key] = host_jit().compile(ir, (_REDUCE,))
+        return self._reductions[key]
 
 
 _MOVE, _REDUCE = "spmd_move_rows", "spmd_reduce_rows"

@@ -1,13 +1,7 @@
-"""LLVM IR that reduces n arrays in their order, with the same bits as ``collectives.communicator.reduction``.
-
-A kernel works through its rows in blocks that stay in the first-level cache. Within a block, values are combined one
-source after the other in the accumulator's type; the last one is written to the first target, and from there copied to
-the others. So an element of a target may lie on the same element of any source: it is written after all were read.
-"""
+"""LLVM IR that combines elements of every type, with the same bits as ``collectives.communicator.reduction``."""
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -15,13 +9,9 @@ import numpy as np
 
 from collectives.communicator.reduction import accumulator_type
 from runtime.codegen.elements.small_floats import conversions
-from runtime.codegen.llvm_words import WORDS
 from spmd.device import ReductionKind
 from spmd.ops.reduction import identity_value
 from spmd.shape import PrimitiveType
-
-#: Blocks of four sources and their total fit in a first-level cache together, several times over.
-BLOCK_ELEMENTS = 1024
 
 Dtype: TypeAlias = np.dtype[Any]
 
@@ -68,31 +58,6 @@ def can_reduce(dtype: Dtype, reduction: ReductionKind) -> bool:
     if PrimitiveType.from_numpy(dtype).is_floating:
         return reduction in _FLOAT_OPERATIONS
     return True
-
-
-def reduction_ir(name: str, dtype: Dtype, reduction: ReductionKind) -> str:
-    """A module with the step function ``name``, which runs a reduce record (see llvm_shared_memory)."""
-    element = element_of(dtype)
-    size = dtype.itemsize // element.parts
-    forms = itertools.product(("stored", "wide"), repeat=2)
-    if element.stored == element.wide and not element.widen:
-        forms = itertools.product(("stored",), repeat=2)  # one loop serves all
-    loops = {form: _combine_loop(element, *form) for form in forms}
-    names = {
-        f"{first}_{last}": f"combine_{first}_{last}"
-        if (first, last) in loops
-        else "combine_stored_stored"
-        for first, last in itertools.product(("stored", "wide"), repeat=2)
-    }
-    return "\n".join(
-        [
-            *combining_ir(dtype, reduction),
-            *loops.values(),
-            WORDS,
-            _REDUCE.format(name=name, wide=element.wide, size=size, block=BLOCK_ELEMENTS, **names),
-            _LOOP_METADATA,
-        ]
-    )
 
 
 def _conversion(name: str, source: str, target: str, body: str) -> str:
@@ -200,131 +165,5 @@ _COMBINATION = """
 define internal {type} @{name}({type} %a, {type} %b) alwaysinline {{
   {body}
   ret {type} %r
-}}
-"""
-
-
-def _combine_loop(element: Element, first: str, last: str) -> str:
-    """out[i] = a[i] op b[i], where b is in memory's type, and a and out in memory's or the accumulator's."""
-    stored, wide = element.stored, element.wide
-    a_type = stored if first == "stored" else wide
-    out_type = stored if last == "stored" else wide
-    widened = f"%a = call {wide} @widen({stored} %a_in)" if first == "stored" else ""
-    narrowed = f"%out_value = call {stored} @narrow({wide} %r)" if last == "stored" else ""
-    return f"""
-define internal void @combine_{first}_{last}(ptr %pa, ptr %pb, ptr %pout, i64 %n) noinline {{
-entry:
-  br label %loop
-loop:
-  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
-  %pa_i = getelementptr {a_type}, ptr %pa, i64 %i
-  %pb_i = getelementptr {stored}, ptr %pb, i64 %i
-  %pout_i = getelementptr {out_type}, ptr %pout, i64 %i
-  {"%a_in" if first == "stored" else "%a"} = load {a_type}, ptr %pa_i, !llvm.access.group !0
-  {widened}
-  %b_in = load {stored}, ptr %pb_i, !llvm.access.group !0
-  %b = call {wide} @widen({stored} %b_in)
-  %r = call {wide} @combine({wide} %a, {wide} %b)
-  {narrowed}
-  store {out_type} {"%out_value" if last == "stored" else "%r"}, ptr %pout_i, !llvm.access.group !0
-  %next = add nuw nsw i64 %i, 1
-  %more = icmp ult i64 %next, %n
-  br i1 %more, label %loop, label %end, !llvm.loop !1
-end:
-  ret void
-}}
-"""
-
-
-# Arrays of one loop lie on each other element on element or not at all, so iterations are independent.
-_LOOP_METADATA = """
-!0 = distinct !{}
-!1 = distinct !{!1, !2}
-!2 = !{!"llvm.loop.parallel_accesses", !0}
-"""
-
-# Record: function, sources, number of sources (two or more), targets, number of targets, rows, elements of a row,
-# bytes from row to row in sources, the same in targets. No array is empty.
-_REDUCE = """
-declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
-
-define internal ptr @place(ptr %list, i64 %number, i64 %offset) alwaysinline {{
-  %slot = getelementptr ptr, ptr %list, i64 %number
-  %base = load ptr, ptr %slot
-  %p = getelementptr i8, ptr %base, i64 %offset
-  ret ptr %p
-}}
-
-define i64 @{name}(ptr %record, ptr %header, i64 %spins) {{
-entry:
-  %total = alloca [{block} x {wide}], align 64
-  %sources = call ptr @pointer(ptr %record, i64 1)
-  %count = call i64 @word(ptr %record, i64 2)
-  %targets = call ptr @pointer(ptr %record, i64 3)
-  %target_count = call i64 @word(ptr %record, i64 4)
-  %rows = call i64 @word(ptr %record, i64 5)
-  %elements = call i64 @word(ptr %record, i64 6)
-  %source_stride = call i64 @word(ptr %record, i64 7)
-  %target_stride = call i64 @word(ptr %record, i64 8)
-  %two = icmp eq i64 %count, 2
-  %last = sub i64 %count, 1
-  br label %row
-row:
-  %r = phi i64 [ 0, %entry ], [ %next_row, %row_end ]
-  %source_row = mul i64 %r, %source_stride
-  %target_row = mul i64 %r, %target_stride
-  br label %block
-block:
-  %b = phi i64 [ 0, %row ], [ %next_block, %block_end ]
-  %left = sub i64 %elements, %b
-  %short = icmp ult i64 %left, {block}
-  %n = select i1 %short, i64 %left, i64 {block}
-  %bytes_before = mul i64 %b, {size}
-  %source_offset = add i64 %source_row, %bytes_before
-  %target_offset = add i64 %target_row, %bytes_before
-  %s0 = call ptr @place(ptr %sources, i64 0, i64 %source_offset)
-  %s1 = call ptr @place(ptr %sources, i64 1, i64 %source_offset)
-  %t0 = call ptr @place(ptr %targets, i64 0, i64 %target_offset)
-  br i1 %two, label %pair, label %many
-pair:
-  call void @{stored_stored}(ptr %s0, ptr %s1, ptr %t0, i64 %n)
-  br label %spread
-many:
-  call void @{stored_wide}(ptr %s0, ptr %s1, ptr %total, i64 %n)
-  br label %source
-source:
-  %k = phi i64 [ 2, %many ], [ %next_source, %middle ]
-  %s = call ptr @place(ptr %sources, i64 %k, i64 %source_offset)
-  %is_last = icmp eq i64 %k, %last
-  br i1 %is_last, label %final, label %middle
-middle:
-  call void @{wide_wide}(ptr %total, ptr %s, ptr %total, i64 %n)
-  %next_source = add i64 %k, 1
-  br label %source
-final:
-  call void @{wide_stored}(ptr %total, ptr %s, ptr %t0, i64 %n)
-  br label %spread
-spread:
-  %bytes = mul i64 %n, {size}
-  br label %target
-target:
-  %t = phi i64 [ 1, %spread ], [ %next_target, %copy ]
-  %more_targets = icmp ult i64 %t, %target_count
-  br i1 %more_targets, label %copy, label %block_end
-copy:
-  %to = call ptr @place(ptr %targets, i64 %t, i64 %target_offset)
-  call void @llvm.memcpy.p0.p0.i64(ptr %to, ptr %t0, i64 %bytes, i1 false)
-  %next_target = add i64 %t, 1
-  br label %target
-block_end:
-  %next_block = add i64 %b, %n
-  %more_blocks = icmp ult i64 %next_block, %elements
-  br i1 %more_blocks, label %block, label %row_end
-row_end:
-  %next_row = add i64 %r, 1
-  %more_rows = icmp ult i64 %next_row, %rows
-  br i1 %more_rows, label %row, label %end
-end:
-  ret i64 0
 }}
 """

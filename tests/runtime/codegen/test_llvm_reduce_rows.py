@@ -10,7 +10,8 @@ import pytest
 
 from collectives.communicator.reduction import reduce_in_order
 from collectives.communicator.shared_steps import Outcome, ReduceRows, StepProgram
-from runtime.codegen.llvm_reduction import BLOCK_ELEMENTS, can_reduce
+from runtime.codegen.llvm_reduce_rows import BLOCK_ELEMENTS, MOST_AT_ONCE
+from runtime.codegen.llvm_reduction import can_reduce
 from runtime.shared_memory_engine import native_step_engine
 from spmd.device import ReductionKind
 from spmd.shape import PrimitiveType
@@ -78,7 +79,7 @@ def reduce_natively(
 
 @pytest.mark.parametrize(("kind", "reduction"), PAIRS, ids=lambda value: value.value)
 def test_bits_are_those_of_numpy(kind: PrimitiveType, reduction: ReductionKind) -> None:
-    for count, size in [(2, 300), (3, BLOCK_ELEMENTS + 5), (5, 17)]:
+    for count, size in [(3, 301), (MOST_AT_ONCE + 3, BLOCK_ELEMENTS + 5)]:
         sources = [values(kind, size, seed) for seed in range(count)]
         want, first, second = (np.empty_like(sources[0]) for _ in range(3))
         reduce_in_order(sources, reduction, want)
@@ -87,7 +88,7 @@ def test_bits_are_those_of_numpy(kind: PrimitiveType, reduction: ReductionKind) 
         assert_same(second, want)
 
 
-@pytest.mark.parametrize("count", [2, 3, 4])
+@pytest.mark.parametrize("count", [2, 4, MOST_AT_ONCE, MOST_AT_ONCE + 1])
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
 def test_targets_may_be_the_sources(count: int, dtype: type) -> None:
     size = 2 * BLOCK_ELEMENTS + 3

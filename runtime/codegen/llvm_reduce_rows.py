@@ -1,0 +1,229 @@
+"""LLVM IR of the step that reduces rows of n arrays, in the order of these, to each of m others (``ReduceRows``).
+
+*At once*, for few arrays: a loop over elements reads each source's, combines them in the accumulator's type and stores
+the result in every target: as many loads and stores as there are arrays. *In blocks*, for many: these are more streams
+than a core prefetches. Within a block that stays in the first-level cache one source after the other is combined with
+what came before; the last one goes to the first target, and from there to the others.
+
+An element of a target may lie on the same element of any source, in both: it is written after all were read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from runtime.codegen.llvm_reduction import Dtype, Element, combining_ir, element_of
+from runtime.codegen.llvm_words import WORDS
+from spmd.device import ReductionKind
+
+#: Sources up to which they are reduced at once.
+MOST_AT_ONCE = 8
+
+#: Of a block: four sources and what they have come to fit in a first-level cache together, several times over.
+BLOCK_ELEMENTS = 1024
+
+
+@dataclass(frozen=True)
+class Streams:
+    """How many sources and targets there are."""
+
+    sources: int
+    targets: int
+
+
+def streams_of_code(sources: int, targets: int) -> Streams | None:
+    """What there has to be code for; None: what serves all who have more than ``MOST_AT_ONCE`` sources."""
+    return Streams(sources, targets) if sources <= MOST_AT_ONCE else None
+
+
+def reduce_rows_ir(
+    name: str, dtype: Dtype, reduction: ReductionKind, streams: Streams | None
+) -> str:
+    """A module with the step function ``name``, which runs a reduce record (see llvm_shared_memory)."""
+    element = element_of(dtype)
+    size = dtype.itemsize // element.parts
+    combining = combining_ir(dtype, reduction)
+    step = _at_once(name, element, streams) if streams else _in_blocks(name, element, size)
+    return "\n".join([*combining, WORDS, _PLACE, *step, _LOOP_METADATA])
+
+
+def _at_once(name: str, element: Element, streams: Streams) -> Iterator[str]:
+    sources = [f"s{k}" for k in range(streams.sources)]
+    targets = [f"t{k}" for k in range(streams.targets)]
+    yield _combine_loop("reduce_row", element, ["stored"] * len(sources), ["stored"] * len(targets))
+    places = [
+        f"%{one} = call ptr @place(ptr %{kind}s, i64 {k}, i64 %{kind}_row)"
+        for kind, ones in (("source", sources), ("target", targets))
+        for k, one in enumerate(ones)
+    ]
+    pointers = ", ".join(f"ptr %{one}" for one in (*sources, *targets))
+    yield _AT_ONCE.format(name=name, places="\n  ".join(places), pointers=pointers)
+
+
+def _in_blocks(name: str, element: Element, size: int) -> Iterator[str]:
+    forms = {
+        "first": (["stored", "stored"], "wide"),
+        "middle": (["wide", "stored"], "wide"),
+        "last": (["wide", "stored"], "stored"),
+    }
+    for form, (inputs, output) in forms.items():
+        yield _combine_loop(f"combine_{form}", element, inputs, [output])
+    yield _IN_BLOCKS.format(name=name, wide=element.wide, size=size, block=BLOCK_ELEMENTS)
+
+
+def _combine_loop(name: str, element: Element, inputs: list[str], outputs: list[str]) -> str:
+    """Every out[i] = in0[i] op in1[i] op ..., each in memory's type (``stored``) or in the accumulator's (``wide``)."""
+    stored, wide = element.stored, element.wide
+    types = {"stored": stored, "wide": wide}
+    parameters = [f"ptr %in{k}" for k in range(len(inputs))]
+    parameters += [f"ptr %out{k}" for k in range(len(outputs))]
+    body = []
+    for k, form in enumerate(inputs):
+        body += [
+            f"%in{k}_i = getelementptr {types[form]}, ptr %in{k}, i64 %i",
+            f"%x{k} = load {types[form]}, ptr %in{k}_i, !llvm.access.group !0",
+        ]
+        if form == "stored":
+            body.append(f"%w{k} = call {wide} @widen({stored} %x{k})")
+    value = {k: f"%w{k}" if form == "stored" else f"%x{k}" for k, form in enumerate(inputs)}
+    total = value[0]
+    for k in range(1, len(inputs)):
+        body.append(f"%r{k} = call {wide} @combine({wide} {total}, {wide} {value[k]})")
+        total = f"%r{k}"
+    if "stored" in outputs:
+        body.append(f"%narrowed = call {stored} @narrow({wide} {total})")
+    for k, form in enumerate(outputs):
+        result = "%narrowed" if form == "stored" else total
+        body += [
+            f"%out{k}_i = getelementptr {types[form]}, ptr %out{k}, i64 %i",
+            f"store {types[form]} {result}, ptr %out{k}_i, !llvm.access.group !0",
+        ]
+    return _LOOP.format(name=name, parameters=", ".join(parameters), body="\n  ".join(body))
+
+
+_LOOP = """
+define internal void @{name}({parameters}, i64 %n) noinline {{
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
+  {body}
+  %next = add nuw nsw i64 %i, 1
+  %more = icmp ult i64 %next, %n
+  br i1 %more, label %loop, label %end, !llvm.loop !1
+end:
+  ret void
+}}
+"""
+
+# Arrays of one loop lie on each other element on element or not at all, so iterations are independent.
+_LOOP_METADATA = """
+!0 = distinct !{}
+!1 = distinct !{!1, !2}
+!2 = !{!"llvm.loop.parallel_accesses", !0}
+"""
+
+_PLACE = """
+define internal ptr @place(ptr %list, i64 %number, i64 %offset) alwaysinline {
+  %slot = getelementptr ptr, ptr %list, i64 %number
+  %base = load ptr, ptr %slot
+  %p = getelementptr i8, ptr %base, i64 %offset
+  ret ptr %p
+}
+"""
+
+# Record: function, sources, number of sources (two or more), targets, number of targets, rows, elements of a row,
+# bytes from row to row in sources, the same in targets. No array is empty.
+_AT_ONCE = """
+define i64 @{name}(ptr %record, ptr %header, i64 %spins) {{
+entry:
+  %sources = call ptr @pointer(ptr %record, i64 1)
+  %targets = call ptr @pointer(ptr %record, i64 3)
+  %rows = call i64 @word(ptr %record, i64 5)
+  %elements = call i64 @word(ptr %record, i64 6)
+  %source_stride = call i64 @word(ptr %record, i64 7)
+  %target_stride = call i64 @word(ptr %record, i64 8)
+  br label %row
+row:
+  %r = phi i64 [ 0, %entry ], [ %next_row, %row ]
+  %source_row = mul i64 %r, %source_stride
+  %target_row = mul i64 %r, %target_stride
+  {places}
+  call void @reduce_row({pointers}, i64 %elements)
+  %next_row = add i64 %r, 1
+  %more_rows = icmp ult i64 %next_row, %rows
+  br i1 %more_rows, label %row, label %end
+end:
+  ret i64 0
+}}
+"""
+
+_IN_BLOCKS = """
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+
+define i64 @{name}(ptr %record, ptr %header, i64 %spins) {{
+entry:
+  %total = alloca [{block} x {wide}], align 64
+  %sources = call ptr @pointer(ptr %record, i64 1)
+  %count = call i64 @word(ptr %record, i64 2)
+  %targets = call ptr @pointer(ptr %record, i64 3)
+  %target_count = call i64 @word(ptr %record, i64 4)
+  %rows = call i64 @word(ptr %record, i64 5)
+  %elements = call i64 @word(ptr %record, i64 6)
+  %source_stride = call i64 @word(ptr %record, i64 7)
+  %target_stride = call i64 @word(ptr %record, i64 8)
+  %last = sub i64 %count, 1
+  br label %row
+row:
+  %r = phi i64 [ 0, %entry ], [ %next_row, %row_end ]
+  %source_row = mul i64 %r, %source_stride
+  %target_row = mul i64 %r, %target_stride
+  br label %block
+block:
+  %b = phi i64 [ 0, %row ], [ %next_block, %block_end ]
+  %left = sub i64 %elements, %b
+  %short = icmp ult i64 %left, {block}
+  %n = select i1 %short, i64 %left, i64 {block}
+  %bytes_before = mul i64 %b, {size}
+  %source_offset = add i64 %source_row, %bytes_before
+  %target_offset = add i64 %target_row, %bytes_before
+  %s0 = call ptr @place(ptr %sources, i64 0, i64 %source_offset)
+  %s1 = call ptr @place(ptr %sources, i64 1, i64 %source_offset)
+  %t0 = call ptr @place(ptr %targets, i64 0, i64 %target_offset)
+  call void @combine_first(ptr %s0, ptr %s1, ptr %total, i64 %n)
+  br label %source
+source:
+  %k = phi i64 [ 2, %block ], [ %next_source, %middle ]
+  %s = call ptr @place(ptr %sources, i64 %k, i64 %source_offset)
+  %is_last = icmp eq i64 %k, %last
+  br i1 %is_last, label %final, label %middle
+middle:
+  call void @combine_middle(ptr %total, ptr %s, ptr %total, i64 %n)
+  %next_source = add i64 %k, 1
+  br label %source
+final:
+  call void @combine_last(ptr %total, ptr %s, ptr %t0, i64 %n)
+  %bytes = mul i64 %n, {size}
+  br label %target
+target:
+  %t = phi i64 [ 1, %final ], [ %next_target, %copy ]
+  %more_targets = icmp ult i64 %t, %target_count
+  br i1 %more_targets, label %copy, label %block_end
+copy:
+  %to = call ptr @place(ptr %targets, i64 %t, i64 %target_offset)
+  call void @llvm.memcpy.p0.p0.i64(ptr %to, ptr %t0, i64 %bytes, i1 false)
+  %next_target = add i64 %t, 1
+  br label %target
+block_end:
+  %next_block = add i64 %b, %n
+  %more_blocks = icmp ult i64 %next_block, %elements
+  br i1 %more_blocks, label %block, label %row_end
+row_end:
+  %next_row = add i64 %r, 1
+  %more_rows = icmp ult i64 %next_row, %rows
+  br i1 %more_rows, label %row, label %end
+end:
+  ret i64 0
+}}
+"""
