@@ -1,20 +1,27 @@
-"""`spmd ARGUMENTS` with a defect planted in one thunk of one rank: what benchmarks/fault_runs.py runs.
+"""`spmd ARGUMENTS` with a defect planted in one rank: what benchmarks/fault_runs.py runs.
 
-    python benchmarks/fault_program.py RANK THUNK RUN DEFECT ARGUMENTS      DEFECT: raise | exit | hang
+    python benchmarks/fault_program.py RANK PLACE RUN DEFECT ARGUMENTS      DEFECT: raise | exit | hang
 
-The thunk with number THUNK (modulo the number of thunks) of that rank's program has the defect in its RUN-th run.
+PLACE is a number: of the thunk (modulo the number of thunks) of that rank's program that has the defect in its RUN-th
+run. Steps need Python then, so every rank runs its own. Or it is "between": what has the defect is what a rank does
+before its RUN-th step, and steps are native code, which one rank runs for all where they share cores.
 """
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 
 import runtime.thunks.sequence as sequences
-from launch.cli import main
+from launch.cli import main as spmd
 from launch.rank_environment import world_of_environment
+from runtime.executor import LoadedDevice
+from runtime.resident import DeviceArray
 from runtime.thunks.segment import Action, Segment, joined, segment_of
 from runtime.thunks.thunk import LoadedProgram
+
+BETWEEN = "between"
 
 
 class PlantedError(Exception):
@@ -58,8 +65,25 @@ def plant(thunk_number: int, run: int, defect: str) -> None:
     sequences.ThunkSequence.prepare = prepare  # type: ignore[method-assign]
 
 
+def plant_between(run: int, defect: str) -> None:
+    """Put it in front of what comes before a step's thunks."""
+    original, act = LoadedDevice.begin, defective(run, defect)
+
+    def begin(self: LoadedDevice, arrays: Sequence[DeviceArray]) -> None:
+        act()
+        original(self, arrays)
+
+    LoadedDevice.begin = begin  # type: ignore[method-assign]
+
+
+def main(rank: str, place: str, run: str, defect: str, *arguments: str) -> int:
+    if (world_of_environment() or (0, 1))[0] == int(rank):
+        if place == BETWEEN:
+            plant_between(int(run), defect)
+        else:
+            plant(int(place), int(run), defect)
+    return spmd(arguments)
+
+
 if __name__ == "__main__":
-    rank, thunk, run = map(int, sys.argv[1:4])
-    if (world_of_environment() or (0, 1))[0] == rank:
-        plant(thunk, run, sys.argv[4])
-    sys.exit(main(sys.argv[5:]))
+    sys.exit(main(*sys.argv[1:]))

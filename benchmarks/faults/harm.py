@@ -83,8 +83,10 @@ def interrupted(rank: int, _: int) -> Harm:
     return Harm(time.monotonic(), rf"rank {rank}\b|@1,{rank}\]", frozenset({3}))
 
 
-def planted(defect: str, culprit: str, limit: float = END_LIMIT) -> Kind:
-    """One thunk of one rank does not do what it should."""
+def planted(
+    defect: str, culprit: str, limit: float = END_LIMIT, *, between_steps: bool = False
+) -> Kind:
+    """One thunk of one rank does not do what it should, or what the rank does before a step does not."""
 
     def start(chance: random.Random, case: str) -> tuple[Job, Harm]:
         rank, thunk, run = (
@@ -92,7 +94,8 @@ def planted(defect: str, culprit: str, limit: float = END_LIMIT) -> Kind:
             chance.randrange(10000),
             chance.randint(1, 5),
         )
-        faulty = (*FAULTY, str(rank), str(thunk), str(run), defect)
+        place = "between" if between_steps else str(thunk)
+        faulty = (*FAULTY, str(rank), place, str(run), defect)
         options = ("--steps", MANY, "--timeout", "3")
         job = Job(launched(case, *options, spmd=faulty), {})
         return job, Harm(0.0, culprit.format(rank=rank), frozenset({3}), limit)
@@ -174,13 +177,17 @@ def two_jobs(chance: random.Random, case: str) -> tuple[Job, Harm]:
     return job, Harm(0.0, culprit, frozenset({0}), WHOLE_LIMIT)
 
 
+_TRACEBACK = r"rank {rank}/\d+\] .*Traceback(.|\n)*PlantedError: planted"
+
 KINDS: dict[str, Kind] = {
     "kill": signalled(signal.SIGKILL, killed),
     "stop": signalled(signal.SIGSTOP, stopped, "--timeout", "3"),
     "interrupt": signalled(signal.SIGINT, interrupted),
-    "exception": planted("raise", r"rank {rank}/\d+\] .*Traceback(.|\n)*PlantedError: planted"),
+    "exception": planted("raise", _TRACEBACK),
     "exit": planted("exit", r"rank {rank}\b"),
     "hang": planted("hang", r"rank {rank} ", STOP_LIMIT),
+    "between": planted("raise", _TRACEBACK, between_steps=True),
+    "away": planted("hang", r"rank {rank} ", STOP_LIMIT, between_steps=True),
     "module": differing("module"),
     "option": differing("option"),
     "environment": differing("environment"),
