@@ -21,6 +21,17 @@ def calibration_path(environment: Mapping[str, str] = os.environ) -> Path:
     return folder / _FOLDER / _FILE
 
 
+def keep_calibration(text: str) -> None:
+    """Put a description there as a whole: who reads meanwhile finds the old one or the new one."""
+    path = calibration_path()
+    half = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        half.write_text(text, encoding="utf-8")
+        half.replace(path)
+    finally:
+        half.unlink(missing_ok=True)
+
+
 def machine_here(environment: Mapping[str, str] = os.environ) -> MachineDescription:
     """The calibrated description, which passes may name from then on; the shipped default where there is none.
 

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from launch.calibrated import calibration_path
+from launch.calibrated import calibration_path, keep_calibration
 from launch.calibration.machine import CalibrationOptions, measure_machine
 from launch.cli.output_path import require_writable
 from launch.report.environment import describe_environment
@@ -49,7 +49,10 @@ def run(options: argparse.Namespace) -> int:
     start = time.perf_counter()
     machine = measure_machine(str(describe_environment()["cpu"]), CalibrationOptions())
     text = write_machine(machine)
-    path.write_text(text, encoding="utf-8")
+    if options.output is None:
+        keep_calibration(text)
+    else:
+        path.write_text(text, encoding="utf-8")
     if options.json:
         print(text, end="")
         return 0

@@ -61,6 +61,20 @@ def test_calibration_is_found(quick: Path, capsys: pytest.CaptureFixture[str]) -
     assert calibration_path().is_relative_to(quick)
 
 
+def test_who_reads_while_it_is_replaced_finds_the_old_one_whole(
+    quick: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calibrate, "measure_machine", lambda *_: machine_named())
+    folder = calibration_path().parent
+    folder.mkdir()
+    calibration_path().write_text("the old one")
+    with calibration_path().open() as file:
+        assert main(["calibrate"]) == 0
+        assert file.read() == "the old one"
+    assert machine_here() == machine_named()
+    assert list(folder.iterdir()) == [calibration_path()]
+
+
 def test_json_is_the_description_and_nothing_else(
     quick: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
