@@ -9,9 +9,10 @@ lies in the result), in place; the ratio is to the quicker one. Before it is tim
 MPI moves bf16 as integers of that size; it cannot reduce it.
 
 Rounds of all alternate, and a figure is the median over rounds of the slowest rank's time per call. GB/s: bytes that a
-rank reads and writes at the least, "moved", divided by that time. The limit beside it: the same for a plain copy of so
-many bytes, made by all ranks at the same time. On a machine that others use too, --priority keeps each rank on a core
-of its own, before everyone else (needs the right to).
+rank reads and writes at the least, "moved", divided by that time. The limit beside it: the same for a plain copy by all
+ranks at the same time, between arrays that together have as many bytes as the collective touches on a rank, so that the
+same caches hold them. On a machine that others use too, --priority keeps each rank on a core of its own, before
+everyone else (needs the right to).
 """
 
 from __future__ import annotations
@@ -61,14 +62,28 @@ class Entry:
 
 @dataclass(frozen=True)
 class Contest:
-    """One collective. ``values``: this rank's operand; ``want``: its result. ``moved``: bytes read and written."""
+    """One collective. ``values``: this rank's operand; ``want``: its result.
+
+    ``read``, ``written``: bytes of each that a rank cannot avoid. overwrites: what it writes lies where it has read.
+    """
 
     form: str
     ours: Entry
     peers: tuple[Entry, ...]
     values: np.ndarray
     want: np.ndarray
-    moved: int
+    read: int
+    written: int
+    overwrites: bool = False
+
+    @property
+    def moved(self) -> int:
+        return self.read + self.written
+
+    @property
+    def touched(self) -> int:
+        """Bytes of memory that are read or written or both."""
+        return self.read if self.overwrites else self.moved
 
     def verify(self) -> None:
         """Every entry gives the right result. Leaves operands that stay as they are if summed again and again."""
@@ -126,6 +141,8 @@ class Arena:
         #: Whether MPI knows the type.
         self.is_known = dtype == np.float32
         self.part = self.operand.size // comm.size
+        #: Bytes of one rank's part of an array.
+        self.share = size // comm.size
         self.tile = self.result[: self.part]
         self.own_tile = self.result[self.rank * self.part :][: self.part]
         pattern = (np.arange(self.operand.size) % 31).astype(np.float32)
@@ -151,9 +168,9 @@ class Arena:
         peers = peers if self.is_known else ()
         values, want, size = self._values(self.pattern, self.rank), self.total, self.size
         ours = self._ours(kind, operand, operand)
-        yield Contest("all-reduce, in place", ours, peers, values, want, 2 * size)
-        ours, moved = self._ours(kind, operand, self.shared), size + size // self.count
-        yield Contest("all-reduce, shared", ours, peers, values, want, moved)
+        yield Contest("all-reduce, in place", ours, peers, values, want, size, size, True)
+        ours = self._ours(kind, operand, self.shared)
+        yield Contest("all-reduce, shared", ours, peers, values, want, size, self.share)
 
     def all_gather(self) -> Iterator[Contest]:
         world, result, own = MPI.COMM_WORLD, self.result, self.own_tile
@@ -165,12 +182,13 @@ class Arena:
             Entry("MPI in place", lambda: world.Allgather(MPI.IN_PLACE, there), own, result),
         )
         values, want = self._everyones(self.pattern[: self.part])
-        ours, moved = self._ours(kind, operand, result), 2 * self.size
-        yield Contest("all-gather", ours, peers, values, want, moved)
-        ours, moved = self._ours(kind, own, result), 2 * self.size * (self.count - 1) // self.count
-        yield Contest("all-gather, in place", ours, peers, values, want, moved)
-        ours, moved = self._ours(kind, operand, self.shared), 2 * self.size // self.count
-        yield Contest("all-gather, shared", ours, peers, values, want, moved)
+        size, share = self.size, self.share
+        ours = self._ours(kind, operand, result)
+        yield Contest("all-gather", ours, peers, values, want, size, size)
+        ours, others = self._ours(kind, own, result), size - share
+        yield Contest("all-gather, in place", ours, peers, values, want, others, others)
+        ours = self._ours(kind, operand, self.shared)
+        yield Contest("all-gather, shared", ours, peers, values, want, share, share)
 
     def reduce_scatter(self) -> Iterator[Contest]:
         world, operand, tile = MPI.COMM_WORLD, self.operand, self.tile
@@ -178,13 +196,13 @@ class Arena:
         ours = self._ours(kind, operand, tile)
         run = lambda: world.Reduce_scatter_block(operand, tile)  # noqa: E731
         want = np.split(self.total, self.count)[self.rank]
-        moved = self.size + self.size // self.count
+        size, share = self.size, self.share
         peers = (Entry("MPI", run, operand, tile),) if self.is_known else ()
         values = self._values(self.pattern, self.rank)
-        yield Contest("reduce-scatter", ours, peers, values, want, moved)
+        yield Contest("reduce-scatter", ours, peers, values, want, size, share)
         there = np.split(operand, self.count)[self.rank]
         ours = self._ours(kind, operand, there)
-        yield Contest("reduce-scatter, in place", ours, peers, values, want, moved)
+        yield Contest("reduce-scatter, in place", ours, peers, values, want, size, share, True)
 
     def all_to_all(self) -> Iterator[Contest]:
         world, operand, result = MPI.COMM_WORLD, self.operand, self.result
@@ -195,11 +213,11 @@ class Arena:
             Entry("MPI in place", lambda: world.Alltoall(MPI.IN_PLACE, here), operand, operand),
         )
         _, want = self._everyones(np.split(self.pattern, self.count)[self.rank])
-        values = self._values(self.pattern, self.rank)
+        values, size = self._values(self.pattern, self.rank), self.size
         ours = self._ours(kind, operand, result)
-        yield Contest("all-to-all", ours, peers, values, want, 2 * self.size)
-        ours, moved = self._ours(kind, operand, operand), 2 * self.size * (self.count - 1)
-        yield Contest("all-to-all, in place", ours, peers, values, want, moved // self.count)
+        yield Contest("all-to-all", ours, peers, values, want, size, size)
+        ours, others = self._ours(kind, operand, operand), size - self.share
+        yield Contest("all-to-all, in place", ours, peers, values, want, others, others, True)
 
     def collective_permute(self) -> Iterator[Contest]:
         """Around a ring."""
@@ -223,10 +241,10 @@ class Arena:
             ),
         )
         values, want = (self._values(self.pattern, rank) for rank in (self.rank, before))
-        ours, moved = self._ours(kind, operand, result), 2 * self.size
-        yield Contest("collective-permute", ours, peers, values, want, moved)
+        ours, size = self._ours(kind, operand, result), self.size
+        yield Contest("collective-permute", ours, peers, values, want, size, size)
         ours = self._ours(kind, operand, operand)
-        yield Contest("collective-permute, in place", ours, peers, values, want, moved)
+        yield Contest("collective-permute, in place", ours, peers, values, want, size, size, True)
 
     def _values(self, pattern: np.ndarray, rank: int) -> np.ndarray:
         """What ``rank`` holds of a pattern."""
@@ -255,10 +273,10 @@ def _words(array: np.ndarray) -> np.ndarray:
     return array if array.dtype == np.float32 else array.view(np.uint16)
 
 
-def copy_bandwidth(size: int, rounds: int) -> float:
-    """Bytes read and written per second and rank, copying ``size`` bytes on all ranks at the same time."""
-    source, target = np.ones(size, np.uint8), np.ones(size, np.uint8)
-    return 2 * size / float(np.median(in_rounds([lambda: np.copyto(target, source)], rounds)))
+def copy_times(touched: int, rounds: int) -> np.ndarray:
+    """[rounds] seconds per byte read or written, copying one half of ``touched`` bytes to the other on all ranks."""
+    source, target = np.split(np.ones(touched // 2 * 2, np.uint8), 2)
+    return in_rounds([lambda: np.copyto(target, source)], rounds)[:, 0] / (2 * source.size)
 
 
 def _line(*cells: str) -> str:
@@ -289,23 +307,27 @@ def main() -> None:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     rows = []
     for size in map(int, options.sizes.split(",")):
-        limit = copy_bandwidth(size, options.rounds)
+        copies: dict[int, np.ndarray] = {}
         arena = Arena(comm, size, DTYPES[options.dtype])
         for kind in options.kinds.split(","):
             for contest in arena.contests(kind):
                 contest.verify()
                 calls = [entry.run for entry in (contest.ours, *contest.peers)]
-                times = in_rounds(calls, rounds_of(size, options.rounds))
+                rounds = rounds_of(size, options.rounds)
+                times = in_rounds(calls, rounds)
+                if contest.touched not in copies:
+                    copies[contest.touched] = copy_times(contest.touched, rounds)
+                copy = copies[contest.touched]
                 ours, *peers = map(float, np.median(times, axis=0))
-                moved, speed = contest.moved, contest.moved / ours
+                moved, speed, limit = contest.moved, contest.moved / ours, 1 / np.median(copy)
                 shown = [f"{ours * 1e6:.2f}", *(f"{peer * 1e6:.2f}" for peer in peers)]
                 shown += ["-"] * (3 - len(shown))
                 speeds = f"{speed / 1e9:.1f}", f"{limit / 1e9:.1f}"
                 ratio = f"{min(peers) / ours:.2f}" if peers else "-"
                 rows.append(
                     {"kind": kind, "form": contest.form, "bytes": size, "moved": moved}
-                    | {"copy_gb_s": limit / 1e9, "ours": ours, "peers": peers}
-                    | {"least": times.min(axis=0).tolist()}
+                    | {"copy_gb_s": float(limit) / 1e9, "ours": ours, "peers": peers}
+                    | {"least": times.min(axis=0).tolist(), "limit": moved * float(copy.min())}
                 )
                 if comm.rank == 0:
                     line = _line(contest.form, str(size), *shown, ratio, str(moved), *speeds)

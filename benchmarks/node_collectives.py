@@ -1,7 +1,7 @@
 """Collectives of one node, 1 KB to 64 MB: ours, MPI's, jaxlib's within a process, gloo's; a table and JSON.
 
     python -m benchmarks.node_collectives [--ranks 2] [--dtype f32] [--jax PYTHON] [--turns 3] [--rounds 15]
-        [--kinds ...] [--sizes ...] [--legs MPI,ranks,process,jaxlib,gloo] [--first] [--json FILE]
+        [--kinds ...] [--sizes ...] [--legs MPI,ranks,process,jaxlib,gloo] [--first] [--results FOLDER [--add]]
 
 Each runs in processes of its own (mpi_collectives.py, program_collectives.py, jax_collectives.py), one after the other,
 in so many turns; a figure is the least of all rounds of all turns, since others' work on the machine only adds. Bytes
@@ -15,20 +15,26 @@ one process, as jaxlib's and gloo's figures are: the quicker of one call, its di
 program. Beside them stand the ratios of ``ours`` and ``private`` to the best of all others, and those of ``ranks`` and
 ``process`` to the better of jaxlib and gloo: like these they count dispatch, or what a loop copies.
 
+``limit``: what memory allows, bytes that a rank reads and writes over the bandwidth of a plain copy in the same turn;
+of our forms, that of the one which needs the least. ``of it``: ``ours`` over that. It knows nothing of meetings, which
+are all that counts up to some 16 KB.
+
 Without --jax, a Python that has jax, MPI stands alone. Where others use the machine too, --first lets all of
-these go first (needs the right to). --json adds to a file, in which the least of all runs stands.
+these go first (needs the right to). --results gets node_collectives.json, in which the run among as many ranks of the
+same type is replaced, or with --add takes the lesser of its figures and these; and, where matplotlib is, a picture.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import math
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -58,6 +64,8 @@ SHARED = ", shared"
 
 OURS = ("ours", "private", "ranks", "process")
 PEERS = ("MPI", "in place", "jaxlib", "gloo")
+LIMIT = "limit"
+COLUMNS = (*OURS, *PEERS, LIMIT)
 LEGS = ("MPI", "ranks", "process", "jaxlib", "gloo")
 #: Whose ratio is shown, to the best of whom.
 RATED = {
@@ -90,6 +98,7 @@ def mpi_turn(options: argparse.Namespace, figures: Figures) -> None:
             place = row["kind"], row["bytes"]
             ours, *peers = row["least"]
             figures.note(*place, "ours", ours)
+            figures.note(*place, LIMIT, row["limit"])
             if SHARED not in row["form"]:
                 figures.note(*place, "private", ours)
             for who, seconds in zip(("MPI", "in place"), peers, strict=False):
@@ -143,9 +152,10 @@ def over_best(row: dict[str, float], who: str) -> float:
 
 
 def line_of(kind: str, size: int, row: dict[str, float]) -> str:
-    cells = [f"{1e6 * row[w]:10.1f}" if w in row else f"{'-':>10s}" for w in (*OURS, *PEERS)]
+    cells = [f"{1e6 * row[w]:10.1f}" if w in row else f"{'-':>10s}" for w in COLUMNS]
     ratios = [f"{over_best(row, who):8.2f}" for who in RATED]
-    return f"{kind:20s} {size:9d} {' '.join([*cells, *ratios])}"
+    of_limit = f"{row.get('ours', math.nan) / row.get(LIMIT, math.nan):8.2f}"
+    return f"{kind:20s} {size:9d} {' '.join([*cells, *ratios, of_limit])}"
 
 
 def summary(found: Found) -> Iterator[str]:
@@ -172,23 +182,35 @@ def ordered(found: Found) -> Found:
     return dict(sorted(found.items(), key=lambda entry: (KINDS.index(entry[0][0]), entry[0][1])))
 
 
-def add_to(path: Path, run_of: dict[str, Any], figures: Figures) -> None:
-    """To the file's run among as many ranks of the same type, if it has one."""
+def write_results(folder: Path, run_of: dict[str, Any], figures: Figures, *, add: bool) -> None:
+    """In place of the run among as many ranks of the same type; ``add``: the lesser figures of both."""
+    path = folder / "node_collectives.json"
     report = json.loads(path.read_text()) if path.exists() else {"runs": []}
     key = ("ranks", "dtype")
     same = [r for r in report["runs"] if [r[k] for k in key] == [run_of[k] for k in key]]
     loads = [run_of.pop("load")]
     for one in same:
         report["runs"].remove(one)
-        loads = [*one["loads"], *loads]
-        for row in one["rows"]:
-            for who, seconds in row["seconds"].items():
-                figures.note(row["kind"], row["bytes"], who, seconds)
+        if add:
+            loads = [*one["loads"], *loads]
+            note_rows(figures, one["rows"])
     found = ordered(figures.found)
     rows = [{"kind": k, "bytes": s, "seconds": row} for (k, s), row in found.items()]
-    report["runs"].append({**run_of, "loads": loads, "rows": rows})
+    run = {**run_of, "loads": loads, "rows": rows}
+    report["runs"].append(run)
     report["runs"].sort(key=lambda one: [str(one[k]) for k in key])
+    folder.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(report, indent=1) + "\n")
+    if importlib.util.find_spec("matplotlib"):
+        from benchmarks.plot_node_collectives import draw
+
+        draw(run, folder / f"node_collectives_{run['ranks']}_{run['dtype']}.png")
+
+
+def note_rows(figures: Figures, rows: Iterable[dict[str, Any]]) -> None:
+    for row in rows:
+        for who, seconds in row["seconds"].items():
+            figures.note(row["kind"], row["bytes"], who, seconds)
 
 
 def main() -> int:
@@ -206,16 +228,17 @@ def main() -> int:
     )
     parser.add_argument("--legs", default=LEGS, type=lambda text: tuple(text.split(",")))
     parser.add_argument("--first", action="store_true", help="before all others on this machine")
-    parser.add_argument("--json", type=Path, help="add the figures to this file")
+    parser.add_argument("--results", type=Path, help="write figures and picture to this folder")
+    parser.add_argument("--add", action="store_true", help="keep earlier figures that are less")
     options = parser.parse_args()
     environment, load = describe_environment(), os.getloadavg()[0]
-    print(json.dumps(environment))
+    print(json.dumps(environment), f"load {load:.1f}")
     figures = Figures()
     for _ in range(options.turns):
         if "MPI" in options.legs:
             mpi_turn(options, figures)
         program_turns(options, figures)
-    titles = [*(f"{who:>10s}" for who in (*OURS, *PEERS)), *(f"{who:>8s}" for who in RATED)]
+    titles = [*(f"{who:>10s}" for who in COLUMNS), *(f"{who:>8s}" for who in (*RATED, "of it"))]
     where = f"us, {options.ranks} of {options.dtype}"
     print(f"{where:20s} {'bytes':>9s} {' '.join(titles)}")
     found = ordered(figures.found)
@@ -223,10 +246,10 @@ def main() -> int:
         print(line_of(*place, row))
     for line in summary(found):
         print(line)
-    if options.json:
+    if options.results:
         run_of = {"ranks": options.ranks, "dtype": options.dtype, "environment": environment}
         run_of |= {"before_others": options.first, "load": load}
-        add_to(options.json, run_of, figures)
+        write_results(options.results, run_of, figures, add=options.add)
     return 0
 
 

@@ -1,7 +1,7 @@
 """Draw the times of a node's collectives: one field a kind, one line for each who takes part, 1 KB to 64 MB.
 
-python -m benchmarks.node_collectives --jax PYTHON --json node_collectives.json
-python -m benchmarks.plot_node_collectives node_collectives.json collectives.png    (needs matplotlib)
+python -m benchmarks.node_collectives --jax PYTHON --results FOLDER
+python -m benchmarks.plot_node_collectives FOLDER/node_collectives.json collectives.png    (needs matplotlib)
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ LINES = (
     (("MPI", "in place"), "MPI", "#c26a3d", "-"),
     (("jaxlib",), "jaxlib, one process", "#4a6fa5", "--"),
     (("gloo",), "gloo", "#8a8a8a", "-"),
+    (("limit",), "a copy of its bytes", "#c8c8c8", ":"),
 )
 
 
 def draw(run: dict[str, Any], target: Path) -> None:
     """Microseconds over bytes, both logarithmic."""
     kinds = list(dict.fromkeys(row["kind"] for row in run["rows"]))
-    figure, axes = plt.subplots(1, len(kinds), figsize=(3 * len(kinds), 3.2), sharey=True)
+    size = (3 * len(kinds), 3.2)
+    figure, ((*axes,),) = plt.subplots(1, len(kinds), figsize=size, sharey=True, squeeze=False)
     for axis, kind in zip(axes, kinds, strict=True):
         rows = [row for row in run["rows"] if row["kind"] == kind]
         for columns, name, colour, style in LINES:
