@@ -1,4 +1,4 @@
-"""Native code of matrix products: calls of BLAS whose arguments are words of a record."""
+"""Native code of matrix products whose arguments are words of a record: calls of BLAS, mostly."""
 
 from __future__ import annotations
 
@@ -67,36 +67,45 @@ class GemvWords:
         return [self.matrix, self.vector, self.result, *sizes, self.transpose]
 
 
-@cache
-def gemm_code(kind: PrimitiveType, gemm: BlasFunction) -> NativeLibrary:
-    """``GEMM`` of f32 or f64: takes the address of packed words."""
-    return _compiled(_GEMM, GEMM, kind, gemm)
+@dataclass(frozen=True, slots=True)
+class GemmIr:
+    """IR that defines ``GEMM``, which takes the address of packed words, after WORDS; and BLAS's function in it."""
+
+    text: str
+    blas: BlasFunction | None = None
+
+
+def blas_gemm_ir(kind: PrimitiveType, gemm: BlasFunction) -> GemmIr:
+    """Of f32 or f64."""
+    return GemmIr(_ir(_GEMM, GEMM, kind, gemm), gemm)
 
 
 @cache
-def turning_gemm_code(kind: PrimitiveType, gemm: BlasFunction) -> NativeLibrary:
+def gemm_code(gemm: GemmIr) -> NativeLibrary:
+    """``GEMM``."""
+    return _linked(gemm.text, GEMM, gemm.blas)
+
+
+@cache
+def turning_gemm_code(kind: PrimitiveType, gemm: GemmIr) -> NativeLibrary:
     """``TURNING_GEMM``: takes the words of a product, then those of a copy that lays the right matrix out by row.
 
-    BLAS reads small right matrices by row much faster than by column. The copy's target is on the stack.
+    Small right matrices are read much faster by row than by column. The copy's target is on the stack.
     """
     turn = copy_ir(Innermost.TRANSPOSE, kind.byte_size)
     ir = _TURNING_GEMM.format(
         name=TURNING_GEMM, gemm=GEMM, copy=COPY, t=_type(kind), size=MOST_TURNED
     )
-    return _linked(turn + _ir(_GEMM, GEMM, kind, gemm) + ir, TURNING_GEMM, gemm)
+    return _linked(turn + gemm.text + ir, TURNING_GEMM, gemm.blas)
 
 
 @cache
 def gemv_code(kind: PrimitiveType, gemv: BlasFunction) -> NativeLibrary:
-    return _compiled(_GEMV, GEMV, kind, gemv)
+    return _linked(_ir(_GEMV, GEMV, kind, gemv), GEMV, gemv)
 
 
-def _compiled(ir: str, name: str, kind: PrimitiveType, function: BlasFunction) -> NativeLibrary:
-    return _linked(_ir(ir, name, kind, function), name, function)
-
-
-def _linked(ir: str, name: str, function: BlasFunction) -> NativeLibrary:
-    symbols = {"blas": function.address}
+def _linked(ir: str, name: str, blas: BlasFunction | None) -> NativeLibrary:
+    symbols = {} if blas is None else {"blas": blas.address}
     return host_jit().compile(WORDS + ir, (name,), symbols, passes=Passes.TIDY)
 
 

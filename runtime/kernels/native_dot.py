@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from runtime.blas import BlasFunction, gemm_function, gemv_function
+from runtime.blas import gemm_function, gemv_function
 from runtime.codegen.llvm_copy import SOURCE_WORD as COPY_SOURCE_WORD
 from runtime.codegen.llvm_copy import CopyWords
 from runtime.codegen.llvm_dot import (
@@ -18,12 +18,15 @@ from runtime.codegen.llvm_dot import (
     NO_TRANSPOSE,
     TRANSPOSE,
     TURNING_GEMM,
+    GemmIr,
     GemmWords,
     GemvWords,
+    blas_gemm_ir,
     gemm_code,
     gemv_code,
     turning_gemm_code,
 )
+from runtime.codegen.llvm_small_dot import TYPES, register_block, small_gemm_ir
 from runtime.codegen.native_call import NativeAction, NativeCall, native_call
 from runtime.kernels.convert import SOURCE_WORD, TARGET_WORD, converting
 from runtime.kernels.index_order import merged_dims
@@ -34,6 +37,16 @@ from spmd.shape import PrimitiveType
 
 #: Rows of the left matrix from which on turning the right one costs less than it gains (measured).
 _LEAST_ROWS_FOR_TURNING = 32
+
+#: Multiplications of a product at most that calls no BLAS (measured), and of one whose rows are no whole vectors:
+#: OpenBLAS asks malloc for the rest of a row up to there.
+_MOST_SMALL, _MOST_RAGGED = 1 << 18, 10**6
+_WHOLE_VECTORS = 16
+
+
+def is_small(m: int, n: int, k: int) -> bool:
+    """Whether native code multiplies by itself, where rhs lies by row."""
+    return m * n * k <= (_MOST_RAGGED if n % _WHOLE_VECTORS else _MOST_SMALL)
 
 
 def over_batch(
@@ -61,15 +74,24 @@ def blas_product(kind: PrimitiveType, lhs: NDArray, rhs: NDArray, out: NDArray) 
     if out.shape[0] == 1:
         turned = _vector_product(kind, rhs.T, lhs[0], out[0])
         return None if turned is None else turned.exchanged()
-    gemm = gemm_function(kind, (*out.shape, lhs.shape[1]))
-    if gemm is None:
-        return None
-    special = thin_product(kind, lhs, rhs, out) or _turning_product(kind, gemm, lhs, rhs, out)
+    special = thin_product(kind, lhs, rhs, out) or _turning_product(kind, lhs, rhs, out)
     if special is not None:
         return special
     words = _gemm_words(lhs, rhs, out)
+    gemm = _gemm_for(kind, words)
+    if gemm is None:
+        return None
     record = np.array(words.packed(), np.int64)
-    return moving(native_call(gemm_code(kind, gemm), GEMM, record, (lhs, rhs, out)))
+    return moving(native_call(gemm_code(gemm), GEMM, record, (lhs, rhs, out)))
+
+
+def _gemm_for(kind: PrimitiveType, words: GemmWords) -> GemmIr | None:
+    """None where it would be BLAS's, and that cannot be found."""
+    by_row = words.transpose_rhs == NO_TRANSPOSE
+    if kind in TYPES and by_row and is_small(words.m, words.n, words.k):
+        return small_gemm_ir(kind, register_block(words.m, words.n, kind), words.transpose_lhs)
+    gemm = gemm_function(kind, (words.m, words.n, words.k))
+    return None if gemm is None else blas_gemm_ir(kind, gemm)
 
 
 def _gemm_words(lhs: NDArray, rhs: NDArray, out: NDArray) -> GemmWords:
@@ -89,7 +111,7 @@ def _gemm_words(lhs: NDArray, rhs: NDArray, out: NDArray) -> GemmWords:
 
 
 def _turning_product(
-    kind: PrimitiveType, gemm: BlasFunction, lhs: NDArray, rhs: NDArray, out: NDArray
+    kind: PrimitiveType, lhs: NDArray, rhs: NDArray, out: NDArray
 ) -> Movable | None:
     """A product that lays a small right matrix out by row before; None where that does not pay."""
     if _lies_by_row(rhs) or rhs.size > MOST_TURNED or len(lhs) < _LEAST_ROWS_FOR_TURNING:
@@ -97,6 +119,9 @@ def _turning_product(
     rows, columns = rhs.shape
     by_row = np.empty(rhs.shape, rhs.dtype)  # only its strides: the native code has its own
     product = _gemm_words(lhs, by_row, out)
+    gemm = _gemm_for(kind, product)
+    if gemm is None:
+        return None
     inner = (columns, rows, rhs.strides[1], by_row.strides[0])
     copy = CopyWords(rhs.ctypes.data, 0, inner, ())
     record = np.array([*product.packed(), *copy.packed()], np.int64)

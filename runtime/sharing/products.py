@@ -8,6 +8,7 @@ from dataclasses import replace
 from runtime.codegen.llvm_tile_gemm import GAINS
 from runtime.kernel import Kernel, KernelArrays
 from runtime.kernels.dot import DotKernel
+from runtime.kernels.native_dot import is_small
 from runtime.kernels.thin_dot import LEAST_BYTES, MOST_ROWS
 from runtime.sharing.pieces import CUTS, Piece, Span, scratch, spans
 from spmd.literal import NDArray
@@ -39,7 +40,9 @@ def _route(kernel: DotKernel | Kernel) -> tuple[bool, ...]:
     assert isinstance(kernel, DotKernel)
     m, k, n = kernel.m, kernel.k, kernel.n
     large = max(m, n) * k * kernel.compute.byte_size >= LEAST_BYTES
-    return GAINS.at(m, n, k), large and min(m, n) <= MOST_ROWS, min(m, n) == 1
+    thin = large and min(m, n) <= MOST_ROWS
+    small = not thin and (is_small(m, n, k) or is_small(n, m, k))  # or its transpose
+    return GAINS.at(m, n, k), thin, min(m, n) == 1, small
 
 
 def _of_batch(kernel: DotKernel, arrays: KernelArrays, d: int, span: Span) -> Piece:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from runtime.codegen.llvm_small_dot import VectorRegisters, register_block
 from runtime.codegen.native_call import NativeAction
 from runtime.kernel import CPU_KERNELS, KernelArrays
 from runtime.kernels.dot import DotKernel
@@ -167,6 +168,50 @@ def test_columns_beyond_one_block() -> None:
     kernel = DotKernel((), 3, 9, 700, P.S64, P.S64, P.S64, P.S64)
     CPU_KERNELS.bind(kernel, KernelArrays((lhs, rhs), (out,)))()
     np.testing.assert_array_equal(out, lhs @ rhs)
+
+
+@pytest.mark.parametrize("kind", [P.F32, P.F64])
+@pytest.mark.parametrize(
+    "registers", [VectorRegisters(64, 24), VectorRegisters(32, 12)], ids=["wide", "narrow"]
+)
+def test_small_products_of_every_rest(
+    kind: PrimitiveType, registers: VectorRegisters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows and columns that fill blocks, that do not, and fewer than a block's; nothing beside them is touched."""
+    monkeypatch.setattr("runtime.codegen.llvm_small_dot.host_registers", lambda: registers)
+    register_block.cache_clear()
+    for m, n in itertools.product([2, 3, 8, 13, 33], [2, 3, 7, 8, 16, 31, 65, 100]):
+        hows = (("rows", "columns", "part")[m % 3], "part" if n % 2 else "rows", "part")
+        check((m, 1 + m * n % 5, n), hows, (kind,) * 3, kind)
+    register_block.cache_clear()
+
+
+def test_a_small_products_sums_do_not_depend_on_their_block() -> None:
+    """The same bits for rows and columns of their own as within a larger product."""
+    rng = np.random.default_rng(0)
+    lhs, rhs = (rng.standard_normal(s).astype(np.float32) for s in ((30, 50), (50, 90)))
+
+    def product(rows: slice, columns: slice) -> Array:
+        a, b = lhs[rows], rhs[:, columns]
+        out = np.zeros((len(a), b.shape[1]), np.float32)
+        made = blas_product(P.F32, a, b, out)
+        assert made is not None
+        NativeAction(made.calls)()
+        return out
+
+    whole = product(slice(None), slice(None))
+    for rows, columns in ((slice(3, 8), slice(None)), (slice(11, 30), slice(4, 23))):
+        assert product(rows, columns).tobytes() == whole[rows, columns].tobytes()
+
+
+@pytest.mark.parametrize("dims", [(32, 64, 8), (100, 100, 100), (20, 500, 20)])
+def test_no_blas_where_it_would_call_malloc(
+    dims: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OpenBLAS packs a rest of at most half a vector of columns, of products of up to a million multiplications."""
+    monkeypatch.setattr("runtime.kernels.native_dot.gemm_function", lambda *_: None)
+    check(dims, ("rows", "rows", "rows"))
+    check(dims, ("columns", "rows", "rows"))
 
 
 @pytest.mark.parametrize("dims", [(32, 64, 64), (40, 7, 33), (33, 20, 5), (64, 64, 65)])
