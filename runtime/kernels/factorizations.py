@@ -199,30 +199,27 @@ def _getrf(_: FactorizationKernel, arrays: KernelArrays, call: _Call) -> list[Ac
 
 
 def _geqrf(_: FactorizationKernel, arrays: KernelArrays, call: _Call) -> list[Action]:
-    columns, infos, work, *_room = arrays.scratch
     qr, tau = arrays.results
-    m, n = qr.shape[-2:]
-    call.sizes(m, n)
-    call.each(columns)
-    call.sizes(m)
-    call.each(tau)
-    call.room(work)
-    call.each(infos)
-    return [copying(_by_columns(columns, qr.shape), qr)]
+    return _reflectors(qr, tau, qr.shape[-2:], arrays, call)
 
 
 def _orgqr(_: FactorizationKernel, arrays: KernelArrays, call: _Call) -> list[Action]:
+    (q,), (_qr, tau) = arrays.results, arrays.operands
+    return _reflectors(q, tau, (*q.shape[-2:], tau.shape[-1]), arrays, call)
+
+
+def _reflectors(
+    result: NDArray, tau: NDArray, sizes: Sequence[int], arrays: KernelArrays, call: _Call
+) -> list[Action]:
+    """Columns to ``result``, with the reflectors' factors ``tau``."""
     columns, infos, work, *_room = arrays.scratch
-    (q,) = arrays.results
-    tau = arrays.operands[1]
-    m, n = q.shape[-2:]
-    call.sizes(m, n, tau.shape[-1])
+    call.sizes(*sizes)
     call.each(columns)
-    call.sizes(m)
+    call.sizes(sizes[0])
     call.each(tau)
     call.room(work)
     call.each(infos)
-    return [copying(_by_columns(columns, q.shape), q)]
+    return [copying(_by_columns(columns, result.shape), result)]
 
 
 def _syevd(kernel: FactorizationKernel, arrays: KernelArrays, call: _Call) -> list[Action]:
