@@ -17,50 +17,16 @@ from runtime.codegen.llvm_segment import SegmentRow
 from runtime.executable import Executable
 from runtime.loopback import LoopbackDevices
 from spmd.errors import CollectiveTimeoutError
-from tests.runtime.programs import compiled, module_of
+from tests.runtime.programs import compiled, exchange_loop, module_of
 
-#: Kernels of Python's (map) beside native ones, and two collectives in flight at once, in a loop.
-PROGRAM = """HloModule program, num_partitions=4
-sum {
-  a = f32[] parameter(0)
-  b = f32[] parameter(1)
-  ROOT c = f32[] add(a, b)
-}
-minus {
-  a = f32[] parameter(0)
-  ROOT b = f32[] negate(a)
-}
-condition {
-  s = (s32[], f32[8]) parameter(0)
-  i = s32[] get-tuple-element(s), index=0
-  n = s32[] constant(5)
-  ROOT more = pred[] compare(i, n), direction=LT
-}
-body {
-  s = (s32[], f32[8]) parameter(0)
-  i = s32[] get-tuple-element(s), index=0
-  one = s32[] constant(1)
-  next = s32[] add(i, one)
-  x = f32[8] get-tuple-element(s), index=1
-  start = f32[8] all-reduce-start(x), channel_id=1, replica_groups={{0,1},{2,3}}, use_global_device_ids=true, to_apply=sum
-  far = f32[8] collective-permute(x), channel_id=2, source_target_pairs={{0,1},{1,2},{2,3},{3,0}}
-  z = f32[8] map(far), dimensions={0}, to_apply=minus
-  back = f32[8] map(z), dimensions={0}, to_apply=minus
-  done = f32[8] all-reduce-done(start)
-  half = f32[] constant(0.3125)
-  halves = f32[8] broadcast(half), dimensions={}
-  y = f32[8] add(done, back)
-  w = f32[8] multiply(y, halves)
-  ROOT t = (s32[], f32[8]) tuple(next, w)
-}
-ENTRY main {
-  x = f32[8] parameter(0)
-  zero = s32[] constant(0)
-  state = (s32[], f32[8]) tuple(zero, x)
-  end = (s32[], f32[8]) while(state), condition=condition, body=body
-  ROOT y = f32[8] get-tuple-element(end), index=1
-}
-"""
+#: Kernels of Python's (map) beside native ones.
+PROGRAM = exchange_loop(
+    8,
+    between="""z = f32[8] map(far), dimensions={0}, to_apply=minus
+  back = f32[8] map(z), dimensions={0}, to_apply=minus""",
+    received="back",
+    entry="ROOT y = f32[8] get-tuple-element(end), index=1",
+)
 
 #: Products of complex numbers are rounded as NumPy does, so Python carries this one.
 CARRIED = """HloModule carried, num_partitions=4

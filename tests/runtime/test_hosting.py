@@ -12,44 +12,15 @@ from runtime.executable import Executable
 from runtime.executor import LoadedDevice
 from runtime.hosting import hosted_steps
 from spmd.errors import CollectiveTimeoutError, RunError
-from tests.runtime.programs import compiled
+from tests.runtime.programs import compiled, exchange_loop
 from tests.runtime.test_crew import CARRIED, tiles
 from tests.runtime.test_crew import PROGRAM as WITH_PYTHON
 
-#: Two collectives in flight at once in a loop, results that a group holds together, and state that is given back.
-PROGRAM = """HloModule program, num_partitions=4, input_output_alias={ {0}: (0, {}) }
-sum {
-  a = f32[] parameter(0)
-  b = f32[] parameter(1)
-  ROOT c = f32[] add(a, b)
-}
-condition {
-  s = (s32[], f32[40]) parameter(0)
-  i = s32[] get-tuple-element(s), index=0
-  n = s32[] constant(5)
-  ROOT more = pred[] compare(i, n), direction=LT
-}
-body {
-  s = (s32[], f32[40]) parameter(0)
-  i = s32[] get-tuple-element(s), index=0
-  one = s32[] constant(1)
-  next = s32[] add(i, one)
-  x = f32[40] get-tuple-element(s), index=1
-  start = f32[40] all-reduce-start(x), channel_id=1, replica_groups={{0,1},{2,3}}, use_global_device_ids=true, to_apply=sum
-  far = f32[40] collective-permute(x), channel_id=2, source_target_pairs={{0,1},{1,2},{2,3},{3,0}}
-  done = f32[40] all-reduce-done(start)
-  half = f32[] constant(0.3125)
-  halves = f32[40] broadcast(half), dimensions={}
-  y = f32[40] add(done, far)
-  w = f32[40] multiply(y, halves)
-  ROOT t = (s32[], f32[40]) tuple(next, w)
-}
-ENTRY main {
-  x = f32[40] parameter(0)
-  zero = s32[] constant(0)
-  state = (s32[], f32[40]) tuple(zero, x)
-  end = (s32[], f32[40]) while(state), condition=condition, body=body
-  y = f32[40] get-tuple-element(end), index=1
+#: Results that a group holds together, and state that is given back.
+PROGRAM = exchange_loop(
+    40,
+    alias=", input_output_alias={ {0}: (0, {}) }",
+    entry="""y = f32[40] get-tuple-element(end), index=1
   half = f32[] constant(0.5)
   wide = f32[2000] pad(y, half), padding=0_1960
   all = f32[8000] all-gather(wide), channel_id=3, dimensions={0}, replica_groups={{0,1,2,3}}, use_global_device_ids=true
@@ -57,9 +28,8 @@ ENTRY main {
   number = f32[] convert(id)
   numbers = f32[8000] broadcast(number), dimensions={}
   sum = f32[8000] add(all, numbers)
-  ROOT both = (f32[40], f32[8000]) tuple(y, sum)
-}
-"""
+  ROOT both = (f32[40], f32[8000]) tuple(y, sum)""",
+)
 
 
 def three_steps(executable: Executable, comm: SharedMemoryRank, x: np.ndarray) -> list[np.ndarray]:

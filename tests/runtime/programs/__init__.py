@@ -19,6 +19,7 @@ from tests.runtime.programs.control_flow import (
     ROTATE_LOOP,
     SWAP_LOOP,
 )
+from tests.runtime.programs.exchange_loop import exchange_loop
 from tests.runtime.programs.memory_spaces import SPACES, SPACES_BRANCHES, SPACES_LOOP
 from tests.runtime.programs.outputs import (
     DONATED,
@@ -79,6 +80,7 @@ __all__ = [
     "VIEWS",
     "assert_same",
     "compiled",
+    "exchange_loop",
     "module_of",
     "random_inputs",
 ]
