@@ -1,22 +1,15 @@
-"""Steps over shared memory, run by members that take turns in any order, in one thread.
-
-A member's buffers are its own before it starts and as soon as it is done: they are checked and overwritten then. So a
-peer that reads or writes them too early or too late is found, whatever the order was. Results that members hold together
-stay as they are from done to the next start.
-"""
+"""Steps over shared memory: right results in any order of the members' moves, and bugs that some order shows."""
 
 from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from functools import partial
 from unittest import mock
 
 import numpy as np
 import pytest
-from collective_definition import dtype_of, make
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,274 +21,21 @@ from collectives.communicator.kinds import (
     Collective,
     CollectiveBroadcast,
     CollectivePermute,
-    RaggedAllToAll,
-    ReduceScatter,
 )
 from collectives.communicator.shared_buffers import Buffers
-from collectives.communicator.shared_plan import (
-    MemberMemory,
-    can_run_in_place,
-    needs_staging,
-    step_program,
-)
+from collectives.communicator.shared_plan import can_run_in_place
 from collectives.communicator.shared_steps import (
     Await,
     CopyRows,
-    LoadedSteps,
     Outcome,
     RotateBytes,
     StepProgram,
     SwapRows,
 )
 from collectives.communicator.shared_transfers import TRANSFERS
-from runtime.shared_memory_engine import native_step_engine
 from spmd.device import ReductionKind
-
-Arrays = list[np.ndarray]
-Mutation = Callable[[StepProgram], StepProgram]
-_POISON = 0xA5
-
-
-@dataclass(frozen=True)
-class Case:
-    """``operands(member, run)`` and ``results()`` of a collective; ``aliases``: results that are operands.
-
-    ``together``: every so many members hold their results together (member 0, 2, 4, ... where it is 2); 0 for nobody.
-    ``tiles``: operands or results lie in the larger ones of their numbers, as the members' own tiles.
-    """
-
-    collectives: Sequence[Collective]
-    operands: Callable[[int, int], Arrays]
-    results: Callable[[], Arrays]
-    aliases: dict[int, int] = field(default_factory=dict)
-    together: int = 0
-    tiles: bool = False
-
-
-@dataclass
-class Member:
-    buffers: Buffers
-    program: StepProgram
-    steps: LoadedSteps
-    run: int = 0
-    running: bool = False
-    snapshot: list[bytes] = field(default_factory=list)
-
-
-class World:
-    """All members of one group, in this process."""
-
-    def __init__(self, case: Case, *, slots: bool, mutate: Mutation = lambda p: p) -> None:
-        self.case = case
-        self.count = len(case.collectives)
-        self._memory: Arrays = []
-        self.buffers: list[Buffers] = []
-        for member in range(self.count):
-            self.buffers.append(self._buffers(member))
-        memories = [self._member_memory(buffers, slots) for buffers in self.buffers]
-        self.members = []
-        for index, (collective, buffers) in enumerate(
-            zip(case.collectives, self.buffers, strict=True)
-        ):
-            staging = None
-            if not (slots and self.count > 1) and needs_staging(collective, index, buffers):
-                own = [np.empty_like(result) for result in buffers.results]
-                self._memory += own
-                staging = [one.ctypes.data for one in own]
-            program = mutate(step_program(collective, index, buffers, memories, staging))
-            (steps,) = native_step_engine().load([program])
-            member = Member(buffers, program, steps)
-            self._overwrite(member)
-            self.members.append(member)
-
-    def play(self, runs: int, rng: random.Random) -> None:
-        """Every member takes part in ``runs`` runs; who moves next is drawn."""
-        moves = 0
-        while waiting := [m for m in range(self.count) if self.members[m].run < runs]:
-            index = rng.choice(waiting)
-            member = self.members[index]
-            if member.running:
-                outcome = member.steps.advancing(0)()
-            else:
-                outcome = self._start(index, member)
-            if outcome == Outcome.COMPLETE:
-                self._finish(index, member)
-            else:
-                assert outcome == Outcome.BLOCKED
-                assert member.steps.missing()
-            moves += 1
-            assert moves < 10_000, "the members wait for each other"
-        for index in range(self.count):
-            self._require_untouched(index, "after the last run")
-
-    def _start(self, index: int, member: Member) -> int:
-        self._require_untouched(index, "before it started")
-        for array, value in zip(
-            member.buffers.operands, self.case.operands(index, member.run), strict=True
-        ):
-            np.copyto(array, value)
-        member.running = True
-        return member.steps.start()
-
-    def _require_untouched(self, index: int, when: str) -> None:
-        member = self.members[index]
-        touched = [one.tobytes() for one in self._arrays(member)] != member.snapshot
-        assert not touched, f"a peer touched buffers of member {index} {when}"
-
-    def _finish(self, index: int, member: Member) -> None:
-        collective = self.case.collectives[index]
-        operands = [self.case.operands(m, member.run) for m in range(self.count)]
-        want = self.case.results()
-        collective.deliver(collective.combine(operands), index, want)
-        for result, right in zip(member.buffers.results, want, strict=True):
-            assert result.tobytes() == right.tobytes(), f"member {index} has a wrong result"
-        member.running = False
-        member.run += 1
-        self._overwrite(member)
-
-    def _overwrite(self, member: Member) -> None:
-        """The owner uses its own buffers for something else."""
-        own = member.buffers.operands if self.case.together else self._arrays(member)
-        for array in own:
-            array.reshape(-1).view(np.uint8)[:] = _POISON
-        member.snapshot = [one.tobytes() for one in self._arrays(member)]
-
-    def _arrays(self, member: Member) -> Arrays:
-        return [*member.buffers.operands, *member.buffers.results]
-
-    def _buffers(self, member: int) -> Buffers:
-        operands = [np.empty_like(one) for one in self.case.operands(member, 0)]
-        results = [np.empty_like(one) for one in self.case.results()]
-        for result, operand in self.case.aliases.items():
-            results[result] = operands[operand]
-        if self.case.together and member >= self.case.together:
-            results = list(self.buffers[member - self.case.together].results)
-        if self.case.tiles and isinstance(self.case.collectives[0], AllGather):
-            operands = [np.split(result, self.count)[member] for result in results]
-        elif self.case.tiles:
-            results = [np.split(operand, self.count)[member] for operand in operands]
-        return Buffers(tuple(operands), tuple(results))
-
-    def _member_memory(self, buffers: Buffers, slots: bool) -> MemberMemory:
-        size = max(buffers.operand_bytes, 64) if slots else 0
-        control = np.zeros(64 + 2 * size, np.uint8)
-        self._memory.append(control)
-        first = int(control.ctypes.data)
-        return MemberMemory(
-            first,
-            tuple(int(one.ctypes.data) for one in buffers.operands),
-            tuple(int(one.ctypes.data) for one in buffers.results),
-            (first + 64, first + 64 + size) if slots and self.count > 1 else (),
-        )
-
-
-# ---- collectives to play
-def plain(
-    collective: Collective,
-    shapes: Sequence[tuple[int, ...]],
-    results: Sequence[tuple[int, ...]],
-    dtype: str = "float32",
-    aliases: dict[int, int] | None = None,
-    together: int = 0,
-) -> Case:
-    kind = dtype_of(dtype)
-
-    def operands(member: int, run: int) -> Arrays:
-        return [make(member, shape, kind, seed=10 * run + k) for k, shape in enumerate(shapes)]
-
-    return Case(
-        [collective] * len(collective.group),
-        operands,
-        lambda: [np.empty(shape, kind) for shape in results],
-        aliases or {},
-        together,
-    )
-
-
-def permute(count: int, pairs: Sequence[tuple[int, int]], aliases: dict[int, int]) -> Case:
-    group = CollectivePermute.among(tuple(pairs), pairs[0][0]).group
-    shapes = [(5, 3), (191, 5), (0, 2)]
-    case = plain(CollectivePermute(group, tuple(pairs)), shapes, shapes, aliases=aliases)
-    assert len(group) <= count
-    return case
-
-
-def ragged(group: tuple[int, ...], updates: int, *, in_place: bool) -> Case:
-    """Receivers lay what comes one after the other, by source and update."""
-    count = len(group)
-    rows = 6 + 3 * count * updates
-
-    def operands(member: int, run: int) -> Arrays:
-        rng = np.random.default_rng([run, count, updates])
-        sizes = rng.integers(0, 3, (count, count, updates))
-        starts = rng.integers(0, 4, (count, count, updates))
-        places = np.zeros_like(sizes)
-        for receiver in range(count):
-            flat = sizes[:, receiver].reshape(-1)
-            places[:, receiver] = (np.cumsum(flat) - flat).reshape(count, updates)
-        tables = [starts[member], sizes[member], places[member], sizes[:, member]]
-        return [
-            make(member, (rows, 2), dtype_of("float32"), seed=run),
-            np.full((rows, 2), run, np.float32),
-            *(np.ascontiguousarray(table.reshape(-1), np.int32) for table in tables),
-        ]
-
-    return Case(
-        [RaggedAllToAll(group)] * count,
-        operands,
-        lambda: [np.empty((rows, 2), np.float32)],
-        {0: 1} if in_place else {},
-    )
-
-
-def cases(count: int) -> dict[str, Case]:
-    """Every kind among ``count`` members, whose ranks do not ascend."""
-    group = tuple(reversed(range(count)))
-    total = ReductionKind.SUM
-    n = count
-    ring = [(i, (i + 1) % n) for i in range(n)]
-    shift = [(i, i + 1) for i in range(n - 1)] or [(0, 0)]
-    swap = [(i, j) for i in range(n) if (j := i ^ 1) < n] or [(0, 0)]
-    whole = {0: 0, 1: 1, 2: 2}
-    return {
-        "all-reduce": plain(AllReduce(group, total), [(7,), (), (0, 3), (40, 5)], [(7,), (), (0, 3), (40, 5)]),
-        "all-reduce over its operands": plain(AllReduce(group, total), [(3,), (50,)], [(3,), (50,)], aliases={0: 0, 1: 1}),
-        "all-reduce of bf16": plain(AllReduce(group, ReductionKind.MAX), [(33,)], [(33,)], "bfloat16"),
-        "all-gather": plain(AllGather(group, 1), [(3, 2, 2), (2, 1)], [(3, 2 * n, 2), (2, n)]),
-        "all-gather over its tiles": dataclasses.replace(plain(AllGather(group, 0), [(2, 3), (64,), (0, 2)], [(2 * n, 3), (64 * n,), (0, 2)]), tiles=True),
-        "all-gather over its operand": plain(AllGather(group, 0), [(0, 3)], [(0, 3)], aliases={0: 0}),
-        "reduce-scatter over its tiles": dataclasses.replace(plain(ReduceScatter(group, total, 0), [(2 * n, 3), (64 * n,), (0, 2)], [(2, 3), (64,), (0, 2)]), tiles=True),
-        "reduce-scatter": plain(ReduceScatter(group, total, 1), [(4, 3 * n)], [(4, 3)]),
-        "all-to-all": plain(AllToAll(group, 1), [(2, 2 * n, 3)], [(2, 2 * n, 3)]),
-        "all-to-all over its operand": plain(AllToAll(group, 0), [(n, 3)], [(n, 3)], aliases={0: 0}),
-        "all-to-all over its operands, long rows": plain(AllToAll(group, 1), [(5, 300 * n), (n, n)], [(5, 300 * n), (n, n)], aliases={0: 0, 1: 1}),
-        "all-to-all over its operand, short rows": plain(AllToAll(group, 2), [(3, 3, 5 * n)], [(3, 3, 5 * n)], "bfloat16", {0: 0}),
-        "all-to-all over one of its operands": plain(AllToAll(group, 0), [(n, 3)] * 2, [(n, 3)] * 2, aliases={1: 1}),
-        "all-to-all over each other's operands": plain(AllToAll(group, 0), [(n, 3)] * 2, [(n, 3)] * 2, aliases={0: 1, 1: 0}),
-        "all-to-all, joined before": plain(AllToAll(group, 3, 0), [(1, 5, 2, n, 3)], [(n, 5, 2, 1, 3)]),
-        "all-to-all, joined behind": plain(AllToAll(group, 1, 3), [(3, n, 4, 1, 2)], [(3, 1, 4, n, 2)]),
-        "all-to-all, of several, joined elsewhere": plain(AllToAll(group, 0, 1), [(2 * n, 3), (n, 1)], [(2, 3 * n), (1, n)], "bfloat16"),
-        "all-to-all of a tuple over its operands": plain(AllToAll(group, None), [(333,)] * n, [(333,)] * n, aliases={k: k for k in range(n)}),
-        "all-to-all of a tuple": plain(AllToAll(group, None), [(2, 3)] * n, [(2, 3)] * n),
-        "all-reduce, held together": plain(AllReduce(group, total), [(7,), (0, 3), (40, 5)], [(7,), (0, 3), (40, 5)], together=1),
-        "all-gather, held together": plain(AllGather(group, 1), [(3, 2, 2), (2, 1)], [(3, 2 * n, 2), (2, n)], together=1),
-        "broadcast, held together": plain(CollectiveBroadcast(group), [(5,), (2,)], [(5,), (2,)], together=1),
-        "all-reduce, held by every other": plain(AllReduce(group, total), [(7,), (40, 5)], [(7,), (40, 5)], together=2),
-        "all-gather, held by every other": plain(AllGather(group, 0), [(3, 2)], [(3 * n, 2)], together=2),
-        "broadcast, held by every other": plain(CollectiveBroadcast(group), [(5,), (2,)], [(5,), (2,)], together=2),
-        "broadcast": plain(CollectiveBroadcast(group), [(5,), (2,)], [(5,), (2,)]),
-        "permute in a ring": permute(n, ring, {}),
-        "permute in a ring over its operands": permute(n, ring, whole),
-        "permute in a ring over one of its operands": permute(n, ring, {0: 0}),
-        "permute with ends": permute(n, shift, {}),
-        "permute with ends over its operands": permute(n, shift, whole),
-        "permute of pairs over its operands": permute(n, swap, whole),
-        "permute from one to all": permute(n, [(0, i) for i in range(n)], {}),
-        "permute from one to all over its operands": permute(n, [(0, i) for i in range(n)], whole),
-        "ragged-all-to-all": ragged(group, 2, in_place=False),
-        "ragged-all-to-all into its output": ragged(group, 1, in_place=True),
-    }  # fmt: skip
-
+from tests.collectives.communicator.member_cases import cases, plain, ragged
+from tests.collectives.communicator.member_world import Case, Mutation, World
 
 NAMES = sorted(cases(1))
 
