@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from enum import Enum
-from typing import TypeAlias
 
 import numpy as np
 
@@ -29,6 +25,7 @@ from collectives.communicator.kinds import (
     ReduceScatter,
 )
 from collectives.communicator.node import ByteExchange, Node
+from collectives.communicator.node_binding import Binding, Places, Protocol, Spot, binding_digest
 from collectives.communicator.reduction import Array
 from collectives.communicator.shared_buffers import Buffers
 from collectives.communicator.shared_collective import SharedCollective
@@ -58,52 +55,6 @@ _TOTAL = struct.Struct("<q")
 _RECORD = struct.Struct("<16sq")
 """What a rank tells of what it has bound: bytes of control memory; of each collective a digest, and where its counter
 lies in that memory."""
-
-
-@dataclass(frozen=True)
-class Spot:
-    """Where an array lies: that of a group's i-th member ``first`` + i * ``apart`` bytes behind its segment's start."""
-
-    window: SharedWindow
-    first: int
-    apart: int = 0
-
-    def address(self, group: Group, index: int) -> int:
-        """That of the member's array in this process."""
-        return self.window.address(group[index], self.first + index * self.apart)
-
-
-Places: TypeAlias = Sequence[Spot | None]
-"""None for an array in no window, and for an empty one."""
-
-
-class Protocol(Enum):
-    """How the members of a group come to each other's operands."""
-
-    ALONE = "alone"
-    SLOTS = "slots"
-    IN_PLACE = "in place"
-    MESSAGES = "messages"
-
-
-@dataclass(frozen=True)
-class _Binding:
-    """One bound collective as ``connect`` sees it."""
-
-    name: str
-    group: Group
-    digest: bytes
-    shared: SharedCollective | None = None
-    #: Bytes of one of its two slots; 0 where it has none.
-    slot_bytes: int = 0
-    #: Where it works in place.
-    operands: Places = ()
-    results: Places = ()
-
-    @property
-    def control_bytes(self) -> int:
-        """The counter's line, and the slots."""
-        return MEMORY_ALIGNMENT + 2 * self.slot_bytes if self.shared else 0
 
 
 class NodeMemory:
@@ -140,7 +91,7 @@ class NodeMemory:
         self._notify = notify
         self._windows: list[SharedWindow] = []
         self._count = 0
-        self._bindings: list[_Binding] = []
+        self._bindings: list[Binding] = []
 
     def give_up_sharing(self) -> None:
         """From here on everything is carried by messages."""
@@ -190,14 +141,14 @@ class NodeMemory:
         protocol = self._protocol(collective, buffers, places)
         if protocol is not Protocol.IN_PLACE:
             places = [], together if protocol is Protocol.SLOTS else []
-        digest = _digest(protocol, collective, name, buffers, places)
+        digest = binding_digest(protocol, collective, name, buffers, places)
         if protocol is Protocol.MESSAGES:
-            self._bindings.append(_Binding(name, collective.group, digest))
+            self._bindings.append(Binding(name, collective.group, digest))
             return _by_messages(by_messages, collective, name, buffers, any(together))
         shared = SharedCollective(self._world, collective, name, buffers, self.spins)
         slot_bytes = buffers.operand_bytes if protocol is Protocol.SLOTS else 0
         self._bindings.append(
-            _Binding(name, collective.group, digest, shared, slot_bytes, *map(tuple, places))
+            Binding(name, collective.group, digest, shared, slot_bytes, *map(tuple, places))
         )
         return shared
 
@@ -253,7 +204,7 @@ class NodeMemory:
             shared.load(steps, keep)
 
     def _require_agreement(
-        self, bindings: Sequence[_Binding], bound: Sequence[Sequence[tuple[bytes, int]]]
+        self, bindings: Sequence[Binding], bound: Sequence[Sequence[tuple[bytes, int]]]
     ) -> None:
         found = ""
         for k, binding in enumerate(bindings):
@@ -272,7 +223,7 @@ class NodeMemory:
             raise RunError(problems[0])
 
     def _program(
-        self, binding: _Binding, shared: SharedCollective, counters: Sequence[int]
+        self, binding: Binding, shared: SharedCollective, counters: Sequence[int]
     ) -> tuple[StepProgram, list[Array]]:
         """What this rank does in it, and memory that it needs for that."""
         collective, buffers = shared.collective, shared.buffers
@@ -349,9 +300,7 @@ class NodeMemory:
                 return Spot(window, offset)
         return None
 
-    def _member(
-        self, binding: _Binding, buffers: Buffers, index: int, counter: int
-    ) -> MemberMemory:
+    def _member(self, binding: Binding, buffers: Buffers, index: int, counter: int) -> MemberMemory:
         """The memory of member ``index``; its buffers lie where this rank's lie, which was compared."""
         slots: tuple[int, ...] = ()
         if binding.slot_bytes:
@@ -382,23 +331,6 @@ def _by_messages(
         )
     staging = tuple(np.empty_like(result) for result in buffers.results)
     return StagedCollective(make(Buffers(buffers.operands, staging)), staging, buffers.results)
-
-
-def _digest(
-    protocol: Protocol,
-    collective: Collective,
-    name: str,
-    buffers: Buffers,
-    places: tuple[Places, Places],
-) -> bytes:
-    """The same for two members only if they have bound the same, in the same places of their memory."""
-    arrays = [(array.shape, array.dtype.name) for array in (*buffers.operands, *buffers.results)]
-    found = [
-        place and (place.window.number, place.first, place.apart)
-        for place in (*places[0], *places[1])
-    ]
-    text = repr((protocol, collective, name, arrays, found))
-    return hashlib.sha256(text.encode()).digest()[:16]
 
 
 def _addresses(arrays: Sequence[Array]) -> tuple[int, ...]:
