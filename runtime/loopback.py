@@ -23,8 +23,12 @@ from runtime.shared_memory_engine import native_step_engine
 from runtime.table import Table
 from runtime.thunks.segment import PythonWait
 
-_LOOKS = 2000
-"""Rounds in vain through a lane's devices, some 120 us, before it gives up its core: there is one for each lane."""
+_LOOKS = 10_000
+"""Rounds in vain through a lane's devices, some 350 us, before it gives up its core: there is one for each lane.
+
+More than twice what a return to Python takes. A lane that is less patient returns while it waits for one that has
+returned, which then waits for this one: short waits would all become such returns.
+"""
 
 
 class LoopbackDevices:
