@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import threading
 import time
 import weakref
@@ -38,17 +37,20 @@ class Crew:
         self,
         lanes: Sequence[Lane],
         fail: Callable[[Lane, BaseException], None],
-        helpers: int = 0,
+        cores: int = 1,
         idle_looks: int = _IDLE_LOOKS,
     ) -> None:
         """``fail``: tell the other lanes that one has failed, so that their waits end.
 
-        helpers: further threads, which share in the devices' work. idle_looks: for the next step, before a lane's
-        thread sleeps.
+        cores: for each lane; the ones beyond its own have helpers, threads that share in the devices' work, where there
+        is work to share. idle_looks: for the next step, before a lane's thread sleeps.
         """
         self._working = len(lanes)
+        shared = any(table.has_shares for lane in lanes for table in lane.tables)
+        helpers = len(lanes) * (cores - 1) if shared else 0
+        self.has_helpers = helpers > 0
         self._lanes = (*lanes, *(_helper(len(lanes)) for _ in range(helpers)))
-        if helpers:
+        if self.has_helpers:
             for lane in lanes:
                 lane.offer_shares()
         self._fail = fail
@@ -64,7 +66,7 @@ class Crew:
             lane[LaneWord.PATIENCE] = idle_looks
             lane[LaneWord.LANES] = self._list.ctypes.data
             lane[LaneWord.EARLIER] = number
-            serving = (lane, self._lanes[:number], self._list, fail, self._failed)
+            serving = (lane, fail, self._failed, (self._lanes, self._list))
             threading.Thread(
                 target=_serve, args=serving, name=f"lane {number}", daemon=True
             ).start()
@@ -127,35 +129,24 @@ class _Failures:
 
 def _serve(
     lane: Lane,
-    earlier: Sequence[Lane],
-    _lanes: NDArray,
     fail: Callable[[Lane, BaseException], None],
     failures: _Failures,
+    _alive: tuple[Sequence[Lane], NDArray],
 ) -> None:
-    """What a lane's thread does: step after step, until it is retired or something fails."""
+    """What a lane's thread does: step after step, until it is retired or something fails.
+
+    ``_alive``: what its native code reads.
+    """
     serve, argument = crew_code().serve, ctypes.c_void_p(lane.address)
     stop = serve(argument, 0)
     try:
         while stop != LaneStop.RETIRED:
-            if stop == LaneStop.CROWDED:
-                _keep_off(lane, earlier)
-            else:
-                lane.attend(stop)
+            lane.attend(stop)
             stop = serve(argument, 1)
     except BaseException as error:  # noqa: BLE001 - carried to the thread that runs the step
         failures.add(error)
         fail(lane, error)
         lane[LaneWord.DONE] = lane[LaneWord.ASKED]
-
-
-def _keep_off(lane: Lane, earlier: Sequence[Lane]) -> None:
-    """Move this thread to another core than the ``earlier`` lanes are on; for good, until they meet again."""
-    taken = {one[LaneWord.CORE] for one in earlier}
-    free = os.sched_getaffinity(os.getpid()) - taken
-    try:
-        os.sched_setaffinity(0, free)
-    except OSError:  # there is none left, or a sandbox forbids it: two lanes take turns
-        lane[LaneWord.EARLIER] = 0
 
 
 def _retire(lanes: Sequence[Lane]) -> None:

@@ -141,8 +141,8 @@ class LoadedDevice:
     @cached_property
     def _run_thunks(self) -> Callable[[], None]:
         lane = Lane([self.table], _wait_alone, self.communicator.spins)
-        helpers = self.communicator.cores - 1 if self.table.has_shares else 0
-        return Crew([lane], _fail_alone, helpers).run if helpers else lane.run
+        crew = Crew([lane], _fail_alone, self.communicator.cores)
+        return crew.run if crew.has_helpers else lane.run
 
     def link(self) -> None:
         """Wait for the machine code of a step, which the first one does otherwise. When all devices are connected."""

@@ -47,11 +47,8 @@ class LoopbackDevices:
             LoadedDevice(program, self.world.communicator(rank), kernels, record=record)
             for rank in range(program.num_devices)
         ]
-        tables = [device.table for device in self.devices]
-        lanes = lanes_of(self.world, tables)
-        shared = any(table.has_shares for table in tables)
-        helpers = len(lanes) * (self.world.cores - 1) if shared else 0
-        self._crew = Crew(lanes, partial(abort_lane, self.world), helpers)
+        lanes = lanes_of(self.world, [device.table for device in self.devices])
+        self._crew = Crew(lanes, partial(abort_lane, self.world), self.world.cores)
         self._one_blas_thread = BlasThreads(1)
 
     def step(self, per_device: Sequence[Sequence[DeviceArray]]) -> None:

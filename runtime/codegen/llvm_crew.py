@@ -2,7 +2,7 @@
 
 The calling thread runs the first; the others are run by threads that stay in native code from step to step: they spin
 for a while for the next one, then sleep on a semaphore. The system likes to wake a thread on the core of the one that
-woke it, which is about to spin there: a lane that finds itself on an earlier one's core says so before the step.
+woke it, which is about to spin there: a lane that finds itself on an earlier one's core moves before the step.
 
 Where there are more cores than lanes, further lanes have no tables: they help the others' devices with what these share
 (llvm_share.py) until the step is over.
@@ -14,6 +14,7 @@ import ctypes
 from enum import IntEnum
 from functools import cache
 
+from runtime.codegen.llvm_cores import CORES_IR, KEEP_OFF
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
 from runtime.codegen.llvm_lane import DRIVE, LANE_IR, REWIND, LaneWord, lane_word
 from runtime.codegen.llvm_passes import Passes
@@ -26,7 +27,6 @@ class LaneStop(IntEnum):
 
     RETIRED = 5  # the lane's thread is to end
     JOINING = 6  # the first lane has finished, others have not
-    CROWDED = 7  # before a step: the lane's thread is on an earlier lane's core
 
 
 #: Of a helper that has looked for shares for its patience, before each further look.
@@ -66,7 +66,7 @@ class CrewCode:
 @cache
 def crew_library() -> NativeLibrary:
     names = (FUNCTION, DRIVE, "spmd_serve", "spmd_crew", "spmd_retire", "spmd_open_lane")
-    ir = "\n".join([SEGMENT_IR, LANE_IR, _IR])
+    ir = "\n".join([SEGMENT_IR, LANE_IR, CORES_IR, _IR])
     return host_jit().compile(ir, names, passes=Passes.TIDY)
 
 
@@ -76,7 +76,6 @@ def crew_code() -> CrewCode:
 
 
 _IR = f"""
-declare i32 @sched_getcpu()
 declare i32 @usleep(i32)
 declare i32 @sem_init(ptr, i32, i32)
 declare i32 @sem_wait(ptr)
@@ -176,10 +175,7 @@ sleep:
   br label %look
 called:
   store atomic i64 0, ptr %asleep seq_cst, align 8
-  %core_slot = getelementptr i64, ptr %lane, i64 {LaneWord.CORE.value}
-  %core32 = call i32 @sched_getcpu()
-  %core = sext i32 %core32 to i64
-  store atomic i64 %core, ptr %core_slot monotonic, align 8
+  %core = call i64 @note_core(ptr %lane)
   %earlier = call i64 @word(ptr %lane, i64 {LaneWord.EARLIER.value})
   %lanes = call ptr @pointer(ptr %lane, i64 {LaneWord.LANES.value})
   br label %each
@@ -189,13 +185,13 @@ each:
   br i1 %e_more, label %other, label %work
 other:
   %e_lane = call ptr @pointer(ptr %lanes, i64 %e)
-  %e_core_slot = getelementptr i64, ptr %e_lane, i64 {LaneWord.CORE.value}
-  %e_core = load atomic i64, ptr %e_core_slot monotonic, align 8
+  %e_core = call i64 @core_of(ptr %e_lane)
   %e_next = add i64 %e, 1
   %same = icmp eq i64 %e_core, %core
   br i1 %same, label %crowded, label %each
 crowded:
-  ret i64 {LaneStop.CROWDED.value}
+  call void @{KEEP_OFF}(ptr %lane, ptr %lanes, i64 %earlier)
+  br label %work
 work:
   %helped = call i64 @word(ptr %lane, i64 {LaneWord.HELPED.value})
   %is_helper = icmp ne i64 %helped, 0
@@ -251,10 +247,7 @@ begins:
   %before = load i64, ptr %step_slot
   %now = add i64 %before, 1
   store i64 %now, ptr %step_slot
-  %core_slot = getelementptr i64, ptr %own, i64 {LaneWord.CORE.value}
-  %core32 = call i32 @sched_getcpu()
-  %core = sext i32 %core32 to i64
-  store atomic i64 %core, ptr %core_slot monotonic, align 8
+  %core = call i64 @note_core(ptr %own)
   br label %prepare
 prepare: ; all lanes before any runs: a lane looks at others' states
   %p = phi i64 [ 0, %begins ], [ %p_next, %lane_prepared ]

@@ -13,8 +13,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from runtime.codegen.llvm_crew import LaneStop, crew_code
+from runtime.codegen.llvm_lane import LaneWord
 from runtime.codegen.llvm_segment import SegmentRow
 from runtime.executable import Executable
+from runtime.lane import Lane
 from runtime.loopback import LoopbackDevices
 from spmd.errors import CollectiveTimeoutError
 from tests.runtime.programs import compiled, exchange_loop, module_of
@@ -167,6 +170,33 @@ def test_threads_end_with_their_devices() -> None:
     while threading.active_count() > before and time.monotonic() < deadline:
         time.sleep(0.01)
     assert threading.active_count() <= before
+
+
+def test_a_lane_on_an_earlier_ones_core_moves() -> None:
+    """Where there is another core; else they take turns from then on."""
+    cores = os.sched_getaffinity(os.getpid())
+    taken = min(cores)
+    earlier, lane = (Lane((), lambda *_: True) for _ in range(2))
+    addresses = np.array([earlier.address, lane.address], np.int64)
+    earlier[LaneWord.CORE] = taken
+    lane[LaneWord.LANES], lane[LaneWord.EARLIER] = addresses.ctypes.data, 1
+    lane[LaneWord.ASKED] = 1
+    found = set[int]()
+
+    def serve() -> None:
+        os.sched_setaffinity(0, {taken})
+        assert crew_code().serve(lane.address, 0) == LaneStop.RETIRED
+        found.update(os.sched_getaffinity(0))
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    while lane[LaneWord.DONE] != 1:
+        time.sleep(1e-3)
+    crew_code().retire(lane.address)
+    thread.join()
+    assert found == ((cores - {taken}) or cores)
+    assert lane[LaneWord.EARLIER] == (len(cores) > 1)
+    assert len(cores) == 1 or lane[LaneWord.CORE] in found
 
 
 def test_the_program_is_what_it_says() -> None:

@@ -66,7 +66,7 @@ def counts(counters: NDArray, number: int) -> NativeAction:
 def crew_of(actions: list[Action], helpers: int) -> Crew:
     segments = [segment_of(number, action) for number, action in enumerate(actions)]
     table = Table(joined(segments), private_position())
-    crew = Crew([Lane([table], lambda *_: True)], lambda *_: None, helpers)
+    crew = Crew([Lane([table], lambda *_: True)], lambda *_: None, 1 + helpers)
     crew.table = table  # type: ignore[attr-defined] # kept as long
     return crew
 
