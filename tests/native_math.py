@@ -217,7 +217,9 @@ native code of each function, in units in the last place (ulp) of the exact valu
 pairs where there are two), for which nan, infinities and signs must be right. `--every-f32` tries all numbers.
 
 f32 `acosh`, `asinh`, `atanh`, `cbrt`, `power` and `tan` are computed in f64; bf16, f16 and 8-bit formats in f32, and
-rounded once. Constants come from `benchmarks/minimax.py`; `benchmarks/native_math.py` prints the speeds.
+rounded once. f32 `tanh` is one of 26 polynomials where the processor permutes 32 numbers in registers, else computed by
+`exponential`. Constants come from `benchmarks/minimax.py` and `minimax_intervals.py`; `benchmarks/native_math.py` prints
+the speeds.
 
 | function | f32: ulp | at | f64: ulp | at |
 |---|---|---|---|---|

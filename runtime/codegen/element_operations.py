@@ -23,7 +23,7 @@ from runtime.codegen.elements import (  # noqa: F401 - they fill the registries
     power,
     trigonometric,
 )
-from runtime.codegen.elements.builder import F32, F64
+from runtime.codegen.elements.builder import F32, F64, Instructions
 from runtime.codegen.elements.complex_arithmetic import complex_lines
 from runtime.codegen.elements.complex_conversion import complex_conversion
 from runtime.codegen.elements.registry import (
@@ -34,24 +34,31 @@ from runtime.codegen.elements.registry import (
     float_lines,
 )
 from runtime.codegen.elements.storage import element_form, stored_type, wide_type
-from runtime.codegen.llvm_jit import host_fuses
+from runtime.codegen.llvm_jit import host_fuses, host_permutes
 from spmd.hlo import Opcode
 
 __all__ = ["ElementSignature", "has_operation", "operation_ir", "stored_type", "wide_type"]
 
 
 def has_operation(signature: ElementSignature) -> bool:
-    return _lines(signature, fused=True) is not None
+    return _lines(signature, Instructions()) is not None
+
+
+def host_instructions() -> Instructions:
+    return Instructions(host_fuses(), host_permutes())
 
 
 def operation_ir(
-    signature: ElementSignature, name: str = "operation", *, fused: bool | None = None
+    signature: ElementSignature,
+    name: str = "operation",
+    *,
+    instructions: Instructions | None = None,
 ) -> list[str]:
     """Function ``name``, after the functions, intrinsics and constants that it uses, whose names tell what they are.
 
-    fused: whether to count on a fused multiply-add; by default where the host has one.
+    instructions: those to count on, by default the host's.
     """
-    lines = _lines(signature, host_fuses() if fused is None else fused)
+    lines = _lines(signature, instructions or host_instructions())
     assert lines is not None, "has_operation says so"
     kinds = signature.operands
     functions = []
@@ -96,15 +103,15 @@ def _declarations(body: str) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _lines(signature: ElementSignature, fused: bool) -> Lines | None:
+def _lines(signature: ElementSignature, instructions: Instructions) -> Lines | None:
     complex_ones = any(kind.is_complex for kind in (*signature.operands, signature.result))
     if complex_ones and signature.opcode is Opcode.CONVERT:
-        return complex_conversion(signature, partial(_lines, fused=fused))
+        return complex_conversion(signature, partial(_lines, instructions=instructions))
     if complex_ones and signature.opcode is not Opcode.SELECT:
-        return complex_lines(signature, fused)
+        return complex_lines(signature, instructions)
     wide = {F32.name: F32, F64.name: F64}.get(wide_type(signature.result))
     if wide is not None and (function := float_function(signature, wide)) is not None:
-        return float_lines(function, len(signature.operands), wide, fused)
+        return float_lines(function, len(signature.operands), wide, instructions)
     make = BODIES.get(signature.opcode)
     body = None if make is None else make(signature)
     return None if body is None else Lines(body)

@@ -25,6 +25,9 @@ from runtime.codegen.llvm_passes import Passes
 from runtime.codegen.object_cache import ObjectCache, key_of
 from spmd.errors import SpmdError
 
+#: The attribute of functions that have variants for vectors of arguments (LLVM's Vector Function ABI).
+VARIANTS = "vector-function-abi-variant"
+
 
 class CodegenError(SpmdError):
     """LLVM does not accept IR that this project wrote: a defect, never bad input."""
@@ -153,7 +156,7 @@ class Jit:
         machine = getattr(self._of_thread, "machine", None)
         if machine is None:
             machine = self._of_thread.machine = self._target_machine()
-        passes.run(machine, module)
+        passes.run(machine, module, variants=VARIANTS in ir)
         return emit_object(machine, module)
 
     def _target_machine(self) -> Any:
@@ -219,3 +222,9 @@ def host_fuses() -> bool:
     if platform.machine() == "x86_64":
         return bool(llvm.get_host_cpu_features().get("fma", False))
     return platform.machine() in ("aarch64", "arm64")
+
+
+@cache
+def host_permutes() -> bool:
+    """Whether the host takes 16 numbers out of 32 in two registers by one instruction."""
+    return platform.machine() == "x86_64" and host_has("avx512f", "avx512vl")

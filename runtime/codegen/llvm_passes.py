@@ -21,13 +21,19 @@ class Passes(Enum):
     UNROLL = "unroll"
     """And loops are unrolled: for those that compute more than they load."""
 
-    def run(self, machine: Any, module: Any) -> None:
-        """On the calling thread, which alone has ``machine`` and ``module``."""
+    def run(self, machine: Any, module: Any, *, variants: bool = False) -> None:
+        """On the calling thread, which alone has ``machine`` and ``module``.
+
+        variants: some of the module's functions have variants for vectors. Loops call these once they are vectorized,
+        so they are inlined after that.
+        """
         builder = llvm.create_pass_builder(machine, self._options())
-        if self is Passes.TIDY:
-            run_passes(_tidying(), module, builder)
-        else:
+        if self is not Passes.TIDY:
             run_passes(builder.getModulePassManager(), module, builder)
+        if variants:
+            _drop_when_inlined(module)
+        if self is Passes.TIDY or variants:
+            run_passes(_tidying(), module, builder)
 
     def _options(self) -> Any:
         options = llvm.create_pipeline_tuning_options(speed_level=2)
@@ -35,6 +41,13 @@ class Passes(Enum):
         options.slp_vectorization = False
         options.loop_unrolling = self is Passes.UNROLL
         return options
+
+
+def _drop_when_inlined(module: Any) -> None:
+    """Variants are seen from outside of the module until now: nothing calls them before loops are vectorized."""
+    for function in module.functions:
+        if not function.is_declaration and b"alwaysinline" in b" ".join(function.attributes):
+            function.linkage = "internal"
 
 
 def _tidying() -> Any:

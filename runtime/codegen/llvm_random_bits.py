@@ -111,7 +111,7 @@ def _halves(x: Int) -> tuple[Int, Int]:
 def _block_function(form: RandomBitsForm) -> str:
     """@block(key, low, high) of 64-bit numbers: the elements that one counter (high, low) gives, as memory has them."""
     block = _threefry if form.algorithm is Algorithm.THREEFRY else _philox
-    code = Code(fused=False)
+    code = Code()
     key, low, high = (Int(code, "i64", f"%{name}") for name in ("key", "low", "high"))
     words = [*_halves(low), *_halves(high)][: form.algorithm.block]
     numbers = block(_halves(key), words)

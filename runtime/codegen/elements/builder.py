@@ -63,14 +63,22 @@ Real: TypeAlias = "Float | float"
 Whole: TypeAlias = "Int | int"
 
 
-class Code:
-    """Instructions in their order, and the constants that they load.
+@dataclass(frozen=True, slots=True)
+class Instructions:
+    """What the processor does in one instruction.
 
-    fused: whether the machine multiplies and adds in one instruction.
+    fused: multiplies and adds. permutes: takes a vector of numbers out of a table of 32 in registers.
     """
 
-    def __init__(self, fused: bool) -> None:
-        self.fused = fused
+    fused: bool = False
+    permutes: bool = False
+
+
+class Code:
+    """Lines in their order, and the constants and functions of the module that they need."""
+
+    def __init__(self, instructions: Instructions = Instructions()) -> None:
+        self.instructions = instructions
         self.globals: list[str] = []
         self._lines: list[str] = []
 
@@ -205,7 +213,7 @@ class Float:
         Without a fused instruction by T. J. Dekker's splitting ("A floating-point technique for extending the available
         precision", 1971), where no part may exceed 2^(emax - mantissa / 2 - 1).
         """
-        if self.code.fused:
+        if self.code.instructions.fused:
             return self._intrinsic("fma", factor, -product)
         (a, b), (c, d) = self.halves(), factor.halves()
         return ((a * c - product) + a * d + b * c) + b * d
@@ -281,6 +289,10 @@ class Int:
     def least(self, other: Whole) -> Int:
         """The smaller one, as signed numbers."""
         return self.compared("slt", other).select(self, self._int(other))
+
+    def greatest(self, other: Whole) -> Int:
+        """The larger one, as signed numbers."""
+        return self.compared("sgt", other).select(self, self._int(other))
 
     def one_bits(self) -> Int:
         return self._made(f"call {self.type} @llvm.ctpop.{self.type}({self.type} {self.name})")

@@ -18,7 +18,7 @@ def element_combining_ir(kind: PrimitiveType, reduction: ReductionKind, suffix: 
     if not kind.is_complex:
         return combining_ir(kind.numpy, reduction, suffix)
     t = wide_type(kind)
-    code = Code(fused=False)
+    code = Code()
     a, b = (Complex.of(Int(code, t, name)) for name in ("%a", "%b"))
     total = a + b if reduction is ReductionKind.SUM else a * b
     same = [

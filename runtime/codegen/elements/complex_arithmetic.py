@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import TypeAlias
 
-from runtime.codegen.elements.builder import F32, F64, Bool, Code, Float, Int
+from runtime.codegen.elements.builder import F32, F64, Bool, Code, Float, Instructions, Int
 from runtime.codegen.elements.common import scaled
 from runtime.codegen.elements.complex_numbers import PARTS, Complex
 from runtime.codegen.elements.registry import ElementSignature, Lines
@@ -22,7 +22,7 @@ ComplexFunction: TypeAlias = "Callable[..., Complex | Float | Bool]"
 COMPLEX_FUNCTIONS: Registry[Opcode, ComplexFunction] = Registry("function of complex numbers")
 
 
-def complex_lines(signature: ElementSignature, fused: bool) -> Lines | None:
+def complex_lines(signature: ElementSignature, instructions: Instructions) -> Lines | None:
     """Of an operation that takes or gives complex numbers, all others being f32 or f64; None where there is none."""
     function = COMPLEX_FUNCTIONS.get(signature.opcode)
     kinds = signature.operands
@@ -30,7 +30,7 @@ def complex_lines(signature: ElementSignature, fused: bool) -> Lines | None:
         function = _comparison(signature)
     if function is None or not all(k in PARTS or k in PARTS_THEMSELVES for k in kinds):
         return None
-    code = Code(fused)
+    code = Code(instructions)
     operands = (
         _operand(code, kind, f"%{letter}") for kind, letter in zip(kinds, "abc", strict=False)
     )

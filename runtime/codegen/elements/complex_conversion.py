@@ -21,7 +21,7 @@ def complex_conversion(
     """Of a real number the imaginary part is 0, and a real result is the real part. ``lines``: of real conversions."""
     (source,), target = signature.operands, signature.result
     if source.is_complex and target.is_complex:
-        code = Code(fused=False)
+        code = Code()
         number = Complex.of(Int(code, wide_type(source), "%a"))
         return Lines(code.text(number.to(PARTS[target]).element()))
     part = _PART[source if source.is_complex else target]
@@ -34,7 +34,7 @@ def complex_conversion(
     if real is None:
         return None
     body = re.sub(r"%t(\d+)", r"%real\1", real.body)
-    code = Code(fused=False)
+    code = Code()
     if source.is_complex:
         re_part = Complex.of(Int(code, wide_type(source), "%a")).re
         taken = code.text(re_part, "%part")

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import math
 
-from runtime.codegen.elements import constants
+from runtime.codegen.elements import constants, intervals
 from runtime.codegen.elements.builder import F32, F64, Float
 from runtime.codegen.elements.common import polynomial
 from runtime.codegen.elements.exponential import exp_halved, exp_normal
 from runtime.codegen.elements.logarithm import log1p, log_short
+from runtime.codegen.elements.piecewise import Piecewise, piecewise
 from runtime.codegen.elements.registry import FLOAT_FUNCTIONS
 from spmd.hlo import Opcode
 
 _TANH = {F32: constants.TANH_F32, F64: constants.TANH_F64}
 _SINH = {F32: constants.SINH_F32, F64: constants.SINH_F64}
 #: From here on tanh rounds to 1.
-_TANH_LAST = {F32: 10.0, F64: 20.0}
+_TANH_LAST = {F32: 9.5, F64: 20.0}
+_TANH_PIECES = Piecewise("tanh", _TANH_LAST[F32], intervals.TANH)
 
 
 @FLOAT_FUNCTIONS.register((Opcode.TANH, F32), (Opcode.TANH, F64))
 def tanh(x: Float) -> Float:
-    """Odd polynomial up to 0.625, then 1 - 2 E / (1 + E) with E = exp(-2 |x|)."""
+    """Odd polynomial up to 0.625, then 1 - 2 E / (1 + E) with E = exp(-2 |x|); or one of many polynomials."""
+    if x.format is F32 and x.code.instructions.permutes:
+        return piecewise(_TANH_PIECES, x.abs()).with_sign_of(x)
     u, t = x * x, x.abs()
     small = polynomial(_TANH[x.format], u).times_plus(u * x, x)
     last = _TANH_LAST[x.format]

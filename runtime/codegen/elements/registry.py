@@ -6,7 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from runtime.codegen.elements.builder import F32, F64, Bool, Code, Float, FloatFormat, Int
+from runtime.codegen.elements.builder import (
+    F32,
+    F64,
+    Bool,
+    Code,
+    Float,
+    FloatFormat,
+    Instructions,
+    Int,
+)
 from runtime.codegen.elements.storage import wide_type
 from spmd.hlo import NO_ATTRS, Attrs, Opcode
 from spmd.registry import Registry
@@ -53,15 +62,17 @@ def float_function(signature: ElementSignature, wide: FloatFormat) -> FloatFunct
     return lambda *xs: wider(*(x.to(F64) for x in xs)).to(F32)
 
 
-def float_lines(function: FloatFunction, arity: int, wide: FloatFormat, fused: bool) -> Lines:
-    code = Code(fused)
+def float_lines(
+    function: FloatFunction, arity: int, wide: FloatFormat, instructions: Instructions
+) -> Lines:
+    code = Code(instructions)
     result = function(*(Float(code, wide, f"%{letter}") for letter in "abc"[:arity]))
     return Lines(code.text(result), tuple(code.globals))
 
 
 def body_of(signature: ElementSignature, function: Callable[..., Float | Int | Bool]) -> str:
     """The body that ``function`` writes, which is given the operands in their wide types."""
-    code = Code(fused=False)
+    code = Code()
     operands = (
         _operand(code, wide_type(kind), f"%{letter}")
         for kind, letter in zip(signature.operands, "abc", strict=False)

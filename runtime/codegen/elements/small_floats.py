@@ -61,7 +61,7 @@ _F32_NAN = 0x7FC00000
 @cache
 def conversions(kind: PrimitiveType) -> tuple[str, str]:
     """Lines that make %y, a float, of %x, a byte; and lines that do the reverse."""
-    widening, narrowing = Code(fused=False), Code(fused=False)
+    widening, narrowing = Code(), Code()
     byte, number = Int(widening, "i8", "%x"), Float(narrowing, F32, "%x")
     if kind is PrimitiveType.F8E8M0FNU:
         wide, small = _power_of_two(byte), _exponent(number)

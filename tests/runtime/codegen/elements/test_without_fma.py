@@ -9,6 +9,7 @@ import pytest
 
 from runtime.codegen import element_operations, llvm_loop
 from runtime.codegen.element_operations import ElementSignature, operation_ir
+from runtime.codegen.elements.builder import Instructions
 from runtime.codegen.llvm_jit import Jit
 from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType
@@ -29,7 +30,7 @@ REDUCING = [
 def _plain_processor(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """x86-64 of 2009, with SSE 4.2."""
     jit = Jit(("x86-64-v2", ""))
-    monkeypatch.setattr(element_operations, "host_fuses", lambda: False)
+    monkeypatch.setattr(element_operations, "host_instructions", Instructions)
     monkeypatch.setattr(llvm_loop, "host_jit", lambda: jit)
     llvm_loop.loop_code.cache_clear()
     yield
@@ -52,4 +53,4 @@ def test_accuracy(function: Function, kind: PrimitiveType) -> None:
 def test_no_fused_operation_is_asked_for(function: Function, kind: PrimitiveType) -> None:
     """LLVM would call the C library's."""
     signature = ElementSignature(function.opcode, (kind,) * function.arity, kind)
-    assert "@llvm.fma." not in "\n".join(operation_ir(signature, fused=False))
+    assert "@llvm.fma." not in "\n".join(operation_ir(signature, instructions=Instructions()))
