@@ -39,6 +39,13 @@ class Step(Enum):
     REPEATED = "repeated"
     STRIDED = "strided"
 
+    @classmethod
+    def of(cls, stride: int, item: int) -> Step:
+        """Of ``stride`` bytes between elements of ``item``."""
+        if stride == item:
+            return cls.PACKED
+        return cls.REPEATED if stride == 0 else cls.STRIDED
+
 
 @dataclass(frozen=True, slots=True)
 class LoopForm:

@@ -1,24 +1,26 @@
 """Native code of select-and-scatter: each window keeps one element, to whose place its source element is added.
 
-One function per element type, comparison and combination serves all shapes; a record of words says what it does.
+Lanes lie along a dimension in which windows are one element wide and side by side, such as channels. A block of lanes
+is done at a time: for every element of the window whether it is kept, then what is added where it was.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import astuple, dataclass
 from functools import cache
 
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
-from runtime.codegen.llvm_reduction import combination, element_of
-from runtime.codegen.llvm_words import OFFSET, RANK, WORDS, digits, offset
+from runtime.codegen.llvm_loop import Step
+from runtime.codegen.llvm_nest import INDEPENDENT, Cursor, NestWriter
+from runtime.codegen.llvm_reduction import combining_ir, element_of
 from spmd.device import ReductionKind
 from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_select_and_scatter"
-
-#: The first dimension's words, and from there to the next one's: see ``SelectWords``.
-_FIRST, _APART = 5, 9
+#: Lanes that are done together: what is kept of each stays in the nearest cache.
+BLOCK = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,159 +36,205 @@ class SelectedElements:
 
 
 @dataclass(frozen=True, slots=True)
-class SelectWords:
-    """Addresses; then per dimension (windows, a window's size, its stride, dilation, low padding, the operand's size,
-    and bytes from element to element in operand, source and result), the slowest first.
+class SelectForm:
+    """rank: dimensions besides the lanes'. operand, source, result: how each moves along these."""
+
+    elements: SelectedElements
+    rank: int
+    operand: Step
+    source: Step
+    result: Step
+
+
+@dataclass(frozen=True, slots=True)
+class SelectAxis:
+    """One dimension of so many windows over ``base`` elements of the operand; strides in bytes.
+
+    Element k of window w is the operand's w * step + k * dilation - padding, if there is one.
     """
+
+    windows: int
+    base: int
+    size: int
+    step: int
+    dilation: int
+    padding: int
+    operand_stride: int
+    source_stride: int
+    result_stride: int
+
+
+@dataclass(frozen=True, slots=True)
+class SelectWords:
+    """Addresses, lanes (how many, bytes from one to the next in operand, source and result), the other dimensions."""
 
     operand: int
     source: int
     result: int
-    dimensions: Sequence[tuple[int, ...]]
+    lanes: tuple[int, int, int, int]
+    axes: Sequence[SelectAxis]
 
     def packed(self) -> list[int]:
-        missing = [(1, 1, 1, 1, 0, 1, 0, 0, 0)] * (RANK - len(self.dimensions))
-        dimensions = [*missing, *self.dimensions]
-        windows, elements = 1, 1
-        for dimension in dimensions:
-            windows *= dimension[0]
-            elements *= dimension[1]
-        words = [self.operand, self.source, self.result, windows, elements]
-        return words + [word for dimension in dimensions for word in dimension]
+        words = [self.operand, self.source, self.result, *self.lanes]
+        return words + [word for axis in self.axes for word in astuple(axis)]
 
 
 @cache
-def select_and_scatter_code(elements: SelectedElements) -> NativeLibrary:
+def select_and_scatter_code(form: SelectForm) -> NativeLibrary:
     """``FUNCTION``, which takes the address of packed words."""
-    ir = select_and_scatter_ir(elements)
-    return host_jit().compile(ir, (FUNCTION,))
+    return host_jit().compile(select_and_scatter_ir(form), (FUNCTION,))
 
 
-def select_and_scatter_ir(elements: SelectedElements) -> str:
-    dtype = elements.kind.numpy
-    element = element_of(dtype)
-    return (
-        WORDS
-        + OFFSET
-        + _IR.format(
-            name=FUNCTION,
-            stored=element.stored,
-            wide=element.wide,
-            widen=element.widen,
-            widened="%y" if element.widen else "%x",
-            combine=combination(dtype, elements.reduction, element.wide),
-            compare=_comparison(elements, element.wide),
-            sizes="\n".join(_loaded("windows", 0) + _loaded("elements", 1)),
-            window_digits=digits("o", "%p", [f"%windows{d}" for d in range(RANK)]),
-            element_digits=digits("k", "%q", [f"%elements{d}" for d in range(RANK)]),
-            indices="\n".join(_index(d) for d in range(RANK)),
-            source_offset=offset("source_offset", "o", _FIRST + 7, _APART),
-            operand_offset=offset("operand_offset", "i", _FIRST + 6, _APART),
-            result_offset=offset("result_offset", "i", _FIRST + 8, _APART),
-        )
-    )
+def select_and_scatter_ir(form: SelectForm) -> str:
+    kind = form.elements.kind
+    limits = "declare i64 @llvm.smin.i64(i64, i64)"
+    functions = combining_ir(kind.numpy, form.elements.reduction)
+    return "\n".join([limits, *functions, _keeps(form.elements), _Select(form).function()])
 
 
-def _comparison(elements: SelectedElements, wide: str) -> str:
-    condition = elements.direction.lower()
-    if wide in ("float", "double"):
-        return f"%keeps = fcmp o{condition} {wide} %best, %value"
+def _keeps(elements: SelectedElements) -> str:
+    """@keeps: whether the element that was best so far is kept when ``value`` comes."""
+    wide, condition = element_of(elements.kind.numpy).wide, elements.direction.lower()
     sign = "s" if elements.kind.is_signed_integer else "u"
-    return f"%keeps = icmp {sign}{condition} {wide} %best, %value"
+    compare = f"fcmp o{condition}" if elements.kind.is_floating else f"icmp {sign}{condition}"
+    return f"""
+define internal i1 @keeps({wide} %best, {wide} %value) alwaysinline {{
+  %keeps = {compare} {wide} %best, %value
+  ret i1 %keeps
+}}"""
 
 
-def _loaded(name: str, part: int) -> list[str]:
-    """%{name}0..: part number ``part`` of each dimension's words."""
-    return [
-        f"  %{name}{d} = call i64 @word(ptr %record, i64 {_FIRST + _APART * d + part})"
-        for d in range(RANK)
-    ]
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """The words of a SelectAxis."""
+
+    windows: str
+    base: str
+    size: str
+    step: str
+    dilation: str
+    padding: str
+    operand_stride: str
+    source_stride: str
+    result_stride: str
 
 
-def _index(d: int) -> str:
-    """%i, where element %k of window %o lies in dimension d, and %inside, whether that is no padding."""
-    word = _FIRST + _APART * d
-    return f"""  %stride{d} = call i64 @word(ptr %record, i64 {word + 2})
-  %dilation{d} = call i64 @word(ptr %record, i64 {word + 3})
-  %low{d} = call i64 @word(ptr %record, i64 {word + 4})
-  %limit{d} = call i64 @word(ptr %record, i64 {word + 5})
-  %start{d} = mul i64 %o{d}, %stride{d}
-  %way{d} = mul i64 %k{d}, %dilation{d}
-  %padded{d} = add i64 %start{d}, %way{d}
-  %i{d} = sub i64 %padded{d}, %low{d}
-  %fits{d} = icmp ult i64 %i{d}, %limit{d}
-  %inside{d} = and i1 {f"%inside{d - 1}" if d else "true"}, %fits{d}"""
+_OPERAND, _SOURCE, _RESULT = range(3)
+#: What is done with an element of the window: its number, and where the block's lanes of it begin.
+_Visit = Callable[[str, dict[int, str]], None]
 
 
-_IR = """
-define internal {wide} @widen({stored} %x) alwaysinline {{
-  {widen}
-  ret {wide} {widened}
-}}
+class _Select:
+    """Writes the function. ``here``: the block's first lane in each array."""
 
-define internal {wide} @combine({wide} %a, {wide} %b) alwaysinline {{
-  {combine}
-  ret {wide} %r
-}}
+    def __init__(self, form: SelectForm) -> None:
+        self.form = form
+        self.writer = NestWriter()
+        element = element_of(form.elements.kind.numpy)
+        self.steps = {_OPERAND: form.operand, _SOURCE: form.source, _RESULT: form.result}
+        self.stored, self.wide = element.stored, element.wide
+        self.best = self.writer.value(f"alloca [{BLOCK} x {self.wide}], align 64")
+        self.kept = self.writer.value(f"alloca [{BLOCK} x i32], align 64")
 
-define void @{name}(ptr %record) {{
-entry:
-  %operand = load ptr, ptr %record
-  %source_slot = getelementptr ptr, ptr %record, i64 1
-  %source = load ptr, ptr %source_slot
-  %result_slot = getelementptr ptr, ptr %record, i64 2
-  %result = load ptr, ptr %result_slot
-  %windows = call i64 @word(ptr %record, i64 3)
-  %elements = call i64 @word(ptr %record, i64 4)
-{sizes}
-  br label %window
-window:
-  %p = phi i64 [ 0, %entry ], [ %next_p, %window_done ]
-{window_digits}
-  br label %element
-element:
-  %q = phi i64 [ 0, %window ], [ %next_q, %element_done ]
-  %best = phi {wide} [ zeroinitializer, %window ], [ %next_best, %element_done ]
-  %place = phi i64 [ -1, %window ], [ %next_place, %element_done ]
-{element_digits}
-{indices}
-  br i1 %inside3, label %covered, label %element_done
-covered:
-{operand_offset}
-{result_offset}
-  %at = getelementptr i8, ptr %operand, i64 %operand_offset
-  %stored_value = load {stored}, ptr %at
-  %value = call {wide} @widen({stored} %stored_value)
-  {compare}
-  %has_one = icmp sge i64 %place, 0
-  %stays = and i1 %has_one, %keeps
-  %better = select i1 %stays, {wide} %best, {wide} %value
-  %better_place = select i1 %stays, i64 %place, i64 %result_offset
-  br label %element_done
-element_done:
-  %next_best = phi {wide} [ %best, %element ], [ %better, %covered ]
-  %next_place = phi i64 [ %place, %element ], [ %better_place, %covered ]
-  %next_q = add i64 %q, 1
-  %more_elements = icmp ult i64 %next_q, %elements
-  br i1 %more_elements, label %element, label %chosen
-chosen:
-  %any = icmp sge i64 %next_place, 0
-  br i1 %any, label %add, label %window_done
-add:
-{source_offset}
-  %from = getelementptr i8, ptr %source, i64 %source_offset
-  %stored_update = load {stored}, ptr %from
-  %update = call {wide} @widen({stored} %stored_update)
-  %to = getelementptr i8, ptr %result, i64 %next_place
-  %before = load {wide}, ptr %to
-  %after = call {wide} @combine({wide} %before, {wide} %update)
-  store {wide} %after, ptr %to
-  br label %window_done
-window_done:
-  %next_p = add i64 %p, 1
-  %more = icmp ult i64 %next_p, %windows
-  br i1 %more, label %window, label %end
-end:
-  ret void
-}}
-"""
+    def function(self) -> str:
+        word = self.writer.next_word
+        arrays = {array: word("ptr") for array in (_OPERAND, _SOURCE, _RESULT)}
+        self.lanes = word()
+        self.lane_strides = {array: word() for array in arrays}
+        self.axes = [_Axis(*(word() for _ in range(9))) for _ in range(self.form.rank)]
+        self.windows([], arrays)
+        return self.writer.function(FUNCTION)
+
+    def windows(self, origins: list[str], here: dict[int, str]) -> None:
+        """Loops over the windows; origins: where one begins in the operand, of the dimensions around."""
+        if len(origins) == self.form.rank:
+            self.blocks(origins, here)
+            return
+        axis, value = self.axes[len(origins)], self.writer.value
+        cursors = {_SOURCE: Cursor(here[_SOURCE], axis.source_stride)}
+        with self.writer.loop(axis.windows, cursors) as (number, at):
+            moved = value(f"mul i64 {number}, {axis.step}")
+            origin = value(f"sub i64 {moved}, {axis.padding}")
+            self.windows([*origins, origin], {**here, **at})
+
+    def blocks(self, origins: list[str], here: dict[int, str]) -> None:
+        writer, value = self.writer, self.writer.value
+        above = value(f"add i64 {self.lanes}, {BLOCK - 1}")
+        blocks = value(f"udiv i64 {above}, {BLOCK}")
+        cursors = {
+            array: Cursor(at, value(f"mul i64 {self.lane_strides[array]}, {BLOCK}"))
+            for array, at in here.items()
+        }
+        with writer.loop(blocks, cursors) as (number, at):
+            before = value(f"mul i64 {number}, {BLOCK}")
+            left = value(f"sub i64 {self.lanes}, {before}")
+            self.count = value(f"call i64 @llvm.smin.i64(i64 {left}, i64 {BLOCK})")
+            with writer.element_loop(self.count) as k:
+                writer.add(f"store i32 -1, ptr {self.slot('i32', self.kept, k)}{INDEPENDENT}")
+            self.elements(origins, at, self.select)
+            self.elements(origins, at, self.combine)
+
+    def elements(self, origins: list[str], here: dict[int, str], visit: _Visit) -> None:
+        """Loops over the elements of the window that are in the operand."""
+        value, number, here = self.writer.value, "0", dict(here)
+        with ExitStack() as loops:
+            for axis, origin in zip(self.axes, origins, strict=True):
+                k, _ = loops.enter_context(self.writer.loop(axis.size, {}))
+                way = value(f"mul i64 {k}, {axis.dilation}")
+                at = value(f"add i64 {origin}, {way}")
+                inside = value(f"icmp ult i64 {at}, {axis.base}")
+                loops.enter_context(self.writer.when(inside))
+                strides = {_OPERAND: axis.operand_stride, _RESULT: axis.result_stride}
+                for array, stride in strides.items():
+                    here[array] = self.moved(here[array], at, stride)
+                before = value(f"mul i64 {number}, {axis.size}")
+                number = value(f"add i64 {before}, {k}")
+            visit(value(f"trunc i64 {number} to i32"), here)
+
+    def select(self, number: str, here: dict[int, str]) -> None:
+        """What is the first element of the window, or not beaten by the best one, is kept from now on."""
+        writer, value, wide = self.writer, self.writer.value, self.wide
+        with writer.element_loop(self.count) as k:
+            element = self.element(here, _OPERAND, k)
+            best_slot, kept_slot = self.slot(wide, self.best, k), self.slot("i32", self.kept, k)
+            best = value(f"load {wide}, ptr {best_slot}{INDEPENDENT}")
+            kept = value(f"load i32, ptr {kept_slot}{INDEPENDENT}")
+            has_one = value(f"icmp sge i32 {kept}, 0")
+            keeps = value(f"call i1 @keeps({wide} {best}, {wide} {element})")
+            stays = value(f"and i1 {has_one}, {keeps}")
+            best = value(f"select i1 {stays}, {wide} {best}, {wide} {element}")
+            kept = value(f"select i1 {stays}, i32 {kept}, i32 {number}")
+            writer.add(f"store {wide} {best}, ptr {best_slot}{INDEPENDENT}")
+            writer.add(f"store i32 {kept}, ptr {kept_slot}{INDEPENDENT}")
+
+    def combine(self, number: str, here: dict[int, str]) -> None:
+        writer, value, wide = self.writer, self.writer.value, self.wide
+        repeated = self.form.source is Step.REPEATED
+        of_all = self.element(here, _SOURCE, "0") if repeated else None
+        with writer.element_loop(self.count) as k:
+            kept = value(f"load i32, ptr {self.slot('i32', self.kept, k)}{INDEPENDENT}")
+            is_kept = value(f"icmp eq i32 {kept}, {number}")
+            update = of_all or self.element(here, _SOURCE, k)
+            place = self.place(here, _RESULT, k, wide)
+            before = value(f"load {wide}, ptr {place}{INDEPENDENT}")
+            after = value(f"call {wide} @combine({wide} {before}, {wide} {update})")
+            after = value(f"select i1 {is_kept}, {wide} {after}, {wide} {before}")
+            writer.add(f"store {wide} {after}, ptr {place}{INDEPENDENT}")
+
+    def element(self, here: dict[int, str], array: int, k: str) -> str:
+        place = self.place(here, array, k, self.stored)
+        stored = self.writer.value(f"load {self.stored}, ptr {place}{INDEPENDENT}")
+        return self.writer.value(f"call {self.wide} @widen({self.stored} {stored})")
+
+    def place(self, here: dict[int, str], array: int, k: str, kind: str) -> str:
+        """Of lane ``k``."""
+        if self.steps[array] is Step.PACKED:
+            return self.slot(kind, here[array], k)
+        return self.moved(here[array], k, self.lane_strides[array])
+
+    def slot(self, kind: str, base: str, k: str) -> str:
+        return self.writer.value(f"getelementptr {kind}, ptr {base}, i64 {k}")
+
+    def moved(self, base: str, number: str, stride: str) -> str:
+        way = self.writer.value(f"mul i64 {number}, {stride}")
+        return self.writer.value(f"getelementptr i8, ptr {base}, i64 {way}")

@@ -6,7 +6,6 @@ import math
 
 from runtime.codegen.llvm_reduction import can_reduce
 from runtime.codegen.llvm_select_and_scatter import SelectedElements
-from runtime.codegen.llvm_words import RANK
 from runtime.emit.reduce import accumulator
 from runtime.emit.reference import emit_reference
 from runtime.emit.scalar_program import scalar_program
@@ -73,7 +72,6 @@ def select_and_scatter_kernel(instruction: HloInstruction) -> SelectAndScatterKe
         or not known
         or not can_reduce(kind.numpy, reduction)
         or _is_dilated(window)
-        or operand.rank > RANK
         or math.prod(operand.dims) * math.prod(instruction.operand(1).dims) == 0
     ):
         return None

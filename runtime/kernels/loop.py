@@ -265,8 +265,8 @@ def crossed_walks(
 
 
 def _step(stride: int, walk: _Track, sizes: Sequence[int]) -> Step:
-    if stride == walk.item or sizes == [1]:
+    if sizes == [1]:
         return Step.PACKED
     if stride == 2 * walk.item and not walk.counts:
         return Step.PAIRED
-    return Step.REPEATED if stride == 0 else Step.STRIDED
+    return Step.of(stride, walk.item)

@@ -88,7 +88,7 @@ def bind_rows(kernel: RowKernel, arrays: KernelArrays) -> Action:
         len(counted_sizes),
         len(reduced_sizes),
         tuple(
-            ArrayForm(kind, _step(strides[-1], walk.item), walk.counts)
+            ArrayForm(kind, Step.of(strides[-1], walk.item), walk.counts)
             for kind, strides, walk in zip(walks.kinds, inner, walks.found, strict=True)
         ),
         passes,
@@ -109,12 +109,6 @@ def _merged(
 ) -> tuple[list[int], list[list[int]]]:
     sizes = [fusion.dims[d] for d in chosen]
     return merged_dims(sizes, [[walk.strides[d] for d in chosen] for walk in walks])
-
-
-def _step(stride: int, item: int) -> Step:
-    if stride == item:
-        return Step.PACKED
-    return Step.REPEATED if stride == 0 else Step.STRIDED
 
 
 @dataclass

@@ -6,16 +6,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from runtime.codegen.llvm_loop import Step
 from runtime.codegen.llvm_select_and_scatter import (
     FUNCTION,
+    SelectAxis,
     SelectedElements,
+    SelectForm,
     SelectWords,
     select_and_scatter_code,
 )
 from runtime.codegen.native_call import in_order, native_call
 from runtime.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
 from runtime.kernels.convert import converting
-from spmd.ops.window import Window
+from spmd.literal import NDArray
+from spmd.ops.window import Window, WindowDimension
 
 
 @dataclass(frozen=True)
@@ -35,26 +39,36 @@ def bind_select_and_scatter(kernel: SelectAndScatterKernel, arrays: KernelArrays
     operand, source, init = arrays.operands
     (result,) = arrays.results
     total = arrays.scratch[0] if arrays.scratch else result
-    dimensions = [
-        (
-            *(windows, dim.size, dim.stride, dim.window_dilation, dim.padding_low, size),
-            *strides,
+    lanes = _lane_dimension(kernel.window, operand)
+    of_lanes = (1, 0, 0, 0)
+    if lanes is not None:
+        of_lanes = (operand.shape[lanes], *(x.strides[lanes] for x in (operand, source, total)))
+    axes = [
+        SelectAxis(
+            *(source.shape[d], operand.shape[d]),
+            *(dim.size, dim.stride, dim.window_dilation, dim.padding_low),
+            *(x.strides[d] for x in (operand, source, total)),
         )
-        for windows, size, dim, *strides in zip(
-            source.shape,
-            operand.shape,
-            kernel.window.dims,
-            operand.strides,
-            source.strides,
-            total.strides,
-            strict=True,
-        )
+        for d, dim in enumerate(kernel.window.dims)
+        if d != lanes
     ]
     words = SelectWords(
-        operand.ctypes.data, source.ctypes.data, total.ctypes.data, dimensions
+        operand.ctypes.data, source.ctypes.data, total.ctypes.data, of_lanes, axes
     ).packed()
-    code = select_and_scatter_code(kernel.elements)
-    record = np.array(words, np.int64)
-    add = native_call(code, FUNCTION, record, (operand, source, total))
+    form = SelectForm(
+        kernel.elements,
+        len(axes),
+        Step.of(of_lanes[1], operand.itemsize),
+        Step.of(of_lanes[2], source.itemsize),
+        Step.of(of_lanes[3], total.itemsize),
+    )
+    code = select_and_scatter_code(form)
+    add = native_call(code, FUNCTION, np.array(words, np.int64), (operand, source, total))
     after = [] if total is result else [converting(total, result)]
     return in_order(converting(init, total), add, *after)
+
+
+def _lane_dimension(window: Window, operand: NDArray) -> int | None:
+    """The dimension along which windows are single elements side by side whose elements lie closest to each other."""
+    single = [d for d, dim in enumerate(window.dims) if dim == WindowDimension()]
+    return min(single, key=lambda d: abs(operand.strides[d]), default=None)

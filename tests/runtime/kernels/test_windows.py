@@ -173,12 +173,15 @@ def select_and_scatter(kind: str, select: str, scatter: str, x: str, s: str, win
         ("6,8", "6,8", "size=3x3 pad=1_1x1_1"),
         ("6,8", "3,5", "size=3x2 stride=2x3 pad=1_0x3_3"),
         ("5", "7", "size=1 pad=1_1"),
+        ("4,1030", "2,1030", "size=2x1 stride=2x1"),
+        ("3,5,7", "3,3,4", "size=1x3x2 stride=1x2x2 pad=0_0x1_1x0_1"),
+        ("2,3,2,4,2", "2,3,1,2,2", "size=1x1x2x2x1 stride=1x1x2x2x1"),
     ],
 )
 def test_select_and_scatter(
     kind: str, select: str, scatter: str, x: str, s: str, window: str
 ) -> None:
-    """Windows that overlap, that reach into padding, and that lie in it."""
+    """Windows that overlap, that reach into padding, and that lie in it; many lanes, and lanes far from each other."""
     text = select_and_scatter(kind, select, scatter, x, s, window)
     check(text, SelectAndScatterKernel, exact=kind in ("s32", "u8"))
 
@@ -187,6 +190,29 @@ def test_select_keeps_the_first_of_equals() -> None:
     text = select_and_scatter("f32", "a, b), direction=GE", "add", "4", "2", "size=2 stride=2")
     (got,) = compiled(text).run(np.ones(4, np.float32), np.array([5, 7], np.float32))
     assert got.tolist() == [7, 2, 9, 2]
+
+
+def test_one_source_element_for_all_windows() -> None:
+    text = """HloModule repeated_source
+    f {
+      a = f32[] parameter(0)
+      b = f32[] parameter(1)
+      ROOT r = pred[] compare(a, b), direction=GE
+    }
+    g {
+      a = f32[] parameter(0)
+      b = f32[] parameter(1)
+      ROOT r = f32[] add(a, b)
+    }
+    ENTRY main {
+      x = f32[2,6,5] parameter(0)
+      one = f32[] parameter(1)
+      s = f32[2,3,5] broadcast(one), dimensions={}
+      i = f32[] constant(0)
+      ROOT w = f32[2,6,5] select-and-scatter(x, s, i), window={size=1x3x1 stride=1x2x1 pad=0_0x1_0x0_0}, select=f, scatter=g
+    }
+    """
+    assert SelectAndScatterKernel in set(map(type, kernels_of(assert_agrees(text, rtol=0))))
 
 
 def test_other_selections_go_through_the_evaluator() -> None:
