@@ -15,6 +15,7 @@ from typing import TypeAlias
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
 from runtime.codegen.llvm_nest import INDEPENDENT, Cursor, NestWriter
 from runtime.codegen.llvm_starts import CLAMPS, moved_inside, widened_index
+from runtime.codegen.llvm_take import LINE_BYTES, PAST_CACHES
 from runtime.codegen.reducer import Reducer, combining
 from spmd.shape import PrimitiveType
 
@@ -23,9 +24,6 @@ FUNCTION = "spmd_indexed"
 #: processor foresees what follows within a window, but not where the next one begins.
 AHEAD = 8
 MOST_LINES = 16
-LINE_BYTES = 64
-#: Marks stores of whole lines that go past the caches, which need not fetch the lines first.
-PAST_CACHES = ", !nontemporal !{i32 1}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ import numpy as np
 
 from runtime.codegen.llvm_indexed import (
     FUNCTION,
-    LINE_BYTES,
     MOST_LINES,
     CombineElements,
     Elements,
@@ -20,6 +19,8 @@ from runtime.codegen.llvm_indexed import (
     ScatterElements,
     indexed_code,
 )
+from runtime.codegen.llvm_take import FUNCTION as TAKE
+from runtime.codegen.llvm_take import LINE_BYTES, MOST, TakeForm, TakeWords, take_code
 from runtime.codegen.native_call import NOTHING, in_order, native_call
 from runtime.codegen.reducer import Reducer
 from runtime.codegen.scalar_program import ScalarProgram
@@ -128,6 +129,8 @@ def _bind(
         window,
         [(k * step, far.strides[d], limit) for k, (d, limit) in enumerate(windows.starts)],
     )
+    if isinstance(elements, GatherElements) and _takes(words, indices, near):
+        return _bind_take(words, far, indices, near)
     items = [a.itemsize // (2 if in_parts else 1) for a in (far, near)]
     packed = bool(window) and window[-1][1:] == tuple(items)
     form = IndexedForm(
@@ -142,6 +145,26 @@ def _bind(
     )
     record = np.array(words.packed(), np.int64)
     return native_call(indexed_code(form), FUNCTION, record, (far, indices, near))
+
+
+def _takes(words: IndexedWords, indices: NDArray, near: NDArray) -> bool:
+    """Whether each index names one element, and no array has gaps."""
+    item = near.itemsize
+    return (
+        not words.window
+        and len(words.components) == len(words.batch) == 1
+        and words.batch[0][1:] == (indices.itemsize, 0, item)
+        and words.components[0][1] == item <= 8
+        and words.components[0][2] <= MOST
+    )
+
+
+def _bind_take(words: IndexedWords, far: NDArray, indices: NDArray, near: NDArray) -> Action:
+    streamed = near.nbytes >= LEAST_STREAMED_BYTES and words.near % LINE_BYTES == 0
+    form = TakeForm(PrimitiveType.from_numpy(indices.dtype), near.itemsize, streamed)
+    take = TakeWords(words.far, words.near, words.indices, near.size, words.components[0][2])
+    record = np.array(take.packed(), np.int64)
+    return native_call(take_code(form), TAKE, record, (far, indices, near))
 
 
 def _lines(window_bytes: int, far_bytes: int) -> int:

@@ -123,6 +123,23 @@ def test_large_result_of_whole_lines_and_others(row: int, first: int) -> None:
     assert (memory[end:] == 7).all()
 
 
+@pytest.mark.parametrize("index", ["s8", "u16", "s32", "u32", "s64", "u64"])
+@pytest.mark.parametrize("kind", ["int8", "float32", "float64"])
+@pytest.mark.parametrize("streamed", [False, True])
+def test_single_elements(kind: str, index: str, streamed: bool) -> None:
+    """In blocks that go past the caches, too, and what is left after them."""
+    count = LEAST_STREAMED_BYTES // np.dtype(kind).itemsize + 37 if streamed else 1003
+    x = np.arange(60).astype(kind)
+    indices = indices_around((count, 1), index, 70)
+    memory = np.zeros(count * x.itemsize + 64, np.uint8)
+    begin = -memory.ctypes.data % 64
+    out = memory[begin : begin + count * x.itemsize].view(kind)
+    windows = IndexedWindows(((0, 0, None),), (), ((0, 59),), 1)
+    CPU_KERNELS.bind(GatherKernel(windows), KernelArrays((x, indices), (out,)))()
+    places = np.clip(indices[:, 0].astype(np.float64), 0, 59).astype(np.int64)
+    np.testing.assert_array_equal(out, x[places])
+
+
 SCATTERS = {
     "rows": (
         "f32[6,4]", "[5,1]", "f32[5,4]",
