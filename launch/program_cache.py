@@ -70,7 +70,6 @@ class ProgramCache:
     def put(self, key: str, entry: Entry) -> None:
         text = entry.warning.encode()
         self.store.put(key, b"%d\n" % len(text) + text + entry.data)
-        self.store.trim()
 
 
 def _unpacked(data: bytes) -> Entry | None:

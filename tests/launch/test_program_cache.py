@@ -20,6 +20,7 @@ from launch.compiled import Compiled, compile_source
 from launch.options import CompileOptions
 from launch.program_cache import Entry, ProgramCache, program_key
 from launch.source import ModuleSource, source_of
+from runtime.codegen import object_cache
 from runtime.codegen.object_cache import ObjectCache
 from runtime.saved import save_bytes
 
@@ -174,6 +175,7 @@ def test_the_folder_does_not_grow_beyond_its_bound(
     entry = Entry(save_bytes(compile_source(source, None, CompileOptions()).executable), "")
     size = kept(cache).stat().st_size
     monkeypatch.setattr(ObjectCache.trim, "__defaults__", (size * 4,))
+    monkeypatch.setattr(object_cache, "_BETWEEN_LOOKS", 1)
     for number in range(12):
         cache.put(f"k{number}", entry)
     assert sum(path.stat().st_size for path in cache.store.folder.iterdir()) <= size * 4 + 64

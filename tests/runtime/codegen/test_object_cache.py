@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from runtime.codegen import object_cache
 from runtime.codegen.llvm_jit import CodegenError, Jit
 from runtime.codegen.object_cache import ObjectCache, key_of
 
@@ -98,6 +99,27 @@ def test_trim_drops_what_was_unused_longest_and_what_was_left_half_written(
     assert len(list(cache.folder.iterdir())) == 8
     cache.trim(most=6000)
     assert sorted(path.name for path in cache.folder.iterdir()) == ["k6", "k7"]
+
+
+def test_a_start_does_not_look_at_all_that_is_kept(
+    cache: ObjectCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[ObjectCache] = []
+    monkeypatch.setattr(ObjectCache, "_files", lambda self: looked.append(self) or iter(()))
+    assert ObjectCache.opened(cache.folder) is not None
+    assert not looked, "every rank of every job would, for as long as it takes to import NumPy"
+
+
+def test_the_folder_is_trimmed_by_who_puts_as_often_as_it_grows(
+    cache: ObjectCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trimmed: list[int] = []
+    drawn = iter([0, 999, 1000, 1100, 5000, 1 << 23])
+    monkeypatch.setattr(object_cache.secrets, "randbelow", lambda _: next(drawn))
+    monkeypatch.setattr(ObjectCache, "trim", lambda _: trimmed.append(len(trimmed)))
+    for number in range(6):
+        cache.put(f"k{number}", bytes(1000))  # and a header
+    assert len(trimmed) == 3
 
 
 def test_keys_depend_on_every_part_and_on_where_it_ends() -> None:
