@@ -10,7 +10,7 @@ MPI moves bf16 as integers of that size; it cannot reduce it.
 
 Rounds of all alternate, and a figure is the median over rounds of the slowest rank's time per call. GB/s: bytes that a
 rank reads and writes at the least, "moved", divided by that time. The limit beside it: the same for a plain copy by all
-ranks at the same time, between arrays that together have as many bytes as the collective touches on a rank, so that the
+ranks at the same time, between arrays that together have as many bytes as the collective touches on a core, so that the
 same caches hold them. On a machine that others use too, --priority keeps each rank on a core of its own, before
 everyone else (needs the right to).
 """
@@ -82,7 +82,7 @@ class Contest:
 
     @property
     def touched(self) -> int:
-        """Bytes of memory that are read or written or both."""
+        """Bytes of memory that a rank reads or writes or both."""
         return self.read if self.overwrites else self.moved
 
     def verify(self) -> None:
@@ -274,7 +274,7 @@ def _words(array: np.ndarray) -> np.ndarray:
 
 
 def copy_times(touched: int, rounds: int) -> np.ndarray:
-    """[rounds] seconds per byte read or written, copying one half of ``touched`` bytes to the other on all ranks."""
+    """[rounds] seconds per byte read or written, as each rank copies one half of ``touched`` bytes to the other."""
     source, target = np.split(np.ones(touched // 2 * 2, np.uint8), 2)
     return in_rounds([lambda: np.copyto(target, source)], rounds)[:, 0] / (2 * source.size)
 
@@ -301,8 +301,9 @@ def main() -> None:
         print(f"{comm.size} ranks, {way} beside {library}; {describe_environment()}")
         times = "ours us", "MPI us", "in place", "ratio"
         print(_line("collective", "bytes", *times, "moved", "GB/s", "copy GB/s"))
+    cores = sorted(os.sched_getaffinity(0))
+    ranks_on_a_core = -(-comm.size // len(cores))
     if options.priority:
-        cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {cores[comm.rank % len(cores)]})
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     rows = []
@@ -315,9 +316,10 @@ def main() -> None:
                 calls = [entry.run for entry in (contest.ours, *contest.peers)]
                 rounds = rounds_of(size, options.rounds)
                 times = in_rounds(calls, rounds)
-                if contest.touched not in copies:
-                    copies[contest.touched] = copy_times(contest.touched, rounds)
-                copy = copies[contest.touched]
+                touched = contest.touched * ranks_on_a_core
+                if touched not in copies:
+                    copies[touched] = copy_times(touched, rounds)
+                copy = copies[touched]
                 ours, *peers = map(float, np.median(times, axis=0))
                 moved, speed, limit = contest.moved, contest.moved / ours, 1 / np.median(copy)
                 shown = [f"{ours * 1e6:.2f}", *(f"{peer * 1e6:.2f}" for peer in peers)]
