@@ -36,6 +36,8 @@ def defective(run: int, defect: str) -> Action:
         nonlocal left
         left -= 1
         if left == 0:
+            sys.stderr.write(f"planted at {time.monotonic():.6f}\n")
+            sys.stderr.flush()
             if defect == "exit":
                 sys.exit(1)
             if defect == "hang":

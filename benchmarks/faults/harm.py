@@ -40,9 +40,12 @@ GRACE = 3.0
 
 @dataclass(frozen=True)
 class Harm:
-    """What was done to a job: when (monotonic), and what its messages have to say; ``codes``: of the command."""
+    """What was done to a job, and what its messages have to say.
 
-    at: float
+    at: when (monotonic); None where it was there from the start, or never was. ``codes``: of the command.
+    """
+
+    at: float | None
     culprit: str
     codes: frozenset[int]
     limit: float = END_LIMIT
@@ -98,7 +101,7 @@ def planted(
         faulty = (*FAULTY, str(rank), place, str(run), defect)
         options = ("--steps", MANY, "--timeout", "3")
         job = Job(launched(case, *options, spmd=faulty), {})
-        return job, Harm(0.0, culprit.format(rank=rank), frozenset({3}), limit)
+        return job, Harm(job.planted_at(), culprit.format(rank=rank), frozenset({3}), limit)
 
     return start
 
@@ -125,7 +128,7 @@ def differing(what: str) -> Kind:
             other = (usual[0], dict([setting]))
         commands = [other if rank == odd else usual for rank in range(ranks)]
         job = Job(colon_line(commands), MpiJob(ranks, ()).environment(os.environ))
-        return job, Harm(0.0, rf"do not have the same .*rank {odd}:", frozenset({2}))
+        return job, Harm(None, rf"do not have the same .*rank {odd}:", frozenset({2}))
 
     return start
 
@@ -160,7 +163,7 @@ def no_room(chance: random.Random, case: str) -> tuple[Job, Harm]:
     job = Job(launched(case, "--steps", "3"), {})
     job.process.wait()
     filler.unlink()
-    return job, Harm(0.0, r"has no room", frozenset({0}), WHOLE_LIMIT)
+    return job, Harm(None, r"has no room", frozenset({0}), WHOLE_LIMIT)
 
 
 def two_jobs(chance: random.Random, case: str) -> tuple[Job, Harm]:
@@ -174,7 +177,7 @@ def two_jobs(chance: random.Random, case: str) -> tuple[Job, Harm]:
     remaining = wait_for_none(beside, GRACE)
     beside.close()
     culprit = r"outputs agree" if not remaining else "the other job has left processes"
-    return job, Harm(0.0, culprit, frozenset({0}), WHOLE_LIMIT)
+    return job, Harm(None, culprit, frozenset({0}), WHOLE_LIMIT)
 
 
 _TRACEBACK = r"rank {rank}/\d+\] .*Traceback(.|\n)*PlantedError: planted"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -26,6 +27,10 @@ MARK = "FAULT_RUN"
 #: A run that ends by itself; a machine in use takes its time to start eight ranks.
 WHOLE_LIMIT = 120.0
 
+#: For ranks to come to what is planted in one of them: on two cores that twenty others want as well, eight ranks take
+#: two minutes to start.
+START_LIMIT = 300.0
+
 
 @dataclass
 class Job:
@@ -38,7 +43,7 @@ class Job:
     def __post_init__(self) -> None:
         self.scratch = tempfile.TemporaryDirectory(prefix="fault-run-")
         own = {**self.environment, MARK: self.mark, "TMPDIR": self.scratch.name}
-        self.said = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115
+        self.said = tempfile.TemporaryFile()  # noqa: SIM115
         self.process = subprocess.Popen(
             self.command,
             cwd=ROOT,
@@ -49,8 +54,9 @@ class Job:
         )
 
     def text(self) -> str:
-        self.said.seek(0)
-        return self.said.read()
+        """What it has said so far. Its processes write where this file stands, which therefore stays there."""
+        file = self.said.fileno()
+        return os.pread(file, os.fstat(file).st_size, 0).decode(errors="replace")
 
     def processes(self) -> dict[int, dict[str, str]]:
         """Environments of all processes that this job has started, by process number."""
@@ -81,6 +87,18 @@ class Job:
                     return pid
             time.sleep(0.01)
         return None
+
+    def planted_at(self, seconds: float = START_LIMIT) -> float | None:
+        """When the fault program came to its defect (monotonic), once it has said so; None when the job has ended."""
+        deadline = time.monotonic() + seconds
+        found = None
+        while found is None and time.monotonic() < deadline:
+            has_ended = self.process.poll() is not None
+            found = re.search(r"^planted at (\d+\.\d+)$", self.text(), re.MULTILINE)
+            if has_ended:
+                break
+            time.sleep(0.02)
+        return float(found[1]) if found else None
 
     def files(self) -> list[str]:
         return [str(path) for path in Path(self.scratch.name).iterdir()]
