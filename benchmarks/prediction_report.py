@@ -20,18 +20,13 @@ import os
 import re
 import statistics
 import sys
-import time
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-if "--own-time" in sys.argv:
-    time.CLOCK_MONOTONIC = (
-        time.CLOCK_THREAD_CPUTIME_ID
-    )  # that native code takes stamps of, once it is imported
-
+import benchmarks.timing.own_clock  # noqa: F401 - before native code asks for a clock
 import spmd
 from benchmarks.timing.turns import geometric_mean
 from launch.calibrated import machine_here

@@ -1,13 +1,14 @@
 """Where a step loses time: every kernel's measured time beside the least it could take, the biggest losses first.
 
-    python -m benchmarks.step_losses MODULE [--devices N] [--steps 10] [--top 30] [--each] [--least] [--no-fusion]
+    python -m benchmarks.step_losses MODULE [--devices N] [--steps 10] [--top 30] [--each] [--least] [--own-time]
+        [--no-fusion]
     python -m launch.mpirun -n N -- -m benchmarks.step_losses MODULE
 
 Times are the timeline's (`spmd run --profile`): of each thunk all its runs in a step, the median over steps, the mean
 over devices. Limits are those of benchmarks/timing/limit.py at rates that are measured here, after the steps. Thunks of
 equal shapes are one line, with their number, unless --each. Collectives take time in their starts and in waits, beside
 the wire's limit: what goes beyond it is mostly waiting for a device that is late. With --least the least step counts,
-which says more on a machine that others use.
+which says more on a machine that others use; there --own-time takes the device threads' own CPU clock.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import benchmarks.timing.own_clock  # noqa: F401 - before native code asks for a clock
 from benchmarks.timing.limit import instruction_limit
 from benchmarks.timing.rates import Rates
 from launch.cli.bench import DEVIATION
@@ -118,9 +120,13 @@ def lines_of(
     found: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for name, time in times.items():
         x = instructions.get(name)
-        limit = 0.0 if x is None else 1e6 * instruction_limit(x, rates, devices).seconds
-        limit *= runs[name]
-        what = f"{name}, not an instruction" if x is None else described(x)
+        if x is None:
+            what, limit = f"{name}, not an instruction", 0.0
+        elif x.opcode is Opcode.WHILE:
+            what, limit = f"copies of the state of {name}", 0.0
+        else:
+            what = described(x)
+            limit = runs[name] * 1e6 * instruction_limit(x, rates, devices).seconds
         found[f"{name}: {what}" if each else what].append((time, limit))
     lines = [
         Line(what, len(each_of), sum(t for t, _ in each_of), sum(limit for _, limit in each_of))
@@ -152,6 +158,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--top", type=positive, default=30)
     parser.add_argument("--each", action="store_true", help="a line for each thunk")
     parser.add_argument("--least", action="store_true", help="of the steps, not the median")
+    parser.add_argument("--own-time", action="store_true", help="by the threads' own CPU clock")
     return parser.parse_args()
 
 
