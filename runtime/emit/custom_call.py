@@ -11,12 +11,14 @@ from runtime.kernel import Kernel
 from runtime.kernels.factorizations import FactorizationKernel, Routine
 from runtime.kernels.linear_algebra import CholeskyKernel, TriangularSolveKernel
 from runtime.kernels.sort import SortKernel
+from runtime.kernels.unwritten import UnwrittenKernel
 from runtime.lapack import LETTERS, lapack_function, potrf_function
 from runtime.lowering import LOWERINGS, Device, Lowering, Order, StepArrays, Views
 from runtime.thunks.thunk import Thunk
 from spmd.evaluator.lapack import flags_of, triangular_solve_attrs
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import CustomCallAttrs
+from spmd.ops.custom_call import ALLOCATE_BUFFER
 from spmd.shape import ArrayShape, as_array, as_tuple, leaves
 
 #: The kernel of a call; None where there is none for its types.
@@ -39,7 +41,11 @@ def _top_k(call: HloInstruction) -> Kernel | None:
     return top_kernel(call.operand(0).array_shape, count, largest=True)
 
 
-_KERNELS: dict[str, KernelOf] = {"TopK": _top_k}
+def _unwritten(_: HloInstruction) -> Kernel:
+    return UnwrittenKernel()
+
+
+_KERNELS: dict[str, KernelOf] = {"TopK": _top_k, ALLOCATE_BUFFER: _unwritten}
 _KERNELS |= {f"lapack_{letter}potrf_ffi": _potrf for letter in LETTERS.values()}
 _KERNELS |= {f"lapack_{letter}trsm_ffi": _trsm for letter in LETTERS.values()}
 

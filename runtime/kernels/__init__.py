@@ -19,6 +19,7 @@ from runtime.kernels import (
     select_and_scatter,
     slicing,
     sort,
+    unwritten,
 )
 
 __all__ = [
@@ -40,4 +41,5 @@ __all__ = [
     "select_and_scatter",
     "slicing",
     "sort",
+    "unwritten",
 ]

@@ -11,6 +11,7 @@ from runtime.kernels.program_reduce import ProgramReduceKernel
 from runtime.kernels.reduce_window import ReduceWindowKernel
 from runtime.kernels.slicing import DynamicSliceKernel, DynamicUpdateSliceKernel, PadKernel
 from runtime.kernels.sort import SortKernel
+from runtime.kernels.unwritten import UnwrittenKernel
 from runtime.prediction.loops import nest_of, program_seconds, track
 from runtime.prediction.work import (
     WORK,
@@ -38,6 +39,11 @@ def copy_work(source: ArrayView, target: ArrayView) -> Work:
         for n, place in enumerate((source, target))
     )
     return Work(accesses, rows=nest.rows)
+
+
+@WORK.register(UnwrittenKernel)
+def unwritten_work(_: UnwrittenKernel, __: KernelThunk, ___: MachineDescription) -> Work:
+    return Work((), loops=0.0)
 
 
 @WORK.register(CopyKernel)

@@ -81,12 +81,17 @@ def induction_variable(loop: HloInstruction) -> InductionVariable | None:
         index = state_index(variable)
         if index is None:
             continue
-        bound = _loop_constant(loop, limit)
-        init, step = constant_int(_initial(loop, index)), _step(loop, index)
-        if bound is not None and init is not None and step is not None:
-            counted = trace(_next(loop, index)).instruction.array_shape.element_type
-            return InductionVariable(index, init, step, compared, bound, counted)
+        bound, counted = _loop_constant(loop, limit), counting(loop, index)
+        if bound is not None and counted is not None:
+            kind = trace(_next(loop, index)).instruction.array_shape.element_type
+            return InductionVariable(index, *counted, compared, bound, kind)
     return None
+
+
+def counting(loop: HloInstruction, index: int) -> tuple[int, int] | None:
+    """Where element ``index`` of the state starts and what each trip adds to it, if both are known."""
+    init, step = constant_int(_initial(loop, index)), _step(loop, index)
+    return None if init is None or step is None else (init, step)
 
 
 def state_index(value: Value) -> int | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from spmd.custom_call import custom_call, register_custom_call
 from spmd.errors import UnsupportedError
 from spmd.evaluator.device import Device, Steps
@@ -12,6 +14,7 @@ from spmd.evaluator.value import Operands, Value, array_of, packed
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import CustomCallAttrs
+from spmd.ops.custom_call import ALLOCATE_BUFFER
 from spmd.shape import as_array, as_tuple
 
 _IDENTITIES = (
@@ -45,6 +48,17 @@ def _identity(instruction: HloInstruction, operands: Operands) -> Value:
 
 for _target in _IDENTITIES:
     register_custom_call(_target, evaluate=_identity)
+
+
+def _unwritten(instruction: HloInstruction, _: Operands) -> Value:
+    """Whatever lies there: nan, -1 or true here, so that a program that reads it is found out."""
+    shape = instruction.array_shape
+    filler = -1 if shape.element_type.is_integer else np.nan
+    with np.errstate(invalid="ignore"):
+        return np.full(shape.dims, filler).astype(shape.element_type.numpy)
+
+
+register_custom_call(ALLOCATE_BUFFER, evaluate=_unwritten)
 
 
 def _top_k(instruction: HloInstruction, operands: Operands) -> Value:

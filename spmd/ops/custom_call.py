@@ -8,7 +8,16 @@ from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import CustomCallAttrs
 from spmd.ops.checks import check_aliases, same_type
 from spmd.ops.leaf import infer_free
-from spmd.ops.opdef import OpDef, define, not_counted
+from spmd.ops.opdef import OpDef, define, not_counted, operands_and_result
+
+#: Target (XLA's) of an array that holds whatever lay in its memory: nobody reads it before it is written.
+ALLOCATE_BUFFER = "AllocateBuffer"
+
+
+def is_unwritten(instruction: HloInstruction) -> bool:
+    """An array that nothing has been written to yet."""
+    attrs = instruction.attrs
+    return isinstance(attrs, CustomCallAttrs) and attrs.target == ALLOCATE_BUFFER
 
 
 def verify_custom_call(instruction: HloInstruction) -> None:
@@ -32,12 +41,17 @@ def has_side_effect(instruction: HloInstruction) -> bool:
     return instruction.attrs_as(CustomCallAttrs).has_side_effect
 
 
+def bytes_accessed(instruction: HloInstruction) -> float:
+    return 0.0 if is_unwritten(instruction) else operands_and_result(instruction)
+
+
 define(
     OpDef(
         Opcode.CUSTOM_CALL,
         infer_free,
         None,
         verify_custom_call,
+        bytes_accessed=bytes_accessed,
         applications=not_counted,
         side_effect=has_side_effect,
     )

@@ -27,6 +27,7 @@ from spmd.passes.subcomputation_unification import SubcomputationUnification
 from spmd.passes.tuple_simplifier import TupleSimplifier
 from spmd.passes.while_loop_constant_sinking import WhileLoopConstantSinking
 from spmd.passes.while_loop_invariant_code_motion import WhileLoopInvariantCodeMotion
+from spmd.passes.while_loop_overwritten_state import WhileLoopOverwrittenState
 from spmd.passes.while_loop_repeated_elements import WhileLoopRepeatedElements
 from spmd.passes.while_loop_simplifier import WhileLoopSimplifier
 from spmd.passes.while_loop_trip_count_annotator import WhileLoopTripCountAnnotator
@@ -69,8 +70,9 @@ SIMPLIFICATION: tuple[HloPass, ...] = (
     DeadCodeElimination(),
 )
 
-#: What the simplified per-device program says of its loops and of its caller's memory.
+#: What the simplified per-device program says of its loops, of their memory and of its caller's.
 ANNOTATION: tuple[HloPass, ...] = (
     WhileLoopTripCountAnnotator(),
+    WhileLoopOverwrittenState(),
     OptimizeInputOutputBufferAlias(),
 )

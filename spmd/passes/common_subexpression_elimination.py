@@ -15,11 +15,12 @@ from spmd.hlo.opcode import Opcode
 from spmd.ops import definition
 from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs
 from spmd.ops.checks import plain
+from spmd.ops.custom_call import is_unwritten
 from spmd.passes.fuel import Fuel, FueledPass
 from spmd.passes.interface import UNSCHEDULED, register_pass
 from spmd.passes.rewrite import has_control_edges, sharding_annotation
 
-#: Not merged: parameters are distinct inputs, control flow has state of its own.
+#: Not merged: parameters are distinct inputs, control flow has state of its own; nor are two arrays to be written.
 _DISTINCT = (Opcode.PARAMETER, Opcode.WHILE, Opcode.CONDITIONAL, Opcode.CALL, Opcode.OPT_BARRIER)
 
 
@@ -62,7 +63,8 @@ def _merge_in(
 
 def is_mergeable(x: HloInstruction, effects: SideEffects) -> bool:
     """One instruction may stand for it and its equals."""
-    return not (x.opcode in _DISTINCT or has_control_edges(x) or effects.of(x))
+    is_distinct = x.opcode in _DISTINCT or is_unwritten(x)
+    return not (is_distinct or has_control_edges(x) or effects.of(x))
 
 
 def value_key(x: HloInstruction, operands: list[int], structure: StructuralKeys) -> Hashable:

@@ -1,0 +1,122 @@
+"""Begin what a loop writes all over as an array that nobody has written to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from spmd.analysis.call_sites import call_sites
+from spmd.analysis.side_effects import SideEffects
+from spmd.analysis.trip_count import counting, state_index, trip_count
+from spmd.analysis.value_trace import Value, constant_int, holds_integer, trace
+from spmd.builder import Builder, ModuleScope
+from spmd.hlo.computation import HloComputation
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import CustomCallAttrs
+from spmd.ops.custom_call import ALLOCATE_BUFFER
+from spmd.passes.instruction_pass import Edit, InstructionPass
+from spmd.passes.interface import register_pass
+from spmd.passes.rewrite import builder_at
+from spmd.passes.while_state import Loop, element_index, match_loop
+
+#: Values that take memory to be written into as a loop's state, and nothing to compute.
+_FILLINGS = frozenset({Opcode.BROADCAST, Opcode.CONSTANT})
+
+
+@register_pass
+@dataclass(frozen=True)
+class WhileLoopOverwrittenState(InstructionPass):
+    """state = (i, zeros)  =>  state = (i, AllocateBuffer())    where the body writes part i of n in trip i of n
+
+    What a scan stacks starts as zeros, of which none is left at its end and none is read before. The body may do
+    nothing else with the element, and the condition nothing at all. A filling that other loops have, too, is memory for
+    each of them.
+    """
+
+    name: ClassVar[str] = "while-loop-overwritten-state"
+    accepts: ClassVar[tuple[Stage, ...]] = (Stage.PARTITIONED, Stage.OPTIMIZED)
+    opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.WHILE,)
+
+    def editor(self, module: HloModule) -> Edit:
+        scope, sites, effects = ModuleScope(module), call_sites(module), SideEffects()
+
+        def edit(x: HloInstruction) -> bool:
+            loop = match_loop(x, sites)
+            trips = None if loop is None else trip_count(x)
+            if loop is None or not trips:
+                return False
+            places = [i for i in range(loop.size) if is_overwritten(loop, i, trips)]
+            if places:
+                begin_unwritten(loop, places, builder_at(x, scope), effects)
+            return bool(places)
+
+        return edit
+
+
+def begin_unwritten(
+    loop: Loop, places: Sequence[int], builder: Builder, effects: SideEffects
+) -> None:
+    """Elements ``places`` start as memory; what they were filled with goes if nobody else wants it."""
+    elements = list(loop.initial)
+    for i in places:
+        attrs, shape = CustomCallAttrs(ALLOCATE_BUFFER), elements[i].shape
+        elements[i] = builder.create(Opcode.CUSTOM_CALL, (), attrs, shape=shape)
+    loop.instruction.set_operands([builder.tuple(elements)])
+    builder.computation.remove_unused(keep=effects.of)
+
+
+def is_overwritten(loop: Loop, index: int, trips: int) -> bool:
+    """Element ``index`` starts as a filling of which ``trips`` > 0 trips leave nothing, and which nobody reads."""
+    if loop.initial[index].opcode not in _FILLINGS or _reads(loop.condition, index):
+        return False
+    reads, update = _reads(loop.body, index), loop.next_value(index)
+    if update.opcode is not Opcode.DYNAMIC_UPDATE_SLICE or reads != [update.operand(0)]:
+        return False
+    is_only_written = reads[0].users == (update,) and update.operands.count(reads[0]) == 1
+    is_only_handed_on = all(user is loop.body.root for user in update.users)
+    return is_only_written and is_only_handed_on and _covers(loop.instruction, update, trips)
+
+
+def _reads(computation: HloComputation, index: int) -> list[HloInstruction]:
+    """Of element ``index``, as far as somebody wants them."""
+    users = computation.parameters[0].users
+    return [x for x in users if element_index(x) == index and (x.users or x.is_root)]
+
+
+def _covers(loop: HloInstruction, update: HloInstruction, trips: int) -> bool:
+    """All trips together write every element: the parts are whole but for one dimension, which they go along."""
+    whole, part = update.operand(0).dims, update.operand(1).dims
+    cut = [d for d in range(len(whole)) if part[d] != whole[d]]
+    if len(cut) != 1:
+        return not cut
+    (d,) = cut
+    ends = _first_and_last(loop, Value(update.operand(2 + d)), trips)
+    if ends is None or sorted(ends) != [0, whole[d] - part[d]]:
+        return False
+    return whole[d] - part[d] <= (trips - 1) * part[d]
+
+
+def _first_and_last(loop: HloInstruction, value: Value, trips: int) -> tuple[int, int] | None:
+    """What an integer of the body is in the first trip and in the last, if it grows by as much in each between them."""
+    value = trace(value)
+    x = value.instruction
+    constant, index = constant_int(value), state_index(value)
+    ends = None if constant is None else (constant, constant)
+    if index is not None and (counted := counting(loop, index)) is not None:
+        start, step = counted
+        ends = start, start + (trips - 1) * step
+    elif x.opcode in (Opcode.ADD, Opcode.SUBTRACT):
+        a, b = (_first_and_last(loop, value.operand(i), trips) for i in (0, 1))
+        if a is not None and b is not None:
+            sign = 1 if x.opcode is Opcode.ADD else -1
+            ends = a[0] + sign * b[0], a[1] + sign * b[1]
+    elif x.opcode is Opcode.MULTIPLY:
+        a, b = (_first_and_last(loop, value.operand(i), trips) for i in (0, 1))
+        if a is not None and b is not None and (a[0] == a[1] or b[0] == b[1]):
+            ends = a[0] * b[0], a[1] * b[1]
+    if ends is None or not all(holds_integer(x.array_shape.element_type, end) for end in ends):
+        return None
+    return ends
