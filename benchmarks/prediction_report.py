@@ -1,176 +1,189 @@
-"""Predicted over measured times of steps and of their kernels, by kind: what the cost model has wrong.
+"""Predicted over measured step times, of rates and steps that are timed in turns in one run.
 
-    python -m benchmarks.prediction_report CASES [--only REGEX] [--steps 30] [--machine F.json | --calibrate]
-        [--own-time] [--most 0] [--json FILE]
+    python -m benchmarks.prediction_report CASES [--only REGEX] [--rounds 10] [--steps 10] [--mpirun] [--json FILE]
+        [--kernels [--most 0] [--own-time]]
 
-Each case runs in this process on as many devices as it has, and every device takes down when its thunks begin and end.
-A thunk's measured time is the least of its times over the steps and devices, what it does when nobody disturbs it; a
-step's is the median and the least of the steps. --calibrate measures the machine first, and again behind the last case;
---machine takes a description from a file; else it is what `spmd calibrate` left, or the one that is shipped. --most
-lists so many kernels of each case, those that are farthest off in seconds. --own-time takes kernels' times from the
-device threads' own CPU clock, for a machine where others run, too: what a collective waits there counts as its work.
+A machine's speed changes while it is measured: neighbours come and go, and a tile unit that another guest uses does
+half of its products for minutes. A prediction says nothing about such a change, so that rates and steps must be of
+the same time. In each round, for one case after the other, first what `spmd calibrate` times is timed, as far as the
+case's kernels ask for it (products by type, convolutions, memory, operations, dispatch, exchange), then some steps of
+the case. The shapes are `spmd calibrate`'s own: no kernel of a case is timed for a rate, and no number is fitted to a
+case. All cases are compiled before the first round. The report makes two ratios of this:
+
+best    the prediction by each rate's best round of the run, over the least step of the run. Disturbances only delay,
+        so both are what the machine does while it is left alone, whenever that was. One machine description for all
+        cases.
+round   the prediction by the rates of one round over the median of that round's steps; of these the median over all
+        rounds, and the middle half of them. What disturbs for longer than a round meets both sides.
+
+With --mpirun steps are those of `spmd bench` as MPI ranks, a job for each round and case; rates are this process's,
+while no rank runs. --kernels sets the prediction by the best rates beside kernels' times, by kind of kernel: the
+least of a thunk's times over all steps and devices, --most so many single ones of each case, those that are farthest
+off. With --own-time these are the device threads' own CPU time, for a machine where others run: what a collective
+waits counts as its work there, and a wait of the operating system's does not.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
-import os
 import re
 import statistics
 import sys
-from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import benchmarks.timing.own_clock  # noqa: F401 - before native code asks for a clock
 import spmd
+from benchmarks.timing.kernel_times import KernelTimes, Row, print_kinds, print_rows
+from benchmarks.timing.needed_rates import needed_by
+from benchmarks.timing.program import run_json
 from benchmarks.timing.turns import geometric_mean
 from launch.calibrated import machine_here
-from launch.calibration.machine import CalibrationOptions, measure_machine
+from launch.calibration.machine import CalibrationOptions, described
+from launch.calibration.probes import Probe, Round, Rounds, least
+from launch.calibration.timing import cores
+from launch.cli.bench import DEVIATION, WARM_UP
 from launch.execution import time_steps
 from launch.inputs import SeededInputs
+from launch.object_folder import keep_objects
 from launch.options import CompileOptions
 from launch.pipeline import compile_module
 from launch.report.environment import describe_environment
+from runtime.blas import BlasThreads
 from runtime.executable import Executable
-from runtime.prediction.step import PredictedThunk, predicted_step
-from runtime.thunks.collective import CollectiveDoneThunk
-from runtime.thunks.thunk import walk
-from runtime.timeline.events import Event, Stream, events_of
+from runtime.prediction.step import predicted_step
 from spmd.machine.description import MachineDescription
-from spmd.machine.reader import read_machine
 
-#: As `spmd bench` has it.
-DEVIATION = 0.05
-WARM_UP = 3
-HEADER = f"{'':38s} {'count':>6s} {'predicted ms':>12s} {'measured ms':>12s} {'ratio':>6s}"
-
-
-@dataclass(frozen=True)
-class Row:
-    """All executions of thunks of one name and kind in a step of one device; seconds."""
-
-    name: str
-    kind: str
-    predicted: float
-    measured: float
-    compute: float
-    memory: float
-    sizes: str
+#: How far a predicted step may be from a measured one.
+WANTED = 0.2
+HEADER = (
+    f"{'case':22s} {'predicted ms':>12s} {'least ms':>9s} {'best':>6s}   {'round':>6s} "
+    f"{'middle half':>12s}   {'median ms':>9s}"
+)
 
 
-def measured(case: Path, machine: MachineDescription, steps: int) -> dict[str, Any]:
-    devices = json.loads((case / "case.json").read_text())["num_partitions"]
-    options = CompileOptions(machine=machine)
-    executable = compile_module(spmd.load(case / "module.hlo"), devices, options)
-    executable.record = True
+@dataclass
+class Case:
+    """A compiled program, and what was timed: seconds of each round's steps, and rates of the same round."""
+
+    folder: Path
+    executable: Executable
+    options: CalibrationOptions
+    steps: list[list[float]] = field(default_factory=list)
+    rates: list[Round] = field(default_factory=list)
+    kernels: KernelTimes = field(default_factory=KernelTimes)
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def probes(self) -> tuple[Probe, ...]:
+        return tuple(probe for family in self.options.families() for probe in family.probes)
+
+    def predicted(self, machine: MachineDescription) -> float:
+        program, module = self.executable.program, self.executable.module
+        return predicted_step(program, module, machine, cores()).seconds
+
+    def ratios(self) -> list[float]:
+        """Of each round."""
+        return [
+            self.predicted(described("", self.options, least([rates]))) / statistics.median(steps)
+            for rates, steps in zip(self.rates, self.steps, strict=True)
+        ]
+
+
+def compiled(folder: Path, *, record: bool) -> Case:
+    devices = json.loads((folder / "case.json").read_text())["num_partitions"]
+    options = CompileOptions(machine=machine_here())
+    executable = compile_module(spmd.load(folder / "module.hlo"), devices, options)
+    executable.record = record
+    return Case(folder, executable, needed_by([executable.program]))
+
+
+def steps_here(case: Case, count: int) -> list[float]:
+    """Seconds of ``count`` steps in this process, and of their kernels where devices take them down."""
+    executable = case.executable
     shapes = [boundary.shape for boundary in executable.inputs]
-    least: dict[tuple[str, str], float] = defaultdict(lambda: math.inf)
-    seconds: list[float] = []
-    started = {
-        one.name: one.start
-        for one in walk(executable.program.thunks)
-        if isinstance(one, CollectiveDoneThunk)
-    }
-    while len(seconds) < steps:
-        state = executable.put(SeededInputs(0, shapes, DEVIATION))
-        seconds += time_steps(executable, state, WARM_UP + 7)[WARM_UP:]
-        for device in executable.stamps():
-            for stamps in device[1:]:
-                events = events_of(executable.program.thunks, stamps)
-                for key, value in by_thunk(events, started).items():
-                    least[key] = min(least[key], value)
-    rows, predicted = compared(executable, machine, least)
+    state = executable.put(SeededInputs(0, shapes, DEVIATION))
+    seconds = time_steps(executable, state, WARM_UP + count)[WARM_UP:]
+    if executable.record:
+        case.kernels.take(executable)
+    return seconds
+
+
+def steps_of_ranks(case: Case, count: int) -> list[float]:
+    """The least and the median of a job's steps, as bench says them."""
+    ranks = str(case.executable.num_devices)
+    bench = ["launch", "bench", str(case.folder / "module.hlo"), "--json", "--repeat", str(count)]
+    found = run_json([sys.executable, "-m", "launch.mpirun", "-n", ranks, "--", "-m", *bench])
+    step = found["step_ms"]
+    return [1e-3 * step["min"], 1e-3 * step["median"], 1e-3 * step["median"]]
+
+
+def timed(cases: Sequence[Case], options: argparse.Namespace) -> None:
+    """Round after round."""
+    rounds = Rounds()
+    for number in range(options.rounds):
+        for case in cases:
+            with BlasThreads(1):
+                case.rates.append(rounds.round(case.probes))
+            run = steps_of_ranks if options.mpirun else steps_here
+            case.steps.append(run(case, options.steps))
+        if sys.stderr.isatty():
+            print(f"round {number + 1} of {options.rounds}", file=sys.stderr)
+
+
+def figures(case: Case, machine: MachineDescription) -> dict[str, Any]:
+    every = [seconds for steps in case.steps for seconds in steps]
+    predicted, ratios = case.predicted(machine), sorted(case.ratios())
     return {
         "case": case.name,
         "predicted_ms": 1e3 * predicted,
-        "median_ms": 1e3 * statistics.median(seconds),
-        "least_ms": 1e3 * min(seconds),
-        "kernels_ms": 1e3 * sum(row.measured for row in rows),
-        "rows": rows,
+        "least_ms": 1e3 * min(every),
+        "median_ms": 1e3 * statistics.median(every),
+        "best": predicted / min(every),
+        "round": statistics.median(ratios),
+        "rounds": ratios,
     }
 
 
-def by_thunk(events: Iterable[Event], started: dict[str, str]) -> dict[tuple[str, str], float]:
-    """Seconds of a step, by name and kind. ``started``: a collective's done and its start, which are one."""
-    found: dict[tuple[str, str], float] = defaultdict(float)
-    for event in events:
-        inside = event.kind in ("ThunkSequence", "While", "Conditional")
-        if event.stream is Stream.COMPUTE and not inside:
-            own = event.name, event.kind
-            if event.kind == "CollectiveDone":
-                own = started[event.name], "CollectiveStart"
-            found[own] += 1e-9 * event.nanoseconds
-    return found
-
-
-def compared(
-    executable: Executable, machine: MachineDescription, least: dict[tuple[str, str], float]
-) -> tuple[list[Row], float]:
-    cores = len(os.sched_getaffinity(0))
-    prediction = predicted_step(executable.program, executable.module, machine, cores)
-    turns = math.ceil(executable.num_devices / cores)
-    grouped: dict[tuple[str, str], list[PredictedThunk]] = defaultdict(list)
-    for one in prediction.thunks:
-        kind = type(one.thunk).__name__.removesuffix("Thunk")
-        grouped[one.thunk.name, kind].append(one)
-    rows = [
-        Row(
-            name,
-            own[0].kind,
-            turns * sum(x.seconds for x in own),
-            least[name, kind],
-            turns * sum(x.compute for x in own),
-            turns * sum(x.memory for x in own),
-            sizes(own[0]),
-        )
-        for (name, kind), own in grouped.items()
-        if (name, kind) in least
-    ]
-    return rows, prediction.seconds
-
-
-def sizes(one: PredictedThunk) -> str:
-    """Of the kernel's arrays, for people."""
-    uses = {use.place.view.dims: None for use in one.thunk.buffer_uses()}
-    return " ".join("x".join(map(str, dims)) or "1" for dims in list(uses)[:6])
-
-
-def print_kinds(rows: Iterable[Row]) -> None:
-    kinds: dict[str, list[Row]] = defaultdict(list)
-    for row in rows:
-        kinds[row.kind].append(row)
-    for kind, own in sorted(kinds.items(), key=lambda item: -sum(r.measured for r in item[1])):
-        print(
-            line(f"  {kind}", len(own), sum(r.predicted for r in own), sum(r.measured for r in own))
-        )
-
-
-def line(name: str, count: int, predicted: float, found: float) -> str:
-    ratio = predicted / found if found else math.inf
-    return f"{name:38s} {count:6d} {1e3 * predicted:12.3f} {1e3 * found:12.3f} {ratio:6.2f}"
-
-
-def print_case(found: dict[str, Any], most: int) -> None:
-    rows: list[Row] = found["rows"]
-    predicted = found["predicted_ms"]
-    print(
-        f"{found['case']}: predicted {predicted:.2f} ms, measured {found['median_ms']:.2f} (median), "
-        f"{found['least_ms']:.2f} (least), {found['kernels_ms']:.2f} (kernels' least); "
-        f"ratio {predicted / found['median_ms']:.2f}, {predicted / found['least_ms']:.2f}, "
-        f"{predicted / found['kernels_ms']:.2f}"
+def line_of(found: dict[str, Any]) -> str:
+    ratios = found["rounds"]
+    low, high = ratios[len(ratios) // 4], ratios[-1 - len(ratios) // 4]
+    return (
+        f"{found['case']:22s} {found['predicted_ms']:12.2f} {found['least_ms']:9.2f} "
+        f"{found['best']:6.2f}   {found['round']:6.2f} {low:6.2f}{high:6.2f}   "
+        f"{found['median_ms']:9.2f}"
     )
-    print_kinds(rows)
-    for row in sorted(rows, key=lambda r: -abs(r.predicted - r.measured))[:most]:
-        parts = f"compute {1e3 * row.compute:.3f}, memory {1e3 * row.memory:.3f}"
-        print(
-            line(f"    {row.name[:34]}", 1, row.predicted, row.measured), row.kind, parts, row.sizes
+
+
+def summary(rows: Sequence[dict[str, Any]]) -> Iterable[str]:
+    for name in ("best", "round"):
+        ratios = [row[name] for row in rows]
+        far = [f"{row['case']} {row[name]:.2f}" for row in rows if abs(row[name] - 1) > WANTED]
+        yield (
+            f"{name}: geometric mean {geometric_mean(ratios):.2f}, from {min(ratios):.2f} to "
+            f"{max(ratios):.2f}; more than {WANTED:.0%} off: {', '.join(far) or 'none'}"
         )
-    sys.stdout.flush()
+
+
+def print_kernels(
+    cases: Sequence[Case], machine: MachineDescription, most: int
+) -> dict[str, list[Row]]:
+    """By kind, of each case and of all; the rows of each case."""
+    rows = {case.name: case.kernels.rows(case.executable, machine) for case in cases}
+    for name, own in rows.items():
+        predicted, measured = sum(r.predicted for r in own), sum(r.measured for r in own)
+        print(f"{name}: kernels predicted over measured {predicted / measured:.2f}")
+        print_kinds(own)
+        print_rows(own, most)
+    print("all cases")
+    print_kinds([row for own in rows.values() for row in own])
+    return rows
 
 
 def parsed() -> argparse.Namespace:
@@ -179,50 +192,44 @@ def parsed() -> argparse.Namespace:
     )
     parser.add_argument("cases", type=Path)
     parser.add_argument("--only", default="", help="cases whose name matches this expression")
-    parser.add_argument("--steps", type=int, default=30)
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument("--machine", type=Path, help="a machine description")
-    which.add_argument("--calibrate", action="store_true", help="measure the machine first")
-    parser.add_argument("--own-time", action="store_true", help="kernels by their threads' clock")
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--steps", type=int, default=10, help="of each round and case")
+    parser.add_argument("--mpirun", action="store_true", help="steps of MPI ranks")
+    parser.add_argument("--kernels", action="store_true", help="kernels by kind, too")
     parser.add_argument("--most", type=int, default=0, help="kernels of each case to be listed")
+    parser.add_argument("--own-time", action="store_true", help="kernels by their threads' clock")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     return parser.parse_args()
 
 
-def described(options: argparse.Namespace) -> MachineDescription:
-    if options.calibrate:
-        return measure_machine("this machine", CalibrationOptions())
-    if options.machine:
-        return read_machine(options.machine.read_bytes(), str(options.machine))
-    return machine_here()
-
-
 def main() -> int:
     options = parsed()
-    print(json.dumps(describe_environment()))
-    machine = described(options)
-    print(f"{machine}\n{HEADER}")
-    every: list[Row] = []
-    cases = []
-    for folder in sorted(options.cases.glob("*/case.json")):
-        if re.search(options.only, folder.parent.name):
-            found = measured(folder.parent, machine, options.steps)
-            print_case(found, options.most)
-            every += found["rows"]
-            cases.append(found)
-    print("all cases")
-    print_kinds(every)
-    for name in ("median_ms", "least_ms", "kernels_ms"):
-        ratios = [found["predicted_ms"] / found[name] for found in cases]
-        far = sum(abs(ratio - 1) > 0.2 for ratio in ratios)
-        print(
-            f"predicted over {name[:-3]}: geometric mean {geometric_mean(ratios):.2f}, from "
-            f"{min(ratios):.2f} to {max(ratios):.2f}, {far} of {len(ratios)} more than 20 % off"
-        )
+    keep_objects()
+    environment = describe_environment()
+    print(json.dumps(environment))
+    cases = [
+        compiled(folder.parent, record=options.kernels)
+        for folder in sorted(options.cases.glob("*/case.json"))
+        if re.search(options.only, folder.parent.name)
+    ]
+    if not cases:
+        return 1
+    timed(cases, options)
+    every = needed_by([case.executable.program for case in cases])
+    rates = least([one for case in cases for one in case.rates])
+    machine = described(f"{cores()} cores of {environment['cpu']}", every, rates)
+    print(HEADER)
+    rows = [figures(case, machine) for case in cases]
+    for row in rows:
+        print(line_of(row))
+    for line in summary(rows):
+        print(line)
+    kernels = print_kernels(cases, machine, options.most) if options.kernels else {}
     if options.json:
-        plain = [{**found, "rows": [vars(row) for row in found["rows"]]} for found in cases]
-        options.json.write_text(json.dumps({"machine": str(machine), "cases": plain}, indent=1))
-    return 0 if cases else 1
+        plain = {name: [vars(row) for row in own] for name, own in kernels.items()}
+        report = {"environment": environment, "cases": rows, "kernels": plain}
+        options.json.write_text(json.dumps(report, indent=1) + "\n")
+    return 0
 
 
 if __name__ == "__main__":

@@ -1,8 +1,15 @@
-"""Where the description of this machine lies that `spmd calibrate` wrote, and what compilations take it for."""
+"""Where the description of this machine lies that `spmd calibrate` wrote, and what compilations take it for.
+
+Machines may share a user's folder, and a user's folder may move to another machine: the file's name tells for which
+processor and how many of them it is, so that a description of another one is not found.
+"""
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import os
+import platform
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,14 +18,29 @@ from spmd.machine.named import introduce, machine_named
 from spmd.machine.reader import MAX_BYTES, MachineError, read_machine
 
 _FOLDER = "spmd-executor"
-_FILE = "machine.json"
+#: Lines of /proc/cpuinfo that tell processors apart; others say what the moment is, like a clock rate.
+_TELLING = frozenset(
+    {"vendor_id", "cpu family", "model", "model name", "stepping", "cache size", "flags"}
+)
 
 
 def calibration_path(environment: Mapping[str, str] = os.environ) -> Path:
     """In the user's folder of settings: XDG_CONFIG_HOME, else ~/.config."""
     told = environment.get("XDG_CONFIG_HOME", "")
     folder = Path(told) if Path(told).is_absolute() else Path.home() / ".config"
-    return folder / _FOLDER / _FILE
+    return folder / _FOLDER / f"machine-{processor_digest()}.json"
+
+
+@functools.cache
+def processor_digest() -> str:
+    """Of what /proc/cpuinfo says of the first processor, and of their number: 8 hexadecimal digits."""
+    try:
+        first = Path("/proc/cpuinfo").read_text(encoding="utf-8").partition("\n\n")[0]
+    except OSError:
+        first = platform.processor() or platform.machine()
+    lines = [line for line in first.splitlines() if line.partition(":")[0].strip() in _TELLING]
+    told = "\n".join([*(lines or [first]), str(os.cpu_count())])
+    return hashlib.sha256(told.encode()).hexdigest()[:8]
 
 
 def keep_calibration(text: str) -> None:

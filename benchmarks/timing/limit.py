@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from benchmarks.timing.kernel_bytes import kernel_bytes
-from benchmarks.timing.rates import ProductShape, Rates, cores
+from benchmarks.timing.rates import ProductShape, Rates
+from launch.calibration.timing import cores
 from runtime.buffers.view_ops import is_view
 from spmd.analysis.cost import op_cost
 from spmd.analysis.trip_count import trip_count

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ import numpy as np
 
 import runtime.kernels  # noqa: F401 - fills the library
 from benchmarks.timing.turns import Work, seconds
+from launch.calibration.timing import cores, each_at_once
 from runtime.blas import BlasThreads
 from runtime.kernel import CPU_KERNELS, KernelArrays
 from runtime.kernels.dot import DotKernel
@@ -47,10 +47,6 @@ class ProductShape:
     @property
     def flops(self) -> float:
         return 2.0 * self.batch * self.m * self.k * self.n
-
-
-def cores() -> int:
-    return len(os.sched_getaffinity(0))
 
 
 @dataclass
@@ -154,12 +150,4 @@ def _together(works: Sequence[Work]) -> float:
     works[0]()
     once = max(seconds(works[0]), 1e-7)
     times = max(1, int(PATIENCE / REPEATS / once))
-    barrier = Barrier(len(works))
-
-    def timed(work: Work) -> float:
-        work()
-        barrier.wait()
-        return seconds(work, times)
-
-    with ThreadPoolExecutor(len(works)) as pool:
-        return min(max(pool.map(timed, works)) for _ in range(REPEATS))
+    return min(max(each_at_once(works, partial(seconds, times=times))) for _ in range(REPEATS))

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache
 
 import numpy as np
 
 import runtime.emit  # noqa: F401 - fills the lowerings
-from launch.calibration.memory import aligned, numbers
-from launch.calibration.timing import Action, all_on_every_core, in_turn, on_every_core
+from launch.calibration.memory import Arena
+from launch.calibration.probes import CoreProbe, Seconds
+from launch.calibration.timing import Action, in_turn
 from runtime.buffers.types import ArrayView
 from runtime.kernel import CPU_KERNELS, KernelArrays
 from runtime.kernels.panel_convolution import PanelConvolutionKernel
@@ -94,62 +94,105 @@ FAR_LAYERS = 3
 
 @dataclass(frozen=True)
 class ConvolutionOptions:
-    """far_bytes: how far what is far was touched before."""
+    """far_bytes: how far what is far was touched before. budget: seconds of one round of a layer."""
 
     layers: tuple[Layer, ...] = LAYERS
     types: tuple[PrimitiveType, ...] = (PrimitiveType.F32,)
     far_bytes: int = 1 << 24
-    budget: float = 0.01
+    budget: float = 0.0035
+
+
+@dataclass(frozen=True)
+class LayerProbe(CoreProbe):
+    """Convolutions of ``layer``, one after the other, each of ``count`` on arrays of its own."""
+
+    layer: Layer
+    kind: PrimitiveType
+    count: int = 1
+
+    @property
+    def executions(self) -> int:
+        return self.count
+
+    def make(self, arena: Arena) -> Action:
+        thunk = _thunk(self.layer, self.kind)
+        return in_turn([_action(thunk, arena) for _ in range(self.count)])
+
+
+def layer_probes(kind: PrimitiveType, options: ConvolutionOptions) -> tuple[LayerProbe, ...]:
+    forms = _by_form(kind, options)
+    return (
+        *(_near(layer, kind, options) for layers in forms.values() for layer in layers),
+        *(_far(layer, kind, options) for layers in forms.values() for layer in layers[:FAR_LAYERS]),
+    )
+
+
+def _near(layer: Layer, kind: PrimitiveType, options: ConvolutionOptions) -> LayerProbe:
+    return LayerProbe(options.budget, layer, kind)
+
+
+def _far(layer: Layer, kind: PrimitiveType, options: ConvolutionOptions) -> LayerProbe:
+    count = -(-options.far_bytes // _moved(_thunk(layer, kind)))
+    return LayerProbe(options.budget, layer, kind, count)
+
+
+def _moved(thunk: KernelThunk) -> int:
+    """Bytes of operands and result."""
+    return sum(place.view.byte_size for place in (*thunk.operands, *thunk.results))
+
+
+def _by_form(
+    kind: PrimitiveType, options: ConvolutionOptions
+) -> dict[ConvolutionForm, list[Layer]]:
+    """Without layers that are made otherwise."""
+    found: dict[ConvolutionForm, list[Layer]] = {}
+    for layer in options.layers:
+        thunk = _thunk(layer, kind)
+        if isinstance(thunk.kernel, PanelConvolutionKernel):
+            found.setdefault(_parts(thunk).form, []).append(layer)
+    return found
 
 
 def convolution_classes(
-    options: ConvolutionOptions, levels: tuple[MemoryLevel, ...]
+    options: ConvolutionOptions, levels: tuple[MemoryLevel, ...], seconds: Seconds
 ) -> tuple[ConvolutionClass, ...]:
     """Of each form that the layers have, by type. levels: of copies."""
     classes = []
     for kind in options.types:
-        by_form: dict[ConvolutionForm, list[KernelThunk]] = defaultdict(list)
-        for layer in options.layers:
-            thunk = _thunk(layer, kind)
-            if thunk is not None:
-                by_form[_parts(thunk).form].append(thunk)
-        for form, thunks in by_form.items():
-            near = all_on_every_core([partial(_action, thunk) for thunk in thunks], options.budget)
-            found = nonnegative_fit([_parts(thunk).counts for thunk in thunks], near)
-            far = _far(thunks[:FAR_LAYERS], near[:FAR_LAYERS], options, levels)
-            classes.append(replace(ConvolutionClass(form, kind, *found), far=far))
+        for form, layers in _by_form(kind, options).items():
+            near = [seconds[_near(layer, kind, options)] for layer in layers]
+            parts = [_parts(_thunk(layer, kind)).counts for layer in layers]
+            found = ConvolutionClass(form, kind, *nonnegative_fit(parts, near))
+            far = _farther(layers[:FAR_LAYERS], kind, options, levels, seconds)
+            classes.append(replace(found, far=far))
     return tuple(classes)
 
 
-def _far(
-    thunks: Sequence[KernelThunk],
-    near: Sequence[float],
+def _farther(
+    layers: Sequence[Layer],
+    kind: PrimitiveType,
     options: ConvolutionOptions,
     levels: tuple[MemoryLevel, ...],
+    seconds: Seconds,
 ) -> float:
     """How much longer they take one after the other on ever other arrays than copies of as many bytes do."""
-    parts, seconds = [], []
-    for thunk, hot in zip(thunks, near, strict=True):
-        moved = sum(place.view.byte_size for place in (*thunk.operands, *thunk.results))
-        more = byte_seconds(levels, options.far_bytes) - byte_seconds(levels, min(NEAR, moved))
-        count = -(-options.far_bytes // moved)
-        late = on_every_core(partial(_actions, thunk, count), options.budget) / count
-        parts.append([more * moved / hot])
-        seconds.append(late / hot - 1)
     # Of all time that they take, those that are near: so that small differences of short ones do not weigh most.
-    wanted, found = sum(part for (part,) in parts), sum(seconds)
+    wanted = found = 0.0
+    for layer in layers:
+        moved = _moved(_thunk(layer, kind))
+        near = seconds[_near(layer, kind, options)]
+        more = byte_seconds(levels, options.far_bytes) - byte_seconds(levels, min(NEAR, moved))
+        wanted += more * moved / near
+        found += seconds[_far(layer, kind, options)] / near - 1
     return max(found, 0.0) / wanted if wanted > 0 else 1.0
 
 
-def _actions(thunk: KernelThunk, count: int) -> Action:
-    return in_turn([_action(thunk) for _ in range(count)])
-
-
-def _thunk(layer: Layer, kind: PrimitiveType) -> KernelThunk | None:
+@cache
+def _thunk(layer: Layer, kind: PrimitiveType) -> KernelThunk:
     (instruction,) = (parse_module(layer.text(kind)).entry.root,)
     thunk = thunk_alone(instruction, Device(1, 1))
     assert isinstance(thunk, KernelThunk)
-    return thunk if isinstance(thunk.kernel, PanelConvolutionKernel) else None
+    return thunk
 
 
 def _parts(thunk: KernelThunk) -> ConvolutionParts:
@@ -159,7 +202,7 @@ def _parts(thunk: KernelThunk) -> ConvolutionParts:
     return parts_of(kernel, ConvolutionSizes(kernel.window, x, w, thunk.results[0].view.dims))
 
 
-def _action(thunk: KernelThunk) -> Action:
+def _action(thunk: KernelThunk, arena: Arena) -> Action:
     """On memory of its own."""
     memory: dict[int, NDArray] = {}
     operands = {place.slice.allocation for place in thunk.operands}
@@ -170,9 +213,9 @@ def _action(thunk: KernelThunk) -> Action:
         if number not in memory:
             if number in operands:
                 count = size // view.element_type.byte_size
-                memory[number] = numbers((count,), view.element_type, number).view(np.uint8)
+                memory[number] = arena.numbers((count,), view.element_type, number).view(np.uint8)
             else:
-                memory[number] = aligned((size,), np.dtype(np.uint8))
+                memory[number] = arena.array((size,), np.dtype(np.uint8))
         own = memory[number]
         return np.ndarray(view.dims, view.element_type.numpy, own.data, view.offset, view.strides)
 

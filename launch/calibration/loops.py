@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import runtime.kernels  # noqa: F401 - fills the library
-from launch.calibration.memory import aligned
-from launch.calibration.timing import Action, best_seconds, on_every_core
+from launch.calibration.memory import Arena
+from launch.calibration.probes import CoreProbe, Seconds
+from launch.calibration.timing import Action
 from runtime.codegen.element_operations import ElementSignature, has_operation
 from runtime.codegen.scalar_program import ScalarOp, ScalarProgram
 from runtime.kernels.loop import Walk, bind_loop
@@ -36,7 +36,7 @@ CHAIN = (Opcode.ADD, Opcode.MULTIPLY, Opcode.MAXIMUM, Opcode.SUBTRACT)
 class LoopSizes:
     """working_sets: bytes read and written together, up to each of which a bandwidth is measured. near_bytes: fits into
     the nearest cache of anything this runs on. elements: of one call, so many that the call itself does not count.
-    chain: operations whose time is shared out.
+    chain: operations whose time is shared out. budget: seconds of one round of a bandwidth.
     """
 
     working_sets: tuple[int, ...] = tuple(
@@ -47,13 +47,67 @@ class LoopSizes:
     types: tuple[PrimitiveType, ...] = TYPES
     functions: tuple[Opcode, ...] = FUNCTIONS
     chain: int = 16
-    budget: float = 0.06
+    budget: float = 0.02
 
 
-def levels(sizes: LoopSizes) -> tuple[MemoryLevel, ...]:
+@dataclass(frozen=True)
+class CopyProbe(CoreProbe):
+    """One array negated into another, ``working_set`` bytes together, f32; ``repeats`` times."""
+
+    working_set: int
+    repeats: int
+
+    @property
+    def executions(self) -> int:
+        return self.repeats
+
+    def make(self, arena: Arena) -> Action:
+        program = _program((Opcode.NEGATE,), P.F32)
+        return _loop(arena, program, P.F32, self.repeats, self.working_set // 8)
+
+
+@dataclass(frozen=True)
+class ElementProbe(CoreProbe):
+    """One element of a row in the nearest cache, through ``chain``."""
+
+    chain: tuple[Opcode, ...]
+    kind: PrimitiveType
+    count: int
+    repeats: int
+
+    @property
+    def executions(self) -> int:
+        return self.repeats * self.count
+
+    def make(self, arena: Arena) -> Action:
+        return _loop(arena, _program(self.chain, self.kind), self.kind, self.repeats, self.count)
+
+
+@dataclass(frozen=True)
+class RowsProbe(CoreProbe):
+    """``rows`` sums of ``count`` f32 each, of arrays whose rows are a little longer."""
+
+    rows: int
+    count: int
+
+    def make(self, arena: Arena) -> Action:
+        arrays = [arena.array((self.rows, self.count + 16), P.F32.numpy, 0.5) for _ in range(3)]
+        walks = [Walk(array.ctypes.data, array.strides, 4) for array in arrays]
+        return bind_loop(_program(CHAIN[:1], P.F32), (self.rows, self.count), walks, tuple(arrays))
+
+
+def memory_probes(sizes: LoopSizes) -> tuple[CopyProbe, ...]:
+    return tuple(_copy(working_set, sizes) for working_set in sizes.working_sets)
+
+
+def _copy(working_set: int, sizes: LoopSizes) -> CopyProbe:
+    return CopyProbe(sizes.budget, working_set, max(1, 8 * sizes.elements // working_set))
+
+
+def levels(sizes: LoopSizes, seconds: Seconds) -> tuple[MemoryLevel, ...]:
     """One for each working set; the last one is memory, all of it."""
     found = [
-        MemoryLevel(f"up to {size >> 10} KiB", size, _copy_bandwidth(size, sizes))
+        MemoryLevel(f"up to {size >> 10} KiB", size, size / seconds[_copy(size, sizes)])
         for size in sizes.working_sets
     ]
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -61,39 +115,59 @@ def levels(sizes: LoopSizes) -> tuple[MemoryLevel, ...]:
     return (*found, MemoryLevel("memory", max(memory, last.size), last.bandwidth))
 
 
-def _copy_bandwidth(working_set: int, sizes: LoopSizes) -> float:
-    """Bytes per second, read and written, of one array negated into another, on each core while all do so."""
-    count = working_set // 8
-    repeats = max(1, sizes.elements // count)
-    program = _program((Opcode.NEGATE,), P.F32)
-    make = partial(_loop, program, P.F32, repeats, count)
-    return 8 * count * repeats / on_every_core(make, sizes.budget)
+def element_probes(kind: PrimitiveType, sizes: LoopSizes) -> tuple[ElementProbe, ...]:
+    chains = (CHAIN[:1], _chain(sizes), (Opcode.NEGATE,), *((f,) for f in _functions(kind, sizes)))
+    return tuple(_element(chain, kind, sizes) for chain in chains)
 
 
-def rates(kind: PrimitiveType, matrix: float, sizes: LoopSizes) -> Rates:
+def _element(chain: tuple[Opcode, ...], kind: PrimitiveType, sizes: LoopSizes) -> ElementProbe:
+    count = sizes.near_bytes // (4 * kind.byte_size)
+    repeats = max(1, sizes.elements // (16 * count))
+    return ElementProbe(sizes.budget / 4, chain, kind, count, repeats)
+
+
+def _chain(sizes: LoopSizes) -> tuple[Opcode, ...]:
+    """One operation, and those whose time is shared out."""
+    return tuple(CHAIN[n % len(CHAIN)] for n in range(1 + sizes.chain))
+
+
+def _functions(kind: PrimitiveType, sizes: LoopSizes) -> tuple[Opcode, ...]:
+    wanted = sizes.functions if kind in WIDE else (Opcode.EXPONENTIAL,)
+    return tuple(opcode for opcode in wanted if has_operation(_signature(opcode, kind)))
+
+
+def rates(kind: PrimitiveType, matrix: float, sizes: LoopSizes, seconds: Seconds) -> Rates:
     """matrix: flops of large products, which are measured elsewhere."""
-    one = _element_seconds(_program(CHAIN[:1], kind), kind, sizes)
-    many = _program(tuple(CHAIN[n % len(CHAIN)] for n in range(1 + sizes.chain)), kind)
-    simple = max(_element_seconds(many, kind, sizes) - one, 1e-15) / sizes.chain
-    negate = _element_seconds(_program((Opcode.NEGATE,), kind), kind, sizes) - simple
+
+    def element(*chain: Opcode) -> float:
+        return seconds[_element(chain, kind, sizes)]
+
+    simple = max(element(*_chain(sizes)) - element(*CHAIN[:1]), 1e-15) / sizes.chain
+    negate = element(Opcode.NEGATE) - simple
     found = {
-        opcode: 1.0 / max(_function_seconds(opcode, kind, sizes) - negate, simple)
-        for opcode in (sizes.functions if kind in WIDE else (Opcode.EXPONENTIAL,))
-        if has_operation(_signature(opcode, kind))
+        opcode: 1.0 / max(element(opcode) - negate, simple) for opcode in _functions(kind, sizes)
     }
     exp = found.get(Opcode.EXPONENTIAL, 0.1 / simple)
     return Rates(matrix, 1.0 / simple, exp, tuple(found.items()) if kind in WIDE else ())
 
 
-def _function_seconds(opcode: Opcode, kind: PrimitiveType, sizes: LoopSizes) -> float:
-    return _element_seconds(_program((opcode,), kind), kind, sizes)
+#: Short rows, and as many elements in few long ones.
+_SHORT_ROWS, _LONG_ROWS, _SHORT_ROW = 1 << 12, 1 << 4, 1 << 4
 
 
-def _element_seconds(program: ScalarProgram, kind: PrimitiveType, sizes: LoopSizes) -> float:
-    """Of one element of a row in the nearest cache."""
-    count = sizes.near_bytes // (4 * kind.byte_size)
-    repeats = max(1, sizes.elements // (16 * count))
-    return best_seconds(_loop(program, kind, repeats, count), sizes.budget / 4) / (repeats * count)
+def row_probes(sizes: LoopSizes) -> tuple[RowsProbe, RowsProbe]:
+    """Of short rows and of long ones."""
+    elements = _SHORT_ROWS * _SHORT_ROW
+    return (
+        RowsProbe(sizes.budget, _SHORT_ROWS, _SHORT_ROW),
+        RowsProbe(sizes.budget, _LONG_ROWS, elements // _LONG_ROWS),
+    )
+
+
+def row_seconds(sizes: LoopSizes, seconds: Seconds) -> float:
+    """What short rows cost beyond their elements in one long row of the same bytes."""
+    short, long = (seconds[probe] for probe in row_probes(sizes))
+    return max(0.0, (short - long) / _SHORT_ROWS)
 
 
 def _signature(opcode: Opcode, kind: PrimitiveType) -> ElementSignature:
@@ -111,26 +185,12 @@ def _program(chain: Sequence[Opcode], kind: PrimitiveType) -> ScalarProgram:
     return ScalarProgram((kind, kind), tuple(steps), (last,))
 
 
-def _loop(program: ScalarProgram, kind: PrimitiveType, repeats: int, count: int) -> Action:
+def _loop(
+    arena: Arena, program: ScalarProgram, kind: PrimitiveType, repeats: int, count: int
+) -> Action:
     """``program`` on rows of ``count`` elements, going over the same row ``repeats`` times."""
-    rows = [aligned((count,), kind.numpy, 0.5) for _ in range(3)]
+    rows = [arena.array((size,), kind.numpy, 0.5) for size in (count, 1, count)]
     item = kind.byte_size
     walks = [Walk(row.ctypes.data, (0, item), item) for row in rows]
     walks[1] = Walk(rows[1].ctypes.data, (0, 0), item)
     return bind_loop(program, (repeats, count), walks, tuple(rows))
-
-
-def row_seconds(sizes: LoopSizes) -> float:
-    """What short rows cost beyond their elements in one long row of the same bytes."""
-    rows, elements = 1 << 12, 16
-    program = _program(CHAIN[:1], P.F32)
-    short = best_seconds(_rows(program, rows, elements), sizes.budget)
-    long = best_seconds(_rows(program, 16, rows * elements // 16), sizes.budget)
-    return max(0.0, (short - long) / rows)
-
-
-def _rows(program: ScalarProgram, rows: int, count: int) -> Action:
-    """Rows of arrays whose rows are a little longer."""
-    arrays = [aligned((rows, count + 16), P.F32.numpy, 0.5) for _ in range(3)]
-    walks = [Walk(array.ctypes.data, array.strides, 4) for array in arrays]
-    return bind_loop(program, (rows, count), walks, tuple(arrays))

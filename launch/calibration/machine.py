@@ -2,14 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from launch.calibration.convolutions import ConvolutionOptions, convolution_classes
-from launch.calibration.loops import LoopSizes, levels, rates, row_seconds
-from launch.calibration.products import ProductOptions, matrix_rate, product_classes
-from launch.calibration.programs import ProgramSizes, dispatch_seconds, exchange
+from launch.calibration.convolutions import ConvolutionOptions, convolution_classes, layer_probes
+from launch.calibration.loops import (
+    LoopSizes,
+    element_probes,
+    levels,
+    memory_probes,
+    rates,
+    row_probes,
+    row_seconds,
+)
+from launch.calibration.probes import Probe, Rounds, Seconds, least, spread
+from launch.calibration.products import (
+    ProductOptions,
+    matrix_rate,
+    product_classes,
+    product_probes,
+)
+from launch.calibration.programs import (
+    ProgramSizes,
+    dispatch_probes,
+    dispatch_seconds,
+    exchange,
+    exchange_probes,
+)
 from runtime.blas import BlasThreads
 from spmd.machine.description import MachineDescription
+
+#: How often everything is timed: what disturbs a core for some seconds meets one round of each.
+ROUNDS = 3
+
+
+@dataclass(frozen=True)
+class Family:
+    """What is timed together, round after round."""
+
+    name: str
+    probes: tuple[Probe, ...]
 
 
 @dataclass(frozen=True)
@@ -21,28 +53,70 @@ class CalibrationOptions:
     convolutions: ConvolutionOptions = field(default_factory=ConvolutionOptions)
     programs: ProgramSizes = field(default_factory=ProgramSizes)
 
-
-def measure_machine(cpu: str, options: CalibrationOptions) -> MachineDescription:
-    """This machine, one core of it while all are at work. ``cpu``: what it is called."""
-    with BlasThreads(1):
-        found_levels = levels(options.loops)
-        products = product_classes(options.products, found_levels)
-        thunk, kernel = dispatch_seconds(options.programs)
-        machine = MachineDescription(
-            name="calibrated",
-            kind="cpu",
-            source=f"measured on one core of {cpu}",
-            units=1,
-            levels=found_levels,
-            rates=tuple(
-                (kind, rates(kind, matrix_rate(products, kind), options.loops))
-                for kind in options.loops.types
+    def families(self) -> tuple[Family, ...]:
+        return (
+            Family("memory", memory_probes(self.loops)),
+            *(
+                Family(f"operations of {kind}", element_probes(kind, self.loops))
+                for kind in self.loops.types
             ),
-            kernel_seconds=kernel,
-            row_seconds=row_seconds(options.loops),
-            thunk_seconds=thunk,
-            exchanges=(exchange(options.programs),),
-            products=products,
-            convolutions=convolution_classes(options.convolutions, found_levels),
+            Family("rows", row_probes(self.loops)),
+            *(
+                Family(f"products {lhs} x {rhs} -> {result}", probes)
+                for types in self.products.types
+                for (lhs, rhs, result), probes in [(types, product_probes(types, self.products))]
+            ),
+            *(
+                Family(f"convolutions of {kind}", layer_probes(kind, self.convolutions))
+                for kind in self.convolutions.types
+            ),
+            Family("dispatch", dispatch_probes(self.programs)),
+            Family("exchange", exchange_probes(self.programs)),
         )
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Least seconds of all probes, and how far each family's rounds were apart (``probes.spread``)."""
+
+    seconds: Seconds
+    spreads: Mapping[str, float]
+
+
+def measure(options: CalibrationOptions, begins: Callable[[Family], None]) -> Measurement:
+    """One core of this machine while all are at work. ``begins`` is told each family before it is timed."""
+    seconds: dict[Probe, float] = {}
+    spreads = {}
+    with BlasThreads(1):
+        for family in options.families():
+            begins(family)
+            ready = Rounds()  # one family's memory at a time
+            rounds = [ready.round(family.probes) for _ in range(ROUNDS)]
+            seconds |= least(rounds)
+            spreads[family.name] = spread(rounds)
+    return Measurement(seconds, spreads)
+
+
+def described(where: str, options: CalibrationOptions, seconds: Seconds) -> MachineDescription:
+    """What follows from ``seconds`` of all of the options' probes. ``where``: the cores, for people."""
+    found_levels = levels(options.loops, seconds)
+    products = product_classes(options.products, found_levels, seconds)
+    thunk, kernel = dispatch_seconds(options.programs, seconds)
+    machine = MachineDescription(
+        name="calibrated",
+        kind="cpu",
+        source=f"measured on one of {where}, all of them at work",
+        units=1,
+        levels=found_levels,
+        rates=tuple(
+            (kind, rates(kind, matrix_rate(products, kind), options.loops, seconds))
+            for kind in options.loops.types
+        ),
+        kernel_seconds=kernel,
+        row_seconds=row_seconds(options.loops, seconds),
+        thunk_seconds=thunk,
+        exchanges=(exchange(options.programs, seconds),),
+        products=products,
+        convolutions=convolution_classes(options.convolutions, found_levels, seconds),
+    )
     return replace(machine, name=f"calibrated-{machine.digest[:8]}")

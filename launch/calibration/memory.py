@@ -1,4 +1,4 @@
-"""Arrays that begin where those of programs do: at a line of the caches."""
+"""Memory as programs have it: large blocks, which the system may back by large pages, arrays one behind the other."""
 
 from __future__ import annotations
 
@@ -7,28 +7,40 @@ from functools import cache
 
 import numpy as np
 
+from collectives.communicator.interface import private_memory
 from runtime.buffers.types import ALIGNMENT
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 
-
-def aligned(dims: tuple[int, ...], dtype: np.dtype[np.generic], value: float = 0.0) -> NDArray:
-    """Row major, ``value`` everywhere."""
-    size = math.prod(dims) * dtype.itemsize
-    block = np.empty(size + ALIGNMENT, np.uint8)
-    first = -block.ctypes.data % ALIGNMENT
-    found: NDArray = block[first : first + size].view(dtype).reshape(dims)
-    found[...] = value
-    return found
+#: Of a block, at least: large pages pay only where there are several.
+BLOCK_BYTES = 8 << 20
 
 
-def numbers(dims: tuple[int, ...], kind: PrimitiveType, seed: int = 0) -> NDArray:
-    """An array of such as programs compute with: a processor takes more power, and time, for them than for ones."""
-    block = _normal(seed % 4)
-    found = aligned(dims, kind.numpy)
-    values = np.resize(block, found.size).reshape(dims)
-    found[...] = (values * 20 if kind.is_integer else values).astype(kind.numpy)
-    return found
+class Arena:
+    """Memory lives as long as an array in it."""
+
+    def __init__(self) -> None:
+        self._block = private_memory(0)
+        self._used = 0
+
+    def array(
+        self, dims: tuple[int, ...], dtype: np.dtype[np.generic], value: float = 0.0
+    ) -> NDArray:
+        """Row major, at a line of the caches, ``value`` everywhere."""
+        size = math.prod(dims) * dtype.itemsize
+        if self._used + size > self._block.size:
+            self._block, self._used = private_memory(max(size, BLOCK_BYTES)), 0
+        found: NDArray = self._block[self._used : self._used + size].view(dtype).reshape(dims)
+        self._used += -(-size // ALIGNMENT) * ALIGNMENT
+        found[...] = value
+        return found
+
+    def numbers(self, dims: tuple[int, ...], kind: PrimitiveType, seed: int = 0) -> NDArray:
+        """Such as programs compute with: a processor takes more power, and time, for them than for ones."""
+        found = self.array(dims, kind.numpy)
+        values = np.resize(_normal(seed % 4), found.size).reshape(dims)
+        found[...] = (values * 20 if kind.is_integer else values).astype(kind.numpy)
+        return found
 
 
 @cache

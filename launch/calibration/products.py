@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from launch.calibration.memory import aligned, numbers
-from launch.calibration.timing import Action, all_on_every_core, in_turn, on_every_core
+from launch.calibration.memory import Arena
+from launch.calibration.probes import CoreProbe, Seconds
+from launch.calibration.timing import Action, in_turn
 from runtime.codegen.llvm_tile_product import most_depth
 from runtime.codegen.llvm_tiles import FORMS, PANEL, TileForm
 from runtime.codegen.tile_unit import has_tile_unit
 from runtime.kernel import CPU_KERNELS, KernelArrays
 from runtime.kernels.dot import DotKernel
 from runtime.prediction.work import NEAR
+from spmd.literal import NDArray
 from spmd.machine.description import MemoryLevel, byte_seconds
 from spmd.machine.fit import nonnegative_fit
-from spmd.machine.products import ProductClass
+from spmd.machine.products import ProductClass, Turned
 from spmd.shape import PrimitiveType
 
 P = PrimitiveType
@@ -39,7 +41,8 @@ TYPES: tuple[Types, ...] = (
 
 @dataclass(frozen=True)
 class ProductShapes:
-    """A class's least sizes, blocks as ``ProductClass`` has them, and the shapes m, k, n that it is fitted to.
+    """A class's least sizes, blocks as ``ProductClass`` has them, and the shapes m, k, n that it is fitted to; turned:
+    those of which an operand lies the other way round, too.
 
     Of those everything lies in a core's second-level cache: what more bytes take is the caches', not the product's.
     """
@@ -47,6 +50,7 @@ class ProductShapes:
     least: Sizes
     blocks: tuple[int, int]
     shapes: tuple[Sizes, ...]
+    turned: tuple[Sizes, ...]
 
 
 CLASSES = (
@@ -57,11 +61,13 @@ CLASSES = (
             *((128, 128, 128), (256, 256, 256), (32, 256, 256), (256, 32, 256), (256, 256, 32)),
             *((64, 512, 64), (64, 64, 512), (512, 64, 64), (256, 320, 128)),
         ),
+        ((256, 256, 32), (32, 256, 256), (256, 256, 256)),
     ),
     ProductShapes(
         (32, 1, 1),
         (16, 1),
         ((32, 32, 32), (64, 64, 64), (96, 96, 96), (32, 64, 256), (256, 8, 256)),
+        ((64, 64, 64),),
     ),
     ProductShapes(
         (1, 1, 1),
@@ -70,34 +76,110 @@ CLASSES = (
             *((1, 256, 512), (8, 256, 512), (16, 256, 256), (512, 256, 8), (256, 512, 16)),
             *((512, 8, 8), (1, 64, 64), (4, 4, 4)),
         ),
+        ((16, 256, 256), (256, 512, 16)),
     ),
 )
 
 
-#: Shapes of the first class whose operands and results are timed where they are far, too.
-FAR = ((512, 256, 64), (512, 64, 512), (256, 512, 256))
+#: Shapes of the first class whose operands and results are timed where they are far, too: one that is mostly lhs, one
+#: that is mostly rhs, one that is mostly result, and one of all.
+FAR = ((512, 256, 64), (64, 256, 512), (512, 64, 512), (256, 512, 256))
 
 
 @dataclass(frozen=True)
 class ProductOptions:
-    """far_bytes: how far what is far was touched before."""
+    """far_bytes: how far what is far was touched before. budget: seconds of one round of a shape."""
 
     types: tuple[Types, ...] = TYPES
     classes: tuple[ProductShapes, ...] = CLASSES
     far: tuple[Sizes, ...] = FAR
     far_bytes: int = 1 << 24
-    budget: float = 0.01
+    budget: float = 0.0035
+
+
+@dataclass(frozen=True)
+class ProductProbe(CoreProbe):
+    """Products of sizes m, k, n, one after the other, each of ``count`` on arrays of its own."""
+
+    types: Types
+    sizes: Sizes
+    turned: Turned = (False, False)
+    count: int = 1
+
+    @property
+    def executions(self) -> int:
+        return self.count
+
+    def make(self, arena: Arena) -> Action:
+        """As programs on this machine make them."""
+        kernel = DotKernel.planned((), self.sizes, self.types)
+        assert kernel is not None, "floats are summed, and bytes into s32"
+        m, k, n = self.sizes
+        scratch = tuple(arena.array(dims, kernel.compute.numpy) for dims in kernel.scratch_dims())
+        actions = []
+        for seed in range(self.count):
+            lhs = _matrix(arena, (m, k), self.types[0], seed, turned=self.turned[0])
+            rhs = _matrix(arena, (k, n), self.types[1], seed, turned=self.turned[1])
+            out = arena.array((m, n), self.types[2].numpy)
+            actions.append(CPU_KERNELS.bind(kernel, KernelArrays((lhs, rhs), (out,), scratch)))
+        return in_turn(actions)
+
+
+def _matrix(
+    arena: Arena, dims: tuple[int, int], kind: PrimitiveType, seed: int, *, turned: bool
+) -> NDArray:
+    """Row by row, or column by column."""
+    return arena.numbers(dims[::-1], kind, seed).T if turned else arena.numbers(dims, kind, seed)
+
+
+#: As rows and columns of operands lie: each is timed both ways.
+STRAIGHT: Turned = (False, False)
+TURNED: tuple[Turned, ...] = ((True, False), (False, True))
+
+
+def product_probes(types: Types, options: ProductOptions) -> tuple[ProductProbe, ...]:
+    near = [_near(types, *one, options) for shapes in options.classes for one in _of(shapes)]
+    far = _far_layouts(options)
+    near += [_near(types, *one, options) for one in far]
+    return (*dict.fromkeys(near), *(_far(types, *one, options) for one in far))
+
+
+def _of(shapes: ProductShapes) -> list[tuple[Sizes, Turned]]:
+    """What a class is fitted to."""
+    turned = [(sizes, turned) for sizes in shapes.turned for turned in TURNED]
+    return [*((sizes, STRAIGHT) for sizes in shapes.shapes), *turned]
+
+
+def _far_layouts(options: ProductOptions) -> list[tuple[Sizes, Turned]]:
+    return [
+        *((sizes, STRAIGHT) for sizes in options.far),
+        *((options.far[-1], turned) for turned in TURNED),
+    ]
+
+
+def _near(types: Types, sizes: Sizes, turned: Turned, options: ProductOptions) -> ProductProbe:
+    return ProductProbe(options.budget, types, sizes, turned)
+
+
+def _far(types: Types, sizes: Sizes, turned: Turned, options: ProductOptions) -> ProductProbe:
+    count = -(-options.far_bytes // sum(_moved(types, sizes)))
+    return ProductProbe(options.budget, types, sizes, turned, count)
+
+
+def _moved(types: Types, sizes: Sizes) -> tuple[int, int, int]:
+    """Bytes of lhs, rhs and the result."""
+    (m, k, n), (lhs, rhs, result) = sizes, types
+    return m * k * lhs.byte_size, k * n * rhs.byte_size, m * n * result.byte_size
 
 
 def product_classes(
-    options: ProductOptions, levels: tuple[MemoryLevel, ...]
+    options: ProductOptions, levels: tuple[MemoryLevel, ...], seconds: Seconds
 ) -> tuple[ProductClass, ...]:
     """Those of each type, the ones that need most first. levels: of copies."""
     classes: list[ProductClass] = []
     for types in options.types:
-        own = [_fitted(types, shapes, options.budget) for shapes in options.classes]
-        far = _far(own[0], options, levels)
-        classes += [replace(one, far=far) for one in own]
+        far = _farther(types, options, levels, seconds)
+        classes += [_fitted(types, shapes, options, seconds, far) for shapes in options.classes]
     return tuple(classes)
 
 
@@ -107,29 +189,40 @@ def matrix_rate(classes: tuple[ProductClass, ...], kind: PrimitiveType) -> float
     return 2 * 1024**3 / one.seconds(1024, 1024, 1024)
 
 
-def _fitted(types: Types, shapes: ProductShapes, budget: float) -> ProductClass:
+def _fitted(
+    types: Types,
+    shapes: ProductShapes,
+    options: ProductOptions,
+    seconds: Seconds,
+    far: Sequence[float],
+) -> ProductClass:
     sizes = (*shapes.least, *shapes.blocks, *_at_once(types))
-    unknown = ProductClass(*types, *sizes, 0.0, 0.0, 0.0, 0.0, 0.0)
-    makes = [partial(_product, types, own) for own in shapes.shapes]
-    seconds = all_on_every_core(makes, budget)
-    found = nonnegative_fit([unknown.parts(*own) for own in shapes.shapes], seconds)
-    return ProductClass(*types, *sizes, *found)
+    unknown, layouts = ProductClass(*types, *sizes), _of(shapes)
+    found = nonnegative_fit(
+        [unknown.parts(*own, turned) for own, turned in layouts],
+        [seconds[_near(types, *layout, options)] for layout in layouts],
+    )
+    return ProductClass(*types, *sizes, *found, *far)
 
 
-def _far(near: ProductClass, options: ProductOptions, levels: tuple[MemoryLevel, ...]) -> float:
-    """How much longer products take one after the other on ever other arrays than copies of as many bytes do."""
+def _farther(
+    types: Types, options: ProductOptions, levels: tuple[MemoryLevel, ...], seconds: Seconds
+) -> list[float]:
+    """How many times as long as in a copy it takes to come from farther away, as ``ProductClass`` has it: products take
+    so much longer one after the other on ever other arrays.
+    """
     more = byte_seconds(levels, options.far_bytes) - byte_seconds(levels, NEAR)
-    items = [kind.byte_size for kind in near.types]
-    parts, seconds = [], []
-    for m, k, n in options.far:
-        moved = m * k * items[0] + k * n * items[1] + m * n * items[2]
-        count = -(-options.far_bytes // moved)
-        make = partial(_products, near.types, (m, k, n), count)
-        late = on_every_core(make, options.budget) / count
-        hot = on_every_core(partial(_product, near.types, (m, k, n)), options.budget)
-        parts.append(more * moved / hot)
-        seconds.append(late / hot - 1)
-    return max(sum(seconds), 0.0) / sum(parts) if more > 0 else 1.0
+    if more <= 0:
+        return []
+    layouts = _far_layouts(options)
+    parts = []
+    for sizes, turned in layouts:
+        lhs, rhs, result = (more * size for size in _moved(types, sizes))
+        parts.append((lhs, rhs, result, lhs * turned[0], rhs * turned[1]))
+    near, far = (
+        [seconds[made(types, *layout, options)] for layout in layouts] for made in (_near, _far)
+    )
+    return nonnegative_fit(parts, far, known=near)
 
 
 def _at_once(types: Types) -> tuple[int, int]:
@@ -140,24 +233,3 @@ def _at_once(types: Types) -> tuple[int, int]:
     deep = most_depth(form)
     steps = deep // form.step_depth
     return _PACKED_BYTES // (steps * form.rhs_step_bytes) * PANEL, deep
-
-
-def _product(types: Types, sizes: Sizes) -> Action:
-    return _products(types, sizes, 1)
-
-
-def _products(types: Types, sizes: Sizes, count: int) -> Action:
-    """One after the other, each on arrays of its own, as programs on this machine make them."""
-    kernel = DotKernel.planned((), sizes, types)
-    assert kernel is not None, "floats are summed, and bytes into s32"
-    m, k, n = sizes
-    scratch = tuple(aligned(dims, kernel.compute.numpy) for dims in kernel.scratch_dims())
-    actions = []
-    for number in range(count):
-        lhs, rhs = (
-            numbers(dims, kind, number)
-            for dims, kind in zip(((m, k), (k, n)), types[:2], strict=True)
-        )
-        arrays = KernelArrays((lhs, rhs), (aligned((m, n), types[2].numpy),), scratch)
-        actions.append(CPU_KERNELS.bind(kernel, arrays))
-    return in_turn(actions)

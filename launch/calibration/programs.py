@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
+from launch.calibration.memory import Arena
+from launch.calibration.probes import OfCores, Probe, Seconds
 from launch.options import CompileOptions
 from launch.pipeline import compile_module
 from spmd.machine.description import Exchange
@@ -23,43 +25,85 @@ _OPCODES = ("add", "multiply", "maximum", "subtract", "minimum", "divide")
 
 @dataclass(frozen=True)
 class ProgramSizes:
-    """thunks: of the two programs whose difference is timed; collectives the same. elements: of all-reduces, f32."""
+    """thunks: of the two programs whose difference is timed; collectives the same. elements: of all-reduces, f32.
+
+    budget: seconds of one round of a program.
+    """
 
     thunks: tuple[int, int] = (20, 220)
     collectives: tuple[int, int] = (1, 17)
     elements: tuple[int, ...] = (1 << 8, 1 << 16, 1 << 20, 1 << 22)
-    budget: float = 0.05
+    budget: float = 0.02
 
 
-def dispatch_seconds(sizes: ProgramSizes) -> tuple[float, float]:
+@dataclass(frozen=True)
+class StepProbe(Probe):
+    """A step of a program on ``devices`` of this process, by the clock."""
+
+    text: str
+    devices: int
+
+    def ready(self, arena: Arena) -> Callable[[], OfCores]:
+        """The program's memory is its own."""
+        options = CompileOptions(partitioned=True, fusion=False)
+        executable = compile_module(parse_module(self.text), self.devices, options)
+        places = executable.inputs
+        state = executable.put([np.ones(place.shape.dims, np.float32) for place in places])
+        return partial(self._round, partial(executable.run, state))
+
+    def _round(self, step: Callable[[], object]) -> OfCores:
+        end = time.perf_counter() + self.budget
+        seconds: list[float] = []
+        while len(seconds) < LEAST_STEPS or time.perf_counter() < end:
+            start = time.perf_counter()
+            step()
+            seconds.append(time.perf_counter() - start)
+        return (min(seconds),)
+
+
+def dispatch_probes(sizes: ProgramSizes) -> tuple[StepProbe, ...]:
+    return (*_chains(_OPCODES[:1], sizes), *_chains(_OPCODES, sizes))
+
+
+def exchange_probes(sizes: ProgramSizes) -> tuple[StepProbe, ...]:
+    return tuple(probe for count in sizes.elements for probe in _all_reduces(count, sizes))
+
+
+def dispatch_seconds(sizes: ProgramSizes, seconds: Seconds) -> tuple[float, float]:
     """Of a thunk whose code has just run, and how much longer it is where it is another one: the kernel's own."""
     alike, unlike = (
-        _each(sizes.thunks, sizes.budget, partial(_chain, opcodes), 1)
+        _added(_chains(opcodes, sizes), sizes.thunks, seconds)
         for opcodes in (_OPCODES[:1], _OPCODES)
     )
     return alike, max(unlike - alike, 0.0)
 
 
-def exchange(sizes: ProgramSizes) -> Exchange:
+def exchange(sizes: ProgramSizes, seconds: Seconds) -> Exchange:
     """All-reduces between two devices of this process: half of the bytes are read, half are written elsewhere."""
-    seconds = [
-        _each(sizes.collectives, sizes.budget, partial(_all_reduces, count), 2)
-        for count in sizes.elements
+    each = [
+        _added(_all_reduces(count, sizes), sizes.collectives, seconds) for count in sizes.elements
     ]
     sent = [4.0 * count for count in sizes.elements]
-    latency, each = nonnegative_fit([(1.0, size) for size in sent], seconds)
-    return Exchange("devices of one process", 2, 1.0 / max(each, 1e-15), latency)
+    latency, byte = nonnegative_fit([(1.0, size) for size in sent], each)
+    return Exchange("devices of one process", 2, 1.0 / max(byte, 1e-15), latency)
 
 
-def _each(
-    counts: tuple[int, int], budget: float, text: Callable[[int], str], devices: int
-) -> float:
-    """What one more of something adds to a step; ``text``: of the program with so many."""
-    few, many = (_step_seconds(text(n), devices, budget) for n in counts)
+def _added(probes: Sequence[StepProbe], counts: tuple[int, int], seconds: Seconds) -> float:
+    """What one more of something adds to a step."""
+    few, many = (seconds[probe] for probe in probes)
     added = (many - few) / (counts[1] - counts[0])
-    return (
-        added if added > 0 else many / counts[1]
-    )  # disturbed: the program's own is then the most it can be
+    # Disturbed: the program's own is then the most it can be.
+    return added if added > 0 else many / counts[1]
+
+
+def _chains(opcodes: tuple[str, ...], sizes: ProgramSizes) -> tuple[StepProbe, ...]:
+    """The shorter one first."""
+    return tuple(StepProbe(sizes.budget, _chain(opcodes, n), 1) for n in sizes.thunks)
+
+
+def _all_reduces(count: int, sizes: ProgramSizes) -> tuple[StepProbe, ...]:
+    """The shorter one first."""
+    return tuple(StepProbe(sizes.budget, _all_reduce_chain(count, n), 2) for n in sizes.collectives)
 
 
 def _chain(opcodes: tuple[str, ...], length: int) -> str:
@@ -74,7 +118,7 @@ def _chain(opcodes: tuple[str, ...], length: int) -> str:
     return "\n".join(["HloModule chain", "ENTRY main {", *parameters, *lines, "}"])
 
 
-def _all_reduces(count: int, length: int) -> str:
+def _all_reduce_chain(count: int, length: int) -> str:
     """Each of what the one before gives."""
     lines = [
         f"  {'ROOT ' if n == length - 1 else ''}r{n} = f32[{count}] "
@@ -95,16 +139,3 @@ def _all_reduces(count: int, length: int) -> str:
             "}",
         ]
     )
-
-
-def _step_seconds(text: str, devices: int, budget: float) -> float:
-    options = CompileOptions(partitioned=True, fusion=False)
-    executable = compile_module(parse_module(text), devices, options)
-    state = executable.put([np.ones(place.shape.dims, np.float32) for place in executable.inputs])
-    end = time.perf_counter() + budget
-    seconds: list[float] = []
-    while len(seconds) < LEAST_STEPS or time.perf_counter() < end:
-        start = time.perf_counter()
-        executable.run(state)
-        seconds.append(time.perf_counter() - start)
-    return min(seconds)

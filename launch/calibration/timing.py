@@ -6,7 +6,6 @@ Disturbances only delay: the least is what a core does while nobody disturbs it,
 from __future__ import annotations
 
 import os
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,8 +17,6 @@ Action = Callable[[], object]
 #: Tries among which the least counts, and what is run together so that the clock's own time does not.
 LEAST_TRIES, MOST_TRIES = 3, 1000
 LEAST_SECONDS = 2e-5
-#: How often all of several actions are timed.
-ROUNDS = 3
 
 
 def cores() -> int:
@@ -57,29 +54,17 @@ def _thread_seconds(action: Action, times: int) -> float:
     return (time.thread_time() - start) / times
 
 
-def on_every_core(make: Callable[[], Action], budget: float) -> float:
-    """Seconds of one run of an action that ``make`` makes for each core, all of them at work: the cores' mean."""
-    return all_on_every_core([make], budget)[0]
+def each_at_once(actions: Sequence[Action], timed: Callable[[Action], float]) -> list[float]:
+    """What ``timed`` says of each, all starting together after one run that warms up.
 
-
-def all_on_every_core(makes: Sequence[Callable[[], Action]], budget: float) -> list[float]:
-    """The same of several, round after round: what disturbs a core for some seconds meets one round of each."""
-    actions = [[make() for _ in range(cores())] for make in makes]
-    rounds = [[each_at_once(own, budget / ROUNDS) for own in actions] for _ in range(ROUNDS)]
-    return [
-        statistics.fmean(map(min, zip(*of_one, strict=True)))
-        for of_one in zip(*rounds, strict=True)
-    ]
-
-
-def each_at_once(actions: Sequence[Action], budget: float) -> list[float]:
-    """``best_seconds`` of each, all starting together. Actions leave Python's lock to others while they run."""
+    Actions leave Python's lock to others while they run.
+    """
     barrier = Barrier(len(actions))
 
-    def timed(action: Action) -> float:
+    def started(action: Action) -> float:
         action()
         barrier.wait()
-        return best_seconds(action, budget)
+        return timed(action)
 
     with ThreadPoolExecutor(len(actions)) as pool:
-        return list(pool.map(timed, actions))
+        return list(pool.map(started, actions))

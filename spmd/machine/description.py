@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from spmd.hlo.opcode import Opcode
 from spmd.machine.convolutions import ConvolutionClass, ConvolutionForm, ConvolutionParts
-from spmd.machine.products import ProductClass, class_for
+from spmd.machine.products import ProductClass, Turned, class_for
 from spmd.shape import PrimitiveType
 
 
@@ -102,6 +102,7 @@ class MachineDescription:
         self,
         types: tuple[PrimitiveType, PrimitiveType, PrimitiveType],
         sizes: tuple[int, int, int],
+        turned: Turned = (False, False),
     ) -> float:
         """Of one product of matrices of sizes m, k and n, operands and result as near as they can be.
 
@@ -109,7 +110,7 @@ class MachineDescription:
         """
         known = class_for(self.products, types, sizes)
         if known is not None:
-            return known.seconds(*sizes)
+            return known.seconds(*sizes, turned)
         m, k, n = map(float, sizes)
         packed = 2 * (m * k * types[0].byte_size + k * n * types[1].byte_size)
         return 2 * m * k * n / self.rates_of(types[0]).matrix + packed * self.byte_seconds(packed)

@@ -2,15 +2,20 @@
 
 A product of [m, k] and [k, n] matrices multiplies m k n times, and has operands to bring into the form that the machine
 multiplies (packing) and a result to write. Sizes count as multiples of the machine's blocks where it multiplies: a tile
-unit fills up what is smaller.
+unit fills up what is smaller. Of rhs so much is packed at once as a cache holds; lhs is packed again for the next
+columns, and results of a further depth are added to those that are there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from spmd.shape import PrimitiveType
+
+Turned: TypeAlias = tuple[bool, bool]
+"""Of lhs and rhs: whether its columns are without gaps, not its rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,12 +23,14 @@ class ProductClass:
     """Of operands of ``lhs`` and ``rhs`` into ``result``: ``lines`` rows and columns at least, ``depth`` and
     ``multiplications`` at least.
 
-    line_block, depth_block: sizes count as multiples of these where they are multiplied. columns, deep: lhs is gone
-    over again for every so many columns, the result for every so much of the depth.
+    line_block, depth_block: sizes count as multiples of these where they are multiplied. columns: of rhs, that are
+    packed at once where they are ``deep``, as deep as they may be; more of them of less depth.
 
     call_seconds: of one product, whatever its size; multiply_seconds, of one multiplication; lhs_seconds, rhs_seconds,
-    result_seconds, of an element: all of them where everything is near. far: how many times as long as in a copy it
-    takes operands and results to come from farther away.
+    of an element that is packed; result_seconds, of one that is written or added to; lhs_turned_seconds,
+    rhs_turned_seconds: how much more of a turned operand. All of them where everything is near. lhs_far, rhs_far,
+    result_far: how many times as long as in a copy they take to come from farther away; lhs_turned_far, rhs_turned_far:
+    how many times more.
     """
 
     lhs: PrimitiveType
@@ -36,12 +43,18 @@ class ProductClass:
     depth_block: int
     columns: int
     deep: int
-    call_seconds: float
-    multiply_seconds: float
-    lhs_seconds: float
-    rhs_seconds: float
-    result_seconds: float
-    far: float = 1.0
+    call_seconds: float = 0.0
+    multiply_seconds: float = 0.0
+    lhs_seconds: float = 0.0
+    rhs_seconds: float = 0.0
+    result_seconds: float = 0.0
+    lhs_turned_seconds: float = 0.0
+    rhs_turned_seconds: float = 0.0
+    lhs_far: float = 1.0
+    rhs_far: float = 1.0
+    result_far: float = 1.0
+    lhs_turned_far: float = 0.0
+    rhs_turned_far: float = 0.0
 
     @property
     def types(self) -> tuple[PrimitiveType, PrimitiveType, PrimitiveType]:
@@ -50,11 +63,16 @@ class ProductClass:
     def holds(self, m: int, k: int, n: int) -> bool:
         return min(m, n) >= self.lines and k >= self.depth and m * k * n >= self.multiplications
 
-    def parts(self, m: int, k: int, n: int) -> tuple[float, ...]:
+    def parts(self, m: int, k: int, n: int, turned: Turned = (False, False)) -> tuple[float, ...]:
         """How often each of ``coefficients`` counts."""
         rows, columns = _up(m, self.line_block), _up(n, self.line_block)
         multiplied = float(rows * columns) * _up(k, self.depth_block)
-        return (1.0, multiplied, float(m) * k, float(k) * n, float(m) * n)
+        packings, blocks = self.passes(k, n)
+        lhs, rhs = float(m) * k * packings, float(k) * n
+        return (
+            *(1.0, multiplied, lhs, rhs, float(m) * n * blocks),
+            *(lhs * turned[0], rhs * turned[1]),
+        )
 
     @property
     def coefficients(self) -> tuple[float, ...]:
@@ -64,15 +82,25 @@ class ProductClass:
             self.lhs_seconds,
             self.rhs_seconds,
             self.result_seconds,
+            self.lhs_turned_seconds,
+            self.rhs_turned_seconds,
         )
 
-    def passes(self, k: int, n: int) -> tuple[int, int, int]:
-        """How often lhs and rhs are read, and the result is read or written."""
-        return -(-n // self.columns), 1, 2 * -(-k // self.deep) - 1
+    def passes(self, k: int, n: int) -> tuple[int, int]:
+        """How often lhs is packed, and how often elements of the result are written: blocks of columns and of depth."""
+        blocks = -(-k // self.deep)
+        depth = max(_up(-(-k // max(blocks, 1)), self.depth_block), 1)
+        return -(-n // max(self.columns * self.deep // depth, 1)), blocks
 
-    def seconds(self, m: int, k: int, n: int) -> float:
+    def far(self, turned: Turned) -> tuple[float, float, float]:
+        """Of lhs, rhs and the result."""
+        lhs = self.lhs_far + turned[0] * self.lhs_turned_far
+        rhs = self.rhs_far + turned[1] * self.rhs_turned_far
+        return lhs, rhs, self.result_far
+
+    def seconds(self, m: int, k: int, n: int, turned: Turned = (False, False)) -> float:
         """Of one product whose operands and result are as near as they can be."""
-        parts = self.parts(m, k, n)
+        parts = self.parts(m, k, n, turned)
         return sum(c * part for c, part in zip(self.coefficients, parts, strict=True))
 
 

@@ -49,7 +49,9 @@ _PRODUCT_SIZES = (
 _PRODUCT_SECONDS = (
     *("call_seconds", "multiply_seconds"),
     *("lhs_seconds", "rhs_seconds", "result_seconds"),
+    *("lhs_turned_seconds", "rhs_turned_seconds"),
 )
+_PRODUCT_FACTORS = ("lhs_far", "rhs_far", "result_far", "lhs_turned_far", "rhs_turned_far")
 Item = TypeVar("Item")
 _FORMS = {form.value: form for form in ConvolutionForm}
 _CONVOLUTION_SECONDS = (
@@ -122,7 +124,8 @@ def write_machine(machine: MachineDescription) -> str:
 
 
 def _product_fields(one: ProductClass) -> dict[str, object]:
-    numbers = {name: getattr(one, name) for name in (*_PRODUCT_SIZES, *_PRODUCT_SECONDS, "far")}
+    names = (*_PRODUCT_SIZES, *_PRODUCT_SECONDS, *_PRODUCT_FACTORS)
+    numbers = {name: getattr(one, name) for name in names}
     return {"types": [kind.value for kind in one.types], **numbers}
 
 
@@ -295,9 +298,9 @@ def _product(fields: _Fields) -> ProductClass:
         )
     sizes = [fields.whole(name, COUNT) for name in _PRODUCT_SIZES]
     seconds = [fields.number(name, SECONDS) for name in _PRODUCT_SECONDS]
-    far = fields.number("far", FACTOR)
+    factors = [fields.number(name, FACTOR) for name in _PRODUCT_FACTORS]
     fields.done()
-    return replace(ProductClass(*kinds, *sizes, *seconds), far=far)  # type: ignore[arg-type]
+    return ProductClass(*kinds, *sizes, *seconds, *factors)  # type: ignore[arg-type]
 
 
 def _convolution(fields: _Fields) -> ConvolutionClass:

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from launch import calibrated
 from launch.calibrated import calibration_path, machine_here
 from launch.calibration.convolutions import ConvolutionOptions, Layer
 from launch.calibration.loops import LoopSizes
-from launch.calibration.machine import CalibrationOptions
+from launch.calibration.machine import CalibrationOptions, Measurement
 from launch.calibration.products import CLASSES, FAR, TYPES, ProductOptions
 from launch.calibration.programs import ProgramSizes
 from launch.cli import calibrate, main
@@ -64,7 +65,8 @@ def test_calibration_is_found(quick: Path, capsys: pytest.CaptureFixture[str]) -
 def test_who_reads_while_it_is_replaced_finds_the_old_one_whole(
     quick: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calibrate, "measure_machine", lambda *_: machine_named())
+    monkeypatch.setattr(calibrate, "measure", lambda *_: Measurement({}, {}))
+    monkeypatch.setattr(calibrate, "described", lambda *_: machine_named())
     folder = calibration_path().parent
     folder.mkdir()
     calibration_path().write_text("the old one")
@@ -91,6 +93,33 @@ def test_a_calibration_that_cannot_be_read_is_an_error(quick: Path) -> None:
     calibration_path().write_text('{"format": 7}')
     with pytest.raises(MachineError, match="format 7; this version reads 1"):
         machine_here()
+
+
+def test_a_calibration_of_another_processor_is_not_found(
+    quick: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A user's folder may be the same on machines that are not."""
+    assert main(["calibrate"]) == 0
+    monkeypatch.setattr(calibrated, "processor_digest", lambda: "another1")
+    assert machine_here() is machine_named()
+
+
+def test_ranks_do_not_calibrate(
+    quick: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They would disturb each other."""
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
+    assert main(["calibrate"]) == 2
+    assert "start it alone, not as one of 2 ranks" in capsys.readouterr().err
+
+
+def test_a_folder_of_settings_that_is_a_file(
+    quick: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calibration_path().parent.write_text("")
+    assert main(["calibrate"]) == 2
+    assert "no folder" in capsys.readouterr().err
 
 
 def test_no_file_can_be_written_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

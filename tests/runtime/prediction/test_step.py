@@ -9,13 +9,18 @@ import pytest
 import spmd
 from launch.options import CompileOptions
 from launch.pipeline import compile_module
+from runtime.buffers.types import ArrayView, BufferSlice
+from runtime.kernels.dot import DotKernel
 from runtime.lowering import Device
 from runtime.prediction.alone import instruction_seconds
 from runtime.prediction.step import Prediction, predicted_step
+from runtime.prediction.work import work_of
+from runtime.strides import StridedView
+from runtime.thunks.kernel import KernelThunk
 from spmd.hlo import Opcode
 from spmd.machine.description import Exchange, MachineDescription, MemoryLevel, Rates
 from spmd.machine.products import ProductClass
-from spmd.shape import PrimitiveType
+from spmd.shape import ArrayShape, PrimitiveType
 
 P = PrimitiveType
 #: 1 Gflop/s, 1 GB/s at every size, no overheads but those of thunks and exchanges.
@@ -66,6 +71,33 @@ def test_a_product_takes_what_its_class_says() -> None:
     found = predicted(PRODUCT, replace(MACHINE, products=(one,)))
     assert found.seconds == pytest.approx(1e-6 + 1e-5 + 1e-9 * 64 * 32 * 32 + 1e-8 * 64 * 16)
     assert [name for name, _ in found.by_kind] == ["Dot"]
+
+
+@pytest.mark.parametrize("lhs_turned", [False, True])
+@pytest.mark.parametrize("rhs_turned", [False, True])
+@pytest.mark.parametrize("result_turned", [False, True])
+def test_products_take_what_their_layouts_do(
+    lhs_turned: bool, rhs_turned: bool, result_turned: bool
+) -> None:
+    """One that is written column by column is the product of the transposed operands, the other way round."""
+    types = (P.F32,) * 3
+    kernel = DotKernel((), 64, 64, 64, *types, P.F32)
+    turned = (lhs_turned, rhs_turned, result_turned)
+    places = [
+        ArrayView(
+            BufferSlice(n, 0, 4 * 64 * 64),
+            StridedView.dense_in_order(ArrayShape(P.F32, (64, 64)), (1, 0) if flag else (0, 1)),
+        )
+        for n, flag in enumerate(turned)
+    ]
+    thunk = KernelThunk("d", kernel, tuple(places[:2]), (places[2],))
+    one = ProductClass(
+        *types, 1, 1, 1, 1, 1, 64, 64, lhs_turned_seconds=1e-8, rhs_turned_seconds=2e-8
+    )
+    work = work_of(thunk, replace(MACHINE, products=(one,)))
+    if result_turned:
+        lhs_turned, rhs_turned = not rhs_turned, not lhs_turned
+    assert work.compute == pytest.approx(64 * 64 * (1e-8 * lhs_turned + 2e-8 * rhs_turned))
 
 
 def test_a_product_of_no_class_takes_its_flops_and_the_packing_of_its_operands() -> None:

@@ -14,15 +14,7 @@ SIZES = ((64, 64, 64), (512, 32, 64), (32, 512, 512), (256, 256, 32), (100, 10, 
 
 
 def product(lines: int = 1, multiplications: int = 1, **seconds: float) -> ProductClass:
-    named = dict.fromkeys(
-        (
-            *("call_seconds", "multiply_seconds"),
-            *("lhs_seconds", "rhs_seconds", "result_seconds"),
-        ),
-        0.0,
-    )
-    numbers = {**named, **seconds}
-    return ProductClass(P.F32, P.F32, P.F32, lines, 1, multiplications, 16, 4, 512, 128, **numbers)
+    return ProductClass(P.F32, P.F32, P.F32, lines, 1, multiplications, 16, 4, 512, 128, **seconds)
 
 
 def test_what_was_made_of_parts_is_found_again() -> None:
@@ -46,6 +38,28 @@ def test_no_coefficient_is_negative_and_none_would_do_better() -> None:
     assert found.min() >= 0
     for move in rng.normal(0, 0.05, (200, 3)):
         assert error(np.maximum(found + move, 0)) >= error(found) - 1e-12
+
+
+def test_what_is_known_is_left_out_of_the_fit() -> None:
+    parts, known = [(1.0, 2.0), (1.0, 5.0), (2.0, 1.0)], [10.0, 0.0, 3.0]
+    seconds = [k + 3 * a + 4 * b for k, (a, b) in zip(known, parts, strict=True)]
+    assert nonnegative_fit(parts, seconds, known) == pytest.approx([3.0, 4.0])
+
+
+def test_lhs_is_packed_for_every_block_of_columns_and_results_for_every_block_of_depth() -> None:
+    """512 columns of a depth of 128 at once: 1024 of half that depth."""
+    packed = product(lhs_seconds=1.0)
+    assert packed.seconds(3, 128, 512) == 3 * 128
+    assert packed.seconds(3, 128, 513) == 2 * 3 * 128
+    assert packed.seconds(3, 64, 1024) == 3 * 64
+    written = product(result_seconds=1.0)
+    assert [written.seconds(3, k, 5) for k in (128, 129, 300)] == [15, 30, 45]
+
+
+def test_turned_operands_take_longer() -> None:
+    one = product(lhs_seconds=1.0, rhs_seconds=1.0, lhs_turned_seconds=2.0, rhs_turned_seconds=3.0)
+    times = [one.seconds(2, 3, 5, (lhs, rhs)) for lhs in (False, True) for rhs in (False, True)]
+    assert times == [6 + 15, 6 + 60, 18 + 15, 18 + 60]
 
 
 def test_sizes_count_as_whole_blocks() -> None:

@@ -1,0 +1,115 @@
+"""Kernels' times in a program's steps beside their predictions, by kind: what the cost model has wrong."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from launch.calibration.timing import cores
+from runtime.executable import Executable
+from runtime.prediction.step import PredictedThunk, predicted_step
+from runtime.thunks.collective import CollectiveDoneThunk
+from runtime.thunks.thunk import walk
+from runtime.timeline.events import Event, Stream, events_of
+from spmd.machine.description import MachineDescription
+
+#: A thunk, by its name and kind.
+Named = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Row:
+    """All executions of thunks of one name and kind in a step of one device; seconds."""
+
+    name: str
+    kind: str
+    predicted: float
+    measured: float
+    compute: float
+    memory: float
+    sizes: str
+
+
+@dataclass
+class KernelTimes:
+    """The least seconds in a step, over steps and devices: what each does when nobody disturbs it."""
+
+    least: dict[Named, float] = field(default_factory=dict)
+
+    def take(self, executable: Executable) -> None:
+        """The steps that its devices remember, but the first one."""
+        thunks = executable.program.thunks
+        starts = {
+            one.name: one.start for one in walk(thunks) if isinstance(one, CollectiveDoneThunk)
+        }
+        for device in executable.stamps():
+            for stamps in device[1:]:
+                for key, seconds in _by_thunk(events_of(thunks, stamps), starts).items():
+                    self.least[key] = min(self.least.get(key, math.inf), seconds)
+
+    def rows(self, executable: Executable, machine: MachineDescription) -> list[Row]:
+        """Of thunks that have been seen."""
+        prediction = predicted_step(executable.program, executable.module, machine, cores())
+        turns = math.ceil(executable.num_devices / cores())
+        grouped: dict[Named, list[PredictedThunk]] = defaultdict(list)
+        for one in prediction.thunks:
+            kind = type(one.thunk).__name__.removesuffix("Thunk")
+            grouped[one.thunk.name, kind].append(one)
+        return [
+            Row(
+                name,
+                own[0].kind,
+                turns * sum(x.seconds for x in own),
+                self.least[name, kind],
+                turns * sum(x.compute for x in own),
+                turns * sum(x.memory for x in own),
+                _sizes(own[0]),
+            )
+            for (name, kind), own in grouped.items()
+            if (name, kind) in self.least
+        ]
+
+
+def _by_thunk(events: Iterable[Event], starts: dict[str, str]) -> dict[Named, float]:
+    """Seconds of a step. ``starts``: of a collective's done its start: the two are one."""
+    found: dict[Named, float] = defaultdict(float)
+    for event in events:
+        inside = event.kind in ("ThunkSequence", "While", "Conditional")
+        if event.stream is Stream.COMPUTE and not inside:
+            own = event.name, event.kind
+            if event.kind == "CollectiveDone":
+                own = starts[event.name], "CollectiveStart"
+            found[own] += 1e-9 * event.nanoseconds
+    return found
+
+
+def _sizes(one: PredictedThunk) -> str:
+    """Of the kernel's arrays, for people."""
+    uses = {use.place.view.dims: None for use in one.thunk.buffer_uses()}
+    return " ".join("x".join(map(str, dims)) or "1" for dims in list(uses)[:6])
+
+
+def print_kinds(rows: Iterable[Row]) -> None:
+    """The kind that takes most first."""
+    kinds: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        kinds[row.kind].append(row)
+    print(f"{'':38s} {'count':>6s} {'predicted ms':>12s} {'measured ms':>12s} {'ratio':>6s}")
+    for kind, own in sorted(kinds.items(), key=lambda item: -sum(r.measured for r in item[1])):
+        predicted, measured = sum(r.predicted for r in own), sum(r.measured for r in own)
+        print(_line(f"  {kind}", len(own), predicted, measured))
+
+
+def print_rows(rows: Sequence[Row], most: int) -> None:
+    """Those that are farthest off in seconds."""
+    for row in sorted(rows, key=lambda r: -abs(r.predicted - r.measured))[:most]:
+        parts = f"compute {1e3 * row.compute:.3f}, memory {1e3 * row.memory:.3f}"
+        named = _line(f"    {row.name[:34]}", 1, row.predicted, row.measured)
+        print(f"{named} {row.kind} {parts} {row.sizes}")
+
+
+def _line(name: str, count: int, predicted: float, measured: float) -> str:
+    ratio = predicted / measured if measured else math.inf
+    return f"{name:38s} {count:6d} {1e3 * predicted:12.3f} {1e3 * measured:12.3f} {ratio:6.2f}"

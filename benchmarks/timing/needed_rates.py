@@ -1,0 +1,38 @@
+"""What of a calibration a program's prediction asks for: rates by type, of products and of convolutions that it has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from launch.calibration.machine import CalibrationOptions
+from runtime.device_program import DeviceProgram
+from runtime.kernels.dot import DotKernel
+from runtime.kernels.panel_convolution import PanelConvolutionKernel
+from runtime.thunks.kernel import KernelThunk
+from runtime.thunks.thunk import walk
+from spmd.shape import PrimitiveType
+
+
+def needed_by(programs: Iterable[DeviceProgram]) -> CalibrationOptions:
+    """`spmd calibrate`'s own options, without the types that no program computes with. f32 is always there."""
+    every = CalibrationOptions()
+    thunks = [thunk for program in programs for thunk in walk(program.thunks)]
+    kernels = [thunk.kernel for thunk in thunks if isinstance(thunk, KernelThunk)]
+    dots = {(x.lhs, x.rhs, x.result) for x in kernels if isinstance(x, DotKernel)}
+    convolved = {x.element_type for x in kernels if isinstance(x, PanelConvolutionKernel)}
+    touched = {use.place.view.element_type for thunk in thunks for use in thunk.buffer_uses()}
+    touched.add(PrimitiveType.F32)
+    kinds = tuple(kind for kind in every.loops.types if kind in touched)
+    dots |= {(kind,) * 3 for kind in kinds}  # a type's own rate
+    return replace(
+        every,
+        loops=replace(every.loops, types=kinds),
+        products=replace(
+            every.products, types=tuple(types for types in every.products.types if types in dots)
+        ),
+        convolutions=replace(
+            every.convolutions,
+            types=tuple(kind for kind in every.convolutions.types if kind in convolved),
+        ),
+    )

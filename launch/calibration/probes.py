@@ -1,0 +1,90 @@
+"""Probe: something that is timed for a description, by value; and rounds of them, of which the least count."""
+
+from __future__ import annotations
+
+import statistics
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
+
+from launch.calibration.memory import Arena
+from launch.calibration.timing import Action, best_seconds, cores, each_at_once
+
+#: Seconds on each core that took part, of one round.
+OfCores: TypeAlias = tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Probe(ABC):
+    """``budget``: seconds that one round of it takes, about. Equal probes time the same thing."""
+
+    budget: float
+
+    @abstractmethod
+    def ready(self, arena: Arena) -> Callable[[], OfCores]:
+        """Made, with memory of its own; each call is one round."""
+
+
+@dataclass(frozen=True)
+class CoreProbe(Probe):
+    """An action of one core, timed on every core at once."""
+
+    @abstractmethod
+    def make(self, arena: Arena) -> Action:
+        """For one core, on memory of its own."""
+
+    @property
+    def executions(self) -> int:
+        """That one run of the action consists of."""
+        return 1
+
+    def ready(self, arena: Arena) -> Callable[[], OfCores]:
+        return partial(self._round, [self.make(arena) for _ in range(cores())])
+
+    def _round(self, actions: Sequence[Action]) -> OfCores:
+        found = each_at_once(actions, partial(best_seconds, budget=self.budget))
+        return tuple(seconds / self.executions for seconds in found)
+
+
+#: Of one execution, by probe: what descriptions are made of.
+Seconds: TypeAlias = Mapping[Probe, float]
+Round: TypeAlias = Mapping[Probe, OfCores]
+
+
+class Rounds:
+    """Probes that stay ready, and with them all their memory, as long as this does."""
+
+    def __init__(self) -> None:
+        self._ready: dict[Probe, Callable[[], OfCores]] = {}
+        self._arena = Arena()
+
+    def round(self, probes: Iterable[Probe]) -> Round:
+        """One of each."""
+        return {probe: self._of(probe)() for probe in probes}
+
+    def _of(self, probe: Probe) -> Callable[[], OfCores]:
+        if probe not in self._ready:
+            self._ready[probe] = probe.ready(self._arena)
+        return self._ready[probe]
+
+
+def least(rounds: Sequence[Round]) -> dict[Probe, float]:
+    """Of each probe its cores' mean, each core's in its best round: disturbances only delay."""
+    by_probe: dict[Probe, list[OfCores]] = {}
+    for one in rounds:
+        for probe, found in one.items():
+            by_probe.setdefault(probe, []).append(found)
+    return {
+        probe: statistics.fmean(map(min, zip(*found, strict=True)))
+        for probe, found in by_probe.items()
+    }
+
+
+def spread(rounds: Sequence[Round]) -> float:
+    """How much longer the median probe took in its worst round than in its best one: 0.1 is a tenth."""
+    sums = [{probe: sum(found) for probe, found in one.items()} for one in rounds]
+    probes = set(sums[0]).intersection(*sums[1:])
+    ratios = sorted(max(r[p] for r in sums) / min(r[p] for r in sums) for p in probes)
+    return ratios[len(ratios) // 2] - 1

@@ -1,0 +1,95 @@
+"""What follows from seconds: of made-up ones, the rates that they were made with."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from launch.calibration.convolutions import ConvolutionOptions
+from launch.calibration.loops import CopyProbe, ElementProbe, LoopSizes, RowsProbe
+from launch.calibration.machine import CalibrationOptions, described
+from launch.calibration.probes import Probe
+from launch.calibration.products import ProductOptions, ProductProbe
+from launch.calibration.programs import StepProbe
+from spmd.hlo import Opcode
+from spmd.shape import PrimitiveType
+
+P = PrimitiveType
+F32 = (P.F32,) * 3
+OPTIONS = CalibrationOptions(
+    LoopSizes(types=(P.F32,), functions=(Opcode.EXPONENTIAL,)),
+    ProductOptions((F32,)),
+    ConvolutionOptions(types=()),
+)
+#: Of an addition, an exp, a short row; of a product's call, multiplication, element of the result, of a turned lhs.
+ADD, EXP, ROW, CALL, MULTIPLY, RESULT, TURN = 2e-11, 4e-10, 3e-9, 2e-6, 5e-12, 1e-10, 2e-10
+#: Of a thunk, one of other code, an exchange and its bytes.
+THUNK, KERNEL, EXCHANGE, BYTE = 4e-9, 1.5e-8, 2e-6, 2e-11
+#: Bytes per second of copies, near and far.
+NEAR, FAR = 1e11, 1e10
+
+
+def seconds_of(probe: Probe) -> float:
+    if isinstance(probe, CopyProbe):
+        return probe.working_set / (NEAR if probe.working_set <= 1 << 20 else FAR)
+    if isinstance(probe, ElementProbe):
+        return 1e-11 + sum(EXP if one is Opcode.EXPONENTIAL else ADD for one in probe.chain)
+    if isinstance(probe, RowsProbe):
+        short = probe.rows > probe.count
+        return ADD * probe.rows * probe.count + (ROW * probe.rows if short else 0.0)
+    if isinstance(probe, ProductProbe):
+        (m, k, n), (lhs_turned, _) = probe.sizes, probe.turned
+        blocks = [-(-size // 32) * 32 for size in (m, n, k)]
+        near = CALL + MULTIPLY * math.prod(blocks) + RESULT * m * n + TURN * m * k * lhs_turned
+        more = 1 / FAR - 1 / NEAR if probe.count > 1 else 0.0
+        return near + 4 * more * (3 * m * k + 2 * m * k * lhs_turned + 5 * k * n)
+    assert isinstance(probe, StepProbe)
+    if probe.devices == 2:
+        size = int(probe.text.split("ENTRY")[1].partition("f32[")[2].partition("]")[0])
+        return 1e-5 + probe.text.count("all-reduce") * (EXCHANGE + 4 * size * BYTE)
+    alike = "multiply" not in probe.text
+    return 1e-5 + (probe.text.count("f32[16]") - 2) * (THUNK if alike else THUNK + KERNEL)
+
+
+def test_a_description_has_the_rates_that_its_seconds_were_made_with() -> None:
+    seconds = {p: seconds_of(p) for family in OPTIONS.families() for p in family.probes}
+    machine = described("here", OPTIONS, seconds)
+    rates = machine.rates_of(P.F32)
+    assert rates.simple == pytest.approx(1 / ADD)
+    assert rates.transcendental == pytest.approx(1 / EXP)
+    assert machine.byte_seconds(1 << 18) == pytest.approx(1 / NEAR)
+    assert machine.byte_seconds(1 << 30) == pytest.approx(1 / FAR)
+    assert machine.row_seconds == pytest.approx(ROW)
+    assert (machine.thunk_seconds, machine.kernel_seconds) == pytest.approx((THUNK, KERNEL))
+    (way,) = machine.exchanges
+    assert (way.latency, way.bandwidth) == pytest.approx((EXCHANGE, 1 / BYTE))
+    large = machine.products[0]
+    assert large.holds(512, 512, 512)
+    assert large.call_seconds == pytest.approx(CALL, rel=0.01)
+    assert large.multiply_seconds == pytest.approx(MULTIPLY, rel=0.01)
+    assert large.result_seconds == pytest.approx(RESULT, rel=0.01)
+    assert large.lhs_turned_seconds == pytest.approx(TURN, rel=0.01)
+    assert large.far((False, False)) == pytest.approx((3.0, 5.0, 0.0), rel=0.02, abs=1e-6)
+    assert large.far((True, True)) == pytest.approx((5.0, 5.0, 0.0), rel=0.02, abs=1e-6)
+
+
+def test_a_step_that_was_disturbed_still_gives_a_thunk_some_time() -> None:
+    """The longer program may take less than the shorter one where that was disturbed."""
+    seconds = {p: seconds_of(p) for family in OPTIONS.families() for p in family.probes}
+    disturbed = {
+        p: 1.0 if isinstance(p, StepProbe) and p.text.count("f32[16]") < 50 else found
+        for p, found in seconds.items()
+    }
+    machine = described("here", OPTIONS, disturbed)
+    assert 0 < machine.thunk_seconds < 1e-6
+
+
+def test_equal_probes_are_one() -> None:
+    """What two programs need is timed once."""
+    again = replace(OPTIONS)
+    first, second = (
+        {p for family in options.families() for p in family.probes} for options in (OPTIONS, again)
+    )
+    assert first == second
