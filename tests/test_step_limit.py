@@ -91,10 +91,16 @@ ENTRY main {{
 
 def test_rates_of_this_machine() -> None:
     """They are figures that a machine can have, and products are timed once."""
-    rates = Rates(((1 << 20, 1e9),), ((1 << 10, 2e9), (1 << 20, 1e9)))
+    rates = Rates(((1 << 20, 1e9),), ((1 << 20, 1e9),))
     shape = ProductShape(1, 64, 64, 64)
     rate = rates.flops(shape)
     assert 1e7 < rate < 1e13
     assert rates.flops(shape) == rate
-    assert rates.bandwidth(1) == rates.bandwidth(1 << 30) == 1e9
-    assert [rates.exchange(size) for size in (1, 1 << 10, 1 << 11, 1 << 30)] == [2e9, 2e9, 1e9, 1e9]
+
+
+def test_a_size_between_two_that_were_timed_has_a_rate_between_theirs() -> None:
+    rates = Rates(((1 << 10, 4e9), (1 << 20, 1e9)), ((1 << 20, 5e8),))
+    assert rates.bandwidth(1) == pytest.approx(4e9)
+    assert rates.bandwidth(1 << 15) == pytest.approx(1.6e9)  # the mean of 0.25 and 1 ns
+    assert rates.bandwidth(1 << 30) == pytest.approx(1e9)
+    assert rates.exchange(1) == rates.exchange(1 << 30) == pytest.approx(5e8)

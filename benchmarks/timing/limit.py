@@ -3,6 +3,10 @@
 Per kernel the larger of flops over the best rate of a matrix product of its shape and compulsory bytes over the rate
 of a copy of as many; then the bytes that a device receives, at the rate at which a core reads as many that another one
 has just written. Views (broadcasts, transposes, slices) are free: a kernel that reads one reads what stands behind it.
+
+It errs towards too little. A kernel's operands count as lying in the cache that holds them alone, though what runs
+between may have driven them out; products are timed again and again on the same matrices, which lie by row; copies of a
+loop's state, and the wait for a device that is late, count nothing. All rates are those of cores that are busy together.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -65,12 +66,12 @@ class Rates:
         return Rates(copies, tuple((size, _exchange_rate(size)) for size in EXCHANGED))
 
     def bandwidth(self, moved: float) -> float:
-        """Bytes per second for a kernel that moves ``moved`` bytes: of the next larger copy that was timed."""
-        return _next_larger(self.copies, moved)
+        """Bytes per second for a kernel that moves ``moved`` bytes, as if nothing else had been touched before."""
+        return _between(self.copies, moved)
 
     def exchange(self, received: float) -> float:
         """Bytes per second for a device that receives ``received`` bytes from another one's memory."""
-        return _next_larger(self.exchanges, received)
+        return _between(self.exchanges, received)
 
     def flops(self, shape: ProductShape) -> float:
         """Flops per second of products of this shape: the better of BLAS and the kernel that programs get here."""
@@ -80,8 +81,10 @@ class Rates:
         return self.products[shape]
 
 
-def _next_larger(rates: BySize, wanted: float) -> float:
-    return next((rate for size, rate in rates if size >= wanted), rates[-1][1])
+def _between(rates: BySize, wanted: float) -> float:
+    """Seconds of a byte change evenly with the logarithm of the size; beyond the sizes that were timed they stay."""
+    sizes, each = zip(*((math.log(size), 1 / rate) for size, rate in rates), strict=True)
+    return 1 / float(np.interp(math.log(max(wanted, 1.0)), sizes, each))
 
 
 def _copy_rate(size: int) -> float:
