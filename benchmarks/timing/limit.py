@@ -6,7 +6,7 @@ has just written. Views (broadcasts, transposes, slices) are free: a kernel that
 
 It errs towards too little. A kernel's operands count as lying in the cache that holds them alone, though what runs
 between may have driven them out; products are timed again and again on the same matrices, which lie by row; copies of a
-loop's state, and the wait for a device that is late, count nothing. All rates are those of cores that are busy together.
+loop's state, and the wait for a device that is late, count nothing. All rates are of cores that are busy together.
 """
 
 from __future__ import annotations
