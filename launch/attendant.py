@@ -30,7 +30,8 @@ from launch.rank_environment import own_launcher, whole_job_is_here, world_of_en
 
 _GLANCE_SECONDS = 0.25
 
-#: After this long a job that has not started is given up, whatever the reason.
+#: After this long a job that has not started is given up, whatever the reason. Time in which one of its ranks waits
+#: for a core does not count: on a machine that many use, eight ranks take minutes.
 _START_SECONDS = 120.0
 
 #: Once they run, ranks find who is stopped, and say where; the attendant comes in where they cannot.
@@ -90,14 +91,18 @@ class _Watch:
         self._launcher = launcher
         self.timeout_seconds = math.inf
         self._begin = self._last = time.monotonic()
+        self._starting = 0.0
+        self._queued: dict[ProcessId, float] = {}
         self._stopped: dict[ProcessId, float] = {}
         self.has_started = False
 
     def verdict(self) -> _Verdict | None:
         """None while the job may go on."""
         now = time.monotonic()
-        if now - self._last > 10 * _GLANCE_SECONDS:  # this process was not running either
+        since_last = now - self._last
+        if since_last > 10 * _GLANCE_SECONDS:  # this process was not running either
             self._stopped.clear()
+            since_last = 0.0
         self._last = now
         found = [ProcessId.of(pid) for pid in children_of(self._launcher)]
         ranks = [process for process in found if process is not None]
@@ -111,10 +116,17 @@ class _Watch:
             who = ", ".join(f"rank {_rank_of(one.pid)} (process {one.pid})" for one in lost)
             when = "" if self.has_started else " before MPI had started"
             return _Verdict(f"{who} is stopped (SIGSTOP) for {limit:g} s{when}", tuple(lost))
-        if not self.has_started and now - self._begin > max(self.timeout_seconds, _START_SECONDS):
+        self._starting += self._with_cores(ranks, since_last)
+        if not self.has_started and self._starting > max(self.timeout_seconds, _START_SECONDS):
             seconds = now - self._begin
             return _Verdict(f"not all ranks have started within {seconds:.0f} s", tuple(ranks))
         return None
+
+    def _with_cores(self, ranks: Sequence[ProcessId], seconds: float) -> float:
+        """Of the ``seconds`` since the last look, those in which every rank that could go on had a core to do so."""
+        before, self._queued = self._queued, {one: one.queued_seconds() for one in ranks}
+        lacked = (now - before.get(one, now) for one, now in self._queued.items())
+        return max(0.0, seconds - max(lacked, default=0.0))
 
 
 def main(launcher_pid: str, rank: str, stays: str, *paths: str) -> int:

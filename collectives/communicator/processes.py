@@ -60,6 +60,14 @@ class ProcessId(NamedTuple):
         fields = self._now()
         return 0 if fields is None else int(fields[_USER_TICKS]) + int(fields[_SYSTEM_TICKS])
 
+    def queued_seconds(self) -> float:
+        """How long its first thread has been ready to compute and had no core; 0 where nobody says."""
+        try:
+            told = Path(f"/proc/{self.pid}/schedstat").read_text(encoding="ascii")
+        except OSError:
+            return 0.0
+        return int(told.split()[1]) * 1e-9
+
     def trouble(self) -> list[str]:
         """What keeps it from going on, in words."""
         if self.is_dead():

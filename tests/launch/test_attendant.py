@@ -1,10 +1,12 @@
-"""What a rank's attendant does once its rank is gone."""
+"""What a rank's attendant sees of a job that does not start, and what it does once its rank is gone."""
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -67,3 +69,58 @@ def test_a_launcher_with_ranks_elsewhere_is_left_alone(
     one_node(1)
     late = "import time; print(flush=True); time.sleep(1.6)"
     assert after_its_ranks(late, tmp_path / "session") == (0, "")
+
+
+class Machine:
+    """A clock, and how long a rank that starts has waited for a core."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = self.queued = 0.0
+        monkeypatch.setattr(attendant.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(attendant, "children_of", lambda _: [os.getpid()])
+        monkeypatch.setattr(ProcessId, "queued_seconds", lambda _: self.queued)
+
+    def seconds_until_given_up(self, watch: attendant._Watch, share: float) -> float:
+        """With ``share`` of a core, until the verdict; at most an hour."""
+        begin = self.now
+        while watch.verdict() is None and self.now - begin < 3600:
+            self.now += 0.25
+            self.queued += 0.25 * (1 - share)
+        return self.now - begin
+
+
+@pytest.mark.parametrize(("share", "seconds"), [(1.0, 120), (0.1, 1200)])
+def test_the_time_to_start_is_time_with_a_core(
+    monkeypatch: pytest.MonkeyPatch, share: float, seconds: float
+) -> None:
+    machine = Machine(monkeypatch)
+    watch = attendant._Watch(1)
+    watch.timeout_seconds = 3.0
+    assert machine.seconds_until_given_up(watch, share) == pytest.approx(seconds, rel=0.01)
+    verdict = watch.verdict()
+    assert verdict is not None
+    assert "not all ranks have started within" in verdict.why
+
+
+def test_processes_that_share_a_core_wait_for_it() -> None:
+    """Of two, each about half of the time."""
+    loop = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); print(flush=True)\nwhile 1: pass"
+    command = (sys.executable, "-c", loop)
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE) as one,
+        subprocess.Popen(command, stdout=subprocess.PIPE) as other,
+    ):
+        try:
+            for process in (one, other):
+                assert process.stdout is not None
+                process.stdout.readline()
+            found = ProcessId.of(one.pid)
+            assert found is not None
+            if not Path(f"/proc/{one.pid}/schedstat").exists():
+                pytest.skip("this system does not say")
+            before = found.queued_seconds()
+            time.sleep(0.5)
+            assert found.queued_seconds() - before > 0.1
+        finally:
+            one.kill()
+            other.kill()
