@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from launch.rank_environment import end_with_parent, temporary_directory
-from launch.starting import segments_directories
+from launch.starting import ONE_NODE, segments_directories
 from spmd.errors import SpmdError
 
 #: One thread per rank unless the caller says otherwise: ranks, not BLAS threads, fill the cores.
@@ -30,10 +30,6 @@ _OPEN_MPI_ENVIRONMENT: Mapping[str, str] = {
     # Containers run as root; Open MPI asks for both.
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-}
-_OPEN_MPI_ONE_NODE: Mapping[str, str] = {
-    # Only shared memory: no probing of networks, which takes a second at every start.
-    "OMPI_MCA_btl": "self,sm",
 }
 
 
@@ -79,7 +75,7 @@ class MpiJob:
         if not self.slurm:
             needed |= _OPEN_MPI_ENVIRONMENT
             if self.hostfile is None:
-                needed |= _OPEN_MPI_ONE_NODE
+                needed |= ONE_NODE
         return {**needed, **base}
 
     def run(self, timeout_seconds: float | None = None) -> int:

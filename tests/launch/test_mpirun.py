@@ -19,6 +19,7 @@ from launch.rank_environment import (
     local_rank_of_environment,
     world_of_environment,
 )
+from launch.starting import ONE_NODE
 
 
 def fake_command(folder: Path, name: str, text: str) -> Path:
@@ -149,3 +150,29 @@ def is_running(process: int) -> bool:
     except OSError:
         return False
     return state != "Z"
+
+
+@needs_mpi
+@pytest.mark.parametrize(
+    ("own", "found"), [({}, "self,sm ob1"), ({"OMPI_MCA_pml": "^ucx"}, "self,sm ^ucx")]
+)
+def test_ranks_of_one_node_probe_no_network_whoever_starts_them(
+    own: dict[str, str], found: str
+) -> None:
+    """A user's own mpirun line says nothing of it."""
+    program = (
+        "import os; from launch.mpi import open_world; open_world(2, 60.0); "
+        "print(os.environ['OMPI_MCA_btl'], os.environ['OMPI_MCA_pml'])"
+    )
+    job = MpiJob(2, (sys.executable, "-c", program))
+    environment = job.environment(os.environ)
+    done = subprocess.run(
+        job.arguments(),
+        env={**{k: v for k, v in environment.items() if k not in ONE_NODE}, **own},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [found] * 2
