@@ -1,7 +1,7 @@
 """Predicted over measured step times, of rates and steps that are timed in turns in one run.
 
-    python -m benchmarks.prediction_report CASES [--only REGEX] [--rounds 10] [--steps 10] [--mpirun] [--json FILE]
-        [--kernels [--most 0] [--own-time]]
+    python -m benchmarks.prediction_report CASES [--only REGEX] [--rounds 10] [--minutes 60] [--steps 10] [--mpirun]
+        [--json FILE] [--kernels [--most 0] [--own-time]]
 
 A machine's speed changes while it is measured: neighbours come and go, and a tile unit that another guest uses does
 half of its products for minutes. A prediction says nothing about such a change, so that rates and steps must be of
@@ -30,6 +30,7 @@ import json
 import re
 import statistics
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,7 +38,15 @@ from typing import Any
 
 import benchmarks.timing.own_clock  # noqa: F401 - before native code asks for a clock
 import spmd
-from benchmarks.timing.kernel_times import KernelTimes, Row, print_kinds, print_rows
+from benchmarks.timing.kernel_times import (
+    Least,
+    Row,
+    least_of,
+    least_of_all,
+    print_kinds,
+    print_rows,
+    rows_of,
+)
 from benchmarks.timing.needed_rates import needed_by
 from benchmarks.timing.program import run_json
 from benchmarks.timing.turns import geometric_mean
@@ -67,14 +76,14 @@ HEADER = (
 
 @dataclass
 class Case:
-    """A compiled program, and what was timed: seconds of each round's steps, and rates of the same round."""
+    """A compiled program, and what was timed in each round: steps, rates, and kernels where devices take them down."""
 
     folder: Path
     executable: Executable
     options: CalibrationOptions
     steps: list[list[float]] = field(default_factory=list)
     rates: list[Round] = field(default_factory=list)
-    kernels: KernelTimes = field(default_factory=KernelTimes)
+    kernels: list[Least] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -88,11 +97,25 @@ class Case:
         program, module = self.executable.program, self.executable.module
         return predicted_step(program, module, machine, cores()).seconds
 
+    @property
+    def machines(self) -> list[MachineDescription]:
+        """By each round's rates."""
+        return [described("one round", self.options, least([rates])) for rates in self.rates]
+
     def ratios(self) -> list[float]:
         """Of each round."""
         return [
-            self.predicted(described("", self.options, least([rates]))) / statistics.median(steps)
-            for rates, steps in zip(self.rates, self.steps, strict=True)
+            self.predicted(machine) / statistics.median(steps)
+            for machine, steps in zip(self.machines, self.steps, strict=True)
+        ]
+
+    def rows(self, machine: MachineDescription) -> list[Row]:
+        return rows_of(self.executable, machine, least_of_all(self.kernels))
+
+    def rows_of_rounds(self) -> list[list[Row]]:
+        return [
+            rows_of(self.executable, machine, found)
+            for machine, found in zip(self.machines, self.kernels, strict=True)
         ]
 
 
@@ -111,7 +134,7 @@ def steps_here(case: Case, count: int) -> list[float]:
     state = executable.put(SeededInputs(0, shapes, DEVIATION))
     seconds = time_steps(executable, state, WARM_UP + count)[WARM_UP:]
     if executable.record:
-        case.kernels.take(executable)
+        case.kernels.append(least_of(executable))
     return seconds
 
 
@@ -125,16 +148,17 @@ def steps_of_ranks(case: Case, count: int) -> list[float]:
 
 
 def timed(cases: Sequence[Case], options: argparse.Namespace) -> None:
-    """Round after round."""
-    rounds = Rounds()
+    """Round after round, of which the first is begun in any case."""
+    rounds, end = Rounds(), time.monotonic() + 60 * options.minutes
     for number in range(options.rounds):
+        if number and time.monotonic() > end:
+            break
         for case in cases:
             with BlasThreads(1):
                 case.rates.append(rounds.round(case.probes))
             run = steps_of_ranks if options.mpirun else steps_here
             case.steps.append(run(case, options.steps))
-        if sys.stderr.isatty():
-            print(f"round {number + 1} of {options.rounds}", file=sys.stderr)
+        print(f"round {number + 1} of {options.rounds}", file=sys.stderr, flush=True)
 
 
 def figures(case: Case, machine: MachineDescription) -> dict[str, Any]:
@@ -175,14 +199,19 @@ def print_kernels(
     cases: Sequence[Case], machine: MachineDescription, most: int
 ) -> dict[str, list[Row]]:
     """By kind, of each case and of all; the rows of each case."""
-    rows = {case.name: case.kernels.rows(case.executable, machine) for case in cases}
+    rows = {case.name: case.rows(machine) for case in cases}
+    rounds = {case.name: case.rows_of_rounds() for case in cases}
     for name, own in rows.items():
         predicted, measured = sum(r.predicted for r in own), sum(r.measured for r in own)
         print(f"{name}: kernels predicted over measured {predicted / measured:.2f}")
-        print_kinds(own)
+        print_kinds(own, rounds[name])
         print_rows(own, most)
     print("all cases")
-    print_kinds([row for own in rows.values() for row in own])
+    every = zip(*rounds.values(), strict=True)
+    print_kinds(
+        [row for own in rows.values() for row in own],
+        [[row for own in one for row in own] for one in every],
+    )
     return rows
 
 
@@ -193,6 +222,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("cases", type=Path)
     parser.add_argument("--only", default="", help="cases whose name matches this expression")
     parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--minutes", type=float, default=60.0, help="begin no round after so many")
     parser.add_argument("--steps", type=int, default=10, help="of each round and case")
     parser.add_argument("--mpirun", action="store_true", help="steps of MPI ranks")
     parser.add_argument("--kernels", action="store_true", help="kernels by kind, too")

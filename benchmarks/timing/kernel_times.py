@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import TypeAlias
 
 from launch.calibration.timing import cores
 from runtime.executable import Executable
@@ -32,47 +34,54 @@ class Row:
     sizes: str
 
 
-@dataclass
-class KernelTimes:
-    """The least seconds in a step, over steps and devices: what each does when nobody disturbs it."""
-
-    least: dict[Named, float] = field(default_factory=dict)
-
-    def take(self, executable: Executable) -> None:
-        """The steps that its devices remember, but the first one."""
-        thunks = executable.program.thunks
-        starts = {
-            one.name: one.start for one in walk(thunks) if isinstance(one, CollectiveDoneThunk)
-        }
-        for device in executable.stamps():
-            for stamps in device[1:]:
-                for key, seconds in _by_thunk(events_of(thunks, stamps), starts).items():
-                    self.least[key] = min(self.least.get(key, math.inf), seconds)
-
-    def rows(self, executable: Executable, machine: MachineDescription) -> list[Row]:
-        """Of thunks that have been seen."""
-        prediction = predicted_step(executable.program, executable.module, machine, cores())
-        turns = math.ceil(executable.num_devices / cores())
-        grouped: dict[Named, list[PredictedThunk]] = defaultdict(list)
-        for one in prediction.thunks:
-            kind = type(one.thunk).__name__.removesuffix("Thunk")
-            grouped[one.thunk.name, kind].append(one)
-        return [
-            Row(
-                name,
-                own[0].kind,
-                turns * sum(x.seconds for x in own),
-                self.least[name, kind],
-                turns * sum(x.compute for x in own),
-                turns * sum(x.memory for x in own),
-                _sizes(own[0]),
-            )
-            for (name, kind), own in grouped.items()
-            if (name, kind) in self.least
-        ]
+#: Seconds in a step, the least over steps and devices: what each thunk does when nobody disturbs it.
+Least: TypeAlias = dict[Named, float]
 
 
-def _by_thunk(events: Iterable[Event], starts: dict[str, str]) -> dict[Named, float]:
+def least_of(executable: Executable) -> Least:
+    """Of the steps that its devices remember, but the first one."""
+    thunks = executable.program.thunks
+    starts = {one.name: one.start for one in walk(thunks) if isinstance(one, CollectiveDoneThunk)}
+    steps = (
+        _by_thunk(events_of(thunks, stamps), starts)
+        for device in executable.stamps()
+        for stamps in device[1:]
+    )
+    return least_of_all(steps)
+
+
+def least_of_all(found: Iterable[Least]) -> Least:
+    least: Least = {}
+    for one in found:
+        for key, seconds in one.items():
+            least[key] = min(least.get(key, math.inf), seconds)
+    return least
+
+
+def rows_of(executable: Executable, machine: MachineDescription, least: Least) -> list[Row]:
+    """Of thunks that have been seen."""
+    prediction = predicted_step(executable.program, executable.module, machine, cores())
+    turns = math.ceil(executable.num_devices / cores())
+    grouped: dict[Named, list[PredictedThunk]] = defaultdict(list)
+    for one in prediction.thunks:
+        kind = type(one.thunk).__name__.removesuffix("Thunk")
+        grouped[one.thunk.name, kind].append(one)
+    return [
+        Row(
+            name,
+            own[0].kind,
+            turns * sum(x.seconds for x in own),
+            least[name, kind],
+            turns * sum(x.compute for x in own),
+            turns * sum(x.memory for x in own),
+            _sizes(own[0]),
+        )
+        for (name, kind), own in grouped.items()
+        if (name, kind) in least
+    ]
+
+
+def _by_thunk(events: Iterable[Event], starts: dict[str, str]) -> Least:
     """Seconds of a step. ``starts``: of a collective's done its start: the two are one."""
     found: dict[Named, float] = defaultdict(float)
     for event in events:
@@ -91,15 +100,30 @@ def _sizes(one: PredictedThunk) -> str:
     return " ".join("x".join(map(str, dims)) or "1" for dims in list(uses)[:6])
 
 
-def print_kinds(rows: Iterable[Row]) -> None:
-    """The kind that takes most first."""
+def print_kinds(rows: Sequence[Row], rounds: Sequence[Sequence[Row]]) -> None:
+    """The kind that takes most first. ``rounds``: the same of each round's rates and times."""
+    kinds = _by_kind(rows)
+    of_rounds = [_by_kind(own) for own in rounds]
+    print(
+        f"{'':38s} {'count':>6s} {'predicted ms':>12s} {'measured ms':>12s} {'best':>6s} {'round':>6s}"
+    )
+    for kind, own in sorted(kinds.items(), key=lambda item: -sum(r.measured for r in item[1])):
+        ratio = statistics.median(_ratio(one[kind]) for one in of_rounds if kind in one)
+        predicted, measured = sum(r.predicted for r in own), sum(r.measured for r in own)
+        print(f"{_line(f'  {kind}', len(own), predicted, measured)} {ratio:6.2f}")
+
+
+def _by_kind(rows: Iterable[Row]) -> dict[str, list[Row]]:
     kinds: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         kinds[row.kind].append(row)
-    print(f"{'':38s} {'count':>6s} {'predicted ms':>12s} {'measured ms':>12s} {'ratio':>6s}")
-    for kind, own in sorted(kinds.items(), key=lambda item: -sum(r.measured for r in item[1])):
-        predicted, measured = sum(r.predicted for r in own), sum(r.measured for r in own)
-        print(_line(f"  {kind}", len(own), predicted, measured))
+    return kinds
+
+
+def _ratio(rows: Iterable[Row]) -> float:
+    pairs = [(row.predicted, row.measured) for row in rows]
+    measured = sum(m for _, m in pairs)
+    return sum(p for p, _ in pairs) / measured if measured else math.inf
 
 
 def print_rows(rows: Sequence[Row], most: int) -> None:

@@ -115,7 +115,7 @@ def described(where: str, options: CalibrationOptions, seconds: Seconds) -> Mach
         kernel_seconds=kernel,
         row_seconds=row_seconds(options.loops, seconds),
         thunk_seconds=thunk,
-        exchanges=(exchange(options.programs, seconds),),
+        exchanges=(exchange(options.programs, found_levels, seconds),),
         products=products,
         convolutions=convolution_classes(options.convolutions, found_levels, seconds),
     )

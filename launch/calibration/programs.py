@@ -13,7 +13,8 @@ from launch.calibration.memory import Arena
 from launch.calibration.probes import OfCores, Probe, Seconds
 from launch.options import CompileOptions
 from launch.pipeline import compile_module
-from spmd.machine.description import Exchange
+from runtime.prediction.work import NEAR
+from spmd.machine.description import Exchange, MemoryLevel, byte_seconds
 from spmd.machine.fit import nonnegative_fit
 from spmd.text.parser import parse_module
 
@@ -32,7 +33,7 @@ class ProgramSizes:
 
     thunks: tuple[int, int] = (20, 220)
     collectives: tuple[int, int] = (1, 17)
-    elements: tuple[int, ...] = (1 << 8, 1 << 16, 1 << 20, 1 << 22)
+    elements: tuple[int, ...] = (1 << 8, 1 << 16, 1 << 18, 1 << 20, 1 << 22)
     budget: float = 0.02
 
 
@@ -78,14 +79,19 @@ def dispatch_seconds(sizes: ProgramSizes, seconds: Seconds) -> tuple[float, floa
     return alike, max(unlike - alike, 0.0)
 
 
-def exchange(sizes: ProgramSizes, seconds: Seconds) -> Exchange:
-    """All-reduces between two devices of this process: half of the bytes are read, half are written elsewhere."""
-    each = [
-        _added(_all_reduces(count, sizes), sizes.collectives, seconds) for count in sizes.elements
-    ]
-    sent = [4.0 * count for count in sizes.elements]
-    latency, byte = nonnegative_fit([(1.0, size) for size in sent], each)
-    return Exchange("devices of one process", 2, 1.0 / max(byte, 1e-15), latency)
+def exchange(sizes: ProgramSizes, levels: tuple[MemoryLevel, ...], seconds: Seconds) -> Exchange:
+    """All-reduces between two devices of this process: half of the bytes are read, half are written elsewhere.
+
+    levels: of copies.
+    """
+    near, parts, each = byte_seconds(levels, NEAR), [], []
+    for count in sizes.elements:
+        sent = 4.0 * count
+        touched = 2 * sent
+        parts.append((1.0, sent, touched * max(byte_seconds(levels, touched) - near, 0.0)))
+        each.append(_added(_all_reduces(count, sizes), sizes.collectives, seconds))
+    latency, byte, far = nonnegative_fit(parts, each)
+    return Exchange("devices of one process", 2, 1.0 / max(byte, 1e-15), latency, far)
 
 
 def _added(probes: Sequence[StepProbe], counts: tuple[int, int], seconds: Seconds) -> float:

@@ -22,7 +22,9 @@ from launch.execution import time_steps
 from launch.fewer_collections import fewer_collections
 from launch.inputs import SeededInputs
 from launch.job import step_milliseconds
+from launch.rank_executable import RankExecutable
 from launch.report.environment import describe_environment
+from runtime.executable import Executable
 from runtime.prediction.step import predicted_step
 
 if TYPE_CHECKING:
@@ -108,7 +110,7 @@ def _report(
     where = describe_environment()
     machine = machine_here()
     executable = program.executable
-    predicted = predicted_step(executable.program, executable.module, machine, _cores(ranks))
+    predicted = predicted_step(executable.program, executable.module, machine, _cores(executable))
     if options.json:
         figures = {
             "step_ms": times,
@@ -135,6 +137,10 @@ def _report(
     print(f"{where['cores']} cores of {where['cpu']}, {where['blas']} for {where['blas_core']}")
 
 
-def _cores(ranks: int) -> int:
+def _cores(executable: Executable) -> int:
     """That the devices share: a rank may be bound to one of them, and others to the others."""
-    return len(os.sched_getaffinity(0)) if ranks == 1 else os.cpu_count() or 1
+    if not isinstance(executable, RankExecutable):
+        return len(os.sched_getaffinity(0))
+    of_each = executable.communicator.cores
+    devices = executable.num_devices
+    return devices * of_each if of_each > 1 else min(devices, os.cpu_count() or 1)

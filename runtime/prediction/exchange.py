@@ -1,4 +1,6 @@
-"""Collectives: a latency, and what a device sends at the rate of the narrowest way that joins all devices."""
+"""Collectives: a latency, what a device sends at the rate of the narrowest way that joins all devices, and how far away
+operands and results are.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +17,17 @@ from spmd.machine.description import Exchange, MachineDescription
 
 
 def exchange_seconds(
-    thunk: CollectiveStartThunk, machine: MachineDescription, devices: int
+    thunk: CollectiveStartThunk, machine: MachineDescription, devices: int, farther: float
 ) -> float:
-    """From the start to the end, where all devices start together."""
+    """From the start to the end, where all devices start together. farther: how much longer a copy would take to touch
+    operands and results where they lie than near.
+    """
     way = exchange_among(machine, devices)
     if way is None:
         return machine.thunk_seconds
     result = float(sum(place.view.byte_size for place in thunk.results))
     sent = result * sent_per_result_byte(thunk.plan, devices)
-    return machine.thunk_seconds + way.seconds(sent)
+    return machine.thunk_seconds + way.seconds(sent) + way.far * farther
 
 
 def exchange_among(machine: MachineDescription, devices: int) -> Exchange | None:

@@ -1,8 +1,9 @@
 """The seconds of a step: each thunk's, in the order in which they run, with what they find in the caches.
 
-A device has a core of its own while all cores are busy; devices beyond the number of cores take turns. Steps follow
-one another, so what the last step has left in the caches is where this one finds it. Of a loop the first trip is
-looked at by itself, and the second one stands for all others; loops whose trips are not known count one.
+A device has a core of its own while all cores are busy; devices beyond the number of cores take turns. Where a device
+has several cores, its threads share the pieces of large kernels, and one of them does the rest. Steps follow one
+another, so what the last step has left in the caches is where this one finds it. Of a loop the first trip is looked at
+by itself, and the second one stands for all others; loops whose trips are not known count one.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ import runtime.prediction.loops
 import runtime.prediction.products
 import runtime.prediction.rows  # noqa: F401 - they fill the registry
 from runtime.device_program import DeviceProgram
-from runtime.prediction.exchange import exchange_seconds
+from runtime.prediction.exchange import exchange_among, exchange_seconds
 from runtime.prediction.moves import copy_work
 from runtime.prediction.residency import Found, Residency, Span, span_of
-from runtime.prediction.work import Access, Work, work_of
+from runtime.prediction.shares import pieces_of
+from runtime.prediction.work import NEAR, Access, Work, work_of
+from runtime.sharing.pieces import pieces_worth
 from runtime.thunks.collective import CollectiveStartThunk
 from runtime.thunks.conditional import ConditionalThunk
 from runtime.thunks.copy import CopyThunk
@@ -79,7 +82,7 @@ def predicted_step(
     trips = {
         x.name: trip_count(x) or 1 for x in module.all_instructions() if x.opcode is Opcode.WHILE
     }
-    predictor = StepPredictor(machine, program.num_devices, trips)
+    predictor = StepPredictor(machine, program.num_devices, trips, cores // program.num_devices)
     predictor.of(program.thunks)
     thunks = predictor.of(program.thunks)
     turns = math.ceil(program.num_devices / cores)
@@ -87,11 +90,18 @@ def predicted_step(
 
 
 class StepPredictor:
-    """Goes through thunks as a device does. ``trips``: of loops, by name."""
+    """Goes through thunks as a device does. ``trips``: of loops, by name. threads: that share a device's kernels."""
 
-    def __init__(self, machine: MachineDescription, devices: int, trips: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        machine: MachineDescription,
+        devices: int,
+        trips: Mapping[str, int],
+        threads: int = 1,
+    ) -> None:
         self.machine = machine
         self.devices = devices
+        self.threads = max(threads, 1)
         self._trips = trips
         self._residency = Residency(machine.levels[-2].size if len(machine.levels) > 1 else 0)
 
@@ -106,7 +116,7 @@ class StepPredictor:
             return [self._collective(thunk)]
         work = self._work(thunk)
         if work is not None:
-            return [self._priced(thunk, work)]
+            return [self._shared(thunk, self._priced(thunk, work), work)]
         return [one for inner in thunk.nested() for one in self.of(inner)]
 
     def _loop(self, loop: WhileThunk) -> list[PredictedThunk]:
@@ -121,8 +131,15 @@ class StepPredictor:
 
     def _collective(self, thunk: CollectiveStartThunk) -> PredictedThunk:
         spans = [span_of(place) for place in (*thunk.operands, *thunk.results)]
-        self._residency.touch(spans, [True] * len(spans))
-        return PredictedThunk(thunk, 1.0, exchange_seconds(thunk, self.machine, self.devices))
+        found = self._residency.touch(spans, [True] * len(spans))
+        near = self.machine.byte_seconds(NEAR)
+        farther = sum(
+            part.size * max(self.machine.byte_seconds(part.distance) - near, 0.0)
+            for parts in found
+            for part in parts
+        )
+        seconds = exchange_seconds(thunk, self.machine, self.devices, farther)
+        return PredictedThunk(thunk, 1.0, seconds, memory=farther)
 
     def _work(self, thunk: Thunk) -> Work | None:
         if isinstance(thunk, KernelThunk):
@@ -130,17 +147,37 @@ class StepPredictor:
         return copy_work(thunk.source, thunk.target) if isinstance(thunk, CopyThunk) else None
 
     def _priced(self, thunk: Thunk, work: Work) -> PredictedThunk:
-        machine = self.machine
         memory = self._memory(work)
         self._writes_for_itself(thunk, work)
-        begins = machine.thunk_seconds + work.loops * machine.kernel_seconds
-        begins += work.rows * machine.row_seconds
-        if work.together:
-            seconds = begins + work.compute + memory
-        else:
-            longer, shorter = max(work.compute, memory), min(work.compute, memory)
-            seconds = begins + longer + NOT_HIDDEN * shorter
+        seconds = self.machine.thunk_seconds + self._kernel_seconds(work, memory)
         return PredictedThunk(thunk, 1.0, seconds, work.compute, memory)
+
+    def _kernel_seconds(self, work: Work, memory: float) -> float:
+        begins = work.loops * self.machine.kernel_seconds + work.rows * self.machine.row_seconds
+        if work.together:
+            return begins + work.compute + memory
+        longer, shorter = max(work.compute, memory), min(work.compute, memory)
+        return begins + longer + NOT_HIDDEN * shorter
+
+    def _shared(self, thunk: Thunk, alone: PredictedThunk, work: Work) -> PredictedThunk:
+        """What ``alone`` takes when threads share it: whoever is free takes the next piece, and the last is waited for.
+
+        Bytes are as far as for one thread: pieces lie with the same thread in every step, as far as all are as fast.
+        """
+        if self.threads == 1 or not isinstance(thunk, KernelThunk):
+            return alone
+        pieces = pieces_of(thunk, pieces_worth(alone.seconds, self.threads))
+        if len(pieces) == 1:
+            return alone
+        works = [work_of(piece, self.machine) for piece in pieces]
+        each = alone.memory / max(sum(access.size for access in work.accesses), 1.0)
+        memory = [each * sum(access.size for access in own.accesses) for own in works]
+        seconds = [self._kernel_seconds(*own) for own in zip(works, memory, strict=True)]
+        way = exchange_among(self.machine, self.threads)
+        taken = self.machine.thunk_seconds + (way.latency if way is not None else 0.0)
+        return replace(
+            alone, seconds=taken + max(sum(seconds) / self.threads, *seconds), memory=sum(memory)
+        )
 
     def _writes_for_itself(self, thunk: Thunk, work: Work) -> None:
         """Scratch and what is packed: soon forgotten, but in the caches."""

@@ -45,13 +45,15 @@ class Rates:
 @dataclass(frozen=True, slots=True)
 class Exchange:
     """A way between devices. devices: how many it joins at most. bandwidth: bytes per second that one device sends
-    and receives at once. latency: seconds from a start to the first byte.
+    and receives at once, of what lies near. latency: seconds from a start to the first byte. far: how many times as
+    long as in a copy it takes operands and results to come from farther away.
     """
 
     name: str
     devices: int
     bandwidth: float
     latency: float
+    far: float = 0.0
 
     def seconds(self, sent: float) -> float:
         """Until ``sent`` bytes of each device have come where they go."""

@@ -112,6 +112,7 @@ def write_machine(machine: MachineDescription) -> str:
                 "devices": exchange.devices,
                 "bandwidth": exchange.bandwidth,
                 "latency": exchange.latency,
+                "far": exchange.far,
             }
             for exchange in machine.exchanges
         ],
@@ -254,6 +255,7 @@ def _exchange(fields: _Fields) -> Exchange:
         fields.whole("devices", COUNT),
         fields.number("bandwidth", RATE),
         fields.number("latency", SECONDS),
+        fields.number("far", FACTOR) if fields.has("far") else 0.0,
     )
     fields.done()
     return exchange

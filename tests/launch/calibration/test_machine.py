@@ -48,7 +48,9 @@ def seconds_of(probe: Probe) -> float:
     assert isinstance(probe, StepProbe)
     if probe.devices == 2:
         size = int(probe.text.split("ENTRY")[1].partition("f32[")[2].partition("]")[0])
-        return 1e-5 + probe.text.count("all-reduce") * (EXCHANGE + 4 * size * BYTE)
+        more = 1 / FAR - 1 / NEAR if 8 * size > 1 << 20 else 0.0
+        each = EXCHANGE + 4 * size * BYTE + 0.5 * 8 * size * more
+        return 1e-5 + probe.text.count("all-reduce(") * each
     alike = "multiply" not in probe.text
     return 1e-5 + (probe.text.count("f32[16]") - 2) * (THUNK if alike else THUNK + KERNEL)
 
@@ -65,6 +67,7 @@ def test_a_description_has_the_rates_that_its_seconds_were_made_with() -> None:
     assert (machine.thunk_seconds, machine.kernel_seconds) == pytest.approx((THUNK, KERNEL))
     (way,) = machine.exchanges
     assert (way.latency, way.bandwidth) == pytest.approx((EXCHANGE, 1 / BYTE))
+    assert way.far == pytest.approx(0.5)
     large = machine.products[0]
     assert large.holds(512, 512, 512)
     assert large.call_seconds == pytest.approx(CALL, rel=0.01)

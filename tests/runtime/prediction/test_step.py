@@ -43,12 +43,13 @@ def predicted(
     machine: MachineDescription = MACHINE,
     devices: int = 1,
     more: str = "",
-    cores: int = 64,
+    cores: int = 0,
 ) -> Prediction:
+    """cores: one for each device, unless it is said."""
     text = f"HloModule m, num_partitions={devices}\n{more}\nENTRY main {{\n{body}\n}}"
     options = CompileOptions(partitioned=True, fusion=False)
     executable = compile_module(spmd.parse(text), devices, options)
-    return predicted_step(executable.program, executable.module, machine, cores)
+    return predicted_step(executable.program, executable.module, machine, cores or devices)
 
 
 PRODUCT = """  x = f32[64,32] parameter(0)
@@ -110,6 +111,35 @@ def test_devices_beyond_the_cores_take_turns() -> None:
     assert predicted(PRODUCT, devices=8, cores=3).seconds == pytest.approx(3 * alone)
 
 
+def test_threads_of_a_device_share_its_products_in_pieces() -> None:
+    """Four of 128 rows, each of which packs rhs by itself, and one way between cores; two devices have a core each."""
+    body = """  x = f32[512,256] parameter(0)
+  w = f32[256,256] parameter(1)
+  ROOT d = f32[512,256] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}"""
+    one = ProductClass(
+        *(P.F32,) * 3, 1, 1, 1, 1, 1, 512, 512, multiply_seconds=1e-12, rhs_seconds=1e-9
+    )
+    machine = replace(MACHINE, products=(one,))
+    multiplied, packed = 1e-12 * 512 * 256 * 256, 1e-9 * 256 * 256
+    assert predicted(body, machine, cores=1).seconds == pytest.approx(1e-6 + multiplied + packed)
+    shared = 1e-6 + 1e-5 + (multiplied + 4 * packed) / 2
+    assert predicted(body, machine, cores=2).seconds == pytest.approx(shared)
+    two = predicted(body, machine, devices=2, cores=2).seconds
+    assert two == pytest.approx(1e-6 + multiplied + packed)
+
+
+def test_threads_share_loops_but_no_short_ones() -> None:
+    def body(count: int) -> str:
+        return f"  x = f32[{count}] parameter(0)\n  ROOT y = f32[{count}] tanh(x)"
+
+    functions = ((Opcode.TANH, 1e8),)
+    machine = replace(CACHED, rates=((P.F32, Rates(1e9, 1e9, 1e8, functions)),))
+    alone, shared = (predicted(body(1 << 14), machine, cores=n).seconds for n in (1, 2))
+    assert shared == pytest.approx(1e-5 + alone / 2, rel=0.01)
+    short = [predicted(body(1 << 11), machine, cores=n).seconds for n in (1, 2)]
+    assert short[0] == short[1] < 3e-5
+
+
 @pytest.mark.parametrize(("devices", "rate", "latency"), [(2, 1e9, 1e-5), (4, 1e8, 1e-4)])
 def test_a_collective_goes_the_narrowest_way_that_joins_all(
     devices: int, rate: float, latency: float
@@ -117,6 +147,20 @@ def test_a_collective_goes_the_narrowest_way_that_joins_all(
     sent = 2 * (devices - 1) / devices * 4000
     found = predicted(ALL_REDUCE % (devices, devices), devices=devices, more=SUM)
     assert found.seconds == pytest.approx(1e-6 + latency + sent / rate)
+
+
+def test_a_collective_takes_longer_where_its_operand_is_far() -> None:
+    """400 KB lie within 1 MB of the last step's; 4 MB do not, and are touched again, as the result is."""
+    levels = (MemoryLevel("near", 1 << 20, 1e11), MemoryLevel("far", (1 << 20) + 1, 1e9))
+    ways = (Exchange("pairs", 2, 1e9, 1e-5, far=3.0),)
+    machine = replace(MACHINE, levels=levels, exchanges=ways)
+
+    def seconds(count: int) -> float:
+        body = ALL_REDUCE.replace("1000", str(count)) % (2, 2)
+        return predicted(body, machine, devices=2, more=SUM).seconds - 1e-6 - 1e-5
+
+    assert seconds(100_000) == pytest.approx(4e5 / 1e9)
+    assert seconds(1_000_000) == pytest.approx(4e6 / 1e9 + 3 * 8e6 * (1 / 1e9 - 1 / 1e11))
 
 
 def test_a_loop_takes_its_trips() -> None:
