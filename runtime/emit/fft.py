@@ -6,19 +6,33 @@ import math
 
 from runtime.emit.reference import emit_reference
 from runtime.kernels.fft import FftKernel
+from runtime.kernels.fft_bundles import bundle_dims, takes_bundles
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays, Views
 from runtime.pocketfft import line_loop
 from runtime.thunks.kernel import KernelThunk
 from runtime.thunks.thunk import Thunk
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import FftAttrs
-from spmd.shape import ArrayShape
+from spmd.shape import ArrayShape, PrimitiveType
 
 
 def _complex_shape(instruction: HloInstruction) -> ArrayShape:
     """Of the side that is complex: the operand, or the result of an RFFT."""
     operand = instruction.operand(0).array_shape
     return operand if operand.element_type.is_complex else instruction.array_shape
+
+
+def _transforms(instruction: HloInstruction) -> list[tuple[str, int, int]]:
+    """Type, length and number of lines along each dimension. Nothing is empty."""
+    attrs, dims = instruction.attrs_as(FftAttrs), _complex_shape(instruction).dims
+    along_others = "IFFT" if attrs.type.startswith("I") else "FFT"
+    types = [along_others] * (len(attrs.length) - 1) + [attrs.type]
+    return [
+        (transform, length, math.prod(dims) // size)
+        for transform, length, size in zip(
+            types, attrs.length, dims[-len(attrs.length) :], strict=True
+        )
+    ]
 
 
 def _kernel(instruction: HloInstruction) -> FftKernel | None:
@@ -28,19 +42,27 @@ def _kernel(instruction: HloInstruction) -> FftKernel | None:
     if any(math.prod(shape.dims) == 0 for shape in shapes) or not attrs.length:
         return None
     kind = _complex_shape(instruction).element_type
-    transforms = [(attrs.type, attrs.length[-1])]
-    along_others = "IFFT" if attrs.type.startswith("I") else "FFT"
-    transforms += [(along_others, length) for length in attrs.length[:-1]]
-    if any(line_loop(*transform, kind) is None for transform in transforms):
+    if any(line_loop(name, n, kind) is None for name, n, _ in _transforms(instruction)):
         return None
     return FftKernel(attrs.type, len(attrs.length), attrs.length[-1], kind)
 
 
 def scratch(instruction: HloInstruction, _: Views) -> tuple[ArrayShape, ...]:
     kernel = _kernel(instruction)
-    if kernel is None or kernel.type != "IRFFT" or kernel.rank == 1:
+    if kernel is None:
         return ()
-    return (ArrayShape(kernel.complex_type, _complex_shape(instruction).dims),)
+    shapes = []
+    if kernel.type == "IRFFT" and kernel.rank > 1:
+        shapes.append(ArrayShape(kernel.complex_type, _complex_shape(instruction).dims))
+    part = PrimitiveType.F32 if kernel.complex_type is PrimitiveType.C64 else PrimitiveType.F64
+    bundles = [
+        bundle_dims(transform, length, part.numpy)
+        for transform, length, lines in _transforms(instruction)
+        if takes_bundles(transform, length, lines, part.numpy)
+    ]
+    if bundles:
+        shapes.append(ArrayShape(part, max(bundles)))
+    return tuple(shapes)
 
 
 def in_place(instruction: HloInstruction) -> tuple[tuple[int, int], ...]:

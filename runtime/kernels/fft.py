@@ -1,4 +1,4 @@
-"""fft by NumPy's transforms, called from native code along one dimension at a time."""
+"""fft along one dimension at a time: bundles of lines by native code, others by NumPy's transforms, called from it."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from runtime.codegen.llvm_line_loop import (
 from runtime.codegen.llvm_repeat import repeated
 from runtime.codegen.native_call import NativeAction, in_order, native_call
 from runtime.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
+from runtime.kernels.fft_bundles import bundled_lines, takes_bundles
 from runtime.kernels.index_order import merged_dims
 from runtime.pocketfft import line_loop
 from spmd.literal import NDArray
@@ -27,8 +28,8 @@ class FftKernel(Kernel):
     """results[0] = the transform of operands[0] over its last ``rank`` dimensions; inverse ones divide by their points.
 
     ``type``: FFT, IFFT, RFFT or IRFFT, whose result has ``length`` elements in the last dimension. The result of an FFT
-    or IFFT may be the operand's memory. scratch[0], where a complex operand of several dimensions gives real numbers:
-    as much as the operand.
+    or IFFT may be the operand's memory. scratch: where a complex operand of several dimensions gives real numbers, as
+    much as the operand; then, where lines are transformed in bundles, a buffer for the longest bundle.
     """
 
     type: str
@@ -43,23 +44,34 @@ def bind_fft(kernel: FftKernel, arrays: KernelArrays) -> Action:
     last = source.ndim - 1
     others = range(last - 1, source.ndim - kernel.rank - 1, -1)
     if kernel.type == "RFFT":
-        along_others = [_lines("FFT", out, out, axis) for axis in others]
-        return in_order(_lines("RFFT", source, out, last), *along_others)
+        along_others = [_lines(arrays, "FFT", out, out, axis) for axis in others]
+        return in_order(_lines(arrays, "RFFT", source, out, last), *along_others)
     if kernel.type == "IRFFT":
         actions, partly = [], source
         for axis in others:
-            actions.append(_lines("IFFT", partly, arrays.scratch[0], axis))
+            actions.append(_lines(arrays, "IFFT", partly, arrays.scratch[0], axis))
             partly = arrays.scratch[0]
-        return in_order(*actions, _lines("IRFFT", partly, out, last))
+        return in_order(*actions, _lines(arrays, "IRFFT", partly, out, last))
     actions, partly = [], source
     for axis in (last, *others):
-        actions.append(_lines(kernel.type, partly, out, axis))
+        actions.append(_lines(arrays, kernel.type, partly, out, axis))
         partly = out
     return in_order(*actions)
 
 
-def _lines(transform: str, source: NDArray, target: NDArray, axis: int) -> NativeAction:
+def _lines(
+    arrays: KernelArrays, transform: str, source: NDArray, target: NDArray, axis: int
+) -> NativeAction:
     """target = the transform of source along ``axis``; the two may be the same memory. Nothing is empty."""
+    length = source.shape[axis] if transform == "RFFT" else target.shape[axis]
+    lines = source.size // source.shape[axis]
+    if takes_bundles(transform, length, lines, source.real.dtype):
+        return bundled_lines(transform, source, target, axis, arrays.scratch[-1])
+    return _single_lines(transform, source, target, axis)
+
+
+def _single_lines(transform: str, source: NDArray, target: NDArray, axis: int) -> NativeAction:
+    """One after the other, by NumPy's transform."""
     kind = PrimitiveType.from_numpy(source.dtype)
     length = source.shape[axis] if transform == "RFFT" else target.shape[axis]
     loop = line_loop(transform, length, kind)
