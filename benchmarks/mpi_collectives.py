@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -274,9 +275,21 @@ def _words(array: np.ndarray) -> np.ndarray:
 
 
 def copy_times(touched: int, rounds: int) -> np.ndarray:
-    """[rounds] seconds per byte read or written, as each rank copies one half of ``touched`` bytes to the other."""
+    """[rounds] a core's seconds per byte read or written, as all ranks copy one half of ``touched`` bytes to the other.
+
+    By the ranks' CPU clocks: those that share a core copy one after the other. The slowest one's.
+    """
     source, target = np.split(np.ones(touched // 2 * 2, np.uint8), 2)
-    return in_rounds([lambda: np.copyto(target, source)], rounds)[:, 0] / (2 * source.size)
+    count = repeats(lambda: np.copyto(target, source))
+    found = np.zeros(rounds)
+    for k in range(rounds):
+        MPI.COMM_WORLD.Barrier()
+        start = time.thread_time()
+        for _ in range(count):
+            np.copyto(target, source)
+        found[k] = time.thread_time() - start
+    MPI.COMM_WORLD.Allreduce(MPI.IN_PLACE, found, MPI.MAX)
+    return found / (count * 2 * source.size)
 
 
 def _line(*cells: str) -> str:
@@ -319,7 +332,7 @@ def main() -> None:
                 touched = contest.touched * ranks_on_a_core
                 if touched not in copies:
                     copies[touched] = copy_times(touched, rounds)
-                copy = copies[touched]
+                copy = ranks_on_a_core * copies[touched]
                 ours, *peers = map(float, np.median(times, axis=0))
                 moved, speed, limit = contest.moved, contest.moved / ours, 1 / np.median(copy)
                 shown = [f"{ours * 1e6:.2f}", *(f"{peer * 1e6:.2f}" for peer in peers)]
