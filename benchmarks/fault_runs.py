@@ -1,10 +1,10 @@
-"""What becomes of MPI jobs that something happens to: kill, stop, exceptions, ranks that differ, full /dev/shm.
+"""What becomes of MPI jobs that something happens to: kill, stop, exceptions, ranks that differ, a busy machine.
 
     python benchmarks/fault_runs.py [--runs 5] [--kinds kill,stop,...] [--seed 0] [--json FILE] [--markdown FILE]
 
 Each run starts a case of tests/cases with many steps on 2, 4 or 8 ranks, does the harm at a random time, and waits.
-A row per kind says how many runs there were; how many did not end within the kind's limit, counted from the harm; how
-many ended with another exit code than `spmd` promises; how many named the culprit in at most one message of ours (else
+A row per kind says how many runs there were; how many did not end within the kind's limit, counted from the harm (from
+the job's start where it has no moment); how many ended with another exit code than `spmd` promises; how many named the culprit in at most one message of ours (else
 in the launcher's, before there was a program to speak of); how many left files in /dev/shm or the temporary directory,
 or processes; and the longest time. Where it is permitted (root), runs have a /dev/shm of their own. Exits 1 if any is
 amiss.
@@ -17,7 +17,6 @@ import ctypes
 import json
 import random
 import sys
-import time
 from dataclasses import asdict
 from pathlib import Path
 
@@ -57,9 +56,8 @@ def main() -> int:
         rows.append(row)
         for run in range(options.runs):
             before = {path.name for path in SHM.iterdir()}
-            begun = time.monotonic()
             job, harm = KINDS[kind](chance, cases[run % len(cases)])
-            observe(row, job, harm, begun, before)
+            observe(row, job, harm, before)
         for remark in row.remarks:
             print(f"{kind}: {remark}", flush=True)
         print(table([row]).splitlines()[-1], flush=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import signal
@@ -34,6 +35,9 @@ MANY = "1000000"
 #: Seconds from the harm to the end of everything: a rank that dies ends the job within 10 s; --timeout 3 and ten.
 END_LIMIT = 10.0
 STOP_LIMIT = 13.0
+#: A jolt at most, and from one to the next; from look to look at which ranks there are.
+JOLT_SECONDS = 0.1
+LOOK_SECONDS = 1.0
 #: After a job's end, for processes that are just going.
 GRACE = 3.0
 
@@ -49,6 +53,12 @@ class Harm:
     culprit: str
     codes: frozenset[int]
     limit: float = END_LIMIT
+
+
+def arrays_of(case: str) -> tuple[str, ...]:
+    """Options: its inputs, and the outputs to compare with."""
+    folder = ROOT / "tests" / "cases" / case
+    return ("--inputs", str(folder / "inputs.npz"), "--expect", str(folder / "expected.npz"))
 
 
 Kind: TypeAlias = Callable[[random.Random, str], tuple[Job, Harm]]
@@ -163,21 +173,40 @@ def no_room(chance: random.Random, case: str) -> tuple[Job, Harm]:
     job = Job(launched(case, "--steps", "3"), {})
     job.process.wait()
     filler.unlink()
-    return job, Harm(None, r"has no room", frozenset({0}), WHOLE_LIMIT)
+    return job, Harm(None, r"has no room", frozenset({0}))
+
+
+def jolted(chance: random.Random, case: str) -> tuple[Job, Harm]:
+    """A start with nothing in the cache of programs; ranks lose the core for a moment again and again: all goes well.
+
+    What a busy machine does to ranks, where it hurts most: anywhere.
+    """
+    with tempfile.TemporaryDirectory(prefix="fault-cache-") as cache:
+        job = Job(launched(case, *arrays_of(case)), {"SPMD_OBJECT_CACHE": f"{cache}/objects"})
+        ranks: list[int] = []
+        looked = -math.inf
+        while job.process.poll() is None and time.monotonic() - job.begun < WHOLE_LIMIT:
+            if time.monotonic() - looked > LOOK_SECONDS:
+                ranks, looked = list(job.ranks().values()), time.monotonic()
+            if ranks:
+                pid = chance.choice(ranks)
+                strike(pid, signal.SIGSTOP)
+                time.sleep(chance.random() ** 2 * JOLT_SECONDS)
+                strike(pid, signal.SIGCONT)
+            time.sleep(chance.random() * JOLT_SECONDS)
+    return job, Harm(None, r"outputs agree", frozenset({0}))
 
 
 def two_jobs(chance: random.Random, case: str) -> tuple[Job, Harm]:
     """A rank of another job beside this one is killed: this one goes on and is right."""
-    folder = ROOT / "tests" / "cases" / case
-    arrays = ("--inputs", str(folder / "inputs.npz"), "--expect", str(folder / "expected.npz"))
     beside, _ = signalled(signal.SIGKILL, killed)(chance, case)
-    job = Job(launched(case, *arrays), {})
+    job = Job(launched(case, *arrays_of(case)), {})
     job.process.wait()
     beside.process.wait()
     remaining = wait_for_none(beside, GRACE)
     beside.close()
     culprit = r"outputs agree" if not remaining else "the other job has left processes"
-    return job, Harm(None, culprit, frozenset({0}), WHOLE_LIMIT)
+    return job, Harm(None, culprit, frozenset({0}))
 
 
 _TRACEBACK = r"rank {rank}/\d+\] .*Traceback(.|\n)*PlantedError: planted"
@@ -199,4 +228,5 @@ KINDS: dict[str, Kind] = {
     "launch": command_signalled(signal.SIGKILL, frozenset({-signal.SIGKILL})),
     "full": no_room,
     "two": two_jobs,
+    "jolts": jolted,
 }

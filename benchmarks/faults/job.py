@@ -24,12 +24,9 @@ SPMD = (sys.executable, "-m", "launch")
 #: In the environment of all processes of a job.
 MARK = "FAULT_RUN"
 
-#: A run that ends by itself; a machine in use takes its time to start eight ranks.
-WHOLE_LIMIT = 120.0
-
-#: For ranks to come to what is planted in one of them: on two cores that twenty others want as well, eight ranks take
-#: two minutes to start.
-START_LIMIT = 300.0
+#: Of a run whose harm has no moment, from its start, and for ranks to come to what is planted in one of them: on two
+#: cores that twenty others want as well, eight ranks take two minutes to start.
+WHOLE_LIMIT = 300.0
 
 
 @dataclass
@@ -41,6 +38,7 @@ class Job:
     mark: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def __post_init__(self) -> None:
+        self.begun = time.monotonic()
         self.scratch = tempfile.TemporaryDirectory(prefix="fault-run-")
         own = {**self.environment, MARK: self.mark, "TMPDIR": self.scratch.name}
         self.said = tempfile.TemporaryFile()  # noqa: SIM115
@@ -72,11 +70,19 @@ class Job:
         """The process of a rank, once there is one; None when the job has ended."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and self.process.poll() is None:
-            for pid, environment in self.processes().items():
-                if environment.get("OMPI_COMM_WORLD_RANK") == str(number) and is_rank(pid):
-                    return pid
+            if number in (found := self.ranks()):
+                return found[number]
             time.sleep(0.02)
         return None
+
+    def ranks(self) -> dict[int, int]:
+        """Processes by rank: those that there are now."""
+        found = {}
+        for pid, environment in self.processes().items():
+            number = environment.get("OMPI_COMM_WORLD_RANK")
+            if number is not None and is_rank(pid):
+                found[int(number)] = pid
+        return found
 
     def mpirun(self, seconds: float = 20) -> int | None:
         deadline = time.monotonic() + seconds
@@ -88,7 +94,7 @@ class Job:
             time.sleep(0.01)
         return None
 
-    def planted_at(self, seconds: float = START_LIMIT) -> float | None:
+    def planted_at(self, seconds: float = WHOLE_LIMIT) -> float | None:
         """When the fault program came to its defect (monotonic), once it has said so; None when the job has ended."""
         deadline = time.monotonic() + seconds
         found = None

@@ -31,9 +31,9 @@ class Row:
         )
 
 
-def observe(row: Row, job: Job, harm: Harm, begun: float, before: set[str]) -> None:
+def observe(row: Row, job: Job, harm: Harm, before: set[str]) -> None:
     """Wait for the end, and take down in ``row`` what was amiss."""
-    begin = harm.at or begun
+    begin = harm.at or job.begun
     limit = harm.limit if harm.at else WHOLE_LIMIT
     try:
         code = job.process.wait(max(0.1, begin + limit + 30 - time.monotonic()))

@@ -51,12 +51,14 @@ ENTRY main {
         "stop",
         "exception",
         "exit",
+        "between",
         "option",
         "environment",
         "mpirun",
         "launch",
         "full",
         "two",
+        "jolts",
     ],
 )
 def test_two_runs_of_a_kind(kind: str, tmp_path: Path) -> None:
