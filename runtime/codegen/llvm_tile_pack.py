@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from runtime.codegen.llvm_tiles import (
     LINES,
+    PANEL,
     TILE_BYTES,
     TileForm,
     lanes_below,
@@ -24,7 +25,7 @@ def pack_function(kind: PrimitiveType) -> str:
 
 
 def pack_ir(form: TileForm) -> str:
-    """``pack_function`` of both operands' types: at most 32 lines of some depth into a panel.
+    """``pack_function`` of both operands' types: at most 32 lines of some depth into a panel; ``.._lines``: any number.
 
     A line is a row of lhs, or a column of rhs. turn: whether the panel's tiles lie the other way than the source.
     most: address of 32 halfwords, each at least the upper half of the magnitude of the f32 packed there.
@@ -45,8 +46,9 @@ def _pack(form: TileForm, kind: PrimitiveType) -> str:
         f"  call void @turn(ptr %part{p})"
         for p in range(parts_of(kind))
     )
-    return _PACK.format(
+    return (_PACK + _PACK_LINES).format(
         name=pack_function(kind),
+        panel=PANEL,
         item=kind.byte_size,
         lines=LINES,
         depth=form.step_depth,
@@ -270,6 +272,50 @@ half_done:
   %next_h = add i64 %h, {lines}
   %more_h = icmp slt i64 %next_h, %lines
   br i1 %more_h, label %half, label %end
+end:
+  ret void
+}}
+"""
+
+#: Lines along the depth are packed one after the other; rows across it step by step through all panels.
+_PACK_LINES = """
+define internal void @{name}_lines(ptr %to, ptr %source, i64 %line, i64 %depth, i64 %lines, i64 %count, i1 %turn,
+    i64 %panel_bytes, float %scale, ptr %most) noinline {{
+entry:
+  store <32 x i16> zeroinitializer, ptr %most, align 64
+  %along = icmp eq i64 %depth, {item}
+  %one_panel = icmp ule i64 %lines, {panel}
+  %at_once = or i1 %along, %one_panel
+  %span = select i1 %at_once, i64 %count, i64 {depth}
+  br label %some_depth
+some_depth:
+  %d = phi i64 [ 0, %entry ], [ %next_d, %depth_done ]
+  %depth_left = sub i64 %count, %d
+  %deep = call i64 @llvm.umin.i64(i64 %depth_left, i64 %span)
+  %d_way = mul i64 %d, %depth
+  %from_d = getelementptr i8, ptr %source, i64 %d_way
+  %number_d = lshr i64 %d, {log_depth}
+  %place_d = mul i64 %number_d, {step_bytes}
+  %to_d = getelementptr i8, ptr %to, i64 %place_d
+  br label %panel
+panel:
+  %l = phi i64 [ 0, %some_depth ], [ %next_l, %panel ]
+  %l_way = mul i64 %l, %line
+  %from = getelementptr i8, ptr %from_d, i64 %l_way
+  %number_l = udiv i64 %l, {panel}
+  %place_l = mul i64 %number_l, %panel_bytes
+  %to_l = getelementptr i8, ptr %to_d, i64 %place_l
+  %lines_left = sub i64 %lines, %l
+  %some_lines = call i64 @llvm.umin.i64(i64 %lines_left, i64 {panel})
+  call void @{name}(ptr %to_l, ptr %from, i64 %line, i64 %depth, i64 %some_lines, i64 %deep, i1 %turn, float %scale,
+    ptr %most)
+  %next_l = add i64 %l, {panel}
+  %more_l = icmp ult i64 %next_l, %lines
+  br i1 %more_l, label %panel, label %depth_done
+depth_done:
+  %next_d = add i64 %d, %span
+  %more_d = icmp ult i64 %next_d, %count
+  br i1 %more_d, label %some_depth, label %end
 end:
   ret void
 }}

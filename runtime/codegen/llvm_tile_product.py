@@ -1,9 +1,10 @@
 """Native code of matrix products on the tile unit: packed in blocks that near caches hold, summed panel by panel.
 
-For each block of columns of rhs, for each block of the depth: pack that part of rhs; for 32 rows of lhs at a time, pack
-them, multiply them with each packed panel, and write or add up 32 by 32 elements of the result, which is done among the
-instructions that multiply the next ones. Packed operands are on the stack, about 1 MiB of it, so that a step allocates
-nothing.
+One operand stays packed, as far as there is room, and the other passes by it. For each block of columns of rhs (or of
+rows of lhs, if lhs stays), for each block of the depth: pack that part; pack 32 rows of lhs at a time (or some columns
+of rhs), multiply each packed panel with each, and write or add up 32 by 32 elements of the result, which is done among
+the instructions that multiply the next ones. Packed operands are on the stack, about 1 MiB of it, so that a step
+allocates nothing.
 
 f32 parts and their products may not become so small that the unit, which takes denormal numbers for zero, would lose
 what f32 holds: packing multiplies by 2^24, and results by 2^-48. Then parts of the smallest denormal are normal, and
@@ -27,8 +28,9 @@ from runtime.codegen.llvm_tiles import (
 from runtime.codegen.llvm_words import WORDS
 from spmd.shape import PrimitiveType
 
-#: Bytes for packed columns of rhs: well inside of a second-level cache of 2 MiB, together with what else is walked.
-_RHS_BYTES = 768 << 10
+#: Bytes for packed lines that stay: well inside of a second-level cache of 2 MiB, together with what else is walked.
+_KEPT_BYTES = 768 << 10
+_PASSING_BYTES = 384 << 10
 #: 2^24 and 2^-48 as LLVM writes floats.
 SCALE, UNSCALE, ONE = "0x4170000000000000", "0x3CF0000000000000", "0x3FF0000000000000"
 #: Of the sum of two exponents as f32 stores them and the bits of a depth: beyond it sums might not be finite.
@@ -42,6 +44,17 @@ def most_depth(form: TileForm) -> int:
     return 8192 // (4 // form.group)
 
 
+def packs_alike(form: TileForm) -> bool:
+    """Both operands become panels in one way, so that either may stay packed."""
+    return pack_function(form.lhs) == pack_function(form.rhs)
+
+
+def passing_bytes(form: TileForm) -> int:
+    """For packed lines of the operand that passes by: a panel of the greatest depth, or more."""
+    panel = most_depth(form) // form.step_depth * form.step_bytes
+    return max(panel, _PASSING_BYTES) if packs_alike(form) else panel
+
+
 def product_ir(form: TileForm, *, instead: bool) -> str:
     """``@product(record, scale, unscale, checked)``, true if it was computed, all of it.
 
@@ -51,8 +64,9 @@ def product_ir(form: TileForm, *, instead: bool) -> str:
     step = form.step_depth
     main = _PRODUCT.format(
         setup=record_ir(),
-        rhs_bytes=_RHS_BYTES,
-        lhs_bytes=most_depth(form) // step * form.step_bytes,
+        kept_bytes=_KEPT_BYTES,
+        passing_bytes=passing_bytes(form),
+        choice=_CHOICE if packs_alike(form) else _RHS_STAYS,
         block=BLOCK_BYTES,
         lhs_item=form.lhs.byte_size,
         rhs_item=form.rhs.byte_size,
@@ -66,7 +80,7 @@ def product_ir(form: TileForm, *, instead: bool) -> str:
         panel=PANEL,
         lines=LINES,
         before=_BEFORE,
-        check=_CHECK.format(most=_MOST_EXPONENT) if form.is_float else "  br label %columns",
+        check=_CHECK.format(most=_MOST_EXPONENT) if form.is_float else "  br label %sweep",
         otherwise=_INSTEAD if instead else "  br label %refused",
     )
     parts = (
@@ -97,26 +111,51 @@ define internal i64 @largest(ptr %most) {{
 
 
 _CHECK = """
-  %lhs_largest = call i64 @largest(ptr %lhs_most)
-  %rhs_largest = call i64 @largest(ptr %rhs_most)
+  %passing_largest = call i64 @largest(ptr %passing_most)
+  %kept_largest = call i64 @largest(ptr %kept_most)
   %zeros = call i64 @llvm.ctlz.i64(i64 %depth, i1 true)
   %depth_bits = sub i64 64, %zeros
-  %exponents = add i64 %lhs_largest, %rhs_largest
+  %exponents = add i64 %passing_largest, %kept_largest
   %magnitude = add i64 %exponents, %depth_bits
-  %lhs_finite = icmp ult i64 %lhs_largest, 255
-  %rhs_finite = icmp ult i64 %rhs_largest, 255
+  %passing_finite = icmp ult i64 %passing_largest, 255
+  %kept_finite = icmp ult i64 %kept_largest, 255
   %small = icmp ult i64 %magnitude, {most}
-  %finite = and i1 %lhs_finite, %rhs_finite
+  %finite = and i1 %passing_finite, %kept_finite
   %fits = and i1 %finite, %small
   %unchecked = xor i1 %checked, true
   %fine = or i1 %fits, %unchecked
-  br i1 %fine, label %columns, label %otherwise
+  br i1 %fine, label %sweep, label %otherwise
 """
 
 _INSTEAD = """
-  call void @instead(ptr %record, i64 %i, i64 %j, i64 %d, i64 %rows, i64 %width, i64 %depth, i1 %add)
-  br label %rows_done
+  %row = select i1 %keeps_lhs, i64 %a, i64 %b
+  %column = select i1 %keeps_lhs, i64 %b, i64 %a
+  %instead_rows = select i1 %keeps_lhs, i64 %width, i64 %lines_b
+  %instead_columns = select i1 %keeps_lhs, i64 %lines_b, i64 %width
+  call void @instead(ptr %record, i64 %row, i64 %column, i64 %d, i64 %instead_rows, i64 %instead_columns, i64 %depth,
+    i1 %add)
+  br label %lines_done
 """
+
+#: Which operand costs less to pack in all if it stays packed: the other one is packed for every block of its lines.
+#: A line that is turned counts twice (measured).
+_CHOICE = """
+  %lhs_weight = select i1 %lhs_turn, i64 2, i64 1
+  %rhs_weight = select i1 %rhs_turn, i64 2, i64 1
+  %lhs_once = mul i64 %m, %lhs_weight
+  %rhs_once = mul i64 %n, %rhs_weight
+  %width_less = sub i64 %whole_width, 1
+  %m_more = add i64 %m, %width_less
+  %m_blocks = udiv i64 %m_more, %whole_width
+  %n_more = add i64 %n, %width_less
+  %n_blocks = udiv i64 %n_more, %whole_width
+  %lhs_often = mul i64 %lhs_once, %n_blocks
+  %rhs_often = mul i64 %rhs_once, %m_blocks
+  %if_lhs_stays = add i64 %lhs_once, %rhs_often
+  %if_rhs_stays = add i64 %rhs_once, %lhs_often
+  %keeps_lhs = icmp ult i64 %if_lhs_stays, %if_rhs_stays
+"""
+_RHS_STAYS = "  %keeps_lhs = icmp ne i64 %m, %m"
 
 #: The block of the result that is finished while the unit is at the next one.
 _BEFORE = """ptr %total, ptr %to_before, i64 %out_row,
@@ -125,17 +164,17 @@ _BEFORE = """ptr %total, ptr %to_before, i64 %out_row,
 _PRODUCT = """
 define internal i1 @product(ptr %record, float %scale, float %unscale, i1 %checked) noinline {{
 entry:
-  %rhs_packed = alloca [{rhs_bytes} x i8], align 4096
-  %lhs_packed = alloca [{lhs_bytes} x i8], align 4096
+  %kept_packed = alloca [{kept_bytes} x i8], align 4096
+  %passing_packed = alloca [{passing_bytes} x i8], align 4096
   %total = alloca [{block} x i8], align 64
-  %lhs_most = alloca [64 x i8], align 64
-  %rhs_most = alloca [64 x i8], align 64
+  %kept_most = alloca [64 x i8], align 64
+  %passing_most = alloca [64 x i8], align 64
 {setup}
   call void @llvm.x86.ldtilecfg(ptr @tile_config)
   %adds_at_all = icmp ne i64 %adds, 0
   %lhs_turn = icmp ne i64 %lhs_depth, {lhs_item}
   %rhs_turn = icmp eq i64 %rhs_depth, {rhs_item}
-  ; blocks of the depth of about the same size, and as many columns as then have room
+  ; blocks of the depth of about the same size, and as many lines as then have room
   %k_more = add i64 %k, {most_depth}
   %k_less = sub i64 %k_more, 1
   %blocks = udiv i64 %k_less, {most_depth}
@@ -146,13 +185,36 @@ entry:
   %whole_depth = and i64 %share_up, -{step}
   %depth_steps = udiv i64 %whole_depth, {step}
   %panel_bytes = mul i64 %depth_steps, {rhs_step_bytes}
-  %panels = udiv i64 {rhs_bytes}, %panel_bytes
+  %panels = udiv i64 {kept_bytes}, %panel_bytes
   %whole_width = mul i64 %panels, {panel}
+  %passing_panels = udiv i64 {passing_bytes}, %panel_bytes
+  %most_passing = mul i64 %passing_panels, {panel}
+{choice}
+  %kept = select i1 %keeps_lhs, ptr %lhs, ptr %rhs
+  %kept_lines = select i1 %keeps_lhs, i64 %m, i64 %n
+  %kept_line = select i1 %keeps_lhs, i64 %lhs_line, i64 %rhs_line
+  %kept_depth = select i1 %keeps_lhs, i64 %lhs_depth, i64 %rhs_depth
+  %kept_turn = select i1 %keeps_lhs, i1 %lhs_turn, i1 %rhs_turn
+  %kept_out = select i1 %keeps_lhs, i64 %out_row, i64 {result_size}
+  %passing = select i1 %keeps_lhs, ptr %rhs, ptr %lhs
+  %passing_lines = select i1 %keeps_lhs, i64 %n, i64 %m
+  %passing_line = select i1 %keeps_lhs, i64 %rhs_line, i64 %lhs_line
+  %passing_depth = select i1 %keeps_lhs, i64 %rhs_depth, i64 %lhs_depth
+  %passing_turn = select i1 %keeps_lhs, i1 %rhs_turn, i1 %lhs_turn
+  %passing_out = select i1 %keeps_lhs, i64 {result_size}, i64 %out_row
+  ; 32 rows of lhs go along all columns that stay; of rhs so many columns at once that rows of the result are not short
+  %passing_width = select i1 %keeps_lhs, i64 %most_passing, i64 {panel}
+  %lhs_packed = select i1 %keeps_lhs, ptr %kept_packed, ptr %passing_packed
+  %rhs_packed = select i1 %keeps_lhs, ptr %passing_packed, ptr %kept_packed
   br label %block
 block:
-  %j = phi i64 [ 0, %entry ], [ %next_j, %block_done ]
-  %n_left = sub i64 %n, %j
-  %width = call i64 @llvm.umin.i64(i64 %n_left, i64 %whole_width)
+  %a = phi i64 [ 0, %entry ], [ %next_a, %block_done ]
+  %kept_left = sub i64 %kept_lines, %a
+  %width = call i64 @llvm.umin.i64(i64 %kept_left, i64 %whole_width)
+  %a_way = mul i64 %a, %kept_line
+  %kept_a = getelementptr i8, ptr %kept, i64 %a_way
+  %out_a_way = mul i64 %a, %kept_out
+  %out_a = getelementptr i8, ptr %out, i64 %out_a_way
   br label %deep
 deep:
   %d = phi i64 [ 0, %block ], [ %next_d, %deep_done ]
@@ -162,109 +224,98 @@ deep:
   %steps = udiv i64 %depth_up, {step}
   %later = icmp ne i64 %d, 0
   %add = or i1 %later, %adds_at_all
-  %lhs_way = mul i64 %d, %lhs_depth
-  %lhs_d = getelementptr i8, ptr %lhs, i64 %lhs_way
-  %rhs_way = mul i64 %d, %rhs_depth
-  %rhs_d = getelementptr i8, ptr %rhs, i64 %rhs_way
-  store <32 x i16> zeroinitializer, ptr %rhs_most, align 64
-  ; lines along the depth are packed one after the other, rows across it through all panels
-  %rhs_span = select i1 %rhs_turn, i64 %whole_depth, i64 {step}
-  br label %pack_depth
-pack_depth:
-  %e = phi i64 [ 0, %deep ], [ %next_e, %depth_packed ]
-  %depth_left = sub i64 %depth, %e
-  %span = call i64 @llvm.umin.i64(i64 %depth_left, i64 %rhs_span)
-  %e_way = mul i64 %e, %rhs_depth
-  %rhs_e = getelementptr i8, ptr %rhs_d, i64 %e_way
-  %e_number = udiv i64 %e, {step}
-  %e_place = mul i64 %e_number, {rhs_step_bytes}
-  %to_e = getelementptr i8, ptr %rhs_packed, i64 %e_place
-  br label %pack_rhs
-pack_rhs:
-  %q = phi i64 [ 0, %pack_depth ], [ %next_q, %pack_rhs ]
-  %column = add i64 %j, %q
-  %column_way = mul i64 %column, %rhs_line
-  %rhs_q = getelementptr i8, ptr %rhs_e, i64 %column_way
-  %width_left = sub i64 %width, %q
-  %lines_q = call i64 @llvm.umin.i64(i64 %width_left, i64 {panel})
-  %number_q = udiv i64 %q, {panel}
-  %place_q = mul i64 %number_q, %panel_bytes
-  %to_q = getelementptr i8, ptr %to_e, i64 %place_q
-  call void @{pack_rhs}(ptr %to_q, ptr %rhs_q, i64 %rhs_line, i64 %rhs_depth, i64 %lines_q, i64 %span, i1 %rhs_turn,
-    float %scale, ptr %rhs_most)
-  %next_q = add i64 %q, {panel}
-  %more_q = icmp ult i64 %next_q, %width
-  br i1 %more_q, label %pack_rhs, label %depth_packed
-depth_packed:
-  %next_e = add i64 %e, %rhs_span
-  %more_e = icmp ult i64 %next_e, %depth
-  br i1 %more_e, label %pack_depth, label %some_rows
-some_rows:
-  %i = phi i64 [ 0, %depth_packed ], [ %next_i, %rows_done ]
-  %row_way = mul i64 %i, %lhs_line
-  %lhs_i = getelementptr i8, ptr %lhs_d, i64 %row_way
-  %m_left = sub i64 %m, %i
-  %rows = call i64 @llvm.umin.i64(i64 %m_left, i64 {panel})
-  store <32 x i16> zeroinitializer, ptr %lhs_most, align 64
-  call void @{pack_lhs}(ptr %lhs_packed, ptr %lhs_i, i64 %lhs_line, i64 %lhs_depth, i64 %rows, i64 %depth, i1 %lhs_turn,
-    float %scale, ptr %lhs_most)
-  %out_way = mul i64 %i, %out_row
-  %out_i = getelementptr i8, ptr %out, i64 %out_way
-  %two_rows = icmp ugt i64 %rows, {lines}
+  %kept_way = mul i64 %d, %kept_depth
+  %kept_d = getelementptr i8, ptr %kept_a, i64 %kept_way
+  %passing_way = mul i64 %d, %passing_depth
+  %passing_d = getelementptr i8, ptr %passing, i64 %passing_way
+  call void @{pack_rhs}_lines(ptr %kept_packed, ptr %kept_d, i64 %kept_line, i64 %kept_depth, i64 %width, i64 %depth,
+    i1 %kept_turn, i64 %panel_bytes, float %scale, ptr %kept_most)
+  br label %some_lines
+some_lines:
+  %b = phi i64 [ 0, %deep ], [ %next_b, %lines_done ]
+  %b_way = mul i64 %b, %passing_line
+  %passing_b = getelementptr i8, ptr %passing_d, i64 %b_way
+  %passing_left = sub i64 %passing_lines, %b
+  %lines_b = call i64 @llvm.umin.i64(i64 %passing_left, i64 %passing_width)
+  call void @{pack_lhs}_lines(ptr %passing_packed, ptr %passing_b, i64 %passing_line, i64 %passing_depth,
+    i64 %lines_b, i64 %depth, i1 %passing_turn, i64 %panel_bytes, float %scale, ptr %passing_most)
+  %out_b_way = mul i64 %b, %passing_out
+  %out_b = getelementptr i8, ptr %out_a, i64 %out_b_way
 {check}
 otherwise:
 {otherwise}
-columns:
-  %c = phi i64 [ 0, %some_rows ], [ %next_c, %multiplied ]
-  %to_before = phi ptr [ %out_i, %some_rows ], [ %to, %multiplied ]
-  %columns_before = phi i64 [ 0, %some_rows ], [ %columns_c, %multiplied ]
-  %rows_before = phi i64 [ 0, %some_rows ], [ %rows, %multiplied ]
+sweep:
+  %all_rows = select i1 %keeps_lhs, i64 %width, i64 %lines_b
+  %all_columns = select i1 %keeps_lhs, i64 %lines_b, i64 %width
+  br label %row_panel
+row_panel:
+  %r = phi i64 [ 0, %sweep ], [ %next_r, %row_done ]
+  %to_above = phi ptr [ %out_b, %sweep ], [ %to, %row_done ]
+  %columns_above = phi i64 [ 0, %sweep ], [ %columns, %row_done ]
+  %rows_above = phi i64 [ 0, %sweep ], [ %rows, %row_done ]
+  %number_r = udiv i64 %r, {panel}
+  %place_r = mul i64 %number_r, %panel_bytes
+  %lhs_panel = getelementptr i8, ptr %lhs_packed, i64 %place_r
+  %rows_left = sub i64 %all_rows, %r
+  %rows = call i64 @llvm.umin.i64(i64 %rows_left, i64 {panel})
+  %out_r_way = mul i64 %r, %out_row
+  %out_r = getelementptr i8, ptr %out_b, i64 %out_r_way
+  br label %column_panel
+column_panel:
+  %c = phi i64 [ 0, %row_panel ], [ %next_c, %multiplied ]
+  %to_before = phi ptr [ %to_above, %row_panel ], [ %to, %multiplied ]
+  %columns_before = phi i64 [ %columns_above, %row_panel ], [ %columns, %multiplied ]
+  %rows_before = phi i64 [ %rows_above, %row_panel ], [ %rows, %multiplied ]
   %number_c = udiv i64 %c, {panel}
   %place_c = mul i64 %number_c, %panel_bytes
-  %rhs_c = getelementptr i8, ptr %rhs_packed, i64 %place_c
-  %column_c = add i64 %j, %c
-  %out_column = mul i64 %column_c, {result_size}
-  %to = getelementptr i8, ptr %out_i, i64 %out_column
-  %columns_left = sub i64 %width, %c
-  %columns_c = call i64 @llvm.umin.i64(i64 %columns_left, i64 {panel})
-  %two_columns = icmp ugt i64 %columns_c, {lines}
+  %rhs_panel = getelementptr i8, ptr %rhs_packed, i64 %place_c
+  %columns_left = sub i64 %all_columns, %c
+  %columns = call i64 @llvm.umin.i64(i64 %columns_left, i64 {panel})
+  %out_c_way = mul i64 %c, {result_size}
+  %to = getelementptr i8, ptr %out_r, i64 %out_c_way
+  %two_rows = icmp ugt i64 %rows, {lines}
+  %two_columns = icmp ugt i64 %columns, {lines}
   br i1 %two_rows, label %rows2, label %rows1
 rows2:
   br i1 %two_columns, label %by22, label %by21
 rows1:
   br i1 %two_columns, label %by12, label %by11
 by22:
-  call void @multiply22(ptr %lhs_packed, ptr %rhs_c, i64 %steps, {before})
+  call void @multiply22(ptr %lhs_panel, ptr %rhs_panel, i64 %steps, {before})
   br label %multiplied
 by21:
-  call void @multiply21(ptr %lhs_packed, ptr %rhs_c, i64 %steps, {before})
+  call void @multiply21(ptr %lhs_panel, ptr %rhs_panel, i64 %steps, {before})
   br label %multiplied
 by12:
-  call void @multiply12(ptr %lhs_packed, ptr %rhs_c, i64 %steps, {before})
+  call void @multiply12(ptr %lhs_panel, ptr %rhs_panel, i64 %steps, {before})
   br label %multiplied
 by11:
-  call void @multiply11(ptr %lhs_packed, ptr %rhs_c, i64 %steps, {before})
+  call void @multiply11(ptr %lhs_panel, ptr %rhs_panel, i64 %steps, {before})
   br label %multiplied
 multiplied:
   call void @store(ptr %total)
   %next_c = add i64 %c, {panel}
-  %more_c = icmp ult i64 %next_c, %width
-  br i1 %more_c, label %columns, label %finish_last
+  %more_c = icmp ult i64 %next_c, %all_columns
+  br i1 %more_c, label %column_panel, label %row_done
+row_done:
+  %next_r = add i64 %r, {panel}
+  %more_r = icmp ult i64 %next_r, %all_rows
+  br i1 %more_r, label %row_panel, label %finish_last
 finish_last:
-  call void @finish(ptr %total, ptr %to, i64 %out_row, i64 %rows, i64 %columns_c, i1 %add, float %unscale)
-  br label %rows_done
-rows_done:
-  %next_i = add i64 %i, {panel}
-  %more_i = icmp ult i64 %next_i, %m
-  br i1 %more_i, label %some_rows, label %deep_done
+  call void @finish(ptr %total, ptr %to, i64 %out_row, i64 %rows, i64 %columns, i1 %add, float %unscale)
+  br label %lines_done
+lines_done:
+  %next_b = add i64 %b, %passing_width
+  %more_b = icmp ult i64 %next_b, %passing_lines
+  br i1 %more_b, label %some_lines, label %deep_done
 deep_done:
   %next_d = add i64 %d, %whole_depth
   %more_d = icmp ult i64 %next_d, %k
   br i1 %more_d, label %deep, label %block_done
 block_done:
-  %next_j = add i64 %j, %whole_width
-  %more_j = icmp ult i64 %next_j, %n
-  br i1 %more_j, label %block, label %end
+  %next_a = add i64 %a, %whole_width
+  %more_a = icmp ult i64 %next_a, %kept_lines
+  br i1 %more_a, label %block, label %end
 end:
   call void @llvm.x86.tilerelease()
   ret i1 true

@@ -25,10 +25,15 @@ def product_work(kernel: DotKernel, thunk: KernelThunk, machine: MachineDescript
     seconds = count * machine.product_seconds(product.types, product.sizes, product.turned)
     known = class_for(machine.products, product.types, product.sizes)
     stored = [stored_bytes(place) for place in product.places]
-    packings, blocks, far = 1, 1, (1.0, 1.0, 1.0)
+    (lhs_packings, rhs_packings, blocks), far = (1, 1, 1), (1.0, 1.0, 1.0)
     if known is not None:
-        (packings, blocks), far = known.passes(*product.sizes[1:]), known.far(product.turned)
-    times = (packings, 1, 2 * blocks - 1)  # a result that is added to is read and written
+        lhs_packings, rhs_packings, blocks = known.passes(*product.sizes, product.turned)
+        far = known.far(product.turned)
+    times = (
+        lhs_packings,
+        rhs_packings,
+        2 * blocks - 1,
+    )  # a result that is added to is read and written
     accesses = tuple(
         Access(place, size, slowdown, (often - 1) * size)
         for place, size, slowdown, often in zip(product.places, stored, far, times, strict=True)

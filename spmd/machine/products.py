@@ -2,8 +2,9 @@
 
 A product of [m, k] and [k, n] matrices multiplies m k n times, and has operands to bring into the form that the machine
 multiplies (packing) and a result to write. Sizes count as multiples of the machine's blocks where it multiplies: a tile
-unit fills up what is smaller. Of rhs so much is packed at once as a cache holds; lhs is packed again for the next
-columns, and results of a further depth are added to those that are there.
+unit fills up what is smaller. Of one operand so much stays packed as a cache holds; the other one is packed again for
+its next lines (rows of lhs, columns of rhs), and results of a further depth are added to those that are there. Where
+both are of one type, that one stays with which less is packed in all.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ class ProductClass:
     """Of operands of ``lhs`` and ``rhs`` into ``result``: ``lines`` rows and columns at least, ``depth`` and
     ``multiplications`` at least.
 
-    line_block, depth_block: sizes count as multiples of these where they are multiplied. columns: of rhs, that are
-    packed at once where they are ``deep``, as deep as they may be; more of them of less depth.
+    line_block, depth_block: sizes count as multiples of these where they are multiplied. columns: of rhs, or as many
+    rows of lhs, that stay packed where they are ``deep``, as deep as they may be; more of them of less depth.
 
     call_seconds: of one product, whatever its size; multiply_seconds, of one multiplication; lhs_seconds, rhs_seconds,
     of an element that is packed; result_seconds, of one that is written or added to; lhs_turned_seconds,
@@ -67,8 +68,8 @@ class ProductClass:
         """How often each of ``coefficients`` counts."""
         rows, columns = _up(m, self.line_block), _up(n, self.line_block)
         multiplied = float(rows * columns) * _up(k, self.depth_block)
-        packings, blocks = self.passes(k, n)
-        lhs, rhs = float(m) * k * packings, float(k) * n
+        lhs_packings, rhs_packings, blocks = self.passes(m, k, n, turned)
+        lhs, rhs = float(m) * k * lhs_packings, float(k) * n * rhs_packings
         return (
             *(1.0, multiplied, lhs, rhs, float(m) * n * blocks),
             *(lhs * turned[0], rhs * turned[1]),
@@ -86,11 +87,19 @@ class ProductClass:
             self.rhs_turned_seconds,
         )
 
-    def passes(self, k: int, n: int) -> tuple[int, int]:
-        """How often lhs is packed, and how often elements of the result are written: blocks of columns and of depth."""
+    def passes(
+        self, m: int, k: int, n: int, turned: Turned = (False, False)
+    ) -> tuple[int, int, int]:
+        """How often lhs and rhs are packed, and how often elements of the result are written: once for each block of
+        the depth. A turned line costs as much to pack as two."""
         blocks = -(-k // self.deep)
         depth = max(_up(-(-k // max(blocks, 1)), self.depth_block), 1)
-        return -(-n // max(self.columns * self.deep // depth, 1)), blocks
+        lines = max(self.columns * self.deep // depth, 1)
+        row_blocks, column_blocks = -(-m // lines), -(-n // lines)
+        lhs, rhs = m * (1 + turned[0]), n * (1 + turned[1])
+        if self.lhs is self.rhs and lhs + rhs * row_blocks < rhs + lhs * column_blocks:
+            return 1, row_blocks, blocks
+        return column_blocks, 1, blocks
 
     def far(self, turned: Turned) -> tuple[float, float, float]:
         """Of lhs, rhs and the result."""

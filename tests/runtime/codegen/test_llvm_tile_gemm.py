@@ -107,6 +107,8 @@ def _low_bits(rng: np.random.Generator, shape: tuple[int, int]) -> Array:
 
 KINDS = [_normal, _positive, _wide, _tiny, _denormal, _large, _low_bits]
 SIZES = [(32, 32, 32), (33, 17, 70), (70, 50, 33), (64, 96, 700), (40, 1100, 20), (5, 3, 1500)]
+#: m, n and k of products whose lhs stays packed: columns are too many to stay, and pass by in several blocks.
+LHS_STAYS = [(33, 901, 500), (100, 611, 1030)]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__[1:])
@@ -114,7 +116,7 @@ def test_errors_are_those_of_f32(kind: Callable[..., Array]) -> None:
     """Within f32's bound everywhere, and not larger than OpenBLAS's on the whole."""
     rng = np.random.default_rng(0)
     found: dict[str, list[float]] = {"ours": [], "blas": []}
-    for m, n, k in SIZES:
+    for m, n, k in [*SIZES, *LHS_STAYS]:
         for turns in itertools.product([False, True], repeat=2):
             lhs = lying(kind(rng, (m, k)), turns[0])
             rhs = lying(kind(rng, (k, n)), turns[1])
@@ -143,7 +145,8 @@ def test_a_deep_product() -> None:
 
 @pytest.mark.parametrize(
     "sizes",
-    [(m, n, k) for m in (1, 2, 15, 16, 17, 31, 34) for n in (1, 16, 33) for k in (1, 31, 34)],
+    [(m, n, k) for m in (1, 2, 15, 16, 17, 31, 34) for n in (1, 16, 33) for k in (1, 31, 34)]
+    + LHS_STAYS,
 )
 def test_edges_leave_what_is_beside_alone(sizes: tuple[int, int, int]) -> None:
     """Whole numbers, so that sums are exact; reads beyond the operands would meet sevens."""
@@ -162,16 +165,17 @@ def test_edges_leave_what_is_beside_alone(sizes: tuple[int, int, int]) -> None:
         assert (whole == 3).all()
 
 
+@pytest.mark.parametrize("columns", [70, 700])
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 3.4e38, -3.4e38])
-def test_numbers_beyond_the_units_range_are_blass(value: float) -> None:
-    """In blocks of the result where they are; elsewhere nothing changes."""
+def test_numbers_beyond_the_units_range_are_blass(value: float, columns: int) -> None:
+    """In blocks of the result where they are; elsewhere nothing changes. Of many columns lhs stays packed."""
     rng = np.random.default_rng(4)
-    lhs, rhs = (rng.standard_normal(s).astype(np.float32) for s in ((70, 600), (600, 70)))
+    lhs, rhs = (rng.standard_normal(s).astype(np.float32) for s in ((70, 600), (600, columns)))
     for (row, column), add in itertools.product([(3, 5), (69, 599)], [False, True]):
         a, b = lhs.copy(), rhs.copy()
         a[row, column] = value
-        b[column, row] = 0
-        out = {which: np.ones((70, 70), np.float32) for which in functions()}
+        b[column, row - 70] = 0
+        out = {which: np.ones((70, columns), np.float32) for which in functions()}
         for which, to in out.items():
             product(which, a, b, to, add=add)
         np.testing.assert_array_equal(np.isnan(out["ours"]), np.isnan(out["blas"]))
@@ -179,6 +183,7 @@ def test_numbers_beyond_the_units_range_are_blass(value: float) -> None:
         finite = np.isfinite(out["blas"])
         np.testing.assert_allclose(out["ours"][finite], out["blas"][finite], rtol=1e-3, atol=1e-3)
         a, b = b.T, a.T
+        out = {which: np.ones((columns, 70), np.float32) for which in functions()}
         product("ours", a, b, out["ours"])
         product("blas", a, b, out["blas"])
         np.testing.assert_array_equal(np.isnan(out["ours"]), np.isnan(out["blas"]))

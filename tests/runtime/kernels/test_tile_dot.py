@@ -24,7 +24,7 @@ P = PrimitiveType
 Array = np.ndarray[Any, Any]
 Types = tuple[PrimitiveType, PrimitiveType, PrimitiveType]
 TYPES = [(f.lhs, f.rhs, f.result) for f in FORMS if f.parts * f.rhs_parts < 9]
-SIZES = [(40, 70, 33), (1, 520, 65), (64, 64, 64), (70, 1300, 17), (513, 33, 3)]
+SIZES = [(40, 70, 33), (1, 520, 65), (64, 64, 64), (70, 1300, 17), (513, 33, 3), (33, 2000, 400)]
 
 
 @pytest.fixture(autouse=True)

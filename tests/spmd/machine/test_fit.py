@@ -46,12 +46,25 @@ def test_what_is_known_is_left_out_of_the_fit() -> None:
     assert nonnegative_fit(parts, seconds, known) == pytest.approx([3.0, 4.0])
 
 
-def test_lhs_is_packed_for_every_block_of_columns_and_results_for_every_block_of_depth() -> None:
-    """512 columns of a depth of 128 at once: 1024 of half that depth."""
-    packed = product(lhs_seconds=1.0)
-    assert packed.seconds(3, 128, 512) == 3 * 128
-    assert packed.seconds(3, 128, 513) == 2 * 3 * 128
-    assert packed.seconds(3, 64, 1024) == 3 * 64
+def test_what_stays_packed_and_how_often_the_other_operand_is() -> None:
+    """512 lines of a depth of 128 stay: 1024 of half that depth. Which operand's, the cheaper way in all decides."""
+    lhs, rhs = product(lhs_seconds=1.0), product(rhs_seconds=1.0)
+    for sizes, packings in (
+        ((600, 128, 512), (1, 1)),
+        ((600, 128, 601), (2, 1)),
+        ((601, 128, 600), (1, 2)),
+        ((3, 128, 5000), (1, 1)),
+        ((1000, 64, 1024), (1, 1)),
+    ):
+        m, k, n = sizes
+        assert lhs.seconds(*sizes) == m * k * packings[0]
+        assert rhs.seconds(*sizes) == k * n * packings[1]
+    assert (
+        lhs.seconds(600, 128, 601, (True, False)) == 600 * 128
+    )  # a turned operand had better stay
+
+
+def test_results_are_written_for_every_block_of_depth() -> None:
     written = product(result_seconds=1.0)
     assert [written.seconds(3, k, 5) for k in (128, 129, 300)] == [15, 30, 45]
 
