@@ -131,7 +131,7 @@ def _step(thunk: Thunk) -> _Step | None:
     if isinstance(kernel, NativeElementwiseKernel) and _are_scalars(*operands, *results):
         reads, writes = tuple(map(_Place.of, operands)), tuple(map(_Place.of, results))
         return _Step(one_operation(kernel.signature), reads, writes)
-    if isinstance(kernel, LoopKernel) and math.prod(kernel.dims) == 1:
+    if isinstance(kernel, LoopKernel) and math.prod(kernel.dims) == 1 and not kernel.starts:
         leaves = [leaf for leaf in kernel.leaves if isinstance(leaf, OperandElements)]
         if len(leaves) == len(kernel.leaves):
             return _Step(

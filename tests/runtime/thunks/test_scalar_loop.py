@@ -93,6 +93,47 @@ def test_arrays_are_left_to_rows(made: list[NativeAction | None]) -> None:
     assert made == [None]
 
 
+def test_elements_at_computed_places_are_left_to_rows(made: list[NativeAction | None]) -> None:
+    """A loop in registers reads each element from where it always is."""
+    text = """HloModule picking
+condition {
+  state = (s32[], f32[], f32[8]) parameter(0)
+  i = s32[] get-tuple-element(state), index=0
+  n = s32[] constant(8)
+  ROOT more = pred[] compare(i, n), direction=LT
+}
+pick {
+  i = s32[] parameter(0)
+  total = f32[] parameter(1)
+  x = f32[8] parameter(2)
+  part = f32[1] dynamic-slice(x, i), dynamic_slice_sizes={1}
+  element = f32[] reshape(part)
+  ROOT sum = f32[] add(total, element)
+}
+body {
+  state = (s32[], f32[], f32[8]) parameter(0)
+  i = s32[] get-tuple-element(state), index=0
+  total = f32[] get-tuple-element(state), index=1
+  x = f32[8] get-tuple-element(state), index=2
+  one = s32[] constant(1)
+  next = s32[] add(i, one)
+  sum = f32[] fusion(i, total, x), kind=kLoop, calls=pick
+  ROOT both = (s32[], f32[], f32[8]) tuple(next, sum, x)
+}
+ENTRY main {
+  x = f32[8] parameter(0)
+  zero = s32[] constant(0)
+  nothing = f32[] constant(0)
+  start = (s32[], f32[], f32[8]) tuple(zero, nothing, x)
+  end = (s32[], f32[], f32[8]) while(start), condition=condition, body=body
+  ROOT total = f32[] get-tuple-element(end), index=1
+}
+"""
+    (total,) = compiled(text).run(np.arange(8, dtype=np.float32))
+    assert total == 28
+    assert made == [None]
+
+
 class SignalledError(Exception):
     """What a signal's handler raises."""
 
