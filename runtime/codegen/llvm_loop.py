@@ -6,7 +6,7 @@ program, the number of dimensions, and how each array moves along the innermost 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
@@ -15,7 +15,7 @@ from functools import cache
 from runtime.codegen.element_operations import stored_type
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
 from runtime.codegen.llvm_nest import INDEPENDENT, Cursor, NestWriter
-from runtime.codegen.llvm_starts import StartsForm, shifted, starts_ir
+from runtime.codegen.llvm_starts import StartsForm, computed_starts, inside, moved_by, starts_ir
 from runtime.codegen.scalar_program import ScalarProgram, program_ir, struct_type
 
 FUNCTION = "spmd_loop"
@@ -52,7 +52,8 @@ class LoopForm:
     """leaves, results: how each moves. counted: leaves that are numbers (s64), not memory. rank: at least one.
 
     crossed: leaves, then results, whose neighbours lie along the dimension before the innermost: these are transposed
-    tile by tile. Empty where there are none.
+    tile by tile. Empty where there are none. ranges: dimensions of which not all indices count (None: of a single one),
+    and the starts, by number, that say which.
     """
 
     program: ScalarProgram
@@ -62,6 +63,7 @@ class LoopForm:
     counted: tuple[bool, ...]
     starts: StartsForm
     crossed: tuple[bool, ...] = ()
+    ranges: tuple[tuple[int | None, int], ...] = ()
 
 
 @cache
@@ -107,9 +109,47 @@ class _Loop:
         first = {i: next_word(self.cursor_type(i)) for i in self.arrays}
         sizes = [next_word() for _ in range(rank)]
         strides = {i: [next_word() for _ in range(rank)] for i in self.arrays}
-        start = shifted(self.writer, self.form.starts, first, self.counted)
-        self.nest(0, sizes, start, strides)
+        starts = computed_starts(self.writer, self.form.starts)
+        start = moved_by(self.writer, self.form.starts.shifts, starts, first, self.counted)
+        if not self.form.ranges:
+            self.nest(0, sizes, start, strides)
+            return self.writer.function(FUNCTION)
+        spans = self.spans(starts, sizes)
+        conditions = [self.writer.value(f"icmp slt i64 {a}, {b}") for a, b in spans.values()]
+        some = conditions[0]
+        for condition in conditions[1:]:
+            some = self.writer.value(f"and i1 {some}, {condition}")
+        for d, (begin, end) in spans.items():
+            if d is not None:
+                sizes[d] = self.writer.value(f"sub i64 {end}, {begin}")
+                start = {
+                    i: self.writer.moved(
+                        at,
+                        self.writer.value(f"mul i64 {begin}, {strides[i][d]}"),
+                        counts=self.counted[i],
+                    )
+                    for i, at in start.items()
+                }
+        with self.writer.when(some):
+            self.nest(0, sizes, start, strides)
         return self.writer.function(FUNCTION)
+
+    def spans(
+        self, starts: Sequence[str], sizes: Sequence[str]
+    ) -> dict[int | None, tuple[str, str]]:
+        """From and to which index each dimension that has ranges is walked; the record's next words say it."""
+        value, next_word = self.writer.value, self.writer.next_word
+        spans: dict[int | None, tuple[str, str]] = {}
+        for d, number in self.form.ranges:
+            limit, first, end = next_word(), next_word(), next_word()
+            moved = inside(self.writer, starts[number], limit)
+            begins, ends = (value(f"sub i64 {edge}, {moved}") for edge in (first, end))
+            begin, last = spans.get(d, ("0", "1" if d is None else sizes[d]))
+            spans[d] = (
+                value(f"call i64 @llvm.smax.i64(i64 {begin}, i64 {begins})"),
+                value(f"call i64 @llvm.smin.i64(i64 {last}, i64 {ends})"),
+            )
+        return spans
 
     def cursor_type(self, i: int) -> str:
         return "i64" if self.counted[i] else "ptr"

@@ -82,13 +82,19 @@ def shifted(
     counts: Sequence[bool],
 ) -> dict[int, str]:
     """``cursors`` moved to where their slices start, which are moved inside; the record's next words say how."""
+    starts = computed_starts(writer, form)
+    return moved_by(writer, form.shifts, starts, cursors, counts)
+
+
+def computed_starts(writer: NestWriter, form: StartsForm) -> list[str]:
+    """What the last stage gives; the record's next words are its own and those of the stages before."""
     starts: list[str] = []
     for number, stage in enumerate(form.stages):
         words = {
             i: writer.next_word("i64" if counted else "ptr")
             for i, counted in enumerate(stage.counted)
         }
-        places = _moved(writer, stage.shifts, starts, words, stage.counted)
+        places = moved_by(writer, stage.shifts, starts, words, stage.counted)
         program = stage.program
         arguments = []
         for i, kind in enumerate(program.parameters):
@@ -102,16 +108,17 @@ def shifted(
             writer.value(f"extractvalue {struct} {values}, {n}")
             for n in range(len(program.results))
         ]
-    return _moved(writer, form.shifts, starts, cursors, counts)
+    return starts
 
 
-def _moved(
+def moved_by(
     writer: NestWriter,
     shifts: Sequence[Sequence[int]],
     starts: Sequence[str],
     cursors: Mapping[int, str],
     counts: Sequence[bool],
 ) -> dict[int, str]:
+    """``cursors`` moved by those of ``starts`` whose numbers ``shifts`` has; the next words are limits and strides."""
     moved = dict(cursors)
     for i, numbers in enumerate(shifts):
         for number in numbers:
@@ -126,10 +133,14 @@ def moved_inside(
     writer: NestWriter, cursor: str, start: str, limit: str, stride: str, *, counts: bool = False
 ) -> str:
     """``cursor`` moved by ``start`` steps of ``stride``: by 0 at least, by ``limit`` at most."""
-    above = writer.value(f"call i64 @llvm.smax.i64(i64 {start}, i64 0)")
-    inside = writer.value(f"call i64 @llvm.smin.i64(i64 {above}, i64 {limit})")
-    way = writer.value(f"mul i64 {inside}, {stride}")
+    way = writer.value(f"mul i64 {inside(writer, start, limit)}, {stride}")
     return writer.moved(cursor, way, counts=counts)
+
+
+def inside(writer: NestWriter, start: str, limit: str) -> str:
+    """``start``, but 0 at least, and ``limit`` at most."""
+    above = writer.value(f"call i64 @llvm.smax.i64(i64 {start}, i64 0)")
+    return writer.value(f"call i64 @llvm.smin.i64(i64 {above}, i64 {limit})")
 
 
 def widened_index(writer: NestWriter, kind: PrimitiveType, index: str) -> str:

@@ -71,6 +71,7 @@ def _loop(piece: LoopPiece, operands: Operands, starts: tuple[StartsStage, ...])
         tuple(each.view for each in piece.results),
         starts,
         tuple(each.shifts for each in piece.results),
+        piece.ranges,
     )
 
 

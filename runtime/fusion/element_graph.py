@@ -11,7 +11,7 @@ import numpy as np
 
 from runtime.codegen.element_operations import ElementSignature, has_operation
 from runtime.codegen.scalar_program import ScalarConstant, ScalarOp, ScalarProgram, ScalarStep
-from runtime.fusion.piecewise import is_piecewise, piece_read
+from runtime.fusion.piecewise import Range, is_piecewise, piece_read
 from runtime.fusion.refusal import NoEmitterError
 from runtime.fusion.view_path import (
     Place,
@@ -111,15 +111,18 @@ class Starts:
 
 
 def element_graph(
-    wanted: Sequence[Wanted], inputs: Mapping[HloInstruction, int], starts: Starts
+    wanted: Sequence[Wanted],
+    inputs: Mapping[HloInstruction, int],
+    starts: Starts,
+    ranges: Sequence[Range] = (),
 ) -> ElementGraph:
     """The program that gives ``wanted`` from elements of ``inputs``, beyond which it does not look.
 
     An instruction that is wanted at one place by several others is computed once; at two places, twice. Scalars where
-    dynamic slices start go to ``starts``. NoEmitterError where an instruction is not elementwise, or no strides say
-    how an input is read; CutError where that depends on the index.
+    dynamic slices start go to ``starts``; ``ranges`` say which indices there are. NoEmitterError where an instruction
+    is not elementwise, or no strides say how an input is read; CutError where that depends on the index.
     """
-    return _Builder(wanted, inputs, starts).build()
+    return _Builder(wanted, inputs, starts, ranges).build()
 
 
 def post_order(
@@ -145,6 +148,7 @@ class _Builder:
     wanted: Sequence[Wanted]
     inputs: Mapping[HloInstruction, int]
     starts: Starts
+    ranges: Sequence[Range] = ()
     demands: dict[HloInstruction, dict[_Key, ViewPath]] = field(default_factory=dict)
     leaves: list[Leaf] = field(default_factory=list)
     steps: list[ScalarStep] = field(default_factory=list)
@@ -211,7 +215,7 @@ class _Builder:
     def seen(self, instruction: HloInstruction, path: ViewPath) -> Wanted | None:
         """What an instruction that only names or rearranges is elsewhere; None of one that computes."""
         if is_piecewise(instruction):
-            return piece_read(instruction, path)
+            return piece_read(instruction, path, self.ranges)
         if _is_name(instruction):
             return instruction.operand(0), path
         op = self.view(instruction)

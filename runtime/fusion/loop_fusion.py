@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from runtime.fusion.element_graph import (
@@ -13,7 +14,7 @@ from runtime.fusion.element_graph import (
     array_shape,
     element_graph,
 )
-from runtime.fusion.piecewise import CutError
+from runtime.fusion.piecewise import CutError, Range
 from runtime.fusion.refusal import NoEmitterError
 from runtime.fusion.results import Result, ResultView, matching_result, result_forms
 from runtime.fusion.view_path import ViewOp, ViewPath
@@ -27,11 +28,14 @@ MAX_PIECES = 16
 
 @dataclass(frozen=True, slots=True)
 class LoopPiece:
-    """For all indices of ``dims``: result i, seen as ``results[i]``, gets result i of ``graph``'s program."""
+    """For all indices of ``dims``, of which only those in all ``ranges``: result i, seen as ``results[i]``, gets result
+    i of ``graph``'s program.
+    """
 
     dims: tuple[int, ...]
     graph: ElementGraph
     results: tuple[ResultView, ...]
+    ranges: tuple[Range, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +92,8 @@ def _over(
             raise NoEmitterError(f"no strides say how {result.root.name} is written")
         views.append(view)
     whole = tuple((0, size) for size in dims)
-    pieces = tuple(_pieces(whole, dims, results, views, inputs, starts))
+    some = _pieces(whole, (), dims, results, views, inputs, starts)
+    pieces = tuple(itertools.islice(some, MAX_PIECES + 1))
     if len(pieces) > MAX_PIECES:
         raise NoEmitterError(f"a loop is cut into at most {MAX_PIECES} pieces")
     scalars = starts.graphs(inputs)
@@ -100,13 +105,17 @@ def _over(
 
 def _pieces(
     box: Box,
+    ranges: tuple[Range, ...],
     dims: tuple[int, ...],
     results: Sequence[Result],
     views: Sequence[ResultView],
     inputs: Mapping[HloInstruction, int],
     starts: Starts,
 ) -> Iterator[LoopPiece]:
-    """Loops over ``box`` of the index space ``dims``, which is cut where concatenations and pads have edges."""
+    """Loops over ``box`` of the index space ``dims``, which is cut where concatenations and pads have edges.
+
+    ranges: of indices of the whole space.
+    """
     begins, ends = tuple(a for a, _ in box), tuple(b for _, b in box)
     ones = (1,) * len(dims)
     sizes = tuple(b - a for a, b in box)
@@ -114,18 +123,43 @@ def _pieces(
     if sizes != dims:
         inside = (ViewOp(Opcode.SLICE, sizes, SliceAttrs(begins, ends, ones)),)
     wanted = [(result.base, (*result.path(dims), *inside)) for result in results]
+    here = tuple(_moved(each, begins, -1) for each in ranges)
+    if any(each.first >= each.end for each in here):
+        return
     try:
-        graph = element_graph(wanted, inputs, starts)
+        graph = element_graph(wanted, inputs, starts, here)
     except CutError as cut:
-        d, at = cut.dimension, begins[cut.dimension] + cut.at
-        for part in ((begins[d], at), (at, ends[d])):
-            smaller = (*box[:d], part, *box[d + 1 :])
-            yield from _pieces(smaller, dims, results, views, inputs, starts)
+        for smaller, narrower in _halves(cut, box, ranges):
+            yield from _pieces(smaller, narrower, dims, results, views, inputs, starts)
         return
     cut_views = tuple(
         ResultView(each.view.slice(begins, ends, ones), each.shifts) for each in views
     )
-    yield LoopPiece(sizes, graph, cut_views)
+    yield LoopPiece(sizes, graph, cut_views, here)
+
+
+def _halves(
+    cut: CutError, box: Box, ranges: tuple[Range, ...]
+) -> Iterator[tuple[Box, tuple[Range, ...]]]:
+    """On both sides of the cut, which counts from the box's begin."""
+    begins = tuple(a for a, _ in box)
+    if cut.within is not None:
+        others = tuple(each for each in ranges if not each.is_of(cut.within))
+        for first, end in ((cut.within.first, cut.at), (cut.at, cut.within.end)):
+            narrower = replace(cut.within, first=first, end=end)
+            yield box, (*others, _moved(narrower, begins, 1))
+        return
+    d = cut.dimension
+    assert d is not None, "a cut across no dimension is one of a range"
+    at = begins[d] + cut.at
+    for part in ((begins[d], at), (at, box[d][1])):
+        yield (*box[:d], part, *box[d + 1 :]), ranges
+
+
+def _moved(each: Range, begins: Sequence[int], sign: int) -> Range:
+    """For indices that begin ``begins`` earlier (1), or later (-1)."""
+    way = 0 if each.dimension is None else sign * begins[each.dimension]
+    return replace(each, first=each.first + way, end=each.end + way)
 
 
 def _require_unread(

@@ -1,11 +1,13 @@
 """Concatenations and pads: which part is read depends on the index, so a loop over one of them is cut into pieces.
 
 Over a piece of the index space whose elements all come from one operand, the operation is a view of that operand, as a
-slice that starts before it.
+slice that starts before it. Where a dynamic slice is read, the place of an edge is known when the kernel runs: a piece
+is then a range of indices whose ends are computed, maybe an empty one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from runtime.fusion.refusal import NoEmitterError
@@ -16,32 +18,65 @@ from spmd.ops.attrs import DimensionsAttrs, PadAttrs, SliceAttrs
 from spmd.shape import PrimitiveType
 
 
-class CutError(NoEmitterError):
-    """The index space has to be cut before index ``at`` of dimension ``dimension``."""
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Of the indices of ``dimension`` those that the scalar ``start``, moved to 0 to ``limit``, moves to ``first`` or
+    more and less than ``end``. dimension: None for an index of 0 that no dimension counts.
+    """
 
-    def __init__(self, instruction: HloInstruction, dimension: int, at: int) -> None:
+    dimension: int | None
+    start: int
+    limit: int
+    first: int
+    end: int
+
+    def is_of(self, other: Range) -> bool:
+        """Whether both say which indices are which others, apart from which these are."""
+        return (self.dimension, self.start, self.limit) == (
+            other.dimension,
+            other.start,
+            other.limit,
+        )
+
+
+class CutError(NoEmitterError):
+    """The index space has to be cut before index ``at`` of dimension ``dimension``; or range ``within``, there."""
+
+    def __init__(
+        self,
+        instruction: HloInstruction,
+        dimension: int | None,
+        at: int,
+        within: Range | None = None,
+    ) -> None:
         super().__init__(f"{instruction.name} is read on both sides of an edge")
         self.dimension = dimension
         self.at = at
+        self.within = within
 
 
 def is_piecewise(instruction: HloInstruction) -> bool:
     return instruction.opcode in (Opcode.CONCATENATE, Opcode.PAD)
 
 
-def piece_read(instruction: HloInstruction, path: ViewPath) -> tuple[HloInstruction, ViewPath]:
+def piece_read(
+    instruction: HloInstruction, path: ViewPath, ranges: Sequence[Range] = ()
+) -> tuple[HloInstruction, ViewPath]:
     """The operand that a concatenation or pad, seen through ``path``, is made of, and how it is read there.
 
-    CutError where there are several of them, NoEmitterError where no cut across one dimension tells them apart.
+    ranges: to which the index space is narrowed. CutError where there are several such operands, NoEmitterError where
+    no cut across one dimension tells them apart.
     """
     if instruction.opcode is Opcode.CONCATENATE:
-        return _concatenated(instruction, path)
-    return _padded(instruction, path)
+        return _concatenated(instruction, path, ranges)
+    return _padded(instruction, path, ranges)
 
 
-def _concatenated(instruction: HloInstruction, path: ViewPath) -> tuple[HloInstruction, ViewPath]:
+def _concatenated(
+    instruction: HloInstruction, path: ViewPath, ranges: Sequence[Range]
+) -> tuple[HloInstruction, ViewPath]:
     (along,) = instruction.attrs_as(DimensionsAttrs).dimensions
-    line = _line(instruction, path, along)
+    line = _line(instruction, path, along, ranges)
     start = 0
     for operand in instruction.operands:
         size = operand.dims[along]
@@ -54,7 +89,9 @@ def _concatenated(instruction: HloInstruction, path: ViewPath) -> tuple[HloInstr
     raise NoEmitterError(f"{instruction.name} is read outside of itself")
 
 
-def _padded(instruction: HloInstruction, path: ViewPath) -> tuple[HloInstruction, ViewPath]:
+def _padded(
+    instruction: HloInstruction, path: ViewPath, ranges: Sequence[Range]
+) -> tuple[HloInstruction, ViewPath]:
     attrs = instruction.attrs_as(PadAttrs)
     operand, value = instruction.operands
     if any(attrs.interior):
@@ -63,7 +100,7 @@ def _padded(instruction: HloInstruction, path: ViewPath) -> tuple[HloInstruction
         low = attrs.low[d]
         if low <= 0 and low + size >= instruction.dims[d]:
             continue
-        line = _line(instruction, path, d)
+        line = _line(instruction, path, d, ranges)
         if line.last < low or line.first >= low + size:
             return value, (repeated(instruction.dims), *path)
         for edge in (low, low + size):
@@ -121,10 +158,45 @@ class _Line:
         return CutError(instruction, d, at)
 
 
-def _line(instruction: HloInstruction, path: ViewPath, d: int) -> _Line:
+@dataclass(frozen=True, slots=True)
+class _MovedLine:
+    """The same where a dynamic slice is read: ``offset`` and what comes into the range."""
+
+    offset: int
+    range: Range
+
+    @property
+    def first(self) -> int:
+        return self.offset + self.range.first
+
+    @property
+    def last(self) -> int:
+        return self.offset + self.range.end - 1
+
+    def is_within(self, start: int, limit: int) -> bool:
+        return start <= self.first and self.last < limit
+
+    def cut(self, instruction: HloInstruction, edge: int) -> NoEmitterError:
+        return CutError(instruction, self.range.dimension, edge - self.offset, self.range)
+
+
+def _line(
+    instruction: HloInstruction, path: ViewPath, d: int, ranges: Sequence[Range]
+) -> _Line | _MovedLine:
     ones = tuple(int(other == d) for other in range(len(instruction.dims)))
     straight = StridedView(PrimitiveType.U8, instruction.dims, ones)
     view = through(path, straight)
-    if view is None or shifts(path, straight):
+    if view is None:
         raise NoEmitterError(f"no strides say where {instruction.name} is read")
-    return _Line(view)
+    moved = shifts(path, straight)
+    if not moved or 0 in view.dims:
+        return _Line(view)
+    along = [n for n, size in enumerate(view.dims) if size > 1 and view.strides[n]]
+    steps = [moved[0].stride, *(view.strides[n] for n in along)]
+    if len(moved) > 1 or len(along) > 1 or steps != [1] * len(steps):
+        raise NoEmitterError(f"no one step says where {instruction.name} is read")
+    size = view.dims[along[0]] if along else 1
+    every = Range(
+        along[0] if along else None, moved[0].start, moved[0].limit, 0, size + moved[0].limit
+    )
+    return _MovedLine(view.offset, next(filter(every.is_of, ranges), every))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 
@@ -63,3 +64,28 @@ def merged_dims(
                 own.append(each[d])
     assert math.prod(sizes) == math.prod(dims)
     return sizes, kept
+
+
+def merged_apart(
+    dims: Sequence[int], strides: Sequence[Sequence[int]], apart: Collection[int]
+) -> tuple[list[int], list[list[int]], dict[int, int]]:
+    """The same, but the dimensions ``apart`` stay by themselves; and which ones of the walk these are then."""
+    sizes: list[int] = []
+    kept: list[list[int]] = [[] for _ in strides]
+    places = {}
+    edges = [-1, *sorted(apart), len(dims)]
+    for before, edge in itertools.pairwise(edges):
+        between = range(before + 1, edge)
+        merged, own = merged_dims(
+            [dims[d] for d in between], [[s[d] for d in between] for s in strides]
+        )
+        if edge < len(dims):
+            places[edge] = len(sizes) + len(merged)
+            merged, own = (
+                [*merged, dims[edge]],
+                [[*o, s[edge]] for o, s in zip(own, strides, strict=True)],
+            )
+        sizes += merged
+        for all_of_one, more in zip(kept, own, strict=True):
+            all_of_one += more
+    return sizes, kept, places

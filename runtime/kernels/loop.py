@@ -15,10 +15,11 @@ from runtime.codegen.llvm_loop import FUNCTION, LoopForm, Step, loop_code
 from runtime.codegen.llvm_starts import NestWords, StartsForm, StartsWords
 from runtime.codegen.native_call import NOTHING, in_order, native_call
 from runtime.codegen.scalar_program import ScalarProgram
+from runtime.fusion.piecewise import Range
 from runtime.fusion.view_path import Shift
 from runtime.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
 from runtime.kernels.copy import copying
-from runtime.kernels.index_order import in_streaming_order, merged_dims
+from runtime.kernels.index_order import in_streaming_order, merged_apart
 from runtime.strides import StridedView
 from spmd.literal import NDArray
 
@@ -57,7 +58,8 @@ class LoopKernel(Kernel):
 
     Parameter i of the program is the element of leaf i. A result may be an operand's memory where the elements that it
     is read for are written at the same index. Leaves and results are shifted by what the last stage of ``starts``
-    gives; ``result_shifts`` is empty where no result is.
+    gives; ``result_shifts`` is empty where no result is. Of the indices only those in all ``ranges``, whose starts the
+    last stage gives, too.
     """
 
     dims: tuple[int, ...]
@@ -66,6 +68,7 @@ class LoopKernel(Kernel):
     results: tuple[StridedView, ...]
     starts: tuple[StartsStage, ...] = ()
     result_shifts: tuple[tuple[Shift, ...], ...] = ()
+    ranges: tuple[Range, ...] = ()
 
 
 @CPU_KERNELS.binds(LoopKernel)
@@ -78,7 +81,7 @@ def bind_loop_kernel(kernel: LoopKernel, arrays: KernelArrays) -> Action:
     ]
     starts = starting_walks(kernel.starts, arrays.operands)
     every = (*arrays.operands, *arrays.results)
-    return bind_loop(kernel.program, kernel.dims, walks, every, starts)
+    return bind_loop(kernel.program, kernel.dims, walks, every, starts, kernel.ranges)
 
 
 @dataclass(frozen=True)
@@ -178,17 +181,21 @@ def bind_loop(
     walks: Sequence[Walk],
     arrays: tuple[NDArray, ...],
     starts: Starting = (),
+    ranges: Sequence[Range] = (),
 ) -> Action:
     """``program`` over ``dims``; walks of its parameters, then of its results. ``arrays``: what they walk over.
 
-    ``starts``: what gives the numbers by which walks are shifted.
+    ``starts``: what gives the numbers by which walks are shifted. ``ranges``: of indices, the only ones.
     """
     if 0 in dims:
         return NOTHING
-    plan = _plan(program, tuple(dims), tuple(map(_track, walks)), starts_form(starts, walks))
+    ranged = tuple((each.dimension, each.start) for each in ranges)
+    tracks = tuple(map(_track, walks))
+    plan = _plan(program, tuple(dims), tracks, starts_form(starts, walks), ranged)
     firsts = [walk.start for walk in walks]
-    words = NestWords(firsts, plan.sizes, plan.strides, starts_words(starts, walks))
-    record = np.array(words.packed(), np.int64)
+    words = NestWords(firsts, plan.sizes, plan.strides, starts_words(starts, walks)).packed()
+    words += [word for each in ranges for word in (each.limit, each.first, each.end)]
+    record = np.array(words, np.int64)
     return native_call(plan.code, FUNCTION, record, arrays)
 
 
@@ -224,11 +231,14 @@ def _plan(
     dims: tuple[int, ...],
     tracks: tuple[_Track, ...],
     starts: StartsForm,
+    ranged: tuple[tuple[int | None, int], ...],
 ) -> _Plan:
+    """``ranged``: dimensions some of whose indices count, and the numbers of the starts that say which."""
     count = len(program.parameters)
     order = in_streaming_order(dims, tracks, count)
     strides = [[track.strides[d] for d in order] for track in tracks]
-    sizes, strides = merged_dims([dims[d] for d in order], strides)
+    alone = {order.index(d) for d, _ in ranged if d is not None}
+    sizes, strides, places = merged_apart([dims[d] for d in order], strides, alone)
     if not sizes:
         sizes, strides = [1], [[0]] * len(tracks)
     crossed = crossed_walks(sizes, strides, tracks)
@@ -244,6 +254,7 @@ def _plan(
         tuple(track.counts for track in tracks[:count]),
         starts,
         tuple(crossed) if any(crossed) else (),
+        tuple((None if d is None else places[order.index(d)], start) for d, start in ranged),
     )
     return _Plan(loop_code(form), sizes, strides)
 
