@@ -4,10 +4,10 @@
 
 Each run starts a case of tests/cases with many steps on 2, 4 or 8 ranks, does the harm at a random time, and waits.
 A row per kind says how many runs there were; how many did not end within the kind's limit, counted from the harm (from
-the job's start where it has no moment); how many ended with another exit code than `spmd` promises; how many named the culprit in at most one message of ours (else
-in the launcher's, before there was a program to speak of); how many left files in /dev/shm or the temporary directory,
-or processes; and the longest time. Where it is permitted (root), runs have a /dev/shm of their own. Exits 1 if any is
-amiss.
+the job's start where it has no moment); how many ended with another exit code than `spmd` promises; how many named the
+culprit in at most one message of ours (else in the launcher's, before there was a program to speak of); how many left
+files in /dev/shm or the temporary directory, or processes; and the longest time. Where it is permitted (root), runs
+have a /dev/shm of their own. Exits 1 if any is amiss.
 """
 
 from __future__ import annotations
