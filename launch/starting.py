@@ -23,8 +23,13 @@ from launch.rank_environment import (
 SEGMENTS_VARIABLE = "OMPI_MCA_btl_sm_backing_directory"
 
 #: How messages go where all ranks are on one node: through shared memory. To probe networks takes a second of each
-#: start, and UCX a fifth more; it also rewrites the C library's memory functions, under threads that may be in them.
-ONE_NODE: Mapping[str, str] = {"OMPI_MCA_btl": "self,sm", "OMPI_MCA_pml": "ob1"}
+#: start, UCX a fifth more, which also puts jumps over the C library's memory functions, while threads run, to keep
+#: count of memory that a network card may know.
+ONE_NODE: Mapping[str, str] = {
+    "OMPI_MCA_btl": "self,sm",
+    "OMPI_MCA_pml": "ob1",
+    "UCX_MEM_EVENTS": "n",
+}
 
 #: Open MPI maps a file of 16 MiB for each rank, for messages within a node.
 _SEGMENT_BYTES = 17 << 20
