@@ -10,7 +10,7 @@ An element of a target may lie on the same element of any source, in both: it is
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from runtime.codegen.llvm_reduction import Dtype, Element, combining_ir, element_of
@@ -51,7 +51,7 @@ def reduce_rows_ir(
 def _at_once(name: str, element: Element, streams: Streams) -> Iterator[str]:
     sources = [f"s{k}" for k in range(streams.sources)]
     targets = [f"t{k}" for k in range(streams.targets)]
-    yield _combine_loop("reduce_row", element, ["stored"] * len(sources), ["stored"] * len(targets))
+    yield _combine_loop("reduce_row", element, ["stored"] * len(sources), "stored", len(targets))
     places = [
         f"%{one} = call ptr @place(ptr %{kind}s, i64 {k}, i64 %{kind}_row)"
         for kind, ones in (("source", sources), ("target", targets))
@@ -68,36 +68,36 @@ def _in_blocks(name: str, element: Element, size: int) -> Iterator[str]:
         "last": (["wide", "stored"], "stored"),
     }
     for form, (inputs, output) in forms.items():
-        yield _combine_loop(f"combine_{form}", element, inputs, [output])
+        yield _combine_loop(f"combine_{form}", element, inputs, output)
     yield _IN_BLOCKS.format(name=name, wide=element.wide, size=size, block=BLOCK_ELEMENTS)
 
 
-def _combine_loop(name: str, element: Element, inputs: list[str], outputs: list[str]) -> str:
+def _combine_loop(
+    name: str, element: Element, inputs: Sequence[str], output: str, targets: int = 1
+) -> str:
     """Every out[i] = in0[i] op in1[i] op ..., each in memory's type (``stored``) or in the accumulator's (``wide``)."""
     stored, wide = element.stored, element.wide
     types = {"stored": stored, "wide": wide}
     parameters = [f"ptr %in{k}" for k in range(len(inputs))]
-    parameters += [f"ptr %out{k}" for k in range(len(outputs))]
-    body = []
+    parameters += [f"ptr %out{k}" for k in range(targets)]
+    body, total = [], ""
     for k, form in enumerate(inputs):
         body += [
             f"%in{k}_i = getelementptr {types[form]}, ptr %in{k}, i64 %i",
-            f"%x{k} = load {types[form]}, ptr %in{k}_i, !llvm.access.group !0",
+            f"%{form}{k} = load {types[form]}, ptr %in{k}_i, !llvm.access.group !0",
         ]
         if form == "stored":
-            body.append(f"%w{k} = call {wide} @widen({stored} %x{k})")
-    value = {k: f"%w{k}" if form == "stored" else f"%x{k}" for k, form in enumerate(inputs)}
-    total = value[0]
-    for k in range(1, len(inputs)):
-        body.append(f"%r{k} = call {wide} @combine({wide} {total}, {wide} {value[k]})")
-        total = f"%r{k}"
-    if "stored" in outputs:
+            body.append(f"%wide{k} = call {wide} @widen({stored} %stored{k})")
+        if k:
+            body.append(f"%total{k} = call {wide} @combine({wide} {total}, {wide} %wide{k})")
+        total = f"%total{k}" if k else "%wide0"
+    if output == "stored":
         body.append(f"%narrowed = call {stored} @narrow({wide} {total})")
-    for k, form in enumerate(outputs):
-        result = "%narrowed" if form == "stored" else total
+        total = "%narrowed"
+    for k in range(targets):
         body += [
-            f"%out{k}_i = getelementptr {types[form]}, ptr %out{k}, i64 %i",
-            f"store {types[form]} {result}, ptr %out{k}_i, !llvm.access.group !0",
+            f"%out{k}_i = getelementptr {types[output]}, ptr %out{k}, i64 %i",
+            f"store {types[output]} {total}, ptr %out{k}_i, !llvm.access.group !0",
         ]
     return _LOOP.format(name=name, parameters=", ".join(parameters), body="\n  ".join(body))
 
