@@ -79,7 +79,10 @@ def _window(size: int, padding: tuple[int, int], more: str) -> str:
     return f"{{size={size}x{size} pad={edges}x{edges} {more}}}"
 
 
-_SHAPES = (*((4, 32, 3, 32), (4, 32, 32, 32), (8, 16, 64, 64), (8, 8, 128, 128), (4, 28, 16, 96)),)
+_SHAPES = (
+    *((4, 32, 3, 32), (4, 32, 32, 32), (8, 16, 64, 64), (8, 8, 128, 128), (4, 28, 16, 96)),
+    *((16, 14, 96, 160), (12, 24, 48, 64)),
+)
 LAYERS = (
     *(Layer(what, *shape) for what in ("forward", "input", "kernel") for shape in _SHAPES),
     *(Layer(what, 8, 32, 32, 64, 3, 2) for what in ("forward", "input", "kernel")),

@@ -46,8 +46,8 @@ def parts_of(kernel: PanelConvolutionKernel, sizes: ConvolutionSizes) -> Convolu
 
 
 def _by_images(tiles: ImageTiles, sizes: ConvolutionSizes) -> ConvolutionParts:
-    """Lines of the input that are met are split once, or once for each block of features; results of pieces of the
-    channels are added up.
+    """Lines of the input that are met are split once, or once for each block of features; the kernel is packed for
+    every panel of lines; results of pieces of the channels are added up.
     """
     shape = geometry(sizes.window, sizes.x, sizes.out)
     assert shape is not None, "the lowering asked for it"
@@ -63,7 +63,7 @@ def _by_images(tiles: ImageTiles, sizes: ConvolutionSizes) -> ConvolutionParts:
         ConvolutionForm.IMAGE,
         float(groups * images * pieces * shape.of_channels(tiles.channels).multiplied(sizes.out)),
         groups * split,
-        math.prod(sizes.w),
+        float(panels * math.prod(sizes.w)),
         float(pieces * math.prod(sizes.out)),
     )
 
