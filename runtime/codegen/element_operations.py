@@ -34,7 +34,7 @@ from runtime.codegen.elements.registry import (
     float_lines,
 )
 from runtime.codegen.elements.storage import element_form, stored_type, wide_type
-from runtime.codegen.llvm_jit import host_fuses, host_permutes
+from runtime.codegen.llvm_jit import host_fuses, host_permutes, host_scales
 from spmd.hlo import Opcode
 
 __all__ = ["ElementSignature", "has_operation", "operation_ir", "stored_type", "wide_type"]
@@ -45,7 +45,7 @@ def has_operation(signature: ElementSignature) -> bool:
 
 
 def host_instructions() -> Instructions:
-    return Instructions(host_fuses(), host_permutes())
+    return Instructions(host_fuses(), host_permutes(), host_scales())
 
 
 def operation_ir(

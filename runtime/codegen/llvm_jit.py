@@ -225,6 +225,16 @@ def host_fuses() -> bool:
 
 
 @cache
+def host_scales() -> bool:
+    """Whether the host multiplies by powers of two by one instruction, which this LLVM makes of ``llvm.ldexp``."""
+    return (
+        platform.machine() == "x86_64"
+        and host_has("avx512f", "avx512vl")
+        and llvm.llvm_version_info >= (22,)
+    )
+
+
+@cache
 def host_permutes() -> bool:
     """Whether the host takes 16 numbers out of 32 in two registers by one instruction."""
     return platform.machine() == "x86_64" and host_has("avx512f", "avx512vl")

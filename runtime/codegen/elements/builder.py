@@ -67,11 +67,13 @@ Whole: TypeAlias = "Int | int"
 class Instructions:
     """What the processor does in one instruction.
 
-    fused: multiplies and adds. permutes: takes a vector of numbers out of a table of 32 in registers.
+    fused: multiplies and adds. permutes: takes a vector of numbers out of a table of 32 in registers. scales:
+    multiplies by a power of two that need not be a number.
     """
 
     fused: bool = False
     permutes: bool = False
+    scales: bool = False
 
 
 class Code:
@@ -192,6 +194,12 @@ class Float:
     def truncated(self) -> Float:
         """To the integer on the side of zero."""
         return self._intrinsic("trunc")
+
+    def scaled(self, exponent: Int) -> Float:
+        """self 2^exponent, rounded once, where the processor ``scales``."""
+        exponent = exponent.resized("i32")
+        name = f"@llvm.ldexp.{self.format.suffix}.i32"
+        return self._made(f"call {self.type} {name}({self.type} {self.name}, i32 {exponent.name})")
 
     def with_sign_of(self, other: Float) -> Float:
         return self._intrinsic("copysign", other)

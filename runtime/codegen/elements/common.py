@@ -39,6 +39,8 @@ def power_of_two(exponent: Int, target: FloatFormat) -> Float:
 
 def scaled(x: Float, exponent: Int) -> Float:
     """x 2^exponent for normal x and exponents of up to twice the format's; rounded once where it is denormal."""
+    if x.code.instructions.scales:
+        return x.scaled(exponent)
     half = exponent.signed_shift(1)
     return x * power_of_two(half, x.format) * power_of_two(exponent - half, x.format)
 
