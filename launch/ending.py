@@ -59,8 +59,9 @@ def end_job(world: MpiCommunicator, error: BaseException) -> int:
             return code
     else:
         code = error.exit_code if isinstance(error, SpmdError) else RunError.exit_code
+        message = _describe(world, error)  # beforehand: the others give who has claimed little time
         if may_report(world):
-            report_error(_describe(world, error))
+            report_error(message)
     end_by_alarm()
     world.abort(code)
     return code
@@ -109,9 +110,8 @@ def tell_peers_of_the_end(world: MpiCommunicator) -> None:
 
 def _end_when_told(world: MpiCommunicator, number: int, _: FrameType | None) -> None:
     """The launcher ends the job: say whose death is the reason, if one of the node's ranks has died."""
-    lost = world.lost_peers()
-    if lost and _claims_report(world):
-        where = "; ".join(f"rank {rank} {text}" for rank, text in lost.items())
+    where = "; ".join(f"rank {rank} {text}" for rank, text in world.lost_peers().items())
+    if where and _claims_report(world):
         report_error(f"[rank {world.rank}/{world.size}] {where}")
     else:
         world.set_life(Life.ENDING)

@@ -86,3 +86,19 @@ def test_a_failure_of_its_own_is_said_by_the_first_that_asks(
         ending.end_job(world, RunError(f"fusion.{world.rank}: no memory"))  # type: ignore[arg-type]
     assert capfd.readouterr().err == "spmd: error: [rank 2/3] fusion.2: no memory\n"
     assert [world.codes for world in worlds] == [[3], [3]]
+
+
+def test_what_is_said_is_ready_when_it_is_claimed(
+    claims: list[Any], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A traceback reads sources; on a busy machine the others may have ended the job by then."""
+    claimed: list[bool] = []
+
+    class SlowError(Exception):
+        def __str__(self) -> str:
+            claimed.append(bool(claims))
+            return "no such thing"
+
+    ending.end_job(World(1), SlowError())  # type: ignore[arg-type]
+    assert "no such thing" in capfd.readouterr().err
+    assert not any(claimed)
