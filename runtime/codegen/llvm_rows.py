@@ -1,15 +1,13 @@
 """Native code of row fusions: passes over the rows of arrays that reduce, and use what they have reduced.
 
 Neighbours in memory are of one row, or of neighbouring rows. In the first case a row is reduced in n sums side by
-side, element i in sum i modulo n, which are then added in halves (``lanes_of``); in the second, ``BLOCK`` rows are
-reduced side by side. Either way the order of a sum depends on the sizes alone, on no processor's vectors.
+side, element i in sum i modulo n, which are then added in halves; in the second, ``BLOCK`` rows are reduced side by
+side. Either way the order of a sum depends on the sizes alone, on no processor's vectors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import Enum
 from functools import cache
 
 from runtime.codegen.element_operations import stored_type, wide_type
@@ -21,83 +19,12 @@ from runtime.codegen.elements.combining import (
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
 from runtime.codegen.llvm_loop import Step
 from runtime.codegen.llvm_nest import INDEPENDENT, Cursor, NestWriter
-from runtime.codegen.llvm_starts import StartsForm, shifted, starts_ir
-from runtime.codegen.scalar_program import ScalarProgram, program_ir, struct_type
-from spmd.device import ReductionKind
+from runtime.codegen.llvm_starts import shifted, starts_ir
+from runtime.codegen.row_form import BLOCK, Held, Part, PassForm, Ref, RowForm
+from runtime.codegen.scalar_program import program_ir, struct_type
 from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_rows"
-#: The most sums side by side along a row: they hide the latency of an addition behind vectors of any processor.
-LANES = 64
-#: Rows side by side: their sums stay in the nearest cache, and a piece of memory read at once is long.
-BLOCK = 1024
-
-
-def lanes_of(length: int) -> int:
-    """Sums side by side for rows of ``length``: a power of two, no larger than the next one above."""
-    return min(LANES, 1 << max(length - 1, 0).bit_length())
-
-
-class Held(Enum):
-    """Where elements of a pass come from."""
-
-    ARRAY = "array"
-    REDUCTION = "reduction"
-    ROW = "row"
-
-
-@dataclass(frozen=True, slots=True)
-class Ref:
-    held: Held
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class ArrayForm:
-    """``step``: along the innermost dimension. counts: numbers (s64), not memory."""
-
-    kind: PrimitiveType
-    step: Step
-    counts: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A program, where its parameters come from, and where its results go."""
-
-    program: ScalarProgram
-    leaves: tuple[Ref, ...]
-    results: tuple[Ref, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class PassForm:
-    """elements: at all indices, to reductions and arrays. inits: per row, to reductions. rows: per row, to the rest."""
-
-    elements: Part
-    inits: Part
-    rows: Part
-
-
-@dataclass(frozen=True, slots=True)
-class RowForm:
-    """counted, reduced: dimensions that count the rows, and that run along one; the last one given is the innermost.
-
-    lanes: sums side by side where neighbours are of one row, else 0.
-    """
-
-    lanes: int
-    counted: int
-    reduced: int
-    arrays: tuple[ArrayForm, ...]
-    passes: tuple[PassForm, ...]
-    reductions: tuple[tuple[ReductionKind, PrimitiveType], ...]
-    row_values: tuple[PrimitiveType, ...]
-    starts: StartsForm
-
-    @property
-    def along_rows(self) -> bool:
-        return self.lanes > 0
 
 
 @cache

@@ -9,8 +9,10 @@ from typing import TypeAlias
 import numpy as np
 
 from runtime.codegen.llvm_loop import Step
-from runtime.codegen.llvm_rows import (
-    FUNCTION,
+from runtime.codegen.llvm_rows import FUNCTION, row_code
+from runtime.codegen.llvm_starts import NestWords
+from runtime.codegen.native_call import NOTHING, native_call
+from runtime.codegen.row_form import (
     ArrayForm,
     Held,
     Part,
@@ -18,10 +20,7 @@ from runtime.codegen.llvm_rows import (
     Ref,
     RowForm,
     lanes_of,
-    row_code,
 )
-from runtime.codegen.llvm_starts import NestWords
-from runtime.codegen.native_call import NOTHING, native_call
 from runtime.codegen.scalar_program import ScalarProgram
 from runtime.fusion.row_fusion import RowFusion, RowInput, RowPass, Source
 from runtime.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
