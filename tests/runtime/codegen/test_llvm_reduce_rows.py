@@ -16,6 +16,7 @@ from runtime.shared_memory_engine import native_step_engine
 from spmd.device import ReductionKind
 from spmd.shape import PrimitiveType
 
+BF16 = ml_dtypes.bfloat16
 PAIRS = [
     (kind, reduction)
     for kind, reduction in itertools.product(PrimitiveType, ReductionKind)
@@ -89,7 +90,7 @@ def test_bits_are_those_of_numpy(kind: PrimitiveType, reduction: ReductionKind) 
 
 
 @pytest.mark.parametrize("count", [2, 4, MOST_AT_ONCE, MOST_AT_ONCE + 1])
-@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("dtype", [np.float32, BF16])
 def test_targets_may_be_the_sources(count: int, dtype: type) -> None:
     size = 2 * BLOCK_ELEMENTS + 3
     rng = np.random.default_rng(0)
@@ -104,20 +105,22 @@ def test_a_complex_product_has_no_kernel() -> None:
     assert not can_reduce(np.dtype(np.complex64), ReductionKind.PRODUCT)
 
 
-def test_rows_are_taken_by_their_strides() -> None:
-    """Columns 2..4 of two 3x6 arrays into a dense 3x3."""
-    sources = [np.arange(18, dtype=np.int32).reshape(3, 6) * scale for scale in (1, 100)]
-    target = np.zeros((3, 3), np.int32)
+@pytest.mark.parametrize(("dtype", "columns"), [(np.int32, 3), (BF16, 3), (BF16, 2), (BF16, 1)])
+def test_rows_are_taken_by_their_strides(dtype: type, columns: int) -> None:
+    """Columns from 3 on of two 3x7 arrays into a dense array: bf16's rows begin within a word of two elements."""
+    sources = [(np.arange(21).reshape(3, 7) * scale).astype(dtype) for scale in (1, 4)]
+    target = np.full((3, columns), 5, dtype)
+    size = target.itemsize
     step = ReduceRows(
         ReductionKind.SUM,
-        sources[0].dtype,
-        tuple(s.ctypes.data + 8 for s in sources),
+        target.dtype,
+        tuple(s.ctypes.data + 3 * size for s in sources),
         (target.ctypes.data,),
-        3,
-        3,
-        24,
-        12,
+        rows=3,
+        row_elements=columns,
+        source_stride=7 * size,
+        target_stride=columns * size,
     )
     (steps,) = native_step_engine().load([StepProgram((step,), (step,), 0)])
     assert steps.start() == Outcome.COMPLETE
-    assert np.array_equal(target, sources[0][:, 2:5] + sources[1][:, 2:5])
+    assert np.array_equal(target, (sources[0] + sources[1])[:, 3 : 3 + columns])
