@@ -25,7 +25,7 @@ from runtime.schedule.recompute_price import is_cheap
 from runtime.schedule.rematerialize import Budget, Rematerializer
 from runtime.schedule.step_facts import StepFacts
 from spmd.analysis.cost import module_cost
-from spmd.hlo import HloModule, Stage
+from spmd.hlo import HloComputation, HloModule, Stage
 from spmd.hlo.clone import clone_module
 
 #: Instructions of all trials together: a large module gets none.
@@ -38,8 +38,9 @@ WORTH_A_TRIAL = 1.6
 MANY_INSTRUCTIONS = 400
 MOST_ABOVE_BEST = 1.1
 LEAST_GAIN = 1 / 5000
-#: Where a computation's peak is this part of the largest, its order is worth a trial, and work a repetition.
-HOT = 0.5
+#: Where a computation runs while this part of the most bytes is held, and needs that part of them itself, its order is
+#: worth a trial, and work a repetition.
+HOT, OWN_SHARE = 0.5, 1 / 16
 #: A round frees about this part of a peak at once; rounds end when the peak no longer falls.
 ROUND_SHARE = 1 / 30
 MAX_ROUNDS = 8
@@ -166,9 +167,9 @@ def worth_trying(
 
 def _hot(models: ModuleModel, ranked: Sequence[Sequence[Permutation]]) -> list[int]:
     """Numbers of the computations that need most memory, those with most instructions first."""
-    peaks = [models.peaks[computation] for computation in models.computations]
-    hot = [n for n, peak in enumerate(peaks) if peak >= HOT * max(peaks)]
-    return sorted(hot, key=lambda n: (-len(ranked[n][0]), n))
+    at_peak = hot(models)
+    hot_numbers = [n for n, computation in enumerate(models.computations) if computation in at_peak]
+    return sorted(hot_numbers, key=lambda n: (-len(ranked[n][0]), n))
 
 
 def carry_out(
@@ -180,14 +181,25 @@ def carry_out(
         stored = computation.instructions
         computation.set_order([stored[n] for n in permutation])
     models.simulate()
-    most = max(models.peaks.values())
+    at_peak = hot(models)
     for computation in models.computations:
-        if models.peaks[computation] >= HOT * most:
+        if computation in at_peak:
             make_model = partial(models.of, computation)
             one = Rematerializer(computation, make_model, budget, Limits(), facts)
             repeat_cheap(one)
             models.peaks[computation], budget = one.peak, one.budget
     return models
+
+
+def hot(models: ModuleModel) -> frozenset[HloComputation]:
+    """Those whose order tells in the most bytes that are held at one time."""
+    totals = models.totals()
+    most = max(totals.values())
+    return frozenset(
+        computation
+        for computation, total in totals.items()
+        if total >= HOT * most and models.peaks[computation] >= OWN_SHARE * most
+    )
 
 
 def repeat_cheap(one: Rematerializer) -> None:

@@ -49,6 +49,18 @@ class ModuleModel:
         for computation in self.computations:
             self.peaks[computation] = self.of(computation).peak(computation.instructions)
 
+    def totals(self) -> dict[HloComputation, int]:
+        """Bytes that each computation needs together with what its callers hold meanwhile; all of them have peaks."""
+        totals = {self.module.entry: self.peaks[self.module.entry]}
+        for computation in reversed(self.computations):
+            order, model = computation.instructions, self.of(computation)
+            above = totals[computation] - self.peaks[computation]
+            for caller, need in zip(order, model.needs(order), strict=True):
+                held = above + need - model.inner.get(caller, 0)
+                for callee in caller.called_computations if caller.opcode in CALLERS else ():
+                    totals[callee] = max(totals.get(callee, 0), held + self.peaks[callee])
+        return totals
+
     def _returns(self, computation: HloComputation) -> dict[ShapeIndex, Place]:
         """Results that should end where something came in: aliased outputs, and what a loop's body hands on."""
         if computation is self.module.entry:

@@ -9,9 +9,10 @@ import pytest
 from collectives.schedule.checker import check_schedule
 from runtime.compile import schedule_module
 from runtime.schedule.memory_model import MemoryModel
-from runtime.schedule.memory_scheduler import followed
+from runtime.schedule.memory_scheduler import followed, hot
+from runtime.schedule.module_model import ModuleModel
 from runtime.schedule.orders import as_it_stands, candidate_orders, postponed, spliced
-from spmd.hlo import HloInstruction, HloModule, Stage
+from spmd.hlo import HloInstruction, HloModule, Opcode, Stage
 from spmd.text.parser import parse_module
 from tests.runtime.programs import ALIASING, compiled, module_of
 from tests.strategies import generate
@@ -188,3 +189,46 @@ def test_time_grows_about_linearly() -> None:
         schedule_module(module)
         seconds.append(time.process_time() - start)
     assert seconds[1] < 12 * max(seconds[0], 0.01)
+
+
+#: The loop needs 4,096 bytes while 32,768 are held for later, and its condition a few.
+HELD_OVER_A_LOOP = """HloModule held_over_a_loop
+body {
+  s = (s32[], f32[512]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  x = f32[512] get-tuple-element(s), index=1
+  one = s32[] constant(1)
+  next = s32[] add(i, one)
+  y = f32[512] sine(x)
+  z = f32[512] cosine(x)
+  w = f32[512] add(y, z)
+  ROOT t = (s32[], f32[512]) tuple(next, w)
+}
+more {
+  s = (s32[], f32[512]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  n = s32[] constant(4)
+  ROOT l = pred[] compare(i, n), direction=LT
+}
+ENTRY main {
+  y = f32[8192] parameter(0)
+  zero = s32[] constant(0)
+  held = f32[8192] exponential(y)
+  x = f32[512] slice(held), slice={[512:1024]}
+  s = (s32[], f32[512]) tuple(zero, x)
+  l = (s32[], f32[512]) while(s), condition=more, body=body
+  last = f32[512] get-tuple-element(l), index=1
+  first = f32[512] slice(held), slice={[0:512]}
+  ROOT r = f32[512] add(last, first)
+}
+"""
+
+
+def test_a_loops_body_counts_with_what_is_held_around_it() -> None:
+    module = schedule_module(parse_module(HELD_OVER_A_LOOP))
+    models = ModuleModel(module)
+    models.simulate()
+    (loop,) = [x for x in module.entry.instructions if x.opcode is Opcode.WHILE]
+    totals = models.totals()
+    assert totals[loop.while_body] >= 32768 + models.peaks[loop.while_body]
+    assert hot(models) == {module.entry, loop.while_body}
