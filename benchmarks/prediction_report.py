@@ -1,7 +1,7 @@
 """Predicted over measured step times, of rates and steps that are timed in turns in one run.
 
     python -m benchmarks.prediction_report CASES [--only REGEX] [--rounds 10] [--minutes 60] [--steps 10] [--mpirun]
-        [--json FILE] [--kernels [--most 0] [--own-time]]
+        [--json FILE] [--machine FILE] [--kernels [--most 0] [--own-time]]
 
 A machine's speed changes while it is measured: neighbours come and go, and a tile unit that another guest uses does
 half of its products for minutes. A prediction says nothing about such a change, so that rates and steps must be of
@@ -13,8 +13,10 @@ case. All cases are compiled before the first round. The report makes two ratios
 best    the prediction by each rate's best round of the run, over the least step of the run. Disturbances only delay,
         so both are what the machine does while it is left alone, whenever that was. One machine description for all
         cases.
-round   the prediction by the rates of one round over the median of that round's steps; of these the median over all
-        rounds, and the middle half of them. What disturbs for longer than a round meets both sides.
+round   the prediction by the medians of what was timed in one round over the median of that round's steps; of these
+        the median over all rounds, and the middle half of them. What disturbs for longer than a round meets both
+        sides, and what comes and goes within one meets both as often: a long kernel is seldom left alone from its
+        beginning to its end, so that the least of short ones would be too little for it.
 
 With --mpirun steps are those of `spmd bench` as MPI ranks, a job for each round and case; rates are this process's,
 while no rank runs. --kernels sets the prediction by the best rates beside kernels' times, by kind of kernel: the
@@ -52,7 +54,7 @@ from benchmarks.timing.program import run_json
 from benchmarks.timing.turns import geometric_mean
 from launch.calibrated import machine_here
 from launch.calibration.machine import CalibrationOptions, described
-from launch.calibration.probes import Probe, Round, Rounds, least
+from launch.calibration.probes import Probe, Round, Rounds, least, typical
 from launch.calibration.timing import cores
 from launch.cli.bench import DEVIATION, WARM_UP
 from launch.execution import time_steps
@@ -65,6 +67,7 @@ from runtime.blas import BlasThreads
 from runtime.executable import Executable
 from runtime.prediction.step import predicted_step
 from spmd.machine.description import MachineDescription
+from spmd.machine.reader import write_machine
 
 #: How far a predicted step may be from a measured one.
 WANTED = 0.2
@@ -99,8 +102,8 @@ class Case:
 
     @property
     def machines(self) -> list[MachineDescription]:
-        """By each round's rates."""
-        return [described("one round", self.options, least([rates])) for rates in self.rates]
+        """By each round's medians."""
+        return [described("one round", self.options, typical(rates)) for rates in self.rates]
 
     def ratios(self) -> list[float]:
         """Of each round."""
@@ -229,6 +232,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--most", type=int, default=0, help="kernels of each case to be listed")
     parser.add_argument("--own-time", action="store_true", help="kernels by their threads' clock")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
+    parser.add_argument("--machine", type=Path, help="write the description of best rates")
     return parser.parse_args()
 
 
@@ -248,6 +252,8 @@ def main() -> int:
     every = needed_by([case.executable.program for case in cases])
     rates = least([one for case in cases for one in case.rates])
     machine = described(f"{cores()} cores of {environment['cpu']}", every, rates)
+    if options.machine:
+        options.machine.write_text(write_machine(machine), encoding="utf-8")
     print(HEADER)
     rows = [figures(case, machine) for case in cases]
     for row in rows:

@@ -1,4 +1,4 @@
-"""Probe: something that is timed for a description, by value; and rounds of them, of which the least count."""
+"""Probe: something that is timed for a description, by value; and rounds of them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from functools import partial
 from typing import TypeAlias
 
 from launch.calibration.memory import Arena
-from launch.calibration.timing import Action, best_seconds, cores, each_at_once
+from launch.calibration.timing import Action, Tries, cores, each_at_once, tried
 
-#: Seconds on each core that took part, of one round.
-OfCores: TypeAlias = tuple[float, ...]
+#: On each core that took part, of one round.
+OfCores: TypeAlias = tuple[Tries, ...]
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ class CoreProbe(Probe):
         return partial(self._round, [self.make(arena) for _ in range(cores())])
 
     def _round(self, actions: Sequence[Action]) -> OfCores:
-        found = each_at_once(actions, partial(best_seconds, budget=self.budget))
-        return tuple(seconds / self.executions for seconds in found)
+        found = each_at_once(actions, partial(tried, budget=self.budget))
+        return tuple(Tries.of(seconds, self.executions) for seconds in found)
 
 
 #: Of one execution, by probe: what descriptions are made of.
@@ -77,14 +77,26 @@ def least(rounds: Sequence[Round]) -> dict[Probe, float]:
         for probe, found in one.items():
             by_probe.setdefault(probe, []).append(found)
     return {
-        probe: statistics.fmean(map(min, zip(*found, strict=True)))
+        probe: statistics.fmean(
+            min(tries.least for tries in of_core) for of_core in zip(*found, strict=True)
+        )
         for probe, found in by_probe.items()
+    }
+
+
+def typical(one: Round) -> dict[Probe, float]:
+    """Of each probe its cores' mean of medians."""
+    return {
+        probe: statistics.fmean(tries.median for tries in found) for probe, found in one.items()
     }
 
 
 def spread(rounds: Sequence[Round]) -> float:
     """How much longer the median probe took in its worst round than in its best one: 0.1 is a tenth."""
-    sums = [{probe: sum(found) for probe, found in one.items()} for one in rounds]
+    sums = [
+        {probe: sum(tries.least for tries in found) for probe, found in one.items()}
+        for one in rounds
+    ]
     probes = set(sums[0]).intersection(*sums[1:])
     ratios = sorted(max(r[p] for r in sums) / min(r[p] for r in sums) for p in probes)
     return ratios[len(ratios) // 2] - 1

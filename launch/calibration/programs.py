@@ -11,6 +11,7 @@ import numpy as np
 
 from launch.calibration.memory import Arena
 from launch.calibration.probes import OfCores, Probe, Seconds
+from launch.calibration.timing import Tries
 from launch.options import CompileOptions
 from launch.pipeline import compile_module
 from runtime.prediction.work import NEAR
@@ -59,7 +60,7 @@ class StepProbe(Probe):
             start = time.perf_counter()
             step()
             seconds.append(time.perf_counter() - start)
-        return (min(seconds),)
+        return (Tries.of(seconds),)
 
 
 def dispatch_probes(sizes: ProgramSizes) -> tuple[StepProbe, ...]:

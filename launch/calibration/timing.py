@@ -1,20 +1,25 @@
-"""How an action is timed: on every core at once, as the devices of a program work, and the least of many tries each.
+"""How an action is timed: on every core at once, as the devices of a program work, and in many tries each.
 
-Disturbances only delay: the least is what a core does while nobody disturbs it, beside others that do the same.
+Disturbances only delay: the least is what a core does while nobody disturbs it, beside others that do the same; the
+median is what it does at that time.
 """
 
 from __future__ import annotations
 
 import os
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from threading import Barrier
+from typing import TypeVar
 
 #: Ready to be done; one for each core.
 Action = Callable[[], object]
+Timed = TypeVar("Timed")
 
-#: Tries among which the least counts, and what is run together so that the clock's own time does not.
+#: Tries, and what is run together so that the clock's own time does not.
 LEAST_TRIES, MOST_TRIES = 3, 1000
 LEAST_SECONDS = 2e-5
 
@@ -23,8 +28,21 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def best_seconds(action: Action, budget: float) -> float:
-    """The shortest run of ``action``, tried for about ``budget`` seconds after one that warms up.
+@dataclass(frozen=True, slots=True)
+class Tries:
+    """Seconds of one run, of several that were tried."""
+
+    least: float
+    median: float
+
+    @staticmethod
+    def of(seconds: Sequence[float], executions: int = 1) -> Tries:
+        """``executions``: of which each run consisted."""
+        return Tries(min(seconds) / executions, statistics.median(seconds) / executions)
+
+
+def tried(action: Action, budget: float) -> list[float]:
+    """Seconds of runs of ``action``, for about ``budget`` seconds after one that warms up.
 
     On the clock of the thread's own time: what runs on the core in between does not count.
     """
@@ -32,7 +50,7 @@ def best_seconds(action: Action, budget: float) -> float:
     once = max(_thread_seconds(action, 1), 1e-8)
     times = max(1, int(LEAST_SECONDS / once))
     tries = max(LEAST_TRIES, min(int(budget / (times * once)), MOST_TRIES))
-    return min(_thread_seconds(action, times) for _ in range(tries))
+    return [_thread_seconds(action, times) for _ in range(tries)]
 
 
 def in_turn(actions: Sequence[Action]) -> Action:
@@ -54,14 +72,14 @@ def _thread_seconds(action: Action, times: int) -> float:
     return (time.thread_time() - start) / times
 
 
-def each_at_once(actions: Sequence[Action], timed: Callable[[Action], float]) -> list[float]:
+def each_at_once(actions: Sequence[Action], timed: Callable[[Action], Timed]) -> list[Timed]:
     """What ``timed`` says of each, all starting together after one run that warms up.
 
     Actions leave Python's lock to others while they run.
     """
     barrier = Barrier(len(actions))
 
-    def started(action: Action) -> float:
+    def started(action: Action) -> Timed:
         action()
         barrier.wait()
         return timed(action)

@@ -22,9 +22,10 @@ from runtime.kernels.native_elementwise import NativeElementwiseKernel, one_oper
 from runtime.prediction.work import (
     WORK,
     Access,
+    Busy,
     Work,
     all_touched,
-    element_seconds,
+    element_busy,
     stored_bytes,
 )
 from runtime.strides import StridedView
@@ -78,12 +79,12 @@ def nest_of(dims: Sequence[int], tracks: Sequence[Walk], inputs: int) -> Nest:
     return Nest(sizes, merged, crossed_walks(sizes, merged, tracks))
 
 
-def program_seconds(
+def program_busy(
     program: ScalarProgram, varies: Sequence[bool], machine: MachineDescription
-) -> tuple[float, float]:
-    """Of one index, and of one row: what depends on no parameter that ``varies`` along it is computed once for it."""
+) -> tuple[Busy, Busy]:
+    """At one index, and for one row: what depends on no parameter that ``varies`` along it is computed once for it."""
     moving = list(varies)
-    each = row = 0.0
+    each = row = Busy()
     for step in program.steps:
         if isinstance(step, ScalarConstant):
             moving.append(False)
@@ -92,8 +93,8 @@ def program_seconds(
         moving.append(own)
         kinds = step.signature.operands
         operand = kinds[-1] if kinds else step.signature.result
-        seconds = element_seconds(step.signature.opcode, operand, step.signature.result, machine)
-        each, row = (each + seconds, row) if own else (each, row + seconds)
+        busy = element_busy(step.signature.opcode, operand, step.signature.result, machine)
+        each, row = (each + busy, row) if own else (each, row + busy)
     return each, row
 
 
@@ -130,7 +131,7 @@ def loop_work(kernel: LoopKernel, thunk: KernelThunk, machine: MachineDescriptio
     tracks += [track(view) for view in kernel.results]
     nest = nest_of(kernel.dims, tracks, count)
     varies = [bool(nest.strides[n][-1]) for n in range(count)]
-    each, row = program_seconds(kernel.program, varies, machine)
+    each, row = program_busy(kernel.program, varies, machine)
     number = {leaf: n for n, leaf in enumerate(kernel.leaves)}
     accesses = [
         walked(thunk.operands[leaf.operand], leaf.view, _slowdown(nest, number[leaf], tracks))
@@ -141,8 +142,10 @@ def loop_work(kernel: LoopKernel, thunk: KernelThunk, machine: MachineDescriptio
         walked(place, view, _slowdown(nest, count + n, tracks))
         for n, (view, place) in enumerate(results)
     ]
-    compute = nest.points * each + nest.rows * row
-    return Work((*merged(accesses), *merged(written)), compute, rows=nest.rows)
+    busy = each.times(nest.points) + row.times(nest.rows)
+    return Work(
+        (*merged(accesses), *merged(written)), busy.arithmetic, rows=nest.rows, divider=busy.divider
+    )
 
 
 def _slowdown(nest: Nest, number: int, tracks: Sequence[Walk]) -> float:
@@ -152,9 +155,14 @@ def _slowdown(nest: Nest, number: int, tracks: Sequence[Walk]) -> float:
 @WORK.register(PiecesKernel)
 def pieces_work(kernel: PiecesKernel, thunk: KernelThunk, machine: MachineDescription) -> Work:
     parts = [loop_work(piece, thunk, machine) for piece in kernel.pieces]
-    accesses = [access for part in parts for access in part.accesses]
-    compute, rows = sum(part.compute for part in parts), sum(part.rows for part in parts)
-    return Work(merged(accesses), compute, len(parts), rows)
+    return _together(parts, [access for part in parts for access in part.accesses])
+
+
+def _together(parts: Sequence[Work], accesses: Sequence[Access]) -> Work:
+    """Loops one after the other."""
+    compute, divider = (sum(part.compute for part in parts), sum(part.divider for part in parts))
+    rows = sum(part.rows for part in parts)
+    return Work(merged(accesses), compute, len(parts), rows, divider=divider)
 
 
 @WORK.register(UpdateKernel)
@@ -166,8 +174,7 @@ def update_work(kernel: UpdateKernel, thunk: KernelThunk, machine: MachineDescri
         source, target = thunk.operands[operand], thunk.results[result]
         if source.slice != target.slice:
             accesses += [Access(place, stored_bytes(place)) for place in (source, target)]
-    compute, rows = sum(part.compute for part in parts), sum(part.rows for part in parts)
-    return Work(merged(accesses), compute, len(parts), rows)
+    return _together(parts, accesses)
 
 
 @WORK.register(NativeElementwiseKernel)
@@ -178,5 +185,6 @@ def elementwise_work(
     (result,) = thunk.results
     tracks = [track(place.view) for place in (*thunk.operands, result)]
     nest = nest_of(result.view.dims, tracks, len(thunk.operands))
-    each, row = program_seconds(program, [True] * len(program.parameters), machine)
-    return Work(all_touched(thunk), nest.points * (each + row), rows=nest.rows)
+    each, _ = program_busy(program, [True] * len(program.parameters), machine)
+    busy = each.times(nest.points)
+    return Work(all_touched(thunk), busy.arithmetic, rows=nest.rows, divider=busy.divider)

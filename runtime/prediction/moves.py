@@ -12,7 +12,7 @@ from runtime.kernels.reduce_window import ReduceWindowKernel
 from runtime.kernels.slicing import DynamicSliceKernel, DynamicUpdateSliceKernel, PadKernel
 from runtime.kernels.sort import SortKernel
 from runtime.kernels.unwritten import UnwrittenKernel
-from runtime.prediction.loops import nest_of, program_seconds, track
+from runtime.prediction.loops import nest_of, program_busy, track
 from runtime.prediction.work import (
     WORK,
     Access,
@@ -103,8 +103,9 @@ def program_reduce_work(
     kernel: ProgramReduceKernel, thunk: KernelThunk, machine: MachineDescription
 ) -> Work:
     varies = [True] * len(kernel.program.parameters)
-    each, _ = program_seconds(kernel.program, varies, machine)
-    return Work(all_touched(thunk), thunk.operands[0].view.num_elements * each)
+    each, _ = program_busy(kernel.program, varies, machine)
+    busy = each.times(thunk.operands[0].view.num_elements)
+    return Work(all_touched(thunk), busy.arithmetic, divider=busy.divider)
 
 
 @WORK.register(ReduceWindowKernel)
@@ -123,7 +124,7 @@ def window_work(
 def sort_work(kernel: SortKernel, thunk: KernelThunk, machine: MachineDescription) -> Work:
     """The comparator, one element at a time, for each halving of what is sorted."""
     varies = [True] * len(kernel.comparator.parameters)
-    each, _ = program_seconds(kernel.comparator, varies, machine)
+    each, _ = program_busy(kernel.comparator, varies, machine)
     elements = float(thunk.operands[0].view.num_elements)
     halvings = math.log2(max(kernel.size, 2))
-    return Work(all_touched(thunk), elements * halvings * _SCALAR * each)
+    return Work(all_touched(thunk), elements * halvings * _SCALAR * each.arithmetic)

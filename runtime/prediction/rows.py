@@ -9,8 +9,8 @@ from runtime.fusion.element_graph import ElementGraph
 from runtime.fusion.row_fusion import RowFusion, RowPass, Source
 from runtime.kernels.loop import Numbers, OperandElements
 from runtime.kernels.rows import PassLeaves, RowKernel, RowLeaf
-from runtime.prediction.loops import STRIDED, merged, program_seconds, walked
-from runtime.prediction.work import WORK, Access, Work, element_seconds
+from runtime.prediction.loops import STRIDED, merged, program_busy, walked
+from runtime.prediction.work import WORK, Access, Busy, Work, element_busy
 from runtime.strides import StridedView
 from runtime.thunks.kernel import KernelThunk
 from spmd.hlo import Opcode
@@ -24,9 +24,10 @@ def row_work(kernel: RowKernel, thunk: KernelThunk, machine: MachineDescription)
         _Pass(fusion, each, leaves, thunk)
         for each, leaves in zip(fusion.passes, kernel.leaves, strict=True)
     ]
-    compute = sum(each.seconds(machine) for each in passes)
+    busy = sum((each.busy(machine) for each in passes), Busy())
     read = merged([access for each in passes for access in each.read()])
-    return Work((*read, *_written(fusion, thunk)), compute, rows=_begins(fusion))
+    accesses = (*read, *_written(fusion, thunk))
+    return Work(accesses, busy.arithmetic, rows=_begins(fusion), divider=busy.divider)
 
 
 def _begins(fusion: RowFusion) -> float:
@@ -52,22 +53,20 @@ class _Pass:
     leaves: PassLeaves
     thunk: KernelThunk
 
-    def seconds(self, machine: MachineDescription) -> float:
+    def busy(self, machine: MachineDescription) -> Busy:
         fusion, each = self.fusion, self.each
         rows = _count(fusion, fusion.counted)
-        inside, outside = program_seconds(
+        inside, outside = program_busy(
             each.elements.program, self._varies(each.elements, self.leaves.elements), machine
         )
-        combining = sum(self._combining(n, machine) for n in each.reductions)
-        per_row = outside + sum(
-            sum(program_seconds(graph.program, [True] * len(graph.program.parameters), machine))
-            for graph in (each.inits, each.rows)
-        )
-        return rows * fusion.row_length * (inside + combining) + rows * per_row
-
-    def _combining(self, number: int, machine: MachineDescription) -> float:
-        kind = self.fusion.reductions[number].element_type
-        return element_seconds(Opcode.ADD, kind, kind, machine)
+        for number in each.reductions:
+            kind = fusion.reductions[number].element_type
+            inside += element_busy(Opcode.ADD, kind, kind, machine)
+        for graph in (each.inits, each.rows):
+            outside += sum(
+                program_busy(graph.program, [True] * len(graph.program.parameters), machine), Busy()
+            )
+        return inside.times(rows * fusion.row_length) + outside.times(rows)
 
     def _varies(self, graph: ElementGraph, leaves: Sequence[RowLeaf]) -> list[bool]:
         """Along the innermost loop."""

@@ -150,14 +150,14 @@ class StepPredictor:
         memory = self._memory(work)
         self._writes_for_itself(thunk, work)
         seconds = self.machine.thunk_seconds + self._kernel_seconds(work, memory)
-        return PredictedThunk(thunk, 1.0, seconds, work.compute, memory)
+        return PredictedThunk(thunk, 1.0, seconds, max(work.compute, work.divider), memory)
 
     def _kernel_seconds(self, work: Work, memory: float) -> float:
         begins = work.loops * self.machine.kernel_seconds + work.rows * self.machine.row_seconds
         if work.together:
             return begins + work.compute + memory
         longer, shorter = max(work.compute, memory), min(work.compute, memory)
-        return begins + longer + NOT_HIDDEN * shorter
+        return begins + max(longer + NOT_HIDDEN * shorter, work.divider)
 
     def _shared(self, thunk: Thunk, alone: PredictedThunk, work: Work) -> PredictedThunk:
         """What ``alone`` takes when threads share it: whoever is free takes the next piece, and the last is waited for.

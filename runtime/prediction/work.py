@@ -35,8 +35,23 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
+class Busy:
+    """Seconds of two units that work at the same time: the one that divides and takes roots, and that for all else."""
+
+    arithmetic: float = 0.0
+    divider: float = 0.0
+
+    def __add__(self, other: Busy) -> Busy:
+        return Busy(self.arithmetic + other.arithmetic, self.divider + other.divider)
+
+    def times(self, count: float) -> Busy:
+        return Busy(count * self.arithmetic, count * self.divider)
+
+
+@dataclass(frozen=True, slots=True)
 class Work:
-    """compute: seconds where all that is touched lies in the nearest cache. loops: loop nests that begin; rows: their
+    """compute: seconds of arithmetic where all that is touched lies in the nearest cache; divider: of the unit that
+    divides, which hides both arithmetic and bytes. loops: loop nests that begin; rows: their
     innermost loops. packed: bytes that it writes for itself and that are in no buffer. together: bytes that ``compute``
     was measured with, which therefore cost nothing where they are as near as they were then.
     """
@@ -47,6 +62,7 @@ class Work:
     rows: float = 0.0
     together: float = 0.0
     packed: float = 0.0
+    divider: float = 0.0
 
 
 WorkOf: TypeAlias = Callable[[Any, KernelThunk, MachineDescription], Work]
@@ -76,6 +92,23 @@ def stored_bytes(place: ArrayView) -> float:
     for dim, stride in zip(place.view.dims, place.view.strides, strict=True):
         size *= dim if stride else min(dim, 1)
     return size
+
+
+#: Of floats.
+_DIVIDER = frozenset({Opcode.DIVIDE, Opcode.RSQRT, Opcode.SQRT})
+
+
+def element_busy(
+    opcode: Opcode,
+    operand: PrimitiveType,
+    result: PrimitiveType,
+    machine: MachineDescription,
+) -> Busy:
+    """One element of ``opcode``."""
+    seconds = element_seconds(opcode, operand, result, machine)
+    if opcode in _DIVIDER and result.is_floating:
+        return Busy(divider=seconds)
+    return Busy(seconds)
 
 
 def element_seconds(

@@ -8,14 +8,15 @@ from dataclasses import dataclass
 import pytest
 
 from launch.calibration.memory import Arena
-from launch.calibration.probes import OfCores, Probe, Rounds, least, spread
+from launch.calibration.probes import OfCores, Probe, Rounds, least, spread, typical
+from launch.calibration.timing import Tries
 
 
 @dataclass(frozen=True)
 class Scripted(Probe):
-    """``script``: of each round, each core's seconds."""
+    """``script``: of each round, each core's seconds, of which the median is 1 more than the least."""
 
-    script: tuple[OfCores, ...]
+    script: tuple[tuple[float, ...], ...]
     made: tuple[list[str], ...] = ()
 
     def __hash__(self) -> int:
@@ -23,25 +24,41 @@ class Scripted(Probe):
 
     def ready(self, arena: Arena) -> Callable[[], OfCores]:
         self.made[0].append("made")
-        return iter(self.script).__next__
+        return map(tries, self.script).__next__
+
+
+def tries(seconds: tuple[float, ...]) -> OfCores:
+    return tuple(Tries(x, x + 1) for x in seconds)
 
 
 def test_the_least_is_each_cores_own() -> None:
     """The mean of 1 and 2, which are of two rounds."""
     probe = Scripted(0.0, ((1.0, 9.0), (5.0, 2.0)))
-    assert least([{probe: of_cores} for of_cores in probe.script]) == {probe: 1.5}
+    assert least([{probe: tries(seconds)} for seconds in probe.script]) == {probe: 1.5}
+
+
+def test_the_typical_one_is_the_mean_of_medians() -> None:
+    probe = Scripted(0.0, ())
+    assert typical({probe: tries((1.0, 9.0))}) == {probe: 6.0}
+
+
+def test_a_try_may_be_several_executions() -> None:
+    assert Tries.of([6.0, 2.0, 8.0], executions=2) == Tries(1.0, 3.0)
 
 
 def test_rounds_make_a_probe_once() -> None:
     made: list[str] = []
     probe = Scripted(0.0, ((1.0,), (2.0,)), (made,))
     rounds = Rounds()
-    assert [rounds.round([probe]), rounds.round([probe])] == [{probe: (1.0,)}, {probe: (2.0,)}]
+    assert [rounds.round([probe]), rounds.round([probe])] == [
+        {probe: tries((1.0,))},
+        {probe: tries((2.0,))},
+    ]
     assert made == ["made"]
 
 
 def test_the_spread_is_the_median_probes() -> None:
     steady, half, double = (Scripted(n, ((1.0,),)) for n in (1.0, 2.0, 3.0))
-    first = {steady: (1.0,), half: (2.0, 2.0), double: (1.0,)}
-    second = {steady: (1.0,), half: (3.0, 3.0), double: (9.0,)}
+    first = {steady: tries((1.0,)), half: tries((2.0, 2.0)), double: tries((1.0,))}
+    second = {steady: tries((1.0,)), half: tries((3.0, 3.0)), double: tries((9.0,))}
     assert spread([first, second]) == pytest.approx(0.5)

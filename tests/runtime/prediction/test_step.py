@@ -44,10 +44,11 @@ def predicted(
     devices: int = 1,
     more: str = "",
     cores: int = 0,
+    fusion: bool = False,
 ) -> Prediction:
     """cores: one for each device, unless it is said."""
     text = f"HloModule m, num_partitions={devices}\n{more}\nENTRY main {{\n{body}\n}}"
-    options = CompileOptions(partitioned=True, fusion=False)
+    options = CompileOptions(partitioned=True, fusion=fusion)
     executable = compile_module(spmd.parse(text), devices, options)
     return predicted_step(executable.program, executable.module, machine, cores or devices)
 
@@ -212,6 +213,18 @@ def test_the_longer_of_arithmetic_and_traffic_counts_and_half_of_the_other() -> 
     slow = replace(MACHINE, rates=((P.F32, Rates(1e9, 1e9, 1e8, functions)),))
     expected = 1e-6 + 1024 / 1e7 + 0.5 * 8192 / 1e9
     assert predicted(body, slow).seconds == pytest.approx(expected)
+
+
+def test_division_hides_arithmetic_and_bytes() -> None:
+    """x / y + y: the unit that divides is busy for longer than the addition, and longer than the bytes take."""
+    body = """  x = f32[1024] parameter(0)
+  y = f32[1024] parameter(1)
+  q = f32[1024] divide(x, y)
+  ROOT r = f32[1024] add(q, y)"""
+    functions = ((Opcode.DIVIDE, 1e7),)
+    slow = replace(MACHINE, rates=((P.F32, Rates(1e9, 1e9, 1e8, functions)),))
+    found = predicted(body, slow, fusion=True)
+    assert found.seconds == pytest.approx(1e-6 + 1024 / 1e7)
 
 
 def test_gathers_touch_what_they_take() -> None:
