@@ -68,14 +68,17 @@ def _conversion(name: str, source: str, target: str, body: str) -> str:
     )
 
 
+_EXTREME = """%first = fcmp {condition} {t} %a, %b
+  %further = select {b} %first, {t} %a, {t} %b
+  %number = fcmp ord {t} %a, %a
+  %r = select {b} %number, {t} %further, {t} %a"""
 _FLOAT_OPERATIONS: dict[ReductionKind, str] = {
     ReductionKind.SUM: "%r = fadd {t} %a, %b",
     ReductionKind.PRODUCT: "%r = fmul {t} %a, %b",
-    # As NumPy: a nan wins, the first of two; of two equal values (zeros of either sign) the second.
-    ReductionKind.MIN: "%nan = fcmp uno {t} %a, %a\n  %less = fcmp olt {t} %a, %b\n"
-    "  %first = or {b} %nan, %less\n  %r = select {b} %first, {t} %a, {t} %b",
-    ReductionKind.MAX: "%nan = fcmp uno {t} %a, %a\n  %more = fcmp ogt {t} %a, %b\n"
-    "  %first = or {b} %nan, %more\n  %r = select {b} %first, {t} %a, {t} %b",
+    # As NumPy: a nan wins, the first of two; of two equal values (zeros of either sign) the second. Written so that a
+    # processor's own maximum, which gives the second operand where one is nan, can be the inner part.
+    ReductionKind.MIN: _EXTREME.format(condition="olt", b="{b}", t="{t}"),
+    ReductionKind.MAX: _EXTREME.format(condition="ogt", b="{b}", t="{t}"),
 }
 _INTEGER_OPERATIONS: dict[ReductionKind, str] = {
     ReductionKind.SUM: "%r = add {t} %a, %b",
