@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runtime.emit.fusion import kernel_of
+from runtime.emit.fused_kernel import kernel_of
 from runtime.emit.reference import emit_reference
 from runtime.emit.scalar_program import scalar_program
 from runtime.fusion.planned import planned_alone

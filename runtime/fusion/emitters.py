@@ -12,15 +12,16 @@ from typing import TypeAlias
 
 from runtime.fusion.element_graph import array_shape
 from runtime.fusion.loop_fusion import LoopFusion, loop_fusion
+from runtime.fusion.product_fusion import ProductFusion, product_fusion, product_in
 from runtime.fusion.refusal import NoEmitterError
 from runtime.fusion.row_fusion import RowFusion, has_reductions, row_fusion
 from spmd.hlo import HloComputation, HloInstruction, Opcode
 
-#: The emitter of loops, by name.
-LOOP = "loop"
+#: The emitters of loops and of products with what is computed of them, by name.
+LOOP, PRODUCT = "loop", "product"
 
 #: What a fusion computes, in the form that its emitter takes.
-Plan: TypeAlias = LoopFusion | RowFusion
+Plan: TypeAlias = LoopFusion | RowFusion | ProductFusion
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,8 @@ def emitter_of(fused: HloInstruction | HloComputation) -> str | None:
 
     "loop": one loop over the index space of all results. "reduce": reductions along the same dimensions of one index
     space, of computed values, and what is computed of their results. "row": that and what is computed at all indices
-    with those results, such as softmax. None: there is no emitter, and ``why_not`` says why.
+    with those results, such as softmax. "product": a product of matrices, and one of these three of its result. None:
+    there is no emitter, and ``why_not`` says why.
     """
     try:
         return emitted(fused).emitter
@@ -75,6 +77,8 @@ def emitted_region(
     """
     if not roots:
         raise NoEmitterError("there is no result")
+    if product_in(roots, inputs) is not None:
+        return Emitted(PRODUCT, product_fusion(roots, inputs))
     if not has_reductions(roots, inputs):
         return Emitted(LOOP, loop_fusion(roots, inputs))
     plan = row_fusion(roots, inputs)

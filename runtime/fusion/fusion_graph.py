@@ -50,6 +50,8 @@ class FusionGraph:
     readers: dict[HloInstruction, dict[Kernel, None]] = field(default_factory=dict)
     #: Positions of instructions outside of kernels that read a result, through views too; the end for the root.
     outside: dict[HloInstruction, list[int]] = field(default_factory=dict)
+    #: What was a kernel of its own at first.
+    _heads: frozenset[HloInstruction] = frozenset()
     _absorbable: dict[HloInstruction, bool] = field(default_factory=dict)
     _joined: dict[tuple[Kernel, Kernel], Recipe | None] = field(default_factory=dict)
 
@@ -60,7 +62,8 @@ class FusionGraph:
                 kernel = self._kernel(x)
                 if kernel.kind.cost is not None:
                     self._add(kernel)
-        self._note_outside(self.kernel_of)
+        self._heads = frozenset(self.kernel_of)
+        self._note_outside(self._heads)
 
     # ---- reading
     @property
@@ -84,6 +87,30 @@ class FusionGraph:
     def is_read_outside(self, kernel: Kernel) -> bool:
         """Its results have to be in memory, whoever else reads them."""
         return any(x in self.outside for x in kernel.roots)
+
+    def place_of(self, x: HloInstruction) -> int:
+        """Where ``x`` is computed."""
+        producer = self.kernel_of.get(x)
+        return self.position[x] if producer is None else producer.position
+
+    def outside_readers(self, x: HloInstruction) -> list[int]:
+        """Positions of instructions outside of kernels that read ``x``, which is no kernel's, through views too."""
+        found: list[int] = []
+        stack = [x]
+        seen = {x}
+        while stack:
+            one = stack.pop()
+            if one is self.computation.root:
+                found.append(len(self.order))
+            for user in one.users:
+                if user in seen:
+                    continue
+                seen.add(user)
+                if self._is_absorbable(user):
+                    stack.append(user)
+                elif user not in self._heads:
+                    found.append(self.position[user])
+        return found
 
     def earliest(self, kernel: Kernel, without: Iterable[Kernel] = ()) -> int:
         """Behind all that it reads, but for what ``without`` give."""
@@ -213,7 +240,7 @@ class FusionGraph:
         return found, inputs
 
     def _is_kernel(self, x: HloInstruction) -> bool:
-        if not _is_plain(x) or x.opcode in _NEVER or self.facts.is_view(x):
+        if not is_plain(x) or x.opcode in _NEVER or self.facts.is_view(x):
             return False
         return self.kinds.has_emitter(x)
 
@@ -221,7 +248,7 @@ class FusionGraph:
         """Free in a kernel, and outside of it: views, numbers that count, and one constant everywhere."""
         known = self._absorbable.get(x)
         if known is None:
-            known = self._absorbable[x] = _is_plain(x) and self._is_free(x)
+            known = self._absorbable[x] = is_plain(x) and self._is_free(x)
         return known
 
     def _is_free(self, x: HloInstruction) -> bool:
@@ -257,7 +284,7 @@ class FusionGraph:
 _NEVER = frozenset({Opcode.PARAMETER, Opcode.CONSTANT, Opcode.IOTA, Opcode.FUSION})
 
 
-def _is_plain(x: HloInstruction) -> bool:
+def is_plain(x: HloInstruction) -> bool:
     """A static array in the default memory, of a value that nothing but its readers waits for."""
     shape = x.shape
     if not isinstance(shape, ArrayShape) or any(shape.dynamic):

@@ -58,7 +58,7 @@ class LiveProfile:
 
     def allows(self, old: Sequence[Kernel], new: Sequence[Kernel]) -> bool:
         """Whether ``new`` kernels may take the place of ``old`` ones; if so, they are counted from now on."""
-        if not all(map(self._keeps_places, new)):
+        if not all(map(self.keeps_places, new)):
             return False
         if self.headroom >= 1.0 and any(kernel.kind.scratch_bytes for kernel in new):
             return False
@@ -72,6 +72,22 @@ class LiveProfile:
             for x in self._sources_of(kernel):
                 self._readers.setdefault(x, {})[kernel] = None
         self._last.update(last)
+        return True
+
+    def keeps_places(self, kernel: Kernel, also_read: Sequence[HloInstruction] = ()) -> bool:
+        """Results that end where something came in are still written there, though the kernel reads that too.
+
+        also_read: what else it is to read, all of it before it writes.
+        """
+        for root in kernel.roots:
+            place = self.model.overwrites.get(root)
+            if place is None:
+                continue
+            if any(place in self.model.sources[x] for x in also_read):
+                return False
+            readers = [x for x in kernel.inputs if place in self.model.sources[x]]
+            if not all(kernel.may_overwrite(root, x) for x in readers):
+                return False
         return True
 
     def _changes(
@@ -144,17 +160,6 @@ class LiveProfile:
             spans.append((live, more))
         for live, more in spans:
             live += more
-        return True
-
-    def _keeps_places(self, kernel: Kernel) -> bool:
-        """Results that end where something came in are still written there, though the kernel reads that too."""
-        for root in kernel.roots:
-            place = self.model.overwrites.get(root)
-            if place is None:
-                continue
-            readers = [x for x in kernel.inputs if place in self.model.sources[x]]
-            if not all(kernel.may_overwrite(root, x) for x in readers):
-                return False
         return True
 
     def _sources_of(self, kernel: Kernel) -> tuple[HloInstruction, ...]:

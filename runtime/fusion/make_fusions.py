@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from runtime.fusion.element_graph import post_order
-from runtime.fusion.emitters import LOOP, Emitted
+from runtime.fusion.emitters import LOOP, PRODUCT, Emitted
 from runtime.fusion.fusion_graph import FusionGraph
 from runtime.fusion.fusion_kernel import Kernel
 from runtime.fusion.planned import remember
@@ -20,7 +20,7 @@ from spmd.passes.rewrite import replace_and_prune
 from spmd.shape import TupleShape
 
 #: XLA's kinds by emitter; all others reduce, which makes an input fusion.
-_KINDS = {LOOP: "kLoop"}
+_KINDS = {LOOP: "kLoop", PRODUCT: "kOutput"}
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,14 @@ class FusionPlan:
     kernels: tuple[PlannedKernel, ...]
 
     @staticmethod
-    def of(graph: FusionGraph) -> FusionPlan:
-        return FusionPlan(graph.computation, graph.order, tuple(map(_planned, _fusions(graph))))
+    def of(graph: FusionGraph, products: Mapping[Kernel, PlannedKernel]) -> FusionPlan:
+        """``products``: kernels that make a product, too."""
+        kernels = (
+            products[kernel] if kernel in products else _planned(kernel)
+            for kernel in graph.kernels
+            if kernel in products or graph.is_fusion(kernel)
+        )
+        return FusionPlan(graph.computation, graph.order, tuple(kernels))
 
     def on(self, computation: HloComputation, named: Mapping[str, HloInstruction]) -> FusionPlan:
         """The same for a copy of the computation, whose instructions ``named`` gives."""
@@ -59,10 +65,6 @@ class FusionPlan:
                 for kernel in self.kernels
             ),
         )
-
-
-def _fusions(graph: FusionGraph) -> list[Kernel]:
-    return [kernel for kernel in graph.kernels if graph.is_fusion(kernel)]
 
 
 def _planned(kernel: Kernel) -> PlannedKernel:

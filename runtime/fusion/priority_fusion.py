@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from runtime.fusion.epilogues import products_taken
 from runtime.fusion.fusion_graph import FusionGraph, Limits
 from runtime.fusion.kernel_kinds import KernelKinds
 from runtime.fusion.live_profile import LiveProfile
@@ -33,11 +34,11 @@ class PriorityFusion(FueledPass):
 
     First producers go into all of their readers, the one that saves most first, copied where that pays; then kernels
     that read the same, or one of which reads the other, become one with several results; then small ones of equal sizes
-    (``horizontal``). Every computation that runs by itself is done alone, within the order in which it stands, which
-    should be its schedule: kernels run at places of that order, where live bytes do not rise above its peak, less
-    ``headroom``, a part of it. If the planned memory is more all the same, because values do not lie as close, more
-    room is left, and in the end nothing is made that keeps anything alive for longer. docs/fusion.md says how time is
-    estimated.
+    (``horizontal``); then ``products`` of matrices go into a kernel that reads them. Every computation that runs by
+    itself is done alone, within the order in which it stands, which should be its schedule: kernels run at places of
+    that order, where live bytes do not rise above its peak, less ``headroom``, a part of it. If the planned memory is
+    more all the same, because values do not lie as close, products stay alone, more room is left, and in the end
+    nothing is made that keeps anything alive for longer. docs/fusion.md says how time is estimated.
 
     Instructions with control edges, side effects, other memory spaces or dynamic sizes stay as they are, and so do
     modules with an operation that the runtime does not run.
@@ -49,6 +50,7 @@ class PriorityFusion(FueledPass):
     duplicate: bool = True
     multi_output: bool = True
     horizontal: bool = True
+    products: bool = True
     headroom: float = 0.0
     max_instructions: int = 64
     max_inputs: int = 24
@@ -76,7 +78,7 @@ class PriorityFusion(FueledPass):
         kinds = KernelKinds(Prices(machine_named(self.machine)))
         for step in self._ways():
             plans = [
-                FusionPlan.of(step.fused(graph, profile))
+                step.planned(graph, profile, kinds.prices)
                 for graph, profile in step.graphs(setting, kinds)
             ]
             if not any(plan.kernels for plan in plans):
@@ -89,13 +91,17 @@ class PriorityFusion(FueledPass):
     def _ways(self) -> Iterator[PriorityFusion]:
         """This pass, then more and more careful forms of it."""
         yield self
-        yield from (replace(self, headroom=room) for room in HEADROOMS if room > self.headroom)
+        alone = replace(self, products=False)
+        if self.products:
+            yield alone
+        yield from (replace(alone, headroom=room) for room in HEADROOMS if room > self.headroom)
 
-    def fused(self, graph: FusionGraph, profile: LiveProfile) -> FusionGraph:
+    def planned(self, graph: FusionGraph, profile: LiveProfile, prices: Prices) -> FusionPlan:
         fuse_producers(graph, profile, duplicate=self.duplicate)
         if self.multi_output:
             merge_kernels(graph, profile, horizontal=self.horizontal)
-        return graph
+        products = products_taken(graph, profile, prices) if self.products else {}
+        return FusionPlan.of(graph, products)
 
     def graphs(
         self, setting: Setting, kinds: KernelKinds

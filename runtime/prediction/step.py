@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import runtime.prediction.convolutions
+import runtime.prediction.epilogues
 import runtime.prediction.loops
 import runtime.prediction.products
 import runtime.prediction.rows  # noqa: F401 - they fill the registry

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from runtime.kernel import KernelArrays
 from runtime.kernels.indexed import GatherKernel
-from runtime.sharing.pieces import CUTS, Piece, Span, spans
+from runtime.kernels.parts import Span
+from runtime.sharing.pieces import CUTS, Piece, spans
 
 
 @CUTS.register(GatherKernel)

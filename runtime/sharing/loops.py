@@ -7,10 +7,11 @@ from dataclasses import replace
 
 from runtime.kernel import KernelArrays
 from runtime.kernels.copy import CopyKernel
-from runtime.kernels.loop import LoopKernel, Numbers, OperandElements, PiecesKernel
+from runtime.kernels.loop import LoopKernel, PiecesKernel
 from runtime.kernels.native_elementwise import NativeElementwiseKernel
-from runtime.kernels.rows import PassLeaves, RowKernel, RowLeaf
-from runtime.sharing.pieces import CUTS, Piece, Span, bytes_apart, longest, scratch_like, spans
+from runtime.kernels.parts import Span, loop_part, rows_part
+from runtime.kernels.rows import RowKernel
+from runtime.sharing.pieces import CUTS, Piece, bytes_apart, longest, scratch_like, spans
 from runtime.strides import StridedView
 
 #: Elements of a piece along what is contiguous are a multiple of so many: whole lines of cache, whole tiles of loops
@@ -24,7 +25,7 @@ def cut_loop(kernel: LoopKernel, arrays: KernelArrays, count: int) -> Sequence[P
     d = longest(kernel.dims, bytes_apart([view.strides for view in views]), count)
     if d is None:
         return ()
-    return [(_loop_part(kernel, d, span), arrays) for span in _cut(kernel.dims, d, views, count)]
+    return [(loop_part(kernel, d, span), arrays) for span in _cut(kernel.dims, d, views, count)]
 
 
 @CUTS.register(PiecesKernel)
@@ -44,7 +45,7 @@ def cut_rows(kernel: RowKernel, arrays: KernelArrays, count: int) -> Sequence[Pi
     if d is None:
         return ()
     return [
-        (_rows_part(kernel, d, span), replace(arrays, scratch=scratch_like(arrays.scratch)))
+        (rows_part(kernel, d, span), replace(arrays, scratch=scratch_like(arrays.scratch)))
         for span in _cut(fusion.dims, d, views, count)
     ]
 
@@ -65,51 +66,6 @@ def cut_copy(kernel: CopyKernel, arrays: KernelArrays, count: int) -> Sequence[P
 def _cut(dims: Sequence[int], d: int, written: Sequence[StridedView], count: int) -> Sequence[Span]:
     packed = any(view.strides[d] == view.element_type.byte_size for view in written)
     return spans(dims[d], count, LINE if packed else 1)
-
-
-def _view(view: StridedView, d: int, span: Span) -> StridedView:
-    dims = (*view.dims[:d], span.size, *view.dims[d + 1 :])
-    return replace(view, dims=dims, offset=view.offset + span.start * view.strides[d])
-
-
-def _loop_part(kernel: LoopKernel, d: int, span: Span) -> LoopKernel:
-    return replace(
-        kernel,
-        dims=(*kernel.dims[:d], span.size, *kernel.dims[d + 1 :]),
-        leaves=tuple(replace(leaf, view=_view(leaf.view, d, span)) for leaf in kernel.leaves),
-        results=tuple(_view(view, d, span) for view in kernel.results),
-    )
-
-
-def _rows_part(kernel: RowKernel, d: int, span: Span) -> RowKernel:
-    fusion = kernel.fusion
-    among_rows = fusion.counted.index(d)
-
-    def view(whole: StridedView) -> StridedView:
-        """Over all indices, or over the rows."""
-        every = len(whole.dims) == len(fusion.dims)
-        return _view(whole, d if every else among_rows, span)
-
-    def leaves(whole: Sequence[RowLeaf]) -> tuple[RowLeaf, ...]:
-        return tuple(
-            replace(leaf, view=view(leaf.view))
-            if isinstance(leaf, OperandElements | Numbers)
-            else leaf
-            for leaf in whole
-        )
-
-    return replace(
-        kernel,
-        fusion=replace(
-            fusion,
-            dims=(*fusion.dims[:d], span.size, *fusion.dims[d + 1 :]),
-            results=tuple(map(view, fusion.results)),
-        ),
-        leaves=tuple(
-            PassLeaves(leaves(each.elements), leaves(each.inits), leaves(each.rows))
-            for each in kernel.leaves
-        ),
-    )
 
 
 def _spread(view: StridedView, kernel: RowKernel) -> StridedView:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy as np
 from collectives.communicator.interface import private_memory
 from runtime.codegen.native_call import NativeAction, SharedAction
 from runtime.kernel import Action, Kernel, KernelArrays, KernelLibrary
+from runtime.kernels.parts import Span
 from spmd.literal import NDArray
 from spmd.registry import Registry
 
@@ -48,24 +48,6 @@ def bind_shared(library: KernelLibrary, kernel: Kernel, arrays: KernelArrays, co
 def pieces_worth(seconds: float, threads: int) -> int:
     """Into how many pieces what takes one thread so long is cut for ``threads``."""
     return max(1, min(PIECES_PER_THREAD * threads, int(seconds / LEAST_SECONDS)))
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Indices ``start`` to ``stop`` of a dimension."""
-
-    start: int
-    stop: int
-
-    @property
-    def size(self) -> int:
-        return self.stop - self.start
-
-    def of(self, array: NDArray, dimension: int) -> NDArray:
-        """That part of an array."""
-        index = (slice(None),) * dimension + (slice(self.start, self.stop),)
-        part: NDArray = array[index]
-        return part
 
 
 def spans(size: int, count: int, multiple: int = 1) -> list[Span]:

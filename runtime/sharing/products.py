@@ -1,4 +1,4 @@
-"""Matrix products: cut along a batch, else along the longer side of the result."""
+"""Matrix products, alone or with what is computed of them: cut along a batch, else along the result's longer side."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from runtime.codegen.llvm_tile_gemm import GAINS
 from runtime.kernel import Kernel, KernelArrays
 from runtime.kernels.dot import DotKernel
 from runtime.kernels.native_dot import is_small
+from runtime.kernels.parts import Span
+from runtime.kernels.product_epilogue import ProductEpilogueKernel
 from runtime.kernels.thin_dot import LEAST_BYTES, MOST_ROWS
-from runtime.sharing.pieces import CUTS, Piece, Span, scratch, spans
+from runtime.sharing.pieces import CUTS, Piece, scratch, scratch_like, spans
 from spmd.literal import NDArray
 
 #: Lines of a piece: fewer would have the other operand packed for little.
@@ -32,6 +34,27 @@ def cut_dot(kernel: DotKernel, arrays: KernelArrays, count: int) -> Sequence[Pie
         pieces = [_of_lines(kernel, arrays, batch, span, by_row=by_row) for span in cut]
         if all(_route(piece) == _route(kernel) for piece, _ in pieces):
             return pieces
+    return ()
+
+
+@CUTS.register(ProductEpilogueKernel)
+def cut_epilogue(
+    kernel: ProductEpilogueKernel, arrays: KernelArrays, count: int
+) -> Sequence[Piece]:
+    """Along products, or else along the longer of rows and columns that what is computed of them can be cut along."""
+    whole = kernel.product_of(next(kernel.bands))
+    for d in kernel.cut_dimensions:
+        size, multiple = kernel.dims[d], kernel.band[d]
+        if d >= kernel.batch and multiple == size:
+            multiple = LINES
+        regions = [
+            (*kernel.region[:d], span, *kernel.region[d + 1 :])
+            for span in spans(size, count, multiple)
+        ]
+        parts = [replace(kernel, region=region) for region in regions]
+        alike = all(_route(x.product_of(next(x.bands))) == _route(whole) for x in parts)
+        if len(parts) > 1 and alike:
+            return [(x, replace(arrays, scratch=scratch_like(arrays.scratch))) for x in parts]
     return ()
 
 

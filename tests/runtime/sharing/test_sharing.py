@@ -114,6 +114,22 @@ KERNELS = {
     "sort": """
   x = f32[13,201] parameter(0)
   ROOT r = f32[13,201] sort(x), dimensions={1}, to_apply=less""",
+    "product and what is computed of it": """
+  x = f32[257,64] parameter(0)
+  w = f32[64,131] parameter(1)
+  b = f32[131] parameter(2)
+  y = f32[257,131] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  bs = f32[257,131] broadcast(b), dimensions={1}
+  s = f32[257,131] add(y, bs)
+  ROOT r = f32[257,131] tanh(s)""",
+    "products and their columns' sums": """
+  x = f32[7,65,64] parameter(0)
+  w = f32[7,64,131] parameter(1)
+  y = f32[7,65,131] dot(x, w), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}
+  t = f32[7,65,131] tanh(y)
+  zero = f32[] constant(0)
+  s = f32[7,131] reduce(t, zero), dimensions={1}, to_apply=sum
+  ROOT r = (f32[7,131], f32[7,65,131]) tuple(s, y)""",
     "argmax": """
   x = f32[67,131] parameter(0)
   i = s32[67,131] iota(), iota_dimension=1

@@ -1,0 +1,99 @@
+"""The kernels of loops and rows that a fusion's plan says, on operands that lie as they do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from runtime.buffers.types import ArrayView
+from runtime.fusion.element_graph import ElementGraph, InputLeaf, Leaf
+from runtime.fusion.loop_fusion import LoopFusion, LoopPiece
+from runtime.fusion.row_fusion import RowFusion, Source
+from runtime.fusion.view_path import shifts, through
+from runtime.kernel import Kernel
+from runtime.kernels.loop import (
+    LoopKernel,
+    LoopLeaf,
+    Numbers,
+    OperandElements,
+    PiecesKernel,
+    StartsStage,
+    UpdateKernel,
+)
+from runtime.kernels.rows import PassLeaves, RowKernel, RowLeaf
+from runtime.strides import StridedView
+
+Operands = tuple[ArrayView, ...]
+
+
+def kernel_of(plan: LoopFusion | RowFusion, operands: Operands) -> Kernel:
+    """The kernel that computes ``plan`` from operands that lie so."""
+    starts = tuple(
+        StartsStage(each.program, tuple(loop_leaf(leaf, operands) for leaf in each.leaves))
+        for each in plan.starts
+    )
+    if isinstance(plan, LoopFusion):
+        pieces = tuple(_loop(piece, operands, starts) for piece in plan.pieces)
+        if plan.updates:
+            return UpdateKernel(pieces, plan.updates)
+        return pieces[0] if len(pieces) == 1 else PiecesKernel(pieces)
+    return RowKernel(
+        plan,
+        tuple(
+            PassLeaves(
+                row_leaves(plan, each.elements, operands),
+                row_leaves(plan, each.inits, operands),
+                row_leaves(plan, each.rows, operands),
+            )
+            for each in plan.passes
+        ),
+        starts,
+    )
+
+
+def _loop(piece: LoopPiece, operands: Operands, starts: tuple[StartsStage, ...]) -> LoopKernel:
+    leaves = tuple(loop_leaf(leaf, operands) for leaf in piece.graph.leaves)
+    return LoopKernel(
+        piece.dims,
+        piece.graph.program,
+        leaves,
+        tuple(each.view for each in piece.results),
+        starts,
+        tuple(each.shifts for each in piece.results),
+        piece.ranges,
+    )
+
+
+def loop_leaf(leaf: Leaf, operands: Operands) -> LoopLeaf:
+    if not isinstance(leaf, InputLeaf):
+        return Numbers(leaf.counting, leaf.shifts)
+    operand = operands[leaf.number].view
+    view = through(leaf.path, operand)
+    assert view is not None, "layouts has asked for an operand that can be read this way"
+    shifted = StridedView(view.element_type, view.dims, view.strides, view.offset - operand.offset)
+    return OperandElements(leaf.number, shifted, shifts(leaf.path, operand))
+
+
+def row_leaves(plan: RowFusion, graph: ElementGraph, operands: Operands) -> tuple[RowLeaf, ...]:
+    return tuple(
+        plan.inputs[leaf.number]
+        if isinstance(leaf, InputLeaf) and plan.inputs[leaf.number].source is not Source.OPERAND
+        else loop_leaf(leaf, operands)
+        for leaf in graph.leaves
+    )
+
+
+def operand_leaves(plan: LoopFusion | RowFusion) -> Iterator[InputLeaf]:
+    """Everything that is read of operands."""
+    graphs = (
+        [piece.graph for piece in plan.pieces]
+        if isinstance(plan, LoopFusion)
+        else [graph for each in plan.passes for graph in (each.elements, each.inits, each.rows)]
+    )
+    for graph in (*graphs, *plan.starts):
+        for leaf in graph.leaves:
+            if isinstance(leaf, InputLeaf) and _is_operand(plan, leaf):
+                yield leaf
+
+
+def _is_operand(plan: LoopFusion | RowFusion, leaf: InputLeaf) -> bool:
+    return isinstance(plan, LoopFusion) or plan.inputs[leaf.number].source is Source.OPERAND

@@ -1,0 +1,206 @@
+"""Product fusions: a product of matrices, and what is computed of its result at the same indices.
+
+The product is made in *bands*, parts of its result that a near cache holds. A band is read while it is there, and need
+not be in any buffer: where nobody else reads the product, every band lies in the same scratch.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from runtime.fusion.element_graph import ElementGraph, InputLeaf, array_shape, post_order
+from runtime.fusion.loop_fusion import LoopFusion, loop_fusion
+from runtime.fusion.refusal import NoEmitterError
+from runtime.fusion.row_fusion import RowFusion, has_reductions, row_fusion
+from runtime.fusion.view_path import place_of
+from spmd.hlo import HloInstruction, Opcode
+from spmd.ops.attrs import DotAttrs
+from spmd.shape import ArrayShape
+
+#: Of a band, about: it is written and read again beside what the product packs, all of it in a second-level cache.
+BAND_BYTES = 1 << 20
+#: Of one product of several, at most: more than one of them would not be near, but to cut it would take time.
+MOST_BYTES = 2 * BAND_BYTES
+#: Rows or columns of a band, at least: fewer would have the other operand packed for little.
+LEAST_LINES = 128
+#: Whole tiles of every kernel, and whole lines of cache.
+LINES = 32
+
+#: From and to which index along each dimension.
+Box: TypeAlias = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProductFusion:
+    """``epilogue`` reads the product as its input ``product``, at the index that it writes; lhs and rhs: input numbers.
+
+    kept: the result of the fusion that is the product itself; None where it is in no buffer.
+    dims: the product's; the first ``batch`` count products, the ``rows`` behind them rows of lhs, the others columns.
+    band: how many indices of each dimension a band has; those before the first that it has several of are done one by
+    one, and of those behind it has all.
+    """
+
+    epilogue: LoopFusion | RowFusion
+    lhs: int
+    rhs: int
+    product: int
+    kept: int | None
+    dims: tuple[int, ...]
+    batch: int
+    rows: int
+    band: tuple[int, ...]
+    overwrites: tuple[tuple[int, int], ...]
+
+    @property
+    def starts(self) -> tuple[ElementGraph, ...]:
+        return self.epilogue.starts
+
+
+def product_in(
+    roots: Sequence[HloInstruction], inputs: Mapping[HloInstruction, int]
+) -> HloInstruction | None:
+    """The first product that a kernel of ``roots`` would have to make."""
+    found = (x for x in post_order(roots, inputs) if x.opcode is Opcode.DOT and x not in inputs)
+    return next(found, None)
+
+
+def product_fusion(
+    roots: Sequence[HloInstruction], inputs: Mapping[HloInstruction, int]
+) -> ProductFusion:
+    """One kernel for ``roots``, one of which may be the product; NoEmitterError says why there is none."""
+    product = product_in(roots, inputs)
+    assert product is not None, "the caller has seen one"
+    lhs, rhs = product.operands
+    if lhs not in inputs or rhs not in inputs:
+        raise NoEmitterError(f"an operand of {product.name} is computed in the same kernel")
+    if lhs is rhs:
+        raise NoEmitterError(f"{product.name} multiplies an array by itself")
+    if not _is_made_by_blas(product):
+        raise NoEmitterError(f"{product.name} is no product of floats")
+    others = [x for x in roots if x is not product]
+    if not others or len(roots) - len(others) > 1:
+        raise NoEmitterError(f"nothing is computed of {product.name}")
+    number = max(inputs.values()) + 1
+    within = {**inputs, product: number}
+    if product_in(others, within) is not None:
+        raise NoEmitterError("a kernel makes one product")
+    form = row_fusion if has_reductions(others, within) else loop_fusion
+    epilogue = form(others, within)
+    dims = product.dims
+    _require_same_indices(epilogue, number, product)
+    attrs = product.attrs_as(DotAttrs)
+    batch = len(attrs.lhs_batch)
+    rows = lhs.array_shape.rank - batch - len(attrs.lhs_contracting)
+    band = band_sizes(product.array_shape, batch, rows, _cut_dimensions(epilogue))
+    places = [n for n, x in enumerate(roots) if x is not product]
+    return ProductFusion(
+        epilogue,
+        inputs[lhs],
+        inputs[rhs],
+        number,
+        roots.index(product) if product in roots else None,
+        dims,
+        batch,
+        rows,
+        band,
+        tuple(
+            (places[result], n)
+            for result, n in epilogue.overwrites
+            if n not in (inputs[lhs], inputs[rhs], number)
+        ),
+    )
+
+
+def boxes(dims: Sequence[int], band: Sequence[int]) -> Iterator[Box]:
+    """The bands that make up all indices, in row-major order; smaller where they end."""
+    spans = [
+        [(start, min(start + step, size)) for start in range(0, size, max(step, 1))]
+        for size, step in zip(dims, band, strict=True)
+    ]
+    return itertools.product(*spans)
+
+
+def _is_made_by_blas(product: HloInstruction) -> bool:
+    shapes = [x.array_shape for x in (*product.operands, product)]
+    return not product.attrs_as(DotAttrs).extra and all(
+        shape.element_type.is_floating and shape.num_elements for shape in shapes
+    )
+
+
+def _cut_dimensions(epilogue: LoopFusion | RowFusion) -> frozenset[int]:
+    """Along which it can be done in parts: all but those along which it reduces."""
+    if isinstance(epilogue, RowFusion):
+        return frozenset(epilogue.counted)
+    return frozenset(range(len(epilogue.pieces[0].dims)))
+
+
+def band_sizes(shape: ArrayShape, batch: int, rows: int, cut: frozenset[int]) -> tuple[int, ...]:
+    """Sizes of a band: all of it if that is small, else one product or several, else some rows or columns of one.
+
+    Of rows or columns, those along which there is more: what the others are made of is packed for each band anew.
+    """
+    dims, item = shape.dims, shape.element_type.byte_size
+    if math.prod(dims) * item <= BAND_BYTES:
+        return dims
+    if not cut.issuperset(range(batch)):
+        raise NoEmitterError("it reduces along a dimension that counts products")
+    for d in range(batch):
+        each = math.prod(dims[d + 1 :]) * item
+        if each <= (MOST_BYTES if d == batch - 1 else BAND_BYTES):
+            return (*(1,) * d, min(max(1, BAND_BYTES // each), dims[d]), *dims[d + 1 :])
+    sides = [range(batch, batch + rows), range(batch + rows, len(dims))]
+    for side in sorted(sides, key=lambda side: -math.prod(dims[d] for d in side)):
+        if cut.issuperset(side):
+            return _lines(dims, batch, side, item)
+    raise NoEmitterError("it reduces along rows and columns of a large product")
+
+
+def _lines(dims: tuple[int, ...], batch: int, side: range, item: int) -> tuple[int, ...]:
+    """Some of the rows or columns of one product, about as many for each band."""
+    across = math.prod(dims[batch:]) // math.prod(dims[d] for d in side)
+    lines = max(LEAST_LINES, BAND_BYTES // (across * item))
+    band = [1] * batch + list(dims[batch:])
+    for d in side:
+        inner = math.prod(dims[e] for e in side if e > d)
+        band[d] = _even(dims[d], max(1, lines // inner))
+        if band[d] > 1 or inner <= 1:
+            break
+    return tuple(band)
+
+
+def _even(size: int, most: int) -> int:
+    """As few parts of ``size`` as there are of ``most``, but of about the same size, whole blocks of lines if large."""
+    part = -(-size // -(-size // most))
+    return min(-(-part // LINES) * LINES, most) if part > LINES else part
+
+
+def _require_same_indices(
+    epilogue: LoopFusion | RowFusion, number: int, product: HloInstruction
+) -> None:
+    """The product is read where its index is, by the epilogue's own indices, and nowhere else."""
+    if isinstance(epilogue, RowFusion):
+        dims, passes = epilogue.dims, epilogue.passes
+        inside = [each.elements for each in passes]
+        elsewhere = [graph for each in passes for graph in (each.inits, each.rows)]
+    elif len(epilogue.pieces) > 1 or epilogue.pieces[0].ranges or epilogue.updates:
+        raise NoEmitterError("what is computed of a product is several loops, or writes a block")
+    else:
+        (piece,) = epilogue.pieces
+        dims, inside, elsewhere = piece.dims, [piece.graph], []
+    shape = array_shape(product)
+    here = place_of((), shape.dims)
+    reads = [leaf for graph in inside for leaf in _reads(graph, number)]
+    others = [leaf for graph in (*elsewhere, *epilogue.starts) for leaf in _reads(graph, number)]
+    same = all(place_of(leaf.path, shape.dims) == here for leaf in reads)
+    if dims != shape.dims or others or not same:
+        raise NoEmitterError(f"{product.name} is read at other indices than it has")
+
+
+def _reads(graph: ElementGraph, number: int) -> Iterator[InputLeaf]:
+    for leaf in graph.leaves:
+        if isinstance(leaf, InputLeaf) and leaf.number == number:
+            yield leaf

@@ -1,0 +1,46 @@
+"""A product and what is computed of it: both as they are alone, but that what the product gives is read while near."""
+
+from __future__ import annotations
+
+from runtime.buffers.types import ArrayView, BufferSlice
+from runtime.kernels.product_epilogue import ProductEpilogueKernel
+from runtime.prediction.products import product_work
+from runtime.prediction.work import WORK, Access, Work, stored_bytes, work_of
+from runtime.strides import StridedView
+from runtime.thunks.kernel import KernelThunk
+from spmd.machine.description import MachineDescription
+from spmd.shape import ArrayShape
+
+#: Number of the allocation, which is none of the program's, that stands for a product that is in no buffer.
+_NOWHERE = -2
+
+
+@WORK.register(ProductEpilogueKernel)
+def epilogue_work(
+    kernel: ProductEpilogueKernel, thunk: KernelThunk, machine: MachineDescription
+) -> Work:
+    results = list(thunk.results)
+    product = _nowhere(kernel) if kernel.kept is None else results.pop(kernel.kept)
+    operands = thunk.operands
+    matrices = (operands[kernel.lhs], operands[kernel.rhs])
+    alone = KernelThunk(thunk.name, kernel.product, matrices, (product,))
+    made = product_work(kernel.product, alone, machine)
+    after = KernelThunk(thunk.name, kernel.epilogue, (*operands, product), tuple(results))
+    computed = work_of(after, machine)
+    bands = [product_work(kernel.product_of(b), alone, machine) for b in kernel.bands]
+    accesses = [one for one in (*made.accesses, *computed.accesses) if one.place != product]
+    if kernel.kept is not None:
+        accesses.append(Access(product, stored_bytes(product)))
+    return Work(
+        tuple(accesses),
+        sum(band.compute for band in bands) + computed.compute,
+        loops=len(bands) * computed.loops,
+        rows=computed.rows,
+        together=made.together,
+        packed=made.packed,
+    )
+
+
+def _nowhere(kernel: ProductEpilogueKernel) -> ArrayView:
+    shape = ArrayShape(kernel.product.result, kernel.dims)
+    return ArrayView(BufferSlice(_NOWHERE, 0, shape.byte_size), StridedView.dense(shape))
