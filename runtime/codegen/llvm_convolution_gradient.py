@@ -14,7 +14,7 @@ from functools import cache
 
 from runtime.codegen.llvm_convolution_gradient_packing import PANEL_WORDS, packing_ir
 from runtime.codegen.llvm_convolution_record import RecordLayout, Words, with_lists
-from runtime.codegen.llvm_convolution_tiles import TILES
+from runtime.codegen.llvm_convolution_tiles import TILES, or_otherwise_ir
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
 from runtime.codegen.llvm_passes import Passes
 from runtime.codegen.llvm_tiles import TILE_BYTES
@@ -104,7 +104,9 @@ _words = _RECORD.read
 def gradient_code() -> NativeLibrary:
     """``FUNCTION`` for f32: takes the address of packed words."""
     return host_jit().compile(
-        WORDS + TILES + packing_ir(_words) + _IR, (FUNCTION,), passes=Passes.TIDY
+        WORDS + TILES + packing_ir(_words) + _IR + or_otherwise_ir(FUNCTION, _words),
+        (FUNCTION,),
+        passes=Passes.TIDY,
     )
 
 
@@ -198,17 +200,5 @@ end:
   call void @llvm.x86.tilerelease()
   %is_right = call i1 @within(ptr %most)
   ret i1 %is_right
-}}
-
-define void @{FUNCTION}(ptr %record) {{
-entry:
-  %is_right = call i1 @convolve(ptr %record)
-  br i1 %is_right, label %end, label %too_large
-too_large:
-{_words("otherwise", "otherwise_record")}
-  call void %otherwise(ptr %otherwise_record)
-  br label %end
-end:
-  ret void
 }}
 """

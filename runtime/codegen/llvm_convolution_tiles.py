@@ -7,6 +7,8 @@ a sum of scaled products might not be finite.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from runtime.codegen.llvm_tile_pack import TURN
 from runtime.codegen.llvm_tile_product import SCALE, UNSCALE
 from runtime.codegen.llvm_tiles import (
@@ -78,6 +80,26 @@ define internal i1 @within(ptr %most) alwaysinline {{
   %largest = call i32 @llvm.vector.reduce.umax.v16i32(<16 x i32> %lanes)
   %is_within = icmp ult i32 %largest, {TOO_LARGE}
   ret i1 %is_within
+}}
+"""
+
+
+def or_otherwise_ir(function: str, words: Callable[..., str]) -> str:
+    """``function``: ``@convolve``; where numbers are too large for that, what the record says to call otherwise.
+
+    ``words``: lines that read the record's words of these names.
+    """
+    return f"""
+define void @{function}(ptr %record) {{
+entry:
+  %is_right = call i1 @convolve(ptr %record)
+  br i1 %is_right, label %end, label %too_large
+too_large:
+{words("otherwise", "otherwise_record")}
+  call void %otherwise(ptr %otherwise_record)
+  br label %end
+end:
+  ret void
 }}
 """
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from runtime.codegen.llvm_integer_dot import FUNCTION, Form, IntegerDotWords, integer_dot_code
 from runtime.codegen.native_call import native_call
-from runtime.kernels.movable import Movable, moving
+from runtime.kernels.movable import Movable, has_runs, moving
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 
@@ -16,9 +16,9 @@ _FEW_COLUMNS = 16
 
 def integer_product(lhs: NDArray, rhs: NDArray, out: NDArray) -> Movable:
     """out = lhs rhs modulo the range of out's type, matrices of whole-byte integers in any strides."""
-    along_depth = _has_runs(lhs) and _has_runs(rhs.T)
-    by_rows = _has_runs(rhs) and _has_runs(out)
-    by_columns = _has_runs(lhs.T) and _has_runs(out.T)
+    along_depth = has_runs(lhs) and has_runs(rhs.T)
+    by_rows = has_runs(rhs) and has_runs(out)
+    by_columns = has_runs(lhs.T) and has_runs(out.T)
     if by_rows and not (along_depth and out.shape[1] < _FEW_COLUMNS):
         return _product(Form.ROWS, lhs, rhs, out)
     if by_columns and not (along_depth and out.shape[0] < _FEW_COLUMNS):
@@ -40,8 +40,3 @@ def _product(form: Form, lhs: NDArray, rhs: NDArray, out: NDArray) -> Movable:
     kinds = (PrimitiveType.from_numpy(matrix.dtype) for matrix in matrices)
     record = np.array(words.packed(), np.int64)
     return moving(native_call(integer_dot_code(*kinds, form), FUNCTION, record, matrices))
-
-
-def _has_runs(matrix: NDArray) -> bool:
-    """Rows without gaps."""
-    return matrix.shape[1] == 1 or matrix.strides[1] == matrix.itemsize

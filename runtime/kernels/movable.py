@@ -1,4 +1,4 @@
-"""Native calls of matrix products that can be moved over larger arrays."""
+"""Native calls of matrix products that can be moved over larger arrays, and how matrices lie that they take."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from runtime.codegen.llvm_repeat import repeated
 from runtime.codegen.native_call import NativeAction, NativeCall
+from spmd.literal import NDArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,3 +45,8 @@ def moving(action: NativeAction) -> Movable:
     """One call, whose record begins with the three addresses."""
     lhs, rhs, result = ((action.calls[0].record + 8 * word,) for word in range(3))
     return Movable(action.calls, lhs, rhs, result)
+
+
+def has_runs(matrix: NDArray) -> bool:
+    """Rows without gaps."""
+    return bool(matrix.shape[1] == 1 or matrix.strides[1] == matrix.itemsize)

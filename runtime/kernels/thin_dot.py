@@ -6,7 +6,7 @@ import numpy as np
 
 from runtime.codegen.llvm_thin_dot import FUNCTION, ThinWords, thin_dot_code
 from runtime.codegen.native_call import native_call
-from runtime.kernels.movable import Movable, moving
+from runtime.kernels.movable import Movable, has_runs, moving
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 
@@ -28,10 +28,10 @@ def thin_product(kind: PrimitiveType, lhs: NDArray, rhs: NDArray, out: NDArray) 
 
 
 def _few_rows(kind: PrimitiveType, lhs: NDArray, rhs: NDArray, out: NDArray) -> Movable | None:
-    if len(lhs) > MOST_ROWS or rhs.nbytes < LEAST_BYTES or not _has_runs(lhs):
+    if len(lhs) > MOST_ROWS or rhs.nbytes < LEAST_BYTES or not has_runs(lhs):
         return None
-    by_row = _has_runs(rhs) and _has_runs(out) and len(lhs) <= _ROWS
-    if not by_row and not _has_runs(rhs.T):
+    by_row = has_runs(rhs) and has_runs(out) and len(lhs) <= _ROWS
+    if not by_row and not has_runs(rhs.T):
         return None
     product = Movable(())
     for first in range(0, len(lhs), _ROWS):
@@ -51,8 +51,3 @@ def _few_rows(kind: PrimitiveType, lhs: NDArray, rhs: NDArray, out: NDArray) -> 
         code = thin_dot_code(kind, len(rows), by_row)
         product = product.then(moving(native_call(code, FUNCTION, record, (rows, rhs, to))))
     return product
-
-
-def _has_runs(matrix: NDArray) -> bool:
-    """Rows without gaps."""
-    return bool(matrix.shape[1] == 1 or matrix.strides[1] == matrix.itemsize)

@@ -10,7 +10,7 @@ from runtime.codegen.llvm_tile_record import TileWords
 from runtime.codegen.llvm_tiles import FORMS, TileForm
 from runtime.codegen.native_call import native_call
 from runtime.codegen.tile_unit import has_tile_unit
-from runtime.kernels.movable import Movable, moving
+from runtime.kernels.movable import Movable, has_runs, moving
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 
@@ -41,12 +41,12 @@ def tile_product(lhs: NDArray, rhs: NDArray, out: NDArray) -> Movable | None:
     """out = lhs rhs, of types that suit. None where a matrix has gaps both ways, or there is no such unit."""
     if not has_tile_unit():
         return None
-    if not _has_runs(out):
-        if not _has_runs(out.T):
+    if not has_runs(out):
+        if not has_runs(out.T):
             return None
         turned = tile_product(rhs.T, lhs.T, out.T)
         return None if turned is None else turned.exchanged()
-    if not all(_has_runs(x) or _has_runs(x.T) for x in (lhs, rhs)):
+    if not all(has_runs(x) or has_runs(x.T) for x in (lhs, rhs)):
         return None
     lhs_line, lhs_depth = _steps(lhs)
     rhs_line, rhs_depth = _steps(rhs.T)
@@ -76,8 +76,3 @@ def _steps(matrix: NDArray) -> tuple[int, int]:
     if matrix.shape[0] == 1 and along != matrix.itemsize:
         line = matrix.itemsize
     return line, along
-
-
-def _has_runs(matrix: NDArray) -> bool:
-    """Rows without gaps."""
-    return bool(matrix.shape[1] == 1 or matrix.strides[1] == matrix.itemsize)
