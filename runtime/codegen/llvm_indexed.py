@@ -165,7 +165,7 @@ class _Indexed:
         if not rest and not window and self.gathers:
             with self.writer.element_loop(first.size) as k:
                 at = {array: self.moved(here[array], k, first.strides[array]) for array in here}
-                far = self.window_at(at, INDEPENDENT)[0]
+                far = self.window_at(at, INDEPENDENT)
                 self.element(far, at[_NEAR], INDEPENDENT)
             return
         cursors = {array: Cursor(here[array], first.strides[array]) for array in here}
@@ -181,36 +181,43 @@ class _Indexed:
         last = value(f"sub i64 {batch.size}, 1")
         ahead = value(f"call i64 @llvm.smin.i64(i64 {later}, i64 {last})")
         at = {array: self.moved(start[array], ahead, batch.strides[array]) for array in start}
-        far, _ = self.window_at(at, "")
+        far = self.window_at(at, "")
         writes = 0 if self.gathers else 1
         for line in range(self.form.lines):
             place = value(f"getelementptr i8, ptr {far}, i64 {line * LINE_BYTES}")
             self.writer.add(f"call void @llvm.prefetch.p0(ptr {place}, i32 {writes}, i32 3, i32 1)")
 
-    def window_at(self, here: dict[int, str], metadata: str) -> tuple[str, list[str]]:
-        """Where the window of the vector begins, moved so that it fits, and for each component whether it did (i1)."""
-        value, far, fits = self.writer.value, here[_FAR], []
+    def starts_at(self, here: dict[int, str], metadata: str) -> list[str]:
+        """The numbers in the vector, as i64."""
+        value, kind = self.writer.value, f"i{8 * self.form.index.byte_size}"
+        starts = []
         for component in self.components:
-            kind = f"i{8 * self.form.index.byte_size}"
             place = value(f"getelementptr i8, ptr {here[_INDICES]}, i64 {component.offset}")
             index = value(f"load {kind}, ptr {place}{metadata}")
-            start = widened_index(self.writer, self.form.index, index)
-            fits.append(value(f"icmp ule i64 {start}, {component.limit}"))
+            starts.append(widened_index(self.writer, self.form.index, index))
+        return starts
+
+    def window_at(self, here: dict[int, str], metadata: str) -> str:
+        """Where the window of the vector begins, moved so that it fits."""
+        far = here[_FAR]
+        for component, start in zip(self.components, self.starts_at(here, metadata), strict=True):
             far = moved_inside(self.writer, far, start, component.limit, component.stride)
-        return far, fits
+        return far
 
     def placed(self, window: list[_Dimension], here: dict[int, str]) -> None:
         """The window of one vector; a scatter leaves out what does not fit."""
-        far, fits = self.window_at(here, "")
-        at = {_FAR: far, _NEAR: here[_NEAR]}
-        if self.gathers or not fits:
-            self.elements(window, at)
+        if self.gathers or not self.components:
+            self.elements(window, {_FAR: self.window_at(here, ""), _NEAR: here[_NEAR]})
             return
-        all_fit = fits[0]
-        for one in fits[1:]:
-            all_fit = self.writer.value(f"and i1 {all_fit}, {one}")
+        value, starts, all_fit = self.writer.value, self.starts_at(here, ""), "true"
+        for component, start in zip(self.components, starts, strict=True):
+            fits = value(f"icmp ule i64 {start}, {component.limit}")
+            all_fit = value(f"and i1 {all_fit}, {fits}")
         with self.writer.when(all_fit):
-            self.elements(window, at)
+            far = here[_FAR]
+            for component, start in zip(self.components, starts, strict=True):
+                far = self.moved(far, start, component.stride)
+            self.elements(window, {_FAR: far, _NEAR: here[_NEAR]})
 
     def elements(self, window: list[_Dimension], here: dict[int, str]) -> None:
         """Loops over the window; its elements have a place each, so that the last dimension makes vectors."""
