@@ -118,6 +118,7 @@ class MpiCommunicator:
         self._hierarchy = HierarchicalSetup(
             self.all_gather_bytes, nodes, self.rank, engine, self._memory.open, notify
         )
+        self._complete(self._world.Ibarrier(), "the start")  # everybody's row is there to be seen
         self.timeout_seconds = timeout_seconds
 
     @property

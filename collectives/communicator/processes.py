@@ -12,6 +12,7 @@ _STATE, _PARENT, _USER_TICKS, _SYSTEM_TICKS, _STARTED = 0, 1, 11, 12, 19
 _STAT_BYTES = 470
 """What holds these fields, each of at most 20 digits, in any case; Python has so many bytes without asking malloc."""
 
+_READY = "R"
 _STOPPED = ("T", "t")
 _DEAD = ("Z", "X")
 
@@ -59,6 +60,11 @@ class ProcessId(NamedTuple):
         """Time it has computed on all its threads, in ticks (usually 10 ms); 0 where nobody says."""
         fields = self._now()
         return 0 if fields is None else int(fields[_USER_TICKS]) + int(fields[_SYSTEM_TICKS])
+
+    def wants_a_core(self) -> bool:
+        """Its first thread computes, or would if it had a core."""
+        fields = self._now()
+        return fields is not None and fields[_STATE] == _READY
 
     def queued_seconds(self) -> float:
         """How long its first thread has been ready to compute and had no core; 0 where nobody says."""

@@ -158,9 +158,9 @@ class StatusBoard:
         return Life(words[_LIFE]) if words is not None else Life.RUNNING
 
     def awaited_by(self, rank: int) -> list[int]:
-        """For whom ``rank`` waits; nobody while it does something itself, or is on another node."""
+        """For whom ``rank`` waits; nobody while it does something itself, is on another node, or has no board yet."""
         words = self._words.get(rank)
-        if words is None or words[_WAITS_FOR] == NOBODY:
+        if words is None or not words[_PROCESS.start] or words[_WAITS_FOR] == NOBODY:
             return []
         return [words[_WAITS_FOR]] if words[_WAITS_FOR] >= 0 else self.absent(rank)
 
@@ -178,6 +178,13 @@ class StatusBoard:
         waits = words[_WAITS_FOR] != NOBODY
         computed = process.cpu_ticks() if process is not None and not waits else None
         return (bytes(self._rows[rank].data), computed)
+
+    def is_at_work(self, rank: int) -> bool:
+        """It waits for nobody, and computes or would if it had a core, which on a busy machine may take seconds."""
+        words, process = self._words.get(rank), self.process(rank)
+        if words is None or process is None or words[_WAITS_FOR] != NOBODY:
+            return False
+        return process.wants_a_core()
 
     def whereabouts(self, rank: int) -> str:
         """What ``rank`` noted last and how long ago, and where it is in its program."""

@@ -1,7 +1,7 @@
 """How long to wait for ranks that are late: as long as they, or those that they wait for in turn, get on.
 
-A rank that computes for an hour is not lost: its time on the processor grows. One that is stopped, or hangs, shows no
-sign of life, and one that is dead or has ended its program never comes.
+A rank that computes for an hour is not lost: its time on the processor grows, or it stands in the system's queue for a
+core. One that is stopped, or hangs, shows no sign of life, and one that is dead or has ended its program never comes.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Vigil:
         if self.gone:
             return False
         signs = {rank: self._board.signs(rank) for rank in ends}
-        if signs != self._signs:
+        if signs != self._signs or any(map(self._board.is_at_work, ends)):
             self._signs, self._progress = signs, now
         return now - self._progress <= self._timeout
 

@@ -6,12 +6,16 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Mapping
 
 import numpy as np
 
+from collectives.communicator import mpi
 from collectives.communicator.kinds import AllReduce
 from collectives.communicator.mpi import MpiCommunicator
 from collectives.communicator.mpi_messages import MessageCollective
+from collectives.communicator.reduction import Array
+from collectives.communicator.status import StatusBoard
 from launch.agreement import agree
 from launch.ending import run_rank
 from launch.mpi import open_world
@@ -95,10 +99,21 @@ def on_two_nodes(comm: MpiCommunicator) -> int:
     return int(all_reduce(comm)) - comm.size
 
 
+def opens_its_row_late(comm: MpiCommunicator) -> int:
+    """The other rank cannot see yet how it gets on, and waits longer than it may elsewhere."""
+    return int(all_reduce(comm)) - comm.size
+
+
 def is_killed(comm: MpiCommunicator) -> int:
     if comm.rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     return int(all_reduce(comm))
+
+
+class LateBoard(StatusBoard):
+    def __init__(self, rank: int, rows: Mapping[int, Array]) -> None:
+        time.sleep(2.0)
+        super().__init__(rank, rows)
 
 
 def main() -> int:
@@ -106,6 +121,8 @@ def main() -> int:
     assert world is not None
     if sys.argv[1] == "on_two_nodes":
         os.environ["SPMD_NODE_ID"] = f"node {world[0]}"
+    if sys.argv[1] == "opens_its_row_late" and world[0] == 1:
+        mpi.StatusBoard = LateBoard  # type: ignore[misc]
     timeout = float(sys.argv[2]) if len(sys.argv) > 2 else 60.0
     return run_rank(open_world(world[1], timeout), globals()[sys.argv[1]])
 

@@ -116,3 +116,8 @@ def test_a_rank_that_is_killed_ends_the_job_and_leaves_no_shared_memory() -> Non
 def test_ranks_with_node_identities_of_their_own_share_no_memory() -> None:
     outcome = run_job(2, "on_two_nodes")
     assert outcome.code == 0, outcome.errors
+
+
+def test_a_rank_whose_row_cannot_be_seen_yet_is_not_lost() -> None:
+    outcome = run_job(2, "opens_its_row_late", "0.5")
+    assert (outcome.code, outcome.errors) == (0, "")

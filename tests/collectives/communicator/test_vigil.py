@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -84,6 +85,32 @@ def test_a_rank_that_computes_is_not_lost() -> None:
     begin = time.monotonic()
     while time.monotonic() - begin < 4 * TIMEOUT:
         assert vigil.glance()
+
+
+def test_a_rank_that_lacks_a_core_is_not_lost() -> None:
+    """It comes after another process on its core, and computes next to nothing."""
+    loop = "import os; os.sched_setaffinity(0, {%d}); %sprint(flush=True)\nwhile True: pass"
+    core = min(os.sched_getaffinity(0))
+    idle = "os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0)); "
+    programs = (loop % (core, ""), loop % (core, idle))
+    with contextlib.ExitStack() as stack:
+        for program in programs:
+            started = subprocess.Popen((sys.executable, "-c", program), stdout=subprocess.PIPE)
+            stack.callback(started.wait)
+            stack.callback(started.kill)
+            assert started.stdout is not None
+            with started.stdout as line:
+                line.readline()
+        me, other = boards(2)
+        set_process(other, started.pid)
+        assert seconds_of(Vigil(me, lambda: [1], TIMEOUT / 4, [1]), 4 * TIMEOUT) == 4 * TIMEOUT
+
+
+def test_a_rank_without_a_board_waits_for_nobody() -> None:
+    rows = {rank: np.zeros(ROW_BYTES, np.uint8) for rank in range(3)}
+    board = StatusBoard(2, rows)
+    assert board.awaited_by(1) == []
+    assert not board.is_at_work(1)
 
 
 def test_a_rank_that_gets_on_is_not_lost(sleeper: subprocess.Popen[bytes]) -> None:
