@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -85,6 +86,25 @@ def test_a_folder_that_cannot_be_made_or_is_a_link_is_not_used(tmp_path: Path) -
 
 def test_a_new_folder_is_the_users_alone(cache: ObjectCache) -> None:
     assert cache.folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_ranks_that_start_at_once_make_one_folder(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        for number in range(20):
+            folder = tmp_path / str(number) / "a" / "objects"
+            opened = list(pool.map(ObjectCache.opened, [folder] * 8))
+            assert opened == [ObjectCache(folder)] * 8
+
+
+def test_a_folder_that_vanishes_costs_time_alone(cache: ObjectCache) -> None:
+    assert cache.claim("k")
+    shutil.rmtree(cache.folder)
+    assert cache.awaited("k") is None
+    cache.put("k", b"code")
+    cache.release("k")
+    cache.trim()
+    assert cache.get("k") is None
+    assert cache.claim("k"), "nobody else can make it there"
 
 
 def test_trim_drops_what_was_unused_longest_and_what_was_left_half_written(
