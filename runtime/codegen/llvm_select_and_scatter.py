@@ -15,6 +15,7 @@ from runtime.codegen.llvm_jit import NativeLibrary, host_jit
 from runtime.codegen.llvm_loop import Step
 from runtime.codegen.llvm_nest import INDEPENDENT, Cursor, NestWriter
 from runtime.codegen.llvm_reduction import combining_ir, element_of
+from runtime.codegen.llvm_window import SlidingAxis, Word
 from spmd.device import ReductionKind
 from spmd.shape import PrimitiveType
 
@@ -47,21 +48,12 @@ class SelectForm:
 
 
 @dataclass(frozen=True, slots=True)
-class SelectAxis:
-    """One dimension of so many windows over ``base`` elements of the operand; strides in bytes.
+class SelectAxis(SlidingAxis[Word]):
+    """Windows over the operand's elements; strides in bytes."""
 
-    Element k of window w is the operand's w * step + k * dilation - padding, if there is one.
-    """
-
-    windows: int
-    base: int
-    size: int
-    step: int
-    dilation: int
-    padding: int
-    operand_stride: int
-    source_stride: int
-    result_stride: int
+    operand_stride: Word
+    source_stride: Word
+    result_stride: Word
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +64,7 @@ class SelectWords:
     source: int
     result: int
     lanes: tuple[int, int, int, int]
-    axes: Sequence[SelectAxis]
+    axes: Sequence[SelectAxis[int]]
 
     def packed(self) -> list[int]:
         words = [self.operand, self.source, self.result, *self.lanes]
@@ -104,21 +96,6 @@ define internal i1 @keeps({wide} %best, {wide} %value) alwaysinline {{
 }}"""
 
 
-@dataclass(frozen=True, slots=True)
-class _Axis:
-    """The words of a SelectAxis."""
-
-    windows: str
-    base: str
-    size: str
-    step: str
-    dilation: str
-    padding: str
-    operand_stride: str
-    source_stride: str
-    result_stride: str
-
-
 _OPERAND, _SOURCE, _RESULT = range(3)
 #: What is done with an element of the window: its number, and where the block's lanes of it begin.
 _Visit = Callable[[str, dict[int, str]], None]
@@ -141,7 +118,7 @@ class _Select:
         arrays = {array: word("ptr") for array in (_OPERAND, _SOURCE, _RESULT)}
         self.lanes = word()
         self.lane_strides = {array: word() for array in arrays}
-        self.axes = [_Axis(*(word() for _ in range(9))) for _ in range(self.form.rank)]
+        self.axes = [SelectAxis(*(word() for _ in range(9))) for _ in range(self.form.rank)]
         self.windows([], arrays)
         return self.writer.function(FUNCTION)
 

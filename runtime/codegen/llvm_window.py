@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import astuple, dataclass
 from functools import cache
+from typing import Generic, TypeVar
 
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
 from runtime.codegen.llvm_nest import INDEPENDENT, Cursor, NestWriter
@@ -37,22 +38,32 @@ class WindowForm:
     packed: tuple[bool, bool]
 
 
-@dataclass(frozen=True, slots=True)
-class WindowAxis:
-    """One dimension: ``windows`` results and ``base`` elements, the window, strides in bytes.
+#: A number, or what it is called in the code.
+Word = TypeVar("Word", int, str)
 
-    Element k of window w is base element (w * step + k * dilation - padding) / base_dilation, if there is one.
+
+@dataclass(frozen=True, slots=True)
+class SlidingAxis(Generic[Word]):
+    """One dimension of so many ``windows`` over ``base`` elements.
+
+    Element k of window w is number w * step + k * dilation - padding, if there is one.
     """
 
-    windows: int
-    base: int
-    size: int
-    step: int
-    dilation: int
-    padding: int
-    base_dilation: int
-    source_stride: int
-    target_stride: int
+    windows: Word
+    base: Word
+    size: Word
+    step: Word
+    dilation: Word
+    padding: Word
+
+
+@dataclass(frozen=True, slots=True)
+class WindowAxis(SlidingAxis[Word]):
+    """Strides in bytes. Numbers of elements count the base's gaps, too: multiples of ``base_dilation`` are elements."""
+
+    base_dilation: Word
+    source_stride: Word
+    target_stride: Word
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +73,7 @@ class WindowWords:
     source: int
     init: int
     target: int
-    axes: Sequence[WindowAxis]
+    axes: Sequence[WindowAxis[int]]
 
     def packed(self) -> list[int]:
         words = [self.source, self.init, self.target]
@@ -81,21 +92,6 @@ def window_ir(form: WindowForm) -> str:
     return "\n".join([*limits, *functions, _Window(form).function()])
 
 
-@dataclass(frozen=True, slots=True)
-class _Axis:
-    """The words of a WindowAxis."""
-
-    windows: str
-    base: str
-    size: str
-    step: str
-    dilation: str
-    padding: str
-    base_dilation: str
-    source_stride: str
-    target_stride: str
-
-
 class _Window:
     """Writes the function."""
 
@@ -109,13 +105,15 @@ class _Window:
     def function(self) -> str:
         value, word = self.writer.value, self.writer.next_word
         source, init, target = word("ptr"), word("ptr"), word("ptr")
-        axes = [_Axis(*(word() for _ in range(9))) for _ in range(self.form.rank)]
+        axes = [WindowAxis(*(word() for _ in range(9))) for _ in range(self.form.rank)]
         stored = value(f"load {self.stored}, ptr {init}")
         self.init = value(f"call {self.wide} @widen({self.stored} {stored})")
         self.results(axes, [], source, target)
         return self.writer.function(FUNCTION)
 
-    def results(self, axes: list[_Axis], origins: list[str], source: str, target: str) -> None:
+    def results(
+        self, axes: list[WindowAxis[str]], origins: list[str], source: str, target: str
+    ) -> None:
         """Loops over the results; origins: where the window begins in the (dilated) base, of the dimensions around."""
         axis = axes[len(origins)]
         writer, value = self.writer, self.writer.value
@@ -143,7 +141,7 @@ class _Window:
                 writer.add(f"store {self.stored} {result}, ptr {place}{INDEPENDENT}")
 
     def elements(
-        self, axes: list[_Axis], origins: list[str], source: str, first: str, count: str
+        self, axes: list[WindowAxis[str]], origins: list[str], source: str, first: str, count: str
     ) -> None:
         """Loops over the window's elements, each of which is taken for ``count`` results from ``first`` on."""
         value = self.writer.value
@@ -161,7 +159,7 @@ class _Window:
                 begin = value(f"getelementptr i8, ptr {source}, i64 {way}")
                 self.take(begin, axes[-1].source_stride, "0", count)
 
-    def base_element(self, axis: _Axis, origin: str, k: str) -> tuple[str, str]:
+    def base_element(self, axis: WindowAxis[str], origin: str, k: str) -> tuple[str, str]:
         """The number of the base's element, and whether there is one (i1)."""
         value = self.writer.value
         moved = value(f"mul i64 {k}, {axis.dilation}")
@@ -176,7 +174,7 @@ class _Window:
         both = value(f"and i1 {inside}, {not_below}")
         return element, value(f"and i1 {both}, {whole}")
 
-    def slide(self, axis: _Axis, source: str, first: str, count: str) -> None:
+    def slide(self, axis: WindowAxis[str], source: str, first: str, count: str) -> None:
         """Along the innermost dimension, too: of element k, the windows that have it in the base."""
         writer, value = self.writer, self.writer.value
         end = value(f"add i64 {first}, {count}")
@@ -195,7 +193,7 @@ class _Window:
                 skipped = value(f"sub i64 {low}, {first}")
                 self.take(begin, stride, skipped, value(f"sub i64 {high}, {low}"))
 
-    def steps(self, distance: str, axis: _Axis) -> str:
+    def steps(self, distance: str, axis: WindowAxis[str]) -> str:
         """The first window that begins ``distance`` or more behind the first one."""
         value = self.writer.value
         ahead = value(f"call i64 @llvm.smax.i64(i64 {distance}, i64 0)")

@@ -78,13 +78,13 @@ def _binding(
     return _windows(kernel, axes, (source, init, result))
 
 
-def _is_plain(axis: WindowAxis) -> bool:
+def _is_plain(axis: WindowAxis[int]) -> bool:
     """Window w is element w."""
     unmoved = axis.step == axis.base_dilation == 1 and axis.padding == 0
     return axis.size == 1 and unmoved and axis.windows <= axis.base
 
 
-def _is_running(axis: WindowAxis) -> bool:
+def _is_running(axis: WindowAxis[int]) -> bool:
     """Every window covers all that stands before its place, or all behind it, and the place itself."""
     whole = axis.size == axis.base == axis.windows
     dense = axis.step == axis.base_dilation == axis.dilation == 1
@@ -93,8 +93,8 @@ def _is_running(axis: WindowAxis) -> bool:
 
 def _scan(
     kernel: ReduceWindowKernel,
-    axes: Sequence[WindowAxis],
-    along: WindowAxis,
+    axes: Sequence[WindowAxis[int]],
+    along: WindowAxis[int],
     arrays: tuple[NDArray, NDArray, NDArray],
 ) -> NativeAction:
     source, init, result = arrays
@@ -124,7 +124,7 @@ def _scan(
 
 def _windows(
     kernel: ReduceWindowKernel,
-    axes: Sequence[WindowAxis],
+    axes: Sequence[WindowAxis[int]],
     arrays: tuple[NDArray, NDArray, NDArray],
 ) -> NativeAction:
     source, init, result = arrays
@@ -132,7 +132,7 @@ def _windows(
     one = WindowAxis(1, 1, 1, 1, 1, 0, 1, item, item)
     candidates = [axis for axis in axes if axis.base_dilation == 1 and axis.windows > 1] or [one]
 
-    def suits(axis: WindowAxis) -> tuple[bool, bool, bool, int]:
+    def suits(axis: WindowAxis[int]) -> tuple[bool, bool, bool, int]:
         """The more the better, from the left: neighbours in the result, one element each, neighbours in the source."""
         neighbours = axis.step * axis.source_stride == item
         return axis.target_stride == item, _is_plain(axis), neighbours, axis.windows
@@ -153,9 +153,9 @@ def _windows(
     return native_call(window_code(form), llvm_window.FUNCTION, np.array(words, np.int64), arrays)
 
 
-def _in_target_order(axes: Sequence[WindowAxis]) -> list[WindowAxis]:
+def _in_target_order(axes: Sequence[WindowAxis[int]]) -> list[WindowAxis[int]]:
     """Slowest first; of plain dimensions that are one by their strides only one is left, of those of size 1 none."""
-    merged: list[WindowAxis] = []
+    merged: list[WindowAxis[int]] = []
     for axis in sorted(axes, key=lambda axis: -abs(axis.target_stride)):
         if _is_plain(axis) and axis.windows == 1:
             continue
