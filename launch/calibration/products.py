@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from launch.calibration.memory import Arena
@@ -60,6 +59,7 @@ CLASSES = (
         (
             *((128, 128, 128), (256, 256, 256), (32, 256, 256), (256, 32, 256), (256, 256, 32)),
             *((64, 512, 64), (64, 64, 512), (512, 64, 64), (256, 320, 128)),
+            *((384, 256, 512), (512, 512, 192), (192, 512, 512), (128, 1024, 128)),
         ),
         ((256, 256, 32), (32, 256, 256), (256, 256, 256)),
     ),
@@ -81,9 +81,9 @@ CLASSES = (
 )
 
 
-#: Shapes of the first class whose operands and results are timed where they are far, too: one that is mostly lhs, one
-#: that is mostly rhs, one that is mostly result, and one of all.
-FAR = ((512, 256, 64), (64, 256, 512), (512, 64, 512), (256, 512, 256))
+#: Shapes of the first class that are timed where operands and results are far: matrices that are far are large, and
+#: their rows are long. One that is mostly lhs, one that is mostly rhs, one that is mostly result, and one of all.
+FAR = ((512, 1024, 64), (64, 256, 1024), (512, 64, 1024), (256, 512, 1024))
 
 
 @dataclass(frozen=True)
@@ -139,9 +139,8 @@ TURNED: tuple[Turned, ...] = ((True, False), (False, True))
 
 def product_probes(types: Types, options: ProductOptions) -> tuple[ProductProbe, ...]:
     near = [_near(types, *one, options) for shapes in options.classes for one in _of(shapes)]
-    far = _far_layouts(options)
-    near += [_near(types, *one, options) for one in far]
-    return (*dict.fromkeys(near), *(_far(types, *one, options) for one in far))
+    far = [_far(types, *one, options) for one in _far_layouts(options)]
+    return (*dict.fromkeys(near), *far)
 
 
 def _of(shapes: ProductShapes) -> list[tuple[Sizes, Turned]]:
@@ -178,8 +177,9 @@ def product_classes(
     """Those of each type, the ones that need most first. levels: of copies."""
     classes: list[ProductClass] = []
     for types in options.types:
-        far = _farther(types, options, levels, seconds)
-        classes += [_fitted(types, shapes, options, seconds, far) for shapes in options.classes]
+        own = [_fitted(types, shapes, options, seconds) for shapes in options.classes]
+        far = _farther(own[0], options, levels, seconds)
+        classes += [one.where_far(*far) for one in own]
     return tuple(classes)
 
 
@@ -194,7 +194,6 @@ def _fitted(
     shapes: ProductShapes,
     options: ProductOptions,
     seconds: Seconds,
-    far: Sequence[float],
 ) -> ProductClass:
     sizes = (*shapes.least, *shapes.blocks, *_at_once(types))
     unknown, layouts = ProductClass(*types, *sizes), _of(shapes)
@@ -202,14 +201,14 @@ def _fitted(
         [unknown.parts(*own, turned) for own, turned in layouts],
         [seconds[_near(types, *layout, options)] for layout in layouts],
     )
-    return ProductClass(*types, *sizes, *found, *far)
+    return ProductClass(*types, *sizes, *found)
 
 
 def _farther(
-    types: Types, options: ProductOptions, levels: tuple[MemoryLevel, ...], seconds: Seconds
+    near: ProductClass, options: ProductOptions, levels: tuple[MemoryLevel, ...], seconds: Seconds
 ) -> list[float]:
-    """How many times as long as in a copy it takes to come from farther away, as ``ProductClass`` has it: products take
-    so much longer one after the other on ever other arrays.
+    """How many times as long as in a copy it takes to come from farther away, as ``ProductClass.where_far`` has it:
+    products take so much longer than ``near`` says, one after the other on ever other arrays.
     """
     more = byte_seconds(levels, options.far_bytes) - byte_seconds(levels, NEAR)
     if more <= 0:
@@ -217,12 +216,13 @@ def _farther(
     layouts = _far_layouts(options)
     parts = []
     for sizes, turned in layouts:
-        lhs, rhs, result = (more * size for size in _moved(types, sizes))
+        lhs, rhs, result = (more * size for size in _moved(near.types, sizes))
         parts.append((lhs, rhs, result, lhs * turned[0], rhs * turned[1]))
-    near, far = (
-        [seconds[made(types, *layout, options)] for layout in layouts] for made in (_near, _far)
+    return nonnegative_fit(
+        parts,
+        [seconds[_far(near.types, *layout, options)] for layout in layouts],
+        known=[near.seconds(*sizes, turned) for sizes, turned in layouts],
     )
-    return nonnegative_fit(parts, far, known=near)
 
 
 def _at_once(types: Types) -> tuple[int, int]:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 
 import numpy as np
+
+from spmd.literal import NDArray
+
+#: Of a slope, relative to the largest at the start: below it nothing is gained.
+_TOLERANCE = 1e-12
 
 
 def nonnegative_fit(
@@ -13,27 +17,35 @@ def nonnegative_fit(
     seconds: Sequence[float],
     known: Sequence[float] | None = None,
 ) -> list[float]:
-    """c >= 0 that minimizes the sum over i of ((known[i] + parts[i] . c) / seconds[i] - 1) ** 2; nothing known is 0.
-
-    Of few parts, so that every choice of those that count is tried: the best without negative coefficients is the
-    solution, since it satisfies what is known of it (Lawson and Hanson, Solving Least Squares Problems, 1974).
-    """
+    """c >= 0 that minimizes the sum over i of ((known[i] + parts[i] . c) / seconds[i] - 1) ** 2; nothing known is 0."""
     matrix = np.array(parts, float) / np.array(seconds, float)[:, None]
     wanted = np.ones(len(matrix))
     if known is not None:
         wanted -= np.array(known, float) / np.array(seconds, float)
-    width = matrix.shape[1]
     scale = np.maximum(np.abs(matrix).max(axis=0), 1e-300)
-    matrix = matrix / scale
-    best, least = np.zeros(width), float(np.square(wanted).sum())
-    for count in range(1, width + 1):
-        for chosen in itertools.combinations(range(width), count):
-            columns = list(chosen)
-            found, *_ = np.linalg.lstsq(matrix[:, columns], wanted, rcond=None)
-            if found.min() < 0:
-                continue
-            error = float(np.square(matrix[:, columns] @ found - wanted).sum())
-            if error < least:
-                least, best = error, np.zeros(width)
-                best[columns] = found
-    return [float(c) for c in best / scale]
+    return [float(c) for c in _nonnegative_least_squares(matrix / scale, wanted) / scale]
+
+
+def _nonnegative_least_squares(matrix: NDArray, wanted: NDArray) -> NDArray:
+    """C. L. Lawson and R. J. Hanson, Solving Least Squares Problems (1974), chapter 23: what is not zero grows by one
+    coefficient at a time, the one with the steepest slope, and loses those that would become negative.
+    """
+    found = np.zeros(matrix.shape[1])
+    free = np.zeros(matrix.shape[1], bool)
+    slope = matrix.T @ wanted
+    least = _TOLERANCE * max(float(np.abs(slope).max(initial=0.0)), 1e-300)
+    while not free.all() and slope[~free].max() > least:
+        free[np.argmax(np.where(free, -np.inf, slope))] = True
+        while True:
+            solved = np.zeros_like(found)
+            solved[free], *_ = np.linalg.lstsq(matrix[:, free], wanted, rcond=None)
+            negative = free & (solved <= 0)
+            if not negative.any():
+                break
+            steps = found[negative] / (found[negative] - solved[negative])
+            found += steps.min() * (solved - found)
+            free &= found > least
+            found[~free] = 0.0
+        found = solved
+        slope = matrix.T @ (wanted - matrix @ found)
+    return found

@@ -10,7 +10,7 @@ both are of one type, that one stays with which less is packed in all.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from spmd.shape import PrimitiveType
@@ -28,10 +28,10 @@ class ProductClass:
     rows of lhs, that stay packed where they are ``deep``, as deep as they may be; more of them of less depth.
 
     call_seconds: of one product, whatever its size; multiply_seconds, of one multiplication; lhs_seconds, rhs_seconds,
-    of an element that is packed; result_seconds, of one that is written or added to; lhs_turned_seconds,
-    rhs_turned_seconds: how much more of a turned operand. All of them where everything is near. lhs_far, rhs_far,
-    result_far: how many times as long as in a copy they take to come from farther away; lhs_turned_far, rhs_turned_far:
-    how many times more.
+    of an element that is packed; result_seconds, of one that is written; added_seconds, of one that the next block of
+    the depth is added to; lhs_turned_seconds, rhs_turned_seconds: how much more of a turned operand. All of them where
+    everything is near. lhs_far, rhs_far, result_far: how many times as long as in a copy they take to come from farther
+    away; lhs_turned_far, rhs_turned_far: how many times more.
     """
 
     lhs: PrimitiveType
@@ -49,6 +49,7 @@ class ProductClass:
     lhs_seconds: float = 0.0
     rhs_seconds: float = 0.0
     result_seconds: float = 0.0
+    added_seconds: float = 0.0
     lhs_turned_seconds: float = 0.0
     rhs_turned_seconds: float = 0.0
     lhs_far: float = 1.0
@@ -71,7 +72,7 @@ class ProductClass:
         lhs_packings, rhs_packings, blocks = self.passes(m, k, n, turned)
         lhs, rhs = float(m) * k * lhs_packings, float(k) * n * rhs_packings
         return (
-            *(1.0, multiplied, lhs, rhs, float(m) * n * blocks),
+            *(1.0, multiplied, lhs, rhs, float(m) * n, float(m) * n * (blocks - 1)),
             *(lhs * turned[0], rhs * turned[1]),
         )
 
@@ -83,6 +84,7 @@ class ProductClass:
             self.lhs_seconds,
             self.rhs_seconds,
             self.result_seconds,
+            self.added_seconds,
             self.lhs_turned_seconds,
             self.rhs_turned_seconds,
         )
@@ -100,6 +102,24 @@ class ProductClass:
         if self.lhs is self.rhs and lhs + rhs * row_blocks < rhs + lhs * column_blocks:
             return 1, row_blocks, blocks
         return column_blocks, 1, blocks
+
+    def where_far(
+        self,
+        lhs: float = 1.0,
+        rhs: float = 1.0,
+        result: float = 1.0,
+        lhs_turned: float = 0.0,
+        rhs_turned: float = 0.0,
+    ) -> ProductClass:
+        """The same with these factors."""
+        return replace(
+            self,
+            lhs_far=lhs,
+            rhs_far=rhs,
+            result_far=result,
+            lhs_turned_far=lhs_turned,
+            rhs_turned_far=rhs_turned,
+        )
 
     def far(self, turned: Turned) -> tuple[float, float, float]:
         """Of lhs, rhs and the result."""

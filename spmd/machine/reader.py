@@ -48,7 +48,7 @@ _PRODUCT_SIZES = (
 )
 _PRODUCT_SECONDS = (
     *("call_seconds", "multiply_seconds"),
-    *("lhs_seconds", "rhs_seconds", "result_seconds"),
+    *("lhs_seconds", "rhs_seconds", "result_seconds", "added_seconds"),
     *("lhs_turned_seconds", "rhs_turned_seconds"),
 )
 _PRODUCT_FACTORS = ("lhs_far", "rhs_far", "result_far", "lhs_turned_far", "rhs_turned_far")

@@ -64,9 +64,9 @@ def test_what_stays_packed_and_how_often_the_other_operand_is() -> None:
     )  # a turned operand had better stay
 
 
-def test_results_are_written_for_every_block_of_depth() -> None:
-    written = product(result_seconds=1.0)
-    assert [written.seconds(3, k, 5) for k in (128, 129, 300)] == [15, 30, 45]
+def test_results_are_written_for_the_first_block_of_depth_and_added_to_for_the_next() -> None:
+    written = product(result_seconds=1.0, added_seconds=10.0)
+    assert [written.seconds(3, k, 5) for k in (128, 129, 300)] == [15, 165, 315]
 
 
 def test_turned_operands_take_longer() -> None:
