@@ -1,7 +1,8 @@
 """Packing matrices into panels of tiles: elements become words of bf16 parts, or of bytes; edges become zeros.
 
 A source's elements lie without gaps either along the depth or across it. Both ways the same loop reads vectors of 16
-elements and writes rows of 16 words; what then lies the other way round than the operand's tiles are is turned.
+elements and writes rows of 16 words; what then lies the other way round than the operand's tiles are is turned. Whole
+tiles of f32 are turned before they become parts: that is two thirds of the words.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ def pack_ir(form: TileForm) -> str:
         + _pack(form, kind)
         for kind in kinds.values()
     ]
-    return _DECLARATIONS + TURN + "".join(packs)
+    turned = any(_turns_first(kind) for kind in kinds.values())
+    return _DECLARATIONS + TURN + (_TURN_INTO if turned else "") + "".join(packs)
 
 
 def _pack(form: TileForm, kind: PrimitiveType) -> str:
@@ -46,6 +48,7 @@ def _pack(form: TileForm, kind: PrimitiveType) -> str:
         f"  call void @turn(ptr %part{p})"
         for p in range(parts_of(kind))
     )
+    whole = _TURNED_FIRST + _WHOLE if _turns_first(kind) else _WHOLE
     return (_PACK + _PACK_LINES).format(
         name=pack_function(kind),
         panel=PANEL,
@@ -57,7 +60,14 @@ def _pack(form: TileForm, kind: PrimitiveType) -> str:
         row=TILE_BYTES // LINES,
         more=form.group - 1,
         turns=turns,
+        whole=whole.format(name=pack_function(kind)),
+        scratch=_SCRATCH if _turns_first(kind) else "",
     )
+
+
+def _turns_first(kind: PrimitiveType) -> bool:
+    """Its elements are words, of which there are fewer before they become parts."""
+    return kind.byte_size == TILE_BYTES // LINES // LINES and parts_of(kind) > 1
 
 
 def _fill(group: int, kind: PrimitiveType, *, whole: bool) -> str:
@@ -188,13 +198,15 @@ def _byte_words() -> list[str]:
     ]
 
 
-def _turn() -> str:
-    """``@turn``: transpose the words of a tile in place, exchanging blocks of 8, 4, 2 and 1 words."""
+def _turn(arguments: str, source: str, stride: str) -> str:
+    """``(arguments)``: transpose 16 rows of words, ``stride`` bytes apart at ``source``, into %tile, exchanging blocks
+    of 8, 4, 2 and 1 words."""
     vector = f"<{LINES} x i32>"
-    lines = ["define internal void @turn(ptr %tile) noinline {"]
+    lines = [f"define internal void {arguments} noinline {{"]
     for r in range(LINES):
-        lines.append(f"  %at{r} = getelementptr i8, ptr %tile, i64 {r * TILE_BYTES // LINES}")
-        lines.append(f"  %v0_{r} = load {vector}, ptr %at{r}, align 64")
+        lines.append(f"  %way{r} = mul i64 {stride}, {r}")
+        lines.append(f"  %from{r} = getelementptr i8, ptr {source}, i64 %way{r}")
+        lines.append(f"  %v0_{r} = load {vector}, ptr %from{r}, align 4")
     for stage, block in enumerate((8, 4, 2, 1)):
         kept = [c if not c & block else LINES + c - block for c in range(LINES)]
         moved = [c + block if not c & block else LINES + c for c in range(LINES)]
@@ -204,22 +216,48 @@ def _turn() -> str:
                 lines.append(
                     f"  %v{stage + 1}_{row} = shufflevector {pair}, {vector} {listed(order)}"
                 )
-    lines += [f"  store {vector} %v4_{r}, ptr %at{r}, align 64" for r in range(LINES)]
+    for r in range(LINES):
+        lines.append(f"  %at{r} = getelementptr i8, ptr %tile, i64 {r * TILE_BYTES // LINES}")
+        lines.append(f"  store {vector} %v4_{r}, ptr %at{r}, align 64")
     return "\n".join([*lines, "  ret void", "}", ""])
 
 
-#: ``@turn``.
-TURN = _turn()
+#: ``@turn(tile)``, in place.
+TURN = _turn("@turn(ptr %tile)", "%tile", str(TILE_BYTES // LINES))
+#: ``@turn_into(tile, source, stride)``.
+_TURN_INTO = _turn("@turn_into(ptr %tile, ptr %source, i64 %stride)", "%source", "%stride")
 
 _DECLARATIONS = f"""
 declare <{2 * LINES} x i16> @llvm.umax.v{2 * LINES}i16(<{2 * LINES} x i16>, <{2 * LINES} x i16>)
 declare i64 @llvm.smin.i64(i64, i64)
 """
 
+_WHOLE = """
+  call void @fill_whole_{name}(ptr %tile, ptr %from, i64 %step, i64 %apart, i64 %rows, i64 %rows_less, i64 %lanes,
+    i64 %lanes_less, float %scale, ptr %most)
+  br label %filled
+"""
+
+_SCRATCH = f"""
+  %turned = alloca [{2 * TILE_BYTES} x i8], align 64
+  %turned1 = getelementptr i8, ptr %turned, i64 {TILE_BYTES}"""
+
+_TURNED_FIRST = f"""
+  br i1 %turn, label %turn_first, label %as_it_lies
+turn_first:
+  %from1 = getelementptr i8, ptr %from, i64 %apart
+  call void @turn_into(ptr %turned, ptr %from, i64 %step)
+  call void @turn_into(ptr %turned1, ptr %from1, i64 %step)
+  call void @fill_whole_{{name}}(ptr %tile, ptr %turned, i64 {TILE_BYTES // LINES}, i64 {TILE_BYTES}, i64 %rows,
+    i64 %rows_less, i64 %lanes, i64 %lanes_less, float %scale, ptr %most)
+  br label %some_done
+as_it_lies:
+"""
+
 _PACK = """
 define internal void @{name}(ptr %to, ptr %source, i64 %line, i64 %depth, i64 %lines, i64 %count, i1 %turn,
     float %scale, ptr %most) noinline {{
-entry:
+entry:{scratch}
   %along = icmp eq i64 %depth, {item}
   %step = select i1 %along, i64 %line, i64 %depth
   %rows_less = select i1 %along, i64 0, i64 {lines}
@@ -252,9 +290,7 @@ some:
   %whole = icmp sge i64 %fewest, {lines}
   br i1 %whole, label %fill_all, label %fill_some
 fill_all:
-  call void @fill_whole_{name}(ptr %tile, ptr %from, i64 %step, i64 %apart, i64 %rows, i64 %rows_less, i64 %lanes,
-    i64 %lanes_less, float %scale, ptr %most)
-  br label %filled
+{whole}
 fill_some:
   call void @fill_{name}(ptr %tile, ptr %from, i64 %step, i64 %apart, i64 %rows, i64 %rows_less, i64 %lanes,
     i64 %lanes_less, float %scale, ptr %most)
