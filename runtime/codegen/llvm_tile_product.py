@@ -28,9 +28,9 @@ from runtime.codegen.llvm_tiles import (
 from runtime.codegen.llvm_words import WORDS
 from spmd.shape import PrimitiveType
 
-#: Bytes for packed lines that stay: well inside of a second-level cache of 2 MiB, together with what else is walked.
-_KEPT_BYTES = 768 << 10
-_PASSING_BYTES = 384 << 10
+#: Bytes for packed lines that stay, and for columns of rhs that pass by: well inside of a second-level cache of 2 MiB,
+#: together with what else is walked.
+_KEPT_BYTES, _PASSING_BYTES = 768 << 10, 384 << 10
 #: 2^24 and 2^-48 as LLVM writes floats.
 SCALE, UNSCALE, ONE = "0x4170000000000000", "0x3CF0000000000000", "0x3FF0000000000000"
 #: Of the sum of two exponents as f32 stores them and the bits of a depth: beyond it sums might not be finite.
@@ -44,15 +44,15 @@ def most_depth(form: TileForm) -> int:
     return 8192 // (4 // form.group)
 
 
-def packs_alike(form: TileForm) -> bool:
+def _packs_alike(form: TileForm) -> bool:
     """Both operands become panels in one way, so that either may stay packed."""
     return pack_function(form.lhs) == pack_function(form.rhs)
 
 
-def passing_bytes(form: TileForm) -> int:
-    """For packed lines of the operand that passes by: a panel of the greatest depth, or more."""
+def _passing_bytes(form: TileForm) -> int:
+    """For packed lines of the operand that passes by: a panel of the greatest depth at least."""
     panel = most_depth(form) // form.step_depth * form.step_bytes
-    return max(panel, _PASSING_BYTES) if packs_alike(form) else panel
+    return max(panel, _PASSING_BYTES) if _packs_alike(form) else panel
 
 
 def product_ir(form: TileForm, *, instead: bool) -> str:
@@ -65,8 +65,8 @@ def product_ir(form: TileForm, *, instead: bool) -> str:
     main = _PRODUCT.format(
         setup=record_ir(),
         kept_bytes=_KEPT_BYTES,
-        passing_bytes=passing_bytes(form),
-        choice=_CHOICE if packs_alike(form) else _RHS_STAYS,
+        passing_bytes=_passing_bytes(form),
+        choice=_CHOICE if _packs_alike(form) else _RHS_STAYS,
         block=BLOCK_BYTES,
         lhs_item=form.lhs.byte_size,
         rhs_item=form.rhs.byte_size,
@@ -155,7 +155,7 @@ _CHOICE = """
   %if_rhs_stays = add i64 %rhs_once, %lhs_often
   %keeps_lhs = icmp ult i64 %if_lhs_stays, %if_rhs_stays
 """
-_RHS_STAYS = "  %keeps_lhs = icmp ne i64 %m, %m"
+_RHS_STAYS = "  %keeps_lhs = or i1 false, false"
 
 #: The block of the result that is finished while the unit is at the next one.
 _BEFORE = """ptr %total, ptr %to_before, i64 %out_row,
