@@ -31,8 +31,8 @@ def add_parser(subparsers: Any) -> None:
         "calibrate",
         help="measure this machine",
         description="Measure matrix products, convolutions, memory, native loops, dispatch and exchange between two "
-        "devices of this process, in under 20 seconds, and write them where later compilations on such a processor "
-        "find them. Nothing else should run meanwhile. All ranks of a job must be given the same description: it is "
+        "devices of this process, in half a minute, and write them where later compilations on such a processor find "
+        "them. Nothing else should run meanwhile. All ranks of a job must be given the same description: it is "
         "part of what they compare before they compile.",
     )
     parser.add_argument(
