@@ -75,6 +75,22 @@ def test_a_product_takes_what_its_class_says() -> None:
     assert [name for name, _ in found.by_kind] == ["Dot"]
 
 
+def test_what_a_product_gives_is_near_for_what_is_computed_of_it() -> None:
+    """64 KiB of it, which would be far away by then: written and read once less, and one thunk less."""
+    body = """  x = f32[128,8] parameter(0)
+  w = f32[8,256] parameter(1)
+  y = f32[128,256] parameter(2)
+  d = f32[128,256] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  s = f32[128,256] add(d, y)
+  ROOT r = f32[128,256] multiply(s, s)"""
+    alone, together = (predicted(body, CACHED, fusion=fusion) for fusion in (False, True))
+    assert [one.kind for one in together.thunks] == ["ProductEpilogue"]
+    (whole,) = together.thunks
+    parts = [one for one in alone.thunks if one.kind != "Dot"]
+    assert whole.compute == pytest.approx(sum(one.compute for one in alone.thunks))
+    assert whole.memory < 0.5 * sum(one.memory for one in parts)
+
+
 @pytest.mark.parametrize("lhs_turned", [False, True])
 @pytest.mark.parametrize("rhs_turned", [False, True])
 @pytest.mark.parametrize("result_turned", [False, True])
