@@ -9,6 +9,7 @@ from launch.calibration.machine import CalibrationOptions
 from runtime.device_program import DeviceProgram
 from runtime.kernels.dot import DotKernel
 from runtime.kernels.panel_convolution import PanelConvolutionKernel
+from runtime.kernels.product_epilogue import ProductEpilogueKernel
 from runtime.thunks.kernel import KernelThunk
 from runtime.thunks.thunk import walk
 from spmd.shape import PrimitiveType
@@ -19,7 +20,8 @@ def needed_by(programs: Iterable[DeviceProgram]) -> CalibrationOptions:
     every = CalibrationOptions()
     thunks = [thunk for program in programs for thunk in walk(program.thunks)]
     kernels = [thunk.kernel for thunk in thunks if isinstance(thunk, KernelThunk)]
-    dots = {(x.lhs, x.rhs, x.result) for x in kernels if isinstance(x, DotKernel)}
+    products = [x.product if isinstance(x, ProductEpilogueKernel) else x for x in kernels]
+    dots = {(x.lhs, x.rhs, x.result) for x in products if isinstance(x, DotKernel)}
     convolved = {x.element_type for x in kernels if isinstance(x, PanelConvolutionKernel)}
     touched = {use.place.view.element_type for thunk in thunks for use in thunk.buffer_uses()}
     touched.add(PrimitiveType.F32)

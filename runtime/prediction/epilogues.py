@@ -33,7 +33,7 @@ def epilogue_work(
         accesses.append(Access(product, stored_bytes(product)))
     return Work(
         tuple(accesses),
-        sum(band.compute for band in bands) + computed.compute,
+        sum(band.compute for band in bands) + max(computed.compute, computed.divider),
         loops=len(bands) * computed.loops,
         rows=computed.rows,
         together=made.together,

@@ -70,4 +70,4 @@ class _Stand:
 
 
 #: Number of the allocation, which is none of the program's, that stands for pieces' own scratch.
-_SCRATCH = -2
+_SCRATCH = -3
