@@ -35,8 +35,10 @@ MOST_PANEL_BYTES = 1 << 19
 #: and no more than this part of operands and result, but
 PANEL_PART = 8
 LEAST_PANEL_BYTES = 1 << 11
-#: The same of what is split and packed for the tile unit (it keeps the kernel as well).
+#: The same of what is split and packed for the tile unit (it keeps the kernel as well); of small convolutions more, so
+#: that the kernel has room.
 LEAST_TILE_BYTES, MOST_TILE_BYTES = 1 << 14, 1 << 20
+SMALL_TILE_PART, SMALL_TILE_BYTES = 4, 1 << 17
 #: The tile unit may multiply that many times what there is to multiply, and is still faster than panels (measured): of
 #: few features, which BLAS multiplies slowly; of few channels and large windows, which it does not.
 MOST_MULTIPLIED, MOST_MULTIPLIED_GRADIENT = 16, 4
@@ -201,7 +203,8 @@ def _kernel(
     panel = max(min(total // PANEL_PART, MOST_PANEL_BYTES), LEAST_PANEL_BYTES) // item
     most_inside = min(MOST_INSIDE, max(panel // 8, 64))
     runs = min(math.prod(inner[:-1]), max(most_inside // inner[-1], 1))
-    budget = min(max(total // PANEL_PART, LEAST_TILE_BYTES), MOST_TILE_BYTES)
+    small = max(min(total // SMALL_TILE_PART, SMALL_TILE_BYTES), LEAST_TILE_BYTES)
+    budget = min(max(total // PANEL_PART, small), MOST_TILE_BYTES)
     return PanelConvolutionKernel(
         compute,
         canonical.window,
