@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from collectives.communicator.interface import PeerFailedError
-from runtime.codegen.llvm_crew import CREW_WORDS, CrewWord, LaneStop, crew_code
+from runtime.codegen.llvm_crew import CrewWord, LaneStop, crew_code
 from runtime.codegen.llvm_lane import LaneWord
 from runtime.codegen.llvm_segment import SegmentRow
 from runtime.lane import Lane
@@ -56,7 +56,7 @@ class Crew:
         self._fail = fail
         self._failed = _Failures()
         self._list = np.array([lane.address for lane in self._lanes], np.int64)
-        self._words = np.zeros(CREW_WORDS, np.int64)
+        self._words = np.zeros(len(CrewWord), np.int64)
         self._words[CrewWord.LANES] = len(self._lanes)
         self._words[CrewWord.LANE_LIST] = self._list.ctypes.data
         self._words[CrewWord.WORKING] = len(lanes)

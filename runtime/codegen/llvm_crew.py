@@ -42,9 +42,6 @@ class CrewWord(IntEnum):
     WORKING = 3  # lanes that have tables: the first ones
 
 
-CREW_WORDS = len(CrewWord)
-
-
 class CrewCode:
     """Native functions, as ctypes calls them; all return a Stop or a LaneStop."""
 

@@ -16,7 +16,7 @@ from runtime.fusion.fusion_kernel import Kernel
 from runtime.fusion.live_profile import LiveProfile
 from runtime.fusion.make_fusions import PlannedKernel
 from runtime.fusion.prices import Prices
-from runtime.fusion.product_fusion import ProductFusion, boxes
+from runtime.fusion.product_fusion import ProductFusion, bands_of, whole
 from runtime.fusion.refusal import NoEmitterError
 from spmd.analysis.structure import StructuralKeys, instruction_form
 from spmd.analysis.wire import KIND
@@ -134,7 +134,7 @@ class _Epilogues:
 
 
 def _band_sizes(plan: ProductFusion) -> Iterator[tuple[int, ...]]:
-    for box in boxes(plan.dims, plan.band):
+    for box in bands_of(whole(plan.dims), plan.band):
         yield tuple(stop - start for start, stop in box)
 
 

@@ -115,11 +115,15 @@ def product_fusion(
     )
 
 
-def boxes(dims: Sequence[int], band: Sequence[int]) -> Iterator[Box]:
-    """The bands that make up all indices, in row-major order; smaller where they end."""
+def whole(dims: Sequence[int]) -> Box:
+    return tuple((0, size) for size in dims)
+
+
+def bands_of(region: Box, band: Sequence[int]) -> Iterator[Box]:
+    """The bands that make up ``region``, in row-major order; smaller where it ends."""
     spans = [
-        [(start, min(start + step, size)) for start in range(0, size, max(step, 1))]
-        for size, step in zip(dims, band, strict=True)
+        [(at, min(at + step, stop)) for at in range(start, stop, step)]
+        for (start, stop), step in zip(region, band, strict=True)
     ]
     return itertools.product(*spans)
 

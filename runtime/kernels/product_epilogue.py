@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 
 from runtime.codegen.native_call import NOTHING, in_order
+from runtime.fusion.product_fusion import bands_of
 from runtime.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
 from runtime.kernels.dot import DotKernel, bind_dot
 from runtime.kernels.loop import LoopKernel, OperandElements
@@ -53,12 +53,10 @@ class ProductEpilogueKernel(Kernel):
 
     @property
     def bands(self) -> Iterator[Box]:
-        """In row-major order; smaller where the region ends."""
-        cut = [
-            [Span(at, min(at + step, span.stop)) for at in range(span.start, span.stop, step)]
-            for span, step in zip(self.region, self.band, strict=True)
-        ]
-        return itertools.product(*cut)
+        """Of the region, in row-major order."""
+        region = tuple((span.start, span.stop) for span in self.region)
+        for box in bands_of(region, self.band):
+            yield tuple(Span(start, stop) for start, stop in box)
 
     @property
     def cut_dimensions(self) -> tuple[int, ...]:

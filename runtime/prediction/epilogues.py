@@ -5,14 +5,11 @@ from __future__ import annotations
 from runtime.buffers.types import ArrayView, BufferSlice
 from runtime.kernels.product_epilogue import ProductEpilogueKernel
 from runtime.prediction.products import product_work
-from runtime.prediction.work import WORK, Access, Work, stored_bytes, work_of
+from runtime.prediction.work import WORK, Access, NoAllocation, Work, stored_bytes, work_of
 from runtime.strides import StridedView
 from runtime.thunks.kernel import KernelThunk
 from spmd.machine.description import MachineDescription
 from spmd.shape import ArrayShape
-
-#: Number of the allocation, which is none of the program's, that stands for a product that is in no buffer.
-_NOWHERE = -2
 
 
 @WORK.register(ProductEpilogueKernel)
@@ -43,4 +40,6 @@ def epilogue_work(
 
 def _nowhere(kernel: ProductEpilogueKernel) -> ArrayView:
     shape = ArrayShape(kernel.product.result, kernel.dims)
-    return ArrayView(BufferSlice(_NOWHERE, 0, shape.byte_size), StridedView.dense(shape))
+    return ArrayView(
+        BufferSlice(NoAllocation.PRODUCT, 0, shape.byte_size), StridedView.dense(shape)
+    )

@@ -9,7 +9,8 @@ import numpy as np
 
 from runtime.buffers.types import ArrayView, BufferSlice
 from runtime.kernel import KernelArrays
-from runtime.sharing.pieces import CUTS
+from runtime.prediction.work import NoAllocation
+from runtime.sharing.pieces import cut_into
 from runtime.strides import StridedView
 from runtime.thunks.kernel import KernelThunk
 from spmd.literal import NDArray
@@ -18,16 +19,13 @@ from spmd.shape import PrimitiveType
 
 def pieces_of(thunk: KernelThunk, count: int) -> list[KernelThunk]:
     """``thunk`` alone where it is not cut."""
-    cut = CUTS.get(type(thunk.kernel)) if count > 1 else None
-    if cut is None:
-        return [thunk]
     memory = _Stand()
     operands, results, scratch = (
         tuple(map(memory.array, places))
         for places in (thunk.operands, thunk.results, thunk.scratch)
     )
-    pieces = cut(thunk.kernel, KernelArrays(operands, results, scratch), count)
-    if len(pieces) < 2:
+    pieces = cut_into(thunk.kernel, KernelArrays(operands, results, scratch), count)
+    if not pieces:
         return [thunk]
     return [
         KernelThunk(
@@ -65,9 +63,5 @@ class _Stand:
             first = at - block.ctypes.data
             if 0 <= first < max(block.size, 1):
                 return ArrayView(where, StridedView(kind, array.shape, array.strides, first))
-        whole = BufferSlice(_SCRATCH, 0, array.nbytes)
+        whole = BufferSlice(NoAllocation.PIECES, 0, array.nbytes)
         return ArrayView(whole, StridedView(kind, array.shape, array.strides))
-
-
-#: Number of the allocation, which is none of the program's, that stands for pieces' own scratch.
-_SCRATCH = -3

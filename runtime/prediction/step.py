@@ -22,7 +22,7 @@ from runtime.prediction.exchange import exchange_among, exchange_seconds
 from runtime.prediction.moves import copy_work
 from runtime.prediction.residency import Found, Residency, Span, span_of
 from runtime.prediction.shares import pieces_of
-from runtime.prediction.work import NEAR, Access, Work, work_of
+from runtime.prediction.work import NEAR, Access, NoAllocation, Work, work_of
 from runtime.sharing.pieces import pieces_worth
 from runtime.thunks.collective import CollectiveStartThunk
 from runtime.thunks.conditional import ConditionalThunk
@@ -34,8 +34,6 @@ from spmd.analysis.trip_count import trip_count
 from spmd.hlo import HloModule, Opcode
 from spmd.machine.description import MachineDescription
 
-#: Number of the allocation, which is none of the program's, that stands for what kernels keep on their stack.
-PACKED = -1
 #: What part of the shorter of arithmetic and traffic of a loop the longer one does not hide (measured: between 0.3 and
 #: 0.6 of loops and rows whose arrays lie in a core's second-level cache).
 NOT_HIDDEN = 0.5
@@ -185,7 +183,7 @@ class StepPredictor:
         scratch = thunk.scratch if isinstance(thunk, KernelThunk) else ()
         spans = [span_of(place) for place in scratch]
         if work.packed:
-            spans.append(Span(PACKED, 0, int(work.packed)))
+            spans.append(Span(NoAllocation.PACKED, 0, int(work.packed)))
         self._residency.touch(spans, [True] * len(spans))
 
     def _memory(self, work: Work) -> float:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any, TypeAlias
 
 from runtime.buffers.types import ArrayView
@@ -19,6 +20,14 @@ from spmd.shape import PrimitiveType
 
 #: Bytes of operands and results that products and convolutions are timed with, about: in a core's second-level cache.
 NEAR = 1 << 20
+
+
+class NoAllocation(IntEnum):
+    """Numbers of allocations, none of them the program's, that stand for memory in no buffer."""
+
+    PACKED = -1  # what kernels keep on their stack
+    PRODUCT = -2  # a product that is read in the kernel that makes it
+    PIECES = -3  # scratch of a kernel's pieces
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,14 +35,20 @@ CUTS: Registry[type, Cut] = Registry("cuts of kernels")
 
 def bind_shared(library: KernelLibrary, kernel: Kernel, arrays: KernelArrays, count: int) -> Action:
     """``kernel`` bound to ``arrays``, in ``count`` pieces if it can be cut."""
-    cut = CUTS.get(type(kernel)) if count > 1 else None
-    pieces = cut(kernel, arrays, count) if cut is not None else ()
-    if len(pieces) > 1:
+    pieces = cut_into(kernel, arrays, count)
+    if pieces:
         actions = [library.bind(*piece) for piece in pieces]
         native = [action for action in actions if isinstance(action, NativeAction)]
         if len(native) == len(actions):  # others keep the interpreter to themselves
             return SharedAction(native)
     return library.bind(kernel, arrays)
+
+
+def cut_into(kernel: Kernel, arrays: KernelArrays, count: int) -> Sequence[Piece]:
+    """``count`` pieces or fewer; none where it stays whole."""
+    cut = CUTS.get(type(kernel)) if count > 1 else None
+    pieces = () if cut is None else cut(kernel, arrays, count)
+    return pieces if len(pieces) > 1 else ()
 
 
 def pieces_worth(seconds: float, threads: int) -> int:

@@ -254,5 +254,5 @@ def test_band_sizes(
 ) -> None:
     shape = ArrayShape(PrimitiveType.F32, dims)
     assert product_fusion.band_sizes(shape, batch, rows, frozenset(cut)) == band
-    parts = list(product_fusion.boxes(dims, band))
+    parts = list(product_fusion.bands_of(product_fusion.whole(dims), band))
     assert sum(int(np.prod([b - a for a, b in box])) for box in parts) == int(np.prod(dims))
