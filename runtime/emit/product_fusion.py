@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from runtime.buffers.types import ArrayView, BufferSlice
 from runtime.emit import dot
 from runtime.emit.fused_kernel import kernel_of
@@ -80,5 +78,4 @@ def emit_product(
 
 def _somewhere(shape: ArrayShape) -> ArrayView:
     """An array that lies dense, wherever."""
-    size = math.prod(shape.dims) * shape.element_type.byte_size
-    return ArrayView(BufferSlice(0, 0, size), StridedView.dense(shape))
+    return ArrayView(BufferSlice(0, 0, shape.byte_size), StridedView.dense(shape))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from runtime.codegen.llvm_tile_gemm import GAINS
+from runtime.fusion.product_fusion import LINES
 from runtime.kernel import Kernel, KernelArrays
 from runtime.kernels.dot import DotKernel
 from runtime.kernels.native_dot import is_small
@@ -17,8 +18,6 @@ from spmd.literal import NDArray
 
 #: Lines of a piece: fewer would have the other operand packed for little.
 LEAST_LINES = 64
-#: Whole tiles of every kernel, and whole lines of cache.
-LINES = 32
 
 
 @CUTS.register(DotKernel)
