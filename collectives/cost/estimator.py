@@ -1,0 +1,52 @@
+"""Estimator: what schedulers and simulators ask of a cost model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from spmd.errors import SpmdError
+from spmd.hlo.instruction import HloInstruction
+
+
+class CostError(SpmdError):
+    """An instruction whose time no rule, description or file tells."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkUse:
+    """One circle of the machine (an ``Exchange``, by name) during one collective.
+
+    sent: bytes that one device sends over it. seconds: for how long that keeps its port busy.
+    """
+
+    exchange: str
+    sent: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveTime:
+    """Of one collective whose members all start together, on links that nothing else uses.
+
+    algorithm: "ring", "tree", "one-shot", "hierarchical", or "none" where nothing is sent.
+    """
+
+    seconds: float
+    algorithm: str
+    links: tuple[LinkUse, ...]
+
+
+class Estimator(Protocol):
+    """Seconds of instructions of one device's program."""
+
+    def compute(self, instruction: HloInstruction) -> float:
+        """Of one execution on the device's compute resource, what it calls included: a fusion is one kernel. 0.0 for
+        what is no kernel (parameter, constant, tuple, bitcast, starts and dones, ...). Not for while, conditional and
+        call, into whose computations the caller walks itself. CostError for a custom call that nothing is known of.
+        """
+        ...
+
+    def collective(self, instruction: HloInstruction) -> CollectiveTime:
+        """Of a collective, of its start, or of an async-start that wraps one."""
+        ...
