@@ -14,7 +14,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import partial
 from pathlib import Path
 
 from launch.rank_environment import end_with_parent, temporary_directory
@@ -83,8 +82,7 @@ class MpiJob:
         process = subprocess.Popen(
             self.arguments(),
             env=self.environment(os.environ),
-            # Launchers end their ranks on SIGTERM: so nothing goes on when this process is killed.
-            preexec_fn=partial(end_with_parent, signal.SIGTERM),
+            preexec_fn=_become_launcher,
         )
         try:
             return process.wait(timeout_seconds)
@@ -92,7 +90,7 @@ class MpiJob:
             if process.poll() is None:
                 _end(process)
             if process.returncode < 0:
-                _sweep_after(process.pid)
+                _sweep(process.pid)
 
     def _open_mpi(self) -> list[str]:
         options = []
@@ -151,7 +149,15 @@ def cores_for_each(ranks: int) -> int | None:
     return len(os.sched_getaffinity(0)) // ranks or None
 
 
-def _sweep_after(launcher: int) -> None:
+def _become_launcher() -> None:
+    """In the process that is to be the launcher."""
+    # Launchers end their ranks on SIGTERM: so nothing goes on when this process is killed.
+    end_with_parent(signal.SIGTERM)
+    # Open MPI does not start where it finds the session of one that was killed and had the same process number.
+    _sweep(os.getpid())
+
+
+def _sweep(launcher: int) -> None:
     """Remove what a launcher that was killed has left before a rank was there to see to it."""
     temporary = temporary_directory(os.environ)
     paths = [temporary / f"{name}.{launcher}" for name in ("ompi", "prte")]

@@ -178,3 +178,21 @@ def test_ranks_of_one_node_probe_no_network_whoever_starts_them(
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [f"{found} True"] * 2
+
+
+@needs_mpi
+def test_a_session_left_under_its_process_number_is_no_obstacle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Numbers come again, and the files of a launcher that was killed stay."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+
+    def leave_session(_: signal.Signals) -> None:
+        session = tmp_path / f"ompi.{os.getpid()}"
+        session.mkdir()
+        (session / "pmix.vm.tool").write_text("prterun-vm-1@0.0;tcp4://127.0.0.1:1\n")
+
+    monkeypatch.setattr(mpirun, "end_with_parent", leave_session)
+    job = MpiJob(1, (sys.executable, "-c", "print('here')"))
+    assert job.run(60) == 0, capfd.readouterr().err
+    assert not list(tmp_path.glob("ompi.*"))
