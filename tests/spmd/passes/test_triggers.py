@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import pytest
 
 from spmd.builder import Builder
+from spmd.device import ReductionKind
 from spmd.hlo import HloInstruction, HloModule
+from spmd.ops.groups import device_groups
 from spmd.passes.algebraic.rules import IDENTITIES, Identity
-from spmd.shape import PrimitiveType
+from spmd.shape import ArrayShape, PrimitiveType
+from spmd.text.parser import parse_module
+from spmd.verifier import verify
 from tests.spmd.passes.triggers.algebraic_simplifier import FORMS
 from tests.spmd.passes.triggers.check import TriggerFailure, check_trigger
+from tests.spmd.passes.triggers.devices import (
+    all_reduce,
+    equal_groups,
+    ids_of,
+    meeting,
+    reducing_mode,
+    several_devices,
+)
 from tests.spmd.passes.triggers.programs import Program
 from tests.spmd.passes.triggers.registry import Rng, Trigger, pass_names, trigger_of
 
@@ -65,3 +80,21 @@ def fails(trigger: Trigger, seed: int) -> bool:
     except TriggerFailure:
         return True
     return False
+
+
+def test_groups_of_several_devices() -> None:
+    """What generators of collectives write comes back from text, in every form, with each device in one group."""
+    forms = set()
+    for seed in range(40):
+        p = several_devices(np.random.default_rng(seed))
+        mode = reducing_mode(p)
+        groups = equal_groups(p, ids_of(p, mode))
+        x = p.parameter(ArrayShape(PrimitiveType.F32, (4,)))
+        module = p.module(all_reduce(p, [x], meeting(p, mode, groups), ReductionKind.SUM))
+        verify(module)
+        counts = module.num_partitions, module.replica_count
+        met = device_groups(module.entry.root, *counts)
+        assert sorted(d for group in met for d in group) == list(range(math.prod(counts)))
+        assert device_groups(parse_module(str(module)).entry.root, *counts) == met
+        forms.add((groups.is_all, groups.iota is None, groups.mesh is None))
+    assert len(forms) == 4

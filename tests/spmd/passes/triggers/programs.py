@@ -40,14 +40,16 @@ _BINARY = (Opcode.ADD, Opcode.MULTIPLY, Opcode.SUBTRACT)
 class Program(Dice):
     """A module being written: its dice ``rng`` and the builder ``b`` of its entry.
 
-    ``partitions`` > 1: one device's program; it is evaluated on that many devices in lock step.
+    ``partitions`` or ``replicas`` > 1: one device's program; it is evaluated on all of them in lock step, with arrays
+    that differ from device to device (devices.py writes its collectives).
     """
 
-    def __init__(self, rng: Rng, partitions: int = 1) -> None:
+    def __init__(self, rng: Rng, partitions: int = 1, replicas: int = 1) -> None:
         self.rng = rng
         self.result = HloModule("trigger")
         self.result.num_partitions = partitions
-        if partitions > 1:
+        self.result.replica_count = replicas
+        if partitions * replicas > 1:
             self.result.stage = Stage.PARTITIONED
         self.result.entry = self.result.new_computation("entry")
         self.b = Builder(self.result.entry)
