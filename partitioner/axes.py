@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from spmd.device import IotaTile, ReplicaGroups
 from spmd.errors import ShardingError
+from spmd.iota import recognise_iota, strides_of
 from spmd.mesh import AxisRef, Mesh
 from spmd.sharding import HloSharding, ShardingKind, SubgroupType, TileAssignment
 
@@ -142,7 +143,7 @@ class DeviceAxes:
             )
         iota = as_iota(sharding.tiles)
         digits: list[int] = []
-        strides = _strides(iota.reshape_dims)
+        strides = strides_of(iota.reshape_dims)
         for d in iota.transpose_perm:
             digits.extend(self._between(strides[d] * iota.reshape_dims[d], strides[d]))
         parts: list[Axes] = []
@@ -243,7 +244,7 @@ def _sharding_cuts(n: int, shardings: Iterable[HloSharding]) -> Iterable[set[int
 
 def _cuts(iota: IotaTile) -> set[int] | None:
     """Strides at which a tile assignment cuts the device number; None when a tile boundary falls inside a digit."""
-    strides = _strides(iota.reshape_dims)
+    strides = strides_of(iota.reshape_dims)
     cuts = set(strides)
     sizes = iter(iota.dims)
     need = 1
@@ -271,45 +272,6 @@ def as_iota(tiles: TileAssignment) -> IotaTile:
     if found is None:
         raise ShardingError(f"the device list of {tiles} is no transposed iota")
     return IotaTile(tiles.dims, *found)
-
-
-def recognise_iota(ids: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """(reshape_dims, transpose_perm) whose ids are ``ids``, or None. Linear in the list's length.
-
-    Reads the list as nested runs of constant step, minor first; the steps are the strides of the digits.
-    """
-    n = len(ids)
-    if n == 0 or ids[0] != 0:
-        return None
-    if n == 1:
-        return (1,), (0,)
-    runs: list[tuple[int, int]] = []  # (stride, size), minor first
-    block = 1
-    while block < n:
-        step = ids[block] - ids[0]
-        size = 1
-        while (size + 1) * block <= n and ids[size * block] - ids[(size - 1) * block] == step:
-            size += 1
-        if step <= 0 or n % (block * size):
-            return None
-        runs.append((step, size))
-        block *= size
-    expected = [0]
-    for step, size in runs:
-        expected = [start + k * step for k in range(size) for start in expected]
-    if expected != list(ids):
-        return None
-    major_first = sorted(runs, key=lambda run: -run[0])
-    strides = _strides(tuple(size for _, size in major_first))
-    if any(stride != run[0] for stride, run in zip(strides, major_first, strict=True)):
-        return None
-    return tuple(size for _, size in major_first), tuple(
-        major_first.index(run) for run in reversed(runs)
-    )
-
-
-def _strides(sizes: tuple[int, ...]) -> list[int]:
-    return [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
 
 
 def _compact(dims: tuple[int, ...], sizes: tuple[int, ...], order: Axes) -> IotaTile:

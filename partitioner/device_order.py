@@ -19,12 +19,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from partitioner.annotations import SDY_MESHES, SDY_SHARDING, module_meshes, without_shardings
-from partitioner.axes import as_iota, common_axes, recognise_iota
+from partitioner.axes import as_iota, common_axes
 from partitioner.leading import in_order_of_lead, leading_shardings, region_shardings
 from spmd.builder import Builder
 from spmd.device import CollectiveGroupMode, IotaTile, ReplicaGroups
 from spmd.errors import ShardingError
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
+from spmd.iota import recognise_iota
 from spmd.literal import Literal
 from spmd.mesh import Mesh, TensorSharding
 from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs

@@ -8,11 +8,11 @@ from typing import Any
 
 from partitioner import device_order, foreign, leading, manual
 from partitioner.annotations import AnnotationReader
-from partitioner.axes import recognise_iota
 from partitioner.ops import collective
 from partitioner.registry import SHARDING_RULES
 from partitioner.rule import FactorKind
 from spmd.hlo import Opcode
+from spmd.iota import recognise_iota
 from tests.mutants.patching import entry, function, method, mutant
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partitioner.axes import Axes, DeviceAxes, DimAxes, common_axes, recognise_iota
+from partitioner.axes import Axes, DeviceAxes, DimAxes, common_axes
 from spmd.device import IotaTile
 from spmd.errors import ShardingError
 from spmd.mesh import AxisRef, Mesh
@@ -172,28 +172,6 @@ def test_axes_of_meshes_and_sub_axes() -> None:
     assert axes.axes_of_ref(mesh, AxisRef("y", (1, 2))) == (1,)
     assert axes.axes_of_ref(mesh, AxisRef("y")) == (1, 2)
     assert axes.axes_of_ref(mesh, AxisRef("one")) == ()
-
-
-@pytest.mark.parametrize("sizes", [*SIZES, (2, 2, 2, 2)])
-def test_explicit_lists_that_are_iotas_are_recognised(sizes: tuple[int, ...]) -> None:
-    n = math.prod(sizes)
-    for order in itertools.permutations(range(len(sizes))):
-        ids = np.arange(n).reshape(sizes).transpose(order).reshape(-1)
-        found = recognise_iota([int(i) for i in ids])
-        assert found is not None
-        assert IotaTile((n,), *found).ids().tolist() == ids.tolist()
-
-
-@given(ids=st.sampled_from([4, 6, 8]).flatmap(lambda n: st.permutations(range(n))))
-def test_recognised_lists_are_what_was_given(ids: list[int]) -> None:
-    found = recognise_iota(ids)
-    if found is not None:
-        assert IotaTile((len(ids),), *found).ids().tolist() == ids
-
-
-@pytest.mark.parametrize("ids", [[1, 0], [0, 1, 3, 2], [0, 2, 1, 4, 3, 5], [0, 3, 1, 2]])
-def test_other_lists_are_not(ids: list[int]) -> None:
-    assert recognise_iota(ids) is None
 
 
 def test_the_size_of_an_answer_does_not_grow_with_the_devices() -> None:
