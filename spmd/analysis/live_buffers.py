@@ -1,0 +1,208 @@
+"""Which buffers the values of a computation lie in, and how many bytes are live while each instruction runs.
+
+Counted per leaf, from the program alone, so that it holds for every device: a tuple, an element of one, a bitcast and a
+done show buffers of their operands; what comes in and a loop's state are there already; a result may be written over an
+operand of its size that dies with it where the operation allows that. What a back end adds (alignment, scratch, copies)
+and what it saves (views) is not in it: buffer assignment tells.
+
+    p = f32[4] parameter(0)                      p live
+    s = (f32[4], f32[8]) all-gather-start(p)     p, g live: g is the second part of s
+    m = f32[4] multiply(p, p)                    p, g, m
+    d = f32[8] all-gather-done(s)                p, g, m: operands are in use until the done
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from spmd.hlo.computation import HloComputation
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.module import HloModule
+from spmd.hlo.opcode import Opcode
+from spmd.ops import definition
+from spmd.ops.attrs import TupleIndexAttrs
+from spmd.shape import Shape, TupleShape, as_tuple, leaves
+
+#: A buffer of one computation, by number.
+Buffer: TypeAlias = int
+
+#: Instructions that run other computations, on memory of their own.
+CALLERS = frozenset({Opcode.WHILE, Opcode.CONDITIONAL, Opcode.CALL})
+DONES = frozenset(
+    {
+        Opcode.ALL_REDUCE_DONE,
+        Opcode.ALL_GATHER_DONE,
+        Opcode.COLLECTIVE_PERMUTE_DONE,
+        Opcode.ASYNC_DONE,
+        Opcode.COPY_DONE,
+    }
+)
+#: Starts whose result is (operands, result, ...).
+_WITH_OPERANDS = frozenset(
+    {Opcode.ALL_GATHER_START, Opcode.COLLECTIVE_PERMUTE_START, Opcode.ASYNC_START}
+)
+#: These show their operands' buffers, all of them in order.
+_NAMES = frozenset({Opcode.TUPLE, Opcode.BITCAST, Opcode.OPT_BARRIER, Opcode.ASYNC_UPDATE})
+#: These write a part of operand 0 and leave the rest.
+_UPDATES = frozenset({Opcode.DYNAMIC_UPDATE_SLICE, Opcode.SCATTER})
+#: No memory of a step: constants lie in the program.
+_NOTHING = frozenset({Opcode.CONSTANT, Opcode.AFTER_ALL})
+
+
+def module_buffers(module: HloModule) -> dict[HloComputation, LiveBuffers]:
+    """Of every computation that runs on memory of its own (no reducers, no insides of fusions), callees first."""
+    run = {module.entry: None}
+    order = module.computations_post_order()
+    for computation in reversed(order):
+        if computation in run:
+            for x in computation.instructions:
+                if x.opcode in CALLERS:
+                    run.update(dict.fromkeys(x.called_computations))
+    found: dict[HloComputation, LiveBuffers] = {}
+    for computation in order:
+        if computation in run:
+            found[computation] = LiveBuffers(computation, found)
+    return found
+
+
+@dataclass
+class LiveBuffers:
+    """The buffers of one computation, whatever its order.
+
+    size[b]: bytes. shown[i]: the buffers of i's leaves, in order. written[i]: those that i is the first to write.
+    read[i]: those that must hold their values while i runs, each once. over[b]: buffers that b may be written over if
+    they die where b is written. returned: what must be there at the end. inputs: what comes in.
+    """
+
+    computation: HloComputation
+    callees: Mapping[HloComputation, LiveBuffers] = field(default_factory=dict)
+    size: list[int] = field(default_factory=list)
+    shown: dict[HloInstruction, tuple[Buffer, ...]] = field(default_factory=dict)
+    written: dict[HloInstruction, tuple[Buffer, ...]] = field(default_factory=dict)
+    read: dict[HloInstruction, tuple[Buffer, ...]] = field(default_factory=dict)
+    over: dict[Buffer, tuple[Buffer, ...]] = field(default_factory=dict)
+    inputs: tuple[Buffer, ...] = ()
+    _counts: dict[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for instruction in self.computation.post_order():
+            self._add(instruction)
+        self.returned = tuple(dict.fromkeys(self.shown[self.computation.root]))
+
+    @property
+    def input_bytes(self) -> int:
+        return sum(self.size[buffer] for buffer in self.inputs)
+
+    @property
+    def returned_bytes(self) -> int:
+        """Of what is returned and did not come in."""
+        came_in = dict.fromkeys(self.inputs)
+        return sum(self.size[buffer] for buffer in self.returned if buffer not in came_in)
+
+    def _add(self, x: HloInstruction) -> None:
+        opcode = x.opcode
+        self.written[x] = self.read[x] = ()
+        if opcode is Opcode.PARAMETER:
+            self.shown[x] = self._new(x.shape)
+            self.inputs += self.shown[x]
+        elif opcode in _NOTHING:
+            self.shown[x] = self._new(x.shape, counts=False)
+        elif opcode is Opcode.GET_TUPLE_ELEMENT:
+            self.shown[x] = self._element(x)
+        elif opcode in _NAMES:
+            self.shown[x] = tuple(b for operand in x.operands for b in self.shown[operand])
+        elif opcode in DONES:
+            self._add_done(x)
+        elif opcode is Opcode.WHILE:
+            self._add_loop(x)
+        else:
+            self._add_kernel(x)
+
+    def _add_done(self, x: HloInstruction) -> None:
+        start = x.operand(0)
+        shown = self.shown[start]
+        if start.opcode is Opcode.ALL_REDUCE_START:
+            self.shown[x] = shown
+        elif start.opcode is Opcode.COPY_START:
+            self.shown[x] = shown[: self._count(x.shape)]
+        else:
+            before = self._count(as_tuple(start.shape).elements[0])
+            self.shown[x] = shown[before : before + self._count(x.shape)]
+        while start.opcode is Opcode.ASYNC_UPDATE:
+            start = start.operand(0)
+        self.read[x] = tuple(dict.fromkeys((*self.shown[x], *self.read[start])))
+
+    def _add_loop(self, x: HloInstruction) -> None:
+        """Elements that the body hands on stay where they are; the others are written over what comes in."""
+        state = self.shown[x.operand(0)]
+        body = self.callees[x.while_body]
+        given, handed_on = body.inputs, body.shown[body.computation.root]
+        shown = list(state)
+        written = []
+        for i, (_, leaf) in enumerate(leaves(x.shape)):
+            if given[i] != handed_on[i]:
+                (shown[i],) = self._new(leaf)
+                self.over[shown[i]] = (state[i],)
+                written.append(shown[i])
+        self.shown[x], self.written[x] = tuple(shown), tuple(written)
+        self.read[x] = tuple(dict.fromkeys(state))
+
+    def _add_kernel(self, x: HloInstruction) -> None:
+        operands = [self.shown[operand] for operand in x.operands]
+        self.read[x] = tuple(dict.fromkeys(b for shown in operands for b in shown))
+        if x.opcode is Opcode.COPY_START:
+            parts = as_tuple(x.shape).elements
+            self.written[x] = self._new(parts[0])
+            self.shown[x] = (*self.written[x], *operands[0], *self._new(parts[2], counts=False))
+            return
+        if x.opcode in _WITH_OPERANDS:
+            parts = as_tuple(x.shape).elements
+            result = self._new(parts[1])
+            contexts = self._new(TupleShape(parts[2:]), counts=False)
+            self.shown[x] = (*(b for shown in operands for b in shown), *result, *contexts)
+            self.written[x] = result
+            return
+        self.shown[x] = self.written[x] = self._new(x.shape)
+        for result in self.written[x]:
+            candidates = tuple(b for b in self._overwritable(x) if self.size[b])
+            same = tuple(b for b in candidates if self.size[b] == self.size[result])
+            if same:
+                self.over[result] = same
+
+    def _overwritable(self, x: HloInstruction) -> Iterable[Buffer]:
+        updated = x
+        if x.opcode is Opcode.FUSION:
+            updated = x.to_apply.root
+            while updated.opcode in (Opcode.BITCAST, Opcode.COPY, Opcode.CONVERT):
+                updated = updated.operand(0)
+        if updated.opcode in _UPDATES:
+            return self.shown[x.operand(0)] if updated is x else self.read[x]
+        if definition(x.opcode).elementwise or x.opcode in (Opcode.COPY, Opcode.ALL_REDUCE):
+            return self.read[x]
+        return ()
+
+    def _element(self, x: HloInstruction) -> tuple[Buffer, ...]:
+        parent = x.operand(0)
+        index = x.attrs_as(TupleIndexAttrs).index
+        elements = as_tuple(parent.shape).elements
+        # Mostly arrays: then the index is the place, and a long tuple is not walked for each of its elements.
+        is_flat = self._count(parent.shape) == len(elements) and not any(
+            isinstance(e, TupleShape) for e in elements[: index + 1]
+        )
+        first = index if is_flat else sum(self._count(e) for e in elements[:index])
+        return self.shown[parent][first : first + self._count(elements[index])]
+
+    def _count(self, shape: Shape) -> int:
+        if not isinstance(shape, TupleShape):
+            return 1
+        known = self._counts.get(id(shape))
+        if known is None:
+            known = self._counts[id(shape)] = sum(1 for _ in leaves(shape))
+        return known
+
+    def _new(self, shape: Shape, *, counts: bool = True) -> tuple[Buffer, ...]:
+        first = len(self.size)
+        self.size.extend(leaf.byte_size if counts else 0 for _, leaf in leaves(shape))
+        return tuple(range(first, len(self.size)))

@@ -1,0 +1,154 @@
+"""How many bytes a device holds while each instruction of a scheduled module runs, in its stored order.
+
+What a loop's body hands on is its state, which the caller holds already; a branch's operands stay, as its caller may
+read them again; parameters that the entry gives away (aliases, donors) end with their last reader, others never.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from spmd.analysis.live_buffers import CALLERS, Buffer, LiveBuffers, module_buffers
+from spmd.hlo.computation import HloComputation
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.module import HloModule
+from spmd.hlo.opcode import Opcode
+from spmd.shape import leaves
+
+
+def peak_bytes(module: HloModule) -> int:
+    """The most bytes that are live at one time, parameters and constants included."""
+    return ModuleBytes.of(module).total
+
+
+def live_bytes(
+    buffers: LiveBuffers,
+    order: Sequence[HloInstruction],
+    inner: dict[HloInstruction, int],
+    held: Sequence[Buffer],
+) -> list[int]:
+    """Bytes that are live while each instruction of ``order`` runs.
+
+    ``inner``: what instructions need while they run besides operands and results. ``held``: inputs that stay.
+    """
+    size = buffers.size
+    left = [0] * len(size)
+    for instruction in order:
+        for buffer in buffers.read[instruction]:
+            left[buffer] += 1
+    for buffer in dict.fromkeys((*buffers.returned, *held)):
+        left[buffer] += 1
+    live = sum(size[buffer] for buffer in buffers.inputs if left[buffer])
+    found = []
+    for instruction in order:
+        dying = []
+        for buffer in buffers.read[instruction]:
+            left[buffer] -= 1
+            if not left[buffer]:
+                dying.append(buffer)
+        written = buffers.written[instruction]
+        result = sum(size[buffer] for buffer in written)
+        reused = reused_bytes(buffers, written, dying)
+        found.append(live + result - reused + inner.get(instruction, 0))
+        live += sum(size[buffer] for buffer in written if left[buffer])
+        live -= sum(size[buffer] for buffer in dying)
+    return found
+
+
+def reused_bytes(buffers: LiveBuffers, written: Sequence[Buffer], dying: Sequence[Buffer]) -> int:
+    """Of ``written``, what is written over buffers that die there, each of them once."""
+    if not dying or not buffers.over:
+        return 0
+    free = dict.fromkeys(dying)
+    reused = 0
+    for result in written:
+        for candidate in buffers.over.get(result, ()):
+            if candidate in free:
+                del free[candidate]
+                reused += min(buffers.size[result], buffers.size[candidate])
+                break
+    return reused
+
+
+@dataclass
+class ModuleBytes:
+    """Needs of a module's computations in their orders.
+
+    peaks[c]: bytes that c needs at its peak, with what comes in. constants: bytes of all of them.
+    """
+
+    module: HloModule
+    buffers: dict[HloComputation, LiveBuffers]
+    peaks: dict[HloComputation, int] = field(default_factory=dict)
+    constants: int = 0
+
+    @classmethod
+    def of(cls, module: HloModule) -> ModuleBytes:
+        found = cls(module, module_buffers(module))
+        for computation in found.buffers:
+            found.look(computation)
+            found.constants += sum(
+                x.shape.byte_size for x in computation.with_opcode(Opcode.CONSTANT)
+            )
+        return found
+
+    @property
+    def total(self) -> int:
+        return self.peaks[self.module.entry] + self.constants
+
+    def look(self, computation: HloComputation) -> list[int]:
+        """Bytes that are live at each instruction of ``computation`` as it stands; callees have been looked at."""
+        needs = live_bytes(
+            self.buffers[computation],
+            computation.instructions,
+            self.inner_of(computation),
+            self.held(computation),
+        )
+        self.peaks[computation] = max(needs, default=0)
+        return needs
+
+    def inner_of(self, computation: HloComputation) -> dict[HloInstruction, int]:
+        """What the computation's callers need while they run, besides operands and results."""
+        return {x: self._inner(x) for x in computation.instructions if x.opcode in CALLERS}
+
+    def _inner(self, caller: HloInstruction) -> int:
+        is_loop = caller.opcode is Opcode.WHILE
+        needs = [0]
+        for callee in caller.called_computations:
+            known = self.buffers[callee]
+            there = known.input_bytes + (0 if is_loop else known.returned_bytes)
+            needs.append(self.peaks[callee] - there)
+        return max(needs)
+
+    def held(self, computation: HloComputation) -> tuple[Buffer, ...]:
+        """Inputs that stay until the end, read or not."""
+        inputs = self.buffers[computation].inputs
+        if computation is self.module.entry:
+            given = self._given_away()
+            return tuple(buffer for n, buffer in enumerate(inputs) if n not in given)
+        return () if computation in self._bodies else inputs
+
+    @cached_property
+    def _bodies(self) -> dict[HloComputation, None]:
+        return {
+            x.while_body: None
+            for computation in self.buffers
+            for x in computation.with_opcode(Opcode.WHILE)
+        }
+
+    def _given_away(self) -> frozenset[int]:
+        """Numbers of the entry's input leaves whose memory is the program's to write."""
+        places = {
+            (n, index): None
+            for n, parameter in enumerate(self.module.entry.parameters)
+            for index, _ in leaves(parameter.shape)
+        }
+        number = {place: n for n, place in enumerate(places)}
+        given = (*self.module.input_output_alias, *self.module.buffer_donors)
+        return frozenset(
+            number[place]
+            for one in given
+            if (place := (one.parameter, one.parameter_index)) in number
+        )
