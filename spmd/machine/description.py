@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 import hashlib
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from spmd.hlo.opcode import Opcode
 from spmd.machine.convolutions import ConvolutionClass, ConvolutionForm, ConvolutionParts
@@ -44,9 +44,13 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A way between devices. devices: how many it joins at most. bandwidth: bytes per second that one device sends
-    and receives at once, of what lies near. latency: seconds from a start to the first byte. far: how many times as
-    long as in a copy it takes operands and results to come from farther away.
+    """A way between devices. devices: how many it joins at most, in circles of consecutive ids. bandwidth: bytes per
+    second that one port sends and receives at once, of what lies near. latency: seconds from a start to the first
+    byte. far: how many times as long as in a copy it takes operands and results to come from farther away.
+
+    ports: that one circle of the next narrower exchange shares (a node's network interfaces); 0: each device has its
+    own. attained: fraction of ``bandwidth`` that collectives see. busy: share of its processors that a device lacks
+    for computing while bytes move.
     """
 
     name: str
@@ -54,21 +58,37 @@ class Exchange:
     bandwidth: float
     latency: float
     far: float = 0.0
+    ports: int = 0
+    attained: float = 1.0
+    busy: float = 1.0
 
     def seconds(self, sent: float) -> float:
         """Until ``sent`` bytes of each device have come where they go."""
         return self.latency + sent / self.bandwidth
 
 
+@dataclass(frozen=True, slots=True)
+class Attained:
+    """Fractions of published rates that programs see. matrix: of ``Rates.matrix``, by large products; memory: of the
+    last level's bandwidth, by streams; attention: of ``Rates.matrix``, by fused attention.
+    """
+
+    matrix: float = 1.0
+    memory: float = 1.0
+    attention: float = 1.0
+
+
 @dataclass(frozen=True, repr=False)
 class MachineDescription:
-    """What a cost model knows of the machine.
+    """What a cost model knows of the machine. Rates stand as published or measured; ``attained`` says what programs
+    see of them.
 
     units: processors of one device that share a kernel's work (a GPU's multiprocessors; 1 for a core).
     levels: the nearest cache first, memory last, sizes growing. rates: by element type; f32 is always there.
     kernel_seconds: to begin and end a kernel's loops. row_seconds: to begin a row, the innermost loop.
     thunk_seconds: to dispatch one thunk. exchanges: the narrowest circle of devices first. products: by size and type,
     those that need most first; convolutions: by form and type. ``rates`` stand for those that none of them is for.
+    program_bytes: of the memory, what programs may fill; 0 for all of it.
     """
 
     name: str
@@ -83,6 +103,41 @@ class MachineDescription:
     exchanges: tuple[Exchange, ...] = ()
     products: tuple[ProductClass, ...] = ()
     convolutions: tuple[ConvolutionClass, ...] = ()
+    attained: Attained = Attained()
+    program_bytes: int = 0
+
+    @property
+    def memory_limit(self) -> int:
+        """Bytes of a device that a program may fill."""
+        return self.program_bytes or self.levels[-1].size
+
+    def as_attained(self) -> MachineDescription:
+        """The same machine with every rate as programs see it, and nothing left to take off."""
+        *near, memory = self.levels
+        seen = self.attained
+        return replace(
+            self,
+            levels=(*near, replace(memory, bandwidth=memory.bandwidth * seen.memory)),
+            rates=tuple(
+                (kind, replace(rates, matrix=rates.matrix * seen.matrix))
+                for kind, rates in self.rates
+            ),
+            exchanges=tuple(
+                replace(way, bandwidth=way.bandwidth * way.attained, attained=1.0)
+                for way in self.exchanges
+            ),
+            attained=Attained(attention=seen.attention / seen.matrix),
+        )
+
+    def with_links(self, factor: float) -> MachineDescription:
+        """All links ``factor`` times as fast, their latencies as they are; named ``NAME{links=FACTOR}``."""
+        return replace(
+            self,
+            name=f"{self.name}{{links={factor:g}}}",
+            exchanges=tuple(
+                replace(way, bandwidth=way.bandwidth * factor) for way in self.exchanges
+            ),
+        )
 
     def rates_of(self, kind: PrimitiveType) -> Rates:
         """Of ``kind``; where it is not described, those of the described type that it is computed in or most like."""
@@ -168,6 +223,8 @@ def _content(machine: MachineDescription) -> str:
             machine.exchanges,
             machine.products,
             machine.convolutions,
+            machine.attained,
+            machine.program_bytes,
         )
     )
 

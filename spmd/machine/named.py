@@ -1,7 +1,11 @@
-"""The descriptions that a compilation can name: those of the package, and those that a driver introduces."""
+"""The descriptions that a compilation can name: those of the package, and those that a driver introduces.
+
+Each also with other links: ``dgx-h100{links=0.25}`` is a DGX H100 whose links carry a quarter.
+"""
 
 from __future__ import annotations
 
+import re
 from importlib.resources import files
 
 from spmd.machine.description import MachineDescription
@@ -11,7 +15,11 @@ from spmd.registry import Registry
 #: What a compilation takes the machine for unless it is told another: the same everywhere, so that two compilations
 #: of one module give one program.
 DEFAULT = "cpu-avx512"
-SHIPPED = ("cpu-avx512", "dgx-h100", "dgx-h200")
+SHIPPED = ("cpu-avx512", "dgx-h100", "dgx-h200", "tcp-cluster")
+
+_WITH_LINKS = re.compile(r"([^{}]+)\{links=([0-9]{1,6}(?:\.[0-9]{1,6})?)\}")
+#: Smallest and largest factor of links.
+_FACTORS = (1e-4, 1e4)
 
 #: Every description that has been read or introduced, by name.
 _MACHINES: Registry[str, MachineDescription] = Registry("machine description")
@@ -20,9 +28,13 @@ _MACHINES: Registry[str, MachineDescription] = Registry("machine description")
 def machine_named(name: str = DEFAULT) -> MachineDescription:
     """A shipped or introduced description; MachineError lists them where there is none of that name."""
     known = _known(name)
+    if known is None and (varied := _WITH_LINKS.fullmatch(name)) is not None:
+        return machine_named(varied.group(1)).with_links(_factor(varied.group(2)))
     if known is None:
         names = ", ".join(sorted({*SHIPPED, *_MACHINES}))
-        raise MachineError(f"no machine is named {name!r}; there are {names}")
+        raise MachineError(
+            f"no machine is named {name!r}; there are {names}, each also as NAME{{links=FACTOR}}"
+        )
     return known
 
 
@@ -34,6 +46,14 @@ def introduce(machine: MachineDescription) -> MachineDescription:
     elif known != machine:
         raise MachineError(f"there are two machines named {machine.name!r}: {known} and {machine}")
     return machine
+
+
+def _factor(text: str) -> float:
+    factor = float(text)
+    low, high = _FACTORS
+    if not low <= factor <= high:
+        raise MachineError(f"links must be from {low:g} to {high:g} times as fast, found {text}")
+    return factor
 
 
 def _known(name: str) -> MachineDescription | None:

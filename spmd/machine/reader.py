@@ -5,6 +5,8 @@
  "rates": {"f32": {"matrix": 9.0e10, "simple": 1.0e10, "transcendental": 1.0e9}, ...},
  "kernel_seconds": 1e-7, "row_seconds": 1e-8, "thunk_seconds": 3e-7,
  "exchanges": [{"name": "shared memory", "devices": 8, "bandwidth": 1.0e10, "latency": 1e-6}]}
+
+What may be left out, and every field's meaning: docs/machines.md.
 """
 
 from __future__ import annotations
@@ -18,7 +20,13 @@ from typing import Any, TypeVar
 from spmd.errors import SpmdError
 from spmd.hlo.opcode import Opcode
 from spmd.machine.convolutions import ConvolutionClass, ConvolutionForm
-from spmd.machine.description import Exchange, MachineDescription, MemoryLevel, Rates
+from spmd.machine.description import (
+    Attained,
+    Exchange,
+    MachineDescription,
+    MemoryLevel,
+    Rates,
+)
 from spmd.machine.products import ProductClass
 from spmd.shape import PrimitiveType
 
@@ -34,6 +42,8 @@ SECONDS = (0.0, 10.0)
 SIZE = (1, 1 << 60)
 COUNT = (1, 1 << 24)
 FACTOR = (0.0, 1e3)
+FRACTION = (1e-3, 1.0)
+SHARE = (0.0, 1.0)
 
 _NAMED = {kind.value: kind for kind in PrimitiveType}
 _OPCODES = {opcode.value: opcode for opcode in Opcode}
@@ -53,6 +63,7 @@ _PRODUCT_SECONDS = (
 )
 _PRODUCT_FACTORS = ("lhs_far", "rhs_far", "result_far", "lhs_turned_far", "rhs_turned_far")
 Item = TypeVar("Item")
+_ATTAINED = ("matrix", "memory", "attention")
 _FORMS = {form.value: form for form in ConvolutionForm}
 _CONVOLUTION_SECONDS = (
     *("call_seconds", "multiply_seconds"),
@@ -113,9 +124,14 @@ def write_machine(machine: MachineDescription) -> str:
                 "bandwidth": exchange.bandwidth,
                 "latency": exchange.latency,
                 "far": exchange.far,
+                "ports": exchange.ports,
+                "attained": exchange.attained,
+                "busy": exchange.busy,
             }
             for exchange in machine.exchanges
         ],
+        "attained": {name: getattr(machine.attained, name) for name in _ATTAINED},
+        "program_bytes": machine.program_bytes,
     }
     if machine.products:
         fields["products"] = [_product_fields(one) for one in machine.products]
@@ -180,7 +196,10 @@ class _Fields:
             )
         return found
 
-    def number(self, name: str, bounds: tuple[float, float]) -> float:
+    def number(self, name: str, bounds: tuple[float, float], default: float | None = None) -> float:
+        """Within ``bounds``; ``default``, where there is one, for a field that is left out."""
+        if default is not None and not self.has(name):
+            return default
         found = self.take(name)
         if isinstance(found, bool) or not isinstance(found, (int, float)):
             raise MachineError(f"{self.where}: {name} must be a number, found {_shown(found)}")
@@ -192,8 +211,8 @@ class _Fields:
             )
         return float(found)
 
-    def whole(self, name: str, bounds: tuple[int, int]) -> int:
-        found = self.number(name, bounds)
+    def whole(self, name: str, bounds: tuple[int, int], default: int | None = None) -> int:
+        found = self.number(name, bounds, default)
         if found != int(found):
             raise MachineError(f"{self.where}: {name} must be a whole number, found {found:g}")
         return int(found)
@@ -228,8 +247,16 @@ def _machine(fields: _Fields) -> MachineDescription:
         convolutions=(
             fields.items("convolutions", _convolution) if fields.has("convolutions") else ()
         ),
+        attained=(
+            _attained(fields.take("attained"), fields.where)
+            if fields.has("attained")
+            else Attained()
+        ),
+        program_bytes=fields.whole("program_bytes", (0, SIZE[1]), 0),
     )
     fields.done()
+    if machine.program_bytes > machine.levels[-1].size:
+        raise MachineError(f"{fields.where}: program_bytes are more than the memory has")
     if machine.kind not in KINDS:
         raise MachineError(
             f"{fields.where}: kind must be {' or '.join(KINDS)}, found {_shown(machine.kind)}"
@@ -255,10 +282,20 @@ def _exchange(fields: _Fields) -> Exchange:
         fields.whole("devices", COUNT),
         fields.number("bandwidth", RATE),
         fields.number("latency", SECONDS),
-        fields.number("far", FACTOR) if fields.has("far") else 0.0,
+        fields.number("far", FACTOR, 0.0),
+        fields.whole("ports", (0, COUNT[1]), 0),
+        fields.number("attained", FRACTION, 1.0),
+        fields.number("busy", SHARE, 1.0),
     )
     fields.done()
     return exchange
+
+
+def _attained(found: object, where: str) -> Attained:
+    fields = _Fields(found, f"{where}: attained")
+    seen = Attained(*(fields.number(name, FRACTION, 1.0) for name in _ATTAINED))
+    fields.done()
+    return seen
 
 
 def _rates_table(found: object, where: str) -> tuple[tuple[PrimitiveType, Rates], ...]:

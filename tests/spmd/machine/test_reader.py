@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import random
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from spmd.machine.description import MachineDescription
+from spmd.machine.description import Attained, MachineDescription
 from spmd.machine.named import DEFAULT, SHIPPED, introduce, machine_named
 from spmd.machine.reader import MAX_BYTES, MachineError, read_machine, write_machine
 from spmd.shape import PrimitiveType
@@ -38,6 +41,68 @@ def test_the_gpus_are_as_published() -> None:
     assert "datasheet" in h100.source
 
 
+def test_every_constant_of_the_gpus_has_its_source() -> None:
+    for name in ("dgx-h100", "dgx-h200"):
+        source = machine_named(name).source
+        for said in ("attained.matrix", "attained.memory", "attained.attention", "NVLink attained"):
+            assert said in source
+        for said in ("InfiniBand attained", "latencies", "busy", "Set here", "program_bytes"):
+            assert said in source
+
+
+def test_files_without_later_fields_are_read() -> None:
+    """As versions before these fields wrote them."""
+    old = fields()
+    for name in ("attained", "program_bytes"):
+        del old[name]
+    for way in old["exchanges"]:
+        for name in ("far", "ports", "attained", "busy"):
+            del way[name]
+    machine = read(old)
+    assert machine == machine_named()
+    assert machine.attained == Attained(1.0, 1.0, 1.0)
+    assert machine.memory_limit == machine.levels[-1].size
+    assert machine.exchanges[0] == replace(machine.exchanges[0], ports=0, attained=1.0, busy=1.0)
+
+
+def test_attained_rates_are_taken_off_once() -> None:
+    h100 = machine_named("dgx-h100")
+    seen = h100.as_attained()
+    assert seen.rates_of(PrimitiveType.BF16).matrix == pytest.approx(0.803 * 9.895e14)
+    assert seen.levels[-1].bandwidth == pytest.approx(0.867 * 3.35e12)
+    assert seen.levels[0] == h100.levels[0]
+    assert [way.bandwidth for way in seen.exchanges] == pytest.approx([3.699e11, 4.7e10])
+    attention = seen.rates_of(PrimitiveType.BF16).matrix * seen.attained.attention
+    assert attention == pytest.approx(0.53 * 9.895e14)
+    assert seen.as_attained() == seen
+
+
+def test_links_at_a_quarter() -> None:
+    h100, slow = machine_named("dgx-h100"), machine_named("dgx-h100{links=0.25}")
+    assert [way.bandwidth for way in slow.exchanges] == [1.125e11, 1.25e10]
+    assert [way.latency for way in slow.exchanges] == [way.latency for way in h100.exchanges]
+    assert (slow.levels, slow.rates) == (h100.levels, h100.rates)
+    assert (slow.name, slow.digest == h100.digest) == ("dgx-h100{links=0.25}", False)
+    assert machine_named("dgx-h100{links=1}").exchanges == h100.exchanges
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("dgx-h100{links=0}", "links must be from 0.0001 to 10000 times as fast, found 0"),
+        ("dgx-h100{links=99999}", "links must be from"),
+        ("dgx-h100{links=-1}", "no machine is named"),
+        ("dgx-h100{links=nan}", "no machine is named"),
+        ("dgx-h100{rails=2}", "no machine is named .* each also as NAME{links=FACTOR}"),
+        ("nobody{links=2}", "no machine is named 'nobody'"),
+        ("dgx-h100{links=2}{links=2}", "no machine is named"),
+    ],
+)
+def test_links_that_none_are(name: str, message: str) -> None:
+    with pytest.raises(MachineError, match=message):
+        machine_named(name)
+
+
 def test_the_digest_is_of_the_figures_and_not_of_the_name() -> None:
     other = {**fields(), "name": "another", "source": "elsewhere"}
     assert read(other).digest == machine_named().digest
@@ -60,6 +125,10 @@ def test_types_without_rates_take_those_of_their_kind() -> None:
     assert machine.rates_of(PrimitiveType.S64).simple == 2
     assert machine.rates_of(PrimitiveType.C128).simple == 2
     assert machine.rates_of(PrimitiveType.F8E8M0FNU).simple == 3
+
+
+def exchange(**more: object) -> dict[str, object]:
+    return {"name": "E", "devices": 8, "bandwidth": 1e9, "latency": 1e-6, **more}
 
 
 def level(size: float, bandwidth: object = 1e9) -> dict[str, object]:
@@ -88,11 +157,43 @@ def level(size: float, bandwidth: object = 1e9) -> dict[str, object]:
         ({"rates": {}}, "rates must be an object by element type, f32 among them"),
         ({"rates": {"f32": {}}}, "rates.f32: field 'matrix' is missing"),
         ({"more": 1}, "unknown field 'more'"),
+        ({"exchanges": [exchange(ports=-1)]}, r"exchanges\[0\]: ports must be from 0"),
+        ({"exchanges": [exchange(ports=1.5)]}, r"exchanges\[0\]: ports must be a whole number"),
+        (
+            {"exchanges": [exchange(attained=0)]},
+            r"exchanges\[0\]: attained must be from 0.001 to 1",
+        ),
+        ({"exchanges": [exchange(attained=1.1)]}, "attained must be from 0.001 to 1"),
+        ({"exchanges": [exchange(busy=2)]}, "busy must be from 0 to 1"),
+        ({"exchanges": [exchange(), exchange()]}, "exchanges must stand in growing order"),
+        ({"attained": 0.5}, "attained: expected an object, found 0.5"),
+        ({"attained": {"matrix": 2}}, "attained: matrix must be from 0.001 to 1"),
+        ({"attained": {"x": 1}}, "attained: unknown field 'x'"),
+        ({"program_bytes": -1}, "program_bytes must be from 0"),
+        ({"program_bytes": 1 << 50}, "program_bytes are more than the memory has"),
     ],
 )
 def test_what_no_machine_could_be_is_refused(change: dict[str, object], message: str) -> None:
     with pytest.raises(MachineError, match=message):
         read({**fields(), **change})
+
+
+def test_any_value_anywhere_is_read_or_refused() -> None:
+    """No other error, whatever stands in a place of the file."""
+    generator = random.Random(0)
+    values = (None, True, -1, 0, 1, 2.5, 1e999, -1e-9, 10**30, "", "cpu", "f32", [], {}, [{}], [1])
+    written = write_machine(machine_named("dgx-h100"))
+    for _ in range(400):
+        found = json.loads(written)
+        place = found
+        while True:
+            key = generator.choice(list(place) if isinstance(place, dict) else range(len(place)))
+            if not isinstance(place[key], (dict, list)) or generator.random() < 0.3:
+                break
+            place = place[key]
+        place[key] = generator.choice(values)
+        with suppress(MachineError):
+            read(found)
 
 
 def test_an_element_type_that_is_none_is_refused() -> None:
