@@ -5,9 +5,10 @@
     python -m launch.mpirun -n N -- -m benchmarks.step_losses MODULE
 
 Times are the timeline's (`spmd run --profile`): of each thunk all its runs in a step, the median over steps, the mean
-over devices. Limits are those of benchmarks/timing/limit.py at rates that are measured here, after the steps. Thunks of
-equal shapes are one line, with their number, unless --each. Collectives take time in their starts and in waits, beside
-the wire's limit: what goes beyond it is mostly waiting for a device that is late. With --least the least step counts,
+over devices. Limits are those of benchmarks/timing/limit.py at rates that are measured here, after the steps: as if
+operands had just been touched, and "as lying", where a byte comes from as far away as the step has it. Thunks of equal
+shapes are one line, with their number, unless --each. Collectives take time in their starts and in waits, beside the
+wire's limit: what goes beyond it is mostly waiting for a device that is late. With --least the least step counts,
 which says more on a machine that others use; there --own-time takes the device threads' own CPU clock.
 """
 
@@ -17,13 +18,15 @@ import argparse
 import statistics
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import benchmarks.timing.own_clock  # noqa: F401 - before native code asks for a clock
-from benchmarks.timing.limit import instruction_limit
+from benchmarks.timing.described import described
+from benchmarks.timing.limit import Limits
 from benchmarks.timing.rates import Rates
+from benchmarks.timing.reuse import byte_seconds
 from launch.cli.bench import DEVIATION
 from launch.cli.module_argument import compile_options, positive
 from launch.cli.program import add_program_arguments, dispatch, program_here, program_on_ranks
@@ -32,8 +35,7 @@ from launch.inputs import SeededInputs
 from launch.report.trace import collect_trace
 from runtime.executable import Executable
 from runtime.timeline.recorder import KEPT_STEPS
-from spmd.hlo import HloInstruction, HloModule, Opcode
-from spmd.shape import ArrayShape
+from spmd.hlo import Opcode
 
 if TYPE_CHECKING:
     from collectives.communicator.mpi import MpiCommunicator
@@ -51,10 +53,24 @@ class Line:
     count: int
     time: float
     limit: float
+    #: The limit with operands where the step has them.
+    lying: float
 
     @property
     def loss(self) -> float:
         return self.time - self.limit
+
+    @staticmethod
+    def of(what: str, each: Sequence[tuple[float, float, float]]) -> Line:
+        time, limit, lying = map(sum, zip(*each, strict=True))
+        return Line(what, len(each), time, limit, lying)
+
+    def __str__(self) -> str:
+        over = [f"{self.time / x:8.2f}" if x else " " * 8 for x in (self.limit, self.lying)]
+        return (
+            f"{self.time:8.0f} {self.limit:8.0f} {self.loss:8.0f} {over[0]} {self.lying:8.0f} "
+            f"{over[1]} {self.count:5d}  {self.what}"
+        )
 
 
 @dataclass
@@ -83,70 +99,37 @@ class Spent:
         return times
 
 
-def described(x: HloInstruction) -> str:
-    """What it computes, by shapes, so that equal kernels of several layers read alike."""
-    operands = ", ".join(_shape(o) for o in x.operands[:4])
-    more = ", .." if len(x.operands) > 4 else ""
-    inside = ""
-    if x.opcode is Opcode.FUSION:
-        within = x.called_computations[0].instructions
-        inside = "+".join(dict.fromkeys(i.opcode.value for i in within if _computes(i)))
-        inside = f" [{inside[:60]}]"
-    return f"{x.opcode.value}{inside} ({operands}{more}) -> {_shape(x)}"
-
-
-def _shape(x: HloInstruction) -> str:
-    shape = x.shape
-    return str(shape.without_layout() if isinstance(shape, ArrayShape) else shape)
-
-
-def _computes(x: HloInstruction) -> bool:
-    return x.opcode not in {
-        Opcode.PARAMETER,
-        Opcode.TUPLE,
-        Opcode.BROADCAST,
-        Opcode.CONSTANT,
-        Opcode.BITCAST,
-        Opcode.RESHAPE,
-    }
-
-
 def lines_of(
-    module: HloModule, times: dict[str, float], runs: dict[str, int], rates: Rates, *, each: bool
-) -> Iterator[Line]:
-    """The biggest loss first."""
+    executable: Executable, times: dict[str, float], runs: dict[str, int], *, each: bool
+) -> list[Line]:
+    """The biggest loss first; in the end the sum of all."""
+    module, rates = executable.module, Rates.measured()
     devices = module.num_partitions * module.replica_count
+    near = Limits(rates, devices)
+    lying = Limits(rates, devices, byte_seconds(executable.program, module, rates))
     instructions = {x.name: x for x in module.all_instructions()}
-    found: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    found: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
     for name, time in times.items():
         x = instructions.get(name)
+        limits = (0.0, 0.0)
         if x is None:
-            what, limit = f"{name}, not an instruction", 0.0
+            what = f"{name}, not an instruction"
         elif x.opcode is Opcode.WHILE:
-            what, limit = f"copies of the state of {name}", 0.0
+            what = f"copies of the state of {name}"
         else:
             what = described(x)
-            limit = runs[name] * 1e6 * instruction_limit(x, rates, devices).seconds
-        found[f"{name}: {what}" if each else what].append((time, limit))
-    lines = [
-        Line(what, len(each_of), sum(t for t, _ in each_of), sum(limit for _, limit in each_of))
-        for what, each_of in found.items()
-    ]
-    return iter(sorted(lines, key=lambda line: -line.loss))
+            each_run = 1e6 * runs[name]
+            limits = each_run * near.of(x).seconds, each_run * lying.of(x).seconds
+        found[f"{name}: {what}" if each else what].append((time, *limits))
+    lines = [Line.of(what, own) for what, own in found.items()]
+    every = Line.of("all", [one for own in found.values() for one in own])
+    return [*sorted(lines, key=lambda line: -line.loss), every]
 
 
-def table(lines: Iterable[Line], top: int) -> list[str]:
-    every = list(lines)
-    rows = [f"{'us':>8s} {'limit':>8s} {'loss':>8s} {'of limit':>8s} {'count':>5s}  kernel"]
-    total = Line(
-        "all",
-        sum(x.count for x in every),
-        *map(sum, zip(*((x.time, x.limit) for x in every), strict=True)),
-    )
-    for x in [*every[:top], total]:
-        over = f"{x.time / x.limit:8.2f}" if x.limit else " " * 8
-        rows.append(f"{x.time:8.0f} {x.limit:8.0f} {x.loss:8.0f} {over} {x.count:5d}  {x.what}")
-    return rows
+HEADER = (
+    f"{'us':>8s} {'limit':>8s} {'loss':>8s} {'of limit':>8s} {'as lying':>8s} {'of it':>8s} "
+    f"{'count':>5s}  kernel"
+)
 
 
 def parsed() -> argparse.Namespace:
@@ -200,9 +183,10 @@ def report(
 ) -> None:
     times = spent.times(min if options.least else statistics.median)
     print(f"{1e3 * statistics.median(seconds):.2f} ms a step, least {1e3 * min(seconds):.2f}")
-    rates = Rates.measured()
-    lines = lines_of(executable.module, times, spent.runs, rates, each=options.each)
-    print("\n".join(table(lines, options.top)))
+    *lines, every = lines_of(executable, times, spent.runs, each=options.each)
+    print(HEADER)
+    for line in (*lines[: options.top], every):
+        print(line)
 
 
 def main() -> int:

@@ -1,6 +1,6 @@
 """Bytes that kernels read and write in one step of a device, beside XLA CPU's by the same count, case by case.
 
-    python -m benchmarks.traffic_report CORPUS [--only REGEX] [--no-fusion] [--json FILE]
+    python -m benchmarks.traffic_report CORPUS [--only REGEX] [--no-fusion] [--most N] [--json FILE]
 
 Needs module.hlo, peer.hlo and case.json of each case and runs none of them. The count: every kernel reads what it needs
 of each operand once and writes its results once; loops count their trips where these are known; of a conditional all
@@ -10,8 +10,8 @@ needs only while it runs (packed matrices, sorted pairs), are left out on both s
 
 XLA's kernels are the instructions of its optimized module outside fusions; views that it makes (``bitcast``, tuples)
 move nothing. Ours are the thunks that run, copies for loops and outputs included: a thunk counts by the arrays that it
-is given, a repeated element once, or by its instruction as above where that is less. Exits 1 when the geometric mean is
-above 0.9.
+is given, a repeated element once, or by its instruction as above where that is less. --most lists so many kernels of
+either side, those that move most. Exits 1 when the geometric mean is above 0.9.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from benchmarks.timing.described import described
 from benchmarks.timing.kernel_bytes import kernel_bytes
 from benchmarks.timing.turns import geometric_mean
 from benchmarks.transpose_report import executions, stored_bytes
@@ -62,8 +63,24 @@ _SILENT = frozenset(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Bytes that one kernel reads and writes in a step, all ``times`` that it runs."""
+
+    kernel: str
+    times: int
+    each: float
+
+    @property
+    def size(self) -> float:
+        return self.times * self.each
+
+    def __str__(self) -> str:
+        return f"{self.size:14.0f} {self.times:6d}  {self.kernel}"
+
+
 # ---- XLA's
-def peer_bytes(module: HloModule) -> float:
+def peer_kernels(module: HloModule) -> Iterator[Moved]:
     """Of an optimized module."""
     times = executions(module)
     fused = {
@@ -72,13 +89,12 @@ def peer_bytes(module: HloModule) -> float:
         if x.opcode not in _RUNNING
         for callee in x.called_computations
     }
-    return sum(
-        times[computation] * kernel_bytes(x)
-        for computation in module.computations_post_order()
-        if computation not in fused
-        for x in computation.instructions
-        if x.opcode not in _SILENT and x.opcode not in KIND
-    )
+    for computation in module.computations_post_order():
+        if computation in fused:
+            continue
+        for x in computation.instructions:
+            if x.opcode not in _SILENT and x.opcode not in KIND:
+                yield Moved(described(x), times[computation], kernel_bytes(x))
 
 
 #: Their callees are computations of kernels; other callees are parts of one.
@@ -86,27 +102,29 @@ _RUNNING = frozenset({Opcode.WHILE, Opcode.CONDITIONAL, Opcode.CALL, Opcode.ASYN
 
 
 # ---- ours
-def our_bytes(module: HloModule) -> float:
+def our_kernels(module: HloModule) -> Iterator[Moved]:
     """Of a per-device module, optimized or further."""
     executable = build_executable(module, check=False)
     instructions = {x.name: x for x in executable.module.all_instructions()}
-    return sum(_thunk_bytes(executable.program.thunks, instructions))
+    return _of_thunk(executable.program.thunks, instructions, 1)
 
 
-def _thunk_bytes(thunk: Thunk, instructions: dict[str, HloInstruction]) -> Iterator[float]:
-    times = 1
+def _of_thunk(thunk: Thunk, instructions: dict[str, HloInstruction], times: int) -> Iterator[Moved]:
+    made_of = instructions.get(thunk.name)
     if isinstance(thunk, WhileThunk):
-        times = trip_count(instructions[thunk.name]) or 1
+        times *= trip_count(instructions[thunk.name]) or 1
     if isinstance(thunk, CopyThunk):
-        yield _touched(thunk.source) + _touched(thunk.target)
+        moved = _touched(thunk.source) + _touched(thunk.target)
+        yield Moved(f"copy for {thunk.name} {thunk.target.view}", times, moved)
     if isinstance(thunk, KernelThunk):
         operands = dict.fromkeys(thunk.operands)
-        given = sum(map(_touched, operands)) + sum(map(_touched, thunk.results))
-        made_of = instructions.get(thunk.name)
-        yield float(given) if made_of is None else min(given, kernel_bytes(made_of))
+        given = float(sum(map(_touched, operands)) + sum(map(_touched, thunk.results)))
+        if made_of is None:
+            yield Moved(thunk.name, times, given)
+        else:
+            yield Moved(described(made_of), times, min(given, kernel_bytes(made_of)))
     for inner in thunk.nested():
-        for moved in _thunk_bytes(inner, instructions):
-            yield times * moved
+        yield from _of_thunk(inner, instructions, times)
 
 
 def _touched(place: ArrayView) -> int:
@@ -122,6 +140,10 @@ class Row:
     ours: float
     peer: float
 
+    @staticmethod
+    def of(name: str, ours: Sequence[Moved], peer: Sequence[Moved]) -> Row:
+        return Row(name, sum(x.size for x in ours), sum(x.size for x in peer))
+
     @property
     def ratio(self) -> float:
         return self.ours / max(self.peer, 1.0)
@@ -130,12 +152,19 @@ class Row:
         return f"{self.name:28s} {self.ours:14.0f} {self.peer:14.0f} {self.ratio:7.3f}"
 
 
-def measure(case: Path, *, fusion: bool) -> Row:
+def measure(case: Path, *, fusion: bool) -> tuple[list[Moved], list[Moved]]:
+    """Our kernels, and XLA's."""
     devices = json.loads((case / "case.json").read_text())["num_partitions"]
     logical = parse_module((case / "module.hlo").read_text())
     *_, (_, compilation) = stages(logical, devices, CompileOptions(fusion=fusion))
     peer = parse_module((case / "peer.hlo").read_text())
-    return Row(case.name, our_bytes(compilation.module), peer_bytes(peer))
+    return list(our_kernels(compilation.module)), list(peer_kernels(peer))
+
+
+def print_most(whose: str, kernels: Iterable[Moved], most: int) -> None:
+    print(f"  {whose + ': bytes':>14s} {'times':>6s}")
+    for one in sorted(kernels, key=lambda x: -x.size)[:most]:
+        print(f"  {one}")
 
 
 def main() -> int:
@@ -145,14 +174,19 @@ def main() -> int:
     parser.add_argument("corpus", type=Path)
     parser.add_argument("--only", default="", help="cases whose name matches this expression")
     parser.add_argument("--no-fusion", action="store_true", help="ours without fusion")
+    parser.add_argument("--most", type=int, default=0, help="kernels of either side to be listed")
     parser.add_argument("--json", type=Path, help="write the rows to this file")
     options = parser.parse_args()
     print(f"{'case':28s} {'ours, bytes':>14s} {'XLA':>14s} {'ratio':>7s}")
     rows = []
     for path in sorted(options.corpus.glob("*/peer.hlo")):
         if re.search(options.only, path.parent.name):
-            rows.append(measure(path.parent, fusion=not options.no_fusion))
+            ours, peer = measure(path.parent, fusion=not options.no_fusion)
+            rows.append(Row.of(path.parent.name, ours, peer))
             print(rows[-1], flush=True)
+            if options.most:
+                print_most("ours", ours, options.most)
+                print_most("XLA's", peer, options.most)
     mean = geometric_mean(row.ratio for row in rows)
     print(f"geometric mean over {len(rows)} cases: {mean:.3f} (at most {MOST} wanted)")
     if options.json:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 import spmd
-from benchmarks.timing.limit import compulsory_bytes, instruction_limit, step_limit
+from benchmarks.timing.limit import Limits, compulsory_bytes, step_limit
 from benchmarks.timing.rates import ProductShape, Rates, cores
+from benchmarks.timing.reuse import byte_seconds
+from runtime.compile import build_executable
 from spmd.shape import PrimitiveType
 
 PROGRAM = """HloModule steps, num_partitions=2
@@ -86,7 +88,7 @@ ENTRY main {{
 }}
 """
         )
-        assert instruction_limit(module.entry.root, rates, 1).compute == SHAPE.flops / rate
+        assert Limits(rates, 1).of(module.entry.root).compute == SHAPE.flops / rate
 
 
 def test_rates_of_this_machine() -> None:
@@ -104,3 +106,28 @@ def test_a_size_between_two_that_were_timed_has_a_rate_between_theirs() -> None:
     assert rates.bandwidth(1 << 15) == pytest.approx(1.6e9)  # the mean of 0.25 and 1 ns
     assert rates.bandwidth(1 << 30) == pytest.approx(1e9)
     assert rates.exchange(1) == rates.exchange(1 << 30) == pytest.approx(5e8)
+
+
+def test_bytes_come_from_as_far_away_as_the_step_has_them() -> None:
+    """``near`` reads what has just been made, ``far`` the same behind two megabytes."""
+    module = spmd.parse(
+        """HloModule reuse, is_scheduled=true
+ENTRY main {
+  small = f32[256] parameter(0)
+  x = f32[262144] parameter(1)
+  made = f32[256] cosine(small)
+  near = f32[256] sine(made)
+  large = f32[262144] negate(x)
+  far = f32[256] exponential(made)
+  ROOT all = (f32[256], f32[256], f32[262144], f32[256]) tuple(made, near, large, far)
+}
+"""
+    )
+    rates = Rates(((1 << 10, 8e9), (1 << 21, 1e9)), ())
+    executable = build_executable(module)
+    lying = byte_seconds(executable.program, executable.module, rates)
+    assert lying["far"] == pytest.approx(1e-9, rel=0.1)
+    assert lying["near"] < 0.7e-9
+    assert lying["large"] == pytest.approx(1e-9, rel=0.1)
+    (far,) = (x for x in executable.module.entry.instructions if x.name == "far")
+    assert Limits(rates, 1, lying).of(far).memory > 4 * Limits(rates, 1).of(far).memory

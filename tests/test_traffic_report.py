@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import spmd
 from benchmarks.timing.kernel_bytes import kernel_bytes
-from benchmarks.traffic_report import our_bytes, peer_bytes
+from benchmarks.traffic_report import our_kernels, peer_kernels
 
 FUSED = """HloModule fused
 part {
@@ -78,10 +78,10 @@ def test_a_fusion_counts_what_it_takes_of_an_operand() -> None:
 
 
 def test_loops_count_their_trips() -> None:
-    assert peer_bytes(spmd.parse(LOOP)) == 5 * TRIP
+    assert sum(x.size for x in peer_kernels(spmd.parse(LOOP))) == 5 * TRIP
 
 
 def test_ours_are_the_same_kernels_and_the_copies_that_loops_need() -> None:
     """The state begins as copies of what must stay, and a trip may end with such."""
-    ours = our_bytes(spmd.parse(LOOP))
+    ours = sum(x.size for x in our_kernels(spmd.parse(LOOP)))
     assert 5 * TRIP <= ours <= 5 * (TRIP + 2 * 4 * 65) + 4 * 4 * 65

@@ -4,16 +4,17 @@ Per kernel the larger of flops over the best rate of a matrix product of its sha
 of a copy of as many; then the bytes that a device receives, at the rate at which a core reads as many that another one
 has just written. Views (broadcasts, transposes, slices) are free: a kernel that reads one reads what stands behind it.
 
-It errs towards too little. A kernel's operands count as lying in the cache that holds them alone, though what runs
-between may have driven them out; products are timed again and again on the same matrices, which lie by row; copies of a
-loop's state, and the wait for a device that is late, count nothing. All rates are of cores that are busy together.
+It errs towards too little. Unless it is told where operands lie in a step (benchmarks/timing/reuse.py), they count as
+lying in the cache that holds them alone, though what runs between has driven them out; products are timed again and
+again on the same matrices, which lie by row; copies of a loop's state, and the wait for a device that is late, count
+nothing. All rates are of cores that are busy together.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 from benchmarks.timing.kernel_bytes import kernel_bytes
 from benchmarks.timing.rates import ProductShape, Rates
@@ -70,35 +71,45 @@ class Limit:
         return Limit(self.compute * count, self.memory * count, self.wire * count)
 
 
-def step_limit(module: HloModule, rates: Rates) -> Limit:
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What kernels of a program for ``devices`` devices take at least.
+
+    lying: by name of an instruction the seconds of a byte from where a step has what it touches. Where there is none, a
+    byte takes what it takes a copy of as many bytes as the kernel moves.
+    """
+
+    rates: Rates
+    devices: int
+    lying: Mapping[str, float] = field(default_factory=dict)
+
+    def of_computation(self, computation: HloComputation) -> Limit:
+        return sum(map(self.of, computation.instructions), Limit())
+
+    def of(self, x: HloInstruction) -> Limit:
+        """Of one execution."""
+        if x.opcode in _NOT_KERNELS or _is_free(x):
+            return Limit()
+        if x.opcode in KIND:
+            received = result_bytes(x) * wire_weight(x, self.devices)
+            return Limit(wire=received / self.rates.exchange(received))
+        if x.opcode in _RUN_THEIR_CALLEES:
+            inside = [self.of_computation(c) for c in x.called_computations]
+            if x.opcode is Opcode.CONDITIONAL:
+                return max(inside, key=lambda limit: limit.seconds)
+            count = trip_count(x) if x.opcode is Opcode.WHILE else 1
+            return sum(inside, Limit()).times(1 if count is None else count)
+        moved = compulsory_bytes(x)
+        memory = moved * self.lying.get(x.name, 1 / self.rates.bandwidth(moved))
+        compute = sum(op_cost(p).flops / self.rates.flops(shape) for p, shape in _products(x))
+        return Limit(compute=compute) if compute > memory else Limit(memory=memory)
+
+
+def step_limit(module: HloModule, rates: Rates, lying: Mapping[str, float] | None = None) -> Limit:
     """Of one step of a per-device program; devices beyond the number of cores take turns."""
     devices = module.num_partitions * module.replica_count
-    return _of_computation(module.entry, rates, devices).times(math.ceil(devices / cores()))
-
-
-def _of_computation(computation: HloComputation, rates: Rates, devices: int) -> Limit:
-    total = Limit()
-    for instruction in computation.instructions:
-        total += instruction_limit(instruction, rates, devices)
-    return total
-
-
-def instruction_limit(x: HloInstruction, rates: Rates, devices: int) -> Limit:
-    if x.opcode in _NOT_KERNELS or _is_free(x):
-        return Limit()
-    if x.opcode in KIND:
-        received = result_bytes(x) * wire_weight(x, devices)
-        return Limit(wire=received / rates.exchange(received))
-    if x.opcode in _RUN_THEIR_CALLEES:
-        inside = [_of_computation(c, rates, devices) for c in x.called_computations]
-        if x.opcode is Opcode.CONDITIONAL:
-            return max(inside, key=lambda limit: limit.seconds)
-        count = trip_count(x) if x.opcode is Opcode.WHILE else 1
-        return sum(inside, Limit()).times(1 if count is None else count)
-    moved = compulsory_bytes(x)
-    memory = moved / rates.bandwidth(moved)
-    compute = sum(op_cost(p).flops / rates.flops(shape) for p, shape in _products(x))
-    return Limit(compute=compute) if compute > memory else Limit(memory=memory)
+    limits = Limits(rates, devices, lying or {})
+    return limits.of_computation(module.entry).times(math.ceil(devices / cores()))
 
 
 def compulsory_bytes(x: HloInstruction) -> float:

@@ -38,7 +38,7 @@ from spmd.machine.description import MachineDescription
 #: 0.6 of loops and rows whose arrays lie in a core's second-level cache).
 NOT_HIDDEN = 0.5
 #: What is touched of an array that is less than this part of it leaves the rest where it was.
-_WHOLE = 0.75
+WHOLE = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +211,7 @@ class StepPredictor:
 
 
 def _is_whole(access: Access, span: Span) -> bool:
-    return access.size >= _WHOLE * span.size
+    return access.size >= WHOLE * span.size
 
 
 def _seconds(thunks: Sequence[PredictedThunk]) -> float:

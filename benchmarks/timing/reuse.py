@@ -1,0 +1,77 @@
+"""How far away what a thunk touches lies in a step, and what a byte takes from there at a copy's rate.
+
+Copies are timed by the bytes that they go over, again and again: each byte was touched that many bytes ago. In a step a
+kernel's operands were touched when somebody made them, and what has run since lies between. So a copy's rate at a
+thunk's own reuse distances is what its bytes can be had at in this step; the rate at its own size is what they could be
+had at if all that it touches had just been touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from benchmarks.timing.rates import WORKING_SETS, Rates
+from runtime.device_program import DeviceProgram
+from runtime.prediction.residency import Found, Residency, span_of
+from runtime.prediction.step import WHOLE
+from runtime.prediction.work import Access, touched, work_of
+from runtime.thunks.copy import CopyThunk
+from runtime.thunks.kernel import KernelThunk
+from runtime.thunks.thunk import Thunk
+from runtime.thunks.while_loop import WhileThunk
+from spmd.analysis.trip_count import trip_count
+from spmd.hlo import HloModule, Opcode
+from spmd.machine.named import DEFAULT, machine_named
+
+
+def byte_seconds(program: DeviceProgram, module: HloModule, rates: Rates) -> dict[str, float]:
+    """By thunk: seconds of a byte, the mean over what it touches, in a step that another one came before.
+
+    module: what the program was made of. Of a loop the trips behind the first one count.
+    """
+    loops = (x for x in module.all_instructions() if x.opcode is Opcode.WHILE)
+    walk = _Walk({x.name: trip_count(x) or 1 for x in loops})
+    for _ in range(2):
+        walk.found.clear()
+        walk.of(program.thunks)
+    return {name: _mean(parts, rates) for name, parts in walk.found.items()}
+
+
+def _mean(parts: list[Found], rates: Rates) -> float:
+    size = sum(part.size for part in parts)
+    total = sum(part.size / rates.bandwidth(part.distance) for part in parts)
+    return total / size if size else 0.0
+
+
+class _Walk:
+    """Goes through thunks as a device does. ``found``: where what they touch was when they ran last."""
+
+    def __init__(self, trips: Mapping[str, int]) -> None:
+        self.found: dict[str, list[Found]] = {}
+        self._trips = trips
+        self._residency = Residency(WORKING_SETS[-1])
+
+    def of(self, thunk: Thunk) -> None:
+        inner = list(thunk.nested())
+        for _ in range(min(self._trips.get(thunk.name, 1), 2)):
+            for one in inner:
+                self.of(one)
+        if isinstance(thunk, WhileThunk):
+            self.of(thunk.condition)
+        if not inner:
+            found = self._touch(list(_accesses(thunk)))
+            if not isinstance(thunk, CopyThunk):  # it has the name of the instruction that needs it
+                self.found[thunk.name] = found
+
+    def _touch(self, accesses: Sequence[Access]) -> list[Found]:
+        spans = [span_of(access.place) for access in accesses]
+        whole = [a.size >= WHOLE * s.size for a, s in zip(accesses, spans, strict=True)]
+        return [part for parts in self._residency.touch(spans, whole) for part in parts]
+
+
+def _accesses(thunk: Thunk) -> Iterable[Access]:
+    if isinstance(thunk, KernelThunk):
+        return work_of(
+            thunk, machine_named(DEFAULT)
+        ).accesses  # what is touched is the same on all machines
+    return touched(dict.fromkeys(use.place for use in thunk.buffer_uses()))
