@@ -1,0 +1,122 @@
+"""JSON that may come from anyone, read field by field, so that every value is checked and no field goes unread."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from spmd.errors import SpmdError
+
+MAX_ENTRIES = 32
+MAX_TEXT = 2_000
+
+Item = TypeVar("Item")
+
+
+def read_fields(
+    data: bytes, where: str, what: str, most: int, error: type[SpmdError]
+) -> JsonFields:
+    """The object in ``data``. ``error``, naming ``where``, for what is none, or is longer than ``most`` bytes.
+
+    where: the file; what: it is to be, in a few words.
+    """
+    return JsonFields(read_json(data, where, what, most, error), where, error)
+
+
+def read_json(data: bytes, where: str, what: str, most: int, error: type[SpmdError]) -> object:
+    if len(data) > most:
+        raise error(f"{where}: {len(data)} bytes, more than {most} for a {what}")
+    try:
+        return json.loads(data, object_pairs_hook=_without_repeats, parse_constant=_refuse)
+    except (ValueError, RecursionError) as reason:
+        why = str(reason) or "nested too deeply"
+        raise error(f"{where}: no {what} in JSON: {why}") from reason
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a field is given twice")
+    return found
+
+
+def _refuse(constant: str) -> float:
+    raise ValueError(f"{constant} is no number")
+
+
+class JsonFields:
+    """A JSON object whose fields are taken out one by one; what is left at the end is unknown."""
+
+    def __init__(self, found: object, where: str, error: type[SpmdError]) -> None:
+        if not isinstance(found, dict):
+            raise error(f"{where}: expected an object, found {shown(found)}")
+        self.where = where
+        self.error = error
+        self._left = dict(found)
+
+    def inside(self, found: object, place: str) -> JsonFields:
+        """``found``, which stands at ``place`` of this object."""
+        return JsonFields(found, f"{self.where}: {place}", self.error)
+
+    def take(self, name: str) -> Any:
+        if name not in self._left:
+            raise self.error(f"{self.where}: field {name!r} is missing")
+        return self._left.pop(name)
+
+    def has(self, name: str) -> bool:
+        return name in self._left
+
+    def done(self) -> None:
+        if self._left:
+            raise self.error(f"{self.where}: unknown field {shown(sorted(self._left)[0])}")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of what has not been taken."""
+        return tuple(self._left)
+
+    def text(self, name: str) -> str:
+        found = self.take(name)
+        if not isinstance(found, str) or not 0 < len(found) <= MAX_TEXT:
+            raise self.error(
+                f"{self.where}: {name} must be a text of 1 to {MAX_TEXT} characters, found {shown(found)}"
+            )
+        return found
+
+    def number(self, name: str, bounds: tuple[float, float], default: float | None = None) -> float:
+        """Within ``bounds``; ``default``, where there is one, for a field that is left out."""
+        if default is not None and not self.has(name):
+            return default
+        found = self.take(name)
+        if isinstance(found, bool) or not isinstance(found, (int, float)):
+            raise self.error(f"{self.where}: {name} must be a number, found {shown(found)}")
+        low, high = bounds
+        # Compared before it is made a float: an integer may be too long for one.
+        if not low <= found <= high or not math.isfinite(found):
+            raise self.error(
+                f"{self.where}: {name} must be from {low:g} to {high:g}, found {shown(found)}"
+            )
+        return float(found)
+
+    def whole(self, name: str, bounds: tuple[int, int], default: int | None = None) -> int:
+        found = self.number(name, bounds, default)
+        if found != int(found):
+            raise self.error(f"{self.where}: {name} must be a whole number, found {found:g}")
+        return int(found)
+
+    def items(
+        self, name: str, read: Callable[[JsonFields], Item], least: int = 0
+    ) -> tuple[Item, ...]:
+        found = self.take(name)
+        if not isinstance(found, list) or not least <= len(found) <= MAX_ENTRIES:
+            raise self.error(
+                f"{self.where}: {name} must be a list of {least} to {MAX_ENTRIES}, found {shown(found)}"
+            )
+        return tuple(read(self.inside(item, f"{name}[{n}]")) for n, item in enumerate(found))
+
+
+def shown(found: object) -> str:
+    text = repr(found)
+    return text if len(text) <= 80 else f"{text[:77]}..."
