@@ -23,6 +23,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
+import collectives.passes.all_passes  # noqa: F401 - fills the registry
 import spmd.passes.all_passes  # noqa: F401 - fills the registry
 from launch.options import CompileOptions
 from launch.pipeline import FUSION, OPEN, OPTIMIZE, stages

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import collectives.passes.all_passes  # noqa: F401 - passes of no pipeline are known by name, too
 from launch.cli.module_argument import (
     add_module_arguments,
     compile_options,

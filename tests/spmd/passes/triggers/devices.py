@@ -83,7 +83,8 @@ def rewritten(p: Program, groups: ReplicaGroups, count: int) -> ReplicaGroups:
 
 def reducing_mode(p: Program) -> CollectiveGroupMode:
     """What ids of an all-reduce, an all-gather or a reduce-scatter mean; mostly devices."""
-    return p.choose((_FLATTENED, _FLATTENED, _FLATTENED, _REPLICAS, _ALL_PARTITIONS))
+    replicas = (_REPLICAS, _ALL_PARTITIONS) if p.result.replica_count > 1 else (_ALL_PARTITIONS,)
+    return p.choose((_FLATTENED, _FLATTENED, _FLATTENED, *replicas))
 
 
 def exchanging_mode(p: Program) -> CollectiveGroupMode:

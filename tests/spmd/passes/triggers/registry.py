@@ -20,7 +20,8 @@ from importlib.util import find_spec
 
 import numpy as np
 
-import launch.pipeline  # noqa: F401 - fills the registry of passes, those of the runtime among them
+import collectives.passes.all_passes  # noqa: F401 - fills the registry of passes
+import launch.pipeline  # noqa: F401 - and adds those of its pipelines
 from spmd.hlo import HloModule
 from spmd.passes.interface import PASSES, HloPass
 from spmd.passes.options import make_pass

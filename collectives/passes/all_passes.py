@@ -1,0 +1,11 @@
+"""The one list of passes on collectives: importing this module registers them."""
+
+from __future__ import annotations
+
+from collectives.passes.all_reduce_combiner import AllReduceCombiner
+from collectives.passes.reduce_scatter_combiner import ReduceScatterCombiner
+
+__all__ = [
+    "AllReduceCombiner",
+    "ReduceScatterCombiner",
+]

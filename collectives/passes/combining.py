@@ -1,0 +1,151 @@
+"""Combiners: several collectives of one kind become one with all their operands."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from collectives.passes.dependencies import Dependencies
+from spmd.analysis.side_effects import SideEffects
+from spmd.builder import Builder, ModuleScope
+from spmd.hlo.computation import HloComputation
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import TupleIndexAttrs
+from spmd.passes.fuel import Fuel, FueledPass
+from spmd.passes.rewrite import builder_at, is_pinned
+from spmd.shape import Shape, TupleShape
+
+
+@dataclass(frozen=True)
+class CollectiveCombiner(FueledPass):
+    """Joins collectives of ``opcode`` that agree in ``key`` and of which none needs another, in one computation.
+
+        a = f32[4] all-reduce(x)        both = (f32[4], f32[2]) all-reduce(x, y)
+        b = f32[2] all-reduce(y)    =>  a = get-tuple-element(both), index=0
+                                        b = get-tuple-element(both), index=1
+
+    Operands are ready in post-order, in which each collective joins the first earlier ones that have room for it. Every
+    result keeps its bits: who meets whom, and in which order members stand, is part of the key. ``max_bytes`` (operands
+    or results, whichever are more) and ``max_operands`` bound what becomes one; a single collective may be larger.
+    ``in_loops``: also in computations that a loop runs.
+    """
+
+    opcode: ClassVar[Opcode]
+    accepts: ClassVar[tuple[Stage, ...]] = (Stage.PARTITIONED, Stage.OPTIMIZED)
+    max_bytes: int = 32 << 20
+    max_operands: int = 256
+    in_loops: bool = True
+
+    @abstractmethod
+    def key(self, x: HloInstruction) -> Hashable | None:
+        """Equal for collectives that differ in their operands alone; None for one that stays as it is."""
+
+    def rewrite(self, module: HloModule, fuel: Fuel) -> bool:
+        scope, looped = ModuleScope(module), {} if self.in_loops else run_by_loops(module)
+        changed = False
+        for computation in module.computations_post_order():
+            if computation in looped:
+                continue
+            for together in fuel.enough_for(self._bundles(computation)):
+                combine(together, builder_at(together[0], scope))
+                changed = True
+        return changed
+
+    def _bundles(self, computation: HloComputation) -> list[list[HloInstruction]]:
+        """What is to become one: two collectives or more each."""
+        order, effects = computation.post_order(), SideEffects()
+        keys = {
+            x: key
+            for x in order
+            if x.opcode is self.opcode
+            and not is_pinned(x)
+            and not effects.of(x)
+            and (key := self.key(x)) is not None
+        }
+        dependencies = Dependencies(order, list(keys))
+        bundles: dict[Hashable, list[_Bundle]] = {}
+        for x, key in keys.items():
+            alike = bundles.setdefault(key, [])
+            for bundle in alike:
+                if bundle.has_room(x, self) and dependencies.may_join(bundle.members[0], x):
+                    dependencies.join(bundle.members[0], x)
+                    bundle.add(x)
+                    break
+            else:
+                alike.append(_Bundle.of(x))
+        return [b.members for alike in bundles.values() for b in alike if len(b.members) > 1]
+
+
+@dataclass
+class _Bundle:
+    members: list[HloInstruction] = field(default_factory=list)
+    bytes: int = 0
+    operands: int = 0
+
+    @staticmethod
+    def of(x: HloInstruction) -> _Bundle:
+        bundle = _Bundle()
+        bundle.add(x)
+        return bundle
+
+    def add(self, x: HloInstruction) -> None:
+        self.members.append(x)
+        self.bytes += moved_bytes(x)
+        self.operands += x.num_operands
+
+    def has_room(self, x: HloInstruction, limits: CollectiveCombiner) -> bool:
+        return (
+            self.bytes + moved_bytes(x) <= limits.max_bytes
+            and self.operands + x.num_operands <= limits.max_operands
+        )
+
+
+def moved_bytes(x: HloInstruction) -> int:
+    """Of its operands or of its results, whichever are more."""
+    return max(x.shape.byte_size, sum(operand.shape.byte_size for operand in x.operands))
+
+
+def run_by_loops(module: HloModule) -> dict[HloComputation, None]:
+    """Conditions and bodies of loops, and what they call."""
+    inside: dict[HloComputation, None] = {}
+    for computation in reversed(module.computations_post_order()):
+        for x in computation.instructions:
+            if x.opcode is Opcode.WHILE or computation in inside:
+                inside.update(dict.fromkeys(x.called_computations))
+    return inside
+
+
+def combine(collectives: Sequence[HloInstruction], builder: Builder) -> HloInstruction:
+    """One collective in place of several that are alike but for their operands; returns it."""
+    first = collectives[0]
+    results = tuple(shape for x in collectives for shape in result_shapes(x))
+    joined = first.clone(TupleShape(results), [o for x in collectives for o in x.operands])
+    builder.computation.add(joined)
+    at = 0
+    for x in collectives:
+        parts = [builder.get_tuple_element(joined, at + i) for i in range(x.num_operands)]
+        at += x.num_operands
+        replace_by_parts(x, parts, builder)
+    return joined
+
+
+def result_shapes(x: HloInstruction) -> tuple[Shape, ...]:
+    """One for every operand."""
+    return x.shape.elements if isinstance(x.shape, TupleShape) else (x.shape,)
+
+
+def replace_by_parts(x: HloInstruction, parts: Sequence[HloInstruction], builder: Builder) -> None:
+    """Whoever reads a result of the collective ``x`` reads the part in its place; ``x`` is removed."""
+    if not isinstance(x.shape, TupleShape):
+        builder.computation.replace(x, parts[0])
+        return
+    for user in x.users:
+        if user.opcode is Opcode.GET_TUPLE_ELEMENT and not is_pinned(user):
+            builder.computation.replace(user, parts[user.attrs_as(TupleIndexAttrs).index])
+    if x.num_users or x.is_root:
+        x.replace_all_uses_with(builder.tuple(parts))
+    builder.computation.remove(x)

@@ -1,0 +1,40 @@
+"""Which of some instructions need which, while more and more of them become one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from spmd.hlo.instruction import HloInstruction
+
+
+class Dependencies:
+    """Asks of ``nodes``, some instructions of one computation, in whose post-order ``order`` they stand.
+
+    Joined nodes need whatever one of them needs, and are needed by whoever needs one of them; a pair may be joined
+    where that leaves no cycle. Sets of nodes are kept as bits of integers.
+    """
+
+    def __init__(self, order: Iterable[HloInstruction], nodes: Sequence[HloInstruction]) -> None:
+        self._bit = {x: 1 << i for i, x in enumerate(nodes)}
+        needed: dict[HloInstruction, int] = {}
+        for x in order:
+            behind = 0
+            for before in (*x.operands, *x.control_predecessors):
+                behind |= needed[before] | self._bit.get(before, 0)
+            needed[x] = behind
+        #: By any one of the nodes that are joined: the bits of all of them, and of what they need.
+        self._members = {x: self._bit[x] for x in nodes}
+        self._needs = {x: needed[x] for x in nodes}
+
+    def may_join(self, x: HloInstruction, y: HloInstruction) -> bool:
+        """Neither needs the other. ``x`` and ``y`` stand for the nodes that they have been the first of in ``join``."""
+        return not (self._needs[x] & self._members[y] or self._needs[y] & self._members[x])
+
+    def join(self, x: HloInstruction, y: HloInstruction) -> None:
+        """``y`` becomes part of ``x``, by whose name both go from now on."""
+        self._members[x] |= self._members.pop(y)
+        self._needs[x] |= self._needs.pop(y)
+        members, needs = self._members[x], self._needs[x]
+        for other in self._needs:
+            if self._needs[other] & members:
+                self._needs[other] |= needs | members
