@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import pairwise
 
 from spmd.errors import SpmdError
 from spmd.hlo.opcode import Opcode
@@ -175,6 +176,12 @@ def _machine(fields: JsonFields) -> MachineDescription:
     _require_growing(
         fields.where, "exchanges", "devices", [way.devices for way in machine.exchanges]
     )
+    for narrow, wide in pairwise(machine.exchanges):
+        if wide.devices % narrow.devices:
+            raise MachineError(
+                f"{fields.where}: exchanges: {wide.devices} devices are no whole number of circles "
+                f"of {narrow.devices}"
+            )
     return machine
 
 

@@ -166,6 +166,10 @@ def level(size: float, bandwidth: object = 1e9) -> dict[str, object]:
         ({"exchanges": [exchange(attained=1.1)]}, "attained must be from 0.001 to 1"),
         ({"exchanges": [exchange(busy=2)]}, "busy must be from 0 to 1"),
         ({"exchanges": [exchange(), exchange()]}, "exchanges must stand in growing order"),
+        (
+            {"exchanges": [exchange(), exchange(devices=20)]},
+            "20 devices are no whole number of circ",
+        ),
         ({"attained": 0.5}, "attained: expected an object, found 0.5"),
         ({"attained": {"matrix": 2}}, "attained: matrix must be from 0.001 to 1"),
         ({"attained": {"x": 1}}, "attained: unknown field 'x'"),

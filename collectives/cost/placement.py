@@ -1,0 +1,200 @@
+"""Where the groups of a collective lie on a machine: who meets over which exchange, and with whom a port is shared.
+
+Devices stand in circles by their ids: circle of the narrowest exchange = id // its devices, and so on outwards. A
+*part* of an exchange's circle is a circle of the next narrower one; of the narrowest, a device. On nodes of 8 devices:
+
+    replica_groups=[16,8]<=[128]           8 devices meet in a node; nothing leaves it
+    replica_groups=[8,16]<=[16,8]T(1,0)    16 nodes meet over InfiniBand, in each of which 8 devices send, one a group
+    replica_groups=[1,128]<=[128]          8 devices meet in a node, and 16 nodes over InfiniBand, 8 devices of each
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+
+from collectives.cost.estimator import CostError
+from spmd.hlo.instruction import HloInstruction
+from spmd.machine.description import Exchange, MachineDescription
+from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs
+from spmd.ops.groups import device_groups, device_pairs, group_mode
+
+Ids: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """How a group uses one exchange. fan: parts that meet in one circle, at most.
+
+    senders: devices of one part that send over the exchange at the same time, of all groups; groups: how many groups
+    these are of. narrowest: of the machine's exchanges.
+    """
+
+    exchange: Exchange
+    fan: int
+    senders: int
+    groups: int
+    narrowest: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """How a group of ``size`` lies. spans: the exchanges that it uses, narrowest first. regular: as many members and
+    parts in one circle as in the other.
+    """
+
+    size: int
+    spans: tuple[Span, ...]
+    regular: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """patterns: the different ones among the groups (or pairs). alike: a number for each device; devices of one number
+    see the same, -1 stands for those that take no part.
+    """
+
+    patterns: tuple[Pattern, ...]
+    alike: Ids
+
+
+@dataclass
+class Placements:
+    """Of the collectives of a program of so many partitions and replicas; equal groups are looked at once."""
+
+    machine: MachineDescription
+    num_partitions: int
+    replica_count: int = 1
+    _known: dict[Hashable, Placement] = field(default_factory=dict)
+
+    def of(self, collective: HloInstruction) -> Placement:
+        """CostError for groups that no exchange of the machine joins; ShapeError for ids that no device has."""
+        attrs = collective.attrs
+        permute = isinstance(attrs, CollectivePermuteAttrs)
+        members: Hashable = (
+            attrs.source_target_pairs
+            if isinstance(attrs, CollectivePermuteAttrs)
+            else collective.attrs_as(CollectiveAttrs).replica_groups
+        )
+        key = (permute, members, group_mode(collective))
+        known = self._known.get(key)
+        if known is None:
+            counts = (self.num_partitions, self.replica_count)
+            devices = self.num_partitions * self.replica_count
+            known = (
+                place_pairs(device_pairs(collective, *counts), devices, self.machine)
+                if permute
+                else place_groups(device_groups(collective, *counts), devices, self.machine)
+            )
+            self._known[key] = known
+        return known
+
+
+def place_groups(
+    groups: Sequence[Sequence[int]], devices: int, machine: MachineDescription
+) -> Placement:
+    """Of disjoint ``groups`` of device ids."""
+    group, device = _members(groups)
+    sizes = np.bincount(group, minlength=len(groups))
+    columns: list[Ids] = []
+    regular = np.ones(len(groups), bool)
+    narrower = 1
+    for way in machine.exchanges:
+        use = _use_of(group, device, device // narrower, device // way.devices, len(groups))
+        regular &= use.fan == use.least_fan
+        columns += [use.fan, use.senders, use.groups]
+        narrower = way.devices
+    _require_joined(machine, group, device // narrower)
+    table = np.stack([sizes, regular.astype(np.int64), *columns], axis=1)
+    rows, number = np.unique(table, axis=0, return_inverse=True)
+    alike = np.full(devices, -1, np.int64)
+    alike[device] = number.reshape(-1)[group]
+    return Placement(tuple(_pattern(row.tolist(), machine.exchanges) for row in rows), alike)
+
+
+def _members(groups: Sequence[Sequence[int]]) -> tuple[Ids, Ids]:
+    """Group number and id of each member, by group, ids ascending."""
+    group = np.repeat(np.arange(len(groups)), [len(one) for one in groups])
+    device = np.array([i for one in groups for i in one], np.int64)
+    order = np.lexsort((device, group))
+    return group[order], device[order]
+
+
+@dataclass(frozen=True)
+class _Use:
+    """Of one exchange, an entry for each group."""
+
+    fan: Ids
+    least_fan: Ids
+    senders: Ids
+    groups: Ids
+
+
+def _use_of(group: Ids, device: Ids, part: Ids, circle: Ids, count: int) -> _Use:
+    """Members stand by group and by id, so that those of one part, and parts of one circle, are neighbours."""
+    of_group = np.diff(group, prepend=-1) != 0
+    new_part = of_group | (np.diff(part, prepend=-1) != 0)
+    new_circle = of_group | (np.diff(circle, prepend=-1) != 0)
+    circles = np.flatnonzero(new_circle)
+    parts = np.add.reduceat(new_part.astype(np.int64), circles)
+    fan, least = np.zeros(count, np.int64), np.full(count, device.size + 1, np.int64)
+    np.maximum.at(fan, group[circles], parts)
+    np.minimum.at(least, group[circles], parts)
+    crossing = fan[group] > 1
+    busiest, groups = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    for most, counted in ((busiest, crossing), (groups, crossing & new_part)):
+        in_part = np.bincount(part[counted], minlength=int(part.max(initial=0)) + 1)
+        np.maximum.at(most, group[crossing], in_part[part[crossing]])
+    return _Use(fan, least, busiest, groups)
+
+
+def _pattern(row: Sequence[int], exchanges: Sequence[Exchange]) -> Pattern:
+    size, regular, *uses = row
+    spans = []
+    for i, way in enumerate(exchanges):
+        fan, senders, groups = uses[3 * i : 3 * i + 3]
+        if fan > 1:
+            spans.append(Span(way, fan, senders, groups, narrowest=i == 0))
+    return Pattern(size, tuple(spans), bool(regular))
+
+
+def place_pairs(
+    pairs: Sequence[tuple[int, int]], devices: int, machine: MachineDescription
+) -> Placement:
+    """Of (source, target) pairs that move at the same time; a device that keeps its own takes no part.
+
+    A span's senders are pairs that leave one part over its ports, or come in, whichever are more.
+    """
+    ends = np.array([pair for pair in pairs if pair[0] != pair[1]], np.int64).reshape(-1, 2)
+    patterns: list[Pattern] = []
+    seen = np.full((devices, 2), -1, np.int64)
+    left, narrower = np.ones(len(ends), bool), 1
+    for way in machine.exchanges:
+        here = left & (ends[:, 0] // way.devices == ends[:, 1] // way.devices)
+        left &= ~here
+        parts = ends[here] // narrower
+        load = np.zeros(len(parts), np.int64)
+        for side in (0, 1):
+            in_part = np.bincount(parts[:, side], minlength=int(parts.max(initial=0)) + 1)
+            load = np.maximum(load, in_part[parts[:, side]])
+        for busy in np.unique(load).tolist():
+            chosen = ends[here][load == busy]
+            for side in (0, 1):
+                seen[chosen[:, side], side] = len(patterns)
+            patterns.append(Pattern(2, (Span(way, 2, busy, busy, narrower == 1),)))
+        narrower = way.devices
+    _require_joined(machine, np.repeat(np.arange(left.sum()), 2), ends[left].reshape(-1))
+    _, alike = np.unique(seen, axis=0, return_inverse=True)
+    return Placement(tuple(patterns), np.where((seen < 0).all(axis=1), -1, alike.reshape(-1)))
+
+
+def _require_joined(machine: MachineDescription, group: Ids, circle: Ids) -> None:
+    """No group stands in two circles of the widest exchange (of none: devices)."""
+    if (np.diff(circle)[np.diff(group) == 0] != 0).any():
+        most = machine.exchanges[-1].devices if machine.exchanges else 1
+        raise CostError(
+            f"{machine.name} joins {most} devices; a collective's group spans more, or lies across them"
+        )
