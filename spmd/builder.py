@@ -10,6 +10,7 @@ Shapes come without layout. Nothing is simplified here: that is what passes are 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from spmd.device import ReductionKind, ReplicaGroups
 from spmd.errors import ShapeError
@@ -25,6 +26,7 @@ from spmd.shape import ArrayShape, PrimitiveType, Shape, TokenShape
 from spmd.source_target_pairs import SourceTargetPairs
 
 _UNKNOWN = TokenShape()
+_CHANNELED = (A.CollectiveAttrs, A.CollectivePermuteAttrs)
 
 
 class ModuleScope:
@@ -112,6 +114,13 @@ class Builder:
             raise
         instruction.shape = inferred
         return self.computation.add(instruction)
+
+    def clone(self, x: HloInstruction, operands: Iterable[HloInstruction]) -> HloInstruction:
+        """``x`` once more, of other operands of the same shapes; on a channel of its own where ``x`` has one."""
+        attrs = x.attrs
+        if isinstance(attrs, _CHANNELED) and attrs.channel_id is not None:
+            attrs = replace(attrs, channel_id=self.scope.channel_id())
+        return self.computation.add(x.clone(x.shape, operands, attrs=attrs))
 
     def unary(self, opcode: Opcode, x: HloInstruction) -> HloInstruction:
         return self.create(opcode, (x,))

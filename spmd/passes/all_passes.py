@@ -31,7 +31,11 @@ from spmd.passes.while_loop_overwritten_state import WhileLoopOverwrittenState
 from spmd.passes.while_loop_repeated_elements import WhileLoopRepeatedElements
 from spmd.passes.while_loop_simplifier import WhileLoopSimplifier
 from spmd.passes.while_loop_trip_count_annotator import WhileLoopTripCountAnnotator
+from spmd.passes.while_loop_unroller import WhileLoopUnroller
 from spmd.passes.zero_sized_hlo_elimination import ZeroSizedHloElimination
+
+#: By name alone: what pays only beside a scheduler.
+BY_NAME: tuple[HloPass, ...] = (WhileLoopUnroller(),)
 
 #: What opens a program that another compiler has optimized, before anything else is done to it.
 OPENING: tuple[HloPass, ...] = (Defuser(),)

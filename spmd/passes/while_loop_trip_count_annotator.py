@@ -46,6 +46,14 @@ def _annotate(loop: HloInstruction) -> bool:
     return True
 
 
+def forget_trip_count(loop: HloInstruction) -> None:
+    """What the loop says of it is no longer true."""
+    config = _object(loop.annotations.backend_config)
+    if config and config.pop(_KEY, None) is not None:
+        text = json.dumps(config, separators=(",", ":")) if config else ""
+        loop.annotations = replace(loop.annotations, backend_config=text)
+
+
 def _object(text: str) -> dict[str, object] | None:
     """The configuration as a JSON object; None where it is something else."""
     if not text:

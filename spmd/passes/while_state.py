@@ -122,8 +122,11 @@ def _replace_loop(loop: Loop, state: HloInstruction) -> HloInstruction:
 
 def add_elements(
     loop: Loop, values: Sequence[HloInstruction], builder: Builder
-) -> list[HloInstruction]:
-    """Carry ``values`` through the loop unchanged; returns them as the body sees them. The loop's users stay valid."""
+) -> tuple[Loop, list[HloInstruction]]:
+    """Carry ``values`` through the loop unchanged; returns it as it is now, and them as the body sees them.
+
+    Users of the loop that take its result apart stay valid.
+    """
     shape = TupleShape(tuple(x.shape for x in (*loop.initial, *values)))
     for computation in (loop.condition, loop.body):
         computation.parameters[0].shape = shape
@@ -133,5 +136,5 @@ def add_elements(
     root = loop.body.root
     loop.body.root = inside.tuple([*root.operands, *seen])
     loop.body.remove(root)
-    _replace_loop(loop, builder.tuple([*loop.initial, *values]))
-    return seen
+    state = builder.tuple([*loop.initial, *values])
+    return Loop(_replace_loop(loop, state), state.operands), seen

@@ -1,0 +1,86 @@
+"""Values of a loop's body that follow from some elements of its state alone, and copies of what they are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Mapping, Set
+
+from spmd.analysis.side_effects import SideEffects
+from spmd.analysis.wire import KIND
+from spmd.builder import Builder
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import Opcode
+from spmd.passes.rewrite import has_control_edges
+from spmd.passes.while_state import Loop, element_index, is_element_of
+
+_STAY = (Opcode.PARAMETER, Opcode.OPT_BARRIER, Opcode.WHILE, Opcode.CONDITIONAL, Opcode.CALL, *KIND)
+_MADE_HERE = (Opcode.CONSTANT, Opcode.IOTA)
+
+
+def determined_instructions(
+    loop: Loop,
+    elements: Set[int],
+    effects: SideEffects,
+    made_here: tuple[Opcode, ...] = _MADE_HERE,
+) -> dict[HloInstruction, None]:
+    """What the body makes of state elements ``elements`` and of ``made_here`` alone, in post-order (an ordered set).
+
+    Neither collectives nor what has an effect, an order among others, or computations of its own to run.
+    """
+    parameter = loop.body.parameters[0]
+    determined: dict[HloInstruction, None] = {}
+    for x in loop.body.post_order():
+        if is_element_of(x, parameter):
+            if element_index(x) in elements:
+                determined[x] = None
+            continue
+        if x.opcode in _STAY or has_control_edges(x) or effects.of(x) or x.is_root:
+            continue
+        of_these = x.operands and all(operand in determined for operand in x.operands)
+        if x.opcode in made_here or of_these:
+            determined[x] = None
+    return determined
+
+
+def cone(x: HloInstruction, known: Container[HloInstruction] = ()) -> list[HloInstruction]:
+    """``x`` and all that it is made from in the body, operands first; state elements and the ``known`` are leaves."""
+    order: list[HloInstruction] = []
+    seen: set[HloInstruction] = set()
+    stack: list[tuple[HloInstruction, bool]] = [(x, False)]
+    while stack:
+        value, ready = stack.pop()
+        if ready:
+            order.append(value)
+            continue
+        if value in seen:
+            continue
+        seen.add(value)
+        stack.append((value, True))
+        if value not in known and not _is_element(value):
+            stack.extend((operand, False) for operand in reversed(value.operands))
+    return order
+
+
+def _is_element(x: HloInstruction) -> bool:
+    return x.opcode is Opcode.GET_TUPLE_ELEMENT and x.operand(0).opcode is Opcode.PARAMETER
+
+
+def copy_cones(
+    values: Iterable[HloInstruction],
+    element: Callable[[HloInstruction], HloInstruction],
+    builder: Builder,
+    known: Mapping[HloInstruction, HloInstruction] | None = None,
+) -> dict[HloInstruction, HloInstruction]:
+    """Copies, written by ``builder``, of ``values`` and all that they are made from.
+
+    element: what stands for a read of the state there. known: what stands for other values.
+    """
+    copies = dict(known or {})
+    for value in values:
+        for x in cone(value, copies):
+            if x in copies:
+                continue
+            if _is_element(x):
+                copies[x] = element(x)
+            else:
+                copies[x] = builder.clone(x, [copies[operand] for operand in x.operands])
+    return copies
