@@ -1,0 +1,77 @@
+"""Collectives of values that the next trip's number determines: moved into the trip before the one that reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from spmd.analysis.side_effects import SideEffects
+from spmd.analysis.wire import KIND
+from spmd.builder import Builder
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import Opcode
+from spmd.passes.loop_peeling import CountedLoop, peel_last
+from spmd.passes.loop_values import copy_cones, determined_instructions
+from spmd.passes.rewrite import is_pinned
+from spmd.passes.while_state import add_elements, element_index
+from spmd.shape import ArrayShape
+
+#: Leaves of what a trip's number determines.
+_MADE_HERE = (Opcode.CONSTANT, Opcode.IOTA, Opcode.PARTITION_ID, Opcode.REPLICA_ID)
+
+
+def determined_by_trip(counted: CountedLoop, effects: SideEffects) -> dict[HloInstruction, None]:
+    """What is known of a trip from its number, and from what the loop does not change."""
+    loop = counted.loop
+    elements = {i for i in range(loop.size) if loop.is_invariant(i)} | counted.counters.keys()
+    return determined_instructions(loop, elements, effects, _MADE_HERE)
+
+
+def gathers_to_move(
+    counted: CountedLoop, effects: SideEffects, min_bytes: int
+) -> list[HloInstruction]:
+    """Collectives whose operands the trip's number determines, and that differ from trip to trip."""
+    determined = determined_by_trip(counted, effects)
+    unchanging = determined_instructions(
+        counted.loop,
+        {i for i in range(counted.loop.size) if counted.loop.is_invariant(i)},
+        effects,
+        _MADE_HERE,
+    )
+    return [
+        x
+        for x in counted.loop.body.post_order()
+        if x.opcode in KIND
+        and isinstance(x.shape, ArrayShape)
+        and x.shape.byte_size >= min_bytes
+        and not is_pinned(x)
+        and all(operand in determined for operand in x.operands)
+        and any(operand not in unchanging for operand in x.operands)
+        # What nobody but the next trip reads has been moved already.
+        and any(not user.is_root for user in x.users)
+    ]
+
+
+def gather_ahead(
+    counted: CountedLoop,
+    gathers: Sequence[HloInstruction],
+    builder: Builder,
+    effects: SideEffects,
+) -> None:
+    """The loop carries what ``gathers`` give; each trip but the last, behind the loop, makes the next one's."""
+
+    def initial(x: HloInstruction) -> HloInstruction:
+        return counted.loop.initial[element_index(x)]
+
+    first = copy_cones(gathers, initial, builder)
+    loop, carried = add_elements(counted.loop, [first[x] for x in gathers], builder)
+
+    def following(x: HloInstruction) -> HloInstruction:
+        index = element_index(x)
+        return loop.next_value(index) if index in counted.counters else x
+
+    after = copy_cones(gathers, following, builder.within(loop.body))
+    for x, element in zip(gathers, carried, strict=True):
+        x.replace_all_uses_with(element)
+        loop.body.root.replace_operand(element_index(element), after[x])
+    loop.body.remove_unused(keep=effects.of)
+    peel_last(counted.carrying(loop), builder, effects)
