@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+import spmd.analysis.attention_cost  # registers what fused attention costs
 import spmd.analysis.lapack_cost  # noqa: F401 - registers what LAPACK calls cost
 from spmd.analysis.trip_count import trip_count
 from spmd.analysis.wire import KIND, result_bytes, wire_weight

@@ -10,7 +10,6 @@ s32[b+1], cumulative lengths. Numbers of masks and layouts follow NVTE's enums; 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,7 +20,6 @@ from spmd.errors import UnsupportedError
 from spmd.evaluator.numerics import widen
 from spmd.evaluator.value import NDArray, Operands, Value, array_of
 from spmd.hlo.instruction import HloInstruction
-from spmd.ops.opdef import OpCost
 from spmd.shape import as_array, as_tuple
 
 _SETTING = re.compile(r"(\w+) = ([-+.\w]+)")
@@ -148,20 +146,5 @@ def _backward(instruction: HloInstruction, operands: Operands) -> Value:
     return (dq.astype(kind), first.astype(kind), second, *rest)
 
 
-def _cost(products: int) -> Callable[[HloInstruction], OpCost]:
-    """``products`` matrix products over all pairs of positions, and an exponential for each pair."""
-
-    def cost(instruction: HloInstruction) -> OpCost:
-        q, k = (as_array(instruction.operand(i).shape).dims for i in (0, 1))
-        pairs = float(q[0] * q[2] * q[1] * k[1])
-        return OpCost(flops=2.0 * products * pairs * q[3], transcendentals=pairs)
-
-    return cost
-
-
-for _name, _evaluate, _products in (("forward", _forward, 2), ("backward", _backward, 5)):
-    register_custom_call(
-        f"te_fused_attn_{_name}_ffi",
-        evaluate=_evaluate,
-        cost=_cost(_products),
-    )
+for _name, _evaluate in (("forward", _forward), ("backward", _backward)):
+    register_custom_call(f"te_fused_attn_{_name}_ffi", evaluate=_evaluate)
