@@ -26,6 +26,7 @@ from runtime.codegen.elements import (  # noqa: F401 - they fill the registries
 from runtime.codegen.elements.builder import F32, F64, Instructions
 from runtime.codegen.elements.complex_arithmetic import complex_lines
 from runtime.codegen.elements.complex_conversion import complex_conversion
+from runtime.codegen.elements.origins import origin_of
 from runtime.codegen.elements.registry import (
     BODIES,
     ElementSignature,
@@ -33,7 +34,7 @@ from runtime.codegen.elements.registry import (
     float_function,
     float_lines,
 )
-from runtime.codegen.elements.storage import element_form, stored_type, wide_type
+from runtime.codegen.elements.storage import element_form, narrowing, stored_type, wide_type
 from runtime.codegen.llvm_jit import host_fuses, host_permutes, host_scales
 from spmd.hlo import Opcode
 
@@ -62,23 +63,23 @@ def operation_ir(
     assert lines is not None, "has_operation says so"
     kinds = signature.operands
     functions = []
-    for kind in dict.fromkeys((*kinds, signature.result)):
+    for kind in dict.fromkeys(kinds):
         element = element_form(kind)
-        functions += [
-            _function(f"widen_{kind}", element.stored, element.wide, element.widen),
-            _function(f"narrow_{kind}", element.wide, element.stored, element.narrow),
-        ]
+        functions.append(_function(f"widen_{kind}", element.stored, element.wide, element.widen))
     parameters = ", ".join(f"{stored_type(kind)} %x{i}" for i, kind in enumerate(kinds))
     widened = [
         f"  %{letter} = call {wide_type(kind)} @widen_{kind}({stored_type(kind)} %x{i})"
         for i, (kind, letter) in enumerate(zip(kinds, "abc", strict=False))
     ]
     stored, wide = stored_type(signature.result), wide_type(signature.result)
+    origin = origin_of(signature)
+    narrow = f"narrow_{origin.name.lower()}_{signature.result}"
+    functions.append(_function(narrow, wide, stored, narrowing(signature.result, origin)))
     body = [
         f"define internal {stored} @{name}({parameters}) alwaysinline {{",
         *widened,
         f"  {lines.body}",
-        f"  %stored = call {stored} @narrow_{signature.result}({wide} %r)",
+        f"  %stored = call {stored} @{narrow}({wide} %r)",
         f"  ret {stored} %stored\n}}\n",
     ]
     return [*lines.globals, *_declarations(lines.body), *functions, "\n".join(body)]

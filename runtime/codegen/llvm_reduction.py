@@ -8,6 +8,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from collectives.communicator.reduction import accumulator_type
+from runtime.codegen.elements import bfloat16
+from runtime.codegen.elements.bfloat16 import Origin
 from runtime.codegen.elements.small_floats import conversions
 from spmd.device import ReductionKind
 from spmd.ops.reduction import identity_value
@@ -35,7 +37,7 @@ def element_of(dtype: Dtype) -> Element:
     """How to compute with ``dtype``, in its accumulator's type."""
     kind = PrimitiveType.from_numpy(dtype)
     if kind is PrimitiveType.BF16:
-        return Element("i16", "float", _WIDEN_BF16, _NARROW_BF16)
+        return Element("i16", "float", bfloat16.widening(), bfloat16.narrowing(Origin.ANYWHERE))
     if kind is PrimitiveType.F16:
         return Element(
             "half", "float", "%y = fpext half %x to float", "%y = fptrunc float %x to half"
@@ -49,6 +51,13 @@ def element_of(dtype: Dtype) -> Element:
     if kind.is_floating:
         return Element(*("float" if kind is PrimitiveType.F32 else "double",) * 2)
     return Element(*(f"i{kind.byte_size * 8}",) * 2)
+
+
+def narrow_body(kind: PrimitiveType, origin: Origin) -> str:
+    """``Element.narrow`` of numbers that are not complex, as short as their origin allows."""
+    return (
+        bfloat16.narrowing(origin) if kind is PrimitiveType.BF16 else element_of(kind.numpy).narrow
+    )
 
 
 def can_reduce(dtype: Dtype, reduction: ReductionKind) -> bool:
@@ -89,6 +98,8 @@ _INTEGER_OPERATIONS: dict[ReductionKind, str] = {
     ReductionKind.OR: "%r = or {t} %a, %b",
     ReductionKind.XOR: "%r = xor {t} %a, %b",
 }
+#: Their results are operands.
+_CHOOSING = (ReductionKind.MIN, ReductionKind.MAX)
 _BOOLEAN = {
     ReductionKind.SUM: ReductionKind.OR,
     ReductionKind.PRODUCT: ReductionKind.AND,
@@ -112,14 +123,15 @@ def combination(dtype: Dtype, reduction: ReductionKind, wide: str, lanes: int = 
 
 def combining_ir(dtype: Dtype, reduction: ReductionKind, suffix: str = "") -> list[str]:
     """@widen, @narrow and @combine, with a suffix: between memory's type and the accumulator's, and in that."""
-    element = element_of(dtype)
+    element, kind = element_of(dtype), PrimitiveType.from_numpy(dtype)
     stored, wide = element.stored, element.wide
+    origin = Origin.CHOSEN if reduction in _CHOOSING else Origin.COMPUTED
     combine = _COMBINATION.format(
         name=f"combine{suffix}", type=wide, body=combination(dtype, reduction, wide)
     )
     return [
         _conversion(f"widen{suffix}", stored, wide, element.widen),
-        _conversion(f"narrow{suffix}", wide, stored, element.narrow),
+        _conversion(f"narrow{suffix}", wide, stored, narrow_body(kind, origin)),
         combine,
     ]
 
@@ -146,23 +158,6 @@ def _small_integer(bits: int, signed: bool) -> tuple[str, str]:
         f"%y = and i8 %x, {(1 << bits) - 1}",
     )
 
-
-_WIDEN_BF16 = """%wide = zext i16 %x to i32
-  %bits = shl i32 %wide, 16
-  %y = bitcast i32 %bits to float"""
-
-# To nearest, ties to even; every nan becomes the quiet one of its sign.
-_NARROW_BF16 = """%bits = bitcast float %x to i32
-  %upper = lshr i32 %bits, 16
-  %odd = and i32 %upper, 1
-  %half = add i32 %odd, 32767
-  %sum = add i32 %bits, %half
-  %rounded = lshr i32 %sum, 16
-  %sign = and i32 %upper, 32768
-  %quiet = or i32 %sign, 32704
-  %nan = fcmp uno float %x, %x
-  %chosen = select i1 %nan, i32 %quiet, i32 %rounded
-  %y = trunc i32 %chosen to i16"""
 
 _COMBINATION = """
 define internal {type} @{name}({type} %a, {type} %b) alwaysinline {{

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from runtime.codegen.llvm_reduction import Element, element_of
+from runtime.codegen.elements.bfloat16 import Origin
+from runtime.codegen.llvm_reduction import Element, element_of, narrow_body
 from spmd.shape import PrimitiveType
 
 
@@ -12,6 +13,11 @@ def element_form(kind: PrimitiveType) -> Element:
         whole = f"i{8 * kind.byte_size}"
         return Element(whole, whole)
     return element_of(kind.numpy)
+
+
+def narrowing(kind: PrimitiveType, origin: Origin) -> str:
+    """``Element.narrow``, as short as the number's origin allows."""
+    return element_form(kind).narrow if kind.is_complex else narrow_body(kind, origin)
 
 
 def stored_type(kind: PrimitiveType) -> str:

@@ -1,0 +1,128 @@
+"""bf16: native results are the evaluator's, rounded once an operation, for all numbers and every kind of nan."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from runtime.codegen.element_operations import ElementSignature, has_operation
+from runtime.codegen.elements.bfloat16 import Origin
+from runtime.codegen.elements.origins import origin_of
+from runtime.codegen.elements.registry import FLOAT_FUNCTIONS
+from runtime.codegen.scalar_program import ScalarOp, ScalarProgram
+from runtime.kernel import CPU_KERNELS, KernelArrays
+from runtime.kernels.loop import Walk, bind_loop
+from runtime.kernels.native_elementwise import NativeElementwiseKernel
+from spmd.hlo import Opcode
+from spmd.literal import NDArray
+from spmd.shape import PrimitiveType
+from tests.runtime.kernels.element_signatures import SIGNATURES, canonical, reference
+
+P, Op = PrimitiveType, Opcode
+BF16 = P.BF16.numpy
+ALL = np.arange(1 << 16, dtype=np.uint16)
+#: Functions with approximations of their own are judged by test_accuracy.py.
+UNARY = [
+    signature
+    for form in SIGNATURES
+    if form[1] == (P.BF16,)
+    and form[2] is P.BF16
+    and has_operation(signature := ElementSignature(*form))
+    and form[0] not in {opcode for opcode, _ in FLOAT_FUNCTIONS}
+]
+BINARY = (Op.ADD, Op.SUBTRACT, Op.MULTIPLY, Op.DIVIDE, Op.MAXIMUM, Op.MINIMUM, Op.REMAINDER)
+
+
+def native(signature: ElementSignature, operands: list[NDArray]) -> NDArray:
+    out = np.empty(operands[0].shape, signature.result.numpy)
+    kernel = NativeElementwiseKernel(signature)
+    CPU_KERNELS.bind(kernel, KernelArrays(tuple(operands), (out,)))()
+    return out
+
+
+def check(signature: ElementSignature, operands: list[NDArray]) -> None:
+    with np.errstate(all="ignore"):
+        want = reference(signature, operands)
+        assert canonical(native(signature, operands)) == canonical(want)
+
+
+def patterns() -> NDArray:
+    """Every exponent and sign with the least, the largest and some other mantissas: zeros, denormals, each nan's kind."""
+    mantissas = np.array([0, 1, 2, 0x15, 0x3F, 0x40, 0x41, 0x7F], np.uint16)
+    return (np.arange(1 << 9, dtype=np.uint16)[:, None] << 7 | mantissas).ravel()
+
+
+def pairs() -> list[NDArray]:
+    some = patterns()
+    few = np.concatenate([some[::13], some[-8:], some[2040:2056]])
+    return [x.ravel().view(BF16) for x in np.meshgrid(some, few)]
+
+
+@pytest.mark.parametrize("signature", UNARY, ids=lambda s: s.opcode.value)
+def test_operations_of_one_operand_on_all_numbers(signature: ElementSignature) -> None:
+    check(signature, [ALL.view(BF16)])
+
+
+@pytest.mark.parametrize("opcode", BINARY)
+def test_operations_of_two_operands(opcode: Opcode) -> None:
+    check(ElementSignature(opcode, (P.BF16, P.BF16), P.BF16), pairs())
+
+
+@pytest.mark.parametrize("kind", [kind for kind in P if kind.is_floating or kind.is_integer])
+def test_conversions_to_bf16(kind: PrimitiveType) -> None:
+    """Of all numbers up to 16 bits; of f32 and f64 with ties, nan of every payload's edge and what overflows."""
+    signature = ElementSignature(Op.CONVERT, (kind,), P.BF16)
+    if kind.is_floating and kind.bits > 16:
+        lower = np.array([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF], np.uint32)
+        x = ((ALL.astype(np.uint32) << 16)[:, None] | lower).ravel().view(np.float32)
+    elif kind.is_integer and kind.bits > 16:
+        x = np.concatenate(
+            [1 << np.arange(kind.bits - 1, dtype=np.uint64), ALL.astype(np.uint64) * 257]
+        )
+    else:
+        x = ALL[: 1 << kind.bits].astype(f"u{kind.byte_size}").view(kind.numpy)
+    with np.errstate(all="ignore"):
+        check(signature, [x.astype(kind.numpy)])
+
+
+def test_programs_round_after_each_operation() -> None:
+    """(a * b + a) / (b - a), where nan and infinities arise on the way."""
+    two = (P.BF16, P.BF16)
+    steps = [(Op.MULTIPLY, 0, 1), (Op.ADD, 2, 0), (Op.SUBTRACT, 1, 0), (Op.DIVIDE, 3, 4)]
+    program = ScalarProgram(
+        two,
+        tuple(ScalarOp(ElementSignature(op, two, P.BF16), tuple(at)) for op, *at in steps),
+        (5,),
+    )
+    values = pairs()
+    out = np.empty_like(values[0])
+    every = (*values, out)
+    walks = [Walk(x.ctypes.data, x.strides, x.itemsize) for x in every]
+    bind_loop(program, out.shape, walks, every)()
+    with np.errstate(all="ignore"):
+        for op, *at in steps:
+            values.append(reference(ElementSignature(op, two, P.BF16), [values[i] for i in at]))
+    assert canonical(out) == canonical(values[-1])
+
+
+def test_a_nan_of_every_payload_stays_one() -> None:
+    """Rounding would carry those with ones at the end to infinity or to -0; the sign stays."""
+    bits = np.array([0x7F800001, 0x7F80FFFF, 0x7FFFFFFF, 0x7FC00000], np.uint32)
+    x = np.concatenate([bits, bits | 0x80000000]).view(np.float32)
+    y = native(ElementSignature(Op.CONVERT, (P.F32,), P.BF16), [x])
+    assert np.isnan(y.astype(np.float32)).all()
+    assert (np.signbit(y.astype(np.float32)) == np.signbit(x)).all()
+
+
+def test_what_is_known_of_an_operation_decides_on_its_rounding() -> None:
+    def origin(opcode: Opcode, *kinds: PrimitiveType) -> Origin:
+        return origin_of(ElementSignature(opcode, kinds, P.BF16))
+
+    assert origin(Op.CONVERT, P.F32) is Origin.ANYWHERE
+    assert origin(Op.CONVERT, P.F16) is Origin.ANYWHERE
+    assert origin(Op.CONVERT, P.S32) is Origin.COMPUTED
+    assert origin(Op.CONVERT, P.F8E4M3FN) is Origin.CHOSEN
+    assert origin(Op.ADD, P.BF16, P.BF16) is Origin.COMPUTED
+    assert origin(Op.TANH, P.BF16) is Origin.COMPUTED
+    assert origin(Op.POWER, P.BF16, P.BF16) is Origin.ANYWHERE
+    assert origin(Op.NEGATE, P.BF16) is Origin.CHOSEN
