@@ -1,0 +1,96 @@
+"""The least seconds of a step whatever the order of its instructions: what no scheduler gets below.
+
+compute          a device runs one kernel at a time
+busiest link     and sends at its links' rates
+critical path    operands before users, collectives as on free links; a loop's trips follow one another
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from collectives.cost.estimator import Estimator
+from collectives.simulate.program import trips_of
+from collectives.simulate.steps import DONES, wrapped
+from spmd.analysis.wire import KIND
+from spmd.hlo import HloComputation, HloInstruction, Opcode
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Seconds of one execution of a computation. links: that each exchange is busy, by name."""
+
+    compute: float = 0.0
+    links: Mapping[str, float] = field(default_factory=dict)
+    path: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        return max(self.compute, self.path, *self.links.values(), 0.0)
+
+    @property
+    def what(self) -> str:
+        """Which of them it is."""
+        reasons = [
+            (self.compute, "compute"),
+            (self.path, "critical path"),
+            *((seconds, name) for name, seconds in self.links.items()),
+        ]
+        return max(reasons, key=lambda reason: reason[0])[1]
+
+    def then(self, other: Bound, times: int = 1) -> Bound:
+        """This, and ``times`` times the other after it."""
+        links = dict(self.links)
+        for name, seconds in other.links.items():
+            links[name] = links.get(name, 0.0) + times * seconds
+        return Bound(self.compute + times * other.compute, links, self.path + times * other.seconds)
+
+
+class Bounds:
+    """Bounds of computations, each found once. ``branches``: what conditionals are taken to run."""
+
+    def __init__(
+        self, estimator: Estimator, branches: Mapping[HloInstruction, HloComputation]
+    ) -> None:
+        self._estimator = estimator
+        self._branches = branches
+        self._known: dict[HloComputation, Bound] = {}
+
+    def of(self, computation: HloComputation) -> Bound:
+        if computation not in self._known:
+            self._known[computation] = self._find(computation)
+        return self._known[computation]
+
+    def of_instruction(self, x: HloInstruction) -> Bound:
+        """Of one execution of ``x``, with what it calls; its path is its own length."""
+        if x.opcode is Opcode.WHILE:
+            condition = self.of(x.while_condition)
+            trip = Bound().then(self.of(x.while_body)).then(condition)
+            return Bound().then(condition).then(trip, trips_of(x))
+        if x.opcode is Opcode.CONDITIONAL:
+            return self.of(self._branches[x])
+        if x.opcode is Opcode.CALL:
+            return self.of(x.to_apply)
+        if wrapped(x).opcode in KIND:
+            time = self._estimator.collective(x)
+            links: dict[str, float] = {}
+            for link in time.links:
+                links[link.exchange] = links.get(link.exchange, 0.0) + link.seconds
+            return Bound(0.0, links, time.seconds)
+        if x.opcode in DONES:
+            return Bound()
+        seconds = self._estimator.compute(wrapped(x))
+        return Bound(seconds, {}, seconds)
+
+    def _find(self, computation: HloComputation) -> Bound:
+        """The sum of all, but the path is the longest through them."""
+        end: dict[HloInstruction, float] = {}
+        total = Bound()
+        for x in computation.instructions:
+            own = self.of_instruction(x)
+            before = (end[y] for y in (*x.operands, *x.control_predecessors))
+            end[x] = max(before, default=0.0) + own.path
+            if own.compute or own.links:
+                total = total.then(own)
+        return Bound(total.compute, total.links, max(end.values(), default=0.0))

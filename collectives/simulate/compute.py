@@ -1,0 +1,81 @@
+"""Compute: a device's kernels one after the other, at a speed that changes while collectives take processors away."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A piece of work, and when it was done."""
+
+    name: str
+    start: float
+    end: float
+
+
+@dataclass(eq=False, slots=True)
+class Compute:
+    """``todo``: names and seconds at full speed of what is left, all of them together ``left`` at ``since``.
+
+    speed: from 0 to 1. version: counts changes of when it ends. begun: when the first of ``todo`` began.
+    """
+
+    todo: deque[tuple[str, float]] = field(default_factory=deque)
+    left: float = 0.0
+    speed: float = 1.0
+    since: float = 0.0
+    version: int = 0
+    begun: float = 0.0
+
+    def begin(self, work: list[tuple[str, float]], now: float) -> None:
+        """All that there was before is done."""
+        self.todo.extend(work)
+        self.left = sum(seconds for _, seconds in work)
+        self.since = self.begun = now
+        self.version += 1
+
+    def end(self) -> float:
+        """When everything is done at the present speed."""
+        if not self.left:
+            return self.since
+        return self.since + self.left / self.speed if self.speed > 0.0 else math.inf
+
+    def left_at(self, now: float) -> float:
+        return max(self.left - self.speed * (now - self.since), 0.0)
+
+    def set_speed(self, speed: float, now: float) -> list[Done]:
+        """From now on; returns what is done by now."""
+        done = self._proceed(now)
+        self.speed = speed
+        self.version += 1
+        return done
+
+    def finish(self, now: float) -> list[Done]:
+        """All is done now, which is ``end()``."""
+        done = self._proceed(now)
+        while self.todo:  # what rounding has left
+            name, _ = self.todo.popleft()
+            done.append(Done(name, self.begun, now))
+            self.begun = now
+        self.left = 0.0
+        return done
+
+    def _proceed(self, now: float) -> list[Done]:
+        done = []
+        can_do = self.speed * (now - self.since)
+        self.left = self.left_at(now)
+        at = self.since
+        while self.todo and self.todo[0][1] <= can_do:
+            name, seconds = self.todo.popleft()
+            can_do -= seconds
+            at += seconds / self.speed if self.speed > 0.0 else 0.0
+            done.append(Done(name, self.begun, at))
+            self.begun = at
+        if self.todo:
+            name, seconds = self.todo.popleft()
+            self.todo.appendleft((name, seconds - can_do))
+        self.since = now
+        return done

@@ -1,0 +1,125 @@
+"""SimulatedDevice: one class of devices, where it is in its program and what it has been doing so far."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TypeAlias
+
+from collectives.simulate.compute import Compute
+from collectives.simulate.ports import Meter, Port, Transfer
+from collectives.simulate.steps import Loop, Step, Steps
+
+
+class Total(Enum):
+    """What is added up over a step; seconds unless it says otherwise."""
+
+    COMPUTE = "compute"
+    """Kernels, at full speed."""
+    SLOWED = "slowed"
+    """Kernels took longer because collectives took processors away."""
+    EXPOSED = "exposed"
+    """The device stood still for a collective."""
+    WHILE_EXPOSED = "busy while exposed"
+    """By resource: how long it was busy while the device stood still."""
+    EXECUTIONS = "executions"
+    """How often a collective was waited for."""
+    MOVING = "moving"
+    """From when all members were ready to the end."""
+    LATE = "late"
+    """Waited for a member that was not ready, by class."""
+    CONTENDED = "contended"
+    """Waited longer because other transfers shared a link, by link and collective."""
+
+
+#: Name of the resource that is busy while any transfer is under way, whatever it waits for.
+ANY_LINK = "all links"
+
+#: (what, of which collective or resource, ...).
+Key: TypeAlias = tuple[Hashable, ...]
+
+
+@dataclass(eq=False, slots=True)
+class Execution:
+    """One execution of a collective by the devices that meet in it.
+
+    missing: members that are not ready yet. ready: when each one became so. last: who was the last. begin, over: of
+    the transfer, None before.
+    """
+
+    site: int
+    turn: int
+    members: tuple[int, ...]
+    parts: tuple[int, ...]
+    missing: int
+    ready: dict[int, float] = field(default_factory=dict)
+    last: int = 0
+    begin: float | None = None
+    over: float | None = None
+    transfer: Transfer | None = None
+    waiting: list[SimulatedDevice] = field(default_factory=list)
+
+
+@dataclass(eq=False, slots=True)
+class Frame:
+    """Where a device is in one sequence of steps; ``trip``: of the loop whose body that is, counted from 0."""
+
+    steps: Steps
+    loop: Loop | None = None
+    index: int = 0
+    trip: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class SimulatedDevice:
+    """``number``: of the class. frames: outermost first. end: when it was done, None before.
+
+    turns: how often it has started each collective. begun: the executions it has started last. stopped: since when it
+    waits, with what its meters showed then. skipped_busy: what its meters would show more if no trips were left out.
+    """
+
+    number: int
+    pace: int
+    frames: list[Frame]
+    compute: Compute = field(default_factory=Compute)
+    ports: dict[str, Port] = field(default_factory=dict)
+    moving: Meter = field(default_factory=Meter)
+    in_flight: int = 0
+    end: float | None = None
+    turns: dict[int, int] = field(default_factory=dict)
+    begun: dict[int, Execution | None] = field(default_factory=dict)
+    stopped: tuple[float, dict[str, float]] | None = None
+    totals: dict[Key, float] = field(default_factory=dict)
+    skipped_busy: dict[str, float] = field(default_factory=dict)
+
+    def step(self) -> Step | None:
+        """What comes next; None at the end of the innermost sequence."""
+        frame = self.frames[-1]
+        return frame.steps[frame.index] if frame.index < len(frame.steps) else None
+
+    def pass_step(self) -> None:
+        self.frames[-1].index += 1
+
+    def add(self, seconds: float, *key: Hashable) -> None:
+        self.totals[key] = self.totals.get(key, 0.0) + seconds
+
+    def port(self, exchange: str) -> Port:
+        return self.ports.setdefault(exchange, Port(exchange))
+
+    def lacks(self, busy: Mapping[str, float]) -> float:
+        """The part of its processors that collectives take now; ``busy``: of a port in full use, by exchange."""
+        taken = sum(busy.get(name, 0.0) * port.meter.load for name, port in self.ports.items())
+        return min(taken, 1.0)
+
+    def meters(self, now: float) -> dict[str, float]:
+        """Seconds for which each exchange has been busy, and any transfer was under way, of what was gone through."""
+        shown = {name: port.meter.until(now) for name, port in self.ports.items()}
+        return {ANY_LINK: self.moving.until(now), **shown}
+
+    def busy(self, now: float) -> dict[str, float]:
+        """The same of all of the step so far."""
+        return {
+            name: shown + self.skipped_busy.get(name, 0.0)
+            for name, shown in self.meters(now).items()
+        }

@@ -1,0 +1,306 @@
+"""Engine: devices go through their steps; whoever needs a collective waits until its members have met and it is over.
+
+A device computes on its own, so that only starts, waits and ends of a loop's trips are events, and not each kernel.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from collectives.simulate.compute import Done
+from collectives.simulate.device import Execution, Frame, SimulatedDevice, Total
+from collectives.simulate.events import EventQueue
+from collectives.simulate.fold import Fold, Meeting
+from collectives.simulate.periods import Periods
+from collectives.simulate.ports import Port, Transfer, begin, finish
+from collectives.simulate.steps import Loop, Program, Start, Wait, Work
+from collectives.simulate.timeline import Row, Slice, Timeline
+from spmd.errors import CheckFailed
+
+
+@dataclass(frozen=True, slots=True)
+class _Computed:
+    """A device may have come to its next event; it has not where its speed has changed since."""
+
+    device: SimulatedDevice
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Over:
+    """A transfer may be over; it is not where its rate has changed since."""
+
+    execution: Execution
+    transfer: Transfer
+    version: int
+
+
+@dataclass
+class Engine:
+    """One run. busy: by exchange, the part of a device's processors that one in full use takes away. extrapolated:
+    whether trips of loops are left out once they are all alike.
+    """
+
+    program: Program
+    fold: Fold
+    busy: Mapping[str, float] = field(default_factory=dict)
+    extrapolated: bool = True
+    timeline: Timeline = field(default_factory=Timeline)
+
+    def __post_init__(self) -> None:
+        self.devices = [
+            SimulatedDevice(number, pace, [Frame(self.program.steps)])
+            for number, pace in enumerate(self.fold.paces)
+        ]
+        self._queue: EventQueue[_Computed | _Over] = EventQueue()
+        self._executions: dict[tuple[int, int], dict[tuple[int, ...], Execution]] = {}
+        self._of_transfer: dict[Transfer, Execution] = {}
+        self._watchers: dict[int, Mapping[int, tuple[_Part, ...]]] = {}
+        self._periods = Periods(self.devices, self._executions, self.timeline)
+
+    def run(self) -> float:
+        """To the end of every device: seconds of the step. CheckFailed where one waits for what never happens."""
+        for device in self.devices:
+            self._advance(device, 0.0)
+        while self._queue:
+            now, event = self._queue.take()
+            if isinstance(event, _Over):
+                if event.version == event.transfer.version:
+                    self._finish(event.execution, event.transfer, now)
+            elif event.version == event.device.compute.version:
+                self._computed(event.device, now)
+        self._require_done()
+        return max(device.end or 0.0 for device in self.devices) + self.timeline.skipped
+
+    # ---- one device
+    def _advance(self, device: SimulatedDevice, now: float) -> None:
+        """Compute until the next event."""
+        work: list[tuple[str, float]] = []
+        while True:
+            step = device.step()
+            if isinstance(step, Work):
+                work.append((step.name, step.seconds[device.pace]))
+                device.pass_step()
+            elif isinstance(step, Loop):
+                device.frames.append(Frame(step.body, step))
+            else:
+                break
+        device.compute.begin(work, now)
+        device.add(device.compute.left, Total.COMPUTE)
+        device.add(-device.compute.left, Total.SLOWED)
+        self._await(device)
+
+    def _await(self, device: SimulatedDevice) -> None:
+        """Its next event, at its present speed."""
+        end = device.compute.end()
+        if math.isfinite(end):
+            self._queue.put(end, _Computed(device, device.compute.version))
+
+    def _computed(self, device: SimulatedDevice, now: float) -> None:
+        if device.compute.todo:
+            self._keep(device, device.compute.finish(now))
+        step = device.step()
+        if isinstance(step, Start):
+            device.pass_step()
+            self._start(device, step.site, now)
+        elif isinstance(step, Wait):
+            execution = device.begun[step.site]
+            if execution is not None and execution.over is None:
+                device.stopped = now, device.meters(now)
+                execution.waiting.append(device)
+                return
+            device.pass_step()
+            if execution is not None:
+                self._account(device, execution, now, now)
+        elif len(device.frames) == 1:
+            device.end = now
+            return
+        else:
+            self._end_trip(device, now)
+        self._advance(device, now)
+
+    def _end_trip(self, device: SimulatedDevice, now: float) -> None:
+        frame = device.frames[-1]
+        assert frame.loop is not None
+        frame.index = 0
+        frame.trip += 1
+        if self.extrapolated:
+            self._periods.end_of_trip(device, now)
+        if frame.trip >= frame.loop.trips:
+            device.frames.pop()
+            device.pass_step()
+
+    def _keep(self, device: SimulatedDevice, done: list[Done]) -> None:
+        for one in done:
+            device.add(one.end - one.start, Total.SLOWED)
+            self.timeline.add(Slice(device.number, Row.COMPUTE, one.name, one.start, one.end))
+
+    def _set_speed(self, device: SimulatedDevice, now: float) -> None:
+        """As the transfers on its ports leave it."""
+        speed = 1.0 - device.lacks(self.busy)
+        if speed != device.compute.speed:
+            self._keep(device, device.compute.set_speed(speed, now))
+            if device.stopped is None and device.end is None:
+                self._await(device)
+
+    # ---- collectives
+    def _start(self, device: SimulatedDevice, site: int, now: float) -> None:
+        turn = device.turns.get(site, 0)
+        device.turns[site] = turn + 1
+        meeting = self.fold.meetings[site][device.number]
+        if meeting is None:
+            device.begun[site] = None
+            return
+        for part in self._parts(site)[device.number]:
+            execution = self._execution(site, turn, part)
+            execution.ready[device.number] = now
+            execution.last = device.number
+            execution.missing -= 1
+            if not execution.missing:
+                self._begin(execution, now)
+            if device.number in part.numbers:
+                device.begun[site] = execution
+
+    def _execution(self, site: int, turn: int, part: _Part) -> Execution:
+        known = self._executions.setdefault((site, turn), {})
+        if part.numbers not in known:
+            known[part.numbers] = Execution(
+                site, turn, part.members, part.numbers, len(part.members)
+            )
+        return known[part.numbers]
+
+    def _parts(self, site: int) -> Mapping[int, tuple[_Part, ...]]:
+        """By class: the executions that begin no sooner than it is ready."""
+        meetings = self.fold.meetings[site]
+        known = self._watchers.get(id(meetings))  # sites of one pattern have one tuple of meetings
+        if known is None:
+            parts = _parts_of(meetings)
+            known = self._watchers[id(meetings)] = {
+                number: tuple(part for part in parts if number in part.members)
+                for number in range(len(self.devices))
+            }
+        return known
+
+    def _begin(self, execution: Execution, now: float) -> None:
+        parts = [self.devices[number] for number in execution.parts]
+        times = self.program.sites[execution.site].times
+        slowest = max((times[device.pace] for device in parts), key=lambda time: time.seconds)
+        uses: dict[Port, float] = {}
+        for link in slowest.links if slowest.seconds > 0.0 else ():
+            for device in parts:
+                port = device.port(link.exchange)
+                uses[port] = min(uses.get(port, 0.0) + link.seconds / slowest.seconds, 1.0)
+        uses = {port: use for port, use in uses.items() if use > 0.0}
+        execution.begin = now
+        execution.transfer = Transfer(execution.site, uses, now, slowest.seconds)
+        self._of_transfer[execution.transfer] = execution
+        for device in parts:
+            self._count_in_flight(device, 1, now)
+        self._expect(begin(execution.transfer, now), execution, now)
+
+    def _finish(self, execution: Execution, transfer: Transfer, now: float) -> None:
+        execution.over = now
+        del self._of_transfer[transfer]
+        self._forget(execution)
+        self._expect(finish(transfer, now), execution, now)
+        links = tuple(dict.fromkeys(port.exchange for port in transfer.uses))
+        name = self.program.sites[execution.site].name
+        for number in execution.parts:
+            self._count_in_flight(self.devices[number], -1, now)
+            self.timeline.add(Slice(number, Row.COLLECTIVE, name, transfer.begin, now, links))
+        for device in execution.waiting:
+            self._resume(device, execution, now)
+
+    def _expect(self, changed: list[Transfer], because: Execution, now: float) -> None:
+        """``changed`` have new rates, as ``because`` began or is over; so have their ends, and devices their speeds."""
+        numbers = dict.fromkeys(because.parts)
+        for transfer in changed:
+            execution = self._of_transfer[transfer]
+            numbers.update(dict.fromkeys(execution.parts))
+            self._queue.put(transfer.end(), _Over(execution, transfer, transfer.version))
+        if self.busy:
+            for number in numbers:
+                self._set_speed(self.devices[number], now)
+
+    def _forget(self, execution: Execution) -> None:
+        known = self._executions[execution.site, execution.turn]
+        del known[execution.parts]
+        if not known:
+            del self._executions[execution.site, execution.turn]
+
+    def _count_in_flight(self, device: SimulatedDevice, more: int, now: float) -> None:
+        device.in_flight += more
+        device.moving.set(float(device.in_flight > 0), now)
+
+    # ---- waiting
+    def _resume(self, device: SimulatedDevice, execution: Execution, now: float) -> None:
+        assert device.stopped is not None
+        since, before = device.stopped
+        device.stopped = None
+        for name, busy in device.meters(now).items():
+            device.add(busy - before.get(name, 0.0), Total.WHILE_EXPOSED, name)
+        self._account(device, execution, since, now)
+        device.pass_step()
+        self._advance(device, now)
+
+    def _account(
+        self, device: SimulatedDevice, execution: Execution, since: float, now: float
+    ) -> None:
+        """``device`` has waited for ``execution`` from ``since`` to ``now``: why."""
+        site, transfer = execution.site, execution.transfer
+        assert transfer is not None
+        assert execution.over is not None
+        waited = now - since
+        device.add(1.0, Total.EXECUTIONS, site)
+        device.add(execution.over - transfer.begin, Total.MOVING, site)
+        if waited <= 0.0:
+            return
+        device.add(waited, Total.EXPOSED, site)
+        late = min(waited, transfer.begin - execution.ready[device.number])
+        if late > 0.0:
+            device.add(late, Total.LATE, site, execution.last)
+        lost = sum(transfer.delays.values())
+        if lost > 0.0:
+            part = min(waited - late, lost) / lost
+            for (exchange, other), seconds in transfer.delays.items():
+                device.add(part * seconds, Total.CONTENDED, site, exchange, other)
+        name = self.program.sites[site].name
+        self.timeline.add(Slice(device.number, Row.WAIT, name, since, now))
+
+    def _require_done(self) -> None:
+        stuck = [device for device in self.devices if device.end is None]
+        if stuck:
+            said = "; ".join(map(self._where, stuck[:8]))
+            raise CheckFailed(f"devices wait for each other for ever: {said}")
+
+    def _where(self, device: SimulatedDevice) -> str:
+        step = device.step()
+        assert isinstance(step, Wait)
+        execution = device.begun[step.site]
+        assert execution is not None
+        missing = [
+            self.fold.representatives[number]
+            for number in execution.members
+            if number not in execution.ready
+        ]
+        at = self.fold.representatives[device.number]
+        return f"device {at} in {self.program.sites[step.site].name} for {missing}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """members: who must be ready. numbers: the classes that have this transfer as theirs."""
+
+    members: tuple[int, ...]
+    numbers: tuple[int, ...]
+
+
+def _parts_of(meetings: tuple[Meeting | None, ...]) -> list[_Part]:
+    parts: dict[_Part, None] = {}
+    for number, meeting in enumerate(meetings):
+        if meeting is not None:
+            own = meeting.members if meeting.together else (number,)
+            parts[_Part(meeting.members, own)] = None
+    return list(parts)

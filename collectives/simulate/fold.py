@@ -1,0 +1,199 @@
+"""Devices that must behave alike, folded into classes of which one device each is simulated.
+
+Two devices are alike when no sequence of meetings can tell them apart. Classes begin as the paces that devices have,
+and are split until stable: devices of one class meet, in every collective, devices of the same classes (colour
+refinement, the coarsest equitable partition). Groups that cover all devices evenly split nothing, so that a program
+without permutes is one class on 8 devices and on 16,384; a permute along a line without its ends makes a class of each
+position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from collectives.simulate.steps import Site
+from spmd.hlo import HloInstruction
+from spmd.ops.attrs import CollectivePermuteAttrs
+from spmd.ops.groups import device_groups, device_pairs, group_mode
+
+Colors: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+
+#: More classes are not told apart: those of one pace are taken for alike, and every device for a member.
+MAX_CLASSES = 512
+_NOBODY = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """Whom a class meets in a collective: the classes that must be ready before its part begins, itself among them.
+
+    ``together``: they also end together, as one transfer; otherwise (a permute) each class has a transfer of its own.
+    """
+
+    members: tuple[int, ...]
+    together: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """representatives: the lowest device of each class, ascending. sizes: devices of each class. paces: of each class.
+
+    meetings[site][c]: of class c in a collective; None where it takes no part. exact: whether classes are as fine as
+    they have to be.
+    """
+
+    representatives: tuple[int, ...]
+    sizes: tuple[int, ...]
+    paces: tuple[int, ...]
+    meetings: tuple[tuple[Meeting | None, ...], ...]
+    exact: bool = True
+
+
+def fold_devices(
+    sites: Sequence[Site], partitions: int, replicas: int, paces: Sequence[int] | None = None
+) -> Fold:
+    """Classes of ``partitions * replicas`` devices. paces: of each device; all alike where none are given.
+
+    ShapeError for groups or pairs that name devices which are not there.
+    """
+    count = partitions * replicas
+    first = np.zeros(count, np.int64) if paces is None else np.asarray(paces, np.int64)
+    patterns: dict[object, _Pattern] = {}
+    of_sites = []
+    for site in sites:
+        key = _key(site.operation)
+        if key not in patterns:
+            patterns[key] = _pattern(site.operation, partitions, replicas)
+        of_sites.append(patterns[key])
+    colors = _refined(_numbered(first[:, None]), list(patterns.values()))
+    classes = int(colors.max(initial=0)) + 1
+    if classes > MAX_CLASSES:
+        return _coarse(first, of_sites)
+    representatives = _first_of_each(colors, classes)
+    table = {id(p): _meetings(p, colors, representatives) for p in patterns.values()}
+    return Fold(
+        tuple(representatives),
+        tuple(np.bincount(colors, minlength=classes).tolist()),
+        tuple(int(first[device]) for device in representatives),
+        tuple(table[id(pattern)] for pattern in of_sites),
+    )
+
+
+def _coarse(first: Colors, of_sites: Sequence[_Pattern]) -> Fold:
+    """By pace alone, all of them in all collectives."""
+    colors = _numbered(first[:, None])
+    classes = int(colors.max()) + 1
+    representatives = _first_of_each(colors, classes)
+    all_of_them = Meeting(tuple(range(classes)), together=True)
+    return Fold(
+        tuple(representatives),
+        tuple(np.bincount(colors, minlength=classes).tolist()),
+        tuple(int(first[device]) for device in representatives),
+        ((all_of_them,) * classes,) * len(of_sites),
+        exact=False,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Groups:
+    """group_of[d]: which group device d is in, or none. members: devices of each group."""
+
+    group_of: Colors
+    members: tuple[Colors, ...]
+
+    def signatures(self, colors: Colors) -> Colors:
+        """By device: a number that tells the colours of its group's members."""
+        known: dict[bytes, int] = {}
+        of_group = np.array(
+            [known.setdefault(np.sort(colors[own]).tobytes(), len(known)) for own in self.members]
+            + [_NOBODY],
+            np.int64,
+        )
+        return of_group[self.group_of][:, None]
+
+    def meeting(self, device: int, colors: Colors) -> Meeting | None:
+        group = int(self.group_of[device])
+        if group == _NOBODY:
+            return None
+        return Meeting(tuple(np.unique(colors[self.members[group]]).tolist()), together=True)
+
+
+@dataclass(frozen=True, eq=False)
+class _Pairs:
+    """sources[d], targets[d]: who sends to device d and whom it sends to, or nobody; itself counts as nobody."""
+
+    sources: Colors
+    targets: Colors
+
+    def signatures(self, colors: Colors) -> Colors:
+        seen = np.append(colors, _NOBODY)
+        return np.stack([seen[self.sources], seen[self.targets]], axis=1)
+
+    def meeting(self, device: int, colors: Colors) -> Meeting | None:
+        others = [int(end[device]) for end in (self.sources, self.targets)]
+        met = {int(colors[one]) for one in others if one != _NOBODY}
+        return Meeting(tuple(sorted({int(colors[device]), *met})), together=False) if met else None
+
+
+_Pattern: TypeAlias = _Groups | _Pairs
+
+
+def _key(operation: HloInstruction) -> object:
+    """Equal for collectives in which the same devices meet."""
+    attrs = operation.attrs
+    who = (
+        attrs.source_target_pairs
+        if isinstance(attrs, CollectivePermuteAttrs)
+        else getattr(attrs, "replica_groups", None)
+    )
+    return group_mode(operation), type(attrs), who
+
+
+def _pattern(operation: HloInstruction, partitions: int, replicas: int) -> _Pattern:
+    count = partitions * replicas
+    if isinstance(operation.attrs, CollectivePermuteAttrs):
+        sources, targets = (np.full(count, _NOBODY, np.int64) for _ in range(2))
+        pairs = np.array(device_pairs(operation, partitions, replicas), np.int64).reshape(-1, 2)
+        moved = pairs[pairs[:, 0] != pairs[:, 1]]
+        targets[moved[:, 0]] = moved[:, 1]
+        sources[moved[:, 1]] = moved[:, 0]
+        return _Pairs(sources, targets)
+    group_of = np.full(count, _NOBODY, np.int64)
+    members = []
+    for number, group in enumerate(device_groups(operation, partitions, replicas)):
+        members.append(np.array(group, np.int64))
+        group_of[members[-1]] = number
+    return _Groups(group_of, tuple(members))
+
+
+def _refined(colors: Colors, patterns: Sequence[_Pattern]) -> Colors:
+    """Split until no pattern tells two devices of one colour apart, or there are more colours than are simulated."""
+    classes = 0
+    while classes < colors.max(initial=0) + 1 <= MAX_CLASSES:
+        classes = int(colors.max(initial=0)) + 1
+        seen = [pattern.signatures(colors) for pattern in patterns]
+        colors = _numbered(np.concatenate([colors[:, None], *seen], axis=1))
+    return colors
+
+
+def _numbered(rows: Colors) -> Colors:
+    """Equal rows get equal numbers, from 0 in the order in which they come up."""
+    _, first, number = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+    rank = np.argsort(np.argsort(first))
+    return np.asarray(rank[number.reshape(-1)], np.int64)
+
+
+def _first_of_each(colors: Colors, classes: int) -> list[int]:
+    _, first = np.unique(colors, return_index=True)
+    assert len(first) == classes
+    return [int(device) for device in first]
+
+
+def _meetings(
+    pattern: _Pattern, colors: Colors, representatives: Sequence[int]
+) -> tuple[Meeting | None, ...]:
+    return tuple(pattern.meeting(device, colors) for device in representatives)

@@ -1,0 +1,51 @@
+"""How much work could run while a collective does: what neither depends on it nor leads to it, in its computation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from spmd.hlo import HloComputation, HloInstruction
+
+#: Rows of a table of bits that are unpacked at a time.
+_BLOCK = 4096
+
+
+def independent_seconds(
+    computation: HloComputation,
+    collectives: Sequence[HloInstruction],
+    seconds: Callable[[HloInstruction], float],
+) -> dict[HloInstruction, float]:
+    """Of each of ``collectives``: the seconds of all other instructions of ``computation`` that may overlap it."""
+    order = computation.instructions
+    number = {collective: n for n, collective in enumerate(collectives)}
+    bit = {x: 1 << number[x] if x in number else 0 for x in order}
+    after: dict[HloInstruction, int] = {}
+    for x in order:
+        found = bit[x]
+        for y in (*x.operands, *x.control_predecessors):
+            found |= after[y]
+        after[x] = found
+    before: dict[HloInstruction, int] = {}
+    for x in reversed(order):
+        found = bit[x]
+        for y in (*x.users, *x.control_successors):
+            found |= before[y]
+        before[x] = found
+    work = [(x, one) for x in order if (one := seconds(x)) > 0.0]
+    held = _sums([after[x] | before[x] for x, _ in work], [one for _, one in work], len(number))
+    total = sum(one for _, one in work)
+    return {x: max(total - held[n], 0.0) for x, n in number.items()}
+
+
+def _sums(sets: Sequence[int], weights: Sequence[float], count: int) -> list[float]:
+    """For each of ``count`` bits: the weights of the sets that have it."""
+    size = -(-count // 8)
+    total = np.zeros(count)
+    for first in range(0, len(sets), _BLOCK):
+        rows = b"".join(one.to_bytes(size, "little") for one in sets[first : first + _BLOCK])
+        packed = np.frombuffer(rows, np.uint8).reshape(-1, size)
+        bits = np.unpackbits(packed, axis=1, count=count, bitorder="little")
+        total += np.array(weights[first : first + _BLOCK]) @ bits
+    return [float(one) for one in total]

@@ -1,0 +1,153 @@
+"""Periods: when a loop's trips have become all alike, the rest of them is not gone through.
+
+Nothing that devices do depends on what time it is. So when, at the end of a trip, everything is as it was at the end
+of an earlier one (where each device is, what is in flight with how much left, who waits since when, all relative to
+now), what happened in between happens again and again until the first device has no trip left. It is counted as often
+as that, and the devices' trips are: the clock stands still meanwhile, and ``Timeline.skips`` says for how long.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from collectives.simulate.device import Execution, Frame, Key, SimulatedDevice
+from collectives.simulate.timeline import Skip, Timeline
+
+#: Trips after which the same state may come again.
+LONGEST_PERIOD = 4
+#: Times this close, as a part of the period, are equal: what sums of floating-point numbers differ by.
+CLOSE = 1e-9
+
+#: The frames around a loop: where each of them is.
+_Around: TypeAlias = tuple[tuple[int, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """At the end of a trip, ``clock`` seconds into the step. discrete and times: what must be equal, the latter up to
+    rounding. totals, busy: of each device, by now.
+    """
+
+    clock: float
+    trip: int
+    discrete: tuple[Hashable, ...]
+    times: tuple[float, ...]
+    totals: tuple[dict[Key, float], ...]
+    busy: tuple[dict[str, float], ...]
+
+
+class Periods:
+    """What engine tells when a trip ends."""
+
+    def __init__(
+        self,
+        devices: Sequence[SimulatedDevice],
+        executions: Mapping[tuple[int, int], Mapping[tuple[int, ...], Execution]],
+        timeline: Timeline,
+    ) -> None:
+        self._devices = devices
+        self._executions = executions
+        self._timeline = timeline
+        self._seen: dict[_Around, deque[_State]] = {}
+
+    def end_of_trip(self, device: SimulatedDevice, now: float) -> None:
+        """``device`` has come to the end of a trip of its innermost loop. Trips may be counted as gone through."""
+        depth = len(device.frames) - 1
+        around = _around(device.frames, depth)
+        trip = device.frames[depth].trip
+        loop = device.frames[depth].loop
+        assert loop is not None
+        if trip >= loop.trips:
+            self._seen.pop(around, None)
+            return
+        frames = self._all_inside(around, depth)
+        if frames is None or any(frame.trip < trip for frame in frames):
+            return
+        left = loop.trips - 1 - max(frame.trip for frame in frames)
+        if left < 1:
+            return
+        state = self._state(device, depth, now)
+        seen = self._seen.setdefault(around, deque(maxlen=LONGEST_PERIOD))
+        for earlier in reversed(seen):
+            if _alike(earlier, state):
+                self._skip(earlier, state, frames, left, now)
+                seen.clear()
+                return
+        seen.append(state)
+
+    def _all_inside(self, around: _Around, depth: int) -> list[Frame] | None:
+        """The frames of the same run of the loop, of all devices; None where one is not in it."""
+        found = []
+        for device in self._devices:
+            if len(device.frames) <= depth or _around(device.frames, depth) != around:
+                return None
+            found.append(device.frames[depth])
+        return found
+
+    def _state(self, base: SimulatedDevice, depth: int, now: float) -> _State:
+        """Trips and turns are counted from those of ``base``, which is the farthest back."""
+        discrete: list[Hashable] = []
+        times: list[float] = []
+        trip, turns = base.frames[depth].trip, base.turns
+        for device in self._devices:
+            frame, deeper = device.frames[depth], device.frames[depth + 1 :]
+            ahead = [(site, turn - turns.get(site, 0)) for site, turn in device.turns.items()]
+            awaited = [site for site, one in device.begun.items() if one and one.over is None]
+            discrete += [
+                (frame.index, frame.trip - trip, *((f.index, f.trip) for f in deeper)),
+                (tuple(sorted(ahead)), tuple(sorted(awaited)), device.stopped is not None),
+            ]
+            times.append(device.compute.left_at(now))
+            if device.stopped is not None:
+                times.append(device.stopped[0] - now)
+        for (site, turn), parts in sorted(self._executions.items()):
+            for numbers, execution in sorted(parts.items()):
+                discrete.append((site, turn - turns.get(site, 0), numbers, *execution.ready))
+                times += [at - now for at in execution.ready.values()]
+                if execution.transfer is not None:
+                    times.append(execution.transfer.left_at(now))
+        totals = tuple(dict(device.totals) for device in self._devices)
+        busy = tuple(device.busy(now) for device in self._devices)
+        clock = now + self._timeline.skipped
+        return _State(clock, trip, tuple(discrete), tuple(times), totals, busy)
+
+    def _skip(
+        self, earlier: _State, state: _State, frames: Sequence[Frame], left: int, now: float
+    ) -> None:
+        times = left // (state.trip - earlier.trip)
+        if not times:
+            return
+        trips = times * (state.trip - earlier.trip)
+        for number, device in enumerate(self._devices):
+            for key, total in list(device.totals.items()):
+                more = total - earlier.totals[number].get(key, 0.0)
+                if more:
+                    device.totals[key] = total + times * more
+            for name, busy in state.busy[number].items():
+                more = busy - earlier.busy[number].get(name, 0.0)
+                device.skipped_busy[name] = device.skipped_busy.get(name, 0.0) + times * more
+        loop = frames[0].loop
+        assert loop is not None
+        self._timeline.skips.append(
+            Skip(now, loop.name, trips, times * (state.clock - earlier.clock))
+        )
+        for frame in frames:
+            frame.trip += trips
+
+
+def _around(frames: Sequence[Frame], depth: int) -> _Around:
+    return tuple((id(frame.steps), frame.index, frame.trip) for frame in frames[:depth])
+
+
+def _alike(earlier: _State, state: _State) -> bool:
+    if earlier.discrete != state.discrete or len(earlier.times) != len(state.times):
+        return False
+    close = CLOSE * (state.clock - earlier.clock)
+    return all(
+        math.isclose(one, other, rel_tol=0.0, abs_tol=close)
+        for one, other in zip(earlier.times, state.times, strict=True)
+    )

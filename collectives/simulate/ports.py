@@ -1,0 +1,160 @@
+"""Ports: the links of each device, whose bandwidth the transfers on them share.
+
+A transfer that is alone goes on at rate 1 and is over after the seconds that its collective takes on free links;
+meanwhile it keeps a port busy for a part of the time, its *use* of the port. Where uses of a port add up to more than
+1, its transfers go on more slowly: all at one rate, except those that another port holds back even more (max-min fair
+sharing). Rates change when a transfer begins or ends, and only among those that share ports with it, directly or
+through others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+#: What slows a transfer down: an exchange by name, and the keys of the transfers that it shares it with.
+HeldBy: TypeAlias = tuple[tuple[str, Hashable], ...]
+
+#: Rates and uses closer than this are equal.
+_EQUAL = 1e-12
+
+
+@dataclass(eq=False, slots=True)
+class Transfer:
+    """One execution of a collective, from when all its members are ready until it is over.
+
+    uses: part of each port's time that it takes at rate 1, 0 < use <= 1. left: seconds at rate 1 that are left at
+    ``since``. begin: when it began. version: counts changes of its rate. delays: seconds lost so far, by the port
+    that held it back and the other transfers on it.
+    """
+
+    key: Hashable
+    uses: Mapping[Port, float]
+    begin: float
+    left: float
+    since: float = 0.0
+    rate: float = 0.0
+    version: int = 0
+    held_by: HeldBy = ()
+    delays: dict[tuple[str, Hashable], float] = field(default_factory=dict)
+
+    def end(self) -> float:
+        """When it is over at the present rate."""
+        return self.since + self.left / self.rate
+
+    def left_at(self, now: float) -> float:
+        return max(self.left - self.rate * (now - self.since), 0.0)
+
+    def proceed(self, now: float) -> None:
+        """Take what it has done since ``since`` off what is left."""
+        gone = now - self.since
+        if gone > 0.0:
+            self.left = self.left_at(now)
+            lost = gone * (1.0 - self.rate)
+            for reason in self.held_by:
+                self.delays[reason] = self.delays.get(reason, 0.0) + lost / len(self.held_by)
+        self.since = now
+
+
+@dataclass(eq=False, slots=True)
+class Meter:
+    """How long something has been busy: ``busy`` seconds until ``since``, a part ``load`` of the time from then on."""
+
+    load: float = 0.0
+    busy: float = 0.0
+    since: float = 0.0
+
+    def until(self, now: float) -> float:
+        return self.busy + self.load * (now - self.since)
+
+    def set(self, load: float, now: float) -> None:
+        self.busy, self.since, self.load = self.until(now), now, load
+
+
+@dataclass(eq=False, slots=True)
+class Port:
+    """One circle of links of one device, with the transfers on it."""
+
+    exchange: str
+    transfers: dict[Transfer, None] = field(default_factory=dict)
+    meter: Meter = field(default_factory=Meter)
+
+
+def begin(transfer: Transfer, now: float) -> list[Transfer]:
+    """Put it on its ports; returns the transfers whose rates are new, this one among them."""
+    transfer.since = now
+    for port in transfer.uses:
+        port.transfers[transfer] = None
+    return _settle([transfer], transfer.uses, now)
+
+
+def finish(transfer: Transfer, now: float) -> list[Transfer]:
+    """Take it off its ports; returns the transfers whose rates are new."""
+    transfer.proceed(now)
+    for port in transfer.uses:
+        del port.transfers[transfer]
+    return _settle([], transfer.uses, now)
+
+
+def _settle(first: Iterable[Transfer], ports: Iterable[Port], now: float) -> list[Transfer]:
+    """New rates of ``first`` and of all that share ports with one another, from ``ports`` on."""
+    transfers, around = _component(first, ports)
+    changed = []
+    rates = fair_rates(transfers)
+    for transfer, (rate, held_by) in rates.items():
+        transfer.proceed(now)
+        transfer.held_by = held_by
+        if abs(rate - transfer.rate) > _EQUAL:
+            transfer.rate = rate
+            transfer.version += 1
+            changed.append(transfer)
+    for port in around:
+        port.meter.set(sum(t.rate * t.uses[port] for t in port.transfers), now)
+    return changed
+
+
+def _component(
+    first: Iterable[Transfer], ports: Iterable[Port]
+) -> tuple[dict[Transfer, None], dict[Port, None]]:
+    transfers = dict.fromkeys(first)
+    around = dict.fromkeys(ports)
+    stack = list(around)
+    while stack:
+        for transfer in stack.pop().transfers:
+            transfers.setdefault(transfer)
+            for port in transfer.uses:
+                if port not in around:
+                    around[port] = None
+                    stack.append(port)
+    return transfers, around
+
+
+def fair_rates(transfers: Iterable[Transfer]) -> dict[Transfer, tuple[float, HeldBy]]:
+    """The rate of each, at most 1, and what holds it back: the port, with the keys of the others on it.
+
+    All rates rise together until a port is full; its transfers stay at that rate and the others go on rising.
+    """
+    rising = dict.fromkeys(transfers)
+    found: dict[Transfer, tuple[float, HeldBy]] = {}
+    taken: dict[Port, float] = {}
+    while rising:
+        level, full = 1.0, None
+        for port in dict.fromkeys(port for transfer in rising for port in transfer.uses):
+            use = sum(t.uses[port] for t in port.transfers if t in rising)
+            limit = (1.0 - taken.get(port, 0.0)) / use
+            if limit < level - _EQUAL:
+                level, full = limit, port
+        stopped = list(rising) if full is None else [t for t in full.transfers if t in rising]
+        for transfer in stopped:
+            found[transfer] = level, _others(transfer, full)
+            del rising[transfer]
+            for port, use in transfer.uses.items():
+                taken[port] = taken.get(port, 0.0) + level * use
+    return found
+
+
+def _others(transfer: Transfer, full: Port | None) -> HeldBy:
+    if full is None:
+        return ()
+    return tuple((full.exchange, one.key) for one in full.transfers if one is not transfer)

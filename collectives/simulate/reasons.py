@@ -1,0 +1,144 @@
+"""Why a device stands still for a collective: causes with their seconds, and words for the largest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from collectives.simulate.steps import DONES, Site
+from spmd.hlo import HloInstruction
+
+#: Frontend attribute of a start by which a scheduler tells what kept it from more overlap.
+SCHEDULED_LATE = "overlap_limit"
+
+#: Less than this part of what is exposed is rounding.
+_SLIGHT = 2e-5
+_UNITS = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
+
+
+class Cause(Enum):
+    LATE_PEER = "late peer"
+    """Another member was not ready."""
+    CONTENTION = "contention"
+    """Others shared its links."""
+    DEPENDENCY = "dependency"
+    """Too little work can overlap it at all: the rest leads to it or needs it."""
+    BLOCKING = "blocking"
+    """There is such work, but it has no start and done for it to stand between."""
+    LIMIT = "limit"
+    """There is such work, and the scheduler says which limit keeps it away: memory, or collectives at one time."""
+    ORDER = "order"
+    """There is such work, and the schedule puts it elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Sums over a step of one device. late: by the device that was waited for. contended: by (exchange, collective).
+
+    alone: seconds of one execution on free links. independent: seconds of work that may overlap one execution.
+    """
+
+    exposed: float
+    executions: float
+    alone: float
+    independent: float
+    late: Mapping[int, float]
+    contended: Mapping[tuple[str, str], float]
+
+
+def causes_of(site: Site, waiting: Waiting) -> tuple[tuple[Cause, float], ...]:
+    """Seconds of each cause, the largest first; together they are what was exposed."""
+    if waiting.exposed <= 0.0:
+        return ()
+    late = min(sum(waiting.late.values()), waiting.exposed)
+    contended = min(sum(waiting.contended.values()), waiting.exposed - late)
+    rest = waiting.exposed - late - contended
+    never = max(waiting.alone - waiting.independent, 0.0) * waiting.executions
+    dependent = min(never, rest)
+    found = [
+        (Cause.LATE_PEER, late),
+        (Cause.CONTENTION, contended),
+        (Cause.DEPENDENCY, dependent),
+        (_avoidable(site), rest - dependent),
+    ]
+    least = _SLIGHT * waiting.exposed
+    return tuple(sorted((one for one in found if one[1] > least), key=lambda one: -one[1]))
+
+
+def _avoidable(site: Site) -> Cause:
+    if site.is_blocking:
+        return Cause.BLOCKING
+    return Cause.LIMIT if site.instruction.annotations.frontend(SCHEDULED_LATE) else Cause.ORDER
+
+
+def why(
+    site: Site,
+    waiting: Waiting,
+    causes: Sequence[tuple[Cause, float]],
+    seconds: Callable[[HloInstruction], float],
+) -> str:
+    """In words, the largest cause; "" where nothing is exposed. seconds: of an instruction, with what it calls."""
+    if not causes:
+        return ""
+    cause = causes[0][0]
+    if cause is Cause.LATE_PEER:
+        device = max(waiting.late, key=lambda one: waiting.late[one])
+        return (
+            f"late peer: device {device} is ready {brief(causes[0][1] / waiting.executions)} later"
+        )
+    if cause is Cause.CONTENTION:
+        exchange, other = max(waiting.contended, key=lambda one: waiting.contended[one])
+        return f"contention: {other} is on {exchange} at the same time"
+    beside = f"{brief(waiting.independent)} of work may run beside its {brief(waiting.alone)}"
+    if cause is Cause.DEPENDENCY:
+        return f"dependency: {beside}; {_between(site.instruction, seconds)}"
+    if cause is Cause.BLOCKING:
+        return f"blocking: it has no start and done, though {beside}"
+    if cause is Cause.LIMIT:
+        limit = site.instruction.annotations.frontend(SCHEDULED_LATE)
+        return f"{limit}: so the scheduler says, though {beside}"
+    return f"order: {beside}, but stands elsewhere in the schedule; {_between(site.instruction, seconds)}"
+
+
+def _between(start: HloInstruction, seconds: Callable[[HloInstruction], float]) -> str:
+    """Who makes its operands last and who needs its result first, in the schedule."""
+    computation = start.parent
+    assert computation is not None
+    place = {x: n for n, x in enumerate(computation.instructions)}
+    made = _nearest(start, place, seconds, lambda x: x.operands, last=True)
+    dones = [user for user in start.users if user.opcode in DONES]
+    needed = _nearest(dones[0] if dones else start, place, seconds, lambda x: x.users, last=False)
+    by = f"{made.name} makes its operand" if made else f"its operand comes into {computation.name}"
+    to = f"{needed.name} needs its result" if needed else f"{computation.name} returns it"
+    return f"{by}, {to}"
+
+
+def _nearest(
+    x: HloInstruction,
+    place: Mapping[HloInstruction, int],
+    seconds: Callable[[HloInstruction], float],
+    around: Callable[[HloInstruction], tuple[HloInstruction, ...]],
+    *,
+    last: bool,
+) -> HloInstruction | None:
+    """The first or last in the schedule of those around ``x`` that take time; what takes none is looked through."""
+    found: dict[HloInstruction, None] = {}
+    seen = {x: None}
+    stack = [*around(x)]
+    while stack:
+        one = stack.pop()
+        if one not in seen:
+            seen[one] = None
+            if seconds(one) > 0.0:
+                found[one] = None
+            else:
+                stack.extend(around(one))
+    ends = max if last else min
+    return ends(found, key=lambda one: place[one], default=None)
+
+
+def brief(seconds: float) -> str:
+    """With three digits and a unit that suits them."""
+    unit, size = next((u for u in _UNITS if abs(seconds) >= u[1]), _UNITS[-1])
+    return f"{seconds / size:.3g} {unit}"

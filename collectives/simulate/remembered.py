@@ -1,0 +1,27 @@
+"""RememberedEstimator: each instruction is priced once, however many parts of a simulation ask."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from collectives.cost.estimator import CollectiveTime, Estimator
+from spmd.hlo import HloInstruction
+
+
+@dataclass(frozen=True)
+class RememberedEstimator:
+    """An Estimator that asks ``asked`` once for each instruction; the module must not change meanwhile."""
+
+    asked: Estimator
+    _computed: dict[HloInstruction, float] = field(default_factory=dict)
+    _collectives: dict[HloInstruction, CollectiveTime] = field(default_factory=dict)
+
+    def compute(self, instruction: HloInstruction) -> float:
+        if instruction not in self._computed:
+            self._computed[instruction] = self.asked.compute(instruction)
+        return self._computed[instruction]
+
+    def collective(self, instruction: HloInstruction) -> CollectiveTime:
+        if instruction not in self._collectives:
+            self._collectives[instruction] = self.asked.collective(instruction)
+        return self._collectives[instruction]

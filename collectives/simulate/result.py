@@ -1,0 +1,76 @@
+"""What a simulation found: of the step, of each collective, of each resource."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from collectives.simulate.bound import Bound
+from collectives.simulate.reasons import Cause
+from collectives.simulate.timeline import Slice
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveResult:
+    """All executions of one collective in a step; seconds of all of them together.
+
+    bytes: of its result. group_size: members that meet, 2 in a permute. seconds: from when all members were ready to
+    the end. exposed: for how long the device stood still for it. causes: of that, the largest first. why: the largest
+    in words, "" where nothing is exposed.
+    """
+
+    name: str
+    kind: str
+    bytes: int
+    group_size: int
+    algorithm: str
+    executions: int
+    seconds: float
+    exposed: float
+    causes: tuple[tuple[Cause, float], ...]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceUse:
+    """An exchange, or all of them together. busy: seconds of its time that transfers take. hidden: of these, while the
+    device computes. hideable: what any schedule could hide, since no more can be busy at a time than the shorter one.
+    """
+
+    name: str
+    busy: float
+    hideable: float
+    hidden: float
+
+    @property
+    def share(self) -> float:
+        """Of what could be hidden."""
+        return min(self.hidden / self.hideable, 1.0) if self.hideable > 0.0 else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """One step. Seconds, and figures of one device: one of those that end last.
+
+    seconds: compute + slowed + exposed. compute: kernels at full speed. slowed: what they take longer while collectives
+    take processors away. exposed: the device stands still. communication: some collective is under way.
+    bound: of any order of the same instructions. peak_bytes: parameters, constants and results included.
+    device: the one whose figures these are. alike: how many devices do the same, out of ``devices`` in ``classes``
+    classes. notes: what was taken for granted. slices: what the device does when, where that was kept.
+    """
+
+    module: str
+    seconds: float
+    compute: float
+    slowed: float
+    exposed: float
+    communication: float
+    bound: Bound
+    peak_bytes: int
+    devices: int
+    classes: int
+    device: int
+    alike: int
+    collectives: tuple[CollectiveResult, ...]
+    resources: tuple[ResourceUse, ...]
+    notes: tuple[str, ...]
+    slices: tuple[Slice, ...] = ()

@@ -1,0 +1,174 @@
+"""Simulate a scheduled module: what its step takes on a described machine, and what for. Read this first.
+
+module ── program ──► steps ── fold ──► classes of devices ── engine ──► totals and timeline ── here ──► Simulation
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from collectives.cost.estimator import Estimator
+from collectives.simulate.bound import Bounds
+from collectives.simulate.device import ANY_LINK, SimulatedDevice, Total
+from collectives.simulate.engine import Engine
+from collectives.simulate.fold import MAX_CLASSES, Fold, fold_devices
+from collectives.simulate.independence import independent_seconds
+from collectives.simulate.program import program_of
+from collectives.simulate.reasons import Waiting, causes_of, why
+from collectives.simulate.remembered import RememberedEstimator
+from collectives.simulate.result import CollectiveResult, ResourceUse, Simulation
+from collectives.simulate.steps import Program, Site
+from collectives.simulate.timeline import Timeline
+from spmd.analysis.live_bytes import peak_bytes
+from spmd.hlo import HloComputation, HloInstruction, HloModule
+from spmd.ops.attrs import CollectivePermuteAttrs
+from spmd.ops.groups import group_size
+
+
+@dataclass(frozen=True)
+class SimulationOptions:
+    """paces: which estimator is each device's, by device; the first where none are given.
+
+    busy: by exchange, the part of a device's processors that it takes away from kernels in full use. extrapolated:
+    whether trips of loops that are all alike are counted instead of gone through. timeline: whether it is kept.
+    """
+
+    paces: Sequence[int] | None = None
+    busy: Mapping[str, float] = field(default_factory=dict)
+    extrapolated: bool = True
+    timeline: bool = False
+
+
+def simulate(
+    module: HloModule,
+    estimators: Sequence[Estimator],
+    options: SimulationOptions | None = None,
+) -> Simulation:
+    """One step of ``module`` on ``num_partitions * replica_count`` devices.
+
+    estimators: one, or one for each pace that devices have. UnsupportedError for a module that is not scheduled or has
+    transfers that are not described, CostError where an estimator does not know an instruction, ShapeError for groups
+    that name devices which are not there.
+    """
+    options = options or SimulationOptions()
+    asked = tuple(RememberedEstimator(one) for one in estimators)
+    program = program_of(module, asked)
+    fold = fold_devices(program.sites, module.num_partitions, module.replica_count, options.paces)
+    timeline = Timeline(options.timeline)
+    engine = Engine(program, fold, options.busy, options.extrapolated, timeline)
+    seconds = engine.run()
+    device = max(engine.devices, key=lambda one: one.end or 0.0)
+    bounds = [Bounds(one, program.branches) for one in asked]
+    notes = program.notes
+    if not fold.exact:
+        notes += (
+            f"more than {MAX_CLASSES} classes of devices: all that are as fast are taken for alike",
+        )
+    return Simulation(
+        module=module.name,
+        seconds=seconds,
+        compute=device.totals.get((Total.COMPUTE,), 0.0),
+        slowed=max(device.totals.get((Total.SLOWED,), 0.0), 0.0),
+        exposed=sum(_by_part(device, Total.EXPOSED).values()),
+        communication=device.busy(device.end or 0.0).get(ANY_LINK, 0.0),
+        bound=max((one.of(module.entry) for one in bounds), key=lambda bound: bound.seconds),
+        peak_bytes=peak_bytes(module),
+        devices=sum(fold.sizes),
+        classes=len(fold.sizes),
+        device=fold.representatives[device.number],
+        alike=fold.sizes[device.number],
+        collectives=_collectives(program, fold, device, bounds[device.pace]),
+        resources=_resources(device),
+        notes=notes,
+        slices=tuple(timeline.of(device.number)),
+    )
+
+
+# ---- resources
+def _resources(device: SimulatedDevice) -> tuple[ResourceUse, ...]:
+    """All links together first."""
+    compute = device.totals.get((Total.COMPUTE,), 0.0)
+    exposed = _by_part(device, Total.WHILE_EXPOSED)
+    return tuple(
+        ResourceUse(name, busy, min(compute, busy), max(busy - exposed.get(name, 0.0), 0.0))
+        for name, busy in device.busy(device.end or 0.0).items()
+    )
+
+
+def _by_part(device: SimulatedDevice, what: Total) -> dict[object, float]:
+    """Of totals that have one part besides what they are of: the collective's number, or the resource."""
+    return {key[1]: seconds for key, seconds in device.totals.items() if key[0] is what}
+
+
+# ---- collectives
+def _collectives(
+    program: Program, fold: Fold, device: SimulatedDevice, bounds: Bounds
+) -> tuple[CollectiveResult, ...]:
+    """Those that the device takes part in, in the order of the program."""
+    executions, moving, exposed = (
+        _by_part(device, what) for what in (Total.EXECUTIONS, Total.MOVING, Total.EXPOSED)
+    )
+    late: dict[object, dict[int, float]] = defaultdict(dict)
+    contended: dict[object, dict[tuple[str, str], float]] = defaultdict(dict)
+    for key, seconds in device.totals.items():
+        match key:
+            case (Total.LATE, site, int(peer)):
+                late[site][fold.representatives[peer]] = seconds
+            case (Total.CONTENDED, site, str(exchange), int(other)):
+                contended[site][exchange, program.sites[other].name] = seconds
+    independent = _independent(program.sites, bounds)
+    found = []
+    for number, site in enumerate(program.sites):
+        if number not in executions:
+            continue
+        time = site.times[device.pace]
+        waiting = Waiting(
+            exposed.get(number, 0.0),
+            executions[number],
+            time.seconds,
+            independent[site.instruction],
+            late[number],
+            contended[number],
+        )
+        causes = causes_of(site, waiting)
+        found.append(
+            CollectiveResult(
+                name=site.name,
+                kind=site.kind,
+                bytes=site.bytes,
+                group_size=_group_size(site),
+                algorithm=time.algorithm,
+                executions=round(executions[number]),
+                seconds=moving[number],
+                exposed=waiting.exposed,
+                causes=causes,
+                why=why(site, waiting, causes, _length(bounds)),
+            )
+        )
+    return tuple(found)
+
+
+def _length(bounds: Bounds) -> Callable[[HloInstruction], float]:
+    return lambda x: bounds.of_instruction(x).path
+
+
+def _independent(sites: Sequence[Site], bounds: Bounds) -> dict[HloInstruction, float]:
+    """Work that may run beside one execution of each collective."""
+    inside: dict[HloComputation, list[HloInstruction]] = defaultdict(list)
+    for site in sites:
+        assert site.instruction.parent is not None
+        inside[site.instruction.parent].append(site.instruction)
+    found: dict[HloInstruction, float] = {}
+    for computation, collectives in inside.items():
+        found |= independent_seconds(
+            computation, collectives, lambda x: bounds.of_instruction(x).compute
+        )
+    return found
+
+
+def _group_size(site: Site) -> int:
+    if isinstance(site.operation.attrs, CollectivePermuteAttrs):
+        return 2
+    return group_size(site.operation) or 1

@@ -1,0 +1,114 @@
+"""Steps: what a device does one after the other, as the simulator sees a scheduled module.
+
+Devices may differ in how fast they are (a traced run tells each one's times), not in what they do: a step holds seconds
+for each *pace*, one of the estimators that the program was made with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from collectives.cost.estimator import CollectiveTime
+from spmd.analysis.wire import KIND, result_bytes
+from spmd.hlo import HloComputation, HloInstruction, Opcode
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The device computes: one kernel, or all trips of a loop without collectives. seconds: by pace."""
+
+    name: str
+    seconds: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The device is ready for collective number ``site`` and goes on."""
+
+    site: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """The device waits until the last started execution of collective number ``site`` is over."""
+
+    site: int
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """``body`` (the condition's work at its end), ``trips`` times; collectives are among it."""
+
+    name: str
+    trips: int
+    body: Steps
+
+
+Step: TypeAlias = Work | Start | Wait | Loop
+Steps: TypeAlias = tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A collective of the program: a blocking one, or the start of one in two halves.
+
+    times: by pace, of members that start together on links that nothing else uses.
+    """
+
+    instruction: HloInstruction
+    times: tuple[CollectiveTime, ...]
+
+    @property
+    def name(self) -> str:
+        return self.instruction.name
+
+    @property
+    def operation(self) -> HloInstruction:
+        """The collective itself, which an async-start wraps."""
+        return wrapped(self.instruction)
+
+    @property
+    def kind(self) -> str:
+        """Of its synchronous form."""
+        return KIND[self.operation.opcode]
+
+    @property
+    def bytes(self) -> int:
+        """Of its result on one device."""
+        return result_bytes(self.operation)
+
+    @property
+    def is_blocking(self) -> bool:
+        return self.operation is self.instruction and self.instruction.opcode not in PAIRED_STARTS
+
+
+#: Starts whose opcode tells the collective; ASYNC_START wraps one.
+PAIRED_STARTS = frozenset(
+    {Opcode.ALL_REDUCE_START, Opcode.ALL_GATHER_START, Opcode.COLLECTIVE_PERMUTE_START}
+)
+DONES = frozenset(
+    {
+        Opcode.ALL_REDUCE_DONE,
+        Opcode.ALL_GATHER_DONE,
+        Opcode.COLLECTIVE_PERMUTE_DONE,
+        Opcode.ASYNC_DONE,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """paces: how many. branches: those that conditionals are taken to run. notes: what else is taken for granted."""
+
+    steps: Steps
+    sites: tuple[Site, ...]
+    paces: int
+    branches: Mapping[HloInstruction, HloComputation]
+    notes: tuple[str, ...]
+
+
+def wrapped(instruction: HloInstruction) -> HloInstruction:
+    """What an async-start runs; any other instruction itself."""
+    return instruction.to_apply.root if instruction.opcode is Opcode.ASYNC_START else instruction

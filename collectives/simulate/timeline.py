@@ -1,0 +1,78 @@
+"""Timeline: what the simulated devices did when, with the trips of loops that were not gone through left out."""
+
+from __future__ import annotations
+
+import bisect
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class Row(Enum):
+    """What a slice occupies."""
+
+    COMPUTE = "compute"
+    WAIT = "wait"
+    """The device stands still for a collective."""
+    COLLECTIVE = "collective"
+    """All members are ready, and it is not over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """``device``: number of the class. links: of a collective, the exchanges it keeps busy."""
+
+    device: int
+    row: Row
+    name: str
+    start: float
+    end: float
+    links: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """At ``at`` seconds of what was gone through, ``trips`` more of a loop, like those before, take ``seconds``."""
+
+    at: float
+    loop: str
+    trips: int
+    seconds: float
+
+
+@dataclass
+class Timeline:
+    """Slices in the order in which they end, their times without what was skipped; skips in order of time.
+
+    ``wanted``: whether slices are kept at all.
+    """
+
+    wanted: bool = True
+    slices: list[Slice] = field(default_factory=list)
+    skips: list[Skip] = field(default_factory=list)
+
+    def add(self, one: Slice) -> None:
+        if self.wanted and one.end > one.start:
+            self.slices.append(one)
+
+    @property
+    def skipped(self) -> float:
+        return sum(skip.seconds for skip in self.skips)
+
+    def of(self, device: int) -> list[Slice]:
+        """The slices of one class at the times of the whole step; a skip is a slice of work in all rows' place."""
+        at = [skip.at for skip in self.skips]
+        before = [0.0]
+        for skip in self.skips:
+            before.append(before[-1] + skip.seconds)
+        found = []
+        for one in self.slices:
+            if one.device == device:
+                later = before[bisect.bisect_right(at, one.start)]
+                found.append(
+                    Slice(device, one.row, one.name, one.start + later, one.end + later, one.links)
+                )
+        for number, skip in enumerate(self.skips):
+            start = skip.at + before[number]
+            name = f"{skip.loop}: {skip.trips} more trips"
+            found.append(Slice(device, Row.COMPUTE, name, start, start + skip.seconds))
+        return sorted(found, key=lambda one: (one.start, one.end))
