@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collectives.passes.all_reduce_combiner import AllReduceCombiner
+from collectives.passes.all_reduce_contiguous import AllReduceContiguous
+from collectives.passes.all_reduce_folder import AllReduceFolder
+from collectives.passes.all_reduce_reassociate import AllReduceReassociate
 from collectives.passes.collective_pipeliner import CollectivePipeliner
 from collectives.passes.reduce_scatter_combiner import ReduceScatterCombiner
+from collectives.passes.reduce_scatter_reassociate import ReduceScatterReassociate
 
 __all__ = [
     "AllReduceCombiner",
+    "AllReduceContiguous",
+    "AllReduceFolder",
+    "AllReduceReassociate",
     "CollectivePipeliner",
     "ReduceScatterCombiner",
+    "ReduceScatterReassociate",
 ]

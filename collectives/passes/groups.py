@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
+from spmd.builder import ModuleScope
 from spmd.device import IotaTile, ReplicaGroups
 from spmd.errors import ShapeError
 from spmd.hlo.instruction import HloInstruction
 from spmd.iota import recognise_iota
+from spmd.ops.attrs import CollectiveAttrs
 from spmd.ops.groups import device_groups
 
 Groups: TypeAlias = tuple[tuple[int, ...], ...]
@@ -53,6 +56,20 @@ def named_groups(groups: Groups) -> ReplicaGroups:
     if size is None or found is None:
         return ReplicaGroups(groups)
     return ReplicaGroups(iota=IotaTile((len(groups), size), *found))
+
+
+def among_devices(
+    collective: HloInstruction, groups: Groups, scope: ModuleScope
+) -> CollectiveAttrs:
+    """The attributes of ``collective``, a reduction or an all-gather, with these groups of devices for its own."""
+    attrs = collective.attrs_as(CollectiveAttrs)
+    channel = attrs.channel_id if attrs.channel_id is not None else scope.channel_id()
+    return replace(
+        attrs,
+        replica_groups=named_groups(groups),
+        channel_id=channel,
+        use_global_device_ids=True,
+    )
 
 
 def place_in_group(groups: Sequence[Sequence[int]]) -> dict[int, int]:

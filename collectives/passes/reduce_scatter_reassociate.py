@@ -1,0 +1,23 @@
+"""Sums of reduce-scatters become reduce-scatters of sums."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from collectives.passes.reassociation import Reassociation
+from spmd.hlo.opcode import Opcode
+from spmd.passes.interface import register_pass
+
+
+@register_pass
+@dataclass(frozen=True)
+class ReduceScatterReassociate(Reassociation):
+    """add(reduce-scatter(a), reduce-scatter(b))  =>  reduce-scatter(add(a, b))    of the same devices and dimension
+
+    And so for other reductions. The sum is of whole arrays then, of which each device had added its own part alone, and
+    half as many bytes are sent. Floats are added in another order.
+    """
+
+    name: ClassVar[str] = "reduce-scatter-reassociate"
+    opcode: ClassVar[Opcode] = Opcode.REDUCE_SCATTER
