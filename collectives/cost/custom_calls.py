@@ -1,0 +1,84 @@
+"""What custom calls take: by rule, as registered for their target, or as a file says that the user gives.
+
+--cost my_kernel=my_kernel.json        {"seconds": 0.0012}     or     {"flops": 1e12, "bytes": 3e9}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from collectives.cost.estimator import CostError
+from spmd.analysis.attention_cost import FUSED_ATTENTION
+from spmd.analysis.cost import op_cost
+from spmd.custom_call import custom_call
+from spmd.hlo.instruction import HloInstruction
+from spmd.json_fields import read_fields
+from spmd.ops.attrs import CustomCallAttrs
+from spmd.ops.custom_call import ALLOCATE_BUFFER
+from spmd.ops.opdef import OpCost
+from spmd.shape import as_array, leaves
+
+MAX_BYTES = 1 << 12
+_SECONDS = (0.0, 1e6)
+_AMOUNT = (0.0, 1e30)
+
+#: Nothing runs for these: they say where a value lies, or how it is sharded.
+_NO_KERNEL = frozenset(
+    {
+        *("Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape"),
+        *("xla.sdy.FuncResultSharding", "xla.sdy.GlobalToLocalShape", "xla.sdy.LocalToGlobalShape"),
+        *("AssumeGatherIndicesInBound", "LayoutConstraint", ALLOCATE_BUFFER),
+    }
+)
+_TOP_K = "TopK"
+
+
+@dataclass(frozen=True, slots=True)
+class CallCost:
+    """Of one execution: ``seconds`` where they are known, else ``work``. attention: it goes at that rate."""
+
+    seconds: float | None
+    work: OpCost = field(default_factory=OpCost)
+    attention: bool = False
+
+
+_NOTHING = CallCost(0.0)
+
+
+def call_cost(call: HloInstruction, given: Mapping[str, CallCost]) -> CallCost:
+    """given: what files say, by target. CostError for a target that nothing is known of."""
+    target = call.attrs_as(CustomCallAttrs).target
+    if target in given:
+        return given[target]
+    if target in _NO_KERNEL:
+        return _NOTHING
+    if target == _TOP_K:
+        return CallCost(None, _top_k_work(call))
+    if custom_call(target).cost is None:
+        raise CostError(
+            f"{call!r}: what a custom call of {target!r} takes is not known; --cost {target}=FILE says it"
+        )
+    return CallCost(None, op_cost(call), attention=target in FUSED_ATTENTION)
+
+
+def _top_k_work(call: HloInstruction) -> OpCost:
+    """Each element is compared with those that a heap of k has from its root to a leaf."""
+    kept = as_array(next(leaf for _, leaf in leaves(call.shape))).dims[-1]
+    comparisons = call.operand(0).array_shape.num_elements * kept.bit_length()
+    return OpCost(flops=float(comparisons), bytes_accessed=op_cost(call).bytes_accessed)
+
+
+def read_call_cost(data: bytes, where: str) -> CallCost:
+    """``{"seconds": s}``, or any of ``flops``, ``transcendentals`` and ``bytes``; CostError for anything else."""
+    fields = read_fields(data, where, "cost of a custom call", MAX_BYTES, CostError)
+    if fields.has("seconds"):
+        cost = CallCost(fields.number("seconds", _SECONDS))
+        fields.done()
+        return cost
+    if not fields.names:
+        raise CostError(f"{where}: expected seconds, or flops and bytes")
+    names = ("flops", "transcendentals", "bytes")
+    work = OpCost(*(fields.number(name, _AMOUNT, 0.0) for name in names))
+    fields.done()
+    return CallCost(None, work)

@@ -1,0 +1,169 @@
+"""Seconds of an instruction on one device, by roofline: arithmetic and memory at once, whichever takes longer.
+
+Arithmetic goes at the attained rate of its unit (products of matrices, simple operations, transcendental functions),
+bytes at the rate of the level that holds all that the kernel touches. S. Williams, A. Waterman, D. Patterson, Roofline:
+an insightful visual performance model for multicore architectures (2009). A fusion is one kernel: it touches its
+operands and results, and does what all of its instructions do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping
+
+from collectives.cost.custom_calls import CallCost, call_cost
+from spmd.analysis.structure import StructuralKeys, instruction_form
+from spmd.analysis.wire import KIND
+from spmd.hlo.computation import HloComputation
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import Opcode
+from spmd.machine.description import MachineDescription, Rates
+from spmd.machine.products import class_for
+from spmd.ops import definition
+from spmd.ops.attrs import DotAttrs
+from spmd.ops.checks import plain
+from spmd.ops.dot import free_dims
+from spmd.shape import ArrayShape, PrimitiveType, leaves
+
+_NO_KERNEL = frozenset(
+    {
+        *(Opcode.PARAMETER, Opcode.CONSTANT, Opcode.TUPLE, Opcode.GET_TUPLE_ELEMENT),
+        *(Opcode.BITCAST, Opcode.OPT_BARRIER, Opcode.DOMAIN, Opcode.AFTER_ALL),
+        *(Opcode.ADD_DEPENDENCY, Opcode.PARTITION_ID, Opcode.REPLICA_ID, Opcode.GET_DIMENSION_SIZE),
+        *(Opcode.ALL_REDUCE_DONE, Opcode.ALL_GATHER_DONE, Opcode.COLLECTIVE_PERMUTE_DONE),
+        *(Opcode.ASYNC_UPDATE, Opcode.ASYNC_DONE, Opcode.COPY_START, Opcode.COPY_DONE),
+        *(Opcode.SEND, Opcode.SEND_DONE, Opcode.RECV, Opcode.RECV_DONE),
+        *KIND,
+    }
+)
+_RUNS_OTHERS = (Opcode.WHILE, Opcode.CONDITIONAL, Opcode.CALL)
+_PRODUCTS = frozenset(
+    {
+        *(Opcode.DOT, Opcode.RAGGED_DOT, Opcode.SCALED_DOT, Opcode.CONVOLUTION),
+        *(Opcode.CHOLESKY, Opcode.TRIANGULAR_SOLVE),
+    }
+)
+
+
+class DeviceTime:
+    """Of one device of ``machine``, whose rates are as attained. given: costs of custom calls by target.
+
+    Instructions that say the same, of operands of the same shapes, are priced once. Computations must not be edited
+    meanwhile.
+    """
+
+    def __init__(self, machine: MachineDescription, given: Mapping[str, CallCost]) -> None:
+        self._machine = machine
+        self._given = given
+        self._keys = StructuralKeys()
+        self._known: dict[Hashable, float] = {}
+        self._inside: dict[int, float] = {}
+        self._rates: dict[PrimitiveType, Rates] = {}
+
+    @property
+    def begin(self) -> float:
+        """From dispatch to end of a kernel that does nothing."""
+        return self._machine.thunk_seconds + self._machine.kernel_seconds
+
+    def seconds(self, x: HloInstruction) -> float:
+        """As ``Estimator.compute`` says; ValueError for what runs other computations in turn."""
+        if x.opcode in _RUNS_OTHERS:
+            raise ValueError(f"{x.name}: a {x.opcode} is priced by what it runs")
+        if x.opcode in _NO_KERNEL or _only_renames(x):
+            return 0.0
+        if x.opcode is Opcode.ASYNC_START:
+            return sum(map(self.seconds, x.to_apply.instructions))
+        key = (
+            instruction_form(x, self._keys.key),
+            tuple(plain(operand.shape) for operand in x.operands),
+            x.annotations.backend_config if x.opcode is Opcode.CUSTOM_CALL else "",
+        )
+        known = self._known.get(key)
+        if known is None:
+            known = self._custom_call(x) if x.opcode is Opcode.CUSTOM_CALL else self._kernel(x)
+            self._known[key] = known
+        return known
+
+    def _kernel(self, x: HloInstruction) -> float:
+        moved = float(definition(x.opcode).bytes_accessed(x))
+        return self.begin + max(self._arithmetic(x), self._moving(moved))
+
+    def _custom_call(self, call: HloInstruction) -> float:
+        cost = call_cost(call, self._given)
+        if cost.seconds is not None:
+            return cost.seconds
+        rates = self._rates_of(_computed_in(call))
+        work = cost.work
+        if cost.attention:
+            busy = work.flops / (rates.matrix * self._machine.attained.attention)
+        else:
+            busy = work.flops / rates.matrix + work.transcendentals / rates.transcendental
+        return self.begin + max(busy, self._moving(work.bytes_accessed))
+
+    def _moving(self, size: float) -> float:
+        return size / self._machine.level_for(size).bandwidth
+
+    def _arithmetic(self, x: HloInstruction) -> float:
+        """What it does, and what it calls, as often as it does."""
+        op = definition(x.opcode)
+        work = op.cost(x)
+        rates = self._rates_of(_computed_in(x))
+        if x.opcode in _PRODUCTS:
+            seconds = self._product(x, work.flops, rates)
+        else:
+            seconds = work.flops / rates.simple + work.transcendentals / rates.transcendental
+        for callee, times in zip(x.called_computations, op.applications(x), strict=True):
+            if times:
+                seconds += times * self._all_inside(callee)
+        return seconds
+
+    def _all_inside(self, computation: HloComputation) -> float:
+        key = self._keys.key(computation)
+        known = self._inside.get(key)
+        if known is None:
+            known = self._inside[key] = sum(map(self._arithmetic, computation.instructions))
+        return known
+
+    def _product(self, x: HloInstruction, flops: float, rates: Rates) -> float:
+        """By the machine's own class of such products where it has one."""
+        if x.opcode is Opcode.DOT and self._machine.products:
+            types = (*(y.array_shape.element_type for y in x.operands), x.array_shape.element_type)
+            batch, sizes = _product_sizes(x)
+            known = class_for(self._machine.products, types, sizes)  # type: ignore[arg-type]
+            if known is not None:
+                return batch * known.seconds(*sizes)
+        return flops / rates.matrix
+
+    def _rates_of(self, kind: PrimitiveType) -> Rates:
+        known = self._rates.get(kind)
+        if known is None:
+            known = self._rates[kind] = self._machine.rates_of(kind)
+        return known
+
+
+def _only_renames(x: HloInstruction) -> bool:
+    """A reshape between layouts that both go by ascending dimensions moves nothing."""
+    return x.opcode is Opcode.RESHAPE and all(
+        shape.layout is None or shape == shape.with_default_layout()
+        for shape in (x.array_shape, x.operand(0).array_shape)
+    )
+
+
+def _computed_in(x: HloInstruction) -> PrimitiveType:
+    """The element type whose rates hold: of products and comparisons the operands', else the result's."""
+    if x.opcode in _PRODUCTS or x.opcode in (Opcode.COMPARE, Opcode.CUSTOM_CALL, Opcode.SORT):
+        x = x.operand(0) if x.num_operands else x
+    arrays = (leaf.element_type for _, leaf in leaves(x.shape) if isinstance(leaf, ArrayShape))
+    return next(arrays, PrimitiveType.F32)
+
+
+def _product_sizes(dot: HloInstruction) -> tuple[int, tuple[int, int, int]]:
+    """How many products it is, and m, k and n of each."""
+    attrs, (lhs, rhs) = dot.attrs_as(DotAttrs), (y.dims for y in dot.operands)
+
+    def product(dims: tuple[int, ...], chosen: tuple[int, ...]) -> int:
+        return math.prod(dims[d] for d in chosen)
+
+    m = product(lhs, free_dims(len(lhs), attrs.lhs_batch, attrs.lhs_contracting))
+    n = product(rhs, free_dims(len(rhs), attrs.rhs_batch, attrs.rhs_contracting))
+    return product(lhs, attrs.lhs_batch), (m, product(lhs, attrs.lhs_contracting), n)

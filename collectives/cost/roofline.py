@@ -1,0 +1,65 @@
+"""RooflineEstimator: what a program's instructions take on a described machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from collectives.cost.algorithms import NOTHING, quickest
+from collectives.cost.collective_bytes import collective_of, exchanged_bytes, kind_of
+from collectives.cost.custom_calls import CallCost
+from collectives.cost.device_time import DeviceTime
+from collectives.cost.estimator import CollectiveTime
+from collectives.cost.placement import Placement, Placements
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.module import HloModule
+from spmd.machine.description import MachineDescription
+from spmd.text.stage import device_count
+
+
+class RooflineEstimator:
+    """An ``Estimator`` of a program of so many partitions and replicas on ``machine``, at attained rates.
+
+    given: costs of custom calls, by target. What is priced must not be edited meanwhile.
+    """
+
+    def __init__(
+        self,
+        machine: MachineDescription,
+        num_partitions: int,
+        replica_count: int = 1,
+        given: Mapping[str, CallCost] | None = None,
+    ) -> None:
+        seen = machine.as_attained()
+        self._device = DeviceTime(seen, given or {})
+        self._placements = Placements(seen, num_partitions, replica_count)
+
+    @staticmethod
+    def of(
+        module: HloModule,
+        machine: MachineDescription,
+        given: Mapping[str, CallCost] | None = None,
+    ) -> RooflineEstimator:
+        """For the devices that its header states, or else that its collectives name."""
+        partitions = max(module.num_partitions, device_count(module) // module.replica_count)
+        return RooflineEstimator(machine, partitions, module.replica_count, given)
+
+    def compute(self, instruction: HloInstruction) -> float:
+        return self._device.seconds(instruction)
+
+    def collective(self, instruction: HloInstruction) -> CollectiveTime:
+        """Of the group that takes longest."""
+        collective = collective_of(instruction)
+        kind = kind_of(collective)
+        times = [
+            quickest(kind, pattern, exchanged_bytes(collective, pattern.size))
+            for pattern in self.placement(collective).patterns
+        ]
+        slowest = max(times, key=lambda time: time.seconds, default=NOTHING)
+        if not slowest.links:
+            return NOTHING
+        return replace(slowest, seconds=self._device.begin + slowest.seconds)
+
+    def placement(self, instruction: HloInstruction) -> Placement:
+        """Of a collective, of its start, or of an async-start that wraps one: which devices see the same."""
+        return self._placements.of(collective_of(instruction))

@@ -1,0 +1,210 @@
+"""Seconds of kernels: arithmetic or bytes, whichever takes longer; fusions as one kernel; nothing for what is none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from collectives.cost.device_time import DeviceTime
+from spmd.hlo import HloInstruction, HloModule
+from spmd.machine.description import Attained
+from spmd.machine.named import machine_named
+from spmd.shape import PrimitiveType
+from spmd.text.parser import parse_module
+
+H100 = machine_named("dgx-h100").as_attained()
+CPU = machine_named("cpu-avx512")
+BEGIN = H100.thunk_seconds + H100.kernel_seconds
+BF16, F32 = H100.rates_of(PrimitiveType.BF16), H100.rates_of(PrimitiveType.F32)
+HBM, L2 = H100.levels[-1].bandwidth, H100.levels[0].bandwidth
+
+
+def module(body: str, before: str = "") -> HloModule:
+    return parse_module(f"HloModule m, num_partitions=8\n{before}\nENTRY e {{\n{body}\n}}")
+
+
+def seconds(body: str, before: str = "") -> float:
+    return DeviceTime(H100, {}).seconds(module(body, before).entry.root)
+
+
+def test_a_large_product_goes_at_the_attained_matrix_rate() -> None:
+    found = seconds("""
+      a = bf16[8192,8192] parameter(0)
+      b = bf16[8192,28672] parameter(1)
+      ROOT c = bf16[8192,28672] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}""")
+    assert found == pytest.approx(BEGIN + 2 * 8192 * 8192 * 28672 / BF16.matrix)
+    assert BF16.matrix == pytest.approx(0.803 * 989.5e12)
+
+
+def test_a_thin_product_goes_at_the_rate_of_memory() -> None:
+    found = seconds("""
+      a = bf16[1,8192] parameter(0)
+      b = bf16[8192,28672] parameter(1)
+      ROOT c = bf16[1,28672] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}""")
+    assert found == pytest.approx(BEGIN + 2 * (8192 + 8192 * 28672 + 28672) / HBM)
+
+
+def test_elementwise_operations_by_bytes_and_by_level() -> None:
+    large = "a = f32[{n}] parameter(0)\nROOT b = f32[{n}] add(a, a)"
+    assert seconds(large.format(n=10**8)) == pytest.approx(BEGIN + 12e8 / HBM)
+    assert seconds(large.format(n=10**6)) == pytest.approx(BEGIN + 12e6 / L2)
+
+
+def test_transcendental_functions_have_a_rate_of_their_own() -> None:
+    slow = replace(
+        H100, rates=((PrimitiveType.F32, replace(F32, transcendental=1e9)),), attained=Attained()
+    )
+    root = module("a = f32[1000000] parameter(0)\nROOT b = f32[1000000] exponential(a)").entry.root
+    assert DeviceTime(slow, {}).seconds(root) == pytest.approx(BEGIN + 1e6 / 1e9)
+
+
+FUSED = """
+fused {
+  p = f32[4096,4096] parameter(0)
+  q = f32[4096] parameter(1)
+  r = f32[4096,4096] broadcast(q), dimensions={1}
+  s = f32[4096,4096] multiply(p, r)
+  ROOT t = f32[4096,4096] tanh(s)
+}
+"""
+
+
+def test_a_fusion_touches_its_operands_and_result_alone() -> None:
+    found = seconds(
+        """
+      a = f32[4096,4096] parameter(0)
+      b = f32[4096] parameter(1)
+      ROOT c = f32[4096,4096] fusion(a, b), kind=kLoop, calls=fused""",
+        FUSED,
+    )
+    assert found == pytest.approx(BEGIN + (2 * 4096 * 4096 * 4 + 4096 * 4) / HBM)
+
+
+def test_a_fused_product_computes_what_it_computes_alone() -> None:
+    fused = """
+fused {
+  p = bf16[4096,4096] parameter(0)
+  q = bf16[4096,4096] parameter(1)
+  d = bf16[4096,4096] dot(p, q), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT n = bf16[4096,4096] negate(d)
+}
+"""
+    found = seconds(
+        """
+      a = bf16[4096,4096] parameter(0)
+      ROOT c = bf16[4096,4096] fusion(a, a), kind=kOutput, calls=fused""",
+        fused,
+    )
+    assert found == pytest.approx(BEGIN + 2 * 4096**3 / BF16.matrix + 4096**2 / BF16.simple)
+
+
+def test_a_fusion_that_reads_a_slice_of_a_large_operand() -> None:
+    fused = """
+fused {
+  p = f32[80,4096,4096] parameter(0)
+  i = s32[] parameter(1)
+  z = s32[] constant(0)
+  s = f32[1,4096,4096] dynamic-slice(p, i, z, z), dynamic_slice_sizes={1,4096,4096}
+  ROOT n = f32[1,4096,4096] negate(s)
+}
+"""
+    found = seconds(
+        """
+      a = f32[80,4096,4096] parameter(0)
+      i = s32[] parameter(1)
+      ROOT c = f32[1,4096,4096] fusion(a, i), kind=kLoop, calls=fused""",
+        fused,
+    )
+    assert found == pytest.approx(BEGIN + 2 * 4096 * 4096 * 4 / HBM, rel=1e-4)
+
+
+def test_a_reduction_combines_as_often_as_it_does() -> None:
+    found = DeviceTime(replace(H100, levels=(replace(H100.levels[-1], bandwidth=1e30),)), {})
+    root = module(
+        """
+      a = f32[1000,1000] parameter(0)
+      z = f32[] constant(0)
+      ROOT r = f32[1000] reduce(a, z), dimensions={1}, to_apply=add""",
+        """
+add {
+  x = f32[] parameter(0)
+  y = f32[] parameter(1)
+  ROOT s = f32[] add(x, y)
+}""",
+    ).entry.root
+    assert found.seconds(root) == pytest.approx(BEGIN + 1e6 / F32.simple, rel=1e-2)
+
+
+def test_products_that_the_machine_has_a_class_for() -> None:
+    root = module("""
+      a = f32[5,256,128] parameter(0)
+      b = f32[5,64,128] parameter(1)
+      ROOT c = f32[5,256,64] dot(a, b), lhs_batch_dims={0}, rhs_batch_dims={0},
+          lhs_contracting_dims={2}, rhs_contracting_dims={2}""").entry.root
+    types = (PrimitiveType.F32,) * 3
+    expected = 5 * CPU.product_seconds(types, (256, 128, 64))
+    found = DeviceTime(CPU, {}).seconds(root)
+    assert found == pytest.approx(CPU.thunk_seconds + CPU.kernel_seconds + expected)
+
+
+NO_KERNELS = """
+  p = f32[8,4] parameter(0)
+  t = (f32[8,4], f32[8,4]) tuple(p, p)
+  g = f32[8,4] get-tuple-element(t), index=0
+  b = f32[32] bitcast(g)
+  r = f32[4,8]{1,0} reshape(b)
+  o = f32[4,8]{1,0} opt-barrier(r)
+  i = u32[] partition-id()
+  k = token[] after-all()
+  s = f32[4,8]{1,0} all-reduce-start(o), channel_id=1, replica_groups=[1,8]<=[8], to_apply=add, use_global_device_ids=true
+  d = f32[4,8]{1,0} all-reduce-done(s)
+  m = f32[4,8]{1,0} custom-call(d), custom_call_target="Sharding", sharding={replicated}
+  ROOT c = f32[4,8]{1,0} collective-permute(m), channel_id=2, source_target_pairs={{0,1}}
+"""
+ADD = "add {\n  x = f32[] parameter(0)\n  y = f32[] parameter(1)\n  ROOT s = f32[] add(x, y)\n}"
+
+
+def test_what_is_no_kernel_takes_nothing() -> None:
+    time = DeviceTime(H100, {})
+    for x in module(NO_KERNELS, ADD).entry.instructions:
+        assert time.seconds(x) == 0.0, x
+
+
+def test_a_reshape_into_another_order_is_a_copy() -> None:
+    assert seconds("a = f32[8,4]{0,1} parameter(0)\nROOT b = f32[32]{0} reshape(a)") > BEGIN
+
+
+def test_what_runs_other_computations_is_walked_by_the_caller() -> None:
+    body = "a = f32[] parameter(0)\nROOT c = f32[] call(a), to_apply=one"
+    with pytest.raises(ValueError, match="c: a call is priced by what it runs"):
+        seconds(body, "one {\n  ROOT x = f32[] parameter(0)\n}")
+
+
+def test_an_asynchronous_kernel_counts_where_it_starts() -> None:
+    wrapped = "wrapped {\n  x = f32[1000000] parameter(0)\n  ROOT y = f32[1000000] negate(x)\n}"
+    root = module(
+        """
+      a = f32[1000000] parameter(0)
+      s = ((f32[1000000]), f32[1000000], u32[]) async-start(a), calls=wrapped
+      ROOT d = f32[1000000] async-done(s)""",
+        wrapped,
+    ).entry.root
+    time = DeviceTime(H100, {})
+    assert time.seconds(root.operand(0)) == pytest.approx(BEGIN + 8e6 / L2)
+    assert time.seconds(root) == 0.0
+
+
+def test_instructions_that_say_the_same_are_priced_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = "\n".join(f"b{i} = f32[8] add(a, a)" for i in range(50))
+    many = module(f"a = f32[8] parameter(0)\n{lines}\nROOT t = (f32[8]) tuple(b0)")
+    time, priced = DeviceTime(H100, {}), list[HloInstruction]()
+    kernel = time._kernel
+
+    def counted(x: HloInstruction) -> float:
+        priced.append(x)
+        return kernel(x)
+
+    monkeypatch.setattr(time, "_kernel", counted)
+    assert len({time.seconds(x) for x in many.entry.instructions}) == 2
+    assert len(priced) == 1
