@@ -20,6 +20,7 @@ from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
 from spmd.literal import Literal
 from spmd.ops import attrs as A  # noqa: N812 - attribute records read best with one letter here
+from spmd.ops.custom_call import ALLOCATE_BUFFER
 from spmd.ops.inference import infer_shape
 from spmd.ops.reduction import build_reducer, identity_value, on_type, reduction_kind
 from spmd.shape import ArrayShape, PrimitiveType, Shape, TokenShape
@@ -148,6 +149,10 @@ class Builder:
     def identity(self, kind: ReductionKind, element_type: PrimitiveType) -> HloInstruction:
         """The reduction's neutral scalar."""
         return self.scalar(element_type, identity_value(kind, element_type))
+
+    def unwritten(self, shape: ArrayShape) -> HloInstruction:
+        """Memory: every element is to be written before it is read."""
+        return self.create(Opcode.CUSTOM_CALL, (), A.CustomCallAttrs(ALLOCATE_BUFFER), shape=shape)
 
     def iota(
         self, element_type: PrimitiveType, dims: Sequence[int], dimension: int

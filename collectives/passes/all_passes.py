@@ -9,6 +9,7 @@ from collectives.passes.all_reduce_reassociate import AllReduceReassociate
 from collectives.passes.collective_pipeliner import CollectivePipeliner
 from collectives.passes.reduce_scatter_combiner import ReduceScatterCombiner
 from collectives.passes.reduce_scatter_reassociate import ReduceScatterReassociate
+from collectives.passes.windowed_einsum import WindowedEinsum
 
 __all__ = [
     "AllReduceCombiner",
@@ -18,4 +19,5 @@ __all__ = [
     "CollectivePipeliner",
     "ReduceScatterCombiner",
     "ReduceScatterReassociate",
+    "WindowedEinsum",
 ]

@@ -15,8 +15,6 @@ from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
-from spmd.ops.attrs import CustomCallAttrs
-from spmd.ops.custom_call import ALLOCATE_BUFFER
 from spmd.passes.instruction_pass import Edit, InstructionPass
 from spmd.passes.interface import register_pass
 from spmd.passes.rewrite import builder_at
@@ -62,8 +60,7 @@ def begin_unwritten(
     """Elements ``places`` start as memory; what they were filled with goes if nobody else wants it."""
     elements = list(loop.initial)
     for i in places:
-        attrs, shape = CustomCallAttrs(ALLOCATE_BUFFER), elements[i].shape
-        elements[i] = builder.create(Opcode.CUSTOM_CALL, (), attrs, shape=shape)
+        elements[i] = builder.unwritten(elements[i].array_shape)
     loop.instruction.set_operands([builder.tuple(elements)])
     builder.computation.remove_unused(keep=effects.of)
 

@@ -1,0 +1,97 @@
+"""Devices that hand pieces of an array around in a circle: who sends to whom, and whose piece a device has when."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from collectives.passes.device_scalars import scalar_by_device
+from collectives.passes.groups import Groups, common_size, covers, known_groups, place_in_group
+from spmd.builder import Builder
+from spmd.hlo.instruction import HloInstruction
+from spmd.shape import PrimitiveType
+from spmd.source_target_pairs import ListedPairs
+
+
+@dataclass(frozen=True)
+class WindowRing:
+    """Circles of ``size`` devices, in each of which the members stand in the order of the collective."""
+
+    groups: Groups
+    size: int
+
+    def passed_on(self, x: HloInstruction, way: int, b: Builder) -> HloInstruction:
+        """What the member ``way`` places further on (1 or -1) holds as ``x``."""
+        pairs = tuple(
+            (group[(place + way) % self.size], device)
+            for group in self.groups
+            for place, device in enumerate(group)
+        )
+        return b.collective_permute(x, ListedPairs(pairs))
+
+    def offset(self, shift: int, tile: int, start: int, b: Builder) -> HloInstruction:
+        """s32[]: where the part ``start`` of the tile of the member ``shift`` places further on begins."""
+        place = place_in_group(self.groups)
+        return scalar_by_device(
+            b, [(place[d] + shift) % self.size * tile + start for d in range(len(place))]
+        )
+
+
+def ring_of(collective: HloInstruction) -> WindowRing | None:
+    """None where it cannot be told who meets, or where not all devices take part alike."""
+    groups = known_groups(collective)
+    assert collective.parent is not None
+    module = collective.parent.module
+    if groups is None or module is None or module.replica_count > 1:
+        return None
+    size = common_size(groups)
+    if size is None or size < 2 or not covers(groups, module.num_partitions):
+        return None
+    return WindowRing(groups, size)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Part of every tile along the dimension that is cut, ``size`` from ``start`` on, and which way it goes round."""
+
+    start: int
+    size: int
+    way: int
+
+
+def pieces_of(tile: int, count: int, *, both_ways: bool) -> tuple[Piece, ...]:
+    """At most ``count`` equal ones. both_ways: neighbours go round in opposite directions."""
+    count = max(n for n in range(1, min(count, tile) + 1) if tile % n == 0)
+    size = tile // count
+    return tuple(Piece(n * size, size, -1 if both_ways and n % 2 else 1) for n in range(count))
+
+
+def cut(x: HloInstruction, dimension: int, piece: Piece, b: Builder) -> HloInstruction:
+    """``piece`` of the tile ``x``."""
+    if piece.size == x.dims[dimension]:
+        return x
+    starts, limits = [0] * len(x.dims), list(x.dims)
+    starts[dimension], limits[dimension] = piece.start, piece.start + piece.size
+    return b.slice(x, starts, limits)
+
+
+def part_of(
+    x: HloInstruction, dimension: int, start: HloInstruction, size: int, b: Builder
+) -> HloInstruction:
+    """``size`` of ``x`` from ``start`` on along ``dimension``."""
+    sizes = [size if d == dimension else n for d, n in enumerate(x.dims)]
+    return b.dynamic_slice(x, _at(x.dims, dimension, start, b), sizes)
+
+
+def with_part(
+    x: HloInstruction, part: HloInstruction, dimension: int, start: HloInstruction, b: Builder
+) -> HloInstruction:
+    """``x`` with ``part`` in it from ``start`` on along ``dimension``."""
+    return b.dynamic_update_slice(x, part, _at(x.dims, dimension, start, b))
+
+
+def _at(
+    dims: Sequence[int], dimension: int, start: HloInstruction, b: Builder
+) -> list[HloInstruction]:
+    zero = b.scalar(PrimitiveType.S32, 0)
+    return [start if d == dimension else zero for d in range(len(dims))]

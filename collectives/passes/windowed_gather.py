@@ -1,0 +1,103 @@
+"""A product of what is gathered: each part is multiplied when it has come, while the next one is on its way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from collectives.passes.dot_dimensions import DotDimension, Role, dot_dimensions
+from collectives.passes.window_ring import Piece, WindowRing, cut, part_of, ring_of, with_part
+from spmd.builder import Builder
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import CollectiveAttrs, DotAttrs
+from spmd.passes.rewrite import is_pinned
+from spmd.shape import ArrayShape, PrimitiveType
+
+#: Sums of parts in these types are made in f32, as the whole sum is.
+_NARROW = (PrimitiveType.BF16, PrimitiveType.F16)
+
+
+@dataclass(frozen=True)
+class GatheredProduct:
+    """dot(.., all-gather(tile), ..): ``operand`` is the gathered one's number, ``dimension`` the one gathered along."""
+
+    dot: HloInstruction
+    gather: HloInstruction
+    operand: int
+    dimension: DotDimension
+    ring: WindowRing
+
+    @property
+    def own(self) -> HloInstruction:
+        return self.gather.operand(0)
+
+    @property
+    def tile(self) -> int:
+        """What each device has of ``dimension``."""
+        d = self.dimension.operands[self.operand]
+        assert d is not None
+        return self.own.dims[d]
+
+
+def gathered_product(dot: HloInstruction) -> GatheredProduct | None:
+    if is_pinned(dot) or dot.attrs_as(DotAttrs).extra:
+        return None
+    for number, gather in enumerate(dot.operands):
+        if gather.opcode is not Opcode.ALL_GATHER or is_pinned(gather):
+            continue
+        if gather.users != (dot,) or not isinstance(gather.shape, ArrayShape):
+            continue
+        ring = ring_of(gather) if gather.num_operands == 1 else None
+        if ring is None or dot.operands.count(gather) != 1:
+            continue
+        along = gather.attrs_as(CollectiveAttrs).dimension
+        dimension = next(x for x in dot_dimensions(dot) if x.operands[number] == along)
+        return GatheredProduct(dot, gather, number, dimension, ring)
+    return None
+
+
+def windowed_gather(
+    product: GatheredProduct, pieces: tuple[Piece, ...], b: Builder
+) -> HloInstruction:
+    """The product's value; parts come from ever farther members of the ring."""
+    along = product.dimension.operands[product.operand]
+    assert along is not None
+    held = [cut(product.own, along, piece, b) for piece in pieces]
+    result: HloInstruction | None = None
+    for step in range(product.ring.size):
+        for n, piece in enumerate(pieces):
+            if step:
+                held[n] = product.ring.passed_on(held[n], piece.way, b)
+            at = product.ring.offset(step * piece.way, product.tile, piece.start, b)
+            result = _with_product(product, held[n], at, piece, result, b)
+    assert result is not None
+    kind = product.dot.array_shape.element_type
+    return result if result.array_shape.element_type is kind else b.convert(result, kind)
+
+
+def _with_product(
+    product: GatheredProduct,
+    part: HloInstruction,
+    at: HloInstruction,
+    piece: Piece,
+    result: HloInstruction | None,
+    b: Builder,
+) -> HloInstruction:
+    """``result`` with the product of ``part``, which stands ``at`` in the gathered dimension."""
+    dimension, kind = product.dimension, product.dot.array_shape.element_type
+    other, across = (
+        product.dot.operand(1 - product.operand),
+        dimension.operands[1 - product.operand],
+    )
+    if across is not None:
+        other = part_of(other, across, at, piece.size, b)
+    lhs, rhs = (part, other) if product.operand == 0 else (other, part)
+    attrs = product.dot.attrs_as(DotAttrs)
+    if dimension.role is Role.CONTRACTING:
+        made = b.dot(lhs, rhs, attrs, PrimitiveType.F32 if kind in _NARROW else kind)
+        return made if result is None else b.add(result, made)
+    made = b.dot(lhs, rhs, attrs, kind)
+    if result is None:
+        result = b.unwritten(product.dot.array_shape.without_layout())
+    assert dimension.result is not None
+    return with_part(result, made, dimension.result, at, b)
