@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
+from collectives.passes.all_gather_broadcast_reorder import AllGatherBroadcastReorder
+from collectives.passes.all_gather_combiner import AllGatherCombiner
+from collectives.passes.all_gather_cse import AllGatherCse
+from collectives.passes.all_gather_decomposer import AllGatherDecomposer
+from collectives.passes.all_gather_dynamic_slice_simplifier import AllGatherDynamicSliceSimplifier
+from collectives.passes.all_gather_remove_degenerate_dims import AllGatherRemoveDegenerateDims
+from collectives.passes.all_gather_simplifier import AllGatherSimplifier
 from collectives.passes.all_reduce_combiner import AllReduceCombiner
 from collectives.passes.all_reduce_contiguous import AllReduceContiguous
 from collectives.passes.all_reduce_folder import AllReduceFolder
 from collectives.passes.all_reduce_reassociate import AllReduceReassociate
+from collectives.passes.all_to_all_decomposer import AllToAllDecomposer
 from collectives.passes.collective_pipeliner import CollectivePipeliner
 from collectives.passes.reduce_scatter_combiner import ReduceScatterCombiner
 from collectives.passes.reduce_scatter_reassociate import ReduceScatterReassociate
 from collectives.passes.windowed_einsum import WindowedEinsum
 
 __all__ = [
+    "AllGatherBroadcastReorder",
+    "AllGatherCombiner",
+    "AllGatherCse",
+    "AllGatherDecomposer",
+    "AllGatherDynamicSliceSimplifier",
+    "AllGatherRemoveDegenerateDims",
+    "AllGatherSimplifier",
     "AllReduceCombiner",
     "AllReduceContiguous",
     "AllReduceFolder",
     "AllReduceReassociate",
+    "AllToAllDecomposer",
     "CollectivePipeliner",
     "ReduceScatterCombiner",
     "ReduceScatterReassociate",

@@ -14,7 +14,7 @@ from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
-from spmd.ops.attrs import TupleIndexAttrs
+from spmd.ops.attrs import CollectiveAttrs, TupleIndexAttrs
 from spmd.passes.fuel import Fuel, FueledPass
 from spmd.passes.rewrite import builder_at, is_pinned
 from spmd.shape import Shape, TupleShape
@@ -107,6 +107,12 @@ class _Bundle:
 def moved_bytes(x: HloInstruction) -> int:
     """Of its operands or of its results, whichever are more."""
     return max(x.shape.byte_size, sum(operand.shape.byte_size for operand in x.operands))
+
+
+def marks(x: HloInstruction) -> Hashable:
+    """What was said to a back end about a collective: frontend attributes, configuration, mode."""
+    mode = x.attrs.mode if isinstance(x.attrs, CollectiveAttrs) else ""
+    return x.annotations.frontend_attributes, x.annotations.backend_config, mode
 
 
 def run_by_loops(module: HloModule) -> dict[HloComputation, None]:

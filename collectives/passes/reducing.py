@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 
+from collectives.passes.combining import marks
 from collectives.passes.groups import Groups, known_groups
 from spmd.device import ReductionKind
 from spmd.hlo.computation import HloComputation
@@ -22,7 +24,7 @@ class Reducing:
     """Equal for collectives that differ in their operands alone.
 
     ``reducer``: the computation where it is no plain reduction, None where ``kind`` says it all. ``marks``: what was
-    said to a back end about the instruction (frontend attributes, configuration, mode).
+    said to a back end about the instruction.
     """
 
     groups: Groups
@@ -30,7 +32,7 @@ class Reducing:
     reducer: HloComputation | None
     element_type: PrimitiveType
     dimension: int | None
-    marks: tuple[object, ...]
+    marks: Hashable
 
 
 def reducing(x: HloInstruction) -> Reducing | None:
@@ -48,5 +50,5 @@ def reducing(x: HloInstruction) -> Reducing | None:
         x.to_apply if kind is None else None,
         x.to_apply.root.array_shape.element_type,
         attrs.dimension,
-        (x.annotations.frontend_attributes, x.annotations.backend_config, attrs.mode),
+        marks(x),
     )

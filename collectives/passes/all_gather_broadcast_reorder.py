@@ -1,0 +1,68 @@
+"""Gather first, broadcast then: what a broadcast repeats is not sent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from collectives.passes.gather_forms import Gather, gather_like, match_gather
+from spmd.builder import Builder
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.module import Stage
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import DimensionsAttrs
+from spmd.passes.algebraic.match import splat
+from spmd.passes.instruction_pass import OpExpander
+from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.rewrite import has_control_edges
+
+
+@register_pass
+@dataclass(frozen=True)
+class AllGatherBroadcastReorder(OpExpander):
+    """Broadcast what was gathered in place of gathering what was broadcast, where that is smaller.
+
+        x = f32[8] ...                                             g = f32[16] all-gather(x), dimensions={0}
+        b = f32[8,4] broadcast(x), dimensions={0}          =>      r = f32[16,4] broadcast(g), dimensions={0}
+        g = f32[16,4] all-gather(b), dimensions={0}
+
+    Along a dimension that the broadcast makes, members stand along a new one of ``x``. A constant that is the same
+    everywhere is not gathered at all.
+    """
+
+    name: ClassVar[str] = "all-gather-broadcast-reorder"
+    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
+    opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.ALL_GATHER,)
+
+    def expand(self, x: HloInstruction, b: Builder) -> HloInstruction | None:
+        gather = match_gather(x)
+        if gather is None or has_control_edges(x):
+            return None
+        value = splat(gather.operand)
+        if value is not None:
+            return b.full(x.array_shape.without_layout(), value)
+        if gather.operand.opcode is not Opcode.BROADCAST:
+            return None
+        source = gather.operand.operand(0)
+        if source.array_shape.num_elements == gather.operand.array_shape.num_elements:
+            return None
+        dims = gather.operand.attrs_as(DimensionsAttrs).dimensions
+        if gather.dimension in dims:
+            gathered = gather_like(b, gather, [source], dims.index(gather.dimension))
+            return b.broadcast(gathered, dims, x.dims)
+        return _along_new_dimension(b, gather, source, dims)
+
+
+def _along_new_dimension(
+    b: Builder, gather: Gather, source: HloInstruction, dims: tuple[int, ...]
+) -> HloInstruction:
+    """The members' sources behind one another, each repeated along ``gather.dimension`` as often as the broadcast does.
+
+    f32[5] x to [6,5], 2 members along 0:  f32[2,5] gathered, f32[2,6,5] broadcast, f32[12,5] reshape
+    """
+    gathered = gather_like(b, gather, [b.reshape(source, (1, *source.dims))], 0)
+    d = gather.dimension
+    part = gather.operand.dims
+    split = (*part[:d], gather.count, *part[d:])
+    placed = (d, *(i + (i >= d) for i in dims))
+    return b.reshape(b.broadcast(gathered, placed, split), gather.instruction.dims)

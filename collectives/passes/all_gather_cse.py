@@ -1,0 +1,160 @@
+"""Gather once what is gathered in several forms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, replace
+from typing import ClassVar, Final
+
+from collectives.passes.gather_forms import Gather, match_gather, moved_members
+from spmd.builder import Builder, ModuleScope
+from spmd.hlo.computation import HloComputation
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import CollectiveAttrs, DimensionsAttrs
+from spmd.passes.fuel import Fuel, FueledPass
+from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.rewrite import builder_at, is_pinned
+
+#: Forms of a value that keep its bits, and can be undone.
+_PLACING: Final = (Opcode.RESHAPE, Opcode.TRANSPOSE, Opcode.COPY)
+_FORMS: Final = (*_PLACING, Opcode.CONVERT)
+
+
+@register_pass
+@dataclass(frozen=True)
+class AllGatherCse(FueledPass):
+    """Make an all-gather of another one, where their operands are forms of one value: reshaped, transposed, converted.
+
+        g = f32[8,3] all-gather(x), dimensions={0}                   g = f32[8,3] all-gather(x), dimensions={0}
+        c = bf16[3,4] convert(transpose(x))                   =>
+        h = bf16[3,8] all-gather(c), dimensions={1}                  h = bf16[3,8] convert(transpose(g))
+
+    Members compute from what they have already, nothing is sent; they may gather along different dimensions. Only the
+    one that is made anew may have conversions on its way. What an optimization barrier hands on counts as another
+    value: programs gather it again so that the first result need not be kept (rematerialization).
+    """
+
+    name: ClassVar[str] = "all-gather-cse"
+    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
+
+    def rewrite(self, module: HloModule, fuel: Fuel) -> bool:
+        scope = ModuleScope(module)
+        changed = False
+        for computation in module.computations_post_order():
+            changed |= _merge_in(computation, scope, fuel)
+        return changed
+
+
+def _merge_in(computation: HloComputation, scope: ModuleScope, fuel: Fuel) -> bool:
+    """A gather is made of one with fewer conversions, or of an earlier one.
+
+    What that one needs is made of the common value alone, so there is no cycle whichever stands first.
+    """
+    found = [
+        gather
+        for x in computation.post_order()
+        if (gather := match_gather(x)) is not None and not is_pinned(x)
+    ]
+    changed = False
+    kept: dict[tuple[Hashable, HloInstruction], Gather] = {}
+    for gather in sorted(found, key=_conversions):
+        if fuel.is_spent:
+            break
+        who, line = _members(gather), _line(gather.operand)
+        common = next((value for value in line if (who, value) in kept), None)
+        if common is None:
+            kept.update(((who, value), gather) for value in _placed_from(line))
+            continue
+        fuel.burn()
+        _make_of(kept[who, common], common, gather, builder_at(gather.instruction, scope))
+        changed = True
+    return changed
+
+
+def _members(gather: Gather) -> Hashable:
+    """Who meets: channels and dimensions apart."""
+    attrs = gather.instruction.attrs_as(CollectiveAttrs)
+    return replace(attrs, dimension=None, channel_id=0 if attrs.channel_id is not None else None)
+
+
+def _conversions(gather: Gather) -> int:
+    return sum(form.opcode is Opcode.CONVERT for form in _line(gather.operand))
+
+
+def _line(x: HloInstruction) -> list[HloInstruction]:
+    """``x``, what it is a form of, what that is a form of, and so on. Scalars, which nobody gathers, are left out."""
+    line = [x]
+    while x.opcode in _FORMS and x.operand(0).dims:
+        x = x.operand(0)
+        line.append(x)
+    return line
+
+
+def _placed_from(line: list[HloInstruction]) -> Iterator[HloInstruction]:
+    """The values that line[0] has all the bits of."""
+    for value, source in zip(line, (*line[1:], None), strict=True):
+        yield value
+        if source is None or value.opcode not in _PLACING:
+            return
+
+
+def _make_of(earlier: Gather, common: HloInstruction, later: Gather, b: Builder) -> None:
+    """``earlier``'s result back to that of ``common``, from there through the forms of ``later``."""
+    have = _Gathered(b, earlier.instruction, earlier.operand, earlier.dimension, earlier.count)
+    back = _line(earlier.operand)
+    for form in back[: back.index(common)]:
+        have = have.undone(form)
+    forth = _line(later.operand)
+    for form in reversed(forth[: forth.index(common)]):
+        have = have.formed(form)
+    old = later.instruction
+    result = moved_members(b, have.value, have.count, have.dimension, later.dimension)
+    assert old.parent is not None
+    old.parent.replace(old, result)
+
+
+@dataclass(frozen=True)
+class _Gathered:
+    """``value`` is what an all-gather of ``part`` along ``dimension`` would give."""
+
+    builder: Builder
+    value: HloInstruction
+    part: HloInstruction
+    dimension: int
+    count: int
+
+    def formed(self, form: HloInstruction) -> _Gathered:
+        """Of ``form``, which is made of ``part``."""
+        if form.opcode is Opcode.CONVERT:
+            value = self.builder.convert(self.value, form.array_shape.element_type)
+            return replace(self, value=value, part=form)
+        if form.opcode is Opcode.TRANSPOSE:
+            return self._transposed(form.attrs_as(DimensionsAttrs).dimensions, form)
+        return self._reshaped(form)
+
+    def undone(self, form: HloInstruction) -> _Gathered:
+        """Of what ``form``, which is ``part``, is made of."""
+        source = form.operand(0)
+        if form.opcode is Opcode.TRANSPOSE:
+            order = form.attrs_as(DimensionsAttrs).dimensions
+            return self._transposed(tuple(map(order.index, range(len(order)))), source)
+        return self._reshaped(source)
+
+    def _transposed(self, order: tuple[int, ...], part: HloInstruction) -> _Gathered:
+        value = self.builder.transpose(self.value, order)
+        return replace(self, value=value, part=part, dimension=order.index(self.dimension))
+
+    def _reshaped(self, part: HloInstruction) -> _Gathered:
+        """Members stay where they are if a dimension begins there, else they move to the front."""
+        if part.dims == self.part.dims:
+            return replace(self, part=part)
+        before = math.prod(self.part.dims[: self.dimension])
+        at = next((d for d in range(len(part.dims)) if math.prod(part.dims[:d]) == before), None)
+        if at is None:
+            front = moved_members(self.builder, self.value, self.count, self.dimension, 0)
+            return replace(self, value=front, dimension=0)._reshaped(part)
+        dims = (*part.dims[:at], part.dims[at] * self.count, *part.dims[at + 1 :])
+        return replace(self, value=self.builder.reshape(self.value, dims), part=part, dimension=at)

@@ -1,0 +1,96 @@
+"""Write all-gathers as all-reduces."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Final
+
+from collectives.passes.device_scalars import scalar_by_device
+from collectives.passes.gather_forms import Gather, match_gathers
+from collectives.passes.groups import Groups, covers, known_groups, place_in_group
+from spmd.builder import Builder
+from spmd.device import ReductionKind
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.module import Stage
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import CollectiveAttrs
+from spmd.ops.checks import result_elements
+from spmd.passes.instruction_pass import OpExpander
+from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.rewrite import has_control_edges
+from spmd.shape import ArrayShape, PrimitiveType, as_array
+
+#: Whose bits a float of so many bits has.
+_UNSIGNED: Final = {
+    4: PrimitiveType.U4,
+    8: PrimitiveType.U8,
+    16: PrimitiveType.U16,
+    32: PrimitiveType.U32,
+    64: PrimitiveType.U64,
+}
+
+
+@register_pass
+@dataclass(frozen=True)
+class AllGatherDecomposer(OpExpander):
+    """Sum arrays in which each member has written its own part, in place of gathering the parts.
+
+        g = s32[8] all-gather(x), dimensions={0}       =>      z = s32[8] broadcast(0)
+                                                               u = s32[8] dynamic-update-slice(z, x, 4 * place)
+                                                               g = s32[8] all-reduce(u), to_apply=sum
+
+    Sends twice as much: for machines and combiners that know no all-gather. Every value keeps its bits: floats are
+    summed as unsigned integers, complex numbers with -0.
+    """
+
+    name: ClassVar[str] = "all-gather-decomposer"
+    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
+    opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.ALL_GATHER,)
+
+    def expand(self, x: HloInstruction, b: Builder) -> HloInstruction | None:
+        gather = match_gathers(x)
+        groups = known_groups(x) if gather is not None else None
+        if gather is None or groups is None or not covers(groups, sum(map(len, groups))):
+            return None
+        if has_control_edges(x):
+            return None
+        results = [
+            _summed(b, gather, groups, operand, as_array(shape))
+            for operand, shape in zip(x.operands, result_elements(x.shape), strict=True)
+        ]
+        return results[0] if isinstance(x.shape, ArrayShape) else b.tuple(results)
+
+
+def _summed(
+    b: Builder, gather: Gather, groups: Groups, operand: HloInstruction, result: ArrayShape
+) -> HloInstruction:
+    """``operand`` of all members, as a sum over arrays of shape ``result``."""
+    kind = result.element_type
+    bits = _UNSIGNED[kind.bits] if kind.is_floating else kind
+    own = _with_type(b, operand, bits)
+    place = place_in_group(groups)
+    rows = operand.dims[gather.dimension]
+    starts = [b.scalar(PrimitiveType.S32, 0)] * len(result.dims)
+    starts[gather.dimension] = scalar_by_device(b, [place[d] * rows for d in range(len(place))])
+    nothing = b.full(ArrayShape(bits, result.dims), complex(-0.0, -0.0) if bits.is_complex else 0)
+    total = _all_reduce(b, gather, b.dynamic_update_slice(nothing, own, starts))
+    return _with_type(b, total, kind)
+
+
+def _with_type(b: Builder, x: HloInstruction, kind: PrimitiveType) -> HloInstruction:
+    if x.array_shape.element_type is kind:
+        return x
+    return b.create(Opcode.BITCAST_CONVERT, (x,), shape=ArrayShape(kind, x.dims))
+
+
+def _all_reduce(b: Builder, gather: Gather, x: HloInstruction) -> HloInstruction:
+    """The sum over the members of ``gather``, in a channel of its own."""
+    attrs = gather.instruction.attrs_as(CollectiveAttrs)
+    channel = b.scope.channel_id() if attrs.channel_id is not None else None
+    reducer = b.scope.reducer(ReductionKind.SUM, x.array_shape.element_type)
+    return b.create(
+        Opcode.ALL_REDUCE,
+        (x,),
+        replace(attrs, dimension=None, channel_id=channel),
+        calls=(reducer,),
+    )

@@ -1,0 +1,171 @@
+"""Slices of all-gathers that a device need not ask others for, or not all of them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from collectives.passes.device_scalars import scalar_by_device, values_by_device
+from collectives.passes.gather_forms import Gather, match_gather, reshaped
+from collectives.passes.groups import Groups, covers, known_groups, named_groups, place_in_group
+from spmd.builder import Builder, ModuleScope
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.opcode import Opcode
+from spmd.literal import NDArray
+from spmd.passes.algebraic.match import used_once
+from spmd.passes.instruction_pass import Simplifier, Simplify
+from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.rewrite import builder_at, is_pinned
+from spmd.shape import PrimitiveType
+
+
+@register_pass
+@dataclass(frozen=True)
+class AllGatherDynamicSliceSimplifier(Simplifier):
+    """Replace a dynamic-slice of an all-gather, maybe reshaped in between, by what fewer devices know.
+
+        g = f32[16,4] all-gather(x), dimensions={0}, replica_groups={{0,1,2,3}}        x is f32[4,4]
+        r = f32[s,4] dynamic-slice(g, offset, 0)
+
+        offset = 4 * place in the group, s = 4         r = x
+        offset within the device's own four rows       r = dynamic-slice(x, offset - 4 * place, 0)
+        offset = 8 * (place / 2), s = 8                r = all-gather(x), dimensions={0}, replica_groups={{0,1},{2,3}}
+
+    The last where nobody else reads what was gathered. Offsets are computed for every device from partition-id and
+    replica-id (device_scalars.py), so what they are written with does not matter.
+    """
+
+    name: ClassVar[str] = "all-gather-dynamic-slice-simplifier"
+    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
+    opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.DYNAMIC_SLICE,)
+
+    def simplify(self, module: HloModule) -> Simplify:
+        scope = ModuleScope(module)
+
+        def simpler(x: HloInstruction) -> HloInstruction | None:
+            part = match_gathered_part(x)
+            return _taken(part, builder_at(x, scope)) if part is not None else None
+
+        return simpler
+
+
+@dataclass(frozen=True)
+class GatheredPart:
+    """A dynamic-slice, along ``dimension``, of a gather: members' blocks of ``block`` elements, one behind the other.
+
+    It takes ``size`` elements, on each device from ``starts``. Before ``dimension`` nothing differs from the gather, so
+    elements are counted from there on; ``row`` is how many one step along ``dimension`` is. ``alone``: nobody else
+    reads what is gathered.
+    """
+
+    slice: HloInstruction
+    gather: Gather
+    dimension: int
+    row: int
+    starts: NDArray
+    groups: Groups
+    alone: bool
+
+    @property
+    def block(self) -> int:
+        operand = self.gather.operand
+        return math.prod(operand.dims[self.gather.dimension :])
+
+    @property
+    def size(self) -> int:
+        return self.row * self.slice.dims[self.dimension]
+
+    @property
+    def places(self) -> NDArray:
+        """Of each device, among the members of its group."""
+        place = place_in_group(self.groups)
+        return np.asarray([place[device] for device in range(len(place))])
+
+
+def match_gathered_part(x: HloInstruction) -> GatheredPart | None:
+    """None for slices of other values, and where the offset is not known or no dimension is sliced as gathered."""
+    source, alone = x.operand(0), used_once(x.operand(0))
+    while source.opcode is Opcode.RESHAPE:
+        source = source.operand(0)
+        alone = alone and used_once(source)
+    gather = match_gather(source)
+    groups = known_groups(source) if gather is not None else None
+    if gather is None or groups is None or not covers(groups, sum(map(len, groups))):
+        return None
+    dimension = _dimension_of_members(x, gather)
+    offset = values_by_device(x.operand(1 + dimension)) if dimension is not None else None
+    if dimension is None or offset is None or len(offset) != sum(map(len, groups)):
+        return None
+    row = math.prod(x.operand(0).dims[dimension + 1 :])
+    starts = np.clip(offset, 0, x.operand(0).dims[dimension] - x.dims[dimension]) * row
+    alone = alone and not is_pinned(source)
+    return GatheredPart(x, gather, dimension, row, starts, groups, alone)
+
+
+def _dimension_of_members(x: HloInstruction, gather: Gather) -> int | None:
+    """The sliced dimension that counts through the members: as many elements are before it as in the gather."""
+    before = math.prod(gather.instruction.dims[: gather.dimension])
+    whole = x.operand(0).dims
+    for d, n in enumerate(whole):
+        if x.dims[d] != n and math.prod(whole[:d]) == before and x.dims[d]:
+            return d
+    return None
+
+
+def _taken(part: GatheredPart, b: Builder) -> HloInstruction | None:
+    """The slice by other means; None where it needs what only the whole gather gives."""
+    within = part.starts - part.places * part.block
+    if (within >= 0).all() and (within + part.size <= part.block).all():
+        taken = _of_own_block(part, within, b)
+    elif part.alone and (members := _members_taken(part)):
+        taken = _of_fewer_members(part, members, b)
+    else:
+        return None
+    return _sliced_elsewhere(part, taken, b) if taken is not None else None
+
+
+def _of_own_block(part: GatheredPart, within: NDArray, b: Builder) -> HloInstruction | None:
+    if part.size == part.block:
+        return reshaped(b, part.gather.operand, _dims_of(part, part.size))
+    if part.block % part.row:
+        return None
+    own = reshaped(b, part.gather.operand, _dims_of(part, part.block))
+    starts = [b.scalar(PrimitiveType.S32, 0)] * len(own.dims)
+    starts[part.dimension] = scalar_by_device(b, (within // part.row).tolist())
+    return b.dynamic_slice(own, starts, _dims_of(part, part.size))
+
+
+def _members_taken(part: GatheredPart) -> int:
+    """How many members' blocks the slice is, if these are the ones of the device's share of the group; else 0."""
+    members, rest = divmod(part.size, part.block)
+    if rest or not members or part.gather.count % members:
+        return 0
+    return members if (part.starts == part.places // members * part.size).all() else 0
+
+
+def _of_fewer_members(part: GatheredPart, members: int, b: Builder) -> HloInstruction:
+    shares = tuple(
+        group[i : i + members] for group in part.groups for i in range(0, len(group), members)
+    )
+    fewer = b.all_gather(part.gather.operand, named_groups(shares), part.gather.dimension)
+    fewer.annotations = part.gather.instruction.annotations
+    return reshaped(b, fewer, _dims_of(part, part.size))
+
+
+def _dims_of(part: GatheredPart, elements: int) -> tuple[int, ...]:
+    """Of what is sliced, with so many elements from ``dimension`` on."""
+    whole = part.slice.operand(0).dims
+    return (*whole[: part.dimension], elements // part.row, *whole[part.dimension + 1 :])
+
+
+def _sliced_elsewhere(part: GatheredPart, taken: HloInstruction, b: Builder) -> HloInstruction:
+    """What the slice takes of the other dimensions."""
+    if taken.dims == part.slice.dims:
+        return taken
+    starts = list(part.slice.operands[1:])
+    starts[part.dimension] = b.scalar_like(starts[part.dimension], 0)
+    return b.dynamic_slice(taken, starts, part.slice.dims)

@@ -1,0 +1,40 @@
+"""All-gathers in which nobody meets anybody."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from collectives.passes.gather_forms import match_gathers
+from collectives.passes.groups import known_groups, meets_alone
+from spmd.builder import ModuleScope
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.opcode import Opcode
+from spmd.passes.instruction_pass import Simplifier, Simplify
+from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.rewrite import builder_at
+from spmd.shape import ArrayShape
+
+
+@register_pass
+@dataclass(frozen=True)
+class AllGatherSimplifier(Simplifier):
+    """Replace an all-gather over groups of one device by its operands."""
+
+    name: ClassVar[str] = "all-gather-simplifier"
+    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
+    opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.ALL_GATHER,)
+
+    def simplify(self, module: HloModule) -> Simplify:
+        scope = ModuleScope(module)
+
+        def simpler(x: HloInstruction) -> HloInstruction | None:
+            groups = known_groups(x) if match_gathers(x) is not None else None
+            if groups is None or not meets_alone(groups):
+                return None
+            if isinstance(x.shape, ArrayShape):
+                return x.operand(0)
+            return builder_at(x, scope).tuple(x.operands)
+
+        return simpler

@@ -1,0 +1,81 @@
+"""What passes on all-gathers share: what one is made of, how often its result holds its operand, and others like it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from spmd.builder import Builder
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import CollectiveAttrs
+from spmd.ops.checks import one_or_tuple, result_elements
+from spmd.shape import ArrayShape, Shape, as_array
+
+
+@dataclass(frozen=True)
+class Gather:
+    """An all-gather: ``count`` members' operands, one behind the other along ``dimension``."""
+
+    instruction: HloInstruction
+    dimension: int
+    count: int
+
+    @property
+    def operand(self) -> HloInstruction:
+        return self.instruction.operand(0)
+
+
+def match_gathers(x: HloInstruction) -> Gather | None:
+    """None for other instructions, and for gathers of nothing, or in a layout that is asked for."""
+    if x.opcode is not Opcode.ALL_GATHER:
+        return None
+    attrs = x.attrs_as(CollectiveAttrs)
+    d = attrs.dimension
+    result = as_array(result_elements(x.shape)[0])
+    if d is None or attrs.constrain_layout or not result.num_elements:
+        return None
+    return Gather(x, d, result.dims[d] // x.operand(0).dims[d])
+
+
+def match_gather(x: HloInstruction) -> Gather | None:
+    """As ``match_gathers``, of one array."""
+    return match_gathers(x) if isinstance(x.shape, ArrayShape) else None
+
+
+def gather_like(
+    b: Builder, old: Gather, operands: Sequence[HloInstruction], dimension: int
+) -> HloInstruction:
+    """``operands`` of the members of ``old``, in whose place it stands: it has its channel and its annotations."""
+    attrs = replace(old.instruction.attrs_as(CollectiveAttrs), dimension=dimension)
+    shape = one_or_tuple([_gathered_shape(x.array_shape, dimension, old.count) for x in operands])
+    gathered = b.create(Opcode.ALL_GATHER, operands, attrs, shape=shape)
+    gathered.annotations = old.instruction.annotations
+    return gathered
+
+
+def _gathered_shape(shape: ArrayShape, dimension: int, count: int) -> Shape:
+    dims = list(shape.dims)
+    dims[dimension] *= count
+    return ArrayShape(shape.element_type, tuple(dims))
+
+
+def reshaped(b: Builder, x: HloInstruction, dims: Sequence[int]) -> HloInstruction:
+    """``x`` itself where it has these dimensions."""
+    return x if x.dims == tuple(dims) else b.reshape(x, dims)
+
+
+def moved_members(b: Builder, x: HloInstruction, count: int, old: int, new: int) -> HloInstruction:
+    """An all-gather of ``count`` members along dimension ``old``, as it would be along ``new``.
+
+    f32[6,4] of 3 members from 0 to 1:  f32[3,2,4] reshape, f32[2,3,4] transpose, f32[2,12] reshape
+    """
+    if old == new:
+        return x
+    part = list(x.dims)
+    part[old] //= count
+    split = b.reshape(x, (*part[:old], count, *part[old:]))
+    order = [i for i in range(len(part) + 1) if i != old]
+    order.insert(new, old)
+    part[new] *= count
+    return b.reshape(b.transpose(split, order), part)

@@ -1,0 +1,64 @@
+"""Slices of all-gathers: the own part, part of it, or that of several members, as rows of the gather or reshaped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from spmd.hlo import HloInstruction, HloModule
+from spmd.ops.groups import device_groups
+from spmd.shape import ArrayShape, PrimitiveType
+from tests.spmd.passes.triggers.devices import several_devices, table_by_device
+from tests.spmd.passes.triggers.gathers import random_gather
+from tests.spmd.passes.triggers.programs import Program
+from tests.spmd.passes.triggers.registry import Rng, trigger
+
+_S32 = ArrayShape(PrimitiveType.S32, ())
+
+
+@trigger("all-gather-dynamic-slice-simplifier")
+def modules(rng: Rng) -> HloModule:
+    p = several_devices(rng)
+    before, behind = p.dims(0, 1, empty=False), p.dims(0, 2, empty=False, most=12)
+    rows = p.integer(1, 4)
+    x = p.value(p.element_type(), (*before, rows, *behind))
+    gathered, members = _gather(p, x, len(before))
+    taken = p.choose([n for n in range(1, members) if members % n == 0])
+    places = _places(p, gathered)
+    if taken == 1 and rows > 1 and p.chance(0.3):
+        size = p.integer(1, rows - 1)
+        starts = [place * rows + p.integer(0, rows - size) for place in places]
+    else:
+        size = taken * rows
+        starts = [place // taken * size for place in places]
+    source, at = gathered, len(before)
+    if p.chance(0.3):
+        source, at = p.b.reshape(gathered, (1, *gathered.dims[:at], 1, *gathered.dims[at:])), at + 2
+    results = [p.after(_slice(p, source, at, size, starts))]
+    if taken == 1 and p.chance(0.3):
+        results.append(gathered)
+    return p.module(*results)
+
+
+def _gather(p: Program, x: HloInstruction, dimension: int) -> tuple[HloInstruction, int]:
+    """And how many members it has, two or more."""
+    while True:
+        gathered = random_gather(p, [x], dimension)
+        if gathered.dims != x.dims:
+            return gathered, gathered.dims[dimension] // x.dims[dimension]
+
+
+def _places(p: Program, gathered: HloInstruction) -> list[int]:
+    groups = device_groups(gathered, p.result.num_partitions, p.result.replica_count)
+    place = {device: i for group in groups for i, device in enumerate(group)}
+    return [place[device] for device in range(len(place))]
+
+
+def _slice(
+    p: Program, x: HloInstruction, at: int, size: int, starts: Sequence[int]
+) -> HloInstruction:
+    """Of the other dimensions, all or some by an offset that is data."""
+    sizes = [n if p.chance(0.8) else p.integer(1, n) for n in x.dims]
+    sizes[at] = size
+    offsets = [p.parameter(_S32) if p.chance() else p.b.scalar(PrimitiveType.S32, 1) for _ in sizes]
+    offsets[at] = table_by_device(p, starts)
+    return p.b.dynamic_slice(x, offsets, sizes)
