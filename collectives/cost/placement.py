@@ -73,24 +73,23 @@ class Placements:
     def of(self, collective: HloInstruction) -> Placement:
         """CostError for groups that no exchange of the machine joins; ShapeError for ids that no device has."""
         attrs = collective.attrs
-        permute = isinstance(attrs, CollectivePermuteAttrs)
         members: Hashable = (
             attrs.source_target_pairs
             if isinstance(attrs, CollectivePermuteAttrs)
             else collective.attrs_as(CollectiveAttrs).replica_groups
         )
-        key = (permute, members, group_mode(collective))
+        key = (members, group_mode(collective))
         known = self._known.get(key)
         if known is None:
-            counts = (self.num_partitions, self.replica_count)
-            devices = self.num_partitions * self.replica_count
-            known = (
-                place_pairs(device_pairs(collective, *counts), devices, self.machine)
-                if permute
-                else place_groups(device_groups(collective, *counts), devices, self.machine)
-            )
-            self._known[key] = known
+            known = self._known[key] = self._place(collective)
         return known
+
+    def _place(self, collective: HloInstruction) -> Placement:
+        counts = (self.num_partitions, self.replica_count)
+        devices = self.num_partitions * self.replica_count
+        if isinstance(collective.attrs, CollectivePermuteAttrs):
+            return place_pairs(device_pairs(collective, *counts), devices, self.machine)
+        return place_groups(device_groups(collective, *counts), devices, self.machine)
 
 
 def place_groups(

@@ -50,7 +50,7 @@ class Exchange:
 
     ports: that one circle of the next narrower exchange shares (a node's network interfaces); 0: each device has its
     own. attained: fraction of ``bandwidth`` that collectives see. busy: share of its processors that a device lacks
-    for computing while bytes move.
+    for computing while bytes move; shares of exchanges in use at the same time add up.
     """
 
     name: str

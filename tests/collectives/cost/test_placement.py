@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -69,7 +70,7 @@ def test_groups_beyond_the_machine_are_refused() -> None:
         with pytest.raises(CostError, match="dgx-h100 joins 16384 devices"):
             place_groups(groups, 16385, DGX)
         with pytest.raises(CostError, match="dgx-h100 joins 16384 devices"):
-            place_pairs([tuple(group) for group in groups], 16385, DGX)
+            place_pairs([(a, b) for a, b in groups], 16385, DGX)
     with pytest.raises(CostError, match="joins 1 devices"):
         place_groups([[0, 1]], 2, replace(DGX, exchanges=()))
     assert place_groups([[0], [1]], 2, replace(DGX, exchanges=())).patterns == (Pattern(1, ()),)
@@ -117,7 +118,7 @@ def test_random_groups_as_counted_member_by_member() -> None:
         machine = replace(DGX, exchanges=ways)
         ids = generator.sample(range(devices), generator.randrange(1, devices + 1))
         cuts = sorted(generator.sample(range(1, len(ids)), generator.randrange(0, len(ids))))
-        groups = [ids[i:j] for i, j in zip((0, *cuts), (*cuts, len(ids)), strict=True)]
+        groups = [ids[i:j] for i, j in pairwise((0, *cuts, len(ids)))]
         placement = place_groups(groups, devices, machine)
         for group, expected in zip(groups, counted(groups, machine), strict=True):
             (number,) = {int(placement.alike[device]) for device in group}

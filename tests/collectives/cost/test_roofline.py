@@ -76,7 +76,8 @@ def test_collectives_and_their_starts(name: str, algorithm: str, sent: float, st
     time = RooflineEstimator.of(found, H100).collective(named(found, name))
     assert time.algorithm == algorithm
     (link,) = time.links
-    assert (link.exchange, link.sent) == ("NVLink 4", pytest.approx(sent))
+    assert link.exchange == "NVLink 4"
+    assert link.sent == pytest.approx(sent)
     assert time.seconds == pytest.approx(BEGIN + steps * LATENCY + sent / NVLINK)
 
 
