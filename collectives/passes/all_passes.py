@@ -13,6 +13,7 @@ from collectives.passes.all_reduce_combiner import AllReduceCombiner
 from collectives.passes.all_reduce_contiguous import AllReduceContiguous
 from collectives.passes.all_reduce_folder import AllReduceFolder
 from collectives.passes.all_reduce_reassociate import AllReduceReassociate
+from collectives.passes.all_reduce_simplifier import AllReduceSimplifier
 from collectives.passes.all_to_all_decomposer import AllToAllDecomposer
 from collectives.passes.collective_pipeliner import CollectivePipeliner
 from collectives.passes.reduce_scatter_combiner import ReduceScatterCombiner
@@ -31,6 +32,7 @@ __all__ = [
     "AllReduceContiguous",
     "AllReduceFolder",
     "AllReduceReassociate",
+    "AllReduceSimplifier",
     "AllToAllDecomposer",
     "CollectivePipeliner",
     "ReduceScatterCombiner",

@@ -20,6 +20,7 @@ from spmd.hlo import HloModule
 from spmd.hlo.clone import clone_module
 from spmd.passes.interface import HloPass
 from spmd.shape import ArrayShape, PrimitiveType, leaves
+from spmd.sharding import HloSharding, ShardingKind
 from spmd.verifier import verify
 from tests.differential.reference_f64 import magnitude, widened, widened_module
 from tests.differential.tiling import same_bits
@@ -98,23 +99,41 @@ def _run(step: HloPass, module: HloModule, before: HloModule) -> bool:
 
 # ---- values
 def random_inputs(module: HloModule, rng: Rng, *, edges: bool) -> list[list[Array]]:
-    """For every device, the leaves of its parameters. Scalars are equal everywhere: loops and branches need it."""
-    shapes = [
-        leaf
+    """For every device, the leaves of its parameters, which must be arrays where they are sharded.
+
+    Scalars are equal everywhere: loops and branches need it. Devices with the same tile of a sharded parameter have the
+    same array, those of another replica excepted.
+    """
+    slots = [
+        (leaf, parameter.sharding)
         for parameter in module.entry.parameters
         for _, leaf in leaves(parameter.shape)
         if isinstance(leaf, ArrayShape)
     ]
     whole = bool(rng.random() < 0.5)
     edges = edges and bool(rng.random() < 0.25)
-    common = [random_array(rng, shape, whole=whole, edges=edges) for shape in shapes]
-    return [
-        [
-            random_array(rng, shape, whole=whole, edges=edges) if shape.dims else same
-            for shape, same in zip(shapes, common, strict=True)
-        ]
-        for _ in range(module.num_partitions * module.replica_count)
-    ]
+    common = [random_array(rng, shape, whole=whole, edges=edges) for shape, _ in slots]
+    held: dict[tuple[int, ...], Array] = {}
+    inputs: list[list[Array]] = []
+    for device in range(module.num_partitions * module.replica_count):
+        replica, partition = divmod(device, module.num_partitions)
+        mine = list(common)
+        for i, (shape, sharding) in enumerate(slots):
+            if shape.dims:
+                drawn = random_array(rng, shape, whole=whole, edges=edges)
+                tile = _tile(sharding, shape.rank, partition)
+                mine[i] = held.setdefault((i, replica, *tile), drawn)
+        inputs.append(mine)
+    return inputs
+
+
+def _tile(sharding: HloSharding | None, rank: int, partition: int) -> tuple[int, ...]:
+    """Which one the partition holds; one of its own where nothing says."""
+    if sharding is not None and sharding.kind is ShardingKind.REPLICATED:
+        return ()
+    if sharding is None or sharding.tiles is None:
+        return (partition,)
+    return tuple(int(i) for i in np.argwhere(sharding.tiles.device_ids() == partition)[0][:rank])
 
 
 def random_array(rng: Rng, shape: ArrayShape, *, whole: bool, edges: bool) -> Array:

@@ -1,0 +1,224 @@
+"""Replication analysis: on which devices an instruction has equal values, bit for bit.
+
+Equal operands give equal results, as kernels are deterministic. A reduction gives all members of a group the same, and
+members of two groups that reduce equal values in equal order as well. What comes from outside (custom calls, random
+numbers without a state, infeeds) is taken to differ everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from functools import reduce
+from typing import TypeAlias
+
+from collectives.passes.device_scalars import device_count, values_by_device
+from collectives.passes.equal_devices import DeviceSpace, EqualDevices
+from collectives.passes.groups import Groups, known_groups
+from spmd.hlo.computation import HloComputation
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.module import HloModule
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import CollectivePermuteAttrs, TupleIndexAttrs
+from spmd.ops.groups import device_pairs
+from spmd.shape import ArrayShape, Shape, TupleShape
+
+#: Of an array (or a token), or of each element of a tuple.
+Known: TypeAlias = EqualDevices | tuple["Known", ...]
+
+_IDS = frozenset({Opcode.PARTITION_ID, Opcode.REPLICA_ID})
+#: Whose results do not follow from their operands, or not in a way that is looked at here.
+_FROM_OUTSIDE = frozenset(
+    {
+        Opcode.RNG,
+        Opcode.RNG_GET_AND_UPDATE_STATE,
+        Opcode.INFEED,
+        Opcode.OUTFEED,
+        Opcode.SEND,
+        Opcode.SEND_DONE,
+        Opcode.RECV,
+        Opcode.RECV_DONE,
+        Opcode.CUSTOM_CALL,
+        Opcode.ASYNC_START,
+        Opcode.ASYNC_UPDATE,
+        Opcode.ASYNC_DONE,
+        Opcode.ALL_GATHER_START,
+        Opcode.ALL_REDUCE_START,
+        Opcode.COLLECTIVE_PERMUTE_START,
+        Opcode.RAGGED_ALL_TO_ALL,
+    }
+)
+#: (members' classes in group order, place of the device) -> what its result is known by.
+_Heard: TypeAlias = Callable[[tuple[int, ...], int], Hashable]
+_HEARD: dict[Opcode, _Heard] = {
+    Opcode.ALL_REDUCE: lambda members, _: members,
+    Opcode.ALL_GATHER: lambda members, _: members,
+    Opcode.COLLECTIVE_BROADCAST: lambda members, _: members[0],
+    Opcode.REDUCE_SCATTER: lambda members, place: (members, place),
+    Opcode.ALL_TO_ALL: lambda members, place: (members, place),
+}
+
+
+class Replication:
+    """Of all values of ``module`` that its entry reaches, in every trip of its loops; a snapshot."""
+
+    def __init__(self, module: HloModule) -> None:
+        self._module = module
+        self._space = DeviceSpace(device_count(module))
+        self._known: dict[HloInstruction, Known] = {}
+        self._run(module.entry, [self._handed_in(p) for p in module.entry.parameters])
+
+    def is_equal_within(self, x: HloInstruction, groups: Groups) -> bool:
+        """All members of each group have the same array ``x``."""
+        known = self._known.get(x)
+        if not isinstance(known, EqualDevices):
+            return False
+        first = known.first
+        return all(first[member] == first[group[0]] for group in groups for member in group)
+
+    def learn_equal(self, new: HloInstruction, old: HloInstruction) -> None:
+        """``new`` was made since, of ``old``'s value."""
+        if old in self._known:
+            self._known[new] = self._known[old]
+
+    # ---- computations
+    def _handed_in(self, parameter: HloInstruction) -> Known:
+        if parameter.sharding is None:
+            return self._everywhere_alike(parameter.shape, self._space.nowhere)
+        shardings = iter(parameter.sharding.leaf_shardings(parameter.shape))
+
+        def of(shape: Shape) -> Known:
+            if isinstance(shape, TupleShape):
+                return tuple(map(of, shape.elements))
+            sharding = next(shardings)
+            if not isinstance(shape, ArrayShape):
+                return self._space.nowhere
+            return self._space.of_parameter(sharding, shape, self._module.num_partitions)
+
+        return of(parameter.shape)
+
+    def _run(self, computation: HloComputation, arguments: Sequence[Known]) -> Known:
+        """What is known of the result; of every value inside, what holds in this run and in all earlier ones."""
+        for parameter, known in zip(computation.parameters, arguments, strict=True):
+            self._learn(parameter, known)
+        for x in computation.post_order():
+            if x.opcode is not Opcode.PARAMETER:
+                self._learn(x, self._result(x, [self._known[o] for o in x.operands]))
+        return self._known[computation.root]
+
+    def _learn(self, x: HloInstruction, found: Known) -> None:
+        before = self._known.get(x)
+        self._known[x] = found if before is None else self._both(before, found)
+
+    def _result(self, x: HloInstruction, operands: Sequence[Known]) -> Known:
+        if x.opcode is Opcode.TUPLE:
+            return tuple(operands)
+        if x.opcode is Opcode.GET_TUPLE_ELEMENT:
+            return _elements(operands[0])[x.attrs_as(TupleIndexAttrs).index]
+        if x.opcode in (Opcode.OPT_BARRIER, Opcode.COPY, Opcode.DOMAIN):
+            return operands[0]
+        if x.opcode is Opcode.WHILE:
+            return self._loop(x, operands[0])
+        if x.opcode is Opcode.CONDITIONAL:
+            branches = zip(x.called_computations, operands[1:], strict=True)
+            results = [self._run(branch, [argument]) for branch, argument in branches]
+            return self._narrowed(reduce(self._both, results), self._flat(operands[0]))
+        if x.opcode in (Opcode.CALL, Opcode.FUSION):
+            return self._run(x.to_apply, operands)
+        return self._of_arrays(x, operands)
+
+    def _loop(self, x: HloInstruction, state: Known) -> Known:
+        """The state's elements lose what they share until a trip takes nothing more from them."""
+        while True:
+            goes_on = self._flat(self._run(x.while_condition, [state]))
+            following = self._both(state, self._run(x.while_body, [state]))
+            if following == state:
+                return self._narrowed(state, goes_on)
+            state = following
+
+    # ---- instructions
+    def _of_arrays(self, x: HloInstruction, operands: Sequence[Known]) -> Known:
+        if x.opcode in _FROM_OUTSIDE or _asks_for_device(x):
+            return self._everywhere_alike(x.shape, self._space.nowhere)
+        arrays = [self._flat(operand) for operand in operands]
+        if x.opcode in _IDS:
+            return self._number(x, self._space.nowhere)
+        if x.opcode in _HEARD:
+            return self._collective(x, arrays)
+        if x.opcode is Opcode.COLLECTIVE_PERMUTE:
+            return self._permute(x, arrays)
+        together = reduce(self._space.both, arrays, self._space.everywhere)
+        if together is not self._space.everywhere and isinstance(x.shape, ArrayShape):
+            return self._number(x, together)
+        return self._everywhere_alike(x.shape, together)
+
+    def _number(self, x: HloInstruction, otherwise: EqualDevices) -> EqualDevices:
+        """An integer that follows from the device's number is equal where it is."""
+        is_integer = isinstance(x.shape, ArrayShape) and x.shape.element_type.is_integer
+        values = values_by_device(x) if is_integer and not x.dims else None
+        return otherwise if values is None else self._space.of([int(value) for value in values])
+
+    def _collective(self, x: HloInstruction, operands: Sequence[EqualDevices]) -> Known:
+        groups, heard = known_groups(x), _HEARD[x.opcode]
+        one_by_one = not isinstance(x.shape, TupleShape) or x.opcode is not Opcode.ALL_TO_ALL
+        if groups is None or not one_by_one:
+            return self._everywhere_alike(x.shape, self._space.nowhere)
+        results = [self._space.of(self._after(groups, o, heard)) for o in operands]
+        return tuple(results) if isinstance(x.shape, TupleShape) else results[0]
+
+    def _after(self, groups: Groups, operand: EqualDevices, heard: _Heard) -> list[Hashable]:
+        found: list[Hashable] = [(device,) for device in range(self._space.devices)]
+        for group in groups:
+            members = tuple(operand.first[member] for member in group)
+            for place, member in enumerate(group):
+                found[member] = ("met", heard(members, place))
+        return found
+
+    def _permute(self, x: HloInstruction, operands: Sequence[EqualDevices]) -> Known:
+        """Targets of equal sources are equal, and so are all that nobody sends to."""
+        if x.attrs_as(CollectivePermuteAttrs).slice_sizes:
+            return self._space.nowhere
+        pairs = device_pairs(x, self._module.num_partitions, self._module.replica_count)
+        source_of = {target: source for source, target in pairs}
+        results = []
+        for o in operands:
+            sources = [source_of.get(device) for device in range(self._space.devices)]
+            results.append(self._space.of([None if s is None else o.first[s] for s in sources]))
+        return tuple(results) if isinstance(x.shape, TupleShape) else results[0]
+
+    # ---- what is known of tuples
+    def _everywhere_alike(self, shape: Shape, known: EqualDevices) -> Known:
+        """The same of every element."""
+        if isinstance(shape, TupleShape):
+            return tuple(self._everywhere_alike(element, known) for element in shape.elements)
+        return known
+
+    def _both(self, x: Known, y: Known) -> Known:
+        if isinstance(x, EqualDevices) and isinstance(y, EqualDevices):
+            return self._space.both(x, y)
+        return tuple(map(self._both, _elements(x), _elements(y)))
+
+    def _narrowed(self, x: Known, by: EqualDevices) -> Known:
+        """``x``, where devices differ in whether they come by it."""
+        if isinstance(x, EqualDevices):
+            return self._space.both(x, by)
+        return tuple(self._narrowed(element, by) for element in x)
+
+    def _flat(self, x: Known) -> EqualDevices:
+        """Of all arrays of ``x`` together."""
+        if isinstance(x, EqualDevices):
+            return x
+        return reduce(self._space.both, map(self._flat, x), self._space.everywhere)
+
+
+def _elements(x: Known) -> tuple[Known, ...]:
+    assert isinstance(x, tuple)
+    return x
+
+
+def _asks_for_device(x: HloInstruction) -> bool:
+    """A reducer or element function that reads the device's number."""
+    return any(_any_id(callee.instructions) for callee in x.called_computations)
+
+
+def _any_id(instructions: Iterable[HloInstruction]) -> bool:
+    return any(x.opcode in _IDS for x in instructions)
