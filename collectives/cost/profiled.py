@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from collectives.cost.collective_bytes import collective_of
 from collectives.cost.estimator import CollectiveTime, CostError, Estimator, LinkUse
 from spmd.hlo.instruction import HloInstruction
-from spmd.json_fields import JsonFields, read_json
+from spmd.json_fields import read_fields
 
 MAX_BYTES = 1 << 30
 #: Of one execution.
 _SECONDS = (0.0, 1e6)
-_MICROSECONDS = (0.0, 1e12)
-#: What `spmd run --trace` calls a collective from its start to its done.
-_IN_FLIGHT = "Collective"
 
 
 @dataclass(frozen=True)
@@ -42,11 +36,8 @@ class ProfiledEstimator:
     def collective(self, instruction: HloInstruction) -> CollectiveTime:
         """Links are taken to be busy for the same part of the time as the fallback says."""
         guess = self.fallback.collective(instruction)
-        names = (instruction.name, collective_of(instruction).name)
-        known = next(
-            (self.durations.collectives.get(n) for n in names if n in self.durations.collectives),
-            None,
-        )
+        measured = self.durations.collectives
+        known = measured.get(instruction.name, measured.get(collective_of(instruction).name))
         if known is None:
             return guess
         scale = known / guess.seconds if guess.seconds else 0.0
@@ -55,35 +46,7 @@ class ProfiledEstimator:
 
 
 def read_durations(data: bytes, where: str) -> Durations:
-    """Seconds by name, ``{"fusion.3": 1e-4, ..}``, or a trace in Chrome's form, as `spmd run --trace` writes it: the
-    mean of all executions on all devices. CostError for anything else.
-    """
-    found = read_json(data, where, "profile", MAX_BYTES, CostError)
-    fields = JsonFields(found, where, CostError)
-    if fields.has("traceEvents"):
-        return _of_trace(fields)
+    """Seconds by name, ``{"fusion.3": 1e-4, ..}``. CostError for anything else."""
+    fields = read_fields(data, where, "profile", MAX_BYTES, CostError)
     seconds = {name: fields.number(name, _SECONDS) for name in fields.names}
     return Durations(seconds, seconds)
-
-
-def _of_trace(trace: JsonFields) -> Durations:
-    times: tuple[dict[str, list[float]], ...] = (defaultdict(list), defaultdict(list))
-    for event in _complete_events(trace):
-        seconds = event.number("dur", _MICROSECONDS) / 1e6
-        in_flight = event.has("cat") and event.take("cat") == _IN_FLIGHT
-        times[in_flight][event.text("name")].append(seconds)
-    compute, collectives = (
-        {name: sum(each) / len(each) for name, each in found.items()} for found in times
-    )
-    return Durations(compute, collectives)
-
-
-def _complete_events(trace: JsonFields) -> Iterator[JsonFields]:
-    """Those with a duration ("ph": "X"); a trace has others, too, that name its tracks."""
-    events: Any = trace.take("traceEvents")
-    if not isinstance(events, list):
-        raise CostError(f"{trace.where}: traceEvents must be a list")
-    for number, event in enumerate(events):
-        fields = trace.inside(event, f"traceEvents[{number}]")
-        if fields.has("ph") and fields.take("ph") == "X":
-            yield fields
