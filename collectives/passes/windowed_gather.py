@@ -28,6 +28,10 @@ class GatheredProduct:
     ring: WindowRing
 
     @property
+    def collective(self) -> HloInstruction:
+        return self.gather
+
+    @property
     def own(self) -> HloInstruction:
         return self.gather.operand(0)
 
@@ -37,6 +41,10 @@ class GatheredProduct:
         d = self.dimension.operands[self.operand]
         assert d is not None
         return self.own.dims[d]
+
+    def in_parts(self, pieces: tuple[Piece, ...], b: Builder) -> HloInstruction:
+        """The product's value; parts come from ever farther members of the ring."""
+        return _windowed(self, pieces, b)
 
 
 def gathered_product(dot: HloInstruction) -> GatheredProduct | None:
@@ -56,10 +64,7 @@ def gathered_product(dot: HloInstruction) -> GatheredProduct | None:
     return None
 
 
-def windowed_gather(
-    product: GatheredProduct, pieces: tuple[Piece, ...], b: Builder
-) -> HloInstruction:
-    """The product's value; parts come from ever farther members of the ring."""
+def _windowed(product: GatheredProduct, pieces: tuple[Piece, ...], b: Builder) -> HloInstruction:
     along = product.dimension.operands[product.operand]
     assert along is not None
     held = [cut(product.own, along, piece, b) for piece in pieces]

@@ -31,6 +31,14 @@ class ScatteredProduct:
         assert self.dimension.result is not None
         return self.scatter.dims[self.dimension.result]
 
+    @property
+    def collective(self) -> HloInstruction:
+        return self.scatter
+
+    def in_parts(self, pieces: tuple[Piece, ...], b: Builder) -> HloInstruction:
+        """What the reduce-scatter gives. A part starts at the member after its target and ends at it."""
+        return _windowed(self, pieces, b)
+
 
 def scattered_product(scatter: HloInstruction) -> ScatteredProduct | None:
     if is_pinned(scatter) or scatter.num_operands != 1:
@@ -50,10 +58,7 @@ def scattered_product(scatter: HloInstruction) -> ScatteredProduct | None:
     return ScatteredProduct(dot, scatter, dimension, ring)
 
 
-def windowed_scatter(
-    product: ScatteredProduct, pieces: tuple[Piece, ...], b: Builder
-) -> HloInstruction:
-    """What the reduce-scatter gives. A part starts at the member after its target and ends at it."""
+def _windowed(product: ScatteredProduct, pieces: tuple[Piece, ...], b: Builder) -> HloInstruction:
     sums: list[HloInstruction | None] = [None] * len(pieces)
     for step in range(product.ring.size):
         for n, piece in enumerate(pieces):
