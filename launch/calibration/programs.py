@@ -19,6 +19,8 @@ from spmd.machine.description import Exchange, MemoryLevel, byte_seconds
 from spmd.machine.fit import nonnegative_fit
 from spmd.text.parser import parse_module
 
+#: Devices that a node may have, more than cores where they share them.
+NODE_DEVICES = 64
 #: Steps among which the least counts.
 LEAST_STEPS = 10
 #: What thunks of different code do, one after the other; those of equal code do the first.
@@ -81,7 +83,8 @@ def dispatch_seconds(sizes: ProgramSizes, seconds: Seconds) -> tuple[float, floa
 
 
 def exchange(sizes: ProgramSizes, levels: tuple[MemoryLevel, ...], seconds: Seconds) -> Exchange:
-    """All-reduces between two devices of this process: half of the bytes are read, half are written elsewhere.
+    """All-reduces between two devices of this process: half of the bytes are read, half are written elsewhere. More
+    devices of the node meet in the same memory and are described alike.
 
     levels: of copies.
     """
@@ -92,7 +95,7 @@ def exchange(sizes: ProgramSizes, levels: tuple[MemoryLevel, ...], seconds: Seco
         parts.append((1.0, sent, touched * max(byte_seconds(levels, touched) - near, 0.0)))
         each.append(_added(_all_reduces(count, sizes), sizes.collectives, seconds))
     latency, byte, far = nonnegative_fit(parts, each)
-    return Exchange("devices of one process", 2, 1.0 / max(byte, 1e-15), latency, far)
+    return Exchange("devices of one process", NODE_DEVICES, 1.0 / max(byte, 1e-15), latency, far)
 
 
 def _added(probes: Sequence[StepProbe], counts: tuple[int, int], seconds: Seconds) -> float:
