@@ -23,12 +23,11 @@ MAX_BYTES = 1 << 12
 _SECONDS = (0.0, 1e6)
 _AMOUNT = (0.0, 1e30)
 
-#: Nothing runs for these: they say where a value lies, or how it is sharded.
+#: Nothing runs for these: they say how a value is sharded, laid out or placed, or that nobody has written it yet.
 _NO_KERNEL = frozenset(
     {
-        *("Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape"),
-        *("xla.sdy.FuncResultSharding", "xla.sdy.GlobalToLocalShape", "xla.sdy.LocalToGlobalShape"),
-        *("AssumeGatherIndicesInBound", "LayoutConstraint", ALLOCATE_BUFFER),
+        *("Sharding", "xla.sdy.FuncResultSharding"),
+        *("LayoutConstraint", "annotate_device_placement", ALLOCATE_BUFFER),
     }
 )
 _TOP_K = "TopK"
