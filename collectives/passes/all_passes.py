@@ -17,6 +17,8 @@ from collectives.passes.all_reduce_simplifier import AllReduceSimplifier
 from collectives.passes.all_to_all_decomposer import AllToAllDecomposer
 from collectives.passes.collective_pipeliner import CollectivePipeliner
 from collectives.passes.reduce_scatter_combiner import ReduceScatterCombiner
+from collectives.passes.reduce_scatter_creator import ReduceScatterCreator
+from collectives.passes.reduce_scatter_decomposer import ReduceScatterDecomposer
 from collectives.passes.reduce_scatter_reassociate import ReduceScatterReassociate
 from collectives.passes.windowed_einsum import WindowedEinsum
 
@@ -36,6 +38,8 @@ __all__ = [
     "AllToAllDecomposer",
     "CollectivePipeliner",
     "ReduceScatterCombiner",
+    "ReduceScatterCreator",
+    "ReduceScatterDecomposer",
     "ReduceScatterReassociate",
     "WindowedEinsum",
 ]

@@ -59,9 +59,9 @@ def named_groups(groups: Groups) -> ReplicaGroups:
 
 
 def among_devices(
-    collective: HloInstruction, groups: Groups, scope: ModuleScope
+    collective: HloInstruction, groups: Groups, scope: ModuleScope, dimension: int | None = None
 ) -> CollectiveAttrs:
-    """The attributes of ``collective``, a reduction or an all-gather, with these groups of devices for its own."""
+    """What a reduction or gather of these groups of devices says; the rest is as ``collective`` says it."""
     attrs = collective.attrs_as(CollectiveAttrs)
     channel = attrs.channel_id if attrs.channel_id is not None else scope.channel_id()
     return replace(
@@ -69,6 +69,7 @@ def among_devices(
         replica_groups=named_groups(groups),
         channel_id=channel,
         use_global_device_ids=True,
+        dimension=dimension,
     )
 
 
