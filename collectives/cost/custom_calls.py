@@ -18,18 +18,14 @@ from spmd.ops.attrs import CustomCallAttrs
 from spmd.ops.custom_call import ALLOCATE_BUFFER
 from spmd.ops.opdef import OpCost
 from spmd.shape import as_array, leaves
+from spmd.text.stage import PARTITIONER_CALLS
 
 MAX_BYTES = 1 << 12
 _SECONDS = (0.0, 1e6)
 _AMOUNT = (0.0, 1e30)
 
 #: Nothing runs for these: they say how a value is sharded, laid out or placed, or that nobody has written it yet.
-_NO_KERNEL = frozenset(
-    {
-        *("Sharding", "xla.sdy.FuncResultSharding"),
-        *("LayoutConstraint", "annotate_device_placement", ALLOCATE_BUFFER),
-    }
-)
+_NO_KERNEL = PARTITIONER_CALLS | {"LayoutConstraint", "annotate_device_placement", ALLOCATE_BUFFER}
 _TOP_K = "TopK"
 
 
