@@ -23,19 +23,18 @@ from runtime.codegen.elements import (  # noqa: F401 - they fill the registries
     power,
     trigonometric,
 )
-from runtime.codegen.elements.builder import F32, F64, Instructions
+from runtime.codegen.elements.builder import F32, F64, Instructions, Lines
 from runtime.codegen.elements.complex_arithmetic import complex_lines
 from runtime.codegen.elements.complex_conversion import complex_conversion
 from runtime.codegen.elements.origins import origin_of
 from runtime.codegen.elements.registry import (
     BODIES,
     ElementSignature,
-    Lines,
     float_function,
     float_lines,
 )
 from runtime.codegen.elements.storage import element_form, narrowing, stored_type, wide_type
-from runtime.codegen.llvm_jit import host_fuses, host_permutes, host_scales
+from runtime.codegen.llvm_jit import host_adds_pairs, host_fuses, host_permutes, host_scales
 from spmd.hlo import Opcode
 
 __all__ = ["ElementSignature", "has_operation", "operation_ir", "stored_type", "wide_type"]
@@ -46,7 +45,7 @@ def has_operation(signature: ElementSignature) -> bool:
 
 
 def host_instructions() -> Instructions:
-    return Instructions(host_fuses(), host_permutes(), host_scales())
+    return Instructions(host_fuses(), host_permutes(), host_scales(), host_adds_pairs())
 
 
 def operation_ir(
@@ -59,7 +58,8 @@ def operation_ir(
 
     instructions: those to count on, by default the host's.
     """
-    lines = _lines(signature, instructions or host_instructions())
+    instructions = instructions or host_instructions()
+    lines = _lines(signature, instructions)
     assert lines is not None, "has_operation says so"
     kinds = signature.operands
     functions = []
@@ -74,7 +74,8 @@ def operation_ir(
     stored, wide = stored_type(signature.result), wide_type(signature.result)
     origin = origin_of(signature)
     narrow = f"narrow_{origin.name.lower()}_{signature.result}"
-    functions.append(_function(narrow, wide, stored, narrowing(signature.result, origin)))
+    narrowed = narrowing(signature.result, origin, instructions)
+    functions += [*narrowed.globals, _function(narrow, wide, stored, narrowed.body)]
     body = [
         f"define internal {stored} @{name}({parameters}) alwaysinline {{",
         *widened,

@@ -238,3 +238,9 @@ def host_scales() -> bool:
 def host_permutes() -> bool:
     """Whether the host takes 16 numbers out of 32 in two registers by one instruction."""
     return platform.machine() == "x86_64" and host_has("avx512f", "avx512vl")
+
+
+@cache
+def host_adds_pairs() -> bool:
+    """Whether the host multiplies pairs of 16-bit integers and adds both products to a third by one instruction."""
+    return platform.machine() == "x86_64" and host_has("avx512vnni", "avx512vl")

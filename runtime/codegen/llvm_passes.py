@@ -6,6 +6,7 @@ from enum import Enum
 from typing import Any
 
 import llvmlite.binding as llvm
+from llvmlite.binding import Linkage
 
 from runtime.codegen.llvm_at_once import run_passes
 
@@ -44,10 +45,15 @@ class Passes(Enum):
 
 
 def _drop_when_inlined(module: Any) -> None:
-    """Variants are seen from outside of the module until now: nothing calls them before loops are vectorized."""
+    """Variants are seen from outside of the module until now: nothing calls them before loops are vectorized.
+
+    A function that has them is ``weak``, so that no pass looks into it or inlines it before.
+    """
     for function in module.functions:
+        if function.linkage is Linkage.weak_any:
+            function.add_function_attribute("alwaysinline")
         if not function.is_declaration and b"alwaysinline" in b" ".join(function.attributes):
-            function.linkage = "internal"
+            function.linkage = Linkage.internal
 
 
 def _tidying() -> Any:

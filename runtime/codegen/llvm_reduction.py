@@ -10,6 +10,7 @@ import numpy as np
 from collectives.communicator.reduction import accumulator_type
 from runtime.codegen.elements import bfloat16
 from runtime.codegen.elements.bfloat16 import Origin
+from runtime.codegen.elements.builder import Instructions
 from runtime.codegen.elements.small_floats import conversions
 from spmd.device import ReductionKind
 from spmd.ops.reduction import identity_value
@@ -33,11 +34,12 @@ class Element:
     parts: int = 1
 
 
-def element_of(dtype: Dtype) -> Element:
-    """How to compute with ``dtype``, in its accumulator's type."""
+def element_of(dtype: Dtype, origin: Origin = Origin.ANYWHERE) -> Element:
+    """How to compute with ``dtype``, in its accumulator's type. origin: of numbers that are to be narrowed."""
     kind = PrimitiveType.from_numpy(dtype)
     if kind is PrimitiveType.BF16:
-        return Element("i16", "float", bfloat16.widening(), bfloat16.narrowing(Origin.ANYWHERE))
+        narrowing = bfloat16.narrowing(origin, Instructions())
+        return Element("i16", "float", bfloat16.widening(), narrowing.body)
     if kind is PrimitiveType.F16:
         return Element(
             "half", "float", "%y = fpext half %x to float", "%y = fptrunc float %x to half"
@@ -51,13 +53,6 @@ def element_of(dtype: Dtype) -> Element:
     if kind.is_floating:
         return Element(*("float" if kind is PrimitiveType.F32 else "double",) * 2)
     return Element(*(f"i{kind.byte_size * 8}",) * 2)
-
-
-def narrow_body(kind: PrimitiveType, origin: Origin) -> str:
-    """``Element.narrow`` of numbers that are not complex, as short as their origin allows."""
-    return (
-        bfloat16.narrowing(origin) if kind is PrimitiveType.BF16 else element_of(kind.numpy).narrow
-    )
 
 
 def can_reduce(dtype: Dtype, reduction: ReductionKind) -> bool:
@@ -123,15 +118,14 @@ def combination(dtype: Dtype, reduction: ReductionKind, wide: str, lanes: int = 
 
 def combining_ir(dtype: Dtype, reduction: ReductionKind, suffix: str = "") -> list[str]:
     """@widen, @narrow and @combine, with a suffix: between memory's type and the accumulator's, and in that."""
-    element, kind = element_of(dtype), PrimitiveType.from_numpy(dtype)
+    element = element_of(dtype, Origin.CHOSEN if reduction in _CHOOSING else Origin.COMPUTED)
     stored, wide = element.stored, element.wide
-    origin = Origin.CHOSEN if reduction in _CHOOSING else Origin.COMPUTED
     combine = _COMBINATION.format(
         name=f"combine{suffix}", type=wide, body=combination(dtype, reduction, wide)
     )
     return [
         _conversion(f"widen{suffix}", stored, wide, element.widen),
-        _conversion(f"narrow{suffix}", wide, stored, narrow_body(kind, origin)),
+        _conversion(f"narrow{suffix}", wide, stored, element.narrow),
         combine,
     ]
 

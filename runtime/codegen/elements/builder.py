@@ -68,12 +68,22 @@ class Instructions:
     """What the processor does in one instruction.
 
     fused: multiplies and adds. permutes: takes a vector of numbers out of a table of 32 in registers. scales:
-    multiplies by a power of two that need not be a number.
+    multiplies by a power of two that need not be a number. pairs: multiplies pairs of 16-bit integers and adds both
+    products to one of 32 bits.
     """
 
     fused: bool = False
     permutes: bool = False
     scales: bool = False
+    pairs: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """A body, and what it needs in the module."""
+
+    body: str
+    globals: tuple[str, ...] = ()
 
 
 class Code:
@@ -97,6 +107,9 @@ class Code:
         else:
             last = f"{name} = bitcast {result.type} {result.name} to {result.type}"
         return "\n  ".join([*self._lines, last])
+
+    def lines(self, result: Float | Int | Bool, name: str = "%r") -> Lines:
+        return Lines(self.text(result, name), tuple(self.globals))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable
 from typing import TypeAlias
 
-from runtime.codegen.elements.builder import F32, F64, Bool, Code, Float, Instructions, Int
+from runtime.codegen.elements.builder import F32, F64, Bool, Code, Float, Instructions, Int, Lines
 from runtime.codegen.elements.common import scaled
 from runtime.codegen.elements.complex_numbers import PARTS, Complex
-from runtime.codegen.elements.registry import ElementSignature, Lines
+from runtime.codegen.elements.registry import ElementSignature
 from runtime.codegen.elements.storage import wide_type
 from spmd.hlo import Opcode
 from spmd.ops.attrs import CompareAttrs
@@ -36,8 +36,8 @@ def complex_lines(signature: ElementSignature, instructions: Instructions) -> Li
     )
     result = function(*operands)
     if isinstance(result, Complex):
-        return Lines(code.text(result.element()), tuple(code.globals))
-    return Lines(code.text(result), tuple(code.globals))
+        return code.lines(result.element())
+    return code.lines(result)
 
 
 PARTS_THEMSELVES = {PrimitiveType.F32: F32, PrimitiveType.F64: F64}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from runtime.codegen.elements.builder import Code, Float, Int
+from runtime.codegen.elements.builder import Code, Float, Int, Lines
 from runtime.codegen.elements.complex_numbers import PARTS, Complex
-from runtime.codegen.elements.registry import ElementSignature, Lines
+from runtime.codegen.elements.registry import ElementSignature
 from runtime.codegen.elements.storage import wide_type
 from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType

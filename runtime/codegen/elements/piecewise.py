@@ -15,14 +15,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from runtime.codegen.elements.builder import F32, Float
-from runtime.codegen.llvm_jit import VARIANTS
+from runtime.codegen.elements.variants import LANES, PURE, variant, with_variants
 
 INTERVALS = 32
 #: Bits of the mantissa below those that tell the interval.
 _SHIFT = F32.mantissa - 2
-#: Numbers in a register, and so the most arguments of a variant.
+#: Numbers in a register.
 _LANES = 16
-_VARIANTS = (4, 8, _LANES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +92,7 @@ def _module_text(function: Piecewise) -> list[str]:
         *_DECLARATIONS,
         tables,
         _for_one(function),
-        *(_for_several(function, lanes) for lanes in _VARIANTS),
+        *(_for_several(function, lanes) for lanes in LANES),
     ]
 
 
@@ -109,14 +108,11 @@ _DECLARATIONS = (
     f"declare {_VECTOR} {_FUSED}",
     f"declare {_VECTOR} {_PERMUTED}({_VECTOR}, <{_LANES} x i32>, {_VECTOR})",
 )
-#: Of a function that gives the same for the same arguments, and does nothing else.
-_PURE = "nounwind willreturn memory(none)"
 
 
 def _for_one(function: Piecewise) -> str:
     """Kept apart until loops are vectorized, so that they call a variant instead."""
     name = _name(function)
-    variants = ",".join(f"_ZGV_LLVM_N{n}vv_{name}({name}_{n})" for n in _VARIANTS)
     count = len(function.intervals[0].coefficients) + 1
     looked_up = [
         line
@@ -128,7 +124,7 @@ def _for_one(function: Piecewise) -> str:
     ]
     return "\n".join(
         [
-            f'define internal float @{name}(float %t, i32 %key) noinline {_PURE} "{VARIANTS}"="{variants}" {{',
+            f"define internal float @{name}(float %t, i32 %key) noinline {PURE} {with_variants(name, 2)} {{",
             f"  %i = and i32 %key, {INTERVALS - 1}",
             *looked_up,
             *_polynomial("float", "f32", count),
@@ -155,7 +151,7 @@ def _for_several(function: Piecewise, lanes: int) -> str:
     some = f"<{lanes} x float>"
     return "\n".join(
         [
-            f"define {some} @{name}_{lanes}({some} %some_t, <{lanes} x i32> %some_keys) alwaysinline {_PURE} {{",
+            f"define {some} @{variant(name, lanes)}({some} %some_t, <{lanes} x i32> %some_keys) alwaysinline {PURE} {{",
             *lines,
             *body,
             f"  %some = shufflevector {t} {result.split()[-1]}, {t} poison, <{lanes} x i32> <{first}>",

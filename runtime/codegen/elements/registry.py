@@ -15,6 +15,7 @@ from runtime.codegen.elements.builder import (
     FloatFormat,
     Instructions,
     Int,
+    Lines,
 )
 from runtime.codegen.elements.storage import wide_type
 from spmd.hlo import NO_ATTRS, Attrs, Opcode
@@ -32,15 +33,8 @@ class ElementSignature:
     attrs: Attrs = NO_ATTRS
 
 
-@dataclass(frozen=True, slots=True)
-class Lines:
-    """What makes %r, in the result's wide type, of %a, %b, %c, the operands in theirs; and constants of the module."""
-
-    body: str
-    globals: tuple[str, ...] = ()
-
-
-#: Lines of a signature's body; None where there are none.
+#: Lines of a signature's body, which make %r, in the result's wide type, of %a, %b, %c, the operands in theirs; None
+#: where there are none.
 Body: TypeAlias = Callable[[ElementSignature], str | None]
 #: The result of one or two numbers of the same format.
 FloatFunction: TypeAlias = Callable[..., Float]
@@ -67,7 +61,7 @@ def float_lines(
 ) -> Lines:
     code = Code(instructions)
     result = function(*(Float(code, wide, f"%{letter}") for letter in "abc"[:arity]))
-    return Lines(code.text(result), tuple(code.globals))
+    return code.lines(result)
 
 
 def body_of(signature: ElementSignature, function: Callable[..., Float | Int | Bool]) -> str:

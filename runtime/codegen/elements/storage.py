@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from runtime.codegen.elements import bfloat16
 from runtime.codegen.elements.bfloat16 import Origin
-from runtime.codegen.llvm_reduction import Element, element_of, narrow_body
+from runtime.codegen.elements.builder import Instructions, Lines
+from runtime.codegen.llvm_reduction import Element, element_of
 from spmd.shape import PrimitiveType
 
 
@@ -15,9 +17,11 @@ def element_form(kind: PrimitiveType) -> Element:
     return element_of(kind.numpy)
 
 
-def narrowing(kind: PrimitiveType, origin: Origin) -> str:
-    """``Element.narrow``, as short as the number's origin allows."""
-    return element_form(kind).narrow if kind.is_complex else narrow_body(kind, origin)
+def narrowing(kind: PrimitiveType, origin: Origin, instructions: Instructions) -> Lines:
+    """``Element.narrow``, as short as the number's origin and the processor allow."""
+    if kind is PrimitiveType.BF16:
+        return bfloat16.narrowing(origin, instructions)
+    return Lines(element_form(kind).narrow)
 
 
 def stored_type(kind: PrimitiveType) -> str:

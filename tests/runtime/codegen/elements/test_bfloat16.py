@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 
-from runtime.codegen.element_operations import ElementSignature, has_operation
+from runtime.codegen import element_operations, llvm_loop
+from runtime.codegen.element_operations import (
+    ElementSignature,
+    has_operation,
+    host_instructions,
+    operation_ir,
+)
 from runtime.codegen.elements.bfloat16 import Origin
+from runtime.codegen.elements.builder import Instructions
 from runtime.codegen.elements.origins import origin_of
 from runtime.codegen.elements.registry import FLOAT_FUNCTIONS
 from runtime.codegen.scalar_program import ScalarOp, ScalarProgram
@@ -31,6 +40,21 @@ UNARY = [
     and form[0] not in {opcode for opcode, _ in FLOAT_FUNCTIONS}
 ]
 BINARY = (Op.ADD, Op.SUBTRACT, Op.MULTIPLY, Op.DIVIDE, Op.MAXIMUM, Op.MINIMUM, Op.REMAINDER)
+
+
+@pytest.fixture(params=["host", "plain"])
+def _instructions(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """The host's, and those that every processor has."""
+    if request.param == "plain":
+        if host_instructions() == Instructions():
+            pytest.skip("the host has no others")
+        monkeypatch.setattr(element_operations, "host_instructions", Instructions)
+        llvm_loop.loop_code.cache_clear()
+    yield
+    if request.param == "plain":
+        llvm_loop.loop_code.cache_clear()
 
 
 def native(signature: ElementSignature, operands: list[NDArray]) -> NDArray:
@@ -58,16 +82,19 @@ def pairs() -> list[NDArray]:
     return [x.ravel().view(BF16) for x in np.meshgrid(some, few)]
 
 
+@pytest.mark.usefixtures("_instructions")
 @pytest.mark.parametrize("signature", UNARY, ids=lambda s: s.opcode.value)
 def test_operations_of_one_operand_on_all_numbers(signature: ElementSignature) -> None:
     check(signature, [ALL.view(BF16)])
 
 
+@pytest.mark.usefixtures("_instructions")
 @pytest.mark.parametrize("opcode", BINARY)
 def test_operations_of_two_operands(opcode: Opcode) -> None:
     check(ElementSignature(opcode, (P.BF16, P.BF16), P.BF16), pairs())
 
 
+@pytest.mark.usefixtures("_instructions")
 @pytest.mark.parametrize("kind", [kind for kind in P if kind.is_floating or kind.is_integer])
 def test_conversions_to_bf16(kind: PrimitiveType) -> None:
     """Of all numbers up to 16 bits; of f32 and f64 with ties, nan of every payload's edge and what overflows."""
@@ -85,6 +112,7 @@ def test_conversions_to_bf16(kind: PrimitiveType) -> None:
         check(signature, [x.astype(kind.numpy)])
 
 
+@pytest.mark.usefixtures("_instructions")
 def test_programs_round_after_each_operation() -> None:
     """(a * b + a) / (b - a), where nan and infinities arise on the way."""
     two = (P.BF16, P.BF16)
@@ -126,3 +154,9 @@ def test_what_is_known_of_an_operation_decides_on_its_rounding() -> None:
     assert origin(Op.TANH, P.BF16) is Origin.COMPUTED
     assert origin(Op.POWER, P.BF16, P.BF16) is Origin.ANYWHERE
     assert origin(Op.NEGATE, P.BF16) is Origin.CHOSEN
+
+
+def test_processors_that_add_no_pairs_round_otherwise() -> None:
+    add = ElementSignature(Op.ADD, (P.BF16, P.BF16), P.BF16)
+    assert "vpdpwssd" in "".join(operation_ir(add, instructions=Instructions(pairs=True)))
+    assert "llvm.x86" not in "".join(operation_ir(add, instructions=Instructions()))
