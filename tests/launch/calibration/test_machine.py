@@ -12,7 +12,7 @@ from launch.calibration.loops import CopyProbe, ElementProbe, LoopSizes, RowsPro
 from launch.calibration.machine import CalibrationOptions, described
 from launch.calibration.probes import Probe
 from launch.calibration.products import ProductOptions, ProductProbe
-from launch.calibration.programs import StepProbe
+from launch.calibration.programs import NODE_DEVICES, StepProbe
 from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType
 
@@ -66,6 +66,7 @@ def test_a_description_has_the_rates_that_its_seconds_were_made_with() -> None:
     assert machine.row_seconds == pytest.approx(ROW)
     assert (machine.thunk_seconds, machine.kernel_seconds) == pytest.approx((THUNK, KERNEL))
     (way,) = machine.exchanges
+    assert way.devices == NODE_DEVICES
     assert (way.latency, way.bandwidth) == pytest.approx((EXCHANGE, 1 / BYTE))
     assert way.far == pytest.approx(0.5)
     large = machine.products[0]
