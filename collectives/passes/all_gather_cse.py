@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
+from collectives.passes.forms import PLACING, bits_of, line_of, one_way, undoing_order
 from collectives.passes.gather_forms import Gather, match_gather, moved_members
 from spmd.builder import Builder, ModuleScope
 from spmd.hlo.computation import HloComputation
@@ -18,9 +19,7 @@ from spmd.passes.fuel import Fuel, FueledPass
 from spmd.passes.interface import UNSCHEDULED, register_pass
 from spmd.passes.rewrite import builder_at, is_pinned
 
-#: Forms of a value that keep its bits, and can be undone.
-_PLACING: Final = (Opcode.RESHAPE, Opcode.TRANSPOSE, Opcode.COPY)
-_FORMS: Final = (*_PLACING, Opcode.CONVERT)
+_FORMS: Final = (*PLACING, Opcode.CONVERT)
 
 
 @register_pass
@@ -60,13 +59,13 @@ def _merge_in(computation: HloComputation, scope: ModuleScope, fuel: Fuel) -> bo
     ]
     changed = False
     kept: dict[tuple[Hashable, HloInstruction], Gather] = {}
-    for gather in sorted(found, key=_conversions):
+    for gather in sorted(found, key=lambda gather: one_way(_line(gather))):
         if fuel.is_spent:
             break
-        who, line = _members(gather), _line(gather.operand)
+        who, line = _members(gather), _line(gather)
         common = next((value for value in line if (who, value) in kept), None)
         if common is None:
-            kept.update(((who, value), gather) for value in _placed_from(line))
+            kept.update(((who, value), gather) for value in bits_of(line))
             continue
         fuel.burn()
         _make_of(kept[who, common], common, gather, builder_at(gather.instruction, scope))
@@ -80,34 +79,17 @@ def _members(gather: Gather) -> Hashable:
     return replace(attrs, dimension=None, channel_id=0 if attrs.channel_id is not None else None)
 
 
-def _conversions(gather: Gather) -> int:
-    return sum(form.opcode is Opcode.CONVERT for form in _line(gather.operand))
-
-
-def _line(x: HloInstruction) -> list[HloInstruction]:
-    """``x``, what it is a form of, what that is a form of, and so on. Scalars, which nobody gathers, are left out."""
-    line = [x]
-    while x.opcode in _FORMS and x.operand(0).dims:
-        x = x.operand(0)
-        line.append(x)
-    return line
-
-
-def _placed_from(line: list[HloInstruction]) -> Iterator[HloInstruction]:
-    """The values that line[0] has all the bits of."""
-    for value, source in zip(line, (*line[1:], None), strict=True):
-        yield value
-        if source is None or value.opcode not in _PLACING:
-            return
+def _line(gather: Gather) -> list[HloInstruction]:
+    return line_of(gather.operand, _FORMS)
 
 
 def _make_of(earlier: Gather, common: HloInstruction, later: Gather, b: Builder) -> None:
     """``earlier``'s result back to that of ``common``, from there through the forms of ``later``."""
     have = _Gathered(b, earlier.instruction, earlier.operand, earlier.dimension, earlier.count)
-    back = _line(earlier.operand)
+    back = _line(earlier)
     for form in back[: back.index(common)]:
         have = have.undone(form)
-    forth = _line(later.operand)
+    forth = _line(later)
     for form in reversed(forth[: forth.index(common)]):
         have = have.formed(form)
     old = later.instruction
@@ -139,8 +121,7 @@ class _Gathered:
         """Of what ``form``, which is ``part``, is made of."""
         source = form.operand(0)
         if form.opcode is Opcode.TRANSPOSE:
-            order = form.attrs_as(DimensionsAttrs).dimensions
-            return self._transposed(tuple(map(order.index, range(len(order)))), source)
+            return self._transposed(undoing_order(form), source)
         return self._reshaped(source)
 
     def _transposed(self, order: tuple[int, ...], part: HloInstruction) -> _Gathered:

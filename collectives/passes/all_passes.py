@@ -15,6 +15,11 @@ from collectives.passes.all_reduce_folder import AllReduceFolder
 from collectives.passes.all_reduce_reassociate import AllReduceReassociate
 from collectives.passes.all_reduce_simplifier import AllReduceSimplifier
 from collectives.passes.all_to_all_decomposer import AllToAllDecomposer
+from collectives.passes.collective_permute_combiner import CollectivePermuteCombiner
+from collectives.passes.collective_permute_cse import CollectivePermuteCse
+from collectives.passes.collective_permute_cycle_decomposer import CollectivePermuteCycleDecomposer
+from collectives.passes.collective_permute_decomposer import CollectivePermuteDecomposer
+from collectives.passes.collective_permute_simplifier import CollectivePermuteSimplifier
 from collectives.passes.collective_pipeliner import CollectivePipeliner
 from collectives.passes.reduce_scatter_combiner import ReduceScatterCombiner
 from collectives.passes.reduce_scatter_creator import ReduceScatterCreator
@@ -36,6 +41,11 @@ __all__ = [
     "AllReduceReassociate",
     "AllReduceSimplifier",
     "AllToAllDecomposer",
+    "CollectivePermuteCombiner",
+    "CollectivePermuteCse",
+    "CollectivePermuteCycleDecomposer",
+    "CollectivePermuteDecomposer",
+    "CollectivePermuteSimplifier",
     "CollectivePipeliner",
     "ReduceScatterCombiner",
     "ReduceScatterCreator",

@@ -1,0 +1,144 @@
+"""Send once what is sent in several forms."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from collectives.passes.forms import PLACING, bits_of, line_of, one_way, undoing_order
+from collectives.passes.permute_forms import Permute, match_permute
+from spmd.builder import Builder, ModuleScope
+from spmd.hlo.computation import HloComputation
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import SliceAttrs
+from spmd.passes.fuel import Fuel, FueledPass
+from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.rewrite import builder_at
+
+#: What of zeros, which those receive whom nobody sends to, makes zeros.
+_FORMS: Final = (*PLACING, Opcode.CONVERT, Opcode.REVERSE, Opcode.SLICE)
+
+
+@register_pass
+@dataclass(frozen=True)
+class CollectivePermuteCse(FueledPass):
+    """Make a collective-permute of another one along the same ways, where it sends a form or a part of the same value.
+
+        r = f32[8,4] collective-permute(x), {{0,1},{1,2}}           r = f32[8,4] collective-permute(x), {{0,1},{1,2}}
+        c = f32[2,4] slice(x), [0:2]                          =>
+        s = f32[2,4] collective-permute(c), {{0,1},{1,2}}           s = f32[2,4] slice(r), [0:2]
+
+    Of two slices of one value, one that holds the other will do. The order of pairs, and channels, mean nothing.
+    """
+
+    name: ClassVar[str] = "collective-permute-cse"
+    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
+
+    def rewrite(self, module: HloModule, fuel: Fuel) -> bool:
+        scope = ModuleScope(module)
+        changed = False
+        for computation in module.computations_post_order():
+            changed |= _merge_in(computation, scope, fuel)
+        return changed
+
+
+def _merge_in(computation: HloComputation, scope: ModuleScope, fuel: Fuel) -> bool:
+    """Forms that can be undone first, then larger values: of these, others are made.
+
+    What they need is made of the common value alone, so there is no cycle whichever stands first.
+    """
+    found = [permute for x in computation.post_order() if (permute := match_permute(x)) is not None]
+    changed = False
+    sent = _Sent({}, {})
+    for permute in sorted(found, key=_order):
+        if fuel.is_spent:
+            break
+        x = permute.instruction
+        same = sent.form_of(permute, builder_at(x, scope))
+        if same is None:
+            sent.add(permute)
+            continue
+        fuel.burn()
+        computation.replace(x, same)
+        changed = True
+    return changed
+
+
+def _order(permute: Permute) -> tuple[int, int]:
+    line = line_of(permute.operand, _FORMS)
+    return one_way(line), -permute.operand.array_shape.num_elements
+
+
+def _ways(permute: Permute) -> Hashable:
+    return permute.pairs, permute.mode
+
+
+@dataclass(frozen=True)
+class _Sent:
+    """What permutes send, by the ways and by the value: all its bits, or slices of it."""
+
+    whole: dict[tuple[Hashable, HloInstruction], Permute]
+    slices: dict[tuple[Hashable, HloInstruction], list[Permute]]
+
+    def add(self, permute: Permute) -> None:
+        ways, operand = _ways(permute), permute.operand
+        for value in bits_of(line_of(operand, _FORMS)):
+            self.whole[ways, value] = permute
+        if operand.opcode is Opcode.SLICE:
+            self.slices.setdefault((ways, operand.operand(0)), []).append(permute)
+
+    def form_of(self, permute: Permute, b: Builder) -> HloInstruction | None:
+        """What ``permute`` receives, made of what an earlier one does."""
+        ways, line = _ways(permute), line_of(permute.operand, _FORMS)
+        for i, value in enumerate(line):
+            if (ways, value) in self.whole:
+                return _formed(b, _received(b, self.whole[ways, value], value), line[:i])
+            for larger in self.slices.get((ways, line[i + 1]), ()) if i + 1 < len(line) else ():
+                inner = _part(value, larger.operand)
+                if inner is not None:
+                    cut = b.slice(larger.instruction, inner.starts, inner.limits, inner.strides)
+                    return _formed(b, cut, line[:i])
+        return None
+
+
+def _received(b: Builder, permute: Permute, value: HloInstruction) -> HloInstruction:
+    """What would be received if ``value``, of which the operand of ``permute`` has the bits, were sent."""
+    line = line_of(permute.operand, _FORMS)
+    received = permute.instruction
+    for form in line[: line.index(value)]:
+        if form.opcode is Opcode.TRANSPOSE:
+            received = b.transpose(received, undoing_order(form))
+        elif form.opcode is Opcode.RESHAPE:
+            received = b.reshape(received, form.operand(0).dims)
+    return received
+
+
+def _formed(b: Builder, x: HloInstruction, forms: list[HloInstruction]) -> HloInstruction:
+    """``x`` through ``forms``, the last of which comes first."""
+    for form in reversed(forms):
+        x = b.create(form.opcode, (x,), form.attrs, shape=form.array_shape.without_layout())
+    return x
+
+
+def _part(small: HloInstruction, large: HloInstruction) -> SliceAttrs | None:
+    """Where in the slice ``large`` the slice ``small`` of the same value lies; None where it does not."""
+    if small.opcode is not Opcode.SLICE:
+        return None
+    inner, outer = small.attrs_as(SliceAttrs), large.attrs_as(SliceAttrs)
+    starts, limits, strides = [], [], []
+    for d, n in enumerate(small.dims):
+        offset, step = inner.starts[d] - outer.starts[d], outer.strides[d]
+        stride = inner.strides[d]
+        if (n > 1 and stride % step) or offset < 0 or offset % step or not n:
+            return None
+        start, every = offset // step, max(stride // step, 1)
+        last = start + (n - 1) * every
+        if last >= large.dims[d]:
+            return None
+        starts.append(start)
+        limits.append(last + 1)
+        strides.append(every)
+    return SliceAttrs(tuple(starts), tuple(limits), tuple(strides))

@@ -1,0 +1,181 @@
+"""Collective-permutes that are none, that become one, or that move less."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final, TypeAlias
+
+import numpy as np
+
+from collectives.passes.permute_forms import (
+    Permute,
+    is_target,
+    match_permute,
+    permute_like,
+    selected,
+)
+from spmd.builder import Builder, ModuleScope
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.opcode import Opcode
+from spmd.ops import definition
+from spmd.passes.algebraic.match import splat, used_once
+from spmd.passes.instruction_pass import Simplifier, Simplify
+from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.rewrite import builder_at
+from spmd.shape import ArrayShape
+from spmd.source_target_pairs import Pair
+
+#: Elementwise operations that make zeros of zeros (+0 of +0).
+_KEEP_ZEROS: Final = (
+    Opcode.ADD,
+    Opcode.SUBTRACT,
+    Opcode.MULTIPLY,
+    Opcode.MAXIMUM,
+    Opcode.MINIMUM,
+    Opcode.AND,
+    Opcode.OR,
+    Opcode.XOR,
+    Opcode.CONVERT,
+    Opcode.COPY,
+    Opcode.ABS,
+)
+
+#: What gives everybody the same of what is the same everywhere.
+_PLACING: Final = (
+    Opcode.BROADCAST,
+    Opcode.RESHAPE,
+    Opcode.TRANSPOSE,
+    Opcode.SLICE,
+    Opcode.CONVERT,
+)
+
+
+@register_pass
+@dataclass(frozen=True)
+class CollectivePermuteSimplifier(Simplifier):
+    """Replace collective-permutes by less communication.
+
+    nobody sends                             zeros
+    everybody sends to itself                the operand; where only some do, with zeros for the others
+    a constant is sent                       the constant, with zeros for whom nobody sends to
+    permute(permute(x))                      permute(x) along both ways, if nobody else reads what is halfway
+    permute(broadcast(x))                    broadcast(permute(x)); so for conversions to a larger type
+    f(permute(x), permute(y)), alike         permute(f(x, y)), if f is elementwise, nothing else reads them and no
+                                             more is sent; zeros for whom nobody sends to must come out as zeros
+    """
+
+    name: ClassVar[str] = "collective-permute-simplifier"
+    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
+
+    def simplify(self, module: HloModule) -> Simplify:
+        scope = ModuleScope(module)
+
+        def simpler(x: HloInstruction) -> HloInstruction | None:
+            if x.opcode is not Opcode.COLLECTIVE_PERMUTE:
+                return _computed_before(x, scope)
+            return _simpler(x, builder_at(x, scope))
+
+        return simpler
+
+
+def _simpler(x: HloInstruction, b: Builder) -> HloInstruction | None:
+    permute = match_permute(x)
+    found = (rule(permute, b) for rule in _RULES) if permute is not None else ()
+    return next((value for value in found if value is not None), None)
+
+
+def _sent(
+    b: Builder, old: Permute, x: HloInstruction, pairs: Sequence[Pair] | None = None
+) -> HloInstruction:
+    """``x`` sent as ``old`` sends, or along ``pairs``, in the simplest form that is known."""
+    sent = permute_like(b, old, [x], pairs)
+    simpler = _simpler(sent, b)
+    if simpler is None:
+        return sent
+    b.computation.remove(sent)
+    return simpler
+
+
+_Rule: TypeAlias = Callable[[Permute, Builder], HloInstruction | None]
+
+
+def _sent_nowhere(permute: Permute, b: Builder) -> HloInstruction | None:
+    """Also zeros that are sent anywhere."""
+    if permute.pairs and not _is_zero(permute.operand):
+        return None
+    return b.full(permute.operand.array_shape.without_layout(), 0)
+
+
+def _is_zero(x: HloInstruction) -> bool:
+    value = splat(x)
+    return value is not None and not any(np.asarray(value).tobytes())
+
+
+def _known_already(permute: Permute, b: Builder) -> HloInstruction | None:
+    """What everybody has that it is sent: because it comes from itself, or because it is the same everywhere."""
+    if not (permute.stays or _is_same_everywhere(permute.operand)):
+        return None
+    if permute.reaches_all:
+        return permute.operand
+    zeros = b.full(permute.operand.array_shape.without_layout(), 0)
+    return selected(b, is_target(b, permute, permute.pairs), permute.operand, zeros)
+
+
+def _is_same_everywhere(x: HloInstruction) -> bool:
+    while x.opcode in _PLACING:
+        x = x.operand(0)
+    return x.opcode in (Opcode.CONSTANT, Opcode.IOTA)
+
+
+def _both_ways(permute: Permute, b: Builder) -> HloInstruction | None:
+    first = match_permute(permute.operand)
+    if first is None or first.mode is not permute.mode or not used_once(permute.operand):
+        return None
+    halfway = {target: source for source, target in first.pairs}
+    pairs = [(halfway[source], t) for source, t in permute.pairs if source in halfway]
+    return _sent(b, permute, first.operand, sorted(pairs))
+
+
+def _smaller_source(permute: Permute, b: Builder) -> HloInstruction | None:
+    """Sends what the operand is made of, where that is less."""
+    made = permute.operand
+    if made.opcode not in (Opcode.BROADCAST, Opcode.CONVERT):
+        return None
+    source = made.operand(0)
+    if source.shape.byte_size >= made.shape.byte_size:
+        return None
+    return b.create(
+        made.opcode,
+        (_sent(b, permute, source),),
+        made.attrs,
+        shape=made.array_shape.without_layout(),
+    )
+
+
+_RULES: Final[tuple[_Rule, ...]] = (_sent_nowhere, _known_already, _both_ways, _smaller_source)
+
+
+def _computed_before(x: HloInstruction, scope: ModuleScope) -> HloInstruction | None:
+    """An elementwise operation of permutes alike, done by those who send."""
+    if not definition(x.opcode).elementwise or not isinstance(x.shape, ArrayShape):
+        return None
+    permutes = [match_permute(operand) for operand in x.operands]
+    known = [permute for permute in permutes if permute is not None]
+    if not known or len(known) < len(permutes) or x.called_computations:
+        return None
+    first, operands = known[0], dict.fromkeys(x.operands)
+    if not all(used_once(y) and y.dims == x.dims for y in operands):
+        return None
+    if not all(first.agrees_with(permute) for permute in known[1:]):
+        return None
+    if not (first.reaches_all or x.opcode in _KEEP_ZEROS):
+        return None
+    fewer = x.shape.byte_size < sum(y.shape.byte_size for y in operands)
+    if not fewer:
+        return None
+    b = builder_at(x, scope)
+    sources = [permute.operand for permute in known]
+    result = b.create(x.opcode, sources, x.attrs, shape=x.array_shape.without_layout())
+    return _sent(b, first, result)

@@ -1,0 +1,41 @@
+"""Values that are forms of others: reshaped, transposed, copied, and so on."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Final
+
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import DimensionsAttrs
+
+#: Forms of a value that keep its bits, and can be undone.
+PLACING: Final = (Opcode.RESHAPE, Opcode.TRANSPOSE, Opcode.COPY)
+
+
+def line_of(x: HloInstruction, forms: Collection[Opcode]) -> list[HloInstruction]:
+    """``x``, what it is a form of, what that is a form of, and so on. What is made of scalars ends it."""
+    line = [x]
+    while x.opcode in forms and x.operand(0).dims:
+        x = x.operand(0)
+        line.append(x)
+    return line
+
+
+def bits_of(line: list[HloInstruction]) -> Iterator[HloInstruction]:
+    """Of a line, the values that line[0] has all the bits of, and no others."""
+    for value, source in zip(line, (*line[1:], None), strict=True):
+        yield value
+        if source is None or value.opcode not in PLACING:
+            return
+
+
+def one_way(line: list[HloInstruction]) -> int:
+    """How many forms of a line cannot be undone."""
+    return sum(form.opcode not in PLACING for form in line[:-1])
+
+
+def undoing_order(transpose: HloInstruction) -> tuple[int, ...]:
+    """The order of the transpose that gives back what ``transpose`` is made of."""
+    order = transpose.attrs_as(DimensionsAttrs).dimensions
+    return tuple(map(order.index, range(len(order))))

@@ -1,0 +1,115 @@
+"""What passes on collective-permutes share: who sends to whom, whether everybody receives, and others like one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from collectives.passes.device_scalars import device_count, flag_by_device
+from spmd.builder import Builder
+from spmd.device import CollectiveGroupMode
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import CollectivePermuteAttrs
+from spmd.ops.checks import one_or_tuple
+from spmd.ops.groups import group_mode, id_count
+from spmd.passes.rewrite import is_pinned
+from spmd.shape import ArrayShape
+from spmd.source_target_pairs import ListedPairs, Pair
+
+
+@dataclass(frozen=True)
+class Permute:
+    """A collective-permute. ``pairs``: (source, target), of ``ids`` ids that mean what ``mode`` says, by source.
+
+    A target of no pair receives zeros.
+    """
+
+    instruction: HloInstruction
+    pairs: tuple[Pair, ...]
+    mode: CollectiveGroupMode
+    ids: int
+
+    @property
+    def operand(self) -> HloInstruction:
+        return self.instruction.operand(0)
+
+    @property
+    def reaches_all(self) -> bool:
+        """Everybody receives something, and so sends something."""
+        return len(self.pairs) == self.ids
+
+    @property
+    def stays(self) -> bool:
+        """Whoever sends, sends to itself."""
+        return all(source == target for source, target in self.pairs)
+
+    def agrees_with(self, other: Permute) -> bool:
+        return (self.pairs, self.mode) == (other.pairs, other.mode)
+
+
+def match_permutes(x: HloInstruction) -> Permute | None:
+    """None for other instructions, for what has to stay, and where the module's header does not say who there is.
+
+    Nor those that write into an array at given places.
+    """
+    if x.opcode is not Opcode.COLLECTIVE_PERMUTE or is_pinned(x):
+        return None
+    attrs = x.attrs_as(CollectivePermuteAttrs)
+    assert x.parent is not None
+    module = x.parent.module
+    if module is None or device_count(module) == 1 or attrs.slice_sizes:
+        return None
+    mode = group_mode(x)
+    ids = id_count(mode, module.num_partitions, module.replica_count)
+    if attrs.source_target_pairs.largest >= ids:
+        return None
+    return Permute(x, tuple(sorted(attrs.source_target_pairs.expand())), mode, ids)
+
+
+def match_permute(x: HloInstruction) -> Permute | None:
+    """As ``match_permutes``, of one array."""
+    return match_permutes(x) if isinstance(x.shape, ArrayShape) else None
+
+
+def permute_like(
+    b: Builder,
+    old: Permute,
+    operands: Sequence[HloInstruction],
+    pairs: Sequence[Pair] | None = None,
+    *,
+    new_channel: bool = False,
+) -> HloInstruction:
+    """``operands`` sent as ``old`` sends, or along ``pairs``; in its channel unless it goes on to exist."""
+    attrs = old.instruction.attrs_as(CollectivePermuteAttrs)
+    if pairs is not None:
+        attrs = replace(attrs, source_target_pairs=ListedPairs(tuple(pairs)))
+    if new_channel and attrs.channel_id is not None:
+        attrs = replace(attrs, channel_id=b.scope.channel_id())
+    shape = one_or_tuple([x.shape for x in operands])
+    permuted = b.create(Opcode.COLLECTIVE_PERMUTE, operands, attrs, shape=shape)
+    permuted.annotations = old.instruction.annotations
+    return permuted
+
+
+def is_target(b: Builder, permute: Permute, pairs: Sequence[Pair]) -> HloInstruction:
+    """pred[]: whether the device is a target of ``pairs``, whose ids mean what those of ``permute`` do."""
+    module = b.computation.module
+    assert module is not None
+    targets = {target for _, target in pairs}
+    partitions = module.num_partitions
+    by_partition = permute.mode is CollectiveGroupMode.CROSS_PARTITION
+    return flag_by_device(
+        b,
+        [
+            (device % partitions if by_partition else device // partitions) in targets
+            for device in range(device_count(module))
+        ],
+    )
+
+
+def selected(
+    b: Builder, chosen: HloInstruction, x: HloInstruction, y: HloInstruction
+) -> HloInstruction:
+    """``x`` where the scalar ``chosen`` holds, else ``y``."""
+    return b.select(b.broadcast_scalar(chosen, x.dims), x, y)

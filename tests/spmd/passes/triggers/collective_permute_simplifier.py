@@ -1,0 +1,85 @@
+"""Permutes that are none, of constants, in a row, of broadcasts and conversions, and operands of one operation."""
+
+from __future__ import annotations
+
+from spmd.hlo import HloInstruction, HloModule, Opcode
+from spmd.shape import PrimitiveType
+from tests.spmd.passes.triggers.devices import several_devices
+from tests.spmd.passes.triggers.gathers import part
+from tests.spmd.passes.triggers.permutes import exchanging_ids, full_pairs, permute, some_pairs
+from tests.spmd.passes.triggers.programs import Program
+from tests.spmd.passes.triggers.registry import Rng, trigger
+
+_ANYHOW = (Opcode.ADD, Opcode.MULTIPLY, Opcode.SUBTRACT, Opcode.MAXIMUM)
+
+
+@trigger("collective-permute-simplifier")
+def modules(rng: Rng) -> HloModule:
+    p = several_devices(rng)
+    form = p.choose((_unsent, _unmoved, _constant, _in_a_row, _broadcast, _converted, _operands))
+    return p.module(p.after(form(p)))
+
+
+def _unsent(p: Program) -> HloInstruction:
+    mode, _ = exchanging_ids(p)
+    return permute(p, [part(p, p.element_type())], [], mode)
+
+
+def _unmoved(p: Program) -> HloInstruction:
+    mode, count = exchanging_ids(p)
+    pairs = [(i, i) for i in p.some(range(count), at_least=1)]
+    return permute(p, [part(p, p.element_type())], pairs, mode)
+
+
+def _constant(p: Program) -> HloInstruction:
+    mode, count = exchanging_ids(p)
+    kind = p.element_type()
+    x = p.constant(kind, (3,)) if p.chance() else p.b.iota(PrimitiveType.S32, (2, 3), 1)
+    if p.chance():
+        x = p.b.broadcast(x, range(len(x.dims)), (*x.dims, 2))
+    return permute(p, [x], some_pairs(p, count), mode)
+
+
+def _in_a_row(p: Program) -> HloInstruction:
+    mode, count = exchanging_ids(p)
+    x = part(p, p.element_type())
+    for _ in range(p.integer(2, 4)):
+        x = permute(p, [x], some_pairs(p, count), mode)
+    return x
+
+
+def _broadcast(p: Program) -> HloInstruction:
+    mode, count = exchanging_ids(p)
+    x = part(p, p.element_type())
+    wide = p.b.broadcast(x, range(1, 1 + len(x.dims)), (2, *x.dims))
+    return permute(p, [wide], some_pairs(p, count), mode)
+
+
+def _converted(p: Program) -> HloInstruction:
+    """Before or after, whichever is more to send."""
+    mode, count = exchanging_ids(p)
+    narrow, wide = p.choose(((PrimitiveType.BF16, PrimitiveType.F32), _INTEGERS))
+    if p.chance():
+        x = p.b.convert(part(p, narrow), wide)
+        return permute(p, [x], some_pairs(p, count), mode)
+    return p.b.convert(permute(p, [part(p, wide)], some_pairs(p, count), mode), narrow)
+
+
+_INTEGERS = (PrimitiveType.S8, PrimitiveType.S64)
+
+
+def _operands(p: Program) -> HloInstruction:
+    mode, count = exchanging_ids(p)
+    x = part(p, p.element_type())
+    pairs = some_pairs(p, count)
+    operands = [permute(p, [y], p.shuffled(pairs), mode) for y in (x, p.like(x))]
+    if p.chance(0.3):
+        pairs = full_pairs(p, count)
+        operands = [permute(p, [y], pairs, mode) for y in (x, p.like(x))]
+        if not x.array_shape.element_type.is_complex:
+            return p.b.compare(*operands, p.choose(("LT", "EQ")))
+    return p.b.binary(p.choose(_ANYHOW if not _is_complex(x) else _ANYHOW[:3]), *operands)
+
+
+def _is_complex(x: HloInstruction) -> bool:
+    return x.array_shape.element_type.is_complex
