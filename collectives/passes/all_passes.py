@@ -15,6 +15,9 @@ from collectives.passes.all_reduce_folder import AllReduceFolder
 from collectives.passes.all_reduce_reassociate import AllReduceReassociate
 from collectives.passes.all_reduce_simplifier import AllReduceSimplifier
 from collectives.passes.all_to_all_decomposer import AllToAllDecomposer
+from collectives.passes.async_creation import AsyncCreation
+from collectives.passes.async_to_sync import AsyncToSync
+from collectives.passes.collective_ordering import CollectiveOrdering
 from collectives.passes.collective_permute_combiner import CollectivePermuteCombiner
 from collectives.passes.collective_permute_cse import CollectivePermuteCse
 from collectives.passes.collective_permute_cycle_decomposer import CollectivePermuteCycleDecomposer
@@ -25,7 +28,9 @@ from collectives.passes.reduce_scatter_combiner import ReduceScatterCombiner
 from collectives.passes.reduce_scatter_creator import ReduceScatterCreator
 from collectives.passes.reduce_scatter_decomposer import ReduceScatterDecomposer
 from collectives.passes.reduce_scatter_reassociate import ReduceScatterReassociate
+from collectives.passes.schedule_aware_cse import ScheduleAwareCse
 from collectives.passes.windowed_einsum import WindowedEinsum
+from collectives.schedule.latency_hiding_scheduler import LatencyHidingScheduler
 
 __all__ = [
     "AllGatherBroadcastReorder",
@@ -41,15 +46,20 @@ __all__ = [
     "AllReduceReassociate",
     "AllReduceSimplifier",
     "AllToAllDecomposer",
+    "AsyncCreation",
+    "AsyncToSync",
+    "CollectiveOrdering",
     "CollectivePermuteCombiner",
     "CollectivePermuteCse",
     "CollectivePermuteCycleDecomposer",
     "CollectivePermuteDecomposer",
     "CollectivePermuteSimplifier",
     "CollectivePipeliner",
+    "LatencyHidingScheduler",
     "ReduceScatterCombiner",
     "ReduceScatterCreator",
     "ReduceScatterDecomposer",
     "ReduceScatterReassociate",
+    "ScheduleAwareCse",
     "WindowedEinsum",
 ]

@@ -6,20 +6,23 @@
     ordered          members of a group meet in the same collectives in the same order
     free of cycles   with waits at dones, every device reaches its end: no cyclic wait across overlapping groups
 
-Written from the definition; shares nothing with the scheduler or the thunks. Loops count as one trip, branches as
-run one after the other: whether devices agree on trips and branches is a matter of values, not of schedules.
+Written from the definition; shares nothing with the scheduler or the thunks. Loops count as one trip. Where the
+selector of a conditional depends on the device alone, each device takes its own branch; else branches count as run one
+after the other, as whether devices agree on trips and branches is a matter of values then, not of schedules.
+``window_checker`` asks more of what a latency-hiding scheduler makes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
+from collectives.passes.device_scalars import values_by_device
 from spmd.errors import CheckFailed
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
-from spmd.ops.attrs import CollectivePermuteAttrs
+from spmd.ops.attrs import CollectivePermuteAttrs, ConditionalAttrs
 from spmd.ops.groups import device_groups, device_pairs
 
 Group: TypeAlias = tuple[int, ...]
@@ -97,7 +100,7 @@ def check_pairs(computation: HloComputation) -> None:
 def events_of_devices(module: HloModule, count: int) -> list[list[Event]]:
     """Per device, the collectives it takes part in, in schedule order; callees where they are called."""
     events: list[list[Event]] = [[] for _ in range(count)]
-    for instruction in _in_order(module.entry):
+    for instruction, there in _in_order(module.entry, range(count)):
         for phase, collective in _phases(instruction):
             for group in groups_of(collective, module):
                 for device in group:
@@ -105,17 +108,47 @@ def events_of_devices(module: HloModule, count: int) -> list[list[Event]]:
                         raise CheckFailed(
                             f"{collective.name}: device {device} of group {group} is not one of {count}"
                         )
-                    events[device].append(Event(phase, collective.name, group))
+                    if device in there:
+                        events[device].append(Event(phase, collective.name, group))
     return events
 
 
-def _in_order(computation: HloComputation) -> Iterator[HloInstruction]:
+def _in_order(
+    computation: HloComputation, there: Collection[int]
+) -> Iterator[tuple[HloInstruction, Collection[int]]]:
+    """Instructions as they run, and the devices that run them."""
     for instruction in computation.instructions:
-        if instruction.opcode in (Opcode.CALL, Opcode.WHILE, Opcode.CONDITIONAL):
+        if instruction.opcode is Opcode.CONDITIONAL and _meets(instruction):
+            taken = _branches_by_device(instruction)
+            for number, branch in enumerate(instruction.called_computations):
+                inside = there if taken is None else [d for d in there if taken[d] == number]
+                yield from _in_order(branch, inside)
+        elif instruction.opcode in (Opcode.CALL, Opcode.WHILE):
             for callee in instruction.called_computations:
-                yield from _in_order(callee)
+                yield from _in_order(callee, there)
         else:
-            yield instruction
+            yield instruction, there
+
+
+def _branches_by_device(conditional: HloInstruction) -> list[int] | None:
+    """Which branch each device takes; None where the selector depends on more than the device."""
+    values = values_by_device(conditional.operand(0))
+    if values is None:
+        return None
+    if conditional.attrs_as(ConditionalAttrs).predicated:
+        return [0 if value else 1 for value in values]
+    last = len(conditional.called_computations) - 1
+    return [value if 0 <= value <= last else last for value in values.tolist()]
+
+
+def _meets(conditional: HloInstruction) -> bool:
+    """Whether a branch holds a collective, itself or in what it calls."""
+    return any(
+        True
+        for branch in conditional.called_computations
+        for instruction, _ in _in_order(branch, ())
+        for _ in _phases(instruction)
+    )
 
 
 def _phases(instruction: HloInstruction) -> Iterator[tuple[Phase, HloInstruction]]:
@@ -136,9 +169,18 @@ def groups_of(collective: HloInstruction, module: HloModule) -> tuple[Group, ...
             return ()
     sizes = module.num_partitions, module.replica_count
     if isinstance(collective.attrs, CollectivePermuteAttrs):
-        devices = {device for pair in device_pairs(collective, *sizes) for device in pair}
-        return (tuple(sorted(devices)),)
+        return _linked(device_pairs(collective, *sizes))
     return device_groups(collective, *sizes)
+
+
+def _linked(pairs: Iterable[tuple[int, int]]) -> tuple[Group, ...]:
+    """Devices that pairs link with one another, directly or through others: none of them ends before all begin."""
+    groups: list[frozenset[int]] = []
+    for pair in pairs:
+        joined = [group for group in groups if not group.isdisjoint(pair)]
+        groups = [group for group in groups if group.isdisjoint(pair)]
+        groups.append(frozenset(pair).union(*joined))
+    return tuple(sorted(tuple(sorted(group)) for group in groups))
 
 
 def check_events(events: Sequence[Sequence[Event]]) -> None:

@@ -51,19 +51,22 @@ _UPDATES = frozenset({Opcode.DYNAMIC_UPDATE_SLICE, Opcode.SCATTER})
 _NOTHING = frozenset({Opcode.CONSTANT, Opcode.AFTER_ALL})
 
 
-def module_buffers(module: HloModule) -> dict[HloComputation, LiveBuffers]:
-    """Of every computation that runs on memory of its own (no reducers, no insides of fusions), callees first."""
-    run = {module.entry: None}
+def running_computations(module: HloModule) -> list[HloComputation]:
+    """Those that run on memory of their own, callees first: no reducers, no insides of fusions or of async starts."""
     order = module.computations_post_order()
+    run = {module.entry: None}
     for computation in reversed(order):
         if computation in run:
-            for x in computation.instructions:
-                if x.opcode in CALLERS:
-                    run.update(dict.fromkeys(x.called_computations))
+            for x in computation.with_opcode(*CALLERS):
+                run.update(dict.fromkeys(x.called_computations))
+    return [computation for computation in order if computation in run]
+
+
+def module_buffers(module: HloModule) -> dict[HloComputation, LiveBuffers]:
+    """Of every computation that runs on memory of its own, callees first."""
     found: dict[HloComputation, LiveBuffers] = {}
-    for computation in order:
-        if computation in run:
-            found[computation] = LiveBuffers(computation, found)
+    for computation in running_computations(module):
+        found[computation] = LiveBuffers(computation, found)
     return found
 
 
@@ -159,10 +162,13 @@ class LiveBuffers:
             return
         if x.opcode in _WITH_OPERANDS:
             parts = as_tuple(x.shape).elements
-            result = self._new(parts[1])
+            self.written[x] = self._new(parts[1])
             contexts = self._new(TupleShape(parts[2:]), counts=False)
-            self.shown[x] = (*(b for shown in operands for b in shown), *result, *contexts)
-            self.written[x] = result
+            self.shown[x] = (
+                *(b for shown in operands for b in shown),
+                *self.written[x],
+                *contexts,
+            )
             return
         self.shown[x] = self.written[x] = self._new(x.shape)
         for result in self.written[x]:

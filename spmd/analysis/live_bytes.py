@@ -6,7 +6,7 @@ read them again; parameters that the entry gives away (aliases, donors) end with
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -26,7 +26,7 @@ def peak_bytes(module: HloModule) -> int:
 def live_bytes(
     buffers: LiveBuffers,
     order: Sequence[HloInstruction],
-    inner: dict[HloInstruction, int],
+    inner: Mapping[HloInstruction, int],
     held: Sequence[Buffer],
 ) -> list[int]:
     """Bytes that are live while each instruction of ``order`` runs.
@@ -109,6 +109,17 @@ class ModuleBytes:
         self.peaks[computation] = max(needs, default=0)
         return needs
 
+    def budgets(self, limit: int) -> dict[HloComputation, int]:
+        """Bytes that each computation may need, if all else stays as it stands, for a device to need ``limit``."""
+        budgets = {self.module.entry: limit - self.constants}
+        for computation in reversed(self.buffers):
+            needs = self.look(computation)
+            for x, need in zip(computation.instructions, needs, strict=True):
+                for callee in x.called_computations if x.opcode in CALLERS else ():
+                    budget = self.peaks[callee] + budgets[computation] - need
+                    budgets[callee] = min(budgets.get(callee, budget), budget)
+        return budgets
+
     def inner_of(self, computation: HloComputation) -> dict[HloInstruction, int]:
         """What the computation's callers need while they run, besides operands and results."""
         return {x: self._inner(x) for x in computation.instructions if x.opcode in CALLERS}
@@ -146,9 +157,6 @@ class ModuleBytes:
             for index, _ in leaves(parameter.shape)
         }
         number = {place: n for n, place in enumerate(places)}
-        given = (*self.module.input_output_alias, *self.module.buffer_donors)
-        return frozenset(
-            number[place]
-            for one in given
-            if (place := (one.parameter, one.parameter_index)) in number
-        )
+        given = [(one.parameter, one.parameter_index) for one in self.module.input_output_alias]
+        given += [(one.parameter, one.parameter_index) for one in self.module.buffer_donors]
+        return frozenset(number[place] for place in given if place in number)

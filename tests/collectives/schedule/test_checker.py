@@ -127,7 +127,7 @@ def test_events_follow_the_schedule() -> None:
         (Phase.DONE, "y"),
         (Phase.DONE, "s"),
     ]
-    assert [e.group for e in events[3]] == [(2, 3), (0, 1, 2, 3), (0, 1, 2, 3), (2, 3)]
+    assert [e.group for e in events[3]] == [(2, 3), (2, 3), (2, 3), (2, 3)]
 
 
 @pytest.mark.parametrize(

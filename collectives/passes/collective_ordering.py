@@ -1,0 +1,69 @@
+"""Control edges that keep collectives with common devices in one order, whoever schedules them next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from collectives.schedule.group_sharing import GroupClass, GroupSharing
+from spmd.analysis.live_buffers import running_computations
+from spmd.hlo.computation import HloComputation
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.module import HloModule, Stage
+from spmd.passes.fuel import Fuel, FueledPass
+from spmd.passes.interface import register_pass
+
+
+@register_pass
+@dataclass(frozen=True)
+class CollectiveOrdering(FueledPass):
+    """Make each collective run after the last one before it with which it shares more than one device.
+
+        a = all-reduce(x), replica_groups={{0,1},{2,3}}         a = ...
+        b = all-reduce(y), replica_groups={{0,1,2,3}}     =>    b = ..., control-predecessors={a}
+        c = all-reduce(z), replica_groups={{0,2},{1,3}}         c = ..., control-predecessors={b}
+
+    In the order in which they stand (a schedule's, or operands first). Of pairs it is the starts that are ordered: what
+    lies in flight together may go on to. A loop, call or conditional counts as what it runs.
+    """
+
+    name: ClassVar[str] = "collective-ordering"
+    accepts: ClassVar[tuple[Stage, ...]] = (Stage.PARTITIONED, Stage.OPTIMIZED, Stage.SCHEDULED)
+
+    def rewrite(self, module: HloModule, fuel: Fuel) -> bool:
+        sharing = GroupSharing(module)
+        changed = False
+        for computation in running_computations(module):
+            changed |= _order(computation, sharing, fuel)
+        return changed
+
+
+def _order(computation: HloComputation, sharing: GroupSharing, fuel: Fuel) -> bool:
+    last: dict[GroupClass, HloInstruction] = {}
+    changed = False
+    for x in computation.post_order():
+        mine = sharing.classes_in(x)
+        for before in _last_ones(mine, last, sharing):
+            if before in x.control_predecessors or before in x.operands:
+                continue
+            if fuel.is_spent:
+                return changed
+            fuel.burn()
+            before.add_control_dependency_to(x)
+            changed = True
+        last.update(dict.fromkeys(sorted(mine), x))
+    return changed
+
+
+def _last_ones(
+    mine: frozenset[GroupClass], last: Mapping[GroupClass, HloInstruction], sharing: GroupSharing
+) -> list[HloInstruction]:
+    """The last ones that share devices with ``mine``, without those that another one of them follows."""
+    found = dict.fromkeys(
+        earlier
+        for theirs, earlier in last.items()
+        if any(sharing.share(theirs, one) for one in mine)
+    )
+    implied = {before for one in found for before in (*one.control_predecessors, *one.operands)}
+    return [one for one in found if one not in implied]

@@ -1,0 +1,123 @@
+"""Which collectives of a module may not be in flight together: those with groups that share more than one device.
+
+Two such collectives, taken up in different orders by two devices, wait for each other for ever: each device holds what
+the other needs (progress slots, communicators). Groups that share one device, or none, cannot form that circle alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from collectives.cost.collective_bytes import collective_of
+from collectives.schedule.phases import is_blocking, is_start
+from spmd.analysis.live_buffers import CALLERS
+from spmd.hlo.computation import HloComputation
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.module import HloModule
+from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs
+from spmd.ops.groups import device_groups, device_pairs, group_mode
+
+#: Equal for collectives that join the same devices.
+GroupClass: TypeAlias = int
+_Ids: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
+
+
+@dataclass
+class GroupSharing:
+    """Classes of a module's collectives by their groups, and which classes share more than one device.
+
+    A permute's groups are the devices that its pairs link with one another.
+    """
+
+    module: HloModule
+    _classes: dict[Hashable, GroupClass] = field(default_factory=dict)
+    _members: list[HloInstruction] = field(default_factory=list)
+    _labels: dict[GroupClass, _Ids] = field(default_factory=dict)
+    _inside: dict[HloComputation, frozenset[GroupClass]] = field(default_factory=dict)
+    _shared: dict[tuple[GroupClass, GroupClass], bool] = field(default_factory=dict)
+
+    def class_of(self, x: HloInstruction) -> GroupClass:
+        """Of a collective, of its start, or of an async-start around one."""
+        one = collective_of(x)
+        attrs = one.attrs
+        key = (
+            attrs.source_target_pairs
+            if isinstance(attrs, CollectivePermuteAttrs)
+            else one.attrs_as(CollectiveAttrs).replica_groups,
+            group_mode(one),
+        )
+        if key not in self._classes:
+            self._classes[key] = len(self._members)
+            self._members.append(one)
+        return self._classes[key]
+
+    def classes_in(self, x: HloInstruction) -> frozenset[GroupClass]:
+        """Of a collective or its start; of all that a caller runs; none for other instructions."""
+        if is_start(x) or is_blocking(x):
+            return frozenset((self.class_of(x),))
+        if x.opcode not in CALLERS:
+            return frozenset()
+        return frozenset().union(*map(self._classes_inside, x.called_computations))
+
+    def _classes_inside(self, computation: HloComputation) -> frozenset[GroupClass]:
+        if computation not in self._inside:
+            found = map(self.classes_in, computation.instructions)
+            self._inside[computation] = frozenset().union(*found)
+        return self._inside[computation]
+
+    def share(self, one: GroupClass, other: GroupClass) -> bool:
+        """Whether a group of ``one`` and a group of ``other`` have more than one device in common."""
+        key = (min(one, other), max(one, other))
+        if key not in self._shared:
+            self._shared[key] = self._look(*key)
+        return self._shared[key]
+
+    def _look(self, one: GroupClass, other: GroupClass) -> bool:
+        first, second = self._labels_of(one), self._labels_of(other)
+        both = (first >= 0) & (second >= 0)
+        codes = first[both] * (int(second.max(initial=0)) + 1) + second[both]
+        return bool(codes.size and np.unique(codes, return_counts=True)[1].max() > 1)
+
+    def _labels_of(self, kind: GroupClass) -> _Ids:
+        """For each device the number of its group; -1 for one that takes no part."""
+        if kind not in self._labels:
+            member = self._members[kind]
+            sizes = self.module.num_partitions, self.module.replica_count
+            if isinstance(member.attrs, CollectivePermuteAttrs):
+                groups = linked_devices(device_pairs(member, *sizes))
+            else:
+                groups = device_groups(member, *sizes)
+            labels = np.full(self._devices, -1, np.int64)
+            for number, group in enumerate(groups):
+                labels[list(group)] = number
+            self._labels[kind] = labels
+        return self._labels[kind]
+
+    @property
+    def _devices(self) -> int:
+        return self.module.num_partitions * self.module.replica_count
+
+
+def linked_devices(pairs: Iterable[tuple[int, int]]) -> tuple[tuple[int, ...], ...]:
+    """Devices that pairs link with one another, directly or through others; sorted."""
+    leader: dict[int, int] = {}
+
+    def find(device: int) -> int:
+        while leader[device] != device:
+            leader[device] = leader[leader[device]]
+            device = leader[device]
+        return device
+
+    for source, target in pairs:
+        leader.setdefault(source, source)
+        leader.setdefault(target, target)
+        one, other = sorted((find(source), find(target)))
+        leader[other] = one
+    members: dict[int, list[int]] = {}
+    for device in sorted(leader):
+        members.setdefault(find(device), []).append(device)
+    return tuple(map(tuple, members.values()))

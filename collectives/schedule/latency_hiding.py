@@ -1,0 +1,229 @@
+"""Latency hiding: order a scheduled module's computations so that its collectives run beside its work.
+
+Callees come first, as a loop is work of its caller. Each computation is searched by itself (order_search.py) on a graph
+of seconds and windows (schedule_graph.py); an order that is no better on the timeline than the one that stands is not
+taken. The memory limit is one: where the order that came meets it, so does the one that is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from collectives.cost.collective_bytes import collective_of
+from collectives.cost.estimator import Estimator
+from collectives.schedule.group_sharing import GroupSharing
+from collectives.schedule.latency_report import CollectiveReport, LatencyReport
+from collectives.schedule.order_search import Memory, OrderSearch
+from collectives.schedule.overlap_limits import OverlapLimits
+from collectives.schedule.phases import is_blocking
+from collectives.schedule.schedule_graph import build_graph
+from collectives.schedule.scheduling_groups import ScheduleError
+from collectives.schedule.timeline import Timeline, run_timeline
+from collectives.schedule.window_costs import WindowCosts
+from spmd.analysis.live_buffers import CALLERS
+from spmd.analysis.live_bytes import ModuleBytes
+from spmd.analysis.wire import KIND
+from spmd.hlo.computation import HloComputation
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.opcode import Opcode
+
+Orders: TypeAlias = Mapping[HloComputation, Sequence[HloInstruction]]
+
+#: Times that the limit is lowered by what a measure finds above it.
+MOST_CORRECTIONS = 4
+
+
+@dataclass(frozen=True)
+class LatencyOptions:
+    """limits: what may be in flight together. memory_limit: bytes of a device, None for any number.
+
+    measure: bytes that a device needs for the module in its order, where something exacter than live bytes is at hand
+    (buffer assignment); the limit is held by this measure, then.
+    """
+
+    limits: OverlapLimits = field(default_factory=OverlapLimits)
+    memory_limit: int | None = None
+    measure: Callable[[HloModule], int] | None = None
+
+
+def schedule_for_latency(
+    module: HloModule, estimator: Estimator, options: LatencyOptions | None = None
+) -> LatencyReport:
+    """Order every computation of a SCHEDULED module, in place. ScheduleError for what cannot be honoured."""
+    if module.stage is not Stage.SCHEDULED:
+        raise ScheduleError(f"{module.name} is {module.stage.name.lower()}, expected a schedule")
+    return _Scheduling(module, estimator, options or LatencyOptions()).run()
+
+
+@dataclass(frozen=True)
+class _Arranged:
+    """All computations in one order each. ``peak``: live bytes."""
+
+    orders: Orders
+    timelines: Mapping[HloComputation, Timeline]
+    seconds: float
+    peak: int
+
+
+class _Scheduling:
+    def __init__(self, module: HloModule, estimator: Estimator, options: LatencyOptions) -> None:
+        self._module, self._options = module, options
+        self._bytes = ModuleBytes.of(module)
+        self._costs = WindowCosts(estimator, GroupSharing(module))
+        self._computations = list(self._bytes.buffers)
+
+    def run(self) -> LatencyReport:
+        stands = self._as_it_is()
+        free = chosen = self._arrange(stands, None)
+        limit = self._options.memory_limit
+        if limit is not None:
+            chosen = self._within(limit, stands, free)
+        self._put(chosen.orders)
+        return self._report(stands, chosen, free)
+
+    # ---- orders
+    def _as_it_is(self) -> _Arranged:
+        timelines = {}
+        for computation in self._computations:
+            timelines[computation] = run_timeline(computation.instructions, self._costs)
+            self._costs.totals[computation] = timelines[computation].seconds
+        return self._arranged(timelines)
+
+    def _arranged(self, timelines: Mapping[HloComputation, Timeline]) -> _Arranged:
+        return _Arranged(
+            {computation: computation.instructions for computation in self._computations},
+            timelines,
+            timelines[self._module.entry].seconds,
+            self._bytes.total,
+        )
+
+    def _put(self, orders: Orders) -> None:
+        """Every computation into its order."""
+        for computation, order in orders.items():
+            computation.set_order(order)
+            self._bytes.look(computation)
+
+    def _arrange(self, stands: _Arranged, limit: int | None) -> _Arranged:
+        """The best orders found, from those that stand; live bytes at most ``limit``."""
+        self._put(stands.orders)
+        budgets = {} if limit is None else self._bytes.budgets(limit)
+        timelines = {}
+        for computation in self._computations:
+            buffers = self._bytes.buffers[computation]
+            memory = Memory(
+                buffers,
+                self._bytes.inner_of(computation),
+                self._bytes.held(computation),
+                budgets.get(computation),
+            )
+            graph = build_graph(computation, self._costs, buffers)
+            order = computation.instructions
+            found = OrderSearch(graph, order, self._costs, self._options.limits, memory).run()
+            computation.set_order(found.order)
+            self._bytes.look(computation)
+            timelines[computation] = found.timeline
+            self._costs.totals[computation] = found.timeline.seconds
+        return self._arranged(timelines)
+
+    def _within(self, limit: int, stands: _Arranged, free: _Arranged) -> _Arranged:
+        """Orders that hold the limit, or that need no more than those that stand, where these exceed it."""
+        limit = max(limit, self._measure(stands))
+        if self._measure(free) <= limit:
+            return free
+        room = limit
+        for _ in range(1 + MOST_CORRECTIONS):
+            chosen = self._arrange(stands, max(room, stands.peak))
+            over = self._measure(chosen) - limit
+            if over <= 0:
+                return chosen
+            if room <= stands.peak:
+                break
+            # What is measured may be more than what is counted: the next order has that much less.
+            room = min(room, chosen.peak) - over
+        return stands
+
+    def _measure(self, arranged: _Arranged) -> int:
+        if self._options.measure is None:
+            return arranged.peak
+        self._put(arranged.orders)
+        return self._options.measure(self._module)
+
+    # ---- report
+    def _report(self, stands: _Arranged, chosen: _Arranged, free: _Arranged) -> LatencyReport:
+        times = self._times()
+        exposed = {name: _exposed(one) for name, one in (("b", stands), ("a", chosen), ("f", free))}
+        rows = []
+        busy: dict[str, float] = {}
+        for computation in self._computations:
+            for span in sorted(chosen.timelines[computation].spans, key=lambda one: one.issued):
+                x = span.collective
+                runs = times[computation]
+                for link in self._costs.time_of(x).links:
+                    busy[link.exchange] = busy.get(link.exchange, 0.0) + runs * link.seconds
+                lost = max(exposed["a"][x] - exposed["f"][x], 0.0) if chosen is not free else 0.0
+                rows.append(
+                    CollectiveReport(
+                        x.name,
+                        KIND[collective_of(x).opcode],
+                        computation.name,
+                        runs,
+                        self._costs.time_of(x).seconds,
+                        exposed["b"][x],
+                        exposed["a"][x],
+                        lost,
+                    )
+                )
+        kept = [c for c in self._computations if list(chosen.orders[c]) == list(stands.orders[c])]
+        return LatencyReport(
+            seconds_before=stands.seconds,
+            seconds=chosen.seconds,
+            unlimited=free.seconds,
+            work=self._work(),
+            communication=tuple(sorted(busy.items())),
+            collectives=tuple(rows),
+            peak_before=self._measure(stands),
+            peak=self._measure(chosen),
+            memory_limit=self._options.memory_limit,
+            kept=tuple(c.name for c in kept),
+            unknown_loops=tuple(self._costs.unknown_loops),
+            changed=len(kept) < len(self._computations),
+        )
+
+    def _times(self) -> dict[HloComputation, int]:
+        """Runs of each computation in one step."""
+        times = dict.fromkeys(self._computations, 0)
+        times[self._module.entry] = 1
+        for computation in reversed(self._computations):
+            for x in computation.with_opcode(*CALLERS):
+                for callee in x.called_computations:
+                    times[callee] += times[computation] * self._trips(x)
+        return times
+
+    def _work(self) -> float:
+        """Seconds of the device's own instructions in one step; of a conditional, those of its dearest branch."""
+        totals: dict[HloComputation, float] = {}
+        for computation in self._computations:
+            totals[computation] = 0.0
+            for x in computation.instructions:
+                inside = [totals[c] for c in x.called_computations] if x.opcode in CALLERS else []
+                if x.opcode is Opcode.CONDITIONAL:
+                    totals[computation] += max(inside)
+                elif x.opcode in CALLERS:
+                    totals[computation] += self._trips(x) * sum(inside)
+                elif not is_blocking(x):
+                    totals[computation] += self._costs.seconds_of(x)
+        return totals[self._module.entry]
+
+    def _trips(self, caller: HloInstruction) -> int:
+        return self._costs.trips(caller) if caller.opcode is Opcode.WHILE else 1
+
+
+def _exposed(arranged: _Arranged) -> dict[HloInstruction, float]:
+    return {
+        span.collective: span.exposed
+        for timeline in arranged.timelines.values()
+        for span in timeline.spans
+    }

@@ -1,0 +1,42 @@
+"""Order a schedule so that its collectives run beside other work, on a described machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from collectives.cost.roofline import RooflineEstimator
+from collectives.schedule.latency_hiding import LatencyOptions, schedule_for_latency
+from collectives.schedule.overlap_limits import OverlapLimits
+from spmd.hlo.module import HloModule, Stage
+from spmd.machine.named import machine_named
+from spmd.passes.interface import HloPass, register_pass
+
+
+@register_pass
+@dataclass(frozen=True)
+class LatencyHidingScheduler(HloPass):
+    """Move starts ahead and dones behind other work, by seconds on ``machine``.
+
+        s = all-gather-start(w)               s = all-gather-start(w)
+        g = all-gather-done(s)          =>    a = dot(x, y)
+        a = dot(x, y)                         g = all-gather-done(s)
+        b = dot(a, g)                         b = dot(a, g)
+
+    memory-limit: bytes of a device that the order may need (0: any number); an order that meets it stays within it.
+    per-exchange: collectives in flight on one exchange; in-flight: all together (0: any number). The order that is
+    there stays where none is found that takes less time. docs/scheduling.md says how it is done.
+    """
+
+    name: ClassVar[str] = "latency-hiding-scheduler"
+    accepts: ClassVar[tuple[Stage, ...]] = (Stage.SCHEDULED,)
+    machine: str = "dgx-h100"
+    memory_limit: int = 0
+    per_exchange: int = 1
+    in_flight: int = 0
+
+    def run(self, module: HloModule) -> bool:
+        estimator = RooflineEstimator.of(module, machine_named(self.machine))
+        limits = OverlapLimits(self.per_exchange, in_flight=self.in_flight)
+        options = LatencyOptions(limits, self.memory_limit or None)
+        return schedule_for_latency(module, estimator, options).changed

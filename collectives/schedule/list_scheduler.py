@@ -1,0 +1,302 @@
+"""List scheduling of one computation around windows of collectives, from either end.
+
+Seen from the end of the order, a done opens a window, which its start closes: the same algorithm runs in both
+directions, on a clock of the device's work.
+
+    while something is left:
+        close a window whose collective is over
+        else open the next window that may be, if it is its turn
+        else run the next work that is ready and may stand beside what is in flight
+        else open a window ahead of its turn
+        else wait for the first collective that ends
+
+"Next" is by the order that is given: a schedule stays as near to it as it can, which is what keeps its memory low, and
+only what would wait is overtaken. From the beginning, waits are filled with later work; from the end, with earlier
+work. It is a window's turn where the order has it; at once, where that does not cost memory: a collective whose result
+is larger than its operands is late (from the end: at once), one whose result is smaller is early.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from collectives.schedule.group_sharing import GroupSharing
+from collectives.schedule.live_trackers import LiveTracker
+from collectives.schedule.overlap_limits import InFlight, OverlapLimits
+from collectives.schedule.schedule_graph import NodeKind, ScheduleGraph
+from collectives.schedule.window_costs import Communication
+
+#: Candidates looked at where the first ones may not run: those behind them seldom may, either.
+_MOST_LOOKED_AT = 24
+
+
+@dataclass(frozen=True)
+class Room:
+    """What an order may use. tracker: counts its bytes, of which there may be ``limit``; None where any number may be.
+
+    reach: seconds of work by which an instruction may run ahead of its turn.
+    """
+
+    tracker: LiveTracker | None = None
+    limit: int = 0
+    reach: float = float("inf")
+
+
+class ListScheduler:
+    """Makes one order of a graph.
+
+    rank: for each node, its place in the order to stay near to. first: of windows that may open, the one whose number
+    there is least (backward: largest) goes first. leads: where given, how many seconds of work lead from each node to
+    the nearest window (ScheduleGraph.leads); while nothing is in flight, the shortest way to a window is taken.
+    """
+
+    def __init__(
+        self,
+        graph: ScheduleGraph,
+        rank: Sequence[int],
+        first: Sequence[int],
+        sharing: GroupSharing,
+        limits: OverlapLimits,
+        *,
+        backward: bool,
+        room: Room,
+        leads: Sequence[float] = (),
+    ) -> None:
+        count = len(graph)
+        self._graph, self._room, self._backward = graph, room, backward
+        self._before, self._after = (
+            (graph.after, graph.before) if backward else (graph.before, graph.after)
+        )
+        self._opening = NodeKind.DONE if backward else NodeKind.START
+        self._key = [count - 1 - place for place in rank] if backward else list(rank)
+        self._first = [-place for place in first] if backward else list(first)
+        self._in_flight = InFlight(limits, sharing)
+        self._left = [len(earlier) for earlier in self._before]
+        self._order: list[int] = []
+        self._now = 0.0
+        self._free_at: dict[str, float] = {}
+        self._ends: dict[int, float] = {}
+        self._ready_free: list[int] = []
+        self._ready_work: list[tuple[int, int]] = []
+        self._leads = leads
+        self._leading: list[tuple[float, int, int]] = []
+        self._placed = [False] * count
+        #: Windows that may open as far as the graph goes: those whose turn it is, and those that are late by rule.
+        self._openings: list[tuple[int, int]] = []
+        self._late: list[tuple[int, int]] = []
+        self._ready_closings: list[tuple[float, int, int]] = []
+        self._turns = _Turns(graph, self._key)
+        #: Whether an opening that was refused may be accepted now.
+        self._look_again = True
+
+    def run(self) -> list[int] | None:
+        """Nodes in schedule order; None where no order was found that keeps to all limits."""
+        for node, left in enumerate(self._left):
+            if not left:
+                self._ready(node)
+        while len(self._order) < len(self._graph):
+            moved = (
+                self._place_free()
+                or self._close(self._now)
+                or self._open()
+                or self._work()
+                or self._open_ahead()
+                or self._wait()
+            )
+            if not moved:
+                return None
+        return self._order[::-1] if self._backward else self._order
+
+    # ---- steps, each of which says whether it did anything
+    def _place_free(self) -> bool:
+        if not self._ready_free:
+            return False
+        while self._ready_free:
+            self._place(self._ready_free.pop())
+        return True
+
+    def _close(self, until: float) -> bool:
+        """The first window that is over by ``until``, where memory allows."""
+        if not self._ready_closings or self._ready_closings[0][0] > until:
+            return False
+        node = self._ready_closings[0][2]
+        if not self._fits(node):
+            return False
+        heapq.heappop(self._ready_closings)
+        self._now = max(self._now, self._ends[self._graph.window_of[node]])
+        self._close_window(node)
+        return True
+
+    def _close_window(self, node: int) -> None:
+        del self._in_flight.open[self._graph.window_of[node]]
+        self._look_again = True
+        self._place(node)
+
+    def _open(self) -> bool:
+        """The first window that may open, of those whose turn it is."""
+        while self._late and self._turns.is_due(self._late[0][1]):
+            _, node = heapq.heappop(self._late)
+            self._add_opening(node)
+        if not self._look_again:
+            return False
+        if self._open_first(self._openings):
+            return True
+        # What memory refuses may be accepted after any step, other refusals end with a window.
+        self._look_again = self._room.tracker is not None
+        return False
+
+    def _add_opening(self, node: int) -> None:
+        heapq.heappush(self._openings, (self._first[node], node))
+        self._look_again = True
+
+    def _open_ahead(self) -> bool:
+        """Any window, ahead of its turn: nothing else can be done."""
+        return self._open_first(self._openings) or self._open_first(self._late)
+
+    def _open_first(self, openings: list[tuple[int, int]]) -> bool:
+        found = self._take_first(openings, self._may_open)
+        if found is not None:
+            self._open_window(found)
+        return found is not None
+
+    def _take_first(self, heap: list[tuple[int, int]], may: Callable[[int], bool]) -> int | None:
+        """The first of the next nodes of ``heap`` that may be placed, taken out."""
+        passed: list[tuple[int, int]] = []
+        found = None
+        while heap and len(passed) < _MOST_LOOKED_AT:
+            entry = heapq.heappop(heap)
+            if self._placed[entry[1]]:  # on the way to a window
+                continue
+            if may(entry[1]):
+                found = entry[1]
+                break
+            passed.append(entry)
+        for entry in passed:
+            heapq.heappush(heap, entry)
+        return found
+
+    def _is_early(self, node: int) -> bool:
+        """Whether the window opens as soon as it can."""
+        grows = self._graph.windows[self._graph.window_of[node]].grows
+        return grows >= 0 if self._backward else grows <= 0
+
+    def _may_open(self, node: int) -> bool:
+        window = self._graph.windows[self._graph.window_of[node]]
+        return (
+            self._in_flight.admits(window.communication)
+            and self._turns.within(node, self._room.reach)
+            and self._fits(node)
+        )
+
+    def _open_window(self, node: int) -> None:
+        number = self._graph.window_of[node]
+        window = self._graph.windows[number]
+        begun = max([self._now, *(self._free_at.get(name, 0.0) for name, _ in window.ports)])
+        for name, seconds in window.ports:
+            self._free_at[name] = begun + seconds
+        self._ends[number] = begun + window.seconds
+        self._in_flight.open[number] = window.communication
+        self._place(node)
+
+    def _work(self) -> bool:
+        found = self._feed() if self._leads and not self._in_flight.open else None
+        if found is None:
+            found = self._take_first(self._ready_work, self._may_run)
+        if found is None:
+            return False
+        self._now += self._graph.seconds[found]
+        self._place(found)
+        return True
+
+    def _feed(self) -> int | None:
+        """Work on the shortest way to a window."""
+        while self._leading and self._placed[self._leading[0][2]]:
+            heapq.heappop(self._leading)
+        if not self._leading or not self._may_run(self._leading[0][2]):
+            return None
+        return heapq.heappop(self._leading)[2]
+
+    def _may_run(self, node: int) -> bool:
+        occupies = self._graph.occupies.get(node, Communication())
+        if occupies and not self._in_flight.admits(occupies):
+            return False
+        return self._turns.within(node, self._room.reach) and self._fits(node)
+
+    def _wait(self) -> bool:
+        """For the window that is over first; then what waits for memory may have it."""
+        if not self._ready_closings:
+            return False
+        return self._close(self._ready_closings[0][0])
+
+    # ---- bookkeeping
+    def _fits(self, node: int) -> bool:
+        tracker = self._room.tracker
+        if tracker is None:
+            return True
+        # A group's members are counted where it stands alone; the finished order is measured anyway.
+        return tracker.need(self._graph.members[node][0]) <= self._room.limit
+
+    def _place(self, node: int) -> None:
+        self._order.append(node)
+        self._placed[node] = True
+        self._turns.take(node)
+        if self._room.tracker is not None:
+            members = self._graph.members[node]
+            for x in reversed(members) if self._backward else members:
+                self._room.tracker.place(x)
+        for later in self._after[node]:
+            self._left[later] -= 1
+            if not self._left[later]:
+                self._ready(later)
+
+    def _ready(self, node: int) -> None:
+        kind = self._graph.kinds[node]
+        if kind is NodeKind.FREE:
+            self._ready_free.append(node)
+        elif kind is NodeKind.WORK:
+            heapq.heappush(self._ready_work, (self._key[node], node))
+            if self._leads and self._leads[node] < float("inf"):
+                heapq.heappush(self._leading, (self._leads[node], self._key[node], node))
+        elif kind is self._opening:
+            if self._is_early(node):
+                self._add_opening(node)
+            else:
+                heapq.heappush(self._late, (self._key[node], node))
+        else:
+            end = self._ends[self._graph.window_of[node]]
+            heapq.heappush(self._ready_closings, (end, self._key[node], node))
+
+
+class _Turns:
+    """How far an order has come, by work: whose turn it is, and how far ahead of it another node is."""
+
+    def __init__(self, graph: ScheduleGraph, key: Sequence[int]) -> None:
+        self._key = key
+        by_key = sorted(range(len(key)), key=key.__getitem__)
+        self._work = [node for node in by_key if graph.kinds[node] is NodeKind.WORK]
+        self._next = 0
+        self._taken = [False] * len(key)
+        self._ahead = [0.0] * len(key)
+        seconds = 0.0
+        for node in by_key:
+            self._ahead[node] = seconds
+            seconds += graph.seconds[node]
+
+    def take(self, node: int) -> None:
+        self._taken[node] = True
+        while self._next < len(self._work) and self._taken[self._work[self._next]]:
+            self._next += 1
+
+    def is_due(self, node: int) -> bool:
+        """No work is left that stands before it."""
+        if self._next == len(self._work):
+            return True
+        return self._key[node] < self._key[self._work[self._next]]
+
+    def within(self, node: int, reach: float) -> bool:
+        """Whether ``node`` is at most ``reach`` seconds ahead of the first work that is left."""
+        if reach == float("inf") or self.is_due(node):
+            return True
+        return self._ahead[node] - self._ahead[self._work[self._next]] <= reach

@@ -1,0 +1,243 @@
+"""The graph that a latency-hiding schedule is made on: instructions, what follows what, windows of collectives.
+
+Nodes are numbered in the order in which the computation stands. Instructions of one scheduling group (the frontend
+attribute ``_scheduling_group_id``, as XLA has it) are one node: they stay together, starts first and dones last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from collectives.schedule.phases import is_blocking, is_done, is_start
+from collectives.schedule.scheduling_groups import Block, blocks_of
+from collectives.schedule.timeline import run_timeline
+from collectives.schedule.window_costs import Communication, WindowCosts
+from spmd.analysis.live_buffers import LiveBuffers
+from spmd.hlo.computation import HloComputation
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import Opcode
+
+#: Neither time nor memory: they stand wherever they can.
+_WEIGHTLESS = frozenset(
+    {
+        Opcode.PARAMETER,
+        Opcode.CONSTANT,
+        Opcode.TUPLE,
+        Opcode.GET_TUPLE_ELEMENT,
+        Opcode.BITCAST,
+        Opcode.OPT_BARRIER,
+        Opcode.AFTER_ALL,
+        Opcode.PARTITION_ID,
+        Opcode.REPLICA_ID,
+    }
+)
+#: These write a part of an operand: who else reads that comes first, or a copy has to be made.
+_IN_PLACE = frozenset({Opcode.DYNAMIC_UPDATE_SLICE, Opcode.SCATTER, Opcode.WHILE, Opcode.FUSION})
+
+
+class NodeKind(Enum):
+    FREE = "free"
+    WORK = "work"
+    START = "start"
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A collective from its start to its done, both nodes. grows: bytes of its result less those of its operands."""
+
+    start: int
+    done: int
+    seconds: float
+    ports: tuple[tuple[str, float], ...]
+    communication: Communication
+    grows: int
+
+
+@dataclass
+class ScheduleGraph:
+    """members[n]: the instructions of node n, in order. before[n], after[n]: nodes that run before, after it.
+
+    seconds[n]: of work. window_of[n]: number of the window that a START or DONE belongs to. occupies[n]: what a WORK
+    node's own collectives occupy, for a blocking collective, a caller or a scheduling group.
+    """
+
+    members: list[tuple[HloInstruction, ...]]
+    before: list[list[int]]
+    after: list[list[int]]
+    kinds: list[NodeKind]
+    seconds: list[float]
+    windows: list[Window]
+    window_of: dict[int, int]
+    occupies: dict[int, Communication]
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def paths(self, *, backward: bool) -> list[float]:
+        """Seconds of the longest path from each node to the end (backward: from the beginning), itself included."""
+        after = self.before if backward else self.after
+        found = [0.0] * len(self)
+        for node in self._sorted(backward=not backward):
+            longest = max([found[later] for later in after[node]], default=0.0)
+            window = self.window_of.get(node)
+            opens = window is not None and node == (
+                self.windows[window].done if backward else self.windows[window].start
+            )
+            own = (
+                self.windows[window].seconds if window is not None and opens else self.seconds[node]
+            )
+            found[node] = longest + own
+        return found
+
+    def leads(self, *, backward: bool) -> list[float]:
+        """Seconds of work on the shortest way from each node, itself included, to a window that opens behind it.
+
+        Backward, a window opens with its done. Infinite where no way leads to one.
+        """
+        opening = NodeKind.DONE if backward else NodeKind.START
+        after = self.before if backward else self.after
+        found = [float("inf")] * len(self)
+        for node in self._sorted(backward=not backward):
+            if self.kinds[node] is opening:
+                found[node] = 0.0
+            else:
+                nearest = min([found[later] for later in after[node]], default=float("inf"))
+                found[node] = self.seconds[node] + nearest
+        return found
+
+    def _sorted(self, *, backward: bool) -> list[int]:
+        """Nodes so that each stands behind those before it (backward: those after it)."""
+        before, after = (self.after, self.before) if backward else (self.before, self.after)
+        left = [len(earlier) for earlier in before]
+        order = [node for node, count in enumerate(left) if not count]
+        for node in order:
+            for later in after[node]:
+                left[later] -= 1
+                if not left[later]:
+                    order.append(later)
+        return order
+
+    def instructions(self, nodes: Sequence[int]) -> list[HloInstruction]:
+        return [x for node in nodes for x in self.members[node]]
+
+
+def build_graph(
+    computation: HloComputation, costs: WindowCosts, buffers: LiveBuffers
+) -> ScheduleGraph:
+    """Of a scheduled computation. ScheduleError for a scheduling group that cannot stay together."""
+    blocks = blocks_of(computation)
+    node_of: dict[HloInstruction, int] = {}
+    members: list[tuple[HloInstruction, ...]] = []
+    for x in computation.instructions:
+        block = blocks.get(x)
+        if block is None:
+            node_of[x] = len(members)
+            members.append((x,))
+        elif x not in node_of:
+            node_of.update(dict.fromkeys(block.members, len(members)))
+            members.append(block.members)
+    before = _edges(members, node_of, _readers_first(computation, buffers, blocks))
+    graph = ScheduleGraph(members, before, [[] for _ in members], [], [], [], {}, {})
+    for node, earlier in enumerate(before):
+        for one in earlier:
+            graph.after[one].append(node)
+    for node, inside in enumerate(members):
+        _describe(graph, node, inside, costs)
+    _add_windows(graph, node_of, costs, buffers)
+    return graph
+
+
+def _edges(
+    members: Sequence[Sequence[HloInstruction]],
+    node_of: Mapping[HloInstruction, int],
+    readers_first: Mapping[HloInstruction, Sequence[HloInstruction]],
+) -> list[list[int]]:
+    found = []
+    for node, inside in enumerate(members):
+        earlier = dict.fromkeys(
+            node_of[one]
+            for x in inside
+            for one in (*x.operands, *x.control_predecessors, *readers_first.get(x, ()))
+        )
+        earlier.pop(node, None)
+        found.append(list(earlier))
+    return found
+
+
+def _readers_first(
+    computation: HloComputation,
+    buffers: LiveBuffers,
+    blocks: Mapping[HloInstruction, Block],
+) -> dict[HloInstruction, list[HloInstruction]]:
+    """Readers of what an instruction writes over, where all of them stand before it as things are."""
+    place = {x: n for n, x in enumerate(computation.instructions)}
+    readers: dict[int, list[HloInstruction]] = {}
+    for x, read in buffers.read.items():
+        for buffer in read:
+            readers.setdefault(buffer, []).append(x)
+    found: dict[HloInstruction, list[HloInstruction]] = {}
+    for x in computation.instructions:
+        if x.opcode not in _IN_PLACE or x in blocks:
+            continue
+        for written in buffers.written[x]:
+            for target in buffers.over.get(written, ()):
+                others = [reader for reader in readers[target] if reader is not x]
+                if all(place[reader] < place[x] for reader in others):
+                    found.setdefault(x, []).extend(others)
+    return found
+
+
+def _describe(
+    graph: ScheduleGraph, node: int, inside: Sequence[HloInstruction], costs: WindowCosts
+) -> None:
+    """Kind, seconds and occupation of one node."""
+    if len(inside) > 1:
+        graph.kinds.append(NodeKind.WORK)
+        graph.seconds.append(run_timeline(inside, costs).seconds)
+        occupies = Communication()
+        for x in inside:
+            occupies |= costs.communication_of(x)
+        if occupies:
+            graph.occupies[node] = occupies
+        return
+    (x,) = inside
+    graph.seconds.append(costs.seconds_of(x))
+    if is_start(x):
+        graph.kinds.append(NodeKind.START)
+    elif is_done(x):
+        graph.kinds.append(NodeKind.DONE)
+    elif x.opcode in _WEIGHTLESS:
+        graph.kinds.append(NodeKind.FREE)
+    else:
+        graph.kinds.append(NodeKind.WORK)
+        if (is_blocking(x) or x.called_computations) and (occupies := costs.communication_of(x)):
+            graph.occupies[node] = occupies
+
+
+def _add_windows(
+    graph: ScheduleGraph,
+    node_of: Mapping[HloInstruction, int],
+    costs: WindowCosts,
+    buffers: LiveBuffers,
+) -> None:
+    for done, inside in enumerate(graph.members):
+        if graph.kinds[done] is not NodeKind.DONE:
+            continue
+        x = inside[0].operand(0)
+        time = costs.time_of(x)
+        written = sum(buffers.size[b] for b in buffers.written[x])
+        read = sum(buffers.size[b] for b in buffers.read[x])
+        graph.window_of[node_of[x]] = graph.window_of[done] = len(graph.windows)
+        graph.windows.append(
+            Window(
+                node_of[x],
+                done,
+                time.seconds,
+                tuple((link.exchange, link.seconds) for link in time.links),
+                costs.communication_of(x),
+                written - read,
+            )
+        )

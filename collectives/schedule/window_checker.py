@@ -1,0 +1,117 @@
+"""What is asked of a schedule with collectives in flight, besides that it can run at all (checker.py).
+
+    one order       there is one order of all collectives in which every device starts those that it takes part in
+    apart           collectives in flight on a device at one time have no two devices in common
+    within memory   live bytes stay within the limit
+
+Where collectives are kernels that hold on to a device until their peers come, "ordered" and "free of cycles" are not
+enough: what is in flight may be taken up in any order, and two groups that share two devices can wait for each other.
+Written from the definition; shares nothing with the scheduler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from collectives.schedule.checker import Event, Group, Phase, check_schedule, events_of_devices
+from spmd.analysis.live_bytes import peak_bytes
+from spmd.errors import CheckFailed
+from spmd.hlo import HloModule
+
+#: One run of a collective: its name, and how many times its device has started it before.
+_Run = tuple[str, int]
+
+
+def check_windows(module: HloModule, memory_limit: int | None = None) -> None:
+    """CheckFailed with the first violation in a SCHEDULED module; all that ``check_schedule`` asks comes first."""
+    check_schedule(module)
+    events = events_of_devices(module, module.num_partitions * module.replica_count)
+    check_apart(events)
+    check_one_order(events)
+    if memory_limit is not None:
+        check_memory(module, memory_limit)
+
+
+def check_apart(events: Sequence[Sequence[Event]]) -> None:
+    """No two collectives in flight on a device share another one. ``events[d]`` is what device d does, in order."""
+    for device, own in enumerate(events):
+        in_flight: dict[str, Group] = {}
+        for event in own:
+            if event.phase is Phase.DONE:
+                in_flight.pop(event.collective, None)
+                continue
+            mine = frozenset(event.group)
+            for other, group in in_flight.items():
+                shared = sorted(mine.intersection(group))
+                if len(shared) > 1:
+                    raise CheckFailed(
+                        f"{event.collective} starts on device {device} while {other} is in flight: their groups share "
+                        f"devices {shared}"
+                    )
+            in_flight[event.collective] = event.group
+
+
+def check_one_order(events: Sequence[Sequence[Event]]) -> None:
+    """The orders in which devices start collectives are parts of one."""
+    after: dict[_Run, dict[_Run, int]] = {}
+    waiting: dict[_Run, int] = {}
+    for device, own in enumerate(events):
+        runs = _starts(own)
+        for run in runs:
+            waiting.setdefault(run, 0)
+        for run, later in pairwise(runs):
+            if later not in after.setdefault(run, {}):
+                after[run][later] = device
+                waiting[later] += 1
+    ready = [run for run, count in waiting.items() if not count]
+    while ready:
+        run = ready.pop()
+        del waiting[run]
+        for later in after.get(run, ()):
+            waiting[later] -= 1
+            if not waiting[later]:
+                ready.append(later)
+    if waiting:
+        raise CheckFailed(f"no one order of collectives: {_circle(waiting, after)}")
+
+
+def _starts(own: Sequence[Event]) -> list[_Run]:
+    count: dict[str, int] = {}
+    runs = []
+    for event in own:
+        if event.phase is Phase.START:
+            runs.append((event.collective, count.get(event.collective, 0)))
+            count[event.collective] = runs[-1][1] + 1
+    return runs
+
+
+def _circle(waiting: dict[_Run, int], after: dict[_Run, dict[_Run, int]]) -> str:
+    """Which devices go round: each run that is left follows another one that is left."""
+    before = {
+        later: (run, device)
+        for run, followers in after.items()
+        if run in waiting
+        for later, device in followers.items()
+        if later in waiting
+    }
+    run = next(iter(waiting))
+    seen: dict[_Run, int] = {}
+    path: list[_Run] = []
+    while run not in seen:
+        seen[run] = len(path)
+        path.append(run)
+        run = before[run][0]
+    circle = path[seen[run] :]
+    parts = [
+        f"device {before[later][1]} starts {before[later][0][0]} before {later[0]}"
+        for later in circle
+    ]
+    return "; ".join(parts)
+
+
+def check_memory(module: HloModule, limit: int) -> None:
+    """Live bytes of the schedule (spmd.analysis.live_bytes) stay within ``limit``."""
+    needed = peak_bytes(module)
+    if needed > limit:
+        raise CheckFailed(f"{module.name} needs {needed:,} bytes, the limit is {limit:,}")

@@ -1,0 +1,107 @@
+"""What instructions take on a device: seconds of work, collectives on links, and what is occupied meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from collectives.cost.collective_bytes import collective_of
+from collectives.cost.estimator import CollectiveTime, Estimator
+from collectives.schedule.group_sharing import GroupClass, GroupSharing
+from collectives.schedule.phases import is_blocking, is_done, is_start
+from spmd.analysis.trip_count import trip_count
+from spmd.analysis.wire import KIND
+from spmd.hlo.computation import HloComputation
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import Opcode
+
+
+@dataclass(frozen=True, slots=True)
+class Communication:
+    """What a collective, or all those that a caller runs, occupy while they are in flight."""
+
+    groups: frozenset[GroupClass] = frozenset()
+    exchanges: frozenset[str] = frozenset()
+    kinds: frozenset[str] = frozenset()
+
+    def __or__(self, other: Communication) -> Communication:
+        return Communication(
+            self.groups | other.groups,
+            self.exchanges | other.exchanges,
+            self.kinds | other.kinds,
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self.kinds)
+
+
+@dataclass
+class WindowCosts:
+    """Asks the estimator once for each instruction of a module; callers cost what their callees' schedules take.
+
+    totals[c]: seconds of computation c on its schedule, set by whoever schedules it, callees first.
+    """
+
+    estimator: Estimator
+    sharing: GroupSharing
+    totals: dict[HloComputation, float] = field(default_factory=dict)
+    unknown_loops: dict[str, None] = field(default_factory=dict)
+    _times: dict[HloInstruction, CollectiveTime] = field(default_factory=dict)
+    _seconds: dict[HloInstruction, float] = field(default_factory=dict)
+    _inside: dict[HloComputation, Communication] = field(default_factory=dict)
+
+    def time_of(self, x: HloInstruction) -> CollectiveTime:
+        """Of a collective or of its start."""
+        if x not in self._times:
+            self._times[x] = self.estimator.collective(x)
+        return self._times[x]
+
+    def seconds_of(self, x: HloInstruction) -> float:
+        """How long the device is busy with ``x``: 0 for starts and dones, all of it for a blocking collective."""
+        if x.opcode in (Opcode.WHILE, Opcode.CONDITIONAL, Opcode.CALL):
+            return self._caller_seconds(x)
+        if x not in self._seconds:
+            self._seconds[x] = self._look(x)
+        return self._seconds[x]
+
+    def _look(self, x: HloInstruction) -> float:
+        if is_start(x) or is_done(x):
+            return 0.0
+        if is_blocking(x):
+            return self.time_of(x).seconds
+        return self.estimator.compute(x)
+
+    def _caller_seconds(self, x: HloInstruction) -> float:
+        inside = [self.totals[callee] for callee in x.called_computations]
+        if x.opcode is Opcode.CONDITIONAL:
+            return max(inside)
+        trips = self.trips(x) if x.opcode is Opcode.WHILE else 1
+        return trips * sum(inside)
+
+    def trips(self, loop: HloInstruction) -> int:
+        """One where the loop does not say; then it is noted in ``unknown_loops``."""
+        trips = trip_count(loop)
+        if trips is None:
+            self.unknown_loops[loop.name] = None
+        return 1 if trips is None else trips
+
+    def communication_of(self, x: HloInstruction) -> Communication:
+        """Of a collective or its start, or of what a caller runs; nothing for others."""
+        if is_start(x) or is_blocking(x):
+            return Communication(
+                frozenset((self.sharing.class_of(x),)),
+                frozenset(link.exchange for link in self.time_of(x).links),
+                frozenset((KIND[collective_of(x).opcode],)),
+            )
+        found = Communication()
+        if x.opcode in (Opcode.WHILE, Opcode.CONDITIONAL, Opcode.CALL):
+            for callee in x.called_computations:
+                found |= self._inside_of(callee)
+        return found
+
+    def _inside_of(self, computation: HloComputation) -> Communication:
+        if computation not in self._inside:
+            found = Communication()
+            for x in computation.instructions:
+                found |= self.communication_of(x)
+            self._inside[computation] = found
+        return self._inside[computation]

@@ -1,0 +1,50 @@
+"""An estimator that reads seconds from a table, and takes what it does not find there from a function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from collectives.cost.estimator import CollectiveTime, LinkUse
+from spmd.hlo import HloInstruction, Opcode
+
+_NO_KERNELS = frozenset(
+    {
+        Opcode.PARAMETER,
+        Opcode.CONSTANT,
+        Opcode.TUPLE,
+        Opcode.GET_TUPLE_ELEMENT,
+        Opcode.BITCAST,
+    }
+)
+
+
+def one_second(_: HloInstruction) -> float:
+    return 1.0
+
+
+@dataclass(frozen=True)
+class TableEstimator:
+    """seconds: by instruction name; a collective that has been split goes by the name before it was.
+
+    exchange: the one circle of the machine, or one for each name in ``exchanges``.
+    """
+
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    otherwise: Callable[[HloInstruction], float] = one_second
+    exchanges: Mapping[str, str] = field(default_factory=dict)
+
+    def compute(self, instruction: HloInstruction) -> float:
+        if instruction.opcode in _NO_KERNELS:
+            return 0.0
+        return self._of(instruction)
+
+    def collective(self, instruction: HloInstruction) -> CollectiveTime:
+        seconds = self._of(instruction)
+        name = instruction.name.replace("-start", "")
+        link = LinkUse(self.exchanges.get(name, "link"), seconds, seconds)
+        return CollectiveTime(seconds, "ring", (link,))
+
+    def _of(self, instruction: HloInstruction) -> float:
+        name = instruction.name.replace("-start", "")
+        return self.seconds[name] if name in self.seconds else self.otherwise(instruction)

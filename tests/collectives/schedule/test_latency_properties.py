@@ -1,0 +1,75 @@
+"""Every schedule that the latency-hiding scheduler makes can run, keeps its limits, and means what the program meant."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from collectives.passes.async_creation import AsyncCreation
+from collectives.passes.async_to_sync import AsyncToSync
+from collectives.schedule.latency_hiding import LatencyOptions, schedule_for_latency
+from collectives.schedule.overlap_limits import OverlapLimits
+from collectives.schedule.window_checker import check_windows
+from spmd.analysis.live_bytes import peak_bytes
+from spmd.evaluator import evaluate_partitions
+from spmd.hlo import HloInstruction, HloModule
+from spmd.hlo.clone import clone_module
+from spmd.verifier import verify
+from tests.collectives.schedule.random_programs import SIZE, random_program
+from tests.collectives.schedule.table_estimator import TableEstimator
+
+
+def random_estimator(rng: np.random.Generator) -> TableEstimator:
+    """Another number of seconds for each instruction, whatever is asked first; one of two exchanges."""
+    seconds: dict[str, float] = {}
+    exchanges: dict[str, str] = {}
+
+    def otherwise(x: HloInstruction) -> float:
+        return seconds.setdefault(x.name, float(rng.exponential(2.0)))
+
+    if rng.random() < 0.5:
+        exchanges.update({f"all-reduce.{n}": "other" for n in range(9)})
+    return TableEstimator({}, otherwise, exchanges)
+
+
+def inputs(rng: np.random.Generator, module: HloModule) -> list[list[np.ndarray]]:
+    return [
+        [rng.integers(-9, 9, SIZE).astype(np.float32) for _ in module.entry.parameters]
+        for _ in range(module.num_partitions)
+    ]
+
+
+@pytest.mark.parametrize("seed", range(48))
+def test_a_schedule_can_run_and_means_the_same(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    module = random_program(seed, devices=int(rng.integers(2, 6)))
+    arrays = inputs(rng, module)
+    wanted = evaluate_partitions(module, arrays)
+    AsyncCreation().run(module)
+    verify(module)
+    before = peak_bytes(module)
+    tight = bool(rng.random() < 0.5)
+    limits = OverlapLimits(per_exchange=int(rng.integers(1, 3)), in_flight=int(rng.integers(0, 3)))
+    limit = before if tight else None
+    report = schedule_for_latency(
+        module, random_estimator(rng), LatencyOptions(limits, memory_limit=limit)
+    )
+    check_windows(module, limit)
+    assert report.seconds <= report.seconds_before
+    assert peak_bytes(module) == report.peak
+    if rng.random() < 0.5:
+        AsyncToSync().run(module)
+        check_windows(module)
+    verify(module)
+    for got, want in zip(evaluate_partitions(module, arrays), wanted, strict=True):
+        for one, other in zip(got, want, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_schedules_are_deterministic() -> None:
+    module = random_program(3, devices=4, steps=40)
+    AsyncCreation().run(module)
+    other = clone_module(module)
+    for one in (module, other):
+        schedule_for_latency(one, TableEstimator())
+    assert str(module) == str(other)
