@@ -33,6 +33,7 @@ from runtime.buffers.types import ArrayView
 from runtime.compile import build_executable
 from runtime.kernels.dot import DotKernel
 from runtime.kernels.panel_convolution import PanelConvolutionKernel
+from runtime.kernels.sliced_product import SlicedProductKernel
 from runtime.strides import StridedView
 from runtime.thunks.conditional import ConditionalThunk
 from runtime.thunks.copy import CopyThunk
@@ -109,7 +110,7 @@ def stored_bytes(view: StridedView) -> int:
 
 
 # ---- ours
-_PACKING = (DotKernel, PanelConvolutionKernel)
+_PACKING = (DotKernel, SlicedProductKernel, PanelConvolutionKernel)
 
 
 def our_moves(module: HloModule) -> list[Move]:

@@ -10,9 +10,13 @@ from runtime.device_program import DeviceProgram
 from runtime.kernels.dot import DotKernel
 from runtime.kernels.panel_convolution import PanelConvolutionKernel
 from runtime.kernels.product_epilogue import ProductEpilogueKernel
+from runtime.kernels.sliced_product import SlicedProductKernel
 from runtime.thunks.kernel import KernelThunk
 from runtime.thunks.thunk import walk
 from spmd.shape import PrimitiveType
+
+#: Kernels that make a product and more.
+_WITH_PRODUCT = (ProductEpilogueKernel, SlicedProductKernel)
 
 
 def needed_by(programs: Iterable[DeviceProgram]) -> CalibrationOptions:
@@ -20,7 +24,7 @@ def needed_by(programs: Iterable[DeviceProgram]) -> CalibrationOptions:
     every = CalibrationOptions()
     thunks = [thunk for program in programs for thunk in walk(program.thunks)]
     kernels = [thunk.kernel for thunk in thunks if isinstance(thunk, KernelThunk)]
-    products = [x.product if isinstance(x, ProductEpilogueKernel) else x for x in kernels]
+    products = [x.product if isinstance(x, _WITH_PRODUCT) else x for x in kernels]
     dots = {(x.lhs, x.rhs, x.result) for x in products if isinstance(x, DotKernel)}
     convolved = {x.element_type for x in kernels if isinstance(x, PanelConvolutionKernel)}
     touched = {use.place.view.element_type for thunk in thunks for use in thunk.buffer_uses()}

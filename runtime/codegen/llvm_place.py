@@ -1,4 +1,4 @@
-"""Native code that works out where a dynamic slice begins, and writes it into the record of the copy that follows."""
+"""Native code that works out where dynamic slices begin, and writes it into the records of the calls that follow."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ from functools import cache
 
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
 from runtime.codegen.llvm_nest import NestWriter
-from runtime.codegen.llvm_starts import CLAMPS, moved_inside, widened_index
+from runtime.codegen.llvm_starts import (
+    CLAMPS,
+    StartsForm,
+    moved_inside,
+    shifted,
+    starts_ir,
+    widened_index,
+)
 from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_place"
@@ -46,3 +53,21 @@ def place_ir(index: PrimitiveType, starts: int) -> str:
         place = moved_inside(writer, place, start, limit, stride)
     writer.add(f"store ptr {place}, ptr {word}")
     return "\n".join([*CLAMPS, writer.function(FUNCTION)])
+
+
+@cache
+def places_code(form: StartsForm) -> NativeLibrary:
+    """``FUNCTION`` for as many addresses as ``form`` shifts arrays: the record has where each begins if all starts are
+    0, then what ``form`` asks for, then the addresses of the words that are written to.
+    """
+    return host_jit().compile(places_ir(form), (FUNCTION,))
+
+
+def places_ir(form: StartsForm) -> str:
+    writer = NestWriter()
+    count = len(form.shifts)
+    bases = {i: writer.next_word("ptr") for i in range(count)}
+    places = shifted(writer, form, bases, [False] * count)
+    for i in range(count):
+        writer.add(f"store ptr {places[i]}, ptr {writer.next_word('ptr')}")
+    return "\n".join([*dict.fromkeys(starts_ir(form)), writer.function(FUNCTION)])

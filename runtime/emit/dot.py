@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-
 from runtime.buffers.types import ArrayView
+from runtime.dot_matrices import (
+    is_for_blas,
+    operand_dims,
+    product_sizes,
+    result_matrices,
+    unread_operands,
+)
 from runtime.emit.reference import emit_reference
 from runtime.kernels.dot import DotKernel
 from runtime.lowering import LOWERINGS, Device, Lowering, Order, StepArrays, Views
@@ -17,89 +21,18 @@ from spmd.ops.attrs import DotAttrs
 from spmd.shape import ArrayShape
 
 
-@dataclass(frozen=True)
-class _Operand:
-    """Dimensions of one operand by what they are."""
-
-    batch: tuple[int, ...]
-    rows: tuple[int, ...]
-    columns: tuple[int, ...]
-
-    @property
-    def order(self) -> tuple[int, ...]:
-        return (*self.batch, *self.rows, *self.columns)
-
-    def as_matrix(self, view: StridedView) -> StridedView | None:
-        """[batch.., rows, columns], or None where no strides say it."""
-        sorted_view = view.transpose(self.order)
-        batch = sorted_view.dims[: len(self.batch)]
-        rows = math.prod(view.dims[d] for d in self.rows)
-        columns = math.prod(view.dims[d] for d in self.columns)
-        return sorted_view.reshape((*batch, rows, columns))
-
-
-def _operands(instruction: HloInstruction) -> tuple[_Operand, _Operand]:
-    attrs = instruction.attrs_as(DotAttrs)
-    free = [
-        tuple(d for d in range(len(operand.dims)) if d not in (*batch, *contracting))
-        for operand, batch, contracting in zip(
-            instruction.operands,
-            (attrs.lhs_batch, attrs.rhs_batch),
-            (attrs.lhs_contracting, attrs.rhs_contracting),
-            strict=True,
-        )
-    ]
-    return (
-        _Operand(attrs.lhs_batch, free[0], attrs.lhs_contracting),
-        _Operand(attrs.rhs_batch, attrs.rhs_contracting, free[1]),
-    )
-
-
-def is_for_blas(view: StridedView | None) -> bool:
-    """Rows or columns lie without gaps, and the other direction steps over whole ones."""
-    if view is None:
-        return False
-    if view.num_elements == 0:
-        return True
-    (rows, columns), (down, right) = view.dims[-2:], view.strides[-2:]
-    item = view.element_type.byte_size
-    by_row = (columns == 1 or right == item) and (rows == 1 or down >= columns * item)
-    by_column = (rows == 1 or down == item) and (columns == 1 or right >= rows * item)
-    return by_row or by_column
-
-
-def layouts(instruction: HloInstruction, views: Views) -> dict[int, tuple[int, ...]]:
-    return {
-        i: operand.order
-        for i, (operand, view) in enumerate(zip(_operands(instruction), views, strict=True))
-        if not is_for_blas(operand.as_matrix(view))
-    }
-
-
-def _as_matrices(instruction: HloInstruction, view: StridedView) -> StridedView | None:
-    """The result as [batch.., lhs free, rhs free], or None where no strides say it."""
-    attrs = instruction.attrs_as(DotAttrs)
-    batch = len(attrs.lhs_batch)
-    rows = instruction.operand(0).array_shape.rank - len(attrs.lhs_contracting)
-    dims = view.dims
-    return view.reshape((*dims[:batch], math.prod(dims[batch:rows]), math.prod(dims[rows:])))
-
-
 def writes(instruction: HloInstruction, order: Order) -> bool:
     """Whether BLAS can write the result in this order: rows of each product lie in a run, or its columns do."""
     views = tuple(StridedView.dense(operand.array_shape) for operand in instruction.operands)
     if _kernel(instruction, views) is None:
         return False
     return is_for_blas(
-        _as_matrices(instruction, StridedView.dense_in_order(instruction.array_shape, order))
+        result_matrices(instruction, StridedView.dense_in_order(instruction.array_shape, order))
     )
 
 
 def _kernel(instruction: HloInstruction, views: Views) -> DotKernel | None:
     """None where no BLAS type computes it exactly."""
-    lhs, rhs = _operands(instruction)
-    sizes = views[0].dims, views[1].dims
-    k = math.prod(sizes[0][d] for d in lhs.columns)
     types = (
         views[0].element_type,
         views[1].element_type,
@@ -107,10 +40,9 @@ def _kernel(instruction: HloInstruction, views: Views) -> DotKernel | None:
     )
     if instruction.attrs_as(DotAttrs).extra:
         return None
-    batch = tuple(sizes[0][d] for d in lhs.batch)
-    m = math.prod(sizes[0][d] for d in lhs.rows)
-    n = math.prod(sizes[1][d] for d in rhs.columns)
-    return DotKernel.planned(batch, (m, k, n), types)
+    lhs, _ = operand_dims(instruction)
+    batch = tuple(views[0].dims[d] for d in lhs.batch)
+    return DotKernel.planned(batch, product_sizes(instruction), types)
 
 
 def scratch(instruction: HloInstruction, views: Views) -> tuple[ArrayShape, ...]:
@@ -125,12 +57,12 @@ def emit_dot(instruction: HloInstruction, arrays: StepArrays, device: Device) ->
     if kernel is None:
         return emit_reference(instruction, arrays, device)
     operands = []
-    for operand, array in zip(_operands(instruction), arrays.operands, strict=True):
+    for operand, array in zip(operand_dims(instruction), arrays.operands, strict=True):
         matrix = operand.as_matrix(array.view)
         assert matrix is not None
         operands.append(ArrayView(array.slice, _plain_unit_strides(matrix)))
     (result,) = arrays.results
-    matrix = _as_matrices(instruction, result.view)
+    matrix = result_matrices(instruction, result.view)
     assert matrix is not None
     out = ArrayView(result.slice, _plain_unit_strides(matrix))
     return KernelThunk(instruction.name, kernel, tuple(operands), (out,), arrays.scratch)
@@ -148,4 +80,6 @@ def _plain_unit_strides(view: StridedView) -> StridedView:
     return StridedView(view.element_type, view.dims, tuple(strides), view.offset)
 
 
-LOWERINGS.add(Opcode.DOT, Lowering(emit_dot, layouts=layouts, writes=writes, scratch=scratch))
+LOWERINGS.add(
+    Opcode.DOT, Lowering(emit_dot, layouts=unread_operands, writes=writes, scratch=scratch)
+)

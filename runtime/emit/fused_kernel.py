@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from runtime.buffers.types import ArrayView
 from runtime.fusion.element_graph import ElementGraph, InputLeaf, Leaf
@@ -27,10 +27,7 @@ Operands = tuple[ArrayView, ...]
 
 def kernel_of(plan: LoopFusion | RowFusion, operands: Operands) -> Kernel:
     """The kernel that computes ``plan`` from operands that lie so."""
-    starts = tuple(
-        StartsStage(each.program, tuple(loop_leaf(leaf, operands) for leaf in each.leaves))
-        for each in plan.starts
-    )
+    starts = starts_of(plan.starts, operands)
     if isinstance(plan, LoopFusion):
         pieces = tuple(_loop(piece, operands, starts) for piece in plan.pieces)
         if plan.updates:
@@ -47,6 +44,13 @@ def kernel_of(plan: LoopFusion | RowFusion, operands: Operands) -> Kernel:
             for each in plan.passes
         ),
         starts,
+    )
+
+
+def starts_of(graphs: Sequence[ElementGraph], operands: Operands) -> tuple[StartsStage, ...]:
+    return tuple(
+        StartsStage(each.program, tuple(loop_leaf(leaf, operands) for leaf in each.leaves))
+        for each in graphs
     )
 
 

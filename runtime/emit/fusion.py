@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from runtime.emit import dot
 from runtime.emit.fused_kernel import kernel_of, operand_leaves
 from runtime.emit.product_fusion import (
     emit_product,
+    emit_sliced,
+    fused_product,
     product_layouts,
     product_scratch,
     product_view,
 )
 from runtime.fusion.loop_fusion import LoopFusion
 from runtime.fusion.planned import planned
-from runtime.fusion.product_fusion import ProductFusion
+from runtime.fusion.product_fusion import ProductFusion, SlicedProduct
 from runtime.fusion.view_path import through
-from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays, Views
+from runtime.lowering import LOWERINGS, Device, Lowering, Order, StepArrays, Views
 from runtime.thunks.kernel import KernelThunk
 from runtime.thunks.thunk import Thunk
 from spmd.hlo import HloInstruction, Opcode
@@ -24,6 +27,8 @@ def emit_fusion(fusion: HloInstruction, arrays: StepArrays, device: Device) -> T
     plan = planned(fusion).plan
     if isinstance(plan, ProductFusion):
         return emit_product(fusion, plan, arrays, device)
+    if isinstance(plan, SlicedProduct):
+        return emit_sliced(fusion, plan, arrays, device)
     kernel = kernel_of(plan, arrays.operands)
     return KernelThunk(fusion.name, kernel, arrays.operands, arrays.results, arrays.scratch)
 
@@ -32,8 +37,10 @@ def layouts(fusion: HloInstruction, views: Views) -> dict[int, tuple[int, ...]]:
     """Operands that no strides can read as they lie (a reshape of what is transposed) must be row-major."""
     plan = planned(fusion).plan
     orders: dict[int, tuple[int, ...]] = {}
+    if isinstance(plan, SlicedProduct):
+        return product_layouts(fusion, plan.factors, views)
     if isinstance(plan, ProductFusion):
-        orders = product_layouts(fusion, plan, views)
+        orders = product_layouts(fusion, plan.factors, views)
         views, plan = (*views, product_view(fusion)), plan.epilogue
     unread = {
         leaf.number
@@ -59,12 +66,22 @@ def in_place(fusion: HloInstruction) -> tuple[tuple[int, int], ...]:
     return planned(fusion).plan.overwrites
 
 
+def writes(fusion: HloInstruction, order: Order) -> bool:
+    """A product alone as a dot does."""
+    plan = planned(fusion).plan
+    return isinstance(plan, SlicedProduct) and dot.writes(fused_product(fusion), order)
+
+
 def scratch(fusion: HloInstruction, views: Views) -> tuple[ArrayShape, ...]:
     plan = planned(fusion).plan
+    if isinstance(plan, SlicedProduct):
+        return product_scratch(fusion, plan, views)
     own: tuple[ArrayShape, ...] = ()
     if isinstance(plan, ProductFusion):
         own, plan = product_scratch(fusion, plan, views), plan.epilogue
     return own if isinstance(plan, LoopFusion) else (*own, *plan.scratch)
 
 
-LOWERINGS.add(Opcode.FUSION, Lowering(emit_fusion, in_place, layouts=layouts, scratch=scratch))
+LOWERINGS.add(
+    Opcode.FUSION, Lowering(emit_fusion, in_place, layouts=layouts, writes=writes, scratch=scratch)
+)

@@ -1,16 +1,22 @@
-"""Product fusions: a dot as ``runtime/emit/dot.py`` has it, and the loop or the rows that read it, as one kernel."""
+"""Product fusions: a dot as ``runtime/emit/dot.py`` has it, of slices too, and the loop or the rows that read it."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from runtime.buffers.types import ArrayView, BufferSlice
+from runtime.dot_matrices import unread_operands
 from runtime.emit import dot
-from runtime.emit.fused_kernel import kernel_of
-from runtime.fusion.product_fusion import ProductFusion
+from runtime.emit.fused_kernel import kernel_of, starts_of
+from runtime.fusion.product_factors import Factors
+from runtime.fusion.product_fusion import ProductFusion, SlicedProduct
+from runtime.fusion.view_path import shifts
 from runtime.kernels.dot import DotKernel
 from runtime.kernels.loop import LoopKernel
 from runtime.kernels.parts import Span
 from runtime.kernels.product_epilogue import ProductEpilogueKernel
 from runtime.kernels.rows import RowKernel
+from runtime.kernels.sliced_product import FactorPlaces, SlicedProductKernel
 from runtime.lowering import Device, Order, StepArrays, Views
 from runtime.strides import StridedView
 from runtime.thunks.kernel import KernelThunk
@@ -28,20 +34,35 @@ def product_view(fusion: HloInstruction) -> StridedView:
     return StridedView.dense(fused_product(fusion).array_shape)
 
 
-def product_layouts(fusion: HloInstruction, plan: ProductFusion, views: Views) -> dict[int, Order]:
-    """As the dot alone wants its operands."""
-    own = dot.layouts(fused_product(fusion), (views[plan.lhs], views[plan.rhs]))
-    numbers = (plan.lhs, plan.rhs)
-    return {numbers[n]: order for n, order in own.items()}
+def product_layouts(fusion: HloInstruction, factors: Factors, views: Views) -> dict[int, Order]:
+    """As the dot alone wants its operands; what slices are taken of, row-major where they cannot be read as it lies."""
+    unread = unread_operands(fused_product(fusion), _seen(fusion, factors, views))
+    orders: dict[int, Order] = {}
+    for n, factor in enumerate(factors.both):
+        view = views[factor.number]
+        if factor.path and (n in unread or factor.seen(view) is None):
+            orders[factor.number] = tuple(range(len(view.dims)))
+        elif n in unread:
+            orders[factor.number] = unread[n]
+    return orders
+
+
+def _seen(fusion: HloInstruction, factors: Factors, views: Views) -> Views:
+    """Operands of the dot; dense where no strides say how they are seen, as if they had been laid out anew."""
+    product = fused_product(fusion)
+    return tuple(
+        factor.seen(views[factor.number]) or StridedView.dense(operand.array_shape)
+        for factor, operand in zip(factors.both, product.operands, strict=True)
+    )
 
 
 def product_scratch(
-    fusion: HloInstruction, plan: ProductFusion, views: Views
+    fusion: HloInstruction, plan: ProductFusion | SlicedProduct, views: Views
 ) -> tuple[ArrayShape, ...]:
     """What the dot needs for itself, and the band that it writes where the product is no result."""
     product = fused_product(fusion)
-    own = dot.scratch(product, (views[plan.lhs], views[plan.rhs]))
-    if plan.kept is not None:
+    own = dot.scratch(product, _seen(fusion, plan.factors, views))
+    if isinstance(plan, SlicedProduct) or plan.kept is not None:
         return own
     return (*own, ArrayShape(product.array_shape.element_type, plan.band))
 
@@ -51,16 +72,12 @@ def emit_product(
 ) -> Thunk:
     product = fused_product(fusion)
     whole = _somewhere(product.array_shape)
-    operands = (arrays.operands[plan.lhs], arrays.operands[plan.rhs])
-    alone = dot.emit_dot(product, StepArrays(operands, (whole,)), device)
-    assert isinstance(alone, KernelThunk), "the plan has asked for that"
-    assert isinstance(alone.kernel, DotKernel)
+    factors, inputs, alone = _placed(fusion, plan.factors, arrays, whole, device)
     epilogue = kernel_of(plan.epilogue, (*arrays.operands, whole))
     assert isinstance(epilogue, LoopKernel | RowKernel)
     kernel = ProductEpilogueKernel(
         alone.kernel,
-        plan.lhs,
-        plan.rhs,
+        factors,
         epilogue,
         plan.kept,
         plan.dims,
@@ -69,11 +86,45 @@ def emit_product(
         plan.band,
         tuple(Span(0, size) for size in plan.dims),
     )
+    return KernelThunk(fusion.name, kernel, inputs, arrays.results, arrays.scratch)
+
+
+def emit_sliced(
+    fusion: HloInstruction, plan: SlicedProduct, arrays: StepArrays, device: Device
+) -> Thunk:
+    factors, inputs, alone = _placed(fusion, plan.factors, arrays, arrays.results[0], device)
+    kernel = SlicedProductKernel(alone.kernel, factors)
+    return KernelThunk(fusion.name, kernel, inputs, alone.results, arrays.scratch)
+
+
+@dataclass(frozen=True, slots=True)
+class _Alone:
+    """The product's kernel, and its result as matrices."""
+
+    kernel: DotKernel
+    results: tuple[ArrayView, ...]
+
+
+def _placed(
+    fusion: HloInstruction, factors: Factors, arrays: StepArrays, result: ArrayView, device: Device
+) -> tuple[FactorPlaces, tuple[ArrayView, ...], _Alone]:
+    """Where the factors are among the fusion's operands; these, with the factors as matrices; the product alone."""
+    views = tuple(array.view for array in arrays.operands)
+    numbers = tuple(factor.number for factor in factors.both)
+    operands = tuple(
+        ArrayView(arrays.operands[n].slice, view)
+        for n, view in zip(numbers, _seen(fusion, factors, views), strict=True)
+    )
+    alone = dot.emit_dot(fused_product(fusion), StepArrays(operands, (result,)), device)
+    assert isinstance(alone, KernelThunk), "the plan has asked for that"
+    assert isinstance(alone.kernel, DotKernel)
+    lhs, rhs = (shifts(factor.path, views[factor.number]) for factor in factors.both)
+    starts = starts_of(factors.starts, arrays.operands)
     inputs = list(arrays.operands)
-    inputs[plan.lhs], inputs[plan.rhs] = (
-        alone.operands
-    )  # what else reads them asks for the first element alone
-    return KernelThunk(fusion.name, kernel, tuple(inputs), arrays.results, arrays.scratch)
+    for n, matrix in zip(numbers, alone.operands, strict=True):
+        inputs[n] = matrix  # what else reads it asks for the first element alone
+    places = FactorPlaces(factors.lhs.number, factors.rhs.number, (lhs, rhs), starts)
+    return places, tuple(inputs), _Alone(alone.kernel, alone.results)
 
 
 def _somewhere(shape: ArrayShape) -> ArrayView:

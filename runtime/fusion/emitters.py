@@ -12,7 +12,12 @@ from typing import TypeAlias
 
 from runtime.fusion.element_graph import array_shape
 from runtime.fusion.loop_fusion import LoopFusion, loop_fusion
-from runtime.fusion.product_fusion import ProductFusion, product_fusion, product_in
+from runtime.fusion.product_fusion import (
+    ProductFusion,
+    SlicedProduct,
+    product_fusion,
+    product_in,
+)
 from runtime.fusion.refusal import NoEmitterError
 from runtime.fusion.row_fusion import RowFusion, has_reductions, row_fusion
 from spmd.hlo import HloComputation, HloInstruction, Opcode
@@ -21,7 +26,7 @@ from spmd.hlo import HloComputation, HloInstruction, Opcode
 LOOP, PRODUCT = "loop", "product"
 
 #: What a fusion computes, in the form that its emitter takes.
-Plan: TypeAlias = LoopFusion | RowFusion | ProductFusion
+Plan: TypeAlias = LoopFusion | RowFusion | ProductFusion | SlicedProduct
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +42,8 @@ def emitter_of(fused: HloInstruction | HloComputation) -> str | None:
 
     "loop": one loop over the index space of all results. "reduce": reductions along the same dimensions of one index
     space, of computed values, and what is computed of their results. "row": that and what is computed at all indices
-    with those results, such as softmax. "product": a product of matrices, and one of these three of its result. None:
-    there is no emitter, and ``why_not`` says why.
+    with those results, such as softmax. "product": a product of matrices, and one of these three of its result, or
+    slices in front of it. None: there is no emitter, and ``why_not`` says why.
     """
     try:
         return emitted(fused).emitter

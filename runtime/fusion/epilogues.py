@@ -1,20 +1,23 @@
-"""Products of matrices in one kernel with what reads them: done when all other kernels are planned.
+"""Products of matrices in one kernel with what reads them, or slices that they read: done when all others are planned.
 
 A product is computed once, so it goes into one kernel at most, and a kernel makes one product at most. Where others
-read it, too, it is a result of that kernel.
+read it, too, it is a result of that kernel. Where nobody takes it, it is a kernel of its own with the slices that it
+multiplies where they lie.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from runtime.fusion.element_graph import post_order
 from runtime.fusion.emitters import Emitted, emitted_region
-from runtime.fusion.fusion_graph import FusionGraph, is_plain
+from runtime.fusion.fusion_graph import FusionGraph
 from runtime.fusion.fusion_kernel import Kernel
 from runtime.fusion.live_profile import LiveProfile
 from runtime.fusion.make_fusions import PlannedKernel
+from runtime.fusion.plain import is_plain
 from runtime.fusion.prices import Prices
 from runtime.fusion.product_fusion import ProductFusion, bands_of, whole
 from runtime.fusion.refusal import NoEmitterError
@@ -29,11 +32,16 @@ from spmd.verifier.collectives import STARTS_OF
 _EXCHANGES = frozenset({*KIND, *STARTS_OF, Opcode.ASYNC_START})
 
 
-def products_taken(
-    graph: FusionGraph, profile: LiveProfile, prices: Prices
-) -> dict[Kernel, PlannedKernel]:
-    """What kernels become with the products that they are to make."""
+def products_taken(graph: FusionGraph, profile: LiveProfile, prices: Prices) -> TakenProducts:
     return _Epilogues(graph, profile, prices).taken()
+
+
+@dataclass(frozen=True, slots=True)
+class TakenProducts:
+    """``within``: what kernels become with the products that they are to make; ``alone``: products with slices."""
+
+    within: Mapping[Kernel, PlannedKernel]
+    alone: Sequence[PlannedKernel]
 
 
 @dataclass
@@ -45,20 +53,28 @@ class _Epilogues:
     #: By what a kernel and a product say together: layers repeat.
     planned: dict[Hashable, Emitted | None] = field(default_factory=dict)
 
-    def taken(self) -> dict[Kernel, PlannedKernel]:
+    def taken(self) -> TakenProducts:
         found: dict[Kernel, PlannedKernel] = {}
+        alone: list[PlannedKernel] = []
         for x in self.graph.order:
             if x.opcode is not Opcode.DOT or not is_plain(x):
                 continue
+            reads = self.graph.operands_of(x)
             for kernel in sorted(self.graph.readers.get(x, {}), key=lambda k: k.position):
-                made = None if kernel in found else self.together(x, kernel)
+                made = None if kernel in found else self.together(x, reads, kernel)
                 if made is not None:
                     found[kernel] = made
                     break
-        return found
+            else:
+                if self.graph.takes_slices(x):
+                    emitted = emitted_region((x,), {y: n for n, y in enumerate(reads)})
+                    alone.append(PlannedKernel((x,), reads, self.graph.position[x], emitted))
+        return TakenProducts(found, alone)
 
-    def together(self, product: HloInstruction, kernel: Kernel) -> PlannedKernel | None:
-        """The kernel with the product, if it saves time and may run at the place of either."""
+    def together(
+        self, product: HloInstruction, reads: Sequence[HloInstruction], kernel: Kernel
+    ) -> PlannedKernel | None:
+        """The kernel with the product, which ``reads`` so much, if it saves time and may run at the place of either."""
         graph = self.graph
         others = [r.position for r in graph.readers[product] if r is not kernel]
         others += graph.outside_readers(product)
@@ -67,9 +83,9 @@ class _Epilogues:
             return None
         roots = (*kernel.roots, product) if others else kernel.roots
         read = [x for x in kernel.inputs if x is not product]
-        inputs = tuple(dict.fromkeys((*read, *product.operands)))
+        inputs = tuple(dict.fromkeys((*read, *reads)))
         emitted = self.emitted(product, kernel, roots, inputs)
-        if emitted is None or not self.profile.keeps_places(kernel, product.operands):
+        if emitted is None or not self.profile.keeps_places(kernel, reads):
             return None
         assert isinstance(emitted.plan, ProductFusion)
         if self.saved(product, emitted.plan) <= 0.0:
@@ -99,16 +115,26 @@ class _Epilogues:
     ) -> Emitted | None:
         """Who makes it, and how; None if nobody does."""
         number = {x: n for n, x in enumerate(inputs)}
-        form = instruction_form(product, self.keys.key)
-        shapes = tuple(x.shape for x in product.operands)
-        places = tuple(number[x] for x in product.operands)
-        key = (kernel.kind.number, kernel.place[product], form, shapes, places, len(roots))
+        key = (kernel.kind.number, kernel.place[product], self.form(product, number), len(roots))
         if key not in self.planned:
             try:
                 self.planned[key] = emitted_region(roots, number)
             except NoEmitterError:
                 self.planned[key] = None
         return self.planned[key]
+
+    def form(
+        self, product: HloInstruction, inputs: Mapping[HloInstruction, int]
+    ) -> tuple[Hashable, ...]:
+        """What ``product`` and what it takes in say of ``inputs``."""
+        members = post_order((product,), inputs)
+        at = {x: n for n, x in enumerate(members)}
+        return tuple(
+            (inputs[x], x.shape)
+            if x in inputs
+            else (instruction_form(x, self.keys.key), tuple(at[y] for y in x.operands))
+            for x in members
+        )
 
     def saved(self, product: HloInstruction, plan: ProductFusion) -> float:
         """Seconds: bytes that stay near and a thunk, less what it takes to make the product in bands."""

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 
 from runtime.fusion.fusion_kernel import Kernel, Recipe
 from runtime.fusion.kernel_kinds import KernelKinds
+from runtime.fusion.plain import is_plain
+from runtime.fusion.sliced_products import slices_read
 from runtime.schedule.step_facts import StepFacts
 from spmd.hlo import HloComputation, HloInstruction, Opcode
 from spmd.ops.attrs import ConstantAttrs
-from spmd.passes.rewrite import has_control_edges
-from spmd.shape import ArrayShape
 
 #: Constants of more elements are operands: nobody would look through them for one value.
 MAX_CONSTANT = 64
@@ -52,6 +52,8 @@ class FusionGraph:
     outside: dict[HloInstruction, list[int]] = field(default_factory=dict)
     #: What was a kernel of its own at first.
     _heads: frozenset[HloInstruction] = frozenset()
+    #: What products read that take slices where they lie: arrays, and where slices begin.
+    _sliced: dict[HloInstruction, tuple[HloInstruction, ...]] = field(default_factory=dict)
     _absorbable: dict[HloInstruction, bool] = field(default_factory=dict)
     _joined: dict[tuple[Kernel, Kernel], Recipe | None] = field(default_factory=dict)
 
@@ -63,6 +65,11 @@ class FusionGraph:
                 if kernel.kind.cost is not None:
                     self._add(kernel)
         self._heads = frozenset(self.kernel_of)
+        for x in self.order:
+            if x.opcode is Opcode.DOT and is_plain(x):
+                inputs = slices_read(x, self._is_absorbable, self.kinds.prices)
+                if inputs:
+                    self._sliced[x] = inputs
         self._note_outside(self._heads)
 
     # ---- reading
@@ -92,6 +99,14 @@ class FusionGraph:
         """Where ``x`` is computed."""
         producer = self.kernel_of.get(x)
         return self.position[x] if producer is None else producer.position
+
+    def takes_slices(self, product: HloInstruction) -> bool:
+        """Whether it multiplies slices where they lie."""
+        return product in self._sliced
+
+    def operands_of(self, x: HloInstruction) -> tuple[HloInstruction, ...]:
+        """What an instruction outside of kernels reads: of a slice that is multiplied where it lies, the array."""
+        return self._sliced.get(x, x.operands)
 
     def outside_readers(self, x: HloInstruction) -> list[int]:
         """Positions of instructions outside of kernels that read ``x``, which is no kernel's, through views too."""
@@ -273,7 +288,7 @@ class FusionGraph:
                     self.outside[x] = sorted(set(here))
                 continue
             seen_through = self._is_absorbable(x)
-            for operand in dict.fromkeys(x.operands):
+            for operand in dict.fromkeys(self.operands_of(x)):
                 if not seen_through:
                     needed.setdefault(operand, []).append(self.position[x])
                 elif here:
@@ -282,13 +297,3 @@ class FusionGraph:
 
 #: Sources, which nothing computes.
 _NEVER = frozenset({Opcode.PARAMETER, Opcode.CONSTANT, Opcode.IOTA, Opcode.FUSION})
-
-
-def is_plain(x: HloInstruction) -> bool:
-    """A static array in the default memory, of a value that nothing but its readers waits for."""
-    shape = x.shape
-    if not isinstance(shape, ArrayShape) or any(shape.dynamic):
-        return False
-    if shape.layout is not None and shape.layout.memory_space:
-        return False
-    return not has_control_edges(x)

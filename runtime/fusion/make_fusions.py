@@ -42,14 +42,19 @@ class FusionPlan:
     kernels: tuple[PlannedKernel, ...]
 
     @staticmethod
-    def of(graph: FusionGraph, products: Mapping[Kernel, PlannedKernel]) -> FusionPlan:
-        """``products``: kernels that make a product, too."""
-        kernels = (
+    def of(
+        graph: FusionGraph,
+        products: Mapping[Kernel, PlannedKernel],
+        others: Sequence[PlannedKernel] = (),
+    ) -> FusionPlan:
+        """``products``: kernels that make a product, too; ``others``: kernels that are none of the graph's."""
+        kernels = [
             products[kernel] if kernel in products else _planned(kernel)
             for kernel in graph.kernels
             if kernel in products or graph.is_fusion(kernel)
-        )
-        return FusionPlan(graph.computation, graph.order, tuple(kernels))
+        ]
+        in_order = sorted([*kernels, *others], key=lambda kernel: kernel.position)
+        return FusionPlan(graph.computation, graph.order, tuple(in_order))
 
     def on(self, computation: HloComputation, named: Mapping[str, HloInstruction]) -> FusionPlan:
         """The same for a copy of the computation, whose instructions ``named`` gives."""

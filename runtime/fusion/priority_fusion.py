@@ -34,11 +34,12 @@ class PriorityFusion(FueledPass):
 
     First producers go into all of their readers, the one that saves most first, copied where that pays; then kernels
     that read the same, or one of which reads the other, become one with several results; then small ones of equal sizes
-    (``horizontal``); then ``products`` of matrices go into a kernel that reads them. Every computation that runs by
-    itself is done alone, within the order in which it stands, which should be its schedule: kernels run at places of
-    that order, where live bytes do not rise above its peak, less ``headroom``, a part of it. If the planned memory is
-    more all the same, because values do not lie as close, products stay alone, more room is left, and in the end
-    nothing is made that keeps anything alive for longer. docs/fusion.md says how time is estimated.
+    (``horizontal``); then ``products`` of matrices go into a kernel that reads them, and read slices where they lie.
+    Every computation that runs by itself is done alone, within the order in which it stands, which should be its
+    schedule: kernels run at places of that order, where live bytes do not rise above its peak, less ``headroom``, a part
+    of it. If the planned memory is more all the same, because values do not lie as close, products stay alone, more room
+    is left, and in the end nothing is made that keeps anything alive for longer. docs/fusion.md says how time is
+    estimated.
 
     Instructions with control edges, side effects, other memory spaces or dynamic sizes stay as they are, and so do
     modules with an operation that the runtime does not run.
@@ -100,8 +101,10 @@ class PriorityFusion(FueledPass):
         fuse_producers(graph, profile, duplicate=self.duplicate)
         if self.multi_output:
             merge_kernels(graph, profile, horizontal=self.horizontal)
-        products = products_taken(graph, profile, prices) if self.products else {}
-        return FusionPlan.of(graph, products)
+        if not self.products:
+            return FusionPlan.of(graph, {})
+        products = products_taken(graph, profile, prices)
+        return FusionPlan.of(graph, products.within, products.alone)
 
     def graphs(
         self, setting: Setting, kinds: KernelKinds

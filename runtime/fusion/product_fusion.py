@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from runtime.fusion.element_graph import ElementGraph, InputLeaf, array_shape, post_order
 from runtime.fusion.loop_fusion import LoopFusion, loop_fusion
+from runtime.fusion.product_factors import Factors, factors_of
 from runtime.fusion.refusal import NoEmitterError
 from runtime.fusion.row_fusion import RowFusion, has_reductions, row_fusion
 from runtime.fusion.view_path import place_of
@@ -36,7 +37,7 @@ Box: TypeAlias = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class ProductFusion:
-    """``epilogue`` reads the product as its input ``product``, at the index that it writes; lhs and rhs: input numbers.
+    """``epilogue`` reads the product of ``factors`` as its input ``product``, at the index that it writes.
 
     kept: the result of the fusion that is the product itself; None where it is in no buffer.
     dims: the product's; the first ``batch`` count products, the ``rows`` behind them rows of lhs, the others columns.
@@ -44,9 +45,8 @@ class ProductFusion:
     one, and of those behind it has all.
     """
 
+    factors: Factors
     epilogue: LoopFusion | RowFusion
-    lhs: int
-    rhs: int
     product: int
     kept: int | None
     dims: tuple[int, ...]
@@ -55,9 +55,13 @@ class ProductFusion:
     band: tuple[int, ...]
     overwrites: tuple[tuple[int, int], ...]
 
-    @property
-    def starts(self) -> tuple[ElementGraph, ...]:
-        return self.epilogue.starts
+
+@dataclass(frozen=True, slots=True)
+class SlicedProduct:
+    """A product of ``factors`` alone, one of which is a slice that is read where it lies."""
+
+    factors: Factors
+    overwrites: tuple[tuple[int, int], ...] = ()
 
 
 def product_in(
@@ -70,18 +74,16 @@ def product_in(
 
 def product_fusion(
     roots: Sequence[HloInstruction], inputs: Mapping[HloInstruction, int]
-) -> ProductFusion:
+) -> ProductFusion | SlicedProduct:
     """One kernel for ``roots``, one of which may be the product; NoEmitterError says why there is none."""
     product = product_in(roots, inputs)
     assert product is not None, "the caller has seen one"
-    lhs, rhs = product.operands
-    if lhs not in inputs or rhs not in inputs:
-        raise NoEmitterError(f"an operand of {product.name} is computed in the same kernel")
-    if lhs is rhs:
-        raise NoEmitterError(f"{product.name} multiplies an array by itself")
+    factors = factors_of(product, inputs)
     if not _is_made_by_blas(product):
         raise NoEmitterError(f"{product.name} is no product of floats")
     others = [x for x in roots if x is not product]
+    if not others and len(roots) == 1 and any(factor.path for factor in factors.both):
+        return SlicedProduct(factors)
     if not others or len(roots) - len(others) > 1:
         raise NoEmitterError(f"nothing is computed of {product.name}")
     number = max(inputs.values()) + 1
@@ -94,24 +96,20 @@ def product_fusion(
     _require_same_indices(epilogue, number, product)
     attrs = product.attrs_as(DotAttrs)
     batch = len(attrs.lhs_batch)
-    rows = lhs.array_shape.rank - batch - len(attrs.lhs_contracting)
+    rows = product.operand(0).array_shape.rank - batch - len(attrs.lhs_contracting)
     band = band_sizes(product.array_shape, batch, rows, _cut_dimensions(epilogue))
     places = [n for n, x in enumerate(roots) if x is not product]
+    taken = (factors.lhs.number, factors.rhs.number, number)
     return ProductFusion(
+        factors,
         epilogue,
-        inputs[lhs],
-        inputs[rhs],
         number,
         roots.index(product) if product in roots else None,
         dims,
         batch,
         rows,
         band,
-        tuple(
-            (places[result], n)
-            for result, n in epilogue.overwrites
-            if n not in (inputs[lhs], inputs[rhs], number)
-        ),
+        tuple((places[result], n) for result, n in epilogue.overwrites if n not in taken),
     )
 
 

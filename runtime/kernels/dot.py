@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from runtime.codegen.native_call import NOTHING
+from runtime.codegen.native_call import NOTHING, NativeAction
 from runtime.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
 from runtime.kernels.convert import converting
 from runtime.kernels.integer_dot import integer_product
@@ -78,34 +78,45 @@ class DotKernel(Kernel):
 @CPU_KERNELS.binds(DotKernel)
 def bind_dot(kernel: DotKernel, arrays: KernelArrays) -> Action:
     """Native calls of BLAS; NumPy's where no BLAS is found for them."""
-    lhs, rhs = arrays.operands
     (out,) = arrays.results
     if out.size == 0:
         return NOTHING
     if kernel.k == 0:
         return converting(np.zeros((), out.dtype), out)
+    product = native_product(kernel, arrays)
+    return by_numpy(kernel, arrays) if product is None else NativeAction(product.calls)
+
+
+def native_product(kernel: DotKernel, arrays: KernelArrays) -> Movable | None:
+    """Of all of the batch; neither the result nor the depth is empty. None where there is no native code for it."""
+    lhs, rhs = arrays.operands
+    (out,) = arrays.results
     first = (0,) * len(kernel.batch)
     matrices = (lhs[first], rhs[first], out[first])
-    product: Movable | None
-    if kernel.on_tiles and (product := tile_product(*matrices)) is not None:
-        return over_batch(product, kernel.batch, lhs, rhs, out)
-    if kernel.on_tiles:
-        kernel = replace(kernel, on_tiles=False)
-        scratch = tuple(np.zeros(dims, kernel.compute.numpy) for dims in kernel.scratch_dims())
-        arrays = replace(arrays, scratch=scratch)
-    if kernel.compute.is_integer:
-        product = integer_product(*matrices)
-    elif kernel.is_direct:
-        product = blas_product(kernel.compute, *matrices)
-    else:
-        product = converted_product(kernel.compute, matrices, arrays.scratch, kernel.block_rows)
+    product = tile_product(*matrices) if kernel.on_tiles else None
     if product is None:
-        return by_numpy(kernel, arrays)
-    return over_batch(product, kernel.batch, lhs, rhs, out)
+        kernel, arrays = _without_tiles(kernel, arrays)
+        if kernel.compute.is_integer:
+            product = integer_product(*matrices)
+        elif kernel.is_direct:
+            product = blas_product(kernel.compute, *matrices)
+        else:
+            product = converted_product(kernel.compute, matrices, arrays.scratch, kernel.block_rows)
+    return None if product is None else over_batch(product, kernel.batch, lhs, rhs, out)
+
+
+def _without_tiles(kernel: DotKernel, arrays: KernelArrays) -> tuple[DotKernel, KernelArrays]:
+    """With scratch for what the tile unit would have converted as it reads."""
+    if not kernel.on_tiles:
+        return kernel, arrays
+    kernel = replace(kernel, on_tiles=False)
+    scratch = tuple(np.zeros(dims, kernel.compute.numpy) for dims in kernel.scratch_dims())
+    return kernel, replace(arrays, scratch=scratch)
 
 
 def by_numpy(kernel: DotKernel, arrays: KernelArrays) -> Action:
     """The same without native code."""
+    kernel, arrays = _without_tiles(kernel, arrays)
     lhs, rhs = arrays.operands
     (out,) = arrays.results
     if kernel.is_direct:

@@ -51,13 +51,13 @@ def is_small(m: int, n: int, k: int) -> bool:
 
 def over_batch(
     product: Movable, batch: Sequence[int], lhs: NDArray, rhs: NDArray, out: NDArray
-) -> NativeAction:
+) -> Movable:
     """``product``, of the first matrices of three arrays [batch.., rows, columns], of all of them."""
     strides = [array.strides[: len(batch)] for array in (lhs, rhs, out)]
     sizes, strides_by_array = merged_dims(batch, strides)
     for d in reversed(range(len(sizes))):
         product = product.repeated(sizes[d], [own[d] for own in strides_by_array])
-    return NativeAction(product.calls)
+    return product
 
 
 def blas_product(kind: PrimitiveType, lhs: NDArray, rhs: NDArray, out: NDArray) -> Movable | None:

@@ -12,10 +12,11 @@ import numpy as np
 from runtime.codegen.native_call import NOTHING, in_order
 from runtime.fusion.product_fusion import bands_of
 from runtime.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
-from runtime.kernels.dot import DotKernel, bind_dot
+from runtime.kernels.dot import DotKernel
 from runtime.kernels.loop import LoopKernel, OperandElements
 from runtime.kernels.parts import Span, loop_part, rows_part
 from runtime.kernels.rows import RowKernel, RowLeaf
+from runtime.kernels.sliced_product import FactorPlaces, product_at
 from runtime.strides import StridedView, dense_strides
 from spmd.literal import NDArray
 from spmd.shape import ArrayShape
@@ -31,7 +32,7 @@ Leaf = TypeVar("Leaf", bound=RowLeaf)
 class ProductEpilogueKernel(Kernel):
     """``epilogue`` of what ``product`` gives, at the indices of ``region``.
 
-    operands: the epilogue's, two of which, ``lhs`` and ``rhs``, are the product's as matrices. Behind the last one the
+    operands: the epilogue's, two of which are the product's as matrices, as ``factors`` says. Behind the last one the
     epilogue has the product itself: result ``kept``, or where that is None a band of it at a time in scratch. scratch:
     the product's, the band where there is one, the epilogue's.
 
@@ -41,8 +42,7 @@ class ProductEpilogueKernel(Kernel):
     """
 
     product: DotKernel
-    lhs: int
-    rhs: int
+    factors: FactorPlaces
     epilogue: Epilogue
     kept: int | None
     dims: tuple[int, ...]
@@ -111,7 +111,8 @@ def _band(kernel: ProductEpilogueKernel, arrays: KernelArrays, band: Box) -> tup
     counted = tuple(slice(span.start, span.stop) for span in band[: kernel.batch])
     down, across = slice(rows.start, rows.stop), slice(columns.start, columns.stop)
     operands, results = list(arrays.operands), list(arrays.results)
-    lhs, rhs = operands[kernel.lhs], operands[kernel.rhs]
+    factors = kernel.factors
+    lhs, rhs = operands[factors.lhs], operands[factors.rhs]
     spare = len(kernel.product.scratch_dims())
     own, scratch = arrays.scratch[:spare], arrays.scratch[spare:]
     if kernel.kept is None:
@@ -128,7 +129,7 @@ def _band(kernel: ProductEpilogueKernel, arrays: KernelArrays, band: Box) -> tup
     matrices = (lhs[(*counted, down)], rhs[(*counted, slice(None), across)])
     taken = tuple(map(_as, own, product.scratch_dims()))
     return (
-        bind_dot(product, KernelArrays(matrices, (out,), taken)),
+        product_at(product, KernelArrays(matrices, (out,), taken), factors, arrays.operands),
         CPU_KERNELS.bind(epilogue, KernelArrays(tuple(operands), tuple(results), scratch)),
     )
 

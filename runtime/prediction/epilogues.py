@@ -5,6 +5,7 @@ from __future__ import annotations
 from runtime.buffers.types import ArrayView, BufferSlice
 from runtime.kernels.product_epilogue import ProductEpilogueKernel
 from runtime.prediction.products import product_work
+from runtime.prediction.sliced_products import where_slices_are
 from runtime.prediction.work import WORK, Access, NoAllocation, Work, stored_bytes, work_of
 from runtime.strides import StridedView
 from runtime.thunks.kernel import KernelThunk
@@ -19,13 +20,14 @@ def epilogue_work(
     results = list(thunk.results)
     product = _nowhere(kernel) if kernel.kept is None else results.pop(kernel.kept)
     operands = thunk.operands
-    matrices = (operands[kernel.lhs], operands[kernel.rhs])
+    matrices = (operands[kernel.factors.lhs], operands[kernel.factors.rhs])
     alone = KernelThunk(thunk.name, kernel.product, matrices, (product,))
     made = product_work(kernel.product, alone, machine)
     after = KernelThunk(thunk.name, kernel.epilogue, (*operands, product), tuple(results))
     computed = work_of(after, machine)
     bands = [product_work(kernel.product_of(b), alone, machine) for b in kernel.bands]
-    accesses = [one for one in (*made.accesses, *computed.accesses) if one.place != product]
+    read = where_slices_are(made.accesses, kernel.factors, matrices)
+    accesses = [one for one in (*read, *computed.accesses) if one.place != product]
     if kernel.kept is not None:
         accesses.append(Access(product, stored_bytes(product)))
     return Work(

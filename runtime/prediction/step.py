@@ -16,7 +16,8 @@ import runtime.prediction.convolutions
 import runtime.prediction.epilogues
 import runtime.prediction.loops
 import runtime.prediction.products
-import runtime.prediction.rows  # noqa: F401 - they fill the registry
+import runtime.prediction.rows
+import runtime.prediction.sliced_products  # noqa: F401 - they fill the registry
 from runtime.device_program import DeviceProgram
 from runtime.prediction.exchange import exchange_among, exchange_seconds
 from runtime.prediction.moves import copy_work

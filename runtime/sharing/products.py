@@ -12,6 +12,7 @@ from runtime.kernels.dot import DotKernel
 from runtime.kernels.native_dot import is_small
 from runtime.kernels.parts import Span
 from runtime.kernels.product_epilogue import ProductEpilogueKernel
+from runtime.kernels.sliced_product import SlicedProductKernel
 from runtime.kernels.thin_dot import LEAST_BYTES, MOST_ROWS
 from runtime.sharing.pieces import CUTS, Piece, scratch, scratch_like, spans
 from spmd.literal import NDArray
@@ -34,6 +35,21 @@ def cut_dot(kernel: DotKernel, arrays: KernelArrays, count: int) -> Sequence[Pie
         if all(_route(piece) == _route(kernel) for piece, _ in pieces):
             return pieces
     return ()
+
+
+@CUTS.register(SlicedProductKernel)
+def cut_sliced(kernel: SlicedProductKernel, arrays: KernelArrays, count: int) -> Sequence[Piece]:
+    """As the product alone; every piece works out for itself where slices begin."""
+    numbers = (kernel.factors.lhs, kernel.factors.rhs)
+    matrices = tuple(arrays.operands[n] for n in numbers)
+    pieces = []
+    for product, own in cut_dot(kernel.product, replace(arrays, operands=matrices), count):
+        assert isinstance(product, DotKernel)
+        operands = list(arrays.operands)
+        for n, matrix in zip(numbers, own.operands, strict=True):
+            operands[n] = matrix
+        pieces.append((replace(kernel, product=product), replace(own, operands=tuple(operands))))
+    return pieces
 
 
 @CUTS.register(ProductEpilogueKernel)

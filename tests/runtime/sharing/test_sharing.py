@@ -55,6 +55,14 @@ KERNELS = {
   x = f32[131,333] parameter(0)
   zero = f32[] constant(0)
   ROOT s = f32[333] reduce(x, zero), dimensions={0}, to_apply=sum""",
+    "product of a slice": """
+  x = f32[331,65] parameter(0)
+  w = f32[5,65,129] parameter(1)
+  k = s32[] parameter(2)
+  zero = s32[] constant(0)
+  d = f32[1,65,129] dynamic-slice(w, k, zero, zero), dynamic_slice_sizes={1,65,129}
+  v = f32[65,129] reshape(d)
+  ROOT r = f32[331,129] dot(x, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}""",
     "product": """
   x = f32[331,65] parameter(0)
   w = f32[65,129] parameter(1)

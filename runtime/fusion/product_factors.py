@@ -1,0 +1,81 @@
+"""What a product multiplies: inputs of its kernel, or slices of them that begin where it finds out when it runs.
+
+A slice that is multiplied where it lies is never copied: of weights that a loop's layers have stacked, or of what a
+forward pass has saved for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from runtime.dot_matrices import unread_operands
+from runtime.fusion.element_graph import ElementGraph, Starts, array_shape
+from runtime.fusion.refusal import NoEmitterError
+from runtime.fusion.view_path import ViewOp, ViewPath, through, view_op
+from runtime.strides import StridedView
+from spmd.hlo import HloInstruction, Opcode
+
+#: What a factor may be seen through. Its first element is that of the array, but for what a slice is moved by.
+SEEN_THROUGH = frozenset({Opcode.DYNAMIC_SLICE, Opcode.RESHAPE, Opcode.TRANSPOSE})
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """Input ``number`` of the kernel, seen through ``path``."""
+
+    number: int
+    path: ViewPath
+
+    def seen(self, view: StridedView) -> StridedView | None:
+        """Of an input that lies so, slices from index 0; None where no strides can say it."""
+        return through(self.path, view)
+
+
+@dataclass(frozen=True, slots=True)
+class Factors:
+    """``starts``: the last graph gives the numbers where slices begin (element_graph.py)."""
+
+    lhs: Factor
+    rhs: Factor
+    starts: tuple[ElementGraph, ...]
+
+    @property
+    def both(self) -> tuple[Factor, Factor]:
+        return self.lhs, self.rhs
+
+
+def factors_of(product: HloInstruction, inputs: Mapping[HloInstruction, int]) -> Factors:
+    """NoEmitterError where an operand is computed, or cannot be multiplied as it lies in a row-major input."""
+    starts = Starts()
+    found = [_factor(product, operand, inputs, starts) for operand in product.operands]
+    lhs, rhs = (factor for factor, _ in found)
+    if lhs.number == rhs.number:
+        raise NoEmitterError(f"{product.name} multiplies an array by itself")
+    views = [factor.seen(StridedView.dense(array_shape(source))) for factor, source in found]
+    known = tuple(view for view in views if view is not None)
+    unread = unread_operands(product, known) if len(known) == len(views) else {0: (), 1: ()}
+    if any(factor.path and n in unread for n, factor in enumerate((lhs, rhs))):
+        raise NoEmitterError(f"{product.name} cannot read a slice as it lies")
+    return Factors(lhs, rhs, starts.graphs(inputs))
+
+
+def _factor(
+    product: HloInstruction,
+    x: HloInstruction,
+    inputs: Mapping[HloInstruction, int],
+    starts: Starts,
+) -> tuple[Factor, HloInstruction]:
+    """With the input that it shows."""
+    path: ViewPath = ()
+    while x not in inputs:
+        if x.opcode is Opcode.DYNAMIC_SLICE:
+            numbers = starts.numbers(x, x.operands[1:])
+            op: ViewOp | None = ViewOp(x.opcode, x.dims, starts=numbers)
+        else:
+            op = view_op(x)
+        if op is None or op.opcode not in SEEN_THROUGH:
+            raise NoEmitterError(f"an operand of {product.name} is computed in the same kernel")
+        path = (op, *path)
+        x = x.operand(0)
+    return Factor(inputs[x], path), x

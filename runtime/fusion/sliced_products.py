@@ -1,0 +1,133 @@
+"""Which products can multiply slices of larger arrays where these lie, so that no copy of a slice is made for them.
+
+A loop over layers takes its weights, and what the forward pass has saved for it, as slices of stacked arrays. Such an
+array must be there all along, as it came in: then nothing lives for longer, and nobody writes over it in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from runtime.dot_matrices import product_sizes, turned_operands
+from runtime.fusion.emitters import emitted_region
+from runtime.fusion.plain import is_plain
+from runtime.fusion.prices import Prices
+from runtime.fusion.product_factors import SEEN_THROUGH
+from runtime.fusion.refusal import NoEmitterError
+from runtime.fusion.view_path import ViewOp, ViewPath, through, view_op
+from runtime.strides import StridedView
+from spmd.hlo import HloInstruction, Opcode
+from spmd.machine.products import class_for
+from spmd.ops.attrs import TupleIndexAttrs
+from spmd.shape import ArrayShape
+
+
+def slices_read(
+    product: HloInstruction, is_view: Callable[[HloInstruction], bool], prices: Prices
+) -> tuple[HloInstruction, ...]:
+    """What ``product`` reads as a kernel with the slices in front of it: arrays first; empty if it takes none.
+
+    is_view: whether an instruction is only another look at its operand.
+    """
+    found = [_slice_shown(operand, is_view) for operand in product.operands]
+    if not any(found):
+        return ()
+    slowdowns = _slowdowns(product, found, prices)
+    slices = [
+        taken if taken is not None and saves_time(taken, slowdown, prices) else None
+        for taken, slowdown in zip(found, slowdowns, strict=True)
+    ]
+    if not any(slices):
+        return ()
+    inputs: dict[HloInstruction, None] = {}
+    for operand, taken in zip(product.operands, slices, strict=True):
+        inputs[operand if taken is None else taken.operand(0)] = None
+    for taken in slices:
+        if taken is not None:
+            starts = (x for x in taken.operands[1:] if x.opcode is not Opcode.CONSTANT)
+            inputs.update(dict.fromkeys(starts))
+    try:
+        emitted_region((product,), {x: n for n, x in enumerate(inputs)})
+    except NoEmitterError:
+        return ()
+    return tuple(inputs)
+
+
+def saves_time(taken: HloInstruction, slowdown: float, prices: Prices) -> bool:
+    """Whether a product that takes ``slowdown`` times a copy's time for far bytes reads sooner than a copy is made."""
+    once = prices.array(float(taken.shape.byte_size))
+    return slowdown * once < prices.kernel(2.0 * once, 0.0)
+
+
+def _slowdowns(
+    product: HloInstruction, slices: Sequence[HloInstruction | None], prices: Prices
+) -> tuple[float, ...]:
+    """Of lhs and rhs: how many times as long as a copy the product takes for bytes to come from far away."""
+    lhs, rhs = (x.array_shape.element_type for x in product.operands)
+    types = lhs, rhs, product.array_shape.element_type
+    known = class_for(prices.machine.products, types, product_sizes(product))
+    if known is None:
+        return 1.0, 1.0
+    shown = tuple(
+        _seen(operand, taken) for operand, taken in zip(product.operands, slices, strict=True)
+    )
+    return known.far(turned_operands(product, (shown[0], shown[1])))[:2]
+
+
+def _seen(operand: HloInstruction, taken: HloInstruction | None) -> StridedView:
+    """The operand as a part of what its slice is taken of."""
+    dense = StridedView.dense(operand.array_shape)
+    if taken is None:
+        return dense
+    path: ViewPath = ()
+    x = operand
+    while x is not taken.operand(0):
+        op = view_op(x) or ViewOp(x.opcode, x.dims)
+        path, x = (op, *path), x.operand(0)
+    return through(path, StridedView.dense(x.array_shape)) or dense
+
+
+def _slice_shown(
+    x: HloInstruction, is_view: Callable[[HloInstruction], bool]
+) -> HloInstruction | None:
+    """The dynamic slice that ``x`` is or shows, of an array that is there all along."""
+    while x.opcode in _VIEWS and is_view(x):
+        x = x.operand(0)
+    taken = x.opcode is Opcode.DYNAMIC_SLICE and is_plain(x) and _stays(x.operand(0))
+    return x if taken else None
+
+
+_VIEWS = (SEEN_THROUGH | {Opcode.BITCAST}) - {Opcode.DYNAMIC_SLICE}
+
+
+def _stays(array: HloInstruction) -> bool:
+    """It comes in, is only sliced, and is handed on as it came where it is a loop's state."""
+    computation = array.parent
+    assert computation is not None, "it stands in a computation"
+    assert computation.module is not None, "which stands in a module"
+    if array.opcode not in (Opcode.PARAMETER, Opcode.GET_TUPLE_ELEMENT) or not is_plain(array):
+        return False
+    if array.opcode is Opcode.GET_TUPLE_ELEMENT and array.operand(0).opcode is not Opcode.PARAMETER:
+        return False
+    others = (user for user in array.users if user.opcode is not Opcode.DYNAMIC_SLICE)
+    if any(user is not computation.root for user in others):
+        return False
+    return computation is computation.module.entry or _is_handed_on(array)
+
+
+def _is_handed_on(element: HloInstruction) -> bool:
+    """The root has it at its own index."""
+    assert element.parent is not None
+    root = element.parent.root
+    if element.opcode is not Opcode.GET_TUPLE_ELEMENT or root.opcode is not Opcode.TUPLE:
+        return False
+    index = element.attrs_as(TupleIndexAttrs).index
+    if index >= root.num_operands:
+        return False
+    kept = root.operand(index)
+    return (
+        kept.opcode is Opcode.GET_TUPLE_ELEMENT
+        and kept.operand(0) is element.operand(0)
+        and kept.attrs_as(TupleIndexAttrs).index == index
+        and isinstance(kept.shape, ArrayShape)
+    )
