@@ -1,4 +1,4 @@
-"""What a kernel's gradient on the tile unit reads, laid out for it: positions of x as tiles, images of w as planes.
+"""What a kernel's gradient on the tile unit reads, laid out for it: positions of w as tiles, images of x as planes.
 
 Pieces of IR for llvm_convolution_gradient, whose record they read.
 """
@@ -7,131 +7,170 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from runtime.codegen.llvm_convolution_tiles import FORM, PARTS, SPLIT
-from runtime.codegen.llvm_tiles import TILE_BYTES
+from runtime.codegen.llvm_convolution_tiles import AHEAD, FORM, PARTS, SPLIT
+from runtime.codegen.llvm_tiles import LINES, TILE_BYTES
 from runtime.codegen.llvm_words import again
 
-#: Words of a panel before its phases' ones.
-PANEL_WORDS = 4
+#: Words of a panel before those of its outputs along the rows, and of a phase of the columns.
+PANEL_WORDS, PHASE_WORDS = 6, 3
 
 
 def packing_ir(words: Callable[..., str]) -> str:
     """``@pack_left`` and ``@load_plane``; ``words``: lines that read the record's words of these names."""
-    return _pack_left(words) + _SPLIT_PAIR + _load_plane(words)
+    return _PACK_STEP + _pack_left(words) + _SPLIT_PAIRS + _load_plane(words)
 
 
-def _stores(target: str, each: int | str) -> str:
-    """Parts of %both to %{target} and what lies ``each`` (bytes, or a value) behind."""
+def _parts_to(target: str, each: int | str) -> str:
+    """%pair of each part of %parts, and %{target}{part}: ``each`` (bytes, or a value) behind each other."""
     lines = []
     for part in range(PARTS):
         before = f"%{target}" if part == 0 else f"%{target}{part - 1}"
         step = 0 if part == 0 else each
         lines += [
             f"  %{target}{part} = getelementptr i8, ptr {before}, i64 {step}",
-            f"  %pair{part} = extractvalue {SPLIT} %both, {part}",
+            f"  %pair{part} = extractvalue {SPLIT} %parts, {part}",
         ]
     return "\n".join(lines)
 
 
-def _pack_left(words: Callable[..., str]) -> str:
+def _fetched_ahead() -> str:
+    return "\n".join(
+        f"  %later{i} = getelementptr i8, ptr %from{i}, i64 {AHEAD}\n"
+        f"  call void @llvm.prefetch.p0(ptr %later{i}, i32 0, i32 3, i32 1)"
+        for i in range(2)
+    )
+
+
+def _gathered(half: int, wanted: str) -> str:
+    """A row of the tile of one of two images: 16 features of a position; zeros where there is none."""
     return f"""
-; positions of x of %count channels, 16 at most, as packed tiles of the steps of one pair of images
-define internal void @pack_pair(ptr %record, ptr %x, i1 %has_second, i64 %channels, ptr %positions, i64 %count,
-    ptr %to, ptr %most) noinline {{
+  %x{half} = call <16 x float> @loaded(ptr %from{half}, <16 x i1> {wanted})
+  %to{half} = getelementptr [64 x i8], ptr %rows{half}, i64 %r
+  store <16 x float> %x{half}, ptr %to{half}, align 64"""
+
+
+#: ``@pack_step``: 16 positions of 16 features of a pair of images as a tile of each part. Rows are turned before they
+#: become parts, of which there are three.
+_PACK_STEP = f"""
+define internal void @pack_step(ptr %from, ptr %positions, i64 %image_bytes, <16 x i1> %wanted, <16 x i1> %second,
+    ptr %tile, ptr %rows0, ptr %most) alwaysinline {{
 entry:
-{words("x_image_bytes", "pair_steps")}
-  %wanted = call <16 x i1> @lanes(i64 %channels)
-  %second = select i1 %has_second, <16 x i1> %wanted, <16 x i1> zeroinitializer
-  br label %step
-step:
-  %s = phi i64 [ 0, %entry ], [ %next_s, %turns ]
-  %first = shl i64 %s, 4
-  %step_way = mul i64 %s, {FORM.step_bytes}
-  %tile = getelementptr i8, ptr %to, i64 %step_way
+  %rows1 = getelementptr i8, ptr %rows0, i64 {TILE_BYTES}
   br label %position
 position:
-  %r = phi i64 [ 0, %step ], [ %next_r, %stored ]
-  %q = add i64 %first, %r
-  %is_counted = icmp slt i64 %q, %count
-  br i1 %is_counted, label %counted, label %stored
-counted:
-  %place = call i64 @word(ptr %positions, i64 %q)
+  %r = phi i64 [ 0, %entry ], [ %next_r, %position ]
+  %place = call i64 @word(ptr %positions, i64 %r)
   %is_there = icmp sge i64 %place, 0
-  br i1 %is_there, label %there, label %stored
-there:
-  %from0 = getelementptr i8, ptr %x, i64 %place
-  %from1 = getelementptr i8, ptr %from0, i64 %x_image_bytes
-  %there0 = call <16 x float> @loaded(ptr %from0, <16 x i1> %wanted)
-  %there1 = call <16 x float> @loaded(ptr %from1, <16 x i1> %second)
-  br label %stored
-stored:
-  %x0 = phi <16 x float> [ zeroinitializer, %position ], [ zeroinitializer, %counted ], [ %there0, %there ]
-  %x1 = phi <16 x float> [ zeroinitializer, %position ], [ zeroinitializer, %counted ], [ %there1, %there ]
-  %both = call {SPLIT} @split(<16 x float> %x0, <16 x float> %x1, ptr %most)
-  %row = getelementptr [64 x i8], ptr %tile, i64 %r
-{_stores("row", 2 * TILE_BYTES)}
+  %first_here = select i1 %is_there, <16 x i1> %wanted, <16 x i1> zeroinitializer
+  %second_here = select i1 %is_there, <16 x i1> %second, <16 x i1> zeroinitializer
+  %from0 = getelementptr i8, ptr %from, i64 %place
+  %from1 = getelementptr i8, ptr %from0, i64 %image_bytes
+{_gathered(0, "%first_here")}{_gathered(1, "%second_here")}
+{_fetched_ahead()}
+  %next_r = add nuw nsw i64 %r, 1
+  %more_r = icmp ult i64 %next_r, {LINES}
+  br i1 %more_r, label %position, label %turns
+turns:
+  call void @turn(ptr %rows0)
+  call void @turn(ptr %rows1)
+  %most_before = load <16 x i32>, ptr %most
+  br label %feature
+feature:
+  %f = phi i64 [ 0, %turns ], [ %next_f, %feature ]
+  %largest = phi <16 x i32> [ %most_before, %turns ], [ %larger, %feature ]
+  %turned0 = getelementptr [64 x i8], ptr %rows0, i64 %f
+  %turned1 = getelementptr [64 x i8], ptr %rows1, i64 %f
+  %y0 = load <16 x float>, ptr %turned0, align 64
+  %y1 = load <16 x float>, ptr %turned1, align 64
+  %larger = call <16 x i32> @larger(<16 x i32> %largest, <16 x float> %y0, <16 x float> %y1)
+  %parts = call {SPLIT} @split(<16 x float> %y0, <16 x float> %y1)
+  %row = getelementptr [64 x i8], ptr %tile, i64 %f
+{_parts_to("row", 2 * TILE_BYTES)}
   store <16 x i32> %pair0, ptr %row0, align 64
   store <16 x i32> %pair1, ptr %row1, align 64
   store <16 x i32> %pair2, ptr %row2, align 64
-  %next_r = add nuw nsw i64 %r, 1
-  %more_r = icmp ult i64 %next_r, 16
-  br i1 %more_r, label %position, label %turns
-turns:
-  call void @turn(ptr %tile)
-  %tile1 = getelementptr i8, ptr %tile, i64 {2 * TILE_BYTES}
-  call void @turn(ptr %tile1)
-  %tile2 = getelementptr i8, ptr %tile, i64 {4 * TILE_BYTES}
-  call void @turn(ptr %tile2)
-{again("s", "pair_steps", "step", "end")}
+  %next_f = add nuw nsw i64 %f, 1
+  %more_f = icmp ult i64 %next_f, {LINES}
+  br i1 %more_f, label %feature, label %end
+end:
+  store <16 x i32> %larger, ptr %most
+  ret void
+}}
+"""
+
+
+def _pack_left(words: Callable[..., str]) -> str:
+    return f"""
+; a line of a group of pairs, of at most 16 features, as tiles
+define internal void @pack_line(ptr %record, ptr %from, <16 x i1> %wanted, <16 x i1> %second, ptr %to, ptr %rows,
+    ptr %most) noinline {{
+entry:
+{words("w_image_bytes", "line_steps", "positions")}
+  br label %step
+step:
+  %s = phi i64 [ 0, %entry ], [ %next_s, %step_done ]
+  %first = shl i64 %s, 4
+  %places = getelementptr i64, ptr %positions, i64 %first
+  %step_way = mul i64 %s, {FORM.step_bytes}
+  %tile = getelementptr i8, ptr %to, i64 %step_way
+  call void @pack_step(ptr %from, ptr %places, i64 %w_image_bytes, <16 x i1> %wanted, <16 x i1> %second, ptr %tile,
+    ptr %rows, ptr %most)
+  br label %step_done
+step_done:
+{again("s", "line_steps", "step", "end")}
 end:
   ret void
 }}
 
-define internal void @pack_left(ptr %record, ptr %x, i64 %channels, ptr %panel, ptr %most) noinline {{
+define internal void @pack_left(ptr %record, ptr %w, i64 %features, ptr %panel, ptr %rows, ptr %most) noinline {{
 entry:
-{words("left", "x_image_bytes", "phase_bytes", "panel_bytes", "phase_positions", "pair_steps", "phase_count")}
-{words("positions")}
-  %offset = call i64 @word(ptr %panel, i64 0)
+{words("left", "w_image_bytes", "w_line_bytes", "together", "line_steps", "panel_lines", "panel_bytes")}
+  %offset = call i64 @word(ptr %panel, i64 1)
   %images = call i64 @word(ptr %panel, i64 2)
-  %source = getelementptr i8, ptr %x, i64 %offset
-  %pair_way = mul i64 %x_image_bytes, 2
-  %pair_packed = mul i64 %pair_steps, {FORM.step_bytes}
-  br label %phase
-phase:
-  %p = phi i64 [ 0, %entry ], [ %next_p, %phase_done ]
-  %numbered = add i64 %p, {PANEL_WORDS}
-  %count = call i64 @word(ptr %panel, i64 %numbered)
-  %table_way = mul i64 %p, %phase_positions
-  %table = getelementptr i64, ptr %positions, i64 %table_way
-  %phase_way = mul i64 %p, %phase_bytes
-  %phase_to = getelementptr i8, ptr %left, i64 %phase_way
-  br label %channel
-channel:
-  %c = phi i64 [ 0, %phase ], [ %next_c, %channel_done ]
-  %c_left = sub i64 %channels, %c
-  %c_way = shl i64 %c, 2
-  %source_c = getelementptr i8, ptr %source, i64 %c_way
-  %half = lshr i64 %c, 5
+  %groups = call i64 @word(ptr %panel, i64 3)
+  %lines = call i64 @word(ptr %panel, i64 4)
+  %source = getelementptr i8, ptr %w, i64 %offset
+  %group_images = shl i64 %together, 1
+  %group_way = mul i64 %group_images, %w_image_bytes
+  %line_way = mul i64 %line_steps, {FORM.step_bytes}
+  %group_packed = mul i64 %line_way, %panel_lines
+  br label %feature
+feature:
+  %f = phi i64 [ 0, %entry ], [ %next_f, %feature_done ]
+  %f_left = sub i64 %features, %f
+  %wanted = call <16 x i1> @lanes(i64 %f_left)
+  %f_way = shl i64 %f, 2
+  %source_f = getelementptr i8, ptr %source, i64 %f_way
+  %half = lshr i64 %f, 5
   %half_way = mul i64 %half, %panel_bytes
-  %tile = and i64 %c, 16
+  %tile = and i64 %f, 16
   %tile_way = mul i64 %tile, {TILE_BYTES // 16}
-  %c_place = add i64 %half_way, %tile_way
-  %c_to = getelementptr i8, ptr %phase_to, i64 %c_place
-  br label %pair
-pair:
-  %n = phi i64 [ 0, %channel ], [ %next_n, %pair ]
-  %from = phi ptr [ %source_c, %channel ], [ %next_from, %pair ]
-  %to = phi ptr [ %c_to, %channel ], [ %next_to, %pair ]
-  %next_image = add i64 %n, 1
+  %f_place = add i64 %half_way, %tile_way
+  %f_to = getelementptr i8, ptr %left, i64 %f_place
+  br label %group
+group:
+  %g = phi i64 [ 0, %feature ], [ %next_g, %group_done ]
+  %from_g = phi ptr [ %source_f, %feature ], [ %next_from, %group_done ]
+  %to_g = phi ptr [ %f_to, %feature ], [ %next_to, %group_done ]
+  %first_image = mul i64 %g, %group_images
+  %next_image = add i64 %first_image, 1
   %has_second = icmp ult i64 %next_image, %images
-  call void @pack_pair(ptr %record, ptr %from, i1 %has_second, i64 %c_left, ptr %table, i64 %count, ptr %to, ptr %most)
-  %next_from = getelementptr i8, ptr %from, i64 %pair_way
-  %next_to = getelementptr i8, ptr %to, i64 %pair_packed
-{again("n", "images", "pair", "channel_done", 2)}
-channel_done:
-{again("c", "channels", "channel", "phase_done", 16)}
-phase_done:
-{again("p", "phase_count", "phase", "end")}
+  %second = select i1 %has_second, <16 x i1> %wanted, <16 x i1> zeroinitializer
+  br label %line
+line:
+  %l = phi i64 [ 0, %group ], [ %next_l, %line ]
+  %l_way = mul i64 %l, %w_line_bytes
+  %from = getelementptr i8, ptr %from_g, i64 %l_way
+  %l_packed = mul i64 %l, %line_way
+  %to = getelementptr i8, ptr %to_g, i64 %l_packed
+  call void @pack_line(ptr %record, ptr %from, <16 x i1> %wanted, <16 x i1> %second, ptr %to, ptr %rows, ptr %most)
+{again("l", "lines", "line", "group_done")}
+group_done:
+  %next_from = getelementptr i8, ptr %from_g, i64 %group_way
+  %next_to = getelementptr i8, ptr %to_g, i64 %group_packed
+{again("g", "groups", "group", "feature_done")}
+feature_done:
+{again("f", "features", "feature", "end", 16)}
 end:
   ret void
 }}
@@ -139,32 +178,74 @@ end:
 """
 
 
-_SPLIT_PAIR = f"""
-; %count elements of two images, side by side
-define internal void @split_pair(ptr %to, i64 %part_bytes, ptr %from, i64 %image_bytes, i1 %has_second, i64 %count,
-    ptr %most) alwaysinline {{
+_SPLIT_PAIRS = f"""
+; %runs runs of %count elements of two images, side by side; unless %has_second of one alone
+define internal void @split_pairs(ptr %to, i64 %part_bytes, ptr %from, i64 %image_bytes, i1 %has_second, i64 %runs,
+    i64 %count, i64 %from_step, i64 %to_step, ptr %most) alwaysinline {{
 entry:
-  br label %loop
-loop:
-  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
-  %left = sub i64 %count, %i
+  %most_before = load <16 x i32>, ptr %most
+  %second_way = select i1 %has_second, i64 %image_bytes, i64 0
+  %whole = and i64 %count, -16
+  %left = and i64 %count, 15
   %wanted = call <16 x i1> @lanes(i64 %left)
-  %second = select i1 %has_second, <16 x i1> %wanted, <16 x i1> zeroinitializer
-  %from0 = getelementptr float, ptr %from, i64 %i
-  %from1 = getelementptr i8, ptr %from0, i64 %image_bytes
-  %x0 = call <16 x float> @loaded(ptr %from0, <16 x i1> %wanted)
-  %x1 = call <16 x float> @loaded(ptr %from1, <16 x i1> %second)
-  %both = call {SPLIT} @split(<16 x float> %x0, <16 x float> %x1, ptr %most)
-  %to_i = getelementptr i32, ptr %to, i64 %i
-{_stores("to_i", "%part_bytes")}
-  call void @llvm.masked.store.v16i32.p0(<16 x i32> %pair0, ptr %to_i0, i32 4, <16 x i1> %wanted)
-  call void @llvm.masked.store.v16i32.p0(<16 x i32> %pair1, ptr %to_i1, i32 4, <16 x i1> %wanted)
-  call void @llvm.masked.store.v16i32.p0(<16 x i32> %pair2, ptr %to_i2, i32 4, <16 x i1> %wanted)
-  %next = add nuw nsw i64 %i, 16
-  %more = icmp ult i64 %next, %count
-  br i1 %more, label %loop, label %end
+  %any_whole = icmp ne i64 %whole, 0
+  %any_left = icmp ne i64 %left, 0
+  br label %run
+run:
+  %r = phi i64 [ 0, %entry ], [ %next_r, %run_done ]
+  %from_r = phi ptr [ %from, %entry ], [ %next_from, %run_done ]
+  %to_r = phi ptr [ %to, %entry ], [ %next_to, %run_done ]
+  %most_r = phi <16 x i32> [ %most_before, %entry ], [ %most_done, %run_done ]
+  br i1 %any_whole, label %vectors, label %rest
+vectors:
+  %i = phi i64 [ 0, %run ], [ %next_i, %vectors ]
+  %largest = phi <16 x i32> [ %most_r, %run ], [ %larger, %vectors ]
+  %from0 = getelementptr float, ptr %from_r, i64 %i
+  %from1 = getelementptr i8, ptr %from0, i64 %second_way
+  %x0 = load <16 x float>, ptr %from0, align 4
+  %there1 = load <16 x float>, ptr %from1, align 4
+  %x1 = select i1 %has_second, <16 x float> %there1, <16 x float> zeroinitializer
+{_fetched_ahead()}
+  %larger = call <16 x i32> @larger(<16 x i32> %largest, <16 x float> %x0, <16 x float> %x1)
+  %parts = call {SPLIT} @split(<16 x float> %x0, <16 x float> %x1)
+  %to_i = getelementptr i32, ptr %to_r, i64 %i
+{_parts_to("to_i", "%part_bytes")}
+  store <16 x i32> %pair0, ptr %to_i0, align 4
+  store <16 x i32> %pair1, ptr %to_i1, align 4
+  store <16 x i32> %pair2, ptr %to_i2, align 4
+{again("i", "whole", "vectors", "rest", LINES)}
+rest:
+  %most_here = phi <16 x i32> [ %most_r, %run ], [ %larger, %vectors ]
+  br i1 %any_left, label %some, label %run_done
+some:
+  %from_left = getelementptr float, ptr %from_r, i64 %whole
+  %to_left = getelementptr i32, ptr %to_r, i64 %whole
+  %most_left = call <16 x i32> @split_pair_some(ptr %to_left, i64 %part_bytes, ptr %from_left, i64 %second_way,
+    i1 %has_second, <16 x i1> %wanted, <16 x i32> %most_here)
+  br label %run_done
+run_done:
+  %most_done = phi <16 x i32> [ %most_here, %rest ], [ %most_left, %some ]
+  %next_from = getelementptr i8, ptr %from_r, i64 %from_step
+  %next_to = getelementptr i8, ptr %to_r, i64 %to_step
+{again("r", "runs", "run", "end")}
 end:
+  store <16 x i32> %most_done, ptr %most
   ret void
+}}
+
+define internal <16 x i32> @split_pair_some(ptr %to, i64 %part_bytes, ptr %from, i64 %second_way, i1 %has_second,
+    <16 x i1> %wanted, <16 x i32> %before) alwaysinline {{
+  %second = select i1 %has_second, <16 x i1> %wanted, <16 x i1> zeroinitializer
+  %from1 = getelementptr i8, ptr %from, i64 %second_way
+  %x0 = call <16 x float> @loaded(ptr %from, <16 x i1> %wanted)
+  %x1 = call <16 x float> @loaded(ptr %from1, <16 x i1> %second)
+  %larger = call <16 x i32> @larger(<16 x i32> %before, <16 x float> %x0, <16 x float> %x1)
+  %parts = call {SPLIT} @split(<16 x float> %x0, <16 x float> %x1)
+{_parts_to("to", "%part_bytes")}
+  call void @llvm.masked.store.v16i32.p0(<16 x i32> %pair0, ptr %to0, i32 4, <16 x i1> %wanted)
+  call void @llvm.masked.store.v16i32.p0(<16 x i32> %pair1, ptr %to1, i32 4, <16 x i1> %wanted)
+  call void @llvm.masked.store.v16i32.p0(<16 x i32> %pair2, ptr %to2, i32 4, <16 x i1> %wanted)
+  ret <16 x i32> %larger
 }}
 
 """
@@ -172,58 +253,77 @@ end:
 
 def _load_plane(words: Callable[..., str]) -> str:
     return f"""
-define internal void @load_plane(ptr %record, ptr %w, i64 %features, ptr %panel, ptr %most) noinline {{
+; the lines of a pair of images in the planes of one phase, %runs runs each
+define internal void @load_pair(ptr %record, ptr %to, ptr %from, i64 %runs, i64 %elements, i1 %has_second, i64 %down,
+    ptr %most) noinline {{
 entry:
-{words("plane", "w_image_bytes", "part_bytes", "pair_bytes", "plane_lines", "plane_line_bytes", "lines", "line_bytes")}
-{words("runs", "run_elements", "run_bytes", "run_plane_bytes", "skipped_bytes", "plane_skipped_bytes", "shown_bytes")}
-  %offset = call i64 @word(ptr %panel, i64 1)
-  %images = call i64 @word(ptr %panel, i64 2)
-  %first = call i64 @word(ptr %panel, i64 3)
-  %all_skipped = add i64 %offset, %skipped_bytes
-  %source = getelementptr i8, ptr %w, i64 %all_skipped
-  %target = getelementptr i8, ptr %plane, i64 %plane_skipped_bytes
-  %pair_way = mul i64 %w_image_bytes, 2
-  %by_positions = icmp eq i64 %run_elements, 0
-  %elements = select i1 %by_positions, i64 %features, i64 %run_elements
-  br label %pair
-pair:
-  %n = phi i64 [ 0, %entry ], [ %next_n, %pair_done ]
-  %from_n = phi ptr [ %source, %entry ], [ %next_from, %pair_done ]
-  %to_n = phi ptr [ %target, %entry ], [ %next_to, %pair_done ]
-  %next_image = add i64 %n, 1
-  %has_second = icmp ult i64 %next_image, %images
+{words("x_image_bytes", "part_bytes", "plane_lines", "plane_line_bytes", "lines", "line_bytes", "line_unit")}
+{words("run_bytes", "run_plane_bytes")}
   br label %line
 line:
-  %l = phi i64 [ 0, %pair ], [ %next_l, %line_done ]
-  %number = add i64 %first, %l
-  %is_line = icmp ult i64 %number, %lines
-  %from_way = mul i64 %number, %line_bytes
-  %from_l = getelementptr i8, ptr %from_n, i64 %from_way
+  %l = phi i64 [ 0, %entry ], [ %next_l, %line_done ]
+  %apart = mul i64 %l, %line_unit
+  %h = add i64 %apart, %down
+  %is_line = icmp ult i64 %h, %lines
+  %from_way = mul i64 %h, %line_bytes
   %to_way = mul i64 %l, %plane_line_bytes
-  %to_l = getelementptr i8, ptr %to_n, i64 %to_way
-  br i1 %is_line, label %run, label %zeros
-zeros:
-  %to_l1 = getelementptr i8, ptr %to_l, i64 %part_bytes
-  %to_l2 = getelementptr i8, ptr %to_l1, i64 %part_bytes
-  call void @llvm.memset.p0.i64(ptr %to_l, i8 0, i64 %shown_bytes, i1 false)
-  call void @llvm.memset.p0.i64(ptr %to_l1, i8 0, i64 %shown_bytes, i1 false)
-  call void @llvm.memset.p0.i64(ptr %to_l2, i8 0, i64 %shown_bytes, i1 false)
+  %from_l = getelementptr i8, ptr %from, i64 %from_way
+  %to_l = getelementptr i8, ptr %to, i64 %to_way
+  br i1 %is_line, label %there, label %line_done
+there:
+  call void @split_pairs(ptr %to_l, i64 %part_bytes, ptr %from_l, i64 %x_image_bytes, i1 %has_second, i64 %runs,
+    i64 %elements, i64 %run_bytes, i64 %run_plane_bytes, ptr %most)
   br label %line_done
-run:
-  %r = phi i64 [ 0, %line ], [ %next_r, %run ]
-  %r_way = mul i64 %r, %run_bytes
-  %r_place = mul i64 %r, %run_plane_bytes
-  %from = getelementptr i8, ptr %from_l, i64 %r_way
-  %to = getelementptr i8, ptr %to_l, i64 %r_place
-  call void @split_pair(
-    ptr %to, i64 %part_bytes, ptr %from, i64 %w_image_bytes, i1 %has_second, i64 %elements, ptr %most)
-{again("r", "runs", "run", "line_done")}
 line_done:
-{again("l", "plane_lines", "line", "pair_done")}
-pair_done:
-  %next_from = getelementptr i8, ptr %from_n, i64 %pair_way
-  %next_to = getelementptr i8, ptr %to_n, i64 %pair_bytes
-{again("n", "images", "pair", "end", 2)}
+{again("l", "plane_lines", "line", "end")}
+end:
+  ret void
+}}
+
+; what %channels channels of a panel's images show; lines that no image has stay as they are, no product needs them
+define internal void @load_plane(ptr %record, ptr %x, i64 %channels, ptr %panel, ptr %most) noinline {{
+entry:
+{words("plane", "x_image_bytes", "together", "plane_lines", "plane_line_bytes", "plane_pair_bytes", "run_elements")}
+{words("phase_count", "phases")}
+  %offset = call i64 @word(ptr %panel, i64 0)
+  %images = call i64 @word(ptr %panel, i64 2)
+  %down = call i64 @word(ptr %panel, i64 5)
+  %source = getelementptr i8, ptr %x, i64 %offset
+  %rounded = add i64 %images, 1
+  %pairs = lshr i64 %rounded, 1
+  %group_bytes = mul i64 %plane_lines, %plane_line_bytes
+  %by_places = icmp eq i64 %run_elements, 0
+  %elements = select i1 %by_places, i64 %channels, i64 %run_elements
+  br label %phase
+phase:
+  %p = phi i64 [ 0, %entry ], [ %next_p, %phase_done ]
+  %p_way = mul i64 %p, {PHASE_WORDS}
+  %phase_at = getelementptr i64, ptr %phases, i64 %p_way
+  %skipped = call i64 @word(ptr %phase_at, i64 0)
+  %place = call i64 @word(ptr %phase_at, i64 1)
+  %runs = call i64 @word(ptr %phase_at, i64 2)
+  %source_p = getelementptr i8, ptr %source, i64 %skipped
+  %plane_p = getelementptr i8, ptr %plane, i64 %place
+  %any = icmp ne i64 %runs, 0
+  br i1 %any, label %pair, label %phase_done
+pair:
+  %n = phi i64 [ 0, %phase ], [ %next_n, %pair ]
+  %group = udiv i64 %n, %together
+  %number = urem i64 %n, %together
+  %group_way = mul i64 %group, %group_bytes
+  %number_way = mul i64 %number, %plane_pair_bytes
+  %to_way = add i64 %group_way, %number_way
+  %to = getelementptr i8, ptr %plane_p, i64 %to_way
+  %first_image = shl i64 %n, 1
+  %from_way = mul i64 %first_image, %x_image_bytes
+  %from = getelementptr i8, ptr %source_p, i64 %from_way
+  %next_image = add i64 %first_image, 1
+  %has_second = icmp ult i64 %next_image, %images
+  call void @load_pair(
+    ptr %record, ptr %to, ptr %from, i64 %runs, i64 %elements, i1 %has_second, i64 %down, ptr %most)
+{again("n", "pairs", "pair", "phase_done")}
+phase_done:
+{again("p", "phase_count", "phase", "end")}
 end:
   ret void
 }}

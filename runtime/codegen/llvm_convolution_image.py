@@ -1,10 +1,13 @@
 """Native code of a convolution on the tile unit that reads the input where it lies: no patch matrix is made.
 
 The input's lines are split into parts (see llvm_convolution_tiles) once, into planes in which padding is zeros and
-every output position is the same distance from its neighbour: position q begins ``row_bytes`` after q - 1, also where a
-line or an image ends, so that some positions are of no output. A tile's 16 rows are 16 positions; under an element of
-the window they all lie the same way off. So the left operand of every product of tiles is read from the planes as it
-is. The right one is the kernel, packed into tiles by pairs of elements.
+every output position is the same distance from its neighbour: position q begins ``row_bytes`` after q - 1. A tile's 16
+rows are 16 positions; under an element of the window they all lie the same way off. So the left operand of every
+product of tiles is read from the planes as it is. The right one is the kernel, packed into tiles by pairs of elements.
+
+Positions that are multiplied together are a *unit*: a line, of several images side by side so that it fills tiles, for
+which lines of padding are no products; or a whole panel, whose lines and images run on, so that some of its positions
+are of no output.
 """
 
 from __future__ import annotations
@@ -14,7 +17,9 @@ from functools import cache
 
 import numpy as np
 
-from runtime.codegen.llvm_convolution_packing import PART_WORDS, packing_ir
+from runtime.codegen.llvm_convolution_finish import begin_ir
+from runtime.codegen.llvm_convolution_packing import PART_WORDS, KernelForm, packing_ir
+from runtime.codegen.llvm_convolution_product import product_ir
 from runtime.codegen.llvm_convolution_record import RecordLayout, Words, with_lists
 from runtime.codegen.llvm_convolution_tiles import FORM, TILES, or_otherwise_ir
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
@@ -30,14 +35,16 @@ FUNCTION = "spmd_convolve_image"
 class ImageWords:
     """The record of one convolution, in words of 64 bits, then the lists that the last fields are the addresses of.
 
-    Bytes unless said. A *line* is ``runs`` runs of ``run_elements`` elements; line number l of a panel is line
-    l modulo ``image_lines`` of image l / ``image_lines``, and holds line (l + first) * line_step + phase of the image,
-    or zeros where there is none. otherwise: code and record of what runs instead where numbers are too large.
-    instances: (input, kernel, output, whether products are added to what is there). panels: (images, output, first,
-    lines, images' count) and for each part how many positions. parts: (number of steps, where its kernel is packed,
-    then addresses of its positions' outputs, of its steps' places in the planes, and of each step's elements in the
-    kernel: the places of 32 of them, -1 for none; or, with ``kernel_along``, the first one's place and how many follow
-    each other). right_steps: packed steps' places.
+    Bytes unless said. Line l of a panel is line l modulo ``image_lines`` of group l / ``image_lines`` of ``together``
+    images, and holds line (l + first) * line_step + shift of the images, or zeros where there is none. phases: (shift,
+    where its columns begin in a line of the input and in one of the planes, how many runs of ``run_elements`` elements
+    these are). otherwise: code and record of what runs instead where numbers are too large. instances: (input, kernel,
+    output, whether products are added to what is there). panels: (images, output, first, lines, groups, first unit,
+    number of units). units: (part, where it begins in the planes and in the output, positions, first step, steps).
+    parts: (number of steps, where its kernel is packed, then addresses of its positions' outputs, of its steps' places
+    in the planes, and of each step's elements in the kernel, as ``kernel_form`` says: the places of 32 of them, -1 for
+    none; the first one's place and how many follow each other; or places of 32 by 16 features). right_steps: packed
+    steps' places. lane_places: of a block's 32 features in the output; dense: whether they follow each other.
     """
 
     x: int
@@ -52,25 +59,27 @@ class ImageWords:
     row_bytes: int
     image_lines: int
     image_bytes: int
+    together: int
     lines: int
     line_bytes: int
     line_step: int
-    runs: int
     run_elements: int
     run_bytes: int
     run_plane_bytes: int
-    skipped_bytes: int
-    plane_skipped_bytes: int
+    plane_image_bytes: int
     plane_line_bytes: int
     plane_phase_bytes: int
     features: int
     feature_bytes: int
     block_features: int
     out_feature_bytes: int
-    kernel_along: bool
-    phases: tuple[int, ...]
+    dense: bool
+    kernel_form: KernelForm
+    phases: tuple[tuple[int, int, int, int], ...]
     instances: tuple[tuple[int, int, int, int], ...]
     panels: tuple[tuple[int, ...], ...]
+    units: tuple[tuple[int, ...], ...]
+    lane_places: tuple[int, ...]
     parts: tuple[tuple[int, int, Words, Words, Words], ...]
     right_steps: tuple[int, ...]
 
@@ -79,9 +88,11 @@ class ImageWords:
         numbers = [int(getattr(self, name)) for name in _NUMBERS]
         counts = [len(self.phases), len(self.instances), len(self.panels), len(self.parts)]
         lists: list[Words] = [
-            self.phases,
-            [word for instance in self.instances for word in instance],
-            [word for panel in self.panels for word in panel],
+            *(
+                [word for row in rows for word in row]
+                for rows in (self.phases, self.instances, self.panels, self.units)
+            ),
+            self.lane_places,
             self.right_steps,
         ]
         tables = [table for part in self.parts for table in part[2:]]
@@ -96,10 +107,9 @@ class ImageWords:
         return np.concatenate([words, *(np.asarray(table, np.int64) for table in tables)])
 
 
-#: Words of a panel before its parts' ones.
-PANEL_WORDS = 5
-_NUMBERS = tuple(field.name for field in fields(ImageWords))[:-5]
-_LISTS = ("phases", "instances", "panels", "right_steps", "parts")
+PANEL_WORDS, UNIT_WORDS = 7, 6
+_LISTS = ("phases", "instances", "panels", "units", "lane_places", "right_steps", "parts")
+_NUMBERS = tuple(field.name for field in fields(ImageWords) if field.name not in _LISTS)
 _RECORD = RecordLayout(
     (*_NUMBERS, "phase_count", "instance_count", "panel_count", "part_count", *_LISTS),
     frozenset({"x", "w", "out", "planes", "packed", "otherwise", "otherwise_record", *_LISTS}),
@@ -111,62 +121,86 @@ _words = _RECORD.read
 def image_code() -> NativeLibrary:
     """``FUNCTION`` for f32: takes the address of packed words."""
     return host_jit().compile(
-        WORDS + TILES + packing_ir(_words) + _IR + or_otherwise_ir(FUNCTION, _words),
+        WORDS
+        + TILES
+        + product_ir(turned=False)
+        + packing_ir(_words)
+        + _IR
+        + or_otherwise_ir(FUNCTION, _words),
         (FUNCTION,),
         passes=Passes.TIDY,
     )
 
 
 _IR = f"""
-; all outputs of one part of a panel, %count features
-define internal void @multiply_part(
-    ptr %record, ptr %out, ptr %part, i64 %positions, i64 %count, i1 %adds, ptr %total) noinline {{
+; a panel's outputs of %count features, unit by unit
+define internal void @multiply_units(ptr %record, ptr %out, ptr %panel, i64 %count, i1 %adds,
+    ptr %total, ptr %pending) noinline {{
 entry:
-{_words("out_feature_bytes")}
-{_words("planes", "packed", "part_bytes", "row_bytes", "right_steps")}
-  %steps = call i64 @word(ptr %part, i64 0)
+{_words("out_feature_bytes", "planes", "packed", "part_bytes", "row_bytes", "right_steps", "parts", "units")}
+  %first_unit = call i64 @word(ptr %panel, i64 5)
+  %unit_count = call i64 @word(ptr %panel, i64 6)
+  %first_way = mul i64 %first_unit, {UNIT_WORDS}
+  %panel_units = getelementptr i64, ptr %units, i64 %first_way
+  %tile_bytes = mul i64 %row_bytes, 16
+  br label %unit
+unit:
+  %u = phi i64 [ 0, %entry ], [ %next_u, %unit_done ]
+  %unit_way = mul i64 %u, {UNIT_WORDS}
+  %unit_at = getelementptr i64, ptr %panel_units, i64 %unit_way
+  %part_number = call i64 @word(ptr %unit_at, i64 0)
+  %plane_offset = call i64 @word(ptr %unit_at, i64 1)
+  %out_offset = call i64 @word(ptr %unit_at, i64 2)
+  %positions = call i64 @word(ptr %unit_at, i64 3)
+  %first_step = call i64 @word(ptr %unit_at, i64 4)
+  %steps = call i64 @word(ptr %unit_at, i64 5)
+  %part_way = mul i64 %part_number, {PART_WORDS}
+  %part = getelementptr i64, ptr %parts, i64 %part_way
+  %part_steps = call i64 @word(ptr %part, i64 0)
   %place = call i64 @word(ptr %part, i64 1)
   %outputs = call ptr @pointer(ptr %part, i64 2)
-  %left_steps = call ptr @pointer(ptr %part, i64 3)
-  %kernel = getelementptr i8, ptr %packed, i64 %place
-  %tile_bytes = mul i64 %row_bytes, 16
-  %any = icmp sgt i64 %positions, 0
-  br i1 %any, label %rows, label %end
+  %part_left = call ptr @pointer(ptr %part, i64 3)
+  %left_steps = getelementptr i64, ptr %part_left, i64 %first_step
+  %skipped = mul i64 %first_step, {FORM.step_bytes}
+  %kernel_place = add i64 %place, %skipped
+  %kernel = getelementptr i8, ptr %packed, i64 %kernel_place
+  %plane = getelementptr i8, ptr %planes, i64 %plane_offset
+  %out_u = getelementptr i8, ptr %out, i64 %out_offset
+  br label %rows
 rows:
-  %q = phi i64 [ 0, %entry ], [ %next_q, %rows_done ]
+  %q = phi i64 [ 0, %unit ], [ %next_q, %rows_done ]
   %q_left = sub i64 %positions, %q
   %q_way = mul i64 %q, %row_bytes
-  %a = getelementptr i8, ptr %planes, i64 %q_way
+  %a = getelementptr i8, ptr %plane, i64 %q_way
   %places = getelementptr i64, ptr %outputs, i64 %q
   br label %columns
 columns:
-  %f = phi i64 [ 0, %rows ], [ %next_f, %columns_done ]
+  %f = phi i64 [ 0, %rows ], [ %next_f, %columns ]
   %f_left = sub i64 %count, %f
   %block = lshr i64 %f, 5
-  %block_steps = mul i64 %block, %steps
+  %block_steps = mul i64 %block, %part_steps
   %block_way = mul i64 %block_steps, {FORM.step_bytes}
   %b = getelementptr i8, ptr %kernel, i64 %block_way
   %f_way = mul i64 %f, %out_feature_bytes
-  %to = getelementptr i8, ptr %out, i64 %f_way
+  %to = getelementptr i8, ptr %out_u, i64 %f_way
   call void @product(ptr %a, i64 %row_bytes, i64 %tile_bytes, i64 %part_bytes, ptr %left_steps,
-    ptr %b, i64 64, i64 {TILE_BYTES}, i64 {2 * TILE_BYTES}, ptr %right_steps, i64 %steps, ptr %total,
-    ptr %to, i64 %out_feature_bytes, ptr %places, i64 %q_left, i64 %f_left, i1 %adds)
-  br label %columns_done
-columns_done:
+    ptr %b, i64 64, i64 {TILE_BYTES}, i64 {2 * TILE_BYTES}, ptr %right_steps, i64 %steps, ptr %total, ptr %pending,
+    ptr %to, ptr %places, i64 %q_left, i64 %f_left, i1 %adds)
 {again("f", "count", "columns", "rows_done", 32)}
 rows_done:
-{again("q", "positions", "rows", "end", 32)}
+{again("q", "positions", "rows", "unit_done", 32)}
+unit_done:
+{again("u", "unit_count", "unit", "end")}
 end:
   ret void
 }}
 
 define internal i1 @convolve(ptr %record) noinline {{
 entry:
-  %total = alloca [4096 x i8], align 64
   %most = alloca <16 x i32>, align 64
-{_words("x", "w", "out", "planes", "plane_bytes", "features", "feature_bytes", "block_features")}
-{_words("out_feature_bytes", "instance_count", "instances", "panel_count", "panels", "part_count", "parts")}
-  %panel_words = add i64 %part_count, {PANEL_WORDS}
+{_words("x", "w", "out", "planes", "plane_bytes", "features", "feature_bytes", "block_features", "out_feature_bytes")}
+{_words("instance_count", "instances", "panel_count", "panels", "lane_places", "dense")}
+{begin_ir("%lane_places", "%dense")}
   %one_panel = icmp eq i64 %panel_count, 1
   store <16 x i32> zeroinitializer, ptr %most
   call void @llvm.memset.p0.i64(ptr %planes, i8 0, i64 %plane_bytes, i1 false)
@@ -198,30 +232,24 @@ block:
   %keeps = and i1 %again, %one_panel
   br label %panel
 panel:
-  %p = phi i64 [ 0, %block ], [ %next_p, %panel_done ]
-  %panel_way = mul i64 %p, %panel_words
+  %p = phi i64 [ 0, %block ], [ %next_p, %multiply ]
+  %panel_way = mul i64 %p, {PANEL_WORDS}
   %panel_at = getelementptr i64, ptr %panels, i64 %panel_way
   %panel_out = call i64 @word(ptr %panel_at, i64 1)
   %out_p = getelementptr i8, ptr %out_f, i64 %panel_out
-  br i1 %keeps, label %part, label %load
+  br i1 %keeps, label %multiply, label %load
 load:
   call void @load_panel(ptr %record, ptr %x_g, ptr %panel_at, ptr %most)
-  br label %part
-part:
-  %i = phi i64 [ 0, %panel ], [ 0, %load ], [ %next_i, %part ]
-  %part_way = mul i64 %i, {PART_WORDS}
-  %part_at = getelementptr i64, ptr %parts, i64 %part_way
-  %counted = add i64 %i, {PANEL_WORDS}
-  %positions = call i64 @word(ptr %panel_at, i64 %counted)
-  call void @multiply_part(ptr %record, ptr %out_p, ptr %part_at, i64 %positions, i64 %count, i1 %adds, ptr %total)
-{again("i", "part_count", "part", "panel_done")}
-panel_done:
+  br label %multiply
+multiply:
+  call void @multiply_units(ptr %record, ptr %out_p, ptr %panel_at, i64 %count, i1 %adds, ptr %total, ptr %pending)
 {again("p", "panel_count", "panel", "block_done")}
 block_done:
 {again("f", "features", "block", "instance_done", "%block_features")}
 instance_done:
 {again("g", "instance_count", "instance", "end")}
 end:
+  call void @finish(ptr %total, ptr %pending)
   call void @llvm.x86.tilerelease()
   %is_right = call i1 @within(ptr %most)
   ret i1 %is_right

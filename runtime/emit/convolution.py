@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 
 from runtime.blas import gemm_function
 from runtime.buffers.types import ArrayView
 from runtime.codegen.llvm_convolution import SPATIAL
-from runtime.dot_matrices import is_for_blas
+from runtime.emit.dot import is_for_blas
 from runtime.emit.reference import emit_reference
 from runtime.kernels.dot import compute_type
-from runtime.kernels.gradient_convolution import (
-    GradientTiles,
-    gradient_geometry,
-    gradient_tiles,
-)
+from runtime.kernels.gradient_convolution import GradientTiles, gradient_tiles
+from runtime.kernels.gradient_geometry import gradient_geometry
 from runtime.kernels.group_convolution import GroupConvolutionKernel
-from runtime.kernels.image_convolution import ImageTiles, geometry, image_tiles
+from runtime.kernels.image_convolution import ImageTiles, image_tiles
+from runtime.kernels.image_geometry import geometry
 from runtime.kernels.panel_convolution import PanelConvolutionKernel
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays, Views
 from runtime.strides import StridedView
@@ -228,19 +225,17 @@ def _tiles(
         return None
     batch, inputs, features = out.dims[1], x.dims[-1], out.dims[-1]
     item = x.element_type.byte_size
-    plans: list[tuple[float, Callable[[], ImageTiles | GradientTiles | None]]] = []
-    shape = geometry(canonical.window, x.dims, out.dims)
-    if shape is not None and (inputs == 1 or x.strides[-1] == item):
-        waste = shape.multiplied(out.dims) / max(shape.needed(out.dims), 1)
-        if waste <= most_multiplied[0]:
-            plans.append((waste, partial(image_tiles, shape, batch, features, budget)))
-    sparse = gradient_geometry(canonical.window, x.dims, out.dims)
-    if sparse is not None and (batch == 1 or x.strides[1] == item):
+    plans: list[tuple[float, ImageTiles | GradientTiles] | None] = []
+    image = geometry(canonical.window, x.dims, out.dims)
+    if image is not None and (inputs == 1 or x.strides[-1] == item):
+        plans.append(image_tiles(image, batch, features, budget, most_multiplied[0]))
+    gradient = gradient_geometry(canonical.window, x.dims, out.dims)
+    beside = (batch == 1 or x.strides[1] == item) and (features == 1 or w.strides[-1] == item)
+    if gradient is not None and beside:
         sizes = batch, inputs, features
-        waste = sparse.multiplied(*sizes) / sparse.needed(*sizes)
-        if waste <= most_multiplied[1]:
-            plans.append((waste, partial(gradient_tiles, sparse, *sizes, budget)))
-    return min(plans, key=lambda one: one[0])[1]() if plans else None
+        plans.append(gradient_tiles(gradient, *sizes, budget, most_multiplied[1]))
+    found = [plan for plan in plans if plan is not None]
+    return min(found, key=lambda plan: plan[0])[1] if found else None
 
 
 def layouts(instruction: HloInstruction, views: Views) -> dict[int, tuple[int, ...]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from spmd.literal import NDArray
 from spmd.ops.window import Window, WindowDimension
@@ -12,13 +12,23 @@ from spmd.ops.window import Window, WindowDimension
 class Part:
     """Outputs first, first + step, ..: ``count`` of them; the v-th one meets ``taps`` (element of the window, offset).
 
-    It meets them at padded coordinate v * stride + offset of its axis.
+    It meets them at padded coordinate v * stride + offset of its axis. together: parts, one output of each of which is
+    one of this part's, too; taps are all that any of them has, with the element that the first such one meets.
     """
 
     first: int
     step: int
     count: int
     taps: tuple[tuple[int, int], ...]
+    together: tuple[Part, ...] = ()
+
+    @property
+    def members(self) -> tuple[Part, ...]:
+        return self.together or (self,)
+
+    def element(self, offset: int) -> int | None:
+        """Of the window; None where it has no tap at ``offset``."""
+        return next((j for j, own in self.taps if own == offset), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +52,15 @@ class Axis:
             (part.count - 1) * self.stride + max((offset for _, offset in part.taps), default=0) + 1
             for part in self.parts
         )
+
+    def merged(self) -> Axis | None:
+        """One part for all, whose outputs are one of each; None where they have not as many."""
+        if len({part.count for part in self.parts}) > 1:
+            return None
+        first = self.parts[0]
+        taps = {offset: j for part in reversed(self.parts) for j, offset in part.taps}
+        in_order = tuple((taps[offset], offset) for offset in sorted(taps))
+        return replace(self, parts=(replace(first, taps=in_order, together=self.parts),))
 
     @property
     def most_positions(self) -> int:

@@ -2,209 +2,131 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
 from runtime.codegen.llvm_convolution_image import ImageWords
+from runtime.codegen.llvm_convolution_packing import KernelForm
 from runtime.codegen.llvm_convolution_tiles import FORM, PARTS
 from runtime.codegen.llvm_tiles import LINES, PANEL
-from runtime.kernels.convolution_axes import Axis, Lines, Part, axis_of, lines_of
+from runtime.kernels.convolution_axes import Axis, Part
+from runtime.kernels.image_geometry import Arrangement, Geometry, Unit
+from runtime.kernels.tile_costs import ADD, SPLIT
 from spmd.literal import NDArray
-from spmd.ops.window import Window, WindowDimension
 
 
 @dataclass(frozen=True)
 class ImageTiles:
-    """How much is split and packed at a time.
+    """How much is split and packed at a time, of what is arranged so.
 
-    images: in one panel; where that is 1, ``lines`` of output positions (of the part that has most) at a time.
-    block_features: a multiple of 32. channels: a part of the input's; products of the next ones are added. elements: of
-    scratch, of 4 bytes.
+    images: in one panel, groups of those side by side; where that is one group, ``lines`` of output positions (of the
+    part that has most) at a time. block_features: a multiple of 32. channels: a part of the input's; products of the
+    next ones are added. elements: of scratch, of 4 bytes.
     """
 
+    arrangement: Arrangement
     images: int
     lines: int
     block_features: int
     channels: int
     elements: int
 
+    def split(self, shape: Geometry, images: int, features: int) -> float:
+        """Elements of one group's input that are split, with those of neighbouring panels and for each block.
 
-@dataclass(frozen=True)
-class Geometry:
-    """x[g, n, h, w, c], w[g, window.., c, f], out[g, n, out.., f] with two spatial dimensions, in the planes.
-
-    Elements, of planes of one part of the numbers.
-    """
-
-    rows: Lines
-    columns: Axis
-    channels: int
-
-    @cached_property
-    def pitch(self) -> int:
-        """Elements' places of a line, in channels."""
-        return self.columns.pitch()
-
-    @property
-    def line_positions(self) -> int:
-        return self.pitch // self.columns.stride
-
-    @property
-    def line_elements(self) -> int:
-        return self.pitch * self.channels
-
-    @property
-    def row_elements(self) -> int:
-        return self.columns.stride * self.channels
-
-    def of_channels(self, channels: int) -> Geometry:
-        return replace(self, channels=channels)
-
-    def parts(self) -> list[tuple[Part, Part]]:
-        return [(h, w) for h in self.rows.axis.parts for w in self.columns.parts]
-
-    def runs(self, part: tuple[Part, Part]) -> list[tuple[int, int, list[tuple[int, int]]]]:
-        """Elements of the planes that neighbour each other under a window: phase, first element, taps in order."""
-        taps = [
-            (phase, line * self.line_elements + column * self.channels, (i, j))
-            for i, offset in part[0].taps
-            for phase, line in [self.rows.place(offset)]
-            for j, column in part[1].taps
-        ]
-        runs: list[tuple[int, int, list[tuple[int, int]]]] = []
-        for phase, start, tap in sorted(taps):
-            if runs:
-                last_phase, first, before = runs[-1]
-                follows = start == first + len(before) * self.channels
-                if last_phase == phase and follows and self.channels % FORM.step_depth:
-                    before.append(tap)
-                    continue
-            runs.append((phase, start, [tap]))
-        return runs
-
-    def step_count(self, part: tuple[Part, Part]) -> int:
-        runs = self.runs(part)
-        return max(sum(-(-len(taps) * self.channels // FORM.step_depth) for *_, taps in runs), 1)
-
-    def needed(self, out: Sequence[int]) -> int:
-        """Products of elements of one image and group, those with padding too."""
-        return sum(
-            h.count * w.count * len(h.taps) * len(w.taps) * self.channels * out[-1]
-            for h, w in self.parts()
-        )
-
-    def multiplied(self, out: Sequence[int]) -> int:
-        """Products that tiles make of them."""
-        positions = self.rows.pitch * self.line_positions
-        columns = -(-out[-1] // LINES) * LINES
-        return sum(
-            positions * self.step_count(part) * FORM.step_depth * columns for part in self.parts()
-        )
-
-    @cached_property
-    def _farthest(self) -> int:
-        """Where the window of position 0 ends."""
-        return max(
-            start + -(-len(taps) * self.channels // FORM.step_depth) * FORM.step_depth
-            for part in self.parts()
-            for _, start, taps in self.runs(part) or [(0, 0, [])]
-        )
-
-    def plane_elements(self, lines: int) -> int:
-        """Of one phase, with what is read behind its last line."""
-        positions = -(-lines * self.line_positions // PANEL) * PANEL
-        read = (positions - 1) * self.row_elements + self._farthest
-        whole = (lines + self.rows.most_ahead + 1) * self.line_elements
-        return -(-max(read, whole) // FORM.step_depth) * FORM.step_depth
-
-    def plane_bytes(self, lines: int) -> int:
-        """Of all phases and parts; ``lines`` of positions."""
-        return 2 * PARTS * len(self.rows.phases) * self.plane_elements(lines)
-
-
-def geometry(window: Window, x: Sequence[int], out: Sequence[int]) -> Geometry | None:
-    """Of arrays of these sizes, [g, n, spatial.., features]; None where this is no work for it."""
-    if window.rank > 2:
-        return None
-    dims = (*[WindowDimension()] * (2 - window.rank), *window.dims)
-    sizes = [[1] * (2 - window.rank) + list(array[2:-1]) for array in (x, out)]
-    axes = [axis_of(*each) for each in zip(dims, *sizes, strict=True)]
-    if axes[0] is None or axes[1] is None:
-        return None
-    return Geometry(lines_of(axes[0]), axes[1], x[-1])
+        shape: as it is arranged, of any number of channels.
+        """
+        most = shape.rows.axis.most_positions
+        panels = -(-images // self.images) * -(-most // self.lines)
+        ahead = shape.rows.most_ahead / self.lines if self.lines < most else 0.0
+        times = -(-features // self.block_features) if panels > 1 else 1
+        return times * images * (1 + ahead) * shape.met_elements
 
 
 @cache
-def image_tiles(shape: Geometry, images: int, features: int, budget: int) -> ImageTiles | None:
-    """Panels and blocks for ``budget`` bytes of scratch, that split the input least often; None where none fits."""
-    plans = [
-        plan
-        for pieces in range(1, max(shape.channels // FORM.step_depth, 1) + 1)
-        if shape.channels % pieces == 0
-        for plan in _plans(shape.of_channels(shape.channels // pieces), images, features, budget)
-    ]
-    outputs = images * features * sum(h.count * w.count for h, w in shape.parts())
+def image_tiles(
+    plain: Geometry, images: int, features: int, budget: int, most_multiplied: float
+) -> tuple[float, ImageTiles] | None:
+    """Cost (see tile_costs) of a group, and what is least for ``budget`` bytes of scratch.
 
-    def work(plan: ImageTiles) -> float:
-        """Elements that are split, and those of the output that are read and written again."""
-        pieces = shape.channels // plan.channels
-        panels = -(-images // plan.images) * -(-shape.rows.axis.most_positions // plan.lines)
-        ahead = shape.rows.most_ahead if plan.lines < shape.rows.axis.most_positions else 0
-        lines = images * shape.rows.axis.size * (1 + ahead / plan.lines)
-        times = -(-features // plan.block_features) if panels > 1 else 1
-        return times * lines * shape.line_elements + (pieces - 1) * outputs
-
-    return min(plans, key=lambda plan: (work(plan), plan.elements), default=None)
+    None where nothing fits, or the unit would multiply more than ``most_multiplied`` times what there is.
+    """
+    outputs = images * features * sum(h.count * w.count for h, w in plain.parts())
+    found = []
+    for shape in plain.arrangements(images, features):
+        if shape.multiplied(features) > most_multiplied * plain.needed(features):
+            continue
+        for pieces in range(1, max(plain.channels // FORM.step_depth, 1) + 1):
+            if plain.channels % pieces:
+                continue
+            piece = shape.of_channels(plain.channels // pieces)
+            least = pieces * images * piece.multiplied(features) + ADD * (pieces - 1) * outputs
+            found += [
+                (least + SPLIT * tiles.split(shape, images, features), tiles)
+                for tiles in _plans(piece, images, features, budget)
+            ]
+    return min(found, key=lambda plan: (plan[0], plan[1].elements), default=None)
 
 
 def _plans(shape: Geometry, images: int, features: int, budget: int) -> list[ImageTiles]:
     """The largest panels beside each number of blocks."""
     steps = sum(shape.step_count(part) for part in shape.parts())
     blocks = -(-features // PANEL)
-    most = shape.rows.axis.most_positions
+    most, together = shape.rows.axis.most_positions, shape.together
     plans = []
     for packed in sorted({-(-blocks // times) for times in range(1, blocks + 1)}):
         packed_bytes = packed * steps * FORM.step_bytes
         fitting = [
-            (n, most, shape.plane_bytes(n * shape.rows.pitch)) for n in range(1, images + 1)
-        ] + [(1, n, shape.plane_bytes(n)) for n in range(1, most)]
+            (n * together, most, shape.plane_bytes(n * shape.rows.pitch))
+            for n in range(1, images // together + 1)
+        ] + [(together, n, shape.plane_bytes(n)) for n in range(1, most)]
         for at_once, lines, needed in fitting:
             if needed + packed_bytes <= budget:
                 elements = (needed + packed_bytes) // 4
-                plans.append(ImageTiles(at_once, lines, packed * PANEL, shape.channels, elements))
+                plans.append(
+                    ImageTiles(
+                        shape.arrangement,
+                        at_once,
+                        lines,
+                        packed * PANEL,
+                        shape.channels,
+                        elements,
+                    )
+                )
     return plans
 
 
 def image_words(
     tiles: ImageTiles,
-    shape: Geometry,
+    plain: Geometry,
     arrays: tuple[NDArray, NDArray, NDArray],
     scratch: NDArray,
     otherwise: tuple[int, int],
 ) -> ImageWords:
     """x, w and out with a group dimension and two spatial ones; ``otherwise``: code and record for large numbers."""
     x, w, out = arrays
-    pieces, shape = shape.channels // tiles.channels, shape.of_channels(tiles.channels)
+    pieces = plain.channels // tiles.channels
+    arranged = plain.of_channels(tiles.channels).arranged(tiles.arrangement)
+    assert arranged is not None, "the plan is of this shape"
+    shape = arranged
     rows, columns = shape.rows, shape.columns
+    groups = tiles.images // shape.together
     whole = tiles.lines == rows.axis.most_positions
-    lines = tiles.images * rows.pitch if whole else tiles.lines
-    plane = shape.plane_elements(lines)
-    phase_bytes = 2 * plane
-    part_bytes = phase_bytes * len(rows.phases)
-    skipped = max(-columns.low, 0)
-    shown = min(columns.size, columns.reach - columns.low) - skipped
-    dense = x.strides[3] == shape.channels * 4
-    full = shape.channels % FORM.step_depth == 0
-    along = w.strides[-1] != 4 and w.strides[3] == 4 and full
+    lines = groups * rows.pitch if whole else tiles.lines
+    phase_bytes = 2 * shape.plane_elements(lines)
+    part_bytes = phase_bytes * shape.phase_count
+    dense = shape.column_step == shape.together == 1 and x.strides[3] == shape.channels * 4
+    form = _kernel_form(shape, w)
     parts, place = [], 0
     for part in shape.parts():
         steps = shape.step_count(part)
-        left, kernel = _steps(shape, part, phase_bytes, w, along)
+        left, kernel = _steps(shape, part, phase_bytes, w, form)
         parts.append((steps, place, _outputs(tiles, shape, part, lines, out), left, kernel))
         place += steps * FORM.step_bytes * tiles.block_features // PANEL
+    panels, units = _panels(tiles, shape, x, out)
+    merged = len(shape.members(shape.parts()[0]))
     return ImageWords(
         x=x.ctypes.data,
         w=w.ctypes.data,
@@ -218,23 +140,27 @@ def image_words(
         row_bytes=2 * shape.row_elements,
         image_lines=rows.pitch if whole else tiles.lines + rows.most_ahead,
         image_bytes=x.strides[1],
+        together=shape.together,
         lines=rows.axis.size,
         line_bytes=x.strides[2],
         line_step=rows.axis.stride,
-        runs=1 if dense or shown <= 0 else shown,
-        run_elements=(max(shown, 0) if dense or shown <= 0 else 1) * shape.channels,
-        run_bytes=x.strides[3],
-        run_plane_bytes=2 * shape.channels,
-        skipped_bytes=skipped * x.strides[3],
-        plane_skipped_bytes=2 * max(columns.low, 0) * shape.channels,
+        run_elements=(max(_shown(columns), 0) if dense else 1) * shape.channels,
+        run_bytes=shape.column_step * x.strides[3],
+        run_plane_bytes=2 * shape.place_elements,
+        plane_image_bytes=2 * shape.channels,
         plane_line_bytes=2 * shape.line_elements,
         plane_phase_bytes=phase_bytes,
-        features=out.shape[-1],
+        features=out.shape[-1] * merged,
         feature_bytes=w.strides[-1],
         block_features=tiles.block_features,
         out_feature_bytes=out.strides[-1],
-        kernel_along=along,
-        phases=tuple(phase - rows.axis.low for phase in rows.phases),
+        dense=merged == 1 and out.strides[-1] == 4,
+        kernel_form=form,
+        phases=tuple(
+            (shift - rows.axis.low, *_columns_shown(shape, phase, x, dense))
+            for shift in rows.phases
+            for phase in shape.column_phases
+        ),
         instances=tuple(
             (
                 g * x.strides[0] + piece * shape.channels * x.strides[-1],
@@ -245,71 +171,141 @@ def image_words(
             for g in range(len(x))
             for piece in range(pieces)
         ),
-        panels=tuple(_panels(tiles, shape, x, out)),
+        panels=tuple(panels),
+        units=tuple(units),
+        lane_places=tuple(_lane_places(shape, out)),
         parts=tuple(parts),
         right_steps=tuple(FORM.step_bytes * i for i in range(max(steps for steps, *_ in parts))),
     )
 
 
-def _panels(tiles: ImageTiles, shape: Geometry, x: NDArray, out: NDArray) -> list[tuple[int, ...]]:
+def _shown(columns: Axis) -> int:
+    """Columns of the input that are met."""
+    return min(columns.size, columns.reach - columns.low) - max(-columns.low, 0)
+
+
+def _columns_shown(shape: Geometry, phase: int, x: NDArray, dense: bool) -> tuple[int, int, int]:
+    """Of a phase: bytes before its first column in a line of x and in one of the planes; its columns' runs."""
+    columns, step = shape.columns, shape.column_step
+    skipped = max(-columns.low, 0)
+    first = skipped + (phase - skipped - columns.low) % step
+    shown = max(-(-(skipped + _shown(columns) - first) // step), 0)
+    place = (first + columns.low) // step
+    runs = min(shown, 1) if dense else shown
+    return first * x.strides[3], 2 * place * shape.place_elements, runs
+
+
+def _lane_places(shape: Geometry, out: NDArray) -> list[int]:
+    """Bytes from a position's output to each of its 32 columns: features, of each part that was merged."""
+    features = out.shape[-1]
+    members = shape.members(shape.parts()[0])
+    if len(members) == 1:
+        return [f * out.strides[-1] for f in range(PANEL)]
+    places = [
+        h.first * out.strides[2] + w.first * out.strides[3] + f * out.strides[-1]
+        for h, w in members
+        for f in range(features)
+    ]
+    return [*places, *[0] * (PANEL - len(places))]
+
+
+def _panels(
+    tiles: ImageTiles, shape: Geometry, x: NDArray, out: NDArray
+) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+    """Panels and their units; panels of as many images, or lines, have the same ones."""
     rows, images = shape.rows, x.shape[1]
-    parts = shape.parts()
-    panels = []
-    if tiles.lines == rows.axis.most_positions:
-        tail = rows.lines - rows.pitch
-        for n in range(0, images, tiles.images):
-            count = min(tiles.images, images - n)
-            positions = count * rows.pitch * shape.line_positions
-            lines = count * rows.pitch + max(tail, 0)
-            places = (n * x.strides[1], n * out.strides[1])
-            panels.append((*places, 0, lines, count, *[positions] * len(parts)))
-        return panels
-    for n in range(images):
-        for first in range(0, rows.axis.most_positions, tiles.lines):
-            counts = [max(min(tiles.lines, h.count - first), 0) for h, _ in parts]
-            lines = max(counts) + rows.most_ahead
-            down = parts[0][0].step * first * out.strides[2]
+    most = rows.axis.most_positions
+    whole = tiles.lines == most
+    panels: list[tuple[int, ...]] = []
+    units: list[tuple[int, ...]] = []
+    found: dict[tuple[range, int], tuple[int, int]] = {}
+    for n in range(0, images, tiles.images):
+        groups = min(tiles.images, images - n) // shape.together
+        for first in range(0, most, tiles.lines):
+            lines = range(first, min(first + tiles.lines, most))
+            if (lines, groups) not in found:
+                own = [_unit_words(tiles, shape, unit, out) for unit in shape.units(lines, groups)]
+                found[lines, groups] = len(units), len(own)
+                units += own
+            down = shape.rows.axis.parts[0].step * first * out.strides[2]
             places = (n * x.strides[1], n * out.strides[1] + down)
-            positions = [count * shape.line_positions for count in counts]
-            panels.append((*places, first, lines, 1, *positions))
-    return panels
+            loaded = groups * rows.pitch + max(rows.lines - rows.pitch, 0)
+            if not whole:
+                loaded = len(lines) + rows.most_ahead
+            panels.append((*places, first, loaded, groups, *found[lines, groups]))
+    return panels, units
+
+
+def _unit_words(tiles: ImageTiles, shape: Geometry, unit: Unit, out: NDArray) -> tuple[int, ...]:
+    whole = tiles.lines == shape.rows.axis.most_positions
+    stacked = unit.group * (shape.rows.pitch if whole else 0) + unit.line
+    plane = 2 * stacked * shape.line_elements
+    down = unit.line * shape.parts()[unit.part][0].step * out.strides[2]
+    place = unit.group * shape.together * out.strides[1] + down
+    return (unit.part, plane, place, unit.positions, unit.first_step, unit.steps)
+
+
+def _kernel_form(shape: Geometry, w: NDArray) -> KernelForm:
+    if shape.arrangement.merged:
+        return KernelForm.EACH
+    along = w.strides[-1] != 4 and w.strides[3] == 4 and shape.channels % FORM.step_depth == 0
+    return KernelForm.ALONG if along else KernelForm.PAIRS
 
 
 def _steps(
-    shape: Geometry, part: tuple[Part, Part], phase_bytes: int, w: NDArray, along: bool
+    shape: Geometry, part: tuple[Part, Part], phase_bytes: int, w: NDArray, form: KernelForm
 ) -> tuple[list[int], list[int]]:
-    """Bytes in the planes of each step's first element; bytes in w of each step's elements, -1 for none.
-
-    along: of the first one, and how many there are.
-    """
+    """Bytes in the planes of each step's first element; what is needed of w for each step (see ``KernelForm``)."""
     places: list[int] = []
     kernel: list[int] = []
-    channels = np.arange(shape.channels) * w.strides[3]
     for phase, start, taps in shape.runs(part):
-        elements = np.concatenate([i * w.strides[1] + j * w.strides[2] + channels for i, j in taps])
+        elements = np.concatenate([_tap_elements(shape, part, tap, w) for tap in taps])
         steps = -(-len(elements) // FORM.step_depth)
         first = phase * phase_bytes + 2 * start
         places += [first + 2 * FORM.step_depth * step for step in range(steps)]
-        if along:
+        if form is KernelForm.ALONG:
             for i in range(0, len(elements), FORM.step_depth):
-                kernel += [int(elements[i]), min(FORM.step_depth, len(elements) - i)]
+                kernel += [int(elements[i, 0]), min(FORM.step_depth, len(elements) - i)]
+            continue
+        missing = steps * FORM.step_depth - len(elements)
+        width = LINES if form is KernelForm.EACH else 1
+        padding = (0, missing), (0, width - elements.shape[1])
+        kernel += np.pad(elements, padding, constant_values=-1).ravel().tolist()
+    return places, kernel
+
+
+def _tap_elements(
+    shape: Geometry, part: tuple[Part, Part], tap: tuple[int, int], w: NDArray
+) -> NDArray:
+    """Bytes in w of the elements under a tap, [channel, 1]; of merged parts [channel, feature of each], -1 for none."""
+    channels = np.arange(shape.channels)[:, None] * w.strides[3]
+    columns = []
+    for h, v in shape.members(part):
+        i, j = h.element(tap[0]), v.element(tap[1])
+        features = np.arange(w.shape[-1] if shape.arrangement.merged else 1) * w.strides[-1]
+        if i is None or j is None:
+            columns.append(np.full((shape.channels, len(features)), -1))
         else:
-            kernel += [*elements.tolist(), *[-1] * (steps * FORM.step_depth - len(elements))]
-    none = [0, 0] if along else [-1] * FORM.step_depth
-    return (places, kernel) if places else ([0], none)
+            columns.append(i * w.strides[1] + j * w.strides[2] + channels + features)
+    return np.concatenate(columns, axis=1)
 
 
 def _outputs(
     tiles: ImageTiles, shape: Geometry, part: tuple[Part, Part], lines: int, out: NDArray
 ) -> NDArray:
-    """Bytes in a panel's output of each position, -1 where there is none; whole blocks of positions."""
+    """Bytes in a unit's output of each position, -1 where there is none; whole blocks of positions."""
     h, w = part
-    whole = tiles.lines == shape.rows.axis.most_positions
-    pitch = shape.rows.pitch if whole else tiles.lines
-    image, line = np.divmod(np.arange(lines), pitch)
-    column = np.arange(shape.line_positions)
-    down = image * out.strides[1] + (h.first + line * h.step) * out.strides[2]
-    across = (w.first + column * w.step) * out.strides[3]
-    there = (line < h.count)[:, None] & (column < w.count)
-    places = np.where(there, down[:, None] + across, -1).ravel()
+    first = h.first * out.strides[2] + w.first * out.strides[3]
+    if shape.arrangement.by_line:
+        across = np.arange(w.count)[:, None] * w.step * out.strides[3]
+        places = (first + across + np.arange(shape.together) * out.strides[1]).ravel()
+    else:
+        whole = tiles.lines == shape.rows.axis.most_positions
+        pitch = shape.rows.pitch if whole else tiles.lines
+        image, line = np.divmod(np.arange(lines), pitch)
+        column = np.arange(shape.line_positions)
+        down = image * out.strides[1] + line * h.step * out.strides[2]
+        there = (line < h.count)[:, None] & (column < w.count)
+        across = column * w.step * out.strides[3]
+        places = np.where(there, first + down[:, None] + across, -1).ravel()
     return np.pad(places, (0, -len(places) % PANEL), constant_values=-1)

@@ -29,12 +29,10 @@ from runtime.codegen.tile_unit import has_tile_unit
 from runtime.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
 from runtime.kernels.convert import converting
 from runtime.kernels.convolution_axes import coordinate_tables
-from runtime.kernels.gradient_convolution import (
-    GradientTiles,
-    gradient_geometry,
-    gradient_words,
-)
-from runtime.kernels.image_convolution import ImageTiles, geometry, image_words
+from runtime.kernels.gradient_convolution import GradientTiles, gradient_words
+from runtime.kernels.gradient_geometry import gradient_geometry
+from runtime.kernels.image_convolution import ImageTiles, image_words
+from runtime.kernels.image_geometry import geometry
 from spmd.literal import NDArray
 from spmd.ops.window import Window
 from spmd.shape import PrimitiveType
@@ -122,6 +120,7 @@ def _by_tiles(
     else:
         sparse = gradient_geometry(kernel.window, x.shape, out.shape)
         assert sparse is not None, "the lowering asked for it"
+        sparse = replace(sparse, together=tiles.together)
         words = gradient_words(tiles, sparse, planar, scratch, otherwise)
         code, function = gradient_code(), CONVOLVE_GRADIENT
     record = np.zeros(len(words.packed_at(0)), np.int64)

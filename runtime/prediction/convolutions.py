@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from runtime.kernels.gradient_convolution import GradientTiles, gradient_geometry
+from runtime.kernels.gradient_convolution import GradientTiles
+from runtime.kernels.gradient_geometry import gradient_geometry
 from runtime.kernels.group_convolution import GroupConvolutionKernel
-from runtime.kernels.image_convolution import ImageTiles, geometry
+from runtime.kernels.image_convolution import ImageTiles
+from runtime.kernels.image_geometry import geometry
 from runtime.kernels.panel_convolution import PanelConvolutionKernel
 from runtime.prediction.work import (
     NEAR,
@@ -49,20 +51,17 @@ def _by_images(tiles: ImageTiles, sizes: ConvolutionSizes) -> ConvolutionParts:
     """Lines of the input that are met are split once, or once for each block of features; the kernel is packed for
     every panel of lines; results of pieces of the channels are added up.
     """
-    shape = geometry(sizes.window, sizes.x, sizes.out)
-    assert shape is not None, "the lowering asked for it"
+    plain = geometry(sizes.window, sizes.x, sizes.out)
+    assert plain is not None, "the lowering asked for it"
+    shape = plain.of_channels(tiles.channels).arranged(tiles.arrangement)
+    assert shape is not None, "the plan is of this shape"
     groups, images, features = sizes.out[0], sizes.out[1], sizes.out[-1]
-    pieces = shape.channels // tiles.channels
-    most = shape.rows.axis.most_positions
-    panels = -(-images // tiles.images) * -(-most // tiles.lines)
-    ahead = shape.rows.most_ahead / tiles.lines if tiles.lines < most else 0.0
-    times = -(-features // tiles.block_features) if panels > 1 else 1
-    met = len(shape.rows.phases) / shape.rows.axis.stride
-    split = times * images * shape.rows.axis.size * met * (1 + ahead) * shape.line_elements
+    pieces = plain.channels // tiles.channels
+    panels = -(-images // tiles.images) * -(-shape.rows.axis.most_positions // tiles.lines)
     return ConvolutionParts(
         ConvolutionForm.IMAGE,
-        float(groups * images * pieces * shape.of_channels(tiles.channels).multiplied(sizes.out)),
-        groups * split,
+        groups * images * pieces * shape.multiplied(features),
+        groups * pieces * tiles.split(shape, images, features),
         float(panels * math.prod(sizes.w)),
         float(pieces * math.prod(sizes.out)),
     )
@@ -70,20 +69,18 @@ def _by_images(tiles: ImageTiles, sizes: ConvolutionSizes) -> ConvolutionParts:
 
 def _by_gradients(tiles: GradientTiles, sizes: ConvolutionSizes) -> ConvolutionParts:
     """Both operands are split; results of each panel are added up."""
-    shape = gradient_geometry(sizes.window, sizes.x, sizes.out)
-    assert shape is not None, "the lowering asked for it"
+    plain = gradient_geometry(sizes.window, sizes.x, sizes.out)
+    assert plain is not None, "the lowering asked for it"
+    shape = replace(plain, together=tiles.together)
     groups, channels, features, images = sizes.out[0], sizes.out[1], sizes.out[-1], sizes.x[-1]
-    panels = -(-images // tiles.images) * -(-shape.rows.positions // tiles.lines)
-    again = shape.plane_lines(tiles.lines) / tiles.lines
-    positions = float(shape.rows.positions * shape.pitch * images)
-    left = shape.phases * positions * channels * -(-features // tiles.features)
-    right = positions * features * -(-channels // tiles.channels) * again
+    panels = -(-images // tiles.images) * -(-shape.rows.window // tiles.lines)
+    left, right = tiles.split(shape, channels, images, features)
     return ConvolutionParts(
         ConvolutionForm.GRADIENT,
         float(groups * shape.multiplied(channels, images, features)),
         groups * left,
         groups * right,
-        float(groups * panels * shape.taps * channels * features),
+        float(groups * panels * math.prod(sizes.out[1:])),
     )
 
 

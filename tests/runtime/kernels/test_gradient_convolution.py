@@ -28,10 +28,12 @@ pytestmark = pytest.mark.skipif(not has_tile_unit(), reason="no tile unit")
         ("9,8", "9,8", "pad=2_2x2_2 stride=2x2", "3,3"),
         ("9,8", "5,4", "pad=2_4x2_1 rhs_dilate=2x2 stride=2x1", "4,5"),
         ("3,2", "6,5", "pad=5_4x4_4", "7,6"),
+        ("8,8", "4,4", "pad=0_-1x0_-1 rhs_dilate=2x2", "1,1"),
+        ("9,9", "5,5", "pad=2_2x2_2 rhs_dilate=2x2 stride=2x2", "3,3"),
     ],
 )
 @pytest.mark.parametrize("features", ["5,7", "40,70", "64,1"])
-@pytest.mark.parametrize("images", [1, 4, 5])
+@pytest.mark.parametrize("images", [1, 5, 8])
 def test_gradients(x: str, w: str, window: str, out: str, features: str, images: int) -> None:
     """Strides of what they are the gradient of are distances in the window; its dilations are strides."""
     inputs, outputs = features.split(",")

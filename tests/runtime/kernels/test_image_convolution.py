@@ -94,6 +94,52 @@ def test_groups_and_ranks(x: str, w: str, y: str, window: str, labels: str, more
 
 
 @pytest.mark.parametrize(
+    ("x", "window", "out"),
+    [
+        ("8,7", "size=3x3 pad=1_1x1_1", "8,7"),
+        ("9,9", "size=3x4 stride=2x3 pad=1_1x2_1", "5,3"),
+        ("5,4", "size=3x3 pad=2_1x2_1 lhs_dilate=2x2", "10,8"),
+        ("8,8", "size=1x1 stride=2x2", "4,4"),
+        ("4,4", "size=1x1 pad=0_1x0_1 lhs_dilate=2x2", "8,8"),
+        ("4,6", "size=3x3 pad=6_0x1_1", "8,6"),
+    ],
+)
+@pytest.mark.parametrize("inputs", [31, 32])
+def test_images_side_by_side(x: str, window: str, out: str, inputs: int, budget: int) -> None:  # noqa: F811
+    """Lines of a few positions; lines of padding, which some outputs meet alone, are no products."""
+    tiles = tiles_of(
+        convolution(
+            x=f"f32[8,{x},{inputs}]",
+            w=f"f32[{kernel_size(window)},{inputs},40]",
+            y=f"f32[8,{out},40]",
+            window=window,
+            labels="b01f_01io->b01f",
+        )
+    )
+    assert isinstance(tiles, ImageTiles) or budget < 1_000_000
+    if isinstance(tiles, ImageTiles) and budget == 1_000_000 and "size=1x1" not in window:
+        assert tiles.arrangement.together > 1
+
+
+@pytest.mark.parametrize("labels", ["b01f_01io->b01f", "b01f_01oi->b01f", "b01f_oi01->bf01"])
+@pytest.mark.parametrize(("outputs", "window"), [(3, "2x2"), (2, "2x4"), (1, "3x3"), (16, "1x1")])
+def test_parts_of_few_features(labels: str, outputs: int, window: str, budget: int) -> None:  # noqa: F811
+    """What holes of the input leave apart: features of all parts are columns of one product."""
+    down, across = map(int, window.split("x"))
+    sizes = [
+        {"b": 3, "f": 40, "0": 5, "1": 6},
+        {"i": 40, "o": outputs, "0": 7, "1": 7},
+        {"b": 3, "f": outputs, "0": 5 * down, "1": 6 * across},
+    ]
+    x, w, y = laid_out(labels, sizes)
+    pad = f"pad=3_{down + 2}x3_{across + 2} lhs_dilate={window} rhs_reversal=1x1"
+    tiles = tiles_of(convolution(x, w, y, f"size=7x7 {pad}", labels))
+    if isinstance(tiles, ImageTiles):
+        assert tiles.arrangement.merged is (window != "1x1")
+    assert tiles is not None or budget < 1_000_000
+
+
+@pytest.mark.parametrize(
     "value", [1e-42, 3e-39, 1e-30, 3.0, 4e9, 5e9, 3e38, np.inf, -np.inf, np.nan]
 )
 @pytest.mark.parametrize("operand", [0, 1])
