@@ -29,8 +29,8 @@ from collectives.passes.reduce_scatter_creator import ReduceScatterCreator
 from collectives.passes.reduce_scatter_decomposer import ReduceScatterDecomposer
 from collectives.passes.reduce_scatter_reassociate import ReduceScatterReassociate
 from collectives.passes.schedule_aware_cse import ScheduleAwareCse
+from collectives.passes.while_loop_all_reduce_code_motion import WhileLoopAllReduceCodeMotion
 from collectives.passes.windowed_einsum import WindowedEinsum
-from collectives.schedule.latency_hiding_scheduler import LatencyHidingScheduler
 
 __all__ = [
     "AllGatherBroadcastReorder",
@@ -55,11 +55,11 @@ __all__ = [
     "CollectivePermuteDecomposer",
     "CollectivePermuteSimplifier",
     "CollectivePipeliner",
-    "LatencyHidingScheduler",
     "ReduceScatterCombiner",
     "ReduceScatterCreator",
     "ReduceScatterDecomposer",
     "ReduceScatterReassociate",
     "ScheduleAwareCse",
+    "WhileLoopAllReduceCodeMotion",
     "WindowedEinsum",
 ]

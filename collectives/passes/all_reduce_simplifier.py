@@ -41,7 +41,7 @@ class AllReduceSimplifier(Simplifier):
     opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.ALL_REDUCE, Opcode.REDUCE_SCATTER)
 
     def simplify(self, module: HloModule) -> Simplify:
-        scope, replication = ModuleScope(module), _Lazily(module)
+        scope, replication = ModuleScope(module), Replication(module)
 
         def simpler(x: HloInstruction) -> HloInstruction | None:
             what = reducing(x)
@@ -49,30 +49,19 @@ class AllReduceSimplifier(Simplifier):
                 return None
             if meets_alone(what.groups):
                 return _whole(x, x.operands, builder_at(x, scope))
-            known = replication.get() if x.opcode is Opcode.ALL_REDUCE else None
-            if known is None or not all(known.is_equal_within(o, what.groups) for o in x.operands):
+            if x.opcode is not Opcode.ALL_REDUCE:
+                return None
+            if not all(replication.is_equal_within(o, what.groups) for o in x.operands):
                 return None
             b = builder_at(x, scope)
             parts = [part for o in x.operands if (part := of_equal(o, what, b)) is not None]
             if len(parts) < x.num_operands:
                 return None
             result = _whole(x, parts, b)
-            known.learn_equal(result, x)
+            replication.learn_equal(result, x)
             return result
 
         return simpler
-
-
-class _Lazily:
-    """The module's Replication, worked out when it is asked for."""
-
-    def __init__(self, module: HloModule) -> None:
-        self._module = module
-        self._known: Replication | None = None
-
-    def get(self) -> Replication:
-        self._known = self._known or Replication(self._module)
-        return self._known
 
 
 def _whole(x: HloInstruction, parts: Sequence[HloInstruction], b: Builder) -> HloInstruction:

@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import ClassVar
 
-from collectives.passes.reducing import Reducing, reducing
+from collectives.passes.reduced import OPERATIONS, Reduced, operation_kind, reduced
 from spmd.analysis.side_effects import SideEffects
-from spmd.builder import Builder, ModuleScope
+from spmd.builder import ModuleScope
 from spmd.device import ReductionKind
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
-from spmd.ops.reduction import on_type
 from spmd.passes.instruction_pass import Edit, InstructionPass
 from spmd.passes.rewrite import builder_at, is_pinned, replace_and_prune
 from spmd.shape import ArrayShape
-
-#: What each operation does between two reductions of which kind. A difference is a sum of one that is negated.
-_KIND = {
-    Opcode.ADD: ReductionKind.SUM,
-    Opcode.SUBTRACT: ReductionKind.SUM,
-    Opcode.MULTIPLY: ReductionKind.PRODUCT,
-    Opcode.MINIMUM: ReductionKind.MIN,
-    Opcode.MAXIMUM: ReductionKind.MAX,
-    Opcode.AND: ReductionKind.AND,
-    Opcode.OR: ReductionKind.OR,
-    Opcode.XOR: ReductionKind.XOR,
-}
 
 
 @dataclass(frozen=True)
@@ -40,11 +27,11 @@ class Reassociation(InstructionPass):
     """
 
     opcode: ClassVar[Opcode]
-    opcodes: ClassVar[tuple[Opcode, ...]] = tuple(_KIND)
+    opcodes: ClassVar[tuple[Opcode, ...]] = OPERATIONS
     accepts: ClassVar[tuple[Stage, ...]] = (Stage.PARTITIONED, Stage.OPTIMIZED)
 
     def moves(self, step: HloInstruction, kind: ReductionKind) -> bool:
-        """Whether ``step``, of one operand, between collective and op may as well stand before the collective."""
+        """Whether ``step``, between collective and op, may as well stand before the collective."""
         return False
 
     def walk(self, computation: HloComputation) -> Iterable[HloInstruction]:
@@ -58,72 +45,21 @@ class Reassociation(InstructionPass):
 
         def edit(x: HloInstruction) -> bool:
             both = None if is_pinned(x) else self._match(x)
-            if both is not None:
-                replace_and_prune(x, reassociated(x, both, builder_at(x, scope)), effects)
-            return both is not None
+            if both is None:
+                return False
+            b, (one, other) = builder_at(x, scope), both
+            local = b.binary(x.opcode, one.local(), other.local())
+            replace_and_prune(x, one.of(local, b), effects)
+            return True
 
         return edit
 
-    def _match(self, x: HloInstruction) -> list[_Reduced] | None:
+    def _match(self, x: HloInstruction) -> tuple[Reduced, Reduced] | None:
         if not isinstance(x.shape, ArrayShape) or x.operand(0) is x.operand(1):
             return None
-        kind = on_type(_KIND[x.opcode], x.array_shape.element_type)
-        both = [found for o in x.operands if (found := self._reduced(o, kind)) is not None]
-        if len(both) != 2 or both[0].alike != both[1].alike:
+        kind = operation_kind(x)
+        one = reduced(x.operand(0), kind, self.opcode, self.moves)
+        other = reduced(x.operand(1), kind, self.opcode, self.moves) if one is not None else None
+        if one is None or other is None or one.alike != other.alike:
             return None
-        return both
-
-    def _reduced(self, value: HloInstruction, kind: ReductionKind) -> _Reduced | None:
-        """``value`` as a collective of that kind and what is done to its result; None where others want one of them."""
-        steps: list[HloInstruction] = []
-        while value.opcode is not self.opcode:
-            if not _serves_one(value) or is_pinned(value) or not self.moves(value, kind):
-                return None
-            steps.append(value)
-            value = value.operand(0)
-        if not _serves_one(value) or value.num_operands != 1:
-            return None
-        found = reducing(value)
-        return _Reduced(value, steps, found) if found is not None and found.kind is kind else None
-
-
-def _serves_one(x: HloInstruction) -> bool:
-    return x.num_users == 1 and not x.is_root
-
-
-@dataclass(frozen=True)
-class _Reduced:
-    """``steps``: what stands between the collective and its user, the last one first."""
-
-    collective: HloInstruction
-    steps: Sequence[HloInstruction]
-    reducing: Reducing
-
-    @property
-    def alike(self) -> Reducing:
-        """Equal for two that may become one: the types may have been converted into one."""
-        element_type = (self.steps or [self.collective])[0].array_shape.element_type
-        return replace(self.reducing, element_type=element_type)
-
-    def local(self) -> HloInstruction:
-        """The steps, done to the collective's operand."""
-        value = self.collective.operand(0)
-        for step in reversed(self.steps):
-            assert step.parent is not None
-            value = step.parent.add(step.clone(step.shape, (value,)))
-        return value
-
-
-def reassociated(x: HloInstruction, both: Sequence[_Reduced], b: Builder) -> HloInstruction:
-    """The collective of what ``x`` computes of the local values."""
-    first = both[0]
-    local = b.binary(x.opcode, both[0].local(), both[1].local())
-    collective = first.collective
-    alike = first.alike
-    reducer = collective.to_apply
-    if alike.element_type is not first.reducing.element_type:
-        assert alike.kind is not None
-        reducer = b.scope.reducer(alike.kind, alike.element_type)
-    result = b.create(collective.opcode, (local,), collective.attrs, calls=(reducer,))
-    result.annotations = collective.annotations
-    return result
+        return one, other

@@ -59,16 +59,21 @@ _HEARD: dict[Opcode, _Heard] = {
 
 
 class Replication:
-    """Of all values of ``module`` that its entry reaches, in every trip of its loops; a snapshot."""
+    """Of all values of ``module`` that its entry reaches, in every trip of its loops.
+
+    What the module is when the first question is asked; of what is made later nothing is known.
+    """
 
     def __init__(self, module: HloModule) -> None:
         self._module = module
         self._space = DeviceSpace(device_count(module))
         self._known: dict[HloInstruction, Known] = {}
-        self._run(module.entry, [self._handed_in(p) for p in module.entry.parameters])
 
     def is_equal_within(self, x: HloInstruction, groups: Groups) -> bool:
         """All members of each group have the same array ``x``."""
+        if not self._known:
+            entry = self._module.entry
+            self._run(entry, [self._handed_in(parameter) for parameter in entry.parameters])
         known = self._known.get(x)
         if not isinstance(known, EqualDevices):
             return False

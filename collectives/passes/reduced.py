@@ -1,0 +1,125 @@
+"""Values that are a reduction over devices, and what may be done before that reduction as well as behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from collectives.passes.reducing import Reducing, reducing
+from spmd.builder import Builder
+from spmd.device import ReductionKind
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import Opcode
+from spmd.ops.reduction import on_type
+from spmd.passes.rewrite import is_pinned
+from spmd.shape import PrimitiveType
+
+#: Whether a step, of one operand, between a reduction and who wants it may as well stand before the reduction.
+Moves: TypeAlias = Callable[[HloInstruction, ReductionKind], bool]
+
+#: What two results of a reduction are put together by, so that their operands may be, too.
+OPERATION = {
+    ReductionKind.SUM: Opcode.ADD,
+    ReductionKind.PRODUCT: Opcode.MULTIPLY,
+    ReductionKind.MIN: Opcode.MINIMUM,
+    ReductionKind.MAX: Opcode.MAXIMUM,
+    ReductionKind.AND: Opcode.AND,
+    ReductionKind.OR: Opcode.OR,
+    ReductionKind.XOR: Opcode.XOR,
+}
+_KIND = {opcode: kind for kind, opcode in OPERATION.items()} | {Opcode.SUBTRACT: ReductionKind.SUM}
+OPERATIONS = tuple(_KIND)
+
+#: They put elements elsewhere, or leave some out, alike on every device.
+_MOVES = frozenset(
+    {Opcode.RESHAPE, Opcode.BITCAST, Opcode.TRANSPOSE, Opcode.COPY, Opcode.REVERSE, Opcode.SLICE}
+)
+#: Reductions that give one of the values, whatever monotone function is applied first.
+_CHOOSING = (ReductionKind.MIN, ReductionKind.MAX)
+_FLOATS = (PrimitiveType.BF16, PrimitiveType.F16, PrimitiveType.F32, PrimitiveType.F64)
+
+
+def operation_kind(x: HloInstruction) -> ReductionKind:
+    """What the operation, one of ``OPERATIONS``, does; a difference is a sum of one that is negated."""
+    return on_type(_KIND[x.opcode], x.array_shape.element_type)
+
+
+def moves_exactly(step: HloInstruction, kind: ReductionKind) -> bool:
+    """Reshapes, transposes, slices and the like, and conversions that the reduction does not feel.
+
+    These are of integers to narrower ones, whose sums agree modulo their size, and of floats to narrower ones where the
+    least or the greatest is wanted.
+    """
+    if step.opcode is not Opcode.CONVERT:
+        return step.opcode in _MOVES and _type(step) is _type(step.operand(0))
+    old, new = _type(step.operand(0)), _type(step)
+    if old.is_integer and new.is_integer:
+        return kind not in _CHOOSING and new.bits <= old.bits
+    return kind in _CHOOSING and old in _FLOATS and new in _FLOATS and new.bits < old.bits
+
+
+def widens_floats(step: HloInstruction) -> bool:
+    if step.opcode is not Opcode.CONVERT:
+        return False
+    old, new = _type(step.operand(0)), _type(step)
+    return old in _FLOATS and new in _FLOATS and new.bits > old.bits
+
+
+def _type(x: HloInstruction) -> PrimitiveType:
+    return x.array_shape.element_type
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """``steps``: what stands between the collective, of one operand, and who wants its result, the last one first."""
+
+    collective: HloInstruction
+    steps: Sequence[HloInstruction]
+    reducing: Reducing
+
+    @property
+    def alike(self) -> Reducing:
+        """Equal for two that may become one: the types may have been converted into one."""
+        element_type = _type((self.steps or [self.collective])[0])
+        return replace(self.reducing, element_type=element_type)
+
+    def local(self) -> HloInstruction:
+        """The steps, done to the collective's operand."""
+        value = self.collective.operand(0)
+        for step in reversed(self.steps):
+            assert step.parent is not None
+            value = step.parent.add(step.clone(step.shape, (value,)))
+        return value
+
+    def of(self, value: HloInstruction, b: Builder) -> HloInstruction:
+        """The collective of another value, in its place: of what ``local`` gives, or of what is made of that."""
+        alike, reducer = self.alike, self.collective.to_apply
+        if alike.element_type is not self.reducing.element_type:
+            assert alike.kind is not None
+            reducer = b.scope.reducer(alike.kind, alike.element_type)
+        attrs = self.collective.attrs
+        result = b.create(self.collective.opcode, (value,), attrs, calls=(reducer,))
+        result.annotations = self.collective.annotations
+        return result
+
+
+def reduced(
+    value: HloInstruction, kind: ReductionKind, opcode: Opcode, moves: Moves
+) -> Reduced | None:
+    """``value`` as a collective of that kind and steps that may be moved; None where others want one of them."""
+    steps: list[HloInstruction] = []
+    while value.opcode is not opcode:
+        if not serves_one(value) or is_pinned(value) or not moves(value, kind):
+            return None
+        steps.append(value)
+        value = value.operand(0)
+    if not serves_one(value) or value.num_operands != 1:
+        return None
+    found = reducing(value)
+    return Reduced(value, steps, found) if found is not None and found.kind is kind else None
+
+
+def serves_one(x: HloInstruction) -> bool:
+    """One instruction reads it, and it is nobody's result."""
+    return x.num_users == 1 and not x.is_root

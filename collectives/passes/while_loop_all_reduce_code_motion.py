@@ -1,0 +1,199 @@
+"""All-reduces whose results a loop only adds up, or stacks, are done once behind the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from collectives.passes.reduced import (
+    OPERATION,
+    OPERATIONS,
+    Reduced,
+    moves_exactly,
+    operation_kind,
+    reduced,
+    serves_one,
+)
+from collectives.passes.replication import Replication
+from spmd.analysis.call_sites import call_sites
+from spmd.analysis.side_effects import SideEffects
+from spmd.analysis.trip_count import trip_count
+from spmd.builder import Builder, ModuleScope
+from spmd.device import ReductionKind
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.opcode import Opcode
+from spmd.literal import Literal
+from spmd.ops.reduction import identity_value
+from spmd.passes.algebraic.match import constant_array
+from spmd.passes.instruction_pass import Edit, InstructionPass
+from spmd.passes.interface import register_pass
+from spmd.passes.rewrite import builder_at, is_pinned
+from spmd.passes.while_loop_overwritten_state import is_overwritten
+from spmd.passes.while_state import Loop, element_index, match_loop, result_elements_known
+from spmd.shape import ArrayShape
+
+
+@register_pass
+@dataclass(frozen=True)
+class WhileLoopAllReduceCodeMotion(InstructionPass):
+    """total = total + all-reduce(x)    in the body  =>  mine = mine + x, from zero; behind the loop
+                                                     total = total before the loop + all-reduce(mine)
+
+    And so for other reductions. The element of the state may be used for nothing else in body and condition. What moves
+    elements between all-reduce and sum stays in the loop, before the all-reduce (``moves_exactly``). Integers stay what
+    they were, floats are added in another order.
+
+    ``stacked``: also rows = dynamic-update-slice(rows, all-reduce(x), i): the rows are stacked as they are, and summed
+    over devices together. As many bytes are sent, and every result keeps its bits. All members must write the same
+    rows, and what the rows are filled with before the loop must stay what it is when it is reduced.
+    """
+
+    name: ClassVar[str] = "while-loop-all-reduce-code-motion"
+    accepts: ClassVar[tuple[Stage, ...]] = (Stage.PARTITIONED, Stage.OPTIMIZED)
+    opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.WHILE,)
+    stacked: bool = True
+
+    def editor(self, module: HloModule) -> Edit:
+        scope, sites, effects = ModuleScope(module), call_sites(module), SideEffects()
+        replication = Replication(module)
+
+        def edit(x: HloInstruction) -> bool:
+            loop = match_loop(x, sites)
+            if loop is None or not result_elements_known(loop) or any(map(is_pinned, x.users)):
+                return False
+            found = [self._match(loop, i, replication) for i in _wanted_elements(loop)]
+            moved = [one for one in found if one is not None]
+            if moved:
+                move_behind(loop, moved, builder_at(x, scope), effects)
+            return bool(moved)
+
+        return edit
+
+    def _match(self, loop: Loop, index: int, replication: Replication) -> _Moved | None:
+        reads, update = _reads(loop, index), loop.next_value(index)
+        if len(reads) != 1 or reads[0].parent is not loop.body or not serves_one(reads[0]):
+            return None
+        if not isinstance(update.shape, ArrayShape) or loop.body.root.operands.count(update) != 1:
+            return None
+        if update.opcode is not Opcode.DYNAMIC_UPDATE_SLICE:
+            return _accumulated(index, update, reads[0])
+        return _stacked(loop, index, reads[0], replication) if self.stacked else None
+
+
+def _wanted_elements(loop: Loop) -> list[int]:
+    return sorted({element_index(user) for user in loop.instruction.users})
+
+
+def _reads(loop: Loop, index: int) -> list[HloInstruction]:
+    """Of element ``index`` in condition and body, as far as somebody wants them."""
+    return [
+        user
+        for computation in (loop.condition, loop.body)
+        for user in computation.parameters[0].users
+        if element_index(user) == index and (user.users or user.is_root)
+    ]
+
+
+@dataclass(frozen=True)
+class _Moved:
+    """What the body does with element ``index`` of the state: ``terms``, each the operand at a place of an instruction.
+
+    ``starts_anew``: the loop starts with the reduction's neutral element, and what the state was is added behind it.
+    """
+
+    index: int
+    terms: Sequence[tuple[HloInstruction, int, Reduced]]
+    starts_anew: bool
+
+    @property
+    def first(self) -> Reduced:
+        return self.terms[0][2]
+
+    @property
+    def kind(self) -> ReductionKind:
+        assert self.first.reducing.kind is not None
+        return self.first.reducing.kind
+
+
+def _accumulated(index: int, update: HloInstruction, read: HloInstruction) -> _Moved | None:
+    """op(op(read, reduced), reduced): all of one reduction, each used for this alone."""
+    x, terms = update, list[tuple[HloInstruction, int, Reduced]]()
+    while x is not read:
+        if x.opcode not in OPERATIONS or is_pinned(x) or not serves_one(x):
+            return None
+        term = _term(x)
+        if term is None:
+            return None
+        terms.append(term)
+        x = x.operand(1 - term[1])
+    if not terms or any(term.alike != terms[0][2].alike for _, _, term in terms):
+        return None
+    return _Moved(index, terms, starts_anew=True)
+
+
+def _term(x: HloInstruction) -> tuple[HloInstruction, int, Reduced] | None:
+    """The operand of ``x`` that is a reduction of the kind that ``x`` goes on with; what is subtracted, of the two."""
+    for place in (1,) if x.opcode is Opcode.SUBTRACT else (1, 0):
+        term = reduced(x.operand(place), operation_kind(x), Opcode.ALL_REDUCE, moves_exactly)
+        if term is not None:
+            return x, place, term
+    return None
+
+
+def _stacked(
+    loop: Loop, index: int, read: HloInstruction, replication: Replication
+) -> _Moved | None:
+    """dynamic-update-slice(read, reduced, starts): at the same place on all members."""
+    update = loop.next_value(index)
+    if update.operands.count(read) != 1 or update.operand(0) is not read:
+        return None
+    if is_pinned(update) or not serves_one(update):
+        return None
+    for kind in OPERATION:
+        term = reduced(update.operand(1), kind, Opcode.ALL_REDUCE, moves_exactly)
+        if term is not None and _keeps_filling(loop, index, kind):
+            break
+    else:
+        return None
+    groups = term.reducing.groups
+    if not all(replication.is_equal_within(start, groups) for start in update.operands[2:]):
+        return None
+    return _Moved(index, [(update, 1, term)], starts_anew=False)
+
+
+def _keeps_filling(loop: Loop, index: int, kind: ReductionKind) -> bool:
+    """The reduction leaves what the element begins as as it is at every place, or the loop leaves nothing of it."""
+    trips = trip_count(loop.instruction)
+    if trips and is_overwritten(loop, index, trips):
+        return True
+    filling = loop.initial[index]
+    if filling.opcode is not Opcode.BROADCAST:
+        return False
+    value, element_type = constant_array(filling.operand(0)), filling.array_shape.element_type
+    neutral = Literal.of(ArrayShape(element_type, ()), identity_value(kind, element_type)).array
+    return value is not None and value.size == 1 and bool(value.reshape(()) == neutral)
+
+
+# ---- editing
+def move_behind(loop: Loop, moved: Sequence[_Moved], b: Builder, effects: SideEffects) -> None:
+    """The body works with the values of its own device; what is moved is reduced behind the loop."""
+    x = loop.instruction
+    results = {one.index: [u for u in x.users if element_index(u) == one.index] for one in moved}
+    elements = list(loop.initial)
+    for one in moved:
+        for user, place, term in one.terms:
+            user.replace_operand(place, term.local())
+        before = elements[one.index]
+        if one.starts_anew:
+            shape = before.array_shape
+            elements[one.index] = b.full(shape, identity_value(one.kind, shape.element_type))
+        total = one.first.of(b.get_tuple_element(x, one.index), b)
+        if one.starts_anew:
+            total = b.binary(OPERATION[one.kind], before, total)
+        for result in results[one.index]:
+            b.computation.replace(result, total)
+    x.set_operands([b.tuple(elements)])
+    loop.body.remove_unused(keep=effects.of)
+    b.computation.remove_unused(keep=effects.of)
