@@ -32,14 +32,14 @@ class PriorityFusion(FueledPass):
         a = f32[1024] exponential(x)
         b = f32[1024] add(a, y)            =>  b = f32[1024] fusion(x, y), kind=kLoop, calls={add(exponential(x), y)}
 
-    First producers go into all of their readers, the one that saves most first, copied where that pays; then kernels
-    that read the same, or one of which reads the other, become one with several results; then small ones of equal sizes
-    (``horizontal``); then ``products`` of matrices go into a kernel that reads them, and read slices where they lie.
-    Every computation that runs by itself is done alone, within the order in which it stands, which should be its
-    schedule: kernels run at places of that order, where live bytes do not rise above its peak, less ``headroom``, a part
-    of it. If the planned memory is more all the same, because values do not lie as close, products stay alone, more room
-    is left, and in the end nothing is made that keeps anything alive for longer. docs/fusion.md says how time is
-    estimated.
+    First producers go into all of their readers, the one that saves most first, copied where that pays; then
+    kernels that read the same, or one of which reads the other, become one with several results; then small ones of
+    equal sizes (``horizontal``); then ``products`` of matrices go into a kernel that reads them, and read slices
+    where they lie. Every computation that runs by itself is done alone, within the order in which it stands, which
+    should be its schedule: kernels run at places of that order, where live bytes do not rise above its peak, less
+    ``headroom``, a part of it. If the planned memory is more all the same, because values do not lie as close,
+    products stay alone, more room is left, and in the end nothing is made that keeps anything alive for longer.
+    docs/fusion.md says how time is estimated.
 
     Instructions with control edges, side effects, other memory spaces or dynamic sizes stay as they are, and so do
     modules with an operation that the runtime does not run.
