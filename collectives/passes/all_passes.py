@@ -22,6 +22,7 @@ from collectives.passes.collective_permute_combiner import CollectivePermuteComb
 from collectives.passes.collective_permute_cse import CollectivePermuteCse
 from collectives.passes.collective_permute_cycle_decomposer import CollectivePermuteCycleDecomposer
 from collectives.passes.collective_permute_decomposer import CollectivePermuteDecomposer
+from collectives.passes.collective_permute_motion import CollectivePermuteMotion
 from collectives.passes.collective_permute_simplifier import CollectivePermuteSimplifier
 from collectives.passes.collective_pipeliner import CollectivePipeliner
 from collectives.passes.reduce_scatter_combiner import ReduceScatterCombiner
@@ -53,6 +54,7 @@ __all__ = [
     "CollectivePermuteCse",
     "CollectivePermuteCycleDecomposer",
     "CollectivePermuteDecomposer",
+    "CollectivePermuteMotion",
     "CollectivePermuteSimplifier",
     "CollectivePipeliner",
     "ReduceScatterCombiner",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from spmd.builder import Builder
 from spmd.device import CollectiveGroupMode
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import CollectivePermuteAttrs
@@ -40,8 +41,10 @@ def permute(
     operands: Sequence[HloInstruction],
     pairs: Sequence[Pair],
     mode: CollectiveGroupMode,
+    b: Builder | None = None,
 ) -> HloInstruction:
+    """Written by ``b``, else into the entry."""
     by_partition = mode is CollectiveGroupMode.CROSS_PARTITION
     channel = p.b.scope.channel_id() if by_partition else None
     attrs = CollectivePermuteAttrs(ListedPairs(tuple(pairs)), channel)
-    return p.b.create(Opcode.COLLECTIVE_PERMUTE, operands, attrs)
+    return (b or p.b).create(Opcode.COLLECTIVE_PERMUTE, operands, attrs)

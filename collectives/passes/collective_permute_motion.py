@@ -1,0 +1,102 @@
+"""Collective-permutes of loops: out of them, to the beginning of a trip, and not in the last one if nobody reads it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from collectives.passes.carried_permutes import (
+    carry_unsent,
+    is_wasted_in_the_end,
+    permutes_to_carry,
+)
+from collectives.passes.permute_forms import match_permute
+from spmd.analysis.call_sites import call_sites
+from spmd.analysis.side_effects import SideEffects
+from spmd.builder import Builder, ModuleScope
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.opcode import Opcode
+from spmd.passes.instruction_pass import Edit, InstructionPass
+from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.loop_peeling import match_counted, peel_last
+from spmd.passes.loop_values import copy_cones, determined_instructions
+from spmd.passes.rewrite import builder_at
+from spmd.passes.while_state import Loop, add_elements, element_index, match_loop
+
+_SAME_IN_ALL_TRIPS = (Opcode.CONSTANT, Opcode.IOTA, Opcode.PARTITION_ID, Opcode.REPLICA_ID)
+
+
+@register_pass
+@dataclass(frozen=True)
+class CollectivePermuteMotion(InstructionPass):
+    """Move collective-permutes within and out of loops.
+
+    Out: what is sent alike in every trip is sent once, before the loop.
+
+    To the next trip: what a trip computes and sends at its end, for the next one, is sent by that one. There it may run
+    beside what does not need it. The first trip, which has nothing to send, stands before the loop.
+
+        x = element 1                                  x = collective-permute(element 1)
+        y = dot(a, b) + x                      =>      y = dot(a, b) + x
+        next element 1 = collective-permute(y)         next element 1 = y
+
+    Not in the last trip: if nobody reads what the last one sends, that trip stands behind the loop without it. Both
+    copy the body, which may have ``max_copied`` instructions.
+    """
+
+    name: ClassVar[str] = "collective-permute-motion"
+    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
+    opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.WHILE,)
+    max_copied: int = 500
+
+    def editor(self, module: HloModule) -> Edit:
+        scope, effects, sites = ModuleScope(module), SideEffects(), call_sites(module)
+
+        def edit(x: HloInstruction) -> bool:
+            loop = match_loop(x, sites)
+            if loop is None:
+                return False
+            builder = builder_at(x, scope)
+            sent_alike = _sent_alike(loop, effects)
+            if sent_alike:
+                loop = _send_before(loop, sent_alike, builder)
+            return self._move(loop, builder, effects) or bool(sent_alike)
+
+        return edit
+
+    def _move(self, loop: Loop, builder: Builder, effects: SideEffects) -> bool:
+        """Between trips."""
+        if len(loop.body) > self.max_copied or effects.inside(loop.body):
+            return False
+        counted = match_counted(loop)
+        if counted is None:
+            return False
+        carried = permutes_to_carry(counted, effects)
+        if carried:
+            counted = carry_unsent(counted, carried, builder, effects)
+        wasted = counted.trips > 1 and is_wasted_in_the_end(counted.loop)
+        if wasted:
+            peel_last(counted, builder, effects)
+        return bool(carried) or wasted
+
+
+def _sent_alike(loop: Loop, effects: SideEffects) -> list[HloInstruction]:
+    """Permutes of what no trip changes."""
+    unchanging = {i for i in range(loop.size) if loop.is_invariant(i)}
+    same = determined_instructions(loop, unchanging, effects, _SAME_IN_ALL_TRIPS)
+    return [
+        x
+        for x in loop.body.post_order()
+        if (permute := match_permute(x)) is not None and permute.operand in same
+    ]
+
+
+def _send_before(loop: Loop, permutes: list[HloInstruction], builder: Builder) -> Loop:
+    """The loop that is given what ``permutes`` receive."""
+    outside = copy_cones(permutes, lambda x: loop.initial[element_index(x)], builder)
+    loop, received = add_elements(loop, [outside[x] for x in permutes], builder)
+    for x, element in zip(permutes, received, strict=True):
+        x.replace_all_uses_with(element)
+    loop.body.remove_unused(keep=lambda x: x not in outside)
+    return loop
