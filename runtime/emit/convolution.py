@@ -9,7 +9,7 @@ from functools import lru_cache
 from runtime.blas import gemm_function
 from runtime.buffers.types import ArrayView
 from runtime.codegen.llvm_convolution import SPATIAL
-from runtime.emit.dot import is_for_blas
+from runtime.dot_matrices import is_for_blas
 from runtime.emit.reference import emit_reference
 from runtime.kernels.dot import compute_type
 from runtime.kernels.gradient_convolution import GradientTiles, gradient_tiles
