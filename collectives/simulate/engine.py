@@ -6,8 +6,8 @@ A device computes on its own, so that only starts, waits and ends of a loop's tr
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from collectives.simulate.compute import Done
 from collectives.simulate.device import Execution, Frame, SimulatedDevice, Total
@@ -60,10 +60,13 @@ class Engine:
         self._watchers: dict[int, Mapping[int, tuple[_Part, ...]]] = {}
         self._periods = Periods(self.devices, self._executions, self.timeline)
 
-    def run(self) -> float:
-        """To the end of every device: seconds of the step. CheckFailed where one waits for what never happens."""
+    def run(self, begins: Sequence[float] = ()) -> float:
+        """To the end of every device: seconds of the step. CheckFailed where one waits for what never happens.
+
+        begins: when devices of each pace begin, if not at once.
+        """
         for device in self.devices:
-            self._advance(device, 0.0)
+            self._advance(device, begins[device.pace] if begins else 0.0)
         while self._queue:
             now, event = self._queue.take()
             if isinstance(event, _Over):
@@ -155,13 +158,13 @@ class Engine:
             return
         for part in self._parts(site)[device.number]:
             execution = self._execution(site, turn, part)
+            if device.number in part.numbers:
+                device.begun[site] = execution
             execution.ready[device.number] = now
             execution.last = device.number
             execution.missing -= 1
             if not execution.missing:
                 self._begin(execution, now)
-            if device.number in part.numbers:
-                device.begun[site] = execution
 
     def _execution(self, site: int, turn: int, part: _Part) -> Execution:
         known = self._executions.setdefault((site, turn), {})
@@ -184,17 +187,32 @@ class Engine:
         return known
 
     def _begin(self, execution: Execution, now: float) -> None:
-        parts = [self.devices[number] for number in execution.parts]
+        """All members are ready. Where it takes them differently long, each has a transfer of its own."""
         times = self.program.sites[execution.site].times
-        slowest = max((times[device.pace] for device in parts), key=lambda time: time.seconds)
+        seconds = {times[self.devices[number].pace].seconds for number in execution.parts}
+        if len(seconds) == 1:
+            self._transfer(execution, now)
+            return
+        self._forget(execution)
+        for number in execution.parts:
+            device = self.devices[number]
+            own = replace(execution, parts=(number,), waiting=[])
+            self._executions.setdefault((own.site, own.turn), {})[own.parts] = own
+            device.begun[own.site] = own
+            own.waiting += [one for one in execution.waiting if one is device]
+            self._transfer(own, now)
+
+    def _transfer(self, execution: Execution, now: float) -> None:
+        parts = [self.devices[number] for number in execution.parts]
+        time = self.program.sites[execution.site].times[parts[0].pace]
         uses: dict[Port, float] = {}
-        for link in slowest.links if slowest.seconds > 0.0 else ():
+        for link in time.links if time.seconds > 0.0 else ():
             for device in parts:
                 port = device.port(link.exchange)
-                uses[port] = min(uses.get(port, 0.0) + link.seconds / slowest.seconds, 1.0)
+                uses[port] = min(uses.get(port, 0.0) + link.seconds / time.seconds, 1.0)
         uses = {port: use for port, use in uses.items() if use > 0.0}
         execution.begin = now
-        execution.transfer = Transfer(execution.site, uses, now, slowest.seconds)
+        execution.transfer = Transfer(execution.site, uses, now, time.seconds)
         self._of_transfer[execution.transfer] = execution
         for device in parts:
             self._count_in_flight(device, 1, now)

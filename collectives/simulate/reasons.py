@@ -9,9 +9,6 @@ from enum import Enum
 from collectives.simulate.steps import DONES, Site
 from spmd.hlo import HloInstruction
 
-#: Frontend attribute of a start by which a scheduler tells what kept it from more overlap.
-SCHEDULED_LATE = "overlap_limit"
-
 #: Less than this part of what is exposed is rounding.
 _SLIGHT = 2e-5
 _UNITS = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
@@ -26,8 +23,10 @@ class Cause(Enum):
     """Too little work can overlap it at all: the rest leads to it or needs it."""
     BLOCKING = "blocking"
     """There is such work, but it has no start and done for it to stand between."""
-    LIMIT = "limit"
-    """There is such work, and the scheduler says which limit keeps it away: memory, or collectives at one time."""
+    LINKS = "links"
+    """There is such work, but its computation has more to send over the same links than to compute."""
+    MEMORY = "memory limit"
+    """There is such work, but the scheduler says that it would need more memory than there is."""
     ORDER = "order"
     """There is such work, and the schedule puts it elsewhere."""
 
@@ -36,13 +35,18 @@ class Cause(Enum):
 class Waiting:
     """Sums over a step of one device. late: by the device that was waited for. contended: by (exchange, collective).
 
-    alone: seconds of one execution on free links. independent: seconds of work that may overlap one execution.
+    alone: seconds of one execution on free links. independent: seconds of work that may overlap one execution; work:
+    of all work in its computation. links: for how long that keeps each exchange that it uses busy. limited: seconds of
+    one execution that a memory limit leaves exposed.
     """
 
     exposed: float
     executions: float
     alone: float
     independent: float
+    work: float
+    links: Mapping[str, float]
+    limited: float
     late: Mapping[int, float]
     contended: Mapping[tuple[str, str], float]
 
@@ -56,20 +60,23 @@ def causes_of(site: Site, waiting: Waiting) -> tuple[tuple[Cause, float], ...]:
     rest = waiting.exposed - late - contended
     never = max(waiting.alone - waiting.independent, 0.0) * waiting.executions
     dependent = min(never, rest)
+    avoidable = rest - dependent
+    limited = 0.0 if site.is_blocking else min(waiting.limited * waiting.executions, avoidable)
     found = [
         (Cause.LATE_PEER, late),
         (Cause.CONTENTION, contended),
         (Cause.DEPENDENCY, dependent),
-        (_avoidable(site), rest - dependent),
+        (Cause.MEMORY, limited),
+        (_avoidable(site, waiting), avoidable - limited),
     ]
     least = _SLIGHT * waiting.exposed
     return tuple(sorted((one for one in found if one[1] > least), key=lambda one: -one[1]))
 
 
-def _avoidable(site: Site) -> Cause:
+def _avoidable(site: Site, waiting: Waiting) -> Cause:
     if site.is_blocking:
         return Cause.BLOCKING
-    return Cause.LIMIT if site.instruction.annotations.frontend(SCHEDULED_LATE) else Cause.ORDER
+    return Cause.LINKS if max(waiting.links.values(), default=0.0) > waiting.work else Cause.ORDER
 
 
 def why(
@@ -95,9 +102,14 @@ def why(
         return f"dependency: {beside}; {_between(site.instruction, seconds)}"
     if cause is Cause.BLOCKING:
         return f"blocking: it has no start and done, though {beside}"
-    if cause is Cause.LIMIT:
-        limit = site.instruction.annotations.frontend(SCHEDULED_LATE)
-        return f"{limit}: so the scheduler says, though {beside}"
+    if cause is Cause.MEMORY:
+        return f"memory limit: so the scheduler says, though {beside}"
+    if cause is Cause.LINKS:
+        exchange = max(waiting.links, key=lambda one: waiting.links[one])
+        sent = brief(waiting.links[exchange])
+        return (
+            f"links: {exchange} is busy for {sent} beside {brief(waiting.work)} of work around it"
+        )
     return f"order: {beside}, but stands elsewhere in the schedule; {_between(site.instruction, seconds)}"
 
 

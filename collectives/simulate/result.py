@@ -51,8 +51,9 @@ class ResourceUse:
 class Simulation:
     """One step. Seconds, and figures of one device: one of those that end last.
 
-    seconds: compute + slowed + exposed. compute: kernels at full speed. slowed: what they take longer while collectives
-    take processors away. exposed: the device stands still. communication: some collective is under way.
+    seconds: compute + slowed + exposed, and how much later than others it began. compute: kernels at full speed.
+    slowed: what they take longer while collectives take processors away. exposed: the device stands still.
+    communication: some collective is under way.
     bound: of any order of the same instructions. peak_bytes: parameters, constants and results included.
     device: the one whose figures these are. alike: how many devices do the same, out of ``devices`` in ``classes``
     classes. notes: what was taken for granted. slices: what the device does when, where that was kept.

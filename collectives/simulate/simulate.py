@@ -26,17 +26,23 @@ from spmd.hlo import HloComputation, HloInstruction, HloModule
 from spmd.ops.attrs import CollectivePermuteAttrs
 from spmd.ops.groups import group_size
 
+_ROUNDING = 1e-9
+
 
 @dataclass(frozen=True)
 class SimulationOptions:
-    """paces: which estimator is each device's, by device; the first where none are given.
+    """paces: which estimator is each device's, by device; the first where none are given. begins: when devices of each
+    pace begin; all at once where there are none.
 
-    busy: by exchange, the part of a device's processors that it takes away from kernels in full use. extrapolated:
-    whether trips of loops that are all alike are counted instead of gone through. timeline: whether it is kept.
+    busy: by exchange, the part of a device's processors that it takes away from kernels in full use. limited: by
+    collective, the seconds of one execution that its scheduler's memory limit leaves exposed. extrapolated: whether
+    trips of loops that are all alike are counted instead of gone through. timeline: whether it is kept.
     """
 
     paces: Sequence[int] | None = None
+    begins: Sequence[float] = ()
     busy: Mapping[str, float] = field(default_factory=dict)
+    limited: Mapping[str, float] = field(default_factory=dict)
     extrapolated: bool = True
     timeline: bool = False
 
@@ -58,7 +64,7 @@ def simulate(
     fold = fold_devices(program.sites, module.num_partitions, module.replica_count, options.paces)
     timeline = Timeline(options.timeline)
     engine = Engine(program, fold, options.busy, options.extrapolated, timeline)
-    seconds = engine.run()
+    seconds = engine.run(options.begins)
     device = max(engine.devices, key=lambda one: one.end or 0.0)
     bounds = [Bounds(one, program.branches) for one in asked]
     notes = program.notes
@@ -70,7 +76,7 @@ def simulate(
         module=module.name,
         seconds=seconds,
         compute=device.totals.get((Total.COMPUTE,), 0.0),
-        slowed=max(device.totals.get((Total.SLOWED,), 0.0), 0.0),
+        slowed=_without_rounding(device.totals.get((Total.SLOWED,), 0.0), seconds),
         exposed=sum(_by_part(device, Total.EXPOSED).values()),
         communication=device.busy(device.end or 0.0).get(ANY_LINK, 0.0),
         bound=max((one.of(module.entry) for one in bounds), key=lambda bound: bound.seconds),
@@ -79,11 +85,16 @@ def simulate(
         classes=len(fold.sizes),
         device=fold.representatives[device.number],
         alike=fold.sizes[device.number],
-        collectives=_collectives(program, fold, device, bounds[device.pace]),
+        collectives=_collectives(program, fold, device, bounds[device.pace], options.limited),
         resources=_resources(device),
         notes=notes,
         slices=tuple(timeline.of(device.number)),
     )
+
+
+def _without_rounding(difference: float, whole: float) -> float:
+    """Of two sums of about ``whole``, where they are equal but for the order in which they were added up."""
+    return difference if difference > _ROUNDING * whole else 0.0
 
 
 # ---- resources
@@ -92,7 +103,9 @@ def _resources(device: SimulatedDevice) -> tuple[ResourceUse, ...]:
     compute = device.totals.get((Total.COMPUTE,), 0.0)
     exposed = _by_part(device, Total.WHILE_EXPOSED)
     return tuple(
-        ResourceUse(name, busy, min(compute, busy), max(busy - exposed.get(name, 0.0), 0.0))
+        ResourceUse(
+            name, busy, min(compute, busy), _without_rounding(busy - exposed.get(name, 0.0), busy)
+        )
         for name, busy in device.busy(device.end or 0.0).items()
     )
 
@@ -104,7 +117,11 @@ def _by_part(device: SimulatedDevice, what: Total) -> dict[object, float]:
 
 # ---- collectives
 def _collectives(
-    program: Program, fold: Fold, device: SimulatedDevice, bounds: Bounds
+    program: Program,
+    fold: Fold,
+    device: SimulatedDevice,
+    bounds: Bounds,
+    limited: Mapping[str, float],
 ) -> tuple[CollectiveResult, ...]:
     """Those that the device takes part in, in the order of the program."""
     executions, moving, exposed = (
@@ -124,13 +141,17 @@ def _collectives(
         if number not in executions:
             continue
         time = site.times[device.pace]
+        around = bounds.of(_computation(site))
         waiting = Waiting(
-            exposed.get(number, 0.0),
-            executions[number],
-            time.seconds,
-            independent[site.instruction],
-            late[number],
-            contended[number],
+            exposed=exposed.get(number, 0.0),
+            executions=executions[number],
+            alone=time.seconds,
+            independent=independent[site.instruction],
+            work=around.compute,
+            links={link.exchange: around.links[link.exchange] for link in time.links},
+            limited=limited.get(site.name, 0.0),
+            late=late[number],
+            contended=contended[number],
         )
         causes = causes_of(site, waiting)
         found.append(
@@ -158,14 +179,18 @@ def _independent(sites: Sequence[Site], bounds: Bounds) -> dict[HloInstruction, 
     """Work that may run beside one execution of each collective."""
     inside: dict[HloComputation, list[HloInstruction]] = defaultdict(list)
     for site in sites:
-        assert site.instruction.parent is not None
-        inside[site.instruction.parent].append(site.instruction)
+        inside[_computation(site)].append(site.instruction)
     found: dict[HloInstruction, float] = {}
     for computation, collectives in inside.items():
         found |= independent_seconds(
             computation, collectives, lambda x: bounds.of_instruction(x).compute
         )
     return found
+
+
+def _computation(site: Site) -> HloComputation:
+    assert site.instruction.parent is not None
+    return site.instruction.parent
 
 
 def _group_size(site: Site) -> int:

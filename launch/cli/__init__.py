@@ -19,6 +19,7 @@ import launch.cli.launch as launch_command
 import launch.cli.opt as opt
 import launch.cli.partition as partition
 import launch.cli.run as run
+import launch.cli.simulate as simulate
 import launch.cli.stats as stats
 from launch.messages import report_error
 from spmd.errors import SpmdError
@@ -32,6 +33,7 @@ SUBCOMMANDS = (
     stats,
     bench,
     calibrate,
+    simulate,
     launch_command,
 )
 INTERRUPTED = 130

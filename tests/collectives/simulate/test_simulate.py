@@ -79,12 +79,20 @@ def test_split_with_work_that_stands_elsewhere() -> None:
     )
     estimator = TableEstimator({"a": 4.0}, {"s": CollectiveTime(3.0, "ring", ())})
     assert cause(simulate(parse_module(text), [estimator]), "s") == {Cause.ORDER: 3.0}
-    limited = text.replace(
-        "to_apply=sum\n  g", 'to_apply=sum, frontend_attributes={overlap_limit="memory limit"}\n  g'
+    found = simulate(parse_module(text), [estimator], SimulationOptions(limited={"s": 2.0}))
+    assert cause(found, "s") == {Cause.MEMORY: 2.0, Cause.ORDER: 1.0}
+    assert one(found, "s").why == (
+        "memory limit: so the scheduler says, though 4 s of work may run beside its 3 s"
     )
-    found = simulate(parse_module(limited), [estimator])
-    assert cause(found, "s") == {Cause.LIMIT: 3.0}
-    assert one(found, "s").why.startswith("memory limit: ")
+
+
+def test_more_to_send_than_to_compute() -> None:
+    """Either of g and h could be beside a, but not both."""
+    time = CollectiveTime(3.0, "ring", (LinkUse("wire", 1.0, 3.0),))
+    found = simulate(parse_module(_TWO), [TableEstimator({"a": 4.0}, {"g": time, "h": time})])
+    assert found.seconds == 7.0
+    assert cause(found, "g") == {Cause.LINKS: 3.0}
+    assert one(found, "g").why == "links: wire is busy for 6 s beside 4 s of work around it"
 
 
 # ---- contention
@@ -245,6 +253,19 @@ ENTRY main {{
   g = f32[8] all-reduce(p), channel_id=1, replica_groups={{{{0,1}}}}, use_global_device_ids=true, to_apply=sum
   a = f32[8] negate(p)
   ROOT t = (f32[8], f32[8]) tuple(g, a)
+}}
+"""
+
+_TWO = f"""HloModule two, is_scheduled=true, num_partitions=2
+{_SUM}
+ENTRY main {{
+  p = f32[8] parameter(0)
+  g = f32[8] all-reduce-start(p), channel_id=1, replica_groups={{{{0,1}}}}, use_global_device_ids=true, to_apply=sum
+  gd = f32[8] all-reduce-done(g)
+  h = f32[8] all-reduce-start(p), channel_id=2, replica_groups={{{{0,1}}}}, use_global_device_ids=true, to_apply=sum
+  a = f32[8] negate(p)
+  hd = f32[8] all-reduce-done(h)
+  ROOT t = (f32[8], f32[8], f32[8]) tuple(gd, hd, a)
 }}
 """
 

@@ -117,7 +117,7 @@ def test_bad_usage_exits_with_two(
     assert message in captured
 
 
-COMMANDS = ("run", "compile", "opt", "partition", "explain", "stats", "bench", "launch")
+COMMANDS = ("run", "compile", "opt", "partition", "explain", "stats", "bench", "simulate", "launch")
 
 
 @pytest.mark.parametrize("command", COMMANDS)

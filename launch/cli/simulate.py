@@ -1,0 +1,152 @@
+"""`spmd simulate MODULE --topology T`: the step on a described machine of any size, none of which need be here."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from collectives.cost.custom_calls import read_call_cost
+from collectives.cost.estimator import Estimator
+from collectives.cost.profiled import MAX_BYTES, ProfiledEstimator
+from collectives.cost.roofline import RooflineEstimator
+from collectives.simulate.result import Simulation
+from collectives.simulate.simulate import SimulationOptions, simulate
+from launch.cli.module_argument import add_module_arguments, compile_options, positive
+from launch.cli.output_path import require_writable
+from launch.options import CompileOptions
+from launch.pipeline import stages
+from launch.report.simulation import as_json, format_simulation
+from launch.report.simulation_durations import read_timed
+from launch.report.simulation_trace import simulation_trace
+from launch.source import load_module
+from spmd.errors import SpmdError
+from spmd.hlo import HloModule
+from spmd.machine.description import MachineDescription
+from spmd.machine.named import introduce, machine_named
+from spmd.machine.reader import MAX_BYTES as MAX_MACHINE_BYTES
+from spmd.machine.reader import read_machine
+
+_MOST = 20
+_FILE = re.compile(r"(.+\.json)(\{[^{}]*\})?")
+
+
+class InputFileError(SpmdError):
+    """A file that an option names and that cannot be read."""
+
+
+def add_parser(subparsers: Any) -> None:
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "simulate",
+        help="run a module's schedule on a described machine",
+        description="Compile a module for a described machine; tell what its step takes there and waits for.",
+    )
+    add_module_arguments(parser)
+    parser.add_argument(
+        "--topology",
+        required=True,
+        metavar="T",
+        help="the machine: dgx-h100, dgx-h200, tcp-cluster, cpu-avx512, or a description as `spmd calibrate -o` writes "
+        "it (F.json); T{links=0.25} has links that carry a quarter",
+    )
+    parser.add_argument(
+        "--cost",
+        type=_target_and_file,
+        action="append",
+        default=[],
+        metavar="TARGET=F.json",
+        help='what a custom call of TARGET takes: {"seconds": s}, or {"flops": n, "bytes": n}; may be repeated',
+    )
+    parser.add_argument(
+        "--durations",
+        type=Path,
+        metavar="F.json",
+        help="times that were measured, instead of described ones: a trace of `spmd run --profile`, or "
+        "{instruction: seconds}",
+    )
+    parser.add_argument(
+        "--trace", type=Path, metavar="F.json", help="write the step as a trace for Perfetto"
+    )
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    form.add_argument(
+        "--top",
+        type=positive,
+        default=_MOST,
+        metavar="K",
+        help="list the K collectives that are exposed longest (default: %(default)s)",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    require_writable(options.trace)
+    machine = topology(options.topology)
+    costs = {target: read_call_cost(_read(file), str(file)) for target, file in options.cost}
+    module = load_module(options.module)
+    program = compiled_for(
+        module, options.devices, replace(compile_options(options), machine=machine)
+    )
+    described = RooflineEstimator.of(program, machine, costs)
+    found = _simulated(program, machine, described, options)
+    if options.trace is not None:
+        options.trace.write_text(json.dumps(simulation_trace(found)), encoding="utf-8")
+    if options.json:
+        print(json.dumps(as_json(found, machine)))
+    else:
+        print(format_simulation(found, machine, options.top))
+    return 0
+
+
+def topology(text: str) -> MachineDescription:
+    """A described machine by name or file, its links varied or not. MachineError where there is none."""
+    named = _FILE.fullmatch(text)
+    if named is None:
+        return machine_named(text)
+    path = Path(named.group(1))
+    machine = introduce(read_machine(_read(path, MAX_MACHINE_BYTES), str(path)))
+    return machine_named(machine.name + (named.group(2) or ""))
+
+
+def compiled_for(module: HloModule, devices: int | None, options: CompileOptions) -> HloModule:
+    """``module`` scheduled, after all stages."""
+    *_, (_, compilation) = stages(module, devices, options)
+    return compilation.module
+
+
+def _simulated(
+    program: HloModule,
+    machine: MachineDescription,
+    described: Estimator,
+    options: argparse.Namespace,
+) -> Simulation:
+    asked = SimulationOptions(
+        busy={way.name: way.busy for way in machine.exchanges}, timeline=options.trace is not None
+    )
+    if options.durations is None:
+        return simulate(program, [described], asked)
+    timed = read_timed(_read(options.durations, MAX_BYTES), str(options.durations), program)
+    estimators = [ProfiledEstimator(one, described) for one in timed.devices]
+    if len(estimators) == program.num_partitions * program.replica_count:
+        asked = replace(asked, paces=range(len(estimators)), begins=timed.begins)
+    return simulate(program, estimators, asked)
+
+
+def _target_and_file(text: str) -> tuple[str, Path]:
+    """An argparse type."""
+    target, equals, file = text.partition("=")
+    if not (target and equals and file):
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form TARGET=FILE")
+    return target, Path(file)
+
+
+def _read(path: Path, most: int = 1 << 16) -> bytes:
+    """At most one byte more than ``most``, so that the reader can tell. InputFileError where that cannot be done."""
+    try:
+        with path.open("rb") as file:
+            return file.read(most + 1)
+    except OSError as error:
+        raise InputFileError(f"{path}: cannot be read: {error.strerror or error}") from error

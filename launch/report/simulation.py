@@ -1,0 +1,160 @@
+"""A simulation for scripts and for readers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from collectives.simulate.reasons import brief
+from collectives.simulate.result import CollectiveResult, ResourceUse, Simulation
+from spmd.machine.description import MachineDescription
+
+_BAR = 40
+
+
+def as_json(found: Simulation, machine: MachineDescription) -> dict[str, Any]:
+    """Seconds and bytes of one device; of a collective, of all its executions in a step."""
+    return {
+        "module": found.module,
+        "topology": machine.name,
+        "devices": found.devices,
+        "step_s": found.seconds,
+        "compute_s": found.compute,
+        "slowed_s": found.slowed,
+        "communication_s": found.communication,
+        "exposed_s": found.exposed,
+        "lower_bound_s": found.bound.seconds,
+        "lower_bound_by": found.bound.what,
+        "peak_bytes": found.peak_bytes,
+        "memory_limit": machine.memory_limit,
+        "device": found.device,
+        "device_classes": found.classes,
+        "resources": [
+            {
+                "name": one.name,
+                "busy_s": one.busy,
+                "hideable_s": one.hideable,
+                "hidden_s": one.hidden,
+                "hidden_share": one.share,
+            }
+            for one in found.resources
+        ],
+        "collectives": [
+            {
+                "op": one.name,
+                "kind": one.kind,
+                "bytes": one.bytes,
+                "group_size": one.group_size,
+                "algorithm": one.algorithm,
+                "executions": one.executions,
+                "time_s": one.seconds,
+                "exposed_s": one.exposed,
+                "why": one.why,
+                "causes": {cause.value: seconds for cause, seconds in one.causes},
+            }
+            for one in found.collectives
+        ],
+        "notes": list(found.notes),
+    }
+
+
+def format_simulation(found: Simulation, machine: MachineDescription, most: int) -> str:
+    """The same as tables, with the ``most`` collectives that are exposed longest."""
+    return "\n".join(
+        [
+            *_head(found, machine),
+            "",
+            *_step(found, machine),
+            "",
+            *_resources(found.resources),
+            *_collectives(found, most),
+            *(f"note: {note}" for note in found.notes),
+        ]
+    )
+
+
+def _head(found: Simulation, machine: MachineDescription) -> Iterator[str]:
+    others = found.devices - found.alike
+    like = "all are like it" if not others else f"{found.alike} of {found.devices} are like it"
+    classes = "" if found.classes == 1 else f", {found.classes} classes of devices"
+    yield f"{found.module} on {found.devices} devices of {machine.name}{classes}"
+    yield f"one step of device {found.device}; {like}"
+
+
+def _step(found: Simulation, machine: MachineDescription) -> Iterator[str]:
+    whole = found.seconds
+    parts = [("compute", found.compute), ("slowed", found.slowed), ("exposed", found.exposed)]
+    yield f"  step           {brief(whole):>9}"
+    for name, seconds in parts:
+        yield f"  {name:<14} {brief(seconds):>9}  {_bar(seconds, whole)} {_percent(seconds, whole)}"
+    yield (
+        f"  communication  {brief(found.communication):>9}  {_bar(found.communication, whole)} "
+        f"{_percent(found.communication, whole)}, overlapped or exposed"
+    )
+    yield f"  lower bound    {brief(found.bound.seconds):>9}  by {found.bound.what}, in any order"
+    fits = "" if found.peak_bytes <= machine.memory_limit else ": does not fit"
+    yield (
+        f"  peak memory    {_gigabytes(found.peak_bytes):>9}  of {_gigabytes(machine.memory_limit)}{fits}"
+    )
+
+
+def _resources(resources: tuple[ResourceUse, ...]) -> Iterator[str]:
+    yield f"  {'links':<24} {'busy':>9} {'hideable':>9} {'hidden':>9}  share"
+    for one in resources:
+        yield (
+            f"  {one.name:<24} {brief(one.busy):>9} {brief(one.hideable):>9} {brief(one.hidden):>9}  "
+            f"{_percent(one.hidden, one.hideable) if one.hideable else '-'}"
+        )
+
+
+def _collectives(found: Simulation, most: int) -> Iterator[str]:
+    exposed = sorted(
+        (one for one in found.collectives if one.exposed), key=lambda one: -one.exposed
+    )
+    shown = exposed[:most]
+    hidden = len(found.collectives) - len(exposed)
+    yield ""
+    counted = (
+        "1 collective" if len(found.collectives) == 1 else f"{len(found.collectives)} collectives"
+    )
+    yield f"{counted}, {hidden} hidden" + (
+        f"; the {len(shown)} of {len(exposed)} that are exposed longest:" if exposed else ""
+    )
+    if not shown:
+        return
+    width = max(len(one.name) for one in shown)
+    yield (
+        f"  {'op':<{width}} {'kind':<18} {'bytes':>9} {'group':>6} {'times':>5} {'time':>9} {'exposed':>9}"
+    )
+    longest = shown[0].exposed
+    for one in shown:
+        yield from _collective(one, width, longest)
+
+
+def _collective(one: CollectiveResult, width: int, longest: float) -> Iterator[str]:
+    yield (
+        f"  {one.name:<{width}} {one.kind:<18} {_bytes(one.bytes):>9} {one.group_size:>6} "
+        f"{one.executions:>5} {brief(one.seconds):>9} {brief(one.exposed):>9}  "
+        f"{_bar(one.exposed, longest, 20)}"
+    )
+    yield f"  {'':<{width}} {one.why}"
+
+
+def _bar(part: float, whole: float, length: int = _BAR) -> str:
+    filled = round(length * part / whole) if whole else 0
+    return "█" * min(filled, length) + "·" * max(length - filled, 0)
+
+
+def _percent(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.1f} %" if whole else "0 %"
+
+
+def _gigabytes(size: int) -> str:
+    return f"{size / 1e9:.2f} GB"
+
+
+def _bytes(size: int) -> str:
+    unit, factor = next(
+        ((u, f) for u, f in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)) if size >= f), ("B", 1.0)
+    )
+    return f"{size / factor:.3g} {unit}"

@@ -1,0 +1,199 @@
+"""What a simulation takes of a measured run: seconds of each instruction, on each device of a trace.
+
+A trace tells how long a collective took on each device, waiting for the others included. What it takes by itself
+begins when its last member is ready, and that is what a simulation asks for: who waits for whom comes out of it again.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from collectives.cost.estimator import CostError
+from collectives.cost.profiled import MAX_BYTES, Durations, read_durations
+from collectives.simulate.program import trips_of
+from collectives.simulate.steps import wrapped
+from spmd.analysis.wire import KIND
+from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
+from spmd.json_fields import JsonFields, read_json
+from spmd.ops.attrs import CollectivePermuteAttrs
+from spmd.ops.groups import device_groups, device_pairs
+
+_MICROSECONDS = (0.0, 1e15)
+_NUMBER = (0, 1 << 24)
+_START, _DONE, _IN_FLIGHT = "CollectiveStart", "CollectiveDone", "Collective"
+#: The simulator goes into what these call.
+_ENTERED = frozenset({Opcode.WHILE, Opcode.CONDITIONAL, Opcode.CALL})
+#: Thunks whose time is that of those inside them.
+_AROUND_OTHERS = frozenset({"ThunkSequence", "While", "Conditional"})
+
+
+@dataclass(frozen=True)
+class TimedStep:
+    """devices: of each device, or of all alike. begins: how much later each began than the first; all at once where
+    there are none. seconds: that the step took; None where no trace tells.
+    """
+
+    devices: tuple[Durations, ...]
+    begins: tuple[float, ...] = ()
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Event:
+    kind: str
+    name: str
+    start: float
+    end: float
+
+
+def read_timed(data: bytes, where: str, module: HloModule) -> TimedStep:
+    """Of a trace that `spmd run --profile` has written of ``module``, the step of median length; or of seconds by name.
+
+    CostError for neither.
+    """
+    found = JsonFields(read_json(data, where, "profile", MAX_BYTES, CostError), where, CostError)
+    if not found.has("traceEvents"):
+        return TimedStep((read_durations(data, where),))
+    steps = traced_steps(found, module)
+    if not steps:
+        raise CostError(
+            f"{where}: the trace is of another program: no instruction of {module.name} is in it"
+        )
+    return sorted(steps, key=lambda step: step.seconds or 0.0)[(len(steps) - 1) // 2]
+
+
+def traced_steps(trace: JsonFields, module: HloModule) -> list[TimedStep]:
+    """The steps of a trace of ``module``, without the first one where there are others."""
+    names = {x.name for x in module.all_instructions()}
+    steps: dict[int, dict[int, list[_Event]]] = defaultdict(lambda: defaultdict(list))
+    known = False
+    for step, device, event in _events(trace):
+        steps[step][device].append(event)
+        known = known or event.name in names
+    if not known:
+        return []
+    kept = sorted(steps)[1:] or sorted(steps)
+    return [_timed(dict(sorted(steps[step].items())), module) for step in kept]
+
+
+def _timed(events: Mapping[int, list[_Event]], module: HloModule) -> TimedStep:
+    """``events``: by device."""
+    exchanged = _exchanged(events, module)
+    starts = [min(event.start for event in own) for own in events.values()]
+    return TimedStep(
+        tuple(
+            Durations(_computed(own, module), exchanged[device]) for device, own in events.items()
+        ),
+        tuple(start - min(starts) for start in starts),
+        max(event.end for own in events.values() for event in own) - min(starts),
+    )
+
+
+def _computed(events: Iterable[_Event], module: HloModule) -> dict[str, float]:
+    return of_one_execution(
+        (
+            (event.name, event.end - event.start)
+            for event in events
+            if event.kind not in (_START, _DONE, _IN_FLIGHT, *_AROUND_OTHERS)
+        ),
+        module,
+    )
+
+
+def of_one_execution(thunks: Iterable[tuple[str, float]], module: HloModule) -> dict[str, float]:
+    """Seconds of each instruction, from those of all thunks of a step by name.
+
+    An instruction that no thunk is of takes nothing: it is part of another one. What belongs to none (copies of
+    results) or to one that is not priced itself (copies of a loop's state) counts as the first of the entry's or of the
+    same computation's.
+    """
+    times = executions(module)
+    payer = {x.name: _first(x) if x.opcode in _ENTERED else x for x in times}
+    total: dict[HloInstruction, float] = defaultdict(float)
+    for name, seconds in thunks:
+        total[payer.get(name, module.entry.instructions[0])] += seconds
+    return {x.name: total[x] / count for x, count in times.items() if count}
+
+
+def _exchanged(
+    events: Mapping[int, list[_Event]], module: HloModule
+) -> dict[int, dict[str, float]]:
+    """By device and collective: from when its members were ready to its end, the mean of all executions."""
+    begun: dict[tuple[int, str], list[float]] = defaultdict(list)
+    ended: dict[tuple[int, str], list[float]] = defaultdict(list)
+    for device, own in events.items():
+        for event in sorted(own, key=lambda one: one.start):
+            if event.kind == _START:
+                begun[device, event.name].append(event.start)
+            elif event.kind == _DONE:
+                ended[device, event.name].append(event.end)
+    found: dict[int, dict[str, float]] = defaultdict(dict)
+    for x in module.all_instructions():
+        if wrapped(x).opcode in KIND:
+            for device, members in _members(x, module).items():
+                times = zip(
+                    ended[device, x.name], *(begun[m, x.name] for m in members), strict=False
+                )
+                seconds = [max(end - max(ready), 0.0) for end, *ready in times]
+                if seconds:
+                    found[device][x.name] = sum(seconds) / len(seconds)
+    return found
+
+
+def _members(x: HloInstruction, module: HloModule) -> dict[int, tuple[int, ...]]:
+    """Whom each device meets, itself among them."""
+    collective, sizes = wrapped(x), (module.num_partitions, module.replica_count)
+    if not isinstance(collective.attrs, CollectivePermuteAttrs):
+        groups = device_groups(collective, *sizes)
+        return {device: group for group in groups for device in group}
+    met: dict[int, dict[int, None]] = defaultdict(dict)
+    for source, target in device_pairs(collective, *sizes):
+        met[source] |= {source: None, target: None}
+        met[target] |= {source: None, target: None}
+    return {device: tuple(others) for device, others in met.items()}
+
+
+def _first(x: HloInstruction) -> HloInstruction:
+    """Of its computation."""
+    assert x.parent is not None
+    return x.parent.instructions[0]
+
+
+def executions(module: HloModule) -> dict[HloInstruction, int]:
+    """How often a simulated step runs each instruction; of a conditional, whichever branch that is."""
+    times: dict[HloComputation, int] = {module.entry: 1}
+    found: dict[HloInstruction, int] = {}
+    for computation in reversed(module.computations_post_order()):
+        own = times.get(computation, 0)
+        for x in computation.instructions:
+            found[x] = own
+            if x.opcode is Opcode.WHILE:
+                trips = trips_of(x)
+                _add(times, x.while_condition, own * (trips + 1))
+                _add(times, x.while_body, own * trips)
+            elif x.opcode in (Opcode.CONDITIONAL, Opcode.CALL):
+                for callee in x.called_computations:
+                    _add(times, callee, own)
+    return found
+
+
+def _add(times: dict[HloComputation, int], computation: HloComputation, more: int) -> None:
+    times[computation] = times.get(computation, 0) + more
+
+
+def _events(trace: JsonFields) -> Iterator[tuple[int, int, _Event]]:
+    """(step, device, event) of those with a duration, in seconds; CostError where a trace of ours has others."""
+    listed = trace.take("traceEvents")
+    if not isinstance(listed, list):
+        raise CostError(f"{trace.where}: traceEvents must be a list")
+    for number, one in enumerate(listed):
+        event = trace.inside(one, f"traceEvents[{number}]")
+        if event.text("ph") != "X":
+            continue
+        start = event.number("ts", _MICROSECONDS) / 1e6
+        seconds = event.number("dur", _MICROSECONDS) / 1e6
+        step = event.inside(event.take("args"), "args").whole("step", _NUMBER)
+        kind, name = event.text("cat"), event.text("name")
+        yield step, event.whole("pid", _NUMBER), _Event(kind, name, start, start + seconds)

@@ -1,0 +1,214 @@
+"""`spmd simulate`: what it prints and writes, what it takes of a measured run, its errors."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launch.cli import main
+from spmd.machine.named import machine_named
+from spmd.machine.reader import write_machine
+
+CASES = Path(__file__).parents[2] / "cases"
+MLP = str(CASES / "mlp_dp2" / "module.hlo")
+ON_DGX = ("--topology", "dgx-h100")
+
+LOOP = """HloModule looped, num_partitions=2
+sum { x = f32[] parameter(0)
+  y = f32[] parameter(1)
+  ROOT added = f32[] add(x, y) }
+body { s = (s32[], f32[64,64]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  one = s32[] constant(1)
+  next = s32[] add(i, one)
+  v = f32[64,64] get-tuple-element(s), index=1
+  w = f32[64,64] dot(v, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  g = f32[64,64] all-reduce(w), channel_id=1, replica_groups={{0,1}}, use_global_device_ids=true, to_apply=sum
+  ROOT t = (s32[], f32[64,64]) tuple(next, g) }
+condition { c = (s32[], f32[64,64]) parameter(0)
+  k = s32[] get-tuple-element(c), index=0
+  n = s32[] constant(50)
+  ROOT less = pred[] compare(k, n), direction=LT }
+ENTRY main { p = f32[64,64] parameter(0)
+  zero = s32[] constant(0)
+  start = (s32[], f32[64,64]) tuple(zero, p)
+  l = (s32[], f32[64,64]) while(start), condition=condition, body=body
+  ROOT r = f32[64,64] get-tuple-element(l), index=1 }
+"""
+CALL = """HloModule called
+ENTRY main { p = f32[64] parameter(0)
+  ROOT c = f32[64] custom-call(p), custom_call_target="mine" }
+"""
+COLLECTIVE_KEYS = {"op", "kind", "bytes", "group_size", "time_s", "exposed_s", "why"}
+KEYS = {
+    *("step_s", "compute_s", "communication_s", "exposed_s", "lower_bound_s", "peak_bytes"),
+    *("devices", "topology", "collectives"),
+}
+
+
+@pytest.fixture
+def looped(tmp_path: Path) -> str:
+    path = tmp_path / "looped.hlo"
+    path.write_text(LOOP)
+    return str(path)
+
+
+@pytest.fixture
+def called(tmp_path: Path) -> str:
+    path = tmp_path / "called.hlo"
+    path.write_text(CALL)
+    return str(path)
+
+
+def figures(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    assert main(["simulate", *arguments, "--json"]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_json_has_the_keys_that_scripts_read(capsys: pytest.CaptureFixture[str]) -> None:
+    found = figures(capsys, MLP, *ON_DGX)
+    assert set(found) >= KEYS
+    assert (found["devices"], found["topology"]) == (2, "dgx-h100")
+    assert all(set(one) >= COLLECTIVE_KEYS for one in found["collectives"])
+    assert {one["kind"] for one in found["collectives"]} == {"all-reduce"}
+    parts = found["compute_s"] + found["slowed_s"] + found["exposed_s"]
+    assert found["step_s"] == pytest.approx(parts)
+    assert found["lower_bound_s"] <= found["step_s"]
+
+
+def test_a_loop_for_a_reader(looped: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", looped, *ON_DGX]) == 0
+    printed = capsys.readouterr().out
+    assert "looped on 2 devices of dgx-h100" in printed
+    assert "1 collective, 0 hidden; the 1 of 1 that are exposed longest:" in printed
+    assert re.search(r"\bg +all-reduce +16\.4 kB +2 +50 ", printed)
+
+
+def test_links_that_carry_less_take_longer(capsys: pytest.CaptureFixture[str]) -> None:
+    full = figures(capsys, MLP, *ON_DGX)
+    fewer = figures(capsys, MLP, "--topology", "dgx-h100{links=0.01}")
+    assert fewer["communication_s"] > full["communication_s"]
+    assert fewer["compute_s"] == pytest.approx(full["compute_s"])
+
+
+def test_a_machine_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "mine.json"
+    file.write_text(write_machine(machine_named("dgx-h100")).replace('"dgx-h100"', '"mine"'))
+    known = figures(capsys, MLP, *ON_DGX)
+    assert figures(capsys, MLP, "--topology", str(file))["step_s"] == known["step_s"]
+    assert (
+        figures(capsys, MLP, "--topology", f"{file}{{links=0.5}}")["topology"] == "mine{links=0.5}"
+    )
+
+
+def test_more_devices_than_the_module_was_made_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module = tmp_path / "many.hlo"
+    module.write_text(
+        "HloModule many\nENTRY main {\n"
+        "  a = f32[32768,64] parameter(0), sharding={devices=[16384,1]<=[16384]}\n"
+        "  b = f32[32768,64] parameter(1), sharding={devices=[16384,1]<=[16384]}\n"
+        "  ROOT c = f32[64,64] dot(a, b), lhs_contracting_dims={0}, rhs_contracting_dims={0}, sharding={replicated}\n}\n"
+    )
+    found = figures(capsys, str(module), *ON_DGX)
+    assert (found["devices"], found["device_classes"]) == (16384, 1)
+    assert [one["group_size"] for one in found["collectives"]] == [16384]
+
+
+def test_the_trace_has_a_row_for_compute_and_for_each_link(looped: str, tmp_path: Path) -> None:
+    file = tmp_path / "trace.json"
+    assert main(["simulate", looped, *ON_DGX, "--trace", str(file)]) == 0
+    events = json.loads(file.read_text())["traceEvents"]
+    rows = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    assert list(rows.values()) == ["compute", "NVLink 4"]
+    said = {(rows[e["tid"]], e["name"]) for e in events if e["ph"] == "X"}
+    assert {("compute", "wait for g"), ("NVLink 4", "g")} <= said
+    assert any("more trips" in name for _, name in said)
+
+
+def test_a_custom_call_costs_what_a_file_says(
+    called: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["simulate", called, *ON_DGX]) == 2
+    assert "--cost mine=FILE" in capsys.readouterr().err
+    file = tmp_path / "mine.json"
+    file.write_text('{"seconds": 0.25}')
+    assert figures(capsys, called, *ON_DGX, "--cost", f"mine={file}")["step_s"] == 0.25
+
+
+def test_times_that_were_measured(
+    looped: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever the machine was doing: the simulated step is the measured one, but for what a trace leaves out."""
+    file = tmp_path / "measured.json"
+    assert main(["run", looped, "--steps", "4", "--profile", str(file)]) == 0
+    capsys.readouterr()
+    found = figures(capsys, looped, *("--topology", "cpu-avx512", "--durations", str(file)))
+    spans = sorted(_spans(json.loads(file.read_text()))[1:])
+    assert 0.5 * spans[1] < found["step_s"] < 1.5 * spans[1]
+
+
+def _spans(trace: dict[str, Any]) -> list[float]:
+    """Seconds of each step."""
+    times: dict[int, list[float]] = {}
+    for event in trace["traceEvents"]:
+        if event["ph"] == "X":
+            own = times.setdefault(event["args"]["step"], [])
+            own += [event["ts"], event["ts"] + event["dur"]]
+    return [(max(own) - min(own)) / 1e6 for _, own in sorted(times.items())]
+
+
+def test_seconds_by_name(looped: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "seconds.json"
+    file.write_text('{"w": 0.001, "g": 0.002}')
+    found = figures(capsys, looped, *ON_DGX, "--durations", str(file))
+    assert found["step_s"] == pytest.approx(50 * 0.003, rel=0.01)
+    assert found["exposed_s"] == pytest.approx(50 * 0.002)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--topology", "abacus"), "no machine is named 'abacus'"),
+        (("--topology", "nowhere.json"), "nowhere.json: cannot be read: No such file"),
+        ((*ON_DGX, "--durations", "nowhere.json"), "nowhere.json: cannot be read: No such file"),
+        ((*ON_DGX, "--cost", "mine=nowhere.json"), "nowhere.json: cannot be read: No such file"),
+        ((*ON_DGX, "--trace", "nowhere/t.json"), "there is no folder nowhere"),
+        ((*ON_DGX, "--devices", "3"), "3"),
+    ],
+)
+def test_bad_input(
+    arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["simulate", MLP, *arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert message in captured.err
+    assert "Traceback" not in captured.err
+
+
+def test_a_trace_of_another_program(
+    looped: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "other.json"
+    event = {"ph": "X", "name": "else", "cat": "Kernel", "ts": 0, "dur": 1, "pid": 0}
+    file.write_text(json.dumps({"traceEvents": [{**event, "args": {"step": 0}}]}))
+    assert main(["simulate", looped, *ON_DGX, "--durations", str(file)]) == 2
+    assert "no instruction of looped is in it" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [((), "required: --topology"), ((*ON_DGX, "--cost", "mine"), "not of the form TARGET=FILE")],
+)
+def test_bad_usage(
+    arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["simulate", MLP, *arguments]) == 2
+    assert message in capsys.readouterr().err
