@@ -53,7 +53,7 @@ class LoopForm:
 
     crossed: leaves, then results, whose neighbours lie along the dimension before the innermost: these are transposed
     tile by tile. Empty where there are none. ranges: dimensions of which not all indices count (None: of a single one),
-    and the starts, by number, that say which.
+    and the starts, by number, that say which. together: vectors that the innermost loop computes side by side.
     """
 
     program: ScalarProgram
@@ -64,6 +64,7 @@ class LoopForm:
     starts: StartsForm
     crossed: tuple[bool, ...] = ()
     ranges: tuple[tuple[int | None, int], ...] = ()
+    together: int = 0
 
 
 @cache
@@ -251,7 +252,7 @@ class _Loop:
         repeated = [i for i in range(self.inputs) if self.steps[i] is Step.REPEATED]
         for i in repeated:
             elements[i] = self.read(i, start[i], "")
-        with writer.element_loop(size) as k:
+        with writer.element_loop(size, self.form.together) as k:
             places = {
                 i: self.place(i, start[i], stride[i], k) for i in self.arrays if i not in repeated
             }

@@ -17,7 +17,7 @@ class NestWriter:
     lines: list[str] = field(default_factory=list)
     block: str = "entry"
     names: int = 0
-    element_loops: int = 0
+    element_loops: list[int] = field(default_factory=list)
     words: int = 0
 
     def add(self, text: str) -> None:
@@ -83,8 +83,11 @@ class NestWriter:
         self.begin(end)
 
     @contextmanager
-    def element_loop(self, count: str) -> Iterator[str]:
-        """An innermost loop of ``count`` rounds, at least one, to be vectorized: what is written must be one block."""
+    def element_loop(self, count: str, together: int = 0) -> Iterator[str]:
+        """An innermost loop of ``count`` rounds, at least one, to be vectorized: what is written must be one block.
+
+        together: vectors that are computed side by side; 0 leaves that to LLVM.
+        """
         if count == "1":
             yield "0"
             return
@@ -98,10 +101,12 @@ class NestWriter:
         self.lines.append(f"  {number} = phi i64 [ 0, %{before} ], [ {following}, %{head} ]")
         yield number
         assert self.block == head
-        self.element_loops += 1
+        self.element_loops.append(together)
         self.add(f"{following} = add nuw nsw i64 {number}, 1")
         more = self.value(f"icmp ult i64 {following}, {count}")
-        self.add(f"br i1 {more}, label %{head}, label %{end}, !llvm.loop !{self.element_loops}")
+        self.add(
+            f"br i1 {more}, label %{head}, label %{end}, !llvm.loop !{len(self.element_loops)}"
+        )
         self.begin(end)
 
     @contextmanager
@@ -123,8 +128,11 @@ class NestWriter:
     def function(self, name: str) -> str:
         """All of it as ``void name(ptr record)``, with what it says of its loops."""
         metadata = ["!0 = distinct !{}"]
-        facts = self.element_loops + 1
-        metadata += [f"!{i} = distinct !{{!{i}, !{facts}}}" for i in range(1, facts)]
+        facts = len(self.element_loops) + 1
+        metadata += [
+            f"!{i} = distinct !{{!{i}, !{facts}{_interleaved(together)}}}"
+            for i, together in enumerate(self.element_loops, 1)
+        ]
         metadata.append(f'!{facts} = !{{!"llvm.loop.parallel_accesses", !0}}')
         return "\n".join(
             [
@@ -135,6 +143,10 @@ class NestWriter:
                 *metadata,
             ]
         )
+
+
+def _interleaved(together: int) -> str:
+    return f', !{{!"llvm.loop.interleave.count", i32 {together}}}' if together else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,9 +156,9 @@ class _Rows:
 
     def walk(self, number: int, each: PassForm, d: int, here: dict[int, str], count: str) -> None:
         """Loops over the reduced dimensions from ``d`` on."""
-        form, name = self.form, f"elements{number}"
+        form, name, together = self.form, f"elements{number}", self.form.together
         if not form.along_rows and d == form.reduced:
-            self.compute(name, each.elements, here, self.row_strides(), count)
+            self.compute(name, each.elements, here, self.row_strides(), count, together)
             return
         strides = {i: self.reduced_strides[i][d] for i in here}
         if not form.along_rows or d < form.reduced - 1:
@@ -168,7 +168,7 @@ class _Rows:
             return
         size = self.reduced_sizes[d]
         if not each.inits.results:
-            self.compute(name, each.elements, here, strides, size)
+            self.compute(name, each.elements, here, strides, size, together)
             return
         value = self.writer.value
         lanes = form.lanes
@@ -176,7 +176,7 @@ class _Rows:
         steps = self.times(str(lanes), strides)
         chunks = self.cursors(here, steps)
         with self.writer.unless_zero(full), self.writer.loop(full, chunks) as (_, inner):
-            self.compute(name, each.elements, inner, strides, str(lanes))
+            self.compute(name, each.elements, inner, strides, str(lanes), together)
         with self.writer.unless_zero(rest):
             way = self.times(full, steps)
             end = {
@@ -232,9 +232,15 @@ class _Rows:
 
     # ---- elements
     def compute(
-        self, name: str, part: Part, here: Mapping[int, str], strides: Mapping[int, str], count: str
+        self,
+        name: str,
+        part: Part,
+        here: Mapping[int, str],
+        strides: Mapping[int, str],
+        count: str,
+        together: int = 0,
     ) -> None:
-        """``part`` for ``count`` elements that lie ``strides`` apart."""
+        """``part`` for ``count`` elements that lie ``strides`` apart, so many vectors ``together``."""
         program, writer = part.program, self.writer
         kinds = program.parameters
         fixed = {
@@ -242,7 +248,7 @@ class _Rows:
             for n, ref in enumerate(part.leaves)
             if self.is_fixed(ref, name)
         }
-        with writer.element_loop(count) as k:
+        with writer.element_loop(count, together) as k:
             elements = [
                 fixed.get(n) or self.read(ref, kinds[n], here, strides, k, INDEPENDENT)
                 for n, ref in enumerate(part.leaves)

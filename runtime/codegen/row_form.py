@@ -67,7 +67,8 @@ class PassForm:
 class RowForm:
     """counted, reduced: dimensions that count the rows, and that run along one; the last one given is the innermost.
 
-    lanes: sums side by side where neighbours are of one row, else 0.
+    lanes: sums side by side where neighbours are of one row, else 0. together: vectors that loops over elements compute
+    side by side.
     """
 
     lanes: int
@@ -78,6 +79,7 @@ class RowForm:
     reductions: tuple[tuple[ReductionKind, PrimitiveType], ...]
     row_values: tuple[PrimitiveType, ...]
     starts: StartsForm
+    together: int = 0
 
     @property
     def along_rows(self) -> bool:

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from runtime.codegen.element_operations import ElementSignature, operation_ir, stored_type
+from runtime.codegen.elements.bfloat16 import Origin
+from runtime.codegen.elements.origins import origin_of
 from spmd.shape import PrimitiveType
 
 
@@ -49,6 +51,37 @@ class ScalarProgram:
             return self.parameters[register]
         step = self.steps[register - len(self.parameters)]
         return step.kind if isinstance(step, ScalarConstant) else step.signature.result
+
+
+#: What a loop over vectors of a program that waits for many roundings, one for the other, computes side by side.
+_TOGETHER = 4
+#: Roundings that the processor's own order of execution hides.
+_HIDDEN = 3
+#: Elements from which on what is left after so many vectors of 16 is little.
+_LONG = 256
+
+
+def vectors_together(program: ScalarProgram, length: int) -> int:
+    """How many vectors a loop over ``length`` elements should compute side by side; 0 where LLVM's choice is right.
+
+    Rounding to bf16 takes about twice as long as what it rounds (measured: 4 take a fifth less time than one).
+    """
+    return _TOGETHER if length >= _LONG and _rounding_depth(program) > _HIDDEN else 0
+
+
+def _rounding_depth(program: ScalarProgram) -> int:
+    """Results that are rounded to bf16 on the longest way through the program."""
+    depths = [0] * len(program.parameters)
+    for step in program.steps:
+        if isinstance(step, ScalarConstant):
+            depths.append(0)
+            continue
+        signature = step.signature
+        rounds = (
+            signature.result is PrimitiveType.BF16 and origin_of(signature) is not Origin.CHOSEN
+        )
+        depths.append(max((depths[r] for r in step.operands), default=0) + rounds)
+    return max((depths[r] for r in program.results), default=0)
 
 
 def struct_type(program: ScalarProgram) -> str:

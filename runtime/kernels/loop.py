@@ -14,7 +14,7 @@ from runtime.codegen.llvm_jit import NativeLibrary
 from runtime.codegen.llvm_loop import FUNCTION, LoopForm, Step, loop_code
 from runtime.codegen.llvm_starts import NestWords, StartsForm, StartsWords
 from runtime.codegen.native_call import NOTHING, in_order, native_call
-from runtime.codegen.scalar_program import ScalarProgram
+from runtime.codegen.scalar_program import ScalarProgram, vectors_together
 from runtime.fusion.piecewise import Range
 from runtime.fusion.view_path import Shift
 from runtime.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
@@ -255,6 +255,7 @@ def _plan(
         starts,
         tuple(crossed) if any(crossed) else (),
         tuple((None if d is None else places[order.index(d)], start) for d, start in ranged),
+        0 if any(crossed) else vectors_together(program, sizes[-1]),
     )
     return _Plan(loop_code(form), sizes, strides)
 

@@ -21,7 +21,7 @@ from runtime.codegen.row_form import (
     RowForm,
     lanes_of,
 )
-from runtime.codegen.scalar_program import ScalarProgram
+from runtime.codegen.scalar_program import ScalarProgram, vectors_together
 from runtime.fusion.row_fusion import RowFusion, RowInput, RowPass, Source
 from runtime.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
 from runtime.kernels.index_order import in_streaming_order, merged_dims
@@ -82,8 +82,9 @@ def bind_rows(kernel: RowKernel, arrays: KernelArrays) -> Action:
     counted_sizes, counted_strides = _merged(fusion, walks.found, counted)
     reduced_sizes, reduced_strides = _merged(fusion, walks.found, reduced)
     inner = reduced_strides if fusion.along_rows else counted_strides
+    innermost = (reduced_sizes if fusion.along_rows else counted_sizes)[-1]
     form = RowForm(
-        lanes_of(reduced_sizes[-1]) if fusion.along_rows else 0,
+        lanes_of(innermost) if fusion.along_rows else 0,
         len(counted_sizes),
         len(reduced_sizes),
         tuple(
@@ -94,6 +95,7 @@ def bind_rows(kernel: RowKernel, arrays: KernelArrays) -> Action:
         tuple((reduction.kind, reduction.element_type) for reduction in fusion.reductions),
         fusion.row_values,
         starts_form(starts, walks.found),
+        max(vectors_together(each.elements.program, innermost) for each in passes),
     )
     strides = [[*a, *b] for a, b in zip(counted_strides, reduced_strides, strict=True)]
     firsts, sizes = [w.start for w in walks.found], [*counted_sizes, *reduced_sizes]

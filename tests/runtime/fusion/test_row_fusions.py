@@ -203,6 +203,29 @@ def test_column_sums_with_siblings() -> None:
     check(text, exact=False)
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+def test_many_roundings_of_long_rows(axis: int) -> None:
+    """Vectors are computed side by side, what is left of a row is not."""
+    result = f"f32[{(3, 331)[1 - axis]}]"
+    fused = f"""
+  p = bf16[3,331] parameter(0)
+  a = bf16[3,331] multiply(p, p)
+  b = bf16[3,331] multiply(a, p)
+  c = bf16[3,331] add(b, p)
+  d = bf16[3,331] multiply(c, b)
+  e = bf16[3,331] subtract(d, a)
+  w = f32[3,331] convert(e)
+  low = f32[] constant(-inf)
+  m = {result} reduce(w, low), dimensions={{{axis}}}, to_apply=maximum
+  ROOT t = (bf16[3,331], {result}) tuple(e, m)
+"""
+    entry = f"""
+  p = bf16[3,331] parameter(0)
+  ROOT f = (bf16[3,331], {result}) fusion(p), kind=kInput, calls=fused
+"""
+    check(module_text(fused, entry, reducer("maximum", P.F32)), exact=True)
+
+
 REFUSED = {
     "reduces other dimensions": """
   p = f32[4,4] parameter(0)

@@ -114,13 +114,14 @@ def test_conversions_to_bf16(kind: PrimitiveType) -> None:
 
 @pytest.mark.usefixtures("_instructions")
 def test_programs_round_after_each_operation() -> None:
-    """(a * b + a) / (b - a), where nan and infinities arise on the way."""
+    """(a * b + a) / (b - a) * a, where nan and infinities arise on the way."""
     two = (P.BF16, P.BF16)
     steps = [(Op.MULTIPLY, 0, 1), (Op.ADD, 2, 0), (Op.SUBTRACT, 1, 0), (Op.DIVIDE, 3, 4)]
+    steps.append((Op.MULTIPLY, 5, 0))
     program = ScalarProgram(
         two,
         tuple(ScalarOp(ElementSignature(op, two, P.BF16), tuple(at)) for op, *at in steps),
-        (5,),
+        (6,),
     )
     values = pairs()
     out = np.empty_like(values[0])
