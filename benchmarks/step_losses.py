@@ -75,23 +75,27 @@ class Line:
 
 @dataclass
 class Spent:
-    """Microseconds by thunk and device, of each step that was recorded, and how often the thunk ran in one."""
+    """Microseconds by instruction and device, of each step that was recorded, and how often the instruction ran in one.
+
+    Thunks that lay out an operand for an instruction have its name; its own thunk is the last one.
+    """
 
     of_steps: dict[tuple[str, int], list[float]] = field(default_factory=lambda: defaultdict(list))
     runs: dict[str, int] = field(default_factory=dict)
 
     def add(self, trace: dict[str, Any]) -> None:
         """The steps of one more trace."""
-        here: dict[tuple[str, int, int], list[float]] = defaultdict(list)
+        here: dict[tuple[str, int, int], list[tuple[str, float]]] = defaultdict(list)
         for event in trace["traceEvents"]:
             if event["ph"] == "X" and event["tid"] == 0 and event["cat"] not in _HOLDERS:
-                here[event["name"], event["pid"], event["args"]["step"]].append(event["dur"])
-        for (name, device, _), durations in here.items():
-            self.of_steps[name, device].append(sum(durations))
-            self.runs[name] = len(durations)
+                thunk = event["cat"], event["dur"]
+                here[event["name"], event["pid"], event["args"]["step"]].append(thunk)
+        for (name, device, _), thunks in here.items():
+            self.of_steps[name, device].append(sum(duration for _, duration in thunks))
+            self.runs[name] = sum(kind == thunks[-1][0] for kind, _ in thunks)
 
     def times(self, typical: Callable[[Iterable[float]], float]) -> dict[str, float]:
-        """Of each thunk in a step: all its runs, ``typical`` of the steps, the mean over devices."""
+        """Of each instruction in a step: all its runs, ``typical`` of the steps, the mean over devices."""
         devices = {device for _, device in self.of_steps}
         times: dict[str, float] = defaultdict(float)
         for (name, _), steps in self.of_steps.items():
