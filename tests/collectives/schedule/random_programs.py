@@ -96,24 +96,24 @@ class _Program(Dice):
     def _permute(self, b: Builder, x: HloInstruction) -> HloInstruction:
         order = self.shuffled(range(self.devices))
         targets = self.shuffled(order)
-        kept = self.integer(1, self.devices)
+        kept = self.integer(1, max(self.devices // 2, 1))
         pairs = ListedPairs(tuple(zip(order, targets, strict=True))[:kept])
         attrs = CollectivePermuteAttrs(pairs, b.scope.channel_id())
         return b.create(Opcode.COLLECTIVE_PERMUTE, (x,), attrs)
 
     # ---- groups
     def _any_groups(self) -> ReplicaGroups:
-        """Any parts, of any sizes."""
+        """Any parts, mostly pairs: those overlap without having two devices in common."""
         order, groups = self.shuffled(range(self.devices)), []
         while order:
-            size = self.integer(1, len(order))
+            size = min(2, len(order)) if self.chance(0.7) else self.integer(1, len(order))
             groups.append(tuple(order[:size]))
             order = order[size:]
         return ReplicaGroups(tuple(groups))
 
     def _equal_groups(self) -> tuple[ReplicaGroups, int]:
         fitting = [n for n in range(1, self.devices + 1) if self.devices % n == 0 and SIZE % n == 0]
-        size = self.choose(fitting[1:] or fitting)
+        size = 2 if 2 in fitting and self.chance(0.7) else self.choose(fitting)
         order = self.shuffled(range(self.devices))
         groups = [tuple(order[i : i + size]) for i in range(0, self.devices, size)]
         return ReplicaGroups(tuple(groups)), size

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from collectives.cost.estimator import CollectiveTime, LinkUse
 from spmd.hlo import HloInstruction, Opcode
 
@@ -48,3 +50,16 @@ class TableEstimator:
     def _of(self, instruction: HloInstruction) -> float:
         name = instruction.name.replace("-start", "")
         return self.seconds[name] if name in self.seconds else self.otherwise(instruction)
+
+
+def random_estimator(rng: np.random.Generator) -> TableEstimator:
+    """Another number of seconds for each instruction, whatever is asked first; one of two exchanges."""
+    seconds: dict[str, float] = {}
+    exchanges: dict[str, str] = {}
+
+    def otherwise(x: HloInstruction) -> float:
+        return seconds.setdefault(x.name, float(rng.exponential(2.0)))
+
+    if rng.random() < 0.5:
+        exchanges.update({f"all-reduce.{n}": "other" for n in range(9)})
+    return TableEstimator({}, otherwise, exchanges)

@@ -12,24 +12,11 @@ from collectives.schedule.overlap_limits import OverlapLimits
 from collectives.schedule.window_checker import check_windows
 from spmd.analysis.live_bytes import peak_bytes
 from spmd.evaluator import evaluate_partitions
-from spmd.hlo import HloInstruction, HloModule
+from spmd.hlo import HloModule
 from spmd.hlo.clone import clone_module
 from spmd.verifier import verify
 from tests.collectives.schedule.random_programs import SIZE, random_program
-from tests.collectives.schedule.table_estimator import TableEstimator
-
-
-def random_estimator(rng: np.random.Generator) -> TableEstimator:
-    """Another number of seconds for each instruction, whatever is asked first; one of two exchanges."""
-    seconds: dict[str, float] = {}
-    exchanges: dict[str, str] = {}
-
-    def otherwise(x: HloInstruction) -> float:
-        return seconds.setdefault(x.name, float(rng.exponential(2.0)))
-
-    if rng.random() < 0.5:
-        exchanges.update({f"all-reduce.{n}": "other" for n in range(9)})
-    return TableEstimator({}, otherwise, exchanges)
+from tests.collectives.schedule.table_estimator import TableEstimator, random_estimator
 
 
 def inputs(rng: np.random.Generator, module: HloModule) -> list[list[np.ndarray]]:
