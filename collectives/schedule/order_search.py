@@ -16,6 +16,7 @@ from collectives.schedule.list_scheduler import ListScheduler, Room
 from collectives.schedule.live_trackers import BackwardTracker, ForwardTracker
 from collectives.schedule.overlap_limits import OverlapLimits
 from collectives.schedule.schedule_graph import ScheduleGraph
+from collectives.schedule.scheduling_groups import ScheduleError
 from collectives.schedule.timeline import Timeline, run_timeline
 from collectives.schedule.window_costs import WindowCosts
 from spmd.analysis.live_buffers import Buffer, LiveBuffers
@@ -84,12 +85,15 @@ class OrderSearch:
         memory: Memory,
     ) -> None:
         self._graph, self._costs, self._limits, self._memory = graph, costs, limits, memory
-        self.best = Found(stands, run_timeline(stands, costs))
         self._rank = list(range(len(graph)))
+        self.best = Found(stands, run_timeline(stands, costs))
         self._paths = {backward: graph.paths(backward=backward) for backward in (True, False)}
         self._leads = {backward: graph.leads(backward=backward) for backward in (True, False)}
 
     def run(self) -> Found:
+        """ScheduleError where scheduling groups cannot stay together."""
+        if self._graph.has_blocks:
+            self.best = self._with_blocks()
         if not self._graph.windows:
             return self.best
         for _ in range(MOST_ROUNDS):
@@ -104,6 +108,17 @@ class OrderSearch:
 
     def _is_exposed(self) -> bool:
         return any(span.exposed for span in self.best.timeline.spans)
+
+    def _with_blocks(self) -> Found:
+        """The order that stands, but for groups that are not together yet: they are, whatever time that takes."""
+        nodes = self._pass(self._rank, Preference.ORDER, backward=False)
+        if nodes is None:
+            limit = self._memory.limit
+            within = f" within {limit:,} bytes" if limit is not None else ""
+            name = self._memory.buffers.computation.name
+            raise ScheduleError(f"the scheduling groups of {name} cannot all stay together{within}")
+        self._rank = _places(nodes)
+        return self._judge(nodes)
 
     def _go(self, preference: Preference, *, backward: bool) -> None:
         """A pass in one direction and one back, from the best order so far."""
@@ -157,7 +172,7 @@ class OrderSearch:
         if limit is None:
             return
         make = BackwardTracker if backward else ForwardTracker
-        longest = max(window.seconds for window in self._graph.windows)
+        longest = max((window.seconds for window in self._graph.windows), default=0.0)
         for reach in (float("inf"), *(longest * length for length in REACHES)):
             tracker = make(self._memory.buffers, self._memory.inner, self._memory.held)
             yield Room(tracker, limit, reach)

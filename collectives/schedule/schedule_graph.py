@@ -76,6 +76,11 @@ class ScheduleGraph:
     def __len__(self) -> int:
         return len(self.members)
 
+    @property
+    def has_blocks(self) -> bool:
+        """Whether there are scheduling groups of several instructions."""
+        return any(len(inside) > 1 for inside in self.members)
+
     def paths(self, *, backward: bool) -> list[float]:
         """Seconds of the longest path from each node to the end (backward: from the beginning), itself included."""
         after = self.before if backward else self.after

@@ -13,7 +13,6 @@ from collectives.schedule.window_checker import check_windows
 from spmd.analysis.live_bytes import peak_bytes
 from spmd.evaluator import evaluate_partitions
 from spmd.hlo import HloModule
-from spmd.hlo.clone import clone_module
 from spmd.verifier import verify
 from tests.collectives.schedule.random_programs import SIZE, random_program
 from tests.collectives.schedule.table_estimator import TableEstimator, random_estimator
@@ -54,9 +53,10 @@ def test_a_schedule_can_run_and_means_the_same(seed: int) -> None:
 
 
 def test_schedules_are_deterministic() -> None:
-    module = random_program(3, devices=4, steps=40)
-    AsyncCreation().run(module)
-    other = clone_module(module)
-    for one in (module, other):
-        schedule_for_latency(one, TableEstimator())
-    assert str(module) == str(other)
+    texts = []
+    for _ in range(2):
+        module = random_program(3, devices=4, steps=40)
+        AsyncCreation().run(module)
+        schedule_for_latency(module, TableEstimator({}, lambda x: 1.0 + len(x.operands)))
+        texts.append(str(module))
+    assert texts[0] == texts[1]
