@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from collectives.cost.estimator import Estimator
+from collectives.schedule.phases import is_blocking, is_done, is_start
 from collectives.simulate.program import trips_of
-from collectives.simulate.steps import DONES, wrapped
-from spmd.analysis.wire import KIND
+from collectives.simulate.steps import wrapped
 from spmd.hlo import HloComputation, HloInstruction, Opcode
 
 
@@ -72,13 +72,13 @@ class Bounds:
             return self.of(self._branches[x])
         if x.opcode is Opcode.CALL:
             return self.of(x.to_apply)
-        if wrapped(x).opcode in KIND:
+        if is_start(x) or is_blocking(x):
             time = self._estimator.collective(x)
             links: dict[str, float] = {}
             for link in time.links:
                 links[link.exchange] = links.get(link.exchange, 0.0) + link.seconds
             return Bound(0.0, links, time.seconds)
-        if x.opcode in DONES:
+        if is_done(x):
             return Bound()
         seconds = self._estimator.compute(wrapped(x))
         return Bound(seconds, {}, seconds)

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from collectives.cost.estimator import Estimator
+from collectives.schedule.phases import is_blocking, is_done, is_start
 from collectives.simulate.steps import (
-    DONES,
     Loop,
     Program,
     Site,
@@ -25,7 +25,6 @@ from collectives.simulate.steps import (
     wrapped,
 )
 from spmd.analysis.trip_count import trip_count
-from spmd.analysis.wire import KIND
 from spmd.errors import UnsupportedError
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode, Stage
 
@@ -85,10 +84,9 @@ class _Walk:
             yield from self._dearest(x)
         elif x.opcode is Opcode.CALL:
             yield from self.of(x.to_apply)
-        elif x.opcode in DONES:
-            if x.operand(0) in self._number:
-                yield Wait(self._number[x.operand(0)])
-        elif wrapped(x).opcode in KIND:
+        elif is_done(x):
+            yield Wait(self._number[x.operand(0)])
+        elif is_start(x) or is_blocking(x):
             yield from self._collective(x)
         elif x.opcode in _REFUSED:
             raise UnsupportedError(

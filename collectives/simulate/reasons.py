@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from collectives.simulate.steps import DONES, Site
+from collectives.schedule.phases import is_done
+from collectives.simulate.steps import Site
 from spmd.hlo import HloInstruction
 
 #: Less than this part of what is exposed is rounding.
@@ -119,7 +120,7 @@ def _between(start: HloInstruction, seconds: Callable[[HloInstruction], float]) 
     assert computation is not None
     place = {x: n for n, x in enumerate(computation.instructions)}
     made = _nearest(start, place, seconds, lambda x: x.operands, last=True)
-    dones = [user for user in start.users if user.opcode in DONES]
+    dones = [user for user in start.users if is_done(user)]
     needed = _nearest(dones[0] if dones else start, place, seconds, lambda x: x.users, last=False)
     by = f"{made.name} makes its operand" if made else f"its operand comes into {computation.name}"
     to = f"{needed.name} needs its result" if needed else f"{computation.name} returns it"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from collectives.cost.estimator import CollectiveTime
+from collectives.schedule.phases import is_blocking
 from spmd.analysis.wire import KIND, result_bytes
 from spmd.hlo import HloComputation, HloInstruction, Opcode
 
@@ -81,21 +82,7 @@ class Site:
 
     @property
     def is_blocking(self) -> bool:
-        return self.operation is self.instruction and self.instruction.opcode not in PAIRED_STARTS
-
-
-#: Starts whose opcode tells the collective; ASYNC_START wraps one.
-PAIRED_STARTS = frozenset(
-    {Opcode.ALL_REDUCE_START, Opcode.ALL_GATHER_START, Opcode.COLLECTIVE_PERMUTE_START}
-)
-DONES = frozenset(
-    {
-        Opcode.ALL_REDUCE_DONE,
-        Opcode.ALL_GATHER_DONE,
-        Opcode.COLLECTIVE_PERMUTE_DONE,
-        Opcode.ASYNC_DONE,
-    }
-)
+        return is_blocking(self.instruction)
 
 
 @dataclass(frozen=True, slots=True)

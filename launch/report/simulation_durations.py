@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from collectives.cost.estimator import CostError
 from collectives.cost.profiled import MAX_BYTES, Durations, read_durations
+from collectives.schedule.phases import is_blocking, is_start
 from collectives.simulate.program import trips_of
 from collectives.simulate.steps import wrapped
-from spmd.analysis.wire import KIND
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
 from spmd.json_fields import JsonFields, read_json
 from spmd.ops.attrs import CollectivePermuteAttrs
@@ -131,7 +131,7 @@ def _exchanged(
                 ended[device, event.name].append(event.end)
     found: dict[int, dict[str, float]] = defaultdict(dict)
     for x in module.all_instructions():
-        if wrapped(x).opcode in KIND:
+        if is_start(x) or is_blocking(x):
             for device, members in _members(x, module).items():
                 times = zip(
                     ended[device, x.name], *(begun[m, x.name] for m in members), strict=False
