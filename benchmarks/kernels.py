@@ -164,6 +164,9 @@ CASES = {
         lambda x, b: jax.nn.gelu(x + b, approximate=True),
         (Argument((4096, 1024), "bfloat16"), Argument((1024,), "bfloat16")),
     ),
+    "softmax bf16": Case(
+        lambda x: jax.nn.softmax(x, axis=1), (Argument((4096, 1024), "bfloat16"),)
+    ),
     "complex product": Case(
         lambda x, y: x * y + x,
         (Argument((1 << 20,), "complex64"), Argument((1 << 20,), "complex64")),
