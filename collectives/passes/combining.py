@@ -36,7 +36,7 @@ class CollectiveCombiner(FueledPass):
 
     opcode: ClassVar[Opcode]
     accepts: ClassVar[tuple[Stage, ...]] = (Stage.PARTITIONED, Stage.OPTIMIZED)
-    max_bytes: int = 32 << 20
+    max_bytes: int = 64 << 20
     max_operands: int = 256
     in_loops: bool = True
 

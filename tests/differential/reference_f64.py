@@ -130,7 +130,9 @@ _WIDE = (PrimitiveType.F64, PrimitiveType.C128)
 
 
 def magnitude(x: Array) -> float:
-    """The largest finite one, 0 where there is none."""
+    """The largest finite one, 0 where there is none; of complex numbers, the largest part of one."""
+    if x.dtype.kind == "c":
+        return max(magnitude(x.real), magnitude(x.imag))
     finite = np.abs(x[np.isfinite(x)])
     return float(finite.max()) if finite.size else 0.0
 

@@ -59,13 +59,18 @@ def difference(want: Array, got: Array, tolerance: float) -> str:
 
 
 def _apart(want: Array, got: Array) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
-    """Which elements differ (nan equals nan), and by how much: inf where either is not finite, or both are integers."""
+    """Which elements differ (nan equals nan), and by how much: inf where either is not finite, or both are integers.
+
+    Of complex numbers each part for itself: one may be infinite in both.
+    """
     if want.dtype.kind in "biu":
         apart = want != got
         return apart, np.where(apart, np.inf, 0.0)
-    wide = np.complex128 if want.dtype.kind == "c" else np.float64
-    w, g = want.astype(wide), got.astype(wide)
+    if want.dtype.kind == "c":
+        real, imaginary = _apart(want.real, got.real), _apart(want.imag, got.imag)
+        return real[0] | imaginary[0], np.hypot(real[1], imaginary[1])
+    w, g = want.astype(np.float64), got.astype(np.float64)
     with np.errstate(all="ignore"):
         apart = ~((w == g) | (np.isnan(w) & np.isnan(g)))
         error = np.abs(w - g)
-    return apart, np.where(np.isnan(error), np.inf, error)
+    return apart, np.where(apart, np.where(np.isnan(error), np.inf, error), 0.0)

@@ -1,0 +1,93 @@
+"""Groups of devices: what an all-reduce of an all-reduce brings together, and how groups are written."""
+
+from __future__ import annotations
+
+import pytest
+
+from collectives.passes.all_reduce_folder import united
+from collectives.passes.groups import Groups, covers, known_groups, named_groups
+from spmd.device import ReplicaGroups
+from spmd.text.parser import parse_module
+
+PAIRS: Groups = ((0, 1), (2, 3))
+ACROSS: Groups = ((0, 2), (1, 3))
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "sums", "choices"),
+    [
+        (PAIRS, ACROSS, ((0, 1, 2, 3),), ((0, 1, 2, 3),)),
+        (PAIRS, ((0, 3), (1, 2)), ((0, 1, 2, 3),), ((0, 1, 2, 3),)),
+        (PAIRS, PAIRS, None, PAIRS),
+        (((0,), (1,), (2,), (3,)), PAIRS, PAIRS, PAIRS),
+        (PAIRS, ((0,), (1,), (2,), (3,)), PAIRS, PAIRS),
+        # device 0 hears of all, device 3 of its own pair
+        (PAIRS, ((0, 2), (1,), (3,)), None, None),
+        # three in a row: 1 counts twice at all of the first group's
+        (((0, 1), (2,), (3,)), ((0, 1, 2), (3,)), None, ((0, 1, 2), (3,))),
+    ],
+)
+def test_what_two_meetings_bring_together(
+    first: Groups, then: Groups, sums: Groups | None, choices: Groups | None
+) -> None:
+    assert united(first, then, once=True) == sums
+    assert united(first, then, once=False) == choices
+
+
+@pytest.mark.parametrize(
+    ("groups", "written"),
+    [
+        (PAIRS, "[2,2]<=[4]"),
+        (ACROSS, "[2,2]<=[2,2]T(1,0)"),
+        (((0, 1, 2, 3),), "[1,4]<=[4]"),
+        (((0, 3), (1, 2)), None),
+        (((0, 1, 2), (3,)), None),
+    ],
+)
+def test_groups_are_written_as_counts_where_they_are(groups: Groups, written: str | None) -> None:
+    named = named_groups(groups)
+    assert named.expand(4) == groups
+    assert (str(named.iota) if named.iota is not None else None) == written
+
+
+def test_covers() -> None:
+    assert covers(PAIRS, 4)
+    assert not covers(PAIRS, 5)
+    assert not covers(((0, 1), (1, 2)), 3)
+
+
+@pytest.mark.parametrize(
+    ("header", "groups", "known"),
+    [
+        (
+            "num_partitions=4",
+            "replica_groups={{2,3},{0,1}}, channel_id=1, use_global_device_ids=true",
+            PAIRS,
+        ),
+        ("num_partitions=4", "replica_groups={}", ((0,), (1,), (2,), (3,))),
+        ("num_partitions=2, replica_count=2", "replica_groups={}", ACROSS),
+        ("num_partitions=2, replica_count=2", "replica_groups={{0},{1}}, channel_id=1", PAIRS),
+        ("num_partitions=1", "replica_groups={{0,1}}", None),
+    ],
+)
+def test_known_groups(header: str, groups: str, known: Groups | None) -> None:
+    """By their first member; none where the header leaves the devices out."""
+    module = parse_module(
+        f"""HloModule m, {header}
+
+        add {{
+          p = f32[] parameter(0)
+          q = f32[] parameter(1)
+          ROOT s = f32[] add(p, q)
+        }}
+
+        ENTRY e {{
+          x = f32[4] parameter(0)
+          ROOT r = f32[4] all-reduce(x), {groups}, to_apply=add
+        }}"""
+    )
+    assert known_groups(module.entry.root) == known
+
+
+def test_no_groups_is_one_of_all() -> None:
+    assert named_groups(((0, 1, 2, 3),)).expand(4) == ReplicaGroups().expand(4)
