@@ -139,13 +139,21 @@ def _loop_constant(loop: HloInstruction, value: Value) -> int | None:
 
 
 def _step(loop: HloInstruction, index: int) -> int | None:
-    update = trace(_next(loop, index))
-    if update.instruction.opcode not in (Opcode.ADD, Opcode.SUBTRACT):
+    return _grown(loop, index, _next(loop, index)) or None
+
+
+def _grown(loop: HloInstruction, index: int, value: Value) -> int | None:
+    """How much more ``value`` is than element ``index`` of the state, where it is that and constants added to it."""
+    value = trace(value)
+    if state_index(value) == index:
+        return 0
+    if value.instruction.opcode not in (Opcode.ADD, Opcode.SUBTRACT):
         return None
-    left, right = update.operand(0), update.operand(1)
-    if state_index(left) == index:
-        step = _loop_constant(loop, right)
-        return -step if step is not None and update.instruction.opcode is Opcode.SUBTRACT else step
-    if update.instruction.opcode is Opcode.ADD and state_index(right) == index:
-        return _loop_constant(loop, left)
+    added = value.instruction.opcode is Opcode.ADD
+    left, right = value.operand(0), value.operand(1)
+    for one, other in ((left, right), (right, left)) if added else ((left, right),):
+        constant = _loop_constant(loop, other)
+        grown = None if constant is None else _grown(loop, index, one)
+        if constant is not None and grown is not None:
+            return grown + constant if added else grown - constant
     return None

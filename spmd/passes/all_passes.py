@@ -26,6 +26,7 @@ from spmd.passes.scan_expander import ScanExpander
 from spmd.passes.subcomputation_unification import SubcomputationUnification
 from spmd.passes.tuple_simplifier import TupleSimplifier
 from spmd.passes.while_loop_constant_sinking import WhileLoopConstantSinking
+from spmd.passes.while_loop_double_buffer import WhileLoopDoubleBuffer
 from spmd.passes.while_loop_invariant_code_motion import WhileLoopInvariantCodeMotion
 from spmd.passes.while_loop_overwritten_state import WhileLoopOverwrittenState
 from spmd.passes.while_loop_repeated_elements import WhileLoopRepeatedElements
@@ -76,6 +77,7 @@ SIMPLIFICATION: tuple[HloPass, ...] = (
 
 #: What the simplified per-device program says of its loops, of their memory and of its caller's.
 ANNOTATION: tuple[HloPass, ...] = (
+    WhileLoopDoubleBuffer(),
     WhileLoopTripCountAnnotator(),
     WhileLoopOverwrittenState(),
     OptimizeInputOutputBufferAlias(),

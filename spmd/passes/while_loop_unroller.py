@@ -18,7 +18,7 @@ from spmd.passes.loop_peeling import CountedLoop, match_counted, peel_last, writ
 from spmd.passes.options import PassOptionError
 from spmd.passes.rewrite import builder_at
 from spmd.passes.while_loop_trip_count_annotator import forget_trip_count
-from spmd.passes.while_state import match_loop
+from spmd.passes.while_state import Loop, match_loop
 
 
 @register_pass
@@ -53,16 +53,20 @@ class WhileLoopUnroller(InstructionPass):
             counted = match_counted(loop)
             if counted is None or counted.trips < self.factor:
                 return False
-            _unroll(counted, self.factor, builder_at(x, scope), effects)
+            unroll(counted, self.factor, builder_at(x, scope), effects)
             return True
 
         return edit
 
 
-def _unroll(counted: CountedLoop, factor: int, builder: Builder, effects: SideEffects) -> None:
+def unroll(counted: CountedLoop, factor: int, builder: Builder, effects: SideEffects) -> None:
     for _ in range(counted.trips % factor):
         counted = peel_last(counted, builder, effects)
-    loop = counted.loop
+    repeat_body(counted.loop, factor, builder, effects)
+
+
+def repeat_body(loop: Loop, factor: int, builder: Builder, effects: SideEffects) -> None:
+    """Let each trip do ``factor`` trips' work, of which there must be a multiple."""
     inside, root = builder.within(loop.body), loop.body.root
     *_, last = write_trips(loop, root.operands, inside, factor - 1)
     loop.body.root = inside.tuple([last[x] for x in root.operands])

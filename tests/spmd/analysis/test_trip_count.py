@@ -61,6 +61,8 @@ ENTRY e {{
           "compare": "compare(i, n), direction=GE"}, 4),
         ({"update": "add(d, i)"}, 10),
         ({"update": "multiply(i, d)"}, None),
+        ({"step": "constant(2)\n  e = s32[] add(i, d)", "update": "add(d, e)"}, 3),
+        ({"step": "constant(2)\n  e = s32[] add(i, d)", "update": "subtract(e, d)"}, None),
         ({"compare": "compare(i, n), direction=GT", "init": "constant(20)"}, None),
     ],
 )  # fmt: skip

@@ -1,0 +1,111 @@
+"""Loops whose state alternates between two places, where what a trip makes of it cannot be written over it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from spmd.analysis.call_sites import call_sites
+from spmd.analysis.side_effects import SideEffects
+from spmd.analysis.trip_count import trip_count
+from spmd.builder import Builder, ModuleScope
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.opcode import Opcode
+from spmd.ops.opdef import OPS
+from spmd.passes.instruction_pass import Edit, InstructionPass
+from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.loop_peeling import match_counted
+from spmd.passes.rewrite import builder_at
+from spmd.passes.while_loop_unroller import repeat_body, unroll
+from spmd.passes.while_state import Loop, element_index, is_element_of, match_loop
+from spmd.shape import ArrayShape
+
+#: Their results have elements of the operand at other places.
+_MOVES = frozenset(
+    {
+        Opcode.CONCATENATE,
+        Opcode.DYNAMIC_SLICE,
+        Opcode.PAD,
+        Opcode.REVERSE,
+        Opcode.SLICE,
+        Opcode.TRANSPOSE,
+    }
+)
+#: Theirs have them in the same order.
+_KEEPS = frozenset({Opcode.BITCAST, Opcode.BROADCAST, Opcode.COPY, Opcode.RESHAPE})
+
+
+@register_pass
+@dataclass(frozen=True)
+class WhileLoopDoubleBuffer(InstructionPass):
+    """body(x) = x + rotate(x)  =>  body(x) = {y = x + rotate(x);  y + rotate(y)}    half as many trips
+
+    An array of the state that is computed, element by element, of itself at other places (a stencil) must not be
+    written over what is still to be read. One trip for two writes y to a place of its own, and the next x over the old
+    one, which is dead by then: no copy, and no kernel beside the one that computes it. A last trip that is left over
+    stands behind the loop. Bodies of more than ``max-instructions`` stay.
+    """
+
+    name: ClassVar[str] = "while-loop-double-buffer"
+    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
+    opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.WHILE,)
+    max_instructions: int = 128
+
+    def editor(self, module: HloModule) -> Edit:
+        scope, effects, sites = ModuleScope(module), SideEffects(), call_sites(module)
+
+        def edit(x: HloInstruction) -> bool:
+            loop = match_loop(x, sites)
+            if loop is None or len(loop.body.instructions) > self.max_instructions:
+                return False
+            if effects.inside(loop.body) or not has_stencil(loop):
+                return False
+            return run_twice(loop, builder_at(x, scope), effects)
+
+        return edit
+
+
+def run_twice(loop: Loop, builder: Builder, effects: SideEffects) -> bool:
+    """Two trips in one, if their number is known."""
+    trips = trip_count(loop.instruction)
+    if trips is None or trips < 2:
+        return False
+    if trips % 2 == 0:
+        repeat_body(loop, 2, builder, effects)
+        return True
+    counted = match_counted(loop)
+    if counted is None:
+        return False
+    unroll(counted, 2, builder, effects)
+    return True
+
+
+def has_stencil(loop: Loop) -> bool:
+    return any(_is_stencil(loop, index) for index in range(loop.size))
+
+
+def _is_stencil(loop: Loop, index: int) -> bool:
+    """Whether element ``index`` is computed, with nothing in memory in between, of itself at other places."""
+    shape = loop.initial[index].shape
+    if not isinstance(shape, ArrayShape) or shape.num_elements < 2:
+        return False
+    stack = [(loop.next_value(index), False)]
+    seen = set(stack)
+    while stack:
+        x, moved = stack.pop()
+        if is_element_of(x, loop.body.parameters[0]):
+            if moved and element_index(x) == index:
+                return True
+            continue
+        if x.opcode in _MOVES:
+            reads = x.operands if x.opcode is Opcode.CONCATENATE else x.operands[:1]
+            moved = True
+        elif x.opcode in _KEEPS or OPS[x.opcode].elementwise:
+            reads = x.operands
+        else:
+            continue
+        found = [(operand, moved) for operand in reads if (operand, moved) not in seen]
+        seen.update(found)
+        stack += found
+    return False
