@@ -1,4 +1,4 @@
-"""Gather first, broadcast then: what a broadcast repeats is not sent."""
+"""Gather first, broadcast or convert then: what these add is not sent."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class AllGatherBroadcastReorder(OpExpander):
         b = f32[8,4] broadcast(x), dimensions={0}          =>      r = f32[16,4] broadcast(g), dimensions={0}
         g = f32[16,4] all-gather(b), dimensions={0}
 
-    Along a dimension that the broadcast makes, members stand along a new one of ``x``. A constant that is the same
-    everywhere is not gathered at all.
+    Along a dimension that the broadcast makes, members stand along a new one of ``x``. So it is with a conversion to a
+    larger type. A constant that is the same everywhere is not gathered at all.
     """
 
     name: ClassVar[str] = "all-gather-broadcast-reorder"
@@ -41,11 +41,14 @@ class AllGatherBroadcastReorder(OpExpander):
         value = splat(gather.operand)
         if value is not None:
             return b.full(x.array_shape.without_layout(), value)
-        if gather.operand.opcode is not Opcode.BROADCAST:
+        if gather.operand.opcode not in (Opcode.BROADCAST, Opcode.CONVERT):
             return None
         source = gather.operand.operand(0)
-        if source.array_shape.num_elements == gather.operand.array_shape.num_elements:
+        if source.shape.byte_size >= gather.operand.shape.byte_size:
             return None
+        if gather.operand.opcode is Opcode.CONVERT:
+            gathered = gather_like(b, gather, [source], gather.dimension)
+            return b.convert(gathered, x.array_shape.element_type)
         dims = gather.operand.attrs_as(DimensionsAttrs).dimensions
         if gather.dimension in dims:
             gathered = gather_like(b, gather, [source], dims.index(gather.dimension))

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final
 
+from collectives.passes.form_cse import FormCse, Kept
 from collectives.passes.forms import PLACING, bits_of, line_of, one_way, undoing_order
 from collectives.passes.gather_forms import Gather, match_gather, moved_members
-from spmd.builder import Builder, ModuleScope
-from spmd.hlo.computation import HloComputation
+from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import CollectiveAttrs, DimensionsAttrs
-from spmd.passes.fuel import Fuel, FueledPass
-from spmd.passes.interface import UNSCHEDULED, register_pass
-from spmd.passes.rewrite import builder_at, is_pinned
+from spmd.passes.interface import register_pass
+from spmd.passes.rewrite import is_pinned
 
 _FORMS: Final = (*PLACING, Opcode.CONVERT)
 
 
 @register_pass
 @dataclass(frozen=True)
-class AllGatherCse(FueledPass):
+class AllGatherCse(FormCse[Gather]):
     """Make an all-gather of another one, where their operands are forms of one value: reshaped, transposed, converted.
 
         g = f32[8,3] all-gather(x), dimensions={0}                   g = f32[8,3] all-gather(x), dimensions={0}
@@ -37,40 +35,34 @@ class AllGatherCse(FueledPass):
     """
 
     name: ClassVar[str] = "all-gather-cse"
-    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
 
-    def rewrite(self, module: HloModule, fuel: Fuel) -> bool:
-        scope = ModuleScope(module)
-        changed = False
-        for computation in module.computations_post_order():
-            changed |= _merge_in(computation, scope, fuel)
-        return changed
+    def match(self, x: HloInstruction) -> Gather | None:
+        return None if is_pinned(x) else match_gather(x)
+
+    def rank(self, collective: Gather) -> tuple[int, ...]:
+        """Those without conversions first."""
+        return (one_way(_line(collective)),)
+
+    def nothing_kept(self) -> _Kept:
+        return _Kept()
 
 
-def _merge_in(computation: HloComputation, scope: ModuleScope, fuel: Fuel) -> bool:
-    """A gather is made of one with fewer conversions, or of an earlier one.
+@dataclass(frozen=True)
+class _Kept(Kept[Gather]):
+    """Gathers by who meets, and by the values that their operands have all the bits of."""
 
-    What that one needs is made of the common value alone, so there is no cycle whichever stands first.
-    """
-    found = [
-        gather
-        for x in computation.post_order()
-        if (gather := match_gather(x)) is not None and not is_pinned(x)
-    ]
-    changed = False
-    kept: dict[tuple[Hashable, HloInstruction], Gather] = {}
-    for gather in sorted(found, key=lambda gather: one_way(_line(gather))):
-        if fuel.is_spent:
-            break
-        who, line = _members(gather), _line(gather)
-        common = next((value for value in line if (who, value) in kept), None)
-        if common is None:
-            kept.update(((who, value), gather) for value in bits_of(line))
-            continue
-        fuel.burn()
-        _make_of(kept[who, common], common, gather, builder_at(gather.instruction, scope))
-        changed = True
-    return changed
+    of: dict[tuple[Hashable, HloInstruction], Gather] = field(default_factory=dict)
+
+    def add(self, collective: Gather) -> None:
+        who = _members(collective)
+        self.of.update(((who, value), collective) for value in bits_of(_line(collective)))
+
+    def form_of(self, collective: Gather, b: Builder) -> HloInstruction | None:
+        who = _members(collective)
+        for value in _line(collective):
+            if (who, value) in self.of:
+                return _made_of(self.of[who, value], value, collective, b)
+        return None
 
 
 def _members(gather: Gather) -> Hashable:
@@ -83,7 +75,7 @@ def _line(gather: Gather) -> list[HloInstruction]:
     return line_of(gather.operand, _FORMS)
 
 
-def _make_of(earlier: Gather, common: HloInstruction, later: Gather, b: Builder) -> None:
+def _made_of(earlier: Gather, common: HloInstruction, later: Gather, b: Builder) -> HloInstruction:
     """``earlier``'s result back to that of ``common``, from there through the forms of ``later``."""
     have = _Gathered(b, earlier.instruction, earlier.operand, earlier.dimension, earlier.count)
     back = _line(earlier)
@@ -92,10 +84,7 @@ def _make_of(earlier: Gather, common: HloInstruction, later: Gather, b: Builder)
     forth = _line(later)
     for form in reversed(forth[: forth.index(common)]):
         have = have.formed(form)
-    old = later.instruction
-    result = moved_members(b, have.value, have.count, have.dimension, later.dimension)
-    assert old.parent is not None
-    old.parent.replace(old, result)
+    return moved_members(b, have.value, have.count, have.dimension, later.dimension)
 
 
 @dataclass(frozen=True)

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
+from collectives.passes.form_cse import FormCse, Kept
 from collectives.passes.forms import PLACING, bits_of, line_of, one_way, undoing_order
 from collectives.passes.permute_forms import Permute, match_permute
-from spmd.builder import Builder, ModuleScope
-from spmd.hlo.computation import HloComputation
+from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import SliceAttrs
-from spmd.passes.fuel import Fuel, FueledPass
-from spmd.passes.interface import UNSCHEDULED, register_pass
-from spmd.passes.rewrite import builder_at
+from spmd.passes.interface import register_pass
 
 #: What of zeros, which those receive whom nobody sends to, makes zeros.
 _FORMS: Final = (*PLACING, Opcode.CONVERT, Opcode.REVERSE, Opcode.SLICE)
@@ -24,7 +21,7 @@ _FORMS: Final = (*PLACING, Opcode.CONVERT, Opcode.REVERSE, Opcode.SLICE)
 
 @register_pass
 @dataclass(frozen=True)
-class CollectivePermuteCse(FueledPass):
+class CollectivePermuteCse(FormCse[Permute]):
     """Make a collective-permute of another one along the same ways, where it sends a form or a part of the same value.
 
         r = f32[8,4] collective-permute(x), {{0,1},{1,2}}           r = f32[8,4] collective-permute(x), {{0,1},{1,2}}
@@ -35,41 +32,17 @@ class CollectivePermuteCse(FueledPass):
     """
 
     name: ClassVar[str] = "collective-permute-cse"
-    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
 
-    def rewrite(self, module: HloModule, fuel: Fuel) -> bool:
-        scope = ModuleScope(module)
-        changed = False
-        for computation in module.computations_post_order():
-            changed |= _merge_in(computation, scope, fuel)
-        return changed
+    def match(self, x: HloInstruction) -> Permute | None:
+        return match_permute(x)
 
+    def rank(self, collective: Permute) -> tuple[int, ...]:
+        """Forms that can be undone first, then larger values."""
+        line = line_of(collective.operand, _FORMS)
+        return one_way(line), -collective.operand.array_shape.num_elements
 
-def _merge_in(computation: HloComputation, scope: ModuleScope, fuel: Fuel) -> bool:
-    """Forms that can be undone first, then larger values: of these, others are made.
-
-    What they need is made of the common value alone, so there is no cycle whichever stands first.
-    """
-    found = [permute for x in computation.post_order() if (permute := match_permute(x)) is not None]
-    changed = False
-    sent = _Sent({}, {})
-    for permute in sorted(found, key=_order):
-        if fuel.is_spent:
-            break
-        x = permute.instruction
-        same = sent.form_of(permute, builder_at(x, scope))
-        if same is None:
-            sent.add(permute)
-            continue
-        fuel.burn()
-        computation.replace(x, same)
-        changed = True
-    return changed
-
-
-def _order(permute: Permute) -> tuple[int, int]:
-    line = line_of(permute.operand, _FORMS)
-    return one_way(line), -permute.operand.array_shape.num_elements
+    def nothing_kept(self) -> _Sent:
+        return _Sent()
 
 
 def _ways(permute: Permute) -> Hashable:
@@ -77,22 +50,21 @@ def _ways(permute: Permute) -> Hashable:
 
 
 @dataclass(frozen=True)
-class _Sent:
+class _Sent(Kept[Permute]):
     """What permutes send, by the ways and by the value: all its bits, or slices of it."""
 
-    whole: dict[tuple[Hashable, HloInstruction], Permute]
-    slices: dict[tuple[Hashable, HloInstruction], list[Permute]]
+    whole: dict[tuple[Hashable, HloInstruction], Permute] = field(default_factory=dict)
+    slices: dict[tuple[Hashable, HloInstruction], list[Permute]] = field(default_factory=dict)
 
-    def add(self, permute: Permute) -> None:
-        ways, operand = _ways(permute), permute.operand
+    def add(self, collective: Permute) -> None:
+        ways, operand = _ways(collective), collective.operand
         for value in bits_of(line_of(operand, _FORMS)):
-            self.whole[ways, value] = permute
+            self.whole[ways, value] = collective
         if operand.opcode is Opcode.SLICE:
-            self.slices.setdefault((ways, operand.operand(0)), []).append(permute)
+            self.slices.setdefault((ways, operand.operand(0)), []).append(collective)
 
-    def form_of(self, permute: Permute, b: Builder) -> HloInstruction | None:
-        """What ``permute`` receives, made of what an earlier one does."""
-        ways, line = _ways(permute), line_of(permute.operand, _FORMS)
+    def form_of(self, collective: Permute, b: Builder) -> HloInstruction | None:
+        ways, line = _ways(collective), line_of(collective.operand, _FORMS)
         for i, value in enumerate(line):
             if (ways, value) in self.whole:
                 return _formed(b, _received(b, self.whole[ways, value], value), line[:i])

@@ -1,19 +1,26 @@
-"""All-gathers of what was broadcast, along one of its dimensions or a new one, and of constants."""
+"""All-gathers of what was broadcast, along one of its dimensions or a new one, or converted, and of constants."""
 
 from __future__ import annotations
 
 from spmd.hlo import HloInstruction, HloModule
-from spmd.shape import ArrayShape
+from spmd.shape import ArrayShape, PrimitiveType
 from tests.spmd.passes.triggers.devices import several_devices
 from tests.spmd.passes.triggers.gathers import part, random_gather
 from tests.spmd.passes.triggers.programs import Program
 from tests.spmd.passes.triggers.registry import Rng, trigger
 
+_WIDENING = (
+    (PrimitiveType.BF16, PrimitiveType.F32),
+    (PrimitiveType.S8, PrimitiveType.F32),
+    (PrimitiveType.F32, PrimitiveType.C64),
+    (PrimitiveType.S32, PrimitiveType.S64),
+)
+
 
 @trigger("all-gather-broadcast-reorder")
 def modules(rng: Rng) -> HloModule:
     p = several_devices(rng)
-    x = _constant(p) if p.chance(0.2) else _broadcast(p)
+    x = p.choose((_constant, _broadcast, _broadcast, _broadcast, _converted))(p)
     gathered = random_gather(p, [x], p.integer(0, len(x.dims) - 1))
     return p.module(p.after(gathered), *([x] if p.chance(0.2) else []))
 
@@ -31,3 +38,8 @@ def _constant(p: Program) -> HloInstruction:
     if p.chance():
         return p.b.full(ArrayShape(kind, dims), p.integer(0, 3))
     return p.b.broadcast(p.constant(kind, (1,)), (0,), (1, *dims))
+
+
+def _converted(p: Program) -> HloInstruction:
+    narrow, wide = p.choose(_WIDENING)
+    return p.b.convert(part(p, narrow), wide)

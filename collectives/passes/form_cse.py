@@ -1,0 +1,77 @@
+"""Passes that make a collective of another one, which moves another form of the same value."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar, Generic, Protocol, TypeVar
+
+from spmd.builder import Builder, ModuleScope
+from spmd.hlo.computation import HloComputation
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.module import HloModule, Stage
+from spmd.passes.fuel import Fuel, FueledPass
+from spmd.passes.interface import UNSCHEDULED
+from spmd.passes.rewrite import builder_at
+
+
+class Collective(Protocol):
+    @property
+    def instruction(self) -> HloInstruction: ...
+
+
+C = TypeVar("C", bound=Collective)
+
+
+class Kept(ABC, Generic[C]):
+    """Collectives of one computation that stay."""
+
+    @abstractmethod
+    def add(self, collective: C) -> None: ...
+
+    @abstractmethod
+    def form_of(self, collective: C, b: Builder) -> HloInstruction | None:
+        """The result of ``collective``, made of those that stay; None, and nothing built, where they do not tell."""
+
+
+class FormCse(FueledPass, Generic[C]):
+    """Looks at one collective after another in the order of ``rank``, and makes it of those before or keeps it.
+
+    What a collective is made of another one for is a form of a value that both have in common, and this other one needs
+    nothing but that value: so there is no cycle, in whichever order they stand.
+    """
+
+    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
+
+    @abstractmethod
+    def match(self, x: HloInstruction) -> C | None:
+        """None for what is not looked at, or has to stay."""
+
+    @abstractmethod
+    def rank(self, collective: C) -> tuple[int, ...]:
+        """Smaller for those of which more others can be made."""
+
+    @abstractmethod
+    def nothing_kept(self) -> Kept[C]:
+        """Where a computation begins."""
+
+    def rewrite(self, module: HloModule, fuel: Fuel) -> bool:
+        scope = ModuleScope(module)
+        changed = False
+        for computation in module.computations_post_order():
+            changed |= self._merge_in(computation, scope, fuel)
+        return changed
+
+    def _merge_in(self, computation: HloComputation, scope: ModuleScope, fuel: Fuel) -> bool:
+        found = [one for x in computation.post_order() if (one := self.match(x)) is not None]
+        kept, changed = self.nothing_kept(), False
+        for one in sorted(found, key=self.rank):
+            if fuel.is_spent:
+                break
+            same = kept.form_of(one, builder_at(one.instruction, scope))
+            if same is None:
+                kept.add(one)
+                continue
+            fuel.burn()
+            computation.replace(one.instruction, same)
+            changed = True
+        return changed
