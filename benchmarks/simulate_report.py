@@ -145,7 +145,9 @@ def _simulated(executable: Executable, step: TimedStep, machine: MachineDescript
     estimators = [ProfiledEstimator(one, described) for one in step.devices]
     asked = SimulationOptions()
     if len(estimators) == executable.num_devices:
-        asked = SimulationOptions(paces=range(executable.num_devices), begins=step.begins)
+        asked = SimulationOptions(
+            paces=range(executable.num_devices), begins=step.begins, series=step.series
+        )
     return simulate(module, estimators, asked).seconds
 
 

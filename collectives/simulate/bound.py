@@ -7,7 +7,7 @@ critical path    operands before users, collectives as on free links; a loop's t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 
 from collectives.cost.estimator import Estimator
@@ -48,11 +48,18 @@ class Bound:
 
 
 class Bounds:
-    """Bounds of computations, each found once. ``branches``: what conditionals are taken to run."""
+    """Bounds of computations for one device, each found once.
+
+    branches: what conditionals are taken to run. absent: collectives that the device takes no part in.
+    """
 
     def __init__(
-        self, estimator: Estimator, branches: Mapping[HloInstruction, HloComputation]
+        self,
+        estimator: Estimator,
+        branches: Mapping[HloInstruction, HloComputation],
+        absent: Container[HloInstruction] = (),
     ) -> None:
+        self._absent = absent
         self._estimator = estimator
         self._branches = branches
         self._known: dict[HloComputation, Bound] = {}
@@ -72,14 +79,14 @@ class Bounds:
             return self.of(self._branches[x])
         if x.opcode is Opcode.CALL:
             return self.of(x.to_apply)
+        if x in self._absent or is_done(x):
+            return Bound()
         if is_start(x) or is_blocking(x):
             time = self._estimator.collective(x)
             links: dict[str, float] = {}
             for link in time.links:
                 links[link.exchange] = links.get(link.exchange, 0.0) + link.seconds
             return Bound(0.0, links, time.seconds)
-        if is_done(x):
-            return Bound()
         seconds = self._estimator.compute(wrapped(x))
         return Bound(seconds, {}, seconds)
 

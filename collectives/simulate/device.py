@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from collectives.simulate.compute import Compute
 from collectives.simulate.ports import Meter, Port, Transfer
-from collectives.simulate.steps import Loop, Step, Steps
+from collectives.simulate.steps import Loop, Series, Step, Steps, Work
 
 
 class Total(Enum):
@@ -75,13 +75,16 @@ class Frame:
 class SimulatedDevice:
     """``number``: of the class. frames: outermost first. end: when it was done, None before.
 
-    turns: how often it has started each collective. begun: the executions it has started last. stopped: since when it
+    series: of what each execution takes a time of its own; executions: how often each of these has been. turns: how
+    often it has started each collective. begun: the executions it has started last. stopped: since when it
     waits, with what its meters showed then. skipped_busy: what its meters would show more if no trips were left out.
     """
 
     number: int
     pace: int
     frames: list[Frame]
+    series: Series = field(default_factory=dict)
+    executions: dict[str, int] = field(default_factory=dict)
     compute: Compute = field(default_factory=Compute)
     ports: dict[str, Port] = field(default_factory=dict)
     moving: Meter = field(default_factory=Meter)
@@ -100,6 +103,16 @@ class SimulatedDevice:
 
     def pass_step(self) -> None:
         self.frames[-1].index += 1
+
+    def seconds_of(self, work: Work) -> float:
+        """Of the next execution."""
+        number = self.executions.get(work.name, 0)
+        self.executions[work.name] = number + 1
+        return self.execution_of(work.name, number, work.seconds[self.pace])
+
+    def execution_of(self, name: str, number: int, otherwise: float) -> float:
+        known = self.series.get(name, ())
+        return known[number] if number < len(known) else otherwise
 
     def add(self, seconds: float, *key: Hashable) -> None:
         self.totals[key] = self.totals.get(key, 0.0) + seconds

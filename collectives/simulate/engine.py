@@ -15,9 +15,8 @@ from collectives.simulate.events import EventQueue
 from collectives.simulate.fold import Fold, Meeting
 from collectives.simulate.periods import Periods
 from collectives.simulate.ports import Port, Transfer, begin, finish
-from collectives.simulate.steps import Loop, Program, Start, Wait, Work
+from collectives.simulate.steps import Loop, Program, Series, Start, Wait, Work
 from collectives.simulate.timeline import Row, Slice, Timeline
-from spmd.errors import CheckFailed
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +38,22 @@ class _Over:
 
 @dataclass
 class Engine:
-    """One run. busy: by exchange, the part of a device's processors that one in full use takes away. extrapolated:
-    whether trips of loops are left out once they are all alike.
+    """One run. busy: by exchange, the part of a device's processors that one in full use takes away. series: by pace.
+    extrapolated: whether trips of loops are left out once they are all alike; they are not where there are series.
     """
 
     program: Program
     fold: Fold
     busy: Mapping[str, float] = field(default_factory=dict)
+    series: Sequence[Series] = ()
     extrapolated: bool = True
     timeline: Timeline = field(default_factory=Timeline)
 
     def __post_init__(self) -> None:
         self.devices = [
-            SimulatedDevice(number, pace, [Frame(self.program.steps)])
+            SimulatedDevice(
+                number, pace, [Frame(self.program.steps)], self.series[pace] if self.series else {}
+            )
             for number, pace in enumerate(self.fold.paces)
         ]
         self._queue: EventQueue[_Computed | _Over] = EventQueue()
@@ -61,10 +63,7 @@ class Engine:
         self._periods = Periods(self.devices, self._executions, self.timeline)
 
     def run(self, begins: Sequence[float] = ()) -> float:
-        """To the end of every device: seconds of the step. CheckFailed where one waits for what never happens.
-
-        begins: when devices of each pace begin, if not at once.
-        """
+        """To the end of every device: seconds of the step. begins: when devices of each pace begin, if not at once."""
         for device in self.devices:
             self._advance(device, begins[device.pace] if begins else 0.0)
         while self._queue:
@@ -74,8 +73,10 @@ class Engine:
                     self._finish(event.execution, event.transfer, now)
             elif event.version == event.device.compute.version:
                 self._computed(event.device, now)
-        self._require_done()
-        return max(device.end or 0.0 for device in self.devices) + self.timeline.skipped
+        # All run one program in one order, so that nobody waits for what never comes.
+        ends = [device.end for device in self.devices if device.end is not None]
+        assert len(ends) == len(self.devices)
+        return max(ends) + self.timeline.skipped
 
     # ---- one device
     def _advance(self, device: SimulatedDevice, now: float) -> None:
@@ -84,7 +85,7 @@ class Engine:
         while True:
             step = device.step()
             if isinstance(step, Work):
-                work.append((step.name, step.seconds[device.pace]))
+                work.append((step.name, device.seconds_of(step)))
                 device.pass_step()
             elif isinstance(step, Loop):
                 device.frames.append(Frame(step.body, step))
@@ -129,7 +130,7 @@ class Engine:
         assert frame.loop is not None
         frame.index = 0
         frame.trip += 1
-        if self.extrapolated:
+        if self.extrapolated and not self.series:
             self._periods.end_of_trip(device, now)
         if frame.trip >= frame.loop.trips:
             device.frames.pop()
@@ -188,8 +189,7 @@ class Engine:
 
     def _begin(self, execution: Execution, now: float) -> None:
         """All members are ready. Where it takes them differently long, each has a transfer of its own."""
-        times = self.program.sites[execution.site].times
-        seconds = {times[self.devices[number].pace].seconds for number in execution.parts}
+        seconds = {self._seconds(execution, self.devices[number]) for number in execution.parts}
         if len(seconds) == 1:
             self._transfer(execution, now)
             return
@@ -205,6 +205,7 @@ class Engine:
     def _transfer(self, execution: Execution, now: float) -> None:
         parts = [self.devices[number] for number in execution.parts]
         time = self.program.sites[execution.site].times[parts[0].pace]
+        seconds = self._seconds(execution, parts[0])
         uses: dict[Port, float] = {}
         for link in time.links if time.seconds > 0.0 else ():
             for device in parts:
@@ -212,11 +213,16 @@ class Engine:
                 uses[port] = min(uses.get(port, 0.0) + link.seconds / time.seconds, 1.0)
         uses = {port: use for port, use in uses.items() if use > 0.0}
         execution.begin = now
-        execution.transfer = Transfer(execution.site, uses, now, time.seconds)
+        execution.transfer = Transfer(execution.site, uses, now, seconds)
         self._of_transfer[execution.transfer] = execution
         for device in parts:
             self._count_in_flight(device, 1, now)
         self._expect(begin(execution.transfer, now), execution, now)
+
+    def _seconds(self, execution: Execution, device: SimulatedDevice) -> float:
+        """What the execution takes ``device`` on free links."""
+        site = self.program.sites[execution.site]
+        return device.execution_of(site.name, execution.turn, site.times[device.pace].seconds)
 
     def _finish(self, execution: Execution, transfer: Transfer, now: float) -> None:
         execution.over = now
@@ -286,25 +292,6 @@ class Engine:
                 device.add(part * seconds, Total.CONTENDED, site, exchange, other)
         name = self.program.sites[site].name
         self.timeline.add(Slice(device.number, Row.WAIT, name, since, now))
-
-    def _require_done(self) -> None:
-        stuck = [device for device in self.devices if device.end is None]
-        if stuck:
-            said = "; ".join(map(self._where, stuck[:8]))
-            raise CheckFailed(f"devices wait for each other for ever: {said}")
-
-    def _where(self, device: SimulatedDevice) -> str:
-        step = device.step()
-        assert isinstance(step, Wait)
-        execution = device.begun[step.site]
-        assert execution is not None
-        missing = [
-            self.fold.representatives[number]
-            for number in execution.members
-            if number not in execution.ready
-        ]
-        at = self.fold.representatives[device.number]
-        return f"device {at} in {self.program.sites[step.site].name} for {missing}"
 
 
 @dataclass(frozen=True, slots=True)

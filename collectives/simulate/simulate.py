@@ -19,7 +19,7 @@ from collectives.simulate.program import program_of
 from collectives.simulate.reasons import Waiting, causes_of, why
 from collectives.simulate.remembered import RememberedEstimator
 from collectives.simulate.result import CollectiveResult, ResourceUse, Simulation
-from collectives.simulate.steps import Program, Site
+from collectives.simulate.steps import Program, Series, Site
 from collectives.simulate.timeline import Timeline
 from spmd.analysis.live_bytes import peak_bytes
 from spmd.hlo import HloComputation, HloInstruction, HloModule
@@ -32,7 +32,7 @@ _ROUNDING = 1e-9
 @dataclass(frozen=True)
 class SimulationOptions:
     """paces: which estimator is each device's, by device; the first where none are given. begins: when devices of each
-    pace begin; all at once where there are none.
+    pace begin; all at once where there are none. series: by pace, of what each execution takes a time of its own.
 
     busy: by exchange, the part of a device's processors that it takes away from kernels in full use. limited: by
     collective, the seconds of one execution that its scheduler's memory limit leaves exposed. extrapolated: whether
@@ -41,6 +41,7 @@ class SimulationOptions:
 
     paces: Sequence[int] | None = None
     begins: Sequence[float] = ()
+    series: Sequence[Series] = ()
     busy: Mapping[str, float] = field(default_factory=dict)
     limited: Mapping[str, float] = field(default_factory=dict)
     extrapolated: bool = True
@@ -63,10 +64,10 @@ def simulate(
     program = program_of(module, asked)
     fold = fold_devices(program.sites, module.num_partitions, module.replica_count, options.paces)
     timeline = Timeline(options.timeline)
-    engine = Engine(program, fold, options.busy, options.extrapolated, timeline)
+    engine = Engine(program, fold, options.busy, options.series, options.extrapolated, timeline)
     seconds = engine.run(options.begins)
     device = max(engine.devices, key=lambda one: one.end or 0.0)
-    bounds = [Bounds(one, program.branches) for one in asked]
+    bounds = Bounds(asked[device.pace], program.branches, _absent(program, fold, device.number))
     notes = program.notes
     if not fold.exact:
         notes += (
@@ -79,13 +80,13 @@ def simulate(
         slowed=_without_rounding(device.totals.get((Total.SLOWED,), 0.0), seconds),
         exposed=sum(_by_part(device, Total.EXPOSED).values()),
         communication=device.busy(device.end or 0.0).get(ANY_LINK, 0.0),
-        bound=max((one.of(module.entry) for one in bounds), key=lambda bound: bound.seconds),
+        bound=bounds.of(module.entry),
         peak_bytes=peak_bytes(module),
         devices=sum(fold.sizes),
         classes=len(fold.sizes),
         device=fold.representatives[device.number],
         alike=fold.sizes[device.number],
-        collectives=_collectives(program, fold, device, bounds[device.pace], options.limited),
+        collectives=_collectives(program, fold, device, bounds, options.limited),
         resources=_resources(device),
         notes=notes,
         slices=tuple(timeline.of(device.number)),
@@ -169,6 +170,15 @@ def _collectives(
             )
         )
     return tuple(found)
+
+
+def _absent(program: Program, fold: Fold, number: int) -> dict[HloInstruction, None]:
+    """The collectives that a class of devices takes no part in."""
+    return {
+        site.instruction: None
+        for site, meetings in zip(program.sites, fold.meetings, strict=True)
+        if meetings[number] is None
+    }
 
 
 def _length(bounds: Bounds) -> Callable[[HloInstruction], float]:

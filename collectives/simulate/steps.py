@@ -6,7 +6,7 @@ for each *pace*, one of the estimators that the program was made with.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -14,6 +14,9 @@ from collectives.cost.estimator import CollectiveTime
 from collectives.schedule.phases import is_blocking
 from spmd.analysis.wire import KIND, result_bytes
 from spmd.hlo import HloComputation, HloInstruction, Opcode
+
+#: Seconds of each execution of instructions in a step, by name, where they are known one by one.
+Series: TypeAlias = Mapping[str, Sequence[float]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,7 +131,9 @@ def _simulated(
     timed = read_timed(_read(options.durations, MAX_BYTES), str(options.durations), program)
     estimators = [ProfiledEstimator(one, described) for one in timed.devices]
     if len(estimators) == program.num_partitions * program.replica_count:
-        asked = replace(asked, paces=range(len(estimators)), begins=timed.begins)
+        asked = replace(
+            asked, paces=range(len(estimators)), begins=timed.begins, series=timed.series
+        )
     return simulate(program, estimators, asked)
 
 

@@ -14,7 +14,7 @@ from collectives.cost.estimator import CostError
 from collectives.cost.profiled import MAX_BYTES, Durations, read_durations
 from collectives.schedule.phases import is_blocking, is_start
 from collectives.simulate.program import trips_of
-from collectives.simulate.steps import wrapped
+from collectives.simulate.steps import Series, wrapped
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
 from spmd.json_fields import JsonFields, read_json
 from spmd.ops.attrs import CollectivePermuteAttrs
@@ -32,11 +32,13 @@ _AROUND_OTHERS = frozenset({"ThunkSequence", "While", "Conditional"})
 @dataclass(frozen=True)
 class TimedStep:
     """devices: of each device, or of all alike. begins: how much later each began than the first; all at once where
-    there are none. seconds: that the step took; None where no trace tells.
+    there are none. series: by device, of each execution of what has several in the step. seconds: that the step took;
+    None where no trace tells.
     """
 
     devices: tuple[Durations, ...]
     begins: tuple[float, ...] = ()
+    series: tuple[Series, ...] = ()
     seconds: float | None = None
 
 
@@ -80,26 +82,47 @@ def traced_steps(trace: JsonFields, module: HloModule) -> list[TimedStep]:
 
 def _timed(events: Mapping[int, list[_Event]], module: HloModule) -> TimedStep:
     """``events``: by device."""
+    times = {x.name: count for x, count in executions(module).items()}
+    kernels = [[*_kernels(own)] for own in events.values()]
     exchanged = _exchanged(events, module)
     starts = [min(event.start for event in own) for own in events.values()]
     return TimedStep(
         tuple(
-            Durations(_computed(own, module), exchanged[device]) for device, own in events.items()
+            Durations(
+                of_one_execution(own, module),
+                {name: sum(each) / len(each) for name, each in exchanged[device].items()},
+            )
+            for device, own in zip(events, kernels, strict=True)
         ),
         tuple(start - min(starts) for start in starts),
+        tuple(
+            {**_series(own, times), **exchanged[device]}
+            for device, own in zip(events, kernels, strict=True)
+        ),
         max(event.end for own in events.values() for event in own) - min(starts),
     )
 
 
-def _computed(events: Iterable[_Event], module: HloModule) -> dict[str, float]:
-    return of_one_execution(
-        (
-            (event.name, event.end - event.start)
-            for event in events
-            if event.kind not in (_START, _DONE, _IN_FLIGHT, *_AROUND_OTHERS)
-        ),
-        module,
-    )
+def _kernels(events: Iterable[_Event]) -> Iterator[tuple[str, float]]:
+    """Name and seconds of whatever computes or copies, in order of time."""
+    for event in sorted(events, key=lambda one: one.start):
+        if event.kind not in (_START, _DONE, _IN_FLIGHT, *_AROUND_OTHERS):
+            yield event.name, event.end - event.start
+
+
+def _series(thunks: Iterable[tuple[str, float]], times: Mapping[str, int]) -> Series:
+    """Of instructions that are executed several times, each as so many thunks as the others."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for name, seconds in thunks:
+        if times.get(name, 0) > 1:
+            found[name].append(seconds)
+    series = {}
+    for name, each in found.items():
+        thunks_of_one, rest = divmod(len(each), times[name])
+        if not rest:
+            ends = range(0, len(each), thunks_of_one)
+            series[name] = tuple(sum(each[n : n + thunks_of_one]) for n in ends)
+    return series
 
 
 def of_one_execution(thunks: Iterable[tuple[str, float]], module: HloModule) -> dict[str, float]:
@@ -119,8 +142,8 @@ def of_one_execution(thunks: Iterable[tuple[str, float]], module: HloModule) -> 
 
 def _exchanged(
     events: Mapping[int, list[_Event]], module: HloModule
-) -> dict[int, dict[str, float]]:
-    """By device and collective: from when its members were ready to its end, the mean of all executions."""
+) -> dict[int, dict[str, tuple[float, ...]]]:
+    """By device and collective: from when its members were ready to its end, of each execution."""
     begun: dict[tuple[int, str], list[float]] = defaultdict(list)
     ended: dict[tuple[int, str], list[float]] = defaultdict(list)
     for device, own in events.items():
@@ -129,16 +152,16 @@ def _exchanged(
                 begun[device, event.name].append(event.start)
             elif event.kind == _DONE:
                 ended[device, event.name].append(event.end)
-    found: dict[int, dict[str, float]] = defaultdict(dict)
+    found: dict[int, dict[str, tuple[float, ...]]] = defaultdict(dict)
     for x in module.all_instructions():
         if is_start(x) or is_blocking(x):
             for device, members in _members(x, module).items():
                 times = zip(
                     ended[device, x.name], *(begun[m, x.name] for m in members), strict=False
                 )
-                seconds = [max(end - max(ready), 0.0) for end, *ready in times]
+                seconds = tuple(max(end - max(ready), 0.0) for end, *ready in times)
                 if seconds:
-                    found[device][x.name] = sum(seconds) / len(seconds)
+                    found[device][x.name] = seconds
     return found
 
 

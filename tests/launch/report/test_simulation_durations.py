@@ -23,6 +23,7 @@ from spmd.hlo import HloModule
 from spmd.json_fields import JsonFields
 from spmd.machine.named import machine_named
 from spmd.text.parser import parse_module
+from tests.collectives.simulate.scheduled import loop, ring, scheduled, work
 
 CASES = Path(__file__).parents[2] / "cases"
 
@@ -77,7 +78,9 @@ def simulated(module: HloModule, step: TimedStep) -> Simulation:
     described = RooflineEstimator.of(module, machine_named())
     estimators = [ProfiledEstimator(one, described) for one in step.devices]
     paces = range(len(estimators)) if len(estimators) > 1 else None
-    return simulate(module, estimators, SimulationOptions(paces=paces, begins=step.begins))
+    return simulate(
+        module, estimators, SimulationOptions(paces=paces, begins=step.begins, series=step.series)
+    )
 
 
 def test_waiting_for_a_late_peer_is_found_again() -> None:
@@ -98,6 +101,29 @@ def test_the_first_step_warms_up() -> None:
     later = [[(n, k, 3 * a, 3 * b) for n, k, a, b in own] for own in DEVICES]
     (step,) = steps_of([*trace_of(DEVICES), *trace_of(later, 1)], module)
     assert simulated(module, step).seconds == pytest.approx(117e-6) == step.seconds
+
+
+def test_now_one_is_late_and_now_the_other() -> None:
+    """Each device works for 10 and 30 us, so that the other one waits in one trip: on average they are alike."""
+    made = scheduled([loop("l", 2, work("w", 0.0), ring("g", 0.0))])
+    times = ([(0, 10, 35), (35, 65, 70)], [(0, 30, 35), (35, 45, 70)])
+    devices = [
+        [event for start, ready, end in own for event in _trip(start, ready, end)] for own in times
+    ]
+    (step,) = steps_of(trace_of(devices), made.module)
+    assert step.devices[0].compute["w"] == pytest.approx(20e-6)
+    assert step.series[0]["w"] == pytest.approx((10e-6, 30e-6))
+    found = simulated(made.module, step)
+    assert found.seconds == pytest.approx(70e-6) == step.seconds
+    assert dict(found.collectives[0].causes)[Cause.LATE_PEER] == pytest.approx(20e-6)
+
+
+def _trip(start: float, ready: float, end: float) -> list[tuple[str, str, float, float]]:
+    return [
+        ("w", "Kernel", start, ready),
+        ("g", "CollectiveStart", ready, ready),
+        ("g", "CollectiveDone", ready, end),
+    ]
 
 
 @pytest.mark.parametrize("case", ["mlp_dp2", "ring_attention4"])
