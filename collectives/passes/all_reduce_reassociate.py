@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from collectives.passes.reassociation import Reassociation
-from collectives.passes.reduced import moves_exactly, widens_floats
+from collectives.passes.reduced import OPERATIONS, moves_exactly, widens_floats
 from spmd.device import ReductionKind
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
@@ -18,6 +18,8 @@ from spmd.passes.interface import register_pass
 class AllReduceReassociate(Reassociation):
     """add(all-reduce(a), all-reduce(b))  =>  all-reduce(add(a, b))    and so for other reductions, of the same devices
 
+    reduce(all-reduce(a), 0)              =>  all-reduce(reduce(a, 0))
+
     What moves elements, and conversions that the reduction does not feel, go before the all-reduce (``moves_exactly``).
     Integers stay what they were, floats are added in another order.
 
@@ -27,6 +29,7 @@ class AllReduceReassociate(Reassociation):
 
     name: ClassVar[str] = "all-reduce-reassociate"
     opcode: ClassVar[Opcode] = Opcode.ALL_REDUCE
+    opcodes: ClassVar[tuple[Opcode, ...]] = (*OPERATIONS, Opcode.REDUCE)
     widen: bool = False
 
     def moves(self, step: HloInstruction, kind: ReductionKind) -> bool:

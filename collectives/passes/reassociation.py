@@ -6,14 +6,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from collectives.passes.reduced import OPERATIONS, Reduced, operation_kind, reduced
+from collectives.passes.reduced import (
+    OPERATIONS,
+    Reduced,
+    is_sum_over_elements,
+    operation_kind,
+    reduced,
+)
 from spmd.analysis.side_effects import SideEffects
-from spmd.builder import ModuleScope
+from spmd.builder import Builder, ModuleScope
 from spmd.device import ReductionKind
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
+from spmd.ops.reduction import reduction_kind
 from spmd.passes.instruction_pass import Edit, InstructionPass
 from spmd.passes.rewrite import builder_at, is_pinned, replace_and_prune
 from spmd.shape import ArrayShape
@@ -44,15 +51,30 @@ class Reassociation(InstructionPass):
         scope, effects = ModuleScope(module), SideEffects()
 
         def edit(x: HloInstruction) -> bool:
-            both = None if is_pinned(x) else self._match(x)
-            if both is None:
-                return False
-            b, (one, other) = builder_at(x, scope), both
-            local = b.binary(x.opcode, one.local(), other.local())
-            replace_and_prune(x, one.of(local, b), effects)
-            return True
+            swap = self._over_elements if x.opcode is Opcode.REDUCE else self._of_two
+            swapped = None if is_pinned(x) else swap(x, builder_at(x, scope))
+            if swapped is not None:
+                replace_and_prune(x, swapped, effects)
+            return swapped is not None
 
         return edit
+
+    def _over_elements(self, x: HloInstruction, b: Builder) -> HloInstruction | None:
+        kind = reduction_kind(x.to_apply)
+        if kind is None or not is_sum_over_elements(x, kind):
+            return None
+        one = reduced(x.operand(0), kind, self.opcode, self.moves)
+        if one is None:
+            return None
+        operands = (one.local(), x.operand(1))
+        return one.of(b.create(x.opcode, operands, x.attrs, calls=x.called_computations), b)
+
+    def _of_two(self, x: HloInstruction, b: Builder) -> HloInstruction | None:
+        both = self._match(x)
+        if both is None:
+            return None
+        one, other = both
+        return one.of(b.binary(x.opcode, one.local(), other.local()), b)
 
     def _match(self, x: HloInstruction) -> tuple[Reduced, Reduced] | None:
         if not isinstance(x.shape, ArrayShape) or x.operand(0) is x.operand(1):

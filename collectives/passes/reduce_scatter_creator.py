@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from collectives.passes.device_scalars import device_count, values_by_device
 from collectives.passes.groups import Groups, among_devices, common_size, covers
+from collectives.passes.reduced import is_sum_over_elements
 from collectives.passes.reducing import reducing
 from spmd.analysis.side_effects import SideEffects
 from spmd.builder import Builder, ModuleScope
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
-from spmd.ops.attrs import DynamicSliceAttrs
+from spmd.ops.attrs import CollectiveAttrs, DynamicSliceAttrs
 from spmd.passes.instruction_pass import Edit, InstructionPass
 from spmd.passes.interface import register_pass
 from spmd.passes.rewrite import builder_at, is_pinned, replace_and_prune
@@ -29,10 +30,11 @@ class ReduceScatterCreator(InstructionPass):
     """sum = f32[8] all-reduce(x)                               =>  part = f32[2] reduce-scatter(x), dimensions={0}
     part = f32[2] dynamic-slice(sum, 2 * place in the group)
 
-    Nobody may want anything else of the sum: all its users, through reshapes, transposes and conversions, are such
-    slices, of one dimension and all alike. Where a slice begins may be computed in any way from the device's number, as
-    long as the members of each group take all the parts; they stand in the group in the order of their parts, so that
-    floats may be added in another one.
+    All users of the sum, through reshapes, transposes and conversions, are such slices, of one dimension and all alike.
+    It may also be summed over elements: that is done before, and takes an all-reduce of the few that are left.
+
+    Where a slice begins may be computed in any way from the device's number, as long as the members of each group take
+    all the parts; they stand in the group in the order of their parts, so that floats may be added in another one.
     """
 
     name: ClassVar[str] = "reduce-scatter-creator"
@@ -48,6 +50,8 @@ class ReduceScatterCreator(InstructionPass):
                 return False
             b = builder_at(x, scope)
             part = scattered.reduce_scatter(x, b)
+            for total in scattered.totals:
+                replace_and_prune(total, swapped(total, x, b), effects)
             for kept in scattered.slices:
                 replace_and_prune(kept.slice, kept.converted(part, b), effects)
             return True
@@ -76,9 +80,13 @@ class _Kept:
 
 @dataclass(frozen=True)
 class _Scattered:
-    """What the slices of an all-reduce's result agree in; ``groups`` in the order of the parts that members keep."""
+    """What the slices of an all-reduce's result agree in; ``groups`` in the order of the parts that members keep.
+
+    ``totals``: reduces of the result.
+    """
 
     slices: Sequence[_Kept]
+    totals: Sequence[HloInstruction]
     dimension: int
     groups: Groups
 
@@ -99,24 +107,41 @@ def match(x: HloInstruction, devices: int) -> _Scattered | None:
     what = reducing(x)
     if what is None or what.kind is None or x.num_operands != 1:
         return None
-    slices = _slices_of(x, ())
+    totals = [user for user in x.users if is_sum_over_elements(user, what.kind)]
+    slices = _slices_of(x, (), totals)
+    if 2 * sum(total.shape.byte_size for total in totals) >= x.shape.byte_size:
+        return None
     if not slices or common_size(what.groups) == 1 or not covers(what.groups, devices):
         return None
     ways = {(kept.moves, _scattering(kept.slice, what.groups)) for kept in slices}
     if len(ways) != 1:
         return None
     ((_, way),) = ways
-    return None if way is None else _Scattered(slices, *way)
+    return None if way is None else _Scattered(slices, totals, *way)
 
 
-def _slices_of(x: HloInstruction, steps: tuple[HloInstruction, ...]) -> list[_Kept] | None:
-    """The slices that all users of ``x`` come to; None where one comes to anything else."""
+def swapped(total: HloInstruction, x: HloInstruction, b: Builder) -> HloInstruction:
+    """``total``, a reduce of the all-reduce ``x``, as an all-reduce of what each device reduces."""
+    operands = (x.operand(0), *total.operands[1:])
+    local = b.create(total.opcode, operands, total.attrs, calls=total.called_computations)
+    attrs = x.attrs_as(CollectiveAttrs)
+    if attrs.channel_id is not None:
+        attrs = replace(attrs, channel_id=b.scope.channel_id())
+    return b.create(x.opcode, (local,), attrs, calls=x.called_computations)
+
+
+def _slices_of(
+    x: HloInstruction, steps: tuple[HloInstruction, ...], apart: Sequence[HloInstruction] = ()
+) -> list[_Kept] | None:
+    """The slices that all users of ``x``, but for those in ``apart``, come to; None where one is anything else."""
     if x.is_root:
         return None
     found: list[_Kept] = []
     for user in x.users:
         if is_pinned(user):
             return None
+        if user in apart:
+            continue
         if user.opcode is Opcode.DYNAMIC_SLICE and user.operands.count(x) == 1:
             found.append(_Kept(user, steps))
         elif user.opcode in _MOVES or user.opcode is Opcode.CONVERT:

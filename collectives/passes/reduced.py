@@ -11,9 +11,11 @@ from spmd.builder import Builder
 from spmd.device import ReductionKind
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
-from spmd.ops.reduction import on_type
+from spmd.literal import Literal
+from spmd.ops.reduction import identity_value, on_type, reduction_kind
+from spmd.passes.algebraic.match import constant_array
 from spmd.passes.rewrite import is_pinned
-from spmd.shape import PrimitiveType
+from spmd.shape import ArrayShape, PrimitiveType
 
 #: Whether a step, of one operand, between a reduction and who wants it may as well stand before the reduction.
 Moves: TypeAlias = Callable[[HloInstruction, ReductionKind], bool]
@@ -57,6 +59,25 @@ def moves_exactly(step: HloInstruction, kind: ReductionKind) -> bool:
     if old.is_integer and new.is_integer:
         return kind not in _CHOOSING and new.bits <= old.bits
     return kind in _CHOOSING and old in _FLOATS and new in _FLOATS and new.bits < old.bits
+
+
+def is_neutral(x: HloInstruction, kind: ReductionKind) -> bool:
+    """A constant of one element that the reduction leaves everything with as it is."""
+    value, element_type = constant_array(x), _type(x)
+    if value is None or value.size != 1:
+        return False
+    neutral = Literal.of(ArrayShape(element_type, ()), identity_value(kind, element_type)).array
+    return bool(value.reshape(()) == neutral)
+
+
+def is_sum_over_elements(x: HloInstruction, kind: ReductionKind) -> bool:
+    """A reduce of that kind of one array, from the neutral element: devices and elements may change places."""
+    return (
+        x.opcode is Opcode.REDUCE
+        and x.num_operands == 2
+        and reduction_kind(x.to_apply) is kind
+        and is_neutral(x.operand(1), kind)
+    )
 
 
 def widens_floats(step: HloInstruction) -> bool:

@@ -10,6 +10,7 @@ from collectives.passes.reduced import (
     OPERATION,
     OPERATIONS,
     Reduced,
+    is_neutral,
     moves_exactly,
     operation_kind,
     reduced,
@@ -24,9 +25,7 @@ from spmd.device import ReductionKind
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
-from spmd.literal import Literal
 from spmd.ops.reduction import identity_value
-from spmd.passes.algebraic.match import constant_array
 from spmd.passes.instruction_pass import Edit, InstructionPass
 from spmd.passes.interface import register_pass
 from spmd.passes.rewrite import builder_at, is_pinned
@@ -169,11 +168,7 @@ def _keeps_filling(loop: Loop, index: int, kind: ReductionKind) -> bool:
     if trips and is_overwritten(loop, index, trips):
         return True
     filling = loop.initial[index]
-    if filling.opcode is not Opcode.BROADCAST:
-        return False
-    value, element_type = constant_array(filling.operand(0)), filling.array_shape.element_type
-    neutral = Literal.of(ArrayShape(element_type, ()), identity_value(kind, element_type)).array
-    return value is not None and value.size == 1 and bool(value.reshape(()) == neutral)
+    return filling.opcode is Opcode.BROADCAST and is_neutral(filling.operand(0), kind)
 
 
 # ---- editing

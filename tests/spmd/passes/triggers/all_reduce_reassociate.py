@@ -44,7 +44,10 @@ def modules(rng: Rng) -> HloModule:
             x = p.b.convert(x, kind)
         return p.b.transpose(x, moved) if dims and p.chance(0.9) else p.b.reshape(x, dims)
 
-    return p.module(p.after(in_a_row(p, [reduced() for _ in range(p.integer(2, 4))], combined)))
+    x = in_a_row(p, [reduced() for _ in range(p.integer(2, 4))], combined)
+    if p.chance(0.3):
+        x = p.b.reduce(p.choose((x, reduced())), p.some(range(len(dims))), combined)
+    return p.module(p.after(x))
 
 
 def _wider(p: Program, kind: PrimitiveType, combined: ReductionKind) -> PrimitiveType:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from spmd.device import CollectiveGroupMode
 from spmd.hlo import HloInstruction, HloModule
 from spmd.ops.groups import device_groups
@@ -39,7 +41,13 @@ def modules(rng: Rng) -> HloModule:
     whole = [0] * len(dims)
     for i, d in enumerate(moved):
         whole[d] = dims[i]
-    x = all_reduce(p, [p.value(kind, whole)], meeting(p, mode, groups), reduction(p, kind))
+    combined = reduction(p, kind)
+    x = all_reduce(p, [p.value(kind, whole)], meeting(p, mode, groups), combined)
+    results = (
+        [p.b.reduce(x, range(len(whole)), combined)]
+        if math.prod(dims) > 2 and p.chance(0.3)
+        else []
+    )
     devices = device_groups(x, p.result.num_partitions, p.result.replica_count)
     x = p.b.transpose(x, moved)
     if p.chance(0.3):
@@ -51,8 +59,8 @@ def modules(rng: Rng) -> HloModule:
     zero = p.b.scalar_like(start, 0)
     starts = [start if d == cut else zero for d in range(len(dims))]
     kept = [part if d == cut else n for d, n in enumerate(dims)]
-    slices = [p.b.dynamic_slice(x, starts, kept) for _ in range(p.integer(1, 2))]
-    return p.module(*map(p.after, slices))
+    results += [p.b.dynamic_slice(x, starts, kept) for _ in range(p.integer(1, 2))]
+    return p.module(*map(p.after, results))
 
 
 def _start(p: Program, groups: tuple[tuple[int, ...], ...], part: int) -> HloInstruction:
