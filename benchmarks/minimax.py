@@ -238,6 +238,11 @@ ENTRIES = (
     entry_exp("EXP_F32", 24, 5),
     entry_exp("EXP_F64", 53, 10),
     Entry(
+        "EXP_BF16", 24, 3, (-HALF_LN2, HALF_LN2),
+        avoiding_zero(lambda r: mpmath.expm1(r) / r), lambda r: abs(r) * mpmath.exp(-r),
+        "exp(r) = 1 + r P(r), |r| <= ln(2) / 2",
+    ),
+    Entry(
         "LOG_F32", 24, 8, SQRT_RANGE, avoiding_zero(log_tail),
         avoiding_zero(lambda f: abs(f**3 / mpmath.log1p(f))),
         "log(1 + f) = f - f^2 / 2 + f^3 P(f), sqrt(1/2) <= 1 + f <= sqrt(2)",

@@ -54,7 +54,10 @@ class Pieces:
             octave *= 2
 
 
-PIECES = (Pieces("TANH", mpmath.tanh, mpmath.atanh, mpf(1) / 8, mpf("9.5"), 5),)
+PIECES = (
+    Pieces("TANH", mpmath.tanh, mpmath.atanh, mpf(1) / 8, mpf("9.5"), 5),
+    Pieces("TANH_BF16", mpmath.tanh, mpmath.atanh, mpf(1) / 8, mpf("3.6"), 3),
+)
 
 
 @mp.workdps(DIGITS)

@@ -8,9 +8,10 @@ nor a denormal result is rounded on the way.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from runtime.codegen.elements import constants
-from runtime.codegen.elements.builder import F32, F64, Float, FloatFormat, Int
+from runtime.codegen.elements.builder import BF16, F32, F64, Float, FloatFormat, Int
 from runtime.codegen.elements.common import (
     clamped,
     fast_two_sum,
@@ -62,10 +63,23 @@ def exponential(x: Float) -> Float:
     return exp_below((x > high).choose(x.constant(high), x))
 
 
-def exp_below(x: Float) -> Float:
+def exp_below(x: Float, between: Callable[[Float], Float] = exp_between) -> Float:
     """exp(x) where it is finite. What underflows is left out of the products: processors take long over it."""
     zero = x < _RANGE[x.format][0]
-    return zero.choose(x.constant(0.0), exp_between(zero.choose(x.constant(0.0), x)))
+    return zero.choose(x.constant(0.0), between(zero.choose(x.constant(0.0), x)))
+
+
+@FLOAT_FUNCTIONS.register((Opcode.EXPONENTIAL, BF16))
+def exponential_bf16(x: Float) -> Float:
+    high = _RANGE[F32][1]
+    return exp_below((x > high).choose(x.constant(high), x), _exp_short)
+
+
+def _exp_short(x: Float) -> Float:
+    """``exp_between`` to 2^-18, in f32."""
+    n, whole = nearest_integer(x * (1 / math.log(2)))
+    r = n.times_plus(-math.log(2), x)
+    return scaled(polynomial(constants.EXP_BF16, r).times_plus(r, 1.0), whole)
 
 
 def _expm1_tail(r: Float) -> Float:
@@ -100,3 +114,9 @@ def logistic(x: Float) -> Float:
     q = small / total
     q = (q * lost).times_plus(q - 1.0, q)
     return (x < 0.0).choose(q, 1.0 - q)
+
+
+@FLOAT_FUNCTIONS.register((Opcode.LOGISTIC, BF16))
+def logistic_bf16(x: Float) -> Float:
+    small = exp_below(-x.abs(), _exp_short)
+    return (x < 0.0).choose(small, 1.0) / (1.0 + small)

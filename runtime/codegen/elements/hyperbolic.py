@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from runtime.codegen.elements import constants, intervals
-from runtime.codegen.elements.builder import F32, F64, Float
+from runtime.codegen.elements.builder import BF16, F32, F64, Float
 from runtime.codegen.elements.common import polynomial
 from runtime.codegen.elements.exponential import exp_halved, exp_normal
 from runtime.codegen.elements.logarithm import log1p, log_short
@@ -18,19 +18,31 @@ _SINH = {F32: constants.SINH_F32, F64: constants.SINH_F64}
 #: From here on tanh rounds to 1.
 _TANH_LAST = {F32: 9.5, F64: 20.0}
 _TANH_PIECES = Piecewise("tanh", _TANH_LAST[F32], intervals.TANH)
+#: What is larger than its last rounds to 1 in bf16.
+_TANH_BF16_PIECES = Piecewise("tanh_bf16", 3.6, intervals.TANH_BF16)
 
 
 @FLOAT_FUNCTIONS.register((Opcode.TANH, F32), (Opcode.TANH, F64))
 def tanh(x: Float) -> Float:
     """Odd polynomial up to 0.625, then 1 - 2 E / (1 + E) with E = exp(-2 |x|); or one of many polynomials."""
     if x.format is F32 and x.code.instructions.permutes:
-        return piecewise(_TANH_PIECES, x.abs()).with_sign_of(x)
+        return _tanh_by_pieces(x, _TANH_PIECES)
     u, t = x * x, x.abs()
     small = polynomial(_TANH[x.format], u).times_plus(u * x, x)
     last = _TANH_LAST[x.format]
     decay = exp_normal((t > last).choose(t.constant(last), t) * -2.0)
     large = 1.0 - (decay + decay) / (1.0 + decay)
     return (t < 0.625).choose(small, large).with_sign_of(x)
+
+
+@FLOAT_FUNCTIONS.register((Opcode.TANH, BF16))
+def tanh_bf16(x: Float) -> Float:
+    """Of all numbers of bf16 rounded correctly."""
+    return _tanh_by_pieces(x, _TANH_BF16_PIECES) if x.code.instructions.permutes else tanh(x)
+
+
+def _tanh_by_pieces(x: Float, pieces: Piecewise) -> Float:
+    return piecewise(pieces, x.abs()).with_sign_of(x)
 
 
 @FLOAT_FUNCTIONS.register((Opcode.SINH, F32), (Opcode.SINH, F64))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from runtime.codegen.elements.builder import (
+    BF16,
     F32,
     F64,
     Bool,
@@ -46,9 +47,16 @@ FLOAT_FUNCTIONS: Registry[tuple[Opcode, FloatFormat], FloatFunction] = Registry(
 
 
 def float_function(signature: ElementSignature, wide: FloatFormat) -> FloatFunction | None:
-    """f32 has functions of its own where they are faster; the others are computed in f64 and rounded."""
+    """f32 has functions of its own where they are faster; the others are computed in f64 and rounded.
+
+    Those of bf16 are computed in f32, a few by shorter polynomials.
+    """
     if not all(kind.is_floating for kind in (*signature.operands, signature.result)):
         return None
+    if signature.result is PrimitiveType.BF16:
+        short = FLOAT_FUNCTIONS.get((signature.opcode, BF16))
+        if short is not None:
+            return short
     own = FLOAT_FUNCTIONS.get((signature.opcode, wide))
     wider = FLOAT_FUNCTIONS.get((signature.opcode, F64))
     if own is not None or wider is None:

@@ -39,6 +39,8 @@ def value(interval: Interval, t: mpf) -> mpf:
 
 @pytest.mark.parametrize("pieces", minimax_intervals.PIECES, ids=lambda pieces: pieces.name)
 def test_errors_are_below_a_quarter_of_a_unit(pieces: minimax_intervals.Pieces) -> None:
+    """Of f32; of bf16 a hundredth: what is rounded correctly is tried on all numbers."""
+    bits = 14 if "BF16" in pieces.name else 24
     of_file = getattr(intervals, pieces.name)
     assert len(of_file) <= INTERVALS
     bounds = list(pieces.bounds())
@@ -48,7 +50,7 @@ def test_errors_are_below_a_quarter_of_a_unit(pieces: minimax_intervals.Pieces) 
         for k in range(1, 60):
             t = low + (high - low) * k / 60
             exact = pieces.function(t)
-            assert abs(value(interval, t) - exact) < math.ldexp(1, -25) * exact, t
+            assert abs(value(interval, t) - exact) < math.ldexp(1, -bits - 1) * exact, t
 
 
 def test_processors_without_permutations_compute_it_otherwise() -> None:
