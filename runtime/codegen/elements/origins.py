@@ -33,6 +33,8 @@ def origin_of(signature: ElementSignature) -> Origin:
         return Origin.ANYWHERE
     if signature.opcode is Opcode.CONVERT:
         return _of_conversion(*signature.operands)
+    if any(kind.is_floating and kind is not PrimitiveType.BF16 for kind in signature.operands):
+        return Origin.ANYWHERE
     if signature.opcode in _CHOOSING:
         return Origin.CHOSEN
     if signature.opcode in _ARITHMETIC or len(signature.operands) == 1:

@@ -173,6 +173,7 @@ def test_what_is_known_of_an_operation_decides_on_its_rounding() -> None:
     assert origin(Op.TANH, P.BF16) is Origin.COMPUTED
     assert origin(Op.POWER, P.BF16, P.BF16) is Origin.ANYWHERE
     assert origin(Op.NEGATE, P.BF16) is Origin.CHOSEN
+    assert origin(Op.ADD, P.F32, P.F32) is Origin.ANYWHERE
 
 
 def test_processors_that_add_no_pairs_round_otherwise() -> None:
