@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from runtime.codegen.llvm_convolution_tiles import AHEAD, FORM, PARTS, SPLIT
+from runtime.codegen.llvm_convolution_runs import fetched_ahead, runs_ir
+from runtime.codegen.llvm_convolution_tiles import FORM, PARTS, SPLIT
 from runtime.codegen.llvm_tiles import LINES, TILE_BYTES
 from runtime.codegen.llvm_words import again
 
@@ -31,14 +32,6 @@ def _parts_to(target: str, each: int | str) -> str:
             f"  %pair{part} = extractvalue {SPLIT} %parts, {part}",
         ]
     return "\n".join(lines)
-
-
-def _fetched_ahead() -> str:
-    return "\n".join(
-        f"  %later{i} = getelementptr i8, ptr %from{i}, i64 {AHEAD}\n"
-        f"  call void @llvm.prefetch.p0(ptr %later{i}, i32 0, i32 3, i32 1)"
-        for i in range(2)
-    )
 
 
 def _gathered(half: int, wanted: str) -> str:
@@ -66,7 +59,7 @@ position:
   %from0 = getelementptr i8, ptr %from, i64 %place
   %from1 = getelementptr i8, ptr %from0, i64 %image_bytes
 {_gathered(0, "%first_here")}{_gathered(1, "%second_here")}
-{_fetched_ahead()}
+{fetched_ahead("from0", "from1")}
   %next_r = add nuw nsw i64 %r, 1
   %more_r = icmp ult i64 %next_r, {LINES}
   br i1 %more_r, label %position, label %turns
@@ -178,66 +171,31 @@ end:
 """
 
 
+#: Elements of two images side by side, the second one's %second_way behind; unless %has_second of one alone.
+_PAIR = ("i64 %second_way", "i1 %has_second")
 _SPLIT_PAIRS = f"""
-; %runs runs of %count elements of two images, side by side; unless %has_second of one alone
-define internal void @split_pairs(ptr %to, i64 %part_bytes, ptr %from, i64 %image_bytes, i1 %has_second, i64 %runs,
-    i64 %count, i64 %from_step, i64 %to_step, ptr %most) alwaysinline {{
-entry:
-  %most_before = load <16 x i32>, ptr %most
-  %second_way = select i1 %has_second, i64 %image_bytes, i64 0
-  %whole = and i64 %count, -16
-  %left = and i64 %count, 15
-  %wanted = call <16 x i1> @lanes(i64 %left)
-  %any_whole = icmp ne i64 %whole, 0
-  %any_left = icmp ne i64 %left, 0
-  br label %run
-run:
-  %r = phi i64 [ 0, %entry ], [ %next_r, %run_done ]
-  %from_r = phi ptr [ %from, %entry ], [ %next_from, %run_done ]
-  %to_r = phi ptr [ %to, %entry ], [ %next_to, %run_done ]
-  %most_r = phi <16 x i32> [ %most_before, %entry ], [ %most_done, %run_done ]
-  br i1 %any_whole, label %vectors, label %rest
-vectors:
-  %i = phi i64 [ 0, %run ], [ %next_i, %vectors ]
-  %largest = phi <16 x i32> [ %most_r, %run ], [ %larger, %vectors ]
-  %from0 = getelementptr float, ptr %from_r, i64 %i
+define internal <16 x i32> @split_pairs_whole(ptr %to, i64 %part_bytes, ptr %from0, {", ".join(_PAIR)},
+    <16 x i32> %before) alwaysinline {{
   %from1 = getelementptr i8, ptr %from0, i64 %second_way
   %x0 = load <16 x float>, ptr %from0, align 4
   %there1 = load <16 x float>, ptr %from1, align 4
   %x1 = select i1 %has_second, <16 x float> %there1, <16 x float> zeroinitializer
-{_fetched_ahead()}
-  %larger = call <16 x i32> @larger(<16 x i32> %largest, <16 x float> %x0, <16 x float> %x1)
+{fetched_ahead("from0", "from1")}
+  %larger = call <16 x i32> @larger(<16 x i32> %before, <16 x float> %x0, <16 x float> %x1)
   %parts = call {SPLIT} @split(<16 x float> %x0, <16 x float> %x1)
-  %to_i = getelementptr i32, ptr %to_r, i64 %i
-{_parts_to("to_i", "%part_bytes")}
-  store <16 x i32> %pair0, ptr %to_i0, align 4
-  store <16 x i32> %pair1, ptr %to_i1, align 4
-  store <16 x i32> %pair2, ptr %to_i2, align 4
-{again("i", "whole", "vectors", "rest", LINES)}
-rest:
-  %most_here = phi <16 x i32> [ %most_r, %run ], [ %larger, %vectors ]
-  br i1 %any_left, label %some, label %run_done
-some:
-  %from_left = getelementptr float, ptr %from_r, i64 %whole
-  %to_left = getelementptr i32, ptr %to_r, i64 %whole
-  %most_left = call <16 x i32> @split_pair_some(ptr %to_left, i64 %part_bytes, ptr %from_left, i64 %second_way,
-    i1 %has_second, <16 x i1> %wanted, <16 x i32> %most_here)
-  br label %run_done
-run_done:
-  %most_done = phi <16 x i32> [ %most_here, %rest ], [ %most_left, %some ]
-  %next_from = getelementptr i8, ptr %from_r, i64 %from_step
-  %next_to = getelementptr i8, ptr %to_r, i64 %to_step
-{again("r", "runs", "run", "end")}
-end:
-  store <16 x i32> %most_done, ptr %most
-  ret void
+{_parts_to("to", "%part_bytes")}
+  store <16 x i32> %pair0, ptr %to0, align 4
+  store <16 x i32> %pair1, ptr %to1, align 4
+  store <16 x i32> %pair2, ptr %to2, align 4
+  ret <16 x i32> %larger
 }}
 
-define internal <16 x i32> @split_pair_some(ptr %to, i64 %part_bytes, ptr %from, i64 %second_way, i1 %has_second,
-    <16 x i1> %wanted, <16 x i32> %before) alwaysinline {{
+define internal <16 x i32> @split_pairs_some(ptr %to, i64 %part_bytes, ptr %from0, {", ".join(_PAIR)},
+    <16 x i32> %before, i64 %count) alwaysinline {{
+  %wanted = call <16 x i1> @lanes(i64 %count)
   %second = select i1 %has_second, <16 x i1> %wanted, <16 x i1> zeroinitializer
-  %from1 = getelementptr i8, ptr %from, i64 %second_way
-  %x0 = call <16 x float> @loaded(ptr %from, <16 x i1> %wanted)
+  %from1 = getelementptr i8, ptr %from0, i64 %second_way
+  %x0 = call <16 x float> @loaded(ptr %from0, <16 x i1> %wanted)
   %x1 = call <16 x float> @loaded(ptr %from1, <16 x i1> %second)
   %larger = call <16 x i32> @larger(<16 x i32> %before, <16 x float> %x0, <16 x float> %x1)
   %parts = call {SPLIT} @split(<16 x float> %x0, <16 x float> %x1)
@@ -247,8 +205,7 @@ define internal <16 x i32> @split_pair_some(ptr %to, i64 %part_bytes, ptr %from,
   call void @llvm.masked.store.v16i32.p0(<16 x i32> %pair2, ptr %to2, i32 4, <16 x i1> %wanted)
   ret <16 x i32> %larger
 }}
-
-"""
+""" + runs_ir("split_pairs", width=LINES, word="i32", arguments=_PAIR)
 
 
 def _load_plane(words: Callable[..., str]) -> str:
@@ -259,6 +216,7 @@ define internal void @load_pair(ptr %record, ptr %to, ptr %from, i64 %runs, i64 
 entry:
 {words("x_image_bytes", "part_bytes", "plane_lines", "plane_line_bytes", "lines", "line_bytes", "line_unit")}
 {words("run_bytes", "run_plane_bytes")}
+  %second_way = select i1 %has_second, i64 %x_image_bytes, i64 0
   br label %line
 line:
   %l = phi i64 [ 0, %entry ], [ %next_l, %line_done ]
@@ -271,7 +229,7 @@ line:
   %to_l = getelementptr i8, ptr %to, i64 %to_way
   br i1 %is_line, label %there, label %line_done
 there:
-  call void @split_pairs(ptr %to_l, i64 %part_bytes, ptr %from_l, i64 %x_image_bytes, i1 %has_second, i64 %runs,
+  call void @split_pairs(ptr %to_l, i64 %part_bytes, ptr %from_l, i64 %second_way, i1 %has_second, i64 %runs,
     i64 %elements, i64 %run_bytes, i64 %run_plane_bytes, ptr %most)
   br label %line_done
 line_done:

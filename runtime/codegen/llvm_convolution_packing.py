@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import IntEnum
 
-from runtime.codegen.llvm_convolution_tiles import AHEAD, FORM, PARTS, SPLIT
+from runtime.codegen.llvm_convolution_runs import fetched_ahead, runs_ir
+from runtime.codegen.llvm_convolution_tiles import FORM, PARTS, SPLIT
 from runtime.codegen.llvm_tiles import TILE_BYTES, listed
 from runtime.codegen.llvm_words import again
 
@@ -54,84 +55,43 @@ _UNZIPPED = listed((*range(0, 32, 2), *range(1, 32, 2)))
 _BOTH = listed(range(32))
 
 _SPLIT_RUNS = f"""
-; split %runs runs of %count elements
-define internal void @split_runs(ptr %to, i64 %part_bytes, ptr %from, i64 %runs, i64 %count, i64 %from_step,
-    i64 %to_step, ptr %most) alwaysinline {{
-entry:
-  %most_before = load <16 x i32>, ptr %most
-  %whole = and i64 %count, -32
-  %left = and i64 %count, 31
-  %behind = sub i64 %left, 16
-  %mask0 = call <16 x i1> @lanes(i64 %left)
-  %mask1 = call <16 x i1> @lanes(i64 %behind)
-  %both = shufflevector <16 x i1> %mask0, <16 x i1> %mask1, <32 x i32> {_BOTH}
-  %any_whole = icmp ne i64 %whole, 0
-  %any_left = icmp ne i64 %left, 0
-  br label %run
-run:
-  %r = phi i64 [ 0, %entry ], [ %next_r, %run_done ]
-  %from_r = phi ptr [ %from, %entry ], [ %next_from, %run_done ]
-  %to_r = phi ptr [ %to, %entry ], [ %next_to, %run_done ]
-  %most_r = phi <16 x i32> [ %most_before, %entry ], [ %most_done, %run_done ]
-  br i1 %any_whole, label %vectors, label %rest
-vectors:
-  %i = phi i64 [ 0, %run ], [ %next_i, %vectors ]
-  %largest = phi <16 x i32> [ %most_r, %run ], [ %larger, %vectors ]
-  %from0 = getelementptr float, ptr %from_r, i64 %i
+define internal <16 x i32> @split_runs_whole(
+    ptr %to0, i64 %part_bytes, ptr %from0, <16 x i32> %before) alwaysinline {{
   %from1 = getelementptr i8, ptr %from0, i64 64
   %x0 = load <16 x float>, ptr %from0, align 4
   %x1 = load <16 x float>, ptr %from1, align 4
-  %later0 = getelementptr i8, ptr %from0, i64 {AHEAD}
-  %later1 = getelementptr i8, ptr %from1, i64 {AHEAD}
-  call void @llvm.prefetch.p0(ptr %later0, i32 0, i32 3, i32 1)
-  call void @llvm.prefetch.p0(ptr %later1, i32 0, i32 3, i32 1)
-  %larger = call <16 x i32> @larger(<16 x i32> %largest, <16 x float> %x0, <16 x float> %x1)
+{fetched_ahead("from0", "from1")}
+  %larger = call <16 x i32> @larger(<16 x i32> %before, <16 x float> %x0, <16 x float> %x1)
   %parts = call {SPLIT} @split(<16 x float> %x0, <16 x float> %x1)
-  %to0 = getelementptr i16, ptr %to_r, i64 %i
   %to1 = getelementptr i8, ptr %to0, i64 %part_bytes
   %to2 = getelementptr i8, ptr %to1, i64 %part_bytes
 {_in_order(0)}{_in_order(1)}{_in_order(2)}
   store <32 x i16> %in_order0, ptr %to0, align 2
   store <32 x i16> %in_order1, ptr %to1, align 2
   store <32 x i16> %in_order2, ptr %to2, align 2
-{again("i", "whole", "vectors", "rest", 32)}
-rest:
-  %most_here = phi <16 x i32> [ %most_r, %run ], [ %larger, %vectors ]
-  br i1 %any_left, label %some, label %run_done
-some:
-  %from_left = getelementptr float, ptr %from_r, i64 %whole
-  %to_left = getelementptr i16, ptr %to_r, i64 %whole
-  %most_left = call <16 x i32> @split_some(ptr %to_left, i64 %part_bytes, ptr %from_left, <16 x i1> %mask0,
-    <16 x i1> %mask1, <32 x i1> %both, <16 x i32> %most_here)
-  br label %run_done
-run_done:
-  %most_done = phi <16 x i32> [ %most_here, %rest ], [ %most_left, %some ]
-  %next_from = getelementptr i8, ptr %from_r, i64 %from_step
-  %next_to = getelementptr i8, ptr %to_r, i64 %to_step
-{again("r", "runs", "run", "end")}
-end:
-  store <16 x i32> %most_done, ptr %most
-  ret void
+  ret <16 x i32> %larger
 }}
 
-; elements of two vectors
-define internal <16 x i32> @split_some(ptr %to, i64 %part_bytes, ptr %from, <16 x i1> %mask0, <16 x i1> %mask1,
-    <32 x i1> %both, <16 x i32> %before) alwaysinline {{
-  %from1 = getelementptr i8, ptr %from, i64 64
-  %x0 = call <16 x float> @loaded(ptr %from, <16 x i1> %mask0)
+define internal <16 x i32> @split_runs_some(
+    ptr %to0, i64 %part_bytes, ptr %from0, <16 x i32> %before, i64 %count) alwaysinline {{
+  %behind = sub i64 %count, 16
+  %mask0 = call <16 x i1> @lanes(i64 %count)
+  %mask1 = call <16 x i1> @lanes(i64 %behind)
+  %both = shufflevector <16 x i1> %mask0, <16 x i1> %mask1, <32 x i32> {_BOTH}
+  %from1 = getelementptr i8, ptr %from0, i64 64
+  %x0 = call <16 x float> @loaded(ptr %from0, <16 x i1> %mask0)
   %x1 = call <16 x float> @loaded(ptr %from1, <16 x i1> %mask1)
   %larger = call <16 x i32> @larger(<16 x i32> %before, <16 x float> %x0, <16 x float> %x1)
   %parts = call {SPLIT} @split(<16 x float> %x0, <16 x float> %x1)
-  %to1 = getelementptr i8, ptr %to, i64 %part_bytes
+  %to1 = getelementptr i8, ptr %to0, i64 %part_bytes
   %to2 = getelementptr i8, ptr %to1, i64 %part_bytes
 {_in_order(0)}{_in_order(1)}{_in_order(2)}
-  call void @llvm.masked.store.v32i16.p0(<32 x i16> %in_order0, ptr %to, i32 2, <32 x i1> %both)
+  call void @llvm.masked.store.v32i16.p0(<32 x i16> %in_order0, ptr %to0, i32 2, <32 x i1> %both)
   call void @llvm.masked.store.v32i16.p0(<32 x i16> %in_order1, ptr %to1, i32 2, <32 x i1> %both)
   call void @llvm.masked.store.v32i16.p0(<32 x i16> %in_order2, ptr %to2, i32 2, <32 x i1> %both)
   ret <16 x i32> %larger
 }}
-
-"""
+""" + runs_ir("split_runs", width=32, word="i16")
 
 
 def _load_panel(words: Callable[..., str]) -> str:

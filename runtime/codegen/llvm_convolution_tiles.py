@@ -18,8 +18,6 @@ FORM = TileForm(PrimitiveType.F32, PrimitiveType.F32, PrimitiveType.F32)
 PARTS = FORM.parts
 #: Bits of 2^32: the least magnitude that is too large.
 TOO_LARGE = 0x4F800000
-#: Bytes that are fetched ahead of what is split: half a page, behind which the processor itself does not look.
-AHEAD = 2048
 #: What ``@split`` gives.
 SPLIT = "{<16 x i32>, <16 x i32>, <16 x i32>}"
 
