@@ -44,18 +44,15 @@ Key: TypeAlias = tuple[Hashable, ...]
 class Execution:
     """One execution of a collective by the devices that meet in it.
 
-    missing: members that are not ready yet. ready: when each one became so. last: who was the last. begin, over: of
-    the transfer, None before.
+    numbers: the classes whose transfer it is. ready: when its members became so. last: who was the last. over: when the
+    transfer was, None before.
     """
 
     site: int
     turn: int
-    members: tuple[int, ...]
-    parts: tuple[int, ...]
-    missing: int
+    numbers: tuple[int, ...]
     ready: dict[int, float] = field(default_factory=dict)
     last: int = 0
-    begin: float | None = None
     over: float | None = None
     transfer: Transfer | None = None
     waiting: list[SimulatedDevice] = field(default_factory=list)

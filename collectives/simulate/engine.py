@@ -59,7 +59,6 @@ class Engine:
         self._queue: EventQueue[_Computed | _Over] = EventQueue()
         self._executions: dict[tuple[int, int], dict[tuple[int, ...], Execution]] = {}
         self._of_transfer: dict[Transfer, Execution] = {}
-        self._watchers: dict[int, Mapping[int, tuple[_Part, ...]]] = {}
         self._periods = Periods(self.devices, self._executions, self.timeline)
 
     def run(self, begins: Sequence[float] = ()) -> float:
@@ -153,69 +152,50 @@ class Engine:
     def _start(self, device: SimulatedDevice, site: int, now: float) -> None:
         turn = device.turns.get(site, 0)
         device.turns[site] = turn + 1
-        meeting = self.fold.meetings[site][device.number]
-        if meeting is None:
-            device.begun[site] = None
-            return
-        for part in self._parts(site)[device.number]:
-            execution = self._execution(site, turn, part)
-            if device.number in part.numbers:
+        device.begun[site] = None
+        for meeting in self.fold.meetings[site][device.number]:
+            execution = self._execution(site, turn, meeting)
+            if device.number in meeting.numbers:
                 device.begun[site] = execution
             execution.ready[device.number] = now
             execution.last = device.number
-            execution.missing -= 1
-            if not execution.missing:
+            if len(execution.ready) == len(meeting.members):
                 self._begin(execution, now)
 
-    def _execution(self, site: int, turn: int, part: _Part) -> Execution:
+    def _execution(self, site: int, turn: int, meeting: Meeting) -> Execution:
         known = self._executions.setdefault((site, turn), {})
-        if part.numbers not in known:
-            known[part.numbers] = Execution(
-                site, turn, part.members, part.numbers, len(part.members)
-            )
-        return known[part.numbers]
-
-    def _parts(self, site: int) -> Mapping[int, tuple[_Part, ...]]:
-        """By class: the executions that begin no sooner than it is ready."""
-        meetings = self.fold.meetings[site]
-        known = self._watchers.get(id(meetings))  # sites of one pattern have one tuple of meetings
-        if known is None:
-            parts = _parts_of(meetings)
-            known = self._watchers[id(meetings)] = {
-                number: tuple(part for part in parts if number in part.members)
-                for number in range(len(self.devices))
-            }
-        return known
+        if meeting.numbers not in known:
+            known[meeting.numbers] = Execution(site, turn, meeting.numbers)
+        return known[meeting.numbers]
 
     def _begin(self, execution: Execution, now: float) -> None:
         """All members are ready. Where it takes them differently long, each has a transfer of its own."""
-        seconds = {self._seconds(execution, self.devices[number]) for number in execution.parts}
+        seconds = {self._seconds(execution, self.devices[number]) for number in execution.numbers}
         if len(seconds) == 1:
             self._transfer(execution, now)
             return
         self._forget(execution)
-        for number in execution.parts:
+        for number in execution.numbers:
             device = self.devices[number]
-            own = replace(execution, parts=(number,), waiting=[])
-            self._executions.setdefault((own.site, own.turn), {})[own.parts] = own
+            own = replace(execution, numbers=(number,), waiting=[])
+            self._executions.setdefault((own.site, own.turn), {})[own.numbers] = own
             device.begun[own.site] = own
             own.waiting += [one for one in execution.waiting if one is device]
             self._transfer(own, now)
 
     def _transfer(self, execution: Execution, now: float) -> None:
-        parts = [self.devices[number] for number in execution.parts]
-        time = self.program.sites[execution.site].times[parts[0].pace]
-        seconds = self._seconds(execution, parts[0])
+        devices = [self.devices[number] for number in execution.numbers]
+        time = self.program.sites[execution.site].times[devices[0].pace]
+        seconds = self._seconds(execution, devices[0])
         uses: dict[Port, float] = {}
         for link in time.links if time.seconds > 0.0 else ():
-            for device in parts:
+            for device in devices:
                 port = device.port(link.exchange)
                 uses[port] = min(uses.get(port, 0.0) + link.seconds / time.seconds, 1.0)
         uses = {port: use for port, use in uses.items() if use > 0.0}
-        execution.begin = now
         execution.transfer = Transfer(execution.site, uses, now, seconds)
         self._of_transfer[execution.transfer] = execution
-        for device in parts:
+        for device in devices:
             self._count_in_flight(device, 1, now)
         self._expect(begin(execution.transfer, now), execution, now)
 
@@ -231,7 +211,7 @@ class Engine:
         self._expect(finish(transfer, now), execution, now)
         links = tuple(dict.fromkeys(port.exchange for port in transfer.uses))
         name = self.program.sites[execution.site].name
-        for number in execution.parts:
+        for number in execution.numbers:
             self._count_in_flight(self.devices[number], -1, now)
             self.timeline.add(Slice(number, Row.COLLECTIVE, name, transfer.begin, now, links))
         for device in execution.waiting:
@@ -239,10 +219,10 @@ class Engine:
 
     def _expect(self, changed: list[Transfer], because: Execution, now: float) -> None:
         """``changed`` have new rates, as ``because`` began or is over; so have their ends, and devices their speeds."""
-        numbers = dict.fromkeys(because.parts)
+        numbers = dict.fromkeys(because.numbers)
         for transfer in changed:
             execution = self._of_transfer[transfer]
-            numbers.update(dict.fromkeys(execution.parts))
+            numbers.update(dict.fromkeys(execution.numbers))
             self._queue.put(transfer.end(), _Over(execution, transfer, transfer.version))
         if self.busy:
             for number in numbers:
@@ -250,7 +230,7 @@ class Engine:
 
     def _forget(self, execution: Execution) -> None:
         known = self._executions[execution.site, execution.turn]
-        del known[execution.parts]
+        del known[execution.numbers]
         if not known:
             del self._executions[execution.site, execution.turn]
 
@@ -292,20 +272,3 @@ class Engine:
                 device.add(part * seconds, Total.CONTENDED, site, exchange, other)
         name = self.program.sites[site].name
         self.timeline.add(Slice(device.number, Row.WAIT, name, since, now))
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """members: who must be ready. numbers: the classes that have this transfer as theirs."""
-
-    members: tuple[int, ...]
-    numbers: tuple[int, ...]
-
-
-def _parts_of(meetings: tuple[Meeting | None, ...]) -> list[_Part]:
-    parts: dict[_Part, None] = {}
-    for number, meeting in enumerate(meetings):
-        if meeting is not None:
-            own = meeting.members if meeting.together else (number,)
-            parts[_Part(meeting.members, own)] = None
-    return list(parts)

@@ -29,27 +29,26 @@ _NOBODY = -1
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """Whom a class meets in a collective: the classes that must be ready before its part begins, itself among them.
-
-    ``together``: they also end together, as one transfer; otherwise (a permute) each class has a transfer of its own.
+    """One transfer of a collective. members: the classes that must be ready before it begins. numbers: those of them
+    whose transfer it is, all that meet in a group, one of them in a permute.
     """
 
     members: tuple[int, ...]
-    together: bool
+    numbers: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Fold:
     """representatives: the lowest device of each class, ascending. sizes: devices of each class. paces: of each class.
 
-    meetings[site][c]: of class c in a collective; None where it takes no part. exact: whether classes are as fine as
-    they have to be.
+    meetings[site][c]: those of a collective that class c is a member of, none where it takes no part. exact: whether
+    classes are as fine as they have to be.
     """
 
     representatives: tuple[int, ...]
     sizes: tuple[int, ...]
     paces: tuple[int, ...]
-    meetings: tuple[tuple[Meeting | None, ...], ...]
+    meetings: tuple[tuple[tuple[Meeting, ...], ...], ...]
     exact: bool = True
 
 
@@ -88,12 +87,12 @@ def _coarse(first: Colors, of_sites: Sequence[_Pattern]) -> Fold:
     colors = _numbered(first[:, None])
     classes = int(colors.max()) + 1
     representatives = _first_of_each(colors, classes)
-    all_of_them = Meeting(tuple(range(classes)), together=True)
+    everyone = Meeting(tuple(range(classes)), tuple(range(classes)))
     return Fold(
         tuple(representatives),
         tuple(np.bincount(colors, minlength=classes).tolist()),
         tuple(int(first[device]) for device in representatives),
-        ((all_of_them,) * classes,) * len(of_sites),
+        (((everyone,),) * classes,) * len(of_sites),
         exact=False,
     )
 
@@ -116,10 +115,12 @@ class _Groups:
         return of_group[self.group_of][:, None]
 
     def meeting(self, device: int, colors: Colors) -> Meeting | None:
+        """The one whose transfer is the device's."""
         group = int(self.group_of[device])
         if group == _NOBODY:
             return None
-        return Meeting(tuple(np.unique(colors[self.members[group]]).tolist()), together=True)
+        members = tuple(np.unique(colors[self.members[group]]).tolist())
+        return Meeting(members, members)
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,9 +135,11 @@ class _Pairs:
         return np.stack([seen[self.sources], seen[self.targets]], axis=1)
 
     def meeting(self, device: int, colors: Colors) -> Meeting | None:
+        """The one whose transfer is the device's."""
         others = [int(end[device]) for end in (self.sources, self.targets)]
         met = {int(colors[one]) for one in others if one != _NOBODY}
-        return Meeting(tuple(sorted({int(colors[device]), *met})), together=False) if met else None
+        own = int(colors[device])
+        return Meeting(tuple(sorted({own, *met})), (own,)) if met else None
 
 
 _Pattern: TypeAlias = _Groups | _Pairs
@@ -195,5 +198,11 @@ def _first_of_each(colors: Colors, classes: int) -> list[int]:
 
 def _meetings(
     pattern: _Pattern, colors: Colors, representatives: Sequence[int]
-) -> tuple[Meeting | None, ...]:
-    return tuple(pattern.meeting(device, colors) for device in representatives)
+) -> tuple[tuple[Meeting, ...], ...]:
+    """By class, those that it is a member of."""
+    own = (pattern.meeting(device, colors) for device in representatives)
+    of_class: list[list[Meeting]] = [[] for _ in representatives]
+    for meeting in dict.fromkeys(one for one in own if one is not None):
+        for number in meeting.members:
+            of_class[number].append(meeting)
+    return tuple(map(tuple, of_class))

@@ -177,7 +177,7 @@ def _absent(program: Program, fold: Fold, number: int) -> dict[HloInstruction, N
     return {
         site.instruction: None
         for site, meetings in zip(program.sites, fold.meetings, strict=True)
-        if meetings[number] is None
+        if not any(number in meeting.numbers for meeting in meetings[number])
     }
 
 
