@@ -115,7 +115,8 @@ def wishes(model: LayoutModel, x: HloInstruction, operand: int) -> list[Order]:
         return _of_product(x, operand)
     if x.opcode in REPACKED:
         return [row_major(rank), *_of_readers(model, x)]
-    if x.opcode is Opcode.ALL_TO_ALL and rank == len(model.order(x)):
+    exchanges_parts = x.opcode is Opcode.ALL_TO_ALL and isinstance(x.shape, ArrayShape)
+    if exchanges_parts and rank == len(model.order(x)):
         return list(_with_free_place(x, model.order(x)))
     return [model.written_order(x, operand)]
 

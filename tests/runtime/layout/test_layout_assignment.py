@@ -120,6 +120,28 @@ ENTRY main {{
 """
 
 
+def test_operands_that_members_exchange() -> None:
+    """An all-to-all of one operand for each member has several results, none of which says how operands are to lie."""
+    module = assigned("""HloModule exchange, num_partitions=2
+
+    ENTRY main {
+      x = f32[4,6] parameter(0)
+      low = f32[2,6] slice(x), slice={[0:2], [0:6]}
+      high = f32[2,6] slice(x), slice={[2:4], [0:6]}
+      t = f32[6,2] transpose(low), dimensions={1,0}
+      u = f32[6,2] transpose(high), dimensions={1,0}
+      both = (f32[6,2], f32[6,2]) all-to-all(t, u), channel_id=1, replica_groups={{0,1}}
+      first = f32[6,2] get-tuple-element(both), index=0
+      second = f32[6,2] get-tuple-element(both), index=1
+      ROOT r = f32[6,4] concatenate(first, second), dimensions={1}
+    }
+    """)
+    inputs = [random_inputs(module, device) for device in range(2)]
+    want = evaluate_partitions(module, inputs)
+    for got, wanted in zip(build_executable(module).run_devices(inputs), want, strict=True):
+        np.testing.assert_array_equal(got[0], wanted[0])
+
+
 def test_the_reader_with_more_bytes_has_its_way() -> None:
     """One copy is left at a conflict: here none, for an operation that takes any strides gives way to a reshape."""
     done = assigned(TWO_READERS.format(more="ROOT o = (f32[6,28], f32[4]) tuple(r, f)").replace(
