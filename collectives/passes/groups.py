@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import TypeAlias
 
 from spmd.builder import ModuleScope
-from spmd.device import IotaTile, ReplicaGroups
-from spmd.errors import ShapeError
+from spmd.device import CollectiveGroupMode, IotaTile, ReplicaGroups
 from spmd.hlo.instruction import HloInstruction
 from spmd.iota import recognise_iota
 from spmd.ops.attrs import CollectiveAttrs
-from spmd.ops.groups import device_groups
+from spmd.ops.groups import as_devices, group_mode, id_count
 
 Groups: TypeAlias = tuple[tuple[int, ...], ...]
 
@@ -26,11 +26,21 @@ def known_groups(collective: HloInstruction) -> Groups | None:
     module = collective.parent.module
     if module is None or module.num_partitions * module.replica_count == 1:
         return None
-    try:
-        groups = device_groups(collective, module.num_partitions, module.replica_count)
-    except ShapeError:
+    groups = collective.attrs_as(CollectiveAttrs).replica_groups
+    return _known(groups, group_mode(collective), module.num_partitions, module.replica_count)
+
+
+@lru_cache(maxsize=256)
+def _known(
+    groups: ReplicaGroups, mode: CollectiveGroupMode, partitions: int, replicas: int
+) -> Groups | None:
+    """Programs of thousands of devices have few sets of groups."""
+    count = id_count(mode, partitions, replicas)
+    ids = groups.expand(count)
+    if any(not 0 <= i < count for group in ids for i in group):
         return None
-    return tuple(sorted(group for group in groups if group))
+    devices = as_devices(ids, mode, partitions, replicas)
+    return tuple(sorted(group for group in devices if group))
 
 
 def common_size(groups: Groups) -> int | None:

@@ -7,7 +7,7 @@ numbers without a state, infeeds) is taken to differ everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from functools import reduce
 from typing import TypeAlias
 
@@ -47,15 +47,10 @@ _FROM_OUTSIDE = frozenset(
         Opcode.RAGGED_ALL_TO_ALL,
     }
 )
-#: (members' classes in group order, place of the device) -> what its result is known by.
-_Heard: TypeAlias = Callable[[tuple[int, ...], int], Hashable]
-_HEARD: dict[Opcode, _Heard] = {
-    Opcode.ALL_REDUCE: lambda members, _: members,
-    Opcode.ALL_GATHER: lambda members, _: members,
-    Opcode.COLLECTIVE_BROADCAST: lambda members, _: members[0],
-    Opcode.REDUCE_SCATTER: lambda members, place: (members, place),
-    Opcode.ALL_TO_ALL: lambda members, place: (members, place),
-}
+#: Of which all members of a group get the same.
+_GIVING_ALL = frozenset({Opcode.ALL_REDUCE, Opcode.ALL_GATHER, Opcode.COLLECTIVE_BROADCAST})
+#: Of which each member gets the part for its place.
+_GIVING_PARTS = frozenset({Opcode.REDUCE_SCATTER, Opcode.ALL_TO_ALL})
 
 
 class Replication:
@@ -68,6 +63,7 @@ class Replication:
         self._module = module
         self._space = DeviceSpace(device_count(module))
         self._known: dict[HloInstruction, Known] = {}
+        self._heard: dict[tuple[Opcode, Groups, EqualDevices], EqualDevices] = {}
 
     def is_equal_within(self, x: HloInstruction, groups: Groups) -> bool:
         """All members of each group have the same array ``x``."""
@@ -147,7 +143,7 @@ class Replication:
         arrays = [self._flat(operand) for operand in operands]
         if x.opcode in _IDS:
             return self._number(x, self._space.nowhere)
-        if x.opcode in _HEARD:
+        if x.opcode in _GIVING_ALL or x.opcode in _GIVING_PARTS:
             return self._collective(x, arrays)
         if x.opcode is Opcode.COLLECTIVE_PERMUTE:
             return self._permute(x, arrays)
@@ -163,20 +159,26 @@ class Replication:
         return otherwise if values is None else self._space.of([int(value) for value in values])
 
     def _collective(self, x: HloInstruction, operands: Sequence[EqualDevices]) -> Known:
-        groups, heard = known_groups(x), _HEARD[x.opcode]
+        groups = known_groups(x)
         one_by_one = not isinstance(x.shape, TupleShape) or x.opcode is not Opcode.ALL_TO_ALL
         if groups is None or not one_by_one:
             return self._everywhere_alike(x.shape, self._space.nowhere)
-        results = [self._space.of(self._after(groups, o, heard)) for o in operands]
+        results = [self._after(x.opcode, groups, o) for o in operands]
         return tuple(results) if isinstance(x.shape, TupleShape) else results[0]
 
-    def _after(self, groups: Groups, operand: EqualDevices, heard: _Heard) -> list[Hashable]:
-        found: list[Hashable] = [(device,) for device in range(self._space.devices)]
-        for group in groups:
-            members = tuple(operand.first[member] for member in group)
-            for place, member in enumerate(group):
-                found[member] = ("met", heard(members, place))
-        return found
+    def _after(self, opcode: Opcode, groups: Groups, operand: EqualDevices) -> EqualDevices:
+        """Of the result; a device that meets nobody is like no other."""
+        key = opcode, groups, operand
+        if key not in self._heard:
+            met: dict[tuple[int, ...], int] = {}
+            found: list[Hashable] = [(device,) for device in range(self._space.devices)]
+            for group in groups:
+                values = tuple(operand.first[member] for member in group)
+                number = met.setdefault(values, len(met))
+                for place, member in enumerate(group):
+                    found[member] = (number, place if opcode in _GIVING_PARTS else 0)
+            self._heard[key] = self._space.of(found)
+        return self._heard[key]
 
     def _permute(self, x: HloInstruction, operands: Sequence[EqualDevices]) -> Known:
         """Targets of equal sources are equal, and so are all that nobody sends to."""

@@ -105,6 +105,16 @@ def device_groups(
     count = id_count(mode, num_partitions, replica_count)
     ids = groups.expand(count)
     _check_ids(instruction, ids, count)
+    return as_devices(ids, mode, num_partitions, replica_count)
+
+
+def as_devices(
+    ids: tuple[tuple[int, ...], ...],
+    mode: CollectiveGroupMode,
+    num_partitions: int,
+    replica_count: int,
+) -> tuple[tuple[int, ...], ...]:
+    """The groups of devices that groups of ``mode``'s ids stand for."""
     if mode is CollectiveGroupMode.FLATTENED_ID:
         return ids
     if mode is CollectiveGroupMode.CROSS_PARTITION:
