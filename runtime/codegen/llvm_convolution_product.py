@@ -198,18 +198,20 @@ entry:
   %two_columns = icmp ugt i64 %columns, {LINES}
   %is_dense = icmp ne i64 %dense, 0
   %any = icmp ne i64 %steps, 0
-  br i1 %any, label %some, label %none
-none:
-  br i1 %adds, label %end, label %zeros
-zeros:
-  call void @clear(ptr %pending, ptr %out, ptr %places, i64 %{rows}_here, i64 %{columns}_here)
-  br label %end
-some:
+  %is_none = xor i1 %any, true
+  %nothing = and i1 %is_none, %adds
+  br i1 %nothing, label %end, label %fetching
+fetching:
   br i1 %is_dense, label %neighbours, label %choose
 neighbours:
   call void @fetch(ptr %out, ptr %places, i64 %{rows}_here, i64 %{columns}_here)
   br label %choose
 choose:
+  br i1 %any, label %some, label %zeros
+zeros:
+  call void @clear(ptr %pending, ptr %out, ptr %places, i64 %{rows}_here, i64 %{columns}_here)
+  br label %end
+some:
   br i1 %two_rows, label %r2, label %r1
 r2:
   br i1 %two_columns, label %r2c2, label %r2c1
