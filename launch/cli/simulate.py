@@ -24,11 +24,13 @@ from launch.report.simulation_durations import read_timed
 from launch.report.simulation_trace import simulation_trace
 from launch.source import load_module
 from spmd.errors import SpmdError
-from spmd.hlo import HloModule
+from spmd.hlo import HloModule, Stage
+from spmd.hlo.clone import clone_module
 from spmd.machine.description import MachineDescription
 from spmd.machine.named import introduce, machine_named
 from spmd.machine.reader import MAX_BYTES as MAX_MACHINE_BYTES
 from spmd.machine.reader import read_machine
+from spmd.text.stage import device_count
 
 _MOST = 20
 _FILE = re.compile(r"(.+\.json)(\{[^{}]*\})?")
@@ -112,7 +114,12 @@ def topology(text: str) -> MachineDescription:
 
 
 def compiled_for(module: HloModule, devices: int | None, options: CompileOptions) -> HloModule:
-    """``module`` scheduled, after all stages."""
+    """``module`` scheduled, after all stages; one that comes scheduled stays as it is."""
+    if module.stage is Stage.SCHEDULED:
+        count = devices if devices is not None else device_count(module)
+        program = clone_module(module)
+        program.num_partitions = max(count // program.replica_count, 1)
+        return program
     *_, (_, compilation) = stages(module, devices, options)
     return compilation.module
 

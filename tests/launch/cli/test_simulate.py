@@ -89,6 +89,19 @@ def test_a_loop_for_a_reader(looped: str, capsys: pytest.CaptureFixture[str]) ->
     assert re.search(r"\bg +all-reduce +16\.4 kB +2 +50 ", printed)
 
 
+def test_a_schedule_is_simulated_as_it_comes(
+    looped: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another compiler's, too: its fusions stay, and nothing moves."""
+    file = tmp_path / "scheduled.hlo"
+    assert main(["opt", MLP, "--until", "scheduled", "-o", str(file)]) == 0
+    known = figures(capsys, MLP, "--topology", "cpu-avx512")
+    assert figures(capsys, str(file), "--topology", "cpu-avx512") == known
+    file.write_text(LOOP.replace("num_p", "is_scheduled=true, num_p"))
+    (g,) = figures(capsys, str(file), *ON_DGX)["collectives"]
+    assert (g["op"], g["executions"]) == ("g", 50)
+
+
 def test_links_that_carry_less_take_longer(capsys: pytest.CaptureFixture[str]) -> None:
     full = figures(capsys, MLP, *ON_DGX)
     fewer = figures(capsys, MLP, "--topology", "dgx-h100{links=0.01}")
