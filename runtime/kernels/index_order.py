@@ -21,6 +21,7 @@ class Strided(Protocol):
 def in_streaming_order(dims: Sequence[int], arrays: Sequence[Strided], inputs: int) -> list[int]:
     """Dimensions, slowest first: the last is the one along which most bytes are neighbours, before it the next such.
 
+    An array counts with what is stored of it: a row that is repeated for all columns is little beside these.
     ``arrays[:inputs]`` are read, the others written, which counts double: a line of cache is fetched to be written.
     The other dimensions come by the strides of the last array, a result: largest first.
     """
@@ -29,13 +30,15 @@ def in_streaming_order(dims: Sequence[int], arrays: Sequence[Strided], inputs: i
     if not wide:
         return order
 
+    weights = [1] * inputs + [2] * (len(arrays) - inputs)
+    moved = [
+        weight * array.item * math.prod(dims[d] for d in wide if array.strides[d])
+        for weight, array in zip(weights, arrays, strict=True)
+    ]
+
     def packed_bytes(d: int) -> int:
-        weights = [1] * inputs + [2] * (len(arrays) - inputs)
-        return sum(
-            weight * array.item
-            for weight, array in zip(weights, arrays, strict=True)
-            if array.strides[d] == array.item
-        )
+        each = zip(moved, arrays, strict=True)
+        return sum(size for size, array in each if array.strides[d] == array.item)
 
     inner = max(reversed(wide), key=packed_bytes)
     others = [d for d in wide if d != inner and packed_bytes(d)]
