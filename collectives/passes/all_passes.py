@@ -25,6 +25,7 @@ from collectives.passes.collective_permute_decomposer import CollectivePermuteDe
 from collectives.passes.collective_permute_motion import CollectivePermuteMotion
 from collectives.passes.collective_permute_simplifier import CollectivePermuteSimplifier
 from collectives.passes.collective_pipeliner import CollectivePipeliner
+from collectives.passes.latency_hiding_scheduler import LatencyHidingScheduler
 from collectives.passes.reduce_scatter_combiner import ReduceScatterCombiner
 from collectives.passes.reduce_scatter_creator import ReduceScatterCreator
 from collectives.passes.reduce_scatter_decomposer import ReduceScatterDecomposer
@@ -57,6 +58,7 @@ __all__ = [
     "CollectivePermuteMotion",
     "CollectivePermuteSimplifier",
     "CollectivePipeliner",
+    "LatencyHidingScheduler",
     "ReduceScatterCombiner",
     "ReduceScatterCreator",
     "ReduceScatterDecomposer",

@@ -6,17 +6,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from collectives.cost.roofline import RooflineEstimator
 from collectives.passes.async_creation import PAIRS
+from collectives.schedule.group_sharing import GroupSharing
 from collectives.schedule.phases import is_done, is_start
+from collectives.schedule.scheduling_groups import group_of
+from collectives.schedule.timeline import run_timeline
+from collectives.schedule.window_costs import WindowCosts
 from spmd.analysis.live_buffers import running_computations
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
+from spmd.machine.named import machine_named
 from spmd.passes.fuel import Fuel, FueledPass
 from spmd.passes.interface import register_pass
 from spmd.passes.rewrite import move_control_edges
 
+#: The other stream waits for the start's operands, this one at the done.
+MORE_DISPATCHES = 2
 _SYNCHRONOUS = {start: opcode for opcode, (start, _) in PAIRS.items()}
 #: No work on a device.
 _WEIGHTLESS = frozenset(
@@ -43,21 +51,48 @@ class AsyncToSync(FueledPass):
         t = (f32[8]) tuple(x)                =>   d = f32[8] all-reduce(x)
         d = f32[8] all-reduce-done(s)             t = (f32[8]) tuple(x)
 
-    What starts in between is no work. ``synchronize`` does the same for pairs of the caller's choice: those whose
-    windows hide less than it costs to have two operations instead of one.
+    With a machine, the same for windows that hide less there than it takes to dispatch what a pair has more. What its
+    author put into a scheduling group stays.
     """
 
     name: ClassVar[str] = "async-to-sync"
     accepts: ClassVar[tuple[Stage, ...]] = (Stage.SCHEDULED,)
+    machine: str = ""
 
     def rewrite(self, module: HloModule, fuel: Fuel) -> bool:
+        useless = _Useless(module, self.machine) if self.machine else None
         changed = False
         for computation in running_computations(module):
-            idle = fuel.enough_for(_idle_windows(computation))
-            changed |= synchronize(computation, list(idle))
+            found = useless.windows(computation) if useless else _idle_windows(computation)
+            possible = [start for start in found if _can_be_one(start)]
+            changed |= synchronize(computation, list(fuel.enough_for(possible)))
+            if useless is not None:
+                useless.settle(computation)
         if changed:
             module.remove_unreachable_computations()
         return changed
+
+
+class _Useless:
+    """Windows that do not pay on a machine; computations are asked for and settled callees first."""
+
+    def __init__(self, module: HloModule, machine: str) -> None:
+        described = machine_named(machine)
+        self._costs = WindowCosts(RooflineEstimator.of(module, described), GroupSharing(module))
+        self._least = MORE_DISPATCHES * described.thunk_seconds
+
+    def windows(self, computation: HloComputation) -> list[HloInstruction]:
+        spans = run_timeline(computation.instructions, self._costs).spans
+        return [
+            span.collective
+            for span in spans
+            if is_start(span.collective) and span.hidden <= self._least
+        ]
+
+    def settle(self, computation: HloComputation) -> None:
+        self._costs.totals[computation] = run_timeline(
+            computation.instructions, self._costs
+        ).seconds
 
 
 def _idle_windows(computation: HloComputation) -> list[HloInstruction]:
@@ -70,16 +105,17 @@ def _idle_windows(computation: HloComputation) -> list[HloInstruction]:
             before[x] = work
         elif is_done(x):
             start = x.operand(0)
-            if before[start] == work and _can_be_one(start, x):
+            if before[start] == work:
                 found.append(start)
         elif x.opcode not in _WEIGHTLESS:
             work += 1
     return found
 
 
-def _can_be_one(start: HloInstruction, done: HloInstruction) -> bool:
-    """Nothing has to stand between them: the one operation stands where the start does."""
-    return not done.control_predecessors and all(user is done for user in start.users)
+def _can_be_one(start: HloInstruction) -> bool:
+    """Nothing has to stand between it and its done: the one operation stands where the start does."""
+    (done,) = start.users
+    return not done.control_predecessors and group_of(start) is None
 
 
 def synchronize(computation: HloComputation, starts: Sequence[HloInstruction]) -> bool:

@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from collectives.schedule.group_sharing import GroupSharing
-from collectives.schedule.live_trackers import LiveTracker
+from collectives.schedule.headroom import Headroom
 from collectives.schedule.overlap_limits import InFlight, OverlapLimits
 from collectives.schedule.schedule_graph import NodeKind, ScheduleGraph
 from collectives.schedule.window_costs import Communication
@@ -33,45 +33,42 @@ _MOST_LOOKED_AT = 24
 
 
 @dataclass(frozen=True)
-class Room:
-    """What an order may use. tracker: counts its bytes, of which there may be ``limit``; None where any number may be.
-
-    reach: seconds of work by which an instruction may run ahead of its turn.
+class Priorities:
+    """Of each node. turn: its place in the order to stay near to. work, windows: of what may run or open, the one with
+    the least number goes first (backward: with the largest). leads: where given, how many seconds of work lead from it
+    to the nearest window (ScheduleGraph.leads): while nothing is in flight, the shortest way to one is taken.
     """
 
-    tracker: LiveTracker | None = None
-    limit: int = 0
-    reach: float = float("inf")
+    turn: Sequence[int]
+    work: Sequence[int]
+    windows: Sequence[int]
+    leads: Sequence[float] = ()
 
 
 class ListScheduler:
-    """Makes one order of a graph.
-
-    rank: for each node, its place in the order to stay near to. first: of windows that may open, the one whose number
-    there is least (backward: largest) goes first. leads: where given, how many seconds of work lead from each node to
-    the nearest window (ScheduleGraph.leads); while nothing is in flight, the shortest way to a window is taken.
-    """
+    """Makes one order of a graph. make_headroom: of turns as this direction counts them; None where none is needed."""
 
     def __init__(
         self,
         graph: ScheduleGraph,
-        rank: Sequence[int],
-        first: Sequence[int],
+        priorities: Priorities,
         sharing: GroupSharing,
         limits: OverlapLimits,
         *,
         backward: bool,
-        room: Room,
-        leads: Sequence[float] = (),
+        make_headroom: Callable[[Sequence[int]], Headroom] | None = None,
     ) -> None:
         count = len(graph)
-        self._graph, self._room, self._backward = graph, room, backward
+        self._graph, self._backward = graph, backward
         self._before, self._after = (
             (graph.after, graph.before) if backward else (graph.before, graph.after)
         )
         self._opening = NodeKind.DONE if backward else NodeKind.START
-        self._key = [count - 1 - place for place in rank] if backward else list(rank)
-        self._first = [-place for place in first] if backward else list(first)
+        sign = -1 if backward else 1
+        turn = [count - 1 - place for place in priorities.turn] if backward else priorities.turn
+        self._work_key = [sign * place for place in priorities.work]
+        self._window_key = [sign * place for place in priorities.windows]
+        self._headroom = make_headroom(turn) if make_headroom is not None else None
         self._in_flight = InFlight(limits, sharing)
         self._left = [len(earlier) for earlier in self._before]
         self._order: list[int] = []
@@ -80,14 +77,14 @@ class ListScheduler:
         self._ends: dict[int, float] = {}
         self._ready_free: list[int] = []
         self._ready_work: list[tuple[int, int]] = []
-        self._leads = leads
+        self._leads = priorities.leads
         self._leading: list[tuple[float, int, int]] = []
         self._placed = [False] * count
         #: Windows that may open as far as the graph goes: those whose turn it is, and those that are late by rule.
         self._openings: list[tuple[int, int]] = []
         self._late: list[tuple[int, int]] = []
         self._ready_closings: list[tuple[float, int, int]] = []
-        self._turns = _Turns(graph, self._key)
+        self._turns = _Turns(graph, turn)
         #: Whether an opening that was refused may be accepted now.
         self._look_again = True
 
@@ -144,11 +141,11 @@ class ListScheduler:
         if self._open_first(self._openings):
             return True
         # What memory refuses may be accepted after any step, other refusals end with a window.
-        self._look_again = self._room.tracker is not None
+        self._look_again = self._headroom is not None
         return False
 
     def _add_opening(self, node: int) -> None:
-        heapq.heappush(self._openings, (self._first[node], node))
+        heapq.heappush(self._openings, (self._window_key[node], node))
         self._look_again = True
 
     def _open_ahead(self) -> bool:
@@ -184,11 +181,7 @@ class ListScheduler:
 
     def _may_open(self, node: int) -> bool:
         window = self._graph.windows[self._graph.window_of[node]]
-        return (
-            self._in_flight.admits(window.communication)
-            and self._turns.within(node, self._room.reach)
-            and self._fits(node)
-        )
+        return self._in_flight.admits(window.communication) and self._fits(node)
 
     def _open_window(self, node: int) -> None:
         number = self._graph.window_of[node]
@@ -222,7 +215,7 @@ class ListScheduler:
         occupies = self._graph.occupies.get(node, Communication())
         if occupies and not self._in_flight.admits(occupies):
             return False
-        return self._turns.within(node, self._room.reach) and self._fits(node)
+        return self._fits(node)
 
     def _wait(self) -> bool:
         """For the window that is over first; then what waits for memory may have it."""
@@ -232,20 +225,14 @@ class ListScheduler:
 
     # ---- bookkeeping
     def _fits(self, node: int) -> bool:
-        tracker = self._room.tracker
-        if tracker is None:
-            return True
-        # A group's members are counted where it stands alone; the finished order is measured anyway.
-        return tracker.need(self._graph.members[node][0]) <= self._room.limit
+        return self._headroom is None or self._headroom.allows(node, self._turns.next)
 
     def _place(self, node: int) -> None:
         self._order.append(node)
         self._placed[node] = True
+        if self._headroom is not None:
+            self._headroom.take(node, self._turns.next)
         self._turns.take(node)
-        if self._room.tracker is not None:
-            members = self._graph.members[node]
-            for x in reversed(members) if self._backward else members:
-                self._room.tracker.place(x)
         for later in self._after[node]:
             self._left[later] -= 1
             if not self._left[later]:
@@ -256,47 +243,44 @@ class ListScheduler:
         if kind is NodeKind.FREE:
             self._ready_free.append(node)
         elif kind is NodeKind.WORK:
-            heapq.heappush(self._ready_work, (self._key[node], node))
+            heapq.heappush(self._ready_work, (self._work_key[node], node))
             if self._leads and self._leads[node] < float("inf"):
-                heapq.heappush(self._leading, (self._leads[node], self._key[node], node))
+                heapq.heappush(self._leading, (self._leads[node], self._work_key[node], node))
         elif kind is self._opening:
             if self._is_early(node):
                 self._add_opening(node)
             else:
-                heapq.heappush(self._late, (self._key[node], node))
+                heapq.heappush(self._late, (self._turns.of[node], node))
         else:
             end = self._ends[self._graph.window_of[node]]
-            heapq.heappush(self._ready_closings, (end, self._key[node], node))
+            heapq.heappush(self._ready_closings, (end, self._turns.of[node], node))
 
 
 class _Turns:
-    """How far an order has come, by work: whose turn it is, and how far ahead of it another node is."""
+    """How far an order has come. of[n]: the turn of node n; next: the first turn that has not been taken."""
 
-    def __init__(self, graph: ScheduleGraph, key: Sequence[int]) -> None:
-        self._key = key
-        by_key = sorted(range(len(key)), key=key.__getitem__)
-        self._work = [node for node in by_key if graph.kinds[node] is NodeKind.WORK]
-        self._next = 0
-        self._taken = [False] * len(key)
-        self._ahead = [0.0] * len(key)
-        seconds = 0.0
-        for node in by_key:
-            self._ahead[node] = seconds
-            seconds += graph.seconds[node]
+    def __init__(self, graph: ScheduleGraph, of: Sequence[int]) -> None:
+        self.of = of
+        self.next = 0
+        self._node = sorted(range(len(of)), key=of.__getitem__)
+        self._taken = [False] * len(of)
+        self._is_work = [graph.kinds[node] is NodeKind.WORK for node in self._node]
+        self._next_work = 0
+        self._advance()
 
     def take(self, node: int) -> None:
-        self._taken[node] = True
-        while self._next < len(self._work) and self._taken[self._work[self._next]]:
-            self._next += 1
+        self._taken[self.of[node]] = True
+        self._advance()
+
+    def _advance(self) -> None:
+        taken, count = self._taken, len(self._taken)
+        while self.next < count and taken[self.next]:
+            self.next += 1
+        while self._next_work < count and (
+            taken[self._next_work] or not self._is_work[self._next_work]
+        ):
+            self._next_work += 1
 
     def is_due(self, node: int) -> bool:
         """No work is left that stands before it."""
-        if self._next == len(self._work):
-            return True
-        return self._key[node] < self._key[self._work[self._next]]
-
-    def within(self, node: int, reach: float) -> bool:
-        """Whether ``node`` is at most ``reach`` seconds ahead of the first work that is left."""
-        if reach == float("inf") or self.is_due(node):
-            return True
-        return self._ahead[node] - self._ahead[self._work[self._next]] <= reach
+        return self.of[node] < self._next_work

@@ -6,23 +6,18 @@ Both agree with spmd.analysis.live_bytes on the finished order.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 from spmd.analysis.live_buffers import Buffer, LiveBuffers
 from spmd.analysis.live_bytes import reused_bytes
 from spmd.hlo.instruction import HloInstruction
 
 
-class LiveTracker(Protocol):
-    """need: bytes live while ``x`` runs if it is placed next. place: it is."""
-
-    def need(self, x: HloInstruction) -> int: ...
-
-    def place(self, x: HloInstruction) -> None: ...
-
-
 class ForwardTracker:
-    """Of an order that is made from its beginning."""
+    """Of an order that is made from its beginning.
+
+    need: bytes live while ``x`` runs if it is placed next. changes: buffers that are live, and that are no longer, from
+    there on. place: it is placed.
+    """
 
     def __init__(
         self, buffers: LiveBuffers, inner: Mapping[HloInstruction, int], held: Sequence[Buffer]
@@ -56,6 +51,9 @@ class ForwardTracker:
             if not left[buffer]:
                 self.live -= size[buffer]
 
+    def changes(self, x: HloInstruction) -> tuple[list[Buffer], list[Buffer]]:
+        return [b for b in self._buffers.written[x] if self._left[b]], self._dying(x)
+
     def _dying(self, x: HloInstruction) -> list[Buffer]:
         return [b for b in self._buffers.read[x] if self._left[b] == 1]
 
@@ -80,6 +78,12 @@ class BackwardTracker:
         if written and self._buffers.over:
             more -= reused_bytes(self._buffers, written, dying)
         return self.live + more + self._inner.get(x, 0)
+
+    def changes(self, x: HloInstruction) -> tuple[list[Buffer], list[Buffer]]:
+        """``ForwardTracker``'s, seen from the end: what ``x`` reads begins, what it writes ends."""
+        is_live = self._is_live
+        begins = [b for b in self._buffers.read[x] if not is_live[b]]
+        return begins, [b for b in self._buffers.written[x] if is_live[b]]
 
     def place(self, x: HloInstruction) -> None:
         size, is_live = self._buffers.size, self._is_live

@@ -7,12 +7,14 @@ Orders are compared on the timeline; one that holds more bytes than there may be
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from itertools import product
 
-from collectives.schedule.list_scheduler import ListScheduler, Room
+from collectives.schedule.headroom import Headroom, needs_by_turn
+from collectives.schedule.list_scheduler import ListScheduler, Priorities
 from collectives.schedule.live_trackers import BackwardTracker, ForwardTracker
 from collectives.schedule.overlap_limits import OverlapLimits
 from collectives.schedule.schedule_graph import ScheduleGraph
@@ -23,12 +25,11 @@ from spmd.analysis.live_buffers import Buffer, LiveBuffers
 from spmd.analysis.live_bytes import live_bytes
 from spmd.hlo.instruction import HloInstruction
 
-#: Rounds of two passes.
+#: Rounds of passes with each preference; instructions that all passes place, after which no other one begins.
 MOST_ROUNDS = 3
+MOST_PLACED = 500_000
 #: A round that saves less than this part of the time is the last.
 WORTH_A_ROUND = 1e-3
-#: Where memory refuses an order: seconds by which work may run ahead of its turn, in lengths of the longest window.
-REACHES = (8.0, 2.0, 0.5, 0.0)
 #: Part of the time by which an order has to be better than the one that is there.
 LEAST_GAIN = 1e-9
 
@@ -42,11 +43,11 @@ class Memory:
     held: Sequence[Buffer]
     limit: int | None
 
-    def peak(self, order: Sequence[HloInstruction]) -> int:
-        return max(live_bytes(self.buffers, order, self.inner, self.held), default=0)
+    def needs(self, order: Sequence[HloInstruction]) -> list[int]:
+        return live_bytes(self.buffers, order, self.inner, self.held)
 
     def allows(self, order: Sequence[HloInstruction]) -> bool:
-        return self.limit is None or self.peak(order) <= self.limit
+        return self.limit is None or max(self.needs(order), default=0) <= self.limit
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,8 @@ class OrderSearch:
         self._graph, self._costs, self._limits, self._memory = graph, costs, limits, memory
         self._rank = list(range(len(graph)))
         self.best = Found(stands, run_timeline(stands, costs))
+        self._is_tight = False
+        self._placed = 0
         self._paths = {backward: graph.paths(backward=backward) for backward in (True, False)}
         self._leads = {backward: graph.leads(backward=backward) for backward in (True, False)}
 
@@ -96,10 +99,14 @@ class OrderSearch:
             self.best = self._with_blocks()
         if not self._graph.windows:
             return self.best
+        tried: dict[tuple[bool, Preference], Found] = {}
         for _ in range(MOST_ROUNDS):
             before = self.best
             for backward, preference in product((True, False), Preference):
-                if self._is_exposed():
+                # From the same order, a pass makes the same again.
+                is_new = tried.get((backward, preference)) is not self.best
+                if is_new and self._is_exposed() and self._placed < MOST_PLACED:
+                    tried[backward, preference] = self.best
                     self._go(preference, backward=backward)
             saved = before.timeline.seconds - self.best.timeline.seconds
             if saved <= WORTH_A_ROUND * before.timeline.seconds:
@@ -145,37 +152,50 @@ class OrderSearch:
     def _pass(
         self, rank: Sequence[int], preference: Preference, *, backward: bool
     ) -> list[int] | None:
-        """The first order that keeps to the limit: without counting bytes, and then with ever less freedom."""
-        first = rank
-        if preference is not Preference.ORDER:
-            first = self._by_path(rank, backward=backward)
-        if preference is Preference.PATHS:
-            rank = first
-        for room in self._rooms(backward=backward):
-            nodes = ListScheduler(
-                self._graph,
-                rank,
-                first,
-                self._costs.sharing,
-                self._limits,
-                backward=backward,
-                room=room,
-                leads=self._leads[backward] if preference is Preference.FEED else (),
-            ).run()
-            if nodes is not None and self._memory.allows(self._graph.instructions(nodes)):
+        """An order near ``rank`` that keeps to the limit. Bytes are counted once an order without has gone above it."""
+        if not self._is_tight:
+            nodes = self._order(rank, preference, backward=backward, counts=False)
+            if nodes is None or self._memory.allows(self._graph.instructions(nodes)):
                 return nodes
-        return None
+            self._is_tight = True
+        nodes = self._order(rank, preference, backward=backward, counts=True)
+        if nodes is None or not self._memory.allows(self._graph.instructions(nodes)):
+            return None
+        return nodes
 
-    def _rooms(self, *, backward: bool) -> Iterator[Room]:
-        yield Room()
-        limit = self._memory.limit
-        if limit is None:
-            return
+    def _order(
+        self, rank: Sequence[int], preference: Preference, *, backward: bool, counts: bool
+    ) -> list[int] | None:
+        ahead = rank
+        if preference is not Preference.ORDER:
+            ahead = self._by_path(rank, backward=backward)
+        is_by_path = preference is Preference.PATHS
+        priorities = Priorities(
+            # Where bytes count, the turns have to be an order that keeps within the limit.
+            turn=ahead if is_by_path and not counts else rank,
+            work=ahead if is_by_path else rank,
+            windows=ahead,
+            leads=self._leads[backward] if preference is Preference.FEED else (),
+        )
+        self._placed += len(self._graph)
+        headroom = partial(self._headroom, rank, backward=backward) if counts else None
+        return ListScheduler(
+            self._graph,
+            priorities,
+            self._costs.sharing,
+            self._limits,
+            backward=backward,
+            make_headroom=headroom,
+        ).run()
+
+    def _headroom(self, rank: Sequence[int], turn: Sequence[int], *, backward: bool) -> Headroom:
+        memory = self._memory
+        assert memory.limit is not None
         make = BackwardTracker if backward else ForwardTracker
-        longest = max((window.seconds for window in self._graph.windows), default=0.0)
-        for reach in (float("inf"), *(longest * length for length in REACHES)):
-            tracker = make(self._memory.buffers, self._memory.inner, self._memory.held)
-            yield Room(tracker, limit, reach)
+        tracker = make(memory.buffers, memory.inner, memory.held)
+        order = self._graph.instructions(sorted(range(len(rank)), key=rank.__getitem__))
+        needs = needs_by_turn(self._graph, turn, order, memory.needs(order))
+        return Headroom(self._graph, turn, memory.buffers, tracker, needs, memory.limit)
 
 
 def _places(nodes: Sequence[int]) -> list[int]:
