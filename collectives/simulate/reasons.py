@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -118,10 +118,10 @@ def _between(start: HloInstruction, seconds: Callable[[HloInstruction], float]) 
     """Who makes its operands last and who needs its result first, in the schedule."""
     computation = start.parent
     assert computation is not None
-    place = {x: n for n, x in enumerate(computation.instructions)}
-    made = _nearest(start, place, seconds, lambda x: x.operands, last=True)
+    made = _nearest(start, reversed(computation.instructions), seconds, lambda x: x.operands)
     dones = [user for user in start.users if is_done(user)]
-    needed = _nearest(dones[0] if dones else start, place, seconds, lambda x: x.users, last=False)
+    end = dones[0] if dones else start
+    needed = _nearest(end, computation.instructions, seconds, lambda x: x.users)
     by = f"{made.name} makes its operand" if made else f"its operand comes into {computation.name}"
     to = f"{needed.name} needs its result" if needed else f"{computation.name} returns it"
     return f"{by}, {to}"
@@ -129,13 +129,11 @@ def _between(start: HloInstruction, seconds: Callable[[HloInstruction], float]) 
 
 def _nearest(
     x: HloInstruction,
-    place: Mapping[HloInstruction, int],
+    order: Iterable[HloInstruction],
     seconds: Callable[[HloInstruction], float],
     around: Callable[[HloInstruction], tuple[HloInstruction, ...]],
-    *,
-    last: bool,
 ) -> HloInstruction | None:
-    """The first or last in the schedule of those around ``x`` that take time; what takes none is looked through."""
+    """The first in ``order`` of those around ``x`` that take time; what takes none is looked through."""
     found: dict[HloInstruction, None] = {}
     seen = {x: None}
     stack = [*around(x)]
@@ -147,8 +145,7 @@ def _nearest(
                 found[one] = None
             else:
                 stack.extend(around(one))
-    ends = max if last else min
-    return ends(found, key=lambda one: place[one], default=None)
+    return next((one for one in order if one in found), None)
 
 
 def brief(seconds: float) -> str:
