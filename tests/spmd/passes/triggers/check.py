@@ -62,7 +62,7 @@ def check_trigger(trigger: Trigger, seed: int) -> Outcome:
         wanted, got = evaluate_partitions(before, inputs), evaluate_partitions(module, inputs)
     except SpmdError as error:
         raise TriggerFailure(f"cannot be evaluated: {error}", before) from error
-    return Outcome(_compare(before, inputs, wanted, got), runs)
+    return Outcome(compare(before, inputs, wanted, got), runs)
 
 
 def _run_until_settled(trigger: Trigger, module: HloModule, before: HloModule) -> int:
@@ -156,7 +156,7 @@ def random_array(rng: Rng, shape: ArrayShape, *, whole: bool, edges: bool) -> Ar
 
 
 # ---- comparing
-def _compare(
+def compare(
     module: HloModule,
     inputs: Sequence[Sequence[Array]],
     wanted: Sequence[Sequence[Array]],
