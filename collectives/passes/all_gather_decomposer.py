@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
 from collectives.passes.device_scalars import scalar_by_device
-from collectives.passes.gather_forms import Gather, match_gathers
-from collectives.passes.groups import Groups, covers, known_groups, place_in_group
+from collectives.passes.gather_forms import Gather, groups_of_all, match_gathers
+from collectives.passes.groups import Groups, place_in_group
 from spmd.builder import Builder
 from spmd.device import ReductionKind
 from spmd.hlo.instruction import HloInstruction
@@ -49,10 +49,8 @@ class AllGatherDecomposer(OpExpander):
 
     def expand(self, x: HloInstruction, b: Builder) -> HloInstruction | None:
         gather = match_gathers(x)
-        groups = known_groups(x) if gather is not None else None
-        if gather is None or groups is None or not covers(groups, sum(map(len, groups))):
-            return None
-        if has_control_edges(x):
+        groups = groups_of_all(gather) if gather is not None else None
+        if gather is None or groups is None or has_control_edges(x):
             return None
         results = [
             _summed(b, gather, groups, operand, as_array(shape))

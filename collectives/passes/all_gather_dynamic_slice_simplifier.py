@@ -9,8 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from collectives.passes.device_scalars import scalar_by_device, values_by_device
-from collectives.passes.gather_forms import Gather, match_gather, reshaped
-from collectives.passes.groups import Groups, covers, known_groups, named_groups, place_in_group
+from collectives.passes.gather_forms import Gather, groups_of_all, match_gather, reshaped
+from collectives.passes.groups import Groups, named_groups, place_in_group
 from spmd.builder import Builder, ModuleScope
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
@@ -93,12 +93,12 @@ def match_gathered_part(x: HloInstruction) -> GatheredPart | None:
         source = source.operand(0)
         alone = alone and used_once(source)
     gather = match_gather(source)
-    groups = known_groups(source) if gather is not None else None
-    if gather is None or groups is None or not covers(groups, sum(map(len, groups))):
+    groups = groups_of_all(gather) if gather is not None else None
+    if gather is None or groups is None:
         return None
     dimension = _dimension_of_members(x, gather)
     offset = values_by_device(x.operand(1 + dimension)) if dimension is not None else None
-    if dimension is None or offset is None or len(offset) != sum(map(len, groups)):
+    if dimension is None or offset is None:
         return None
     row = math.prod(x.operand(0).dims[dimension + 1 :])
     starts = np.clip(offset, 0, x.operand(0).dims[dimension] - x.dims[dimension]) * row

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from collectives.passes.device_scalars import device_count
+from collectives.passes.groups import Groups, covers, known_groups
 from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
@@ -41,6 +43,16 @@ def match_gathers(x: HloInstruction) -> Gather | None:
 def match_gather(x: HloInstruction) -> Gather | None:
     """As ``match_gathers``, of one array."""
     return match_gathers(x) if isinstance(x.shape, ArrayShape) else None
+
+
+def groups_of_all(gather: Gather) -> Groups | None:
+    """Who meets; None where that is not known, or somebody stands in no group."""
+    groups = known_groups(gather.instruction)
+    assert gather.instruction.parent is not None
+    module = gather.instruction.parent.module
+    if groups is None or module is None or not covers(groups, device_count(module)):
+        return None
+    return groups
 
 
 def gather_like(
