@@ -9,7 +9,7 @@ from typing import ClassVar
 from collectives.cost.roofline import RooflineEstimator
 from collectives.passes.async_creation import PAIRS
 from collectives.schedule.group_sharing import GroupSharing
-from collectives.schedule.phases import is_done, is_start
+from collectives.schedule.phases import WEIGHTLESS, is_done, is_start
 from collectives.schedule.scheduling_groups import group_of
 from collectives.schedule.timeline import run_timeline
 from collectives.schedule.window_costs import WindowCosts
@@ -26,20 +26,6 @@ from spmd.passes.rewrite import move_control_edges
 #: The other stream waits for the start's operands, this one at the done.
 MORE_DISPATCHES = 2
 _SYNCHRONOUS = {start: opcode for opcode, (start, _) in PAIRS.items()}
-#: No work on a device.
-_WEIGHTLESS = frozenset(
-    {
-        Opcode.PARAMETER,
-        Opcode.CONSTANT,
-        Opcode.TUPLE,
-        Opcode.GET_TUPLE_ELEMENT,
-        Opcode.BITCAST,
-        Opcode.AFTER_ALL,
-        Opcode.OPT_BARRIER,
-        Opcode.PARTITION_ID,
-        Opcode.REPLICA_ID,
-    }
-)
 
 
 @register_pass
@@ -107,7 +93,7 @@ def _idle_windows(computation: HloComputation) -> list[HloInstruction]:
             start = x.operand(0)
             if before[start] == work:
                 found.append(start)
-        elif x.opcode not in _WEIGHTLESS:
+        elif x.opcode not in WEIGHTLESS:
             work += 1
     return found
 

@@ -1,4 +1,4 @@
-"""Which instructions begin a collective, end one, or do both."""
+"""Which instructions begin a collective, end one, or do both, and which are no work at all."""
 
 from __future__ import annotations
 
@@ -20,6 +20,21 @@ DONES = frozenset(
         Opcode.ALL_GATHER_DONE,
         Opcode.COLLECTIVE_PERMUTE_DONE,
         Opcode.ASYNC_DONE,
+    }
+)
+
+#: Neither time nor memory on a device: they stand wherever they can.
+WEIGHTLESS = frozenset(
+    {
+        Opcode.PARAMETER,
+        Opcode.CONSTANT,
+        Opcode.TUPLE,
+        Opcode.GET_TUPLE_ELEMENT,
+        Opcode.BITCAST,
+        Opcode.AFTER_ALL,
+        Opcode.OPT_BARRIER,
+        Opcode.PARTITION_ID,
+        Opcode.REPLICA_ID,
     }
 )
 

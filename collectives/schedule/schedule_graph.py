@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from collectives.schedule.phases import is_blocking, is_done, is_start
+from collectives.schedule.phases import WEIGHTLESS, is_blocking, is_done, is_start
 from collectives.schedule.scheduling_groups import Block, blocks_of
 from collectives.schedule.timeline import run_timeline
 from collectives.schedule.window_costs import Communication, WindowCosts
@@ -19,20 +19,6 @@ from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 
-#: Neither time nor memory: they stand wherever they can.
-_WEIGHTLESS = frozenset(
-    {
-        Opcode.PARAMETER,
-        Opcode.CONSTANT,
-        Opcode.TUPLE,
-        Opcode.GET_TUPLE_ELEMENT,
-        Opcode.BITCAST,
-        Opcode.OPT_BARRIER,
-        Opcode.AFTER_ALL,
-        Opcode.PARTITION_ID,
-        Opcode.REPLICA_ID,
-    }
-)
 #: These write a part of an operand: who else reads that comes first, or a copy has to be made.
 _IN_PLACE = frozenset({Opcode.DYNAMIC_UPDATE_SLICE, Opcode.SCATTER, Opcode.WHILE, Opcode.FUSION})
 
@@ -214,7 +200,7 @@ def _describe(
         graph.kinds.append(NodeKind.START)
     elif is_done(x):
         graph.kinds.append(NodeKind.DONE)
-    elif x.opcode in _WEIGHTLESS:
+    elif x.opcode in WEIGHTLESS:
         graph.kinds.append(NodeKind.FREE)
     else:
         graph.kinds.append(NodeKind.WORK)

@@ -1,0 +1,36 @@
+"""Which collectives share more than one device, against the definition."""
+
+from __future__ import annotations
+
+from itertools import combinations_with_replacement
+
+import pytest
+
+from collectives.schedule.checker import groups_of
+from collectives.schedule.group_sharing import GroupSharing, linked_devices
+from spmd.analysis.wire import KIND
+from spmd.hlo import HloInstruction, HloModule
+from tests.collectives.schedule.random_programs import random_program
+
+
+def really_share(module: HloModule, one: HloInstruction, other: HloInstruction) -> bool:
+    return any(
+        len(set(mine).intersection(theirs)) > 1
+        for mine in groups_of(one, module)
+        for theirs in groups_of(other, module)
+    )
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_random_groups(seed: int) -> None:
+    module = random_program(seed, devices=6, steps=24)
+    sharing = GroupSharing(module)
+    collectives = [x for x in module.all_instructions() if x.opcode in KIND]
+    for one, other in combinations_with_replacement(collectives, 2):
+        found = sharing.share(sharing.class_of(one), sharing.class_of(other))
+        assert found == really_share(module, one, other), (one, other)
+
+
+def test_linked_devices() -> None:
+    assert linked_devices([(3, 1), (1, 5), (0, 2), (4, 4)]) == ((0, 2), (1, 3, 5), (4,))
+    assert linked_devices([]) == ()
