@@ -1,4 +1,4 @@
-"""All-gathers whose operands are forms of one value, along any of their dimensions."""
+"""All-gathers whose operands are forms of one value, along any of their dimensions, beside one of others."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ def modules(rng: Rng) -> HloModule:
     p = several_devices(rng)
     mode = reducing_mode(p)
     groups = equal_groups(p, ids_of(p, mode))
-    x = part(p, p.element_type(FLOATS))
+    x = part(p, p.element_type(FLOATS), low=p.choose((1, 3)))
     first = _placed(p, x) if p.chance() else x
     later = _placed(p, x) if p.chance() else _converted(p, x)
     gathers = [
         all_gather(p, [y], meeting(p, mode, groups, p.integer(0, len(y.dims) - 1)))
         for y in p.shuffled((first, later, *([_converted(p, later)] if p.chance(0.3) else [])))
     ]
-    return p.module(*[p.after(gather) for gather in gathers])
+    others = all_gather(p, [x], meeting(p, mode, equal_groups(p, ids_of(p, mode)), 0))
+    return p.module(*[p.after(gather) for gather in (*gathers, others)])
 
 
 def _placed(p: Program, x: HloInstruction) -> HloInstruction:

@@ -1,4 +1,4 @@
-"""Permutes along the same ways whose operands are forms or parts of one value."""
+"""Permutes along the same ways whose operands are forms or parts of one value, beside one along others."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ def modules(rng: Rng) -> HloModule:
     p = several_devices(rng)
     mode, count = exchanging_ids(p)
     pairs = some_pairs(p, count)
-    x = part(p, p.element_type(FLOATS))
+    x = part(p, p.element_type(FLOATS), low=p.choose((1, 3)))
     large, small = _two_slices(p, x) if p.chance(0.4) else (x, _formed(p, x))
     permutes = [permute(p, [y], p.shuffled(pairs), mode) for y in p.shuffled((large, small))]
-    return p.module(*[p.after(y) for y in permutes])
+    elsewhere = permute(p, [x], some_pairs(p, count), mode)
+    return p.module(*[p.after(y) for y in (*permutes, elsewhere)])
 
 
 def _formed(p: Program, x: HloInstruction) -> HloInstruction:

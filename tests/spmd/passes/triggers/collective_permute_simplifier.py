@@ -17,7 +17,7 @@ _ANYHOW = (Opcode.ADD, Opcode.MULTIPLY, Opcode.SUBTRACT, Opcode.MAXIMUM)
 def modules(rng: Rng) -> HloModule:
     p = several_devices(rng)
     form = p.choose((_unsent, _unmoved, _constant, _in_a_row, _broadcast, _converted, _operands))
-    return p.module(p.after(form(p)))
+    return p.module(p.after(form(p)), *([_never_zero(p)] if p.chance(0.3) else []))
 
 
 def _unsent(p: Program) -> HloInstruction:
@@ -79,6 +79,14 @@ def _operands(p: Program) -> HloInstruction:
         if not x.array_shape.element_type.is_complex:
             return p.b.compare(*operands, p.choose(("LT", "EQ")))
     return p.b.binary(p.choose(_ANYHOW if not _is_complex(x) else _ANYHOW[:3]), *operands)
+
+
+def _never_zero(p: Program) -> HloInstruction:
+    """Of operands that not everybody receives: zeros give no zero."""
+    mode, count = exchanging_ids(p)
+    x = part(p, PrimitiveType.F32)
+    pairs = full_pairs(p, count)[1:]
+    return p.b.divide(*[permute(p, [y], pairs, mode) for y in (x, p.like(x))])
 
 
 def _is_complex(x: HloInstruction) -> bool:
