@@ -321,6 +321,7 @@ BANDS_F32 = (0, 27, 52, 77, 102)
 
 SPLITS = (
     Split("LN2_F32", mp.log(2), (15, 24), "ln(2); an exponent times the first part is exact"),
+    Split("LN2_32ND_F32", mp.log(2) / 32, (24, 24), "ln(2) / 32"),
     Split("LN2_F64", mp.log(2), (40, 53), "ln(2); an exponent times the first part is exact"),
     Split("TWO_THIRDS", mpf(2) / 3, (53, 53), "2 / 3"),
     Split("HALF_PI", mp.pi / 2, (53, 53), "pi / 2"),

@@ -217,10 +217,11 @@ native code of each function, in units in the last place (ulp) of the exact valu
 pairs where there are two), for which nan, infinities and signs must be right. `--every-f32` tries all numbers.
 
 f32 `acosh`, `asinh`, `atanh`, `cbrt`, `power` and `tan` are computed in f64; bf16, f16 and 8-bit formats in f32, and
-rounded once. f32 `tanh` is one of 26 polynomials where the processor permutes 32 numbers in registers, else computed by
-`exponential`. bf16 `exponential`, `logistic` and `tanh` have shorter polynomials: of all bf16 numbers one each of the
-first two is rounded to the wrong side, by 0.50002 ulp at most. Constants come from `benchmarks/minimax.py` and
-`minimax_intervals.py`; `benchmarks/native_math.py` prints the speeds.
+rounded once. Where the processor permutes 32 numbers in registers, f32 `exponential` takes powers of 2^(1/32) from a
+table, and `tanh` is one of 26 polynomials; elsewhere that is computed by `exponential`. bf16 `exponential`, `logistic`
+and `tanh` have shorter polynomials: of all bf16 numbers one each of the first two is rounded to the wrong side, by
+0.50002 ulp at most. Constants come from `benchmarks/minimax.py` and `minimax_intervals.py`; `benchmarks/native_math.py`
+prints the speeds.
 
 | function | f32: ulp | at | f64: ulp | at |
 |---|---|---|---|---|

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from runtime.codegen.elements.builder import Float, FloatFormat, Int
+from runtime.codegen.elements.builder import Float, FloatFormat, Int, Real
 
 
-def polynomial(coefficients: Sequence[float], x: Float) -> Float:
+def polynomial(coefficients: Sequence[Real], x: Float) -> Float:
     """The sum of coefficients[k] x^k by Horner's rule."""
-    total = x.constant(coefficients[-1])
+    last = coefficients[-1]
+    total = last if isinstance(last, Float) else x.constant(last)
     for coefficient in reversed(coefficients[:-1]):
         total = total.times_plus(x, coefficient)
     return total

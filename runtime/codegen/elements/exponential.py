@@ -21,10 +21,13 @@ from runtime.codegen.elements.common import (
     scaled,
 )
 from runtime.codegen.elements.registry import FLOAT_FUNCTIONS
+from runtime.codegen.elements.table import picked
 from spmd.hlo import Opcode
 
 _TAILS = {F32: constants.EXP_F32, F64: constants.EXP_F64}
 _LN2 = {F32: constants.LN2_F32, F64: constants.LN2_F64}
+#: 2^(i / 32)
+_ROOTS = tuple(2 ** (i / 32) for i in range(32))
 #: Below the first exp is 0, above the second infinite; the integer between them fits all steps.
 _RANGE = {F32: (-104.0, 89.0), F64: (-746.0, 710.0)}
 
@@ -60,7 +63,22 @@ def exp_halved(x: Float) -> Float:
 @FLOAT_FUNCTIONS.register((Opcode.EXPONENTIAL, F32), (Opcode.EXPONENTIAL, F64))
 def exponential(x: Float) -> Float:
     high = _RANGE[x.format][1]
-    return exp_below((x > high).choose(x.constant(high), x))
+    tabulated = x.format is F32 and x.code.instructions.permutes
+    between = _exp_by_table if tabulated else exp_between
+    return exp_below((x > high).choose(x.constant(high), x), between)
+
+
+def _exp_by_table(x: Float) -> Float:
+    """``exp_between`` of f32: x = (32 n + i) ln(2) / 32 + r, exp(x) = 2^n 2^(i / 32) exp(r)."""
+    magic = 1.5 * 2.0**F32.mantissa
+    shifted = x.times_plus(len(_ROOTS) / math.log(2), magic)
+    steps, bits = shifted - magic, shifted.bits()
+    high, low = constants.LN2_32ND_F32
+    r = steps.times_plus(-low, steps.times_plus(-high, x))
+    grown = r.times_plus(1 / 6, 0.5).times_plus(r * r, r)
+    root = picked("exp_roots", _ROOTS, bits)
+    n = (bits - F32.bits_of(magic)).signed_shift(5)
+    return scaled(root.times_plus(grown, root), n)
 
 
 def exp_below(x: Float, between: Callable[[Float], Float] = exp_between) -> Float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from runtime.codegen.llvm_jit import VARIANTS
 
 #: Arguments of a variant, at most as many as a register holds.
-LANES = (4, 8, 16)
+LANES = (8, 16)
 #: Of a function that gives the same for the same arguments, and does nothing else.
 PURE = "nounwind willreturn memory(none)"
 
