@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from collectives.passes.dependencies import Dependencies
 from spmd.analysis.side_effects import SideEffects
@@ -19,6 +19,9 @@ from spmd.passes.fuel import Fuel, FueledPass
 from spmd.passes.rewrite import builder_at, is_pinned
 from spmd.shape import Shape, TupleShape
 
+#: Bundles of a key that a collective is tried with, so that long chains, where nothing fits, take linear time.
+_LOOKED_AT: Final = 64
+
 
 @dataclass(frozen=True)
 class CollectiveCombiner(FueledPass):
@@ -28,9 +31,11 @@ class CollectiveCombiner(FueledPass):
         b = f32[2] all-reduce(y)    =>  a = get-tuple-element(both), index=0
                                         b = get-tuple-element(both), index=1
 
-    Operands are ready in post-order, in which each collective joins the first earlier ones that have room for it. Every
-    result keeps its bits: who meets whom, and in which order members stand, is part of the key. ``max_bytes`` (operands
-    or results, whichever are more) and ``max_operands`` bound what becomes one; a single collective may be larger.
+    They are taken in post-order, as their operands may be ready, and each joins the first of the earlier ones that has
+    room for it. Every result keeps its bits: who meets whom, and in which order members stand, is part of the key.
+
+    ``max_bytes`` (operands or results, whichever are more) and ``max_operands`` bound what becomes one; a single
+    collective may be larger.
     ``in_loops``: also in computations that a loop runs.
     """
 
@@ -70,7 +75,7 @@ class CollectiveCombiner(FueledPass):
         bundles: dict[Hashable, list[_Bundle]] = {}
         for x, key in keys.items():
             alike = bundles.setdefault(key, [])
-            for bundle in alike:
+            for bundle in alike[-_LOOKED_AT:]:
                 if bundle.has_room(x, self) and dependencies.may_join(bundle.members[0], x):
                     dependencies.join(bundle.members[0], x)
                     bundle.add(x)
