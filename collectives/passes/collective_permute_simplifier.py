@@ -8,8 +8,10 @@ from typing import ClassVar, Final, TypeAlias
 
 import numpy as np
 
+from collectives.passes.device_scalars import values_by_device
 from collectives.passes.permute_forms import (
     Permute,
+    devices_among,
     is_target,
     match_permute,
     permute_like,
@@ -154,7 +156,29 @@ def _smaller_source(permute: Permute, b: Builder) -> HloInstruction | None:
     )
 
 
-_RULES: Final[tuple[_Rule, ...]] = (_sent_nowhere, _known_already, _both_ways, _smaller_source)
+def _chosen_alike(permute: Permute, b: Builder) -> HloInstruction | None:
+    """Of a select by device, sends what all that send have selected."""
+    choice = permute.operand
+    if choice.opcode is not Opcode.SELECT:
+        return None
+    scalar = choice.operand(0)
+    while scalar.opcode in (Opcode.BROADCAST, Opcode.RESHAPE):
+        scalar = scalar.operand(0)
+    flags = values_by_device(scalar)
+    if flags is None:
+        return None
+    senders = devices_among(permute, {source for source, _ in permute.pairs})
+    chosen = {bool(flag) for flag, sends in zip(flags, senders, strict=True) if sends}
+    return _sent(b, permute, choice.operand(1 if chosen.pop() else 2)) if len(chosen) == 1 else None
+
+
+_RULES: Final[tuple[_Rule, ...]] = (
+    _sent_nowhere,
+    _known_already,
+    _both_ways,
+    _smaller_source,
+    _chosen_alike,
+)
 
 
 def _computed_before(x: HloInstruction, scope: ModuleScope) -> HloInstruction | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from collectives.passes.device_scalars import device_count, flag_by_device
@@ -92,20 +92,22 @@ def permute_like(
     return permuted
 
 
-def is_target(b: Builder, permute: Permute, pairs: Sequence[Pair]) -> HloInstruction:
-    """pred[]: whether the device is a target of ``pairs``, whose ids mean what those of ``permute`` do."""
-    module = b.computation.module
+def devices_among(permute: Permute, ids: Collection[int]) -> list[bool]:
+    """By device, whether its id is one of ``ids``, which mean what those of ``permute`` do."""
+    assert permute.instruction.parent is not None
+    module = permute.instruction.parent.module
     assert module is not None
-    targets = {target for _, target in pairs}
     partitions = module.num_partitions
     by_partition = permute.mode is CollectiveGroupMode.CROSS_PARTITION
-    return flag_by_device(
-        b,
-        [
-            (device % partitions if by_partition else device // partitions) in targets
-            for device in range(device_count(module))
-        ],
-    )
+    return [
+        (device % partitions if by_partition else device // partitions) in ids
+        for device in range(device_count(module))
+    ]
+
+
+def is_target(b: Builder, permute: Permute, pairs: Sequence[Pair]) -> HloInstruction:
+    """pred[]: whether the device is a target of ``pairs``."""
+    return flag_by_device(b, devices_among(permute, {target for _, target in pairs}))
 
 
 def selected(

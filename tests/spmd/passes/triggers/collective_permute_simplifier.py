@@ -1,10 +1,11 @@
-"""Permutes that are none, of constants, in a row, of broadcasts and conversions, and operands of one operation."""
+"""Permutes that are none, of constants, in a row, of broadcasts, conversions and selects, operands of one operation."""
 
 from __future__ import annotations
 
+from spmd.device import CollectiveGroupMode
 from spmd.hlo import HloInstruction, HloModule, Opcode
 from spmd.shape import PrimitiveType
-from tests.spmd.passes.triggers.devices import several_devices
+from tests.spmd.passes.triggers.devices import device_total, several_devices, table_by_device
 from tests.spmd.passes.triggers.gathers import part
 from tests.spmd.passes.triggers.permutes import exchanging_ids, full_pairs, permute, some_pairs
 from tests.spmd.passes.triggers.programs import Program
@@ -16,8 +17,27 @@ _ANYHOW = (Opcode.ADD, Opcode.MULTIPLY, Opcode.SUBTRACT, Opcode.MAXIMUM)
 @trigger("collective-permute-simplifier")
 def modules(rng: Rng) -> HloModule:
     p = several_devices(rng)
-    form = p.choose((_unsent, _unmoved, _constant, _in_a_row, _broadcast, _converted, _operands))
+    form = p.choose(_FORMS)
     return p.module(p.after(form(p)), *([_never_zero(p)] if p.chance(0.3) else []))
+
+
+def _selected(p: Program) -> HloInstruction:
+    """By replica and partition, alike on all that send, and anyhow on the others."""
+    mode, count = exchanging_ids(p)
+    pairs = p.some(full_pairs(p, count), at_least=1)
+    taken = p.chance()
+    by_partition = mode is CollectiveGroupMode.CROSS_PARTITION
+    partitions = p.result.num_partitions
+    ids = [
+        device % partitions if by_partition else device // partitions
+        for device in range(device_total(p))
+    ]
+    senders = {source for source, _ in pairs}
+    flags = [taken if i in senders else p.chance() for i in ids]
+    chosen = p.b.compare(table_by_device(p, flags), p.b.scalar(PrimitiveType.S32, 0), "NE")
+    x = part(p, p.element_type())
+    choice = p.b.select(p.b.broadcast_scalar(chosen, x.dims), x, p.like(x))
+    return permute(p, [choice], pairs, mode)
 
 
 def _unsent(p: Program) -> HloInstruction:
@@ -91,3 +111,15 @@ def _never_zero(p: Program) -> HloInstruction:
 
 def _is_complex(x: HloInstruction) -> bool:
     return x.array_shape.element_type.is_complex
+
+
+_FORMS = (
+    _selected,
+    _unsent,
+    _unmoved,
+    _constant,
+    _in_a_row,
+    _broadcast,
+    _converted,
+    _operands,
+)
