@@ -65,7 +65,7 @@ def _carried_by_pairs() -> str:
     code = Code()
     one = code.text(_carried(Int(code, "i32", "%x")))
     return f"""{"".join(map(_carried_of_several, LANES))}
-define weak i32 @{_CARRIED}(i32 %x) {PURE} {with_variants(_CARRIED, 1)} {{
+define weak i32 @{_CARRIED}(i32 %x) {PURE} {with_variants(_CARRIED)} {{
   {one}
   ret i32 %r
 }}"""

@@ -34,7 +34,7 @@ def _functions(name: str, numbers: tuple[float, ...]) -> str:
     listed = ", ".join(f"float {F32.literal(number)}" for number in numbers)
     several = "".join(_of_several(name, lanes) for lanes in LANES)
     return f"""@{name}.numbers = internal constant [{SIZE} x float] [{listed}], align 64
-define weak float @{name}(i32 %i) {PURE} {with_variants(name, 1)} {{
+define weak float @{name}(i32 %i) {PURE} {with_variants(name)} {{
   %place = and i32 %i, {SIZE - 1}
   %p = getelementptr [{SIZE} x float], ptr @{name}.numbers, i32 0, i32 %place
   %r = load float, ptr %p

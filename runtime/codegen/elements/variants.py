@@ -1,6 +1,7 @@
 """Functions with variants for vectors of arguments, which LLVM's loop vectorizer calls in their place.
 
-A variant is one to LLVM's passes as long as it is seen from outside of the module; ``Passes.run`` ends that.
+They are ``weak``, so that no pass looks into them before, and variants are seen from outside of the module, so that none
+is dropped; ``Passes.run`` ends both.
 """
 
 from __future__ import annotations
@@ -18,8 +19,7 @@ def variant(name: str, lanes: int) -> str:
     return f"{name}_{lanes}"
 
 
-def with_variants(name: str, arity: int) -> str:
-    """The attribute of function ``name`` that tells them."""
-    given = "v" * arity
-    listed = ",".join(f"_ZGV_LLVM_N{n}{given}_{name}({variant(name, n)})" for n in LANES)
+def with_variants(name: str) -> str:
+    """The attribute of function ``name`` of one argument that tells them."""
+    listed = ",".join(f"_ZGV_LLVM_N{n}v_{name}({variant(name, n)})" for n in LANES)
     return f'"{VARIANTS}"="{listed}"'
