@@ -1,7 +1,7 @@
 """Functions with variants for vectors of arguments, which LLVM's loop vectorizer calls in their place.
 
-They are ``weak``, so that no pass looks into them before, and variants are seen from outside of the module, so that none
-is dropped; ``Passes.run`` ends both.
+They are ``weak``, so that no pass looks into them before, and variants are seen from outside of the module, so that no
+pass drops them; ``Passes.run`` ends both.
 """
 
 from __future__ import annotations
