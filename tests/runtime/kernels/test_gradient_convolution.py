@@ -63,3 +63,15 @@ def test_layouts_and_groups(labels: str, groups: int, budget: int) -> None:  # n
     tiles = tiles_of(convolution(x, w, y, "size=7x6 pad=1_1x1_1", labels, more))
     if labels == "f01b_i01o->01bf":
         assert budget < 1_000_000 or isinstance(tiles, GradientTiles)
+
+
+def test_one_image_whose_features_lie_apart(budget: int) -> None:  # noqa: F811
+    """Its positions are a matrix for BLAS as they lie, but no vectors of features."""
+    sizes = [
+        {"b": 20, "f": 1, "0": 7, "1": 6},
+        {"i": 1, "o": 34, "0": 7, "1": 6},
+        {"b": 20, "f": 34, "0": 3, "1": 3},
+    ]
+    x, w, y = laid_out("f01b_io01->bf01", sizes)
+    tiles = tiles_of(convolution(x, w, y, "size=7x6 pad=1_1x1_1", "f01b_io01->bf01"))
+    assert not isinstance(tiles, GradientTiles)
