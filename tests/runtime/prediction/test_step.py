@@ -91,6 +91,20 @@ def test_what_a_product_gives_is_near_for_what_is_computed_of_it() -> None:
     assert whole.memory < 0.5 * sum(one.memory for one in parts)
 
 
+def test_a_slice_is_as_far_away_as_what_it_is_taken_of() -> None:
+    """32 KiB of 256: nobody knows which, so that the same part of them is not near in the next step."""
+    body = """  x = f32[8,32] parameter(0)
+  w = f32[8,32,256] parameter(1)
+  i = s32[] parameter(2)
+  z = s32[] constant(0)
+  one = f32[1,32,256] dynamic-slice(w, i, z, z), dynamic_slice_sizes={1,32,256}
+  layer = f32[32,256] reshape(one)
+  ROOT y = f32[8,256] dot(x, layer), lhs_contracting_dims={1}, rhs_contracting_dims={0}"""
+    (product,) = predicted(body, CACHED, fusion=True).thunks
+    assert product.kind == "SlicedProduct"
+    assert product.memory == pytest.approx(4 * 32 * 256 / 1e9, rel=0.1)
+
+
 @pytest.mark.parametrize("lhs_turned", [False, True])
 @pytest.mark.parametrize("rhs_turned", [False, True])
 @pytest.mark.parametrize("result_turned", [False, True])
