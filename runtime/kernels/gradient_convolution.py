@@ -64,11 +64,12 @@ def gradient_tiles(
     """
     sizes = channels, images, features
     outputs = plain.rows.outputs * plain.columns.outputs * channels * features
-    found = []
-    for shape in plain.arrangements(images):
-        multiplied = shape.multiplied(*sizes)
-        if multiplied > most_multiplied * plain.needed(*sizes):
-            continue
+    most = most_multiplied * plain.needed(*sizes)
+    found: list[tuple[float, GradientTiles]] = []
+    shapes = [(one.multiplied(*sizes), one) for one in plain.arrangements(images)]
+    for multiplied, shape in sorted(shapes, key=lambda each: each[0]):
+        if multiplied > most or any(multiplied > cost for cost, _ in found):
+            break
         for c, f in itertools.product(_pieces(channels), _pieces(features)):
             tiles = _largest(shape, min(c, channels), images, f, budget)
             if tiles is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cache
 
@@ -54,47 +55,48 @@ def image_tiles(
     None where nothing fits, or the unit would multiply more than ``most_multiplied`` times what there is.
     """
     outputs = images * features * sum(h.count * w.count for h, w in plain.parts())
-    found = []
-    for shape in plain.arrangements(images, features):
-        if shape.multiplied(features) > most_multiplied * plain.needed(features):
-            continue
+    most = most_multiplied * plain.needed(features)
+    best: tuple[float, int, ImageTiles] | None = None
+    shapes = [(one.multiplied(features), one) for one in plain.arrangements(images, features)]
+    for multiplied, shape in sorted(shapes, key=lambda each: each[0]):
+        if multiplied > most or (best is not None and images * multiplied > best[0]):
+            break
         for pieces in range(1, max(plain.channels // FORM.step_depth, 1) + 1):
             if plain.channels % pieces:
                 continue
             piece = shape.of_channels(plain.channels // pieces)
             least = pieces * images * piece.multiplied(features) + ADD * (pieces - 1) * outputs
-            found += [
-                (least + SPLIT * tiles.split(shape, images, features), tiles)
-                for tiles in _plans(piece, images, features, budget)
-            ]
-    return min(found, key=lambda plan: (plan[0], plan[1].elements), default=None)
+            for tiles in _plans(piece, images, features, budget):
+                cost = least + SPLIT * tiles.split(shape, images, features)
+                if best is None or (cost, tiles.elements) < best[:2]:
+                    best = (cost, tiles.elements, tiles)
+    return None if best is None else (best[0], best[2])
 
 
 def _plans(shape: Geometry, images: int, features: int, budget: int) -> list[ImageTiles]:
-    """The largest panels beside each number of blocks."""
+    """Beside each number of blocks: a group of images and all of them, or the most lines of one that fit."""
     steps = sum(shape.step_count(part) for part in shape.parts())
     blocks = -(-features // PANEL)
-    most, together = shape.rows.axis.most_positions, shape.together
+    most, groups = shape.rows.axis.most_positions, images // shape.together
+    whole = {n: shape.plane_bytes(n * shape.rows.pitch) for n in sorted({1, groups})}
     plans = []
     for packed in sorted({-(-blocks // times) for times in range(1, blocks + 1)}):
-        packed_bytes = packed * steps * FORM.step_bytes
-        fitting = [
-            (n * together, most, shape.plane_bytes(n * shape.rows.pitch))
-            for n in range(1, images // together + 1)
-        ] + [(together, n, shape.plane_bytes(n)) for n in range(1, most)]
-        for at_once, lines, needed in fitting:
-            if needed + packed_bytes <= budget:
-                elements = (needed + packed_bytes) // 4
-                plans.append(
-                    ImageTiles(
-                        shape.arrangement,
-                        at_once,
-                        lines,
-                        packed * PANEL,
-                        shape.channels,
-                        elements,
-                    )
-                )
+        left = budget - packed * steps * FORM.step_bytes
+        fitting = [(n, most, planes) for n, planes in whole.items() if planes <= left]
+        if not fitting:
+            lines = bisect_right(range(1, most), left, key=shape.plane_bytes)
+            fitting = [(1, lines, shape.plane_bytes(lines))] if lines else []
+        plans += [
+            ImageTiles(
+                shape.arrangement,
+                n * shape.together,
+                lines,
+                packed * PANEL,
+                shape.channels,
+                (budget - left + planes) // 4,
+            )
+            for n, lines, planes in fitting
+        ]
     return plans
 
 
