@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from collectives.passes.combining import CollectiveCombiner, marks
+from collectives.passes.gather_forms import gather_like, match_gather
 from collectives.passes.groups import known_groups
+from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import CollectiveAttrs
@@ -19,13 +21,43 @@ from spmd.passes.interface import register_pass
 class AllGatherCombiner(CollectiveCombiner):
     """All-gathers of one set of groups along one dimension in one computation (see CollectiveCombiner).
 
-    Element types may differ: nothing is computed on the way.
+    Element types may differ: nothing is computed on the way. Without ``by_dimension``, dimensions may differ, too:
+    all is gathered along the first one, a new one where members are to stand along another, and moved from there, which
+    copies what is gathered.
     """
 
     name: ClassVar[str] = "all-gather-combiner"
     opcode: ClassVar[Opcode] = Opcode.ALL_GATHER
+    by_dimension: bool = True
 
     def key(self, x: HloInstruction) -> Hashable | None:
-        attrs = x.attrs_as(CollectiveAttrs)
         groups = known_groups(x)
-        return (groups, attrs.dimension, marks(x)) if groups is not None else None
+        if groups is None:
+            return None
+        dimension = _dimension(x)
+        is_any = not self.by_dimension and (dimension == 0 or match_gather(x) is not None)
+        return groups, None if is_any else dimension, marks(x)
+
+    def alike(
+        self, together: Sequence[HloInstruction], builder: Builder
+    ) -> Sequence[HloInstruction]:
+        if len({_dimension(x) for x in together}) == 1:
+            return together
+        return [_along_the_first(x, builder) for x in together]
+
+
+def _dimension(x: HloInstruction) -> int | None:
+    return x.attrs_as(CollectiveAttrs).dimension
+
+
+def _along_the_first(x: HloInstruction, b: Builder) -> HloInstruction:
+    """The gather that takes the place of ``x``, whose users read its result with the members moved."""
+    gather = match_gather(x)
+    if gather is None or not gather.dimension:
+        return x
+    d, rank = gather.dimension, len(x.dims)
+    front = b.reshape(gather.operand, (1, *gather.operand.dims))
+    gathered = gather_like(b, gather, [front], 0)
+    moved = b.transpose(gathered, (*range(1, d + 1), 0, *range(d + 1, rank + 1)))
+    b.computation.replace(x, b.reshape(moved, x.dims))
+    return gathered

@@ -56,9 +56,16 @@ class CollectiveCombiner(FueledPass):
             if computation in looped:
                 continue
             for together in fuel.enough_for(self._bundles(computation)):
-                combine(together, builder_at(together[0], scope))
+                builder = builder_at(together[0], scope)
+                combine(self.alike(together, builder), builder)
                 changed = True
         return changed
+
+    def alike(
+        self, together: Sequence[HloInstruction], builder: Builder
+    ) -> Sequence[HloInstruction]:
+        """What stands for ``together``, and differs in operands alone."""
+        return together
 
     def _bundles(self, computation: HloComputation) -> list[list[HloInstruction]]:
         """What is to become one: two collectives or more each."""
