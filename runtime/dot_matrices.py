@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from runtime.strides import StridedView
 from spmd.hlo import HloInstruction
 from spmd.ops.attrs import DotAttrs
+from spmd.shape import PrimitiveType
 
 
 @dataclass(frozen=True)
@@ -100,3 +101,11 @@ def turned_operands(
         lies_along = matrix is not None and matrix.strides[lines] == item
         turned.append(lies_along == (lines == -2))
     return turned[0], turned[1]
+
+
+def product_types(
+    instruction: HloInstruction,
+) -> tuple[PrimitiveType, PrimitiveType, PrimitiveType]:
+    """Of lhs, rhs and the result."""
+    lhs, rhs = (x.array_shape.element_type for x in instruction.operands)
+    return lhs, rhs, instruction.array_shape.element_type

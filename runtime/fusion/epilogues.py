@@ -11,6 +11,7 @@ import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from runtime.dot_matrices import product_types
 from runtime.fusion.element_graph import post_order
 from runtime.fusion.emitters import Emitted, emitted_region
 from runtime.fusion.fusion_graph import FusionGraph
@@ -25,7 +26,6 @@ from spmd.analysis.structure import StructuralKeys, instruction_form
 from spmd.analysis.wire import KIND
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import DotAttrs
-from spmd.shape import PrimitiveType
 from spmd.verifier.collectives import STARTS_OF
 
 #: What begins to exchange something between devices, or waits for it.
@@ -155,15 +155,10 @@ class _Epilogues:
         depth = math.prod(lhs.dims[d] for d in attrs.lhs_contracting)
         first = plan.batch + plan.rows
         m, n = math.prod(sizes[plan.batch : first]), math.prod(sizes[first:])
-        each = self.prices.machine.product_seconds(_types(product), (m, depth, n))
+        each = self.prices.machine.product_seconds(product_types(product), (m, depth, n))
         return math.prod(sizes[: plan.batch]) * each
 
 
 def _band_sizes(plan: ProductFusion) -> Iterator[tuple[int, ...]]:
     for box in bands_of(whole(plan.dims), plan.band):
         yield tuple(stop - start for start, stop in box)
-
-
-def _types(product: HloInstruction) -> tuple[PrimitiveType, PrimitiveType, PrimitiveType]:
-    lhs, rhs = (x.array_shape.element_type for x in product.operands)
-    return lhs, rhs, product.array_shape.element_type

@@ -6,15 +6,15 @@ array must be there all along, as it came in: then nothing lives for longer, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
-from runtime.dot_matrices import product_sizes, turned_operands
+from runtime.dot_matrices import product_sizes, product_types, turned_operands
 from runtime.fusion.emitters import emitted_region
 from runtime.fusion.plain import is_plain
 from runtime.fusion.prices import Prices
-from runtime.fusion.product_factors import SEEN_THROUGH
+from runtime.fusion.product_factors import SEEN_THROUGH, factors_of
 from runtime.fusion.refusal import NoEmitterError
-from runtime.fusion.view_path import ViewOp, ViewPath, through, view_op
 from runtime.strides import StridedView
 from spmd.hlo import HloInstruction, Opcode
 from spmd.machine.products import class_for
@@ -29,28 +29,36 @@ def slices_read(
 
     is_view: whether an instruction is only another look at its operand.
     """
-    found = [_slice_shown(operand, is_view) for operand in product.operands]
-    if not any(found):
-        return ()
-    slowdowns = _slowdowns(product, found, prices)
-    slices = [
-        taken if taken is not None and saves_time(taken, slowdown, prices) else None
-        for taken, slowdown in zip(found, slowdowns, strict=True)
-    ]
+    slices: Slices = [_slice_shown(operand, is_view) for operand in product.operands]
     if not any(slices):
         return ()
-    inputs: dict[HloInstruction, None] = {}
-    for operand, taken in zip(product.operands, slices, strict=True):
-        inputs[operand if taken is None else taken.operand(0)] = None
-    for taken in slices:
-        if taken is not None:
-            starts = (x for x in taken.operands[1:] if x.opcode is not Opcode.CONSTANT)
-            inputs.update(dict.fromkeys(starts))
     try:
-        emitted_region((product,), {x: n for n, x in enumerate(inputs)})
+        slowdowns = _slowdowns(product, _inputs(product, slices), prices)
+        kept: Slices = [
+            taken if taken is not None and saves_time(taken, slowdown, prices) else None
+            for taken, slowdown in zip(slices, slowdowns, strict=True)
+        ]
+        inputs = _inputs(product, kept)
+        emitted_region((product,), inputs)
     except NoEmitterError:
         return ()
     return tuple(inputs)
+
+
+#: For each operand of a product the slice that it shows.
+Slices: TypeAlias = Sequence[HloInstruction | None]
+
+
+def _inputs(product: HloInstruction, slices: Slices) -> dict[HloInstruction, int]:
+    """By number: what operands, or slices of them, are taken of; then where slices begin."""
+    found: dict[HloInstruction, None] = {}
+    for operand, taken in zip(product.operands, slices, strict=True):
+        found[operand if taken is None else taken.operand(0)] = None
+    for taken in slices:
+        if taken is not None:
+            starts = (x for x in taken.operands[1:] if x.opcode is not Opcode.CONSTANT)
+            found.update(dict.fromkeys(starts))
+    return {x: n for n, x in enumerate(found)}
 
 
 def saves_time(taken: HloInstruction, slowdown: float, prices: Prices) -> bool:
@@ -60,31 +68,18 @@ def saves_time(taken: HloInstruction, slowdown: float, prices: Prices) -> bool:
 
 
 def _slowdowns(
-    product: HloInstruction, slices: Sequence[HloInstruction | None], prices: Prices
-) -> tuple[float, ...]:
+    product: HloInstruction, inputs: Mapping[HloInstruction, int], prices: Prices
+) -> tuple[float, float]:
     """Of lhs and rhs: how many times as long as a copy the product takes for bytes to come from far away."""
-    lhs, rhs = (x.array_shape.element_type for x in product.operands)
-    types = lhs, rhs, product.array_shape.element_type
-    known = class_for(prices.machine.products, types, product_sizes(product))
+    known = class_for(prices.machine.products, product_types(product), product_sizes(product))
     if known is None:
         return 1.0, 1.0
-    shown = tuple(
-        _seen(operand, taken) for operand, taken in zip(product.operands, slices, strict=True)
-    )
-    return known.far(turned_operands(product, (shown[0], shown[1])))[:2]
-
-
-def _seen(operand: HloInstruction, taken: HloInstruction | None) -> StridedView:
-    """The operand as a part of what its slice is taken of."""
-    dense = StridedView.dense(operand.array_shape)
-    if taken is None:
-        return dense
-    path: ViewPath = ()
-    x = operand
-    while x is not taken.operand(0):
-        op = view_op(x) or ViewOp(x.opcode, x.dims)
-        path, x = (op, *path), x.operand(0)
-    return through(path, StridedView.dense(x.array_shape)) or dense
+    dense = [StridedView.dense(x.array_shape) for x in inputs]
+    lhs, rhs = (x.seen(dense[x.number]) for x in factors_of(product, inputs).both)
+    assert lhs is not None, "a factor lies in strides"
+    assert rhs is not None, "a factor lies in strides"
+    slow_lhs, slow_rhs, _ = known.far(turned_operands(product, (lhs, rhs)))
+    return slow_lhs, slow_rhs
 
 
 def _slice_shown(
