@@ -25,11 +25,14 @@ from spmd.analysis.live_buffers import Buffer, LiveBuffers
 from spmd.analysis.live_bytes import live_bytes
 from spmd.hlo.instruction import HloInstruction
 
-#: Rounds of passes with each preference; instructions that all passes place, after which no other one begins.
+#: Rounds of passes; orders that a round begins with; instructions that all passes place together, at most.
 MOST_ROUNDS = 3
-MOST_PLACED = 500_000
+MOST_ORDERS = 10
+MOST_PLACED = 600_000
 #: A round that saves less than this part of the time is the last.
 WORTH_A_ROUND = 1e-3
+#: Orders that take at most this part longer than the best one are as good, and may need less memory.
+AS_LONG = 5e-4
 #: Part of the time by which an order has to be better than the one that is there.
 LEAST_GAIN = 1e-9
 
@@ -52,10 +55,11 @@ class Memory:
 
 @dataclass(frozen=True)
 class Found:
-    """An order, and what it takes."""
+    """An order, and what it takes. places: for each node, where it stands."""
 
     order: Sequence[HloInstruction]
     timeline: Timeline
+    places: Sequence[int]
 
     def is_better(self, other: Found) -> bool:
         return self.timeline.seconds < other.timeline.seconds * (1 - LEAST_GAIN)
@@ -65,13 +69,15 @@ class Preference(Enum):
     """What goes first of what may.
 
     ORDER: what stands first. WINDOW_PATHS: of windows, those on the longest path; of work, what stands first. PATHS:
-    all by their paths. FEED: as WINDOW_PATHS, but while nothing is in flight, work that leads to a window.
+    all by their paths. FEED, FEED_PATHS: as WINDOW_PATHS and PATHS, but while nothing is in flight, work that leads to
+    a window.
     """
 
     ORDER = "order"
     WINDOW_PATHS = "window paths"
     PATHS = "paths"
     FEED = "feed"
+    FEED_PATHS = "feed paths"
 
 
 class OrderSearch:
@@ -86,8 +92,8 @@ class OrderSearch:
         memory: Memory,
     ) -> None:
         self._graph, self._costs, self._limits, self._memory = graph, costs, limits, memory
-        self._rank = list(range(len(graph)))
-        self.best = Found(stands, run_timeline(stands, costs))
+        self.best = Found(stands, run_timeline(stands, costs), range(len(graph)))
+        self._made = {self.best.timeline.seconds: self.best}
         self._is_tight = False
         self._placed = 0
         self._paths = {backward: graph.paths(backward=backward) for backward in (True, False)}
@@ -97,47 +103,71 @@ class OrderSearch:
         """ScheduleError where scheduling groups cannot stay together."""
         if self._graph.has_blocks:
             self.best = self._with_blocks()
+            self._made = {self.best.timeline.seconds: self.best}
         if not self._graph.windows:
             return self.best
-        tried: dict[tuple[bool, Preference], Found] = {}
-        for _ in range(MOST_ROUNDS):
-            before = self.best
-            for backward, preference in product((True, False), Preference):
-                # From the same order, a pass makes the same again.
-                is_new = tried.get((backward, preference)) is not self.best
-                if is_new and self._is_exposed() and self._placed < MOST_PLACED:
-                    tried[backward, preference] = self.best
-                    self._go(preference, backward=backward)
-            saved = before.timeline.seconds - self.best.timeline.seconds
-            if saved <= WORTH_A_ROUND * before.timeline.seconds:
+        ranks = [self.best.places]
+        self._there_and_back()
+        for number in range(MOST_ROUNDS):
+            before = self.best.timeline.seconds
+            ranks = self._round(ranks)
+            saved = before - self.best.timeline.seconds
+            if not self._is_exposed() or (number and saved <= WORTH_A_ROUND * before):
                 break
-        return self.best
+        return self._smallest()
+
+    def _there_and_back(self) -> None:
+        """Passes that stay as near as they can to the order that stands: these need least memory."""
+        stands = self.best
+        for backward in (True, False):
+            found: Found | None = stands
+            for direction in (backward, not backward):
+                if found is not None and self._is_exposed():
+                    found = self._try(found.places, Preference.ORDER, backward=direction)
+
+    def _try(self, rank: Sequence[int], preference: Preference, *, backward: bool) -> Found | None:
+        """One pass, whose order becomes the best one if it is."""
+        nodes = self._pass(rank, preference, backward=backward)
+        if nodes is None:
+            return None
+        made = self._judge(nodes)
+        self._made.setdefault(made.timeline.seconds, made)
+        self.best = made if made.is_better(self.best) else self.best
+        return made
+
+    def _smallest(self) -> Found:
+        """The best order; where bytes are not limited, of those that take about as long the one that needs fewest."""
+        if self._memory.limit is not None:
+            return self.best
+        most = self.best.timeline.seconds * (1 + AS_LONG)
+        alike = [self._made[seconds] for seconds in sorted(self._made) if seconds <= most]
+        return min(alike[:MOST_ORDERS], key=lambda made: max(self._memory.needs(made.order)))
+
+    def _round(self, ranks: Sequence[Sequence[int]]) -> list[Sequence[int]]:
+        """All passes from each of ``ranks``; the best orders that they make, the quickest first."""
+        found: dict[float, Sequence[int]] = {}
+        for rank in ranks:
+            for backward, preference in product((True, False), Preference):
+                if not self._is_exposed() or self._placed >= MOST_PLACED:
+                    break
+                made = self._try(rank, preference, backward=backward)
+                if made is not None:
+                    # Orders of one length are mostly the same.
+                    found.setdefault(made.timeline.seconds, made.places)
+        return [found[seconds] for seconds in sorted(found)[:MOST_ORDERS]]
 
     def _is_exposed(self) -> bool:
         return any(span.exposed for span in self.best.timeline.spans)
 
     def _with_blocks(self) -> Found:
         """The order that stands, but for groups that are not together yet: they are, whatever time that takes."""
-        nodes = self._pass(self._rank, Preference.ORDER, backward=False)
+        nodes = self._pass(self.best.places, Preference.ORDER, backward=False)
         if nodes is None:
             limit = self._memory.limit
             within = f" within {limit:,} bytes" if limit is not None else ""
             name = self._memory.buffers.computation.name
             raise ScheduleError(f"the scheduling groups of {name} cannot all stay together{within}")
-        self._rank = _places(nodes)
         return self._judge(nodes)
-
-    def _go(self, preference: Preference, *, backward: bool) -> None:
-        """A pass in one direction and one back, from the best order so far."""
-        rank = self._rank
-        for direction in (backward, not backward):
-            nodes = self._pass(rank, preference, backward=direction)
-            if nodes is None:
-                return
-            rank = _places(nodes)
-            found = self._judge(nodes)
-            if found.is_better(self.best):
-                self.best, self._rank = found, rank
 
     def _by_path(self, rank: Sequence[int], *, backward: bool) -> list[int]:
         """Places by how much has to follow (backward: to come before), by ``rank`` among equals."""
@@ -147,7 +177,7 @@ class OrderSearch:
 
     def _judge(self, nodes: Sequence[int]) -> Found:
         order = self._graph.instructions(nodes)
-        return Found(order, run_timeline(order, self._costs))
+        return Found(order, run_timeline(order, self._costs), _places(nodes))
 
     def _pass(
         self, rank: Sequence[int], preference: Preference, *, backward: bool
@@ -169,13 +199,15 @@ class OrderSearch:
         ahead = rank
         if preference is not Preference.ORDER:
             ahead = self._by_path(rank, backward=backward)
-        is_by_path = preference is Preference.PATHS
+        is_by_path = preference in (Preference.PATHS, Preference.FEED_PATHS)
         priorities = Priorities(
             # Where bytes count, the turns have to be an order that keeps within the limit.
             turn=ahead if is_by_path and not counts else rank,
             work=ahead if is_by_path else rank,
             windows=ahead,
-            leads=self._leads[backward] if preference is Preference.FEED else (),
+            leads=self._leads[backward]
+            if preference in (Preference.FEED, Preference.FEED_PATHS)
+            else (),
         )
         self._placed += len(self._graph)
         headroom = partial(self._headroom, rank, backward=backward) if counts else None

@@ -92,6 +92,7 @@ class LiveBuffers:
     def __post_init__(self) -> None:
         for instruction in self.computation.post_order():
             self._add(instruction)
+        self.inputs = tuple(b for x in self.computation.parameters for b in self.shown[x])
         self.returned = tuple(dict.fromkeys(self.shown[self.computation.root]))
 
     @property
@@ -109,7 +110,6 @@ class LiveBuffers:
         self.written[x] = self.read[x] = ()
         if opcode is Opcode.PARAMETER:
             self.shown[x] = self._new(x.shape)
-            self.inputs += self.shown[x]
         elif opcode in _NOTHING:
             self.shown[x] = self._new(x.shape, counts=False)
         elif opcode is Opcode.GET_TUPLE_ELEMENT:

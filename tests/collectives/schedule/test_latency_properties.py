@@ -13,6 +13,7 @@ from collectives.schedule.window_checker import check_windows
 from spmd.analysis.live_bytes import peak_bytes
 from spmd.evaluator import evaluate_partitions
 from spmd.hlo import HloModule
+from spmd.hlo.module import InputOutputAlias
 from spmd.verifier import verify
 from tests.collectives.schedule.random_programs import SIZE, random_program
 from tests.collectives.schedule.table_estimator import TableEstimator, random_estimator
@@ -32,6 +33,8 @@ def test_a_schedule_can_run_and_means_the_same(seed: int) -> None:
     arrays = inputs(rng, module)
     wanted = evaluate_partitions(module, arrays)
     AsyncCreation().run(module)
+    if rng.random() < 0.5:
+        module.input_output_alias = (InputOutputAlias((0,), int(rng.integers(3))),)
     verify(module)
     before = peak_bytes(module)
     tight = bool(rng.random() < 0.5)

@@ -40,6 +40,13 @@ def test_elementwise_results_take_the_place_of_a_dying_operand() -> None:
     }
 
 
+def test_parameters_are_known_by_their_numbers_wherever_they_stand() -> None:
+    """The first one is given away, and ends with its reader; the second one stays."""
+    text = "ENTRY e { q = f32[100] parameter(1)  b = f32[100] add(q, q)  p = f32[4] parameter(0)  c = f32[4] negate(p)  ROOT r = (f32[4], f32[100]) tuple(c, b) }"
+    found = needs(text, ", input_output_alias={ {0}: (0, {}, may-alias) }")
+    assert found == {"q": 416, "b": 816, "p": 816, "c": 816, "r": 816}
+
+
 LOOP = """
 body {
   t = (s32[], f32[100], f32[100]) parameter(0)
