@@ -74,18 +74,23 @@ def image_tiles(
 
 
 def _plans(shape: Geometry, images: int, features: int, budget: int) -> list[ImageTiles]:
-    """Beside each number of blocks: a group of images and all of them, or the most lines of one that fit."""
+    """Beside each number of blocks: a group of images and all of them, or the most lines of one that fit.
+
+    Where lines meet no others, a line is as good as all of them, and needs less room.
+    """
     steps = sum(shape.step_count(part) for part in shape.parts())
     blocks = -(-features // PANEL)
     most, groups = shape.rows.axis.most_positions, images // shape.together
     whole = {n: shape.plane_bytes(n * shape.rows.pitch) for n in sorted({1, groups})}
+    by_itself = shape.arrangement.by_line and shape.rows.most_ahead == 0
     plans = []
     for packed in sorted({-(-blocks // times) for times in range(1, blocks + 1)}):
         left = budget - packed * steps * FORM.step_bytes
         fitting = [(n, most, planes) for n, planes in whole.items() if planes <= left]
-        if not fitting:
-            lines = bisect_right(range(1, most), left, key=shape.plane_bytes)
-            fitting = [(1, lines, shape.plane_bytes(lines))] if lines else []
+        if by_itself or not fitting:
+            fitting_lines = bisect_right(range(1, most), left, key=shape.plane_bytes)
+            lines = min(fitting_lines, 1) if by_itself else fitting_lines
+            fitting += [(1, lines, shape.plane_bytes(lines))] if lines else []
         plans += [
             ImageTiles(
                 shape.arrangement,
