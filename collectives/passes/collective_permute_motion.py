@@ -20,9 +20,9 @@ from spmd.hlo.opcode import Opcode
 from spmd.passes.instruction_pass import Edit, InstructionPass
 from spmd.passes.interface import UNSCHEDULED, register_pass
 from spmd.passes.loop_peeling import match_counted, peel_last
-from spmd.passes.loop_values import copy_cones, determined_instructions
+from spmd.passes.loop_values import compute_before, determined_instructions
 from spmd.passes.rewrite import builder_at
-from spmd.passes.while_state import Loop, add_elements, element_index, match_loop
+from spmd.passes.while_state import Loop, match_loop
 
 _SAME_IN_ALL_TRIPS = (Opcode.CONSTANT, Opcode.IOTA, Opcode.PARTITION_ID, Opcode.REPLICA_ID)
 
@@ -60,7 +60,7 @@ class CollectivePermuteMotion(InstructionPass):
             builder = builder_at(x, scope)
             sent_alike = _sent_alike(loop, effects)
             if sent_alike:
-                loop = _send_before(loop, sent_alike, builder)
+                loop = compute_before(loop, sent_alike, builder)
             return self._move(loop, builder, effects) or bool(sent_alike)
 
         return edit
@@ -90,13 +90,3 @@ def _sent_alike(loop: Loop, effects: SideEffects) -> list[HloInstruction]:
         for x in loop.body.post_order()
         if (permute := match_permute(x)) is not None and permute.operand in same
     ]
-
-
-def _send_before(loop: Loop, permutes: list[HloInstruction], builder: Builder) -> Loop:
-    """The loop that is given what ``permutes`` receive."""
-    outside = copy_cones(permutes, lambda x: loop.initial[element_index(x)], builder)
-    loop, received = add_elements(loop, [outside[x] for x in permutes], builder)
-    for x, element in zip(permutes, received, strict=True):
-        x.replace_all_uses_with(element)
-    loop.body.remove_unused(keep=lambda x: x not in outside)
-    return loop

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Set
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
 
 from spmd.analysis.side_effects import SideEffects
 from spmd.analysis.wire import KIND
@@ -10,7 +10,7 @@ from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.passes.rewrite import has_control_edges
-from spmd.passes.while_state import Loop, element_index, is_element_of
+from spmd.passes.while_state import Loop, add_elements, element_index, is_element_of
 
 _STAY = (Opcode.PARAMETER, Opcode.OPT_BARRIER, Opcode.WHILE, Opcode.CONDITIONAL, Opcode.CALL, *KIND)
 _MADE_HERE = (Opcode.CONSTANT, Opcode.IOTA)
@@ -84,3 +84,16 @@ def copy_cones(
             else:
                 copies[x] = builder.clone(x, [copies[operand] for operand in x.operands])
     return copies
+
+
+def compute_before(loop: Loop, values: Sequence[HloInstruction], builder: Builder) -> Loop:
+    """The loop whose body reads ``values``, which follow from elements that no trip changes, from its state.
+
+    What they are made from is copied in front of the loop by ``builder``.
+    """
+    outside = copy_cones(values, lambda x: loop.initial[element_index(x)], builder)
+    loop, carried = add_elements(loop, [outside[value] for value in values], builder)
+    for value, element in zip(values, carried, strict=True):
+        value.replace_all_uses_with(element)
+    loop.body.remove_unused(keep=lambda x: x not in outside)
+    return loop

@@ -7,15 +7,15 @@ from typing import ClassVar
 
 from spmd.analysis.call_sites import call_sites
 from spmd.analysis.side_effects import SideEffects
-from spmd.builder import Builder, ModuleScope
+from spmd.builder import ModuleScope
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
 from spmd.passes.instruction_pass import Edit, InstructionPass
 from spmd.passes.interface import UNSCHEDULED, register_pass
-from spmd.passes.loop_values import cone, copy_cones, determined_instructions
+from spmd.passes.loop_values import compute_before, cone, determined_instructions
 from spmd.passes.rewrite import builder_at
-from spmd.passes.while_state import Loop, add_elements, element_index, match_loop
+from spmd.passes.while_state import Loop, match_loop
 from spmd.shape import ArrayShape
 
 #: Cheaper made again than carried through the loop.
@@ -53,7 +53,7 @@ class WhileLoopInvariantCodeMotion(InstructionPass):
                 return False
             hoisted = self._hoistable(loop, effects)
             if hoisted:
-                _hoist(loop, hoisted, builder_at(x, scope))
+                compute_before(loop, hoisted, builder_at(x, scope))
             return bool(hoisted)
 
         return edit
@@ -92,12 +92,3 @@ def _worth_carrying(x: HloInstruction) -> list[HloInstruction]:
                 seen.add(operand)
                 work.append(operand)
     return found
-
-
-def _hoist(loop: Loop, values: list[HloInstruction], builder: Builder) -> None:
-    """Copy what ``values`` are made from in front of the loop and carry them through it."""
-    outside = copy_cones(values, lambda x: loop.initial[element_index(x)], builder)
-    _, carried = add_elements(loop, [outside[value] for value in values], builder)
-    for value, element in zip(values, carried, strict=True):
-        value.replace_all_uses_with(element)
-    loop.body.remove_unused(keep=lambda x: x not in outside)
