@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from runtime.schedule.lives import Lives
 from runtime.schedule.orders import post_order
 from runtime.schedule.split_region import Region
-from runtime.schedule.split_rules import attrs_of_piece
 from spmd.builder import Builder
 from spmd.hlo import HloComputation, HloInstruction
+from spmd.passes.pieces import operand_part, piece_of
 from spmd.shape import PrimitiveType
 
 
@@ -83,28 +83,19 @@ class SplitEdit:
                     operands.append(operand)
                 else:
                     if (operand, dim) not in parts:
-                        parts[operand, dim] = self._part(operand, dim, number)
+                        parts[operand, dim] = operand_part(
+                            operand, dim, number, region.pieces, self._builder
+                        )
                     operands.append(parts[operand, dim])
             made[member] = self._piece(member, operands)
             if member in region.results:
                 whole[member] = self._joined(member, made[member], number, whole.get(member))
 
-    def _part(self, operand: HloInstruction, dim: int, number: int) -> HloInstruction:
-        size = operand.dims[dim] // self._region.pieces
-        starts = [0] * len(operand.dims)
-        limits = list(operand.dims)
-        starts[dim], limits[dim] = number * size, (number + 1) * size
-        return self._builder.slice(operand, starts, limits)
-
     def _piece(self, member: HloInstruction, operands: Sequence[HloInstruction]) -> HloInstruction:
-        dim = self._region.along[member].result
-        shape, attrs = member.array_shape, member.attrs
-        if dim is not None:
-            size = shape.dims[dim] // self._region.pieces
-            shape = shape.with_dims((*shape.dims[:dim], size, *shape.dims[dim + 1 :]))
-            attrs = attrs_of_piece(member, dim, size)
-        piece = self._computation.add(member.clone(shape, operands, attrs=attrs))
-        self._model.facts.like(piece, member, self._region.pieces)
+        pieces = self._region.pieces
+        piece = piece_of(member, self._region.along[member], operands, pieces)
+        self._computation.add(piece)
+        self._model.facts.like(piece, member, pieces)
         return piece
 
     def _joined(

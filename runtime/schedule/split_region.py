@@ -21,8 +21,8 @@ from functools import partial
 
 from runtime.schedule.lives import Lives
 from runtime.schedule.recompute_price import Price
-from runtime.schedule.split_rules import Along, ways_to_split
 from spmd.analysis.cost import op_cost
+from spmd.analysis.split_rules import Along, length_along, ways_to_split
 from spmd.hlo import HloInstruction, Opcode
 
 #: Instructions of one region, and readers that its growth looks at.
@@ -179,7 +179,7 @@ class _Growth:
         """``one`` is a member from now on, and what it reads along its dimension where that can go."""
         if one not in self.lives.place:
             return False
-        common = math.gcd(self.common, _length(one, along))
+        common = math.gcd(self.common, length_along(one, along))
         if common < 2 or len(self.along) >= MOST_MEMBERS or self._steps >= MOST_STEPS:
             return False
         self.along[one], self.common = along, common
@@ -284,17 +284,6 @@ class _Growth:
 
 def _before(instruction: HloInstruction) -> tuple[HloInstruction, ...]:
     return (*instruction.operands, *instruction.control_predecessors)
-
-
-def _length(one: HloInstruction, along: Along) -> int:
-    """Elements of the dimension that is cut."""
-    if along.result is not None:
-        return one.dims[along.result]
-    return next(
-        operand.dims[dim]
-        for operand, dim in zip(one.operands, along.operands, strict=True)
-        if dim is not None
-    )
 
 
 def _numbers_of_pieces(common: int) -> list[int]:

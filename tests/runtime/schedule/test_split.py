@@ -19,7 +19,7 @@ from runtime.schedule.recompute_price import Price
 from runtime.schedule.rematerialize import Budget, Rematerializer
 from runtime.schedule.split_edit import SplitEdit
 from runtime.schedule.split_region import Region, RegionSearch
-from runtime.schedule.split_rules import Along, ways_to_split
+from spmd.analysis.split_rules import Along, ways_to_split
 from spmd.evaluator.evaluator import evaluate
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode, Stage
 from spmd.hlo.clone import clone_module

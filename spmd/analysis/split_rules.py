@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from spmd.device import ReductionKind
-from spmd.hlo import Attrs, HloInstruction, Opcode
+from spmd.hlo import HloInstruction, Opcode
 from spmd.literal import Literal
 from spmd.ops import definition
 from spmd.ops.attrs import (
@@ -23,7 +23,6 @@ from spmd.ops.attrs import (
     ConvolutionAttrs,
     DimensionsAttrs,
     DotAttrs,
-    DynamicSliceAttrs,
     IotaAttrs,
     PadAttrs,
     SliceAttrs,
@@ -73,18 +72,12 @@ def ways_to_split(instruction: HloInstruction) -> tuple[Along, ...]:
     return tuple(rule(instruction)) if rule is not None else ()
 
 
-def attrs_of_piece(instruction: HloInstruction, dim: int, size: int) -> Attrs:
-    """``instruction``'s attributes where its result has ``size`` elements in ``dim``."""
-    attrs = instruction.attrs
-    if isinstance(attrs, SliceAttrs):
-        return replace(attrs, limits=_with(attrs.limits, dim, size))
-    if isinstance(attrs, DynamicSliceAttrs):
-        return replace(attrs, sizes=_with(attrs.sizes, dim, size))
-    return attrs
-
-
-def _with(sizes: tuple[int, ...], dim: int, size: int) -> tuple[int, ...]:
-    return (*sizes[:dim], size, *sizes[dim + 1 :])
+def length_along(instruction: HloInstruction, along: Along) -> int:
+    """Elements of the dimension that is cut."""
+    if along.result is not None:
+        return instruction.dims[along.result]
+    pairs = zip(instruction.operands, along.operands, strict=True)
+    return next(operand.dims[dim] for operand, dim in pairs if dim is not None)
 
 
 def _elementwise(x: HloInstruction) -> Iterator[Along]:
