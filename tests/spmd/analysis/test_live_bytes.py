@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
+import pytest
+
+from launch.options import CompileOptions
+from launch.pipeline import stages
+from runtime.schedule.exact_memory import device_bytes
 from spmd.analysis.live_bytes import ModuleBytes, peak_bytes
+from spmd.text.load import load
 from spmd.text.parser import parse_module
 
 
@@ -88,3 +97,17 @@ def test_a_loop_holds_its_state_once_and_what_its_body_needs() -> None:
 def test_a_module_with_its_constants() -> None:
     module = parse_module(f"HloModule m, is_scheduled=true\n{LOOP}")
     assert peak_bytes(module) == max(ModuleBytes.of(module).look(module.entry)) + 12
+
+
+@pytest.mark.parametrize("name", ["einsums_2x4", "mlp_dp2", "mlp_dp4tp2", "ring_attention4"])
+def test_near_what_buffer_assignment_needs(name: str) -> None:
+    """Views and buffers of several values save some there; alignment costs some."""
+    place = Path(__file__).parents[2] / "cases" / name
+    about = json.loads((place / "case.json").read_text())
+    for stage, compilation in stages(
+        load(place / "module.hlo"), about["num_partitions"], CompileOptions()
+    ):
+        if stage == "scheduled":
+            needed = device_bytes(compilation.module)
+            assert 0.95 * needed <= peak_bytes(compilation.module) <= 1.3 * needed
+            return
