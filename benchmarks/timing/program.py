@@ -17,7 +17,7 @@ PATIENCE = 900
 def run_json(command: Sequence[str], variables: dict[str, str] | None = None) -> dict[str, Any]:
     """``variables``: of its environment, beside this process's.
 
-    RuntimeError with the last line of what it said where it failed; subprocess.TimeoutExpired after PATIENCE.
+    RuntimeError with the last lines that it said where it failed (rules apart); subprocess.TimeoutExpired after PATIENCE.
     """
     environment = {k: v for k, v in os.environ.items() if k not in MISLEADING}
     environment |= variables or {}
@@ -25,6 +25,7 @@ def run_json(command: Sequence[str], variables: dict[str, str] | None = None) ->
         command, capture_output=True, text=True, timeout=PATIENCE, env=environment, check=False
     )
     if done.returncode:
-        raise RuntimeError((done.stderr.strip().splitlines() or ["no output"])[-1][:150])
+        said = [line for line in done.stderr.splitlines() if any(map(str.isalnum, line))]
+        raise RuntimeError(" / ".join(said[-3:])[:450] or "no output")
     found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     return found
