@@ -17,7 +17,7 @@ PATIENCE = 900
 def run_json(command: Sequence[str], variables: dict[str, str] | None = None) -> dict[str, Any]:
     """``variables``: of its environment, beside this process's.
 
-    RuntimeError with the last lines that it said where it failed (rules apart); subprocess.TimeoutExpired after PATIENCE.
+    RuntimeError with the last lines that it said where it failed; subprocess.TimeoutExpired after PATIENCE.
     """
     environment = {k: v for k, v in os.environ.items() if k not in MISLEADING}
     environment |= variables or {}
