@@ -16,8 +16,8 @@ from itertools import product
 from collectives.schedule.headroom import Headroom, needs_by_turn
 from collectives.schedule.list_scheduler import ListScheduler, Priorities
 from collectives.schedule.live_trackers import BackwardTracker, ForwardTracker
-from collectives.schedule.overlap_limits import OverlapLimits
-from collectives.schedule.schedule_graph import ScheduleGraph
+from collectives.schedule.overlap_limits import InFlight, OverlapLimits
+from collectives.schedule.schedule_graph import NodeKind, ScheduleGraph
 from collectives.schedule.scheduling_groups import ScheduleError
 from collectives.schedule.timeline import Timeline, run_timeline
 from collectives.schedule.window_costs import WindowCosts
@@ -100,9 +100,9 @@ class OrderSearch:
         self._leads = {backward: graph.leads(backward=backward) for backward in (True, False)}
 
     def run(self) -> Found:
-        """ScheduleError where scheduling groups cannot stay together."""
-        if self._graph.has_blocks:
-            self.best = self._with_blocks()
+        """ScheduleError where groups and limits of what is in flight cannot be kept."""
+        if self._graph.has_blocks or not self._stands_apart():
+            self.best = self._as_asked()
             self._made = {self.best.timeline.seconds: self.best}
         if not self._graph.windows:
             return self.best
@@ -159,14 +159,33 @@ class OrderSearch:
     def _is_exposed(self) -> bool:
         return any(span.exposed for span in self.best.timeline.spans)
 
-    def _with_blocks(self) -> Found:
-        """The order that stands, but for groups that are not together yet: they are, whatever time that takes."""
+    def _stands_apart(self) -> bool:
+        """Whether the order that stands keeps to the limits of what is in flight."""
+        in_flight = InFlight(self._limits, self._costs.sharing)
+        for node, kind in enumerate(self._graph.kinds):
+            if kind is NodeKind.DONE:
+                del in_flight.open[self._graph.window_of[node]]
+                continue
+            occupies = self._graph.occupies.get(node)
+            if kind is NodeKind.START:
+                occupies = self._graph.windows[self._graph.window_of[node]].communication
+            if occupies and not in_flight.admits(occupies):
+                return False
+            if occupies and kind is NodeKind.START:
+                in_flight.open[self._graph.window_of[node]] = occupies
+        return True
+
+    def _as_asked(self) -> Found:
+        """Near the order that stands, with groups together and limits kept, whatever time that takes."""
         nodes = self._pass(self.best.places, Preference.ORDER, backward=False)
         if nodes is None:
             limit = self._memory.limit
             within = f" within {limit:,} bytes" if limit is not None else ""
             name = self._memory.buffers.computation.name
-            raise ScheduleError(f"the scheduling groups of {name} cannot all stay together{within}")
+            raise ScheduleError(
+                f"no order of {name} was found that keeps scheduling groups together and limits what is in "
+                f"flight{within}"
+            )
         return self._judge(nodes)
 
     def _by_path(self, rank: Sequence[int], *, backward: bool) -> list[int]:
