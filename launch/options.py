@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from collectives.cost.custom_calls import CallCost
 from spmd.machine.description import MachineDescription
 from spmd.machine.named import machine_named
+
+#: Groups of passes on collectives, in their order (launch/collective_pipelines.py).
+COLLECTIVE_GROUPS = (
+    "collective-simplification",
+    "collective-pipelining",
+    "windowed-einsum",
+    "collective-combining",
+    "latency-hiding",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +28,8 @@ class CompileOptions:
     ``memory_limit``: bytes of a device that the program may take; values are computed again, or in pieces, to stay
     within them.
     ``fusion``: make kernels of several instructions, where that takes less time on ``machine``.
+    ``costs``: of custom calls on ``machine``, by target, where no rule tells them.
+    ``without``: names of ``COLLECTIVE_GROUPS``, the groups of passes on collectives to be left out.
     """
 
     partitioned: bool | None = None
@@ -26,3 +38,5 @@ class CompileOptions:
     memory_limit: int | None = None
     fusion: bool = True
     machine: MachineDescription = field(default_factory=machine_named)
+    costs: tuple[tuple[str, CallCost], ...] = ()
+    without: tuple[str, ...] = ()

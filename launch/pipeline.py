@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
+from launch import collective_pipelines
 from launch.options import CompileOptions
 from partitioner.spmd_partitioner import SpmdPartitioner, partitioned, require_devices
 from runtime.compile import build_executable, schedule_module
@@ -23,7 +24,7 @@ from spmd.hlo import HloModule, Stage
 from spmd.hlo.clone import clone_module
 from spmd.machine.named import introduce
 from spmd.passes.all_passes import ANNOTATION, LEGALIZATION, OPENING, SIMPLIFICATION
-from spmd.passes.pipeline import AfterPass, Pipeline
+from spmd.passes.pipeline import AfterPass, Pipeline, run_pipelines
 from spmd.text.stage import device_count, guess_stage
 from spmd.verifier.verifier import verify
 
@@ -33,16 +34,25 @@ OPEN = Pipeline("open", OPENING)
 #: What a program that comes scheduled goes through, in its order; any other goes through all of OPTIMIZE.
 LEGALIZE = Pipeline("legalization", LEGALIZATION)
 
-#: The pipelines on the per-device program, in order.
-OPTIMIZE: tuple[Pipeline, ...] = (
-    LEGALIZE,
-    Pipeline("simplification", SIMPLIFICATION, repeated=True),
-    Pipeline("annotation", ANNOTATION),
-    Pipeline("layout", LAYOUT),
-)
+
+def optimization(options: CompileOptions) -> tuple[Pipeline, ...]:
+    """The pipelines on the per-device program, in order."""
+    return (
+        LEGALIZE,
+        Pipeline("simplification", SIMPLIFICATION, repeated=True),
+        *collective_pipelines.on_optimized(options),
+        Pipeline("cleanup", SIMPLIFICATION, repeated=True, after_change=True),
+        Pipeline("annotation", ANNOTATION),
+        Pipeline("layout", LAYOUT),
+    )
+
+
+OPTIMIZE = optimization(CompileOptions())
 
 #: On the schedule, so that memory is known: instructions become kernels.
 FUSION = Pipeline("fusion", (PriorityFusion(),))
+#: Of what programs may fill.
+FUSION_MEMORY = 0.9
 
 
 @dataclass
@@ -137,11 +147,10 @@ def _partition(compilation: Compilation, options: CompileOptions) -> HloModule:
     return compilation.partitioner.result
 
 
-def _optimize(compilation: Compilation, _: CompileOptions) -> HloModule:
+def _optimize(compilation: Compilation, options: CompileOptions) -> HloModule:
     module = compilation.module
     if module.stage < Stage.SCHEDULED:
-        for pipeline in OPTIMIZE:
-            pipeline.run(module, compilation.after_pass)
+        run_pipelines(module, optimization(options), compilation.after_pass)
         module.stage = Stage.OPTIMIZED
     else:
         _legalize_in_order(module, compilation.after_pass)
@@ -159,8 +168,8 @@ def _legalize_in_order(module: HloModule, after_pass: AfterPass | None) -> None:
 
 def _schedule(compilation: Compilation, options: CompileOptions) -> HloModule:
     module = schedule_module(compilation.module, options.memory_limit)
-    for pipeline in fusion(options):
-        pipeline.run(module, compilation.after_pass)
+    after_schedule = (*fusion(options), *collective_pipelines.on_scheduled(options))
+    run_pipelines(module, after_schedule, compilation.after_pass)
     return module
 
 
@@ -168,4 +177,7 @@ def fusion(options: CompileOptions) -> tuple[Pipeline, ...]:
     """What makes kernels, on the machine that ``options`` name; nothing where they do not ask for it."""
     if not options.fusion:
         return ()
-    return (replace(FUSION, passes=(PriorityFusion(machine=introduce(options.machine).name),)),)
+    machine = introduce(options.machine)
+    # Of a machine that is not here the memory is known: fusions may use it, but for what is yet to be in flight.
+    memory = int(FUSION_MEMORY * machine.program_bytes)
+    return (replace(FUSION, passes=(PriorityFusion(machine=machine.name, memory=memory),)),)

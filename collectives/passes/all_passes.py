@@ -33,37 +33,47 @@ from collectives.passes.reduce_scatter_reassociate import ReduceScatterReassocia
 from collectives.passes.schedule_aware_cse import ScheduleAwareCse
 from collectives.passes.while_loop_all_reduce_code_motion import WhileLoopAllReduceCodeMotion
 from collectives.passes.windowed_einsum import WindowedEinsum
+from spmd.passes.interface import HloPass
 
-__all__ = [
-    "AllGatherBroadcastReorder",
-    "AllGatherCombiner",
-    "AllGatherCse",
-    "AllGatherDecomposer",
-    "AllGatherDynamicSliceSimplifier",
-    "AllGatherRemoveDegenerateDims",
-    "AllGatherSimplifier",
-    "AllReduceCombiner",
-    "AllReduceContiguous",
-    "AllReduceFolder",
-    "AllReduceReassociate",
-    "AllReduceSimplifier",
-    "AllToAllDecomposer",
-    "AsyncCreation",
-    "AsyncToSync",
-    "CollectiveOrdering",
-    "CollectivePermuteCombiner",
-    "CollectivePermuteCse",
-    "CollectivePermuteCycleDecomposer",
-    "CollectivePermuteDecomposer",
-    "CollectivePermuteMotion",
-    "CollectivePermuteSimplifier",
-    "CollectivePipeliner",
-    "LatencyHidingScheduler",
-    "ReduceScatterCombiner",
-    "ReduceScatterCreator",
-    "ReduceScatterDecomposer",
-    "ReduceScatterReassociate",
-    "ScheduleAwareCse",
-    "WhileLoopAllReduceCodeMotion",
-    "WindowedEinsum",
-]
+#: Fewer collectives, or smaller ones, of the same values.
+COLLECTIVE_SIMPLIFICATION: tuple[HloPass, ...] = (
+    AllReduceSimplifier(),
+    AllReduceFolder(),
+    ReduceScatterCreator(),
+    AllReduceReassociate(),
+    ReduceScatterReassociate(),
+    WhileLoopAllReduceCodeMotion(),
+    AllGatherSimplifier(),
+    AllGatherDynamicSliceSimplifier(),
+    AllGatherBroadcastReorder(),
+    AllGatherCse(),
+    CollectivePermuteSimplifier(),
+    CollectivePermuteCse(),
+    CollectivePermuteMotion(),
+)
+
+#: One meeting for what several were for. What is gathered lives from then on, so that little is gathered together.
+COLLECTIVE_COMBINING: tuple[HloPass, ...] = (
+    AllReduceCombiner(),
+    ReduceScatterCombiner(),
+    AllGatherCombiner(max_bytes=1 << 20),
+    CollectivePermuteCombiner(),
+)
+
+#: By name alone: what splits collectives or moves them for a scheduler, and other ways of writing them.
+BY_NAME: tuple[type[HloPass], ...] = (
+    AllGatherDecomposer,
+    AllGatherRemoveDegenerateDims,
+    AllReduceContiguous,
+    AllToAllDecomposer,
+    AsyncCreation,
+    AsyncToSync,
+    CollectiveOrdering,
+    CollectivePermuteCycleDecomposer,
+    CollectivePermuteDecomposer,
+    CollectivePipeliner,
+    LatencyHidingScheduler,
+    ReduceScatterDecomposer,
+    ScheduleAwareCse,
+    WindowedEinsum,
+)

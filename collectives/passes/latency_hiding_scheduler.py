@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from collectives.cost.custom_calls import CallCost
 from collectives.cost.roofline import RooflineEstimator
 from collectives.schedule.latency_hiding import LatencyOptions, schedule_for_latency
 from collectives.schedule.overlap_limits import OverlapLimits
@@ -25,7 +26,7 @@ class LatencyHidingScheduler(HloPass):
 
     memory-limit: bytes of a device that the order may need (0: any number); an order that meets it stays within it.
     per-exchange: collectives in flight on one exchange; in-flight: all together (0: any number). The order that is
-    there stays where none is found that takes less time. docs/scheduling.md says how it is done.
+    there stays where none is found that takes less time. costs: of custom calls, by target. See docs/scheduling.md.
     """
 
     name: ClassVar[str] = "latency-hiding-scheduler"
@@ -34,9 +35,10 @@ class LatencyHidingScheduler(HloPass):
     memory_limit: int = 0
     per_exchange: int = 1
     in_flight: int = 0
+    costs: tuple[tuple[str, CallCost], ...] = ()
 
     def run(self, module: HloModule) -> bool:
-        estimator = RooflineEstimator.of(module, machine_named(self.machine))
+        estimator = RooflineEstimator.of(module, machine_named(self.machine), dict(self.costs))
         limits = OverlapLimits(self.per_exchange, in_flight=self.in_flight)
         options = LatencyOptions(limits, self.memory_limit or None)
         return schedule_for_latency(module, estimator, options).changed

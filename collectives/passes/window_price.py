@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from collectives.cost.independence import independent_seconds
 from collectives.cost.roofline import RooflineEstimator
+from spmd.analysis.trip_count import trip_count
 from spmd.analysis.wire import KIND
+from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule
+from spmd.hlo.opcode import Opcode
 from spmd.machine.description import MachineDescription
 from spmd.shape import ArrayShape
+
+#: What takes so long that a scheduler would put it beside a collective, and costs alike however it is fused.
+_PRODUCTS = (Opcode.DOT, Opcode.CONVOLUTION, Opcode.RAGGED_DOT, Opcode.SCALED_DOT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +42,34 @@ class WindowPrices:
     def __init__(self, module: HloModule, machine: MachineDescription) -> None:
         self._estimator = RooflineEstimator.of(module, machine)
         self._busy = {way.name: way.busy for way in machine.exchanges}
+        self._products: dict[HloComputation, float] = {}
+
+    def needing(
+        self, computation: HloComputation, collectives: Sequence[HloInstruction]
+    ) -> list[HloInstruction]:
+        """Those that a scheduler finds too little other work for: products that neither need them nor are needed.
+
+        What else there is to compute is not counted, as much of it will be fused.
+        """
+        beside = independent_seconds(computation, collectives, self._product_seconds)
+        return [x for x in collectives if beside[x] < self._estimator.collective(x).seconds]
+
+    def _product_seconds(self, x: HloInstruction) -> float:
+        """Of a product, or of those that a loop, branch or call does; the dearest branch's."""
+        if x.opcode in _PRODUCTS:
+            return self._estimator.compute(x)
+        if x.opcode is Opcode.WHILE:
+            return (trip_count(x) or 1) * self._products_in(x.while_body)
+        if x.opcode in (Opcode.CONDITIONAL, Opcode.CALL):
+            return max(map(self._products_in, x.called_computations))
+        return 0.0
+
+    def _products_in(self, computation: HloComputation) -> float:
+        known = self._products.get(computation)
+        if known is None:
+            known = sum(map(self._product_seconds, computation.instructions))
+            self._products[computation] = known
+        return known
 
     def gain(
         self,

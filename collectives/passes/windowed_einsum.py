@@ -67,10 +67,11 @@ class WindowedEinsum(Simplifier):
     def _simplify(self, module: HloModule, say: Callable[[WindowGain], None]) -> Simplify:
         scope, effects = ModuleScope(module), SideEffects()
         prices = WindowPrices(module, machine_named(self.machine)) if self.machine else None
+        needing = self._needing(module, prices)
 
         def windowed(x: HloInstruction) -> HloInstruction | None:
-            found = _matched(x)
-            if found is None or not found.tile or found.ring.size > self.max_parts:
+            found = self._matched(x)
+            if found is None or (needing is not None and found.collective not in needing):
                 return None
             builder = builder_at(x, scope)
             if prices is None:
@@ -82,6 +83,25 @@ class WindowedEinsum(Simplifier):
             return found.in_parts(best, builder) if gains[best].share >= self.min_gain else None
 
         return windowed
+
+    def _needing(
+        self, module: HloModule, prices: WindowPrices | None
+    ) -> dict[HloInstruction, None] | None:
+        """Collectives that nothing else hides; None where no machine is named."""
+        if prices is None:
+            return None
+        needing: dict[HloInstruction, None] = {}
+        for computation in module.computations_post_order():
+            found = [self._matched(x) for x in computation.with_opcode(*self.opcodes)]
+            collectives = [x.collective for x in found if x is not None]
+            if collectives:
+                needing.update(dict.fromkeys(prices.needing(computation, collectives)))
+        return needing
+
+    def _matched(self, x: HloInstruction) -> Windowed | None:
+        found = gathered_product(x) if x.opcode is Opcode.DOT else scattered_product(x)
+        small = found is not None and found.tile and found.ring.size <= self.max_parts
+        return found if small else None
 
     def _tried(self, found: Windowed) -> tuple[int, ...]:
         """Numbers of chunks among which the machine chooses."""
@@ -96,10 +116,6 @@ class WindowedEinsum(Simplifier):
 
 
 Windowed: TypeAlias = GatheredProduct | ScatteredProduct
-
-
-def _matched(x: HloInstruction) -> Windowed | None:
-    return gathered_product(x) if x.opcode is Opcode.DOT else scattered_product(x)
 
 
 def _gain(

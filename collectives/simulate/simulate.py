@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from collectives.cost.estimator import Estimator
+from collectives.cost.independence import independent_seconds
 from collectives.simulate.bound import Bounds
 from collectives.simulate.device import ANY_LINK, SimulatedDevice, Total
 from collectives.simulate.engine import Engine
 from collectives.simulate.fold import MAX_CLASSES, Fold, fold_devices
-from collectives.simulate.independence import independent_seconds
 from collectives.simulate.program import program_of
 from collectives.simulate.reasons import Waiting, causes_of, why
 from collectives.simulate.remembered import RememberedEstimator

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from launch.calibrated import machine_here
-from launch.options import CompileOptions
+from launch.options import COLLECTIVE_GROUPS, CompileOptions
 from spmd.hlo import HloModule
 from spmd.proto import serialize, serialize_hlo_proto, serialize_with_config
 
@@ -48,6 +48,13 @@ def add_module_arguments(
         default=CompileOptions().fusion,
         help="make kernels of several instructions where that saves time on this machine",
     )
+    parser.add_argument(
+        "--without",
+        action="append",
+        choices=COLLECTIVE_GROUPS,
+        default=[],
+        help="leave out a group of passes on collectives; may be repeated",
+    )
 
 
 def positive(text: str) -> int:
@@ -80,6 +87,7 @@ def compile_options(options: argparse.Namespace) -> CompileOptions:
         memory_limit=limit,
         fusion=options.fusion,
         machine=machine_here(),
+        without=tuple(options.without),
     )
 
 

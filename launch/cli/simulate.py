@@ -89,9 +89,8 @@ def run(options: argparse.Namespace) -> int:
     machine = topology(options.topology)
     costs = {target: read_call_cost(_read(file), str(file)) for target, file in options.cost}
     module = load_module(options.module)
-    program = compiled_for(
-        module, options.devices, replace(compile_options(options), machine=machine)
-    )
+    wanted = replace(compile_options(options), machine=machine, costs=tuple(costs.items()))
+    program = compiled_for(module, options.devices, wanted)
     described = RooflineEstimator.of(program, machine, costs)
     found = _simulated(program, machine, described, options)
     if options.trace is not None:

@@ -38,7 +38,8 @@ class PriorityFusion(FueledPass):
     where they lie. Every computation that runs by itself is done alone, within the order in which it stands, which
     should be its schedule: kernels run at places of that order, where live bytes do not rise above its peak, less
     ``headroom``, a part of it. If the planned memory is more all the same, because values do not lie as close,
-    products stay alone, more room is left, and in the end nothing is made that keeps anything alive for longer.
+    products stay alone, more room is left, and in the end nothing is made that keeps anything alive for longer; up to
+    ``memory`` bytes more is no harm.
     docs/fusion.md says how time is estimated.
 
     Instructions with control edges, side effects, other memory spaces or dynamic sizes stay as they are, and so do
@@ -53,6 +54,7 @@ class PriorityFusion(FueledPass):
     horizontal: bool = True
     products: bool = True
     headroom: float = 0.0
+    memory: int = 0
     max_instructions: int = 64
     max_inputs: int = 24
     max_results: int = 12
@@ -84,7 +86,7 @@ class PriorityFusion(FueledPass):
             ]
             if not any(plan.kernels for plan in plans):
                 break
-            fused = setting.carried_out(plans)
+            fused = setting.carried_out(plans, self.memory)
             if fused is not None:
                 return plans, fused
         return [], None

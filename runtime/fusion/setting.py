@@ -52,18 +52,22 @@ class Setting:
             models.peaks[ours] = max(needs_of[ours], default=0)
         return Setting(module, models, order_of, needs_of, program)
 
-    def carried_out(self, plans: Iterable[FusionPlan]) -> HloModule | None:
-        """A copy of the module with the planned kernels; None where it takes much more memory than the module."""
+    def carried_out(self, plans: Iterable[FusionPlan], granted: int) -> HloModule | None:
+        """A copy of the module with the planned kernels; None where it takes much more memory than the module, and more
+        than ``granted`` bytes.
+        """
         copy = clone_module(self.module)
         named = {x.name: x for x in copy.all_instructions()}
         computations = {c.name: c for c in copy.computations}
         for plan in plans:
             make_fusions(plan.on(computations[plan.computation.name], named), Fuel())
         copy.computations = copy.computations_post_order()
-        return copy if self._holds(linearize(_in_order(copy))) else None
+        return copy if self._holds(linearize(_in_order(copy)), granted) else None
 
-    def _holds(self, fused: Program) -> bool:
+    def _holds(self, fused: Program, granted: int) -> bool:
         """Most plans take no more than what the values of the module need however they are packed."""
+        if granted and needs_no_more(fused, granted):
+            return True
         return any(
             needs_no_more(fused, int(bound(self.program) * (1 + SLACK)))
             for bound in (least_bytes, program_bytes)

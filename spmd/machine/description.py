@@ -111,6 +111,11 @@ class MachineDescription:
         """Bytes of a device that a program may fill."""
         return self.program_bytes or self.levels[-1].size
 
+    @property
+    def overlaps(self) -> bool:
+        """Devices compute while bytes move over some exchange."""
+        return any(way.busy < 1.0 for way in self.exchanges)
+
     def as_attained(self) -> MachineDescription:
         """The same machine with every rate as programs see it, and nothing left to take off."""
         *near, memory = self.levels

@@ -46,7 +46,7 @@ def make_pass(name: str, options: str = "") -> HloPass:
 def _value(name: str, option: Field[object], text: str) -> object:
     """``text`` as the type of the option's default."""
     default = option.default
-    if default is MISSING:
+    if default is MISSING or isinstance(default, tuple):
         raise PassOptionError(f"option {option.name} of {name} cannot be given in text")
     if isinstance(default, bool):
         if text not in ("true", "false", ""):

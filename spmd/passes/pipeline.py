@@ -51,13 +51,15 @@ class Pipeline:
     """Passes under a name that dumps show. ``repeated``: in turn, until each has found nothing since the last change.
 
     A pass that has found nothing runs again only after another one has changed the module, so the last round ends where
-    the last change was made in the round before.
+    the last change was made in the round before. ``after_change``: only where something has changed since the last
+    repeated pipeline came to rest.
     """
 
     name: str
     passes: tuple[HloPass, ...]
     repeated: bool = False
     max_rounds: int = MAX_ROUNDS
+    after_change: bool = False
 
     def applications(self, module: HloModule) -> Iterator[Application]:
         """Each is made when it is asked for. UnsettledWarning names passes that do not come to rest."""
@@ -94,6 +96,20 @@ class Pipeline:
         start = time.thread_time()
         changed = apply(self.passes[place], module)
         return Application(self, place, module, changed, time.thread_time() - start)
+
+
+def run_pipelines(
+    module: HloModule, pipelines: Iterable[Pipeline], after: AfterPass | None = None
+) -> bool:
+    """One after the other; True when any changed the module."""
+    changed = at_rest = False
+    for pipeline in pipelines:
+        if pipeline.after_change and at_rest:
+            continue
+        found = pipeline.run(module, after)
+        changed |= found
+        at_rest = pipeline.repeated or (at_rest and not found)
+    return changed
 
 
 def apply(step: HloPass, module: HloModule) -> bool:

@@ -16,6 +16,8 @@ from spmd.machine.reader import write_machine
 CASES = Path(__file__).parents[2] / "cases"
 MLP = str(CASES / "mlp_dp2" / "module.hlo")
 ON_DGX = ("--topology", "dgx-h100")
+#: Collectives where they stand, each to be waited for.
+BLOCKING = (*ON_DGX, "--without", "latency-hiding", "--without", "collective-pipelining")
 
 LOOP = """HloModule looped, num_partitions=2
 sum { x = f32[] parameter(0)
@@ -38,6 +40,17 @@ ENTRY main { p = f32[64,64] parameter(0)
   start = (s32[], f32[64,64]) tuple(zero, p)
   l = (s32[], f32[64,64]) while(start), condition=condition, body=body
   ROOT r = f32[64,64] get-tuple-element(l), index=1 }
+"""
+BESIDE = """HloModule beside, num_partitions=2
+sum { x = f32[] parameter(0)
+  y = f32[] parameter(1)
+  ROOT added = f32[] add(x, y) }
+ENTRY main { p = f32[2048,2048] parameter(0)
+  q = f32[2048,2048] parameter(1)
+  g = f32[2048,2048] all-reduce(p), channel_id=1, replica_groups={{0,1}}, use_global_device_ids=true, to_apply=sum
+  v = f32[2048,2048] dot(q, q), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  w = f32[2048,2048] dot(v, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT r = f32[2048,2048] dot(g, w), lhs_contracting_dims={1}, rhs_contracting_dims={0} }
 """
 CALL = """HloModule called
 ENTRY main { p = f32[64] parameter(0)
@@ -82,7 +95,7 @@ def test_json_has_the_keys_that_scripts_read(capsys: pytest.CaptureFixture[str])
 
 
 def test_a_loop_for_a_reader(looped: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["simulate", looped, *ON_DGX]) == 0
+    assert main(["simulate", looped, *BLOCKING]) == 0
     printed = capsys.readouterr().out
     assert "looped on 2 devices of dgx-h100" in printed
     assert "1 collective, 0 hidden; the 1 of 1 that are exposed longest:" in printed
@@ -100,6 +113,18 @@ def test_a_schedule_is_simulated_as_it_comes(
     file.write_text(LOOP.replace("num_p", "is_scheduled=true, num_p"))
     (g,) = figures(capsys, str(file), *ON_DGX)["collectives"]
     assert (g["op"], g["executions"]) == ("g", 50)
+
+
+def test_a_machine_that_computes_meanwhile_gets_an_order_that_hides(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The sum of one value goes on while another is multiplied."""
+    module = tmp_path / "beside.hlo"
+    module.write_text(BESIDE)
+    hidden, blocking = (figures(capsys, str(module), *how) for how in (ON_DGX, BLOCKING))
+    assert blocking["exposed_s"] == blocking["communication_s"] > 0
+    assert hidden["exposed_s"] == 0
+    assert hidden["step_s"] < blocking["step_s"]
 
 
 def test_links_that_carry_less_take_longer(capsys: pytest.CaptureFixture[str]) -> None:
@@ -136,7 +161,7 @@ def test_more_devices_than_the_module_was_made_for(
 
 def test_the_trace_has_a_row_for_compute_and_for_each_link(looped: str, tmp_path: Path) -> None:
     file = tmp_path / "trace.json"
-    assert main(["simulate", looped, *ON_DGX, "--trace", str(file)]) == 0
+    assert main(["simulate", looped, *BLOCKING, "--trace", str(file)]) == 0
     events = json.loads(file.read_text())["traceEvents"]
     rows = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
     assert list(rows.values()) == ["compute", "NVLink 4"]
@@ -180,7 +205,7 @@ def _spans(trace: dict[str, Any]) -> list[float]:
 def test_seconds_by_name(looped: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "seconds.json"
     file.write_text('{"w": 0.001, "g": 0.002}')
-    found = figures(capsys, looped, *ON_DGX, "--durations", str(file))
+    found = figures(capsys, looped, *BLOCKING, "--durations", str(file))
     assert found["step_s"] == pytest.approx(50 * 0.003, rel=0.01)
     assert found["exposed_s"] == pytest.approx(50 * 0.002)
 

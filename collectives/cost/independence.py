@@ -18,7 +18,7 @@ def independent_seconds(
     seconds: Callable[[HloInstruction], float],
 ) -> dict[HloInstruction, float]:
     """Of each of ``collectives``: the seconds of all other instructions of ``computation`` that may overlap it."""
-    order = computation.instructions
+    order = computation.post_order()
     number = {collective: n for n, collective in enumerate(collectives)}
     bit = {x: 1 << number[x] if x in number else 0 for x in order}
     after: dict[HloInstruction, int] = {}
