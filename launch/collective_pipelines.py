@@ -41,6 +41,7 @@ def on_scheduled(options: CompileOptions) -> tuple[Pipeline, ...]:
         return ()
     machine = introduce(options.machine)
     limit = options.memory_limit or machine.memory_limit
-    order = LatencyHidingScheduler(machine=machine.name, memory_limit=limit, costs=options.costs)
-    passes = (AsyncCreation(), order, AsyncToSync(machine=machine.name))
+    name, costs = machine.name, options.costs
+    order = LatencyHidingScheduler(machine=name, memory_limit=limit, costs=costs)
+    passes = (AsyncCreation(), order, AsyncToSync(machine=name, costs=costs))
     return (replace(HIDING, passes=passes),)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from collectives.cost.custom_calls import CallCost
 from collectives.cost.roofline import RooflineEstimator
 from collectives.passes.async_creation import PAIRS
 from collectives.schedule.group_sharing import GroupSharing
@@ -38,15 +39,16 @@ class AsyncToSync(FueledPass):
         d = f32[8] all-reduce-done(s)             t = (f32[8]) tuple(x)
 
     With a machine, the same for windows that hide less there than it takes to dispatch what a pair has more. What its
-    author put into a scheduling group stays.
+    author put into a scheduling group stays. costs: of custom calls, by target.
     """
 
     name: ClassVar[str] = "async-to-sync"
     accepts: ClassVar[tuple[Stage, ...]] = (Stage.SCHEDULED,)
     machine: str = ""
+    costs: tuple[tuple[str, CallCost], ...] = ()
 
     def rewrite(self, module: HloModule, fuel: Fuel) -> bool:
-        useless = _Useless(module, self.machine) if self.machine else None
+        useless = _Useless(module, self.machine, dict(self.costs)) if self.machine else None
         changed = False
         for computation in running_computations(module):
             found = useless.windows(computation) if useless else _idle_windows(computation)
@@ -62,9 +64,10 @@ class AsyncToSync(FueledPass):
 class _Useless:
     """Windows that do not pay on a machine; computations are asked for and settled callees first."""
 
-    def __init__(self, module: HloModule, machine: str) -> None:
+    def __init__(self, module: HloModule, machine: str, given: Mapping[str, CallCost]) -> None:
         described = machine_named(machine)
-        self._costs = WindowCosts(RooflineEstimator.of(module, described), GroupSharing(module))
+        estimator = RooflineEstimator.of(module, described, given)
+        self._costs = WindowCosts(estimator, GroupSharing(module))
         self._least = MORE_DISPATCHES * described.thunk_seconds
 
     def windows(self, computation: HloComputation) -> list[HloInstruction]:
