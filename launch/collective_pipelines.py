@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from collectives.passes.all_passes import COLLECTIVE_COMBINING, COLLECTIVE_SIMPLIFICATION
+from collectives.passes.all_to_all_pipeliner import AllToAllPipeliner
 from collectives.passes.async_creation import AsyncCreation
 from collectives.passes.async_to_sync import AsyncToSync
 from collectives.passes.collective_pipeliner import CollectivePipeliner
@@ -21,7 +22,7 @@ from spmd.passes.pipeline import Pipeline
 
 SIMPLIFICATION = Pipeline("collective-simplification", COLLECTIVE_SIMPLIFICATION)
 PIPELINING = Pipeline("collective-pipelining", (CollectivePipeliner(),))
-WINDOWS = Pipeline("windowed-einsum", (WindowedEinsum(),))
+WINDOWS = Pipeline("windowed-einsum", (WindowedEinsum(), AllToAllPipeliner()))
 COMBINING = Pipeline("collective-combining", COLLECTIVE_COMBINING)
 HIDING = Pipeline("latency-hiding", (AsyncCreation(), LatencyHidingScheduler(), AsyncToSync()))
 
@@ -31,7 +32,8 @@ def on_optimized(options: CompileOptions) -> tuple[Pipeline, ...]:
     found = [SIMPLIFICATION]
     if options.machine.overlaps:
         name = introduce(options.machine).name
-        found += [PIPELINING, replace(WINDOWS, passes=(WindowedEinsum(machine=name),))]
+        windows = (WindowedEinsum(machine=name), AllToAllPipeliner(machine=name))
+        found += [PIPELINING, replace(WINDOWS, passes=windows)]
     return tuple(x for x in (*found, COMBINING) if x.name not in options.without)
 
 

@@ -15,6 +15,7 @@ from collectives.passes.all_reduce_folder import AllReduceFolder
 from collectives.passes.all_reduce_reassociate import AllReduceReassociate
 from collectives.passes.all_reduce_simplifier import AllReduceSimplifier
 from collectives.passes.all_to_all_decomposer import AllToAllDecomposer
+from collectives.passes.all_to_all_pipeliner import AllToAllPipeliner
 from collectives.passes.async_creation import AsyncCreation
 from collectives.passes.async_to_sync import AsyncToSync
 from collectives.passes.collective_ordering import CollectiveOrdering
@@ -66,6 +67,7 @@ BY_NAME: tuple[type[HloPass], ...] = (
     AllGatherRemoveDegenerateDims,
     AllReduceContiguous,
     AllToAllDecomposer,
+    AllToAllPipeliner,
     AsyncCreation,
     AsyncToSync,
     CollectiveOrdering,

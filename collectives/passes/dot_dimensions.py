@@ -8,6 +8,7 @@ from enum import Enum
 from spmd.hlo.instruction import HloInstruction
 from spmd.ops.attrs import DotAttrs
 from spmd.ops.dot import free_dims
+from spmd.shape import PrimitiveType
 
 
 class Role(Enum):
@@ -39,3 +40,8 @@ def dot_dimensions(dot: HloInstruction) -> tuple[DotDimension, ...]:
         found.append(DotDimension(Role.FREE, (None, d), len(found)))
     summed = zip(attrs.lhs_contracting, attrs.rhs_contracting, strict=True)
     return (*found, *(DotDimension(Role.CONTRACTING, pair, None) for pair in summed))
+
+
+def type_of_terms(kind: PrimitiveType) -> PrimitiveType:
+    """In which parts of the sums of a product of ``kind`` are added up: in f32, as within it, if it is narrow."""
+    return PrimitiveType.F32 if kind in (PrimitiveType.BF16, PrimitiveType.F16) else kind

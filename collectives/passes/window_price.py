@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from collectives.cost.independence import independent_seconds
@@ -17,7 +17,7 @@ from spmd.machine.description import MachineDescription
 from spmd.shape import ArrayShape
 
 #: What takes so long that a scheduler would put it beside a collective, and costs alike however it is fused.
-_PRODUCTS = (Opcode.DOT, Opcode.CONVOLUTION, Opcode.RAGGED_DOT, Opcode.SCALED_DOT)
+PRODUCTS = (Opcode.DOT, Opcode.CONVOLUTION, Opcode.RAGGED_DOT, Opcode.SCALED_DOT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class WindowPrices:
 
     def _product_seconds(self, x: HloInstruction) -> float:
         """Of a product, or of those that a loop, branch or call does; the dearest branch's."""
-        if x.opcode in _PRODUCTS:
+        if x.opcode in PRODUCTS:
             return self._estimator.compute(x)
         if x.opcode is Opcode.WHILE:
             return (trip_count(x) or 1) * self._products_in(x.while_body)
@@ -79,10 +79,19 @@ class WindowPrices:
     ) -> WindowGain:
         """parts: what is to take the place of both, in the order in which it was written."""
         whole = self._estimator.compute(dot) + self._estimator.collective(collective).seconds
-        return WindowGain(dot.name, whole, self._seconds(parts))
+        return WindowGain(dot.name, whole, self.seconds(parts, _is_kernel))
 
-    def _seconds(self, made: Iterable[HloInstruction]) -> float:
-        """Parts are sent as soon as they are there and the link is free, and computed in their order."""
+    def sending(self, collectives: Iterable[HloInstruction]) -> float:
+        """Seconds of these, one after the other."""
+        return sum(self._estimator.collective(x).seconds for x in collectives)
+
+    def seconds(
+        self, made: Iterable[HloInstruction], share: Callable[[HloInstruction], float]
+    ) -> float:
+        """Parts are sent as soon as they are there and the link is free, and computed in their order.
+
+        share: of what an instruction takes as a kernel of its own, the part that it adds to a fused program.
+        """
         ready: dict[HloInstruction, float] = {}
         computing = sending = computed = sent = slowed = 0.0
         for x in made:
@@ -95,7 +104,8 @@ class WindowPrices:
                 sent += time.seconds
                 slowed = max([slowed, *(self._busy[link.exchange] for link in time.links)])
             else:
-                seconds = self._estimator.compute(x) if _is_kernel(x) else 0.0
+                left = share(x)
+                seconds = left * self._estimator.compute(x) if left else 0.0
                 ready[x] = computing = max(begin, computing) + seconds
                 computed += seconds
         end = max(ready.values(), default=0.0)

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from collectives.passes.dot_dimensions import DotDimension, Role, dot_dimensions
+from collectives.passes.dot_dimensions import DotDimension, Role, dot_dimensions, type_of_terms
 from collectives.passes.window_ring import Piece, WindowRing, cut, part_of, ring_of, with_part
 from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import CollectiveAttrs, DotAttrs
 from spmd.passes.rewrite import is_pinned
-from spmd.shape import ArrayShape, PrimitiveType
-
-#: Sums of parts in these types are made in f32, as the whole sum is.
-_NARROW = (PrimitiveType.BF16, PrimitiveType.F16)
+from spmd.shape import ArrayShape
 
 
 @dataclass(frozen=True)
@@ -99,7 +96,7 @@ def _with_product(
     lhs, rhs = (part, other) if product.operand == 0 else (other, part)
     attrs = product.dot.attrs_as(DotAttrs)
     if dimension.role is Role.CONTRACTING:
-        made = b.dot(lhs, rhs, attrs, PrimitiveType.F32 if kind in _NARROW else kind)
+        made = b.dot(lhs, rhs, attrs, type_of_terms(kind))
         return made if result is None else b.add(result, made)
     made = b.dot(lhs, rhs, attrs, kind)
     if result is None:

@@ -1,0 +1,82 @@
+"""A region around all-to-alls, written in pieces."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from collectives.passes.dot_dimensions import type_of_terms
+from collectives.passes.exchange_region import ExchangeRegion, is_summed_wider
+from spmd.builder import Builder
+from spmd.hlo.instruction import Annotations, HloInstruction
+from spmd.ops.attrs import CollectiveAttrs, DotAttrs
+from spmd.passes.pieces import operand_part, piece_of
+
+
+@dataclass(frozen=True)
+class ExchangePieces:
+    """``region`` in so many ``pieces``, to be written by ``builder``."""
+
+    region: ExchangeRegion
+    pieces: int
+    builder: Builder
+
+    def write(self) -> dict[HloInstruction, HloInstruction]:
+        """What each result of the region is from now on.
+
+        All pieces of what comes before an exchange are written before those of what is behind it: they hide it.
+        """
+        writer = _Writer(self.region, self.pieces, self.builder)
+        for members in self.region.stages():
+            for number in range(self.pieces):
+                for member in members:
+                    writer.write(member, number)
+        return {result: writer.joined(result) for result in self.region.results}
+
+
+@dataclass
+class _Writer:
+    region: ExchangeRegion
+    pieces: int
+    b: Builder
+    made: dict[HloInstruction, list[HloInstruction]] = field(default_factory=dict)
+    parts: dict[tuple[HloInstruction, int], list[HloInstruction]] = field(default_factory=dict)
+
+    def write(self, member: HloInstruction, number: int) -> None:
+        self.b.annotations = Annotations(metadata=member.annotations.metadata)
+        along = self.region.along[member]
+        operands = [
+            operand if dim is None else self._part(operand, dim)[number]
+            for operand, dim in zip(member.operands, along.operands, strict=True)
+        ]
+        if along.result is None and is_summed_wider(member):
+            kind = type_of_terms(member.array_shape.element_type)
+            piece = self.b.dot(operands[0], operands[1], member.attrs_as(DotAttrs), kind)
+        else:
+            piece = self.b.computation.add(piece_of(member, along, operands, self.pieces))
+        attrs = piece.attrs
+        if isinstance(attrs, CollectiveAttrs) and attrs.channel_id is not None:
+            piece.attrs = replace(attrs, channel_id=self.b.scope.channel_id())
+        self.made.setdefault(member, []).append(piece)
+
+    def _part(self, operand: HloInstruction, dim: int) -> list[HloInstruction]:
+        """What each piece reads of ``operand``."""
+        if operand in self.region.along:
+            return self.made[operand]
+        if (operand, dim) not in self.parts:
+            self.parts[operand, dim] = [
+                operand_part(operand, dim, n, self.pieces, self.b) for n in range(self.pieces)
+            ]
+        return self.parts[operand, dim]
+
+    def joined(self, member: HloInstruction) -> HloInstruction:
+        """The pieces of ``member`` side by side, or added up."""
+        along, made = self.region.along[member], self.made[member]
+        self.b.annotations = Annotations(metadata=member.annotations.metadata)
+        if along.result is not None:
+            return self.b.concatenate(made, along.result)
+        assert along.combine is not None
+        total = made[0]
+        for term in made[1:]:
+            total = self.b.binary(along.combine, total, term)
+        kind = member.array_shape.element_type
+        return total if total.array_shape.element_type is kind else self.b.convert(total, kind)

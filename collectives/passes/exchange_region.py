@@ -1,0 +1,228 @@
+"""What lies around all-to-alls and can be computed in pieces with them: along a dimension that they leave alone.
+
+    dot -> all-to-all[experts, capacity, model] -> dot, silu, dot -> all-to-all -> dot
+
+Capacity is free in the products and the all-to-alls do not touch it, so all of this can be done for one part of it
+after the other, and the all-to-all of one part is under way while products of another are computed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from collectives.passes.dot_dimensions import Role, dot_dimensions, type_of_terms
+from collectives.passes.window_price import PRODUCTS
+from spmd.analysis.split_rules import Along, length_along, ways_to_split
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import CollectiveAttrs, DotAttrs
+from spmd.passes.rewrite import is_pinned
+from spmd.shape import ArrayShape
+
+#: Instructions that are looked at around one all-to-all.
+_MOST = 96
+
+
+@dataclass(frozen=True)
+class ExchangeRegion:
+    """``members``, operands first, and how each is cut. exchanges: those of them that the region is for."""
+
+    members: tuple[HloInstruction, ...]
+    along: Mapping[HloInstruction, Along]
+    exchanges: tuple[HloInstruction, ...]
+
+    def has_pieces(self, count: int) -> bool:
+        """Every member can be cut into so many equal parts."""
+        return all(length_along(x, way) % count == 0 for x, way in self.along.items())
+
+    @property
+    def results(self) -> tuple[HloInstruction, ...]:
+        """Members that others read, but for what they can go on reading as it is."""
+        return tuple(
+            x
+            for x in self.members
+            if not _is_leaf(self.along[x])
+            and (x.is_root or any(u not in self.along for u in x.users))
+        )
+
+    def stages(self) -> list[list[HloInstruction]]:
+        """Members by how many exchanges, one after the other, they wait for."""
+        place: dict[HloInstruction, int] = {}
+        for member in self.members:
+            read = [x for x in member.operands if x in place]
+            place[member] = max((place[x] + _is_exchange(x) for x in read), default=0)
+        stages: list[list[HloInstruction]] = [[] for _ in range(max(place.values()) + 1)]
+        for member, stage in place.items():
+            stages[stage].append(member)
+        return stages
+
+
+def exchange_regions(
+    exchange: HloInstruction, wanted: Iterable[HloInstruction], known: Mapping[HloInstruction, int]
+) -> Iterator[ExchangeRegion]:
+    """Those of the all-to-all ``exchange``, for it and others of ``wanted``; with the products behind, and without.
+
+    known: what may become a member, with its place in an order of operands first.
+    """
+    wanted = tuple(wanted)
+    for way in exchange_ways(exchange):
+        flood = _Flood(known, exchange, way)
+        held = tuple(x for x in wanted if x in flood.along)
+        for behind in (True, False):
+            members = flood.around(held, behind=behind)
+            along = {x: flood.along[x] for x in sorted(members, key=known.__getitem__)}
+            yield ExchangeRegion(tuple(along), along, held)
+
+
+def exchange_ways(x: HloInstruction) -> tuple[Along, ...]:
+    """Along every dimension that an all-to-all leaves alone: each piece is sent to whom the whole is sent."""
+    attrs, shape = x.attrs_as(CollectiveAttrs), x.shape
+    if attrs.dimension is None or attrs.constrain_layout or is_pinned(x):
+        return ()
+    if not isinstance(shape, ArrayShape) or any(shape.dynamic):
+        return ()
+    untouched = [d for d, size in enumerate(shape.dims) if d != attrs.dimension and size > 1]
+    return tuple(Along(d, (d,)) for d in untouched)
+
+
+def _ways(x: HloInstruction) -> tuple[Along, ...]:
+    """Products also over what they sum, whatever their type: terms are added in f32 where it is a narrow one."""
+    if is_pinned(x):
+        return ()
+    if _is_exchange(x):
+        return exchange_ways(x)
+    ways = ways_to_split(x)
+    if ways and is_summed_wider(x):
+        summed = (d for d in dot_dimensions(x) if d.role is Role.CONTRACTING)
+        ways += tuple(Along(None, d.operands, Opcode.ADD) for d in summed)
+    return ways
+
+
+def is_summed_wider(x: HloInstruction) -> bool:
+    """A product of which parts of the sum are of another type than it is."""
+    if x.opcode is not Opcode.DOT or x.attrs_as(DotAttrs).extra:
+        return False
+    kind = x.array_shape.element_type
+    return type_of_terms(kind) is not kind
+
+
+@dataclass
+class _Flood:
+    """All that can be cut with ``start``, whatever it is good for: operands and users, as far as they agree."""
+
+    known: Mapping[HloInstruction, int]
+    start: HloInstruction
+    way: Along
+    along: dict[HloInstruction, Along] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._take(self.start, self.way)
+        work = deque(self.along)
+        while work:
+            x = work.popleft()
+            if _is_leaf(self.along[x]):
+                continue
+            for neighbour in (*self._operands_cut(x), *self._users_cutting(x)):
+                if neighbour in self.along or len(self.along) >= _MOST:
+                    continue
+                if any(self._take(neighbour, way) for way in _ways(neighbour)):
+                    work.append(neighbour)
+
+    def _operands_cut(self, x: HloInstruction) -> Iterator[HloInstruction]:
+        for operand, dim in zip(x.operands, self.along[x].operands, strict=True):
+            if dim is not None:
+                yield operand
+
+    def _users_cutting(self, x: HloInstruction) -> Iterator[HloInstruction]:
+        if self.along[x].result is not None:
+            yield from x.users
+
+    def _take(self, x: HloInstruction, way: Along) -> bool:
+        """``x`` is cut like that, if it reads and is read as those are cut that are there."""
+        if x not in self.known or not (self._reads_as_cut(x, way) and self._is_read_as(x, way)):
+            return False
+        self.along[x] = way
+        return True
+
+    def _reads_as_cut(self, x: HloInstruction, way: Along) -> bool:
+        cut = [(dim, self.along.get(o)) for o, dim in zip(x.operands, way.operands, strict=True)]
+        return all(along is None or dim == along.result is not None for dim, along in cut)
+
+    def _is_read_as(self, x: HloInstruction, way: Along) -> bool:
+        return all(
+            dim == way.result is not None
+            for user in x.users
+            if user in self.along
+            for operand, dim in zip(user.operands, self.along[user].operands, strict=True)
+            if operand is x
+        )
+
+    def around(
+        self, exchanges: Iterable[HloInstruction], *, behind: bool
+    ) -> dict[HloInstruction, None]:
+        """``exchanges``, what lies between them, products before and, if wanted, behind, and what these alone read."""
+        exchanges = list(exchanges)
+        after = _reached(exchanges, self._readers)
+        before = _reached(exchanges, self._read)
+        members = {x: None for x in after if x in before}
+        members |= self._up_to_products(exchanges, self._read)
+        if behind:
+            members |= self._up_to_products(exchanges, self._readers)
+        work = list(members)
+        while work:
+            for x in self._read(work.pop()):
+                if x not in members and self._comes_along(x, members):
+                    members[x] = None
+                    work.append(x)
+        return members
+
+    def _comes_along(self, x: HloInstruction, members: Mapping[HloInstruction, None]) -> bool:
+        """``x`` costs little, and nobody else needs it."""
+        if x.opcode in PRODUCTS or _is_exchange(x):
+            return False
+        return _is_leaf(self.along[x]) or all(user in members for user in x.users)
+
+    def _up_to_products(
+        self,
+        exchanges: list[HloInstruction],
+        neighbours: Callable[[HloInstruction], Iterable[HloInstruction]],
+    ) -> dict[HloInstruction, None]:
+        """From ``exchanges`` on, the nearest products included, other exchanges not."""
+
+        def nearer(x: HloInstruction) -> list[HloInstruction]:
+            found = neighbours(x) if x.opcode not in PRODUCTS else ()
+            return [y for y in found if not _is_exchange(y)]
+
+        return _reached(exchanges, nearer)
+
+    def _read(self, x: HloInstruction) -> list[HloInstruction]:
+        return [operand for operand in self._operands_cut(x) if operand in self.along]
+
+    def _readers(self, x: HloInstruction) -> list[HloInstruction]:
+        return [user for user in self._users_cutting(x) if user in self.along]
+
+
+def _is_exchange(x: HloInstruction) -> bool:
+    return x.opcode is Opcode.ALL_TO_ALL
+
+
+def _is_leaf(way: Along) -> bool:
+    """Nothing that is read is cut, as of a broadcast along a new dimension: every piece is alike, and costs nothing."""
+    return way.result is not None and all(dim is None for dim in way.operands)
+
+
+def _reached(
+    starts: Iterable[HloInstruction],
+    neighbours: Callable[[HloInstruction], Iterable[HloInstruction]],
+) -> dict[HloInstruction, None]:
+    """``starts`` and all that can be come to from them."""
+    found = dict.fromkeys(starts)
+    work = list(found)
+    while work:
+        for x in neighbours(work.pop()):
+            if x not in found:
+                found[x] = None
+                work.append(x)
+    return found
