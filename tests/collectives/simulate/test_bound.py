@@ -6,8 +6,8 @@ import random
 
 import pytest
 
+from collectives.cost.independence import independent_seconds
 from collectives.simulate.bound import Bounds
-from collectives.simulate.independence import independent_seconds
 from collectives.simulate.simulate import SimulationOptions, simulate
 from spmd.hlo import HloComputation, HloInstruction
 from spmd.text.parser import parse_module
