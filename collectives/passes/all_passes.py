@@ -53,11 +53,13 @@ COLLECTIVE_SIMPLIFICATION: tuple[HloPass, ...] = (
     CollectivePermuteMotion(),
 )
 
-#: One meeting for what several were for. What is gathered lives from then on, so that little is gathered together.
+#: One meeting for what several were for. What is gathered lives from then on, so that little is gathered together; and
+#: where that means to copy it once more, only what is copied in less time than a meeting takes.
 COLLECTIVE_COMBINING: tuple[HloPass, ...] = (
     AllReduceCombiner(),
     ReduceScatterCombiner(),
-    AllGatherCombiner(max_bytes=1 << 20),
+    AllGatherCombiner(max_bytes=4 << 20),
+    AllGatherCombiner(max_bytes=1 << 16, by_dimension=False),
     CollectivePermuteCombiner(),
 )
 
