@@ -142,7 +142,7 @@ def _slices_of(
             return None
         if user in apart:
             continue
-        if user.opcode is Opcode.DYNAMIC_SLICE and user.operands.count(x) == 1:
+        if user.opcode is Opcode.DYNAMIC_SLICE and user.operand(0) is x:
             found.append(_Kept(user, steps))
         elif user.opcode in _MOVES or user.opcode is Opcode.CONVERT:
             behind = _slices_of(user, (*steps, user))
