@@ -14,7 +14,7 @@ after the other, as whether devices agree on trips and branches is a matter of v
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
@@ -100,7 +100,7 @@ def check_pairs(computation: HloComputation) -> None:
 def events_of_devices(module: HloModule, count: int) -> list[list[Event]]:
     """Per device, the collectives it takes part in, in schedule order; callees where they are called."""
     events: list[list[Event]] = [[] for _ in range(count)]
-    for instruction, there in _in_order(module.entry, range(count)):
+    for instruction, there in _in_order(module.entry, range(count), _with_collectives(module)):
         for phase, collective in _phases(instruction):
             for group in groups_of(collective, module):
                 for device in group:
@@ -114,20 +114,34 @@ def events_of_devices(module: HloModule, count: int) -> list[list[Event]]:
 
 
 def _in_order(
-    computation: HloComputation, there: Collection[int]
+    computation: HloComputation, there: Collection[int], entered: Container[HloComputation]
 ) -> Iterator[tuple[HloInstruction, Collection[int]]]:
-    """Instructions as they run, and the devices that run them."""
+    """Instructions as they run, and the devices that run them; of callees, those of ``entered``."""
     for instruction in computation.instructions:
-        if instruction.opcode is Opcode.CONDITIONAL and _meets(instruction):
-            taken = _branches_by_device(instruction)
-            for number, branch in enumerate(instruction.called_computations):
-                inside = there if taken is None else [d for d in there if taken[d] == number]
-                yield from _in_order(branch, inside)
-        elif instruction.opcode in (Opcode.CALL, Opcode.WHILE):
-            for callee in instruction.called_computations:
-                yield from _in_order(callee, there)
-        else:
+        if instruction.opcode not in (Opcode.CALL, Opcode.WHILE, Opcode.CONDITIONAL):
             yield instruction, there
+            continue
+        callees = instruction.called_computations
+        if not any(callee in entered for callee in callees):
+            continue
+        is_branch = instruction.opcode is Opcode.CONDITIONAL
+        taken = _branches_by_device(instruction) if is_branch else None
+        for number, callee in enumerate(callees):
+            inside = there if taken is None else {d for d in there if taken[d] == number}
+            if callee in entered:
+                yield from _in_order(callee, inside, entered)
+
+
+def _with_collectives(module: HloModule) -> dict[HloComputation, None]:
+    """Computations that hold a collective, themselves or in what they call."""
+    found: dict[HloComputation, None] = {}
+    for computation in module.computations_post_order():
+        for instruction in computation.instructions:
+            inside = any(callee in found for callee in instruction.called_computations)
+            if inside or any(True for _ in _phases(instruction)):
+                found[computation] = None
+                break
+    return found
 
 
 def _branches_by_device(conditional: HloInstruction) -> list[int] | None:
@@ -139,16 +153,6 @@ def _branches_by_device(conditional: HloInstruction) -> list[int] | None:
         return [0 if value else 1 for value in values]
     last = len(conditional.called_computations) - 1
     return [value if 0 <= value <= last else last for value in values.tolist()]
-
-
-def _meets(conditional: HloInstruction) -> bool:
-    """Whether a branch holds a collective, itself or in what it calls."""
-    return any(
-        True
-        for branch in conditional.called_computations
-        for instruction, _ in _in_order(branch, ())
-        for _ in _phases(instruction)
-    )
 
 
 def _phases(instruction: HloInstruction) -> Iterator[tuple[Phase, HloInstruction]]:
@@ -175,12 +179,14 @@ def groups_of(collective: HloInstruction, module: HloModule) -> tuple[Group, ...
 
 def _linked(pairs: Iterable[tuple[int, int]]) -> tuple[Group, ...]:
     """Devices that pairs link with one another, directly or through others: none of them ends before all begin."""
-    groups: list[frozenset[int]] = []
-    for pair in pairs:
-        joined = [group for group in groups if not group.isdisjoint(pair)]
-        groups = [group for group in groups if group.isdisjoint(pair)]
-        groups.append(frozenset(pair).union(*joined))
-    return tuple(sorted(tuple(sorted(group)) for group in groups))
+    group_of: dict[int, list[int]] = {}
+    for source, target in pairs:
+        one, other = (group_of.setdefault(device, [device]) for device in (source, target))
+        if one is not other:
+            small, large = sorted((one, other), key=len)
+            large += small
+            group_of.update(dict.fromkeys(small, large))
+    return tuple(sorted({tuple(sorted(group)) for group in group_of.values()}))
 
 
 def check_events(events: Sequence[Sequence[Event]]) -> None:

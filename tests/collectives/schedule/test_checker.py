@@ -164,3 +164,56 @@ def test_a_start_that_nobody_waits_for() -> None:
     text = module().replace("d = f32[4] all-reduce-done(s)\n", "").replace("add(d, y)", "add(x, y)")
     with pytest.raises(CheckFailed, match="s has 0 all-reduce-done, expected one"):
         check_schedule(parse_module(text))
+
+
+def test_branches_in_branches_are_walked_once() -> None:
+    """Thirty deep: whether a branch holds a collective is not asked again at each level."""
+    depth = 30
+    branches = "".join(
+        f"""
+other{n} {{
+  ROOT o{n} = f32[4] parameter(0)
+}}
+b{n} {{
+  x{n} = f32[4] parameter(0)
+  k{n} = pred[] constant(true)
+  ROOT c{n} = f32[4] conditional(k{n}, x{n}, x{n}), true_computation=b{n - 1}, false_computation=other{n}
+}}
+"""
+        for n in range(1, depth + 1)
+    )
+    module = parse_module(
+        f"""HloModule m, is_scheduled=true, num_partitions=2
+add {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT s = f32[] add(a, b)
+}}
+b0 {{
+  x0 = f32[4] parameter(0)
+  ROOT r = f32[4] all-reduce(x0), replica_groups={{{{0,1}}}}, channel_id=1, use_global_device_ids=true, to_apply=add
+}}
+{branches}
+ENTRY e {{
+  x = f32[4] parameter(0)
+  ROOT y = f32[4] call(x), to_apply=b{depth}
+}}
+"""
+    )
+    assert [len(own) for own in events_of_devices(module, 2)] == [2, 2]
+
+
+def test_permutes_of_thousands_of_pairs() -> None:
+    """Each pair by itself: groups are not looked through for every pair."""
+    count = 8192
+    pairs = ",".join(f"{{{n},{n ^ 1}}}" for n in range(count))
+    module = parse_module(
+        f"""HloModule m, is_scheduled=true, num_partitions={count}
+ENTRY e {{
+  x = f32[4] parameter(0)
+  ROOT p = f32[4] collective-permute(x), channel_id=1, source_target_pairs={{{pairs}}}
+}}
+"""
+    )
+    events = events_of_devices(module, count)
+    assert [one.group for one in events[7]] == [(6, 7), (6, 7)]
