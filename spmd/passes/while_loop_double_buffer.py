@@ -16,7 +16,7 @@ from spmd.ops.opdef import OPS
 from spmd.passes.instruction_pass import Edit, InstructionPass
 from spmd.passes.interface import UNSCHEDULED, register_pass
 from spmd.passes.loop_peeling import match_counted
-from spmd.passes.rewrite import builder_at
+from spmd.passes.rewrite import builder_at, is_pinned
 from spmd.passes.while_loop_unroller import repeat_body, unroll
 from spmd.passes.while_state import Loop, element_index, is_element_of, match_loop
 from spmd.shape import ArrayShape
@@ -67,9 +67,9 @@ class WhileLoopDoubleBuffer(InstructionPass):
 
 
 def run_twice(loop: Loop, builder: Builder, effects: SideEffects) -> bool:
-    """Two trips in one, if their number is known."""
+    """Two trips in one, if their number is known, and a trip's end waits for nothing but values."""
     trips = trip_count(loop.instruction)
-    if trips is None or trips < 2:
+    if trips is None or trips < 2 or is_pinned(loop.body.root):
         return False
     if trips % 2 == 0:
         repeat_body(loop, 2, builder, effects)

@@ -13,6 +13,7 @@ from spmd.passes.dead_code_elimination import DeadCodeElimination
 from spmd.passes.interface import HloPass
 from spmd.passes.pipeline import run_once, run_passes
 from spmd.passes.while_loop_constant_sinking import WhileLoopConstantSinking
+from spmd.passes.while_loop_double_buffer import WhileLoopDoubleBuffer
 from spmd.passes.while_loop_invariant_code_motion import WhileLoopInvariantCodeMotion
 from spmd.passes.while_loop_simplifier import WhileLoopSimplifier
 from spmd.text.parser import parse_module
@@ -155,3 +156,43 @@ def test_bodies_that_two_loops_share_are_left_alone() -> None:
     assert not WhileLoopConstantSinking().run(module)
     run_passes(module, SIMPLIFICATION)
     verify(module)
+
+
+#: A stencil's loop of four trips, whose end may have to wait.
+STENCIL = """HloModule t
+cond {
+  s = (s32[], f32[4]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  n = s32[] constant(4)
+  ROOT c = pred[] compare(i, n), direction=LT
+}
+body {
+  s = (s32[], f32[4]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  one = s32[] constant(1)
+  next = s32[] add(i, one)
+  x = f32[4] get-tuple-element(s), index=1
+  turned = f32[4] reverse(x), dimensions={0}
+  y = f32[4] subtract(x, turned)
+  ROOT r = (s32[], f32[4]) tuple(next, y)WAITS
+}
+ENTRY e {
+  x0 = f32[4] parameter(0)
+  zero = s32[] constant(0)
+  s0 = (s32[], f32[4]) tuple(zero, x0)
+  loop = (s32[], f32[4]) while(s0), condition=cond, body=body
+  ROOT out = f32[4] get-tuple-element(loop), index=1
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("waits", "changes"), [("", True), (", control-predecessors={turned}", False)]
+)
+def test_loops_whose_end_must_wait_are_not_run_twice(waits: str, changes: bool) -> None:
+    module = parse_module(STENCIL.replace("WAITS", waits))
+    assert run_once(module, (WhileLoopDoubleBuffer(),)) == changes
+    x = np.arange(4, dtype=np.float32)
+    (want,) = evaluate(parse_module(STENCIL.replace("WAITS", "")), x)
+    (got,) = evaluate(module, x)
+    np.testing.assert_array_equal(got, want)
