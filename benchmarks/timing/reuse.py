@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from benchmarks.timing.rates import WORKING_SETS, Rates
 from runtime.device_program import DeviceProgram
 from runtime.prediction.residency import Found, Residency, span_of
-from runtime.prediction.step import WHOLE
+from runtime.prediction.step import is_whole
 from runtime.prediction.work import Access, touched, work_of
 from runtime.thunks.copy import CopyThunk
 from runtime.thunks.kernel import KernelThunk
@@ -65,13 +65,12 @@ class _Walk:
 
     def _touch(self, accesses: Sequence[Access]) -> list[Found]:
         spans = [span_of(access.place) for access in accesses]
-        whole = [a.size >= WHOLE * s.size for a, s in zip(accesses, spans, strict=True)]
+        whole = [is_whole(a, span) for a, span in zip(accesses, spans, strict=True)]
         return [part for parts in self._residency.touch(spans, whole) for part in parts]
 
 
 def _accesses(thunk: Thunk) -> Iterable[Access]:
     if isinstance(thunk, KernelThunk):
-        return work_of(
-            thunk, machine_named(DEFAULT)
-        ).accesses  # what is touched is the same on all machines
+        # What is touched is the same on all machines.
+        return work_of(thunk, machine_named(DEFAULT)).accesses
     return touched(dict.fromkeys(use.place for use in thunk.buffer_uses()))

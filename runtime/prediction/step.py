@@ -39,7 +39,7 @@ from spmd.machine.description import MachineDescription
 #: 0.6 of loops and rows whose arrays lie in a core's second-level cache).
 NOT_HIDDEN = 0.5
 #: What is touched of an array that is less than this part of it leaves the rest where it was.
-WHOLE = 0.75
+_WHOLE = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ class StepPredictor:
         accesses = work.accesses
         near = self.machine.byte_seconds(work.together) if work.together else 0.0
         spans = [span_of(access.place) for access in accesses]
-        whole = [_is_whole(a, span) for a, span in zip(accesses, spans, strict=True)]
+        whole = [is_whole(a, span) for a, span in zip(accesses, spans, strict=True)]
         found = self._residency.touch(spans, whole)
         seconds = 0.0
         for access, parts in zip(accesses, found, strict=True):
@@ -211,8 +211,9 @@ class StepPredictor:
         return max(total / size - near, 0.0)
 
 
-def _is_whole(access: Access, span: Span) -> bool:
-    return access.size >= WHOLE * span.size
+def is_whole(access: Access, span: Span) -> bool:
+    """Whether so much of ``span`` is touched that all of it counts as touched."""
+    return access.size >= _WHOLE * span.size
 
 
 def _seconds(thunks: Sequence[PredictedThunk]) -> float:
