@@ -1,10 +1,11 @@
 """How many collectives a step makes and what they send, beside XLA CPU's and beside the program as it was partitioned.
 
-    python -m benchmarks.collective_report CORPUS [--only REGEX] [--json FILE]
+    python -m benchmarks.collective_report CORPUS [--only REGEX] [--json FILE] [--splits MACHINE]
 
 Needs module.hlo and case.json of each case and runs none of them. Per case: collectives executed in a step as the
 partitioner made them, as they are scheduled, and in XLA's program; bytes that a device sends, before and after. Loops
-count by their trips (one where these are not known, on both sides).
+count by their trips (one where these are not known, on both sides). --splits lists instead what it would gain on a
+machine to do each product that waits for its collective in parts (windowed-einsum), and which of them are done so.
 
 Exits 1 where a case executes more collectives than XLA's program, or sends more than it did partitioned.
 """
@@ -15,10 +16,11 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from collectives.passes.windowed_einsum import WindowedEinsum
 from launch.options import CompileOptions
 from launch.pipeline import stages
 from spmd.analysis.cost import CollectiveCost, module_cost
@@ -81,6 +83,22 @@ def _shown(counts: Mapping[str, float]) -> str:
     return f"{_total(counts):g}" + (f" ({kinds})" if len(counts) > 1 else "")
 
 
+def list_splits(cases: Sequence[Path], machine: str) -> None:
+    split = WindowedEinsum(machine=machine)
+    print("| case | product | whole us | in parts us | gain | |")
+    print("|---|---|---|---|---|---|")
+    for case in cases:
+        about = json.loads((case / "case.json").read_text())
+        module = parse_module((case / "module.hlo").read_text())
+        for name, compilation in stages(module, about["num_partitions"], CompileOptions()):
+            if name == "optimized":
+                for gain in split.gains(compilation.module):
+                    seconds = f"{1e6 * gain.whole:.1f} | {1e6 * gain.parts:.1f} | {gain.share:.1%}"
+                    done = "split" if gain.share >= split.min_gain else ""
+                    print(f"| {case.name} | {gain.product} | {seconds} | {done} |", flush=True)
+                break
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -88,12 +106,16 @@ def main() -> int:
     parser.add_argument("corpus", type=Path)
     parser.add_argument("--only", default="", help="cases whose name matches this expression")
     parser.add_argument("--json", type=Path, help="write the rows to this file")
+    parser.add_argument("--splits", metavar="MACHINE", help="list what splitting products gains")
     options = parser.parse_args()
     cases = [
         path.parent
         for path in sorted(options.corpus.glob("*/case.json"))
         if re.search(options.only, path.parent.name)
     ]
+    if options.splits:
+        list_splits(cases, options.splits)
+        return 0
     print("| case | partitioned | scheduled | XLA | bytes sent | partitioned | |")
     print("|---|---|---|---|---|---|---|")
     rows = []
