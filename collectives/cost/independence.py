@@ -34,18 +34,18 @@ def independent_seconds(
             found |= before[y]
         before[x] = found
     work = [(x, one) for x in order if (one := seconds(x)) > 0.0]
-    held = _sums([after[x] | before[x] for x, _ in work], [one for _, one in work], len(number))
-    total = sum(one for _, one in work)
-    return {x: max(total - held[n], 0.0) for x, n in number.items()}
+    bound = [after[x] | before[x] for x, _ in work]
+    free = _sums_without(bound, [one for _, one in work], len(number))
+    return {x: free[n] for x, n in number.items()}
 
 
-def _sums(sets: Sequence[int], weights: Sequence[float], count: int) -> list[float]:
-    """For each of ``count`` bits: the weights of the sets that have it."""
+def _sums_without(sets: Sequence[int], weights: Sequence[float], count: int) -> list[float]:
+    """For each of ``count`` bits: the weights of the sets that lack it, exactly zero where all have it."""
     size = -(-count // 8)
     total = np.zeros(count)
     for first in range(0, len(sets), _BLOCK):
         rows = b"".join(one.to_bytes(size, "little") for one in sets[first : first + _BLOCK])
         packed = np.frombuffer(rows, np.uint8).reshape(-1, size)
         bits = np.unpackbits(packed, axis=1, count=count, bitorder="little")
-        total += np.array(weights[first : first + _BLOCK]) @ bits
+        total += np.array(weights[first : first + _BLOCK]) @ (1 - bits)
     return [float(one) for one in total]

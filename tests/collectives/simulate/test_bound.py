@@ -62,3 +62,16 @@ def test_independent_work_is_what_neither_reaches_nor_is_reached() -> None:
             if not reaches(x, y) and not reaches(y, x)
         )
         assert found[x] == pytest.approx(wanted)
+
+
+def test_no_independent_work_is_none_at_all() -> None:
+    """Not what is left of a difference between two sums."""
+    lines = ["x0 = f32[8] parameter(0)"]
+    lines += [f"x{n} = f32[8] negate(x{n - 1})" for n in range(1, 200)]
+    lines.append("ROOT r = f32[8] negate(x199)")
+    entry = parse_module("HloModule line\nENTRY main {\n  " + "\n  ".join(lines) + "\n}").entry
+    asked = entry.instructions[10:190:7]
+    dice = random.Random(2)
+    seconds = {x: dice.random() for x in entry.instructions}
+    found = independent_seconds(entry, asked, seconds.__getitem__)
+    assert set(found.values()) == {0.0}
