@@ -144,16 +144,17 @@ def _step(loop: HloInstruction, index: int) -> int | None:
 
 def _grown(loop: HloInstruction, index: int, value: Value) -> int | None:
     """How much more ``value`` is than element ``index`` of the state, where it is that and constants added to it."""
+    grown = 0
     value = trace(value)
-    if state_index(value) == index:
-        return 0
-    if value.instruction.opcode not in (Opcode.ADD, Opcode.SUBTRACT):
-        return None
-    added = value.instruction.opcode is Opcode.ADD
-    left, right = value.operand(0), value.operand(1)
-    for one, other in ((left, right), (right, left)) if added else ((left, right),):
-        constant = _loop_constant(loop, other)
-        grown = None if constant is None else _grown(loop, index, one)
-        if constant is not None and grown is not None:
-            return grown + constant if added else grown - constant
-    return None
+    while state_index(value) != index:
+        opcode = value.instruction.opcode
+        if opcode not in (Opcode.ADD, Opcode.SUBTRACT):
+            return None
+        rest, constant = value.operand(0), _loop_constant(loop, value.operand(1))
+        if constant is None and opcode is Opcode.ADD:
+            rest, constant = value.operand(1), _loop_constant(loop, rest)
+        if constant is None:
+            return None
+        grown += constant if opcode is Opcode.ADD else -constant
+        value = trace(rest)
+    return grown

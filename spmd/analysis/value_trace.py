@@ -80,20 +80,35 @@ def constant_int(value: Value) -> int | None:
 
     None also where these do not fit their type.
     """
-    value = trace(value)
-    x = value.instruction
-    if x.opcode is Opcode.CONSTANT:
-        literal = x.attrs_as(ConstantAttrs).literal
-        if literal is None or not literal.is_scalar or literal.value().dtype.kind not in "iu":
+    known: dict[Value, int] = {}
+    first = trace(value)
+    stack = [first]
+    while stack:
+        one = stack[-1]
+        x = one.instruction
+        result: int | None = None
+        if x.opcode is Opcode.CONSTANT:
+            result = _literal_int(x)
+        elif x.opcode in _ARITHMETIC and x.num_operands == 2:
+            operands = [trace(one.operand(n)) for n in range(2)]
+            missing = [operand for operand in operands if operand not in known]
+            if missing:
+                stack += missing
+                continue
+            computed = _ARITHMETIC[x.opcode](*(known[operand] for operand in operands))
+            result = computed if holds_integer(x.array_shape.element_type, computed) else None
+        if result is None:
             return None
-        return int(literal.value())
-    if x.opcode in _ARITHMETIC and x.num_operands == 2:
-        a, b = constant_int(value.operand(0)), constant_int(value.operand(1))
-        if a is None or b is None:
-            return None
-        result = _ARITHMETIC[x.opcode](a, b)
-        return result if holds_integer(x.array_shape.element_type, result) else None
-    return None
+        known[one] = result
+        stack.pop()
+    return known[first]
+
+
+def _literal_int(constant: HloInstruction) -> int | None:
+    literal = constant.attrs_as(ConstantAttrs).literal
+    if literal is None or not literal.is_scalar or literal.value().dtype.kind not in "iu":
+        return None
+    return int(literal.value())
 
 
 def holds_integer(element_type: PrimitiveType, value: int) -> bool:

@@ -70,6 +70,27 @@ def test_counted_loops(changes: dict[str, str], trips: int | None) -> None:
     assert trip_count(loop(**changes)) == trips
 
 
+def test_many_trips_in_one() -> None:
+    """A counter that grows in two thousand small steps."""
+    count = 2000
+    steps = ["constant(1)\n  e0 = s32[] add(i, d)"]
+    steps += [f"e{n} = s32[] add(e{n - 1}, d)" for n in range(1, count - 1)]
+    found = loop(
+        limit=f"constant({3 * count})",
+        step="\n  ".join(steps),
+        update=f"add(d, e{count - 2})",
+    )
+    assert trip_count(found) == 3
+
+
+def test_constants_of_constants_are_computed_once() -> None:
+    """A limit that is a product of itself with itself, sixty times over."""
+    squares = ["constant(1)\n  q0 = s32[] multiply(o, o)"]
+    squares += [f"q{n} = s32[] multiply(q{n - 1}, q{n - 1})" for n in range(1, 60)]
+    text = "\n  ".join(squares).replace("constant(1)", "constant(10)\n  o = s32[] constant(1)", 1)
+    assert trip_count(loop(limit=text, compare="compare(i, q59), direction=LT")) == 1
+
+
 @pytest.mark.parametrize(
     ("init", "limit", "step", "direction", "trips"),
     [
