@@ -22,7 +22,7 @@ from spmd.passes.interface import UNSCHEDULED, register_pass
 from spmd.passes.loop_peeling import match_counted, peel_last
 from spmd.passes.loop_values import compute_before, determined_instructions
 from spmd.passes.rewrite import builder_at
-from spmd.passes.while_state import Loop, match_loop
+from spmd.passes.while_state import Loop, has_effects, match_loop
 
 _SAME_IN_ALL_TRIPS = (Opcode.CONSTANT, Opcode.IOTA, Opcode.PARTITION_ID, Opcode.REPLICA_ID)
 
@@ -67,7 +67,7 @@ class CollectivePermuteMotion(InstructionPass):
 
     def _move(self, loop: Loop, builder: Builder, effects: SideEffects) -> bool:
         """Between trips."""
-        if len(loop.body) > self.max_copied or effects.inside(loop.body):
+        if len(loop.body) > self.max_copied or has_effects(loop, effects):
             return False
         counted = match_counted(loop)
         if counted is None:

@@ -18,7 +18,7 @@ from spmd.passes.interface import UNSCHEDULED, register_pass
 from spmd.passes.loop_peeling import match_counted
 from spmd.passes.options import PassOptionError
 from spmd.passes.rewrite import builder_at
-from spmd.passes.while_state import match_loop
+from spmd.passes.while_state import has_effects, match_loop
 
 _DIRECTIONS = ("both", "backward", "forward")
 
@@ -52,7 +52,7 @@ class CollectivePipeliner(InstructionPass):
 
         def edit(x: HloInstruction) -> bool:
             loop = match_loop(x, sites)
-            counted = None if loop is None or effects.inside(loop.body) else match_counted(loop)
+            counted = None if loop is None or has_effects(loop, effects) else match_counted(loop)
             if counted is None:
                 return False
             builder, changed = builder_at(x, scope), False

@@ -18,7 +18,7 @@ from spmd.passes.interface import UNSCHEDULED, register_pass
 from spmd.passes.loop_peeling import match_counted
 from spmd.passes.rewrite import builder_at, is_pinned
 from spmd.passes.while_loop_unroller import repeat_body, unroll
-from spmd.passes.while_state import Loop, element_index, is_element_of, match_loop
+from spmd.passes.while_state import Loop, element_index, has_effects, is_element_of, match_loop
 from spmd.shape import ArrayShape
 
 #: Their results have elements of the operand at other places.
@@ -59,7 +59,7 @@ class WhileLoopDoubleBuffer(InstructionPass):
             loop = match_loop(x, sites)
             if loop is None or len(loop.body.instructions) > self.max_instructions:
                 return False
-            if effects.inside(loop.body) or not has_stencil(loop):
+            if has_effects(loop, effects) or not has_stencil(loop):
                 return False
             return run_twice(loop, builder_at(x, scope), effects)
 

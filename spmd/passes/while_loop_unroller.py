@@ -18,7 +18,7 @@ from spmd.passes.loop_peeling import CountedLoop, match_counted, peel_last, writ
 from spmd.passes.options import PassOptionError
 from spmd.passes.rewrite import builder_at
 from spmd.passes.while_loop_trip_count_annotator import forget_trip_count
-from spmd.passes.while_state import Loop, match_loop
+from spmd.passes.while_state import Loop, has_effects, match_loop
 
 
 @register_pass
@@ -46,7 +46,7 @@ class WhileLoopUnroller(InstructionPass):
 
         def edit(x: HloInstruction) -> bool:
             loop = match_loop(x, sites)
-            if loop is None or effects.inside(loop.body):
+            if loop is None or has_effects(loop, effects):
                 return False
             if self.collectives and not any(i.opcode in KIND for i in loop.body.instructions):
                 return False

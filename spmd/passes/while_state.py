@@ -12,7 +12,7 @@ from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import TupleIndexAttrs
-from spmd.passes.rewrite import is_annotated, is_pinned
+from spmd.passes.rewrite import is_annotated, is_pinned, redirect
 from spmd.shape import TupleShape
 
 
@@ -83,6 +83,11 @@ def result_elements_known(loop: Loop) -> bool:
     return only_taken_apart(loop.instruction)
 
 
+def has_effects(loop: Loop, effects: SideEffects) -> bool:
+    """Condition or body do more than compute: they have to run as often as they do."""
+    return effects.inside(loop.condition) or effects.inside(loop.body)
+
+
 def keep_elements(
     loop: Loop, kept: Sequence[int], builder: Builder, effects: SideEffects
 ) -> HloInstruction:
@@ -125,8 +130,10 @@ def add_elements(
 ) -> tuple[Loop, list[HloInstruction]]:
     """Carry ``values`` through the loop unchanged; returns it as it is now, and them as the body sees them.
 
-    Users of the loop that take its result apart stay valid.
+    Whoever reads the loop's result reads what it was before.
     """
+    if not result_elements_known(loop):
+        _take_result_apart(loop, builder)
     shape = TupleShape(tuple(x.shape for x in (*loop.initial, *values)))
     for computation in (loop.condition, loop.body):
         computation.parameters[0].shape = shape
@@ -138,3 +145,13 @@ def add_elements(
     loop.body.remove(root)
     state = builder.tuple([*loop.initial, *values])
     return Loop(_replace_loop(loop, state), state.operands), seen
+
+
+def _take_result_apart(loop: Loop, builder: Builder) -> None:
+    """Those that read the whole result read a tuple of its elements."""
+    x = loop.instruction
+    readers = [user for user in x.users if user.opcode is not Opcode.GET_TUPLE_ELEMENT]
+    elements = builder.tuple([builder.get_tuple_element(x, i) for i in range(loop.size)])
+    redirect(readers, x, elements)
+    if x.is_root:
+        builder.computation.root = elements

@@ -16,6 +16,7 @@ from spmd.passes.while_loop_constant_sinking import WhileLoopConstantSinking
 from spmd.passes.while_loop_double_buffer import WhileLoopDoubleBuffer
 from spmd.passes.while_loop_invariant_code_motion import WhileLoopInvariantCodeMotion
 from spmd.passes.while_loop_simplifier import WhileLoopSimplifier
+from spmd.passes.while_loop_unroller import WhileLoopUnroller
 from spmd.text.parser import parse_module
 from spmd.verifier import verify
 
@@ -196,3 +197,36 @@ def test_loops_whose_end_must_wait_are_not_run_twice(waits: str, changes: bool) 
     (want,) = evaluate(parse_module(STENCIL.replace("WAITS", "")), x)
     (got,) = evaluate(module, x)
     np.testing.assert_array_equal(got, want)
+
+
+WHOLE = """out = f32[4] get-tuple-element(loop), index=1
+  same = f32[4,4] get-tuple-element(loop), index=2
+  ROOT root = (f32[4], f32[4,4]) tuple(out, same)"""
+LOOP = "(s32[], f32[4], f32[4,4], f32[4], f32[4])"
+
+
+@pytest.mark.parametrize("readers", [f"ROOT root = ({LOOP}, f32[4]) tuple(loop, x0)", ""])
+def test_a_loop_whose_result_is_read_whole_keeps_its_type(readers: str) -> None:
+    text = TEXT.replace("TRIPS", "3").replace(WHOLE, readers)
+    module = parse_module(text if readers else text.replace("loop =", "ROOT loop ="))
+    shape, wanted = module.entry.root.shape, evaluate(module, *arguments())
+    assert run_once(module, (WhileLoopInvariantCodeMotion(),))
+    verify(module)
+    assert module.entry.root.shape == shape
+    for want, got in zip(wanted, evaluate(module, *arguments()), strict=True):
+        np.testing.assert_array_equal(want, got)
+
+
+EFFECT = """n = s32[] constant(TRIPS)
+  print = () custom-call(i), custom_call_target="print", custom_call_has_side_effect=true"""
+
+
+@pytest.mark.parametrize("trips", [4, 5])
+@pytest.mark.parametrize(
+    "step", [WhileLoopDoubleBuffer(), WhileLoopUnroller(collectives=False)], ids=str
+)
+def test_a_condition_with_an_effect_is_asked_as_often(step: HloPass, trips: int) -> None:
+    text = TEXT.replace("z = f32[4] add(y, k)", "z = f32[4] reverse(x), dimensions={0}")
+    assert run_once(parse_module(text.replace("TRIPS", str(trips))), (step,))
+    text = text.replace("n = s32[] constant(TRIPS)", EFFECT).replace("TRIPS", str(trips))
+    assert not run_once(parse_module(text), (step,))
