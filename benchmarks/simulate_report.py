@@ -30,9 +30,8 @@ from typing import Any
 
 import spmd
 from collectives.cost.estimator import CostError
-from collectives.cost.profiled import ProfiledEstimator
 from collectives.cost.roofline import RooflineEstimator
-from collectives.simulate.simulate import SimulationOptions, simulate
+from collectives.simulate.simulate import SimulationOptions
 from launch.calibrated import machine_here
 from launch.calibration.timing import cores
 from launch.cli.bench import DEVIATION
@@ -40,7 +39,7 @@ from launch.execution import time_steps
 from launch.inputs import SeededInputs
 from launch.options import CompileOptions
 from launch.pipeline import compile_module
-from launch.report.simulation_durations import TimedStep, traced_steps
+from launch.report.simulation_durations import TimedStep, simulate_timed, traced_steps
 from launch.report.simulation_predicted import predicted_durations
 from launch.report.trace import collect_trace
 from runtime.executable import Executable
@@ -140,15 +139,8 @@ def _devices(folder: Path) -> int:
 
 
 def _simulated(executable: Executable, step: TimedStep, machine: MachineDescription) -> float:
-    module = executable.module
-    described = RooflineEstimator.of(module, machine)
-    estimators = [ProfiledEstimator(one, described) for one in step.devices]
-    asked = SimulationOptions()
-    if len(estimators) == executable.num_devices:
-        asked = SimulationOptions(
-            paces=range(executable.num_devices), begins=step.begins, series=step.series
-        )
-    return simulate(module, estimators, asked).seconds
+    described = RooflineEstimator.of(executable.module, machine)
+    return simulate_timed(executable.module, step, described, SimulationOptions()).seconds
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 
 from collectives.cost.custom_calls import read_call_cost
 from collectives.cost.estimator import Estimator
-from collectives.cost.profiled import MAX_BYTES, ProfiledEstimator
+from collectives.cost.profiled import MAX_BYTES
 from collectives.cost.roofline import RooflineEstimator
 from collectives.simulate.result import Simulation
 from collectives.simulate.simulate import SimulationOptions, simulate
@@ -20,7 +20,7 @@ from launch.cli.output_path import require_writable
 from launch.options import CompileOptions
 from launch.pipeline import stages
 from launch.report.simulation import as_json, format_simulation
-from launch.report.simulation_durations import read_timed
+from launch.report.simulation_durations import read_timed, simulate_timed
 from launch.report.simulation_trace import simulation_trace
 from launch.source import load_module
 from spmd.errors import SpmdError
@@ -135,12 +135,7 @@ def _simulated(
     if options.durations is None:
         return simulate(program, [described], asked)
     timed = read_timed(_read(options.durations, MAX_BYTES), str(options.durations), program)
-    estimators = [ProfiledEstimator(one, described) for one in timed.devices]
-    if len(estimators) == program.num_partitions * program.replica_count:
-        asked = replace(
-            asked, paces=range(len(estimators)), begins=timed.begins, series=timed.series
-        )
-    return simulate(program, estimators, asked)
+    return simulate_timed(program, timed, described, asked)
 
 
 def _target_and_file(text: str) -> tuple[str, Path]:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from collectives.cost.estimator import CostError
-from collectives.cost.profiled import MAX_BYTES, Durations, read_durations
+from collectives.cost.estimator import CostError, Estimator
+from collectives.cost.profiled import MAX_BYTES, Durations, ProfiledEstimator, read_durations
 from collectives.schedule.phases import is_blocking, is_start
 from collectives.simulate.program import trips_of
+from collectives.simulate.result import Simulation
+from collectives.simulate.simulate import SimulationOptions, simulate
 from collectives.simulate.steps import Series, wrapped
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
 from spmd.json_fields import JsonFields, read_json
@@ -40,6 +42,24 @@ class TimedStep:
     begins: tuple[float, ...] = ()
     series: tuple[Series, ...] = ()
     seconds: float | None = None
+
+
+def simulate_timed(
+    module: HloModule, timed: TimedStep, described: Estimator, options: SimulationOptions
+) -> Simulation:
+    """A step of ``module`` with the times of ``timed``; ``described``: of what has none.
+
+    CostError where as many devices were timed as there are not.
+    """
+    count = module.num_partitions * module.replica_count
+    if len(timed.devices) not in (1, count):
+        raise CostError(
+            f"{len(timed.devices)} devices were timed, but {module.name} is to run on {count}"
+        )
+    estimators = [ProfiledEstimator(one, described) for one in timed.devices]
+    if len(estimators) == count:
+        options = replace(options, paces=range(count), begins=timed.begins, series=timed.series)
+    return simulate(module, estimators, options)
 
 
 @dataclass(frozen=True, slots=True)

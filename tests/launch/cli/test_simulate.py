@@ -241,6 +241,16 @@ def test_a_trace_of_another_program(
     assert "no instruction of looped is in it" in capsys.readouterr().err
 
 
+def test_a_trace_of_another_number_of_devices(
+    looped: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "three.json"
+    event = {"ph": "X", "name": "g", "cat": "Kernel", "ts": 0, "dur": 1, "args": {"step": 0}}
+    file.write_text(json.dumps({"traceEvents": [{**event, "pid": n} for n in range(3)]}))
+    assert main(["simulate", looped, *BLOCKING, "--durations", str(file)]) == 2
+    assert "3 devices were timed, but looped is to run on 2" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [((), "required: --topology"), ((*ON_DGX, "--cost", "mine"), "not of the form TARGET=FILE")],

@@ -9,14 +9,13 @@ import pytest
 
 import spmd
 from collectives.cost.estimator import CostError
-from collectives.cost.profiled import ProfiledEstimator
 from collectives.cost.roofline import RooflineEstimator
 from collectives.simulate.reasons import Cause
 from collectives.simulate.result import Simulation
-from collectives.simulate.simulate import SimulationOptions, simulate
+from collectives.simulate.simulate import SimulationOptions
 from launch.options import CompileOptions
 from launch.pipeline import compile_module
-from launch.report.simulation_durations import TimedStep, executions, traced_steps
+from launch.report.simulation_durations import TimedStep, executions, simulate_timed, traced_steps
 from launch.report.simulation_predicted import predicted_durations
 from runtime.prediction.step import predicted_step
 from spmd.hlo import HloModule
@@ -76,11 +75,7 @@ def steps_of(events: list[dict[str, Any]], module: HloModule) -> list[TimedStep]
 
 def simulated(module: HloModule, step: TimedStep) -> Simulation:
     described = RooflineEstimator.of(module, machine_named())
-    estimators = [ProfiledEstimator(one, described) for one in step.devices]
-    paces = range(len(estimators)) if len(estimators) > 1 else None
-    return simulate(
-        module, estimators, SimulationOptions(paces=paces, begins=step.begins, series=step.series)
-    )
+    return simulate_timed(module, step, described, SimulationOptions())
 
 
 def test_waiting_for_a_late_peer_is_found_again() -> None:
