@@ -17,7 +17,7 @@ import sys
 import time
 import tomllib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from textwrap import wrap
@@ -25,6 +25,7 @@ from typing import Any
 
 import collectives.passes.all_passes  # noqa: F401 - fills the registry
 import spmd.passes.all_passes  # noqa: F401 - fills the registry
+from launch.collective_pipelines import COMBINING, HIDING, PIPELINING, WINDOWS
 from launch.options import CompileOptions
 from launch.pipeline import FUSION, OPEN, OPTIMIZE, stages
 from spmd.passes.interface import PASSES, HloPass, option_text
@@ -38,6 +39,8 @@ NOT_KEPT = ROOT / "docs" / "passes_not_kept.toml"
 FIXTURES = Path(__file__).parent / "hlo" / "passes"
 
 PIPELINES: tuple[Pipeline, ...] = (OPEN, *OPTIMIZE, FUSION)
+#: Besides, where a machine computes while bytes move.
+FOR_OVERLAP = (PIPELINING, WINDOWS, HIDING)
 #: Modules that a row names.
 MOST_NAMED = 3
 
@@ -140,15 +143,14 @@ def _opening(measured: dict[str, Any], total: float) -> Iterator[str]:
         "`spmd opt --until optimized` runs the pipelines:",
         "",
     )
-    for pipeline in PIPELINES:
-        how = "in turn until nothing changes" if pipeline.repeated else "once"
-        names = ", ".join(f"`{step}`" for step in pipeline.passes)
-        yield from wrap(
-            f"* **{pipeline.name}**, {how}: {names}",
-            width=120,
-            subsequent_indent="  ",
-            break_on_hyphens=False,
-        )
+    yield from _listed(PIPELINES)
+    yield from (
+        "",
+        "On a machine that computes while bytes move (docs/machines.md), these run, too, with its name as an option, the last",
+        f"one on the schedule, behind {FUSION.name}, the others before {COMBINING.name}:",
+        "",
+    )
+    yield from _listed(FOR_OVERLAP)
     yield from (
         "",
         "Each pass has a trigger (tests/spmd/passes/triggers), which writes random modules that it must change:",
@@ -164,6 +166,19 @@ def _opening(measured: dict[str, Any], total: float) -> Iterator[str]:
         "| pass | what it does | options | changes | among them | time |",
         "|---|---|---|---|---|---|",
     )
+
+
+def _listed(pipelines: Iterable[Pipeline]) -> Iterator[str]:
+    for pipeline in pipelines:
+        how = "in turn until nothing changes" if pipeline.repeated else "once"
+        where = " (where there was a change)" if pipeline.after_change else ""
+        names = ", ".join(f"`{step}`" for step in pipeline.passes)
+        yield from wrap(
+            f"* **{pipeline.name}**, {how}{where}: {names}",
+            width=120,
+            subsequent_indent="  ",
+            break_on_hyphens=False,
+        )
 
 
 def _how_it_comes_to_rest(measured: dict[str, Any]) -> list[str]:
@@ -213,14 +228,18 @@ def _options(kind: type[HloPass]) -> str:
 
 
 def _figures(name: str, measured: dict[str, Any], total: float) -> tuple[str, str, str]:
-    if not any(step.name == name for pipeline in PIPELINES for step in pipeline.passes):
-        return "in no pipeline", "", ""
+    if not _is_among(name, PIPELINES):
+        return "for overlap" if _is_among(name, FOR_OVERLAP) else "in no pipeline", "", ""
     row = measured["passes"].get(name)
     if row is None:
         return "not measured", "", ""
     named = row["changed"][:MOST_NAMED]
     more = ", ..." if len(row["changed"]) > MOST_NAMED else ""
     return str(len(row["changed"])), ", ".join(named) + more, f"{row['seconds'] / total:.1%}"
+
+
+def _is_among(name: str, pipelines: Iterable[Pipeline]) -> bool:
+    return any(step.name == name for pipeline in pipelines for step in pipeline.passes)
 
 
 def _not_kept() -> Iterator[str]:

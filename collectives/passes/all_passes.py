@@ -63,21 +63,25 @@ COLLECTIVE_COMBINING: tuple[HloPass, ...] = (
     CollectivePermuteCombiner(),
 )
 
-#: By name alone: what splits collectives or moves them for a scheduler, and other ways of writing them.
+#: For machines that compute while bytes move, with these machines' options (launch/collective_pipelines.py).
+FOR_OVERLAP: tuple[type[HloPass], ...] = (
+    AllToAllPipeliner,
+    AsyncCreation,
+    AsyncToSync,
+    CollectivePipeliner,
+    LatencyHidingScheduler,
+    WindowedEinsum,
+)
+
+#: By name alone: other ways of writing collectives, and what is left to those who schedule on their own.
 BY_NAME: tuple[type[HloPass], ...] = (
     AllGatherDecomposer,
     AllGatherRemoveDegenerateDims,
     AllReduceContiguous,
     AllToAllDecomposer,
-    AllToAllPipeliner,
-    AsyncCreation,
-    AsyncToSync,
     CollectiveOrdering,
     CollectivePermuteCycleDecomposer,
     CollectivePermuteDecomposer,
-    CollectivePipeliner,
-    LatencyHidingScheduler,
     ReduceScatterDecomposer,
     ScheduleAwareCse,
-    WindowedEinsum,
 )
