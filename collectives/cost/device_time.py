@@ -12,6 +12,7 @@ import math
 from collections.abc import Hashable, Mapping
 
 from collectives.cost.custom_calls import CallCost, call_cost
+from spmd.analysis.live_buffers import CALLERS
 from spmd.analysis.structure import StructuralKeys, instruction_form
 from spmd.analysis.wire import KIND
 from spmd.hlo.computation import HloComputation
@@ -36,7 +37,6 @@ _NO_KERNEL = frozenset(
         *KIND,
     }
 )
-_RUNS_OTHERS = (Opcode.WHILE, Opcode.CONDITIONAL, Opcode.CALL)
 _PRODUCTS = frozenset(
     {
         *(Opcode.DOT, Opcode.RAGGED_DOT, Opcode.SCALED_DOT, Opcode.CONVOLUTION),
@@ -67,7 +67,7 @@ class DeviceTime:
 
     def seconds(self, x: HloInstruction) -> float:
         """As ``Estimator.compute`` says; ValueError for what runs other computations in turn."""
-        if x.opcode in _RUNS_OTHERS:
+        if x.opcode in CALLERS:
             raise ValueError(f"{x.name}: a {x.opcode} is priced by what it runs")
         if x.opcode in _NO_KERNEL or _only_renames(x):
             return 0.0

@@ -8,6 +8,7 @@ from collectives.cost.collective_bytes import collective_of
 from collectives.cost.estimator import CollectiveTime, Estimator
 from collectives.schedule.group_sharing import GroupClass, GroupSharing
 from collectives.schedule.phases import is_blocking, is_done, is_start
+from spmd.analysis.live_buffers import CALLERS
 from spmd.analysis.trip_count import trip_count
 from spmd.analysis.wire import KIND
 from spmd.hlo.computation import HloComputation
@@ -57,7 +58,7 @@ class WindowCosts:
 
     def seconds_of(self, x: HloInstruction) -> float:
         """How long the device is busy with ``x``: 0 for starts and dones, all of it for a blocking collective."""
-        if x.opcode in (Opcode.WHILE, Opcode.CONDITIONAL, Opcode.CALL):
+        if x.opcode in CALLERS:
             return self._caller_seconds(x)
         if x not in self._seconds:
             self._seconds[x] = self._look(x)
@@ -93,7 +94,7 @@ class WindowCosts:
                 frozenset((KIND[collective_of(x).opcode],)),
             )
         found = Communication()
-        if x.opcode in (Opcode.WHILE, Opcode.CONDITIONAL, Opcode.CALL):
+        if x.opcode in CALLERS:
             for callee in x.called_computations:
                 found |= self._inside_of(callee)
         return found

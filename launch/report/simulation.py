@@ -94,7 +94,7 @@ def _step(found: Simulation, machine: MachineDescription) -> Iterator[str]:
     yield f"  lower bound    {brief(found.bound.seconds):>9}  by {found.bound.what}, in any order"
     fits = "" if found.peak_bytes <= machine.memory_limit else ": does not fit"
     yield (
-        f"  peak memory    {_gigabytes(found.peak_bytes):>9}  of {_gigabytes(machine.memory_limit)}{fits}"
+        f"  peak memory    {_bytes(found.peak_bytes):>9}  of {_bytes(machine.memory_limit)}{fits}"
     )
 
 
@@ -147,10 +147,6 @@ def _bar(part: float, whole: float, length: int = _BAR) -> str:
 
 def _percent(part: float, whole: float) -> str:
     return f"{100 * part / whole:.1f} %" if whole else "0 %"
-
-
-def _gigabytes(size: int) -> str:
-    return f"{size / 1e9:.2f} GB"
 
 
 def _bytes(size: int) -> str:

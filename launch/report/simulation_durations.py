@@ -17,6 +17,7 @@ from collectives.simulate.program import trips_of
 from collectives.simulate.result import Simulation
 from collectives.simulate.simulate import SimulationOptions, simulate
 from collectives.simulate.steps import Series, wrapped
+from spmd.analysis.live_buffers import CALLERS
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
 from spmd.json_fields import JsonFields, read_json
 from spmd.ops.attrs import CollectivePermuteAttrs
@@ -25,8 +26,6 @@ from spmd.ops.groups import device_groups, device_pairs
 _MICROSECONDS = (0.0, 1e15)
 _NUMBER = (0, 1 << 24)
 _START, _DONE, _IN_FLIGHT = "CollectiveStart", "CollectiveDone", "Collective"
-#: The simulator goes into what these call.
-_ENTERED = frozenset({Opcode.WHILE, Opcode.CONDITIONAL, Opcode.CALL})
 #: Thunks whose time is that of those inside them.
 _AROUND_OTHERS = frozenset({"ThunkSequence", "While", "Conditional"})
 
@@ -153,7 +152,7 @@ def of_one_execution(thunks: Iterable[tuple[str, float]], module: HloModule) -> 
     same computation's.
     """
     times = executions(module)
-    payer = {x.name: _first(x) if x.opcode in _ENTERED else x for x in times}
+    payer = {x.name: _first(x) if x.opcode in CALLERS else x for x in times}
     total: dict[HloInstruction, float] = defaultdict(float)
     for name, seconds in thunks:
         total[payer.get(name, module.entry.instructions[0])] += seconds
