@@ -12,7 +12,7 @@ from spmd.device import ReductionKind
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.literal import Literal
-from spmd.ops.reduction import identity_value, on_type, reduction_kind
+from spmd.ops.reduction import OPERATION, identity_value, on_type, reduction_kind
 from spmd.passes.algebraic.match import constant_array
 from spmd.passes.rewrite import is_pinned
 from spmd.shape import ArrayShape, PrimitiveType
@@ -20,17 +20,8 @@ from spmd.shape import ArrayShape, PrimitiveType
 #: Whether a step, of one operand, between a reduction and who wants it may as well stand before the reduction.
 Moves: TypeAlias = Callable[[HloInstruction, ReductionKind], bool]
 
-#: What two results of a reduction are put together by, so that their operands may be, too.
-OPERATION = {
-    ReductionKind.SUM: Opcode.ADD,
-    ReductionKind.PRODUCT: Opcode.MULTIPLY,
-    ReductionKind.MIN: Opcode.MINIMUM,
-    ReductionKind.MAX: Opcode.MAXIMUM,
-    ReductionKind.AND: Opcode.AND,
-    ReductionKind.OR: Opcode.OR,
-    ReductionKind.XOR: Opcode.XOR,
-}
 _KIND = {opcode: kind for kind, opcode in OPERATION.items()} | {Opcode.SUBTRACT: ReductionKind.SUM}
+#: What two results of a reduction are put together by, so that their operands may be, too.
 OPERATIONS = tuple(_KIND)
 
 #: They put elements elsewhere, or leave some out, alike on every device.

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from collectives.passes.reduced import (
-    OPERATION,
     OPERATIONS,
     Reduced,
     is_neutral,
@@ -25,7 +24,7 @@ from spmd.device import ReductionKind
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
-from spmd.ops.reduction import identity_value
+from spmd.ops.reduction import OPERATION, identity_value
 from spmd.passes.instruction_pass import Edit, InstructionPass
 from spmd.passes.interface import register_pass
 from spmd.passes.rewrite import builder_at, is_pinned

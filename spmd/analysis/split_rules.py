@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from spmd.device import ReductionKind
 from spmd.hlo import HloInstruction, Opcode
 from spmd.literal import Literal
 from spmd.ops import definition
@@ -28,18 +27,9 @@ from spmd.ops.attrs import (
     SliceAttrs,
     SortAttrs,
 )
-from spmd.ops.reduction import identity_value, reduction_kind
+from spmd.ops.reduction import OPERATION, identity_value, reduction_kind
 from spmd.registry import Registry
 from spmd.shape import ArrayShape, PrimitiveType
-
-_COMBINE = {
-    ReductionKind.SUM: Opcode.ADD,
-    ReductionKind.PRODUCT: Opcode.MULTIPLY,
-    ReductionKind.MIN: Opcode.MINIMUM,
-    ReductionKind.MAX: Opcode.MAXIMUM,
-    ReductionKind.AND: Opcode.AND,
-    ReductionKind.OR: Opcode.OR,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,13 +214,13 @@ def _combining(reduce: HloInstruction) -> Opcode | None:
     """The operation that joins what pieces reduce to; None where they cannot be joined exactly enough."""
     kind = reduction_kind(reduce.to_apply)
     init, element_type = reduce.operand(1), reduce.array_shape.element_type
-    combine = _COMBINE.get(kind) if kind is not None else None
-    if kind is None or combine is None or init.opcode is not Opcode.CONSTANT:
+    if kind is None or init.opcode is not Opcode.CONSTANT:
         return None
     literal = init.attrs_as(ConstantAttrs).literal
     neutral = Literal.of(init.shape, identity_value(kind, element_type))
     if literal is None or literal.value() != neutral.value():
         return None
+    combine = OPERATION[kind]
     exact = combine not in (Opcode.ADD, Opcode.MULTIPLY)
     return combine if exact or may_be_summed(element_type) else None
 

@@ -14,7 +14,8 @@ from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import CustomCallAttrs, ParameterAttrs
 from spmd.shape import ArrayShape, PrimitiveType
 
-_OPCODE = {
+#: What puts two values of a reduction together.
+OPERATION = {
     ReductionKind.SUM: Opcode.ADD,
     ReductionKind.PRODUCT: Opcode.MULTIPLY,
     ReductionKind.MIN: Opcode.MINIMUM,
@@ -23,7 +24,7 @@ _OPCODE = {
     ReductionKind.OR: Opcode.OR,
     ReductionKind.XOR: Opcode.XOR,
 }
-_KIND = {opcode: kind for kind, opcode in _OPCODE.items()}
+_KIND = {opcode: kind for kind, opcode in OPERATION.items()}
 
 #: On pred, arithmetic means logic.
 _LOGICAL = {
@@ -67,7 +68,7 @@ def build_reducer(
     scalar = ArrayShape(element_type, ())
     x = computation.create(Opcode.PARAMETER, scalar, attrs=ParameterAttrs(0), name="x")
     y = computation.create(Opcode.PARAMETER, scalar, attrs=ParameterAttrs(1), name="y")
-    computation.root = computation.create(_OPCODE[kind], scalar, (x, y))
+    computation.root = computation.create(OPERATION[kind], scalar, (x, y))
     return computation
 
 
