@@ -19,8 +19,8 @@ import numpy as np
 from collectives.cost.estimator import CostError
 from spmd.hlo.instruction import HloInstruction
 from spmd.machine.description import Exchange, MachineDescription
-from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs
-from spmd.ops.groups import device_groups, device_pairs, group_mode
+from spmd.ops.attrs import CollectivePermuteAttrs
+from spmd.ops.groups import device_groups, device_pairs, group_key
 
 Ids: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
@@ -72,13 +72,7 @@ class Placements:
 
     def of(self, collective: HloInstruction) -> Placement:
         """CostError for groups that no exchange of the machine joins; ShapeError for ids that no device has."""
-        attrs = collective.attrs
-        members: Hashable = (
-            attrs.source_target_pairs
-            if isinstance(attrs, CollectivePermuteAttrs)
-            else collective.attrs_as(CollectiveAttrs).replica_groups
-        )
-        key = (members, group_mode(collective))
+        key = group_key(collective)
         known = self._known.get(key)
         if known is None:
             known = self._known[key] = self._place(collective)

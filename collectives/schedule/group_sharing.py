@@ -18,8 +18,8 @@ from spmd.analysis.live_buffers import CALLERS
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule
-from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs
-from spmd.ops.groups import device_groups, device_pairs, group_mode
+from spmd.ops.attrs import CollectivePermuteAttrs
+from spmd.ops.groups import device_groups, device_pairs, group_key
 
 #: Equal for collectives that join the same devices.
 GroupClass: TypeAlias = int
@@ -43,13 +43,7 @@ class GroupSharing:
     def class_of(self, x: HloInstruction) -> GroupClass:
         """Of a collective, of its start, or of an async-start around one."""
         one = collective_of(x)
-        attrs = one.attrs
-        key = (
-            attrs.source_target_pairs
-            if isinstance(attrs, CollectivePermuteAttrs)
-            else one.attrs_as(CollectiveAttrs).replica_groups,
-            group_mode(one),
-        )
+        key = group_key(one)
         if key not in self._classes:
             self._classes[key] = len(self._members)
             self._members.append(one)

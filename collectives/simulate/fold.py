@@ -18,7 +18,7 @@ import numpy as np
 from collectives.simulate.steps import Site
 from spmd.hlo import HloInstruction
 from spmd.ops.attrs import CollectivePermuteAttrs
-from spmd.ops.groups import device_groups, device_pairs, group_mode
+from spmd.ops.groups import device_groups, device_pairs, group_key
 
 Colors: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
@@ -64,7 +64,7 @@ def fold_devices(
     patterns: dict[object, _Pattern] = {}
     of_sites = []
     for site in sites:
-        key = _key(site.operation)
+        key = group_key(site.operation)
         if key not in patterns:
             patterns[key] = _pattern(site.operation, partitions, replicas)
         of_sites.append(patterns[key])
@@ -143,17 +143,6 @@ class _Pairs:
 
 
 _Pattern: TypeAlias = _Groups | _Pairs
-
-
-def _key(operation: HloInstruction) -> object:
-    """Equal for collectives in which the same devices meet."""
-    attrs = operation.attrs
-    who = (
-        attrs.source_target_pairs
-        if isinstance(attrs, CollectivePermuteAttrs)
-        else getattr(attrs, "replica_groups", None)
-    )
-    return group_mode(operation), type(attrs), who
 
 
 def _pattern(operation: HloInstruction, partitions: int, replicas: int) -> _Pattern:

@@ -10,7 +10,7 @@ channel id and ``use_global_device_ids``:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 
 from spmd.device import CollectiveGroupMode
 from spmd.errors import ShapeError
@@ -50,6 +50,14 @@ def group_mode(instruction: HloInstruction) -> CollectiveGroupMode:
             else CollectiveGroupMode.CROSS_REPLICA
         )
     return CollectiveGroupMode.CROSS_PARTITION if has_channel else CollectiveGroupMode.CROSS_REPLICA
+
+
+def group_key(collective: HloInstruction) -> Hashable:
+    """Equal for collectives of a program in which the same devices meet, in groups or as pairs."""
+    attrs = collective.attrs
+    if isinstance(attrs, CollectivePermuteAttrs):
+        return attrs.source_target_pairs, group_mode(collective)
+    return collective.attrs_as(CollectiveAttrs).replica_groups, group_mode(collective)
 
 
 def id_count(mode: CollectiveGroupMode, num_partitions: int, replica_count: int) -> int:
