@@ -34,6 +34,8 @@ _OPEN_MPI_ENVIRONMENT: Mapping[str, str] = {
 
 #: For a launcher that is told to end to end its ranks.
 _END_SECONDS = 20.0
+#: Tried until one is free: they count up.
+_MOST_NUMBERS = 64
 
 
 class Launcher(Enum):
@@ -79,18 +81,14 @@ class MpiJob:
 
     def run(self, timeout_seconds: float | None = None) -> int:
         """Run the job to its end and return its exit code; interrupting or timing out ends every rank."""
-        process = subprocess.Popen(
-            self.arguments(),
-            env=self.environment(os.environ),
-            preexec_fn=_become_launcher,
-        )
+        process = _started(self.arguments(), self.environment(os.environ))
         try:
             return process.wait(timeout_seconds)
         finally:
             if process.poll() is None:
                 _end(process)
             if process.returncode < 0:
-                _sweep(process.pid)
+                _sweep_after(process.pid)
 
     def _open_mpi(self) -> list[str]:
         options = []
@@ -149,19 +147,40 @@ def cores_for_each(ranks: int) -> int | None:
     return len(os.sched_getaffinity(0)) // ranks or None
 
 
+def _started(arguments: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """The launcher, under a process number that no session here is named by.
+
+    Open MPI does not start where it finds one: of a launcher that was killed, or of another container with the same
+    temporary directory. What others may still use is left alone.
+    """
+    for _ in range(_MOST_NUMBERS):
+        try:
+            return subprocess.Popen(arguments, env=environment, preexec_fn=_become_launcher)
+        except subprocess.SubprocessError:
+            continue
+    raise LaunchError(
+        f"{_MOST_NUMBERS} process numbers in a row have sessions of Open MPI in {temporary_directory(os.environ)}: "
+        "remove those of jobs that are gone"
+    )
+
+
 def _become_launcher() -> None:
-    """In the process that is to be the launcher."""
+    """In the process that is to be the launcher; an error is SubprocessError in the one that started it."""
     # Launchers end their ranks on SIGTERM: so nothing goes on when this process is killed.
     end_with_parent(signal.SIGTERM)
-    # Open MPI does not start where it finds the session of one that was killed and had the same process number.
-    _sweep(os.getpid())
+    for session in _sessions(os.getpid()):
+        if session.exists():
+            raise FileExistsError(session)
 
 
-def _sweep(launcher: int) -> None:
+def _sessions(launcher: int) -> list[Path]:
+    """Where Open MPI keeps a job of that launcher."""
+    return [temporary_directory(os.environ) / f"{name}.{launcher}" for name in ("ompi", "prte")]
+
+
+def _sweep_after(launcher: int) -> None:
     """Remove what a launcher that was killed has left before a rank was there to see to it."""
-    temporary = temporary_directory(os.environ)
-    paths = [temporary / f"{name}.{launcher}" for name in ("ompi", "prte")]
-    for path in (*paths, *segments_directories(launcher)):
+    for path in (*_sessions(launcher), *segments_directories(launcher)):
         shutil.rmtree(path, ignore_errors=True)
 
 

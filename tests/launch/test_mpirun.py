@@ -181,18 +181,36 @@ def test_ranks_of_one_node_probe_no_network_whoever_starts_them(
 
 
 @needs_mpi
-def test_a_session_left_under_its_process_number_is_no_obstacle(
+def test_a_session_under_its_process_number_is_no_obstacle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Numbers come again, and the files of a launcher that was killed stay."""
+    """Numbers come again, and the files of a launcher that was killed stay; nobody knows whose they are."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-
-    def leave_session(_: signal.Signals) -> None:
-        session = tmp_path / f"ompi.{os.getpid()}"
-        session.mkdir()
-        (session / "pmix.vm.tool").write_text("prterun-vm-1@0.0;tcp4://127.0.0.1:1\n")
-
-    monkeypatch.setattr(mpirun, "end_with_parent", leave_session)
+    leave = MakeSession(tmp_path, most=2)
+    monkeypatch.setattr(mpirun, "end_with_parent", leave)
     job = MpiJob(1, (sys.executable, "-c", "print('here')"))
     assert job.run(60) == 0, capfd.readouterr().err
-    assert not list(tmp_path.glob("ompi.*"))
+    assert len(list(tmp_path.glob("ompi.*"))) == 2
+
+
+@needs_mpi
+def test_where_all_numbers_are_taken_it_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(mpirun, "end_with_parent", MakeSession(tmp_path, most=1000))
+    with pytest.raises(LaunchError, match="remove those of jobs that are gone"):
+        MpiJob(1, ("true",)).run(60)
+
+
+class MakeSession:
+    """Called in the process that becomes the launcher: leaves a session there, ``most`` times in all."""
+
+    def __init__(self, folder: Path, most: int) -> None:
+        self.folder, self.most = folder, most
+
+    def __call__(self, _: signal.Signals) -> None:
+        if len(list(self.folder.glob("ompi.*"))) < self.most:
+            session = self.folder / f"ompi.{os.getpid()}"
+            session.mkdir()
+            (session / "pmix.vm.tool").write_text("prterun-vm-1@0.0;tcp4://127.0.0.1:1\n")
