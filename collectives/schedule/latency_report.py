@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 
@@ -21,18 +20,14 @@ class CollectiveReport:
     exposed: float
     limited: float = 0.0
 
-    @property
-    def hidden(self) -> float:
-        return max(self.seconds - self.exposed, 0.0)
-
 
 @dataclass(frozen=True)
 class LatencyReport:
     """Of one step on one device. seconds: predicted, on the order before and after. work: the device's own.
 
     communication: seconds that each exchange is busy. peak: live bytes before and after (spmd.analysis.live_bytes, or
-    what the options measure). unlimited: seconds without the memory limit. kept: computations whose order is no better
-    changed. unknown_loops: counted as one trip.
+    what the options measure). unlimited: seconds without the memory limit. kept: computations whose order stands, as none
+    was better. unknown_loops: counted as one trip.
     """
 
     seconds_before: float
@@ -49,11 +44,6 @@ class LatencyReport:
     changed: bool = False
 
     @property
-    def hideable(self) -> float:
-        """The least of the device's work and each exchange's seconds, exchange by exchange the larger."""
-        return max((min(self.work, seconds) for _, seconds in self.communication), default=0.0)
-
-    @property
     def exposed(self) -> float:
         return sum(one.times * one.exposed for one in self.collectives)
 
@@ -62,24 +52,3 @@ class LatencyReport:
         """Collectives that the memory limit keeps exposed, those that lose most first."""
         lost = [one for one in self.collectives if one.limited > 0]
         return tuple(sorted(lost, key=lambda one: (-one.times * one.limited, one.name)))
-
-    def lines(self) -> Iterator[str]:
-        """For people."""
-        yield (
-            f"step {_ms(self.seconds_before)} -> {_ms(self.seconds)}, work {_ms(self.work)}, "
-            f"exposed {_ms(self.exposed)}"
-        )
-        for exchange, seconds in self.communication:
-            yield f"{exchange}: busy {_ms(seconds)}"
-        limit = "none" if self.memory_limit is None else f"{self.memory_limit:,}"
-        yield f"live bytes {self.peak_before:,} -> {self.peak:,}, limit {limit}"
-        if self.unlimited < self.seconds:
-            yield f"without the memory limit: {_ms(self.unlimited)}"
-        for one in self.lost_to_memory:
-            yield f"  {one.name}: {_ms(one.times * one.limited)} more would be hidden"
-        for name in self.unknown_loops:
-            yield f"trips of {name} are not known: counted as one"
-
-
-def _ms(seconds: float) -> str:
-    return f"{1e3 * seconds:.3f} ms"
