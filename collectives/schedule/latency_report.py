@@ -26,8 +26,8 @@ class LatencyReport:
     """Of one step on one device. seconds: predicted, on the order before and after. work: the device's own.
 
     communication: seconds that each exchange is busy. peak: live bytes before and after (spmd.analysis.live_bytes, or
-    what the options measure). unlimited: seconds without the memory limit. kept: computations whose order stands, as none
-    was better. unknown_loops: counted as one trip.
+    what the options measure). unlimited: seconds without the memory limit. kept: computations whose order stands, as
+    none was better. unknown_loops: counted as one trip.
     """
 
     seconds_before: float
