@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from collectives.cost.custom_calls import CallCost
+from spmd.errors import SpmdError
 from spmd.machine.description import MachineDescription
 from spmd.machine.named import machine_named
 
@@ -16,6 +17,10 @@ COLLECTIVE_GROUPS = (
     "collective-combining",
     "latency-hiding",
 )
+
+
+class OptionError(SpmdError):
+    """An option with a value that it cannot have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,3 +45,10 @@ class CompileOptions:
     machine: MachineDescription = field(default_factory=machine_named)
     costs: tuple[tuple[str, CallCost], ...] = ()
     without: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        unknown = [name for name in self.without if name not in COLLECTIVE_GROUPS]
+        if unknown:
+            raise OptionError(
+                f"no group of passes is named {unknown[0]!r}; there are {', '.join(COLLECTIVE_GROUPS)}"
+            )

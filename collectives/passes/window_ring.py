@@ -9,6 +9,7 @@ from collectives.passes.device_scalars import scalar_by_device
 from collectives.passes.groups import Groups, common_size, covers, known_groups, place_in_group
 from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
+from spmd.ops.attrs import CollectiveAttrs
 from spmd.shape import PrimitiveType
 from spmd.source_target_pairs import ListedPairs
 
@@ -38,8 +39,9 @@ class WindowRing:
 
 
 def ring_of(collective: HloInstruction) -> WindowRing | None:
-    """None where it cannot be told who meets, or where not all devices take part alike."""
-    groups = known_groups(collective)
+    """None where it cannot be told who meets, where not all take part alike, or where layouts are prescribed."""
+    attrs = collective.attrs_as(CollectiveAttrs)
+    groups = None if attrs.constrain_layout else known_groups(collective)
     assert collective.parent is not None
     module = collective.parent.module
     if groups is None or module is None or module.replica_count > 1:
