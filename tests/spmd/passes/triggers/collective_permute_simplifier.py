@@ -14,7 +14,10 @@ from tests.spmd.passes.triggers.registry import Rng, trigger
 _ANYHOW = (Opcode.ADD, Opcode.MULTIPLY, Opcode.SUBTRACT, Opcode.MAXIMUM)
 
 
-@trigger("collective-permute-simplifier")
+@trigger(
+    "collective-permute-simplifier",
+    again="of four or more in a row, one may be read by what is pruned later in the same walk",
+)
 def modules(rng: Rng) -> HloModule:
     p = several_devices(rng)
     form = p.choose(_FORMS)
