@@ -1,0 +1,323 @@
+"""What the overlap report is made of: the run as it was measured, and what was found in it.
+
+    trace file ── read ──► MeasuredRun: instructions, steps, devices, slices, flights ── analysis ──► OverlapReport
+
+Plain values, nothing but which text, JSON and pages are made from. All times are seconds. Instants count from the
+run's first event on device 0's clock, to which the other devices' were corrected (MeasuredRun.clock_uncertainty).
+
+One flight on one device, and its instants; ``last`` is the member that issued last:
+
+    this device   |start|  kernel  |  kernel  |......wait......|
+                  issued           wait_begin ^                ^ wait_end
+    last member          |start| kernel |
+                         arrived
+    the bytes             ====================================
+                          from arrived to landed: ``seconds``
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+
+class Reason(Enum):
+    """Why a device stood still for a collective. Values are the words of reports, those of `spmd simulate`'s causes."""
+
+    LATE_PEER = "late peer"
+    """Another member issued it later than this device."""
+    CONTENTION = "contention"
+    """It took longer than by itself, and no other collective was on its exchange."""
+    RESOURCE = "resource limit"
+    """Another collective was on its exchange: beside it, or so long that it could not be issued earlier."""
+    MEMORY = "memory limit"
+    """There is work that could hide it, but the scheduler says that it would need more memory than there is."""
+    DEPENDENCY = "dependency"
+    """Too little work can run beside it at all: the rest leads to it or needs it."""
+    BLOCKING = "blocking"
+    """There is such work, but the collective has no start and done for it to stand between."""
+    ORDER = "order"
+    """There is such work, and the schedule puts it elsewhere."""
+    ISSUE = "issue"
+    """The device itself was at work to start it: packing, handing over to MPI."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """Of the HLO module that was run, as far as the trace tells; "" for what is not known.
+
+    op_name: in the user's program. source: ``file:line``.
+    """
+
+    name: str
+    opcode: str = ""
+    op_name: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A collective of the program: its start, or itself where it has no done (``blocking``).
+
+    kind: "all-gather", "all-reduce", ... bytes: of its result on one device. groups: devices that meet each other.
+    pairs: of a permute, (source, target); a device meets the one that sends to it and the one that it sends to.
+    exchanges: that it keeps busy, on the machine that the program was compiled for.
+    independent: seconds of work, predicted, that may run beside one execution. limited: seconds of one that the
+    scheduler's memory limit leaves exposed. producer, user: who makes its operands last and who needs its result
+    first; "" where that is a parameter, or the result of the computation.
+    """
+
+    name: str
+    kind: str
+    bytes: int = 0
+    groups: tuple[tuple[int, ...], ...] = ()
+    pairs: tuple[tuple[int, int], ...] = ()
+    exchanges: tuple[str, ...] = ()
+    blocking: bool = False
+    independent: float | None = None
+    limited: float = 0.0
+    producer: str = ""
+    user: str = ""
+
+    def members(self, device: int) -> tuple[int, ...]:
+        """Whom ``device`` meets, itself among them."""
+        if self.pairs:
+            met = [pair for pair in self.pairs if device in pair]
+            return tuple(sorted({device, *(one for pair in met for one in pair)}))
+        return next((group for group in self.groups if device in group), (device,))
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """What a device does from ``start`` to ``end``. kind: of its thunk: "Kernel", "Copy", "CollectiveStart", ...
+
+    depth: 0 for the outermost; a slice lies within those before it of lesser depth (a loop, its trips, a kernel).
+    leaf: nothing lies within it. execution: how many of the same name and kind came before it in the step.
+    reference: seconds that it takes by itself, where that is known (OverlapReport.reference); of leaves that compute.
+    """
+
+    name: str
+    kind: str
+    start: float
+    end: float
+    bytes: int = 0
+    depth: int = 0
+    leaf: bool = True
+    execution: int = 0
+    reference: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Flight:
+    """One execution of a collective on one device in one step; see the picture above.
+
+    execution: how many of the same name came before it in the step. issue_end: when its start was over. arrived: when
+    ``last``, the last member, issued it. landed: when it was found complete, at the latest wait_end.
+    hidden: of the seconds from arrived to landed, those in which the device computed.
+    parts: reasons with their seconds, the largest first; together they are ``exposed``. slowed: how much longer than
+    by themselves kernels took beside it, its share of it. why: the largest part, or ``slowed``, in words.
+    """
+
+    name: str
+    execution: int
+    device: int
+    issued: float
+    issue_end: float
+    arrived: float
+    landed: float
+    wait_begin: float
+    wait_end: float
+    last: int
+    members: tuple[int, ...]
+    hidden: float = 0.0
+    slowed: float = 0.0
+    parts: tuple[tuple[Reason, float], ...] = ()
+    why: str = ""
+
+    @property
+    def seconds(self) -> float:
+        """Under way with all members there."""
+        return max(self.landed - self.arrived, 0.0)
+
+    @property
+    def exposed(self) -> float:
+        """The device does nothing else: it starts it, or waits for it."""
+        return (self.issue_end - self.issued) + (self.wait_end - self.wait_begin)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceStep:
+    """What one device did in one step. slices: by start, outer ones first. flights: by ``issued``.
+
+    stolen: seconds of it in which the device's thread could have run and did not; None where that was not measured.
+    """
+
+    device: int
+    begin: float
+    end: float
+    slices: tuple[Slice, ...]
+    flights: tuple[Flight, ...]
+    stolen: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.begin
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredStep:
+    """blocking: a reference step, in which every collective was waited for where it was started.
+
+    devices: in order of their numbers.
+    """
+
+    number: int
+    blocking: bool
+    devices: tuple[DeviceStep, ...]
+
+    @property
+    def begin(self) -> float:
+        return min(one.begin for one in self.devices)
+
+    @property
+    def end(self) -> float:
+        return max(one.end for one in self.devices)
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.begin
+
+
+@dataclass(frozen=True)
+class MeasuredRun:
+    """A trace file's content. instructions and sites: by name. predicted: what `spmd simulate --json` prints for the
+    program on ``machine``, with kernels' seconds by name; None where the trace has no prediction.
+
+    clock_uncertainty: by device, seconds by which its corrected instants may be wrong. notes: what was taken for
+    granted, also by who wrote the trace.
+    """
+
+    module: str
+    machine: str
+    steps: tuple[MeasuredStep, ...]
+    instructions: Mapping[str, Instruction]
+    sites: Mapping[str, Site]
+    clock_uncertainty: tuple[float, ...]
+    predicted: Mapping[str, Any] | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def devices(self) -> int:
+        return len(self.clock_uncertainty)
+
+
+# ---- what was found
+class Reference(Enum):
+    """What kernels' and collectives' times by themselves were taken from."""
+
+    BLOCKING_STEPS = "steps in which every collective was waited for where it was started"
+    OUTSIDE_FLIGHTS = "the least time of each kernel with nothing in flight, and predicted times"
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveOverlap:
+    """All executions of one collective in a step: means over devices and typical steps (OverlapReport.typical).
+
+    seconds: from when the last member had issued it until it had landed. alone: the same in reference steps, or
+    predicted. exposed: the device starts it or waits for it. reference_exposed: the same in reference steps.
+    hidden: of ``seconds``, while the device computed. slowed: what kernels took longer beside it.
+    effective: reference_exposed - exposed - slowed, what having it in flight was worth.
+    parts: of exposed, the largest first. late: of the late peer's part, by the device that came last.
+    predicted, predicted_exposed, predicted_why: None and "" where there is no prediction.
+    """
+
+    site: Site
+    executions: float
+    seconds: float
+    alone: float
+    exposed: float
+    reference_exposed: float
+    hidden: float
+    slowed: float
+    effective: float
+    parts: tuple[tuple[Reason, float], ...]
+    late: tuple[tuple[int, float], ...]
+    why: str
+    predicted: float | None = None
+    predicted_exposed: float | None = None
+    predicted_why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceOverlap:
+    """One device's typical step. compute: leaves that are no collectives. slowed: of compute, above the reference.
+
+    awaited: seconds that others stood still because it came last. stolen: see DeviceStep.
+    """
+
+    device: int
+    seconds: float
+    compute: float
+    slowed: float
+    exposed: float
+    awaited: float
+    stolen: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class PathPiece:
+    """A stretch of a step's critical path. device: on which it lies; of a transfer, the one that waited for it.
+
+    kind: "compute", "transfer" or "other" (nothing was recorded). name: of the instruction; "" for other.
+    """
+
+    device: int
+    kind: str
+    name: str
+    start: float
+    end: float
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.start
+
+
+@dataclass(frozen=True)
+class OverlapReport:
+    """What a run's timeline says of its overlap.
+
+    typical: numbers of the scheduled steps that figures are of, the middle half of them by length: figures are means
+    over these, so that they add up. typical_reference: likewise of the reference steps, () where there are none.
+    shown: the number of the step of median length, whose critical path ``path`` is, in order of time.
+    run: as measured, with what was found filled in (Slice.reference, Flight.hidden, parts, slowed, why).
+
+    Means over devices: seconds and reference_seconds of a step (reference_seconds: None where there are no reference
+    steps); compute, slowed, exposed, hidden and other of the scheduled one, where seconds = compute + exposed + other.
+    effective: over all collectives. elsewhere: what else makes reference_seconds - seconds: kernels that were slower
+    or faster with nothing in flight, and what was not recorded.
+    """
+
+    run: MeasuredRun
+    reference: Reference
+    typical: tuple[int, ...]
+    typical_reference: tuple[int, ...]
+    shown: int
+    seconds: float
+    reference_seconds: float | None
+    compute: float
+    slowed: float
+    exposed: float
+    hidden: float
+    other: float
+    effective: float
+    elsewhere: float
+    collectives: tuple[CollectiveOverlap, ...]
+    devices: tuple[DeviceOverlap, ...]
+    path: tuple[PathPiece, ...]
+    notes: tuple[str, ...]
