@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import insort
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import TypeAlias
 
 import numpy as np
 
@@ -37,43 +39,60 @@ class Arena:
     def __init__(self, capacity: int, limit: int | None = None) -> None:
         self.limit = limit
         self.size = 0
+        #: Those that are placed, the lowest first: low, high, start, end. Of a few, looked through as they stand.
+        self._few: list[_Placed] | None = [] if capacity <= _FEW else None
         self._count = 0
-        self._starts, self._ends = np.empty(capacity, np.int64), np.empty(capacity, np.int64)
-        self._lows, self._highs = np.empty(capacity, np.int64), np.empty(capacity, np.int64)
+        self._many = np.empty((4, 0 if self._few is not None else capacity), np.int64)
 
     def place(self, interval: Interval, fit: Fit = Fit.BEST) -> int | None:
         """The offset of a gap among those that live at the same time; None where the limit leaves no room."""
-        n, size = self._count, interval.size
-        together = (self._starts[:n] <= interval.end) & (self._ends[:n] >= interval.start)
-        offset = _gap(
-            self._lows[:n][together], self._highs[:n][together], size, alignment_of(size), fit
-        )
+        size = interval.size
+        offset = _gap(self._together(interval), size, alignment_of(size), fit)
         if self.limit is not None and offset + size > self.limit:
             return None
-        self._starts[n], self._ends[n] = interval.start, interval.end
-        self._lows[n], self._highs[n] = offset, offset + size
-        self._count += 1
+        placed = (offset, offset + size, interval.start, interval.end)
+        if self._few is None:
+            self._many[:, self._count] = placed
+            self._count += 1
+        else:
+            insort(self._few, placed)
         self.size = max(self.size, offset + size)
         return offset
 
+    def _together(self, interval: Interval) -> Iterable[tuple[int, int]]:
+        """Lows and highs of what lives at the same time, the lowest first."""
+        begin, end = interval.start, interval.end
+        if self._few is not None:
+            return [(low, high) for low, high, b, e in self._few if b <= end and e >= begin]
+        lows, highs, starts, ends = self._many[:, : self._count]
+        together = (starts <= end) & (ends >= begin)
+        return sorted(zip(lows[together].tolist(), highs[together].tolist(), strict=True))
 
-def _gap(lows: NDArray, highs: NDArray, size: int, alignment: int, fit: Fit) -> int:
+
+_Placed: TypeAlias = tuple[int, int, int, int]
+
+_FEW = 500
+"""Up to so many intervals NumPy takes longer to begin than Python to look at all."""
+
+
+def _gap(together: Iterable[tuple[int, int]], size: int, alignment: int, fit: Fit) -> int:
     """The first aligned offset in a gap that holds ``size``; above everything where there is none.
 
-    ``lows``, ``highs``: int64[n], where what lives at the same time begins and ends. Of equal gaps the lowest.
+    ``together``: where what lives at the same time begins and ends, the lowest first. Of equal gaps the lowest.
     """
-    if not len(lows):
-        return 0
-    order = np.argsort(lows, kind="stable")
-    lows, highs = lows[order], highs[order]
-    covered = np.maximum.accumulate(highs)
-    below = np.concatenate(([0], covered[:-1]))
-    first = -(-below // alignment) * alignment
-    fits = np.flatnonzero(lows - first >= size)
-    if not len(fits):
-        return int(-(-covered[-1] // alignment) * alignment)
-    gaps = (lows - below)[fits]
-    return int(first[fits[np.argmin(gaps) if fit is Fit.BEST else 0]])
+    below = 0
+    best: int | None = None
+    tightest = 0
+    for low, high in together:
+        if low >= below + size:
+            first = -(-below // alignment) * alignment
+            if low - first >= size and (best is None or low - below < tightest):
+                best, tightest = first, low - below
+                if fit is Fit.FIRST:
+                    return best
+        if high > below:
+            below = high
+    return -(-below // alignment) * alignment if best is None else best
 
 
 def load(intervals: Sequence[Interval]) -> NDArray:

@@ -57,6 +57,14 @@ class _Search:
         self._sections = [
             slice(numbers[one.start], bisect_right(starts, one.end)) for one in intervals
         ]
+        firsts = np.array([one.start for one in self._sections], np.int64)
+        stops = np.array([one.stop for one in self._sections], np.int64)
+        self._beside = [
+            np.flatnonzero((firsts < own.stop) & (stops > own.start)).tolist()
+            for own in self._sections
+        ]
+        #: Where each could lie at the lowest, as long as it is left.
+        self._lowest = [0] * len(intervals)
         self._floor = np.zeros(len(starts), np.int64)
         self._reach = np.zeros(len(starts), np.int64)
         for sections, size in zip(self._sections, self._sizes, strict=True):
@@ -85,11 +93,9 @@ class _Search:
 
     def _choices(self, lowest: int) -> Iterator[_Choice]:
         """What may be placed next, at ``lowest`` or above; equal intervals once."""
-        offsets = {i: self._lowest_offset(i) for i in self._left}
-        first_end = min(
-            (offset + self._sizes[i] for i, offset in offsets.items()), default=self._height
-        )
-        candidates = [i for i, offset in offsets.items() if lowest <= offset < first_end]
+        offsets = self._lowest.copy()
+        first_end = min((offsets[i] + self._sizes[i] for i in self._left), default=self._height)
+        candidates = [i for i in self._left if lowest <= offsets[i] < first_end]
         seen = set()
         for i in sorted(candidates, key=lambda i: (offsets[i], *self._rank(i), i)):
             sections = self._sections[i]
@@ -97,10 +103,6 @@ class _Search:
             if alike not in seen:
                 seen.add(alike)
                 yield _Choice(i, offsets[i], self._floor[sections].copy())
-
-    def _lowest_offset(self, i: int) -> int:
-        alignment = self._alignments[i]
-        return -(-int(self._floor[self._sections[i]].max()) // alignment) * alignment
 
     def _rank(self, i: int) -> tuple[int, int]:
         sections = self._sections[i]
@@ -116,9 +118,18 @@ class _Search:
         self._floor[sections] = choice.offset + size
         self._offsets[choice.index] = choice.offset
         del self._left[choice.index]
+        self._lower(choice.index)
 
     def _take_back(self, choice: _Choice) -> None:
         sections = self._sections[choice.index]
         self._reach[sections] -= choice.offset - choice.floor
         self._floor[sections] = choice.floor
         self._left[choice.index] = None
+        self._lower(choice.index)
+
+    def _lower(self, changed: int) -> None:
+        """Where those that live beside ``changed`` could lie now."""
+        for i in self._beside[changed]:
+            if i in self._left:
+                floor, alignment = int(self._floor[self._sections[i]].max()), self._alignments[i]
+                self._lowest[i] = -(-floor // alignment) * alignment

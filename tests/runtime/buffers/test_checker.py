@@ -187,7 +187,7 @@ PLANTED: dict[str, Plant] = {
     "offsets are too close": replace(
         runtime.buffers.arena,
         "_gap",
-        lambda lows, highs, *_: max(int(highs.max()) - 64, 0) if len(highs) else 0,
+        lambda together, *_: max(0, *(high - 64 for _, high in together), 0),
     ),
     "values die where they are written": replace(
         Value, "last_read", property(lambda value: value.start)
