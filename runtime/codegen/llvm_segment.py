@@ -169,8 +169,6 @@ class SegmentRow:
 
 
 _IR = f"""
-declare i32 @clock_gettime(i32, ptr)
-
 define i64 @{FUNCTION}(ptr %table, i64 %spins) {{
 entry:
   %count = call i64 @word(ptr %table, i64 {ROWS})

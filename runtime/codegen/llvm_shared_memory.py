@@ -6,18 +6,27 @@ A program is a table of records of RECORD_WORDS 64-bit words, of which the first
 
 The header says where a run stands; all of a rank's memory that its peers read or write is reached through addresses in
 the records. A counter has one writer. It is released after what was written before, and acquired by who waits for it.
-Native code never calls the operating system: who has spun long enough returns, and the caller yields the core.
+Native code never waits in the operating system: who has spun long enough returns, and the caller yields the core.
+
+Two words of the header are times of the run that was started last, in nanoseconds of CLOCK_MONOTONIC (which is
+time.monotonic_ns and time.perf_counter_ns), 0 before they are known:
+
+    LANDED   its last step was found done: since then the results are complete, and nobody looks at the buffers
+    MET      its first wait was found over: since then all peers have come whom it needs first. 0 in runs without waits
+
+*Found*, since nothing is known of a collective until somebody looks at it.
 """
 
 from __future__ import annotations
 
+from runtime.codegen.llvm_clock import CLOCK
 from runtime.codegen.llvm_rotate import rotate_ir
 from runtime.codegen.llvm_waits import WAITS
 from runtime.codegen.llvm_words import WORDS
 
 RECORD_WORDS = 10
 HEADER_WORDS = 8
-
+LANDED, MET = 6, 7
 
 INDEX_TYPES = {
     "int32": ("i32", "sext"),
@@ -44,8 +53,9 @@ def shared_memory_ir() -> str:
 
 
 def step_interpreter_ir(linkage: str = "") -> str:
-    """ENTRY_POINTS, after WORDS: also for a module that runs collectives among other things."""
-    return _INTERPRETER.format(words=RECORD_WORDS, linkage=linkage)
+    """CLOCK and ENTRY_POINTS, after WORDS: also for a module that runs collectives among other things."""
+    interpreter = _INTERPRETER.format(words=RECORD_WORDS, linkage=linkage, landed=LANDED, met=MET)
+    return CLOCK + interpreter
 
 
 def move_rows_ir(name: str, dtype: str) -> str:
@@ -56,7 +66,7 @@ def move_rows_ir(name: str, dtype: str) -> str:
 
 
 # Header: 0 step that runs next, 1 number of steps, 2 signals given in runs before this one, 3 signals in a run,
-# 4 steps of this run, 5 steps of the next run (two tables take turns where slots do).
+# 4 steps of this run, 5 steps of the next run (two tables take turns where slots do), LANDED, MET.
 _INTERPRETER = """
 define {linkage} i64 @spmd_start(ptr %header) {{
 entry:
@@ -76,6 +86,10 @@ begin:
   %next = load ptr, ptr %next_slot
   store ptr %next, ptr %this_slot
   store ptr %this, ptr %next_slot
+  %landed_slot = getelementptr i64, ptr %header, i64 {landed}
+  store i64 0, ptr %landed_slot
+  %met_slot = getelementptr i64, ptr %header, i64 {met}
+  store i64 0, ptr %met_slot
   store i64 0, ptr %header
   %outcome = call i64 @spmd_advance(ptr %header, i64 0)
   ret i64 %outcome
@@ -107,23 +121,24 @@ stopped:
   ret i64 %outcome
 complete:
   store i64 %count, ptr %header
+  call void @note_time(ptr %header, i64 {landed})
   ret i64 0
 }}
 """
 
 # spmd_signal: function, own counter, number of the signal within the run.
 # spmd_await: function, addresses of counters, how many, number that each must have reached.
-_MEET = """
-define i64 @spmd_signal(ptr %record, ptr %header, i64 %spins) {
+_MEET = f"""
+define i64 @spmd_signal(ptr %record, ptr %header, i64 %spins) {{
   %counter = call ptr @pointer(ptr %record, i64 1)
   %number = call i64 @word(ptr %record, i64 2)
   %before = call i64 @word(ptr %header, i64 2)
   %value = add i64 %before, %number
   store atomic i64 %value, ptr %counter release, align 8
   ret i64 0
-}
+}}
 
-define i64 @spmd_await(ptr %record, ptr %header, i64 %spins) {
+define i64 @spmd_await(ptr %record, ptr %header, i64 %spins) {{
 entry:
   %counters = call ptr @pointer(ptr %record, i64 1)
   %members = call i64 @word(ptr %record, i64 2)
@@ -157,8 +172,9 @@ there:
 blocked:
   ret i64 1
 all:
+  call void @note_time(ptr %header, i64 {MET})
   ret i64 0
-}
+}}
 """
 
 # spmd_copy_rows: function, source, target, rows, bytes of a row, bytes from row to row in the source, in the target.

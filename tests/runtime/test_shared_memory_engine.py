@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import ctypes
+import time
+
 import numpy as np
 import pytest
 
 from collectives.communicator.shared_steps import (
+    Await,
     CopyRows,
     Outcome,
     RotateBytes,
+    Signal,
     Step,
     StepProgram,
     SwapRows,
 )
+from runtime.codegen.llvm_shared_memory import HEADER_WORDS, LANDED, MET
 from runtime.shared_memory_engine import native_step_engine
 
 _LENGTHS = (1, 7, 8, 9, 63, 64, 65, 71, 128, 200, 256, 4099)
@@ -66,3 +72,33 @@ def test_rotate_bytes(length: int, count: int, is_cycle: bool) -> None:
     run(RotateBytes(places, length, is_cycle))
     for array, right in zip(arrays, want, strict=True):
         assert np.array_equal(array, right)
+
+
+def test_times_of_a_run() -> None:
+    """When the last peer was found to have come, and when all was found done; each run has its own."""
+    counters = np.zeros(2, np.int64)
+    own, other = (counters[i:].ctypes.data for i in (0, 1))
+    program = (Signal(own, 1), Await((1,), (other,), 1), Signal(own, 2), Await((1,), (other,), 2))
+    (steps,) = native_step_engine().load([StepProgram(program, program, 2)])
+    header = (ctypes.c_int64 * HEADER_WORDS).from_address(steps.address)
+    look = steps.advancing(0)
+    times = [time.monotonic_ns()]
+
+    def at(signal: int) -> None:
+        counters[1] = signal
+        times.append(time.monotonic_ns())
+
+    for run in range(2):
+        assert steps.start() == Outcome.BLOCKED
+        assert (header[MET], header[LANDED]) == (0, 0)
+        at(2 * run + 1)
+        assert look() == Outcome.BLOCKED
+        times.append(header[MET])
+        assert header[LANDED] == 0
+        at(2 * run + 2)
+        assert look() == look() == Outcome.COMPLETE
+        times.append(header[LANDED])
+        assert look() == Outcome.COMPLETE
+        assert header[LANDED] == times[-1]
+    times.append(time.monotonic_ns())
+    assert times == sorted(times)
