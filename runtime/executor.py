@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from collectives.communicator.interface import BoundCollective, Communicator
-from collectives.communicator.shared_collective import SharedCollective
+from collectives.communicator.native_collective import NativeCollective
 from collectives.communicator.status import NO_THUNK, PROGRAM, STEP, THUNK
 from runtime.buffers.types import AllocationKind, ArrayView
 from runtime.codegen.llvm_segment import SegmentRow
@@ -177,6 +177,6 @@ def _fail_alone(_lane: Lane, _error: BaseException) -> None:
 
 def _wait_alone(_rank: int, row: SegmentRow) -> bool:
     """A device that has its thread for itself."""
-    assert isinstance(row.target, SharedCollective)
+    assert isinstance(row.target, NativeCollective)
     row.target.wait_long()
     return True

@@ -10,7 +10,7 @@ from typing import TypeAlias, TypeVar
 
 import numpy as np
 
-from collectives.communicator.shared_collective import SharedCollective
+from collectives.communicator.native_collective import NativeCollective
 from runtime.codegen.llvm_crew import CrewCode, crew_code
 from runtime.codegen.llvm_lane import LANE_WORDS, LaneWord
 from runtime.codegen.llvm_segment import SegmentRow, State, Stop
@@ -101,7 +101,7 @@ class Lane:
     def _do_row(self, table: Table, stop: int) -> None:
         target = table.row.target
         if stop == Stop.FAILED:
-            assert isinstance(target, SharedCollective)
+            assert isinstance(target, NativeCollective)
             target.fail(table.outcome)
         _enter_in_flight(table)
         if isinstance(target, PythonWait) and len(self.tables) > 1:
@@ -144,5 +144,5 @@ class Lane:
 def _enter_in_flight(table: Table) -> None:
     """Collectives that native code has started go on while Python waits for others."""
     for row in table.in_flight:
-        assert isinstance(row.target, SharedCollective)
+        assert isinstance(row.target, NativeCollective)
         row.target.enter()

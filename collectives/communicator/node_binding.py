@@ -10,8 +10,8 @@ from typing import TypeAlias
 
 from collectives.communicator.interface import MEMORY_ALIGNMENT
 from collectives.communicator.kinds import Collective, Group
+from collectives.communicator.native_collective import NativeCollective
 from collectives.communicator.shared_buffers import Buffers
-from collectives.communicator.shared_collective import SharedCollective
 from collectives.communicator.shared_window import SharedWindow
 
 
@@ -48,7 +48,7 @@ class Binding:
     name: str
     group: Group
     digest: bytes
-    shared: SharedCollective | None = None
+    shared: NativeCollective | None = None
     #: Bytes of one of its two slots; 0 where it has none.
     slot_bytes: int = 0
     #: Where it works in place.

@@ -24,11 +24,11 @@ from collectives.communicator.kinds import (
     RaggedAllToAll,
     ReduceScatter,
 )
+from collectives.communicator.native_collective import NativeCollective
 from collectives.communicator.node import ByteExchange, Node
 from collectives.communicator.node_binding import Binding, Places, Protocol, Spot, binding_digest
 from collectives.communicator.reduction import Array
 from collectives.communicator.shared_buffers import Buffers
-from collectives.communicator.shared_collective import SharedCollective
 from collectives.communicator.shared_plan import (
     MemberMemory,
     can_be_held_together,
@@ -145,7 +145,7 @@ class NodeMemory:
         if protocol is Protocol.MESSAGES:
             self._bindings.append(Binding(name, collective.group, digest))
             return _by_messages(by_messages, collective, name, buffers, any(together))
-        shared = SharedCollective(self._world, collective, name, buffers, self.spins)
+        shared = NativeCollective(self._world, collective, name, buffers, self.spins)
         slot_bytes = buffers.operand_bytes if protocol is Protocol.SLOTS else 0
         self._bindings.append(
             Binding(name, collective.group, digest, shared, slot_bytes, *map(tuple, places))
@@ -223,7 +223,7 @@ class NodeMemory:
             raise RunError(problems[0])
 
     def _program(
-        self, binding: Binding, shared: SharedCollective, counters: Sequence[int]
+        self, binding: Binding, shared: NativeCollective, counters: Sequence[int]
     ) -> tuple[StepProgram, list[Array]]:
         """What this rank does in it, and memory that it needs for that."""
         collective, buffers = shared.collective, shared.buffers

@@ -19,9 +19,9 @@ from collectives.communicator.kinds import (
     RaggedAllToAll,
     ReduceScatter,
 )
+from collectives.communicator.native_collective import NativeCollective
 from collectives.communicator.reduction import Array
 from collectives.communicator.shared_buffers import Buffers
-from collectives.communicator.shared_collective import SharedCollective
 from collectives.communicator.shared_plan import (
     MemberMemory,
     can_run_in_place,
@@ -39,8 +39,8 @@ Key: TypeAlias = tuple[str, Group, int]
 """Instruction name, group, and how often the member has bound that before."""
 
 
-class MemberCollective(SharedCollective):
-    """A SharedCollective that waits with its first use until all members have bound it."""
+class MemberCollective(NativeCollective):
+    """A NativeCollective that waits with its first use until all members have bound it."""
 
     bound: Bound
 
@@ -88,7 +88,7 @@ class ProcessMemory:
 
     def bind(
         self, world: WaitingWorld, collective: Collective, name: str, buffers: Buffers
-    ) -> SharedCollective:
+    ) -> NativeCollective:
         """``world``: the member's. RunError where members bind different things."""
         own = MemberCollective(world, collective, name, buffers, self._spins)
         group, rank = collective.group, world.rank

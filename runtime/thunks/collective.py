@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from collectives.communicator.shared_collective import SharedCollective
+from collectives.communicator.native_collective import NativeCollective
 from runtime.buffers.types import ArrayView
 from runtime.codegen.llvm_segment import SegmentRow
 from runtime.thunks.collective_plans import CollectivePlan
@@ -37,7 +37,7 @@ class CollectiveStartThunk(Thunk):
             [program.array(place) for place in self.results],
         )
         program.bound_collectives[self.name] = bound
-        if isinstance(bound, SharedCollective):
+        if isinstance(bound, NativeCollective):
             return Segment((SegmentRow.start(program.number_of(self), bound),))
         return bound.start
 
@@ -56,6 +56,6 @@ class CollectiveDoneThunk(Thunk):
 
     def prepare(self, program: LoadedProgram) -> Action | Segment:
         bound = program.bound_collectives[self.start]
-        if isinstance(bound, SharedCollective):
+        if isinstance(bound, NativeCollective):
             return Segment((SegmentRow.wait(program.number_of(self), bound),))
         return PythonWait(bound)

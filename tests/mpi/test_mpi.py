@@ -9,7 +9,7 @@ from collective_scenarios import SCENARIOS
 
 from collectives.communicator.interface import Communicator
 from collectives.communicator.kinds import AllReduce
-from collectives.communicator.shared_collective import SharedCollective
+from collectives.communicator.native_collective import NativeCollective
 from collectives.communicator.shared_window import Directory
 from runtime.shared_memory_engine import native_step_engine
 from spmd.device import ReductionKind
@@ -78,8 +78,8 @@ def test_ranks_of_two_nodes() -> None:
     for name, group in (("node", pair), ("world", tuple(range(size)))):
         bound[name] = comm.bind(AllReduce(group, ReductionKind.SUM), name, [value], [value])
     comm.connect()
-    assert isinstance(bound["node"], SharedCollective)
-    assert isinstance(bound["world"], SharedCollective if size == 2 else MessageCollective)
+    assert isinstance(bound["node"], NativeCollective)
+    assert isinstance(bound["world"], NativeCollective if size == 2 else MessageCollective)
     comm.close()
 
 

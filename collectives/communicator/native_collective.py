@@ -1,4 +1,4 @@
-"""A collective over shared memory: native steps, started and awaited; Python only where somebody is late."""
+"""A collective of native steps, started and awaited; Python only where somebody is late."""
 
 from __future__ import annotations
 
@@ -17,16 +17,27 @@ _TURNS = 30
 """Looks at who is late, the core given up before each, until a wait is a long one."""
 
 
-class SharedCollective:
+class NativeCollective:
     """A BoundCollective. Between ``start`` and the end of ``wait`` its peers use its buffers, afterwards never."""
 
     def __init__(
-        self, world: WaitingWorld, collective: Collective, name: str, buffers: Buffers, spins: int
+        self,
+        world: WaitingWorld,
+        collective: Collective,
+        name: str,
+        buffers: Buffers,
+        spins: int,
+        *,
+        needs_progress: bool = False,
     ) -> None:
-        """``spins``: how often to look again at a member that is late before giving up the core."""
+        """``spins``: how often to look again at a member that is late before giving up the core.
+
+        needs_progress: in flight it gets on only while somebody looks: its steps wait for messages.
+        """
         self.collective = collective
         self.name = name
         self.buffers = buffers
+        self.needs_progress = needs_progress
         self._world = world
         self._spins = spins
         self._note_start = world.prepared_note(f"last started {name}")
