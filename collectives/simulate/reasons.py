@@ -115,16 +115,25 @@ def why(
 
 
 def _between(start: HloInstruction, seconds: Callable[[HloInstruction], float]) -> str:
-    """Who makes its operands last and who needs its result first, in the schedule."""
     computation = start.parent
     assert computation is not None
-    made = _nearest(start, reversed(computation.instructions), seconds, lambda x: x.operands)
-    dones = [user for user in start.users if is_done(user)]
-    end = dones[0] if dones else start
-    needed = _nearest(end, computation.instructions, seconds, lambda x: x.users)
+    made, needed = neighbours(start, seconds)
     by = f"{made.name} makes its operand" if made else f"its operand comes into {computation.name}"
     to = f"{needed.name} needs its result" if needed else f"{computation.name} returns it"
     return f"{by}, {to}"
+
+
+def neighbours(
+    start: HloInstruction, seconds: Callable[[HloInstruction], float]
+) -> tuple[HloInstruction | None, HloInstruction | None]:
+    """Who makes a collective's operands last and who needs its result first, in the schedule of its computation."""
+    assert start.parent is not None
+    order = start.parent.instructions
+    dones = [user for user in start.users if is_done(user)]
+    return (
+        _nearest(start, reversed(order), seconds, lambda x: x.operands),
+        _nearest(dones[0] if dones else start, order, seconds, lambda x: x.users),
+    )
 
 
 def _nearest(

@@ -16,6 +16,9 @@ class CollectiveResult:
     bytes: of its result. group_size: members that meet, 2 in a permute. seconds: from when all members were ready to
     the end. exposed: for how long the device stood still for it. causes: of that, the largest first. why: the largest
     in words, "" where nothing is exposed.
+
+    exchanges: that it keeps busy. independent: seconds of work that may run beside one execution. producer, user: who
+    makes its operands last and needs its result first, by name; "" where nobody in its computation does.
     """
 
     name: str
@@ -28,6 +31,10 @@ class CollectiveResult:
     exposed: float
     causes: tuple[tuple[Cause, float], ...]
     why: str
+    exchanges: tuple[str, ...]
+    independent: float
+    producer: str
+    user: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from collectives.simulate.device import ANY_LINK, SimulatedDevice, Total
 from collectives.simulate.engine import Engine
 from collectives.simulate.fold import MAX_CLASSES, Fold, fold_devices
 from collectives.simulate.program import program_of
-from collectives.simulate.reasons import Waiting, causes_of, why
+from collectives.simulate.reasons import Waiting, causes_of, neighbours, why
 from collectives.simulate.remembered import RememberedEstimator
 from collectives.simulate.result import CollectiveResult, ResourceUse, Simulation
 from collectives.simulate.steps import Program, Series, Site
@@ -155,6 +155,7 @@ def _collectives(
             contended=contended[number],
         )
         causes = causes_of(site, waiting)
+        producer, user = neighbours(site.instruction, _length(bounds))
         found.append(
             CollectiveResult(
                 name=site.name,
@@ -167,6 +168,10 @@ def _collectives(
                 exposed=waiting.exposed,
                 causes=causes,
                 why=why(site, waiting, causes, _length(bounds)),
+                exchanges=tuple(link.exchange for link in time.links),
+                independent=waiting.independent,
+                producer=producer.name if producer else "",
+                user=user.name if user else "",
             )
         )
     return tuple(found)
