@@ -7,7 +7,7 @@ move the bytes themselves, as those of one node do, only those are left that mak
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from collectives.passes.all_passes import COLLECTIVE_COMBINING, COLLECTIVE_SIMPLIFICATION
 from collectives.passes.all_to_all_pipeliner import AllToAllPipeliner
@@ -16,34 +16,51 @@ from collectives.passes.async_to_sync import AsyncToSync
 from collectives.passes.collective_pipeliner import CollectivePipeliner
 from collectives.passes.latency_hiding_scheduler import LatencyHidingScheduler
 from collectives.passes.windowed_einsum import WindowedEinsum
+from collectives.schedule.latency_report import LatencyReport
+from launch.collective_groups import CollectiveGroup
 from launch.options import CompileOptions
 from spmd.machine.named import introduce
 from spmd.passes.pipeline import Pipeline
 
-SIMPLIFICATION = Pipeline("collective-simplification", COLLECTIVE_SIMPLIFICATION)
-PIPELINING = Pipeline("collective-pipelining", (CollectivePipeliner(),))
-WINDOWS = Pipeline("windowed-einsum", (WindowedEinsum(), AllToAllPipeliner()))
-COMBINING = Pipeline("collective-combining", COLLECTIVE_COMBINING)
-HIDING = Pipeline("latency-hiding", (AsyncCreation(), LatencyHidingScheduler(), AsyncToSync()))
-
 
 def on_optimized(options: CompileOptions) -> tuple[Pipeline, ...]:
     """Before layouts and kernels are chosen."""
-    found = [SIMPLIFICATION]
+    found = [Pipeline(CollectiveGroup.SIMPLIFICATION, COLLECTIVE_SIMPLIFICATION)]
     if options.machine.overlaps:
-        name = introduce(options.machine).name
-        windows = (WindowedEinsum(machine=name), AllToAllPipeliner(machine=name))
-        found += [PIPELINING, replace(WINDOWS, passes=windows)]
-    return tuple(x for x in (*found, COMBINING) if x.name not in options.without)
+        machine = introduce(options.machine).name
+        windows = (WindowedEinsum(machine=machine), AllToAllPipeliner(machine=machine))
+        found.append(Pipeline(CollectiveGroup.PIPELINING, (CollectivePipeliner(),)))
+        found.append(Pipeline(CollectiveGroup.WINDOWED_EINSUM, windows))
+    found.append(Pipeline(CollectiveGroup.COMBINING, COLLECTIVE_COMBINING))
+    return tuple(x for x in found if x.name not in options.without)
 
 
-def on_scheduled(options: CompileOptions) -> tuple[Pipeline, ...]:
+@dataclass
+class HidingNotes:
+    """What passes say while they hide collectives. report: the scheduler's, where it ran. blocking: starts that block
+    again, to the names of the collectives that took their places.
+    """
+
+    report: LatencyReport | None = None
+    blocking: dict[str, str] = field(default_factory=dict)
+
+    def take_report(self, report: LatencyReport) -> None:
+        self.report = report
+
+    def take_blocking(self, start: str, name: str) -> None:
+        self.blocking[start] = name
+
+
+def on_scheduled(options: CompileOptions, notes: HidingNotes | None = None) -> tuple[Pipeline, ...]:
     """When kernels are made: windows of collectives, and an order that fills them within the memory there is."""
-    if not options.machine.overlaps or HIDING.name in options.without:
+    if not options.machine.overlaps or CollectiveGroup.LATENCY_HIDING in options.without:
         return ()
     machine = introduce(options.machine)
     limit = options.memory_limit or machine.memory_limit
     name, costs = machine.name, options.costs
     order = LatencyHidingScheduler(machine=name, memory_limit=limit, costs=costs)
-    passes = (AsyncCreation(), order, AsyncToSync(machine=name, costs=costs))
-    return (replace(HIDING, passes=passes),)
+    blocking = AsyncToSync(machine=name, costs=costs)
+    if notes is not None:
+        order = replace(order, told=notes.take_report)
+        blocking = replace(blocking, told=notes.take_blocking)
+    return (Pipeline(CollectiveGroup.LATENCY_HIDING, (AsyncCreation(), order, blocking)),)

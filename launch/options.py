@@ -5,18 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from collectives.cost.custom_calls import CallCost
+from launch.collective_groups import COLLECTIVE_GROUPS
 from spmd.errors import SpmdError
 from spmd.machine.description import MachineDescription
 from spmd.machine.named import machine_named
-
-#: Groups of passes on collectives, in their order (launch/collective_pipelines.py).
-COLLECTIVE_GROUPS = (
-    "collective-simplification",
-    "collective-pipelining",
-    "windowed-einsum",
-    "collective-combining",
-    "latency-hiding",
-)
 
 
 class OptionError(SpmdError):

@@ -12,7 +12,10 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
+from collectives.schedule.latency_report import LatencyReport
+from collectives.schedule.scheduled_overlap import ScheduledOverlap, scheduled_overlap
 from launch import collective_pipelines
+from launch.collective_pipelines import HidingNotes
 from launch.options import CompileOptions
 from partitioner.spmd_partitioner import SpmdPartitioner, partitioned, require_devices
 from runtime.compile import build_executable, schedule_module
@@ -22,7 +25,8 @@ from runtime.layout.layout_assignment import LAYOUT
 from spmd.analysis.static_shapes import require_values
 from spmd.hlo import HloModule, Stage
 from spmd.hlo.clone import clone_module
-from spmd.machine.named import introduce
+from spmd.machine.description import MachineDescription
+from spmd.machine.named import introduce, machine_named
 from spmd.passes.all_passes import ANNOTATION, LEGALIZATION, OPENING, SIMPLIFICATION
 from spmd.passes.pipeline import AfterPass, Pipeline, run_pipelines
 from spmd.text.stage import device_count, guess_stage
@@ -57,17 +61,32 @@ FUSION_MEMORY = 0.9
 
 @dataclass
 class Compilation:
-    """A module on its way, and the seconds each stage took.
+    """A module on its way to ``machine``, and the seconds each stage took.
 
     ``partitioner``: the one that partitioned it, which knows why; None for a module that came partitioned.
+    ``hiding``: what the passes say that hide collectives.
     ``after_pass`` is called after every pass on the per-device program.
     """
 
     module: HloModule
     devices: int
+    machine: MachineDescription = field(default_factory=machine_named)
     partitioner: SpmdPartitioner | None = None
+    hiding: HidingNotes = field(default_factory=HidingNotes)
     after_pass: AfterPass | None = None
     seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def latency(self) -> LatencyReport | None:
+        """What the scheduler says that hides collectives; None where it did not run."""
+        return self.hiding.report
+
+    @property
+    def overlap(self) -> ScheduledOverlap | None:
+        """The same, for the collectives that ``module`` has in the end."""
+        if self.hiding.report is None:
+            return None
+        return scheduled_overlap(self.hiding.report, self.machine, self.hiding.blocking)
 
 
 def stages(
@@ -76,7 +95,7 @@ def stages(
     """The module after each HLO stage; each step is taken when the next item is asked for."""
     require_values(module)
     count = devices if devices is not None else device_count(module)
-    compilation = Compilation(module, count)
+    compilation = Compilation(module, count, options.machine)
     yield "logical", compilation
     for name, step in (
         ("partitioned", _partition),
@@ -117,6 +136,7 @@ def compile_module(
     )
     compilation.seconds["thunks"] = time.perf_counter() - start
     executable.compile_seconds = dict(compilation.seconds)
+    executable.overlap = compilation.overlap
     return executable
 
 
@@ -168,8 +188,8 @@ def _legalize_in_order(module: HloModule, after_pass: AfterPass | None) -> None:
 
 def _schedule(compilation: Compilation, options: CompileOptions) -> HloModule:
     module = schedule_module(compilation.module, options.memory_limit)
-    after_schedule = (*fusion(options), *collective_pipelines.on_scheduled(options))
-    run_pipelines(module, after_schedule, compilation.after_pass)
+    hiding = collective_pipelines.on_scheduled(options, compilation.hiding)
+    run_pipelines(module, (*fusion(options), *hiding), compilation.after_pass)
     return module
 
 

@@ -11,6 +11,7 @@ from typing import Literal, Protocol, overload
 import numpy as np
 
 from collectives.communicator.interface import Communicator
+from collectives.schedule.scheduled_overlap import ScheduledOverlap
 from runtime.blas import set_blas_threads
 from runtime.buffers.dump import dump_assignment
 from runtime.buffers.types import AllocationKind, MemoryStats
@@ -51,6 +52,7 @@ class Executable:
 
     ``inputs`` and ``outputs`` say how global arrays become tiles and back. ``timeout_seconds``: how long a device waits
     for the others. ``record``: devices that are loaded from now on take down when their thunks begin and end.
+    ``overlap``: what the scheduler expects of the collectives, where it ran that hides them.
     """
 
     module: HloModule
@@ -61,6 +63,7 @@ class Executable:
     compile_seconds: dict[str, float] = field(default_factory=dict)
     timeout_seconds: float = 300.0
     record: bool = False
+    overlap: ScheduledOverlap | None = None
     _loaded: LocalDevices | None = None
 
     @property

@@ -1,7 +1,7 @@
 """Executables as bytes: a zip archive of the scheduled module and of how global arrays become tiles.
 
-    executable.json   format, version, shape and sharding of every input and output, as HLO text writes them, and where
-                      values lie in heaps
+    executable.json   format, version, shape and sharding of every input and output, as HLO text writes them, where
+                      values lie in heaps, and what the scheduler expects of collectives (saved_overlap.py)
     module.hlo.pb     the scheduled per-device module, constants included, as an HloProto
 
 An archive is not trusted: sizes are held against the file before anything is read, the module is verified, and so are
@@ -21,6 +21,7 @@ from runtime.buffers.recorded_heaps import RecordedHeap, RecordedHeaps
 from runtime.buffers.types import Color
 from runtime.compile import lower
 from runtime.executable import Executable
+from runtime.saved_overlap import overlap_json, read_overlap
 from runtime.sharded_arrays import Boundary
 from spmd.errors import SpmdError
 from spmd.hlo import HloModule, Stage
@@ -32,7 +33,7 @@ from spmd.text.sharding_text import parse_sharding
 from spmd.verifier.verifier import verify
 
 FORMAT = "spmd-executable"
-VERSION = 2
+VERSION = 3
 MAGIC = b"PK\x03\x04"
 
 _HEADER = "executable.json"
@@ -56,6 +57,7 @@ def save_bytes(executable: Executable) -> bytes:
         "inputs": [_boundary_json(one) for one in executable.inputs],
         "outputs": [_boundary_json(one) for one in executable.outputs],
         "memory": _memory_json(RecordedHeaps.of(executable.program.assignment)),
+        "overlap": overlap_json(executable.overlap),
     }
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
@@ -86,7 +88,10 @@ def load_bytes(data: bytes, where: str = "<bytes>", *, check: bool = False) -> E
     inputs = _boundaries(header, "inputs", parameters, module, where)
     outputs = _boundaries(header, "outputs", [module.entry.root.shape], module, where)
     recorded = _recorded_heaps(header.get("memory"), where)
-    return lower(module, inputs, outputs, check=check, recorded=recorded)
+    overlap = read_overlap(header.get("overlap"), module, f"{where}: overlap", SavedExecutableError)
+    executable = lower(module, inputs, outputs, check=check, recorded=recorded)
+    executable.overlap = overlap
+    return executable
 
 
 def _member(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:

@@ -18,17 +18,19 @@ import time
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
 import collectives.passes.all_passes  # noqa: F401 - fills the registry
 import spmd.passes.all_passes  # noqa: F401 - fills the registry
-from launch.collective_pipelines import COMBINING, HIDING, PIPELINING, WINDOWS
+from launch.collective_groups import CollectiveGroup
+from launch.collective_pipelines import on_optimized, on_scheduled
 from launch.options import CompileOptions
 from launch.pipeline import FUSION, OPEN, OPTIMIZE, stages
-from spmd.passes.interface import PASSES, HloPass, option_text
+from spmd.machine.named import machine_named
+from spmd.passes.interface import PASSES, HloPass, option_fields, option_text
 from spmd.passes.pipeline import AfterPass, Application, Pipeline
 from spmd.text.load import load
 
@@ -39,8 +41,13 @@ NOT_KEPT = ROOT / "docs" / "passes_not_kept.toml"
 FIXTURES = Path(__file__).parent / "hlo" / "passes"
 
 PIPELINES: tuple[Pipeline, ...] = (OPEN, *OPTIMIZE, FUSION)
-#: Besides, where a machine computes while bytes move.
-FOR_OVERLAP = (PIPELINING, WINDOWS, HIDING)
+#: A machine that computes while bytes move, and what it has besides.
+OVERLAPPING = CompileOptions(machine=machine_named("tcp-cluster"))
+FOR_OVERLAP = tuple(
+    x
+    for x in (*on_optimized(OVERLAPPING), *on_scheduled(OVERLAPPING))
+    if x.name not in {one.name for one in PIPELINES}
+)
 #: Modules that a row names.
 MOST_NAMED = 3
 
@@ -146,8 +153,8 @@ def _opening(measured: dict[str, Any], total: float) -> Iterator[str]:
     yield from _listed(PIPELINES)
     yield from (
         "",
-        "On a machine that computes while bytes move (docs/machines.md), these run, too, with its name as an option, the last",
-        f"one on the schedule, behind {FUSION.name}, the others before {COMBINING.name}:",
+        f"On a machine that computes while bytes move (docs/machines.md), these run, too, here for {OVERLAPPING.machine.name}, the last",
+        f"one on the schedule, behind {FUSION.name}, the others before {CollectiveGroup.COMBINING}:",
         "",
     )
     yield from _listed(FOR_OVERLAP)
@@ -224,7 +231,9 @@ def summary(kind: type[HloPass]) -> str:
 
 
 def _options(kind: type[HloPass]) -> str:
-    return ", ".join(f"`{f.name.replace('_', '-')}={option_text(f.default)}`" for f in fields(kind))  # type: ignore[arg-type]
+    return ", ".join(
+        f"`{f.name.replace('_', '-')}={option_text(f.default)}`" for f in option_fields(kind)
+    )
 
 
 def _figures(name: str, measured: dict[str, Any], total: float) -> tuple[str, str, str]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from collectives.cost.custom_calls import CallCost
@@ -39,13 +39,15 @@ class AsyncToSync(FueledPass):
         d = f32[8] all-reduce-done(s)             t = (f32[8]) tuple(x)
 
     With a machine, the same for windows that hide less there than it takes to dispatch what a pair has more. What its
-    author put into a scheduling group stays. costs: of custom calls, by target.
+    author put into a scheduling group stays. costs: of custom calls, by target. told: is given a start's name, and that
+    of what took its place.
     """
 
     name: ClassVar[str] = "async-to-sync"
     accepts: ClassVar[tuple[Stage, ...]] = (Stage.SCHEDULED,)
     machine: str = ""
     costs: tuple[tuple[str, CallCost], ...] = ()
+    told: Callable[[str, str], None] | None = field(default=None, repr=False)
 
     def rewrite(self, module: HloModule, fuel: Fuel) -> bool:
         useless = _Useless(module, self.machine, dict(self.costs)) if self.machine else None
@@ -53,7 +55,11 @@ class AsyncToSync(FueledPass):
         for computation in running_computations(module):
             found = useless.windows(computation) if useless else _idle_windows(computation)
             possible = [start for start in found if _can_be_one(start)]
-            changed |= synchronize(computation, list(fuel.enough_for(possible)))
+            made = synchronize(computation, list(fuel.enough_for(possible)))
+            changed |= bool(made)
+            if self.told is not None:
+                for start, one in made.items():
+                    self.told(start.name, one.name)
             if useless is not None:
                 useless.settle(computation)
         if changed:
@@ -107,13 +113,14 @@ def _can_be_one(start: HloInstruction) -> bool:
     return not done.control_predecessors and group_of(start) is None
 
 
-def synchronize(computation: HloComputation, starts: Sequence[HloInstruction]) -> bool:
-    """Make one collective, in the start's place, of each of ``starts`` and its done."""
+def synchronize(
+    computation: HloComputation, starts: Sequence[HloInstruction]
+) -> dict[HloInstruction, HloInstruction]:
+    """Make one collective, in the start's place, of each of ``starts`` and its done; these, by start."""
     made = {start: _one_of(start, computation) for start in starts}
-    if not made:
-        return False
-    _put_in_order(computation, made)
-    return True
+    if made:
+        _put_in_order(computation, made)
+    return made
 
 
 def _one_of(start: HloInstruction, computation: HloComputation) -> HloInstruction:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from collectives.cost.custom_calls import CallCost
 from collectives.cost.roofline import RooflineEstimator
 from collectives.schedule.latency_hiding import LatencyOptions, schedule_for_latency
+from collectives.schedule.latency_report import LatencyReport
 from collectives.schedule.overlap_limits import OverlapLimits
 from spmd.hlo.module import HloModule, Stage
 from spmd.machine.named import machine_named
@@ -26,7 +28,8 @@ class LatencyHidingScheduler(HloPass):
 
     memory-limit: bytes of a device that the order may need (0: any number); an order that meets it stays within it.
     per-exchange: collectives in flight on one exchange; in-flight: all together (0: any number). The order that is
-    there stays where none is found that takes less time. costs: of custom calls, by target. See docs/scheduling.md.
+    there stays where none is found that takes less time. costs: of custom calls, by target. told: is given the
+    scheduler's report. See docs/scheduling.md.
     """
 
     name: ClassVar[str] = "latency-hiding-scheduler"
@@ -36,9 +39,13 @@ class LatencyHidingScheduler(HloPass):
     per_exchange: int = 1
     in_flight: int = 0
     costs: tuple[tuple[str, CallCost], ...] = ()
+    told: Callable[[LatencyReport], None] | None = field(default=None, repr=False)
 
     def run(self, module: HloModule) -> bool:
         estimator = RooflineEstimator.of(module, machine_named(self.machine), dict(self.costs))
         limits = OverlapLimits(self.per_exchange, in_flight=self.in_flight)
         options = LatencyOptions(limits, self.memory_limit or None)
-        return schedule_for_latency(module, estimator, options).changed
+        report = schedule_for_latency(module, estimator, options)
+        if self.told is not None:
+            self.told(report)
+        return report.changed

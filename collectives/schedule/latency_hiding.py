@@ -81,8 +81,9 @@ class _Scheduling:
         limit = self._options.memory_limit
         if limit is not None:
             chosen = self._within(limit, stands, free)
+        crowded = self._with_more_in_flight(stands, chosen)
         self._put(chosen.orders)
-        return self._report(stands, chosen, free)
+        return self._report(stands, chosen, free, crowded)
 
     # ---- orders
     def _as_it_is(self) -> _Arranged:
@@ -106,8 +107,11 @@ class _Scheduling:
             computation.set_order(order)
             self._bytes.look(computation)
 
-    def _arrange(self, stands: _Arranged, limit: int | None) -> _Arranged:
-        """The best orders found, from those that stand; live bytes at most ``limit``."""
+    def _arrange(
+        self, stands: _Arranged, limit: int | None, in_flight: OverlapLimits | None = None
+    ) -> _Arranged:
+        """The best orders found, from those that stand; live bytes at most ``limit``. in_flight: other limits."""
+        limits = in_flight or self._options.limits
         self._put(stands.orders)
         budgets = {} if limit is None else self._bytes.budgets(limit)
         timelines = {}
@@ -121,7 +125,7 @@ class _Scheduling:
             )
             graph = build_graph(computation, self._costs, buffers)
             order = computation.instructions
-            found = OrderSearch(graph, order, self._costs, self._options.limits, memory).run()
+            found = OrderSearch(graph, order, self._costs, limits, memory).run()
             computation.set_order(found.order)
             self._bytes.look(computation)
             timelines[computation] = found.timeline
@@ -145,6 +149,15 @@ class _Scheduling:
             room = min(room, chosen.peak) - over
         return stands
 
+    def _with_more_in_flight(self, stands: _Arranged, chosen: _Arranged) -> _Arranged:
+        """Orders as if there were no other limit on what is in flight than that of one exchange."""
+        limits = OverlapLimits(self._options.limits.per_exchange)
+        if limits == self._options.limits or not any(_exposed(chosen).values()):
+            return chosen
+        limit = self._options.memory_limit
+        room = None if limit is None else max(limit, stands.peak)
+        return self._arrange(stands, room, limits)
+
     def _measure(self, arranged: _Arranged) -> int:
         if self._options.measure is None:
             return arranged.peak
@@ -152,9 +165,13 @@ class _Scheduling:
         return self._options.measure(self._module)
 
     # ---- report
-    def _report(self, stands: _Arranged, chosen: _Arranged, free: _Arranged) -> LatencyReport:
+    def _report(
+        self, stands: _Arranged, chosen: _Arranged, free: _Arranged, crowded: _Arranged
+    ) -> LatencyReport:
+        """free: without the memory limit; crowded: with more in flight."""
         times = self._times()
-        exposed = {name: _exposed(one) for name, one in (("b", stands), ("a", chosen), ("f", free))}
+        orders = {"b": stands, "a": chosen, "f": free, "c": crowded}
+        exposed = {name: _exposed(one) for name, one in orders.items()}
         rows = []
         busy: dict[str, float] = {}
         for computation in self._computations:
@@ -174,6 +191,7 @@ class _Scheduling:
                         exposed["b"][x],
                         exposed["a"][x],
                         lost,
+                        max(exposed["a"][x] - exposed["c"][x], 0.0),
                     )
                 )
         kept = [c for c in self._computations if list(chosen.orders[c]) == list(stands.orders[c])]
@@ -187,6 +205,7 @@ class _Scheduling:
             peak_before=self._measure(stands),
             peak=self._measure(chosen),
             memory_limit=self._options.memory_limit,
+            limits=self._options.limits,
             kept=tuple(c.name for c in kept),
             unknown_loops=tuple(self._costs.unknown_loops),
             changed=len(kept) < len(self._computations),

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from collectives.schedule.overlap_limits import OverlapLimits
+
 
 @dataclass(frozen=True, slots=True)
 class CollectiveReport:
     """One collective of the module. times: runs of it in one step; seconds, exposed: of one of them, exposed on the
-    order before and after. limited: seconds of a run that only the memory limit leaves exposed.
+    order before and after. Of these, what a limit alone leaves: limited, that of memory; held, those of what may be in
+    flight (but for that of one exchange).
     """
 
     name: str
@@ -19,6 +22,7 @@ class CollectiveReport:
     exposed_before: float
     exposed: float
     limited: float = 0.0
+    held: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -26,8 +30,8 @@ class LatencyReport:
     """Of one step on one device. seconds: predicted, on the order before and after. work: the device's own.
 
     communication: seconds that each exchange is busy. peak: live bytes before and after (spmd.analysis.live_bytes, or
-    what the options measure). unlimited: seconds without the memory limit. kept: computations whose order stands, as
-    none was better. unknown_loops: counted as one trip.
+    what the options measure). unlimited: seconds without the memory limit. limits: what could be in flight. kept:
+    computations whose order stands, as none was better. unknown_loops: counted as one trip.
     """
 
     seconds_before: float
@@ -39,6 +43,7 @@ class LatencyReport:
     peak_before: int
     peak: int
     memory_limit: int | None
+    limits: OverlapLimits
     kept: tuple[str, ...] = ()
     unknown_loops: tuple[str, ...] = ()
     changed: bool = False

@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 from launch.calibrated import machine_here
-from launch.options import COLLECTIVE_GROUPS, CompileOptions
+from launch.collective_groups import COLLECTIVE_GROUPS
+from launch.options import CompileOptions
 from spmd.hlo import HloModule
 from spmd.proto import serialize, serialize_hlo_proto, serialize_with_config
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -210,4 +210,4 @@ def _stages(options: argparse.Namespace, module: HloModule) -> Iterator[tuple[st
         if stage == "logical" and options.until == "propagated":
             require_devices(module, compilation.devices)
             shown = propagate_module(module, compilation.devices)
-            yield "propagated", Compilation(shown, compilation.devices)
+            yield "propagated", replace(compilation, module=shown)

@@ -105,19 +105,7 @@ def write_machine(machine: MachineDescription) -> str:
         "kernel_seconds": machine.kernel_seconds,
         "row_seconds": machine.row_seconds,
         "thunk_seconds": machine.thunk_seconds,
-        "exchanges": [
-            {
-                "name": exchange.name,
-                "devices": exchange.devices,
-                "bandwidth": exchange.bandwidth,
-                "latency": exchange.latency,
-                "far": exchange.far,
-                "ports": exchange.ports,
-                "attained": exchange.attained,
-                "busy": exchange.busy,
-            }
-            for exchange in machine.exchanges
-        ],
+        "exchanges": [exchange_fields(exchange) for exchange in machine.exchanges],
         "attained": {name: getattr(machine.attained, name) for name in _ATTAINED},
         "program_bytes": machine.program_bytes,
     }
@@ -126,6 +114,20 @@ def write_machine(machine: MachineDescription) -> str:
     if machine.convolutions:
         fields["convolutions"] = [_convolution_fields(one) for one in machine.convolutions]
     return json.dumps(fields, indent=1) + "\n"
+
+
+def exchange_fields(exchange: Exchange) -> dict[str, object]:
+    """What ``read_exchange`` reads as an equal one."""
+    return {
+        "name": exchange.name,
+        "devices": exchange.devices,
+        "bandwidth": exchange.bandwidth,
+        "latency": exchange.latency,
+        "far": exchange.far,
+        "ports": exchange.ports,
+        "attained": exchange.attained,
+        "busy": exchange.busy,
+    }
 
 
 def _product_fields(one: ProductClass) -> dict[str, object]:
@@ -153,7 +155,7 @@ def _machine(fields: JsonFields) -> MachineDescription:
         kernel_seconds=fields.number("kernel_seconds", SECONDS),
         row_seconds=fields.number("row_seconds", SECONDS),
         thunk_seconds=fields.number("thunk_seconds", SECONDS),
-        exchanges=fields.items("exchanges", _exchange),
+        exchanges=fields.items("exchanges", read_exchange),
         products=fields.items("products", _product) if fields.has("products") else (),
         convolutions=(
             fields.items("convolutions", _convolution) if fields.has("convolutions") else ()
@@ -193,7 +195,7 @@ def _level(fields: JsonFields) -> MemoryLevel:
     return level
 
 
-def _exchange(fields: JsonFields) -> Exchange:
+def read_exchange(fields: JsonFields) -> Exchange:
     exchange = Exchange(
         fields.text("name"),
         fields.whole("devices", COUNT),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import fields
+from dataclasses import Field, fields
 from typing import ClassVar, TypeVar
 
 from spmd.errors import VerificationError
@@ -15,7 +15,7 @@ UNSCHEDULED = (Stage.LOGICAL, Stage.PROPAGATED, Stage.PARTITIONED, Stage.OPTIMIZ
 
 
 class HloPass(ABC):
-    """Base of passes. A subclass is a frozen dataclass, registered by ``register_pass``:
+    """Base of passes. A subclass is a frozen dataclass, registered by ``register_pass``; its fields are options:
 
     @register_pass
     @dataclass(frozen=True)
@@ -43,10 +43,15 @@ class HloPass(ABC):
         """As it is written in a pipeline's text: options that differ from their defaults in braces."""
         given = [
             f"{f.name.replace('_', '-')}={option_text(getattr(self, f.name))}"
-            for f in fields(self)  # type: ignore[arg-type]
+            for f in option_fields(type(self))
             if getattr(self, f.name) != f.default
         ]
         return f"{self.name}{{{','.join(given)}}}" if given else self.name
+
+
+def option_fields(kind: type[HloPass]) -> tuple[Field[object], ...]:
+    """A pass's options; fields without a repr are for callers alone, such as whom to tell what was done."""
+    return tuple(f for f in fields(kind) if f.repr)  # type: ignore[arg-type]
 
 
 def option_text(value: object) -> str:

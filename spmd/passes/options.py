@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, Field
 
 from spmd.errors import SpmdError
-from spmd.passes.interface import PASSES, HloPass
+from spmd.passes.interface import PASSES, HloPass, option_fields
 
 _PASS = re.compile(r"\s*([a-z0-9-]+)\s*(?:\{([^{}]*)\})?\s*(,|$)")
 
@@ -32,7 +32,7 @@ def make_pass(name: str, options: str = "") -> HloPass:
     kind = PASSES.get(name)
     if kind is None:
         raise PassOptionError(f"no pass is named {name!r}; passes: {', '.join(sorted(PASSES))}")
-    known = {f.name.replace("_", "-"): f for f in fields(kind)}  # type: ignore[arg-type]
+    known = {f.name.replace("_", "-"): f for f in option_fields(kind)}
     values: dict[str, object] = {}
     for option in filter(None, (part.strip() for part in options.split(","))):
         key, _, value = option.partition("=")

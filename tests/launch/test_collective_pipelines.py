@@ -6,9 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from launch.collective_pipelines import on_optimized, on_scheduled
-from launch.options import COLLECTIVE_GROUPS, CompileOptions
+from collectives.schedule.phases import is_start
+from launch.collective_groups import COLLECTIVE_GROUPS
+from launch.collective_pipelines import HidingNotes, on_optimized, on_scheduled
+from launch.options import CompileOptions
+from launch.pipeline import compile_module, stages
+from runtime.saved import load_bytes, save_bytes
+from spmd import parse
 from spmd.machine.named import machine_named
+from spmd.passes.options import PassOptionError, parse_passes
 
 OVERLAPPING = CompileOptions(machine=machine_named("dgx-h100"))
 
@@ -40,3 +46,50 @@ def test_passes_are_asked_about_the_machine_of_the_options() -> None:
     steps = [s for x in (*on_optimized(OVERLAPPING), *on_scheduled(OVERLAPPING)) for s in x.passes]
     named = {s.machine for s in steps if hasattr(s, "machine")}
     assert named == {OVERLAPPING.machine.name}
+
+
+SUMS = """
+HloModule sums, num_partitions=2, entry_computation_layout={(f32[64,64], f32[64,64])->(f32[64,64], f32[64,64])}
+add {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT s = f32[] add(a, b)
+}
+ENTRY main {
+  x = f32[64,64] parameter(0)
+  y = f32[64,64] parameter(1)
+  sum = f32[64,64] all-reduce(x), channel_id=1, use_global_device_ids=true, replica_groups={{0,1}}, to_apply=add
+  product = f32[64,64] dot(y, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT t = (f32[64,64], f32[64,64]) tuple(sum, product)
+}
+"""
+
+
+def test_a_compilation_says_what_its_scheduler_said() -> None:
+    *_, (_, compilation) = stages(parse(SUMS), None, OVERLAPPING)
+    assert compilation.machine is OVERLAPPING.machine
+    assert compilation.latency is not None
+    assert compilation.overlap is not None
+    starts = [x.name for x in compilation.module.entry.instructions if is_start(x)]
+    assert [one.name for one in compilation.overlap.collectives] == starts != []
+
+
+def test_nothing_is_said_where_nothing_is_hidden() -> None:
+    *_, (_, compilation) = stages(parse(SUMS), None, CompileOptions())
+    assert (compilation.latency, compilation.overlap) == (None, None)
+
+
+def test_an_executable_keeps_what_the_scheduler_said() -> None:
+    executable = compile_module(parse(SUMS), None, OVERLAPPING)
+    assert executable.overlap is not None
+    assert load_bytes(save_bytes(executable)).overlap == executable.overlap
+
+
+def test_listeners_are_no_options() -> None:
+    """A pipeline's text says the same, whoever listens, and cannot name them."""
+    (heard,) = on_scheduled(OVERLAPPING, HidingNotes())
+    (unheard,) = on_scheduled(OVERLAPPING)
+    assert heard != unheard
+    assert [str(step) for step in heard.passes] == [str(step) for step in unheard.passes]
+    with pytest.raises(PassOptionError, match="has no option 'told'"):
+        parse_passes("async-to-sync{told=x}")

@@ -13,8 +13,11 @@ import numpy as np
 import pytest
 
 import spmd
+from collectives.schedule.scheduled_overlap import ScheduledCollective, ScheduledOverlap
 from runtime.saved import FORMAT, SavedExecutableError, load_bytes, save_bytes
+from runtime.saved_overlap import overlap_json
 from spmd.errors import SpmdError
+from spmd.machine.named import machine_named
 from spmd.proto import serialize_hlo_proto
 from tests.runtime.programs import (
     ALIASING,
@@ -58,6 +61,23 @@ def test_comes_back_as_it_was(name: str) -> None:
         assert_same(got, want)
 
 
+OVERLAP = ScheduledOverlap(
+    machine="mine",
+    exchanges=machine_named("tcp-cluster").exchanges,
+    per_exchange=1,
+    in_flight=0,
+    seconds=2.0,
+    collectives=(ScheduledCollective("x", 1.0, 0.75, 0.5, 0.25),),
+)
+
+
+def test_what_the_scheduler_expects_comes_back() -> None:
+    executable = spmd.compile(spmd.parse(UNEVEN))
+    assert load_bytes(save_bytes(executable)).overlap is None
+    executable.overlap = OVERLAP
+    assert load_bytes(save_bytes(executable)).overlap == OVERLAP
+
+
 def test_global_arrays_fit_a_loaded_executable_as_they_fit_the_saved_one(tmp_path: Path) -> None:
     executable = spmd.compile(spmd.parse(UNEVEN))
     executable.save(tmp_path / "e.spmdx")
@@ -93,6 +113,7 @@ def with_header(saved: dict[str, bytes], **changes: Any) -> bytes:
     return archive(saved | {"executable.json": json.dumps(header).encode()})
 
 
+TOLD = overlap_json(OVERLAP) or {}
 ONE = {"shape": "f32[5,4]", "sharding": "{devices=[2,1]<=[2]}"}
 
 
@@ -100,7 +121,7 @@ ONE = {"shape": "f32[5,4]", "sharding": "{devices=[2,1]<=[2]}"}
     ("changes", "message"),
     [
         ({"format": "other"}, "says nothing of it"),
-        ({"version": 99}, "saved as version 99, this is version 2: compile it again"),
+        ({"version": 99}, "saved as version 99, this is version 3: compile it again"),
         ({"inputs": []}, "inputs must be a list of 1 arrays"),
         ({"inputs": [[]]}, r"inputs\[0\] must name a shape and a sharding"),
         ({"inputs": [ONE | {"shape": "f32[9,4]"}]}, r"a device's tile is f32\[3,4\]"),
@@ -109,6 +130,17 @@ ONE = {"shape": "f32[5,4]", "sharding": "{devices=[2,1]<=[2]}"}
         ({"inputs": [ONE | {"shape": "f32[5,"}]}, "expected"),
         ({"inputs": [ONE | {"sharding": "{devices=[4,1]<=[4]}"}]}, "a device's tile"),
         ({"inputs": [{"shape": "f32[3,4]", "sharding": "{maximal device=7}"}]}, "device's tile"),
+        ({"overlap": 3}, "overlap: expected an object"),
+        ({"overlap": TOLD | {"more": 1}}, "overlap: unknown field 'more'"),
+        ({"overlap": TOLD | {"machine": ""}}, "overlap: machine must be a text"),
+        ({"overlap": TOLD | {"exchanges": [{}]}}, r"exchanges\[0\]: field 'name' is missing"),
+        ({"overlap": TOLD | {"per_exchange": 0}}, "per_exchange must be from 1"),
+        ({"overlap": TOLD | {"seconds": -1}}, "seconds must be from 0"),
+        ({"overlap": TOLD | {"collectives": [["x", 1, 1, 1]]}}, "must be a name and 4 numbers"),
+        ({"overlap": TOLD | {"collectives": [["x", 1, 1, 1, True]]}}, "held must be a number"),
+        ({"overlap": TOLD | {"collectives": [["n", 1, 1, 1, 1]]}}, "instructions of the module"),
+        ({"overlap": TOLD | {"collectives": 2 * [["x", 1, 1, 1, 1]]}}, "each once"),
+        ({"overlap": TOLD | {"collectives": 999 * [["x", 1, 1, 1, 1]]}}, "a list of at most"),
     ],
 )
 def test_a_header_that_does_not_fit_is_refused(

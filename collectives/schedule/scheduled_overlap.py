@@ -1,0 +1,61 @@
+"""What the latency-hiding scheduler expects of a program's collectives: plain data, to compare with a measured step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from collectives.schedule.latency_report import CollectiveReport, LatencyReport
+from spmd.machine.description import Exchange, MachineDescription
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledCollective:
+    """One collective of the schedule, by the name of its start, or its own where it blocks; seconds of one run.
+
+    seconds: alone on its links. exposed: of these and of waiting for its ports, what nothing hides. Of that, limited:
+    left by the memory limit alone; held: by the limits of what may be in flight on all exchanges together.
+    """
+
+    name: str
+    seconds: float
+    exposed: float
+    limited: float = 0.0
+    held: float = 0.0
+
+
+@dataclass(frozen=True)
+class ScheduledOverlap:
+    """machine: the one that the schedule was made for, with its exchanges. per_exchange: collectives that may be in
+    flight on one of them; in_flight: on all together, 0 for any number. seconds: of one step.
+    """
+
+    machine: str
+    exchanges: tuple[Exchange, ...]
+    per_exchange: int
+    in_flight: int
+    seconds: float
+    collectives: tuple[ScheduledCollective, ...]
+
+    def of(self, name: str) -> ScheduledCollective | None:
+        """The collective of that name."""
+        return next((one for one in self.collectives if one.name == name), None)
+
+
+def scheduled_overlap(
+    report: LatencyReport, machine: MachineDescription, blocking: Mapping[str, str]
+) -> ScheduledOverlap:
+    """What ``report`` says. blocking: starts that became collectives that block, to the names of these."""
+    return ScheduledOverlap(
+        machine.name,
+        machine.exchanges,
+        report.limits.per_exchange,
+        report.limits.in_flight,
+        report.seconds,
+        tuple(_collective(row, blocking.get(row.name)) for row in report.collectives),
+    )
+
+
+def _collective(row: CollectiveReport, blocking: str | None) -> ScheduledCollective:
+    name, exposed = (row.name, row.exposed) if blocking is None else (blocking, row.seconds)
+    return ScheduledCollective(name, row.seconds, exposed, row.limited, row.held)

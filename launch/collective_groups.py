@@ -1,0 +1,16 @@
+"""The groups of passes on collectives, in the order in which a compilation has them (collective_pipelines.py)."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class CollectiveGroup(StrEnum):
+    SIMPLIFICATION = "collective-simplification"
+    PIPELINING = "collective-pipelining"
+    WINDOWED_EINSUM = "windowed-einsum"
+    COMBINING = "collective-combining"
+    LATENCY_HIDING = "latency-hiding"
+
+
+COLLECTIVE_GROUPS = tuple(group.value for group in CollectiveGroup)

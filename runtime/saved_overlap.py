@@ -1,0 +1,69 @@
+"""What a scheduler expects of an executable's collectives, as JSON in its archive."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from collectives.schedule.scheduled_overlap import ScheduledCollective, ScheduledOverlap
+from spmd.errors import SpmdError
+from spmd.hlo import HloModule
+from spmd.json_fields import JsonFields
+from spmd.machine.reader import COUNT, exchange_fields, read_exchange
+
+#: Longest time that any step or collective could take.
+_SECONDS = (0.0, 1e9)
+
+
+def overlap_json(overlap: ScheduledOverlap | None) -> dict[str, Any] | None:
+    if overlap is None:
+        return None
+    return {
+        "machine": overlap.machine,
+        "exchanges": [exchange_fields(one) for one in overlap.exchanges],
+        "per_exchange": overlap.per_exchange,
+        "in_flight": overlap.in_flight,
+        "seconds": overlap.seconds,
+        "collectives": [
+            [one.name, one.seconds, one.exposed, one.limited, one.held]
+            for one in overlap.collectives
+        ],
+    }
+
+
+def read_overlap(
+    found: object, module: HloModule, where: str, error: type[SpmdError]
+) -> ScheduledOverlap | None:
+    """``error``, naming ``where``, unless it is one of ``module``'s collectives, each once."""
+    if found is None:
+        return None
+    fields = JsonFields(found, where, error)
+    rows = fields.take("collectives")
+    names = {x.name for computation in module.computations for x in computation.instructions}
+    if not isinstance(rows, list) or len(rows) > len(names):
+        raise error(f"{where}: collectives must be a list of at most {len(names)}")
+    collectives = tuple(
+        _collective(row, f"{where}: collectives[{n}]", error) for n, row in enumerate(rows)
+    )
+    told = [one.name for one in collectives]
+    if len(set(told)) < len(told) or not names.issuperset(told):
+        raise error(f"{where}: collectives must be instructions of the module, each once")
+    overlap = ScheduledOverlap(
+        machine=fields.text("machine"),
+        exchanges=fields.items("exchanges", read_exchange),
+        per_exchange=fields.whole("per_exchange", COUNT),
+        in_flight=fields.whole("in_flight", (0, COUNT[1])),
+        seconds=fields.number("seconds", _SECONDS),
+        collectives=collectives,
+    )
+    fields.done()
+    return overlap
+
+
+def _collective(row: object, where: str, error: type[SpmdError]) -> ScheduledCollective:
+    if not isinstance(row, list) or len(row) != 1 + len(_NUMBERS) or not isinstance(row[0], str):
+        raise error(f"{where} must be a name and {len(_NUMBERS)} numbers")
+    fields = JsonFields(dict(zip(_NUMBERS, row[1:], strict=True)), where, error)
+    return ScheduledCollective(row[0], *(fields.number(name, _SECONDS) for name in _NUMBERS))
+
+
+_NUMBERS = ("seconds", "exposed", "limited", "held")

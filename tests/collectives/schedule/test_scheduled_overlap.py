@@ -1,0 +1,24 @@
+"""What is kept of the scheduler's report: rows by the names that the schedule's collectives have in the end."""
+
+from __future__ import annotations
+
+from collectives.schedule.scheduled_overlap import ScheduledCollective, scheduled_overlap
+from spmd.machine.named import machine_named
+from tests.collectives.schedule.test_latency_hiding import CHAIN, hide, scheduled
+
+MACHINE = machine_named("tcp-cluster")
+
+
+def test_a_row_goes_by_the_name_of_the_start() -> None:
+    report = hide(scheduled(CHAIN), {"g": 5.0})
+    found = scheduled_overlap(report, MACHINE, {})
+    assert found.of("g-start") == ScheduledCollective("g-start", 5.0, 3.0)
+    assert found.of("g") is None
+    assert (found.machine, found.exchanges) == ("tcp-cluster", MACHINE.exchanges)
+    assert (found.per_exchange, found.in_flight, found.seconds) == (1, 0, 6.0)
+
+
+def test_what_blocks_again_hides_nothing_and_goes_by_its_own_name() -> None:
+    report = hide(scheduled(CHAIN), {"g": 5.0})
+    found = scheduled_overlap(report, MACHINE, {"g-start": "g.1"})
+    assert found.collectives == (ScheduledCollective("g.1", 5.0, 5.0),)
