@@ -11,8 +11,9 @@ from launch.options import CompileOptions
 from launch.pipeline import compile_module
 from launch.program_cache import Entry, program_cache, program_key
 from launch.source import ModuleSource
+from partitioner.spmd_partitioner import SpmdPartitioner
 from runtime.executable import Executable
-from runtime.fixed_code import begin_fixed_code
+from runtime.fixed_code import begin_code_for, begin_fixed_code
 from runtime.saved import save_bytes
 from spmd.hlo import HloModule
 
@@ -60,10 +61,10 @@ def compile_warning(
 ) -> tuple[Executable, str]:
     """A program compiled afresh, and what is to be said of it."""
     warnings: list[str] = []
-    executable = compile_module(
-        module,
-        devices,
-        options,
-        on_partitioned=lambda done: warnings.append(costly_warning(done)),
-    )
+
+    def on_partitioned(done: SpmdPartitioner) -> None:
+        begin_code_for(done.result)
+        warnings.append(costly_warning(done))
+
+    executable = compile_module(module, devices, options, on_partitioned=on_partitioned)
     return executable, "".join(warnings)

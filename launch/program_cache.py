@@ -10,7 +10,6 @@ import functools
 import hashlib
 import json
 import os
-import platform
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module, metadata
@@ -107,24 +106,24 @@ def _compiler() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     processor = " ".join(host_jit().made_by)
+    system = os.uname()  # the platform module starts a process to ask for more
     return {
         **versions(),
         **readers,
         "processor": processor,
-        "platform": platform.platform(),
+        "platform": " ".join((system.sysname, system.release, system.machine)),
         "sources": _sources(),
     }
 
 
 def _sources() -> str:
     """Digest of names, sizes and times of the project's files: a copy that is being worked on keeps its version."""
-    digest = hashlib.sha256()
+    lines = []
     for name in _PACKAGES:
-        folder = Path(str(import_module(name).__file__)).parent
-        for entry in _files(folder):
+        for entry in _files(Path(str(import_module(name).__file__)).parent):
             about = entry.stat()
-            digest.update(f"{entry.path} {about.st_size} {about.st_mtime_ns}\n".encode())
-    return digest.hexdigest()
+            lines.append(f"{entry.path} {about.st_size} {about.st_mtime_ns}\n")
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def _files(folder: str | Path) -> Iterator[os.DirEntry[str]]:

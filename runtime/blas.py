@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from runtime.codegen.llvm_jit import NativeLibrary
 from runtime.codegen.llvm_tile_gemm import FUNCTION as TILE_GEMM
 from runtime.codegen.llvm_tile_gemm import GAINS, tile_gemm_code
 from runtime.codegen.tile_unit import has_tile_unit
@@ -69,12 +70,25 @@ def gemm_function(
     return _tile_gemm(blas)
 
 
+def begin_gemm() -> None:
+    """Have the code compiled that large f32 products need, where there is any: it takes as long as a small program."""
+    blas = _blas_function(PrimitiveType.F32, "gemm")
+    if blas is not None and has_tile_unit():
+        _tile_gemm_library(blas)
+
+
 @cache
 def _tile_gemm(blas: BlasFunction) -> BlasFunction:
+    code = _tile_gemm_library(blas)
+    return BlasFunction(code.address(TILE_GEMM), blas.index_bits, (code,))
+
+
+@cache
+def _tile_gemm_library(blas: BlasFunction) -> NativeLibrary:
+    """Which is being compiled from here on."""
     threads = library_function(_GET)
     asks = None if threads is None else ctypes.cast(threads, ctypes.c_void_p).value
-    code = tile_gemm_code(blas.address, blas.index_bits, asks)
-    return BlasFunction(code.address(TILE_GEMM), blas.index_bits, (code,))
+    return tile_gemm_code(blas.address, blas.index_bits, asks)
 
 
 def gemv_function(kind: PrimitiveType) -> BlasFunction | None:

@@ -1,10 +1,17 @@
-"""Native code that is the same for all programs: compiled on other threads, while Python compiles a program."""
+"""Native code that is the same for many programs: compiled on other threads, while Python compiles one."""
 
 from __future__ import annotations
 
+import math
+
+from runtime.blas import begin_gemm
 from runtime.codegen.llvm_crew import crew_library
 from runtime.codegen.llvm_gate import gate_library
+from runtime.codegen.llvm_tile_gemm import GAINS
+from runtime.dot_matrices import operand_dims
 from runtime.shared_memory_engine import native_step_engine
+from spmd.hlo import HloInstruction, HloModule, Opcode
+from spmd.shape import PrimitiveType
 
 
 def begin_fixed_code(devices: int | None) -> None:
@@ -13,3 +20,26 @@ def begin_fixed_code(devices: int | None) -> None:
     if devices != 1:
         gate_library()
         native_step_engine().begin()
+
+
+def begin_code_for(module: HloModule) -> None:
+    """``module``: of one device."""
+    if any(map(_may_gain, module.all_instructions())):
+        begin_gemm()
+
+
+def _may_gain(instruction: HloInstruction) -> bool:
+    """A product of f32 matrices that are large enough for code of their own."""
+    if (
+        instruction.opcode is not Opcode.DOT
+        or instruction.array_shape.element_type is not PrimitiveType.F32
+    ):
+        return False
+    lhs, rhs = (operand.array_shape.dims for operand in instruction.operands)
+    left, right = operand_dims(instruction)
+    sizes = [
+        [lhs[d] for d in left.rows],
+        [rhs[d] for d in right.columns],
+        [lhs[d] for d in left.columns],
+    ]
+    return GAINS.at(*map(math.prod, sizes))
