@@ -7,6 +7,7 @@ other operations that compute the same. Each edit is one rewrite, at which the p
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import ClassVar, TypeAlias
 
@@ -56,10 +57,11 @@ class InstructionPass(FueledPass):
         return changed
 
 
-class Simplifier(InstructionPass):
+class Simplifier(FueledPass):
     """Replaces instructions by simpler values, operands first, and removes what nobody needs any more.
 
-    What is pinned (``is_pinned``) stays. Without ``opcodes`` it looks at every instruction.
+    Where a replacement leaves a value one reader of several, that reader is looked at again: rules may ask
+    whether it is the only one. What is pinned (``is_pinned``) stays. Without ``opcodes`` it looks at every instruction.
     """
 
     opcodes: ClassVar[tuple[Opcode, ...]] = ()
@@ -69,19 +71,32 @@ class Simplifier(InstructionPass):
         """What is simpler than an instruction; asked for once a walk."""
 
     def walk(self, computation: HloComputation) -> Iterable[HloInstruction]:
-        order = computation.post_order()
-        return [x for x in order if x.opcode in self.opcodes] if self.opcodes else order
+        return filter(self._is_looked_at, computation.post_order())
 
-    def editor(self, module: HloModule) -> Edit:
+    def rewrite(self, module: HloModule, fuel: Fuel) -> bool:
         simplify, effects = self.simplify(module), SideEffects()
+        changed = False
+        for computation in module.computations_post_order():
+            work = deque(self.walk(computation))
+            while work and not fuel.is_spent:
+                x = work.popleft()
+                simpler = simplify(x) if x.parent is not None and not is_pinned(x) else None
+                if simpler is None:
+                    continue
+                less_read = replace_and_prune(x, simpler, effects)
+                work.extendleft(filter(self._is_looked_at, _only_readers(less_read)))
+                fuel.burn()
+                changed = True
+        if changed:
+            module.remove_unreachable_computations()
+        return changed
 
-        def edit(x: HloInstruction) -> bool:
-            simpler = None if is_pinned(x) else simplify(x)
-            if simpler is not None:
-                replace_and_prune(x, simpler, effects)
-            return simpler is not None
+    def _is_looked_at(self, x: HloInstruction) -> bool:
+        return not self.opcodes or x.opcode in self.opcodes
 
-        return edit
+
+def _only_readers(values: Iterable[HloInstruction]) -> list[HloInstruction]:
+    return [reader for value in values if value.num_users == 1 for reader in value.users]
 
 
 class OpExpander(InstructionPass):

@@ -42,15 +42,18 @@ ENTRY main {
 }
 """
 
-#: Operands that die where they are read, but not as they lie in memory, or not element by element.
+#: Operands that die where they are read, but not as they lie in memory, or not element by element. The product's terms
+#: have one sign, so that every order of them has 17 roundings of its sum or fewer, and a square twice as many.
 DYING_OPERANDS = """HloModule dying_operands
 ENTRY main {
   p = f32[16,16] parameter(0)
   q = f32[16,16] parameter(1)
   x = f32[16,16] exponential(p)
   t = f32[16,16] transpose(x), dimensions={1,0}
-  s = f32[16,16] add(t, q)
-  d = f32[16,16] dot(s, p), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  a = f32[16,16] abs(q)
+  s = f32[16,16] add(t, a)
+  b = f32[16,16] abs(p)
+  d = f32[16,16] dot(s, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
   ROOT r = f32[16,16] multiply(d, d)
 }
 """

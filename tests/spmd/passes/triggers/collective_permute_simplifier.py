@@ -14,10 +14,7 @@ from tests.spmd.passes.triggers.registry import Rng, trigger
 _ANYHOW = (Opcode.ADD, Opcode.MULTIPLY, Opcode.SUBTRACT, Opcode.MAXIMUM)
 
 
-@trigger(
-    "collective-permute-simplifier",
-    again="of four or more in a row, one may be read by what is pruned later in the same walk",
-)
+@trigger("collective-permute-simplifier")
 def modules(rng: Rng) -> HloModule:
     p = several_devices(rng)
     form = p.choose(_FORMS)
