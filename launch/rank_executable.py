@@ -41,6 +41,7 @@ class RankExecutable(Executable):
             executable.compile_seconds,
             executable.timeout_seconds,
             executable.record,
+            executable.reference_every,
             executable.overlap,
             communicator=communicator,
         )

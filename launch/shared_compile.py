@@ -16,12 +16,16 @@ from runtime.saved import load_bytes, save_bytes
 
 @fewer_collections()
 def compile_on_first(
-    world: Communicator, make: Callable[[], Compiled], *, record: bool = False
+    world: Communicator,
+    make: Callable[[], Compiled],
+    *,
+    record: bool = False,
+    reference_every: int = 0,
 ) -> RankExecutable:
     """What ``make`` gives on rank 0, loaded on every rank. All ranks call it; on the others ``make`` is not called.
 
     Before it, the ranks have to agree on what is compiled. Raises AgreedError, on every rank alike, where compiling
-    fails on rank 0 or loading on any. record: take down when thunks begin and end.
+    fails on rank 0 or loading on any. record, reference_every: as of ``Executable``.
     """
     made: list[Executable] = []
 
@@ -37,5 +41,5 @@ def compile_on_first(
         return made[0] if made else load_bytes(data, "what rank 0 has compiled"), {}
 
     executable = agree(world, loaded)
-    executable.record = record
+    executable.record, executable.reference_every = record, reference_every
     return RankExecutable.of(executable, world)

@@ -26,7 +26,7 @@ from runtime.thunks.kernel import KernelThunk
 from runtime.thunks.thunk import walk
 from runtime.tiles import copy_shard
 from runtime.tiles import gather as gather_tiles
-from runtime.timeline.recorder import Stamp
+from runtime.timeline.recorder import RecordedStep
 from spmd.errors import RunError
 from spmd.hlo import HloModule
 from spmd.literal import NDArray
@@ -50,9 +50,13 @@ class LocalDevices(Protocol):
 class Executable:
     """A program for ``num_devices`` devices. ``module`` is the scheduled module it was made of.
 
-    ``inputs`` and ``outputs`` say how global arrays become tiles and back. ``timeout_seconds``: how long a device waits
-    for the others. ``record``: devices that are loaded from now on take down when their thunks begin and end.
-    ``overlap``: what the scheduler expects of the collectives, where it ran that hides them.
+        ``inputs`` and ``outputs`` say how global arrays become tiles and back. ``timeout_seconds``: how long a device waits
+        for the others. ``record``: devices that are loaded from now on take down when their thunks begin and end.
+    <<<<<<< HEAD
+        ``overlap``: what the scheduler expects of the collectives, where it ran that hides them.
+    =======
+        ``reference_every``: n has them wait in every n-th step for each collective at its start; 0: never.
+    >>>>>>> b0a7332 (landing and blocking (wip))
     """
 
     module: HloModule
@@ -63,6 +67,7 @@ class Executable:
     compile_seconds: dict[str, float] = field(default_factory=dict)
     timeout_seconds: float = 300.0
     record: bool = False
+    reference_every: int = 0
     overlap: ScheduledOverlap | None = None
     _loaded: LocalDevices | None = None
 
@@ -119,12 +124,23 @@ class Executable:
         if communicator.size > 1:
             set_blas_threads(blas_threads)
         return LoadedDevice(
-            self.program, communicator, self.kernels, record=self.record, explain=explain
+            self.program,
+            communicator,
+            self.kernels,
+            record=self.record,
+            reference_every=self.reference_every,
+            explain=explain,
         )
 
     def load_local(self) -> LocalDevices:
         """The program on ``devices``."""
-        return LoopbackDevices(self.program, self.kernels, self.timeout_seconds, record=self.record)
+        return LoopbackDevices(
+            self.program,
+            self.kernels,
+            self.timeout_seconds,
+            record=self.record,
+            reference_every=self.reference_every,
+        )
 
     def load_devices(self) -> None:
         """Make ``devices`` ready for a step, which the first use of them does otherwise."""
@@ -137,7 +153,7 @@ class Executable:
         assert self._loaded is not None
         return self._loaded
 
-    def stamps(self) -> list[list[tuple[Stamp, ...]]]:
+    def stamps(self) -> list[list[RecordedStep]]:
         """What each of ``devices`` has taken down of its last steps; see ``runtime/timeline``."""
         recorders = [device.recorder for device in self._local.devices]
         return [recorder.steps for recorder in recorders if recorder is not None]

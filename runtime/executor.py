@@ -39,11 +39,14 @@ class LoadedDevice:
         kernels: KernelLibrary,
         *,
         record: bool = False,
+        reference_every: int = 0,
         explain: Callable[[int], str] = "thunk {}".format,
     ) -> None:
         """RunError when the world has another size than the program. Every rank loads at the same time.
 
         record: take down when thunks begin and end, in ``recorder``.
+        reference_every: n makes every n-th step a *blocking* one, in which each collective is waited for at its start,
+        so that nothing overlaps: what the others are compared with. 1: all of them; 0: none.
         explain: what thunk number n of ``walk``'s order is, for ranks that wait for one that is there.
         """
         if communicator.size != program.num_devices:
@@ -56,6 +59,9 @@ class LoadedDevice:
         self.communicator = communicator
         self.kernels = kernels
         self.recorder = Recorder(program.thunks) if record else None
+        self._reference_every = reference_every
+        #: Whether this step waits for each collective at its start; None where no step does.
+        self.blocking = np.zeros((), np.bool_) if reference_every else None
         self.explain = explain
         self.position = communicator.position
         self._names = [thunk.name for thunk in walk(program.thunks)]
@@ -113,9 +119,12 @@ class LoadedDevice:
             self._require_fit(arrays)
             self._slots.bring(arrays)
         self._slots.take(arrays)
-        if self.recorder is not None:
-            self.recorder.begin_step()
         self._steps += 1
+        is_blocking = self.blocking is not None and self._steps % self._reference_every == 0
+        if self.blocking is not None:
+            self.blocking[...] = is_blocking
+        if self.recorder is not None:
+            self.recorder.begin_step(self._steps, is_blocking)
         self.position[PROGRAM], self.position[STEP] = self._number, self._steps
 
     def end(self) -> None:
@@ -136,7 +145,8 @@ class LoadedDevice:
     @cached_property
     def table(self) -> Table:
         """What native code runs. To be asked for when all devices are connected."""
-        return Table(self._segment, self.position, self.communicator.rank)
+        log = 0 if self.recorder is None else self.recorder.address
+        return Table(self._segment, self.position, self.communicator.rank, log)
 
     @cached_property
     def _run_thunks(self) -> Callable[[], None]:

@@ -91,6 +91,7 @@ class _HostedDevice:
     ) -> None:
         """``own``: the host's own device, which runs the same program."""
         self._own = own
+        self.blocking = own.blocking
         self.communicator = communicator
         self.position = communicator.position
         self.bound_collectives: dict[str, BoundCollective] = {}

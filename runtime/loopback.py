@@ -41,10 +41,18 @@ class LoopbackDevices:
         timeout_seconds: float = 300.0,
         *,
         record: bool = False,
+        reference_every: int = 0,
     ) -> None:
+        """``record``, ``reference_every``: as of each ``LoadedDevice``."""
         self.world = LoopbackWorld(program.num_devices, timeout_seconds, native_step_engine())
         self.devices = [
-            LoadedDevice(program, self.world.communicator(rank), kernels, record=record)
+            LoadedDevice(
+                program,
+                self.world.communicator(rank),
+                kernels,
+                record=record,
+                reference_every=reference_every,
+            )
             for rank in range(program.num_devices)
         ]
         lanes = lanes_of(self.world, [device.table for device in self.devices])

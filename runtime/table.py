@@ -9,6 +9,7 @@ from runtime.codegen.llvm_segment import (
     FLIGHT_LIST,
     HEADER_WORDS,
     IN_FLIGHT,
+    LOG,
     OFFER,
     OUTCOME,
     POSITION,
@@ -27,8 +28,8 @@ class Table:
     One thread at a time runs it. Python reads and changes its words between native calls alone.
     """
 
-    def __init__(self, segment: Segment, position: memoryview, rank: int = 0) -> None:
-        """``position``: the device's, where rows leave their thunks' numbers."""
+    def __init__(self, segment: Segment, position: memoryview, rank: int = 0, log: int = 0) -> None:
+        """``position``: the device's, where rows leave their thunks' numbers. log: address of that of stamps."""
         self.rank = rank
         self.rows = segment.rows
         words = [word for row in segment.rows for word in row.words]
@@ -42,6 +43,7 @@ class Table:
         self._view[ROWS] = len(segment.rows)
         self._view[POSITION] = position_words[THUNK:].ctypes.data
         self._view[FLIGHT_LIST] = self.address + 8 * (HEADER_WORDS + len(words))
+        self._view[LOG] = log
         self._alive = (segment.alive, position_words)
 
     def offer_at(self, address: int) -> None:

@@ -43,9 +43,9 @@ def least_of(executable: Executable) -> Least:
     thunks = executable.program.thunks
     starts = {one.name: one.start for one in walk(thunks) if isinstance(one, CollectiveDoneThunk)}
     steps = (
-        _by_thunk(events_of(thunks, stamps), starts)
+        _by_thunk(events_of(thunks, step.stamps), starts)
         for device in executable.stamps()
-        for stamps in device[1:]
+        for step in device[1:]
     )
     return least_of_all(steps)
 

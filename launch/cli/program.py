@@ -99,11 +99,12 @@ def program_on_ranks(
     alike: Callable[[], dict[str, str]],
     *,
     record: bool = False,
+    reference_every: int = 0,
 ) -> Program:
     """The program on this rank, compiled by rank 0 alone.
 
     ``alike``: what else must be the same on all ranks, by name; it may refuse. AgreedError, on every rank alike, where
-    they differ, one refuses, or reading or compiling fails. record: for a timeline.
+    they differ, one refuses, or reading or compiling fails. record, reference_every: as of ``Executable``.
     """
 
     def setup() -> tuple[argparse.Namespace, dict[str, str]]:
@@ -123,7 +124,7 @@ def program_on_ranks(
         first.append(_compiled(options, world.size))
         return first[0][0]
 
-    executable = compile_on_first(world, compile_it, record=record)
+    executable = compile_on_first(world, compile_it, record=record, reference_every=reference_every)
     seconds = time.perf_counter() - start
     if not first:
         return Program(executable, None, seconds)

@@ -12,7 +12,7 @@ from launch.rank_executable import RankExecutable
 from launch.report.clock import ClockOffset, clock_offsets
 from runtime.executable import Executable
 from runtime.timeline.events import Event, Stream, events_of
-from runtime.timeline.recorder import Stamp
+from runtime.timeline.recorder import RecordedStep
 from spmd.analysis.source_lines import SourceLines
 from spmd.hlo import HloModule
 
@@ -29,7 +29,8 @@ def collect_trace(executable: Executable) -> dict[str, Any] | None:
         if gathered is None:
             return None
         stamps = [_unpack(data) for data in gathered]
-    steps = [[events_of(executable.program.thunks, step) for step in own] for own in stamps]
+    thunks = executable.program.thunks
+    steps = [[events_of(thunks, step.stamps) for step in own] for own in stamps]
     return chrome_trace(steps, offsets, executable.module)
 
 
@@ -102,18 +103,19 @@ def _origin(steps: Iterable[Iterable[Event]], offset: ClockOffset) -> int | None
     return min((event.start - offset.ahead for step in steps for event in step), default=None)
 
 
-def _pack(steps: Sequence[Sequence[Stamp]]) -> bytes:
-    """Plain integers: the length of each step, then its stamps."""
-    lengths = [len(step) for step in steps]
-    flat = [value for step in steps for stamp in step for value in stamp]
-    return json.dumps(lengths).encode() + b"\n" + np.array(flat, np.int64).tobytes()
+def _pack(steps: Sequence[RecordedStep]) -> bytes:
+    """Plain integers: of each step its number, whether it is blocking, and how many stamps it has; then the stamps."""
+    heads = [(step.number, int(step.is_blocking), len(step.stamps)) for step in steps]
+    flat = [value for step in steps for stamp in step.stamps for value in stamp]
+    return json.dumps(heads).encode() + b"\n" + np.array(flat, np.int64).tobytes()
 
 
-def _unpack(data: bytes) -> list[tuple[Stamp, ...]]:
+def _unpack(data: bytes) -> list[RecordedStep]:
     head, _, body = data.partition(b"\n")
     stamps = np.frombuffer(body, np.int64).reshape(-1, 2).tolist()
     steps, start = [], 0
-    for length in json.loads(head):
-        steps.append(tuple((number, at) for number, at in stamps[start : start + length]))
+    for number, is_blocking, length in json.loads(head):
+        own = tuple((mark, at) for mark, at in stamps[start : start + length])
+        steps.append(RecordedStep(number, bool(is_blocking), own))
         start += length
     return steps

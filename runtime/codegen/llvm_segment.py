@@ -34,12 +34,13 @@ _ROW_WORDS = 5
 
 #: Words of a table before its rows: rows, address of the position's THUNK word (STARTED follows it), the row to go on
 #: with, outcome of a collective that failed, what the device does (State), collectives in flight, address of the list
-#: of their headers, address of the word in which shares are offered to other threads (0: there are none).
-ROWS, POSITION, ROW, OUTCOME, STATE, IN_FLIGHT, FLIGHT_LIST, OFFER = range(8)
-HEADER_WORDS = 8
+#: of their headers, address of the word in which shares are offered to other threads (0: there are none), address of
+#: the log of stamps (0: none are taken).
+ROWS, POSITION, ROW, OUTCOME, STATE, IN_FLIGHT, FLIGHT_LIST, OFFER, LOG = range(9)
+HEADER_WORDS = 9
 
 #: Words of a log of stamps: how many, room for how many; then of each its mark, seconds and nanoseconds of the clock
-#: that time.perf_counter_ns reads.
+#: that time.perf_counter_ns reads, or 0 and nanoseconds.
 LOG_WORDS, STAMP_WORDS = 2, 3
 
 
@@ -67,6 +68,19 @@ class HasSteps(Protocol):
     @property
     def address(self) -> int:
         """Of the header of its steps, once it is connected."""
+        ...
+
+
+class HasTime(Protocol):
+    """What leaves a stamp."""
+
+    @property
+    def address(self) -> int:
+        """Of the nanoseconds that it says; 0: of the present."""
+        ...
+
+    def __call__(self) -> None:
+        """Leave it where there is no room in the log."""
         ...
 
 
@@ -130,9 +144,9 @@ class SegmentRow:
         return SegmentRow(number, _AWAIT, 0, target=collective)
 
     @staticmethod
-    def stamp(number: int, log: int, mark: int, full: object) -> SegmentRow:
-        """Leave ``mark`` and the time in the log at that address; leave the table for ``full`` where it is full."""
-        return SegmentRow(number, _STAMP, log, value=mark, target=full)
+    def stamp(number: int, mark: int, stamp: HasTime) -> SegmentRow:
+        """Leave ``mark`` and the time in the table's log; leave the table for ``stamp`` where it is full."""
+        return SegmentRow(number, _STAMP, 0, value=mark, target=stamp)
 
     @staticmethod
     def share(number: int, pieces: Sequence[Sequence[NativeCall]]) -> SegmentRow:
@@ -163,7 +177,7 @@ class SegmentRow:
         record = self.record
         if isinstance(self.function, NativeCall):
             return self.function.function, record, self.number, self.away, self.value
-        if self.function in (_START, _AWAIT, _SHARE):
+        if self.function in (_START, _AWAIT, _STAMP, _SHARE):
             record = self.target.address  # type: ignore[attr-defined]
         return self.function, record, self.number, self.away, self.value
 
@@ -222,19 +236,31 @@ unless_equal:
   %differs = icmp ne i64 %wide, %value
   br i1 %differs, label %jump, label %next
 stamp:
-  %stamps = call i64 @word(ptr %record, i64 0)
-  %room = call i64 @word(ptr %record, i64 1)
+  %log = call ptr @pointer(ptr %table, i64 {LOG})
+  %stamps = call i64 @word(ptr %log, i64 0)
+  %room = call i64 @word(ptr %log, i64 1)
   %is_full = icmp uge i64 %stamps, %room
   br i1 %is_full, label %python, label %take
 take:
-  %log = getelementptr i64, ptr %record, i64 {LOG_WORDS}
-  %entry_slot = getelementptr [{STAMP_WORDS} x i64], ptr %log, i64 %stamps
+  %entries = getelementptr i64, ptr %log, i64 {LOG_WORDS}
+  %entry_slot = getelementptr [{STAMP_WORDS} x i64], ptr %entries, i64 %stamps
   %mark = call i64 @word(ptr %r, i64 4)
   store i64 %mark, ptr %entry_slot
   %time_slot = getelementptr i64, ptr %entry_slot, i64 1
+  %is_known = icmp ne ptr %record, null
+  br i1 %is_known, label %known, label %present
+known:
+  %nanoseconds = load i64, ptr %record
+  %nanoseconds_slot = getelementptr i64, ptr %time_slot, i64 1
+  store i64 0, ptr %time_slot
+  store i64 %nanoseconds, ptr %nanoseconds_slot
+  br label %taken
+present:
   %t = call i32 @clock_gettime(i32 {time.CLOCK_MONOTONIC}, ptr %time_slot)
-  %taken = add i64 %stamps, 1
-  store i64 %taken, ptr %record
+  br label %taken
+taken:
+  %stamps_taken = add i64 %stamps, 1
+  store i64 %stamps_taken, ptr %log
   br label %next
 start:
   store atomic i64 %number, ptr %started monotonic, align 8

@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from collectives.communicator.interface import BoundCollective
 from collectives.communicator.native_collective import NativeCollective
 from runtime.buffers.types import ArrayView
 from runtime.codegen.llvm_segment import SegmentRow
 from runtime.thunks.collective_plans import CollectivePlan
-from runtime.thunks.segment import Action, PythonWait, Segment
+from runtime.thunks.segment import Action, PythonWait, Segment, joined, segment_of, stamping
 from runtime.thunks.thunk import BufferUse, LoadedProgram, Role, Thunk, UseKind, uses
+from spmd.literal import NDArray
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,15 @@ class CollectiveStartThunk(Thunk):
             return Segment((SegmentRow.start(program.number_of(self), bound),))
         return bound.start
 
+    def wait_if_blocking(self, program: LoadedProgram, blocking: NDArray) -> Segment:
+        """For a step whose ``blocking`` is true: waits for the collective where it has been started."""
+        number = program.number_of(self)
+        wait = _wait_for(program.bound_collectives[self.name], self, program)
+        if program.recorder is not None:
+            wait = joined((wait, stamping(number, program.recorder.waited(self))))
+        skip = SegmentRow.unless(number, blocking.ctypes.data, len(wait.rows) + 1)
+        return joined((Segment((skip,), (blocking,)), wait))
+
 
 @dataclass(frozen=True)
 class CollectiveDoneThunk(Thunk):
@@ -54,8 +65,17 @@ class CollectiveDoneThunk(Thunk):
         """Nothing of its own: the start's uses last until here."""
         return iter(())
 
-    def prepare(self, program: LoadedProgram) -> Action | Segment:
-        bound = program.bound_collectives[self.start]
-        if isinstance(bound, NativeCollective):
-            return Segment((SegmentRow.wait(program.number_of(self), bound),))
-        return PythonWait(bound)
+    def prepare(self, program: LoadedProgram) -> Segment:
+        return _wait_for(program.bound_collectives[self.start], self, program)
+
+
+def _wait_for(bound: BoundCollective, thunk: Thunk, program: LoadedProgram) -> Segment:
+    """Rows of ``thunk``, which may run several times for one start."""
+    number = program.number_of(thunk)
+    if not isinstance(bound, NativeCollective):
+        return segment_of(number, PythonWait(bound))
+    wait = Segment((SegmentRow.wait(number, bound),))
+    if program.recorder is None:
+        return wait
+    course = program.recorder.course(thunk, bound)
+    return joined((wait, *(stamping(number, stamps) for stamps in course)))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from collectives.communicator.interface import BoundCollective
-from runtime.codegen.llvm_segment import SegmentRow
+from runtime.codegen.llvm_segment import HasTime, SegmentRow
 from runtime.codegen.native_call import NativeAction, SharedAction
 
 #: Something ready to be done, on arrays that were bound to it before.
@@ -41,24 +41,16 @@ class PythonWait:
         self.bound.wait()
 
 
-class Stamps(Protocol):
-    """What takes down when a thunk begins or ends (runtime/timeline/recorder.py)."""
+class Stamps(HasTime, Protocol):
+    """What takes down when something happens to a thunk (runtime/timeline/recorder.py)."""
 
     @property
     def mark(self) -> int: ...
 
-    @property
-    def log(self) -> int:
-        """Address of the log."""
-        ...
-
-    def __call__(self) -> None:
-        """Make room in the log, and leave the stamp."""
-        ...
-
 
 def stamping(number: int, stamps: Stamps) -> Segment:
-    return Segment((SegmentRow.stamp(number, stamps.log, stamps.mark, stamps),), (stamps,))
+    """The row, under thunk ``number``."""
+    return Segment((SegmentRow.stamp(number, stamps.mark, stamps),), (stamps,))
 
 
 def segment_of(number: int, action: Action | Segment) -> Segment:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from runtime.thunks.collective import CollectiveStartThunk
 from runtime.thunks.segment import Segment, joined, segment_of, stamping
-from runtime.thunks.thunk import BufferUse, LoadedProgram, StampsThunks, Thunk
+from runtime.thunks.thunk import BufferUse, LoadedProgram, Thunk
 
 
 @dataclass(frozen=True)
@@ -21,32 +22,33 @@ class ThunkSequence(Thunk):
     def nested(self) -> Iterator[Thunk]:
         return iter(self.thunks)
 
+    @property
+    def is_composite(self) -> bool:
+        """Even if it is empty."""
+        return True
+
     def prepare(self, program: LoadedProgram) -> Segment:
-        segments = [(thunk, self._segment(program, thunk)) for thunk in self.thunks]
-        if program.recorder is not None:
-            return joined(_recorded(self, segments, program.recorder))
-        return joined(segment for _, segment in segments)
+        return joined(_stamped(self, self._segments(program), program))
 
-    def _segment(self, program: LoadedProgram, thunk: Thunk) -> Segment:
-        segment = segment_of(program.number_of(thunk), thunk.prepare(program))
-        return segment.inside(f"{thunk.name} in {self.name}")
+    def _segments(self, program: LoadedProgram) -> Iterator[Segment]:
+        for thunk in self.thunks:
+            number = program.number_of(thunk)
+            own = segment_of(number, thunk.prepare(program))
+            if not isinstance(thunk, ThunkSequence):  # which stamps for itself
+                own = joined(_stamped(thunk, [own], program))
+            within = f"{thunk.name} in {self.name}"
+            yield own.inside(within)
+            if isinstance(thunk, CollectiveStartThunk) and program.blocking is not None:
+                yield thunk.wait_if_blocking(program, program.blocking).inside(within)
 
 
-def _recorded(
-    sequence: ThunkSequence, segments: list[tuple[Thunk, Segment]], recorder: StampsThunks
+def _stamped(
+    thunk: Thunk, segments: Iterable[Segment], program: LoadedProgram
 ) -> Iterator[Segment]:
-    """``segments`` with stamps between them."""
-    own = recorder.number(sequence)
-    yield stamping(own, recorder.begins(own))
-    for thunk, segment in segments:
-        number = recorder.number(thunk)
-        if isinstance(thunk, ThunkSequence):
-            yield segment  # which stamps for itself
-        elif next(thunk.nested(), None) is None:
-            yield segment
-            yield stamping(number, recorder.ends(number))
-        else:
-            yield stamping(number, recorder.begins(number))
-            yield segment
-            yield stamping(number, recorder.ends(number))
-    yield stamping(own, recorder.ends(own))
+    """``segments``, which are ``thunk``, and stamps that tell when it runs where there is a recorder."""
+    recorder, number = program.recorder, program.number_of(thunk)
+    if recorder is not None and thunk.is_composite:
+        yield stamping(number, recorder.begins(thunk))
+    yield from segments
+    if recorder is not None:
+        yield stamping(number, recorder.ends(thunk))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
 from collectives.communicator.interface import BoundCollective, Communicator
+from collectives.communicator.native_collective import NativeCollective
 from runtime.buffers.types import ArrayView, BufferSlice
 from runtime.kernel import KernelLibrary
 from runtime.thunks.segment import Action, Segment, Stamps
@@ -45,15 +46,19 @@ class BufferUse:
 class StampsThunks(Protocol):
     """Takes down when thunks begin and end (runtime/timeline/recorder.py)."""
 
-    def number(self, thunk: Thunk) -> int:
-        """The thunk's place in ``walk``'s order."""
+    def begins(self, thunk: Thunk) -> Stamps:
+        """What takes down that it begins."""
         ...
 
-    def begins(self, number: int) -> Stamps:
-        """What takes down that the thunk begins."""
+    def ends(self, thunk: Thunk) -> Stamps: ...
+
+    def course(self, thunk: Thunk, collective: NativeCollective) -> Sequence[Stamps]:
+        """What takes down how ``collective`` went, for which ``thunk`` has waited."""
         ...
 
-    def ends(self, number: int) -> Stamps: ...
+    def waited(self, start: Thunk) -> Stamps:
+        """What takes down that a blocking step has waited for the collective of ``start``."""
+        ...
 
 
 class LoadedProgram(Protocol):
@@ -90,6 +95,11 @@ class LoadedProgram(Protocol):
         """None, as ever unless a timeline was asked for: then nothing of it costs anything."""
         ...
 
+    @property
+    def blocking(self) -> NDArray | None:
+        """A pred: whether this step waits for each collective at its start. None where no step does."""
+        ...
+
     def array(self, place: ArrayView) -> NDArray:
         """The array in this device's memory."""
         ...
@@ -116,6 +126,11 @@ class Thunk(ABC):
     def nested(self) -> Iterator[Thunk]:
         """Thunks that run as part of this one."""
         return iter(())
+
+    @property
+    def is_composite(self) -> bool:
+        """Whether others run as part of it: a timeline then has when it begins."""
+        return next(self.nested(), None) is not None
 
 
 def uses(kind: UseKind, role: Role, arrays: tuple[ArrayView, ...]) -> Iterator[BufferUse]:

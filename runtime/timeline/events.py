@@ -10,7 +10,7 @@ from runtime.buffers.types import ArrayView
 from runtime.thunks.collective import CollectiveDoneThunk, CollectiveStartThunk
 from runtime.thunks.sequence import ThunkSequence
 from runtime.thunks.thunk import Thunk, walk
-from runtime.timeline.recorder import Stamp
+from runtime.timeline.recorder import Moment, Stamp, moment_of
 
 
 class Stream(Enum):
@@ -25,6 +25,7 @@ class Event:
     """``start`` and ``end`` in nanoseconds of the device's clock; ``bytes``: what it reads and writes.
 
     ``depth``: events of one stream lie within those of lesser depth (a loop, its trips, a kernel).
+    A CollectiveDone is a wait; a blocking step has two of each, of which the later one has nothing to wait for.
     """
 
     name: str
@@ -40,39 +41,92 @@ class Event:
         return self.end - self.start
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flight(Event):
+    """A collective, of stream COMMUNICATION: ``issued`` at ``start``, the wait for it over at ``end``.
+
+    wait_start: when the device began to wait for it. landed: when native code found it complete, which looks in waits
+    and where it makes progress; the end of the wait where Python carries it. met: when the peers were found to have
+    come whom it needs first; None where it needs nobody, or Python carries it.
+    """
+
+    wait_start: int
+    landed: int
+    met: int | None = None
+
+    @property
+    def issued(self) -> int:
+        return self.start
+
+
 def events_of(root: ThunkSequence, stamps: Sequence[Stamp]) -> list[Event]:
     """A step's events in the order in which they end."""
-    thunks = list(walk(root))
-    events: list[Event] = []
-    open_thunks: list[int] = []  # when they began, outermost first
-    in_flight: dict[str, int] = {}
-    last = 0
-    for number, at in stamps:
-        if number < 0:
-            open_thunks.append(at)
-            last = at
-            continue
-        thunk = thunks[number]
-        start = open_thunks.pop() if _has_others_inside(thunk) else last
-        events.append(_event(thunk, start, at, len(open_thunks)))
-        if isinstance(thunk, CollectiveStartThunk):
-            in_flight[thunk.name] = start
+    reader = _Reader(root)
+    for mark, at in stamps:
+        reader.read(*moment_of(mark), at)
+    return reader.events
+
+
+class _Reader:
+    """Goes through a step's stamps."""
+
+    def __init__(self, root: ThunkSequence) -> None:
+        self.events: list[Event] = []
+        self._thunks = list(walk(root))
+        self._dones = {x.start: x for x in self._thunks if isinstance(x, CollectiveDoneThunk)}
+        self._open: list[int] = []  # when thunks with others inside began, outermost first
+        self._issued: dict[str, int] = {}  # of collectives in flight
+        self._course: dict[Moment, int] = {}  # of the collective that is being waited for
+        self._last = 0
+
+    def read(self, number: int, moment: Moment, at: int) -> None:
+        thunk = self._thunks[number]
+        if moment in (Moment.MET, Moment.LANDED):
+            self._course[moment] = at
+            return
+        if moment is Moment.BEGINS:
+            self._open.append(at)
+        elif moment is Moment.ENDS:
+            self._ends(thunk, at)
+        else:
+            self._wait(self._dones[thunk.name], at)
+        self._last = at
+
+    def _ends(self, thunk: Thunk, at: int) -> None:
         if isinstance(thunk, CollectiveDoneThunk):
-            began = in_flight.pop(thunk.start)
-            size = _bytes((*thunk.operands, *thunk.results))
-            events.append(Event(thunk.start, "Collective", Stream.COMMUNICATION, began, at, size))
-        last = at
-    return events
+            self._wait(thunk, at)
+            return
+        start = self._open.pop() if thunk.is_composite else self._last
+        self._add(thunk, start, at)
+        if isinstance(thunk, CollectiveStartThunk):
+            self._issued[thunk.name] = start
 
+    def _wait(self, done: CollectiveDoneThunk, at: int) -> None:
+        """It is over. Of two waits in a row the first one was for the collective."""
+        self._add(done, self._last, at)
+        issued = self._issued.pop(done.start, None)
+        if issued is not None:
+            self.events.append(
+                Flight(
+                    done.start,
+                    "Collective",
+                    Stream.COMMUNICATION,
+                    issued,
+                    at,
+                    _bytes((*done.operands, *done.results)),
+                    wait_start=self._last,
+                    landed=self._course.get(Moment.LANDED, at),
+                    met=self._course.get(Moment.MET) or None,
+                )
+            )
+        self._course.clear()
 
-def _event(thunk: Thunk, start: int, end: int, depth: int) -> Event:
-    kind = type(thunk).__name__.removesuffix("Thunk")
-    size = _bytes([use.place for use in thunk.buffer_uses()])
-    return Event(thunk.name, kind, Stream.COMPUTE, start, end, size, depth)
-
-
-def _has_others_inside(thunk: Thunk) -> bool:
-    return next(thunk.nested(), None) is not None or isinstance(thunk, ThunkSequence)
+    def _add(self, thunk: Thunk, start: int, end: int) -> None:
+        kind = type(thunk).__name__.removesuffix("Thunk")
+        size = _bytes(use.place for use in thunk.buffer_uses())
+        self.events.append(
+            Event(thunk.name, kind, Stream.COMPUTE, start, end, size, len(self._open))
+        )
 
 
 def _bytes(places: Iterable[ArrayView]) -> int:

@@ -20,7 +20,7 @@ from runtime.executable import Executable
 from runtime.lane import Lane
 from runtime.loopback import LoopbackDevices
 from spmd.errors import CollectiveTimeoutError
-from tests.runtime.programs import compiled, exchange_loop, module_of
+from tests.runtime.programs import CARRIED_BY_PYTHON, compiled, exchange_loop, module_of
 
 #: Kernels of Python's (map) beside native ones.
 PROGRAM = exchange_loop(
@@ -30,21 +30,6 @@ PROGRAM = exchange_loop(
     received="back",
     entry="ROOT y = f32[8] get-tuple-element(end), index=1",
 )
-
-#: Products of complex numbers are rounded as NumPy does, so Python carries this one.
-CARRIED = """HloModule carried, num_partitions=4
-product {
-  a = c64[] parameter(0)
-  b = c64[] parameter(1)
-  ROOT c = c64[] multiply(a, b)
-}
-ENTRY main {
-  x = c64[3] parameter(0)
-  y = c64[3] add(x, x)
-  p = c64[3] all-reduce(y), channel_id=1, replica_groups={{0,3},{1,2}}, use_global_device_ids=true, to_apply=product
-  ROOT z = c64[3] add(p, x)
-}
-"""
 
 
 def tiles(executable: Executable) -> list[list[np.ndarray]]:
@@ -79,7 +64,7 @@ def test_collectives_that_python_carries_do_not_hold_up_their_thread(
     cores: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on_cores(cores, monkeypatch)
-    executable = compiled(CARRIED)
+    executable = compiled(CARRIED_BY_PYTHON)
     given = tiles(executable)
     y = [2 * own[0] for own in given]
     for _ in range(2):

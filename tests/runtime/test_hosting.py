@@ -12,9 +12,9 @@ from runtime.executable import Executable
 from runtime.executor import LoadedDevice
 from runtime.hosting import hosted_steps
 from spmd.errors import CollectiveTimeoutError, RunError
-from tests.runtime.programs import compiled, exchange_loop
-from tests.runtime.test_crew import CARRIED, tiles
+from tests.runtime.programs import CARRIED_BY_PYTHON, compiled, exchange_loop
 from tests.runtime.test_crew import PROGRAM as WITH_PYTHON
+from tests.runtime.test_crew import tiles
 
 #: Results that a group holds together, and state that is given back.
 PROGRAM = exchange_loop(
@@ -65,7 +65,7 @@ def test_a_host_gives_loopbacks_bits() -> None:
             assert got.tobytes() == want.tobytes()
 
 
-@pytest.mark.parametrize("text", [WITH_PYTHON, CARRIED])
+@pytest.mark.parametrize("text", [WITH_PYTHON, CARRIED_BY_PYTHON])
 def test_a_program_that_needs_python_is_not_hosted(text: str) -> None:
     executable = compiled(text)
 

@@ -6,6 +6,7 @@ from tests.runtime.programs.build import assert_same, compiled, module_of, rando
 from tests.runtime.programs.collectives import (
     ASYNC_COLLECTIVES,
     ASYNC_WRAPPED,
+    CARRIED_BY_PYTHON,
     COLLECTIVES,
     OVER_OPERANDS,
     SUM,
@@ -59,6 +60,7 @@ __all__ = [
     "ASYNC_COLLECTIVES",
     "ASYNC_WRAPPED",
     "CALLS",
+    "CARRIED_BY_PYTHON",
     "COLLECTIVES",
     "CONDITIONAL",
     "DEAD_LEAF",

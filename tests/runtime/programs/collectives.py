@@ -141,3 +141,18 @@ ENTRY main {
 }
 """
 )
+
+#: Products of complex numbers are rounded as NumPy does, so Python carries this one.
+CARRIED_BY_PYTHON = """HloModule carried, num_partitions=4
+product {
+  a = c64[] parameter(0)
+  b = c64[] parameter(1)
+  ROOT c = c64[] multiply(a, b)
+}
+ENTRY main {
+  x = c64[3] parameter(0)
+  y = c64[3] add(x, x)
+  p = c64[3] all-reduce(y), channel_id=1, replica_groups={{0,3},{1,2}}, use_global_device_ids=true, to_apply=product
+  ROOT z = c64[3] add(p, x)
+}
+"""

@@ -11,19 +11,29 @@ import pytest
 
 from runtime.executable import Executable
 from runtime.thunks.thunk import walk
-from runtime.timeline.events import Event, Stream, events_of
+from runtime.timeline.events import Event, Flight, Stream, events_of
 from runtime.timeline.recorder import KEPT_STEPS, Recorder
-from tests.runtime.programs import ALIASING, ASYNC_COLLECTIVES, COLLECTIVES, compiled, random_inputs
+from tests.runtime.programs import (
+    ALIASING,
+    ASYNC_COLLECTIVES,
+    CARRIED_BY_PYTHON,
+    COLLECTIVES,
+    compiled,
+    random_inputs,
+)
 
 
-def recorded(text: str, steps: int = 1) -> tuple[Executable, list[list[list[Event]]]]:
+def recorded(
+    text: str, steps: int = 1, reference_every: int = 0, *, keep_order: bool = False
+) -> tuple[Executable, list[list[list[Event]]]]:
     """Events of every device's steps."""
-    executable = compiled(text)
-    executable.record = True
+    executable = compiled(text, keep_order=keep_order)
+    executable.record, executable.reference_every = True, reference_every
     for _ in range(steps):
         executable.run_devices([random_inputs(executable.module, d) for d in executable.devices])
     root = executable.program.thunks
-    return executable, [[events_of(root, step) for step in own] for own in executable.stamps()]
+    stamps = executable.stamps()
+    return executable, [[events_of(root, step.stamps) for step in own] for own in stamps]
 
 
 def test_every_thunk_of_a_straight_program_once_and_without_gaps() -> None:
@@ -68,9 +78,72 @@ def test_collectives_are_in_flight_from_start_to_done(text: str) -> None:
             assert flight.bytes > 0
 
 
+@pytest.mark.parametrize("text", [COLLECTIVES, ASYNC_COLLECTIVES], ids=["blocking", "async"])
+def test_collectives_land_between_their_issue_and_the_end_of_the_wait(text: str) -> None:
+    _, devices = recorded(text, steps=2)
+    for events in (events for steps in devices for events in steps):
+        waits = {(event.start, event.end) for event in events if event.kind == "CollectiveDone"}
+        for flight in flights_of(events):
+            assert flight.met is not None
+            assert flight.issued <= flight.met <= flight.landed <= flight.end
+            assert flight.issued <= flight.wait_start <= flight.end
+            assert (flight.wait_start, flight.end) in waits
+
+
+def flights_of(events: list[Event]) -> list[Flight]:
+    return [event for event in events if isinstance(event, Flight)]
+
+
+def test_a_blocking_step_waits_where_collectives_start() -> None:
+    executable, devices = recorded(ASYNC_COLLECTIVES, steps=4, reference_every=2, keep_order=True)
+    for own, steps in zip(executable.stamps(), devices, strict=True):
+        assert [(step.number, step.is_blocking) for step in own] == [
+            (1, False), (2, True), (3, False), (4, True),
+        ]  # fmt: skip
+        for step, events in zip(own, steps, strict=True):
+            flights = flights_of(events)
+            starts = [event for event in events if event.kind == "CollectiveStart"]
+            assert [flight.name for flight in flights] == [start.name for start in starts]
+            waited_at_once = [
+                flight.wait_start == start.end
+                for flight, start in zip(flights, starts, strict=True)
+            ]
+            assert all(waited_at_once) is step.is_blocking
+            assert all(a.end <= b.end for a, b in pairwise(events))
+
+
+@pytest.mark.parametrize("text", [COLLECTIVES, ASYNC_COLLECTIVES, CARRIED_BY_PYTHON], ids=["blocking", "async", "in Python"])  # fmt: skip
+@pytest.mark.parametrize("record", [False, True], ids=["bare", "recorded"])
+def test_blocking_steps_give_the_same_bits(text: str, record: bool) -> None:
+    want, executable = compiled(text), compiled(text)
+    executable.reference_every, executable.record = 2, record
+    for _ in range(3):
+        inputs = [random_inputs(executable.module, d) for d in executable.devices]
+        got = executable.run_devices(inputs)
+        assert [[x.tobytes() for x in own] for own in got] == [
+            [x.tobytes() for x in own] for own in want.run_devices(inputs)
+        ]
+
+
+def test_landings_that_find_no_room_in_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runtime.executor.Recorder", partial(Recorder, log_stamps=1))
+    _, devices = recorded(ASYNC_COLLECTIVES, steps=2, reference_every=2)
+    for events in (events for steps in devices for events in steps):
+        assert flights_of(events)
+        assert all(f.issued <= f.landed <= f.end for f in flights_of(events))
+
+
+def test_a_collective_that_python_carries_lands_when_it_has_been_waited_for() -> None:
+    _, devices = recorded(CARRIED_BY_PYTHON)
+    for (events,) in devices:
+        (flight,) = flights_of(events)
+        assert flight.landed == flight.end
+
+
 def test_the_last_steps_are_kept() -> None:
-    _, [steps] = recorded(ALIASING["elementwise"], KEPT_STEPS + 3)
+    executable, [steps] = recorded(ALIASING["elementwise"], KEPT_STEPS + 3)
     assert len(steps) == KEPT_STEPS
+    assert [step.number for step in executable.stamps()[0]] == [*range(4, KEPT_STEPS + 4)]
     assert all(len(step) == len(steps[0]) for step in steps)
     assert steps[0][-1].end <= steps[1][0].start
 
@@ -80,7 +153,7 @@ def test_steps_with_more_stamps_than_a_log_has_room_for(monkeypatch: pytest.Monk
     executable, [[events]] = recorded(ALIASING["swap_loop"])
     monkeypatch.undo()
     _, [[want]] = recorded(ALIASING["swap_loop"])
-    assert len(executable.stamps()[0][0]) > 9
+    assert len(executable.stamps()[0][0].stamps) > 9
     assert [(event.name, event.depth) for event in events] == [(e.name, e.depth) for e in want]
     assert all(a.end <= b.end for a, b in pairwise(events))
 
