@@ -50,13 +50,10 @@ class LocalDevices(Protocol):
 class Executable:
     """A program for ``num_devices`` devices. ``module`` is the scheduled module it was made of.
 
-        ``inputs`` and ``outputs`` say how global arrays become tiles and back. ``timeout_seconds``: how long a device waits
-        for the others. ``record``: devices that are loaded from now on take down when their thunks begin and end.
-    <<<<<<< HEAD
-        ``overlap``: what the scheduler expects of the collectives, where it ran that hides them.
-    =======
-        ``reference_every``: n has them wait in every n-th step for each collective at its start; 0: never.
-    >>>>>>> b0a7332 (landing and blocking (wip))
+    ``inputs`` and ``outputs`` say how global arrays become tiles and back. ``timeout_seconds``: how long a device waits
+    for the others. ``record``: devices that are loaded from now on take down when their thunks begin and end.
+    ``reference_every``: n has them wait in every n-th step for each collective at its start; 0: never.
+    ``overlap``: what the scheduler expects of the collectives, where it ran that hides them.
     """
 
     module: HloModule
