@@ -12,11 +12,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from launch.agreement import agree
-from launch.calibrated import machine_here
 from launch.compiled import Compiled, compile_source
 from launch.digest import digest_of
 from launch.ending import end_job
 from launch.job import require_saved_for, require_world, versions
+from launch.machine_option import machine_for
 from launch.mpi import open_world
 from launch.object_folder import keep_objects
 from launch.options import CompileOptions
@@ -53,8 +53,9 @@ def compile_program(
     errors (WorldSizeError says both numbers), or with the ranks whose modules or options differ.
     """
     keep_objects()
-    options = options or CompileOptions(machine=machine_here())
     world = _world()
+    node = None if world is None else world.nodes.devices_of_each
+    options = options or CompileOptions(machine=machine_for(None, node))
     source = ModuleSource(lambda: module)
     if world is None:
         _require_backend(backend)

@@ -89,7 +89,7 @@ class MpiCommunicator:
         self._gate: Gate | None = None
         self._board = StatusBoard(self.rank, {self.rank: private_memory(ROW_BYTES)})
         nodes = find_nodes(self.all_gather_bytes, self.rank, node_id or default_node_id())
-        node = nodes.own
+        self.nodes, node = nodes, nodes.own
         #: That each rank has for itself, at least 1.
         self.cores = nodes.cores_of_each
         self.traffic = Traffic(nodes, self.rank)

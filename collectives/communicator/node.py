@@ -62,6 +62,19 @@ class Nodes:
     def count(self) -> int:
         return len(set(self.number_of))
 
+    @property
+    def devices_of_each(self) -> int | None:
+        """The most consecutive ranks of which all blocks, from rank 0 on, lie on one node each; None on one node."""
+        if self.count == 1:
+            return None
+        size = len(self.number_of)
+        return next(
+            n
+            for n in range(size, 0, -1)
+            if size % n == 0
+            and all(self.number_of[r] == self.number_of[r // n * n] for r in range(size))
+        )
+
     def of_group(self, group: Group) -> GroupNodes:
         """Where the members of ``group`` are."""
         members: dict[int, list[int]] = {}

@@ -8,7 +8,6 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from launch.calibrated import machine_here
 from launch.cli.module_argument import compile_options, positive
 from launch.cli.program import (
     Program,
@@ -108,7 +107,7 @@ def _report(
     times = step_milliseconds(seconds[WARM_UP:])
     devices = program.executable.num_devices
     where = describe_environment()
-    machine = machine_here()
+    machine = compile_options(options).machine
     executable = program.executable
     predicted = predicted_step(executable.program, executable.module, machine, _cores(executable))
     if options.json:

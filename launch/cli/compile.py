@@ -10,6 +10,7 @@ from typing import Any
 from launch.cli.module_argument import add_module_arguments, compile_options
 from launch.cli.output_path import require_writable
 from launch.compiled import compile_warning
+from launch.machine_option import add_machine
 from launch.memory_limit import add_memory_limit
 from launch.source import load_module
 from runtime.saved import save_bytes
@@ -22,6 +23,7 @@ def add_parser(subparsers: Any) -> None:
         description="Compile a module to a file that `spmd run` and `spmd bench` take in its place.",
     )
     add_module_arguments(parser)
+    add_machine(parser)
     add_memory_limit(parser)
     parser.add_argument(
         "-o", "--output", type=Path, metavar="F.spmdx", required=True, help="write the executable"

@@ -6,8 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from launch.calibrated import machine_here
 from launch.collective_groups import COLLECTIVE_GROUPS
+from launch.machine_option import machine_for
 from launch.options import CompileOptions
 from spmd.hlo import HloModule
 from spmd.proto import serialize, serialize_hlo_proto, serialize_with_config
@@ -81,13 +81,15 @@ def positive_seconds(text: str) -> float:
 
 
 def compile_options(options: argparse.Namespace) -> CompileOptions:
+    """From what the command's parser has found; ``options.node``: devices of each node of a job that has several."""
     partitioned = None if options.stage is None else options.stage == "partitioned"
     limit = getattr(options, "memory_limit", None)
+    machine = machine_for(getattr(options, "machine", None), getattr(options, "node", None))
     return CompileOptions(
         partitioned=partitioned,
         memory_limit=limit,
         fusion=options.fusion,
-        machine=machine_here(),
+        machine=machine,
         without=tuple(options.without),
     )
 

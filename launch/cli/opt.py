@@ -20,8 +20,9 @@ from launch.cli.opt_bisect import run_bisect
 from launch.cli.output_path import require_folder, require_writable
 from launch.dumps import Dumps
 from launch.equivalence import verify_equivalent
+from launch.machine_option import add_machine
 from launch.memory_limit import add_memory_limit
-from launch.pipeline import OPTIMIZE, Compilation, is_partitioned, stages
+from launch.pipeline import Compilation, is_partitioned, optimization, stages
 from launch.source import load_module
 from partitioner.propagated import propagate_module
 from partitioner.spmd_partitioner import require_devices
@@ -93,6 +94,7 @@ def add_parser(subparsers: Any) -> None:
         metavar="RE",
         help="with --dump-to: also before and after every pass of such a name that changed it",
     )
+    add_machine(parser)
     add_memory_limit(parser)
     parser.add_argument(
         "--pass-timing",
@@ -160,7 +162,9 @@ def _bisect(options: argparse.Namespace, module: HloModule, passes: tuple[HloPas
     if options.until not in ("optimized", "scheduled"):
         raise UsageError("--bisect needs --passes, or --until optimized for the passes up to there")
     options.until = "partitioned"
-    return run_bisect(_carry_until(options, module).module, OPTIMIZE, folder)
+    return run_bisect(
+        _carry_until(options, module).module, optimization(compile_options(options)), folder
+    )
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from launch.cli.module_argument import add_module_arguments, compile_options, po
 from launch.compiled import Compiled, compile_source
 from launch.ending import run_rank
 from launch.job import require_saved_for, require_world, versions
+from launch.machine_option import add_machine
 from launch.mpi import open_world
 from launch.object_folder import keep_objects
 from launch.program_cache import HELP
@@ -53,6 +54,7 @@ def add_program_arguments(parser: argparse.ArgumentParser) -> None:
     """MODULE and what all commands that run it take."""
     parser.epilog = HELP
     add_module_arguments(parser, executable=True)
+    add_machine(parser)
     parser.add_argument(
         "--timeout",
         type=positive_seconds,
@@ -75,7 +77,11 @@ def dispatch(
     world = world_of_environment()
     if world is None:
         return here(options)
-    return run_rank(open_world(world[1], options.timeout), lambda comm: as_rank(options, comm))
+
+    def on_world(comm: MpiCommunicator) -> int:
+        return as_rank(argparse.Namespace(**vars(options), node=comm.nodes.devices_of_each), comm)
+
+    return run_rank(open_world(world[1], options.timeout), on_world)
 
 
 def refuse_gpu(backend: str) -> None:

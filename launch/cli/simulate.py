@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from collectives.simulate.result import Simulation
 from collectives.simulate.simulate import SimulationOptions, simulate
 from launch.cli.module_argument import add_module_arguments, compile_options, positive
 from launch.cli.output_path import require_writable
+from launch.machine_option import described
 from launch.options import CompileOptions
 from launch.pipeline import stages
 from launch.report.simulation import as_json, format_simulation
@@ -27,13 +27,9 @@ from spmd.errors import SpmdError
 from spmd.hlo import HloModule, Stage
 from spmd.hlo.clone import clone_module
 from spmd.machine.description import MachineDescription
-from spmd.machine.named import introduce, machine_named
-from spmd.machine.reader import MAX_BYTES as MAX_MACHINE_BYTES
-from spmd.machine.reader import read_machine
 from spmd.text.stage import device_count
 
 _MOST = 20
-_FILE = re.compile(r"(.+\.json)(\{[^{}]*\})?")
 
 
 class InputFileError(SpmdError):
@@ -86,13 +82,13 @@ def add_parser(subparsers: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     require_writable(options.trace)
-    machine = topology(options.topology)
+    machine = described(options.topology)
     costs = {target: read_call_cost(_read(file), str(file)) for target, file in options.cost}
     module = load_module(options.module)
     wanted = replace(compile_options(options), machine=machine, costs=tuple(costs.items()))
     program = compiled_for(module, options.devices, wanted)
-    described = RooflineEstimator.of(program, machine, costs)
-    found = _simulated(program, machine, described, options)
+    estimator = RooflineEstimator.of(program, machine, costs)
+    found = _simulated(program, machine, estimator, options)
     if options.trace is not None:
         options.trace.write_text(json.dumps(simulation_trace(found)), encoding="utf-8")
     if options.json:
@@ -100,16 +96,6 @@ def run(options: argparse.Namespace) -> int:
     else:
         print(format_simulation(found, machine, options.top))
     return 0
-
-
-def topology(text: str) -> MachineDescription:
-    """A described machine by name or file, its links varied or not. MachineError where there is none."""
-    named = _FILE.fullmatch(text)
-    if named is None:
-        return machine_named(text)
-    path = Path(named.group(1))
-    machine = introduce(read_machine(_read(path, MAX_MACHINE_BYTES), str(path)))
-    return machine_named(machine.name + (named.group(2) or ""))
 
 
 def compiled_for(module: HloModule, devices: int | None, options: CompileOptions) -> HloModule:

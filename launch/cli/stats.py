@@ -9,6 +9,7 @@ from typing import Any
 from launch.cli.memory_plot import add_memory_plot, write_memory_plot
 from launch.cli.module_argument import add_module_arguments, compile_options
 from launch.cli.output_path import require_writable
+from launch.machine_option import add_machine
 from launch.memory_limit import add_memory_limit
 from launch.report.statistics import count_executable, format_statistics
 from launch.source import load_module
@@ -21,6 +22,7 @@ def add_parser(subparsers: Any) -> None:
         description="Compile a module and print its figures for one device.",
     )
     add_module_arguments(parser)
+    add_machine(parser)
     add_memory_limit(parser)
     add_memory_plot(parser)
     parser.add_argument(

@@ -138,9 +138,29 @@ class MachineDescription:
         """All links ``factor`` times as fast, their latencies as they are; named ``NAME{links=FACTOR}``."""
         return replace(
             self,
-            name=f"{self.name}{{links={factor:g}}}",
+            name=_varied(self.name, f"links={factor:g}"),
             exchanges=tuple(
                 replace(way, bandwidth=way.bandwidth * factor) for way in self.exchanges
+            ),
+        )
+
+    def with_nodes(self, devices: int) -> MachineDescription:
+        """Nodes (circles of the narrowest exchange) of so many devices; named ``NAME{node=DEVICES}``. Wider circles are
+        of as many of them as there is room for.
+        """
+        if not self.exchanges:
+            return self
+        node, *wider = self.exchanges
+        return replace(
+            self,
+            name=_varied(self.name, f"node={devices}"),
+            exchanges=(
+                replace(node, devices=devices),
+                *(
+                    replace(way, devices=devices * (way.devices // devices))
+                    for way in wider
+                    if way.devices > devices
+                ),
             ),
         )
 
@@ -200,6 +220,11 @@ class MachineDescription:
     def __repr__(self) -> str:
         """Short, since it stands in the options that all ranks compare; the digest tells descriptions apart."""
         return f"{self.name}:{self.digest}"
+
+
+def _varied(name: str, what: str) -> str:
+    """``name`` with one more variation: ``m``, ``m{links=0.5}``, ``m{links=0.5,node=2}``."""
+    return f"{name[:-1]},{what}}}" if name.endswith("}") else f"{name}{{{what}}}"
 
 
 def byte_seconds(levels: tuple[MemoryLevel, ...], distance: float) -> float:

@@ -1,6 +1,7 @@
 """The descriptions that a compilation can name: those of the package, and those that a driver introduces.
 
-Each also with other links: ``dgx-h100{links=0.25}`` is a DGX H100 whose links carry a quarter.
+Each also with other links, and other nodes: ``dgx-h100{links=0.25}`` is a DGX H100 whose links carry a quarter, and
+``tcp-cluster{node=2}`` a cluster of nodes of two devices.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ from spmd.registry import Registry
 DEFAULT = "cpu-avx512"
 SHIPPED = ("cpu-avx512", "dgx-h100", "dgx-h200", "tcp-cluster")
 
-_WITH_LINKS = re.compile(r"([^{}]+)\{links=([0-9]{1,6}(?:\.[0-9]{1,6})?)\}")
+#: One variation or both, links first.
+_VARIED = re.compile(
+    r"([^{}]+)\{(?=[ln])(?:links=([0-9]{1,6}(?:\.[0-9]{1,6})?)(?:,(?=n)|(?=\})))?(?:node=([0-9]{1,6}))?\}"
+)
 #: Smallest and largest factor of links.
 _FACTORS = (1e-4, 1e4)
 
@@ -28,14 +32,25 @@ _MACHINES: Registry[str, MachineDescription] = Registry("machine description")
 def machine_named(name: str = DEFAULT) -> MachineDescription:
     """A shipped or introduced description; MachineError lists them where there is none of that name."""
     known = _known(name)
-    if known is None and (varied := _WITH_LINKS.fullmatch(name)) is not None:
-        return machine_named(varied.group(1)).with_links(_factor(varied.group(2)))
+    if known is None and (varied := _VARIED.fullmatch(name)) is not None:
+        return _with(machine_named(varied.group(1)), varied.group(2), varied.group(3))
     if known is None:
         names = ", ".join(sorted({*SHIPPED, *_MACHINES}))
         raise MachineError(
-            f"no machine is named {name!r}; there are {names}, each also as NAME{{links=FACTOR}}"
+            f"no machine is named {name!r}; there are {names}, each also as NAME{{links=FACTOR}} or "
+            "NAME{node=DEVICES}"
         )
     return known
+
+
+def _with(machine: MachineDescription, links: str | None, node: str | None) -> MachineDescription:
+    if links is not None:
+        machine = machine.with_links(_factor(links))
+    if node is not None:
+        if int(node) < 1:
+            raise MachineError(f"a node has at least one device, found {node}")
+        machine = machine.with_nodes(int(node))
+    return machine
 
 
 def introduce(machine: MachineDescription) -> MachineDescription:

@@ -97,3 +97,21 @@ def test_ranks_that_may_run_anywhere_have_equal_shares_of_the_cores(
 def test_an_identity_lasts_and_names_the_host() -> None:
     assert default_node_id() == default_node_id()
     assert os.uname().nodename in default_node_id()
+
+
+@pytest.mark.parametrize(
+    ("nodes", "devices"),
+    [
+        ("aaaa", None),
+        ("aabb", 2),
+        ("abab", 1),
+        ("aaab", 1),
+        ("aabbbb", 2),
+        ("aaabbbccc", 3),
+        ("aabaab", 1),
+        ("aaaabb", 2),
+    ],
+)
+def test_blocks_of_ranks_that_lie_on_one_node(nodes: str, devices: int | None) -> None:
+    number_of = tuple(nodes.index(name) for name in nodes)
+    assert Nodes(Node((0,), 1), number_of).devices_of_each == devices

@@ -86,6 +86,25 @@ def test_links_at_a_quarter() -> None:
     assert machine_named("dgx-h100{links=1}").exchanges == h100.exchanges
 
 
+@pytest.mark.parametrize(("node", "widest"), [(1, 16384), (2, 16384), (3, 16383), (16, 16384)])
+def test_nodes_of_another_size(node: int, widest: int) -> None:
+    cluster, other = machine_named("tcp-cluster"), machine_named(f"tcp-cluster{{node={node}}}")
+    assert [way.devices for way in other.exchanges] == [node, widest]
+    assert [way.ports for way in other.exchanges] == [way.ports for way in cluster.exchanges]
+    assert read(json.loads(write_machine(other))) == other
+
+
+def test_nodes_that_hold_more_than_a_circle_did() -> None:
+    """Nothing is wider than the node any more."""
+    assert [way.devices for way in machine_named("dgx-h100{node=99999}").exchanges] == [99999]
+
+
+def test_links_and_nodes() -> None:
+    machine = machine_named("tcp-cluster{links=0.25,node=2}")
+    assert machine.name == "tcp-cluster{links=0.25,node=2}"
+    assert machine == machine_named("tcp-cluster").with_links(0.25).with_nodes(2)
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
@@ -96,9 +115,14 @@ def test_links_at_a_quarter() -> None:
         ("dgx-h100{rails=2}", "no machine is named .* each also as NAME{links=FACTOR}"),
         ("nobody{links=2}", "no machine is named 'nobody'"),
         ("dgx-h100{links=2}{links=2}", "no machine is named"),
+        ("dgx-h100{node=0}", "a node has at least one device, found 0"),
+        ("dgx-h100{node=1.5}", "no machine is named"),
+        ("dgx-h100{node=2,links=2}", "no machine is named"),
+        ("dgx-h100{links=2,}", "no machine is named"),
+        ("dgx-h100{}", "no machine is named"),
     ],
 )
-def test_links_that_none_are(name: str, message: str) -> None:
+def test_variations_that_none_are(name: str, message: str) -> None:
     with pytest.raises(MachineError, match=message):
         machine_named(name)
 

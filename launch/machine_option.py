@@ -1,0 +1,67 @@
+"""`--machine NAME|FILE`: which machine a compilation is for, and what it is for where nobody says."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from launch.calibrated import machine_here
+from spmd.machine.description import MachineDescription
+from spmd.machine.named import introduce, machine_named
+from spmd.machine.reader import MAX_BYTES, MachineError, read_machine
+
+#: Whose network joins nodes of machines of which only the inside was measured.
+NETWORK = "tcp-cluster"
+
+#: A file of a description, and what to vary of it.
+_FILE = re.compile(r"(.+\.json)(\{[^{}]*\})?")
+
+
+def add_machine(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--machine",
+        metavar="NAME|F.json",
+        help="compile for this machine: cpu-avx512, tcp-cluster, ..., or a description that `spmd calibrate -o` wrote; "
+        "M{node=2} has nodes of two devices, M{links=0.25} links that carry a quarter (default: this one as `spmd "
+        f"calibrate` found it; between nodes of an MPI job, if it found nothing of that, the network of {NETWORK})",
+    )
+
+
+def described(text: str) -> MachineDescription:
+    """A machine by name or file, varied or not. MachineError where there is none."""
+    named = _FILE.fullmatch(text)
+    if named is None:
+        return machine_named(text)
+    path = Path(named.group(1))
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise MachineError(f"{path}: cannot be read: {error.strerror or error}") from error
+    machine = introduce(read_machine(data, str(path)))
+    return machine_named(machine.name + (named.group(2) or ""))
+
+
+def machine_for(text: str | None, node: int | None = None) -> MachineDescription:
+    """The machine that ``text`` describes, else the one that is here.
+
+    node: devices of each node, where the devices are known to lie on several; the machine's nodes are taken to be of
+    that size, unless ``text`` varies them.
+    """
+    machine = machine_here() if text is None else described(text)
+    if node is None or (text is not None and "node=" in text):
+        return machine
+    if len(machine.exchanges) < 2:
+        machine = _with_network(machine)
+    return machine.with_nodes(node)
+
+
+def _with_network(node: MachineDescription) -> MachineDescription:
+    """Nodes as described, joined by the network of another machine."""
+    *_, network = machine_named(NETWORK).exchanges
+    inside = node.exchanges[:1] or machine_named(NETWORK).exchanges[:1]
+    size = inside[0].devices
+    wide = replace(network, devices=size * (network.devices // size))
+    return replace(node, name=f"{node.name} on {NETWORK}", exchanges=(*inside, wide))
