@@ -7,6 +7,7 @@ import math
 from runtime.blas import begin_gemm
 from runtime.codegen.llvm_crew import crew_library
 from runtime.codegen.llvm_gate import gate_library
+from runtime.codegen.llvm_placement import placement_library
 from runtime.codegen.llvm_tile_gemm import GAINS
 from runtime.dot_matrices import operand_dims
 from runtime.shared_memory_engine import native_step_engine
@@ -16,6 +17,7 @@ from spmd.shape import PrimitiveType
 
 def begin_fixed_code(devices: int | None) -> None:
     """``devices``: of the program, where that is known: one has no collectives."""
+    placement_library()  # the first to be asked for, when buffers are assigned
     crew_library()
     if devices != 1:
         gate_library()

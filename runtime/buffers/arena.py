@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from bisect import insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TypeAlias
 
 import numpy as np
 
 from runtime.buffers.types import alignment_of
+from runtime.codegen.llvm_placement import ITEM_WORDS, NO_LIMIT, PLACED_WORDS, placement
 from spmd.literal import NDArray
 
 
@@ -33,66 +32,54 @@ class Fit(Enum):
 class Arena:
     """Bytes 0.. (up to ``limit``, if given) over time; intervals are placed one after the other and stay.
 
-    ``size``: the end of the highest one.
+    ``capacity``: how many of them there is room for.
     """
 
     def __init__(self, capacity: int, limit: int | None = None) -> None:
         self.limit = limit
-        self.size = 0
-        #: Those that are placed, the lowest first: low, high, start, end. Of a few, looked through as they stand.
-        self._few: list[_Placed] | None = [] if capacity <= _FEW else None
+        self._placed = np.empty((capacity, PLACED_WORDS), np.int64)
         self._count = 0
-        self._many = np.empty((4, 0 if self._few is not None else capacity), np.int64)
+
+    @property
+    def size(self) -> int:
+        """The end of the highest one."""
+        return int(self._placed[: self._count, 1].max(initial=0))
 
     def place(self, interval: Interval, fit: Fit = Fit.BEST) -> int | None:
         """The offset of a gap among those that live at the same time; None where the limit leaves no room."""
-        size = interval.size
-        offset = _gap(self._together(interval), size, alignment_of(size), fit)
-        if self.limit is not None and offset + size > self.limit:
-            return None
-        placed = (offset, offset + size, interval.start, interval.end)
-        if self._few is None:
-            self._many[:, self._count] = placed
-            self._count += 1
-        else:
-            insort(self._few, placed)
-        self.size = max(self.size, offset + size)
-        return offset
+        offsets = self.place_all(items_of([interval]), fit)
+        return None if offsets is None else int(offsets[0])
 
-    def _together(self, interval: Interval) -> Iterable[tuple[int, int]]:
-        """Lows and highs of what lives at the same time, the lowest first."""
-        begin, end = interval.start, interval.end
-        if self._few is not None:
-            return [(low, high) for low, high, b, e in self._few if b <= end and e >= begin]
-        lows, highs, starts, ends = self._many[:, : self._count]
-        together = (starts <= end) & (ends >= begin)
-        return sorted(zip(lows[together].tolist(), highs[together].tolist(), strict=True))
+    def place_all(self, items: NDArray, fit: Fit = Fit.BEST) -> NDArray | None:
+        """int64[n]: offsets of ``items_of`` n intervals, placed in turn; None as soon as there is no room for one."""
+        assert self._count + len(items) <= len(self._placed), "no room for so many"
+        offsets = _place(self._placed, self._count, items, fit, self.limit)
+        self._count += len(offsets)
+        return offsets if len(offsets) == len(items) else None
 
 
-_Placed: TypeAlias = tuple[int, int, int, int]
+def items_of(intervals: Sequence[Interval]) -> NDArray:
+    """int64[n, 4]: as native code places them."""
+    rows = [(one.start, one.end, one.size, alignment_of(one.size)) for one in intervals]
+    return np.array(rows, np.int64).reshape(len(rows), ITEM_WORDS)
 
-_FEW = 500
-"""Up to so many intervals NumPy takes longer to begin than Python to look at all."""
 
+def _place(placed: NDArray, count: int, items: NDArray, fit: Fit, limit: int | None) -> NDArray:
+    """Offsets of the first items, as many as there is room for; of equal gaps each takes the lowest.
 
-def _gap(together: Iterable[tuple[int, int]], size: int, alignment: int, fit: Fit) -> int:
-    """The first aligned offset in a gap that holds ``size``; above everything where there is none.
-
-    ``together``: where what lives at the same time begins and ends, the lowest first. Of equal gaps the lowest.
+    placed: rows of what has its place, ``count`` of them, the lowest first; those of the items are put among them.
     """
-    below = 0
-    best: int | None = None
-    tightest = 0
-    for low, high in together:
-        if low >= below + size:
-            first = -(-below // alignment) * alignment
-            if low - first >= size and (best is None or low - below < tightest):
-                best, tightest = first, low - below
-                if fit is Fit.FIRST:
-                    return best
-        if high > below:
-            below = high
-    return -(-below // alignment) * alignment if best is None else best
+    offsets = np.empty(len(items), np.int64)
+    done = placement()(
+        placed.ctypes.data,
+        count,
+        items.ctypes.data,
+        len(items),
+        fit is Fit.FIRST,
+        NO_LIMIT if limit is None else limit,
+        offsets.ctypes.data,
+    )
+    return offsets[:done]
 
 
 def load(intervals: Sequence[Interval]) -> NDArray:

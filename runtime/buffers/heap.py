@@ -21,9 +21,12 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import chain, islice
 
-from runtime.buffers.arena import Arena, Fit, Interval, lower_bound
+import numpy as np
+
+from runtime.buffers.arena import Arena, Fit, Interval, items_of, lower_bound
 from runtime.buffers.height_search import Preference, search_height
 from runtime.buffers.placement_orders import ORDERS, Order
+from spmd.literal import NDArray
 
 #: Intervals that are placed at most by greedy packings, and again by promotions, and packings that these are at most;
 #: one packing is made in any case.
@@ -100,8 +103,9 @@ def _smallest(packings: Iterable[Packing], goal: int) -> Packing:
 
 def _turns(intervals: Sequence[Interval]) -> list[_Turn]:
     """Of the greedy orders, as many as are tried."""
+    items = items_of(intervals)
     turns = [
-        _Turn(intervals, order, fit, f"{fit.value}, {name}")
+        _Turn(intervals, items, order, fit, f"{fit.value}, {name}")
         for fit in Fit
         for name, order in ORDERS.items()
     ]
@@ -146,8 +150,12 @@ def _promoted(turns: Sequence[_Turn], goal: int) -> Iterator[Packing]:
 class _Turn:
     """An order that is changed from round to round, and what it gives."""
 
-    def __init__(self, intervals: Sequence[Interval], order: Order, fit: Fit, name: str) -> None:
+    def __init__(
+        self, intervals: Sequence[Interval], items: NDArray, order: Order, fit: Fit, name: str
+    ) -> None:
+        """``items``: of the intervals, in their order."""
         self._intervals, self._first_order, self._fit, self._name = intervals, order, fit, name
+        self._items = items
         self._rounds = 0
 
     @cached_property
@@ -182,11 +190,11 @@ class _Turn:
 
     def _placed(self, limit: int | None) -> Packing | None:
         arena = Arena(len(self._intervals), limit)
-        offsets = [0] * len(self._intervals)
-        for i in self._order:
-            offset = arena.place(self._intervals[i], self._fit)
-            if offset is None:
-                return None
-            offsets[i] = offset
+        order = np.array(self._order, np.int64)
+        found = arena.place_all(self._items[order], self._fit)
+        if found is None:
+            return None
+        offsets = np.empty_like(found)
+        offsets[order] = found
         name = f"{self._name}, {self._rounds} promotions" if self._rounds else self._name
-        return Packing(tuple(offsets), arena.size, name)
+        return Packing(tuple(offsets.tolist()), arena.size, name)

@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 import runtime.buffers.arena
@@ -43,6 +44,7 @@ from runtime.thunks.sequence import ThunkSequence
 from runtime.thunks.thunk import Thunk
 from spmd.errors import CheckFailed
 from spmd.hlo import Opcode
+from spmd.literal import NDArray
 from tests.runtime.programs import (
     ALIASING,
     ASYNC_COLLECTIVES,
@@ -123,12 +125,10 @@ def _no_copies(original: Any) -> Any:
     return ordered
 
 
-def _rounded(original: Any) -> Any:
-    def gap(*arguments: Any) -> int:
-        offset: int = original(*arguments)
-        return offset // 128 * 128
-
-    return gap
+def _placed_at(move: Callable[[NDArray], NDArray]) -> Plant:
+    """Every offset is what ``move`` makes of the right one."""
+    original = runtime.buffers.arena._place
+    return replace(runtime.buffers.arena, "_place", lambda *given: move(original(*given)))
 
 
 def _candidates_by_one_value(temporaries: list[Any], alike: Any) -> list[Any]:
@@ -183,12 +183,8 @@ def _short_lives(original: Any) -> Any:
 
 
 PLANTED: dict[str, Plant] = {
-    "every offset is 0": replace(runtime.buffers.arena, "_gap", lambda *_: 0),
-    "offsets are too close": replace(
-        runtime.buffers.arena,
-        "_gap",
-        lambda together, *_: max(0, *(high - 64 for _, high in together), 0),
-    ),
+    "every offset is 0": _placed_at(np.zeros_like),
+    "offsets are too close": _placed_at(lambda offsets: np.maximum(offsets - 64, 0)),
     "values die where they are written": replace(
         Value, "last_read", property(lambda value: value.start)
     ),
@@ -221,8 +217,8 @@ PLANTED: dict[str, Plant] = {
             source.size == step.results[n].size and source.kind.value == "constant"
         ),
     ),
-    "offsets are rounded down to what half of them share": lambda patch: patch.setattr(
-        runtime.buffers.arena, "_gap", _rounded(runtime.buffers.arena._gap)
+    "offsets are rounded down to what half of them share": _placed_at(
+        lambda offsets: offsets // 128 * 128
     ),
     "results are written over any operand": replace(
         COLOCATION, "writes_over", lambda step, _: list(range(len(step.operands)))

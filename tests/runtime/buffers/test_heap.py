@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.buffers.arena import Arena, Interval, lower_bound
+from runtime.buffers.arena import Arena, Fit, Interval, items_of, lower_bound
 from runtime.buffers.heap import fits, pack
 from runtime.buffers.types import alignment_of
 
@@ -66,6 +66,43 @@ def test_best_fit_takes_the_tightest_gap() -> None:
     for start, end, size in [(0, 9, 256), (0, 1, 256), (0, 9, 64), (0, 1, 64), (0, 9, 64)]:
         arena.place(Interval(start, end, size))
     assert arena.place(Interval(2, 9, 64)) == 256 + 256 + 64
+
+
+def gaps_that_hold(
+    items: Sequence[Interval], offsets: Sequence[int], one: Interval
+) -> list[tuple[int, int]]:
+    """(bytes of the gap, its first aligned offset) by definition, the lowest first; without the one above all."""
+    together = [
+        (offset, offset + other.size)
+        for other, offset in zip(items, offsets, strict=False)
+        if other.start <= one.end and one.start <= other.end
+    ]
+    alignment = alignment_of(one.size)
+    found = []
+    for low, _ in sorted(together):
+        below = max((high for other, high in together if other < low), default=0)
+        first = -(-below // alignment) * alignment
+        if first + one.size <= low and all(
+            high <= below or other >= low for other, high in together
+        ):
+            found.append((low - below, first))
+    return found
+
+
+@given(intervals, st.sampled_from(Fit))
+def test_each_takes_the_gap_that_is_meant(items: list[Interval], fit: Fit) -> None:
+    offsets = Arena(len(items)).place_all(items_of(items), fit)
+    assert offsets is not None
+    for i, one in enumerate(items):
+        gaps = gaps_that_hold(items[:i], offsets, one)
+        if gaps:
+            assert offsets[i] == (min(gaps)[1] if fit is Fit.BEST else gaps[0][1])
+        else:
+            assert all(
+                offsets[i] >= offsets[j] + other.size
+                for j, other in enumerate(items[:i])
+                if other.start <= one.end and one.start <= other.end
+            )
 
 
 def test_a_limit_turns_away() -> None:
