@@ -1,0 +1,150 @@
+"""What the page tells apart by colour.
+
+Colours are Okabe and Ito's where neighbours in a lane must be told apart (products, elementwise work, reductions, the
+common collectives), which differ to most kinds of eyes; on a dark page the same hues, lighter where they would sink.
+Waiting is told by stripes, not by a colour, and collectives in flight stand in lanes of their own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from launch.report.overlap.model import Instruction
+from spmd.analysis.wire import KIND
+from spmd.hlo import HloInstruction, Opcode
+
+
+class PageKind(Enum):
+    """Values are the words of the page's legend, in its order."""
+
+    PRODUCT = "products"
+    ELEMENTWISE = "elementwise"
+    REDUCTION = "reductions"
+    MOVE = "copies and moves"
+    OTHER = "other work"
+    CONTROL = "loops and branches"
+    WAITING = "waiting"
+    ALL_REDUCE = "all-reduce"
+    ALL_GATHER = "all-gather"
+    REDUCE_SCATTER = "reduce-scatter"
+    ALL_TO_ALL = "all-to-all"
+    PERMUTE = "collective-permute"
+    OTHER_COLLECTIVE = "other collectives"
+
+
+@dataclass(frozen=True, slots=True)
+class Ink:
+    """Colours, as "#rrggbb", on a light page and on a dark one."""
+
+    light: str
+    dark: str
+
+
+INKS = {
+    PageKind.PRODUCT: Ink("#0072b2", "#2f93d1"),
+    PageKind.ELEMENTWISE: Ink("#79c3ee", "#8fd0f5"),
+    PageKind.REDUCTION: Ink("#009e73", "#14b88a"),
+    PageKind.MOVE: Ink("#b9c3cf", "#7b8794"),
+    PageKind.OTHER: Ink("#8d8d8d", "#a8a8a8"),
+    PageKind.CONTROL: Ink("#e4e8ed", "#333b45"),
+    PageKind.WAITING: Ink("#8a8f98", "#a3abb6"),
+    PageKind.ALL_REDUCE: Ink("#e69f00", "#f0ad1a"),
+    PageKind.ALL_GATHER: Ink("#d55e00", "#ec7424"),
+    PageKind.REDUCE_SCATTER: Ink("#cc79a7", "#dd8fba"),
+    PageKind.ALL_TO_ALL: Ink("#f0e442", "#f5ea5c"),
+    PageKind.PERMUTE: Ink("#6b4ea0", "#a58ad6"),
+    PageKind.OTHER_COLLECTIVE: Ink("#8c5a2b", "#b98450"),
+}
+
+_COLLECTIVES = {
+    "all-reduce": PageKind.ALL_REDUCE,
+    "all-gather": PageKind.ALL_GATHER,
+    "reduce-scatter": PageKind.REDUCE_SCATTER,
+    "all-to-all": PageKind.ALL_TO_ALL,
+    "collective-permute": PageKind.PERMUTE,
+}
+_PRODUCTS = frozenset({Opcode.DOT, Opcode.CONVOLUTION, Opcode.RAGGED_DOT})
+_REDUCTIONS = frozenset({Opcode.REDUCE, Opcode.REDUCE_WINDOW, Opcode.SELECT_AND_SCATTER})
+_MOVES = frozenset(
+    {
+        Opcode.BITCAST,
+        Opcode.BROADCAST,
+        Opcode.CONCATENATE,
+        Opcode.COPY,
+        Opcode.DYNAMIC_SLICE,
+        Opcode.DYNAMIC_UPDATE_SLICE,
+        Opcode.GATHER,
+        Opcode.IOTA,
+        Opcode.PAD,
+        Opcode.RESHAPE,
+        Opcode.REVERSE,
+        Opcode.SCATTER,
+        Opcode.SLICE,
+        Opcode.TRANSPOSE,
+    }
+)
+#: Instructions that say nothing of what a fusion does.
+_SILENT = frozenset(
+    {Opcode.PARAMETER, Opcode.CONSTANT, Opcode.TUPLE, Opcode.GET_TUPLE_ELEMENT, Opcode.IOTA}
+)
+_OTHERS = frozenset({Opcode.CUSTOM_CALL, Opcode.SORT, Opcode.FFT, Opcode.PARTITION_ID})
+_AROUND_OTHERS = frozenset({"ThunkSequence", "While", "Conditional"})
+
+
+def kind_of_slice(
+    thunk: str, said: Instruction, collective: str | None, hlo: HloInstruction | None
+) -> PageKind:
+    """Of what occupies a device. thunk: the kind of thunk. collective: its kind, where it is one. hlo: the instruction,
+    where the module is known; else a fusion is judged by its name."""
+    if thunk == "CollectiveDone":
+        return PageKind.WAITING
+    if collective is not None:
+        return kind_of_collective(collective)
+    if thunk in _AROUND_OTHERS:
+        return PageKind.CONTROL
+    if thunk == "Copy":
+        return PageKind.MOVE
+    if hlo is not None:
+        return _kind_of_opcodes(_opcodes(hlo))
+    if said.opcode == Opcode.FUSION.value:
+        return _kind_of_fusion_name(said.name)
+    opcode = _BY_NAME.get(said.opcode)
+    return PageKind.OTHER if opcode is None else _kind_of_opcodes(frozenset({opcode}))
+
+
+def kind_of_collective(kind: str) -> PageKind:
+    return _COLLECTIVES.get(kind, PageKind.OTHER_COLLECTIVE)
+
+
+_BY_NAME: Mapping[str, Opcode] = {opcode.value: opcode for opcode in Opcode}
+
+
+def _opcodes(instruction: HloInstruction) -> frozenset[Opcode]:
+    """What a kernel computes: the instruction, or those that are fused into it."""
+    if instruction.opcode is not Opcode.FUSION:
+        return frozenset({instruction.opcode})
+    fused = [one for body in instruction.called_computations for one in body.instructions]
+    return frozenset().union(*map(_opcodes, fused)) - _SILENT
+
+
+def _kind_of_opcodes(opcodes: frozenset[Opcode]) -> PageKind:
+    """By what takes longest of it, as a rule: a product, then a reduction, then arithmetic."""
+    if opcodes & _PRODUCTS:
+        return PageKind.PRODUCT
+    if opcodes & _REDUCTIONS:
+        return PageKind.REDUCTION
+    if opcodes & _OTHERS:
+        return PageKind.OTHER
+    if opcodes & KIND.keys():
+        return PageKind.OTHER_COLLECTIVE
+    return PageKind.MOVE if opcodes <= _MOVES else PageKind.ELEMENTWISE
+
+
+def _kind_of_fusion_name(name: str) -> PageKind:
+    """Fusions are named after what they end in: ``loop_subtract_fusion.2``, ``input_reduce_fusion``."""
+    words = re.split(r"[_.\d]+", name)
+    opcodes = frozenset(_BY_NAME[word] for word in words if word in _BY_NAME)
+    return _kind_of_opcodes(opcodes - {Opcode.FUSION} or frozenset({Opcode.ADD}))

@@ -1,0 +1,105 @@
+// The step's numbers in the header, and the tables below the timeline.
+
+const COLLECTIVE_COLUMNS = [
+  // heading, what it sorts by, as text; a string sorts as letters
+  ["collective", row => row.name, row => row.name],
+  ["kind", row => row.kindName, row => row.kindName],
+  ["bytes", row => row.bytes, row => formatBytes(row.bytes)],
+  ["group", row => row.group, row => String(row.group)],
+  ["times", row => row.executions, row => String(+row.executions.toFixed(2))],
+  ["under way", row => row.seconds, row => formatTime(row.seconds)],
+  ["by itself", row => row.alone, row => formatTime(row.alone)],
+  ["hidden", row => row.hidden, row => formatTime(row.hidden)],
+  ["slowed", row => row.slowed, row => formatTime(row.slowed)],
+  ["effective", row => row.effective, row => formatTime(row.effective)],
+  ["exposed", row => row.exposed, row => formatTime(row.exposed)],
+  ["predicted", row => row.predictedExposed ?? -1, row => formatTime(row.predictedExposed)],
+  ["why", row => row.why, row => row.why],
+];
+
+const RANK_COLUMNS = [
+  ["rank", row => row.rank, (row, data) => data.ranks[row.rank]],
+  ["step", row => row.seconds, row => formatTime(row.seconds)],
+  ["compute", row => row.compute, row => formatTime(row.compute)],
+  ["slowed", row => row.slowed, row => formatTime(row.slowed)],
+  ["exposed", row => row.exposed, row => formatTime(row.exposed)],
+  ["others waited for it", row => row.awaited, row => formatTime(row.awaited)],
+  ["kept from running", row => row.stolen ?? -1, row => formatTime(row.stolen)],
+  ["clock may be wrong by", row => row.clock, row => formatTime(row.clock)],
+];
+
+/** The step's figures as data.py has made them: [what, nanoseconds, of what it is a part, hint]. */
+function showNumbers(node, data) {
+  for (const [word, ns, whole, hint] of data.numbers) {
+    const tile = add(node, "div");
+    tile.title = hint;
+    add(tile, "b", formatTime(ns));
+    add(tile, "span", whole ? `${word}, ${formatShare(ns, whole)}` : word);
+  }
+}
+
+/** The rows of a table, sorted by a column: what is text in rising order, numbers largest first, or turned around. */
+function sorted(rows, valueOf, turned) {
+  const order = (one, other) => {
+    const [a, b] = [valueOf(one), valueOf(other)];
+    return (typeof a === "string" ? a.localeCompare(b) : b - a) * (turned ? -1 : 1);
+  };
+  return [...rows].sort(order);
+}
+
+class Tables {
+  /** `go.pick(row)`: what a click on a collective does. */
+  constructor(data, tabs, sheet, go) {
+    Object.assign(this, { data, tabs, sheet, go, chosen: -1 });
+    this.pages = {
+      [`collectives (${data.collectives.length})`]: [data.collectives, COLLECTIVE_COLUMNS, 10, go.pick],
+      [`ranks (${data.devices.length})`]: [data.devices, RANK_COLUMNS, 4, null],
+    };
+    this.order = {};
+    for (const name of Object.keys(this.pages)) {
+      this.order[name] = { by: this.pages[name][2], turned: false };
+      const tab = add(tabs, "button", name);
+      tab.setAttribute("role", "tab");
+      tab.addEventListener("click", () => this.show(name));
+    }
+    this.show(Object.keys(this.pages)[0]);
+  }
+
+  show(name) {
+    this.name = name;
+    for (const tab of this.tabs.children) tab.setAttribute("aria-selected", String(tab.textContent === name));
+    const [rows, columns, , click] = this.pages[name], order = this.order[name];
+    this.sheet.replaceChildren();
+    const table = add(this.sheet, "table"), head = add(add(table, "thead"), "tr"), body = add(table, "tbody");
+    const numeric = columns.map(([, valueOf]) => rows.length > 0 && typeof valueOf(rows[0]) === "number");
+    columns.forEach(([word], n) => {
+      const mark = order.by === n ? (order.turned ? " ▴" : " ▾") : "";
+      const cell = add(head, "th", word + mark, numeric[n] ? "number" : "");
+      cell.dataset.by = n;
+      cell.addEventListener("click", () => {
+        this.order[name] = { by: n, turned: order.by === n && !order.turned };
+        this.show(name);
+      });
+    });
+    const most = greatest(rows.map(row => row.exposed));
+    for (const row of sorted(rows, columns[order.by][1], order.turned)) {
+      const line = add(body, "tr");
+      columns.forEach(([word, , textOf], n) => {
+        const cell = add(line, "td", undefined, numeric[n] ? "number" : word === "why" ? "why" : "");
+        if (word === "exposed" && most > 0) add(cell, "span", "", "bar").style.width = `${60 * row.exposed / most}px`;
+        cell.append(textOf(row, this.data));
+      });
+      if (!click) continue;
+      line.dataset.key = row.instruction;
+      line.addEventListener("click", () => click(row));
+    }
+    this.choose(this.chosen);
+  }
+
+  /** Marks the row of an instruction, none where it has none. */
+  choose(instruction) {
+    this.chosen = instruction;
+    for (const line of this.sheet.querySelectorAll("tr[data-key]"))
+      line.classList.toggle("selected", line.dataset.key === String(instruction));
+  }
+}
