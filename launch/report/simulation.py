@@ -7,9 +7,8 @@ from typing import Any
 
 from collectives.simulate.reasons import brief
 from collectives.simulate.result import CollectiveResult, ResourceUse, Simulation
+from launch.report.figures import bar, percent, size_text
 from spmd.machine.description import MachineDescription
-
-_BAR = 40
 
 
 def as_json(found: Simulation, machine: MachineDescription) -> dict[str, Any]:
@@ -86,15 +85,15 @@ def _step(found: Simulation, machine: MachineDescription) -> Iterator[str]:
     parts = [("compute", found.compute), ("slowed", found.slowed), ("exposed", found.exposed)]
     yield f"  step           {brief(whole):>9}"
     for name, seconds in parts:
-        yield f"  {name:<14} {brief(seconds):>9}  {_bar(seconds, whole)} {_percent(seconds, whole)}"
+        yield f"  {name:<14} {brief(seconds):>9}  {bar(seconds, whole)} {percent(seconds, whole)}"
     yield (
-        f"  communication  {brief(found.communication):>9}  {_bar(found.communication, whole)} "
-        f"{_percent(found.communication, whole)}, overlapped or exposed"
+        f"  communication  {brief(found.communication):>9}  {bar(found.communication, whole)} "
+        f"{percent(found.communication, whole)}, overlapped or exposed"
     )
     yield f"  lower bound    {brief(found.bound.seconds):>9}  by {found.bound.what}, in any order"
     fits = "" if found.peak_bytes <= machine.memory_limit else ": does not fit"
     yield (
-        f"  peak memory    {_bytes(found.peak_bytes):>9}  of {_bytes(machine.memory_limit)}{fits}"
+        f"  peak memory    {size_text(found.peak_bytes):>9}  of {size_text(machine.memory_limit)}{fits}"
     )
 
 
@@ -103,7 +102,7 @@ def _resources(resources: tuple[ResourceUse, ...]) -> Iterator[str]:
     for one in resources:
         yield (
             f"  {one.name:<24} {brief(one.busy):>9} {brief(one.hideable):>9} {brief(one.hidden):>9}  "
-            f"{_percent(one.hidden, one.hideable) if one.hideable else '-'}"
+            f"{percent(one.hidden, one.hideable) if one.hideable else '-'}"
         )
 
 
@@ -133,24 +132,8 @@ def _collectives(found: Simulation, most: int) -> Iterator[str]:
 
 def _collective(one: CollectiveResult, width: int, longest: float) -> Iterator[str]:
     yield (
-        f"  {one.name:<{width}} {one.kind:<18} {_bytes(one.bytes):>9} {one.group_size:>6} "
+        f"  {one.name:<{width}} {one.kind:<18} {size_text(one.bytes):>9} {one.group_size:>6} "
         f"{one.executions:>5} {brief(one.seconds):>9} {brief(one.exposed):>9}  "
-        f"{_bar(one.exposed, longest, 20)}"
+        f"{bar(one.exposed, longest, 20)}"
     )
     yield f"  {'':<{width}} {one.why}"
-
-
-def _bar(part: float, whole: float, length: int = _BAR) -> str:
-    filled = round(length * part / whole) if whole else 0
-    return "█" * min(filled, length) + "·" * max(length - filled, 0)
-
-
-def _percent(part: float, whole: float) -> str:
-    return f"{100 * part / whole:.1f} %" if whole else "0 %"
-
-
-def _bytes(size: int) -> str:
-    unit, factor = next(
-        ((u, f) for u, f in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)) if size >= f), ("B", 1.0)
-    )
-    return f"{size / factor:.3g} {unit}"

@@ -64,9 +64,10 @@ class Site:
     kind: "all-gather", "all-reduce", ... bytes: of its result on one device. groups: devices that meet each other.
     pairs: of a permute, (source, target); a device meets the one that sends to it and the one that it sends to.
     exchanges: that it keeps busy, on the machine that the program was compiled for.
-    independent: seconds of work, predicted, that may run beside one execution. limited: seconds of one that the
-    scheduler's memory limit leaves exposed. producer, user: who makes its operands last and who needs its result
-    first; "" where that is a parameter, or the result of the computation.
+    independent: seconds of work, predicted, that may run beside one execution; None where nobody tells. limited, held:
+    seconds of one that its memory limit and its limits in flight leave exposed, as the scheduler says.
+    producer, user: who makes its operands last and who needs its result first; "" where that is a parameter, or the
+    result of the computation.
     """
 
     name: str
@@ -78,6 +79,7 @@ class Site:
     blocking: bool = False
     independent: float | None = None
     limited: float = 0.0
+    held: float = 0.0
     producer: str = ""
     user: str = ""
 
@@ -197,7 +199,7 @@ class MeasuredStep:
 @dataclass(frozen=True)
 class MeasuredRun:
     """A trace file's content. instructions and sites: by name. predicted: what `spmd simulate --json` prints for the
-    program on ``machine``, with kernels' seconds by name; None where the trace has no prediction.
+    program on ``machine``, and under "kernels" seconds of one execution by name; None where there is no prediction.
 
     clock_uncertainty: by device, seconds by which its corrected instants may be wrong. notes: what was taken for
     granted, also by who wrote the trace.

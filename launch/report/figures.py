@@ -1,0 +1,24 @@
+"""Figures in reports on a terminal."""
+
+from __future__ import annotations
+
+_BAR = 40
+
+
+def bar(part: float, whole: float, length: int = _BAR) -> str:
+    """``length`` characters, filled as ``part`` fills ``whole``."""
+    filled = round(length * part / whole) if whole else 0
+    filled = min(max(filled, 0), length)
+    return "█" * filled + "·" * (length - filled)
+
+
+def percent(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.1f} %" if whole else "0 %"
+
+
+def size_text(size: int) -> str:
+    """Bytes, with three digits and a unit that suits them."""
+    unit, factor = next(
+        ((u, f) for u, f in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)) if size >= f), ("B", 1.0)
+    )
+    return f"{size / factor:.3g} {unit}"

@@ -1,0 +1,127 @@
+"""What kernels and collectives take by themselves: from reference steps, else from what else the trace holds.
+
+In a reference step every collective is waited for where it was started, so no kernel runs beside one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import TypeAlias
+
+from launch.report.overlap.intervals import covered
+from launch.report.overlap.model import (
+    DeviceStep,
+    Flight,
+    MeasuredRun,
+    MeasuredStep,
+    Reference,
+    Slice,
+)
+
+#: Device, name, kind of a slice ("" for a flight), execution.
+Key: TypeAlias = tuple[int, str, str, int]
+_COLLECTIVE = ("CollectiveStart", "CollectiveDone")
+
+
+def is_compute(piece: Slice) -> bool:
+    """The device works, and not for a collective."""
+    return piece.leaf and piece.kind not in _COLLECTIVE
+
+
+@dataclass(frozen=True)
+class Alone:
+    """kernels: seconds of a slice that computes. transfers: from when all members were there to the landing. blocked:
+    for how long a device stands still for a flight that nothing hides.
+    """
+
+    reference: Reference
+    kernels: Mapping[Key, float]
+    transfers: Mapping[Key, float]
+    blocked: Mapping[Key, float]
+
+    def of_slice(self, device: int, piece: Slice) -> float | None:
+        return self.kernels.get((device, piece.name, piece.kind, piece.execution))
+
+    def transfer(self, flight: Flight) -> float | None:
+        return self.transfers.get(_key(flight))
+
+    def exposed(self, flight: Flight) -> float | None:
+        return self.blocked.get(_key(flight))
+
+
+def alone_of(run: MeasuredRun, reference_steps: Sequence[MeasuredStep]) -> Alone:
+    """``reference_steps``: those whose times count; none where the run has none."""
+    if reference_steps:
+        return _of_reference_steps(reference_steps)
+    return _of_what_there_is(run)
+
+
+def _of_reference_steps(steps: Sequence[MeasuredStep]) -> Alone:
+    devices = [device for step in steps for device in step.devices]
+    return Alone(
+        Reference.BLOCKING_STEPS,
+        _by_key(devices, _kernels, fmean),
+        _by_key(devices, lambda one: _flights(one, lambda flight: flight.seconds), fmean),
+        _by_key(devices, lambda one: _flights(one, lambda flight: flight.exposed), fmean),
+    )
+
+
+def _of_what_there_is(run: MeasuredRun) -> Alone:
+    devices = [device for step in run.steps for device in step.devices]
+    predicted = run.predicted or {}
+    transfers = _predicted_transfers(devices, predicted) | {}
+    least = _by_key(devices, lambda one: _flights(one, lambda flight: flight.seconds), min)
+    transfers = {key: transfers.get(key, seconds) for key, seconds in least.items()}
+    kernels = _by_key(devices, _kernels, min)
+    said: Mapping[str, float] = predicted.get("kernels", {})
+    kernels = {key: min(seconds, said.get(key[1], seconds)) for key, seconds in kernels.items()}
+    kernels |= _by_key(devices, _kernels_outside, min)
+    return Alone(Reference.OUTSIDE_FLIGHTS, kernels, transfers, transfers)
+
+
+def _predicted_transfers(
+    devices: Iterable[DeviceStep], predicted: Mapping[str, object]
+) -> dict[Key, float]:
+    listed = predicted.get("collectives", [])
+    assert isinstance(listed, list)
+    seconds = {one["op"]: one["time_s"] / max(one["executions"], 1) for one in listed}
+    keys = {_key(flight): flight.name for device in devices for flight in device.flights}
+    return {key: seconds[name] for key, name in keys.items() if name in seconds}
+
+
+def _kernels(device: DeviceStep) -> Iterator[tuple[Key, float]]:
+    for piece in device.slices:
+        if is_compute(piece):
+            yield (device.device, piece.name, piece.kind, piece.execution), piece.seconds
+
+
+def _kernels_outside(device: DeviceStep) -> Iterator[tuple[Key, float]]:
+    """Of those with nothing in flight."""
+    flown = [(flight.issued, flight.landed) for flight in device.flights]
+    for piece in device.slices:
+        if is_compute(piece) and not covered((piece.start, piece.end), flown):
+            yield (device.device, piece.name, piece.kind, piece.execution), piece.seconds
+
+
+def _flights(device: DeviceStep, seconds: Callable[[Flight], float]) -> Iterator[tuple[Key, float]]:
+    for flight in device.flights:
+        yield _key(flight), seconds(flight)
+
+
+def _key(flight: Flight) -> Key:
+    return flight.device, flight.name, "", flight.execution
+
+
+def _by_key(
+    devices: Iterable[DeviceStep],
+    read: Callable[[DeviceStep], Iterable[tuple[Key, float]]],
+    reduce: Callable[[list[float]], float],
+) -> dict[Key, float]:
+    found: dict[Key, list[float]] = defaultdict(list)
+    for device in devices:
+        for key, seconds in read(device):
+            found[key].append(seconds)
+    return {key: reduce(each) for key, each in found.items()}

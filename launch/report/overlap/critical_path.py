@@ -1,0 +1,60 @@
+"""The critical path of a step across devices: backward from the end of the device that ends last.
+
+Where that device had waited for a collective, what went before is the transfer, and before that what the member did
+that came last; what the waiting device did meanwhile is not on the path. Stretches follow one another without a gap,
+from the first device's beginning to the last one's end.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator
+
+from launch.report.overlap.model import DeviceStep, Flight, MeasuredStep, PathPiece, Slice
+
+
+def critical_path(step: MeasuredStep) -> tuple[PathPiece, ...]:
+    """In order of time."""
+    devices = [_Device(one) for one in step.devices]
+    at = max(step.devices, key=lambda one: one.end)
+    return tuple(reversed([*_backward(devices, at.device, at.end)]))
+
+
+class _Device:
+    """What occupied a device, to be looked up by time."""
+
+    def __init__(self, step: DeviceStep) -> None:
+        self.number = step.device
+        self.begin = step.begin
+        self.leaves = [piece for piece in step.slices if piece.leaf]
+        self._starts = [piece.start for piece in self.leaves]
+        self._waits = {(one.wait_begin, one.wait_end): one for one in step.flights}
+
+    def before(self, time: float) -> Slice | None:
+        """The last leaf that began earlier."""
+        place = bisect.bisect_left(self._starts, time)
+        return self.leaves[place - 1] if place else None
+
+    def waited_for(self, piece: Slice) -> Flight | None:
+        """The flight whose landing ended ``piece``; None where the device did not stand still."""
+        flight = self._waits.get((piece.start, piece.end))
+        return flight if flight and flight.landed > flight.wait_begin else None
+
+
+def _backward(devices: list[_Device], number: int, time: float) -> Iterator[PathPiece]:
+    while True:
+        device = devices[number]
+        piece = device.before(time)
+        if piece is None:
+            return
+        if piece.end < time:
+            yield PathPiece(number, "other", "", piece.end, time)
+            time = piece.end
+        flight = device.waited_for(piece)
+        if flight is None or flight.arrived >= time:
+            yield PathPiece(number, "compute", piece.name, piece.start, time)
+            time = piece.start
+        else:
+            # A member that came while this one waited, or this one itself, whichever was last.
+            yield PathPiece(number, "transfer", flight.name, flight.arrived, time)
+            number, time = flight.last, flight.arrived

@@ -1,0 +1,109 @@
+"""The seconds that a device stood still for a flight, split by reason. Together the parts are all of them.
+
+From the outside in: what starting it took; what later members cost; what it took longer than by itself; what no
+schedule could have hidden; what limits kept from being hidden; the rest, which is the schedule's choice.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from launch.report.overlap.alone import Alone
+from launch.report.overlap.intervals import Interval, covered
+from launch.report.overlap.model import DeviceStep, Flight, Reason, Site
+
+#: Less than this part of what is exposed is rounding, and so is less than a nanosecond.
+_SLIGHT = 2e-5
+_NANOSECOND = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """Of a flight: what its parts are found from. Seconds.
+
+    late: how much later than this device the last member issued it. alone: by itself; its own time where that is not
+    known. beside: of its time, others were on its exchange. other: the one that was longest; "" for none.
+    kept: for how long it could have been under way before it was issued, had no other been on its exchange.
+    """
+
+    late: float
+    alone: float
+    beside: float
+    kept: float
+    other: str
+
+
+def circumstances(
+    flight: Flight, step: DeviceStep, sites: Mapping[str, Site], alone: Alone
+) -> Circumstances:
+    """``step``: of the flight's device."""
+    known = alone.transfer(flight)
+    others = _on_same_exchange(flight, step, sites)
+    under_way = flight.arrived, flight.landed
+    before = _operand_there(flight, step, sites[flight.name]), flight.issued
+    shared = [(covered(under_way, [span]) + covered(before, [span]), name) for name, span in others]
+    longest, other = max(shared, default=(0.0, ""))
+    spans = [span for _, span in others]
+    return Circumstances(
+        late=max(flight.arrived - flight.issued, 0.0),
+        alone=flight.seconds if known is None else known,
+        beside=covered(under_way, spans),
+        kept=covered(before, spans),
+        other=other if longest > 0.0 else "",
+    )
+
+
+def parts_of(flight: Flight, site: Site, found: Circumstances) -> tuple[tuple[Reason, float], ...]:
+    """The largest first."""
+    parts: dict[Reason, float] = defaultdict(float)
+    for reason, seconds in _parts(flight, site, found):
+        parts[reason] += seconds
+    listed = sorted(parts.items(), key=lambda part: -part[1])
+    least = max(_SLIGHT * flight.exposed, _NANOSECOND)
+    kept = [part for part in listed if part[1] > least]
+    if kept:
+        # What is rounding goes to the largest, so that the sum stays what was exposed.
+        reason, _ = kept[0]
+        kept[0] = reason, flight.exposed - sum(seconds for _, seconds in kept[1:])
+    return tuple(kept)
+
+
+def _parts(flight: Flight, site: Site, found: Circumstances) -> Iterator[tuple[Reason, float]]:
+    yield Reason.ISSUE, flight.issue_end - flight.issued
+    rest = flight.wait_end - flight.wait_begin
+    longer = max(flight.seconds - found.alone, 0.0)
+    queued = min(longer, found.beside)
+    independent = found.alone if site.independent is None else site.independent
+    for reason, most in (
+        (Reason.LATE_PEER, found.late),
+        (Reason.RESOURCE, queued),
+        (Reason.CONTENTION, longer - queued),
+        (Reason.DEPENDENCY, max(found.alone - independent, 0.0)),
+        (Reason.MEMORY, site.limited),
+        (Reason.RESOURCE, max(site.held, found.kept)),
+    ):
+        part = min(most, rest)
+        rest -= part
+        yield reason, part
+    yield (Reason.BLOCKING if site.blocking else Reason.ORDER), rest
+
+
+def _on_same_exchange(
+    flight: Flight, step: DeviceStep, sites: Mapping[str, Site]
+) -> list[tuple[str, Interval]]:
+    """Other flights, with the time that they were under way. What is known of no exchange is taken to share one."""
+    ways = frozenset(sites[flight.name].exchanges)
+    found = []
+    for other in step.flights:
+        theirs = sites[other.name].exchanges
+        if other is not flight and (ways.intersection(theirs) or not (ways and theirs)):
+            found.append((other.name, (other.arrived, other.landed)))
+    return found
+
+
+def _operand_there(flight: Flight, step: DeviceStep, site: Site) -> float:
+    """When its operand's producer was over; when it was issued, where none tells."""
+    ends = (piece.end for piece in step.slices if piece.name == site.producer)
+    return max((end for end in ends if end <= flight.issued), default=flight.issued)

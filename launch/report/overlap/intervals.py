@@ -1,0 +1,24 @@
+"""How much of a stretch of time others cover."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeAlias
+
+Interval: TypeAlias = tuple[float, float]
+
+
+def common(one: Interval, other: Interval) -> float:
+    """Seconds that are in both."""
+    return max(min(one[1], other[1]) - max(one[0], other[0]), 0.0)
+
+
+def covered(one: Interval, others: Iterable[Interval]) -> float:
+    """Seconds of ``one`` that are in some of ``others``, which may overlap."""
+    total, at = 0.0, one[0]
+    for start, end in sorted(others):
+        start, end = max(start, at), min(end, one[1])
+        if end > start:
+            total += end - start
+            at = end
+    return total

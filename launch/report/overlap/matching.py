@@ -1,0 +1,40 @@
+"""Which flights on the devices are one meeting: the same execution of a collective on all members of its group.
+
+Devices run one program in one order, so the n-th execution of a collective on one device meets the n-th on another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from launch.report.overlap.model import DeviceStep, Flight, Site
+
+
+def matched(devices: Sequence[DeviceStep], sites: Mapping[str, Site]) -> tuple[DeviceStep, ...]:
+    """``devices`` of one step, in order of their numbers, their flights with members, ``last`` and ``arrived``.
+
+    A member that did not issue it (a branch that it did not take) counts as none.
+    """
+    issued = [
+        {(flight.name, flight.execution): flight.issued for flight in device.flights}
+        for device in devices
+    ]
+    return tuple(
+        replace(device, flights=tuple(_met(flight, sites, issued) for flight in device.flights))
+        for device in devices
+    )
+
+
+def _met(
+    flight: Flight, sites: Mapping[str, Site], issued: Sequence[Mapping[tuple[str, int], float]]
+) -> Flight:
+    key = flight.name, flight.execution
+    members = tuple(
+        member
+        for member in sites[flight.name].members(flight.device)
+        if member < len(issued) and key in issued[member]
+    )
+    # The device itself, where others came at the very same time.
+    last = max(members, key=lambda member: (issued[member][key], member == flight.device))
+    return replace(flight, members=members, last=last, arrived=issued[last][key])

@@ -1,0 +1,60 @@
+"""What a reader of the report has to know besides: what figures rest on, and what disturbed the run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from collectives.simulate.reasons import brief
+from launch.report.overlap.alone import Alone
+from launch.report.overlap.model import MeasuredRun, MeasuredStep, Reason, Reference
+from launch.report.overlap.summary import Totals
+
+#: Kernels that take so much longer than predicted are slowed by something.
+_SLOWED = 1.5
+#: Part of a step that others had a device's core, from which it is worth a word.
+_STOLEN = 0.1
+#: Seconds from which it matters to who came last.
+_UNCERTAIN = 20e-6
+
+
+def notes_of(
+    run: MeasuredRun, steps: Sequence[MeasuredStep], alone: Alone, totals: Totals
+) -> Iterator[str]:
+    """``steps``: those that figures are of."""
+    if alone.reference is not Reference.BLOCKING_STEPS:
+        yield (
+            "the trace has no reference steps (spmd profile makes some): what kernels and collectives take by "
+            f"themselves is {alone.reference.value}"
+        )
+    yield from _of_cores(run, steps)
+    predicted = (run.predicted or {}).get("compute_s", 0.0)
+    if predicted and totals.compute > _SLOWED * predicted:
+        yield (
+            f"kernels take {totals.compute / predicted:.2g} times as long as predicted for {run.machine}: something "
+            "slows them down, or the description is of another machine (spmd calibrate)"
+        )
+    uncertain = max(run.clock_uncertainty)
+    if uncertain > _UNCERTAIN and _late(steps):
+        yield f"clocks of devices agree to within {brief(uncertain)} only: so may the waits for late peers"
+
+
+def _of_cores(run: MeasuredRun, steps: Sequence[MeasuredStep]) -> Iterator[str]:
+    for number in range(run.devices):
+        own = [step.devices[number] for step in steps]
+        lost = sum(step.stolen or 0.0 for step in own) / len(own)
+        whole = sum(step.seconds for step in own) / len(own)
+        if lost > _STOLEN * whole:
+            yield (
+                f"contention: other processes had device {number}'s core for at least {brief(lost)} of its "
+                f"{brief(whole)}"
+            )
+
+
+def _late(steps: Sequence[MeasuredStep]) -> bool:
+    return any(
+        reason is Reason.LATE_PEER
+        for step in steps
+        for device in step.devices
+        for flight in device.flights
+        for reason, _ in flight.parts
+    )

@@ -1,0 +1,48 @@
+"""What the critical path consists of: its seconds by HLO opcode and source line."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from launch.report.overlap.model import Instruction, OverlapReport, PathPiece
+
+
+@dataclass(frozen=True, slots=True)
+class PathShare:
+    """All stretches of one kind, opcode and source line. names: of instructions, those with most seconds first.
+
+    share: of the path.
+    """
+
+    kind: str
+    opcode: str
+    source: str
+    names: tuple[str, ...]
+    seconds: float
+    share: float
+
+
+def path_shares(report: OverlapReport) -> tuple[PathShare, ...]:
+    """The largest first."""
+    whole = sum(piece.seconds for piece in report.path)
+    found: dict[tuple[str, str, str], dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for piece in report.path:
+        told = _instruction(report, piece)
+        found[piece.kind, told.opcode, told.source][piece.name] += piece.seconds
+    shares = [
+        PathShare(
+            kind,
+            opcode,
+            source,
+            tuple(sorted(names, key=lambda name: -names[name])),
+            sum(names.values()),
+            sum(names.values()) / whole if whole else 0.0,
+        )
+        for (kind, opcode, source), names in found.items()
+    ]
+    return tuple(sorted(shares, key=lambda one: -one.seconds))
+
+
+def _instruction(report: OverlapReport, piece: PathPiece) -> Instruction:
+    return report.run.instructions.get(piece.name, Instruction(piece.name))

@@ -1,0 +1,266 @@
+"""A trace file, as launch/report/trace.py writes it, read into a MeasuredRun. Nothing but the file is asked.
+
+traceEvents   of these the "X": what a device does, in the order in which it ends; collectives in flight (cat
+              "Collective") with when they landed and were waited for
+otherData     module, machine, clock_uncertainty_us, collectives (trace_notes.py), predicted, stolen_us, notes
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from launch.report.overlap.matching import matched
+from launch.report.overlap.model import (
+    DeviceStep,
+    Flight,
+    Instruction,
+    MeasuredRun,
+    MeasuredStep,
+    Site,
+    Slice,
+)
+from launch.report.overlap.trace_notes import read_sites
+from spmd.errors import SpmdError
+from spmd.json_fields import JsonFields, read_json
+
+MAX_BYTES = 1 << 30
+
+_MICROSECONDS = (-1e15, 1e15)
+_NUMBER = (0, 1 << 24)
+_BYTES = (0, 1 << 62)
+_FLIGHT, _START = "Collective", "CollectiveStart"
+
+
+class TraceError(SpmdError):
+    """A trace that no overlap report can be made of."""
+
+
+def read_trace(data: bytes, where: str) -> MeasuredRun:
+    """TraceError for what is no trace of ours."""
+    return run_of_trace(read_json(data, where, "trace", MAX_BYTES, TraceError), where)
+
+
+def run_of_trace(trace: object, where: str) -> MeasuredRun:
+    """``trace``: the JSON object. TraceError as above."""
+    fields = JsonFields(trace, where, TraceError)
+    other = fields.inside(fields.take("otherData"), "otherData")
+    events = [*_events(fields)]
+    uncertain = _numbers(other, "clock_uncertainty_us")
+    count = len(uncertain)
+    if not events:
+        raise TraceError(f"{where}: no step was recorded")
+    if any(not 0 <= event.device < count for event in events):
+        raise TraceError(
+            f"{where}: has events of more devices than the {count} whose clocks it names"
+        )
+    instructions = {event.name: event.instruction for event in events}
+    sites = read_sites(other) if other.has("collectives") else {}
+    for event in events:
+        if event.kind == _FLIGHT and event.name not in sites:
+            sites[event.name] = _unknown_site(event, count)
+    steps = [*_steps(events, sites, _stolen(other, count), count)]
+    return MeasuredRun(
+        module=other.text("module"),
+        machine=other.text("machine") if other.has("machine") else "",
+        steps=tuple(steps),
+        instructions=instructions,
+        sites=sites,
+        clock_uncertainty=tuple(1e-6 * one for one in uncertain),
+        predicted=_predicted(other),
+        notes=tuple(_texts(other, "notes")),
+    )
+
+
+# ---- events
+@dataclass(frozen=True, slots=True)
+class _Event:
+    """One of a duration; ``landed`` and ``wait_start`` of flights."""
+
+    device: int
+    step: int
+    blocking: bool
+    kind: str
+    start: float
+    end: float
+    bytes: int
+    depth: int
+    instruction: Instruction
+    wait_start: float
+    landed: float
+
+    @property
+    def name(self) -> str:
+        return self.instruction.name
+
+
+def _events(trace: JsonFields) -> Iterator[_Event]:
+    listed = trace.take("traceEvents")
+    if not isinstance(listed, list):
+        raise TraceError(f"{trace.where}: traceEvents must be a list")
+    for number, one in enumerate(listed):
+        if isinstance(one, dict) and one.get("ph") == "X":
+            yield _event(trace.inside(one, f"traceEvents[{number}]"))
+
+
+def _event(event: JsonFields) -> _Event:
+    said = event.inside(event.take("args"), "args")
+    kind, start = event.text("cat"), event.number("ts", _MICROSECONDS)
+    end = start + event.number("dur", _MICROSECONDS)
+    if kind == _FLIGHT and not said.has("landed"):
+        raise TraceError(f"{event.where}: does not say when the collective landed: an older trace")
+    wait_start = said.number("wait_start", _MICROSECONDS, end)
+    wait_end = said.number("wait_end", _MICROSECONDS, end)
+    landed = said.number("landed", _MICROSECONDS, end)
+    return _Event(
+        device=event.whole("pid", _NUMBER),
+        step=said.whole("step", _NUMBER),
+        blocking=said.has("blocking") and said.take("blocking") is True,
+        kind=kind,
+        start=1e-6 * start,
+        end=1e-6 * wait_end,
+        bytes=said.whole("bytes", _BYTES, 0),
+        depth=said.whole("depth", _NUMBER),
+        instruction=Instruction(
+            event.text("name"), *(_said(said, what) for what in ("opcode", "op_name", "source"))
+        ),
+        wait_start=1e-6 * wait_start,
+        landed=1e-6 * min(landed, wait_end),
+    )
+
+
+def _said(fields: JsonFields, name: str) -> str:
+    return fields.text(name) if fields.has(name) else ""
+
+
+def _unknown_site(event: _Event, devices: int) -> Site:
+    """Of a collective that the trace has no notes of: all devices are taken to meet."""
+    kind = event.instruction.opcode.removesuffix("-start")
+    return Site(event.name, kind, event.bytes, (tuple(range(devices)),))
+
+
+# ---- steps
+def _steps(
+    events: Iterable[_Event],
+    sites: Mapping[str, Site],
+    stolen: Mapping[int, Sequence[float]],
+    count: int,
+) -> Iterator[MeasuredStep]:
+    """Those in which all devices have events, by number."""
+    found: dict[int, dict[int, list[_Event]]] = defaultdict(lambda: defaultdict(list))
+    for event in events:
+        found[event.step][event.device].append(event)
+    for number in sorted(found):
+        own = found[number]
+        if len(own) == count:
+            gone = stolen.get(number)
+            devices = [
+                _device_step(device, own[device], gone[device] if gone else None)
+                for device in range(count)
+            ]
+            blocking = any(event.blocking for event in own[0])
+            yield MeasuredStep(number, blocking, matched(devices, sites))
+
+
+def _device_step(device: int, events: Sequence[_Event], stolen: float | None) -> DeviceStep:
+    """Its flights are not matched with the other members' yet."""
+    running = [event for event in events if event.kind != _FLIGHT]
+    issue_ends = defaultdict(list)
+    for event in running:
+        if event.kind == _START:
+            issue_ends[event.name].append(event.end)
+    flown = sorted((event for event in events if event.kind == _FLIGHT), key=lambda one: one.start)
+    return DeviceStep(
+        device,
+        min(event.start for event in events),
+        max(event.end for event in events),
+        tuple(_slices(running)),
+        tuple(_flights(device, flown, issue_ends)),
+        stolen,
+    )
+
+
+def _slices(events: Sequence[_Event]) -> list[Slice]:
+    """``events``: in the order in which they end, so that the last one within another stands right before it."""
+    counts: dict[tuple[str, str], int] = defaultdict(int)
+    found = []
+    depth_before = 0
+    for event in events:
+        execution = counts[event.name, event.kind]
+        counts[event.name, event.kind] += 1
+        found.append(
+            Slice(
+                event.name,
+                event.kind,
+                event.start,
+                event.end,
+                event.bytes,
+                event.depth,
+                depth_before <= event.depth,
+                execution,
+            )
+        )
+        depth_before = event.depth
+    return sorted(found, key=lambda one: (one.start, one.depth))
+
+
+def _flights(
+    device: int, events: Iterable[_Event], issue_ends: Mapping[str, Sequence[float]]
+) -> Iterator[Flight]:
+    counts: dict[str, int] = defaultdict(int)
+    for event in events:
+        execution = counts[event.name]
+        counts[event.name] += 1
+        ends = issue_ends.get(event.name, ())
+        issue_end = ends[execution] if execution < len(ends) else event.start
+        yield Flight(
+            name=event.name,
+            execution=execution,
+            device=device,
+            issued=event.start,
+            issue_end=min(issue_end, event.wait_start),
+            arrived=event.start,
+            landed=event.landed,
+            wait_begin=event.wait_start,
+            wait_end=event.end,
+            last=device,
+            members=(device,),
+        )
+
+
+# ---- what the trace says besides
+def _predicted(other: JsonFields) -> Mapping[str, Any] | None:
+    found = other.take("predicted") if other.has("predicted") else None
+    if found is not None and not isinstance(found, dict):
+        raise TraceError(f"{other.where}: predicted must be an object")
+    return found
+
+
+def _stolen(other: JsonFields, count: int) -> dict[int, list[float]]:
+    """By step, seconds of each device."""
+    if not other.has("stolen_us"):
+        return {}
+    by_step = other.inside(other.take("stolen_us"), "stolen_us")
+    found = {}
+    for name in by_step.names:
+        own = _numbers(by_step, name)
+        if not name.isdecimal() or len(own) != count:
+            raise TraceError(f"{by_step.where}: must give {count} numbers for each step")
+        found[int(name)] = [1e-6 * one for one in own]
+    return found
+
+
+def _numbers(other: JsonFields, name: str) -> list[float]:
+    found = other.take(name)
+    if not isinstance(found, list) or not all(isinstance(one, int | float) for one in found):
+        raise TraceError(f"{other.where}: {name} must be a list of numbers")
+    return [float(one) for one in found]
+
+
+def _texts(other: JsonFields, name: str) -> list[str]:
+    found = other.take(name) if other.has(name) else []
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        raise TraceError(f"{other.where}: {name} must be a list of texts")
+    return found

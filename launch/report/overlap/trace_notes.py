@@ -1,0 +1,80 @@
+"""What a trace says of a program's collectives, beside when they ran: written with it, and read again.
+
+"all-gather.3": {"kind": "all-gather", "bytes": 4194304, "groups": [[0, 1], [2, 3]], "exchanges": ["network"],
+                 "independent_s": 0.004, "limited_s": 0.0, "producer": "fusion.2", "user": "dot.7"}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from launch.report.overlap.model import Site
+from spmd.json_fields import JsonFields
+
+_BYTES = (0, 1 << 62)
+_SECONDS = (0.0, 1e9)
+
+
+def sites_json(sites: Mapping[str, Site]) -> dict[str, dict[str, Any]]:
+    """Fields that say nothing are left out."""
+    return {name: _site_json(site) for name, site in sites.items()}
+
+
+def _site_json(site: Site) -> dict[str, Any]:
+    said = {
+        "kind": site.kind,
+        "bytes": site.bytes,
+        "groups": [list(group) for group in site.groups],
+        "pairs": [list(pair) for pair in site.pairs],
+        "exchanges": list(site.exchanges),
+        "blocking": site.blocking,
+        "limited_s": site.limited,
+        "held_s": site.held,
+        "producer": site.producer,
+        "user": site.user,
+    }
+    found = {name: value for name, value in said.items() if value}
+    if site.independent is not None:
+        found["independent_s"] = site.independent
+    return found
+
+
+def read_sites(other: JsonFields) -> dict[str, Site]:
+    """Of a trace's otherData, whose error is raised for anything else."""
+    listed = other.inside(other.take("collectives"), "collectives")
+    return {name: _site(name, listed.inside(listed.take(name), name)) for name in listed.names}
+
+
+def _site(name: str, said: JsonFields) -> Site:
+    pairs = tuple((one[0], one[1]) for one in _lists(said, "pairs") if len(one) == 2)
+    independent = said.number("independent_s", _SECONDS) if said.has("independent_s") else None
+    return Site(
+        name,
+        said.text("kind") if said.has("kind") else "",
+        said.whole("bytes", _BYTES, 0),
+        tuple(tuple(one) for one in _lists(said, "groups")),
+        pairs,
+        tuple(str(one) for one in _list(said, "exchanges")),
+        said.has("blocking") and bool(said.take("blocking")),
+        independent,
+        said.number("limited_s", _SECONDS, 0.0),
+        said.number("held_s", _SECONDS, 0.0),
+        said.text("producer") if said.has("producer") else "",
+        said.text("user") if said.has("user") else "",
+    )
+
+
+def _lists(said: JsonFields, name: str) -> list[list[int]]:
+    found = _list(said, name)
+    for one in found:
+        if not isinstance(one, list) or not all(isinstance(device, int) for device in one):
+            raise said.error(f"{said.where}: {name} must be lists of device numbers")
+    return found
+
+
+def _list(said: JsonFields, name: str) -> list[Any]:
+    found = said.take(name) if said.has(name) else []
+    if not isinstance(found, list):
+        raise said.error(f"{said.where}: {name} must be a list")
+    return found
