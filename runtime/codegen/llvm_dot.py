@@ -83,7 +83,8 @@ def blas_gemm_ir(kind: PrimitiveType, gemm: BlasFunction) -> GemmIr:
 @cache
 def gemm_code(gemm: GemmIr) -> NativeLibrary:
     """``GEMM``."""
-    return _linked(gemm.text, GEMM, gemm.blas)
+    passes = Passes.TIDY if gemm.blas is None else Passes.CALL
+    return _linked(gemm.text, GEMM, gemm.blas, passes)
 
 
 @cache
@@ -96,17 +97,17 @@ def turning_gemm_code(kind: PrimitiveType, gemm: GemmIr) -> NativeLibrary:
     ir = _TURNING_GEMM.format(
         name=TURNING_GEMM, gemm=GEMM, copy=COPY, t=_type(kind), size=MOST_TURNED
     )
-    return _linked(turn + gemm.text + ir, TURNING_GEMM, gemm.blas)
+    return _linked(turn + gemm.text + ir, TURNING_GEMM, gemm.blas, Passes.TIDY)
 
 
 @cache
 def gemv_code(kind: PrimitiveType, gemv: BlasFunction) -> NativeLibrary:
-    return _linked(_ir(_GEMV, GEMV, kind, gemv), GEMV, gemv)
+    return _linked(_ir(_GEMV, GEMV, kind, gemv), GEMV, gemv, Passes.CALL)
 
 
-def _linked(ir: str, name: str, blas: BlasFunction | None) -> NativeLibrary:
+def _linked(ir: str, name: str, blas: BlasFunction | None, passes: Passes) -> NativeLibrary:
     symbols = {} if blas is None else {"blas": blas.address}
-    return host_jit().compile(WORDS + ir, (name,), symbols, passes=Passes.TIDY)
+    return host_jit().compile(WORDS + ir, (name,), symbols, passes=passes)
 
 
 def _type(kind: PrimitiveType) -> str:

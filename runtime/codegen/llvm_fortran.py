@@ -29,4 +29,4 @@ define void @{FUNCTION}(ptr %record) {{
   ret void
 }}
 """
-    return host_jit().compile(WORDS + ir, (FUNCTION,), passes=Passes.TIDY)
+    return host_jit().compile(WORDS + ir, (FUNCTION,), passes=Passes.CALL)

@@ -49,7 +49,7 @@ _EVERYBODY = 2**31 - 1
 def gate_library() -> NativeLibrary:
     """i64 enter(ptr record), i64 wait(ptr record): 0 when the passage is over; void open(ptr record)."""
     ir = "\n".join([WORDS, WAITS, _sleep_ir(), _IR])
-    return host_jit().compile(ir, FUNCTIONS, passes=Passes.TIDY)
+    return host_jit().compile(ir, FUNCTIONS, passes=Passes.CALL)
 
 
 def _sleep_ir() -> str:

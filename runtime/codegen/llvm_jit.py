@@ -153,16 +153,20 @@ class Jit:
     def _emitted(self, ir: str, passes: Passes) -> bytes:
         """Optimized machine code; on any thread."""
         module = self._parsed(ir)
-        machine = getattr(self._of_thread, "machine", None)
-        if machine is None:
-            machine = self._of_thread.machine = self._target_machine()
+        machine = self._machine_of_thread(passes.codegen_level)
         passes.run(machine, module, variants=VARIANTS in ir)
         return emit_object(machine, module)
 
-    def _target_machine(self) -> Any:
+    def _machine_of_thread(self, level: int) -> Any:
+        machines = self._of_thread.__dict__.setdefault("machines", {})
+        if level not in machines:
+            machines[level] = self._target_machine(level)
+        return machines[level]
+
+    def _target_machine(self, level: int = 3) -> Any:
         cpu, features = self._processor
         target = llvm.Target.from_default_triple()
-        return target.create_target_machine(cpu=cpu, features=features, opt=3, jit=True)
+        return target.create_target_machine(cpu=cpu, features=features, opt=level, jit=True)
 
 
 def _kept(cache: ObjectCache, key: str, make: Callable[[], bytes]) -> bytes:

@@ -17,6 +17,9 @@ class Passes(Enum):
     TIDY = "tidy"
     """Values leave the stack, instructions and branches are combined; loops stay as they are written. For code that is
     written as it is to run, its vectors included: a tenth of what the others take."""
+    CALL = "call"
+    """The same, and machine code is made without care, in a fifth of the time: for code that calls what does the work,
+    or that nobody waits for."""
     VECTORIZE = "vectorize"
     """Loops over elements become loops over vectors, none is unrolled: memory limits most of them."""
     UNROLL = "unroll"
@@ -29,12 +32,18 @@ class Passes(Enum):
         so they are inlined after that.
         """
         builder = llvm.create_pass_builder(machine, self._options())
-        if self is not Passes.TIDY:
+        is_as_written = self in (Passes.TIDY, Passes.CALL)
+        if not is_as_written:
             run_passes(builder.getModulePassManager(), module, builder)
         if variants:
             _drop_when_inlined(module)
-        if self is Passes.TIDY or variants:
+        if is_as_written or variants:
             run_passes(_tidying(), module, builder)
+
+    @property
+    def codegen_level(self) -> int:
+        """For LLVM's target machine: 0 chooses instructions one by one, 1 to 3 take as long as each other."""
+        return 0 if self is Passes.CALL else 3
 
     def _options(self) -> Any:
         options = llvm.create_pipeline_tuning_options(speed_level=2)

@@ -157,7 +157,7 @@ end_of_items:
 @cache
 def placement_library() -> NativeLibrary:
     """Which is being compiled from here on."""
-    return host_jit().compile(_IR, (_FUNCTION,), passes=Passes.TIDY)
+    return host_jit().compile(_IR, (_FUNCTION,), passes=Passes.CALL)
 
 
 @cache
