@@ -19,9 +19,10 @@ from runtime.kernel import KernelLibrary
 from runtime.lane import Lane
 from runtime.prediction.step import StepPredictor
 from runtime.resident import DeviceArray
-from runtime.sharing.pieces import pieces_worth
+from runtime.sharing.pieces import Cutting, pieces_worth
 from runtime.slots import Slots
 from runtime.table import Table
+from runtime.thunks.progress import ProgressPoints
 from runtime.thunks.thunk import Thunk, walk
 from runtime.timeline.recorder import Recorder
 from spmd.errors import RunError
@@ -68,6 +69,8 @@ class LoadedDevice:
         self._numbers = {id(thunk): number for number, thunk in enumerate(walk(program.thunks))}
         self._number = communicator.enroll(self)
         self._steps = 0
+        self.progress = ProgressPoints()
+        self._seconds: dict[int, float] = {}  # by thunk
         self.bound_collectives: dict[str, BoundCollective] = {}
         self.memory = DeviceMemory(program.assignment.allocations, communicator)
         self._fill_constants()
@@ -90,11 +93,19 @@ class LoadedDevice:
     def array(self, place: ArrayView) -> NDArray:
         return self.memory.array(place)
 
-    def pieces_for(self, thunk: Thunk) -> int:
+    def seconds_of(self, thunk: Thunk) -> float:
+        number = self.number_of(thunk)
+        if number not in self._seconds:
+            self._seconds[number] = sum(one.seconds for one in self._predictor.of(thunk))
+        return self._seconds[number]
+
+    def cutting_of(self, thunk: Thunk) -> Cutting:
         cores = self.communicator.cores
-        if cores == 1:
-            return 1
-        return pieces_worth(sum(one.seconds for one in self._predictor.of(thunk)), cores)
+        if cores == 1 and not self.progress.are_needed:
+            return Cutting()
+        seconds = self.seconds_of(thunk)
+        shared = pieces_worth(seconds, cores) if cores > 1 else 1
+        return Cutting(cores, shared, self.progress.pieces(seconds))
 
     @cached_property
     def _predictor(self) -> StepPredictor:

@@ -25,7 +25,9 @@ from runtime.executor import LoadedDevice
 from runtime.kernel import KernelLibrary
 from runtime.loopback import abort_lane, lanes_of
 from runtime.shared_memory_engine import native_step_engine
+from runtime.sharing.pieces import Cutting
 from runtime.table import Table
+from runtime.thunks.progress import ProgressPoints
 from runtime.thunks.thunk import Thunk
 from spmd.errors import RunError
 from spmd.literal import NDArray
@@ -92,6 +94,7 @@ class _HostedDevice:
         """``own``: the host's own device, which runs the same program."""
         self._own = own
         self.blocking = own.blocking
+        self.progress = ProgressPoints()
         self.communicator = communicator
         self.position = communicator.position
         self.bound_collectives: dict[str, BoundCollective] = {}
@@ -113,9 +116,12 @@ class _HostedDevice:
     def array(self, place: ArrayView) -> NDArray:
         return self._memory.array(place)
 
-    def pieces_for(self, _: Thunk) -> int:
+    def seconds_of(self, thunk: Thunk) -> float:
+        return self._own.seconds_of(thunk)
+
+    def cutting_of(self, _: Thunk) -> Cutting:
         """Ranks that share cores have none over."""
-        return 1
+        return Cutting()
 
     @cached_property
     def table(self) -> Table:

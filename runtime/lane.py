@@ -13,7 +13,8 @@ import numpy as np
 from collectives.communicator.native_collective import NativeCollective
 from runtime.codegen.llvm_crew import CrewCode, crew_code
 from runtime.codegen.llvm_lane import LANE_WORDS, LaneWord
-from runtime.codegen.llvm_segment import SegmentRow, State, Stop
+from runtime.codegen.llvm_segment import SegmentRow, Stop
+from runtime.codegen.table_words import State
 from runtime.table import Table
 from runtime.thunks.segment import PythonWait
 

@@ -12,7 +12,8 @@ from typing import Protocol
 from collectives.communicator.kinds import Group
 from collectives.communicator.loopback import LoopbackWorld
 from runtime.blas import BlasThreads
-from runtime.codegen.llvm_segment import SegmentRow, State
+from runtime.codegen.llvm_segment import SegmentRow
+from runtime.codegen.table_words import State
 from runtime.crew import Crew
 from runtime.device_program import DeviceProgram
 from runtime.executor import LoadedDevice

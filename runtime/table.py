@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from collectives.communicator.status import THUNK
-from runtime.codegen.llvm_segment import (
+from runtime.codegen.llvm_segment import SegmentRow
+from runtime.codegen.table_words import (
     FLIGHT_LIST,
     HEADER_WORDS,
     IN_FLIGHT,
@@ -16,7 +17,6 @@ from runtime.codegen.llvm_segment import (
     ROW,
     ROWS,
     STATE,
-    SegmentRow,
     State,
 )
 from runtime.thunks.segment import Segment

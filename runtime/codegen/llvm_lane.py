@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from runtime.codegen.llvm_segment import FUNCTION, IN_FLIGHT, ROW, STATE, State, Stop
+from runtime.codegen.llvm_segment import FUNCTION, Stop
+from runtime.codegen.table_words import IN_FLIGHT, ROW, STATE, State
 
 #: (lane): put its tables to their first rows. (lane, begin): run its tables, from their first row where ``begin``;
 #: otherwise on.

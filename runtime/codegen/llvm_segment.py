@@ -2,11 +2,9 @@
 
 Loops and branches are rows that say how many rows away to go on, so nothing nests, and a table is parts put one after
 the other. A collective over shared memory is two rows, its start and its wait, on the header of its steps
-(llvm_shared_memory.py); a wait for who is late leaves the table. So does a row that needs Python, and every so many
-jumps, since signals reach Python code alone. The table remembers where to go on.
-
-Everything in flight goes on while one of its collectives is waited for: a peer may wait for this device in another one
-than this device waits in. So the table keeps a list of those that were started and not yet found complete.
+(llvm_shared_memory.py); a wait for who is late lets everything in flight go on (llvm_flights.py) and leaves the table.
+So does a row that needs Python, and every so many jumps, since signals reach Python code alone. The table remembers
+where to go on.
 """
 
 from __future__ import annotations
@@ -18,30 +16,31 @@ from enum import IntEnum
 from functools import cached_property
 from typing import Protocol
 
+from runtime.codegen.llvm_flights import ADVANCE_ALL, FLIGHTS_IR, LAND, LOOK_AROUND, TAKE_OFF
 from runtime.codegen.llvm_share import SHARE, SHARE_IR, Share
 from runtime.codegen.llvm_shared_memory import step_interpreter_ir
 from runtime.codegen.llvm_waits import WAITS
 from runtime.codegen.llvm_words import WORDS
 from runtime.codegen.native_call import NativeCall
+from runtime.codegen.table_words import (
+    HEADER_WORDS,
+    LOG,
+    LOG_WORDS,
+    OFFER,
+    OUTCOME,
+    POSITION,
+    ROW,
+    ROWS,
+    STAMP_WORDS,
+)
 
 FUNCTION = "spmd_segment"
 #: Jumps after which the code returns; a trip of a loop is one.
 JUMPS = 128
 
 #: In place of a function's address.
-_JUMP, _UNLESS, _UNLESS_EQUAL, _PYTHON, _START, _AWAIT, _STAMP, _SHARE = range(8)
+_JUMP, _UNLESS, _UNLESS_EQUAL, _PYTHON, _START, _AWAIT, _STAMP, _SHARE, _PROGRESS = range(9)
 _ROW_WORDS = 5
-
-#: Words of a table before its rows: rows, address of the position's THUNK word (STARTED follows it), the row to go on
-#: with, outcome of a collective that failed, what the device does (State), collectives in flight, address of the list
-#: of their headers, address of the word in which shares are offered to other threads (0: there are none), address of
-#: the log of stamps (0: none are taken).
-ROWS, POSITION, ROW, OUTCOME, STATE, IN_FLIGHT, FLIGHT_LIST, OFFER, LOG = range(9)
-HEADER_WORDS = 9
-
-#: Words of a log of stamps: how many, room for how many; then of each its mark, seconds and nanoseconds of the clock
-#: that time.perf_counter_ns reads, or 0 and nanoseconds.
-LOG_WORDS, STAMP_WORDS = 2, 3
 
 
 class Stop(IntEnum):
@@ -52,14 +51,6 @@ class Stop(IntEnum):
     PYTHON = 2  # at a row that Python does
     INTERRUPTED = 3  # after many jumps: go on
     FAILED = 4  # at a collective's row, see OUTCOME
-
-
-class State(IntEnum):
-    """What a table's device does, for who runs several of them by turns (llvm_lane.py)."""
-
-    RUNNING = 0
-    FINISHED = 1
-    IN_PYTHON = 2  # waits in a way that Python alone can ask about
 
 
 class HasSteps(Protocol):
@@ -153,6 +144,15 @@ class SegmentRow:
         """Lists of calls that do not depend on each other, for all threads that share the device's work."""
         return SegmentRow(number, _SHARE, 0, target=Sharing(pieces))
 
+    @staticmethod
+    def progress(number: int) -> SegmentRow:
+        """Let everything in flight go on that can."""
+        return SegmentRow(number, _PROGRESS, 0)
+
+    def looking(self) -> SegmentRow:
+        """The row, which does the same between pieces if it has some."""
+        return replace(self, value=1) if self.is_share else self
+
     def inside(self, what: str) -> SegmentRow:
         """The row as a part of ``what``, which is only ever said of rows that may fail."""
         return self if self.target is None else replace(self, within=(*self.within, what))
@@ -170,6 +170,11 @@ class SegmentRow:
     def is_share(self) -> bool:
         """Several threads may do it."""
         return self.function == _SHARE
+
+    @property
+    def looks(self) -> bool:
+        """Whether everything in flight goes on at its end, or soon before."""
+        return self.function == _PROGRESS or (self.is_share and self.value != 0)
 
     @property
     def words(self) -> tuple[int, int, int, int, int]:
@@ -190,8 +195,6 @@ entry:
   %started = getelementptr i64, ptr %position, i64 1
   %row_slot = getelementptr i64, ptr %table, i64 {ROW}
   %outcome_slot = getelementptr i64, ptr %table, i64 {OUTCOME}
-  %flights = getelementptr i64, ptr %table, i64 {IN_FLIGHT}
-  %list = call ptr @pointer(ptr %table, i64 {FLIGHT_LIST})
   %offer = call ptr @pointer(ptr %table, i64 {OFFER})
   %rows = getelementptr i64, ptr %table, i64 {HEADER_WORDS}
   %first = load i64, ptr %row_slot
@@ -217,13 +220,17 @@ row:
     i64 {_AWAIT}, label %await
     i64 {_STAMP}, label %stamp
     i64 {_SHARE}, label %share
+    i64 {_PROGRESS}, label %progress
   ]
 call:
   %function = inttoptr i64 %function_word to ptr
   call void %function(ptr %record)
   br label %next
 share:
-  call void @{SHARE}(ptr %record, ptr %offer)
+  %looks = call i64 @word(ptr %r, i64 4)
+  %is_looking = icmp ne i64 %looks, 0
+  %watched = select i1 %is_looking, ptr %table, ptr null
+  call void @{SHARE}(ptr %record, ptr %offer, ptr %watched)
   br label %next
 unless:
   %byte = load i8, ptr %record
@@ -270,53 +277,23 @@ start:
     i64 1, label %take_off
   ]
 take_off:
-  %flying = load i64, ptr %flights
-  %place = getelementptr ptr, ptr %list, i64 %flying
-  store ptr %record, ptr %place
-  %one_more = add i64 %flying, 1
-  store i64 %one_more, ptr %flights
+  call void @{TAKE_OFF}(ptr %table, ptr %record)
   br label %next
 await:
   %come = call i64 @spmd_advance(ptr %record, i64 %spins)
   switch i64 %come, label %failed [
-    i64 0, label %arrived
+    i64 0, label %land
     i64 1, label %late
   ]
-arrived:
-  %airborne = load i64, ptr %flights
-  %one_fewer = sub i64 %airborne, 1
-  br label %search
-search:
-  %a = phi i64 [ 0, %arrived ], [ %a_next, %other ]
-  %a_more = icmp ult i64 %a, %airborne
-  br i1 %a_more, label %compare, label %next
-compare:
-  %a_place = getelementptr ptr, ptr %list, i64 %a
-  %a_header = load ptr, ptr %a_place
-  %found = icmp eq ptr %a_header, %record
-  br i1 %found, label %land, label %other
-other:
-  %a_next = add i64 %a, 1
-  br label %search
 land:
-  %last_place = getelementptr ptr, ptr %list, i64 %one_fewer
-  %last = load ptr, ptr %last_place
-  store ptr %last, ptr %a_place
-  store i64 %one_fewer, ptr %flights
+  call void @{LAND}(ptr %table, ptr %record)
   br label %next
 late:
-  %in_air = load i64, ptr %flights
-  br label %each
-each:
-  %e = phi i64 [ 0, %late ], [ %e_next, %one ]
-  %e_more = icmp ult i64 %e, %in_air
-  br i1 %e_more, label %one, label %blocked
-one:
-  %e_place = getelementptr ptr, ptr %list, i64 %e
-  %e_header = load ptr, ptr %e_place
-  %ignored = call i64 @spmd_advance(ptr %e_header, i64 0)
-  %e_next = add i64 %e, 1
-  br label %each
+  call void @{ADVANCE_ALL}(ptr %table)
+  br label %blocked
+progress:
+  call void @{LOOK_AROUND}(ptr %table)
+  br label %next
 next:
   br label %look
 jump:
@@ -347,5 +324,5 @@ finished:
 }}
 """
 
-SEGMENT_IR = "\n".join([WORDS, WAITS, step_interpreter_ir("internal"), SHARE_IR, _IR])
+SEGMENT_IR = "\n".join([WORDS, WAITS, step_interpreter_ir("internal"), FLIGHTS_IR, SHARE_IR, _IR])
 """A module with ``FUNCTION``: takes a table's address and how often to look at who is late; returns a Stop."""

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from runtime.codegen.llvm_flights import LOOK_AROUND
 from runtime.codegen.native_call import NativeCall
 
 #: Words of a share; what all threads count up lies on lines of its own.
@@ -82,13 +83,14 @@ end:
   ret void
 }}
 
-define internal void @{SHARE}(ptr %share, ptr %offer) noinline {{
+define internal void @{SHARE}(ptr %share, ptr %offer, ptr %table) noinline {{
 entry:
 {_slot("claimed", CLAIMED)}
 {_slot("back", BACK)}
 {_slot("done", DONE)}
   %count = call i64 @word(ptr %share, i64 {COUNT})
   %is_offered = icmp ne ptr %offer, null
+  %is_looking = icmp ne ptr %table, null
   store atomic i64 0, ptr %done_slot monotonic, align 8
   store atomic i64 0, ptr %back_slot monotonic, align 8
   store atomic i64 0, ptr %claimed_slot release, align 8
@@ -98,13 +100,16 @@ offers:
   store atomic i64 %where, ptr %offer release, align 8
   br label %take
 take:
-  %front = phi i64 [ 0, %entry ], [ 0, %offers ], [ %front_next, %piece ]
+  %front = phi i64 [ 0, %entry ], [ 0, %offers ], [ %front_next, %piece ], [ %front_next, %looks ]
   %before = atomicrmw add ptr %claimed_slot, i64 1 acq_rel
   %is_left = icmp ult i64 %before, %count
   br i1 %is_left, label %piece, label %none_left
 piece:
   call void @run_piece(ptr %share, i64 %front)
   %front_next = add i64 %front, 1
+  br i1 %is_looking, label %looks, label %take
+looks:
+  call void @{LOOK_AROUND}(ptr %table)
   br label %take
 none_left:
   br i1 %is_offered, label %withdraws, label %end
@@ -112,13 +117,13 @@ withdraws:
   store atomic i64 0, ptr %offer release, align 8
   br label %look
 look:
-  %looks = phi i64 [ 0, %withdraws ], [ %looks_next, %wait ]
+  %turns = phi i64 [ 0, %withdraws ], [ %turns_next, %wait ]
   %done = load atomic i64, ptr %done_slot acquire, align 8
   %all = icmp eq i64 %done, %count
   br i1 %all, label %end, label %wait
 wait:
-  call void @give_way(i64 %looks, i64 {_LOOKS})
-  %looks_next = add i64 %looks, 1
+  call void @give_way(i64 %turns, i64 {_LOOKS})
+  %turns_next = add i64 %turns, 1
   br label %look
 end:
   ret void
@@ -151,7 +156,8 @@ nothing:
   ret i1 0
 }}
 """
-"""``SHARE``: (share, address of the OFFER word, or null: no helpers). ``HELP``: (address of an OFFER word).
+"""``SHARE``: (share, address of the OFFER word, or null: no helpers; the table, or null). ``HELP``: (such an address).
 
-HELP returns whether it has done anything. The module has WORDS and WAITS.
+Where a table is given, what is in flight goes on between pieces. HELP returns whether it has done anything. The module
+has WORDS, WAITS and FLIGHTS_IR.
 """

@@ -9,7 +9,7 @@ from runtime.codegen.tile_unit import has_tile_unit
 from runtime.kernel import KernelArrays
 from runtime.kernels.group_convolution import GroupConvolutionKernel
 from runtime.kernels.panel_convolution import PanelConvolutionKernel
-from runtime.sharing.pieces import CUTS, Piece, scratch_like, spans
+from runtime.sharing.pieces import CUTS, CUTS_IN_TURN, Piece, scratch_like, spans
 from spmd.shape import PrimitiveType
 
 #: Features of a piece: whole tiles, and whole vectors of BLAS's kernels.
@@ -38,6 +38,14 @@ def cut_panel_convolution(
         )
         for span in spans(out.shape[last], count, FEATURES)
     ]
+
+
+@CUTS_IN_TURN.register(PanelConvolutionKernel)
+def keep_panel_convolution(
+    kernel: PanelConvolutionKernel, arrays: KernelArrays, count: int
+) -> Sequence[Piece]:
+    """One thread would lay out the input once for each piece."""
+    return ()
 
 
 @CUTS.register(GroupConvolutionKernel)

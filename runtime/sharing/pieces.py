@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -31,11 +32,31 @@ Cut: TypeAlias = Callable[[Any, KernelArrays, int], Sequence[Piece]]
 
 #: By kind of kernel: what cuts it into so many pieces or fewer; into none where it cannot.
 CUTS: Registry[type, Cut] = Registry("cuts of kernels")
+#: Other ones where these are better for a single thread, for which a piece must hardly add to the work.
+CUTS_IN_TURN: Registry[type, Cut] = Registry("cuts of kernels for one thread")
 
 
-def bind_shared(library: KernelLibrary, kernel: Kernel, arrays: KernelArrays, count: int) -> Action:
-    """``kernel`` bound to ``arrays``, in ``count`` pieces if it can be cut."""
-    pieces = cut_into(kernel, arrays, count)
+@dataclass(frozen=True, slots=True)
+class Cutting:
+    """Into how many pieces a kernel is cut, or fewer.
+
+    shared: for the ``threads`` that do them at once. in_turn: so that something else can be done between.
+    """
+
+    threads: int = 1
+    shared: int = 1
+    in_turn: int = 1
+
+
+def bind_shared(
+    library: KernelLibrary, kernel: Kernel, arrays: KernelArrays, cutting: Cutting
+) -> Action:
+    """``kernel`` bound to ``arrays``, in pieces if it can be cut."""
+    pieces = cut_into(kernel, arrays, cutting.shared)
+    if cutting.in_turn > len(pieces):
+        pieces = max(pieces, cut_in_turn(kernel, arrays, cutting.in_turn), key=len)
+    if cutting.threads == 1:
+        pieces = [(own, _in_place(parts, arrays)) for own, parts in pieces]
     if pieces:
         actions = [library.bind(*piece) for piece in pieces]
         native = [action for action in actions if isinstance(action, NativeAction)]
@@ -46,14 +67,39 @@ def bind_shared(library: KernelLibrary, kernel: Kernel, arrays: KernelArrays, co
 
 def cut_into(kernel: Kernel, arrays: KernelArrays, count: int) -> Sequence[Piece]:
     """``count`` pieces or fewer; none where it stays whole."""
-    cut = CUTS.get(type(kernel)) if count > 1 else None
-    pieces = () if cut is None else cut(kernel, arrays, count)
+    return _cut_by(CUTS.get(type(kernel)), kernel, arrays, count)
+
+
+def cut_in_turn(kernel: Kernel, arrays: KernelArrays, count: int) -> Sequence[Piece]:
+    """The same for one thread."""
+    cut = CUTS_IN_TURN.get(type(kernel)) or CUTS.get(type(kernel))
+    return _cut_by(cut, kernel, arrays, count)
+
+
+def _cut_by(cut: Cut | None, kernel: Kernel, arrays: KernelArrays, count: int) -> Sequence[Piece]:
+    pieces = () if cut is None or count == 1 else cut(kernel, arrays, count)
     return pieces if len(pieces) > 1 else ()
 
 
 def pieces_worth(seconds: float, threads: int) -> int:
     """Into how many pieces what takes one thread so long is cut for ``threads``."""
     return max(1, min(PIECES_PER_THREAD * threads, int(seconds / LEAST_SECONDS)))
+
+
+def _in_place(piece: KernelArrays, whole: KernelArrays) -> KernelArrays:
+    """``piece``, which has the whole kernel's scratch while it runs, instead of its own."""
+    if not piece.scratch:
+        return piece
+    scratch = tuple(
+        mine if mine.nbytes > theirs.nbytes else _lying_in(theirs, mine)
+        for mine, theirs in zip(piece.scratch, whole.scratch, strict=True)
+    )
+    return replace(piece, scratch=scratch)
+
+
+def _lying_in(place: NDArray, like: NDArray) -> NDArray:
+    """An array as ``like`` at the beginning of ``place``."""
+    return np.ndarray(like.shape, like.dtype, place.reshape(-1).view(np.uint8).data)
 
 
 def spans(size: int, count: int, multiple: int = 1) -> list[Span]:

@@ -39,9 +39,11 @@ class CollectiveStartThunk(Thunk):
             [program.array(place) for place in self.results],
         )
         program.bound_collectives[self.name] = bound
-        if isinstance(bound, NativeCollective):
-            return Segment((SegmentRow.start(program.number_of(self), bound),))
-        return bound.start
+        if not isinstance(bound, NativeCollective):
+            return bound.start
+        if bound.needs_progress:
+            program.progress.start(self.name)
+        return Segment((SegmentRow.start(program.number_of(self), bound),))
 
     def wait_if_blocking(self, program: LoadedProgram, blocking: NDArray) -> Segment:
         """For a step whose ``blocking`` is true: waits for the collective where it has been started."""
@@ -66,6 +68,7 @@ class CollectiveDoneThunk(Thunk):
         return iter(())
 
     def prepare(self, program: LoadedProgram) -> Segment:
+        program.progress.finish(self.start)
         return _wait_for(program.bound_collectives[self.start], self, program)
 
 

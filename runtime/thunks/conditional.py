@@ -31,7 +31,13 @@ class ConditionalThunk(Thunk):
 
     def prepare(self, program: LoadedProgram) -> Segment:
         """For each branch but the last: unless it is chosen, go behind it; the branch; go behind the last."""
-        branches = [branch.prepare(program) for branch in self.branches]
+        progress, begins = program.progress, program.progress.since
+        branches, ends = [], []
+        for branch in self.branches:
+            progress.since = begins
+            branches.append(branch.prepare(program))
+            ends.append(progress.since)
+        progress.since = max(ends)
         selector = program.array(self.selector)
         number, address = program.number_of(self), selector.ctypes.data
         rows = list(branches[-1].rows)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from runtime.buffers.types import ArrayView
 from runtime.kernel import KernelArrays
 from runtime.kernels.copy import CopyKernel
-from runtime.sharing import bind_shared
-from runtime.thunks.segment import Action
+from runtime.thunks.kernel import bound_kernel
+from runtime.thunks.segment import Action, Segment
 from runtime.thunks.thunk import BufferUse, LoadedProgram, Role, Thunk, UseKind
 
 
@@ -24,7 +24,6 @@ class CopyThunk(Thunk):
         yield BufferUse(UseKind.READ, self.source, Role.OPERAND)
         yield BufferUse(UseKind.WRITE, self.target, Role.RESULT)
 
-    def prepare(self, program: LoadedProgram) -> Action:
+    def prepare(self, program: LoadedProgram) -> Action | Segment:
         arrays = KernelArrays((program.array(self.source),), (program.array(self.target),))
-        pieces = program.pieces_for(self)
-        return bind_shared(program.kernels, CopyKernel(), arrays, pieces)
+        return bound_kernel(self, program, CopyKernel(), arrays)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from runtime.buffers.types import ArrayView
 from runtime.kernel import Kernel, KernelArrays
 from runtime.sharing import bind_shared
-from runtime.thunks.segment import Action
+from runtime.thunks.segment import Action, Segment, segment_of
 from runtime.thunks.thunk import BufferUse, LoadedProgram, Role, Thunk, UseKind, uses
 
 
@@ -26,10 +26,21 @@ class KernelThunk(Thunk):
         yield from uses(UseKind.WRITE, Role.SCRATCH, self.scratch)
         yield from uses(UseKind.WRITE, Role.RESULT, self.results)
 
-    def prepare(self, program: LoadedProgram) -> Action:
+    def prepare(self, program: LoadedProgram) -> Action | Segment:
         arrays = KernelArrays(
             tuple(map(program.array, self.operands)),
             tuple(map(program.array, self.results)),
             tuple(map(program.array, self.scratch)),
         )
-        return bind_shared(program.kernels, self.kernel, arrays, program.pieces_for(self))
+        return bound_kernel(self, program, self.kernel, arrays)
+
+
+def bound_kernel(
+    thunk: Thunk, program: LoadedProgram, kernel: Kernel, arrays: KernelArrays
+) -> Action | Segment:
+    """``thunk``'s kernel, cut for threads and for looks at messages in flight."""
+    action = bind_shared(program.kernels, kernel, arrays, program.cutting_of(thunk))
+    if not program.progress.are_needed:
+        return action
+    number = program.number_of(thunk)
+    return program.progress.around(number, program.seconds_of(thunk), segment_of(number, action))

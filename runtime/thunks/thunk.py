@@ -12,6 +12,8 @@ from collectives.communicator.interface import BoundCollective, Communicator
 from collectives.communicator.native_collective import NativeCollective
 from runtime.buffers.types import ArrayView, BufferSlice
 from runtime.kernel import KernelLibrary
+from runtime.sharing.pieces import Cutting
+from runtime.thunks.progress import ProgressPoints
 from runtime.thunks.segment import Action, Segment, Stamps
 from spmd.literal import NDArray
 
@@ -104,8 +106,17 @@ class LoadedProgram(Protocol):
         """The array in this device's memory."""
         ...
 
-    def pieces_for(self, thunk: Thunk) -> int:
-        """Into how many pieces its work should be cut, for the threads that share it. Asked in the order of steps."""
+    def seconds_of(self, thunk: Thunk) -> float:
+        """What it is predicted to take one thread. Asked in the order of steps."""
+        ...
+
+    def cutting_of(self, thunk: Thunk) -> Cutting:
+        """How its work should be cut. Asked in the order of steps."""
+        ...
+
+    @property
+    def progress(self) -> ProgressPoints:
+        """Where it looks at what is in flight."""
         ...
 
 

@@ -34,23 +34,30 @@ class WhileThunk(Thunk):
         yield self.body
 
     def prepare(self, program: LoadedProgram) -> Segment:
-        """condition; unless predicate, go behind the end; body; go back to the condition.
+        """condition; unless predicate, go behind the end; body; look at messages in flight; go back to the condition.
 
         Where all of it is single elements, a call does many trips, and is repeated while the predicate holds; but not
         where somebody wants to know when each thunk ran.
         """
-        condition, body = self.condition.prepare(program), self.body.prepare(program)
         predicate = program.array(self.predicate)
         number, address = program.number_of(self), predicate.ctypes.data
+        progress = program.progress
+        condition = self.condition.prepare(program)
+        over = progress.since  # what comes after the loop follows the condition
+        body = self.body.prepare(program)
+        look = progress.look(number) if progress.are_needed else Segment()
+        progress.since = over
         trips = None
         if program.recorder is None:
             trips = scalar_loop(program, self.condition.thunks, self.body.thunks, self.predicate)
         if trips is not None:
             (call,) = trips.calls
             some = SegmentRow(number, call, call.record)
-            again = SegmentRow.unless(number, address, 2), SegmentRow.jump(number, -2)
-            return Segment((some, *again), (call, predicate))
-        trip = len(condition.rows) + 1 + len(body.rows)
-        leave = SegmentRow.unless(number, address, len(body.rows) + 2)
-        rows = (*condition.rows, leave, *body.rows, SegmentRow.jump(number, -trip))
+            leave = SegmentRow.unless(number, address, len(look.rows) + 2)
+            again = SegmentRow.jump(number, -2 - len(look.rows))
+            return Segment((some, leave, *look.rows, again), (call, predicate))
+        trip = (*body.rows, *look.rows)
+        leave = SegmentRow.unless(number, address, len(trip) + 2)
+        again = SegmentRow.jump(number, -len(condition.rows) - 1 - len(trip))
+        rows = (*condition.rows, leave, *trip, again)
         return Segment(rows, (*condition.alive, *body.alive, predicate))

@@ -17,8 +17,8 @@ from typing import TypeAlias
 import numpy as np
 
 from collectives.communicator.native_collective import NativeCollective
-from runtime.codegen.llvm_segment import LOG_WORDS, STAMP_WORDS
 from runtime.codegen.llvm_shared_memory import LANDED, MET
+from runtime.codegen.table_words import LOG_WORDS, STAMP_WORDS
 from runtime.thunks.thunk import Thunk, walk
 from spmd.literal import NDArray
 

@@ -11,7 +11,9 @@ from runtime.compile import build_executable
 from runtime.executable import Executable
 from runtime.fusion.priority_fusion import PriorityFusion
 from runtime.loopback import LoopbackDevices
-from runtime.sharing import pieces
+from runtime.sharing import pieces, products
+from runtime.thunks import progress
+from runtime.thunks.progress import ProgressPoints
 from tests.runtime.programs import module_of, random_inputs
 
 KERNELS = {
@@ -208,3 +210,26 @@ def test_pieces_give_the_bits_of_the_whole(name: str, monkeypatch: pytest.Monkey
         for _ in range(20):
             for found, expected in zip(shared.run_devices([inputs])[0], whole[0], strict=True):
                 np.testing.assert_array_equal(found, expected)
+
+
+#: One thread does not cut them.
+WHOLE = {"product of a vector", "convolution", "convolution in f64", "gradient of a kernel"}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("cores", [1, 2])
+def test_pieces_between_looks_give_the_bits_of_the_whole(
+    name: str, cores: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = _PROGRAM.format(body=KERNELS[name])
+    whole = loaded(text, 1, monkeypatch)
+    inputs = random_inputs(whole.module)
+    want = whole.run_devices([inputs])
+    monkeypatch.setattr(ProgressPoints, "are_needed", True)
+    monkeypatch.setattr(progress, "INTERVAL_SECONDS", 1e-7)
+    monkeypatch.setattr(products, "LEAST_SIDE", 64)
+    cut = loaded(text, cores, monkeypatch)
+    assert (shares(cut) >= 1) is (cores > 1 or name not in WHOLE)
+    for _ in range(2):
+        for found, expected in zip(cut.run_devices([inputs])[0], want[0], strict=True):
+            np.testing.assert_array_equal(found, expected)

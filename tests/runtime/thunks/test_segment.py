@@ -20,6 +20,7 @@ from runtime.lane import Lane
 from runtime.strides import StridedView
 from runtime.table import Table
 from runtime.thunks.conditional import ConditionalThunk
+from runtime.thunks.progress import ProgressPoints
 from runtime.thunks.segment import Action, segment_of
 from runtime.thunks.sequence import ThunkSequence
 from runtime.thunks.thunk import BufferUse, LoadedProgram, Thunk, walk
@@ -64,6 +65,7 @@ class Device:
     root: Thunk
     selector: np.ndarray[Any, Any] = field(default_factory=lambda: np.zeros((), np.bool_))
     recorder: None = None
+    progress: ProgressPoints = field(default_factory=ProgressPoints)
 
     def __post_init__(self) -> None:
         self.position = private_position()
