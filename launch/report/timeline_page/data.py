@@ -106,13 +106,13 @@ class _Writer:
         }
         return {
             "kinds": [_kind(kind) for kind in _KINDS],
-            "ranks": [f"rank {number}" for number in range(report.run.devices)],
+            "devices": [f"device {number}" for number in range(report.run.devices)],
             "steps": [self._step(step) for step in self._steps],
             "shown": next(
                 (n for n, step in enumerate(self._steps) if step.number == report.shown), 0
             ),
             "numbers": [list(number) for number in step_numbers(report)],
-            "devices": [self._device(one) for one in report.devices],
+            "figures": [self._device(one) for one in report.devices],
             "notes": list(notes),
             **parts,
             **tables,
@@ -139,7 +139,7 @@ class _Writer:
         sequence = tuple((self._instruction(one), depth) for one, depth in slices)
         references = tuple(nanoseconds(one.reference) for one, _ in slices)
         return {
-            "rank": device.device,
+            "device": device.device,
             "step": number,
             "sequence": self._sequences.add(sequence),
             "references": self._references.add(references),
@@ -176,7 +176,7 @@ class _Writer:
 
     def _piece(self, piece: PathPiece) -> dict[str, Any]:
         return {
-            "rank": piece.device,
+            "device": piece.device,
             "kind": piece.kind,
             "name": piece.name,
             "start": self._at(piece.start),
@@ -252,7 +252,7 @@ class _Writer:
 
     def _device(self, one: DeviceOverlap) -> dict[str, Any]:
         return {
-            "rank": one.device,
+            "device": one.device,
             "seconds": nanoseconds(one.seconds),
             "compute": nanoseconds(one.compute),
             "slowed": nanoseconds(one.slowed),

@@ -2,7 +2,7 @@
 
 /** Fields of a flight, one execution of a collective on one device, in the order in which data.py writes them. */
 const FLIGHT_FIELDS = [
-  "instruction", "rank", "step", "execution", "members", "issued", "issueEnd", "arrived", "last", "landed",
+  "instruction", "device", "step", "execution", "members", "issued", "issueEnd", "arrived", "last", "landed",
   "waitBegin", "waitEnd", "hidden", "slowed", "parts", "why",
 ];
 
@@ -34,7 +34,7 @@ function decodeFlight(raw, values) {
 function decodeSlices(raw) {
   const count = raw.runs.reduce((sum, run) => sum + run.took.length, 0);
   const slices = {
-    rank: new Uint16Array(count), step: new Uint16Array(count), depth: new Uint8Array(count),
+    device: new Uint16Array(count), step: new Uint16Array(count), depth: new Uint8Array(count),
     instruction: new Int32Array(count), start: new Float64Array(count), end: new Float64Array(count),
     reference: new Float64Array(count).fill(NaN), leaf: new Uint8Array(count), length: count,
   };
@@ -44,7 +44,7 @@ function decodeSlices(raw) {
     let at = run.start;
     for (let k = 0; k < run.took.length; k++, n++) {
       at += run.at[k];
-      slices.rank[n] = run.rank;
+      slices.device[n] = run.device;
       slices.step[n] = run.step;
       slices.depth[n] = depth[k];
       slices.instruction[n] = instruction[k];
@@ -67,12 +67,12 @@ function groupedBy(count, keys) {
   return { of: key => numbers.subarray(first[key], first[key + 1]) };
 }
 
-/** The flights of all members that met in flight `number`, by rank. */
+/** The flights of all members that met in flight `number`, by device. */
 function meetingOf(document, number) {
   const one = document.flights[number];
   return [...document.flightsOf.of(one.instruction)].filter(n => {
     const other = document.flights[n];
-    return other.step === one.step && other.execution === one.execution && one.members.includes(other.rank);
+    return other.step === one.step && other.execution === one.execution && one.members.includes(other.device);
   });
 }
 
@@ -81,14 +81,14 @@ function flowsOf(document, number) {
   const met = meetingOf(document, number);
   const site = document.sites[document.instructions.site[document.flights[number].instruction]];
   const sends = (from, to) => !site || !site.pairs.length || site.pairs.some(([s, t]) => s === from && t === to);
-  const rank = n => document.flights[n].rank;
-  return met.flatMap(from => met.filter(to => to !== from && sends(rank(from), rank(to))).map(to => [from, to]));
+  const device = n => document.flights[n].device;
+  return met.flatMap(from => met.filter(to => to !== from && sends(device(from), device(to))).map(to => [from, to]));
 }
 
-/** Durations of an instruction's slices: of rank `rank` alone, of step `step` alone, where these are given. */
-function durationsOf(document, instruction, rank = null, step = null) {
+/** Durations of an instruction's slices: of device `device` alone, of step `step` alone, where these are given. */
+function durationsOf(document, instruction, device = null, step = null) {
   const { slices } = document;
-  const wanted = n => (rank === null || slices.rank[n] === rank) && (step === null || slices.step[n] === step);
+  const wanted = n => (device === null || slices.device[n] === device) && (step === null || slices.step[n] === step);
   return [...document.slicesOf.of(instruction)].filter(wanted).map(n => slices.end[n] - slices.start[n]);
 }
 
@@ -99,16 +99,16 @@ function sliceLane(document, members) {
   return new Lane(members, n => slices.start[n], n => slices.end[n], kindOf);
 }
 
-/** A rank's lanes: of each depth of what occupies the device, of the innermost of these, rows of collectives in flight. */
-function lanesOf(document, rank) {
+/** A device's lanes: of each depth of what occupies the device, of the innermost of these, rows of collectives in flight. */
+function lanesOf(document, device) {
   const { slices, flights, instructions } = document;
   const byDepth = [], leaves = [];
   for (let n = 0; n < slices.length; n++) {
-    if (slices.rank[n] !== rank) continue;
+    if (slices.device[n] !== device) continue;
     (byDepth[slices.depth[n]] ||= []).push(n);
     if (slices.leaf[n]) leaves.push(n);
   }
-  const own = flights.map((_, n) => n).filter(n => flights[n].rank === rank);
+  const own = flights.map((_, n) => n).filter(n => flights[n].device === device);
   own.sort((one, other) => flights[one].issued - flights[other].issued);
   const starts = n => flights[n].issued, ends = n => endOf(flights[n]);
   const kinds = n => instructions.kind[flights[n].instruction];
@@ -124,12 +124,12 @@ function endOf(flight) {
   return Math.max(flight.waitEnd, flight.landed);
 }
 
-/** The flight whose waiting on its rank overlaps a slice most, -1 where there is none. */
+/** The flight whose waiting on its device overlaps a slice most, -1 where there is none. */
 function awaitedIn(document, number) {
   const { slices, flights } = document;
   let most = -1, longest = 0;
   flights.forEach((flight, n) => {
-    if (flight.rank !== slices.rank[number]) return;
+    if (flight.device !== slices.device[number]) return;
     const both = Math.min(flight.waitEnd, slices.end[number]) - Math.max(flight.waitBegin, slices.start[number]);
     if (both > longest) [most, longest] = [n, both];
   });

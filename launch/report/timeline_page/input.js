@@ -104,7 +104,7 @@ function clicked(x, y) {
   if (x >= GUTTER) return select(thingAt(x, y));
   const row = rowAt(placed.rows, y + node("scroller").scrollTop);
   if (!row) return;
-  if (!view.collapsed.delete(row.rank)) view.collapsed.add(row.rank);
+  if (!view.folded.delete(row.device)) view.folded.add(row.device);
   place();
 }
 

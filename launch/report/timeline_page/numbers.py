@@ -16,7 +16,7 @@ def step_numbers(report: OverlapReport) -> Iterator[Number]:
         "step, measured",
         whole,
         0,
-        "a typical step, from its first event to its last, mean of ranks",
+        "a typical step, from its first event to its last, mean of devices",
     )
     predicted = None if report.run.predicted is None else report.run.predicted.get("step_s")
     if isinstance(predicted, (int, float)):
@@ -31,14 +31,14 @@ def step_numbers(report: OverlapReport) -> Iterator[Number]:
         whole,
         "kernels and copies, slowed ones as long as they took",
     )
-    yield "exposed", _ns(report.exposed), whole, "ranks stand still for collectives"
+    yield "exposed", _ns(report.exposed), whole, "devices stand still for collectives"
     yield (
         "slowed",
         _ns(report.slowed),
         whole,
         "what kernels took longer beside collectives; a part of compute",
     )
-    yield "hidden", _ns(report.hidden), 0, "collectives under way while the rank computed"
+    yield "hidden", _ns(report.hidden), 0, "collectives under way while the device computed"
     yield (
         "effective overlap",
         _ns(report.effective),

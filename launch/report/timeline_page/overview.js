@@ -3,11 +3,11 @@
 const OVERVIEW_HEIGHT = 40, AXIS_HEIGHT = 24, MOST_STRIPS = 10;
 
 class Overview {
-  constructor(document, canvas, rankLanes) {
+  constructor(document, canvas, deviceLanes) {
     Object.assign(this, { document, canvas, picture: null, drawn: "" });
-    // A few ranks, evenly chosen, where all would be thinner than a line.
-    const every = Math.max(1, Math.ceil(rankLanes.length / MOST_STRIPS));
-    this.lanes = rankLanes.filter((_, rank) => rank % every === 0).map(lanes => lanes.leaves);
+    // A few devices, evenly chosen, where all would be thinner than a line.
+    const every = Math.max(1, Math.ceil(deviceLanes.length / MOST_STRIPS));
+    this.lanes = deviceLanes.filter((_, device) => device % every === 0).map(lanes => lanes.leaves);
   }
   x(time) {
     const { t0, t1 } = this.document.whole;

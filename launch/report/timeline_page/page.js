@@ -2,18 +2,18 @@
 
 const data = decode(JSON.parse(document.getElementById("data").textContent));
 const node = name => document.getElementById(name);
-const rankLanes = data.ranks.map((_, rank) => lanesOf(data, rank));
+const deviceLanes = data.devices.map((_, device) => lanesOf(data, device));
 const MOST_UNFOLDED = 16, LEAST_SPAN = 20;
 
 const view = {
   ...data.whole, zero: 0, scroll: 0, hidden: new Set(), found: new Map(), selected: null, critical: false, theme: null,
-  // Beyond some ranks only the first stand in full: the others are one lane each until they are clicked.
-  collapsed: new Set(data.ranks.map((_, rank) => rank).filter(rank => rank >= MOST_UNFOLDED)),
+  // Beyond some devices only the first stand in full: the others are one lane each until they are clicked.
+  folded: new Set(data.devices.map((_, device) => device).filter(device => device >= MOST_UNFOLDED)),
 };
 let placed, hits = [], hit = -1, bounds = data.whole, waiting = false;
 let dark = window.matchMedia("(prefers-color-scheme: dark)").matches;
 
-const overview = new Overview(data, node("overview"), rankLanes);
+const overview = new Overview(data, node("overview"), deviceLanes);
 const go = { select, zoom: zoomTo, execution, pick };
 const panel = new Panel(data, node("panel"), go);
 const tables = new Tables(data, node("tabs"), node("sheet"), go);
@@ -30,8 +30,8 @@ function soon() {
   waiting = true;
 }
 function place() {
-  placed = layout(rankLanes, view.collapsed, data.flights.length, bounds);
   const room = node("scroller").clientHeight;
+  placed = layout(deviceLanes, view.folded, data.flights.length, bounds, room);
   node("tall").style.height = `${Math.max(placed.height - room, 0)}px`;
   search(false);
   soon();
@@ -72,11 +72,11 @@ function zoomTo(thing) {
   show(start - margin, end + margin);
   reveal(thing);
 }
-/** Scrolls to the rank of a slice or flight. */
+/** Scrolls to the device of a slice or flight. */
 function reveal({ flight, number }) {
-  const rank = flight ? data.flights[number].rank : data.slices.rank[number];
-  if (flight && view.collapsed.delete(rank)) place();
-  const { first, lastCompute } = rankRows(placed.rows, rank), scroller = node("scroller");
+  const device = flight ? data.flights[number].device : data.slices.device[number];
+  if (flight && view.folded.delete(device)) place();
+  const { first, lastCompute } = deviceRows(placed.rows, device), scroller = node("scroller");
   const row = flight ? placed.rows[placed.place[number]] || lastCompute : lastCompute;
   const top = first.y, bottom = row.y + row.height;
   if (top < scroller.scrollTop || bottom > scroller.scrollTop + scroller.clientHeight)
@@ -105,12 +105,12 @@ function select(thing) {
   reveal(thing);
   soon();
 }
-/** Another execution of what is selected, on the same rank. */
+/** Another execution of what is selected, on the same device. */
 function execution(by) {
   if (!view.selected) return;
   const { flight, number } = view.selected, of = flight ? data.flightsOf : data.slicesOf;
-  const rankOf = n => flight ? data.flights[n].rank : data.slices.rank[n];
-  const own = [...of.of(instructionOf(view.selected))].filter(n => rankOf(n) === rankOf(number));
+  const deviceOf = n => flight ? data.flights[n].device : data.slices.device[n];
+  const own = [...of.of(instructionOf(view.selected))].filter(n => deviceOf(n) === deviceOf(number));
   const next = { flight, number: own[following(own, own.indexOf(number), by)] };
   select(next);
   zoomTo(next);

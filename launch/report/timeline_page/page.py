@@ -39,7 +39,7 @@ def timeline_page(report: OverlapReport, module: HloModule | None = None) -> str
     parts = {
         "STYLE": _part("page.css"),
         "SCRIPT": "\n".join(_part(f"{name}.js") for name in SCRIPTS),
-        "TITLE": html.escape(f"{report.run.module} on {report.run.devices} ranks"),
+        "TITLE": html.escape(f"{report.run.module} on {report.run.devices} devices"),
         "SUBTITLE": html.escape(_subtitle(report)),
         "DATA": data,
     }
@@ -51,7 +51,8 @@ def _subtitle(report: OverlapReport) -> str:
     blocking = sum(step.blocking for step in report.run.steps)
     scheduled = len(report.run.steps) - blocking
     beside = f" and {blocking} without overlap" if blocking else ""
-    return f"{scheduled} steps as scheduled{beside}; {report.run.machine}"
+    machine = f"; compiled for {report.run.machine}" if report.run.machine else ""
+    return f"{scheduled} steps as scheduled{beside}{machine}"
 
 
 def _part(name: str) -> str:

@@ -1,6 +1,6 @@
 // Drawing the lanes of the visible stretch on a canvas. A painter draws what a view says and keeps nothing of it.
 
-const GUTTER = 128, FONT = "11px system-ui, sans-serif";
+const GUTTER = 136, FOOT = 5, FONT = "11px system-ui, sans-serif";
 
 /** A canvas's pen in CSS pixels, the canvas cleared and as fine as the screen. */
 function penOf(canvas) {
@@ -57,14 +57,15 @@ function stripes(pen, theme) {
 
 /** `text`, or as much of its beginning as `room` pixels hold. */
 function fitted(pen, text, room) {
-  const letter = pen.measureText("n").width, most = Math.floor(room / letter);
-  if (text.length <= most) return text;
+  const width = pen.measureText(text).width;
+  if (width <= room) return text;
+  const most = Math.floor(text.length * room / width);
   return most >= 4 ? `${text.slice(0, most - 1)}…` : "";
 }
 
 class Painter {
   /**
-   * `view`: {t0, t1, zero, scroll, hidden, collapsed, found, selected, critical, theme}; `rows` and `place` from layout.
+   * `view`: {t0, t1, zero, scroll, hidden, folded, found, selected, critical, theme}; `rows` and `place` from layout.
    * found: by lane the positions that a search found. selected: {flight, number} or null. zero: where the axis begins.
    */
   constructor(document, canvas, rows, place, view) {
@@ -151,13 +152,15 @@ class Painter {
     pen.fillStyle = ink;
     pen.textBaseline = "middle";
     // In flight, the lowest part is for the stripes of waiting.
-    pen.fillText(shown, from, row.y + (row.height - (row.flight ? 4 : 0)) / 2 + 0.5);
+    pen.fillText(shown, from, row.y + (row.height - (row.flight ? FOOT : 0)) / 2 + 0.5);
   }
 
   /** Pale until the last peer is there, full while bytes move, a thread until taken; stripes below where it is waited for. */
   flight(row, one, kind) {
     const { pen, view } = this, { theme } = view, alpha = pen.globalAlpha;
-    const times = [one.issued, Math.max(one.arrived, one.issued), one.landed, endOf(one)];
+    // Clocks differ a little, so that a peer may seem to come after its bytes.
+    const met = Math.min(Math.max(one.arrived, one.issued), one.landed);
+    const times = [one.issued, met, one.landed, endOf(one)];
     const [issued, arrived, landed, end] = times.map(time => this.x(time));
     const { y, height } = row;
     pen.fillStyle = theme.kinds[kind];
@@ -169,7 +172,7 @@ class Painter {
     if (one.waitEnd > one.waitBegin) {
       const from = this.x(one.waitBegin), to = this.x(one.waitEnd);
       pen.fillStyle = to - from > 4 ? this.waiting : theme.wait;
-      pen.fillRect(from, y + height - 5, Math.max(to - from, 1), 5);
+      pen.fillRect(from, y + height - FOOT, Math.max(to - from, 1), FOOT);
     }
     this.label(this.document.instructions.name[one.instruction], arrived, landed, row, theme.inks[kind], false);
   }
@@ -250,25 +253,25 @@ class Painter {
     pen.lineWidth = 1;
   }
 
-  /** A line below the compute of whoever it runs through, dashed while bytes move, crossing over where it changes ranks. */
+  /** A line below the compute of whoever it runs through, dashed while bytes move, crossing over where it changes devices. */
   criticalPath() {
     const { pen, view, document } = this;
     let before = null;
     pen.strokeStyle = view.theme.accent;
     pen.lineWidth = 3;
     for (const piece of document.path) {
-      const row = rankRows(this.rows, piece.rank).lastCompute, y = row.y + row.height;
+      const row = deviceRows(this.rows, piece.device).lastCompute, y = row.y + row.height;
       const x0 = this.x(piece.start), x1 = this.x(piece.end);
       if (x1 >= GUTTER && x0 <= this.width) {
         pen.setLineDash(piece.kind === "compute" ? [] : [3, 3]);
         pen.beginPath();
-        if (before && before.rank !== piece.rank) pen.moveTo(x0, before.y);
+        if (before && before.device !== piece.device) pen.moveTo(x0, before.y);
         else pen.moveTo(x0, y);
         pen.lineTo(x0, y);
         pen.lineTo(Math.max(x1, x0 + 0.5), y);
         pen.stroke();
       }
-      before = { rank: piece.rank, y };
+      before = { device: piece.device, y };
     }
     pen.setLineDash([]);
     pen.lineWidth = 1;
@@ -281,7 +284,7 @@ class Painter {
       const y = row.y - view.scroll + row.height / 2;
       pen.font = `bold ${FONT}`;
       pen.fillStyle = theme.ink;
-      if (row.first) pen.fillText(fitted(pen, `${view.collapsed.has(row.rank) ? "▸" : "▾"} ${this.document.ranks[row.rank]}`, 80), 6, y);
+      if (row.first) pen.fillText(fitted(pen, `${view.folded.has(row.device) ? "▸" : "▾"} ${this.document.devices[row.device]}`, 80), 6, y);
       pen.font = FONT;
       pen.fillStyle = theme.muted;
       pen.textAlign = "right";

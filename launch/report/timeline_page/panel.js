@@ -68,19 +68,19 @@ class Panel {
 
   slice(selected, theme) {
     const { data } = this, { slices, instructions } = data, { number } = selected;
-    const instruction = slices.instruction[number], rank = slices.rank[number], step = data.steps[slices.step[number]];
+    const instruction = slices.instruction[number], device = slices.device[number], step = data.steps[slices.step[number]];
     const took = slices.end[number] - slices.start[number], reference = slices.reference[number];
-    const own = durationsOf(data, instruction, rank), all = durationsOf(data, instruction);
+    const own = durationsOf(data, instruction, device), all = durationsOf(data, instruction);
     const bytes = instructions.bytes[instruction];
     const waits = data.kinds[instructions.kind[instruction]].waiting;
     this.heading(instruction, theme);
     facts(this.node, [
-      ["rank", data.ranks[rank]],
+      ["device", data.devices[device]],
       ["step", stepName(step)],
       ["begins", `${formatTime(slices.start[number] - step.start)} into the step`],
       ["took", formatTime(took)],
       ["by itself", Number.isNaN(reference) ? "" : `${formatTime(reference)} (${formatFactor(took / reference)})`],
-      ["median", `${formatTime(median(own))} here, ${formatTime(median(all))} on all ranks`],
+      ["median", `${formatTime(median(own))} here, ${formatTime(median(all))} on all devices`],
       ["least, most", `${formatTime(least(all))}, ${formatTime(greatest(all))} (${all.length} executions)`],
       ["predicted", instructions.predicted[instruction] === null ? "" : formatTime(instructions.predicted[instruction])],
       ["touches", bytes ? `${formatBytes(bytes)}${waits ? "" : `, ${formatBytes(bytes / took * 1e9)}/s`}` : ""],
@@ -92,7 +92,7 @@ class Panel {
     this.buttons(selected, more);
   }
 
-  /** Each execution's duration as a dot, by step; ranks side by side. */
+  /** Each execution's duration as a dot, by step; devices side by side. */
   history(instruction, chosen, theme) {
     const { data } = this, { slices } = data;
     add(this.node, "h3", "durations by step");
@@ -112,7 +112,7 @@ class Panel {
       if (each > 14 || n === 0) draw("text", { x: each * (n + 0.3), y: 73 }, `${step.number}${step.blocking ? "b" : ""}`);
     });
     const dot = n => draw("circle", {
-      cx: each * (slices.step[n] + (slices.rank[n] + 0.7) / (data.ranks.length + 0.4)),
+      cx: each * (slices.step[n] + (slices.device[n] + 0.7) / (data.devices.length + 0.4)),
       cy: high - (slices.end[n] - slices.start[n]) / most * (high - 12),
       r: n === chosen ? 4 : 2, fill: n === chosen ? theme.accent : theme.muted, "fill-opacity": n === chosen ? 1 : 0.6,
     });
@@ -129,12 +129,12 @@ class Panel {
     this.heading(one.instruction, theme);
     const { length } = one.members;
     facts(this.node, [
-      ["rank", `${data.ranks[one.rank]}, with ${length - 1} other${length === 2 ? "" : "s"}`],
+      ["device", `${data.devices[one.device]}, with ${length - 1} other${length === 2 ? "" : "s"}`],
       ["step", stepName(step)],
       ["bytes", site ? formatBytes(site.bytes) : ""],
       ["over", site ? site.exchanges.join(", ") : ""],
       ["issued", `${formatTime(one.issued - step.start)} into the step`],
-      ["last peer", `${since(one.arrived)} (${data.ranks[one.last]})`],
+      ["last peer", `${since(one.arrived)} (${data.devices[one.last]})`],
       ["landed", since(one.landed)],
       ["waited", one.waitEnd > one.waitBegin ? `from ${since(one.waitBegin)} to ${since(one.waitEnd)}` : "not at all"],
     ]);
@@ -182,7 +182,7 @@ class Panel {
     for (const word of ["", "issued", "landed", "exposed"]) add(head, "th", word, "number");
     for (const n of met) {
       const one = data.flights[n], row = add(table, "tr");
-      add(row, "td", data.ranks[one.rank]);
+      add(row, "td", data.devices[one.device]);
       const exposed = one.issueEnd - one.issued + one.waitEnd - one.waitBegin;
       for (const time of [one.issued - first, one.landed - first, exposed]) add(row, "td", formatTime(time), "number");
     }

@@ -17,8 +17,8 @@ const COLLECTIVE_COLUMNS = [
   ["why", row => row.why, row => row.why],
 ];
 
-const RANK_COLUMNS = [
-  ["rank", row => row.rank, (row, data) => data.ranks[row.rank]],
+const DEVICE_COLUMNS = [
+  ["device", row => row.device, (row, data) => data.devices[row.device]],
   ["step", row => row.seconds, row => formatTime(row.seconds)],
   ["compute", row => row.compute, row => formatTime(row.compute)],
   ["slowed", row => row.slowed, row => formatTime(row.slowed)],
@@ -53,7 +53,7 @@ class Tables {
     Object.assign(this, { data, tabs, sheet, go, chosen: -1 });
     this.pages = {
       [`collectives (${data.collectives.length})`]: [data.collectives, COLLECTIVE_COLUMNS, 10, go.pick],
-      [`ranks (${data.devices.length})`]: [data.devices, RANK_COLUMNS, 4, null],
+      [`devices (${data.devices.length})`]: [data.figures, DEVICE_COLUMNS, 4, null],
     };
     this.order = {};
     for (const name of Object.keys(this.pages)) {

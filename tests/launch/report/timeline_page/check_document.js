@@ -3,8 +3,8 @@ const { equal, deepEqual, ok } = assert.strict;
 
 const doc = decode(raw), { slices, flights, instructions } = doc;
 const nameOf = n => instructions.name[slices.instruction[n]];
-const find = (rank, step, name, leaf = 1) => [...Array(slices.length).keys()].filter(n =>
-  slices.rank[n] === rank && slices.step[n] === step && nameOf(n) === name && slices.leaf[n] === leaf);
+const find = (device, step, name, leaf = 1) => [...Array(slices.length).keys()].filter(n =>
+  slices.device[n] === device && slices.step[n] === step && nameOf(n) === name && slices.leaf[n] === leaf);
 
 equal(slices.length, 40);
 const [dot] = find(1, 1, "dot.1");
@@ -17,8 +17,8 @@ equal(durationsOf(doc, slices.instruction[dot]).length, 4);
 equal(durationsOf(doc, slices.instruction[dot], null, 0).length, 2);
 
 // Lanes hold each slice once, in order, and nothing in a lane overlaps.
-for (const rank of [0, 1]) {
-  const { depths, leaves, flights: rows } = lanesOf(doc, rank);
+for (const device of [0, 1]) {
+  const { depths, leaves, flights: rows } = lanesOf(doc, device);
   equal(depths.length, 3);
   equal(depths.reduce((sum, lane) => sum + lane.length, 0), 20);
   equal(rows.reduce((sum, lane) => sum + lane.length, 0), 4);
@@ -27,8 +27,8 @@ for (const rank of [0, 1]) {
 }
 
 // A meeting is one execution on all members; a permute's bytes go from source to target alone.
-const flight = (name, rank, step) => flights.findIndex(one =>
-  instructions.name[one.instruction] === name && one.rank === rank && one.step === step);
+const flight = (name, device, step) => flights.findIndex(one =>
+  instructions.name[one.instruction] === name && one.device === device && one.step === step);
 const [gather, other, permute] = [flight("ag", 0, 0), flight("ag", 1, 0), flight("cp", 0, 1)];
 deepEqual(meetingOf(doc, gather).sort(), [gather, other].sort());
 deepEqual(flowsOf(doc, gather).sort(), [[gather, other], [other, gather]].sort());
@@ -51,11 +51,13 @@ equal(following(hits, 7, 1), 0);
 equal(following(hits, 0, -1), 7);
 equal(following([], -1, 1), -1);
 
-// Rows: folded ranks have one; lanes with nothing in the bounds have none.
-const rankLanes = [0, 1].map(rank => lanesOf(doc, rank));
-const { rows, place, height } = layout(rankLanes, new Set([1]), flights.length, doc.whole);
-deepEqual(rows.map(row => row.rank), [0, 0, 0, 0, 1]);
+// Rows: folded devices have one; lanes with nothing in the bounds have none.
+const deviceLanes = [0, 1].map(device => lanesOf(doc, device));
+const { rows, place, height } = layout(deviceLanes, new Set([1]), flights.length, doc.whole, 0);
+deepEqual(rows.map(row => row.device), [0, 0, 0, 0, 1]);
 ok(rows.every((row, n) => n === 0 || row.y >= rows[n - 1].y + rows[n - 1].height));
+const roomy = layout(deviceLanes, new Set([1]), flights.length, doc.whole, 150);
+deepEqual([rows[0].height, roomy.rows[0].height, roomy.height <= 150], [18, 22, true]);
 ok(height >= rows[4].y + rows[4].height);
 equal(rows[place[gather]].flight, true);
 equal(place[other], -1);
@@ -63,4 +65,4 @@ equal(rowAt(rows, rows[2].y + 1), rows[2]);
 equal(rowAt(rows, height + 100), undefined);
 const positions = positionsOf(doc, rows, matching(instructions, "loop_add")).get(rows[2].lane);
 equal(positions.length, 4);
-equal(layout(rankLanes, new Set(), flights.length, { t0: 1e9, t1: 2e9 }).rows.length, 2);
+equal(layout(deviceLanes, new Set(), flights.length, { t0: 1e9, t1: 2e9 }, 0).rows.length, 2);

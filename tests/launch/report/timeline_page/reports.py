@@ -1,4 +1,4 @@
-"""A small report by hand: two ranks, a scheduled and a blocking step, a loop, an all-gather and a permute."""
+"""A small report by hand: two devices, a scheduled and a blocking step, a loop, an all-gather and a permute."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def report() -> OverlapReport:
         5 * US,
         ((Reason.LATE_PEER, 6 * US), (Reason.DEPENDENCY, 3 * US)),
         ((1, 6 * US),),
-        "rank 1 came 6 us later",
+        "device 1 came 6 us later",
         10 * US,
         4 * US,
         "dependency",

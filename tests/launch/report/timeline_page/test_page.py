@@ -75,7 +75,7 @@ def test_all_that_the_script_asks_for_is_there() -> None:
 
 
 def slices(data: dict[str, Any]) -> list[tuple[int, int, str, int, int, int]]:
-    """(rank, step, name, depth, start, end) of all slices, as document.js finds them."""
+    """(device, step, name, depth, start, end) of all slices, as document.js finds them."""
     found = []
     for run in data["runs"]:
         sequence, at = data["sequences"][run["sequence"]], run["start"]
@@ -84,7 +84,7 @@ def slices(data: dict[str, Any]) -> list[tuple[int, int, str, int, int, int]]:
         ):
             at += later
             name = data["strings"][data["instructions"]["name"][instruction]]
-            found.append((run["rank"], run["step"], name, depth, at, at + took))
+            found.append((run["device"], run["step"], name, depth, at, at + took))
     return found
 
 
@@ -100,7 +100,7 @@ def test_times_come_back() -> None:
     ]
     data = page_data(made, None)
     assert [(r, s, n, a, b) for r, s, n, _, a, b in slices(data)] == expected
-    assert len(data["sequences"]) == 1  # all ranks and steps run the same
+    assert len(data["sequences"]) == 1  # all devices and steps run the same
     depths = {name: depth for _, _, name, depth, _, _ in slices(data)}
     assert depths == {"ag": 0, "dot.1": 0, "while.2": 0, "body": 1, "loop_add_fusion": 2, "cp": 0}
 
@@ -141,14 +141,14 @@ def test_figures_are_those_of_the_report() -> None:
     assert numbers["step without overlap"] == 46_000
     assert numbers["effective overlap"] == 5_000
     (row,) = data["collectives"]
-    assert (row["name"], row["exposed"], row["why"]) == ("ag", 9_000, "rank 1 came 6 us later")
+    assert (row["name"], row["exposed"], row["why"]) == ("ag", 9_000, "device 1 came 6 us later")
     assert data["shown"] == 0
     predicted = dict(
         zip(data["instructions"]["name"], data["instructions"]["predicted"], strict=True)
     )
     assert predicted[data["strings"].index("dot.1")] == 7_000
     assert data["path"][1] == {
-        "rank": 0, "kind": "transfer", "name": "ag", "start": 10_000, "end": 22_000
+        "device": 0, "kind": "transfer", "name": "ag", "start": 10_000, "end": 22_000
     }  # fmt: skip
 
 
@@ -175,11 +175,11 @@ def test_a_step_costs_its_times_and_little_more() -> None:
     assert (size(with_steps(200)) - size(with_steps(100))) / 100 < 20 * slices_of_a_step + 400
 
 
-def test_a_rank_that_recorded_nothing_has_its_lane() -> None:
+def test_a_device_that_recorded_nothing_has_its_lane() -> None:
     made = report()
     step = made.run.steps[0]
     silent = replace(step.devices[1], slices=(), flights=())
     steps = (replace(step, devices=(step.devices[0], silent)), made.run.steps[1])
     data = page_data(replace(made, run=replace(made.run, steps=steps)), None)
-    assert data["ranks"] == ["rank 0", "rank 1"]
-    assert [run["took"] for run in data["runs"] if run["step"] == 0 and run["rank"] == 1] == [[]]
+    assert data["devices"] == ["device 0", "device 1"]
+    assert [run["took"] for run in data["runs"] if run["step"] == 0 and run["device"] == 1] == [[]]
