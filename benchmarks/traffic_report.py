@@ -27,7 +27,7 @@ from pathlib import Path
 from benchmarks.timing.described import described
 from benchmarks.timing.kernel_bytes import kernel_bytes
 from benchmarks.timing.turns import geometric_mean
-from benchmarks.transpose_report import executions, stored_bytes
+from benchmarks.transpose_report import stored_bytes
 from launch.options import CompileOptions
 from launch.pipeline import stages
 from runtime.buffers.types import ArrayView
@@ -36,6 +36,7 @@ from runtime.thunks.copy import CopyThunk
 from runtime.thunks.kernel import KernelThunk
 from runtime.thunks.thunk import Thunk
 from runtime.thunks.while_loop import WhileThunk
+from spmd.analysis.executions import executions
 from spmd.analysis.trip_count import trip_count
 from spmd.analysis.wire import KIND
 from spmd.hlo import HloInstruction, HloModule, Opcode

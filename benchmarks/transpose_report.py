@@ -23,7 +23,7 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,8 +40,9 @@ from runtime.thunks.copy import CopyThunk
 from runtime.thunks.kernel import KernelThunk
 from runtime.thunks.thunk import Role, Thunk
 from runtime.thunks.while_loop import WhileThunk
+from spmd.analysis.executions import executions
 from spmd.analysis.trip_count import trip_count
-from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
+from spmd.hlo import HloInstruction, HloModule, Opcode
 from spmd.ops.attrs import DimensionsAttrs
 from spmd.shape import ArrayShape, Layout
 from spmd.text.parser import parse_module
@@ -181,20 +182,6 @@ def _seen_by(x: HloInstruction) -> StridedView:
     if x.opcode is Opcode.COPY:
         return view
     return view.transpose(x.attrs_as(DimensionsAttrs).dimensions)
-
-
-def executions(
-    module: HloModule, trips: Callable[[HloInstruction], int | None] = trip_count
-) -> dict[HloComputation, int]:
-    """How often each computation runs in a step; all branches of a conditional count, unknown loops as one trip."""
-    times = dict.fromkeys(module.computations_post_order(), 0)
-    times[module.entry] = 1
-    for computation in reversed(list(times)):
-        for x in computation.instructions:
-            repeated = (trips(x) or 1) if x.opcode is Opcode.WHILE else 1
-            for callee in x.called_computations:
-                times[callee] += times[computation] * repeated
-    return times
 
 
 # ---- the report

@@ -11,25 +11,23 @@ from collectives.passes.carried_permutes import (
     permutes_to_carry,
 )
 from collectives.passes.permute_forms import match_permute
-from spmd.analysis.call_sites import call_sites
 from spmd.analysis.side_effects import SideEffects
-from spmd.builder import Builder, ModuleScope
+from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.module import Stage
 from spmd.hlo.opcode import Opcode
-from spmd.passes.instruction_pass import Edit, InstructionPass
 from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.loop_pass import LoopPass
 from spmd.passes.loop_peeling import match_counted, peel_last
 from spmd.passes.loop_values import compute_before, determined_instructions
-from spmd.passes.rewrite import builder_at
-from spmd.passes.while_state import Loop, has_effects, match_loop
+from spmd.passes.while_state import Loop, has_effects
 
 _SAME_IN_ALL_TRIPS = (Opcode.CONSTANT, Opcode.IOTA, Opcode.PARTITION_ID, Opcode.REPLICA_ID)
 
 
 @register_pass
 @dataclass(frozen=True)
-class CollectivePermuteMotion(InstructionPass):
+class CollectivePermuteMotion(LoopPass):
     """Move collective-permutes within and out of loops.
 
     Out: what is sent alike in every trip is sent once, before the loop.
@@ -47,23 +45,13 @@ class CollectivePermuteMotion(InstructionPass):
 
     name: ClassVar[str] = "collective-permute-motion"
     accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
-    opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.WHILE,)
     max_copied: int = 500
 
-    def editor(self, module: HloModule) -> Edit:
-        scope, effects, sites = ModuleScope(module), SideEffects(), call_sites(module)
-
-        def edit(x: HloInstruction) -> bool:
-            loop = match_loop(x, sites)
-            if loop is None:
-                return False
-            builder = builder_at(x, scope)
-            sent_alike = _sent_alike(loop, effects)
-            if sent_alike:
-                loop = compute_before(loop, sent_alike, builder)
-            return self._move(loop, builder, effects) or bool(sent_alike)
-
-        return edit
+    def edit_loop(self, loop: Loop, builder: Builder, effects: SideEffects) -> bool:
+        sent_alike = _sent_alike(loop, effects)
+        if sent_alike:
+            loop = compute_before(loop, sent_alike, builder)
+        return self._move(loop, builder, effects) or bool(sent_alike)
 
     def _move(self, loop: Loop, builder: Builder, effects: SideEffects) -> bool:
         """Between trips."""

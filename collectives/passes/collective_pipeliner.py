@@ -7,25 +7,21 @@ from typing import ClassVar
 
 from collectives.passes.pipelined_gathers import gather_ahead, gathers_to_move
 from collectives.passes.pipelined_reductions import reduce_later, reductions_to_move
-from spmd.analysis.call_sites import call_sites
 from spmd.analysis.side_effects import SideEffects
-from spmd.builder import ModuleScope
-from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.module import HloModule, Stage
-from spmd.hlo.opcode import Opcode
-from spmd.passes.instruction_pass import Edit, InstructionPass
+from spmd.builder import Builder
+from spmd.hlo.module import Stage
 from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.loop_pass import LoopPass
 from spmd.passes.loop_peeling import match_counted
 from spmd.passes.options import PassOptionError
-from spmd.passes.rewrite import builder_at
-from spmd.passes.while_state import has_effects, match_loop
+from spmd.passes.while_state import Loop, has_effects
 
 _DIRECTIONS = ("both", "backward", "forward")
 
 
 @register_pass
 @dataclass(frozen=True)
-class CollectivePipeliner(InstructionPass):
+class CollectivePipeliner(LoopPass):
     """Let collectives of one trip run beside the computation of another.
 
     backward: what is gathered of arrays that the loop does not change, at places that the trip's number says, is
@@ -37,7 +33,6 @@ class CollectivePipeliner(InstructionPass):
 
     name: ClassVar[str] = "collective-pipeliner"
     accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
-    opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.WHILE,)
     direction: str = "both"
     min_bytes: int = 1 << 16
 
@@ -47,25 +42,19 @@ class CollectivePipeliner(InstructionPass):
                 f"option direction of {self.name} is {', '.join(_DIRECTIONS)}, found {self.direction!r}"
             )
 
-    def editor(self, module: HloModule) -> Edit:
-        scope, effects, sites = ModuleScope(module), SideEffects(), call_sites(module)
-
-        def edit(x: HloInstruction) -> bool:
-            loop = match_loop(x, sites)
-            counted = None if loop is None or has_effects(loop, effects) else match_counted(loop)
-            if counted is None:
-                return False
-            builder, changed = builder_at(x, scope), False
-            if self.direction != "backward":
-                reductions = reductions_to_move(counted, effects, self.min_bytes)
-                if reductions:
-                    counted = reduce_later(counted, reductions, builder, effects)
-                    changed = True
-            if self.direction != "forward" and counted.trips > 1:
-                gathers = gathers_to_move(counted, effects, self.min_bytes)
-                if gathers:
-                    gather_ahead(counted, gathers, builder, effects)
-                    changed = True
-            return changed
-
-        return edit
+    def edit_loop(self, loop: Loop, builder: Builder, effects: SideEffects) -> bool:
+        counted = None if has_effects(loop, effects) else match_counted(loop)
+        if counted is None:
+            return False
+        changed = False
+        if self.direction != "backward":
+            reductions = reductions_to_move(counted, effects, self.min_bytes)
+            if reductions:
+                counted = reduce_later(counted, reductions, builder, effects)
+                changed = True
+        if self.direction != "forward" and counted.trips > 1:
+            gathers = gathers_to_move(counted, effects, self.min_bytes)
+            if gathers:
+                gather_ahead(counted, gathers, builder, effects)
+                changed = True
+        return changed

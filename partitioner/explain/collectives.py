@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from partitioner.annotations import CONSTRAINT_TARGETS, custom_call_target
 from partitioner.explain.causes import slot_causes
@@ -12,8 +12,8 @@ from partitioner.ops.annotation import BOUNDARY_TARGETS
 from partitioner.propagation import Slot
 from partitioner.report import Purpose, ReshardRecord
 from partitioner.spmd_partitioner import SpmdPartitioner
+from spmd.analysis.executions import executions
 from spmd.analysis.source_lines import SourceLines
-from spmd.analysis.trip_count import trip_count
 from spmd.analysis.wire import KIND, result_bytes, wire_weight
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
 
@@ -32,10 +32,13 @@ class CollectiveExplainer:
     def all(self) -> tuple[CollectiveExplanation, ...]:
         """Most bytes per run first; among equals in the program's order."""
         times = executions(self.driver.result)
-        found = [self._explain(c, times[c.parent]) for c in collectives_of(self.driver.result)]
+        found = [self._explain(c, times) for c in collectives_of(self.driver.result)]
         return tuple(sorted(found, key=lambda c: -c.total_bytes))
 
-    def _explain(self, collective: HloInstruction, executed: float) -> CollectiveExplanation:
+    def _explain(
+        self, collective: HloInstruction, times: Mapping[HloComputation, int]
+    ) -> CollectiveExplanation:
+        assert collective.parent is not None
         record = self.record_of.get(collective)
         op = record.serving if record else self.driver.report.op_collectives.get(collective)
         size = result_bytes(collective)
@@ -47,7 +50,7 @@ class CollectiveExplainer:
             shape=str(collective.shape),
             bytes=size,
             wire_bytes=sent,
-            executed=executed,
+            executed=float(times[collective.parent]),
             seconds=self.links.seconds(sent),
             op=op.name if op is not None else "",
             value=record.value.name if record else "",
@@ -121,15 +124,3 @@ def own_collective(op: HloInstruction | None, collective: HloInstruction) -> str
 def collectives_of(module: HloModule) -> Iterator[HloInstruction]:
     for computation in module.computations_post_order():
         yield from (i for i in computation.instructions if i.opcode in KIND)
-
-
-def executions(module: HloModule) -> dict[HloComputation | None, float]:
-    """How often each computation runs per run of the module; an unknown loop counts once, a branch always."""
-    times: dict[HloComputation | None, float] = dict.fromkeys(module.computations, 0.0)
-    times[module.entry] = 1.0
-    for computation in reversed(module.computations_post_order()):
-        for instruction in computation.instructions:
-            each = trip_count(instruction) if instruction.opcode is Opcode.WHILE else 1
-            for callee in instruction.called_computations:
-                times[callee] += times[computation] * (1 if each is None else each)
-    return times

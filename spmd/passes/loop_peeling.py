@@ -95,11 +95,16 @@ def begin_with(
 
 
 def peel_last(counted: CountedLoop, builder: Builder, effects: SideEffects) -> CountedLoop:
-    """The last trip behind the loop, whose users read what it leaves; the loop without it."""
+    """The last trip behind the loop, with its numbers for counters; the loop without it. Users read what it leaves."""
     loop = counted.loop
     users = loop.instruction.users
     _end_before(counted, builder)
-    left = [builder.get_tuple_element(loop.instruction, i) for i in range(loop.size)]
+    left = [
+        builder.scalar(counter.element_type, counter.at(counted.trips - 1))
+        if (counter := counted.counters.get(i)) is not None
+        else builder.get_tuple_element(loop.instruction, i)
+        for i in range(loop.size)
+    ]
     trip = write_trip(loop, left, builder)
     for user in users:
         assert user.parent is not None
@@ -129,7 +134,10 @@ def write_trip(
 def write_trips(
     loop: Loop, elements: Sequence[HloInstruction], builder: Builder, count: int
 ) -> list[dict[HloInstruction, HloInstruction]]:
-    """Several trips, one after the other; ``builder`` may write into the body itself."""
+    """Several trips, one after the other; ``builder`` may write into the body itself.
+
+    Control edges are copied with what they order. Those from the state are none: it is there when the trip begins.
+    """
     parameter, root = loop.body.parameters[0], loop.body.root
     order = [x for x in loop.body.post_order() if x is not parameter and x is not root]
     trips: list[dict[HloInstruction, HloInstruction]] = []
@@ -141,7 +149,8 @@ def write_trips(
                 continue
             copies[x] = builder.clone(x, [copies[operand] for operand in x.operands])
             for before in x.control_predecessors:
-                copies[before].add_control_dependency_to(copies[x])
+                if before is not parameter and not is_element_of(before, parameter):
+                    copies[before].add_control_dependency_to(copies[x])
         trips.append(copies)
         elements = [copies[x] for x in root.operands]
     return trips

@@ -5,22 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from spmd.analysis.call_sites import call_sites
-from spmd.builder import Builder, ModuleScope
+from spmd.analysis.side_effects import SideEffects
+from spmd.builder import Builder
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.module import HloModule, Stage
-from spmd.hlo.opcode import Opcode
+from spmd.hlo.module import Stage
 from spmd.passes.constant_copies import copy_constant, is_small_constant
-from spmd.passes.instruction_pass import Edit, InstructionPass
 from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.loop_pass import LoopPass
 from spmd.passes.rewrite import redirect
-from spmd.passes.while_state import Loop, element_index, match_loop
+from spmd.passes.while_state import Loop, element_index
 
 
 @register_pass
 @dataclass(frozen=True)
-class WhileLoopConstantSinking(InstructionPass):
+class WhileLoopConstantSinking(LoopPass):
     """Replace a carried element that starts as a constant (or a repeated one) and never changes, wherever it is read.
 
     The element itself is left for the while-loop-simplifier to drop. max_bytes: larger constants stay outside.
@@ -28,24 +27,15 @@ class WhileLoopConstantSinking(InstructionPass):
 
     name: ClassVar[str] = "while-loop-constant-sinking"
     accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
-    opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.WHILE,)
     max_bytes: int = 1024
 
-    def editor(self, module: HloModule) -> Edit:
-        scope, sites = ModuleScope(module), call_sites(module)
-
-        def edit(x: HloInstruction) -> bool:
-            loop = match_loop(x, sites)
-            return loop is not None and self._sink(loop, scope)
-
-        return edit
-
-    def _sink(self, loop: Loop, scope: ModuleScope) -> bool:
+    def edit_loop(self, loop: Loop, builder: Builder, effects: SideEffects) -> bool:
         changed = False
         for index, value in enumerate(loop.initial):
             if is_small_constant(value, self.max_bytes) and loop.is_invariant(index):
                 for inside in (loop.condition, loop.body):
-                    changed |= _replace_reads(loop, inside, index, value, Builder(inside, scope))
+                    there = builder.within(inside)
+                    changed |= _replace_reads(loop, inside, index, value, there)
         return changed
 
 

@@ -5,20 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from spmd.analysis.call_sites import call_sites
 from spmd.analysis.side_effects import SideEffects
 from spmd.analysis.trip_count import trip_count
-from spmd.builder import Builder, ModuleScope
-from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.module import HloModule, Stage
+from spmd.builder import Builder
+from spmd.hlo.module import Stage
 from spmd.hlo.opcode import Opcode
 from spmd.ops.opdef import OPS
-from spmd.passes.instruction_pass import Edit, InstructionPass
 from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.loop_pass import LoopPass
 from spmd.passes.loop_peeling import match_counted
-from spmd.passes.rewrite import builder_at, is_pinned
+from spmd.passes.rewrite import is_pinned
 from spmd.passes.while_loop_unroller import repeat_body, unroll
-from spmd.passes.while_state import Loop, element_index, has_effects, is_element_of, match_loop
+from spmd.passes.while_state import Loop, element_index, has_effects, is_element_of
 from spmd.shape import ArrayShape
 
 #: Their results have elements of the operand at other places.
@@ -38,7 +36,7 @@ _KEEPS = frozenset({Opcode.BITCAST, Opcode.BROADCAST, Opcode.COPY, Opcode.RESHAP
 
 @register_pass
 @dataclass(frozen=True)
-class WhileLoopDoubleBuffer(InstructionPass):
+class WhileLoopDoubleBuffer(LoopPass):
     """body(x) = x + rotate(x)  =>  body(x) = {y = x + rotate(x);  y + rotate(y)}    half as many trips
 
     An array of the state that is computed, element by element, of itself at other places (a stencil) must not be
@@ -49,21 +47,14 @@ class WhileLoopDoubleBuffer(InstructionPass):
 
     name: ClassVar[str] = "while-loop-double-buffer"
     accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
-    opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.WHILE,)
     max_instructions: int = 128
 
-    def editor(self, module: HloModule) -> Edit:
-        scope, effects, sites = ModuleScope(module), SideEffects(), call_sites(module)
-
-        def edit(x: HloInstruction) -> bool:
-            loop = match_loop(x, sites)
-            if loop is None or len(loop.body.instructions) > self.max_instructions:
-                return False
-            if has_effects(loop, effects) or not has_stencil(loop):
-                return False
-            return run_twice(loop, builder_at(x, scope), effects)
-
-        return edit
+    def edit_loop(self, loop: Loop, builder: Builder, effects: SideEffects) -> bool:
+        if len(loop.body.instructions) > self.max_instructions:
+            return False
+        if has_effects(loop, effects) or not has_stencil(loop):
+            return False
+        return run_twice(loop, builder, effects)
 
 
 def run_twice(loop: Loop, builder: Builder, effects: SideEffects) -> bool:

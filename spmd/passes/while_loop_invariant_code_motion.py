@@ -5,17 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from spmd.analysis.call_sites import call_sites
 from spmd.analysis.side_effects import SideEffects
-from spmd.builder import ModuleScope
+from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.module import Stage
 from spmd.hlo.opcode import Opcode
-from spmd.passes.instruction_pass import Edit, InstructionPass
 from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.loop_pass import LoopPass
 from spmd.passes.loop_values import compute_before, cone, determined_instructions
-from spmd.passes.rewrite import builder_at
-from spmd.passes.while_state import Loop, match_loop
+from spmd.passes.while_state import Loop
 from spmd.shape import ArrayShape
 
 #: Cheaper made again than carried through the loop.
@@ -32,7 +30,7 @@ _FREE = (
 
 @register_pass
 @dataclass(frozen=True)
-class WhileLoopInvariantCodeMotion(InstructionPass):
+class WhileLoopInvariantCodeMotion(LoopPass):
     """Move computations on unchanging state elements out of loop bodies.
 
     Collectives stay, so that no gathered value lives longer than one iteration. So do values larger than what they are
@@ -41,22 +39,13 @@ class WhileLoopInvariantCodeMotion(InstructionPass):
 
     name: ClassVar[str] = "while-loop-invariant-code-motion"
     accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
-    opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.WHILE,)
     max_inflation: int = 4096
 
-    def editor(self, module: HloModule) -> Edit:
-        scope, effects, sites = ModuleScope(module), SideEffects(), call_sites(module)
-
-        def edit(x: HloInstruction) -> bool:
-            loop = match_loop(x, sites)
-            if loop is None:
-                return False
-            hoisted = self._hoistable(loop, effects)
-            if hoisted:
-                compute_before(loop, hoisted, builder_at(x, scope))
-            return bool(hoisted)
-
-        return edit
+    def edit_loop(self, loop: Loop, builder: Builder, effects: SideEffects) -> bool:
+        hoisted = self._hoistable(loop, effects)
+        if hoisted:
+            compute_before(loop, hoisted, builder)
+        return bool(hoisted)
 
     def _hoistable(self, loop: Loop, effects: SideEffects) -> list[HloInstruction]:
         """Invariant values that the rest of the body reads and that are worth carrying, in post-order."""

@@ -6,19 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from spmd.analysis.call_sites import call_sites
 from spmd.analysis.side_effects import SideEffects
 from spmd.analysis.trip_count import counting, state_index, trip_count
 from spmd.analysis.value_trace import Value, constant_int, holds_integer, trace
-from spmd.builder import Builder, ModuleScope
+from spmd.builder import Builder
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.module import Stage
 from spmd.hlo.opcode import Opcode
-from spmd.passes.instruction_pass import Edit, InstructionPass
 from spmd.passes.interface import register_pass
-from spmd.passes.rewrite import builder_at
-from spmd.passes.while_state import Loop, element_index, match_loop
+from spmd.passes.loop_pass import LoopPass
+from spmd.passes.while_state import Loop, element_index
 
 #: Values that take memory to be written into as a loop's state, and nothing to compute.
 _FILLINGS = frozenset({Opcode.BROADCAST, Opcode.CONSTANT})
@@ -26,7 +24,7 @@ _FILLINGS = frozenset({Opcode.BROADCAST, Opcode.CONSTANT})
 
 @register_pass
 @dataclass(frozen=True)
-class WhileLoopOverwrittenState(InstructionPass):
+class WhileLoopOverwrittenState(LoopPass):
     """state = (i, zeros)  =>  state = (i, AllocateBuffer())    where the body writes part i of n in trip i of n
 
     What a scan stacks starts as zeros, of which none is left at its end and none is read before. The body may do
@@ -36,22 +34,15 @@ class WhileLoopOverwrittenState(InstructionPass):
 
     name: ClassVar[str] = "while-loop-overwritten-state"
     accepts: ClassVar[tuple[Stage, ...]] = (Stage.PARTITIONED, Stage.OPTIMIZED)
-    opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.WHILE,)
 
-    def editor(self, module: HloModule) -> Edit:
-        scope, sites, effects = ModuleScope(module), call_sites(module), SideEffects()
-
-        def edit(x: HloInstruction) -> bool:
-            loop = match_loop(x, sites)
-            trips = None if loop is None else trip_count(x)
-            if loop is None or not trips:
-                return False
-            places = [i for i in range(loop.size) if is_overwritten(loop, i, trips)]
-            if places:
-                begin_unwritten(loop, places, builder_at(x, scope), effects)
-            return bool(places)
-
-        return edit
+    def edit_loop(self, loop: Loop, builder: Builder, effects: SideEffects) -> bool:
+        trips = trip_count(loop.instruction)
+        if not trips:
+            return False
+        places = [i for i in range(loop.size) if is_overwritten(loop, i, trips)]
+        if places:
+            begin_unwritten(loop, places, builder, effects)
+        return bool(places)
 
 
 def begin_unwritten(

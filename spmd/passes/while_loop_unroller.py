@@ -5,25 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from spmd.analysis.call_sites import call_sites
 from spmd.analysis.side_effects import SideEffects
 from spmd.analysis.wire import KIND
-from spmd.builder import Builder, ModuleScope
-from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.module import HloModule, Stage
-from spmd.hlo.opcode import Opcode
-from spmd.passes.instruction_pass import Edit, InstructionPass
+from spmd.builder import Builder
+from spmd.hlo.module import Stage
 from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.loop_pass import LoopPass
 from spmd.passes.loop_peeling import CountedLoop, match_counted, peel_last, write_trips
 from spmd.passes.options import PassOptionError
-from spmd.passes.rewrite import builder_at
 from spmd.passes.while_loop_trip_count_annotator import forget_trip_count
-from spmd.passes.while_state import Loop, has_effects, match_loop
+from spmd.passes.while_state import Loop, has_effects
 
 
 @register_pass
 @dataclass(frozen=True)
-class WhileLoopUnroller(InstructionPass):
+class WhileLoopUnroller(LoopPass):
     """body  =>  body; body; .. (``factor`` times; trips that are left over stand behind the loop)
 
     With a factor of 2 a loop is double-buffered: what one trip receives need not be copied to where the next one looks
@@ -33,7 +29,6 @@ class WhileLoopUnroller(InstructionPass):
 
     name: ClassVar[str] = "while-loop-unroller"
     accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
-    opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.WHILE,)
     factor: int = 2
     collectives: bool = True
 
@@ -41,22 +36,16 @@ class WhileLoopUnroller(InstructionPass):
         if self.factor < 2:
             raise PassOptionError(f"option factor of {self.name} is 2 or more, found {self.factor}")
 
-    def editor(self, module: HloModule) -> Edit:
-        scope, effects, sites = ModuleScope(module), SideEffects(), call_sites(module)
-
-        def edit(x: HloInstruction) -> bool:
-            loop = match_loop(x, sites)
-            if loop is None or has_effects(loop, effects):
-                return False
-            if self.collectives and not any(i.opcode in KIND for i in loop.body.instructions):
-                return False
-            counted = match_counted(loop)
-            if counted is None or counted.trips < self.factor:
-                return False
-            unroll(counted, self.factor, builder_at(x, scope), effects)
-            return True
-
-        return edit
+    def edit_loop(self, loop: Loop, builder: Builder, effects: SideEffects) -> bool:
+        if has_effects(loop, effects):
+            return False
+        if self.collectives and not any(i.opcode in KIND for i in loop.body.instructions):
+            return False
+        counted = match_counted(loop)
+        if counted is None or counted.trips < self.factor:
+            return False
+        unroll(counted, self.factor, builder, effects)
+        return True
 
 
 def unroll(counted: CountedLoop, factor: int, builder: Builder, effects: SideEffects) -> None:

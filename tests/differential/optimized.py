@@ -3,7 +3,7 @@
     python -m tests.differential.optimized CORPUS [--only REGEX] [--json FILE]
 
 CORPUS is a folder of cases like those of tests/cases. Prints, for each: devices, instructions that are no views before and
-after, how many outputs differ in any bit, and the largest difference over its tolerance, which follows from the logical
+after, and of the latter those that were put beside loops as one of their trips; how many outputs differ in any bit, and the largest difference over its tolerance, which follows from the logical
 program in double precision (tolerance.py). A case without stored inputs runs on random ones. Exits 1 where a difference is
 larger than its tolerance, or devices that hold the same tile differ.
 """
@@ -24,12 +24,14 @@ from typing import Any
 import numpy as np
 
 import spmd
+from collectives.passes.collective_permute_motion import CollectivePermuteMotion
 from launch.inputs import read_inputs, seeded_inputs
 from launch.pipeline import OPTIMIZE
 from runtime.buffers.view_ops import is_view
-from spmd.hlo import HloModule
+from spmd.analysis.executions import executions
+from spmd.hlo import HloComputation, HloModule, Opcode
 from spmd.hlo.clone import clone_module
-from spmd.passes.pipeline import UnsettledWarning
+from spmd.passes.pipeline import AfterPass, Application, UnsettledWarning
 from spmd.shape import ArrayShape, leaves
 from spmd.verifier import verify
 from tests.differential.equivalence import Comparison, compare, evaluate_on_devices
@@ -39,12 +41,20 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True)
 class Row:
-    """``worst``: the largest difference over its tolerance; ``problem``: why there is none."""
+    """``worst``: the largest difference over its tolerance; ``problem``: why there is none.
+
+    run_before, run_after: ``before`` and ``after``, counted as often as they run in a step. peeled: by how many
+    instructions trips of loops that were put beside them made the program longer. body: the largest of a loop, before.
+    """
 
     name: str
     devices: int
     before: int
     after: int
+    run_before: int
+    run_after: int
+    peeled: int
+    body: int
     outputs: int
     inexact: int
     worst: float
@@ -58,12 +68,14 @@ class Row:
     def __str__(self) -> str:
         end = f" {self.problem}" if self.problem else "" if self.ok else " DIFFERS"
         return (
-            f"{self.name:28} {self.devices:7} {self.before:7} {self.after:6} {self.outputs:7} {self.inexact:7} "
+            f"{self.name:28} {self.devices:7} {self.before:7} {self.after:6} {self.peeled:6} {self.outputs:7} {self.inexact:7} "
             f"{self.worst:10.2g} {self.seconds:7.1f}{end}"
         )
 
 
-HEADER = f"{'case':28} devices  before  after outputs inexact {'error/tol':>10} {'seconds':>7}"
+HEADER = (
+    f"{'case':28} devices  before  after peeled outputs inexact {'error/tol':>10} {'seconds':>7}"
+)
 
 
 def measure(case: Path) -> Row:
@@ -71,7 +83,8 @@ def measure(case: Path) -> Row:
     about = json.loads((case / "case.json").read_text(encoding="utf-8"))
     module, devices = spmd.load(case / "module.hlo"), about["num_partitions"]
     before = spmd.partition(module, devices)
-    after = optimized(before)
+    peeling = Peeling(before)
+    after = optimized(before, peeling)
     inputs = inputs_of(case, module)
     dims = [x.dims for x in _arrays([module.entry.root.shape])]
     wanted, _ = evaluate_on_devices(before, devices, inputs, dims)
@@ -82,6 +95,10 @@ def measure(case: Path) -> Row:
         devices,
         steps(before),
         steps(after),
+        run_steps(before),
+        run_steps(after),
+        peeling.peeled,
+        largest_body(before),
         len(wanted),
         compared.inexact,
         compared.worst,
@@ -103,13 +120,33 @@ def check_optimized(module: HloModule, num_devices: int, inputs: Sequence[Array]
     return compare(module, inputs, wanted, got).require(*disagreements)
 
 
-def optimized(module: HloModule) -> HloModule:
+class Peeling:
+    """Told of each pass on ``module``, it knows by how many instructions those that peel loops made it longer."""
+
+    def __init__(self, module: HloModule) -> None:
+        self.peeled = 0
+        self._steps = steps(module)
+
+    def __call__(self, done: Application) -> None:
+        before, self._steps = self._steps, steps(done.module)
+        if isinstance(done.step, CollectivePermuteMotion):
+            self.peeled += self._steps - before
+
+
+def optimized(module: HloModule, after_change: AfterPass | None = None) -> HloModule:
     """A copy after the pipelines, verified after each pass; UnsettledWarning where they do not come to rest."""
     copy = clone_module(module)
+
+    def after(done: Application) -> None:
+        if done.changed:
+            verify(done.module)
+            if after_change is not None:
+                after_change(done)
+
     with warnings.catch_warnings():
         warnings.simplefilter("error", UnsettledWarning)
         for pipeline in OPTIMIZE:
-            pipeline.run(copy, lambda done: verify(done.module) if done.changed else None)
+            pipeline.run(copy, after)
     return copy
 
 
@@ -125,7 +162,22 @@ def _arrays(shapes: Any) -> list[ArrayShape]:
 
 def steps(module: HloModule) -> int:
     """Instructions that are no mere views of memory, of which layout assignment makes more where that saves copies."""
-    return sum(not is_view(instruction) for instruction in module.all_instructions())
+    return sum(map(_steps_of, module.computations))
+
+
+def run_steps(module: HloModule) -> int:
+    """Those that run in a step: with the trips of their loops."""
+    return sum(times * _steps_of(each) for each, times in executions(module).items())
+
+
+def largest_body(module: HloModule) -> int:
+    """Of a loop."""
+    loops = (x for x in module.all_instructions() if x.opcode is Opcode.WHILE)
+    return max((_steps_of(loop.while_body) for loop in loops), default=0)
+
+
+def _steps_of(computation: HloComputation) -> int:
+    return sum(not is_view(instruction) for instruction in computation.instructions)
 
 
 def main() -> int:

@@ -6,7 +6,6 @@ import explain_modules
 import pytest
 
 import spmd
-from partitioner.explain.collectives import executions
 from partitioner.explain.explain import explain_module
 from partitioner.explain.report import CollectiveExplanation, Explanation, LinkModel
 from spmd.analysis.cost import module_cost
@@ -92,9 +91,3 @@ def test_bytes_add_up_to_what_the_module_sends(cases: Path, name: str, devices: 
     assert all(c.op and c.because for c in explanation.collectives)
     sent = [c.total_bytes for c in explanation.collectives]
     assert sent == sorted(sent, reverse=True)
-
-
-def test_executions_of_nested_computations() -> None:
-    module = spmd.parse(explain_modules.LOOPED)
-    times = {c.name: n for c, n in executions(module).items() if c is not None}
-    assert (times["main"], times["body"]) == (1, 5)

@@ -230,3 +230,19 @@ def test_a_condition_with_an_effect_is_asked_as_often(step: HloPass, trips: int)
     assert run_once(parse_module(text.replace("TRIPS", str(trips))), (step,))
     text = text.replace("n = s32[] constant(TRIPS)", EFFECT).replace("TRIPS", str(trips))
     assert not run_once(parse_module(text), (step,))
+
+
+def test_copies_of_a_trip_wait_as_it_does() -> None:
+    """For values of their own trip; what the trip begins with is there."""
+    turned = "turned = f32[4] reverse(x), dimensions={0}"
+    text = STENCIL.replace("WAITS", "")
+    module = parse_module(text.replace(turned, turned + ", control-predecessors={s, i, next}"))
+    assert run_once(module, (WhileLoopUnroller(collectives=False),))
+    verify(module)
+    first, second = loop_of(module).while_body.with_opcode(Opcode.REVERSE)
+    *there, counted = first.control_predecessors
+    assert [x.opcode for x in there] == [Opcode.PARAMETER, Opcode.GET_TUPLE_ELEMENT]
+    (counted_again,) = second.control_predecessors
+    assert counted_again.operand(0) is counted
+    x = np.arange(4, dtype=np.float32)
+    np.testing.assert_array_equal(evaluate(module, x), evaluate(parse_module(text), x))
