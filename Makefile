@@ -19,7 +19,7 @@ unexport OPENBLAS_L2_SIZE
 CASES := tests/cases
 DEMO  := $(CASES)/gpt_dp2tp2
 
-.PHONY: demo test check lint types imports test-unit test-mpi test-gpu bench bench-gpu format clean help
+.PHONY: demo mpich test check lint types imports test-unit test-mpi test-gpu bench bench-gpu format clean help
 .DEFAULT_GOAL := help
 
 help:
@@ -28,6 +28,7 @@ help:
 	@echo "make check      ruff, mypy --strict, import contracts"
 	@echo "make test-mpi   the tests under mpirun alone     make test-gpu   the tests that need a GPU"
 	@echo "make bench      time the larger cases            make bench-gpu  the same on a GPU"
+	@echo "make mpich      what two hosts on one machine need: python -m benchmarks.two_hosts --help"
 
 # ---- the virtual environment: one stamp per set of extras -------------------------------------
 
@@ -54,6 +55,17 @@ $(VENV)/.installed-test-$(MPI_EXTRA): $(VENV)/.installed-$(MPI_EXTRA)
 RUN_READY  := $(VENV)/.installed-$(MPI_EXTRA)
 TEST_READY := $(VENV)/.installed-test-$(MPI_EXTRA)
 
+# MPICH, for ranks on two hosts of one machine (benchmarks/two_hosts): its wheel and Open MPI's both install bin/mpirun.
+MPICH_VENV := .venv-mpich
+
+mpich: $(MPICH_VENV)/.installed
+
+$(MPICH_VENV)/.installed: pyproject.toml
+	@echo "== making $(MPICH_VENV) (half a minute)"
+	@$(PYTHON) -m venv $(MPICH_VENV)
+	@$(MPICH_VENV)/bin/python -m pip install --disable-pip-version-check -q -e '.[mpich]'
+	@touch $@
+
 # ---- demo ------------------------------------------------------------------------------------
 
 demo: $(RUN_READY)
@@ -64,6 +76,8 @@ demo: $(RUN_READY)
 
 test: $(TEST_READY)
 	@$(MAKE) --no-print-directory check
+	@$(BIN)/python -m benchmarks.two_hosts && $(MAKE) --no-print-directory mpich \
+		|| echo "== not run here: programs on two hosts, for the reason above"
 	@$(MAKE) --no-print-directory test-unit
 	@$(MAKE) --no-print-directory test-mpi
 	@echo "== not run here: tests on a GPU: there is no GPU back end in this version yet"
@@ -120,4 +134,4 @@ format: $(TEST_READY)
 	@$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(MPICH_VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
