@@ -1,8 +1,8 @@
 """What the page tells apart by colour.
 
-Colours are Okabe and Ito's where neighbours in a lane must be told apart (products, elementwise work, reductions, the
-common collectives), which differ to most kinds of eyes; on a dark page the same hues, lighter where they would sink.
-Waiting is told by stripes, not by a colour, and collectives in flight stand in lanes of their own.
+Colours are Okabe and Ito's and some more, chosen so that no two look alike to dichromats either, on a light page and
+on a dark one; a test holds them to that. Waiting is told by stripes, and collectives in flight stand in lanes of
+their own.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ INKS = {
     PageKind.PRODUCT: Ink("#0072b2", "#2f93d1"),
     PageKind.ELEMENTWISE: Ink("#79c3ee", "#8fd0f5"),
     PageKind.REDUCTION: Ink("#009e73", "#14b88a"),
-    PageKind.MOVE: Ink("#b9c3cf", "#7b8794"),
-    PageKind.OTHER: Ink("#8d8d8d", "#a8a8a8"),
-    PageKind.CONTROL: Ink("#e4e8ed", "#333b45"),
+    PageKind.MOVE: Ink("#b4bcb8", "#6f8a8c"),
+    PageKind.OTHER: Ink("#3a3a3a", "#5b5b5b"),
+    PageKind.CONTROL: Ink("#eef1f4", "#333b45"),
     PageKind.WAITING: Ink("#8a8f98", "#a3abb6"),
     PageKind.ALL_REDUCE: Ink("#e69f00", "#f0ad1a"),
-    PageKind.ALL_GATHER: Ink("#d55e00", "#ec7424"),
-    PageKind.REDUCE_SCATTER: Ink("#cc79a7", "#dd8fba"),
+    PageKind.ALL_GATHER: Ink("#d55e00", "#ff6d40"),
+    PageKind.REDUCE_SCATTER: Ink("#cc79a7", "#d691bc"),
     PageKind.ALL_TO_ALL: Ink("#f0e442", "#f5ea5c"),
-    PageKind.PERMUTE: Ink("#6b4ea0", "#a58ad6"),
-    PageKind.OTHER_COLLECTIVE: Ink("#8c5a2b", "#b98450"),
+    PageKind.PERMUTE: Ink("#7d18ed", "#9b45f0"),
+    PageKind.OTHER_COLLECTIVE: Ink("#6e2c00", "#a9560d"),
 }
 
 _COLLECTIVES = {
