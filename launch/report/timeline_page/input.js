@@ -27,7 +27,10 @@ function listen() {
   lanes.addEventListener("wheel", wheeled, { passive: false });
   lanes.addEventListener("mousedown", grab);
   lanes.addEventListener("mousemove", hover);
-  lanes.addEventListener("mouseleave", () => { node("tip").style.display = "none"; });
+  lanes.addEventListener("mouseleave", () => {
+    node("tip").style.display = "none";
+    pointer = null;
+  });
   lanes.addEventListener("dblclick", event => {
     const thing = thingAt(event.offsetX, event.offsetY);
     if (thing) zoomTo(thing);
@@ -45,9 +48,11 @@ function reset() {
   select(null);
 }
 
+let pointer = null;  // where it is on the lanes
+const zoomHere = factor => zoom(factor, timeAt(pointer === null ? GUTTER + spanWidth() / 2 : pointer));
+const closer = () => zoomHere(0.7), farther = () => zoomHere(1 / 0.7);
 const KEYS = {
-  w: () => zoom(0.7), "+": () => zoom(0.7), ArrowUp: () => zoom(0.7),
-  s: () => zoom(1 / 0.7), "-": () => zoom(1 / 0.7), ArrowDown: () => zoom(1 / 0.7),
+  w: closer, "+": closer, ArrowUp: closer, s: farther, "-": farther, ArrowDown: farther,
   a: () => pan(-0.15), ArrowLeft: () => pan(-0.15), d: () => pan(0.15), ArrowRight: () => pan(0.15),
   f: () => view.selected && zoomTo(view.selected), 0: reset, Home: reset,
   Escape: () => { select(null); show(bounds.t0, bounds.t1); },
@@ -134,6 +139,7 @@ function grabOverview(event) {
 
 // ---- what the pointer is over
 function hover(event) {
+  pointer = Math.max(event.offsetX, GUTTER);
   const thing = event.buttons ? null : thingAt(event.offsetX, event.offsetY);
   if (thing) tell(event, thing.flight ? aboutFlight(data.flights[thing.number]) : aboutSlice(thing.number));
   else node("tip").style.display = "none";

@@ -50,9 +50,10 @@ function show(t0, t1) {
   const span = Math.min(Math.max(t1 - t0, LEAST_SPAN), last - first);
   view.t0 = Math.min(Math.max((t0 + t1 - span) / 2, first), last - span);
   view.t1 = view.t0 + span;
+  node("tip").style.display = "none";
   soon();
 }
-function zoom(factor, time = (view.t0 + view.t1) / 2) {
+function zoom(factor, time) {
   const span = Math.min(Math.max((view.t1 - view.t0) * factor, LEAST_SPAN), data.whole.t1 - data.whole.t0);
   const t0 = time - (time - view.t0) * span / (view.t1 - view.t0);
   show(t0, t0 + span);
@@ -157,7 +158,8 @@ function jump(by) {
   const thing = hits[hit];
   select(thing);
   const [start, end] = extent(thing), span = view.t1 - view.t0;
-  if (end - start < span / 400) zoomTo(thing);
+  // The scale stays as long as the match can be seen, and all of it.
+  if (end - start < span / 400 || end - start > span * 0.9) zoomTo(thing);
   else show((start + end - span) / 2, (start + end + span) / 2);
   showCount();
 }

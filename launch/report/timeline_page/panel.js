@@ -83,7 +83,7 @@ class Panel {
       ["median", `${formatTime(median(own))} here, ${formatTime(median(all))} on all devices`],
       ["least, most", `${formatTime(least(all))}, ${formatTime(greatest(all))} (${all.length} executions)`],
       ["predicted", instructions.predicted[instruction] === null ? "" : formatTime(instructions.predicted[instruction])],
-      ["touches", bytes ? `${formatBytes(bytes)}${waits ? "" : `, ${formatBytes(bytes / took * 1e9)}/s`}` : ""],
+      ["touches", bytes ? `${formatBytes(bytes)}${waits || instructions.site[instruction] >= 0 ? "" : `, ${formatBytes(bytes / took * 1e9)}/s`}` : ""],
     ]);
     this.source(instruction);
     if (all.length > 1) this.history(instruction, number, theme);
