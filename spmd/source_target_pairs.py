@@ -65,6 +65,10 @@ class SourceTargetPairs(ABC):
         check_device_count(len(self))
         return self.part(0, len(self))
 
+    @abstractmethod
+    def ends(self) -> Ids:
+        """[pairs, 2]: all pairs, with the same limit."""
+
     def __iter__(self) -> Iterator[Pair]:
         return iter(self.expand())
 
@@ -124,6 +128,9 @@ class ListedPairs(SourceTargetPairs):
 
     def expand(self) -> tuple[Pair, ...]:
         return self.pairs
+
+    def ends(self) -> Ids:
+        return np.array(self.pairs, np.int64).reshape(-1, 2)
 
     def _has_form_of(self, other: SourceTargetPairs) -> bool:
         return isinstance(other, ListedPairs) and self.pairs == other.pairs
@@ -265,13 +272,20 @@ class LinePairs(SourceTargetPairs):
         return (1, 1) if len(self) else (0, 0)
 
     def part(self, start: int, stop: int) -> tuple[Pair, ...]:
+        return tuple(map(tuple, self._ends_of(start, stop).tolist()))
+
+    def ends(self) -> Ids:
+        check_device_count(len(self))
+        return self._ends_of(0, len(self))
+
+    def _ends_of(self, start: int, stop: int) -> Ids:
+        """Of pairs ``start`` to ``stop`` (exclusive)."""
         numbers = np.arange(start, min(stop, len(self)), dtype=np.int64)
         if not numbers.size:
-            return ()
+            return numbers.reshape(0, 2)
         line, k = np.divmod(numbers, self.move.count(self._length))
         ends = self.move.positions(k, self._length)
-        sources, targets = (self.lines.at(line * self._length + position) for position in ends)
-        return tuple(zip(sources.tolist(), targets.tolist(), strict=True))
+        return np.stack([self.lines.at(line * self._length + x) for x in ends], axis=1)
 
     def _has_form_of(self, other: SourceTargetPairs) -> bool:
         return (

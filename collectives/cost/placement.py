@@ -12,17 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 import numpy as np
 
 from collectives.cost.estimator import CostError
+from spmd.device_groups import DeviceGroups, Ids
 from spmd.hlo.instruction import HloInstruction
 from spmd.machine.description import Exchange, MachineDescription
 from spmd.ops.attrs import CollectivePermuteAttrs
-from spmd.ops.groups import device_groups, device_pairs, group_key
-
-Ids: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+from spmd.ops.groups import device_ends, group_key, meeting_groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +80,12 @@ class Placements:
         counts = (self.num_partitions, self.replica_count)
         devices = self.num_partitions * self.replica_count
         if isinstance(collective.attrs, CollectivePermuteAttrs):
-            return place_pairs(device_pairs(collective, *counts), devices, self.machine)
-        return place_groups(device_groups(collective, *counts), devices, self.machine)
+            return place_pairs(device_ends(collective, *counts), devices, self.machine)
+        return place_groups(meeting_groups(collective, *counts), devices, self.machine)
 
 
-def place_groups(
-    groups: Sequence[Sequence[int]], devices: int, machine: MachineDescription
-) -> Placement:
-    """Of disjoint ``groups`` of device ids."""
+def place_groups(groups: DeviceGroups, devices: int, machine: MachineDescription) -> Placement:
+    """Of disjoint ``groups``."""
     group, device = _members(groups)
     sizes = np.bincount(group, minlength=len(groups))
     columns: list[Ids] = []
@@ -108,12 +104,10 @@ def place_groups(
     return Placement(tuple(_pattern(row.tolist(), machine.exchanges) for row in rows), alike)
 
 
-def _members(groups: Sequence[Sequence[int]]) -> tuple[Ids, Ids]:
+def _members(groups: DeviceGroups) -> tuple[Ids, Ids]:
     """Group number and id of each member, by group, ids ascending."""
-    group = np.repeat(np.arange(len(groups)), [len(one) for one in groups])
-    device = np.array([i for one in groups for i in one], np.int64)
-    order = np.lexsort((device, group))
-    return group[order], device[order]
+    order = np.lexsort((groups.devices, groups.numbers))
+    return groups.numbers[order], groups.devices[order]
 
 
 @dataclass(frozen=True)
@@ -154,14 +148,12 @@ def _pattern(row: Sequence[int], exchanges: Sequence[Exchange]) -> Pattern:
     return Pattern(size, tuple(spans), bool(regular))
 
 
-def place_pairs(
-    pairs: Sequence[tuple[int, int]], devices: int, machine: MachineDescription
-) -> Placement:
-    """Of (source, target) pairs that move at the same time; a device that keeps its own takes no part.
+def place_pairs(pairs: Ids, devices: int, machine: MachineDescription) -> Placement:
+    """Of pairs [n, 2], (source, target), that move at the same time; a device that keeps its own takes no part.
 
     A span's senders are pairs that leave one part over its ports, or come in, whichever are more.
     """
-    ends = np.array([pair for pair in pairs if pair[0] != pair[1]], np.int64).reshape(-1, 2)
+    ends = pairs[pairs[:, 0] != pairs[:, 1]]
     patterns: list[Pattern] = []
     seen = np.full((devices, 2), -1, np.int64)
     left, narrower = np.ones(len(ends), bool), 1

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
-from collectives.passes.device_scalars import scalar_by_device
+from collectives.passes.device_scalars import place_scalar
 from collectives.passes.gather_forms import Gather, groups_of_all, match_gathers
-from collectives.passes.groups import Groups, place_in_group
 from spmd.builder import Builder
 from spmd.device import ReductionKind
+from spmd.device_groups import DeviceGroups
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import Stage
 from spmd.hlo.opcode import Opcode
@@ -60,16 +60,15 @@ class AllGatherDecomposer(OpExpander):
 
 
 def _summed(
-    b: Builder, gather: Gather, groups: Groups, operand: HloInstruction, result: ArrayShape
+    b: Builder, gather: Gather, groups: DeviceGroups, operand: HloInstruction, result: ArrayShape
 ) -> HloInstruction:
     """``operand`` of all members, as a sum over arrays of shape ``result``."""
     kind = result.element_type
     bits = _UNSIGNED[kind.bits] if kind.is_floating else kind
     own = _with_type(b, operand, bits)
-    place = place_in_group(groups)
     rows = operand.dims[gather.dimension]
     starts = [b.scalar(PrimitiveType.S32, 0)] * len(result.dims)
-    starts[gather.dimension] = scalar_by_device(b, [place[d] * rows for d in range(len(place))])
+    starts[gather.dimension] = place_scalar(b, groups, times=rows)
     nothing = b.full(ArrayShape(bits, result.dims), complex(-0.0, -0.0) if bits.is_complex else 0)
     total = _all_reduce(b, gather, b.dynamic_update_slice(nothing, own, starts))
     return _with_type(b, total, kind)

@@ -10,8 +10,9 @@ import numpy as np
 
 from collectives.passes.device_scalars import scalar_by_device, values_by_device
 from collectives.passes.gather_forms import Gather, groups_of_all, match_gather, reshaped
-from collectives.passes.groups import Groups, named_groups, place_in_group
+from collectives.passes.groups import named_groups
 from spmd.builder import Builder, ModuleScope
+from spmd.device_groups import DeviceGroups
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
@@ -67,7 +68,7 @@ class GatheredPart:
     dimension: int
     row: int
     starts: NDArray
-    groups: Groups
+    groups: DeviceGroups
     alone: bool
 
     @property
@@ -82,8 +83,7 @@ class GatheredPart:
     @property
     def places(self) -> NDArray:
         """Of each device, among the members of its group."""
-        place = place_in_group(self.groups)
-        return np.asarray([place[device] for device in range(len(place))])
+        return self.groups.place(len(self.starts))
 
 
 def match_gathered_part(x: HloInstruction) -> GatheredPart | None:
@@ -148,10 +148,8 @@ def _members_taken(part: GatheredPart) -> int:
 
 
 def _of_fewer_members(part: GatheredPart, members: int, b: Builder) -> HloInstruction:
-    shares = tuple(
-        group[i : i + members] for group in part.groups for i in range(0, len(group), members)
-    )
-    fewer = b.all_gather(part.gather.operand, named_groups(shares), part.gather.dimension)
+    shares = named_groups(part.groups.cut(members))
+    fewer = b.all_gather(part.gather.operand, shares, part.gather.dimension)
     fewer.annotations = part.gather.instruction.annotations
     return reshaped(b, fewer, _dims_of(part, part.size))
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from collectives.passes.gather_forms import match_gathers
-from collectives.passes.groups import known_groups, meets_alone
+from collectives.passes.groups import known_groups
 from spmd.builder import ModuleScope
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
@@ -31,7 +31,7 @@ class AllGatherSimplifier(Simplifier):
 
         def simpler(x: HloInstruction) -> HloInstruction | None:
             groups = known_groups(x) if match_gathers(x) is not None else None
-            if groups is None or not meets_alone(groups):
+            if groups is None or groups.size != 1:
                 return None
             if isinstance(x.shape, ArrayShape):
                 return x.operand(0)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import ClassVar
 
-from collectives.passes.groups import Groups, among_devices, covers
+from collectives.passes.groups import among_devices
 from collectives.passes.reducing import COUNTING, Reducing, reducing
 from spmd.builder import ModuleScope
+from spmd.device_groups import DeviceGroups
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
@@ -52,7 +54,7 @@ class AllReduceFolder(InstructionPass):
         return edit
 
 
-def foldable(outer: HloInstruction, devices: int) -> Groups | None:
+def foldable(outer: HloInstruction, devices: int) -> DeviceGroups | None:
     """The groups of one all-reduce that does what ``outer`` does with its operand, an all-reduce; None for no such."""
     inner = outer.operand(0)
     if outer.num_operands != 1 or inner.opcode is not Opcode.ALL_REDUCE:
@@ -62,16 +64,17 @@ def foldable(outer: HloInstruction, devices: int) -> Groups | None:
     first, then = reducing(inner), reducing(outer)
     if first is None or then is None or first.kind is None or not _alike(first, then):
         return None
-    if not (covers(first.groups, devices) and covers(then.groups, devices)):
+    if not (first.groups.covers(devices) and then.groups.covers(devices)):
         return None
     return united(first.groups, then.groups, once=first.kind in COUNTING)
 
 
 def _alike(first: Reducing, then: Reducing) -> bool:
-    return replace(first, groups=()) == replace(then, groups=())
+    return replace(first, groups=then.groups) == then
 
 
-def united(first: Groups, then: Groups, *, once: bool) -> Groups | None:
+@lru_cache(maxsize=64)
+def united(first: DeviceGroups, then: DeviceGroups, *, once: bool) -> DeviceGroups | None:
     """Whose values each device has after meeting in ``first`` and then in ``then``, as groups.
 
     None where that is no set of groups, or, if ``once``, where a value comes to a device twice.
@@ -85,4 +88,4 @@ def united(first: Groups, then: Groups, *, once: bool) -> Groups | None:
             return None
         if any(found.setdefault(value, reached) != reached for value in reached):
             return None
-    return tuple(dict.fromkeys(found[device] for device in sorted(found)))
+    return DeviceGroups.of(dict.fromkeys(found.values()))

@@ -8,7 +8,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from collectives.passes.groups import common_size, meets_alone
 from collectives.passes.reducing import Reducing, reducing
 from collectives.passes.replication import Replication
 from spmd.builder import Builder, ModuleScope
@@ -47,7 +46,7 @@ class AllReduceSimplifier(Simplifier):
             what = reducing(x)
             if what is None:
                 return None
-            if meets_alone(what.groups):
+            if what.groups.size == 1:
                 return _whole(x, x.operands, builder_at(x, scope))
             if x.opcode is not Opcode.ALL_REDUCE:
                 return None
@@ -70,7 +69,7 @@ def _whole(x: HloInstruction, parts: Sequence[HloInstruction], b: Builder) -> Hl
 
 def of_equal(x: HloInstruction, what: Reducing, b: Builder) -> HloInstruction | None:
     """What reducing ``x`` gives where all members of each group have the same one; None where that is not said here."""
-    count = common_size(what.groups)
+    count = what.groups.size
     if what.kind in _CHOOSING:
         return x
     if count is None or what.kind not in (ReductionKind.SUM, ReductionKind.XOR):

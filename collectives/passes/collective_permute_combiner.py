@@ -26,4 +26,4 @@ class CollectivePermuteCombiner(CollectiveCombiner):
 
     def key(self, x: HloInstruction) -> Hashable | None:
         permute = match_permutes(x)
-        return (permute.pairs, permute.mode, marks(x)) if permute is not None else None
+        return (permute.ways, permute.mode, marks(x)) if permute is not None else None

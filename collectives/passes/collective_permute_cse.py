@@ -46,7 +46,7 @@ class CollectivePermuteCse(FormCse[Permute]):
 
 
 def _ways(permute: Permute) -> Hashable:
-    return permute.pairs, permute.mode
+    return permute.ways, permute.mode
 
 
 @dataclass(frozen=True)

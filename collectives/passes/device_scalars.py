@@ -8,12 +8,14 @@ r = s32[1] dynamic-slice(t, p), dynamic_slice_sizes={1}    0, 0, 8, 8
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from itertools import pairwise
 from typing import Final, TypeAlias
 
 import numpy as np
 
 from spmd.builder import Builder
+from spmd.device_groups import DeviceGroups
 from spmd.evaluator.registry import EVALUATORS
 from spmd.evaluator.value import array_of
 from spmd.hlo.instruction import HloInstruction
@@ -159,15 +161,58 @@ def scalar_by_device(b: Builder, values: Sequence[int]) -> HloInstruction:
         return b.reshape(taken, ())
     if not step:
         return b.scalar(_S32, values[0])
-    scaled = _device_id(b)
-    if step != 1:
-        scaled = b.multiply(scaled, b.scalar(_S32, step))
-    return b.add(scaled, b.scalar(_S32, values[0])) if values[0] else scaled
+    return _plus(b, _times(b, _device_id(b), step), values[0])
 
 
 def flag_by_device(b: Builder, flags: Sequence[bool]) -> HloInstruction:
     """pred[]: ``flags[device]``."""
     return b.compare(scalar_by_device(b, [int(flag) for flag in flags]), b.scalar(_S32, 0), "NE")
+
+
+def place_scalar(
+    b: Builder, groups: DeviceGroups, *, shift: int = 0, times: int = 1, start: int = 0
+) -> HloInstruction:
+    """s32[]: (place in its group + ``shift``) % size * ``times`` + ``start``, of groups that cover all devices.
+
+    Groups that follow a pattern take as many instructions for many devices as for few; others are looked up.
+
+        [4,2]<=[8]               place = id % 2
+        [2,4]<=[2,2,2]T(1,0,2)    place = id / 4 * 2 + id % 2
+    """
+    devices, size = _devices_of(b), groups.size
+    assert groups.covers(devices)
+    assert size is not None
+    if groups.digits is None:
+        places = (groups.place(devices) + shift) % size * times + start
+        return scalar_by_device(b, places.tolist())
+    terms, left = [], size
+    for stride, n in groups.digits:
+        left //= n
+        digit = _device_id(b)
+        if stride > 1:
+            digit = b.divide(digit, b.scalar(_S32, stride))
+        if stride * n < devices:
+            digit = b.remainder(digit, b.scalar(_S32, n))
+        terms.append(_times(b, digit, left))
+    if not terms:
+        return b.scalar(_S32, start)
+    place = reduce(b.add, terms)
+    if shift % size:
+        place = b.remainder(_plus(b, place, shift % size), b.scalar(_S32, size))
+    return _plus(b, _times(b, place, times), start)
+
+
+def _times(b: Builder, x: HloInstruction, factor: int) -> HloInstruction:
+    return x if factor == 1 else b.multiply(x, b.scalar(_S32, factor))
+
+
+def _plus(b: Builder, x: HloInstruction, term: int) -> HloInstruction:
+    return b.add(x, b.scalar(_S32, term)) if term else x
+
+
+def _devices_of(b: Builder) -> int:
+    assert b.computation.module is not None
+    return device_count(b.computation.module)
 
 
 def _device_id(b: Builder) -> HloInstruction:

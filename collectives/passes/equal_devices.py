@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 
+import numpy as np
+
+from spmd.device_groups import DeviceGroups, Ids
 from spmd.shape import ArrayShape
 from spmd.sharding import HloSharding, ShardingKind, SubgroupType
 
@@ -13,7 +16,7 @@ class EqualDevices:
 
     __slots__ = ("first",)
 
-    def __init__(self, first: tuple[int, ...]) -> None:
+    def __init__(self, first: Ids) -> None:
         self.first = first
 
 
@@ -25,16 +28,22 @@ class DeviceSpace:
 
     def __init__(self, devices: int) -> None:
         self.devices = devices
-        self._made: dict[tuple[int, ...], EqualDevices] = {}
+        self._made: dict[bytes, EqualDevices] = {}
         self._both: dict[tuple[EqualDevices, EqualDevices], EqualDevices] = {}
-        self.everywhere = self.of([0] * devices)
-        self.nowhere = self.of(range(devices))
+        self._within: dict[tuple[EqualDevices, DeviceGroups], bool] = {}
+        self._of_parameter: dict[Hashable, EqualDevices] = {}
+        self.everywhere = self.of(np.zeros(devices, np.int64))
+        self.nowhere = self.of(np.arange(devices, dtype=np.int64))
 
-    def of(self, values: Sequence[Hashable]) -> EqualDevices:
+    def of(self, values: Ids) -> EqualDevices:
         """Of values that are equal where ``values`` (one for each device) are."""
-        seen: dict[Hashable, int] = {}
-        first = tuple(seen.setdefault(value, device) for device, value in enumerate(values))
-        return self._made.setdefault(first, EqualDevices(first))
+        _, lowest, number = np.unique(values, return_index=True, return_inverse=True)
+        first = lowest[number]
+        return self._made.setdefault(first.tobytes(), EqualDevices(first))
+
+    def of_each(self, values: Ids, others: Ids) -> EqualDevices:
+        """Of values that are equal where both of these are."""
+        return self.of(_numbers(values) * self.devices + _numbers(others))
 
     def both(self, x: EqualDevices, y: EqualDevices) -> EqualDevices:
         """Of what is made of two values."""
@@ -43,32 +52,55 @@ class DeviceSpace:
         if x is self.everywhere:
             return y
         if (x, y) not in self._both:
-            self._both[x, y] = self.of(list(zip(x.first, y.first, strict=True)))
+            self._both[x, y] = self.of_each(x.first, y.first)
         return self._both[x, y]
+
+    def is_equal_within(self, x: EqualDevices, groups: DeviceGroups) -> bool:
+        """All members of each group have the same value."""
+        if (x, groups) not in self._within:
+            held = x.first[groups.devices]
+            of_group = np.zeros(len(groups), np.int64)
+            of_group[groups.numbers] = held
+            self._within[x, groups] = bool((of_group[groups.numbers] == held).all())
+        return self._within[x, groups]
+
+    def groups_alike(self, x: EqualDevices, groups: DeviceGroups) -> Ids:
+        """A number for each group: equal for those whose members have equal values in equal order."""
+        if groups.size is not None:
+            return _numbers(x.first[groups.members])
+        met: dict[tuple[int, ...], int] = {}
+        values = (tuple(x.first[[*group]].tolist()) for group in groups)
+        return np.array([met.setdefault(each, len(met)) for each in values], np.int64)
 
     def of_parameter(
         self, sharding: HloSharding | None, shape: ArrayShape, partitions: int
     ) -> EqualDevices:
         """Of an array that callers hand in as ``sharding`` says, to every replica another one."""
-        tile = _tile_of_partition(sharding, shape, partitions)
-        return self.of([(d // partitions, tile[d % partitions]) for d in range(self.devices)])
+        key = sharding, shape.rank, partitions
+        if key not in self._of_parameter:
+            tile = _tile_of_partition(sharding, shape.rank, partitions)
+            replica, partition = np.divmod(np.arange(self.devices, dtype=np.int64), partitions)
+            self._of_parameter[key] = self.of_each(replica, tile[partition])
+        return self._of_parameter[key]
 
 
-def _tile_of_partition(
-    sharding: HloSharding | None, shape: ArrayShape, partitions: int
-) -> Sequence[Hashable]:
-    """Something that is equal for partitions that hold the same tile."""
+def _numbers(values: Ids) -> Ids:
+    """From 0, equal for equal entries (rows, of a table)."""
+    return np.unique(values, axis=0, return_inverse=True)[1].reshape(-1)
+
+
+def _tile_of_partition(sharding: HloSharding | None, rank: int, partitions: int) -> Ids:
+    """A number that is equal for partitions that hold the same tile."""
+    every = np.arange(partitions, dtype=np.int64)
     if sharding is not None and sharding.kind is ShardingKind.REPLICATED:
-        return [0] * partitions
+        return np.zeros_like(every)
     tiles = sharding.tiles if sharding is not None else None
     if sharding is None or tiles is None or tiles.num_devices != partitions:
-        return range(partitions)
+        return every
     if any(kind is not SubgroupType.REPLICATED for kind in sharding.subgroup_types):
-        return range(partitions)
+        return every
     ids = tiles.device_ids()
-    held = ids.reshape(*ids.shape[: shape.rank], -1)
-    tile: list[Hashable] = [None] * partitions
-    for number, holders in enumerate(held.reshape(-1, held.shape[-1])):
-        for partition in holders:
-            tile[int(partition)] = number
+    held = ids.reshape(np.prod(ids.shape[:rank], dtype=int), -1)
+    tile = np.empty_like(every)
+    tile[held] = np.arange(len(held))[:, None]
     return tile

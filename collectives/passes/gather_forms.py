@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from collectives.passes.device_scalars import device_count
-from collectives.passes.groups import Groups, covers, known_groups
+from collectives.passes.groups import known_groups
 from spmd.builder import Builder
+from spmd.device_groups import DeviceGroups
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import CollectiveAttrs
@@ -45,12 +46,12 @@ def match_gather(x: HloInstruction) -> Gather | None:
     return match_gathers(x) if isinstance(x.shape, ArrayShape) else None
 
 
-def groups_of_all(gather: Gather) -> Groups | None:
+def groups_of_all(gather: Gather) -> DeviceGroups | None:
     """Who meets; None where that is not known, or somebody stands in no group."""
     groups = known_groups(gather.instruction)
     assert gather.instruction.parent is not None
     module = gather.instruction.parent.module
-    if groups is None or module is None or not covers(groups, device_count(module)):
+    if groups is None or module is None or not groups.covers(device_count(module)):
         return None
     return groups
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from collectives.passes.device_scalars import device_count, flag_by_device
 from spmd.builder import Builder
@@ -15,18 +16,18 @@ from spmd.ops.checks import one_or_tuple
 from spmd.ops.groups import group_mode, id_count
 from spmd.passes.rewrite import is_pinned
 from spmd.shape import ArrayShape
-from spmd.source_target_pairs import ListedPairs, Pair
+from spmd.source_target_pairs import ListedPairs, Pair, SourceTargetPairs
 
 
 @dataclass(frozen=True)
 class Permute:
-    """A collective-permute. ``pairs``: (source, target), of ``ids`` ids that mean what ``mode`` says, by source.
+    """A collective-permute. ``ways``: (source, target), of ``ids`` ids that mean what ``mode`` says, by source.
 
     A target of no pair receives zeros.
     """
 
     instruction: HloInstruction
-    pairs: tuple[Pair, ...]
+    ways: ListedPairs
     mode: CollectiveGroupMode
     ids: int
 
@@ -35,17 +36,22 @@ class Permute:
         return self.instruction.operand(0)
 
     @property
+    def pairs(self) -> tuple[Pair, ...]:
+        return self.ways.pairs
+
+    @property
     def reaches_all(self) -> bool:
         """Everybody receives something, and so sends something."""
-        return len(self.pairs) == self.ids
+        return len(self.ways) == self.ids
 
     @property
     def stays(self) -> bool:
         """Whoever sends, sends to itself."""
-        return all(source == target for source, target in self.pairs)
+        attrs = self.instruction.attrs_as(CollectivePermuteAttrs)
+        return not attrs.source_target_pairs.moved
 
     def agrees_with(self, other: Permute) -> bool:
-        return (self.pairs, self.mode) == (other.pairs, other.mode)
+        return (self.ways, self.mode) == (other.ways, other.mode)
 
 
 def match_permutes(x: HloInstruction) -> Permute | None:
@@ -64,7 +70,18 @@ def match_permutes(x: HloInstruction) -> Permute | None:
     ids = id_count(mode, module.num_partitions, module.replica_count)
     if attrs.source_target_pairs.largest >= ids:
         return None
-    return Permute(x, tuple(sorted(attrs.source_target_pairs.expand())), mode, ids)
+    return Permute(x, _by_source(attrs.source_target_pairs), mode, ids)
+
+
+@lru_cache(maxsize=256)
+def _by_source(pairs: SourceTargetPairs) -> ListedPairs:
+    """One object for the same pairs in any form and order: programs have few, and compare them often."""
+    return _only_one(ListedPairs(tuple(sorted(pairs.expand()))))
+
+
+@lru_cache(maxsize=256)
+def _only_one(pairs: ListedPairs) -> ListedPairs:
+    return pairs
 
 
 def match_permute(x: HloInstruction) -> Permute | None:

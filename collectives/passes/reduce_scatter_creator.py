@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import numpy as np
+
 from collectives.passes.device_scalars import device_count, values_by_device
-from collectives.passes.groups import Groups, among_devices, common_size, covers
+from collectives.passes.groups import among_devices
 from collectives.passes.reduced import is_sum_over_elements
 from collectives.passes.reducing import reducing
 from spmd.analysis.side_effects import SideEffects
 from spmd.builder import Builder, ModuleScope
+from spmd.device_groups import DeviceGroups
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
@@ -88,7 +91,7 @@ class _Scattered:
     slices: Sequence[_Kept]
     totals: Sequence[HloInstruction]
     dimension: int
-    groups: Groups
+    groups: DeviceGroups
 
     def reduce_scatter(self, x: HloInstruction, b: Builder) -> HloInstruction:
         """Of what the all-reduce ``x`` sums, moved as the slices have it."""
@@ -111,7 +114,7 @@ def match(x: HloInstruction, devices: int) -> _Scattered | None:
     slices = _slices_of(x, (), totals)
     if 2 * sum(total.shape.byte_size for total in totals) >= x.shape.byte_size:
         return None
-    if not slices or common_size(what.groups) == 1 or not covers(what.groups, devices):
+    if not slices or what.groups.size == 1 or not what.groups.covers(devices):
         return None
     ways = {(kept.moves, _scattering(kept.slice, what.groups)) for kept in slices}
     if len(ways) != 1:
@@ -154,19 +157,21 @@ def _slices_of(
     return found
 
 
-def _scattering(x: HloInstruction, groups: Groups) -> tuple[int, Groups] | None:
+def _scattering(x: HloInstruction, groups: DeviceGroups) -> tuple[int, DeviceGroups] | None:
     """The dimension that the slice ``x`` cuts, and the groups in the order in which their members' slices lie there."""
     sizes, whole = x.attrs_as(DynamicSliceAttrs).sizes, x.operand(0).dims
     cut = [d for d in range(len(whole)) if sizes[d] != whole[d]]
-    members = common_size(groups)
+    members = groups.size
     if len(cut) != 1 or members is None or sizes[cut[0]] * members != whole[cut[0]]:
         return None
     (d,) = cut
     starts = values_by_device(x.operand(1 + d))
     if starts is None:
         return None
-    places = [min(max(int(start), 0), whole[d] - sizes[d]) / sizes[d] for start in starts]
-    ordered = tuple(tuple(sorted(group, key=lambda member: places[member])) for group in groups)
-    if any([places[member] for member in group] != list(range(members)) for group in ordered):
+    begins = np.clip(starts, 0, whole[d] - sizes[d])[groups.members]
+    order = np.argsort(begins, axis=1)
+    if (np.take_along_axis(begins, order, axis=1) != np.arange(members) * sizes[d]).any():
         return None
-    return d, ordered
+    if (order == np.arange(members)).all():
+        return d, groups
+    return d, DeviceGroups.of(np.take_along_axis(groups.members, order, axis=1).tolist())

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from collectives.passes.combining import replace_by_parts, result_shapes
-from collectives.passes.device_scalars import device_count, scalar_by_device
-from collectives.passes.groups import Groups, covers, place_in_group
+from collectives.passes.device_scalars import device_count, place_scalar
 from collectives.passes.reducing import reducing
 from spmd.builder import Builder, ModuleScope
+from spmd.device_groups import DeviceGroups
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
@@ -39,7 +39,7 @@ class ReduceScatterDecomposer(InstructionPass):
 
         def edit(x: HloInstruction) -> bool:
             what = reducing(x)
-            if what is None or not covers(what.groups, device_count(module)):
+            if what is None or not what.groups.covers(device_count(module)):
                 return False
             b = builder_at(x, scope)
             replace_by_parts(x, decomposed(x, what.groups, b), b)
@@ -48,7 +48,7 @@ class ReduceScatterDecomposer(InstructionPass):
         return edit
 
 
-def decomposed(x: HloInstruction, groups: Groups, b: Builder) -> list[HloInstruction]:
+def decomposed(x: HloInstruction, groups: DeviceGroups, b: Builder) -> list[HloInstruction]:
     """The results of the reduce-scatter ``x``, cut out of those of an all-reduce."""
     attrs = x.attrs_as(CollectiveAttrs)
     assert attrs.dimension is not None
@@ -58,12 +58,11 @@ def decomposed(x: HloInstruction, groups: Groups, b: Builder) -> list[HloInstruc
     whole.annotations = x.annotations
     several = x.num_operands > 1
     totals = [b.get_tuple_element(whole, i) for i in range(x.num_operands)] if several else [whole]
-    place, zero = place_in_group(groups), None
+    zero = None
     parts = []
     for total, shape in zip(totals, result_shapes(x), strict=True):
         sizes = as_array(shape).dims
-        starts = [place[device] * sizes[attrs.dimension] for device in range(len(place))]
-        start = scalar_by_device(b, starts)
+        start = place_scalar(b, groups, times=sizes[attrs.dimension])
         zero = zero or b.scalar_like(start, 0)
         at = [start if d == attrs.dimension else zero for d in range(len(sizes))]
         parts.append(b.dynamic_slice(total, at, sizes))

@@ -6,8 +6,9 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from collectives.passes.combining import marks
-from collectives.passes.groups import Groups, known_groups
+from collectives.passes.groups import known_groups
 from spmd.device import ReductionKind
+from spmd.device_groups import DeviceGroups
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.ops.attrs import CollectiveAttrs
@@ -27,7 +28,7 @@ class Reducing:
     said to a back end about the instruction.
     """
 
-    groups: Groups
+    groups: DeviceGroups
     kind: ReductionKind | None
     reducer: HloComputation | None
     element_type: PrimitiveType

@@ -11,15 +11,18 @@ from collections.abc import Hashable, Iterable, Sequence
 from functools import reduce
 from typing import TypeAlias
 
+import numpy as np
+
 from collectives.passes.device_scalars import device_count, values_by_device
 from collectives.passes.equal_devices import DeviceSpace, EqualDevices
-from collectives.passes.groups import Groups, known_groups
+from collectives.passes.groups import known_groups
+from spmd.device_groups import DeviceGroups, Ids
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import CollectivePermuteAttrs, TupleIndexAttrs
-from spmd.ops.groups import device_pairs
+from spmd.ops.groups import device_ends, group_key
 from spmd.shape import ArrayShape, Shape, TupleShape
 
 #: Of an array (or a token), or of each element of a tuple.
@@ -63,18 +66,16 @@ class Replication:
         self._module = module
         self._space = DeviceSpace(device_count(module))
         self._known: dict[HloInstruction, Known] = {}
-        self._heard: dict[tuple[Opcode, Groups, EqualDevices], EqualDevices] = {}
+        self._heard: dict[tuple[Opcode, DeviceGroups, EqualDevices], EqualDevices] = {}
+        self._received: dict[tuple[Hashable, EqualDevices], EqualDevices] = {}
 
-    def is_equal_within(self, x: HloInstruction, groups: Groups) -> bool:
+    def is_equal_within(self, x: HloInstruction, groups: DeviceGroups) -> bool:
         """All members of each group have the same array ``x``."""
         if not self._known:
             entry = self._module.entry
             self._run(entry, [self._handed_in(parameter) for parameter in entry.parameters])
         known = self._known.get(x)
-        if not isinstance(known, EqualDevices):
-            return False
-        first = known.first
-        return all(first[member] == first[group[0]] for group in groups for member in group)
+        return isinstance(known, EqualDevices) and self._space.is_equal_within(known, groups)
 
     def learn_equal(self, new: HloInstruction, old: HloInstruction) -> None:
         """``new`` was made since, of ``old``'s value."""
@@ -156,7 +157,7 @@ class Replication:
         """An integer that follows from the device's number is equal where it is."""
         is_integer = isinstance(x.shape, ArrayShape) and x.shape.element_type.is_integer
         values = values_by_device(x) if is_integer and not x.dims else None
-        return otherwise if values is None else self._space.of([int(value) for value in values])
+        return otherwise if values is None else self._space.of(values)
 
     def _collective(self, x: HloInstruction, operands: Sequence[EqualDevices]) -> Known:
         groups = known_groups(x)
@@ -166,31 +167,36 @@ class Replication:
         results = [self._after(x.opcode, groups, o) for o in operands]
         return tuple(results) if isinstance(x.shape, TupleShape) else results[0]
 
-    def _after(self, opcode: Opcode, groups: Groups, operand: EqualDevices) -> EqualDevices:
+    def _after(self, opcode: Opcode, groups: DeviceGroups, operand: EqualDevices) -> EqualDevices:
         """Of the result; a device that meets nobody is like no other."""
         key = opcode, groups, operand
         if key not in self._heard:
-            met: dict[tuple[int, ...], int] = {}
-            found: list[Hashable] = [(device,) for device in range(self._space.devices)]
-            for group in groups:
-                values = tuple(operand.first[member] for member in group)
-                number = met.setdefault(values, len(met))
-                for place, member in enumerate(group):
-                    found[member] = (number, place if opcode in _GIVING_PARTS else 0)
-            self._heard[key] = self._space.of(found)
+            devices = self._space.devices
+            met = self._space.groups_alike(operand, groups)
+            found = -1 - np.arange(devices, dtype=np.int64)  # of those in no group
+            found[groups.devices] = met[groups.numbers]
+            place = groups.place(devices) if opcode in _GIVING_PARTS else np.zeros_like(found)
+            self._heard[key] = self._space.of_each(found, place)
         return self._heard[key]
 
     def _permute(self, x: HloInstruction, operands: Sequence[EqualDevices]) -> Known:
         """Targets of equal sources are equal, and so are all that nobody sends to."""
         if x.attrs_as(CollectivePermuteAttrs).slice_sizes:
             return self._space.nowhere
-        pairs = device_pairs(x, self._module.num_partitions, self._module.replica_count)
-        source_of = {target: source for source, target in pairs}
         results = []
         for o in operands:
-            sources = [source_of.get(device) for device in range(self._space.devices)]
-            results.append(self._space.of([None if s is None else o.first[s] for s in sources]))
+            key = group_key(x), o
+            if key not in self._received:
+                self._received[key] = self._space.of(self._sent(x, o))
+            results.append(self._received[key])
         return tuple(results) if isinstance(x.shape, TupleShape) else results[0]
+
+    def _sent(self, permute: HloInstruction, operand: EqualDevices) -> Ids:
+        """To each device: the lowest one with the source's value, -1 where there is no source."""
+        ends = device_ends(permute, self._module.num_partitions, self._module.replica_count)
+        sent = np.full(self._space.devices, -1, np.int64)
+        sent[ends[:, 1]] = operand.first[ends[:, 0]]
+        return sent
 
     # ---- what is known of tuples
     def _everywhere_alike(self, shape: Shape, known: EqualDevices) -> Known:

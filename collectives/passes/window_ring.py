@@ -5,37 +5,42 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from collectives.passes.device_scalars import scalar_by_device
-from collectives.passes.groups import Groups, common_size, covers, known_groups, place_in_group
+from collectives.passes.device_scalars import place_scalar
+from collectives.passes.groups import known_groups
 from spmd.builder import Builder
+from spmd.device_groups import DeviceGroups
 from spmd.hlo.instruction import HloInstruction
 from spmd.ops.attrs import CollectiveAttrs
 from spmd.shape import PrimitiveType
-from spmd.source_target_pairs import ListedPairs
+from spmd.source_target_pairs import LinePairs, ListedPairs, Rotation, SourceTargetPairs
 
 
 @dataclass(frozen=True)
 class WindowRing:
     """Circles of ``size`` devices, in each of which the members stand in the order of the collective."""
 
-    groups: Groups
+    groups: DeviceGroups
     size: int
 
     def passed_on(self, x: HloInstruction, way: int, b: Builder) -> HloInstruction:
         """What the member ``way`` places further on (1 or -1) holds as ``x``."""
-        pairs = tuple(
-            (group[(place + way) % self.size], device)
-            for group in self.groups
-            for place, device in enumerate(group)
+        return b.collective_permute(x, self.pairs(-way))
+
+    def pairs(self, distance: int) -> SourceTargetPairs:
+        """Each member gives to the one ``distance`` places further on."""
+        if self.groups.lines is not None:
+            return LinePairs(self.groups.lines, Rotation(distance))
+        return ListedPairs(
+            tuple(
+                (device, group[(place + distance) % self.size])
+                for group in self.groups
+                for place, device in enumerate(group)
+            )
         )
-        return b.collective_permute(x, ListedPairs(pairs))
 
     def offset(self, shift: int, tile: int, start: int, b: Builder) -> HloInstruction:
         """s32[]: where the part ``start`` of the tile of the member ``shift`` places further on begins."""
-        place = place_in_group(self.groups)
-        return scalar_by_device(
-            b, [(place[d] + shift) % self.size * tile + start for d in range(len(place))]
-        )
+        return place_scalar(b, self.groups, shift=shift, times=tile, start=start)
 
 
 def ring_of(collective: HloInstruction) -> WindowRing | None:
@@ -46,8 +51,8 @@ def ring_of(collective: HloInstruction) -> WindowRing | None:
     module = collective.parent.module
     if groups is None or module is None or module.replica_count > 1:
         return None
-    size = common_size(groups)
-    if size is None or size < 2 or not covers(groups, module.num_partitions):
+    size = groups.size
+    if size is None or size < 2 or not groups.covers(module.num_partitions):
         return None
     return WindowRing(groups, size)
 

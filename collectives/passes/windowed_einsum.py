@@ -35,7 +35,8 @@ class WindowedEinsum(Simplifier):
     Parts go round in circles of the collective's groups: as many bytes are sent. ``chunks``: of the gathered or
     scattered dimension, a multiple of the devices (0: as many, or what is best on the ``machine``). both_ways: every
     other one goes the other way round, for links that send both ways at once. Products that would become more than
-    ``max_parts`` stay; where a ``machine`` is named, also those of whose time it would gain less than ``min_gain``.
+    ``max_parts`` stay, and those of groups of more than ``max_ring`` devices; where a ``machine`` is named, also those
+    of whose time it would gain less than ``min_gain``.
     """
 
     name: ClassVar[str] = "windowed-einsum"
@@ -44,6 +45,7 @@ class WindowedEinsum(Simplifier):
     chunks: int = 0
     both_ways: bool = False
     max_parts: int = 64
+    max_ring: int = 8
     machine: str = ""
     min_gain: float = 0.05
 
@@ -100,7 +102,8 @@ class WindowedEinsum(Simplifier):
 
     def _matched(self, x: HloInstruction) -> Windowed | None:
         found = gathered_product(x) if x.opcode is Opcode.DOT else scattered_product(x)
-        small = found is not None and found.tile and found.ring.size <= self.max_parts
+        most = min(self.max_parts, self.max_ring)
+        small = found is not None and found.tile and found.ring.size <= most
         return found if small else None
 
     def _tried(self, found: Windowed) -> tuple[int, ...]:

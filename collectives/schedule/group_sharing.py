@@ -15,11 +15,12 @@ import numpy as np
 from collectives.cost.collective_bytes import collective_of
 from collectives.schedule.phases import is_blocking, is_start
 from spmd.analysis.live_buffers import CALLERS
+from spmd.device_groups import DeviceGroups
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule
 from spmd.ops.attrs import CollectivePermuteAttrs
-from spmd.ops.groups import device_groups, device_pairs, group_key
+from spmd.ops.groups import device_pairs, group_key, meeting_groups
 
 #: Equal for collectives that join the same devices.
 GroupClass: TypeAlias = int
@@ -82,13 +83,10 @@ class GroupSharing:
             member = self._members[kind]
             sizes = self.module.num_partitions, self.module.replica_count
             if isinstance(member.attrs, CollectivePermuteAttrs):
-                groups = linked_devices(device_pairs(member, *sizes))
+                groups = DeviceGroups.of(linked_devices(device_pairs(member, *sizes)))
             else:
-                groups = device_groups(member, *sizes)
-            labels = np.full(self._devices, -1, np.int64)
-            for number, group in enumerate(groups):
-                labels[list(group)] = number
-            self._labels[kind] = labels
+                groups = meeting_groups(member, *sizes)
+            self._labels[kind] = groups.number(self._devices)
         return self._labels[kind]
 
     @property

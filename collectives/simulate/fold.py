@@ -16,9 +16,10 @@ from typing import TypeAlias
 import numpy as np
 
 from collectives.simulate.steps import Site
+from spmd.device_groups import DeviceGroups
 from spmd.hlo import HloInstruction
 from spmd.ops.attrs import CollectivePermuteAttrs
-from spmd.ops.groups import device_groups, device_pairs, group_key
+from spmd.ops.groups import device_ends, group_key, meeting_groups
 
 Colors: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
@@ -99,27 +100,29 @@ def _coarse(first: Colors, of_sites: Sequence[_Pattern]) -> Fold:
 
 @dataclass(frozen=True, eq=False)
 class _Groups:
-    """group_of[d]: which group device d is in, or none. members: devices of each group."""
+    """group_of[d]: which of ``groups`` device d is in, or none."""
 
     group_of: Colors
-    members: tuple[Colors, ...]
+    groups: DeviceGroups
 
     def signatures(self, colors: Colors) -> Colors:
         """By device: a number that tells the colours of its group's members."""
+        return np.append(self._colorings(colors), _NOBODY)[self.group_of][:, None]
+
+    def _colorings(self, colors: Colors) -> Colors:
+        """By group: a number that tells the colours of its members."""
+        if self.groups.size is not None:
+            return _numbered(np.sort(colors[self.groups.members], axis=1))
         known: dict[bytes, int] = {}
-        of_group = np.array(
-            [known.setdefault(np.sort(colors[own]).tobytes(), len(known)) for own in self.members]
-            + [_NOBODY],
-            np.int64,
-        )
-        return of_group[self.group_of][:, None]
+        own = (np.sort(colors[list(group)]).tobytes() for group in self.groups)
+        return np.array([known.setdefault(each, len(known)) for each in own], np.int64)
 
     def meeting(self, device: int, colors: Colors) -> Meeting | None:
         """The one whose transfer is the device's."""
         group = int(self.group_of[device])
         if group == _NOBODY:
             return None
-        members = tuple(np.unique(colors[self.members[group]]).tolist())
+        members = tuple(np.unique(colors[list(self.groups[group])]).tolist())
         return Meeting(members, members)
 
 
@@ -149,17 +152,13 @@ def _pattern(operation: HloInstruction, partitions: int, replicas: int) -> _Patt
     count = partitions * replicas
     if isinstance(operation.attrs, CollectivePermuteAttrs):
         sources, targets = (np.full(count, _NOBODY, np.int64) for _ in range(2))
-        pairs = np.array(device_pairs(operation, partitions, replicas), np.int64).reshape(-1, 2)
+        pairs = device_ends(operation, partitions, replicas)
         moved = pairs[pairs[:, 0] != pairs[:, 1]]
         targets[moved[:, 0]] = moved[:, 1]
         sources[moved[:, 1]] = moved[:, 0]
         return _Pairs(sources, targets)
-    group_of = np.full(count, _NOBODY, np.int64)
-    members = []
-    for number, group in enumerate(device_groups(operation, partitions, replicas)):
-        members.append(np.array(group, np.int64))
-        group_of[members[-1]] = number
-    return _Groups(group_of, tuple(members))
+    groups = meeting_groups(operation, partitions, replicas)
+    return _Groups(groups.number(count), groups)
 
 
 def _refined(colors: Colors, patterns: Sequence[_Pattern]) -> Colors:

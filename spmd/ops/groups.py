@@ -10,9 +10,14 @@ channel id and ``use_global_device_ids``:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterable
+from functools import lru_cache
 
-from spmd.device import CollectiveGroupMode
+import numpy as np
+
+from spmd.device import CollectiveGroupMode, IotaTile, ReplicaGroups
+from spmd.device_groups import DeviceGroups, Ids
 from spmd.errors import ShapeError
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
@@ -116,6 +121,55 @@ def device_groups(
     return as_devices(ids, mode, num_partitions, replica_count)
 
 
+def meeting_groups(
+    instruction: HloInstruction, num_partitions: int, replica_count: int
+) -> DeviceGroups:
+    """The groups as a value, those that have members by their first one. ShapeError as of ``device_groups``."""
+    groups = instruction.attrs_as(CollectiveAttrs).replica_groups
+    found = known_meeting(groups, group_mode(instruction), num_partitions, replica_count)
+    if found is None:
+        return DeviceGroups.of(device_groups(instruction, num_partitions, replica_count))
+    return found
+
+
+@lru_cache(maxsize=256)
+def known_meeting(
+    groups: ReplicaGroups, mode: CollectiveGroupMode, num_partitions: int, replica_count: int
+) -> DeviceGroups | None:
+    """The groups of devices that meet; None for ids that these counts do not have.
+
+    Programs have few sets of groups, however many collectives.
+    """
+    count = id_count(mode, num_partitions, replica_count)
+    lines = IotaTile.of((1, count)) if groups.is_all else groups.iota
+    if lines is not None and len(lines.dims) == 2 and math.prod(lines.dims) == count:
+        return DeviceGroups.of_lines(_lines_of_devices(lines, mode, num_partitions, replica_count))
+    ids = groups.expand(count)
+    if any(not 0 <= i < count for group in ids for i in group):
+        return None
+    return DeviceGroups.of(as_devices(ids, mode, num_partitions, replica_count))
+
+
+def _lines_of_devices(
+    ids: IotaTile, mode: CollectiveGroupMode, num_partitions: int, replica_count: int
+) -> IotaTile:
+    """Lines of all devices from lines of all ids: the other half of a device's number is one more digit."""
+    (lines, size), sizes, order = ids.dims, ids.reshape_dims, ids.transpose_perm
+    last = len(sizes)
+    match mode:
+        case CollectiveGroupMode.FLATTENED_ID:
+            return ids
+        case CollectiveGroupMode.CROSS_PARTITION:
+            after = tuple(d + 1 for d in order)
+            return IotaTile((replica_count * lines, size), (replica_count, *sizes), (0, *after))
+        case CollectiveGroupMode.CROSS_REPLICA:
+            dims = (num_partitions * lines, size)
+            return IotaTile(dims, (*sizes, num_partitions), (last, *order))
+        case CollectiveGroupMode.CROSS_REPLICA_AND_PARTITION:
+            dims = (lines, size * num_partitions)
+            return IotaTile(dims, (*sizes, num_partitions), (*order, last))
+
+
 def as_devices(
     ids: tuple[tuple[int, ...], ...],
     mode: CollectiveGroupMode,
@@ -146,22 +200,22 @@ def device_pairs(
     instruction: HloInstruction, num_partitions: int, replica_count: int
 ) -> tuple[Pair, ...]:
     """A permute's (source, target) pairs as devices; ShapeError for ids that these counts do not have."""
+    ends = device_ends(instruction, num_partitions, replica_count)
+    return tuple(map(tuple, ends.tolist()))
+
+
+def device_ends(instruction: HloInstruction, num_partitions: int, replica_count: int) -> Ids:
+    """[pairs, 2]: the same as an array."""
     pairs = instruction.attrs_as(CollectivePermuteAttrs).source_target_pairs
     mode = group_mode(instruction)
     count = id_count(mode, num_partitions, replica_count)
     if pairs.smallest < 0 or pairs.largest >= count:
         _check_ids(instruction, pairs, count)
     if mode is CollectiveGroupMode.CROSS_PARTITION:
-        return tuple(
-            (r * num_partitions + s, r * num_partitions + t)
-            for r in range(replica_count)
-            for s, t in pairs
-        )
-    return tuple(
-        (s * num_partitions + p, t * num_partitions + p)
-        for s, t in pairs
-        for p in range(num_partitions)
-    )
+        replicas = np.arange(replica_count, dtype=np.int64)[:, None, None] * num_partitions
+        return (replicas + pairs.ends()).reshape(-1, 2)
+    partitions = np.arange(num_partitions, dtype=np.int64)[:, None]
+    return (pairs.ends()[:, None] * num_partitions + partitions).reshape(-1, 2)
 
 
 def _check_ids(instruction: HloInstruction, members: Iterable[tuple[int, ...]], count: int) -> None:

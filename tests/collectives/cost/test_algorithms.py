@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from collectives.cost.algorithms import NOTHING, Kind, quickest
 from collectives.cost.estimator import CollectiveTime
 from collectives.cost.placement import Pattern, place_groups, place_pairs
+from spmd.device_groups import DeviceGroups
 from spmd.machine.description import Exchange, MachineDescription
 from spmd.machine.named import machine_named
 
@@ -21,7 +23,7 @@ GIB = float(1 << 30)
 
 
 def pattern(groups: list[list[int]], machine: MachineDescription = MACHINE) -> Pattern:
-    (only,) = place_groups(groups, 1024, machine).patterns
+    (only,) = place_groups(DeviceGroups.of(groups), 1024, machine).patterns
     return only
 
 
@@ -118,15 +120,15 @@ def test_a_broadcast() -> None:
 
 
 def test_a_permute_waits_for_its_busiest_pair() -> None:
-    near, far = place_pairs([(i, (i + 1) % 16) for i in range(16)], 16, ONE_PORT).patterns
+    near, far = place_pairs(np.array([(i, (i + 1) % 16) for i in range(16)]), 16, ONE_PORT).patterns
     assert quickest(Kind.PERMUTE, near, GIB).seconds == pytest.approx(GIB / 4e11 + 2e-6)
     assert quickest(Kind.PERMUTE, far, GIB).seconds == pytest.approx(GIB / 5e10 + 4e-6)
-    (crowded,) = place_pairs([(i, i + 8) for i in range(8)], 16, ONE_PORT).patterns
+    (crowded,) = place_pairs(np.array([(i, i + 8) for i in range(8)]), 16, ONE_PORT).patterns
     assert quickest(Kind.PERMUTE, crowded, GIB).seconds == pytest.approx(8 * GIB / 5e10 + 4e-6)
 
 
 def test_nothing_moves_among_one_or_of_nothing() -> None:
-    alone = place_groups([[3]], 4, MACHINE).patterns[0]
+    alone = place_groups(DeviceGroups.of([[3]]), 4, MACHINE).patterns[0]
     assert quickest(Kind.ALL_REDUCE, alone, GIB) is NOTHING
     assert quickest(Kind.ALL_GATHER, NODE, 0.0) is NOTHING
 
@@ -134,7 +136,9 @@ def test_nothing_moves_among_one_or_of_nothing() -> None:
 @pytest.mark.parametrize("kind", list(Kind))
 def test_more_bytes_and_slower_links_never_take_less(kind: Kind) -> None:
     uneven = next(
-        one for one in place_groups([[0, 1, 2, 8], [16, 24]], 32, MACHINE).patterns if one.size > 2
+        one
+        for one in place_groups(DeviceGroups.of([[0, 1, 2, 8], [16, 24]]), 32, MACHINE).patterns
+        if one.size > 2
     )
     for one in (NODE, NODES, RAILS, uneven):
         times = [quickest(kind, one, 2.0**power).seconds for power in range(40)]

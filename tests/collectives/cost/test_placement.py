@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
 from collectives.cost.estimator import CostError
 from collectives.cost.placement import Pattern, Placements, Span, place_groups, place_pairs
+from spmd.device_groups import DeviceGroups
 from spmd.hlo import HloModule
 from spmd.machine.description import Exchange, MachineDescription
 from spmd.machine.named import machine_named
@@ -46,7 +48,7 @@ def iota(rows: int, columns: int, transposed: bool = False) -> list[list[int]]:
 def test_groups_of_programs_on_sixteen_nodes(
     groups: list[list[int]], expected: list[tuple[str, int, int, int]]
 ) -> None:
-    placement = place_groups(groups, 128, DGX)
+    placement = place_groups(DeviceGroups.of(groups), 128, DGX)
     (pattern,) = placement.patterns
     assert (pattern.size, pattern.regular) == (len(groups[0]), True)
     assert spans(pattern) == expected
@@ -54,7 +56,7 @@ def test_groups_of_programs_on_sixteen_nodes(
 
 
 def test_groups_that_lie_differently_are_patterns_of_their_own() -> None:
-    placement = place_groups([[0, 1, 2], [6, 7, 8], [9, 10]], 16, DGX)
+    placement = place_groups(DeviceGroups.of([[0, 1, 2], [6, 7, 8], [9, 10]]), 16, DGX)
     assert sorted((one.size, one.regular, len(one.spans)) for one in placement.patterns) == [
         (2, True, 1),
         (3, False, 2),
@@ -68,12 +70,14 @@ def test_groups_that_lie_differently_are_patterns_of_their_own() -> None:
 def test_groups_beyond_the_machine_are_refused() -> None:
     for groups in ([[0, 16384]], [[1, 2], [16383, 16384]]):
         with pytest.raises(CostError, match="dgx-h100 joins 16384 devices"):
-            place_groups(groups, 16385, DGX)
+            place_groups(DeviceGroups.of(groups), 16385, DGX)
         with pytest.raises(CostError, match="dgx-h100 joins 16384 devices"):
-            place_pairs([(a, b) for a, b in groups], 16385, DGX)
+            place_pairs(np.array([*groups]), 16385, DGX)
     with pytest.raises(CostError, match="joins 1 devices"):
-        place_groups([[0, 1]], 2, replace(DGX, exchanges=()))
-    assert place_groups([[0], [1]], 2, replace(DGX, exchanges=())).patterns == (Pattern(1, ()),)
+        place_groups(DeviceGroups.of([[0, 1]]), 2, replace(DGX, exchanges=()))
+    assert place_groups(DeviceGroups.of([[0], [1]]), 2, replace(DGX, exchanges=())).patterns == (
+        Pattern(1, ()),
+    )
 
 
 def counted(
@@ -119,7 +123,7 @@ def test_random_groups_as_counted_member_by_member() -> None:
         ids = generator.sample(range(devices), generator.randrange(1, devices + 1))
         cuts = sorted(generator.sample(range(1, len(ids)), generator.randrange(0, len(ids))))
         groups = [ids[i:j] for i, j in pairwise((0, *cuts, len(ids)))]
-        placement = place_groups(groups, devices, machine)
+        placement = place_groups(DeviceGroups.of(groups), devices, machine)
         for group, expected in zip(groups, counted(groups, machine), strict=True):
             (number,) = {int(placement.alike[device]) for device in group}
             pattern = placement.patterns[number]
@@ -128,7 +132,7 @@ def test_random_groups_as_counted_member_by_member() -> None:
 
 def test_pairs_share_what_leaves_and_enters_a_node() -> None:
     ring = [(i, (i + 1) % 16) for i in range(16)]
-    placement = place_pairs(ring, 16, DGX)
+    placement = place_pairs(np.array(ring), 16, DGX)
     assert [spans(pattern) for pattern in placement.patterns] == [
         [("NVLink 4", 2, 1, 1)],
         [("InfiniBand NDR", 2, 1, 1)],
@@ -136,9 +140,9 @@ def test_pairs_share_what_leaves_and_enters_a_node() -> None:
     numbers = placement.alike.tolist()
     assert (numbers[7], numbers[0]) == (numbers[15], numbers[8])
     assert len(set(numbers)) == 3
-    shifted = place_pairs([(i, (i + 8) % 16) for i in range(16)], 16, DGX)
+    shifted = place_pairs(np.array([(i, (i + 8) % 16) for i in range(16)]), 16, DGX)
     assert [spans(pattern) for pattern in shifted.patterns] == [[("InfiniBand NDR", 2, 8, 8)]]
-    still = place_pairs([(3, 3)], 4, DGX)
+    still = place_pairs(np.array([(3, 3)]), 4, DGX)
     assert (still.patterns, still.alike.tolist()) == ((), [-1] * 4)
 
 

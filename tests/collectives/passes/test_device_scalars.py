@@ -5,7 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from collectives.passes.device_scalars import flag_by_device, scalar_by_device, values_by_device
+from collectives.passes.device_scalars import (
+    flag_by_device,
+    place_scalar,
+    scalar_by_device,
+    values_by_device,
+)
+from spmd.device import IotaTile
+from spmd.device_groups import DeviceGroups
 from spmd.evaluator import evaluate_partitions
 from spmd.hlo import HloInstruction, HloModule, Opcode
 from spmd.literal import Literal
@@ -104,3 +111,32 @@ def test_what_is_written_is_what_is_read(seed: int) -> None:
     assert found is not None
     assert found.astype(bool).tolist() == flags
     assert on_devices(p.module(x)) == values
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        IotaTile((1, 12), (12,), (0,)),
+        IotaTile((12, 1), (12,), (0,)),
+        IotaTile((4, 3), (3, 4), (1, 0)),
+        IotaTile((2, 6), (2, 2, 3), (1, 2, 0)),
+        IotaTile((2, 6), (3, 2, 2), (2, 0, 1)),
+        [[0, 5, 2], [1, 3, 4], [6, 7, 11], [10, 9, 8]],
+    ],
+)
+@pytest.mark.parametrize(("partitions", "replicas"), [(12, 1), (4, 3), (1, 12)])
+def test_a_place_is_written_as_digits_or_looked_up(
+    groups: IotaTile | list[list[int]], partitions: int, replicas: int
+) -> None:
+    p = Program(np.random.default_rng(0), partitions, replicas)
+    listed = groups.ids().tolist() if isinstance(groups, IotaTile) else groups
+    known = DeviceGroups.of(listed)
+    assert (known.lines is not None) is isinstance(groups, IotaTile)
+    place = {device: n for group in listed for n, device in enumerate(group)}
+    for shift in (0, 2, -1):
+        x = place_scalar(p.b, known, shift=shift, times=5, start=7)
+        expected = [(place[d] + shift) % len(listed[0]) * 5 + 7 for d in range(12)]
+        found = values_by_device(x)
+        assert found is not None
+        assert found.tolist() == expected
+        assert on_devices(p.module(x)) == expected

@@ -9,6 +9,7 @@ import pytest
 
 from collectives.passes.replication import Replication
 from spmd.builder import Builder
+from spmd.device_groups import DeviceGroups
 from spmd.evaluator import evaluate_partitions
 from spmd.hlo import HloInstruction, HloModule
 from spmd.shape import ArrayShape
@@ -43,7 +44,7 @@ def test_values_said_to_be_equal_are(name: str) -> None:
             (i, pair)
             for i, x in enumerate(arrays)
             for pair in combinations(range(module.num_partitions * module.replica_count), 2)
-            if replication.is_equal_within(x, (pair,))
+            if replication.is_equal_within(x, DeviceGroups.of([pair]))
         }
         module.entry.root = Builder(module.entry).tuple(arrays)
         found = evaluate_partitions(module, random_inputs(module, rng, edges=True))
@@ -123,4 +124,4 @@ def test_which_devices_have_equal_values(value: str, groups: tuple[tuple[int, ..
     replication = Replication(module)
     together = {pair for group in groups for pair in combinations(group, 2)}
     for pair in combinations(range(4), 2):
-        assert replication.is_equal_within(x, (pair,)) == (pair in together)
+        assert replication.is_equal_within(x, DeviceGroups.of([pair])) == (pair in together)

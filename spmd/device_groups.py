@@ -1,0 +1,197 @@
+"""Groups of devices as a value: who meets whom, in a few numbers where that follows a pattern.
+
+[4,2]<=[8]            {0,1} {2,3} {4,5} {6,7}
+[4,2]<=[2,4]T(1,0)    {0,4} {1,5} {2,6} {3,7}
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from typing import TypeAlias, overload
+
+import numpy as np
+
+from spmd.device import IotaTile
+from spmd.iota import recognise_iota, strides_of
+
+Group: TypeAlias = tuple[int, ...]
+Ids: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+#: Part of a device's number: id // stride % size.
+Digit: TypeAlias = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class DeviceGroups(Sequence[Group]):
+    """The groups that have members, by their first member; members in the order in which they stand.
+
+    ``lines``: of devices 0..n-1, each in one group of ``size``, where the numbers of a line's members differ in the
+    same digits; all ways to write such groups become the same. Any other groups are ``listed``. ``DeviceGroups.of``
+    and ``DeviceGroups.of_lines`` tell which they are.
+
+    Arrays (``members``, ``place``, ``number``) and iteration write the groups out, once.
+    """
+
+    lines: IotaTile | None
+    listed: tuple[Group, ...] = ()
+
+    @staticmethod
+    def of(groups: Iterable[Iterable[int]]) -> DeviceGroups:
+        """Of groups one by one."""
+        listed = tuple(sorted(group for group in map(tuple, groups) if group))
+        sizes = {len(group) for group in listed}
+        found = recognise_iota([*chain.from_iterable(listed)]) if len(sizes) == 1 else None
+        lines = _canonical(IotaTile((len(listed), *sizes), *found)) if found is not None else None
+        return DeviceGroups(lines) if lines is not None else DeviceGroups(None, listed)
+
+    @staticmethod
+    def of_lines(lines: IotaTile) -> DeviceGroups:
+        """Of the rows of ``lines``, of dims (number of groups, size)."""
+        canonical = _canonical(lines)
+        return DeviceGroups(canonical) if canonical else DeviceGroups.of(lines.ids().tolist())
+
+    # ---- told by the form
+    @property
+    def size(self) -> int | None:
+        """Members of every group; None where groups differ."""
+        if self.lines is not None:
+            return self.lines.dims[1]
+        sizes = set(map(len, self.listed))
+        return sizes.pop() if len(sizes) == 1 else None
+
+    def covers(self, devices: int) -> bool:
+        """Every one of ``devices`` devices stands in exactly one group."""
+        if self.lines is not None:
+            return math.prod(self.lines.dims) == devices
+        return sorted(chain.from_iterable(self.listed)) == list(range(devices))
+
+    @cached_property
+    def digits(self) -> tuple[Digit, ...] | None:
+        """In which members of a group differ, major first: they are a member's place in it. None for listed groups."""
+        split = _split(self.lines) if self.lines is not None else None
+        return split[1] if split is not None else None
+
+    def cut(self, size: int) -> DeviceGroups:
+        """Each group as groups of ``size`` members that stand side by side in it; all sizes are multiples of it."""
+        if self.lines is not None:
+            count = math.prod(self.lines.dims) // size
+            tile = IotaTile((count, size), self.lines.reshape_dims, self.lines.transpose_perm)
+            return DeviceGroups.of_lines(tile)
+        return DeviceGroups.of(
+            group[i : i + size] for group in self.listed for i in range(0, len(group), size)
+        )
+
+    def __len__(self) -> int:
+        return self.lines.dims[0] if self.lines is not None else len(self.listed)
+
+    # ---- written out
+    @cached_property
+    def members(self) -> Ids:
+        """[groups, size]; for groups of one size."""
+        if self.lines is not None:
+            return self.lines.ids()
+        assert self.size is not None
+        return np.array(self.listed, np.int64).reshape(len(self), self.size)
+
+    @cached_property
+    def _flat(self) -> tuple[Ids, Ids, Ids]:
+        """Of every member: device, number of its group, place in it."""
+        if self.size is not None:
+            count, size = self.members.shape
+            number, place = np.divmod(np.arange(count * size, dtype=np.int64), size)
+            return self.members.reshape(-1), number, place
+        device = np.array([*chain.from_iterable(self.listed)], np.int64)
+        sizes = np.array([len(group) for group in self.listed], np.int64)
+        number = np.repeat(np.arange(len(sizes), dtype=np.int64), sizes)
+        ends = np.repeat(np.cumsum(sizes), sizes)
+        return device, number, np.arange(device.size, dtype=np.int64) - ends + sizes[number]
+
+    @property
+    def devices(self) -> Ids:
+        """Of all members, group by group."""
+        return self._flat[0]
+
+    @property
+    def numbers(self) -> Ids:
+        """Of all members likewise, which group each is in."""
+        return self._flat[1]
+
+    def number(self, devices: int) -> Ids:
+        """[devices]: which group each device is in; -1 for one in none."""
+        return self._by_device(1, devices)
+
+    def place(self, devices: int) -> Ids:
+        """[devices]: of each device, its position among the members of its group; -1 for one in none."""
+        return self._by_device(2, devices)
+
+    def _by_device(self, what: int, devices: int) -> Ids:
+        found = np.full(devices, -1, np.int64)
+        found[self._flat[0]] = self._flat[what]
+        return found
+
+    @cached_property
+    def _written(self) -> tuple[Group, ...]:
+        if self.lines is None:
+            return self.listed
+        return tuple(map(tuple, self.members.tolist()))
+
+    def __iter__(self) -> Iterator[Group]:
+        return iter(self._written)
+
+    @overload
+    def __getitem__(self, index: int) -> Group: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Group, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> Group | tuple[Group, ...]:
+        return self._written[index]
+
+
+def _split(lines: IotaTile) -> tuple[tuple[Digit, ...], tuple[Digit, ...]] | None:
+    """Digits that tell the line and digits that tell the place in it, major first; None where one tells of both."""
+    strides = strides_of(lines.reshape_dims)
+    lines_by = [(strides[d], lines.reshape_dims[d]) for d in lines.transpose_perm]
+    place_by: list[Digit] = []
+    left = math.prod(lines.dims[1:])
+    while left > 1:
+        stride, size = lines_by.pop()
+        taken = math.gcd(size, left)
+        if taken not in (size, left):
+            return None
+        place_by.append((stride, taken))
+        left //= taken
+        if taken < size:
+            lines_by.append((stride * taken, size // taken))
+    return tuple(lines_by), tuple(_merged(reversed(place_by)))
+
+
+def _canonical(lines: IotaTile) -> IotaTile | None:
+    """The one form of the same groups, by their first member; None where digits do not tell line and place apart."""
+    split = _split(lines)
+    if split is None:
+        return None
+    by_line, by_place = split
+    order = _merged(chain(sorted(by_line, reverse=True), by_place))
+    major_first = sorted(order, reverse=True)
+    return IotaTile(
+        (math.prod(lines.dims) // math.prod(lines.dims[1:]), math.prod(lines.dims[1:])),
+        tuple(size for _, size in major_first) or (1,),
+        tuple(map(major_first.index, order)) or (0,),
+    )
+
+
+def _merged(digits: Iterable[Digit]) -> list[Digit]:
+    """Neighbours that are one digit of the number are one."""
+    merged: list[Digit] = []
+    for stride, size in digits:
+        if size == 1:
+            continue
+        if merged and merged[-1][0] == stride * size:
+            merged[-1] = (stride, merged[-1][1] * size)
+        else:
+            merged.append((stride, size))
+    return merged
