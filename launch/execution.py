@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 
@@ -29,15 +30,27 @@ class Execution:
 
 
 def execute_steps(
-    executable: Executable, state: ShardedArrays, steps: int, feedback: Mapping[int, int]
+    executable: Executable,
+    state: ShardedArrays,
+    steps: int,
+    feedback: Mapping[int, int],
+    around: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Execution:
-    """``feedback``: output number -> number of the input that it is in the next step. Collective under MPI."""
+    """``feedback``: output number -> number of the input that it is in the next step. Collective under MPI.
+
+    around: a context for each step, between the barriers that its ranks begin and end at.
+    """
     loop = StepLoop(executable, state, feedback)
     seconds = []
     for _ in range(steps):
         loop.prepare()
-        seconds.append(_timed(executable, loop.run))
+        seconds.append(_timed(executable, partial(_run_within, around, loop)))
     return Execution(loop.outputs, _slowest(executable, seconds))
+
+
+def _run_within(around: Callable[[], AbstractContextManager[None]], loop: StepLoop) -> None:
+    with around():
+        loop.run()
 
 
 def time_steps(executable: Executable, state: ShardedArrays, steps: int) -> list[float]:

@@ -18,6 +18,7 @@ import launch.cli.explain as explain
 import launch.cli.launch as launch_command
 import launch.cli.opt as opt
 import launch.cli.partition as partition
+import launch.cli.profile as profile
 import launch.cli.run as run
 import launch.cli.simulate as simulate
 import launch.cli.stats as stats
@@ -33,6 +34,7 @@ SUBCOMMANDS = (
     stats,
     bench,
     calibrate,
+    profile,
     simulate,
     launch_command,
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -17,13 +16,12 @@ from launch.cli.program import (
     program_on_ranks,
     refuse_gpu,
 )
+from launch.cores import cores_of
 from launch.execution import time_steps
 from launch.fewer_collections import fewer_collections
 from launch.inputs import SeededInputs
 from launch.job import step_milliseconds
-from launch.rank_executable import RankExecutable
 from launch.report.environment import describe_environment
-from runtime.executable import Executable
 from runtime.prediction.step import predicted_step
 
 if TYPE_CHECKING:
@@ -109,7 +107,7 @@ def _report(
     where = describe_environment()
     machine = compile_options(options).machine
     executable = program.executable
-    predicted = predicted_step(executable.program, executable.module, machine, _cores(executable))
+    predicted = predicted_step(executable.program, executable.module, machine, cores_of(executable))
     if options.json:
         figures = {
             "step_ms": times,
@@ -134,12 +132,3 @@ def _report(
     most = ", ".join(f"{name} {1e3 * share:.2f}" for name, share in predicted.by_kind[:3])
     print(f"predicted for {machine.name}: {1e3 * predicted.seconds:.2f} ms ({most})")
     print(f"{where['cores']} cores of {where['cpu']}, {where['blas']} for {where['blas_core']}")
-
-
-def _cores(executable: Executable) -> int:
-    """That the devices share: a rank may be bound to one of them, and others to the others."""
-    if not isinstance(executable, RankExecutable):
-        return len(os.sched_getaffinity(0))
-    of_each = executable.communicator.cores
-    devices = executable.num_devices
-    return devices * of_each if of_each > 1 else min(devices, os.cpu_count() or 1)

@@ -50,10 +50,10 @@ class Program:
         return None if self.source is None else self.source.module
 
 
-def add_program_arguments(parser: argparse.ArgumentParser) -> None:
-    """MODULE and what all commands that run it take."""
+def add_program_arguments(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
+    """MODULE, which may be left out where it is not ``required``, and what all commands that run it take."""
     parser.epilog = HELP
-    add_module_arguments(parser, executable=True)
+    add_module_arguments(parser, required=required, executable=True)
     add_machine(parser)
     parser.add_argument(
         "--timeout",

@@ -227,7 +227,7 @@ def _conclude(options: argparse.Namespace, program: Program, result: JobResult, 
 def _write_profile(options: argparse.Namespace, executable: Executable) -> None:
     if options.profile is None:
         return
-    trace = collect_trace(executable)
+    trace = collect_trace(executable, compile_options(options).machine)
     if trace is not None:
         options.profile.write_text(json.dumps(trace), encoding="utf-8")
 

@@ -1,42 +1,100 @@
 """How far the ranks' clocks are apart, from what the ranks have told each other and when.
 
-A message that rank r stamped t_r on its clock cannot have reached rank 0 before it was sent, nor the other way round.
-So an exchange in which everybody notes when it sends and when all have come bounds the difference of two clocks from
-both sides, and many exchanges bound it closely. No delay has to be alike in both directions.
+No rank leaves a barrier before all have come, so that what rank r's clock showed when it came cannot lie after what
+rank 0's showed when it left, nor the other way round. A barrier bounds the difference of two clocks from both sides,
+and many bound it closely: the shortest way there and the shortest way back count, each by itself, whenever they were.
+Bounds are as far apart as a message takes there and back. The middle is right where the quickest message takes as long
+in both directions.
+
+Clocks also run at rates that differ by some parts in a million. So the difference is measured before and after a run,
+and in between it is on the line through both.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import socket
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from collectives.communicator.interface import Communicator
 
-ROUNDS = 16
+ROUNDS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class ClockOffset:
-    """Nanoseconds that a rank's clock is ahead of rank 0's, and how wrong that may be."""
+    """Nanoseconds that a rank's clock is ahead of rank 0's, and how wrong that may be; when, on the rank's clock."""
 
     ahead: int
     uncertainty: int
+    at: int = 0
 
 
-def clock_offsets(world: Communicator, rounds: int = ROUNDS) -> list[ClockOffset]:
-    """One for each rank, on every rank; all call it."""
-    exchanges = []
-    for _ in range(rounds):
-        sent = time.perf_counter_ns()
-        world.all_gather_bytes(b"clock")
-        exchanges.append((sent, time.perf_counter_ns()))
-    told = [json.loads(data) for data in world.all_gather_bytes(json.dumps(exchanges).encode())]
-    return [_offset(told[0], own) if rank else ClockOffset(0, 0) for rank, own in enumerate(told)]
+@dataclass(frozen=True, slots=True)
+class ClockLine:
+    """What a rank's clock showed, on rank 0's: from offsets before and after the run."""
+
+    before: ClockOffset
+    after: ClockOffset
+
+    @property
+    def uncertainty(self) -> int:
+        return max(self.before.uncertainty, self.after.uncertainty)
+
+    def on_first(self, time: int) -> int:
+        """``time`` of the rank's clock."""
+        spent = self.after.at - self.before.at
+        drift = (self.after.ahead - self.before.ahead) / spent if spent > 0 else 0.0
+        return time - self.before.ahead - round(drift * (time - self.before.at))
 
 
-def _offset(first: list[list[int]], other: list[list[int]]) -> ClockOffset:
-    """``first`` and ``other``: when each sent, and when it had heard from all, by round, each on its own clock."""
-    least = max(sent - heard for (_, heard), (sent, _) in zip(first, other, strict=True))
-    most = min(heard - sent for (sent, _), (_, heard) in zip(first, other, strict=True))
-    return ClockOffset((least + most) // 2, max(most - least, 0) // 2 + 1)
+ONE_CLOCK = ClockLine(ClockOffset(0, 0), ClockOffset(0, 0))
+
+
+def clock_name() -> str:
+    """Of the clock that this process reads: all processes of one kernel, in one time namespace, read the same."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot} {Path('/proc/self/ns/time').readlink()}"
+    except OSError:
+        return f"{socket.gethostname()} {os.getpid()}"
+
+
+def clock_offsets(
+    world: Communicator, clock: str | None = None, rounds: int = ROUNDS
+) -> list[ClockOffset]:
+    """One for each rank, on every rank; all call it. ``clock``: by default ``clock_name``'s."""
+    clocks = world.all_gather_bytes((clock or clock_name()).encode())
+    barriers = []
+    for _ in range(rounds if len(set(clocks)) > 1 else 1):
+        came = time.perf_counter_ns()
+        world.barrier()
+        barriers.append((came, time.perf_counter_ns()))
+    told = [json.loads(data) for data in world.all_gather_bytes(json.dumps(barriers).encode())]
+    by_clock = {
+        name: _passages([own for own, its in zip(told, clocks, strict=True) if its == name])
+        for name in dict.fromkeys(clocks)
+    }
+    offsets = {name: _offset(by_clock[clocks[0]], by_clock[name]) for name in by_clock}
+    offsets[clocks[0]] = ClockOffset(0, 0, offsets[clocks[0]].at)
+    return [offsets[name] for name in clocks]
+
+
+def _passages(told: Sequence[Sequence[Sequence[int]]]) -> list[tuple[int, int]]:
+    """By round, when the last one of those who read one clock came and when the first one left."""
+    return [
+        (max(came for came, _ in each), min(left for _, left in each))
+        for each in zip(*told, strict=True)
+    ]
+
+
+def _offset(first: Sequence[tuple[int, int]], other: Sequence[tuple[int, int]]) -> ClockOffset:
+    """``first`` and ``other``: passages by round, each on its own clock."""
+    least = max(came - left for (_, left), (came, _) in zip(first, other, strict=True))
+    most = min(left - came for (came, _), (_, left) in zip(first, other, strict=True))
+    middle = (other[0][0] + other[-1][1]) // 2
+    return ClockOffset((least + most) // 2, max(most - least, 0) // 2 + 1, middle)

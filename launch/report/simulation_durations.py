@@ -167,9 +167,8 @@ def _exchanged(
     ended: dict[tuple[int, str], list[float]] = defaultdict(list)
     for device, own in events.items():
         for event in sorted(own, key=lambda one: one.start):
-            if event.kind == _START:
+            if event.kind == _IN_FLIGHT:
                 begun[device, event.name].append(event.start)
-            elif event.kind == _DONE:
                 ended[device, event.name].append(event.end)
     found: dict[int, dict[str, tuple[float, ...]]] = defaultdict(dict)
     for x in module.all_instructions():
@@ -236,6 +235,9 @@ def _events(trace: JsonFields) -> Iterator[tuple[int, int, _Event]]:
             continue
         start = event.number("ts", _MICROSECONDS) / 1e6
         seconds = event.number("dur", _MICROSECONDS) / 1e6
-        step = event.inside(event.take("args"), "args").whole("step", _NUMBER)
+        args = event.inside(event.take("args"), "args")
+        if args.has("blocking"):
+            continue  # another order than the program's
+        step = args.whole("step", _NUMBER)
         kind, name = event.text("cat"), event.text("name")
         yield step, event.whole("pid", _NUMBER), _Event(kind, name, start, start + seconds)

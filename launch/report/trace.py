@@ -1,90 +1,212 @@
-"""A run's timeline as a trace for Perfetto and chrome://tracing: a process for each rank, a track for each stream."""
+"""A run's timeline as a trace for Perfetto and chrome://tracing: a process for each rank, a track for each stream.
+
+Collectives in flight at one time have tracks of their own. Arrows go from where a member has issued a collective to
+where it has landed on its peers; a counter tells how many bytes are in flight. What a report on the run asks besides
+stands in ``otherData`` (launch/report/overlap/read.py).
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from launch.rank_executable import RankExecutable
-from launch.report.clock import ClockOffset, clock_offsets
+from launch.cores import cores_of
+from launch.report.clock import ONE_CLOCK, ClockLine
+from launch.report.overlap.model import Site
+from launch.report.overlap.program_notes import ProgramNotes, program_notes
+from launch.report.overlap.trace_notes import sites_json
+from launch.report.recording import RecordedDevice, Recording
+from launch.report.trace_flows import arrows, counters
 from runtime.executable import Executable
-from runtime.timeline.events import Event, Stream, events_of
-from runtime.timeline.recorder import RecordedStep
+from runtime.timeline.events import Event, Flight, Stream, events_of
 from spmd.analysis.source_lines import SourceLines
 from spmd.hlo import HloModule
+from spmd.machine.description import MachineDescription
 
-_TRACKS = {Stream.COMPUTE: 0, Stream.COMMUNICATION: 1}
+_COMPUTE = 0
 
 
-def collect_trace(executable: Executable) -> dict[str, Any] | None:
-    """The trace of all devices' last steps, in the JSON object form; None on ranks but 0. Collective under MPI."""
-    stamps = executable.stamps()
-    offsets = [ClockOffset(0, 0)] * executable.num_devices
-    if isinstance(executable, RankExecutable):
-        offsets = clock_offsets(executable.communicator)
-        gathered = executable.communicator.gather_bytes(_pack(stamps[0]))
-        if gathered is None:
-            return None
-        stamps = [_unpack(data) for data in gathered]
+@dataclass(frozen=True)
+class TracedStep:
+    """One device's step. processor: nanoseconds for which its thread had a core, where that is known."""
+
+    number: int
+    is_blocking: bool
+    events: Sequence[Event]
+    processor: int | None = None
+
+
+@dataclass(frozen=True)
+class TracedDevice:
+    steps: Sequence[TracedStep]
+    clock: ClockLine = ONE_CLOCK
+
+    @property
+    def first(self) -> int | None:
+        """When its first event began, on rank 0's clock."""
+        starts = (self.clock.on_first(event.start) for step in self.steps for event in step.events)
+        return min(starts, default=None)
+
+
+def collect_trace(
+    executable: Executable, machine: MachineDescription | None = None
+) -> dict[str, Any] | None:
+    """The trace of all devices' last steps, in the JSON object form; None on ranks but 0. Collective under MPI.
+
+    machine: that the program was compiled for, so that reports can set a prediction beside.
+    """
+    return recorded_trace(executable, Recording(executable).gather(), machine)
+
+
+def recorded_trace(
+    executable: Executable,
+    recorded: Sequence[RecordedDevice] | None,
+    machine: MachineDescription | None = None,
+) -> dict[str, Any] | None:
+    """None for None, which ranks but 0 have."""
+    if recorded is None:
+        return None
+    notes = None
+    if machine is not None:
+        notes = program_notes(executable, machine, cores_of(executable))
     thunks = executable.program.thunks
-    steps = [[events_of(thunks, step.stamps) for step in own] for own in stamps]
-    return chrome_trace(steps, offsets, executable.module)
+    devices = [
+        TracedDevice(
+            [
+                TracedStep(
+                    step.number,
+                    step.is_blocking,
+                    events_of(thunks, step.stamps),
+                    one.processor.get(step.number),
+                )
+                for step in one.steps
+            ],
+            one.clock,
+        )
+        for one in recorded
+    ]
+    return chrome_trace(devices, executable.module, notes)
 
 
 def chrome_trace(
-    devices: Sequence[Sequence[Sequence[Event]]],
-    offsets: Sequence[ClockOffset],
-    module: HloModule,
+    devices: Sequence[TracedDevice], module: HloModule, notes: ProgramNotes | None = None
 ) -> dict[str, Any]:
-    """``devices[d][s]``: events of device d's step s. Times count from the first event of all."""
-    origins = [_origin(steps, offset) for steps, offset in zip(devices, offsets, strict=True)]
-    first = min((origin for origin in origins if origin is not None), default=0)
-    said = _notes(module)
-    events: list[dict[str, Any]] = []
-    for device, (steps, offset) in enumerate(zip(devices, offsets, strict=True)):
-        events += _names(device)
-        zero = first + offset.ahead
-        for number, step in enumerate(steps):
-            events += (_slice(event, device, zero, number, said) for event in step)
+    """Times count from the first event of all."""
+    firsts = [first for device in devices if (first := device.first) is not None]
+    zero = min(firsts, default=0)
+    said = _said(module)
+    sites = {} if notes is None else notes.sites
+    events = [
+        event
+        for number, device in enumerate(devices)
+        for event in _device_events(number, device, zero, said, sites)
+    ]
+    about: dict[str, Any] = {
+        "module": module.name,
+        "clock_uncertainty_us": [device.clock.uncertainty / 1e3 for device in devices],
+        "processor_us": _processor(devices),
+    }
+    if notes is not None:
+        about |= {
+            "machine": notes.machine,
+            "collectives": sites_json(sites),
+            "predicted": notes.predicted,
+            "notes": list(notes.notes),
+        }
     return {
-        "traceEvents": events,
+        "traceEvents": [*events, *arrows(events, sites)],
         "displayTimeUnit": "ns",
-        "otherData": {
-            "module": module.name,
-            "clock_uncertainty_us": [offset.uncertainty / 1e3 for offset in offsets],
-        },
+        "otherData": about,
     }
 
 
-def _slice(
-    event: Event, device: int, zero: int, step: int, said: dict[str, dict[str, str]]
-) -> dict[str, Any]:
+def _processor(devices: Sequence[TracedDevice]) -> dict[str, list[float]]:
+    """By step: microseconds of each device, of steps of which all are known."""
+    found = {}
+    for steps in zip(*(device.steps for device in devices), strict=False):
+        known = [step.processor / 1e3 for step in steps if step.processor is not None]
+        if len(known) == len(devices):
+            found[str(steps[0].number)] = known
+    return found
+
+
+def _device_events(
+    number: int,
+    device: TracedDevice,
+    zero: int,
+    said: Mapping[str, dict[str, str]],
+    sites: Mapping[str, Site],
+) -> Iterator[dict[str, Any]]:
+    yield _metadata("process_name", number, _COMPUTE, f"device {number}")
+    yield _metadata("thread_name", number, _COMPUTE, Stream.COMPUTE.value)
+    flights: list[dict[str, Any]] = []
+    for step in device.steps:
+        for event in step.events:
+            told = said.get(event.name, {})
+            found = _slice(event, _Place(number, device.clock, zero, step), told)
+            if isinstance(event, Flight):
+                flights.append(found)
+            yield found
+    for track in range(1, 1 + _give_tracks(flights)):
+        yield _metadata("thread_name", number, track, Stream.COMMUNICATION.value)
+    yield from counters(flights, sites)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where an event happened."""
+
+    device: int
+    clock: ClockLine
+    zero: int
+    step: TracedStep
+
+    def microseconds(self, time: int) -> float:
+        return (self.clock.on_first(time) - self.zero) / 1e3
+
+
+def _slice(event: Event, place: _Place, said: Mapping[str, str]) -> dict[str, Any]:
+    """A collective in flight lasts until it has landed."""
+    start = place.microseconds(event.start)
+    end = place.microseconds(event.landed if isinstance(event, Flight) else event.end)
+    args: dict[str, Any] = {"step": place.step.number, "bytes": event.bytes, "depth": event.depth}
+    if place.step.is_blocking:
+        args["blocking"] = True
+    if isinstance(event, Flight):
+        args |= {
+            "landed": end,
+            "wait_start": place.microseconds(event.wait_start),
+            "wait_end": place.microseconds(event.end),
+        }
     return {
         "name": event.name,
         "cat": event.kind,
         "ph": "X",
-        "ts": (event.start - zero) / 1e3,
-        "dur": event.nanoseconds / 1e3,
-        "pid": device,
-        "tid": _TRACKS[event.stream],
-        "args": {"step": step, "bytes": event.bytes, **said.get(event.name, {})},
+        "ts": start,
+        "dur": max(end - start, 0.0),
+        "pid": place.device,
+        "tid": _COMPUTE,
+        "args": {**args, **said},
     }
 
 
-def _names(device: int) -> Iterator[dict[str, Any]]:
-    yield _metadata("process_name", device, 0, f"device {device}")
-    for stream, track in _TRACKS.items():
-        yield _metadata("thread_name", device, track, stream.value)
+def _give_tracks(flights: Iterable[dict[str, Any]]) -> int:
+    """To each the first track that is free; how many there are. Events of one track must not overlap."""
+    ends: list[float] = []
+    for flight in sorted(flights, key=lambda one: float(one["ts"])):
+        start, end = flight["ts"], flight["ts"] + flight["dur"]
+        free = next((track for track, until in enumerate(ends) if until <= start), len(ends))
+        ends[free : free + 1] = [end]
+        flight["tid"] = 1 + free
+    return len(ends)
 
 
 def _metadata(what: str, device: int, track: int, name: str) -> dict[str, Any]:
     return {"name": what, "ph": "M", "pid": device, "tid": track, "args": {"name": name}}
 
 
-def _notes(module: HloModule) -> dict[str, dict[str, str]]:
+def _said(module: HloModule) -> dict[str, dict[str, str]]:
     """By instruction: the operation's name in the user's program, its source line, and the HLO opcode."""
     lines = SourceLines(module)
     notes = {}
@@ -96,26 +218,3 @@ def _notes(module: HloModule) -> dict[str, dict[str, str]]:
         }
         notes[instruction.name] = {key: text for key, text in said.items() if text}
     return notes
-
-
-def _origin(steps: Iterable[Iterable[Event]], offset: ClockOffset) -> int | None:
-    """When a device's first event began, on rank 0's clock."""
-    return min((event.start - offset.ahead for step in steps for event in step), default=None)
-
-
-def _pack(steps: Sequence[RecordedStep]) -> bytes:
-    """Plain integers: of each step its number, whether it is blocking, and how many stamps it has; then the stamps."""
-    heads = [(step.number, int(step.is_blocking), len(step.stamps)) for step in steps]
-    flat = [value for step in steps for stamp in step.stamps for value in stamp]
-    return json.dumps(heads).encode() + b"\n" + np.array(flat, np.int64).tobytes()
-
-
-def _unpack(data: bytes) -> list[RecordedStep]:
-    head, _, body = data.partition(b"\n")
-    stamps = np.frombuffer(body, np.int64).reshape(-1, 2).tolist()
-    steps, start = [], 0
-    for number, is_blocking, length in json.loads(head):
-        own = tuple((mark, at) for mark, at in stamps[start : start + length])
-        steps.append(RecordedStep(number, bool(is_blocking), own))
-        start += length
-    return steps

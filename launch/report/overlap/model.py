@@ -157,7 +157,8 @@ class Flight:
 class DeviceStep:
     """What one device did in one step. slices: by start, outer ones first. flights: by ``issued``.
 
-    stolen: seconds of it in which the device's thread could have run and did not; None where that was not measured.
+    stolen: seconds of it, at least, in which other processes had the core of the device's thread; None where that was
+    not measured.
     """
 
     device: int

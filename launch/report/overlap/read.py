@@ -2,14 +2,14 @@
 
 traceEvents   of these the "X": what a device does, in the order in which it ends; collectives in flight (cat
               "Collective") with when they landed and were waited for
-otherData     module, machine, clock_uncertainty_us, collectives (trace_notes.py), predicted, stolen_us, notes
+otherData     module, machine, clock_uncertainty_us, collectives (trace_notes.py), predicted, processor_us, notes
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from launch.report.overlap.matching import matched
@@ -61,7 +61,7 @@ def run_of_trace(trace: object, where: str) -> MeasuredRun:
     for event in events:
         if event.kind == _FLIGHT and event.name not in sites:
             sites[event.name] = _unknown_site(event, count)
-    steps = [*_steps(events, sites, _stolen(other, count), count)]
+    steps = [*_steps(events, sites, _processor(other, count), count)]
     return MeasuredRun(
         module=other.text("module"),
         machine=other.text("machine") if other.has("machine") else "",
@@ -145,7 +145,7 @@ def _unknown_site(event: _Event, devices: int) -> Site:
 def _steps(
     events: Iterable[_Event],
     sites: Mapping[str, Site],
-    stolen: Mapping[int, Sequence[float]],
+    processor: Mapping[int, Sequence[float]],
     count: int,
 ) -> Iterator[MeasuredStep]:
     """Those in which all devices have events, by number."""
@@ -155,16 +155,16 @@ def _steps(
     for number in sorted(found):
         own = found[number]
         if len(own) == count:
-            gone = stolen.get(number)
+            known = processor.get(number)
             devices = [
-                _device_step(device, own[device], gone[device] if gone else None)
+                _device_step(device, own[device], known[device] if known else None)
                 for device in range(count)
             ]
             blocking = any(event.blocking for event in own[0])
             yield MeasuredStep(number, blocking, matched(devices, sites))
 
 
-def _device_step(device: int, events: Sequence[_Event], stolen: float | None) -> DeviceStep:
+def _device_step(device: int, events: Sequence[_Event], processor: float | None) -> DeviceStep:
     """Its flights are not matched with the other members' yet."""
     running = [event for event in events if event.kind != _FLIGHT]
     issue_ends = defaultdict(list)
@@ -172,14 +172,20 @@ def _device_step(device: int, events: Sequence[_Event], stolen: float | None) ->
         if event.kind == _START:
             issue_ends[event.name].append(event.end)
     flown = sorted((event for event in events if event.kind == _FLIGHT), key=lambda one: one.start)
-    return DeviceStep(
+    found = DeviceStep(
         device,
         min(event.start for event in events),
         max(event.end for event in events),
         tuple(_slices(running)),
         tuple(_flights(device, flown, issue_ends)),
-        stolen,
     )
+    return found if processor is None else replace(found, stolen=_stolen(found, processor))
+
+
+def _stolen(step: DeviceStep, processor: float) -> float:
+    """At least: while it waits, a thread may have slept and may have looked about."""
+    waited = sum(flight.wait_end - flight.wait_begin for flight in step.flights)
+    return max(step.seconds - processor - waited, 0.0)
 
 
 def _slices(events: Sequence[_Event]) -> list[Slice]:
@@ -238,11 +244,11 @@ def _predicted(other: JsonFields) -> Mapping[str, Any] | None:
     return found
 
 
-def _stolen(other: JsonFields, count: int) -> dict[int, list[float]]:
-    """By step, seconds of each device."""
-    if not other.has("stolen_us"):
+def _processor(other: JsonFields, count: int) -> dict[int, list[float]]:
+    """By step, seconds for which each device's thread had a core."""
+    if not other.has("processor_us"):
         return {}
-    by_step = other.inside(other.take("stolen_us"), "stolen_us")
+    by_step = other.inside(other.take("processor_us"), "processor_us")
     found = {}
     for name in by_step.names:
         own = _numbers(by_step, name)

@@ -65,7 +65,16 @@ def trace_of(devices: Any, step: int = 0) -> list[dict[str, Any]]:
             "args": {"step": step},
         }
         for device, events in enumerate(devices)
-        for name, kind, start, end in events
+        for name, kind, start, end in [*events, *in_flight(events)]
+    ]
+
+
+def in_flight(events: Any) -> list[tuple[str, str, int, int]]:
+    """From each start to its done."""
+    begun = [(name, start) for name, kind, start, _ in events if kind == "CollectiveStart"]
+    ended = [end for _, kind, _, end in events if kind == "CollectiveDone"]
+    return [
+        (name, "Collective", start, end) for (name, start), end in zip(begun, ended, strict=True)
     ]
 
 

@@ -1,0 +1,166 @@
+"""`spmd profile MODULE`: run some steps, and tell what of their communication was hidden, what was not, and why."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from launch.agreement import agree
+from launch.cli.bench import DEVIATION
+from launch.cli.module_argument import compile_options, positive
+from launch.cli.output_path import require_writable
+from launch.cli.program import (
+    add_program_arguments,
+    dispatch,
+    program_here,
+    program_on_ranks,
+)
+from launch.entry import Entry
+from launch.execution import execute_steps
+from launch.inputs import SeededInputs
+from launch.memory_limit import add_memory_limit
+from launch.report.overlap.as_json import as_json
+from launch.report.overlap.model import OverlapReport
+from launch.report.overlap.read import TraceError, read_trace, run_of_trace
+from launch.report.overlap.report import overlap_report
+from launch.report.overlap.text import format_report
+from launch.report.recording import Recording
+from launch.report.timeline_page.page import timeline_page
+from launch.report.trace import recorded_trace
+from runtime.executable import Executable
+from runtime.memory_limit import require_memory
+from spmd.hlo import HloModule
+
+if TYPE_CHECKING:
+    from collectives.communicator.mpi import MpiCommunicator
+
+STEPS = 16
+WARM_UP = 3
+_MOST = 20
+
+
+def add_parser(subparsers: Any) -> None:
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "profile",
+        help="measure a module's step: what communication is hidden, and what is not and why",
+        description="Run a module's step on small random inputs, in turns as it is scheduled and as a reference step, "
+        "which waits for every collective where it starts; report on both. On the ranks of an MPI job (spmd launch, "
+        "mpirun), else on devices of this process.",
+    )
+    add_program_arguments(parser, required=False)
+    add_memory_limit(parser)
+    parser.add_argument(
+        "--steps",
+        type=positive,
+        default=STEPS,
+        metavar="K",
+        help=f"K steps as scheduled, and as many reference steps (default: {STEPS})",
+    )
+    parser.add_argument(
+        "--warm-up",
+        type=positive,
+        default=WARM_UP,
+        metavar="W",
+        help=f"W steps before them that do not count (default: {WARM_UP})",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="S", help="make the inputs from a seed (default: 0)"
+    )
+    parser.add_argument(
+        "--trace",
+        type=Path,
+        metavar="F.json",
+        help="write the timeline of all devices, for ui.perfetto.dev, chrome://tracing and --timeline",
+    )
+    parser.add_argument(
+        "--html", type=Path, metavar="F", help="write the timeline and the report as a page"
+    )
+    parser.add_argument(
+        "--timeline",
+        type=Path,
+        metavar="F.json",
+        help="report on a timeline that --trace, or `spmd run --profile`, has written; nothing is run",
+    )
+    parser.add_argument(
+        "--top",
+        type=positive,
+        default=_MOST,
+        metavar="K",
+        help="list the K collectives that cost most (default: %(default)s)",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    if options.timeline is not None:
+        return _run_timeline(options)
+    return dispatch(options, _run_here, _run_as_rank)
+
+
+def _run_timeline(options: argparse.Namespace) -> int:
+    require_writable(options.trace, options.html)
+    try:
+        data = options.timeline.read_bytes()
+    except OSError as error:
+        raise TraceError(
+            f"{options.timeline}: cannot be read: {error.strerror or error}"
+        ) from error
+    _report(options, overlap_report(read_trace(data, str(options.timeline))), None)
+    if options.trace is not None:
+        options.trace.write_bytes(data)
+    return 0
+
+
+def _run_here(options: argparse.Namespace) -> int:
+    require_writable(options.trace, options.html)
+    executable = program_here(options).executable
+    require_memory(executable.program, options.memory_limit)
+    executable.record, executable.reference_every = True, 2
+    _measure(options, executable)
+    return 0
+
+
+def _run_as_rank(options: argparse.Namespace, world: MpiCommunicator) -> int:
+    def alike() -> dict[str, str]:
+        if world.rank == 0:
+            require_writable(options.trace, options.html)
+        asked = (options.devices, options.steps, options.warm_up, options.seed)
+        return {"options": f"{compile_options(options)} {asked}"}
+
+    program = program_on_ranks(options, world, alike, record=True, reference_every=2)
+
+    def ready() -> tuple[str, dict[str, str]]:
+        require_memory(program.executable.program, options.memory_limit)
+        return "ready", {}
+
+    agree(world, ready)
+    _measure(options, program.executable)
+    world.barrier()
+    return 0
+
+
+def _measure(options: argparse.Namespace, executable: Executable) -> None:
+    """Run the steps, and report on rank 0."""
+    shapes = [boundary.shape for boundary in executable.inputs]
+    feedback = Entry.of_executable(executable).feedback
+    state = executable.put(SeededInputs(options.seed, shapes, DEVIATION))
+    recording = Recording(executable, after=options.warm_up)
+    steps = options.warm_up + 2 * options.steps
+    execute_steps(executable, state, steps, feedback, recording.step)
+    trace = recorded_trace(executable, recording.gather(), compile_options(options).machine)
+    if trace is None:
+        return
+    if options.trace is not None:
+        options.trace.write_text(json.dumps(trace), encoding="utf-8")
+    _report(options, overlap_report(run_of_trace(trace, executable.module.name)), executable.module)
+
+
+def _report(options: argparse.Namespace, report: OverlapReport, module: HloModule | None) -> None:
+    if options.html is not None:
+        options.html.write_text(timeline_page(report, module), encoding="utf-8")
+    if options.json:
+        print(json.dumps(as_json(report)))
+    else:
+        print(format_report(report, options.top))

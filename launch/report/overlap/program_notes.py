@@ -1,0 +1,100 @@
+"""What a trace has to say of the program that was run: its collectives, what is predicted of them, what limits them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from collectives.cost.roofline import RooflineEstimator
+from collectives.schedule.phases import is_blocking, is_start
+from collectives.schedule.scheduled_overlap import ScheduledOverlap
+from collectives.simulate.result import CollectiveResult, Simulation
+from collectives.simulate.simulate import SimulationOptions
+from collectives.simulate.steps import Site as SimulatedSite
+from launch.report.overlap.model import Site
+from launch.report.simulation import as_json
+from launch.report.simulation_durations import TimedStep, simulate_timed
+from launch.report.simulation_predicted import predicted_durations
+from runtime.executable import Executable
+from spmd.errors import SpmdError
+from spmd.hlo import HloModule
+from spmd.machine.description import MachineDescription
+from spmd.ops.attrs import CollectivePermuteAttrs
+from spmd.ops.groups import device_groups, device_pairs
+
+
+@dataclass(frozen=True)
+class ProgramNotes:
+    """See MeasuredRun. ``predicted`` is None where a note says why."""
+
+    machine: str
+    sites: dict[str, Site]
+    predicted: dict[str, Any] | None
+    notes: tuple[str, ...] = ()
+
+
+def program_notes(executable: Executable, machine: MachineDescription, cores: int) -> ProgramNotes:
+    """Of a program compiled for ``machine``, whose devices share ``cores``."""
+    module = executable.module
+    sites = {site.name: site for site in _sites(module)}
+    try:
+        predicted, found = _predicted(executable, machine, cores)
+    except SpmdError as error:
+        return ProgramNotes(machine.name, sites, None, (f"nothing is predicted: {error}",))
+    for one in found.collectives:
+        sites[one.name] = _with_prediction(sites[one.name], one)
+    if executable.overlap is not None:
+        sites = {name: _with_limits(site, executable.overlap) for name, site in sites.items()}
+    return ProgramNotes(machine.name, sites, predicted)
+
+
+def _sites(module: HloModule) -> Iterator[Site]:
+    sizes = module.num_partitions, module.replica_count
+    for x in module.all_instructions():
+        if not (is_start(x) or is_blocking(x)):
+            continue
+        seen = SimulatedSite(x, ())
+        pairs: tuple[tuple[int, int], ...] = ()
+        groups: tuple[tuple[int, ...], ...] = ()
+        if isinstance(seen.operation.attrs, CollectivePermuteAttrs):
+            pairs = tuple(
+                (int(source), int(to)) for source, to in device_pairs(seen.operation, *sizes)
+            )
+        else:
+            groups = device_groups(seen.operation, *sizes)
+        yield Site(x.name, seen.kind, seen.bytes, groups, pairs, blocking=seen.is_blocking)
+
+
+def _predicted(
+    executable: Executable, machine: MachineDescription, cores: int
+) -> tuple[dict[str, Any], Simulation]:
+    """What `spmd simulate --json` would print, and the simulation itself. SpmdError where something has no price."""
+    durations = predicted_durations(executable, machine, cores)
+    limited = {one.name: one.limited for one in _scheduled(executable.overlap)}
+    options = SimulationOptions(
+        busy={way.name: way.busy for way in machine.exchanges}, limited=limited
+    )
+    described = RooflineEstimator.of(executable.module, machine)
+    found = simulate_timed(executable.module, TimedStep((durations,)), described, options)
+    kernels = {name: seconds for name, seconds in durations.compute.items() if seconds}
+    return {**as_json(found, machine), "kernels": kernels}, found
+
+
+def _scheduled(overlap: ScheduledOverlap | None) -> tuple[Any, ...]:
+    return () if overlap is None else overlap.collectives
+
+
+def _with_prediction(site: Site, found: CollectiveResult) -> Site:
+    return replace(
+        site,
+        exchanges=found.exchanges,
+        independent=found.independent,
+        producer=found.producer,
+        user=found.user,
+    )
+
+
+def _with_limits(site: Site, overlap: ScheduledOverlap) -> Site:
+    said = overlap.of(site.name)
+    return site if said is None else replace(site, limited=said.limited, held=said.held)

@@ -1,0 +1,98 @@
+"""What a run's devices take down, brought together on rank 0: their stamps, their clocks, the time their cores gave."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from launch.rank_executable import RankExecutable
+from launch.report.clock import ONE_CLOCK, ClockLine, ClockOffset, clock_offsets
+from runtime.executable import Executable
+from runtime.timeline.recorder import RecordedStep
+
+
+@dataclass(frozen=True)
+class RecordedDevice:
+    """processor: by step, nanoseconds for which the thread that ran it had a core; empty where that is not known."""
+
+    steps: tuple[RecordedStep, ...]
+    clock: ClockLine = ONE_CLOCK
+    processor: dict[int, int] = field(default_factory=dict)
+
+
+class Recording:
+    """Of an executable that records. Every rank makes one.
+
+    The devices keep their last few steps only: ``keep`` takes them over, so that there can be more.
+    after: the number of the last step that is not wanted.
+    """
+
+    def __init__(self, executable: Executable, after: int = 0) -> None:
+        self._executable = executable
+        self._after = after
+        self._steps: list[dict[int, RecordedStep]] = [{} for _ in executable.devices]
+        self._processor: dict[int, int] = {}
+        self._before = _clocks(executable)
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """Around a step: how long it has a core, where this thread runs it and nothing else."""
+        before = time.thread_time_ns()
+        yield
+        spent = time.thread_time_ns() - before
+        self.keep()
+        number = max(self._steps[0], default=0)
+        if isinstance(self._executable, RankExecutable) and number:
+            self._processor[number] = spent
+
+    def keep(self) -> None:
+        for own, steps in zip(self._steps, self._executable.stamps(), strict=True):
+            own.update((step.number, step) for step in steps if step.number > self._after)
+
+    def gather(self) -> list[RecordedDevice] | None:
+        """Of all devices; None on ranks but 0. Every rank calls it."""
+        self.keep()
+        own = [tuple(steps[number] for number in sorted(steps)) for steps in self._steps]
+        executable = self._executable
+        if not isinstance(executable, RankExecutable):
+            return [RecordedDevice(steps) for steps in own]
+        after = _clocks(executable)
+        gathered = executable.communicator.gather_bytes(_pack(own[0], self._processor))
+        if gathered is None:
+            return None
+        lines = [ClockLine(*both) for both in zip(self._before, after, strict=True)]
+        return [
+            RecordedDevice(steps, clock, processor)
+            for (steps, processor), clock in zip(map(_unpack, gathered), lines, strict=True)
+        ]
+
+
+def _clocks(executable: Executable) -> list[ClockOffset]:
+    if not isinstance(executable, RankExecutable):
+        return []
+    return clock_offsets(executable.communicator)
+
+
+def _pack(steps: Sequence[RecordedStep], processor: dict[int, int]) -> bytes:
+    """Plain integers: of each step its number, whether it is blocking, and how many stamps it has; then the stamps."""
+    heads = [(step.number, int(step.is_blocking), len(step.stamps)) for step in steps]
+    flat = [value for step in steps for stamp in step.stamps for value in stamp]
+    head = json.dumps({"steps": heads, "processor": sorted(processor.items())})
+    return head.encode() + b"\n" + np.array(flat, np.int64).tobytes()
+
+
+def _unpack(data: bytes) -> tuple[tuple[RecordedStep, ...], dict[int, int]]:
+    head, _, body = data.partition(b"\n")
+    stamps = np.frombuffer(body, np.int64).reshape(-1, 2).tolist()
+    steps, start = [], 0
+    told = json.loads(head)
+    for number, is_blocking, length in told["steps"]:
+        own = tuple((mark, at) for mark, at in stamps[start : start + length])
+        steps.append(RecordedStep(number, bool(is_blocking), own))
+        start += length
+    return tuple(steps), dict(told["processor"])

@@ -1,0 +1,81 @@
+"""What a trace shows of collectives beside their slices: arrows between devices, and bytes in flight."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from launch.report.overlap.model import Site
+
+#: Members of a group up to which arrows go from each to each; in larger ones they come from who was last.
+_EACH_TO_EACH = 8
+#: Microseconds before its end at which an arrow meets a slice, so that it is this one that it meets.
+_INSIDE = 1e-3
+
+
+def arrows(
+    events: Iterable[Mapping[str, Any]], sites: Mapping[str, Site]
+) -> Iterator[dict[str, Any]]:
+    """Of the collectives in flight among ``events``: from the issue on a member to the landing on its peers."""
+    meetings: dict[tuple[int, str, int], dict[int, Mapping[str, Any]]] = defaultdict(dict)
+    executions: dict[tuple[int, int, str], int] = defaultdict(int)
+    flights = [one for one in events if one["ph"] == "X" and "landed" in one["args"]]
+    for flight in sorted(flights, key=lambda one: float(one["ts"])):
+        device, step, name = flight["pid"], flight["args"]["step"], flight["name"]
+        if name in sites:
+            meetings[step, name, executions[device, step, name]][device] = flight
+            executions[device, step, name] += 1
+    number = 0
+    for (_, name, _), met in meetings.items():
+        for target, landing in met.items():
+            for source in _sources(sites[name], target, met):
+                number += 1
+                yield _end("s", number, met[source], met[source]["ts"])
+                yield _end("f", number, landing, landing["ts"] + landing["dur"] - _INSIDE)
+
+
+def _sources(site: Site, target: int, met: Mapping[int, Mapping[str, Any]]) -> list[int]:
+    if site.pairs:
+        return [one for one, to in site.pairs if to == target and one != target and one in met]
+    others = [one for one in site.members(target) if one != target and one in met]
+    if len(others) < _EACH_TO_EACH:
+        return others
+    return [max(others, key=lambda one: float(met[one]["ts"]))]
+
+
+def _end(phase: str, number: int, flight: Mapping[str, Any], at: float) -> dict[str, Any]:
+    found = {
+        "name": flight["name"],
+        "cat": "flow",
+        "ph": phase,
+        "id": number,
+        "ts": max(at, flight["ts"]),
+        "pid": flight["pid"],
+        "tid": flight["tid"],
+    }
+    # The slice around its end, instead of the next one to begin.
+    return {**found, "bp": "e"} if phase == "f" else found
+
+
+def counters(
+    flights: Iterable[Mapping[str, Any]], sites: Mapping[str, Site]
+) -> Iterator[dict[str, Any]]:
+    """Of one device: bytes of results in flight, wherever that changes."""
+    changes: dict[float, int] = defaultdict(int)
+    device = 0
+    for flight in flights:
+        device, site = flight["pid"], sites.get(flight["name"])
+        size = flight["args"]["bytes"] if site is None else site.bytes
+        changes[flight["ts"]] += size
+        changes[flight["ts"] + flight["dur"]] -= size
+    total = 0
+    for at in sorted(changes):
+        total += changes[at]
+        yield {
+            "name": "bytes in flight",
+            "ph": "C",
+            "pid": device,
+            "ts": at,
+            "args": {"bytes": total},
+        }
