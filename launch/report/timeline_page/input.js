@@ -22,7 +22,10 @@ function listen() {
     setTheme();
   });
   node("scroller").addEventListener("scroll", soon);
-  new ResizeObserver(place).observe(node("scroller"));
+  new ResizeObserver(() => {
+    place();
+    draw();  // at once: until then the browser stretches what was drawn
+  }).observe(node("scroller"));
   window.addEventListener("keydown", pressed);
   lanes.addEventListener("wheel", wheeled, { passive: false });
   lanes.addEventListener("mousedown", grab);
