@@ -1,0 +1,183 @@
+"""Planted trouble: what the report has to name as the reason, and with how many seconds."""
+
+from __future__ import annotations
+
+import pytest
+
+from launch.report.overlap.model import OverlapReport, Reason
+from tests.launch.report.overlap.timelines import Lane, collective, report, site
+
+US = 1e-6
+
+
+def reference() -> list[Lane]:
+    """Of ``a``, then g (20 us by itself), then b and c."""
+    return [
+        Lane().kernel("a", 10).start("g").wait("g", 30).kernel("b", 30).kernel("c", 5)
+        for _ in range(2)
+    ]
+
+
+def parts(found: OverlapReport, name: str = "g") -> dict[Reason, float]:
+    return {reason: round(seconds / US, 3) for reason, seconds in collective(found, name).parts}
+
+
+def step(b: float = 30, landed: float = 30) -> Lane:
+    """b runs beside g."""
+    return Lane().kernel("a", 10).start("g").kernel("b", b).wait("g", landed).kernel("c", 5)
+
+
+def test_hidden_collective_is_worth_what_it_takes() -> None:
+    found = report([[step(), step()]], [reference()], [site("g", 30)])
+    g = collective(found, "g")
+    assert (g.exposed, g.slowed, g.parts, g.why) == (0.0, 0.0, (), "")
+    assert g.effective == pytest.approx(20 * US) == found.effective
+    assert g.hidden == pytest.approx(20 * US)
+    assert found.reference_seconds == pytest.approx(found.seconds + 20 * US)
+    assert found.elsewhere == pytest.approx(0.0, abs=1e-12)
+
+
+def test_neighbour_that_slows_kernels_to_half_is_contention() -> None:
+    """Nothing is exposed, and still nothing is won: b takes 60 us instead of 30, g hides 20."""
+    found = report([[step(b=60), step(b=60)]], [reference()], [site("g", 30)])
+    g = collective(found, "g")
+    assert g.exposed == 0.0
+    assert g.slowed == pytest.approx(30 * US)
+    assert g.effective == pytest.approx(-10 * US)
+    assert g.why == "contention: kernels beside it take 30 us longer than by themselves"
+    assert found.reference_seconds == pytest.approx(found.seconds - 10 * US)
+
+
+def test_slowdown_is_shared_by_time_in_flight() -> None:
+    """b runs from 10 to 50, 10 us too long; g is in flight throughout, h for a quarter of the time."""
+    lanes = [
+        Lane().start("g").start("h").kernel("a", 10).kernel("b", 40).wait("g", 50).wait("h", 20)
+        for _ in range(2)
+    ]
+    blocked = [
+        Lane().start("g").wait("g", 5).start("h").wait("h", 10).kernel("a", 10).kernel("b", 30)
+        for _ in range(2)
+    ]
+    found = report([lanes], [blocked], [site("g", 40), site("h", 40)])
+    assert collective(found, "g").slowed == pytest.approx(8 * US)
+    assert collective(found, "h").slowed == pytest.approx(2 * US)
+
+
+def test_late_rank_is_named_with_the_kernel_that_made_it_late() -> None:
+    late = Lane().kernel("a", 60).start("g").kernel("b", 30).wait("g", 80).kernel("c", 5)
+    found = report([[step(landed=80), late]], [reference()], [site("g", 30)])
+    g = collective(found, "g")
+    # Device 0 stood still from 40 to 80, 40 us, and device 1 not at all: the mean is 20.
+    assert parts(found) == {Reason.LATE_PEER: 20.0}
+    assert g.late == ((1, pytest.approx(20 * US)),)
+    assert g.why == "late peer: device 1 comes 50 us later than device 0: its a takes 50 us longer"
+    assert [device.awaited for device in found.devices] == pytest.approx([0.0, 40 * US])
+
+
+def test_late_rank_whose_core_was_taken() -> None:
+    late = Lane().kernel("a", 60).start("g").kernel("b", 30).wait("g", 80).kernel("c", 5)
+    processor = {0: (45.0, 45.0)}
+    found = report([[step(landed=80), late]], [reference()], [site("g", 30)], processor=processor)
+    assert collective(found, "g").why.endswith("; others had its core for 50 us of the step")
+    assert found.devices[1].stolen == pytest.approx(50 * US)
+    assert "contention: other processes had device 1's core for at least 50 us of its 95 us" in (
+        found.notes
+    )
+
+
+def test_rank_that_begins_late() -> None:
+    late = Lane(50).kernel("a", 10).start("g").kernel("b", 30).wait("g", 80).kernel("c", 5)
+    found = report([[step(landed=80), late]], [reference()], [site("g", 30)])
+    assert collective(found, "g").why.endswith(": it begins its step 50 us later")
+
+
+def test_transfer_that_is_slower_beside_kernels_is_contention() -> None:
+    found = report([[step(landed=55)] * 2], [reference()], [site("g", 30)])
+    assert parts(found) == {Reason.CONTENTION: 15.0}
+    assert collective(found, "g").why == "contention: takes 45 us, by itself 20 us"
+
+
+def test_other_collective_on_its_exchange_is_a_resource_limit() -> None:
+    """h lands when g has: its 20 us begin only then."""
+    lanes = [
+        Lane().start("g").kernel("a", 10).start("h").kernel("b", 10).wait("g", 40).wait("h", 60)
+        for _ in range(2)
+    ]
+    blocked = [
+        Lane().start("g").wait("g", 40).kernel("a", 10).start("h").wait("h", 70).kernel("b", 10)
+        for _ in range(2)
+    ]
+    sites = [site("g", 20), site("h", 20)]
+    found = report([lanes], [blocked], sites)
+    assert parts(found, "h") == {Reason.RESOURCE: 20.0}
+    assert collective(found, "h").why == (
+        "resource limit: g is on its exchange for 30 us of its 50 us"
+    )
+    elsewhere = [site("g", 20), site("h", 20, exchanges=("other",))]
+    assert parts(report([lanes], [blocked], elsewhere), "h") == {Reason.CONTENTION: 20.0}
+
+
+def test_one_that_may_not_be_issued_beside_another_is_a_resource_limit() -> None:
+    """h's operand is there at 10, but it is issued at 40, when g is over."""
+    lanes = [
+        Lane().start("g").kernel("p", 10).kernel("a", 20).wait("g", 40).start("h").wait("h", 60)
+        for _ in range(2)
+    ]
+    blocked = [
+        Lane().start("g").wait("g", 40).kernel("p", 10).start("h").wait("h", 70).kernel("a", 20)
+        for _ in range(2)
+    ]
+    sites = [site("g", 30), site("h", 20, producer="p")]
+    found = report([lanes], [blocked], sites)
+    assert parts(found, "h") == {Reason.RESOURCE: 20.0}
+    assert collective(found, "h").why == (
+        "resource limit: g is on its exchange for 30 us before it is issued"
+    )
+
+
+def test_scheduler_that_lost_to_limits() -> None:
+    lanes = [
+        Lane().kernel("a", 10).start("g").wait("g", 30).kernel("b", 30).kernel("c", 5)
+        for _ in range(2)
+    ]
+    by_memory = report([lanes], [reference()], [site("g", 30, limited=20.0)])
+    assert parts(by_memory) == {Reason.MEMORY: 20.0}
+    assert collective(by_memory, "g").why == (
+        "memory limit: so the scheduler says, though 30 us of work may run beside its 20 us"
+    )
+    by_flights = report([lanes], [reference()], [site("g", 30, held=15.0)])
+    assert parts(by_flights) == {Reason.RESOURCE: 15.0, Reason.ORDER: 5.0}
+
+
+@pytest.mark.parametrize(
+    ("independent", "blocking", "expected"),
+    [
+        (0, False, {Reason.DEPENDENCY: 20.0}),
+        (8, False, {Reason.DEPENDENCY: 12.0, Reason.ORDER: 8.0}),
+        (30, False, {Reason.ORDER: 20.0}),
+        (30, True, {Reason.BLOCKING: 20.0}),
+    ],
+)
+def test_exposed_by_the_program_or_by_its_schedule(
+    independent: float, blocking: bool, expected: dict[Reason, float]
+) -> None:
+    lanes = [
+        Lane().kernel("a", 10).start("g").wait("g", 30).kernel("b", 30).kernel("c", 5)
+        for _ in range(2)
+    ]
+    told = site("g", independent, blocking=blocking, producer="a", user="c")
+    found = report([lanes], [reference()], [told])
+    assert parts(found) == expected
+    if independent == 0:
+        assert collective(found, "g").why == (
+            "dependency: 0 us of work may run beside its 20 us; a makes its operand, c needs its result"
+        )
+
+
+def test_starting_a_collective_is_exposed_too() -> None:
+    lanes = [
+        Lane().kernel("a", 10).start("g", 4).kernel("b", 30).wait("g", 30).kernel("c", 5)
+        for _ in range(2)
+    ]
+    found = report([lanes], [reference()], [site("g", 30)])
+    assert parts(found) == {Reason.ISSUE: 4.0}
