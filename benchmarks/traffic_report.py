@@ -40,28 +40,12 @@ from spmd.analysis.executions import executions
 from spmd.analysis.trip_count import trip_count
 from spmd.analysis.wire import KIND
 from spmd.hlo import HloInstruction, HloModule, Opcode
+from spmd.hlo.opcode_roles import CALLERS, WEIGHTLESS
 from spmd.text.parser import parse_module
 
 MOST = 0.9
 #: What moves nothing in XLA's optimized module, or is counted in what it calls.
-_SILENT = frozenset(
-    {
-        Opcode.PARAMETER,
-        Opcode.CONSTANT,
-        Opcode.TUPLE,
-        Opcode.GET_TUPLE_ELEMENT,
-        Opcode.BITCAST,
-        Opcode.AFTER_ALL,
-        Opcode.OPT_BARRIER,
-        Opcode.PARTITION_ID,
-        Opcode.REPLICA_ID,
-        Opcode.WHILE,
-        Opcode.CONDITIONAL,
-        Opcode.CALL,
-        Opcode.ASYNC_START,
-        Opcode.ASYNC_DONE,
-    }
-)
+_SILENT = WEIGHTLESS | CALLERS | {Opcode.ASYNC_START, Opcode.ASYNC_DONE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +83,7 @@ def peer_kernels(module: HloModule) -> Iterator[Moved]:
 
 
 #: Their callees are computations of kernels; other callees are parts of one.
-_RUNNING = frozenset({Opcode.WHILE, Opcode.CONDITIONAL, Opcode.CALL, Opcode.ASYNC_START})
+_RUNNING = CALLERS | {Opcode.ASYNC_START}
 
 
 # ---- ours

@@ -6,6 +6,7 @@ from partitioner.annotations import SDY_SHARDING, custom_call_target
 from partitioner.constant_splitter import split_constants
 from partitioner.device_order import list_other_orders
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
+from spmd.hlo.opcode_roles import CALLERS
 from spmd.ops.attrs import CallAttrs, CustomCallAttrs
 from spmd.passes.algebraic_simplifier import AlgebraicSimplifier
 from spmd.passes.call_inliner import CallInliner
@@ -89,7 +90,7 @@ def _drop_annotations_in_reducers(module: HloModule) -> None:
     """JAX writes ``Sharding`` calls even inside reducers, where a value is one element."""
     for computation in module.computations_post_order():
         for instruction in computation.instructions:
-            if instruction.opcode in (Opcode.WHILE, Opcode.CONDITIONAL, Opcode.CALL):
+            if instruction.opcode in CALLERS:
                 continue
             for callee in instruction.called_computations:
                 for call in callee.with_opcode(Opcode.CUSTOM_CALL):

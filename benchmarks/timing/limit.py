@@ -24,24 +24,13 @@ from spmd.analysis.cost import op_cost
 from spmd.analysis.trip_count import trip_count
 from spmd.analysis.wire import KIND, result_bytes, wire_weight
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
+from spmd.hlo.opcode_roles import CALLERS, WEIGHTLESS
 from spmd.ops.attrs import DotAttrs
 from spmd.ops.opdef import operands_and_result
 from spmd.shape import PrimitiveType
 
-_NOT_KERNELS = frozenset(
-    {
-        Opcode.PARAMETER,
-        Opcode.CONSTANT,
-        Opcode.TUPLE,
-        Opcode.GET_TUPLE_ELEMENT,
-        Opcode.AFTER_ALL,
-        Opcode.OPT_BARRIER,
-        Opcode.IOTA,
-        Opcode.PARTITION_ID,
-        Opcode.REPLICA_ID,
-    }
-)
-_RUN_THEIR_CALLEES = frozenset({Opcode.WHILE, Opcode.CONDITIONAL, Opcode.CALL, Opcode.ASYNC_START})
+_NOT_KERNELS = WEIGHTLESS | {Opcode.IOTA}
+_RUN_THEIR_CALLEES = CALLERS | {Opcode.ASYNC_START}
 #: Rates of products that no shape can be told of (convolutions) are those of a large cube.
 LARGE = ProductShape(1, 1024, 1024, 1024)
 _F32, _F64 = PrimitiveType.F32, PrimitiveType.F64

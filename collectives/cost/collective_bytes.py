@@ -9,16 +9,17 @@ from collectives.cost.estimator import CostError
 from spmd.analysis.wire import KIND, result_bytes
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
+from spmd.hlo.opcode_roles import wrapped
 from spmd.ops.attrs import CollectivePermuteAttrs
 from spmd.shape import ArrayShape, leaves
 
 
 def collective_of(x: HloInstruction) -> HloInstruction:
     """``x`` itself, or what an async-start wraps; CostError where that is no collective."""
-    wrapped = x.to_apply.root if x.opcode is Opcode.ASYNC_START else x
-    if wrapped.opcode not in KIND:
-        raise CostError(f"{x!r}: {wrapped.opcode} is no collective whose time can be told")
-    return wrapped
+    collective = wrapped(x)
+    if collective.opcode not in KIND:
+        raise CostError(f"{x!r}: {collective.opcode} is no collective whose time can be told")
+    return collective
 
 
 def kind_of(collective: HloInstruction) -> Kind:

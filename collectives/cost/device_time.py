@@ -12,12 +12,12 @@ import math
 from collections.abc import Hashable, Mapping
 
 from collectives.cost.custom_calls import CallCost, call_cost
-from spmd.analysis.live_buffers import CALLERS
 from spmd.analysis.structure import StructuralKeys, instruction_form
 from spmd.analysis.wire import KIND
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
+from spmd.hlo.opcode_roles import CALLERS, DONES, WEIGHTLESS
 from spmd.machine.description import MachineDescription, Rates
 from spmd.machine.products import class_for
 from spmd.ops import definition
@@ -28,11 +28,10 @@ from spmd.shape import ArrayShape, PrimitiveType, leaves
 
 _NO_KERNEL = frozenset(
     {
-        *(Opcode.PARAMETER, Opcode.CONSTANT, Opcode.TUPLE, Opcode.GET_TUPLE_ELEMENT),
-        *(Opcode.BITCAST, Opcode.OPT_BARRIER, Opcode.DOMAIN, Opcode.AFTER_ALL),
-        *(Opcode.ADD_DEPENDENCY, Opcode.PARTITION_ID, Opcode.REPLICA_ID, Opcode.GET_DIMENSION_SIZE),
-        *(Opcode.ALL_REDUCE_DONE, Opcode.ALL_GATHER_DONE, Opcode.COLLECTIVE_PERMUTE_DONE),
-        *(Opcode.ASYNC_UPDATE, Opcode.ASYNC_DONE, Opcode.COPY_START, Opcode.COPY_DONE),
+        *WEIGHTLESS,
+        *(Opcode.DOMAIN, Opcode.ADD_DEPENDENCY, Opcode.GET_DIMENSION_SIZE),
+        *DONES,
+        *(Opcode.ASYNC_UPDATE, Opcode.COPY_START, Opcode.COPY_DONE),
         *(Opcode.SEND, Opcode.SEND_DONE, Opcode.RECV, Opcode.RECV_DONE),
         *KIND,
     }

@@ -10,7 +10,7 @@ from collectives.cost.custom_calls import CallCost
 from collectives.cost.roofline import RooflineEstimator
 from collectives.passes.async_creation import PAIRS
 from collectives.schedule.group_sharing import GroupSharing
-from collectives.schedule.phases import WEIGHTLESS, is_done, is_start
+from collectives.schedule.phases import is_done, is_start
 from collectives.schedule.scheduling_groups import group_of
 from collectives.schedule.timeline import run_timeline
 from collectives.schedule.window_costs import WindowCosts
@@ -18,7 +18,7 @@ from spmd.analysis.live_buffers import running_computations
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
-from spmd.hlo.opcode import Opcode
+from spmd.hlo.opcode_roles import WEIGHTLESS, wrapped
 from spmd.machine.named import machine_named
 from spmd.passes.fuel import Fuel, FueledPass
 from spmd.passes.interface import register_pass
@@ -126,7 +126,7 @@ def synchronize(
 def _one_of(start: HloInstruction, computation: HloComputation) -> HloInstruction:
     """The collective, with all that the start and the done have; both are still there."""
     (done,) = start.users
-    kind = start.to_apply.root if start.opcode is Opcode.ASYNC_START else start
+    kind = wrapped(start)
     one = kind.clone(done.shape, start.operands)
     one.opcode = _SYNCHRONOUS.get(start.opcode, kind.opcode)
     one.annotations, one.sharding = start.annotations, done.sharding

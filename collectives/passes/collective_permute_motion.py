@@ -15,14 +15,11 @@ from spmd.analysis.side_effects import SideEffects
 from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import Stage
-from spmd.hlo.opcode import Opcode
 from spmd.passes.interface import UNSCHEDULED, register_pass
 from spmd.passes.loop_pass import LoopPass
 from spmd.passes.loop_peeling import match_counted, peel_last
-from spmd.passes.loop_values import compute_before, determined_instructions
+from spmd.passes.loop_values import SAME_IN_ALL_TRIPS, compute_before, determined_instructions
 from spmd.passes.while_state import Loop, has_effects
-
-_SAME_IN_ALL_TRIPS = (Opcode.CONSTANT, Opcode.IOTA, Opcode.PARTITION_ID, Opcode.REPLICA_ID)
 
 
 @register_pass
@@ -72,7 +69,7 @@ class CollectivePermuteMotion(LoopPass):
 def _sent_alike(loop: Loop, effects: SideEffects) -> list[HloInstruction]:
     """Permutes of what no trip changes."""
     unchanging = {i for i in range(loop.size) if loop.is_invariant(i)}
-    same = determined_instructions(loop, unchanging, effects, _SAME_IN_ALL_TRIPS)
+    same = determined_instructions(loop, unchanging, effects, SAME_IN_ALL_TRIPS)
     return [
         x
         for x in loop.body.post_order()

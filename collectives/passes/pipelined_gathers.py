@@ -8,22 +8,18 @@ from spmd.analysis.side_effects import SideEffects
 from spmd.analysis.wire import KIND
 from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.opcode import Opcode
 from spmd.passes.loop_peeling import CountedLoop, peel_last
-from spmd.passes.loop_values import copy_cones, determined_instructions
+from spmd.passes.loop_values import SAME_IN_ALL_TRIPS, copy_cones, determined_instructions
 from spmd.passes.rewrite import is_pinned
 from spmd.passes.while_state import add_elements, element_index
 from spmd.shape import ArrayShape
-
-#: Leaves of what a trip's number determines.
-_MADE_HERE = (Opcode.CONSTANT, Opcode.IOTA, Opcode.PARTITION_ID, Opcode.REPLICA_ID)
 
 
 def determined_by_trip(counted: CountedLoop, effects: SideEffects) -> dict[HloInstruction, None]:
     """What is known of a trip from its number, and from what the loop does not change."""
     loop = counted.loop
     elements = {i for i in range(loop.size) if loop.is_invariant(i)} | counted.counters.keys()
-    return determined_instructions(loop, elements, effects, _MADE_HERE)
+    return determined_instructions(loop, elements, effects, SAME_IN_ALL_TRIPS)
 
 
 def gathers_to_move(
@@ -35,7 +31,7 @@ def gathers_to_move(
         counted.loop,
         {i for i in range(counted.loop.size) if counted.loop.is_invariant(i)},
         effects,
-        _MADE_HERE,
+        SAME_IN_ALL_TRIPS,
     )
     return [
         x

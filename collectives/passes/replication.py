@@ -21,6 +21,7 @@ from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
+from spmd.hlo.opcode_roles import DEVICE_IDS
 from spmd.ops.attrs import CollectivePermuteAttrs, TupleIndexAttrs
 from spmd.ops.groups import device_ends, group_key
 from spmd.shape import ArrayShape, Shape, TupleShape
@@ -28,7 +29,6 @@ from spmd.shape import ArrayShape, Shape, TupleShape
 #: Of an array (or a token), or of each element of a tuple.
 Known: TypeAlias = EqualDevices | tuple["Known", ...]
 
-_IDS = frozenset({Opcode.PARTITION_ID, Opcode.REPLICA_ID})
 #: Whose results do not follow from their operands, or not in a way that is looked at here.
 _FROM_OUTSIDE = frozenset(
     {
@@ -142,7 +142,7 @@ class Replication:
         if x.opcode in _FROM_OUTSIDE or _asks_for_device(x):
             return self._everywhere_alike(x.shape, self._space.nowhere)
         arrays = [self._flat(operand) for operand in operands]
-        if x.opcode in _IDS:
+        if x.opcode in DEVICE_IDS:
             return self._number(x, self._space.nowhere)
         if x.opcode in _GIVING_ALL or x.opcode in _GIVING_PARTS:
             return self._collective(x, arrays)
@@ -234,4 +234,4 @@ def _asks_for_device(x: HloInstruction) -> bool:
 
 
 def _any_id(instructions: Iterable[HloInstruction]) -> bool:
-    return any(x.opcode in _IDS for x in instructions)
+    return any(x.opcode in DEVICE_IDS for x in instructions)

@@ -14,11 +14,11 @@ import numpy as np
 
 from collectives.cost.collective_bytes import collective_of
 from collectives.schedule.phases import is_blocking, is_start
-from spmd.analysis.live_buffers import CALLERS
 from spmd.device_groups import DeviceGroups
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule
+from spmd.hlo.opcode_roles import CALLERS
 from spmd.ops.attrs import CollectivePermuteAttrs
 from spmd.ops.groups import device_pairs, group_key, meeting_groups
 

@@ -22,13 +22,13 @@ from collectives.schedule.schedule_graph import build_graph
 from collectives.schedule.scheduling_groups import ScheduleError
 from collectives.schedule.timeline import Timeline, run_timeline
 from collectives.schedule.window_costs import WindowCosts
-from spmd.analysis.live_buffers import CALLERS
 from spmd.analysis.live_bytes import ModuleBytes
 from spmd.analysis.wire import KIND
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
+from spmd.hlo.opcode_roles import CALLERS
 
 Orders: TypeAlias = Mapping[HloComputation, Sequence[HloInstruction]]
 

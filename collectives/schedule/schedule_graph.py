@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from collectives.schedule.phases import WEIGHTLESS, is_blocking, is_done, is_start
+from collectives.schedule.phases import is_blocking, is_done, is_start
 from collectives.schedule.scheduling_groups import Block, blocks_of
 from collectives.schedule.timeline import run_timeline
 from collectives.schedule.window_costs import Communication, WindowCosts
@@ -18,6 +18,7 @@ from spmd.analysis.live_buffers import LiveBuffers
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
+from spmd.hlo.opcode_roles import WEIGHTLESS
 
 #: These write a part of an operand: who else reads that comes first, or a copy has to be made.
 _IN_PLACE = frozenset({Opcode.DYNAMIC_UPDATE_SLICE, Opcode.SCATTER, Opcode.WHILE, Opcode.FUSION})

@@ -8,12 +8,12 @@ from collectives.cost.collective_bytes import collective_of
 from collectives.cost.estimator import CollectiveTime, Estimator
 from collectives.schedule.group_sharing import GroupClass, GroupSharing
 from collectives.schedule.phases import is_blocking, is_done, is_start
-from spmd.analysis.live_buffers import CALLERS
 from spmd.analysis.trip_count import trip_count
 from spmd.analysis.wire import KIND
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
+from spmd.hlo.opcode_roles import CALLERS
 
 
 @dataclass(frozen=True, slots=True)

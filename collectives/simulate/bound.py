@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from collectives.cost.estimator import Estimator
 from collectives.schedule.phases import is_blocking, is_done, is_start
 from collectives.simulate.program import trips_of
-from collectives.simulate.steps import wrapped
 from spmd.hlo import HloComputation, HloInstruction, Opcode
+from spmd.hlo.opcode_roles import wrapped
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,11 +22,11 @@ from collectives.simulate.steps import (
     Steps,
     Wait,
     Work,
-    wrapped,
 )
 from spmd.analysis.trip_count import trip_count
 from spmd.errors import UnsupportedError
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode, Stage
+from spmd.hlo.opcode_roles import wrapped
 
 #: Transfers that no estimator tells the time of: they are with a host or another program.
 _REFUSED = frozenset(

@@ -13,7 +13,8 @@ from typing import TypeAlias
 from collectives.cost.estimator import CollectiveTime
 from collectives.schedule.phases import is_blocking
 from spmd.analysis.wire import KIND, result_bytes
-from spmd.hlo import HloComputation, HloInstruction, Opcode
+from spmd.hlo import HloComputation, HloInstruction
+from spmd.hlo.opcode_roles import wrapped
 
 #: Seconds of each execution of instructions in a step, by name, where they are known one by one.
 Series: TypeAlias = Mapping[str, Sequence[float]]
@@ -97,8 +98,3 @@ class Program:
     paces: int
     branches: Mapping[HloInstruction, HloComputation]
     notes: tuple[str, ...]
-
-
-def wrapped(instruction: HloInstruction) -> HloInstruction:
-    """What an async-start runs; any other instruction itself."""
-    return instruction.to_apply.root if instruction.opcode is Opcode.ASYNC_START else instruction

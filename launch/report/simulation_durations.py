@@ -16,9 +16,9 @@ from collectives.schedule.phases import is_blocking, is_start
 from collectives.simulate.program import trips_of
 from collectives.simulate.result import Simulation
 from collectives.simulate.simulate import SimulationOptions, simulate
-from collectives.simulate.steps import Series, wrapped
-from spmd.analysis.live_buffers import CALLERS
+from collectives.simulate.steps import Series
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
+from spmd.hlo.opcode_roles import CALLERS, wrapped
 from spmd.json_fields import JsonFields, read_json
 from spmd.ops.attrs import CollectivePermuteAttrs
 from spmd.ops.groups import device_groups, device_pairs

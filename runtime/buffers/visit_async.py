@@ -12,6 +12,7 @@ from runtime.buffers.program import (
 )
 from spmd.errors import VerificationError
 from spmd.hlo import HloInstruction, Opcode
+from spmd.hlo.opcode_roles import DONES
 from spmd.shape import ShapeIndex, TupleShape, as_tuple
 
 #: Where a start's result tuple holds the collective's result.
@@ -21,17 +22,9 @@ _RESULT_OF_START: dict[Opcode, ShapeIndex] = {
     Opcode.COLLECTIVE_PERMUTE_START: (1,),
     Opcode.ASYNC_START: (1,),
 }
-_DONE = frozenset(
-    {
-        Opcode.ALL_REDUCE_DONE,
-        Opcode.ALL_GATHER_DONE,
-        Opcode.COLLECTIVE_PERMUTE_DONE,
-        Opcode.ASYNC_DONE,
-    }
-)
 
 
-@VISITORS.register(*_DONE)
+@VISITORS.register(*DONES)
 def visit_done(
     linearizer: Linearizer, instruction: HloInstruction, operands: tuple[Tree, ...], region: Region
 ) -> Tree:

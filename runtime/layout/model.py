@@ -20,6 +20,7 @@ from runtime.lowering import LOWERINGS, Order, result_order
 from runtime.strides import StridedView
 from spmd.analysis.trip_count import trip_count
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
+from spmd.hlo.opcode_roles import CALLERS
 from spmd.shape import ArrayShape
 
 #: What a byte costs: of an operand that is read out of order, and of one that is copied, which takes memory, too.
@@ -297,7 +298,7 @@ def running(module: HloModule) -> dict[HloComputation, int]:
     for computation in reversed(module.computations_post_order()):
         if computation not in times:
             continue
-        for x in computation.with_opcode(Opcode.WHILE, Opcode.CONDITIONAL, Opcode.CALL):
+        for x in computation.with_opcode(*CALLERS):
             trips = (trip_count(x) or 1) if x.opcode is Opcode.WHILE else 1
             for callee in x.called_computations:
                 times[callee] = times.get(callee, 0) + times[computation] * trips

@@ -13,6 +13,7 @@ from typing import TypeAlias
 from runtime.lowering import LOWERINGS
 from runtime.schedule.step_facts import StepFacts
 from spmd.hlo import HloComputation, HloInstruction, Opcode
+from spmd.hlo.opcode_roles import DONES, PAIRED_STARTS
 from spmd.ops.attrs import ParameterAttrs, TupleIndexAttrs
 from spmd.shape import ArrayShape, ShapeIndex, subshape
 
@@ -26,18 +27,6 @@ _FREE = frozenset(
         Opcode.IOTA,
         Opcode.PARAMETER,
     }
-)
-_DONE = frozenset(
-    {
-        Opcode.ALL_REDUCE_DONE,
-        Opcode.ALL_GATHER_DONE,
-        Opcode.COLLECTIVE_PERMUTE_DONE,
-        Opcode.ASYNC_DONE,
-    }
-)
-#: Starts whose result is (operands, results, ...).
-_PAIRED_STARTS = frozenset(
-    {Opcode.ALL_GATHER_START, Opcode.COLLECTIVE_PERMUTE_START, Opcode.ASYNC_START}
 )
 
 
@@ -103,7 +92,7 @@ class MemoryModel:
             self.size[instruction], self.reads[instruction] = 0, ()
             return
         shown = tuple(dict.fromkeys(s for o in _shown(instruction) for s in self.sources[o]))
-        if instruction.opcode in _DONE:
+        if instruction.opcode in DONES:
             # From start to done the operands are in use, too.
             self.sources[instruction], self.size[instruction] = shown, 0
             begun = (*shown, *self.reads[instruction.operand(0)])
@@ -133,7 +122,7 @@ class MemoryModel:
         self._unread(instruction)
         self.add(instruction)
         for user in instruction.users:
-            if user.opcode in _DONE or self.sources[instruction] != shown:
+            if user.opcode in DONES or self.sources[instruction] != shown:
                 self.reread(user)
 
     def _unread(self, instruction: HloInstruction) -> None:
@@ -237,7 +226,7 @@ class MemoryModel:
 
 
 def _written_bytes(instruction: HloInstruction) -> int:
-    if instruction.opcode in _PAIRED_STARTS:
+    if instruction.opcode in PAIRED_STARTS:
         return subshape(instruction.shape, (1,)).byte_size
     return instruction.shape.byte_size
 

@@ -7,10 +7,8 @@ from dataclasses import dataclass, field
 from runtime.schedule.memory_model import MemoryModel, Place
 from runtime.schedule.step_facts import StepFacts
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
+from spmd.hlo.opcode_roles import CALLERS
 from spmd.shape import ShapeIndex, leaves
-
-#: Instructions that run other computations on memory of their own.
-CALLERS = frozenset({Opcode.WHILE, Opcode.CONDITIONAL, Opcode.CALL})
 
 
 @dataclass

@@ -21,6 +21,7 @@ from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
+from spmd.hlo.opcode_roles import CALLERS, DONES, PAIRED_STARTS
 from spmd.ops import definition
 from spmd.ops.attrs import TupleIndexAttrs
 from spmd.shape import Shape, TupleShape, as_tuple, leaves
@@ -28,21 +29,6 @@ from spmd.shape import Shape, TupleShape, as_tuple, leaves
 #: A buffer of one computation, by number.
 Buffer: TypeAlias = int
 
-#: Instructions that run other computations, on memory of their own.
-CALLERS = frozenset({Opcode.WHILE, Opcode.CONDITIONAL, Opcode.CALL})
-DONES = frozenset(
-    {
-        Opcode.ALL_REDUCE_DONE,
-        Opcode.ALL_GATHER_DONE,
-        Opcode.COLLECTIVE_PERMUTE_DONE,
-        Opcode.ASYNC_DONE,
-        Opcode.COPY_DONE,
-    }
-)
-#: Starts whose result is (operands, result, ...).
-_WITH_OPERANDS = frozenset(
-    {Opcode.ALL_GATHER_START, Opcode.COLLECTIVE_PERMUTE_START, Opcode.ASYNC_START}
-)
 #: These show their operands' buffers, all of them in order.
 _NAMES = frozenset({Opcode.TUPLE, Opcode.BITCAST, Opcode.OPT_BARRIER, Opcode.ASYNC_UPDATE})
 #: These write a part of operand 0 and leave the rest.
@@ -116,7 +102,7 @@ class LiveBuffers:
             self.shown[x] = self._element(x)
         elif opcode in _NAMES:
             self.shown[x] = tuple(b for operand in x.operands for b in self.shown[operand])
-        elif opcode in DONES:
+        elif opcode in DONES or opcode is Opcode.COPY_DONE:
             self._add_done(x)
         elif opcode is Opcode.WHILE:
             self._add_loop(x)
@@ -160,7 +146,7 @@ class LiveBuffers:
             self.written[x] = self._new(parts[0])
             self.shown[x] = (*self.written[x], *operands[0], *self._new(parts[2], counts=False))
             return
-        if x.opcode in _WITH_OPERANDS:
+        if x.opcode in PAIRED_STARTS:
             parts = as_tuple(x.shape).elements
             self.written[x] = self._new(parts[1])
             contexts = self._new(TupleShape(parts[2:]), counts=False)

@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from spmd.analysis.live_buffers import CALLERS, Buffer, LiveBuffers, module_buffers
+from spmd.analysis.live_buffers import Buffer, LiveBuffers, module_buffers
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
+from spmd.hlo.opcode_roles import CALLERS
 from spmd.shape import leaves
 
 

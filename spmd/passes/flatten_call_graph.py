@@ -10,11 +10,9 @@ from spmd.hlo.clone import clone_computation
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
-from spmd.hlo.opcode import Opcode
+from spmd.hlo.opcode_roles import CALLERS
 from spmd.passes.fuel import Fuel, FueledPass
 from spmd.passes.interface import register_pass
-
-_CONTROL_FLOW = (Opcode.WHILE, Opcode.CONDITIONAL, Opcode.CALL)
 
 
 @register_pass
@@ -49,4 +47,4 @@ class FlattenCallGraph(FueledPass):
 
 
 def control_flow(computation: HloComputation) -> Iterator[HloInstruction]:
-    return computation.with_opcode(*_CONTROL_FLOW)
+    return computation.with_opcode(*CALLERS)

@@ -9,18 +9,21 @@ from spmd.analysis.wire import KIND
 from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
+from spmd.hlo.opcode_roles import CALLERS, DEVICE_IDS
 from spmd.passes.rewrite import has_control_edges
 from spmd.passes.while_state import Loop, add_elements, element_index, is_element_of
 
-_STAY = (Opcode.PARAMETER, Opcode.OPT_BARRIER, Opcode.WHILE, Opcode.CONDITIONAL, Opcode.CALL, *KIND)
-_MADE_HERE = (Opcode.CONSTANT, Opcode.IOTA)
+_STAY = CALLERS | {Opcode.PARAMETER, Opcode.OPT_BARRIER, *KIND}
+_MADE_HERE = frozenset({Opcode.CONSTANT, Opcode.IOTA})
+#: Made without operands, alike in all trips of a loop; not on all devices.
+SAME_IN_ALL_TRIPS = _MADE_HERE | DEVICE_IDS
 
 
 def determined_instructions(
     loop: Loop,
     elements: Set[int],
     effects: SideEffects,
-    made_here: tuple[Opcode, ...] = _MADE_HERE,
+    made_here: frozenset[Opcode] = _MADE_HERE,
 ) -> dict[HloInstruction, None]:
     """What the body makes of state elements ``elements`` and of ``made_here`` alone, in post-order (an ordered set).
 

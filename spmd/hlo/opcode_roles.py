@@ -1,0 +1,43 @@
+"""What opcodes are to whoever runs or schedules a program: callers, starts and dones, no work at all."""
+
+from __future__ import annotations
+
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import Opcode
+
+#: They run other computations, on memory of their own.
+CALLERS = frozenset({Opcode.WHILE, Opcode.CONDITIONAL, Opcode.CALL})
+
+#: Starts whose result is (operands, results, ..).
+PAIRED_STARTS = frozenset(
+    {Opcode.ALL_GATHER_START, Opcode.COLLECTIVE_PERMUTE_START, Opcode.ASYNC_START}
+)
+#: Of collectives, and of what an async-start wraps.
+STARTS = PAIRED_STARTS | {Opcode.ALL_REDUCE_START}
+DONES = frozenset(
+    {
+        Opcode.ALL_REDUCE_DONE,
+        Opcode.ALL_GATHER_DONE,
+        Opcode.COLLECTIVE_PERMUTE_DONE,
+        Opcode.ASYNC_DONE,
+    }
+)
+
+#: The number of the device they run on.
+DEVICE_IDS = frozenset({Opcode.PARTITION_ID, Opcode.REPLICA_ID})
+
+#: Neither time nor memory on a device: they stand wherever they can.
+WEIGHTLESS = DEVICE_IDS | {
+    Opcode.PARAMETER,
+    Opcode.CONSTANT,
+    Opcode.TUPLE,
+    Opcode.GET_TUPLE_ELEMENT,
+    Opcode.BITCAST,
+    Opcode.AFTER_ALL,
+    Opcode.OPT_BARRIER,
+}
+
+
+def wrapped(x: HloInstruction) -> HloInstruction:
+    """What an async-start runs; any other instruction itself."""
+    return x.to_apply.root if x.opcode is Opcode.ASYNC_START else x
