@@ -1,0 +1,174 @@
+"""Traces: tracks, arrows, counters, corrected clocks; what is no trace is refused."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from launch.report.clock import ClockLine, ClockOffset
+from launch.report.overlap.model import MeasuredRun
+from launch.report.overlap.program_notes import ProgramNotes
+from launch.report.overlap.read import TraceError, read_trace
+from launch.report.trace import TracedDevice, chrome_trace
+from spmd.text.parser import parse_module
+from tests.launch.report.overlap.timelines import MODULE, Lane, measured, site
+
+#: Device 1's clock is 5 us ahead.
+AHEAD = ClockLine(ClockOffset(5_000, 10), ClockOffset(5_000, 20))
+SITES = {one.name: one for one in (site("g"), site("h"))}
+
+
+def lane(at: float = 0.0) -> Lane:
+    """g and h are in flight at the same time."""
+    made = Lane(at).kernel("a", 10).start("g").kernel("b", 10).start("h").kernel("k", 10)
+    return made.wait("g", at + 35).wait("h", at + 50)
+
+
+def trace() -> dict[str, Any]:
+    devices = [
+        TracedDevice([lane().step(1, False, 45.0)]),
+        TracedDevice([lane(5.0).step(1, False, 50.0)], AHEAD),
+    ]
+    notes = ProgramNotes("planted-machine", SITES, None, ("nothing is predicted: a test",))
+    return chrome_trace(devices, parse_module(MODULE), notes)
+
+
+def of_phase(phases: str, found: dict[str, Any]) -> list[dict[str, Any]]:
+    return [event for event in found["traceEvents"] if event["ph"] in phases]
+
+
+def test_clocks_are_corrected() -> None:
+    found = trace()
+    for name in ("a", "g", "k"):
+        starts = {
+            event["pid"]: event["ts"] for event in of_phase("X", found) if event["name"] == name
+        }
+        assert starts[0] == starts[1]
+    assert found["otherData"]["clock_uncertainty_us"] == [0.0, 0.02]
+
+
+def test_no_track_has_slices_that_overlap_in_part() -> None:
+    """Viewers nest slices of a track or lose them."""
+    for (_, track), own in grouped(of_phase("X", trace())).items():
+        for one, other in itertools.pairwise(own):
+            inside = one["ts"] + one["dur"] >= other["ts"] + other["dur"]
+            assert one["ts"] + one["dur"] <= other["ts"] or (track == 0 and inside)
+
+
+def grouped(events: Iterable[dict[str, Any]]) -> dict[tuple[int, int], list[dict[str, Any]]]:
+    found: dict[tuple[int, int], list[dict[str, Any]]] = {}
+    for event in sorted(events, key=lambda one: (one["ts"], -one["dur"])):
+        found.setdefault((event["pid"], event["tid"]), []).append(event)
+    return found
+
+
+def test_arrows_go_from_the_issue_to_the_landing_on_each_peer() -> None:
+    found = of_phase("sf", trace())
+    ends = {(one["id"], one["ph"]): one for one in found}
+    arrows = {
+        (ends[n, "s"]["name"], ends[n, "s"]["pid"], ends[n, "f"]["pid"], ends[n, "s"]["ts"])
+        for n, phase in ends
+        if phase == "s"
+    }
+    assert arrows == {("g", 0, 1, 10.0), ("g", 1, 0, 10.0), ("h", 0, 1, 20.0), ("h", 1, 0, 20.0)}
+    assert len(found) == 2 * len(arrows)
+    landed = sorted({round(ends[n, "f"]["ts"], 1) for n, _ in ends})
+    assert landed == [35.0, 50.0]
+
+
+def test_counter_of_bytes_in_flight() -> None:
+    counts = [(one["ts"], one["args"]["bytes"]) for one in of_phase("C", trace()) if not one["pid"]]
+    assert counts == [(10.0, 4096), (20.0, 8192), (35.0, 4096), (50.0, 0)]
+
+
+def test_run_that_is_read_again() -> None:
+    found = read_trace(json.dumps(trace()).encode(), "f.json")
+    assert (found.module, found.machine, found.devices) == ("planted", "planted-machine", 2)
+    assert found.sites == SITES
+    assert found.notes == ("nothing is predicted: a test",)
+    (step,) = found.steps
+    assert step.seconds == pytest.approx(50e-6)
+    g, h = step.devices[1].flights
+    assert (g.members, h.execution, g.last) == ((0, 1), 0, 1)
+    assert g.landed - g.arrived == pytest.approx(25e-6)
+    assert h.exposed == pytest.approx(15e-6)
+    # 50 us, of which 45 it had a core and 20 it waited.
+    assert step.devices[0].stolen == 0.0
+    assert [(x.name, x.leaf) for x in step.devices[0].slices][:3] == [
+        ("main", False),
+        ("a", True),
+        ("g", True),
+    ]
+
+
+def test_executions_of_a_loop_are_matched_by_number() -> None:
+    zero, one = Lane(), Lane()
+    for trip in range(3):
+        for device, made in enumerate((zero, one)):
+            made.kernel("k", 10 + 10 * device).start("g").wait("g", 25 * trip + 25)
+    run = measured([[zero, one]], [], [site("g")])
+    flights = run.steps[0].devices[0].flights
+    assert [flight.execution for flight in flights] == [0, 1, 2]
+    assert [flight.arrived - flight.issued for flight in flights] == pytest.approx([1e-5] * 3)
+
+
+def test_a_device_of_a_permute_meets_its_source_and_its_target() -> None:
+    ring = site("g", groups=(), pairs=((0, 1), (1, 2), (2, 3)))
+    assert [ring.members(device) for device in range(4)] == [(0, 1), (0, 1, 2), (1, 2, 3), (2, 3)]
+    lanes = [Lane().kernel("k", length).start("g").wait("g", 60) for length in (10, 40, 20, 50)]
+    flights = [device.flights[0] for device in measured([lanes], [], [ring]).steps[0].devices]
+    assert [flight.last for flight in flights] == [1, 1, 3, 3]
+
+
+def without_landing(found: dict[str, Any]) -> None:
+    for event in found["traceEvents"]:
+        if "landed" in event.get("args", {}):
+            del event["args"]["landed"]
+
+
+def of_a_device_more(found: dict[str, Any]) -> None:
+    found["otherData"]["clock_uncertainty_us"].pop()
+
+
+def without_events(found: dict[str, Any]) -> None:
+    found["traceEvents"] = []
+
+
+def with_a_text_for_a_time(found: dict[str, Any]) -> None:
+    found["traceEvents"][3]["ts"] = "soon"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (without_landing, "an older trace"),
+        (of_a_device_more, "more devices than the 1"),
+        (without_events, "no step was recorded"),
+        (with_a_text_for_a_time, "ts must be a number"),
+    ],
+)
+def test_what_is_no_trace_of_ours_is_refused(spoil: Any, message: str) -> None:
+    found = trace()
+    spoil(found)
+    with pytest.raises(TraceError, match=message):
+        read_trace(json.dumps(found).encode(), "f.json")
+
+
+def test_any_other_json_is_refused() -> None:
+    for text in (b"[]", b"{}", b"{", b'{"otherData": {}, "traceEvents": 3}'):
+        with pytest.raises(TraceError, match=r"^f\.json"):
+            read_trace(text, "f.json")
+
+
+def test_step_that_only_some_devices_have_is_left_out() -> None:
+    devices = [
+        TracedDevice([lane().step(1, False), lane(100.0).step(2, False)]),
+        TracedDevice([lane().step(1, False)]),
+    ]
+    data = json.dumps(chrome_trace(devices, parse_module(MODULE))).encode()
+    found: MeasuredRun = read_trace(data, "f.json")
+    assert [step.number for step in found.steps] == [1]
