@@ -1,4 +1,4 @@
-"""Runs the steps of shared-memory collectives (collectives/communicator/shared_steps.py) as native code."""
+"""Runs the steps of collectives (collectives/communicator/shared_steps.py) as native code."""
 
 from __future__ import annotations
 
@@ -13,20 +13,24 @@ import numpy as np
 from collectives.communicator.gate import GateWords
 from collectives.communicator.shared_steps import (
     Await,
+    AwaitMessages,
     CopyRows,
     FillZero,
+    Messages,
     MoveRows,
     ReduceRows,
     RotateBytes,
     Signal,
+    StartMessages,
     Step,
     StepProgram,
     SwapRows,
 )
 from runtime.codegen.llvm_gate import gate_library
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
+from runtime.codegen.llvm_messages import AWAIT_MESSAGES, START_MESSAGES, messages_ir
 from runtime.codegen.llvm_passes import Passes
-from runtime.codegen.llvm_reduce_rows import Streams, reduce_rows_ir, streams_of_code
+from runtime.codegen.llvm_reduce_rows import Prefixes, Streams, reduce_rows_ir, streams_of_code
 from runtime.codegen.llvm_reduction import can_reduce, element_of
 from runtime.codegen.llvm_shared_memory import (
     ENTRY_POINTS,
@@ -43,6 +47,7 @@ from spmd.errors import UnsupportedError
 
 Dtype: TypeAlias = np.dtype[Any]
 Words: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
+_ReductionKey: TypeAlias = tuple[Dtype, ReductionKind, Streams | None, Prefixes]
 
 
 class NativeStepEngine:
@@ -50,13 +55,18 @@ class NativeStepEngine:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._reductions: dict[tuple[Dtype, ReductionKind, Streams | None], NativeLibrary] = {}
+        self._reductions: dict[_ReductionKey, NativeLibrary] = {}
         self._moves: dict[str, NativeLibrary] = {}
 
     @cached_property
     def _code(self) -> NativeLibrary:
         names = (*ENTRY_POINTS, *STEP_FUNCTIONS)
         return host_jit().compile(shared_memory_ir(), names, passes=Passes.TIDY)
+
+    @cached_property
+    def _messages(self) -> NativeLibrary:
+        names = (START_MESSAGES, AWAIT_MESSAGES)
+        return host_jit().compile(messages_ir(), names, passes=Passes.TIDY)
 
     @cached_property
     def _start(self) -> Any:
@@ -107,6 +117,8 @@ class NativeStepEngine:
             return self._reduction(step)
         if isinstance(step, MoveRows):
             return self._move(step.index_dtype.name)
+        if isinstance(step, (StartMessages, AwaitMessages)):
+            return self._messages
         return self._code
 
     def _move(self, dtype: str) -> NativeLibrary:
@@ -118,7 +130,8 @@ class NativeStepEngine:
         return self._moves[dtype]
 
     def _reduction(self, step: ReduceRows) -> NativeLibrary:
-        key = step.dtype, step.reduction, streams_of_code(len(step.sources), len(step.targets))
+        streams = streams_of_code(len(step.sources), len(step.targets))
+        key = step.dtype, step.reduction, streams, Prefixes(step.from_prefix, step.to_prefix)
         if key not in self._reductions:
             ir = reduce_rows_ir(_REDUCE, *key)
             self._reductions[key] = host_jit().compile(ir, (_REDUCE,))
@@ -129,6 +142,8 @@ _MOVE, _REDUCE = "spmd_move_rows", "spmd_reduce_rows"
 _FUNCTIONS: dict[type[Step], str] = {
     Signal: "spmd_signal",
     Await: "spmd_await",
+    StartMessages: START_MESSAGES,
+    AwaitMessages: AWAIT_MESSAGES,
     CopyRows: "spmd_copy_rows",
     SwapRows: "spmd_swap_rows",
     RotateBytes: "spmd_rotate_bytes",
@@ -191,6 +206,8 @@ class NativeSteps:
         position, count, before = (int(word) for word in self._header[:3])
         # Turns are equal but for the addresses of slots.
         step = self._program.steps[position] if position < count else None
+        if isinstance(step, AwaitMessages):
+            return step.messages.late()
         if not isinstance(step, Await):
             return []
         return [
@@ -198,6 +215,11 @@ class NativeSteps:
             for rank, counter in zip(step.ranks, step.counters, strict=True)
             if ctypes.c_int64.from_address(counter).value < before + step.number
         ]
+
+    def failure(self) -> str:
+        step = self._program.steps[int(self._header[0])]
+        assert isinstance(step, (StartMessages, AwaitMessages)), "nothing else fails so"
+        return step.messages.failure()
 
     def _table(self, steps: Sequence[Step]) -> Words:
         table = np.zeros((max(len(steps), 1), RECORD_WORDS), np.int64)
@@ -211,6 +233,11 @@ class NativeSteps:
             return [step.counter, step.number]
         if isinstance(step, Await):
             return [self._list(step.counters), len(step.counters), step.number]
+        if isinstance(step, StartMessages):
+            function, sent = step.messages.start_all, [step.messages.sent, *step.messages.crossing]
+            return [function, *_requests(step.messages), *sent]
+        if isinstance(step, AwaitMessages):
+            return [step.messages.test_all, *_requests(step.messages), step.messages.statuses]
         if isinstance(step, CopyRows):
             shape = [step.rows, step.row_bytes, step.source_stride, step.target_stride]
             return [step.source, step.target, *shape]
@@ -233,3 +260,7 @@ class NativeSteps:
         """Addresses as a list in memory: where it lies."""
         self._lists.append(np.array(addresses, np.int64))
         return int(self._lists[-1].ctypes.data)
+
+
+def _requests(messages: Messages) -> list[int]:
+    return [messages.count, messages.requests, messages.error]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
 from loopback_ranks import run_ranks
 
+from collectives.communicator.array_steps import Copy, exchanges_of
 from collectives.communicator.gate import GATE_BYTES, Gate
 from collectives.communicator.household import Household
 from collectives.communicator.in_flight import InFlightSet
@@ -95,9 +96,11 @@ class SharedMemoryRank:
         operands: Sequence[np.ndarray],
         results: Sequence[np.ndarray],
     ) -> BoundCollective:
-        def by_messages(between: Buffers) -> BoundCollective:
+        def by_messages(between: Buffers, last: Sequence[Copy]) -> BoundCollective:
             self.by_messages.append(name)
-            return self.loopback.bind(collective, name, between.operands, between.results)
+            return _Followed(
+                self.loopback.bind(collective, name, between.operands, between.results), last
+            )
 
         buffers = Buffers(tuple(operands), tuple(results))
         return self.memory.bind(collective, name, buffers, by_messages)
@@ -110,6 +113,32 @@ class SharedMemoryRank:
     ) -> None:
         if not poll_until(done, self.timeout_seconds):
             raise CollectiveTimeoutError(f"{what}: group {group}: nothing came from {list(late())}")
+
+
+@dataclass
+class _Followed:
+    """A collective and what is done at the end of each of its runs."""
+
+    inner: BoundCollective
+    last: Sequence[Copy]
+    is_under_way: bool = False
+
+    def start(self) -> None:
+        self.inner.start()
+        self.is_under_way = True
+
+    def test(self) -> bool:
+        return self.inner.test() and self._finish()
+
+    def wait(self) -> None:
+        self.inner.wait()
+        self._finish()
+
+    def _finish(self) -> bool:
+        for _ in exchanges_of(self.last if self.is_under_way else ()):
+            raise AssertionError("copies exchange nothing")
+        self.is_under_way = False
+        return True
 
 
 def pass_gate(gate: Gate, timeout_seconds: float = 60.0) -> None:

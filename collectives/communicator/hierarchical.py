@@ -14,7 +14,7 @@ The bits stay those of ``kinds``: a reduction in group order, though it goes fro
 A permute has nothing to gain, since each of its operands is wanted once. ``hierarchical_plans`` chooses.
 
 A plan says how much memory each member shows to its *mates*, the members on its node (its *staging*), and gives the
-steps of one run: work of its own, exchanges of messages (``algorithms``), and meetings of mates. All read staging only
+steps of one run (``array_steps``): work of its own, exchanges of messages, and meetings of mates. All read staging only
 between meetings: the last one of a run ends it, so that the next may write there.
 """
 
@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
-from collectives.communicator.algorithms import Step
+from collectives.communicator.array_steps import ArrayStep
 from collectives.communicator.reduction import Array
 from collectives.communicator.shared_buffers import Buffers
 
@@ -90,7 +90,7 @@ class HierarchicalPlan(ABC):
         """What ``member`` shows to its mates, which begins at a multiple of 64 bytes."""
 
     @abstractmethod
-    def steps(self, member: int, buffers: Buffers, staging: Staging) -> Iterator[Step]:
+    def steps(self, member: int, buffers: Buffers, staging: Staging) -> Iterator[ArrayStep]:
         """One run of ``member``, any number of times. Reading and writing staging is between meetings."""
 
 

@@ -12,7 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collectives.communicator.algorithms import Meeting, Step, copy, do, exchange
+from collectives.communicator.array_steps import (
+    ArrayStep,
+    Copy,
+    Exchange,
+    Meeting,
+    concatenate,
+)
 from collectives.communicator.hierarchical import GroupNodes, HierarchicalPlan, Staging, views_of
 from collectives.communicator.reduction import Array
 from collectives.communicator.shared_buffers import Buffers, aligned, offsets_of
@@ -35,7 +41,7 @@ class BatchedAllToAll(HierarchicalPlan):
     def staging_bytes(self, member: int) -> int:
         return self.nodes.count * self.block_bytes
 
-    def steps(self, member: int, buffers: Buffers, staging: Staging) -> Iterator[Step]:
+    def steps(self, member: int, buffers: Buffers, staging: Staging) -> Iterator[ArrayStep]:
         mates, count = self.nodes.mates(member), self.nodes.count
         blocks = {mate: staging[mate].reshape(count, self.block_bytes) for mate in mates}
         parts = parts_of(buffers.operands, count, self.dimension)
@@ -44,33 +50,37 @@ class BatchedAllToAll(HierarchicalPlan):
             for part, shown in zip(
                 sent, views_of(blocks[member][target], sent, offsets), strict=True
             ):
-                yield copy(part, shown)
-        yield lambda: Meeting(1)
+                yield Copy(part, shown)
+        yield Meeting(1)
         batches = {
             target: np.empty((len(mates), self.block_bytes), np.uint8)
             for target in range(count)
             if target not in mates and self._sender(target, member) == member
         }
         for target, batch in batches.items():
-            yield do(np.stack, [blocks[mate][target] for mate in mates], out=batch)
+            for mate, block in zip(mates, batch, strict=True):
+                yield Copy(blocks[mate][target], block)
         boxes = {
             node: np.empty((len(node), self.block_bytes), np.uint8)
             for node in self.nodes.nodes
             if node != mates
         }
-        yield exchange(batches, {self._sender(member, node[0]): boxes[node] for node in boxes})
+        yield Exchange(
+            tuple(batches.items()),
+            tuple((self._sender(member, node[0]), box) for node, box in boxes.items()),
+        )
         came = {mate: blocks[mate][member] for mate in mates}
         for node, box in boxes.items():
             came |= dict(zip(node, box, strict=True))
         received = [views_of(came[source], parts[0], offsets) for source in range(count)]
-        if self.dimension is None:
+        if self.joined is None:
             for source, result in enumerate(buffers.results):
-                yield copy(received[source][0], result)
+                yield Copy(received[source][0], result)
         else:
             for k, result in enumerate(buffers.results):
                 values = [blocks_of[k] for blocks_of in received]
-                yield do(np.concatenate, values, axis=self.joined, out=result)
-        yield lambda: Meeting(2)
+                yield from concatenate(values, self.joined, result)
+        yield Meeting(2)
 
     def _sender(self, target: int, source: int) -> int:
         """Who sends to ``target`` what the members on the node of ``source`` have for it."""

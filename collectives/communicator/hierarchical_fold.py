@@ -25,9 +25,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from collectives.communicator.algorithms import Exchange, Step, do, exchange
+from collectives.communicator.array_steps import ArrayStep, Exchange, Message, Reduce
 from collectives.communicator.hierarchical import GroupNodes, Staging, common, cut
-from collectives.communicator.reduction import Array, accumulator_type, reduce_in_order
+from collectives.communicator.reduction import Array, accumulator_type
 from collectives.communicator.shared_buffers import aligned
 from spmd.device import ReductionKind
 
@@ -129,14 +129,14 @@ class Fold:
         return _bytes_of(self.vectors[chunk.vector], high - low)
 
     # ---- what crosses
-    def toward(self, chunk: Chunk, member: int, node: int, share: Array) -> dict[int, Array]:
-        """``share``, what ``member`` has of ``chunk``, in pieces: by member of ``node``, what is also its share."""
+    def toward(self, chunk: Chunk, member: int, node: int, share: Array) -> list[Message]:
+        """``share``, what ``member`` has of ``chunk``, in pieces: those that are also shares of members of ``node``."""
         low, high = self.share(chunk, member)
-        found = {}
+        found = []
         for other in self.nodes.nodes[node]:
             both = common((low, high), self.share(chunk, other))
             if both is not None:
-                found[other] = share[both[0] - low : both[1] - low]
+                found.append((other, share[both[0] - low : both[1] - low]))
         return found
 
 
@@ -148,7 +148,7 @@ class FoldRun:
     member: int
     staging: Staging
 
-    def steps(self, totals: Callable[[FoldRun, int], Exchange], slots: int) -> Iterator[Step]:
+    def steps(self, totals: Callable[[FoldRun, int], Exchange], slots: int) -> Iterator[ArrayStep]:
         """``totals``: what crosses in a slot beside prefixes; in slot t the last node has reduced chunk t - last."""
         fold, node = self.fold, self.fold.nodes.node_of(self.member)
         for slot in range(slots):
@@ -156,14 +156,14 @@ class FoldRun:
             if chunk is not None:
                 yield self._reduce(chunk)
             crossing = totals(self, slot)
-            sends, receives = dict(crossing.sends), dict(crossing.receives)
+            sends, receives = [*crossing.sends], [*crossing.receives]
             if node < fold.last and chunk is not None:
-                sends |= fold.toward(chunk, self.member, node + 1, self._outbox(chunk))
+                sends += fold.toward(chunk, self.member, node + 1, self._outbox(chunk))
             coming = self.chunk(slot - node + 1)
             if node > 0 and coming is not None:
-                receives |= fold.toward(coming, self.member, node - 1, self._inbox(coming))
+                receives += fold.toward(coming, self.member, node - 1, self._inbox(coming))
             if sends or receives:
-                yield exchange(sends, receives)
+                yield Exchange(tuple(sends), tuple(receives))
 
     def chunk(self, number: int) -> Chunk | None:
         chunks = self.fold.chunks
@@ -173,7 +173,7 @@ class FoldRun:
         """This member's share of the totals."""
         return self.fold.total(chunk, self.member, self.staging)
 
-    def _reduce(self, chunk: Chunk) -> Step:
+    def _reduce(self, chunk: Chunk) -> Reduce:
         fold, node = self.fold, self.fold.nodes.node_of(self.member)
         low, high = fold.share(chunk, self.member)
         mates = fold.nodes.mates(self.member)
@@ -181,7 +181,7 @@ class FoldRun:
         if node > 0:
             values.insert(0, self._inbox(chunk))
         out = self.total(chunk) if node == fold.last else self._outbox(chunk)
-        return do(reduce_in_order, values, fold.reduction, out)
+        return Reduce(tuple(values), fold.reduction, out)
 
     def _inbox(self, chunk: Chunk) -> Array:
         """For the prefix that comes; it is used up before the next one comes."""

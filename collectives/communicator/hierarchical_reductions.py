@@ -9,14 +9,14 @@ from functools import cached_property
 
 import numpy as np
 
-from collectives.communicator.algorithms import (
+from collectives.communicator.array_steps import (
+    ArrayStep,
+    Copy,
     Exchange,
     Meeting,
-    Step,
-    copy,
-    do,
-    exchange,
-    reduce_parts,
+    Message,
+    concatenate,
+    separate,
 )
 from collectives.communicator.hierarchical import (
     GroupNodes,
@@ -28,6 +28,7 @@ from collectives.communicator.hierarchical import (
 )
 from collectives.communicator.hierarchical_fold import Fold, FoldRun, Vector
 from collectives.communicator.hierarchical_rows import Rows
+from collectives.communicator.parcels import Parcels
 from collectives.communicator.reduction import Array
 from collectives.communicator.shared_buffers import Buffers, aligned, offsets_of
 from spmd.device import ReductionKind
@@ -57,22 +58,14 @@ def batches_of(buffers: Buffers) -> tuple[Batch, ...]:
     )
 
 
-def gather_batch(batch: Batch, arrays: Sequence[Array], vector: Array) -> Iterator[Step]:
+def gather_batch(batch: Batch, arrays: Sequence[Array], vector: Array) -> Iterator[ArrayStep]:
     """The arrays of the batch, one after the other, to ``vector``."""
-    for k, part in _pieces(batch, arrays, vector):
-        yield copy(arrays[k].reshape(-1), part)
+    yield from concatenate([arrays[k].reshape(-1) for k in batch.operands], 0, vector)
 
 
-def scatter_batch(batch: Batch, vector: Array, arrays: Sequence[Array]) -> Iterator[Step]:
+def scatter_batch(batch: Batch, vector: Array, arrays: Sequence[Array]) -> Iterator[ArrayStep]:
     """The same back."""
-    for k, part in _pieces(batch, arrays, vector):
-        yield copy(part, arrays[k].reshape(-1))
-
-
-def _pieces(batch: Batch, arrays: Sequence[Array], vector: Array) -> Iterator[tuple[int, Array]]:
-    ends = itertools.accumulate(arrays[k].size for k in batch.operands)
-    for k, end in zip(batch.operands, ends, strict=True):
-        yield k, vector[end - arrays[k].size : end]
+    yield from separate(vector, 0, [arrays[k].reshape(-1) for k in batch.operands])
 
 
 @dataclass(frozen=True)
@@ -91,14 +84,14 @@ class FoldedAllReduce(HierarchicalPlan):
     def staging_bytes(self, member: int) -> int:
         return self.fold.staging_bytes(member)
 
-    def steps(self, member: int, buffers: Buffers, staging: Staging) -> Iterator[Step]:
+    def steps(self, member: int, buffers: Buffers, staging: Staging) -> Iterator[ArrayStep]:
         fold = self.fold
         for k, batch in enumerate(self.batches):
             yield from gather_batch(batch, buffers.operands, fold.vector(k, member, staging))
-        yield lambda: Meeting(1)
+        yield Meeting(1)
         slots = len(fold.chunks) + 2 * fold.last - 1
         yield from FoldRun(fold, member, staging).steps(_totals_go_back, slots)
-        yield lambda: Meeting(2)
+        yield Meeting(2)
         for k, batch in enumerate(self.batches):
             is_one = len(batch.operands) == 1
             whole = (
@@ -109,23 +102,24 @@ class FoldedAllReduce(HierarchicalPlan):
             for chunk, mate in itertools.product(fold.chunks, self.nodes.mates(member)):
                 if chunk.vector == k:
                     low, high = fold.share(chunk, mate)
-                    yield copy(fold.total(chunk, mate, staging), whole[low:high])
+                    yield Copy(fold.total(chunk, mate, staging), whole[low:high])
             if not is_one:
                 yield from scatter_batch(batch, whole, buffers.results)
-        yield lambda: Meeting(3)
+        yield Meeting(3)
 
 
 def _totals_go_back(run: FoldRun, slot: int) -> Exchange:
     fold, member = run.fold, run.member
     node = fold.nodes.node_of(member)
-    sends, receives = {}, {}
+    sends: list[Message] = []
+    receives: list[Message] = []
     going = run.chunk(slot - 2 * fold.last + node)
     if node > 0 and going is not None:
         sends = fold.toward(going, member, node - 1, run.total(going))
     coming = run.chunk(slot - 2 * fold.last + node + 1)
     if node < fold.last and coming is not None:
         receives = fold.toward(coming, member, node + 1, run.total(coming))
-    return Exchange(sends, receives)
+    return Exchange(tuple(sends), tuple(receives))
 
 
 @dataclass(frozen=True)
@@ -145,29 +139,29 @@ class FoldedReduceScatter(HierarchicalPlan):
     def staging_bytes(self, member: int) -> int:
         return self.fold.staging_bytes(member)
 
-    def steps(self, member: int, buffers: Buffers, staging: Staging) -> Iterator[Step]:
+    def steps(self, member: int, buffers: Buffers, staging: Staging) -> Iterator[ArrayStep]:
         fold = self.fold
         results = [result.reshape(-1) for result in buffers.results]
         for k, operand in enumerate(buffers.operands):
             parts = np.split(operand, self.nodes.count, axis=self.dimension)
             shown = fold.vector(k, member, staging).reshape(self.nodes.count, *parts[0].shape)
             for part, place in zip(parts, shown, strict=True):
-                yield copy(part, place)
-        yield lambda: Meeting(1)
+                yield Copy(part, place)
+        yield Meeting(1)
 
         def totals(run: FoldRun, slot: int) -> Exchange:
             return self._totals_arrive(run, slot, results)
 
         yield from FoldRun(fold, member, staging).steps(totals, len(fold.chunks) + fold.last)
-        yield lambda: Meeting(2)
+        yield Meeting(2)
         if self.nodes.node_of(member) == fold.last:
             for chunk, mate in itertools.product(fold.chunks, self.nodes.mates(member)):
                 total, (low, _) = fold.total(chunk, mate, staging), fold.share(chunk, mate)
                 both = common(fold.share(chunk, mate), self._part(chunk.vector, member))
                 if both is not None:
                     target = self._of_part(results[chunk.vector], both, chunk.vector, member)
-                    yield copy(total[both[0] - low : both[1] - low], target)
-        yield lambda: Meeting(3)
+                    yield Copy(total[both[0] - low : both[1] - low], target)
+        yield Meeting(3)
 
     def _totals_arrive(self, run: FoldRun, slot: int, results: Sequence[Array]) -> Exchange:
         fold, member = self.fold, run.member
@@ -180,22 +174,22 @@ class FoldedReduceScatter(HierarchicalPlan):
             wanted = self._part(k, member)
             found = {one: common(share, wanted) for one, share in shares.items()}
             return Exchange(
-                receives={
-                    one: self._of_part(results[k], both, k, member)
+                receives=tuple(
+                    (one, self._of_part(results[k], both, k, member))
                     for one, both in found.items()
                     if both is not None
-                }
+                )
             )
         share = fold.share(chunk, member)
         total = run.total(chunk)
         others = (one for node in self.nodes.nodes[:-1] for one in node)
         parts = {one: common(share, self._part(k, one)) for one in others}
         return Exchange(
-            sends={
-                one: total[both[0] - share[0] : both[1] - share[0]]
+            sends=tuple(
+                (one, total[both[0] - share[0] : both[1] - share[0]])
                 for one, both in parts.items()
                 if both is not None
-            }
+            )
         )
 
     def _part(self, k: int, member: int) -> tuple[int, int]:
@@ -228,21 +222,24 @@ class SpreadAllReduce(HierarchicalPlan):
     def staging_bytes(self, member: int) -> int:
         return self.rows.staging_bytes(member)
 
-    def steps(self, member: int, buffers: Buffers, staging: Staging) -> Iterator[Step]:
+    def steps(self, member: int, buffers: Buffers, staging: Staging) -> Iterator[ArrayStep]:
         found = [self._totals(source, member, staging) for source in range(self.nodes.count)]
+        parcels = Parcels(member, self.nodes.count)
+        reductions: list[ArrayStep] = []
         for k, batch in enumerate(self.batches):
             vector = np.empty(batch.vector.size, batch.vector.dtype)
             yield from gather_batch(batch, buffers.operands, vector)
             parts = [vector[low:high] for low, high in cut(vector.size, self.nodes.count)]
-            yield from reduce_parts(self.reduction, member, parts, found[member][k])
-        crossing = self.rows.crossing(member, staging)
-        yield exchange(crossing.sends, crossing.receives)
-        yield lambda: Meeting(1)
+            reductions += parcels.reduce(self.reduction, parts, found[member][k], ())
+        yield from parcels.exchange()
+        yield from reductions
+        yield self.rows.crossing(member, staging)
+        yield Meeting(1)
         for k, batch in enumerate(self.batches):
             vector = np.empty(batch.vector.size, batch.vector.dtype)
-            yield do(np.concatenate, [totals[k] for totals in found], out=vector)
+            yield from concatenate([totals[k] for totals in found], 0, vector)
             yield from scatter_batch(batch, vector, buffers.results)
-        yield lambda: Meeting(2)
+        yield Meeting(2)
 
     def _totals(self, source: int, member: int, staging: Staging) -> list[Array]:
         """The totals of ``source``'s part of each batch, as ``member`` finds them."""

@@ -14,11 +14,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
-
-from collectives.communicator.algorithms import Exchange, Meeting, Step, copy, do, exchange
+from collectives.communicator.array_steps import (
+    ArrayStep,
+    Copy,
+    Exchange,
+    Meeting,
+    Reduce,
+    concatenate,
+)
 from collectives.communicator.hierarchical import GroupNodes, HierarchicalPlan, Staging, views_of
-from collectives.communicator.reduction import Array, reduce_in_order
+from collectives.communicator.reduction import Array
 from collectives.communicator.shared_buffers import Buffers, aligned
 from spmd.device import ReductionKind
 
@@ -48,13 +53,12 @@ class Rows:
     def crossing(self, member: int, staging: Staging) -> Exchange:
         """Own row to one member of every other node; the rows that ``member`` holds for its mates from theirs."""
         own_node = self.nodes.node_of(member)
-        sends = {}
-        if self.sizes[member]:
-            row = self.own(member, staging)
-            others = (k for k in range(len(self.nodes.nodes)) if k != own_node)
-            sends = {self._holder(member, node): row for node in others}
+        others = (k for k in range(len(self.nodes.nodes)) if k != own_node and self.sizes[member])
         held = (source for source in self._held[member] if source != member)
-        return Exchange(sends, {source: self.row(source, member, staging) for source in held})
+        return Exchange(
+            tuple((self._holder(member, node), self.own(member, staging)) for node in others),
+            tuple((source, self.row(source, member, staging)) for source in held),
+        )
 
     def _holder(self, source: int, node: int) -> int:
         """Who holds the row of ``source`` for the members of ``node``."""
@@ -90,23 +94,22 @@ class RowsPlan(HierarchicalPlan):
     def staging_bytes(self, member: int) -> int:
         return self.rows.staging_bytes(member)
 
-    def steps(self, member: int, buffers: Buffers, staging: Staging) -> Iterator[Step]:
+    def steps(self, member: int, buffers: Buffers, staging: Staging) -> Iterator[ArrayStep]:
         found: dict[int, list[Array]] = {}
         for source in self.sources:
             row = self.rows.row(source, member, staging)
             found[source] = views_of(row, buffers.operands, buffers.operand_offsets)
         if member in found:
             for operand, shown in zip(buffers.operands, found[member], strict=True):
-                yield copy(operand, shown)
-        crossing = self.rows.crossing(member, staging)
-        yield exchange(crossing.sends, crossing.receives)
-        yield lambda: Meeting(1)
+                yield Copy(operand, shown)
+        yield self.rows.crossing(member, staging)
+        yield Meeting(1)
         for k, result in enumerate(buffers.results):
-            yield self.finish([found[source][k] for source in self.sources], result)
-        yield lambda: Meeting(2)
+            yield from self.finish([found[source][k] for source in self.sources], result)
+        yield Meeting(2)
 
     @abstractmethod
-    def finish(self, values: Sequence[Array], result: Array) -> Step:
+    def finish(self, values: Sequence[Array], result: Array) -> Iterator[ArrayStep]:
         """``values``: one operand of every source."""
 
 
@@ -117,8 +120,8 @@ class GatherRows(RowsPlan):
         super().__init__(nodes, range(nodes.count), buffers)
         self._dimension = dimension
 
-    def finish(self, values: Sequence[Array], result: Array) -> Step:
-        return do(np.concatenate, list(values), axis=self._dimension, out=result)
+    def finish(self, values: Sequence[Array], result: Array) -> Iterator[ArrayStep]:
+        yield from concatenate(values, self._dimension, result)
 
 
 class BroadcastRow(RowsPlan):
@@ -127,8 +130,8 @@ class BroadcastRow(RowsPlan):
     def __init__(self, nodes: GroupNodes, buffers: Buffers) -> None:
         super().__init__(nodes, (0,), buffers)
 
-    def finish(self, values: Sequence[Array], result: Array) -> Step:
-        return copy(values[0], result)
+    def finish(self, values: Sequence[Array], result: Array) -> Iterator[ArrayStep]:
+        yield Copy(values[0], result)
 
 
 class ReduceRows(RowsPlan):
@@ -138,5 +141,5 @@ class ReduceRows(RowsPlan):
         super().__init__(nodes, range(nodes.count), buffers)
         self._reduction = reduction
 
-    def finish(self, values: Sequence[Array], result: Array) -> Step:
-        return do(reduce_in_order, list(values), self._reduction, result)
+    def finish(self, values: Sequence[Array], result: Array) -> Iterator[ArrayStep]:
+        yield Reduce(tuple(values), self._reduction, result)

@@ -13,8 +13,9 @@ from functools import partial
 import numpy as np
 from mpi4py import MPI
 
+from collectives.communicator.algorithms import message_steps
+from collectives.communicator.array_steps import Copy
 from collectives.communicator.gate import GATE_BYTES, Gate
-from collectives.communicator.hierarchical_setup import HierarchicalSetup
 from collectives.communicator.household import Household
 from collectives.communicator.in_flight import InFlightSet
 from collectives.communicator.interface import (
@@ -24,7 +25,9 @@ from collectives.communicator.interface import (
     require_in,
 )
 from collectives.communicator.kinds import Collective, Group
+from collectives.communicator.message_setup import MessageSetup
 from collectives.communicator.mpi_messages import GroupLink, MessageCollective, Traffic
+from collectives.communicator.native_collective import NativeCollective
 from collectives.communicator.node import default_node_id, find_nodes
 from collectives.communicator.node_memory import NodeMemory
 from collectives.communicator.polling import ask_while, poll_until, poll_while
@@ -108,15 +111,16 @@ class MpiCommunicator:
             window, _own = self._memory.open(ROW_BYTES + GATE_BYTES)  # held until the rows are
         except RunError as error:
             self._memory.give_up_sharing()
-            engine = None
+            shared = None
             notify(f"collectives go by messages: {error}")
         else:
+            shared = self._memory.open
             rows = {rank: window.segment(rank, ROW_BYTES) for rank in node.ranks}
             self._board = StatusBoard(self.rank, rows)
             if nodes.count == 1:
                 self._gate = self._memory.gate(window, ROW_BYTES)
-        self._hierarchy = HierarchicalSetup(
-            self.all_gather_bytes, nodes, self.rank, engine, self._memory.open, notify
+        self._messages = MessageSetup(
+            self.all_gather_bytes, nodes, self.rank, engine, shared, notify
         )
         self._complete(self._world.Ibarrier(), "the start")  # everybody's row is there to be seen
         self.timeout_seconds = timeout_seconds
@@ -149,17 +153,23 @@ class MpiCommunicator:
             if not array.flags.c_contiguous:
                 raise RunError(f"{name}: a buffer of shape {array.shape} is not contiguous")
 
-        def by_messages(between: Buffers) -> BoundCollective:
-            bound = MessageCollective(self, self._link(collective.group), name)
-            self._hierarchy.load(bound, collective, between)
+        def by_messages(between: Buffers, last: Sequence[Copy]) -> BoundCollective:
+            channel = self._link(collective.group).channel()
+            if not self._messages.can_carry(collective, between):
+                steps = message_steps(collective, self.rank, between.operands, between.results)
+                return MessageCollective(self, channel, name, (*steps, *last))
+            bound = NativeCollective(
+                self, collective, name, between, self.spins, needs_progress=True
+            )
+            self._messages.bind(bound, channel, last)
             return bound
 
-        self._hierarchy.count()
+        self._messages.count()
         return self._memory.bind(collective, name, buffers, by_messages)
 
     def connect(self) -> None:
         self._memory.connect()
-        self._hierarchy.connect()
+        self._messages.connect()
 
     def note(self, text: str) -> None:
         self._board.note(text)

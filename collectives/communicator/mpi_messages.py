@@ -1,27 +1,35 @@
 """Collectives as nonblocking messages between MPI ranks, on one communicator per group.
 
-Messages carry a tag that counts the group's collectives, so that several may be in flight and finish in any order.
+Each collective has a tag of its own: several may be in flight and finish in any order, and its runs, like its
+exchanges, arrive one after the other, as MPI delivers what two ranks send each other under one tag. Native code carries
+most of them (``native_collective``, with requests from here), and ``MessageCollective`` what Python must decide or
+reduce.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
 
 import numpy as np
 from mpi4py import MPI
 
-from collectives.communicator.algorithms import Exchange, Meeting, Step, exchanges_of
-from collectives.communicator.hierarchical_setup import NodeMeeting
+from collectives.communicator.array_steps import (
+    ArrayStep,
+    Exchange,
+    Meeting,
+    Message,
+    exchanges_of,
+)
 from collectives.communicator.kinds import Group
+from collectives.communicator.mpi_requests import PersistentMessages, bytes_of
 from collectives.communicator.node import Nodes
 from collectives.communicator.reduction import Array
 from collectives.communicator.waiting import WaitingWorld
 from spmd.errors import RunError
 
-_TAGS = 1 << 14
-"""Tags in use before they wrap; MPI promises 32767, and no group has so many collectives in flight."""
+_LEAST_TAGS = 32767
+"""That MPI promises."""
 
 
 @dataclass
@@ -30,13 +38,26 @@ class Traffic:
 
     nodes: Nodes
     rank: int
-    bytes_between_nodes: int = 0
-    messages_between_nodes: int = 0
+    #: Bytes, messages. Native code adds to them.
+    sent: Array = field(default_factory=lambda: np.zeros(2, np.int64))
 
-    def count(self, target: int, num_bytes: int) -> None:
-        if self.nodes.number_of[target] != self.nodes.number_of[self.rank]:
-            self.bytes_between_nodes += num_bytes
-            self.messages_between_nodes += 1
+    @property
+    def bytes_between_nodes(self) -> int:
+        return int(self.sent[0])
+
+    @property
+    def messages_between_nodes(self) -> int:
+        return int(self.sent[1])
+
+    def crossing(self, group: Group, sends: Sequence[Message]) -> tuple[int, int]:
+        """Bytes and messages that these bring to other nodes."""
+        number_of = self.nodes.number_of
+        sizes = [
+            array.nbytes
+            for member, array in sends
+            if number_of[group[member]] != number_of[self.rank]
+        ]
+        return sum(sizes), len(sizes)
 
 
 class GroupLink:
@@ -45,90 +66,92 @@ class GroupLink:
     def __init__(self, comm: MPI.Intracomm, group: Group, traffic: Traffic) -> None:
         self.comm = comm
         self.group = group
-        self._traffic = traffic
+        self.traffic = traffic
         self._count = 0
+        self._tags = int(comm.Get_attr(MPI.TAG_UB) or _LEAST_TAGS)
 
-    def next_tag(self) -> int:
+    def channel(self) -> Channel:
+        """For the next collective: the same on every member."""
         self._count += 1
-        return self._count % _TAGS
+        return Channel(self, self._count % self._tags)
 
-    def post(self, exchange: Exchange, tag: int) -> PostedExchange:
+
+@dataclass(frozen=True)
+class Channel:
+    """The messages of one collective."""
+
+    link: GroupLink
+    tag: int
+
+    @property
+    def group(self) -> Group:
+        return self.link.group
+
+    def prepare(self, exchange: Exchange) -> PersistentMessages:
+        """Requests for native code."""
+        traffic = self.link.traffic
+        crossing = traffic.crossing(self.group, exchange.sends)
+        return PersistentMessages(
+            self.link.comm, self.group, exchange, self.tag, traffic.sent, crossing
+        )
+
+    def post(self, exchange: Exchange) -> PostedExchange:
         """Begin an exchange, receives first."""
-        receives = {
-            member: self.comm.Irecv([_bytes_of(array), MPI.BYTE], member, tag)
-            for member, array in exchange.receives.items()
-        }
-        sends = []
-        for member, array in exchange.sends.items():
-            sends.append(self.comm.Isend([_bytes_of(array), MPI.BYTE], member, tag))
-            self._traffic.count(self.group[member], array.nbytes)
-        return PostedExchange(self.group, receives, sends)
-
-
-class Pending(Protocol):
-    """What a collective waits for before its next step."""
-
-    def poll(self) -> bool:
-        """True when it is over."""
-        ...
-
-    def late(self) -> list[int]:
-        """Ranks that have not come."""
-        ...
+        comm = self.link.comm
+        receives = [
+            (self.group[member], comm.Irecv([bytes_of(array), MPI.BYTE], member, self.tag))
+            for member, array in exchange.receives
+        ]
+        sends = [
+            comm.Isend([bytes_of(array), MPI.BYTE], member, self.tag)
+            for member, array in exchange.sends
+        ]
+        self.link.traffic.sent += self.link.traffic.crossing(self.group, exchange.sends)
+        return PostedExchange(receives, sends)
 
 
 @dataclass(frozen=True)
 class PostedExchange:
-    """Messages under way (Pending). ``receives``: by member of the group."""
+    """Messages under way. ``receives``: with the rank of who sends."""
 
-    group: Group
-    receives: dict[int, MPI.Request]
-    sends: list[MPI.Request]
+    receives: Sequence[tuple[int, MPI.Request]]
+    sends: Sequence[MPI.Request]
 
     def poll(self) -> bool:
-        return bool(MPI.Request.Testall([*self.receives.values(), *self.sends]))
+        return bool(MPI.Request.Testall([*(one for _, one in self.receives), *self.sends]))
 
     def late(self) -> list[int]:
-        return [self.group[member] for member, one in self.receives.items() if not one.Test()]
+        return list(dict.fromkeys(rank for rank, one in self.receives if not one.Test()))
 
 
 class MessageCollective:
-    """A collective carried by messages, and by meetings of a node's members where it has two levels (BoundCollective).
+    """A collective whose steps Python carries out, by messages alone (BoundCollective).
 
-    In a run: what it waits for, and the steps still to come. A multi-exchange collective keeps its tag: messages
-    between two members of one collective arrive in order.
+    In a run: the exchange it waits for, and those still to come.
     """
 
-    def __init__(self, world: WaitingWorld, link: GroupLink, name: str) -> None:
+    def __init__(
+        self, world: WaitingWorld, channel: Channel, name: str, steps: Sequence[ArrayStep]
+    ) -> None:
         self.name = name
         self._world = world
-        self._link = link
-        self._steps: Sequence[Step] | None = None
-        self._meetings: Sequence[NodeMeeting] = ()
-        self._running = False
-        self._tag = 0
-        self._due: Iterator[Exchange | Meeting] = iter(())
-        self._current: Pending | None = None
-
-    def load(self, steps: Sequence[Step], meetings: Sequence[NodeMeeting] = ()) -> None:
-        """Its steps, and meeting k of a run as ``meetings[k - 1]``."""
+        self._channel = channel
         self._steps = steps
-        self._meetings = meetings
+        self._running = False
+        self._due: Iterator[Exchange | Meeting] = iter(())
+        self._current: PostedExchange | None = None
 
     def start(self) -> None:
         if self._running:
             raise RunError(f"{self.name} is started again before it was waited for")
-        if self._steps is None:
-            raise RunError(f"{self.name} is used before it was connected")
         self._world.note(f"last started {self.name}")
         self._running = True
         self._world.in_flight.enter(self)
-        self._tag = self._link.next_tag()
         self._due = exchanges_of(self._steps)
         self._advance()
 
     def poll(self) -> bool:
-        """Go on as far as messages and mates have come; True when the results are complete."""
+        """Go on as far as messages have come; True when the results are complete."""
         while self._current is not None:
             if not self._current.poll():
                 return False
@@ -142,7 +165,7 @@ class MessageCollective:
     def wait(self) -> None:
         if self._finish_if_complete():
             return
-        self._world.wait_until(self.test, self.name, self._link.group, self._late)
+        self._world.wait_until(self.test, self.name, self._channel.group, self._late)
 
     def _finish_if_complete(self) -> bool:
         if not self.poll():
@@ -153,19 +176,10 @@ class MessageCollective:
         return True
 
     def _advance(self) -> None:
-        """To the next exchange or meeting."""
+        """To the next exchange."""
         due = next(self._due, None)
-        if isinstance(due, Meeting):
-            meeting = self._meetings[due.number - 1]
-            meeting.start()
-            self._current = meeting
-        else:
-            self._current = None if due is None else self._link.post(due, self._tag)
+        assert not isinstance(due, Meeting), "collectives in two levels are native"
+        self._current = None if due is None else self._channel.post(due)
 
     def _late(self) -> list[int]:
         return [] if self._current is None else self._current.late()
-
-
-def _bytes_of(array: Array) -> Array:
-    """The array's memory as bytes: MPI need not know bf16."""
-    return array.reshape(-1).view(np.uint8)

@@ -123,6 +123,8 @@ class NativeCollective:
         """RunError for an ``outcome`` that is neither COMPLETE nor BLOCKED."""
         if outcome == Outcome.OUT_OF_BOUNDS:
             raise RunError(f"{self.name}: offsets and sizes point outside of an array")
+        if outcome == Outcome.MESSAGES_FAILED:
+            raise RunError(f"{self.name}: messages fail: {self._loaded.failure()}")
         self._loaded  # noqa: B018 - which raises where there are no steps
         raise RunError(f"{self.name} is started again before it was waited for")
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 import struct
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
+from collectives.communicator.array_steps import Copy
 from collectives.communicator.gate import Gate
 from collectives.communicator.interface import (
     MEMORY_ALIGNMENT,
@@ -17,12 +19,10 @@ from collectives.communicator.interface import (
 )
 from collectives.communicator.kinds import (
     AllGather,
-    AllReduce,
     Collective,
     CollectiveBroadcast,
     Group,
     RaggedAllToAll,
-    ReduceScatter,
 )
 from collectives.communicator.native_collective import NativeCollective
 from collectives.communicator.node import ByteExchange, Node
@@ -37,9 +37,8 @@ from collectives.communicator.shared_plan import (
     own_tiles,
     step_program,
 )
-from collectives.communicator.shared_steps import StepEngine, StepProgram
+from collectives.communicator.shared_steps import StepEngine, StepProgram, has_code
 from collectives.communicator.shared_window import Place, SharedWindow, open_window
-from collectives.communicator.staged_collective import StagedCollective
 from collectives.communicator.waiting import WaitingWorld
 from spmd.errors import RunError
 
@@ -50,6 +49,8 @@ _SLOT_BYTES_OVERSUBSCRIBED = 4096
 _SPINS = 500
 """Looks at a late member's counter before the core is given up, some 30 us, where every rank has a core."""
 _SPINS_OVERSUBSCRIBED = 10
+
+ByMessages: TypeAlias = Callable[[Buffers, Sequence[Copy]], BoundCollective]
 
 _TOTAL = struct.Struct("<q")
 _RECORD = struct.Struct("<16sq")
@@ -130,9 +131,9 @@ class NodeMemory:
         collective: Collective,
         name: str,
         buffers: Buffers,
-        by_messages: Callable[[Buffers], BoundCollective],
+        by_messages: ByMessages,
     ) -> BoundCollective:
-        """A collective over shared memory where possible, else the one that ``by_messages`` makes.
+        """A collective over shared memory where possible, else the one that ``by_messages`` makes, with its last steps.
 
         RunError where ranks would write different results to memory that they hold together.
         """
@@ -275,10 +276,7 @@ class NodeMemory:
         engine = self._engine
         if engine is None or not set(collective.group) <= set(self.node.ranks):
             return False
-        if isinstance(collective, (AllReduce, ReduceScatter)):
-            types = [operand.dtype for operand in buffers.operands]
-            return all(engine.can_reduce(dtype, collective.reduction) for dtype in types)
-        return True
+        return has_code(engine, collective, buffers.operands)
 
     def _places_of(self, collective: Collective, buffers: Buffers) -> tuple[Places, Places]:
         """Of operands and results. Tiles that lie in the whole lie apart from member to member."""
@@ -316,7 +314,7 @@ class NodeMemory:
 
 
 def _by_messages(
-    make: Callable[[Buffers], BoundCollective],
+    make: ByMessages,
     collective: Collective,
     name: str,
     buffers: Buffers,
@@ -324,13 +322,13 @@ def _by_messages(
 ) -> BoundCollective:
     """Members that reach memory together must not write there before all have started, which messages do not say."""
     if not is_held_together:
-        return make(buffers)
+        return make(buffers, ())
     if isinstance(collective, CollectiveBroadcast):  # a source is done before its targets start
         raise RunError(
             f"{name}: carried by messages, it cannot write to memory that ranks hold together"
         )
     staging = tuple(np.empty_like(result) for result in buffers.results)
-    return StagedCollective(make(Buffers(buffers.operands, staging)), staging, buffers.results)
+    return make(Buffers(buffers.operands, staging), tuple(map(Copy, staging, buffers.results)))
 
 
 def _addresses(arrays: Sequence[Array]) -> tuple[int, ...]:

@@ -12,13 +12,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from collectives.communicator.interface import MEMORY_ALIGNMENT, describe_group, private_memory
-from collectives.communicator.kinds import (
-    AllReduce,
-    Collective,
-    Group,
-    RaggedAllToAll,
-    ReduceScatter,
-)
+from collectives.communicator.kinds import Collective, Group, RaggedAllToAll
 from collectives.communicator.native_collective import NativeCollective
 from collectives.communicator.reduction import Array
 from collectives.communicator.shared_buffers import Buffers
@@ -28,7 +22,7 @@ from collectives.communicator.shared_plan import (
     needs_staging,
     step_program,
 )
-from collectives.communicator.shared_steps import LoadedSteps, StepEngine, StepProgram
+from collectives.communicator.shared_steps import LoadedSteps, StepEngine, StepProgram, has_code
 from collectives.communicator.waiting import WaitingWorld
 from spmd.errors import RunError
 
@@ -81,10 +75,7 @@ class ProcessMemory:
 
     def can_share(self, collective: Collective, buffers: Buffers) -> bool:
         """Whether the engine has code for it; the same for all members."""
-        if isinstance(collective, (AllReduce, ReduceScatter)):
-            types = [operand.dtype for operand in buffers.operands]
-            return all(self._engine.can_reduce(dtype, collective.reduction) for dtype in types)
-        return True
+        return has_code(self._engine, collective, buffers.operands)
 
     def bind(
         self, world: WaitingWorld, collective: Collective, name: str, buffers: Buffers

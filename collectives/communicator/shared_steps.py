@@ -1,4 +1,4 @@
-"""What a collective over shared memory does on one rank, as data: meetings and moves, one after the other.
+"""What native code does for a collective on one rank, as data: meetings, messages and moves, one after the other.
 
 All addresses are this process's own. Members of a group tell each other how far they are by counters, one for each
 member of each collective, which only grow: ``Signal`` number k of the r-th run sets the own counter to
@@ -18,7 +18,8 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from collectives.communicator.gate import GateEngine
-from collectives.communicator.kinds import Group
+from collectives.communicator.kinds import AllReduce, Collective, Group, ReduceScatter
+from collectives.communicator.reduction import Array
 from spmd.device import ReductionKind
 
 
@@ -84,7 +85,8 @@ class FillZero:
 class ReduceRows:
     """Every target becomes the reduction of all sources, in their order; two sources or more. Strides in bytes.
 
-    A target may lie on a source, element on element.
+    A target may lie on a source, element on element. from_prefix: the first source is in the type in which the others
+    are combined (``accumulator_type``); to_prefix: targets are. Either has a single row.
     """
 
     reduction: ReductionKind
@@ -95,6 +97,71 @@ class ReduceRows:
     row_elements: int
     source_stride: int
     target_stride: int
+    from_prefix: bool = False
+    to_prefix: bool = False
+
+
+class Messages(Protocol):
+    """An exchange of messages as requests that may be started any number of times, in memory that stays.
+
+    All but the last two are addresses and numbers for native code, which calls the functions of a message library.
+    """
+
+    @property
+    def start_all(self) -> int:
+        """``int start_all(int count, request *)``; what is not 0 is the code of an error."""
+        ...
+
+    @property
+    def test_all(self) -> int:
+        """``int test_all(int count, request *, int *all_are_complete, status *)``."""
+        ...
+
+    @property
+    def count(self) -> int: ...
+
+    @property
+    def requests(self) -> int: ...
+
+    @property
+    def statuses(self) -> int:
+        """Room for one of each request."""
+        ...
+
+    @property
+    def error(self) -> int:
+        """Of a word for the code of an error."""
+        ...
+
+    @property
+    def sent(self) -> int:
+        """Of two words that count what has been sent to other nodes: bytes, messages."""
+        ...
+
+    @property
+    def crossing(self) -> tuple[int, int]:
+        """What these add to them."""
+        ...
+
+    def late(self) -> list[int]:
+        """Ranks from which something has not come."""
+        ...
+
+    def failure(self) -> str:
+        """What the code of an error means."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StartMessages:
+    messages: Messages
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitMessages:
+    """Go on when all have come and what was sent may be written."""
+
+    messages: Messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +179,16 @@ class MoveRows:
 
 
 Step: TypeAlias = (
-    Signal | Await | CopyRows | SwapRows | RotateBytes | FillZero | ReduceRows | MoveRows
+    Signal
+    | Await
+    | StartMessages
+    | AwaitMessages
+    | CopyRows
+    | SwapRows
+    | RotateBytes
+    | FillZero
+    | ReduceRows
+    | MoveRows
 )
 
 
@@ -120,7 +196,7 @@ Step: TypeAlias = (
 class StepProgram:
     """One rank's part in a collective. ``steps`` and ``alternate`` take turns, run by run; equally many of each.
 
-    ``signals``: how many a run gives, the same for every member.
+    ``signals``: how many a run gives, the same for every member; at least 1 where runs are to be told apart.
     """
 
     steps: tuple[Step, ...]
@@ -135,6 +211,7 @@ class Outcome(IntEnum):
     BLOCKED = 1  # somebody has not come yet: call again
     MISUSED = 2  # started while it runs, or before it was connected
     OUT_OF_BOUNDS = 3  # tables in the data point outside of an array
+    MESSAGES_FAILED = 4  # the library that carries messages has reported an error
 
 
 class LoadedSteps(Protocol):
@@ -162,6 +239,10 @@ class LoadedSteps(Protocol):
         """The ranks that a blocked program waits for."""
         ...
 
+    def failure(self) -> str:
+        """What the library that carries messages says, where that has failed."""
+        ...
+
 
 class StepEngine(GateEngine, Protocol):
     """What runs steps, and gates."""
@@ -173,3 +254,11 @@ class StepEngine(GateEngine, Protocol):
     def load(self, programs: Sequence[StepProgram]) -> Sequence[LoadedSteps]:
         """Prepare programs; the memory they address must live as long as they are used."""
         ...
+
+
+def has_code(engine: StepEngine, collective: Collective, operands: Sequence[Array]) -> bool:
+    """Whether ``engine`` reduces what ``collective`` reduces, if it does; the same for every member."""
+    if isinstance(collective, (AllReduce, ReduceScatter)):
+        types = [operand.dtype for operand in operands]
+        return all(engine.can_reduce(dtype, collective.reduction) for dtype in types)
+    return True

@@ -8,6 +8,8 @@ what came before; the last one goes to the first target, and from there to the o
 bf16 goes *by words* of two elements, which widen by a mask and a shift, where vectors of single ones would have to be
 shuffled: less time by a fifth (two arrays) to a third (four).
 
+In either form the first source may be a *prefix*, in the accumulator's type, and targets may be.
+
 An element of a target may lie on the same element of any source, in both: it is written after all were read.
 """
 
@@ -16,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from collectives.communicator.reduction import accumulator_type
 from runtime.codegen.llvm_reduction import Dtype, Element, combining_ir, element_of
 from runtime.codegen.llvm_words import WORDS
 from spmd.device import ReductionKind
@@ -38,31 +41,55 @@ class Streams:
     targets: int
 
 
+@dataclass(frozen=True)
+class Prefixes:
+    """Whether the first source, and whether targets, are in the accumulator's type."""
+
+    comes: bool = False
+    goes: bool = False
+
+    @property
+    def output(self) -> str:
+        return "wide" if self.goes else "stored"
+
+    def inputs(self, count: int) -> list[str]:
+        return ["wide" if self.comes else "stored", *["stored"] * (count - 1)]
+
+
 def streams_of_code(sources: int, targets: int) -> Streams | None:
     """What there has to be code for; None: what serves all who have more than ``MOST_AT_ONCE`` sources."""
     return Streams(sources, targets) if sources <= MOST_AT_ONCE else None
 
 
 def reduce_rows_ir(
-    name: str, dtype: Dtype, reduction: ReductionKind, streams: Streams | None
+    name: str,
+    dtype: Dtype,
+    reduction: ReductionKind,
+    streams: Streams | None,
+    prefixes: Prefixes = Prefixes(),
 ) -> str:
     """A module with the step function ``name``, which runs a reduce record (see llvm_shared_memory)."""
     element = element_of(dtype)
-    size = dtype.itemsize // element.parts
     combining = combining_ir(dtype, reduction)
-    step = _at_once(name, element, streams) if streams else _in_blocks(name, element, size)
+    if streams:
+        step = _at_once(name, element, streams, prefixes)
+    else:
+        wide = accumulator_type(dtype).itemsize // element.parts
+        step = _in_blocks(
+            name, element, {"stored": dtype.itemsize // element.parts, "wide": wide}, prefixes
+        )
     return "\n".join([*combining, WORDS, _PLACE, *step, _LOOP_METADATA])
 
 
-def _at_once(name: str, element: Element, streams: Streams) -> Iterator[str]:
+def _at_once(name: str, element: Element, streams: Streams, prefixes: Prefixes) -> Iterator[str]:
     sources = [f"s{k}" for k in range(streams.sources)]
     targets = [f"t{k}" for k in range(streams.targets)]
-    stored = ["stored"] * len(sources)
-    if element == element_of(_BF16):
-        yield _combine_loop("reduce_elements", element, stored, "stored", len(targets))
+    inputs = prefixes.inputs(len(sources))
+    if element == element_of(_BF16) and prefixes == Prefixes():
+        yield _combine_loop("reduce_elements", element, inputs, "stored", len(targets))
         yield from _by_words("reduce_row", element, len(sources), len(targets))
     else:
-        yield _combine_loop("reduce_row", element, stored, "stored", len(targets))
+        yield _combine_loop("reduce_row", element, inputs, prefixes.output, len(targets))
     places = [
         f"%{one} = call ptr @place(ptr %{kind}s, i64 {k}, i64 %{kind}_row)"
         for kind, ones in (("source", sources), ("target", targets))
@@ -72,15 +99,26 @@ def _at_once(name: str, element: Element, streams: Streams) -> Iterator[str]:
     yield _AT_ONCE.format(name=name, places="\n  ".join(places), pointers=pointers)
 
 
-def _in_blocks(name: str, element: Element, size: int) -> Iterator[str]:
+def _in_blocks(
+    name: str, element: Element, sizes: dict[str, int], prefixes: Prefixes
+) -> Iterator[str]:
+    """``sizes``: bytes of a number as it lies in memory, and in the accumulator's type."""
+    begin = prefixes.inputs(2)
     forms = {
-        "first": (["stored", "stored"], "wide"),
+        "first": (begin, "wide"),
         "middle": (["wide", "stored"], "wide"),
-        "last": (["wide", "stored"], "stored"),
+        "last": (["wide", "stored"], prefixes.output),
     }
     for form, (inputs, output) in forms.items():
         yield _combine_loop(f"combine_{form}", element, inputs, output)
-    yield _IN_BLOCKS.format(name=name, wide=element.wide, size=size, block=BLOCK_ELEMENTS)
+    yield _IN_BLOCKS.format(
+        name=name,
+        wide=element.wide,
+        first=sizes[begin[0]],
+        size=sizes["stored"],
+        target=sizes[prefixes.output],
+        block=BLOCK_ELEMENTS,
+    )
 
 
 def _combine_loop(
@@ -262,10 +300,13 @@ block:
   %left = sub i64 %elements, %b
   %short = icmp ult i64 %left, {block}
   %n = select i1 %short, i64 %left, i64 {block}
+  %first_before = mul i64 %b, {first}
+  %first_offset = add i64 %source_row, %first_before
   %bytes_before = mul i64 %b, {size}
   %source_offset = add i64 %source_row, %bytes_before
-  %target_offset = add i64 %target_row, %bytes_before
-  %s0 = call ptr @place(ptr %sources, i64 0, i64 %source_offset)
+  %target_before = mul i64 %b, {target}
+  %target_offset = add i64 %target_row, %target_before
+  %s0 = call ptr @place(ptr %sources, i64 0, i64 %first_offset)
   %s1 = call ptr @place(ptr %sources, i64 1, i64 %source_offset)
   %t0 = call ptr @place(ptr %targets, i64 0, i64 %target_offset)
   call void @combine_first(ptr %s0, ptr %s1, ptr %total, i64 %n)
@@ -281,7 +322,7 @@ middle:
   br label %source
 final:
   call void @combine_last(ptr %total, ptr %s, ptr %t0, i64 %n)
-  %bytes = mul i64 %n, {size}
+  %bytes = mul i64 %n, {target}
   br label %target
 target:
   %t = phi i64 [ 1, %final ], [ %next_target, %copy ]

@@ -13,7 +13,7 @@ import numpy as np
 from collectives.communicator import mpi
 from collectives.communicator.kinds import AllReduce
 from collectives.communicator.mpi import MpiCommunicator
-from collectives.communicator.mpi_messages import MessageCollective
+from collectives.communicator.native_collective import NativeCollective
 from collectives.communicator.reduction import Array
 from collectives.communicator.status import StatusBoard
 from launch.agreement import agree
@@ -95,7 +95,8 @@ def on_two_nodes(comm: MpiCommunicator) -> int:
     group = AllReduce(tuple(range(comm.size)), ReductionKind.SUM)
     bound = comm.bind(group, "all-reduce.3", [value], [value])
     comm.connect()
-    assert isinstance(bound, MessageCollective)
+    assert isinstance(bound, NativeCollective)
+    assert bound.needs_progress
     return int(all_reduce(comm)) - comm.size
 
 

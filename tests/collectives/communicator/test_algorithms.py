@@ -1,8 +1,12 @@
-"""Exchanges lead to what the collectives mean, for any number of members: carried here by queues, without MPI."""
+"""Exchanges lead to what the collectives mean, for any number of members: carried here by queues, without MPI.
+
+Python carries them out, and native code.
+"""
 
 from __future__ import annotations
 
-from collections import deque
+import itertools
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -12,13 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collectives.communicator import algorithms
-from collectives.communicator.algorithms import (
-    ALGORITHMS,
-    Exchange,
-    Step,
-    exchanges_of,
-    message_steps,
-)
+from collectives.communicator.algorithms import ALGORITHMS, message_steps
+from collectives.communicator.array_lowering import native_program
+from collectives.communicator.array_steps import ArrayStep, Deferred, Exchange, exchanges_of
 from collectives.communicator.kinds import (
     AllGather,
     AllReduce,
@@ -29,7 +29,10 @@ from collectives.communicator.kinds import (
     RaggedAllToAll,
     ReduceScatter,
 )
+from collectives.communicator.shared_steps import has_code
+from runtime.shared_memory_engine import native_step_engine
 from spmd.device import ReductionKind
+from tests.collectives.communicator.message_world import Post, play
 
 Operands = list[list[np.ndarray]]
 
@@ -43,7 +46,7 @@ def carry(members: Sequence[Iterator[Exchange]]) -> int:
     def post(member: int) -> None:
         nonlocal messages
         exchange = current[member] = next(members[member], None)
-        for target, array in (exchange.sends if exchange else {}).items():
+        for target, array in exchange.sends if exchange else ():
             assert target != member
             assert array.flags.c_contiguous
             mail.setdefault((member, target), deque()).append(array.copy())
@@ -52,10 +55,10 @@ def carry(members: Sequence[Iterator[Exchange]]) -> int:
     def complete(member: int) -> bool:
         exchange = current[member]
         assert exchange is not None
-        queues = [mail.get((source, member)) for source in exchange.receives]
-        if not all(queues):
+        wanted = Counter(source for source, _ in exchange.receives)
+        if any(len(mail.get((source, member), ())) < n for source, n in wanted.items()):
             return False
-        for (source, array), _ in zip(exchange.receives.items(), queues, strict=True):
+        for source, array in exchange.receives:
             message = mail[source, member].popleft()
             assert message.nbytes == array.nbytes
             array.reshape(-1).view(np.uint8)[:] = message.reshape(-1).view(np.uint8)
@@ -72,9 +75,15 @@ def carry(members: Sequence[Iterator[Exchange]]) -> int:
     return messages
 
 
+def messages_of(steps: Sequence[ArrayStep]) -> Iterator[Exchange]:
+    for due in exchanges_of(steps):
+        assert isinstance(due, Exchange)
+        yield due
+
+
 def planned(
     collectives: Sequence[Collective], operands: Operands, results: Operands
-) -> list[tuple[Step, ...]]:
+) -> list[tuple[ArrayStep, ...]]:
     group = collectives[0].group
     return [
         message_steps(one, group[i], operands[i], results[i]) for i, one in enumerate(collectives)
@@ -93,9 +102,46 @@ def assert_as_defined(
         wanted = [[np.empty_like(result) for result in one] for one in results]
         for index, (collective, want) in enumerate(zip(collectives, wanted, strict=True)):
             collective.deliver(collective.combine(operands), index, want)
-        carry([exchanges_of(own) for own in steps])
-        for got, want in zip(results, wanted, strict=True):
-            assert [one.tobytes() for one in got] == [one.tobytes() for one in want]
+        before = [[one.copy() for one in own] for own in operands]
+        carry([messages_of(own) for own in steps])
+        got = [[one.tobytes() for one in own] for own in results]
+        assert got == [[one.tobytes() for one in own] for own in wanted]
+        restore(operands, before)
+        if can_be_native(collectives[0], steps[0], operands[0]):
+            run_native(steps, operands, results, got)
+            restore(operands, before)
+
+
+def restore(arrays: Operands, values: Operands) -> None:
+    for one, value in zip(itertools.chain(*arrays), itertools.chain(*values), strict=True):
+        one[...] = value
+
+
+def can_be_native(
+    collective: Collective, steps: Sequence[ArrayStep], operands: Sequence[np.ndarray]
+) -> bool:
+    is_deferred = any(isinstance(step, Deferred) for step in steps)
+    return not is_deferred and has_code(native_step_engine(), collective, operands)
+
+
+def run_native(
+    steps: Sequence[Sequence[ArrayStep]],
+    operands: Operands,
+    results: Operands,
+    wanted: list[list[bytes]],
+) -> None:
+    """Two runs on the same operands give the same."""
+    before = [[one.copy() for one in own] for own in operands]
+
+    def begin(member: int, _run: int) -> None:
+        restore([operands[member]], [before[member]])
+
+    def finish(member: int, _run: int) -> None:
+        assert [one.tobytes() for one in results[member]] == wanted[member]
+
+    post = Post()
+    programs = [native_program(own, post.preparing(i)) for i, own in enumerate(steps)]
+    play(programs, 2, begin, finish, lambda count: count - 1)
 
 
 SHAPES = st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple)
@@ -207,12 +253,12 @@ def test_a_large_all_reduce_sends_each_element_twice_over_the_group() -> None:
 
     def counted(exchanges: Iterator[Exchange]) -> Iterator[Exchange]:
         for exchange in exchanges:
-            sent[0] += sum(array.nbytes for array in exchange.sends.values())
+            sent[0] += sum(array.nbytes for _, array in exchange.sends)
             yield exchange
 
     collective = AllReduce(group, ReductionKind.SUM)
     steps = planned([collective] * len(group), operands, results)
-    carry([counted(exchanges_of(own)) for own in steps])
+    carry([counted(messages_of(own)) for own in steps])
     assert sent[0] == 4 * (2 * 3 / 4) * 16000
 
 

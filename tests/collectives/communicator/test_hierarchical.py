@@ -1,4 +1,7 @@
-"""Collectives in two levels lead to what they mean, whatever the nodes and whoever is late: carried without MPI."""
+"""Collectives in two levels lead to what they mean, whatever the nodes and whoever is late: carried without MPI.
+
+Python carries them out, and native code.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectives.communicator import hierarchical_fold, hierarchical_plans
-from collectives.communicator.algorithms import Exchange, Meeting, exchanges_of, message_steps
+from collectives.communicator.algorithms import message_steps
+from collectives.communicator.array_lowering import Mates, native_program
+from collectives.communicator.array_steps import ArrayStep, Exchange, Meeting, exchanges_of
 from collectives.communicator.hierarchical import GroupNodes, HierarchicalPlan
 from collectives.communicator.hierarchical_blocks import BatchedAllToAll
 from collectives.communicator.hierarchical_plans import hierarchical_plan
@@ -33,7 +38,10 @@ from collectives.communicator.kinds import (
     ReduceScatter,
 )
 from collectives.communicator.shared_buffers import Buffers
+from collectives.communicator.shared_steps import has_code
+from runtime.shared_memory_engine import native_step_engine
 from spmd.device import ReductionKind
+from tests.collectives.communicator.message_world import Post, play
 
 RUNS = 3
 
@@ -67,7 +75,7 @@ class Carrier:
     def _post(self, member: int, one: Exchange | Meeting | None) -> Exchange | Meeting | None:
         if isinstance(one, Meeting):
             self.arrivals[member] += 1
-        for target, array in (one.sends if isinstance(one, Exchange) else {}).items():
+        for target, array in one.sends if isinstance(one, Exchange) else ():
             assert target != member
             assert array.flags.c_contiguous
             self.mail.setdefault((member, target), deque()).append(array.copy())
@@ -78,12 +86,13 @@ class Carrier:
 
     def _is_over(self, member: int, one: Exchange | Meeting) -> bool:
         if isinstance(one, Exchange):
-            return all(self.mail.get((source, member)) for source in one.receives)
+            wanted = Counter(source for source, _ in one.receives)
+            return all(len(self.mail.get((s, member), ())) >= n for s, n in wanted.items())
         mates = self.nodes.mates(member)
         return all(self.arrivals[mate] >= self.arrivals[member] for mate in mates)
 
     def _receive(self, member: int, one: Exchange) -> None:
-        for source, array in one.receives.items():
+        for source, array in one.receives:
             message = self.mail[source, member].popleft()
             assert message.nbytes == array.nbytes
             array.reshape(-1).view(np.uint8)[:] = message.reshape(-1).view(np.uint8)
@@ -121,29 +130,56 @@ def run(
     if plan is not None:
         staging = {i: np.full(plan.staging_bytes(i), 0xA5, np.uint8) for i in members}
 
-    def runs_of(member: int) -> Iterator[Exchange | Meeting]:
+    def steps_of(member: int) -> tuple[ArrayStep, ...]:
         own = buffers[member]
         if plan is None:
-            steps = message_steps(collective, collective.group[member], own.operands, own.results)
-        else:
-            seen = {mate: staging[mate] for mate in nodes.mates(member)}
-            steps = tuple(plan.steps(member, own, seen))
+            return message_steps(collective, collective.group[member], own.operands, own.results)
+        return tuple(plan.steps(member, own, {mate: staging[mate] for mate in nodes.mates(member)}))
+
+    def begin(member: int, r: int) -> None:
+        for operand, value in zip(buffers[member].operands, inputs[r][member], strict=True):
+            operand[...] = value
+
+    def finish(member: int, r: int) -> None:
+        results = buffers[member].results
+        want = [np.empty_like(one) for one in results]
+        collective.deliver(combined[r], member, want)
+        assert [one.tobytes() for one in results] == [one.tobytes() for one in want]
+
+    def runs_of(member: int) -> Iterator[Exchange | Meeting]:
+        steps = steps_of(member)
         for r in range(runs):
-            for operand, value in zip(own.operands, inputs[r][member], strict=True):
-                operand[...] = value
+            begin(member, r)
             met = 0
             for due in exchanges_of(steps):
                 met += isinstance(due, Meeting)
                 assert not isinstance(due, Meeting) or due.number == met
                 yield due
             assert plan is None or met == plan.meetings
-            want = [np.empty_like(one) for one in own.results]
-            collective.deliver(combined[r], member, want)
-            assert [one.tobytes() for one in own.results] == [one.tobytes() for one in want]
+            finish(member, r)
 
     carrier = Carrier(nodes, choose)
     carrier.carry([runs_of(member) for member in members])
+    if has_code(native_step_engine(), collective, buffers[0].operands):
+        post, counters = Post(), np.zeros((nodes.count, 8), np.int64)
+        everyones = [steps_of(member) for member in members]  # which keep their memory
+        programs = [
+            native_program(
+                steps,
+                post.preparing(member),
+                _mates(nodes, member, counters),
+                0 if plan is None else plan.meetings,
+            )
+            for member, steps in enumerate(everyones)
+        ]
+        play(programs, runs, begin, finish, choose)
     return carrier
+
+
+def _mates(nodes: GroupNodes, member: int, counters: np.ndarray) -> Mates:
+    others = tuple(mate for mate in nodes.mates(member) if mate != member)
+    own, *addresses = (int(counters[one].ctypes.data) for one in (member, *others))
+    return Mates(own, others, tuple(addresses))
 
 
 def nodes_of(sizes: Sequence[int]) -> GroupNodes:

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from collectives.communicator.reduction import reduce_in_order
+from collectives.communicator.reduction import accumulator_type, reduce_in_order
 from collectives.communicator.shared_steps import Outcome, ReduceRows, StepProgram
 from runtime.codegen.llvm_reduce_rows import BLOCK_ELEMENTS, MOST_AT_ONCE
 from runtime.codegen.llvm_reduction import can_reduce
@@ -64,15 +64,18 @@ def assert_same(got: np.ndarray, want: np.ndarray) -> None:
 def reduce_natively(
     sources: list[np.ndarray], targets: list[np.ndarray], reduction: ReductionKind
 ) -> None:
+    dtype = sources[1].dtype
     step = ReduceRows(
         reduction,
-        sources[0].dtype,
+        dtype,
         tuple(s.ctypes.data for s in sources),
         tuple(t.ctypes.data for t in targets),
         1,
         sources[0].size,
         0,
         0,
+        from_prefix=sources[0].dtype != dtype,
+        to_prefix=targets[0].dtype != dtype,
     )
     (steps,) = native_step_engine().load([StepProgram((step,), (step,), 0)])
     assert steps.start() == Outcome.COMPLETE
@@ -87,6 +90,26 @@ def test_bits_are_those_of_numpy(kind: PrimitiveType, reduction: ReductionKind) 
         reduce_natively(sources, [first, second], reduction)
         assert_same(first, want)
         assert_same(second, want)
+
+
+@pytest.mark.parametrize("count", [2, 5, MOST_AT_ONCE + 1, MOST_AT_ONCE + 3])
+@pytest.mark.parametrize(
+    "kind", [PrimitiveType.BF16, PrimitiveType.F16, PrimitiveType.F8E4M3FN, PrimitiveType.S4]
+)
+def test_prefixes_go_on_where_they_were(kind: PrimitiveType, count: int) -> None:
+    """A prefix in the accumulator's type, from some and to the others, has the bits of all at once."""
+    size = BLOCK_ELEMENTS + 5
+    sources = [values(kind, size, seed) for seed in range(2 * count - 1)]
+    prefix = np.empty(size, accumulator_type(kind.numpy))
+    further = np.empty_like(prefix)
+    want, got = np.empty_like(sources[0]), np.empty_like(sources[0])
+    reduce_in_order(sources, ReductionKind.SUM, want)
+    reduce_natively(sources[:count], [prefix], ReductionKind.SUM)
+    reduce_natively([prefix, *sources[count:]], [got], ReductionKind.SUM)
+    assert_same(got, want)
+    reduce_natively([prefix, *sources[count:]], [further], ReductionKind.SUM)
+    reduce_in_order([prefix, *sources[count:]], ReductionKind.SUM, prefix)
+    assert_same(further, prefix)
 
 
 @pytest.mark.parametrize("count", [2, 4, MOST_AT_ONCE, MOST_AT_ONCE + 1])

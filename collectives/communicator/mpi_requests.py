@@ -1,0 +1,104 @@
+"""Persistent MPI requests, and the MPI library's functions for native code that starts and tests them.
+
+A request handle is an int in MPICH and a pointer in Open MPI: native code sees an array of so many bytes each.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+from mpi4py import MPI
+
+from collectives.communicator.array_steps import Exchange
+from collectives.communicator.kinds import Group
+from collectives.communicator.reduction import Array
+
+
+class PersistentMessages:
+    """The messages of one exchange (Messages), on the communicator of a group."""
+
+    def __init__(
+        self,
+        comm: MPI.Intracomm,
+        group: Group,
+        exchange: Exchange,
+        tag: int,
+        sent: Array,
+        crossing: tuple[int, int],
+    ) -> None:
+        """``sent``: two words, see ``Messages``; the exchange's arrays must live as long as this is used."""
+        self._receives = [
+            (group[member], comm.Recv_init([bytes_of(array), MPI.BYTE], member, tag))
+            for member, array in exchange.receives
+        ]
+        sends = [
+            comm.Send_init([bytes_of(array), MPI.BYTE], member, tag)
+            for member, array in exchange.sends
+        ]
+        requests = [*(request for _, request in self._receives), *sends]
+        self._handles = np.frombuffer(b"".join(map(_handle, requests)), np.uint8).copy()
+        self._statuses = np.empty(len(requests) * MPI._sizeof(MPI.Status), np.uint8)
+        self._error = np.zeros(1, np.int64)
+        self._sent = sent
+        self.crossing = crossing
+        self.count = len(requests)
+        weakref.finalize(self, _free, requests).atexit = False
+
+    @property
+    def start_all(self) -> int:
+        return _function("MPI_Startall")
+
+    @property
+    def test_all(self) -> int:
+        return _function("MPI_Testall")
+
+    @property
+    def requests(self) -> int:
+        return int(self._handles.ctypes.data)
+
+    @property
+    def statuses(self) -> int:
+        return int(self._statuses.ctypes.data)
+
+    @property
+    def error(self) -> int:
+        return int(self._error.ctypes.data)
+
+    @property
+    def sent(self) -> int:
+        return int(self._sent.ctypes.data)
+
+    def late(self) -> list[int]:
+        return list(dict.fromkeys(rank for rank, one in self._receives if not one.Get_status()))
+
+    def failure(self) -> str:
+        return str(MPI.Get_error_string(int(self._error[0])))
+
+
+def bytes_of(array: Array) -> Array:
+    """The array's memory as bytes: MPI need not know bf16."""
+    return array.reshape(-1).view(np.uint8)
+
+
+def _handle(request: MPI.Request) -> bytes:
+    return ctypes.string_at(MPI._addressof(request), MPI._sizeof(request))
+
+
+@cache
+def _function(name: str) -> int:
+    """Where the library that mpi4py has loaded has it: a library's names are found through whoever needs it."""
+    address = ctypes.cast(getattr(ctypes.CDLL(MPI.__file__), name), ctypes.c_void_p).value
+    assert address is not None, "a function lies somewhere"
+    return address
+
+
+def _free(requests: Sequence[MPI.Request]) -> None:
+    """Those of a run that was given up are left to MPI, which may still use them."""
+    if not MPI.Is_finalized():
+        for request in requests:
+            if request.Get_status():
+                request.Free()
