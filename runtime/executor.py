@@ -69,7 +69,7 @@ class LoadedDevice:
         self._numbers = {id(thunk): number for number, thunk in enumerate(walk(program.thunks))}
         self._number = communicator.enroll(self)
         self._steps = 0
-        self.progress = ProgressPoints()
+        self.progress = ProgressPoints(overlaps=reference_every != 1)
         self._seconds: dict[int, float] = {}  # by thunk
         self.bound_collectives: dict[str, BoundCollective] = {}
         self.memory = DeviceMemory(program.assignment.allocations, communicator)

@@ -13,7 +13,15 @@ from collectives.communicator.native_collective import NativeCollective
 from runtime.buffers.types import ArrayView
 from runtime.codegen.llvm_segment import SegmentRow
 from runtime.thunks.collective_plans import CollectivePlan
-from runtime.thunks.segment import Action, PythonWait, Segment, joined, segment_of, stamping
+from runtime.thunks.segment import (
+    Action,
+    PythonWait,
+    Segment,
+    either,
+    joined,
+    segment_of,
+    stamping,
+)
 from runtime.thunks.thunk import BufferUse, LoadedProgram, Role, Thunk, UseKind, uses
 from spmd.literal import NDArray
 
@@ -51,8 +59,7 @@ class CollectiveStartThunk(Thunk):
         wait = _wait_for(program.bound_collectives[self.name], self, program)
         if program.recorder is not None:
             wait = joined((wait, stamping(number, program.recorder.waited(self))))
-        skip = SegmentRow.unless(number, blocking.ctypes.data, len(wait.rows) + 1)
-        return joined((Segment((skip,), (blocking,)), wait))
+        return either(number, blocking, wait, Segment())
 
 
 @dataclass(frozen=True)

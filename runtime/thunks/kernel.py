@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from runtime.buffers.types import ArrayView
 from runtime.kernel import Kernel, KernelArrays
 from runtime.sharing import bind_shared
-from runtime.thunks.segment import Action, Segment, segment_of
+from runtime.thunks.segment import Action, Segment, either, segment_of
 from runtime.thunks.thunk import BufferUse, LoadedProgram, Role, Thunk, UseKind, uses
 
 
@@ -38,9 +38,14 @@ class KernelThunk(Thunk):
 def bound_kernel(
     thunk: Thunk, program: LoadedProgram, kernel: Kernel, arrays: KernelArrays
 ) -> Action | Segment:
-    """``thunk``'s kernel, cut for threads and for looks at messages in flight."""
-    action = bind_shared(program.kernels, kernel, arrays, program.cutting_of(thunk))
+    """``thunk``'s kernel, cut for threads and for looks at messages in flight; for the latter not in blocking steps."""
+    cutting = program.cutting_of(thunk)
+    action = bind_shared(program.kernels, kernel, arrays, cutting)
     if not program.progress.are_needed:
         return action
     number = program.number_of(thunk)
-    return program.progress.around(number, program.seconds_of(thunk), segment_of(number, action))
+    own = program.progress.around(number, program.seconds_of(thunk), segment_of(number, action))
+    if program.blocking is None or cutting.in_turn == 1:
+        return own
+    whole = bind_shared(program.kernels, kernel, arrays, replace(cutting, in_turn=1))
+    return either(number, program.blocking, segment_of(number, whole), own)

@@ -25,8 +25,10 @@ class ProgressPoints:
     since: predicted seconds since the last look, at most, where the program now is.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, overlaps: bool = True) -> None:
+        """``overlaps``: whether anything is computed while a collective is in flight."""
         self.since = 0.0
+        self._overlaps = overlaps
         self._flying: set[str] = set()
 
     @property
@@ -36,7 +38,7 @@ class ProgressPoints:
         A collective's start and done are in one computation, so a loop's body and a conditional's branches begin and
         end with the same ones.
         """
-        return bool(self._flying)
+        return self._overlaps and bool(self._flying)
 
     def start(self, name: str) -> None:
         """Such a collective is in flight from here on; its start has looked at it."""

@@ -9,6 +9,7 @@ from typing import Protocol, TypeAlias
 from collectives.communicator.interface import BoundCollective
 from runtime.codegen.llvm_segment import HasTime, SegmentRow
 from runtime.codegen.native_call import NativeAction, SharedAction
+from spmd.literal import NDArray
 
 #: Something ready to be done, on arrays that were bound to it before.
 Action: TypeAlias = Callable[[], None]
@@ -64,6 +65,14 @@ def segment_of(number: int, action: Action | Segment) -> Segment:
         row = SegmentRow.share(number, [piece.calls for piece in action.pieces])
         return Segment((row,), (row.target, *(call for p in action.pieces for call in p.calls)))
     return Segment((SegmentRow.python(number, action),))
+
+
+def either(number: int, flag: NDArray, if_true: Segment, if_false: Segment) -> Segment:
+    """The one or the other, for thunk ``number``, as ``flag`` is when they are reached: a pred."""
+    behind = (SegmentRow.jump(number, len(if_false.rows) + 1),) if if_false.rows else ()
+    choose = SegmentRow.unless(number, flag.ctypes.data, len(if_true.rows) + len(behind) + 1)
+    rows = (choose, *if_true.rows, *behind, *if_false.rows)
+    return Segment(rows, (flag, *if_true.alive, *if_false.alive))
 
 
 def joined(segments: Iterable[Segment]) -> Segment:

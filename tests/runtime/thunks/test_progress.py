@@ -11,7 +11,7 @@ from collectives.communicator.shared_steps import Await, StepProgram
 from collectives.communicator.status import private_position
 from runtime.codegen.llvm_segment import SegmentRow
 from runtime.codegen.llvm_shared_memory import LANDED
-from runtime.codegen.native_call import NativeAction
+from runtime.codegen.native_call import NativeAction, NativeCall
 from runtime.codegen.table_words import LOG_WORDS, STAMP_WORDS
 from runtime.executable import Executable
 from runtime.executor import LoadedDevice
@@ -133,8 +133,9 @@ def needing_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ProcessMemory, "bind", bound)
 
 
-def loaded(text: str) -> tuple[Executable, LoadedDevice]:
+def loaded(text: str, reference_every: int = 0) -> tuple[Executable, LoadedDevice]:
     executable = compiled(text, keep_order=True)
+    executable.reference_every = reference_every
     (device, _) = executable.load_local().devices
     return executable, device
 
@@ -162,6 +163,29 @@ def test_looks_lie_between_start_and_done(name: str, monkeypatch: pytest.MonkeyP
     where = [n for n, row in enumerate(device.table.rows) if row.looks]
     assert where
     assert first < where[0] <= where[-1] < last
+    assert run_twice(executable) == want
+
+
+@pytest.mark.parametrize("name", BETWEEN)
+def test_programs_without_overlap_have_none(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    needing_progress(monkeypatch)
+    _, device = loaded(program(BETWEEN[name]), reference_every=1)
+    assert looks(device) == []
+
+
+def test_blocking_steps_do_not_cut_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows: if the step is blocking, the whole product, else its pieces."""
+    text = program(BETWEEN["a product"])
+    plain, _ = loaded(text)
+    want = run_twice(plain)
+    needing_progress(monkeypatch)
+    executable, device = loaded(text, reference_every=2)
+    rows = device.table.rows
+    (share,) = [n for n, row in enumerate(rows) if row.is_share]
+    choose, whole, jump = rows[share - 3 : share]
+    assert {row.number for row in (choose, whole, jump)} == {rows[share].number}
+    assert (choose.away, jump.away) == (3, 2)
+    assert isinstance(whole.function, NativeCall)
     assert run_twice(executable) == want
 
 
