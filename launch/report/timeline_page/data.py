@@ -111,7 +111,10 @@ class _Writer:
             "shown": next(
                 (n for n, step in enumerate(self._steps) if step.number == report.shown), 0
             ),
-            "numbers": [list(number) for number in step_numbers(report)],
+            "numbers": [
+                [one.name, nanoseconds(one.seconds), nanoseconds(one.whole), one.hint]
+                for one in step_numbers(report)
+            ],
             "figures": [self._device(one) for one in report.devices],
             "notes": list(notes),
             **parts,
@@ -254,7 +257,7 @@ class _Writer:
         return {
             "device": one.device,
             "seconds": nanoseconds(one.seconds),
-            "compute": nanoseconds(one.compute),
+            "compute": nanoseconds(one.compute - one.slowed),
             "slowed": nanoseconds(one.slowed),
             "exposed": nanoseconds(one.exposed),
             "awaited": nanoseconds(one.awaited),

@@ -1,6 +1,6 @@
 // Where each lane stands: devices one below the other, each with its lanes; a folded device has one lane.
 
-const LEAST_HEIGHT = 18, MOST_HEIGHT = 28, LANE_GAP = 2, DEVICE_GAP = 12;
+const LEAST_HEIGHT = 18, MOST_HEIGHT = 34, LANE_GAP = 2, DEVICE_GAP = 12;
 
 /** A device's rows without their places: {lane, flight, label}; lanes that have something between the `bounds`. */
 function rowsOfDevice(lanes, folded, bounds) {

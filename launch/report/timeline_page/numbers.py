@@ -1,51 +1,48 @@
-"""The step's figures in the page's header."""
+"""The step's figures in the page's header: step = compute + slowed + exposed + other, as in the report's text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from launch.report.overlap.model import OverlapReport
 
-#: What it is, nanoseconds, of how many it is a part (0: of nothing), and a hint.
-Number = tuple[str, int, int, str]
+_HINTS = {
+    "step, measured": "a typical step, mean over devices",
+    "step, predicted": "a simulation of the same schedule on the described machine",
+    "step without overlap": "the same step with every collective waited for where it starts",
+    "compute": "kernels and copies, as long as they take by themselves",
+    "slowed": "how much longer they took",
+    "exposed": "devices stand still for collectives",
+    "hidden": "collectives under way while the device computed",
+    "effective overlap": "what having collectives in flight was worth",
+}
 
 
-def step_numbers(report: OverlapReport) -> Iterator[Number]:
-    whole = _ns(report.seconds)
-    yield (
-        "step, measured",
-        whole,
-        0,
-        "a typical step, from its first event to its last, mean of devices",
-    )
-    predicted = None if report.run.predicted is None else report.run.predicted.get("step_s")
-    if isinstance(predicted, (int, float)):
-        hint = f"a simulation of the same schedule on {report.run.machine}"
-        yield "step, predicted", _ns(predicted), 0, hint
+@dataclass(frozen=True, slots=True)
+class StepNumber:
+    """``seconds`` of ``whole``, where they are a part of something. hint: what ``name`` means."""
+
+    name: str
+    seconds: float
+    whole: float | None = None
+
+    @property
+    def hint(self) -> str:
+        return _HINTS[self.name]
+
+
+def step_numbers(report: OverlapReport) -> Iterator[StepNumber]:
+    """Those of _HINTS that are known, in its order."""
+    whole = report.seconds
+    yield StepNumber("step, measured", whole)
+    predicted = (report.run.predicted or {}).get("step_s")
+    if isinstance(predicted, int | float):
+        yield StepNumber("step, predicted", predicted)
     if report.reference_seconds is not None:
-        hint = "the same step with every collective waited for where it is started"
-        yield "step without overlap", _ns(report.reference_seconds), 0, hint
-    yield (
-        "compute",
-        _ns(report.compute),
-        whole,
-        "kernels and copies, slowed ones as long as they took",
-    )
-    yield "exposed", _ns(report.exposed), whole, "devices stand still for collectives"
-    yield (
-        "slowed",
-        _ns(report.slowed),
-        whole,
-        "what kernels took longer beside collectives; a part of compute",
-    )
-    yield "hidden", _ns(report.hidden), 0, "collectives under way while the device computed"
-    yield (
-        "effective overlap",
-        _ns(report.effective),
-        0,
-        "what having collectives in flight was worth",
-    )
-
-
-def _ns(seconds: float) -> int:
-    return round(1e9 * seconds)
+        yield StepNumber("step without overlap", report.reference_seconds)
+    yield StepNumber("compute", report.compute - report.slowed, whole)
+    yield StepNumber("slowed", report.slowed, whole)
+    yield StepNumber("exposed", report.exposed, whole)
+    yield StepNumber("hidden", report.hidden)
+    yield StepNumber("effective overlap", report.effective)

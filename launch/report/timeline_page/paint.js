@@ -265,16 +265,27 @@ class Painter {
       if (x1 >= GUTTER && x0 <= this.width) {
         pen.setLineDash(piece.kind === "compute" ? [] : [3, 3]);
         pen.beginPath();
-        if (before && before.device !== piece.device) pen.moveTo(x0, before.y);
-        else pen.moveTo(x0, y);
-        pen.lineTo(x0, y);
+        pen.moveTo(x0, y);
         pen.lineTo(Math.max(x1, x0 + 0.5), y);
         pen.stroke();
+        if (before && before.device !== piece.device) this.crossing(x0, before.y, y);
       }
       before = { device: piece.device, y };
     }
     pen.setLineDash([]);
     pen.lineWidth = 1;
+  }
+
+  crossing(x, from, to) {
+    const { pen } = this;
+    pen.save();
+    pen.lineWidth = 1.2;
+    pen.setLineDash([]);
+    pen.beginPath();
+    pen.moveTo(x, from);
+    pen.lineTo(x, to);
+    pen.stroke();
+    pen.restore();
   }
 
   labels() {

@@ -28,7 +28,7 @@ const DEVICE_COLUMNS = [
   ["clock may be wrong by", row => row.clock, row => formatTime(row.clock)],
 ];
 
-/** The step's figures as data.py has made them: [what, nanoseconds, of what it is a part, hint]. */
+/** The step's figures as data.py has made them: [what, nanoseconds, of how many it is a part or null, hint]. */
 function showNumbers(node, data) {
   for (const [word, ns, whole, hint] of data.numbers) {
     const tile = add(node, "div");

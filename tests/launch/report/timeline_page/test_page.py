@@ -140,6 +140,7 @@ def test_figures_are_those_of_the_report() -> None:
     assert numbers["step, predicted"] == 35_000
     assert numbers["step without overlap"] == 46_000
     assert numbers["effective overlap"] == 5_000
+    assert numbers["compute"] + numbers["slowed"] + numbers["exposed"] == 39_000  # and 1 us else
     (row,) = data["collectives"]
     assert (row["name"], row["exposed"], row["why"]) == ("ag", 9_000, "device 1 came 6 us later")
     assert data["shown"] == 0
