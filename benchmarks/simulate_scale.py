@@ -20,7 +20,8 @@ from pathlib import Path
 from benchmarks.gpt_step import GptSizes, gpt_step
 from collectives.cost.roofline import RooflineEstimator
 from collectives.simulate.simulate import SimulationOptions, simulate
-from launch.cli.simulate import compiled_for, topology
+from launch.cli.simulate import compiled_for
+from launch.machine_option import described
 from launch.options import CompileOptions
 from spmd.machine.description import MachineDescription
 
@@ -55,7 +56,7 @@ class Row:
 def measure(mesh: tuple[int, int, int], layers: int, machine: MachineDescription) -> Row:
     module = gpt_step(GptSizes.for_mesh(mesh, layers))
     start = time.process_time()
-    program = compiled_for(module, None, CompileOptions(machine=machine))
+    program = compiled_for(module, None, CompileOptions(machine=machine)).module
     compiled = time.process_time()
     busy = {way.name: way.busy for way in machine.exchanges}
     found = simulate(
@@ -84,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("--meshes", default="2x2x2,8x8x8,32x16x32")
     parser.add_argument("--layers", type=int, default=12)
-    parser.add_argument("--topology", type=topology, default="dgx-h100")
+    parser.add_argument("--topology", type=described, default="dgx-h100")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args(argv)
     rows = []

@@ -62,7 +62,7 @@ def causes_of(site: Site, waiting: Waiting) -> tuple[tuple[Cause, float], ...]:
     never = max(waiting.alone - waiting.independent, 0.0) * waiting.executions
     dependent = min(never, rest)
     avoidable = rest - dependent
-    limited = 0.0 if site.is_blocking else min(waiting.limited * waiting.executions, avoidable)
+    limited = min(waiting.limited * waiting.executions, avoidable)
     found = [
         (Cause.LATE_PEER, late),
         (Cause.CONTENTION, contended),

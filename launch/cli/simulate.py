@@ -18,7 +18,7 @@ from launch.cli.module_argument import add_module_arguments, compile_options, po
 from launch.cli.output_path import require_writable
 from launch.machine_option import described
 from launch.options import CompileOptions
-from launch.pipeline import stages
+from launch.pipeline import Compilation, stages
 from launch.report.simulation import as_json, format_simulation
 from launch.report.simulation_durations import read_timed, simulate_timed
 from launch.report.simulation_trace import simulation_trace
@@ -26,7 +26,6 @@ from launch.source import load_module
 from spmd.errors import SpmdError
 from spmd.hlo import HloModule, Stage
 from spmd.hlo.clone import clone_module
-from spmd.machine.description import MachineDescription
 from spmd.text.stage import device_count
 
 _MOST = 20
@@ -86,9 +85,9 @@ def run(options: argparse.Namespace) -> int:
     costs = {target: read_call_cost(_read(file), str(file)) for target, file in options.cost}
     module = load_module(options.module)
     wanted = replace(compile_options(options), machine=machine, costs=tuple(costs.items()))
-    program = compiled_for(module, options.devices, wanted)
-    estimator = RooflineEstimator.of(program, machine, costs)
-    found = _simulated(program, machine, estimator, options)
+    compilation = compiled_for(module, options.devices, wanted)
+    estimator = RooflineEstimator.of(compilation.module, machine, costs)
+    found = _simulated(compilation, estimator, options)
     if options.trace is not None:
         options.trace.write_text(json.dumps(simulation_trace(found)), encoding="utf-8")
     if options.json:
@@ -98,25 +97,25 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def compiled_for(module: HloModule, devices: int | None, options: CompileOptions) -> HloModule:
+def compiled_for(module: HloModule, devices: int | None, options: CompileOptions) -> Compilation:
     """``module`` scheduled, after all stages; one that comes scheduled stays as it is."""
     if module.stage is Stage.SCHEDULED:
         count = devices if devices is not None else device_count(module)
         program = clone_module(module)
         program.num_partitions = max(count // program.replica_count, 1)
-        return program
+        return Compilation(program, count, options.machine)
     *_, (_, compilation) = stages(module, devices, options)
-    return compilation.module
+    return compilation
 
 
 def _simulated(
-    program: HloModule,
-    machine: MachineDescription,
-    described: Estimator,
-    options: argparse.Namespace,
+    compilation: Compilation, described: Estimator, options: argparse.Namespace
 ) -> Simulation:
+    program, overlap = compilation.module, compilation.overlap
     asked = SimulationOptions(
-        busy={way.name: way.busy for way in machine.exchanges}, timeline=options.trace is not None
+        busy={way.name: way.busy for way in compilation.machine.exchanges},
+        limited={one.name: one.limited for one in overlap.collectives} if overlap else {},
+        timeline=options.trace is not None,
     )
     if options.durations is None:
         return simulate(program, [described], asked)

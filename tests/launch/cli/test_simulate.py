@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,21 @@ ENTRY main { p = f32[2048,2048] parameter(0)
   v = f32[2048,2048] dot(q, q), lhs_contracting_dims={1}, rhs_contracting_dims={0}
   w = f32[2048,2048] dot(v, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}
   ROOT r = f32[2048,2048] dot(g, w), lhs_contracting_dims={1}, rhs_contracting_dims={0} }
+"""
+#: The gather may run beside the products, whose values are there at the same time as its result, then.
+CROWDED = """HloModule crowded, num_partitions=2
+sum { x = f32[] parameter(0)
+  y = f32[] parameter(1)
+  ROOT added = f32[] add(x, y) }
+ENTRY main { p = f32[2048,2048] parameter(0)
+  q = f32[2048,2048] parameter(1)
+  v = f32[2048,2048] dot(q, q), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  w = f32[2048,2048] dot(v, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  zero = f32[] constant(0)
+  one = f32[] reduce(w, zero), dimensions={0,1}, to_apply=sum
+  g = f32[4096,2048] all-gather(p), channel_id=1, replica_groups={{0,1}}, use_global_device_ids=true, dimensions={0}
+  other = f32[] reduce(g, zero), dimensions={0,1}, to_apply=sum
+  ROOT r = f32[] add(one, other) }
 """
 CALL = """HloModule called
 ENTRY main { p = f32[64] parameter(0)
@@ -125,6 +141,22 @@ def test_a_machine_that_computes_meanwhile_gets_an_order_that_hides(
     assert blocking["exposed_s"] == blocking["communication_s"] > 0
     assert hidden["exposed_s"] == 0
     assert hidden["step_s"] < blocking["step_s"]
+
+
+def test_what_the_memory_limit_leaves_exposed_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module, file = tmp_path / "crowded.hlo", tmp_path / "small.json"
+    module.write_text(CROWDED)
+    dgx = machine_named("dgx-h100")
+    whys = []
+    for megabytes in (200, 70):
+        small = replace(dgx, name=f"of{megabytes}", program_bytes=megabytes << 20)
+        file.write_text(write_machine(small))
+        (g,) = figures(capsys, str(module), "--topology", str(file))["collectives"]
+        whys.append(g["why"])
+    assert whys[0] == ""
+    assert whys[1].startswith("memory limit: so the scheduler says, though")
 
 
 def test_links_that_carry_less_take_longer(capsys: pytest.CaptureFixture[str]) -> None:
