@@ -76,5 +76,5 @@ function formatFactor(factor) {
 }
 
 function stepName(step) {
-  return `${step.number}${step.blocking ? ", each collective waited for at once" : ""}`;
+  return `${step.number}${step.blocking ? " (a reference step)" : ""}`;
 }

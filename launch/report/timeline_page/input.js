@@ -159,7 +159,7 @@ function tell(event, text) {
 function aboutSlice(number) {
   const { slices, instructions } = data, instruction = slices.instruction[number];
   const took = slices.end[number] - slices.start[number], reference = slices.reference[number];
-  const beside = Number.isNaN(reference) ? "" : `, by itself ${formatTime(reference)}`;
+  const beside = Number.isNaN(reference) ? "" : `, alone ${formatTime(reference)}`;
   return [
     instructions.name[instruction], `${formatTime(took)}${beside}`, data.kinds[instructions.kind[instruction]].name,
     instructions.opName[instruction], instructions.source[instruction],

@@ -10,7 +10,7 @@ from launch.report.overlap.model import OverlapReport
 _HINTS = {
     "step, measured": "a typical step, mean over devices",
     "step, predicted": "a simulation of the same schedule on the described machine",
-    "step without overlap": "the same step with every collective waited for where it starts",
+    "reference step": "the same step with every collective waited for where it starts",
     "compute": "kernels and copies, as long as they take by themselves",
     "slowed": "how much longer they took",
     "exposed": "devices stand still for collectives",
@@ -40,7 +40,7 @@ def step_numbers(report: OverlapReport) -> Iterator[StepNumber]:
     if isinstance(predicted, int | float):
         yield StepNumber("step, predicted", predicted)
     if report.reference_seconds is not None:
-        yield StepNumber("step without overlap", report.reference_seconds)
+        yield StepNumber("reference step", report.reference_seconds)
     yield StepNumber("compute", report.compute - report.slowed, whole)
     yield StepNumber("slowed", report.slowed, whole)
     yield StepNumber("exposed", report.exposed, whole)

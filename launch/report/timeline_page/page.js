@@ -184,7 +184,7 @@ function showLegend() {
 }
 add(node("steps"), "option", `all ${data.steps.length} recorded`).value = -1;
 data.steps.forEach((step, number) => {
-  add(node("steps"), "option", `${step.number}${step.blocking ? " blocking" : ""}: ${formatTime(step.end - step.start)}`).value = number;
+  add(node("steps"), "option", `${step.number}${step.blocking ? " reference" : ""}: ${formatTime(step.end - step.start)}`).value = number;
 });
 showNumbers(node("numbers"), data);
 setTheme();

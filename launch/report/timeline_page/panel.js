@@ -79,7 +79,7 @@ class Panel {
       ["step", stepName(step)],
       ["begins", `${formatTime(slices.start[number] - step.start)} into the step`],
       ["took", formatTime(took)],
-      ["by itself", Number.isNaN(reference) ? "" : `${formatTime(reference)} (${formatFactor(took / reference)})`],
+      ["alone", Number.isNaN(reference) ? "" : `${formatTime(reference)} (${formatFactor(took / reference)})`],
       ["median", `${formatTime(median(own))} here, ${formatTime(median(all))} on all devices`],
       ["least, most", `${formatTime(least(all))}, ${formatTime(greatest(all))} (${all.length} executions)`],
       ["predicted", instructions.predicted[instruction] === null ? "" : formatTime(instructions.predicted[instruction])],
@@ -139,7 +139,7 @@ class Panel {
       ["waited", one.waitEnd > one.waitBegin ? `from ${since(one.waitBegin)} to ${since(one.waitEnd)}` : "not at all"],
     ]);
     facts(this.node, [
-      ["under way", formatTime(moving)],
+      ["time", `${formatTime(moving)} since the last peer`],
       ["hidden", `${formatTime(one.hidden)} (${formatShare(one.hidden, moving)})`],
       ["slowed", `${formatTime(one.slowed)} of kernels beside it`],
       ["exposed", formatTime(exposed)],
@@ -167,8 +167,8 @@ class Panel {
   typical(found) {
     add(this.node, "h3", "typical step, all executions");
     facts(this.node, [
-      ["under way", `${formatTime(found.seconds)}; by itself ${formatTime(found.alone)}`],
-      ["exposed", `${formatTime(found.exposed)}; waited for at once ${formatTime(found.referenceExposed)}`],
+      ["time", `${formatTime(found.seconds)}; alone ${formatTime(found.alone)}`],
+      ["exposed", `${formatTime(found.exposed)}; in reference steps ${formatTime(found.referenceExposed)}`],
       ["effective", formatTime(found.effective)],
       ["predicted", found.predicted === null ? "" : formatTime(found.predicted)],
       ["... exposed", found.predictedExposed === null ? "" : `${formatTime(found.predictedExposed)} ${found.predictedWhy}`],

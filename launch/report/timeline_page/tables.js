@@ -1,19 +1,19 @@
 // The step's numbers in the header, and the tables below the timeline.
 
 const COLLECTIVE_COLUMNS = [
-  // heading, what it sorts by, as text; a string sorts as letters
+  // heading, what it sorts by (a string as letters), as text, what it means
   ["collective", row => row.name, row => row.name],
   ["kind", row => row.kindName, row => row.kindName],
   ["bytes", row => row.bytes, row => formatBytes(row.bytes)],
   ["group", row => row.group, row => String(row.group)],
   ["times", row => row.executions, row => String(+row.executions.toFixed(2))],
-  ["under way", row => row.seconds, row => formatTime(row.seconds)],
-  ["by itself", row => row.alone, row => formatTime(row.alone)],
-  ["hidden", row => row.hidden, row => formatTime(row.hidden)],
-  ["slowed", row => row.slowed, row => formatTime(row.slowed)],
-  ["effective", row => row.effective, row => formatTime(row.effective)],
-  ["exposed", row => row.exposed, row => formatTime(row.exposed)],
-  ["predicted", row => row.predictedExposed ?? -1, row => formatTime(row.predictedExposed)],
+  ["time", row => row.seconds, row => formatTime(row.seconds), "from when the last device issued it until its bytes had landed"],
+  ["alone", row => row.alone, row => formatTime(row.alone), "the same in reference steps, or predicted"],
+  ["hidden", row => row.hidden, row => formatTime(row.hidden), "of its time, while the device computed"],
+  ["slowed", row => row.slowed, row => formatTime(row.slowed), "how much longer kernels took beside it"],
+  ["effective", row => row.effective, row => formatTime(row.effective), "exposed in reference steps, less exposed and slowed: what having it in flight was worth"],
+  ["exposed", row => row.exposed, row => formatTime(row.exposed), "the device starts it or waits for it"],
+  ["predicted", row => row.predictedExposed ?? -1, row => formatTime(row.predictedExposed), "exposed, as predicted"],
   ["why", row => row.why, row => row.why],
 ];
 
@@ -23,9 +23,9 @@ const DEVICE_COLUMNS = [
   ["compute", row => row.compute, row => formatTime(row.compute)],
   ["slowed", row => row.slowed, row => formatTime(row.slowed)],
   ["exposed", row => row.exposed, row => formatTime(row.exposed)],
-  ["others waited for it", row => row.awaited, row => formatTime(row.awaited)],
-  ["kept from running", row => row.stolen ?? -1, row => formatTime(row.stolen)],
-  ["clock may be wrong by", row => row.clock, row => formatTime(row.clock)],
+  ["awaited", row => row.awaited, row => formatTime(row.awaited), "others stood still because it came last"],
+  ["core lost", row => row.stolen ?? -1, row => formatTime(row.stolen), "it could have run, but others had its core"],
+  ["clock", row => row.clock, row => formatTime(row.clock), "by how much its times may be wrong"],
 ];
 
 /** The step's figures as data.py has made them: [what, nanoseconds, of how many it is a part or null, hint]. */
@@ -72,10 +72,11 @@ class Tables {
     this.sheet.replaceChildren();
     const table = add(this.sheet, "table"), head = add(add(table, "thead"), "tr"), body = add(table, "tbody");
     const numeric = columns.map(([, valueOf]) => rows.length > 0 && typeof valueOf(rows[0]) === "number");
-    columns.forEach(([word], n) => {
+    columns.forEach(([word, , , hint], n) => {
       const mark = order.by === n ? (order.turned ? " ▴" : " ▾") : "";
       const cell = add(head, "th", word + mark, numeric[n] ? "number" : "");
       cell.dataset.by = n;
+      if (hint) cell.title = hint;
       cell.addEventListener("click", () => {
         this.order[name] = { by: n, turned: order.by === n && !order.turned };
         this.show(name);

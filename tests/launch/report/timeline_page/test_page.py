@@ -138,7 +138,7 @@ def test_figures_are_those_of_the_report() -> None:
     numbers = {word: ns for word, ns, _, _ in data["numbers"]}
     assert numbers["step, measured"] == 40_000
     assert numbers["step, predicted"] == 35_000
-    assert numbers["step without overlap"] == 46_000
+    assert numbers["reference step"] == 46_000
     assert numbers["effective overlap"] == 5_000
     assert numbers["compute"] + numbers["slowed"] + numbers["exposed"] == 39_000  # and 1 us else
     (row,) = data["collectives"]
