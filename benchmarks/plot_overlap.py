@@ -1,0 +1,110 @@
+"""Pictures of a good and a bad schedule of one program: its timeline's page, in a browser, over a shaped link.
+
+python -m benchmarks.plot_overlap MODULE --machine M docs/images     overlap_good.png and overlap_bad.png
+python -m benchmarks.plot_overlap --page F.html F.png                one of a page that `spmd profile --html` wrote
+
+Good: as it is compiled. Bad: `--without latency-hiding`. Each is run by `spmd profile` on two hosts of one machine
+(benchmarks/two_hosts); the picture shows the step of median length with the collective selected that is hidden longest,
+or exposed longest where none is hidden. Needs Chromium, and what two hosts need.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+SCHEDULES = {"overlap_good": (), "overlap_bad": ("--without", "latency-hiding")}
+SIZE = (1400, 720)
+
+#: Milliseconds of its own time that the browser gives the page to draw itself.
+_PATIENCE = 3000
+
+
+def profile(module: Path, machine: str, rate: str, without: tuple[str, ...], page: Path) -> None:
+    """Writes the page of a measured run; the report goes to standard output."""
+    hosts = [sys.executable, "-m", "benchmarks.two_hosts", "--rate", rate, "--delay", "0.2ms", "--"]
+    steps = ["--steps", "8", "--html", str(page)]
+    command = ["spmd", "profile", str(module), "--machine", machine, *without, *steps]
+    subprocess.run([*hosts, *command], check=True, timeout=300)
+
+
+def page_data(page: Path) -> dict[str, Any]:
+    text = page.read_text(encoding="utf-8")
+    found = re.search(r'<script id="data" type="application/json">(.*?)</script>', text, re.S)
+    assert found is not None, f"{page}: not a timeline's page"
+    data: dict[str, Any] = json.loads(found[1])
+    return data
+
+
+def place(data: dict[str, Any], theme: str) -> str:
+    """What stands behind a page's address to show the whole step with one collective selected."""
+    step = data["steps"][data["shown"]]
+    rows = data["collectives"]
+    chosen = max(rows, key=lambda row: (row["hidden"], row["exposed"]), default={"name": ""})
+    beside = (step["end"] - step["start"]) // 100
+    return urlencode(
+        {
+            "theme": theme,
+            "select": chosen["name"],
+            "from": -beside,
+            "to": step["end"] - step["start"] + beside,
+        }
+    )
+
+
+def picture(page: Path, target: Path, theme: str, browser: str) -> None:
+    width, height = SIZE
+    options = [
+        "--headless",
+        "--hide-scrollbars",
+        "--force-device-scale-factor=1",
+        f"--window-size={width},{height}",
+        f"--virtual-time-budget={_PATIENCE}",
+        # The page is our own, and a container's root may not make a sandbox.
+        "--no-sandbox",
+        f"--screenshot={target.resolve()}",
+    ]
+    address = f"{page.resolve().as_uri()}#{place(page_data(page), theme)}"
+    subprocess.run([browser, *options, address], check=True, timeout=120, capture_output=True)
+
+
+def main() -> None:
+    options = _parsed()
+    browser = options.browser or next(filter(None, map(shutil.which, BROWSERS)), None)
+    if browser is None:
+        raise SystemExit(f"none of {', '.join(BROWSERS)} is here; --browser names another")
+    if options.page:
+        picture(options.source, options.target, options.theme, browser)
+        return
+    for name, without in SCHEDULES.items():
+        with tempfile.TemporaryDirectory() as folder:
+            page = Path(folder) / "page.html"
+            profile(options.source, options.machine, options.rate, without, page)
+            picture(page, options.target / f"{name}.png", options.theme, browser)
+
+
+def _parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("source", type=Path, metavar="MODULE", help="or a page, with --page")
+    parser.add_argument("target", type=Path, help="a folder; with --page a file")
+    parser.add_argument("--page", action="store_true", help="a page's picture; nothing is run")
+    parser.add_argument("--machine", default="tcp-cluster{links=0.04,node=1}", metavar="M")
+    parser.add_argument("--rate", default="1gbit", help="of the link (default: %(default)s)")
+    parser.add_argument("--theme", choices=("light", "dark"), default="light")
+    parser.add_argument("--browser", metavar="COMMAND")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
