@@ -1,0 +1,121 @@
+"""Messages between nodes land while a rank computes, because it looks at them; its results do not depend on that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from collectives.communicator.interface import Communicator
+from launch.rank_executable import RankExecutable
+from runtime.executable import Executable
+from runtime.shared_memory_engine import native_step_engine
+from runtime.thunks.progress import ProgressPoints
+from runtime.timeline.events import Flight, events_of
+from tests.runtime.programs import SUM, compiled, random_inputs
+
+pytestmark = pytest.mark.mpi(min_size=2)
+
+PRODUCTS = 8
+"""Of some milliseconds each, while 4 MB are on their way."""
+
+_CHAIN = "\n".join(
+    f"  p{n + 1} = f32[768,768] dot(p{n}, b), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}"
+    for n in range(PRODUCTS)
+)
+PROGRAM = f"""HloModule flying, num_partitions=COUNT
+{SUM}
+ENTRY main {{
+  x = f32[1048576] parameter(0)
+  p0 = f32[768,768] parameter(1)
+  b = f32[768,768] parameter(2)
+  s = f32[1048576] all-reduce-start(x), channel_id=1, replica_groups={{{{RANKS}}}}, use_global_device_ids=true, to_apply=sum
+{_CHAIN}
+  d = f32[1048576] all-reduce-done(s)
+  ROOT o = (f32[1048576], f32[768,768]) tuple(d, p{PRODUCTS})
+}}
+"""
+
+
+@pytest.fixture(scope="module")
+def apart() -> Iterator[Communicator]:
+    """Neighbouring ranks are on two nodes."""
+    from mpi4py import MPI
+
+    from collectives.communicator.mpi import MpiCommunicator
+
+    comm = MpiCommunicator(
+        timeout_seconds=60,
+        engine=native_step_engine(),
+        node_id=f"node {MPI.COMM_WORLD.rank % 2}",
+    )
+    yield comm
+    comm.close()
+
+
+def loaded(comm: Communicator, *, reference_every: int = 0) -> RankExecutable:
+    ranks = ",".join(map(str, range(comm.size)))
+    text = PROGRAM.replace("COUNT", str(comm.size)).replace("RANKS", ranks)
+    executable: Executable = compiled(text, keep_order=True)
+    executable.record, executable.reference_every = True, reference_every
+    return RankExecutable.of(executable, comm)
+
+
+def outcome(executable: RankExecutable, steps: int) -> bytes:
+    """What each of ``steps`` gives, which has to be the same."""
+    inputs = random_inputs(executable.module, executable.communicator.rank)
+    inputs = [(0.02 * array).astype(np.float32) for array in inputs]
+    results = set()
+    for _ in range(steps):
+        executable.communicator.barrier()
+        (own,) = executable.run_devices([inputs])
+        results.add(b"".join(array.tobytes() for array in own))
+    (result,) = results
+    return result
+
+
+def flights(executable: RankExecutable) -> list[Flight]:
+    """Of each step."""
+    (steps,) = executable.stamps()
+    root = executable.program.thunks
+    return [e for s in steps for e in events_of(root, s.stamps) if isinstance(e, Flight)]
+
+
+def test_a_message_lands_while_kernels_run(
+    apart: Communicator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = 3
+    looking = loaded(apart)
+    with monkeypatch.context() as patch:
+        patch.setattr(ProgressPoints, "start", lambda *_: None)
+        busy = loaded(apart)
+    want = outcome(busy, steps)
+    assert outcome(looking, steps) == want
+    # No look, nothing found: that it had landed shows in the wait.
+    assert all(flight.landed >= flight.wait_start for flight in flights(busy))
+    early = [flight.landed < flight.wait_start for flight in flights(looking)]
+    found = apart.all_gather_bytes(bytes(early))
+    assert any(all(ranks) for ranks in zip(*found, strict=True)), found
+
+
+def test_blocking_steps_give_the_same_bits(apart: Communicator) -> None:
+    executable = loaded(apart, reference_every=2)
+    outcome(executable, 4)
+    (steps,) = executable.stamps()
+    assert [step.is_blocking for step in steps] == [False, True, False, True]
+    for step in steps:
+        events = events_of(executable.program.thunks, step.stamps)
+        (flight,) = [event for event in events if isinstance(event, Flight)]
+        (start,) = [event for event in events if event.kind == "CollectiveStart"]
+        assert (flight.wait_start == start.end) is step.is_blocking
+
+
+def test_hosted_ranks_run_blocking_steps(comm: Communicator) -> None:
+    """Where ranks share cores, one of them runs the steps of all."""
+    ranks = ",".join(map(str, range(comm.size)))
+    text = PROGRAM.replace("COUNT", str(comm.size)).replace("RANKS", ranks)
+    want = outcome(RankExecutable.of(compiled(text, keep_order=True), comm), 1)
+    executable = compiled(text, keep_order=True)
+    executable.reference_every = 2
+    assert outcome(RankExecutable.of(executable, comm), 3) == want
