@@ -10,17 +10,22 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from collectives.passes.all_passes import COLLECTIVE_COMBINING, COLLECTIVE_SIMPLIFICATION
-from collectives.passes.all_to_all_pipeliner import AllToAllPipeliner
 from collectives.passes.async_creation import AsyncCreation
 from collectives.passes.async_to_sync import AsyncToSync
 from collectives.passes.collective_pipeliner import CollectivePipeliner
+from collectives.passes.combining import CollectiveCombiner
+from collectives.passes.exchange_pipeliner import ExchangePipeliner
 from collectives.passes.latency_hiding_scheduler import LatencyHidingScheduler
 from collectives.passes.windowed_einsum import WindowedEinsum
 from collectives.schedule.latency_report import LatencyReport
 from launch.collective_groups import CollectiveGroup
 from launch.options import CompileOptions
+from spmd.machine.description import MachineDescription
 from spmd.machine.named import introduce
 from spmd.passes.pipeline import Pipeline
+
+#: A collective of so many times as long as a latency does not get much quicker by being a part of another one.
+LATENCIES = 16
 
 
 def on_optimized(options: CompileOptions) -> tuple[Pipeline, ...]:
@@ -28,11 +33,20 @@ def on_optimized(options: CompileOptions) -> tuple[Pipeline, ...]:
     found = [Pipeline(CollectiveGroup.SIMPLIFICATION, COLLECTIVE_SIMPLIFICATION)]
     if options.machine.overlaps:
         machine = introduce(options.machine).name
-        windows = (WindowedEinsum(machine=machine), AllToAllPipeliner(machine=machine))
+        windows = (WindowedEinsum(machine=machine), ExchangePipeliner(machine=machine))
         found.append(Pipeline(CollectiveGroup.PIPELINING, (CollectivePipeliner(),)))
         found.append(Pipeline(CollectiveGroup.WINDOWED_EINSUM, windows))
-    found.append(Pipeline(CollectiveGroup.COMBINING, COLLECTIVE_COMBINING))
+    found.append(Pipeline(CollectiveGroup.COMBINING, _combining(options.machine)))
     return tuple(x for x in found if x.name not in options.without)
+
+
+def _combining(machine: MachineDescription) -> tuple[CollectiveCombiner, ...]:
+    """What becomes one waits for all of its operands: where that could be hidden, it is to share a latency alone."""
+    ways = [way for way in machine.exchanges if way.busy < 1.0]
+    if not ways:
+        return COLLECTIVE_COMBINING
+    most = int(LATENCIES * max(way.latency * way.bandwidth * way.attained for way in ways))
+    return tuple(replace(x, max_bytes=min(x.max_bytes, most)) for x in COLLECTIVE_COMBINING)
 
 
 @dataclass

@@ -15,7 +15,6 @@ from collectives.passes.all_reduce_folder import AllReduceFolder
 from collectives.passes.all_reduce_reassociate import AllReduceReassociate
 from collectives.passes.all_reduce_simplifier import AllReduceSimplifier
 from collectives.passes.all_to_all_decomposer import AllToAllDecomposer
-from collectives.passes.all_to_all_pipeliner import AllToAllPipeliner
 from collectives.passes.async_creation import AsyncCreation
 from collectives.passes.async_to_sync import AsyncToSync
 from collectives.passes.collective_ordering import CollectiveOrdering
@@ -26,6 +25,8 @@ from collectives.passes.collective_permute_decomposer import CollectivePermuteDe
 from collectives.passes.collective_permute_motion import CollectivePermuteMotion
 from collectives.passes.collective_permute_simplifier import CollectivePermuteSimplifier
 from collectives.passes.collective_pipeliner import CollectivePipeliner
+from collectives.passes.combining import CollectiveCombiner
+from collectives.passes.exchange_pipeliner import ExchangePipeliner
 from collectives.passes.latency_hiding_scheduler import LatencyHidingScheduler
 from collectives.passes.reduce_scatter_combiner import ReduceScatterCombiner
 from collectives.passes.reduce_scatter_creator import ReduceScatterCreator
@@ -55,7 +56,7 @@ COLLECTIVE_SIMPLIFICATION: tuple[HloPass, ...] = (
 
 #: One meeting for what several were for. What is gathered lives from then on, so that little is gathered together; and
 #: where that means to copy it once more, only what is copied in less time than a meeting takes.
-COLLECTIVE_COMBINING: tuple[HloPass, ...] = (
+COLLECTIVE_COMBINING: tuple[CollectiveCombiner, ...] = (
     AllReduceCombiner(),
     ReduceScatterCombiner(),
     AllGatherCombiner(max_bytes=4 << 20),
@@ -65,7 +66,7 @@ COLLECTIVE_COMBINING: tuple[HloPass, ...] = (
 
 #: For machines that compute while bytes move, with these machines' options (launch/collective_pipelines.py).
 FOR_OVERLAP: tuple[type[HloPass], ...] = (
-    AllToAllPipeliner,
+    ExchangePipeliner,
     AsyncCreation,
     AsyncToSync,
     CollectivePipeliner,

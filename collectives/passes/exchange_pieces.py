@@ -1,4 +1,4 @@
-"""A region around all-to-alls, written in pieces."""
+"""A region around collectives, written in pieces."""
 
 from __future__ import annotations
 

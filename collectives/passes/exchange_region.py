@@ -1,9 +1,11 @@
-"""What lies around all-to-alls and can be computed in pieces with them: along a dimension that they leave alone.
+"""What lies around collectives and can be computed in pieces with them: along a dimension that they leave alone.
 
     dot -> all-to-all[experts, capacity, model] -> dot, silu, dot -> all-to-all -> dot
+    dot -> all-reduce[batch, model] -> add, dot
 
 Capacity is free in the products and the all-to-alls do not touch it, so all of this can be done for one part of it
-after the other, and the all-to-all of one part is under way while products of another are computed.
+after the other, and the all-to-all of one part is under way while products of another are computed. An all-reduce
+touches no dimension. *Exchanges* are the collectives of such kinds.
 """
 
 from __future__ import annotations
@@ -21,8 +23,12 @@ from spmd.ops.attrs import CollectiveAttrs, DotAttrs
 from spmd.passes.rewrite import is_pinned
 from spmd.shape import ArrayShape
 
-#: Instructions that are looked at around one all-to-all.
+#: Collectives that can be done in pieces: of one array, with results of which parts come from parts.
+EXCHANGES = (Opcode.ALL_TO_ALL, Opcode.ALL_REDUCE, Opcode.ALL_GATHER, Opcode.REDUCE_SCATTER)
+#: Instructions that are looked at around one exchange.
 _MOST = 96
+#: Products, one after the other, up to which a region reaches before its exchanges, and behind them.
+_REACHES = ((1, 1), (1, 0), (2, 2), (3, 3))
 
 
 @dataclass(frozen=True)
@@ -62,24 +68,31 @@ class ExchangeRegion:
 def exchange_regions(
     exchange: HloInstruction, wanted: Iterable[HloInstruction], known: Mapping[HloInstruction, int]
 ) -> Iterator[ExchangeRegion]:
-    """Those of the all-to-all ``exchange``, for it and others of ``wanted``; with the products behind, and without.
+    """Those of ``exchange``, for it and others of ``wanted``, or for it alone; with more products around, and fewer.
 
     known: what may become a member, with its place in an order of operands first.
     """
     wanted = tuple(wanted)
     for way in exchange_ways(exchange):
         flood = _Flood(known, exchange, way)
-        held = tuple(x for x in wanted if x in flood.along)
-        for behind in (True, False):
-            members = flood.around(held, behind=behind)
-            along = {x: flood.along[x] for x in sorted(members, key=known.__getitem__)}
-            yield ExchangeRegion(tuple(along), along, held)
+        together = tuple(x for x in wanted if x in flood.along)
+        seen = set()
+        for held in dict.fromkeys((together, (exchange,))):
+            for before, behind in _REACHES:
+                members = flood.around(held, before, behind)
+                along = {x: flood.along[x] for x in sorted(members, key=known.__getitem__)}
+                region = ExchangeRegion(tuple(along), along, held)
+                if region.members not in seen:
+                    seen.add(region.members)
+                    yield region
 
 
 def exchange_ways(x: HloInstruction) -> tuple[Along, ...]:
-    """Along every dimension that an all-to-all leaves alone: each piece is sent to whom the whole is sent."""
+    """Along every dimension that it leaves alone: each piece is sent to whom the whole is sent."""
     attrs, shape = x.attrs_as(CollectiveAttrs), x.shape
-    if attrs.dimension is None or attrs.constrain_layout or is_pinned(x):
+    if attrs.constrain_layout or is_pinned(x) or x.num_operands != 1:
+        return ()
+    if attrs.dimension is None and x.opcode is not Opcode.ALL_REDUCE:
         return ()
     if not isinstance(shape, ArrayShape) or any(shape.dynamic):
         return ()
@@ -160,16 +173,16 @@ class _Flood:
         )
 
     def around(
-        self, exchanges: Iterable[HloInstruction], *, behind: bool
+        self, exchanges: Iterable[HloInstruction], before: int, behind: int
     ) -> dict[HloInstruction, None]:
-        """``exchanges``, what lies between them, products before and, if wanted, behind, and what these alone read."""
+        """``exchanges``, what lies between them, ``before`` products before them and ``behind`` behind, one after the
+        other, and what these alone read.
+        """
         exchanges = list(exchanges)
-        after = _reached(exchanges, self._readers)
-        before = _reached(exchanges, self._read)
-        members = {x: None for x in after if x in before}
-        members |= self._up_to_products(exchanges, self._read)
-        if behind:
-            members |= self._up_to_products(exchanges, self._readers)
+        needed = _reached(exchanges, self._read)
+        members = {x: None for x in _reached(exchanges, self._readers) if x in needed}
+        members |= self._up_to_products(exchanges, self._read, before)
+        members |= self._up_to_products(exchanges, self._readers, behind)
         work = list(members)
         while work:
             for x in self._read(work.pop()):
@@ -188,14 +201,21 @@ class _Flood:
         self,
         exchanges: list[HloInstruction],
         neighbours: Callable[[HloInstruction], Iterable[HloInstruction]],
+        products: int,
     ) -> dict[HloInstruction, None]:
-        """From ``exchanges`` on, the nearest products included, other exchanges not."""
+        """From ``exchanges`` on, so many products included, one after the other; other exchanges not."""
 
         def nearer(x: HloInstruction) -> list[HloInstruction]:
             found = neighbours(x) if x.opcode not in PRODUCTS else ()
             return [y for y in found if not _is_exchange(y)]
 
-        return _reached(exchanges, nearer)
+        found: dict[HloInstruction, None] = {}
+        edge = exchanges
+        for _ in range(products):
+            found |= _reached(edge, nearer)
+            ends = [x for x in found if x.opcode in PRODUCTS]
+            edge = [y for x in ends for y in neighbours(x) if not _is_exchange(y)]
+        return found
 
     def _read(self, x: HloInstruction) -> list[HloInstruction]:
         return [operand for operand in self._operands_cut(x) if operand in self.along]
@@ -205,7 +225,7 @@ class _Flood:
 
 
 def _is_exchange(x: HloInstruction) -> bool:
-    return x.opcode is Opcode.ALL_TO_ALL
+    return x.opcode in EXCHANGES
 
 
 def _is_leaf(way: Along) -> bool:

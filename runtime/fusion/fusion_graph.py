@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from runtime.fusion.collective_sides import CollectiveSides
 from runtime.fusion.fusion_kernel import Kernel, Recipe
 from runtime.fusion.kernel_kinds import KernelKinds
 from runtime.fusion.plain import is_plain
@@ -43,6 +44,8 @@ class FusionGraph:
     facts: StepFacts
     kinds: KernelKinds
     limits: Limits = field(default_factory=Limits)
+    #: Where devices compute while bytes move; None where they do not.
+    sides: CollectiveSides | None = None
     #: What two kernels are together, by their kinds, what they share and which values are wanted.
     recipes: dict[Hashable, Recipe] = field(default_factory=dict)
     position: dict[HloInstruction, int] = field(default_factory=dict)

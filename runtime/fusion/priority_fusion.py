@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from runtime.fusion.collective_sides import CollectiveSides
 from runtime.fusion.epilogues import products_taken
 from runtime.fusion.fusion_graph import FusionGraph, Limits
 from runtime.fusion.kernel_kinds import KernelKinds
@@ -115,8 +116,10 @@ class PriorityFusion(FueledPass):
         limits = Limits(
             self.max_instructions, 2 * self.max_instructions, self.max_inputs, self.max_results
         )
+        overlaps = kinds.prices.machine.overlaps
         for computation in setting.models.computations:
             order = setting.order_of[computation]
-            graph = FusionGraph(computation, order, setting.models.facts, kinds, limits)
+            sides = CollectiveSides.of(order) if overlaps else None
+            graph = FusionGraph(computation, order, setting.models.facts, kinds, limits, sides)
             model, needs = setting.models.of(computation), setting.needs_of[computation]
             yield graph, LiveProfile(graph, model, needs, self.headroom)

@@ -48,6 +48,17 @@ def test_passes_are_asked_about_the_machine_of_the_options() -> None:
     assert named == {OVERLAPPING.machine.name}
 
 
+def test_collectives_that_could_be_hidden_are_joined_for_a_latency_alone() -> None:
+    """A sixteenth of such a one's time on the slowest link that a device can compute beside."""
+    cluster = machine_named("tcp-cluster")
+    combining = on_optimized(CompileOptions(machine=cluster))[-1]
+    way = cluster.exchanges[1]
+    most = int(16 * way.latency * way.bandwidth * way.attained)
+    assert {step.max_bytes for step in combining.passes} == {most, 1 << 16}
+    same = on_optimized(CompileOptions())[-1].passes
+    assert max(step.max_bytes for step in same) == 64 << 20
+
+
 SUMS = """
 HloModule sums, num_partitions=2, entry_computation_layout={(f32[64,64], f32[64,64])->(f32[64,64], f32[64,64])}
 add {

@@ -65,6 +65,9 @@ def test_pieces_are_whole_parts_of_every_member() -> None:
 
 def test_what_stays_in_its_dimension_goes_through_layers() -> None:
     """The model's dimension is free in each product: a region along it holds both layers' all-to-alls."""
-    through = regions(parse_module(TEXT), "there0")[2]
+    module = parse_module(TEXT)
+    (exchange,) = (x for x in module.entry.instructions if x.name == "there0")
+    along_model = (r for r in regions(module, "there0") if r.along[exchange].result == 2)
+    through = next(along_model)
     assert [x.name for x in through.exchanges] == ["there0", "back0", "there1"]
     assert not through.has_pieces(2)

@@ -1,10 +1,10 @@
-"""all-to-all-pipeliner by price: a mixture of experts on a GPU's links, never where it does not pay."""
+"""exchange-pipeliner by price: a mixture of experts on a GPU's links, never where it does not pay."""
 
 from __future__ import annotations
 
 import pytest
 
-from collectives.passes.all_to_all_pipeliner import AllToAllPipeliner
+from collectives.passes.exchange_pipeliner import ExchangePipeliner
 from spmd.hlo import HloInstruction, HloModule, Opcode, Stage
 from spmd.passes.options import PassOptionError
 from spmd.text.parser import parse_module
@@ -44,7 +44,7 @@ def exchanges(found: HloModule) -> list[HloInstruction]:
 def test_experts_are_computed_while_others_tokens_come() -> None:
     """Both all-to-alls are cut alike, and terms of the last sum are added before it is rounded."""
     found = module(1024)
-    assert AllToAllPipeliner(machine="dgx-h100").run(found)
+    assert ExchangePipeliner(machine="dgx-h100").run(found)
     pieces = exchanges(found)
     assert len(pieces) >= 4
     assert len({x.dims for x in pieces}) == 1
@@ -58,7 +58,7 @@ def test_slower_links_ask_for_more_pieces() -> None:
     counts = []
     for machine in ("dgx-h100", "dgx-h100{links=0.25}"):
         found = module(1024)
-        AllToAllPipeliner(machine=machine).run(found)
+        ExchangePipeliner(machine=machine).run(found)
         counts.append(len(exchanges(found)))
     assert counts[0] < counts[1]
 
@@ -76,10 +76,72 @@ def test_what_does_not_pay_stays(capacity: int, other: str, machine: str) -> Non
     """Small pieces, none at all, other products to hide it, and processors that move the bytes themselves."""
     same = module(capacity, other)
     text = str(same)
-    assert not AllToAllPipeliner(machine=machine).run(same)
+    assert not ExchangePipeliner(machine=machine).run(same)
     assert str(same) == text
+
+
+REDUCED = """HloModule t, num_partitions=2
+add {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT s = f32[] add(a, b)
+}
+ENTRY main {
+  x = f32[512,2048] parameter(0)
+  up = f32[2048,1024] parameter(1)
+  down = f32[1024,2048] parameter(2)
+  wide = f32[512,1024] dot(x, up), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  half = f32[512,2048] dot(wide, down), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  sum = f32[512,2048] all-reduce(half), channel_id=1, use_global_device_ids=true, replica_groups={{0,1}}, to_apply=add
+  ROOT back = f32[512,1024] dot(sum, down), lhs_contracting_dims={1}, rhs_contracting_dims={1}
+}
+"""
+
+
+def test_an_all_reduce_is_under_way_while_other_rows_are_multiplied() -> None:
+    """On a slow link, with more products than the nearest: the first rows are on their way before the last are begun."""
+    found = parse_module(REDUCED)
+    found.stage = Stage.PARTITIONED
+    assert ExchangePipeliner(machine="tcp-cluster{links=0.05,node=1}").run(found)
+    sums = list(found.entry.with_opcode(Opcode.ALL_REDUCE))
+    rows = {x.dims for x in found.entry.with_opcode(Opcode.DOT)}
+    assert len(sums) >= 2
+    assert {x.dims for x in sums} == {(512 // len(sums), 2048)}
+    assert rows == {(512 // len(sums), 1024), (512 // len(sums), 2048)}
+
+
+@pytest.mark.parametrize(
+    ("collective", "cut"),
+    [
+        ("all-reduce(x), to_apply=add", (2, 6)),
+        ("all-gather(x), dimensions={0}", (8, 3)),
+        ("reduce-scatter(x), dimensions={1}, to_apply=add", (2, 3)),
+        ("all-to-all(x), dimensions={0}", (4, 3)),
+    ],
+)
+def test_pieces_are_of_dimensions_that_a_collective_leaves_alone(
+    collective: str, cut: tuple[int, ...]
+) -> None:
+    result = {"all-gather": "[8,6]", "reduce-scatter": "[4,3]"}.get(
+        collective.split("(")[0], "[4,6]"
+    )
+    text = (
+        REDUCED.split("ENTRY", maxsplit=1)[0]
+        + f"""ENTRY main {{
+  x = f32[4,6] parameter(0)
+  ROOT r = f32{result} {collective}, channel_id=1, use_global_device_ids=true, replica_groups={{{{0,1}}}}
+}}
+"""
+    )
+    if "all-to-all" in collective:
+        text = text.replace(", use_global_device_ids=true", "")
+    found = parse_module(text)
+    found.stage = Stage.PARTITIONED
+    assert ExchangePipeliner(pieces=2).run(found)
+    root = found.entry.root
+    assert [x.dims for x in root.operands] == [cut, cut]
 
 
 def test_one_piece_is_none() -> None:
     with pytest.raises(PassOptionError, match="2 or more"):
-        AllToAllPipeliner(pieces=1)
+        ExchangePipeliner(pieces=1)

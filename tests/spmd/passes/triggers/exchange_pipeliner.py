@@ -1,8 +1,8 @@
-"""Experts on other devices: what is sent to them and back is computed before, between and behind, in any form."""
+"""Experts on other devices, and other collectives: what is exchanged is computed before, between and behind, in any form."""
 
 from __future__ import annotations
 
-from spmd.device import ReplicaGroups
+from spmd.device import ReductionKind, ReplicaGroups
 from spmd.hlo import HloInstruction, HloModule
 from spmd.ops.attrs import DotAttrs
 from spmd.shape import PrimitiveType
@@ -17,7 +17,7 @@ _MATMUL = DotAttrs((2,), (0,))
 _ODD = (1, 3)
 
 
-@trigger("all-to-all-pipeliner", again="pieces can be cut again")
+@trigger("exchange-pipeliner", again="pieces can be cut again")
 def modules(rng: Rng) -> HloModule:
     p = Program(rng, _DEVICES)
     groups = ReplicaGroups(p.choose((((0, 1, 2, 3),), ((0, 1), (3, 2)), ((0, 2), (1, 3)))))
@@ -45,8 +45,13 @@ def _sent(p: Program, kind: PrimitiveType, mask: HloInstruction, model: int) -> 
 
 
 def _exchanged(p: Program, x: HloInstruction, groups: ReplicaGroups) -> HloInstruction:
-    """Sent as it is, or with another dimension between or in front."""
+    """Sent as it is, or with another dimension between or in front; or summed up, or gathered and scattered again."""
     experts, capacity, model = x.dims
+    if p.chance(0.3):
+        return p.b.all_reduce(x, groups, ReductionKind.SUM)
+    if p.chance(0.3):
+        gathered = p.after(p.b.all_gather(x, groups, 0))
+        return p.b.reduce_scatter(gathered, groups, 0, ReductionKind.SUM)
     if p.chance(0.4):
         return p.b.all_to_all(x, groups, 0)
     if p.chance():

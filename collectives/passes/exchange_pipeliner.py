@@ -1,4 +1,4 @@
-"""All-to-alls that nothing hides, in pieces with the products around them: one is sent while another is computed."""
+"""Collectives that nothing hides, in pieces with the products around them: one is sent while another is computed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import chain
 from typing import ClassVar
 
 from collectives.passes.exchange_pieces import ExchangePieces
-from collectives.passes.exchange_region import ExchangeRegion, exchange_regions
+from collectives.passes.exchange_region import EXCHANGES, ExchangeRegion, exchange_regions
 from collectives.passes.window_price import PRODUCTS, WindowPrices
 from spmd.analysis.side_effects import SideEffects
 from spmd.builder import Builder, ModuleScope
@@ -27,7 +27,7 @@ _TRIED = (2, 4, 8)
 
 @register_pass
 @dataclass(frozen=True)
-class AllToAllPipeliner(FueledPass):
+class ExchangePipeliner(FueledPass):
     """all-to-all(dot(x, y))      =>  concatenate(all-to-all(dot(part of x, y)), all-to-all(dot(next part of x, y)))
     dot(z, all-to-all(dot(x, y))) =>  dot(part of z, all-to-all(dot(part of x, y))) + dot(next part of z, ..)
 
@@ -37,7 +37,7 @@ class AllToAllPipeliner(FueledPass):
     all where nothing is computed while bytes move.
     """
 
-    name: ClassVar[str] = "all-to-all-pipeliner"
+    name: ClassVar[str] = "exchange-pipeliner"
     accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
     pieces: int = 0
     machine: str = ""
@@ -67,7 +67,7 @@ class AllToAllPipeliner(FueledPass):
     def _found(self, builder: Builder, prices: WindowPrices | None) -> Iterator[ExchangePieces]:
         """What is to be written, one after the other."""
         computation = builder.computation
-        exchanges = list(computation.with_opcode(Opcode.ALL_TO_ALL))
+        exchanges = list(computation.with_opcode(*EXCHANGES))
         if prices is not None and exchanges:
             exchanges = prices.needing(computation, exchanges)
         known = {x: n for n, x in enumerate(computation.post_order())} if exchanges else {}

@@ -1,0 +1,54 @@
+"""On which side of each collective an instruction stands: a kernel of several results must not tie two together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from spmd.analysis.wire import KIND
+from spmd.hlo import HloInstruction, Opcode
+
+_COLLECTIVES = frozenset((*KIND, Opcode.ASYNC_START))
+
+
+@dataclass(frozen=True)
+class CollectiveSides:
+    """before: the collectives that an instruction of a computation waits for, as bits; behind: those that wait for it.
+
+    r = all-reduce(x)      a: waits for nothing, s waits for it
+    a = negate(y)          b: waits for r
+    b = negate(r)
+    s = all-reduce(a)      In one kernel, a would wait for r, and s with it.
+    """
+
+    before: Mapping[HloInstruction, int]
+    behind: Mapping[HloInstruction, int]
+
+    @staticmethod
+    def of(order: Sequence[HloInstruction]) -> CollectiveSides:
+        """``order``: of a computation's instructions, operands first."""
+        bit = {x: 1 << n for n, x in enumerate(x for x in order if x.opcode in _COLLECTIVES)}
+        before: dict[HloInstruction, int] = {}
+        behind = dict.fromkeys(order, 0)
+        for x in order:
+            before[x] = bit.get(x, 0) | _union(before[y] for y in x.operands)
+        for x in reversed(order):
+            told = behind[x] | bit.get(x, 0)
+            for y in x.operands:
+                behind[y] |= told
+        return CollectiveSides(before, behind)
+
+    def are_one(self, one: Iterable[HloInstruction], other: Iterable[HloInstruction]) -> bool:
+        """Whether two kernels with these results wait for the same collectives, and the same wait for them."""
+        return self._sides(one) == self._sides(other)
+
+    def _sides(self, roots: Iterable[HloInstruction]) -> tuple[int, int]:
+        listed = list(roots)
+        return _union(self.before[x] for x in listed), _union(self.behind[x] for x in listed)
+
+
+def _union(sets: Iterable[int]) -> int:
+    found = 0
+    for one in sets:
+        found |= one
+    return found
