@@ -48,14 +48,23 @@ def machine_for(text: str | None, node: int | None = None) -> MachineDescription
     """The machine that ``text`` describes, else the one that is here.
 
     node: devices of each node, where the devices are known to lie on several; the machine's nodes are taken to be of
-    that size, unless ``text`` varies them.
+    that size, unless ``text`` varies them. Where they lie on one, and nobody says otherwise, it is all there is.
     """
     machine = machine_here() if text is None else described(text)
-    if node is None or (text is not None and "node=" in text):
+    if node is None:
+        return _one_node(machine) if text is None else machine
+    if text is not None and "node=" in text:
         return machine
     if len(machine.exchanges) < 2:
         machine = _with_network(machine)
     return machine.with_nodes(node)
+
+
+def _one_node(machine: MachineDescription) -> MachineDescription:
+    """Without what a calibration found between nodes."""
+    if len(machine.exchanges) < 2:
+        return machine
+    return replace(machine, name=f"a node of {machine.name}", exchanges=machine.exchanges[:1])
 
 
 def _with_network(node: MachineDescription) -> MachineDescription:

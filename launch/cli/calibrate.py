@@ -1,4 +1,7 @@
-"""`spmd calibrate [-o F.json]`: measure this machine into a description that compilations find."""
+"""`spmd calibrate [-o F.json]`: measure this machine into a description that compilations find.
+
+On ranks of several nodes: measure what joins the nodes, and put that beside what is known of one.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +10,27 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from launch.calibrated import calibration_path, keep_calibration
+from launch.agreement import agree
+from launch.calibrated import calibration_path, keep_calibration, machine_here
 from launch.calibration.machine import CalibrationOptions, Family, described, measure
+from launch.calibration.network import NetworkSizes, joined, measure_network
 from launch.cli.output_path import OutputPathError, require_folder, require_writable
-from launch.job import UsageError
+from launch.cli.program import TIMEOUT_SECONDS
+from launch.ending import run_rank
+from launch.job import UsageError, versions
+from launch.mpi import open_world
 from launch.object_folder import keep_objects
-from launch.rank_environment import world_of_environment
+from launch.rank_environment import settings_of_environment, world_of_environment
 from launch.report.environment import describe_environment
 from spmd.machine.description import MachineDescription
 from spmd.machine.reader import write_machine
+
+if TYPE_CHECKING:
+    from collectives.communicator.mpi import MpiCommunicator
 
 #: Products that are shown, of everything near.
 CUBES = (64, 256, 512)
@@ -32,8 +44,9 @@ def add_parser(subparsers: Any) -> None:
         help="measure this machine",
         description="Measure matrix products, convolutions, memory, native loops, dispatch and exchange between two "
         "devices of this process, in half a minute, and write them where later compilations on such a processor find "
-        "them. Nothing else should run meanwhile. All ranks of a job must be given the same description: it is "
-        "part of what they compare before they compile.",
+        "them. On ranks of several nodes (spmd launch) measure what joins these, in some seconds, and write it beside "
+        "what an earlier calibration found of one node. Nothing else should run meanwhile. All ranks of a job must be "
+        "given the same description: it is part of what they compare before they compile.",
     )
     parser.add_argument(
         "-o",
@@ -51,14 +64,13 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    keep_objects()
     world = world_of_environment()
     if world is not None and world[1] > 1:
-        raise UsageError(
-            f"calibrate measures all cores from one process: start it alone, not as one of {world[1]} ranks"
-        )
+        as_rank = partial(_between_nodes, options)
+        return run_rank(open_world(world[1], TIMEOUT_SECONDS), as_rank)
     path = options.output or calibration_path()
     _require_place(path, options.output is None)
-    keep_objects()
     measuring = CalibrationOptions()
     progress = _Progress(len(measuring.families()))
     found = measure(measuring, progress.begins)
@@ -66,18 +78,51 @@ def run(options: argparse.Namespace) -> int:
     environment = describe_environment()
     cores = f"{environment['cores']} cores of {environment['cpu']}"
     machine = described(cores, measuring, found.seconds)
+    _keep(options, machine, [_table(machine), *_unsteady(found.spreads)], progress.seconds)
+    return 0
+
+
+def _between_nodes(options: argparse.Namespace, world: MpiCommunicator) -> int:
+    """Rank 0 knows one node, keeps the description and tells of it."""
+
+    def setup() -> tuple[int, dict[str, str]]:
+        devices = world.nodes.devices_of_each
+        if devices is None:
+            raise UsageError(
+                "calibrate measures all cores of a node from one process: start it alone there, "
+                "and on ranks of several nodes for what joins them"
+            )
+        if world.rank == 0:
+            _require_place(options.output or calibration_path(), options.output is None)
+        return devices, {**versions(), **settings_of_environment()}
+
+    devices = agree(world, setup)
+    start = time.perf_counter()
+    found = measure_network(world, devices, NetworkSizes())
+    seconds = time.perf_counter() - start
+    if world.rank == 0:
+        machine = joined(machine_here(), found)
+        _keep(options, machine, _exchange_lines(machine), seconds)
+    world.barrier()
+    return 0
+
+
+def _keep(
+    options: argparse.Namespace, machine: MachineDescription, told: list[str], seconds: float
+) -> None:
+    """Write the description and say what it says."""
     text = write_machine(machine)
     _write(options.output, text)
     if options.json:
         print(text, end="")
-        return 0
-    print(_table(machine))
-    for line in _unsteady(found.spreads):
+        return
+    for line in told:
         print(line)
-    print(f"{path}: {machine}, measured in {progress.seconds:.1f} s")
+    print(f"{options.output or calibration_path()}: {machine}, measured in {seconds:.1f} s")
     if options.output is not None:
-        print(f"compilations look for it in {calibration_path()}")
-    return 0
+        print(
+            f"compilations look for it in {calibration_path()}, or are given --machine {options.output}"
+        )
 
 
 @dataclass
@@ -161,6 +206,12 @@ def _table(machine: MachineDescription) -> str:
         f"  a kernel {machine.kernel_seconds * 1e6:.2f} us, a row {machine.row_seconds * 1e9:.1f} ns, "
         f"a thunk {machine.thunk_seconds * 1e6:.2f} us"
     )
-    for way in machine.exchanges:
-        lines.append(f"  {way.name}: {way.bandwidth / 1e9:.1f} GB/s, {way.latency * 1e6:.1f} us")
-    return "\n".join(lines)
+    return "\n".join([*lines, *_exchange_lines(machine)])
+
+
+def _exchange_lines(machine: MachineDescription) -> list[str]:
+    return [
+        f"  {way.name}: {way.bandwidth / 1e9:.3g} GB/s, {way.latency * 1e6:.1f} us"
+        + (f", {way.busy:.0%} of a processor meanwhile" if way.busy < 1 else "")
+        for way in machine.exchanges
+    ]

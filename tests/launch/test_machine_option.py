@@ -71,3 +71,7 @@ def test_what_was_calibrated_between_nodes_is_found(
     mine = replace(CLUSTER.with_links(0.5), name="found by the machine option's test")
     monkeypatch.setattr("launch.machine_option.machine_here", lambda: mine)
     assert machine_for(None, 1) == mine.with_nodes(1)
+    # In one node nothing of it counts: programs are those that they were before it was measured.
+    inside = machine_for(None)
+    assert inside.exchanges == mine.exchanges[:1]
+    assert not inside.overlaps

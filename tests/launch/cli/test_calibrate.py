@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from mpi_available import needs_mpi
 
 from launch import calibrated
 from launch.calibrated import calibration_path, machine_here
@@ -15,6 +19,7 @@ from launch.calibration.machine import CalibrationOptions, Measurement
 from launch.calibration.products import CLASSES, FAR, TYPES, ProductOptions
 from launch.calibration.programs import ProgramSizes
 from launch.cli import calibrate, main
+from launch.mpirun import MpiJob
 from spmd.hlo import Opcode
 from spmd.machine.named import machine_named
 from spmd.machine.reader import MachineError, read_machine
@@ -104,14 +109,41 @@ def test_a_calibration_of_another_processor_is_not_found(
     assert machine_here() is machine_named()
 
 
-def test_ranks_do_not_calibrate(
-    quick: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def ranks_calibrate(output: Path, *, nodes: bool) -> subprocess.CompletedProcess[str]:
+    """nodes: each rank is told to be on one of its own."""
+    told = "SPMD_NODE_ID=$OMPI_COMM_WORLD_RANK " if nodes else ""
+    line = f'{told}exec {sys.executable} -m launch calibrate -o "{output}"'
+    job = MpiJob(2, ("sh", "-c", line))
+    return subprocess.run(
+        job.arguments(),
+        env=job.environment(os.environ),
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+
+@needs_mpi
+def test_ranks_of_one_node_do_not_calibrate(tmp_path: Path) -> None:
     """They would disturb each other."""
-    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
-    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
-    assert main(["calibrate"]) == 2
-    assert "start it alone, not as one of 2 ranks" in capsys.readouterr().err
+    done = ranks_calibrate(tmp_path / "f.json", nodes=False)
+    assert done.returncode == 2
+    assert done.stderr.count("from one process: start it alone there") == 1
+    assert not (tmp_path / "f.json").exists()
+
+
+@needs_mpi
+def test_ranks_of_two_nodes_add_what_joins_them(tmp_path: Path) -> None:
+    output = tmp_path / "f.json"
+    done = ranks_calibrate(output, nodes=True)
+    assert done.returncode == 0, done.stderr
+    assert "between nodes: " in done.stdout
+    machine = read_machine(output.read_bytes(), "f.json")
+    inside, between = machine.exchanges
+    assert inside.devices == 1
+    assert between.ports == 1
+    assert machine.products == machine_here().products
 
 
 def test_a_folder_of_settings_that_is_a_file(

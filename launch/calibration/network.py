@@ -1,0 +1,196 @@
+"""What joins nodes: messages between ranks of different nodes, alone and beside products.
+
+Every rank sends to the one at its place on the next node, all at the same time, so that a node's port carries what all
+of its devices send. What is timed are programs as any other: messages are native steps, and what computes looks at them
+as often as the runtime has it look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from launch.compiled import Compiled
+from launch.execution import time_steps
+from launch.options import CompileOptions
+from launch.pipeline import compile_module
+from launch.rank_executable import RankExecutable
+from launch.shared_compile import compile_on_first
+from runtime.sharded_arrays import ShardedArrays
+from spmd.literal import NDArray
+from spmd.machine.description import Exchange, MachineDescription
+from spmd.machine.fit import nonnegative_fit
+from spmd.text.parser import parse_module
+
+if TYPE_CHECKING:
+    from collectives.communicator.mpi import MpiCommunicator
+
+#: Devices of a machine, nodes as large as they are here.
+MOST_DEVICES = 1 << 14
+#: Products that are timed to see how many are wanted.
+_FEW = 4
+
+
+@dataclass(frozen=True)
+class NetworkSizes:
+    """messages: bytes of those that are timed alone. product: rows and columns of matrices, f32. transfer_seconds: what
+    a message takes, about, that products run beside, unless it had more than ``most_bytes``; products take ``longer``
+    times as long. steps: of a program in each of ``rounds``; the least of all counts, since disturbances only delay.
+    """
+
+    messages: tuple[int, ...] = (1 << 10, 1 << 14, 1 << 17, 1 << 20, 1 << 22)
+    product: int = 512
+    transfer_seconds: float = 0.03
+    most_bytes: int = 1 << 25
+    longer: float = 2.0
+    steps: int = 5
+    rounds: int = 3
+
+
+@dataclass(frozen=True)
+class NetworkSeconds:
+    """messages: seconds by bytes. transfer, products, both: of a message, of products, and of the products while the
+    message is under way. nodes; devices of each.
+    """
+
+    messages: tuple[tuple[int, float], ...]
+    nodes: int
+    devices: int
+    transfer: float = 1.0
+    products: float = 1.0
+    both: float = 2.0
+
+    @property
+    def exchange(self) -> Exchange:
+        """A way from each node's only port. It keeps a device busy for as long as a message delays products."""
+        latency, byte = self._line()
+        return Exchange(
+            "between nodes",
+            self.devices * (MOST_DEVICES // self.devices),
+            self.devices / byte,
+            latency,
+            ports=1,
+            busy=min(max((self.both - self.products) / self.transfer, 0.0), 1.0),
+        )
+
+    def seconds_of(self, size: int) -> float:
+        """A message of so many bytes."""
+        latency, byte = self._line()
+        return latency + size * byte
+
+    def bytes_in(self, seconds: float) -> int:
+        """Of the message that takes a device so long."""
+        latency, byte = self._line()
+        fewest = min(size for size, _ in self.messages)
+        return max(round((seconds - latency) / byte), fewest)
+
+    def _line(self) -> tuple[float, float]:
+        """Seconds of a message without bytes, and of each byte."""
+        sizes, seconds = zip(*self.messages, strict=True)
+        latency, byte = nonnegative_fit([(1.0, float(size)) for size in sizes], seconds)
+        return latency, max(byte, 1e-15)
+
+
+def measure_network(world: MpiCommunicator, devices: int, sizes: NetworkSizes) -> NetworkSeconds:
+    """All ranks call it, which lie on several nodes, ``devices`` on each, in order."""
+    transfer = Transfer(world.size, devices)
+
+    def least(works: Sequence[tuple[int, int]]) -> list[float]:
+        """Seconds of programs with so many bytes and products, in turns."""
+        programs = [_ready(world, program(transfer, *work, sizes.product)) for work in works]
+        rounds = [[one.least(sizes.steps) for one in programs] for _ in range(sizes.rounds)]
+        return [min(of_one) for of_one in zip(*rounds, strict=True)]
+
+    alone = least([(size, 0) for size in sizes.messages])
+    messages = tuple(zip(sizes.messages, alone, strict=True))
+    found = NetworkSeconds(messages, world.size // devices, devices)
+    # What rank 0 finds counts: it is the one that writes programs.
+    (few,) = least([(0, _FEW)])
+    size = min(found.bytes_in(sizes.transfer_seconds), sizes.most_bytes)
+    count = max(round(sizes.longer * found.seconds_of(size) * _FEW / few), 1)
+    sent, products, both = least([(size, 0), (0, count), (size, count)])
+    return replace(found, transfer=sent, products=products, both=both)
+
+
+def joined(node: MachineDescription, found: NetworkSeconds) -> MachineDescription:
+    """Nodes that are described already, with the network that was measured between them."""
+    inside = replace(node, exchanges=node.exchanges[:1]).with_nodes(found.devices)
+    ranks = found.nodes * found.devices
+    between = f"measured with {ranks} ranks on {found.nodes} nodes"
+    machine = replace(
+        inside,
+        name="calibrated",
+        source=f"{node.source}; what joins nodes: {between}",
+        exchanges=(*inside.exchanges, found.exchange),
+    )
+    return replace(machine, name=f"calibrated-{machine.digest[:8]}")
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """From each of ``ranks`` to the one at its place on the next node. devices: of a node."""
+
+    ranks: int
+    devices: int
+
+    @property
+    def pairs(self) -> str:
+        to_next = ((rank, (rank + self.devices) % self.ranks) for rank in range(self.ranks))
+        return ",".join(f"{{{source},{target}}}" for source, target in to_next)
+
+
+def program(transfer: Transfer, size: int, count: int, product: int) -> str:
+    """A message of ``size`` bytes, and ``count`` products one after the other while it is under way.
+
+    Either may be 0. Matrices are of ``product`` rows and columns; ones, times what keeps them so.
+    """
+    message, matrix = f"f32[{size // 4}]", f"f32[{product},{product}]"
+    results = [(message, "received")] if size else []
+    results += [(matrix, f"p{count}")] if count else []
+    lines = [f"  x = {message} parameter(0)"] if size else []
+    if count:
+        first = len(lines)
+        lines += [f"  p0 = {matrix} parameter({first})", f"  b = {matrix} parameter({first + 1})"]
+    if size:
+        pairs = f"source_target_pairs={{{transfer.pairs}}}"
+        lines.append(f"  sent = ({message}, {message}) collective-permute-start(x), {pairs}")
+    sums = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+    lines += [f"  p{n + 1} = {matrix} dot(p{n}, b), {sums}" for n in range(count)]
+    if size:
+        lines.append(f"  received = {message} collective-permute-done(sent)")
+    types, names = (", ".join(each) for each in zip(*results, strict=True))
+    lines.append(f"  ROOT results = ({types}) tuple({names})")
+    header = f"HloModule network, is_scheduled=true, replica_count={transfer.ranks}"
+    return "\n".join([header, "ENTRY main {", *lines, "}"])
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """A program on all ranks, and what it takes."""
+
+    executable: RankExecutable
+    state: ShardedArrays
+
+    def least(self, steps: int) -> float:
+        """Seconds of the least of so many, after one that finds its memory far away."""
+        return min(time_steps(self.executable, self.state, 1 + steps)[1:])
+
+
+def _ready(world: MpiCommunicator, text: str) -> _Ready:
+    """The program as rank 0 has its text."""
+
+    def compiled() -> Compiled:
+        options = CompileOptions(partitioned=True)
+        return Compiled(compile_module(parse_module(text), world.size, options), "")
+
+    executable = compile_on_first(world, compiled)
+    state = executable.put([_values(place.shape.dims) for place in executable.inputs])
+    return _Ready(executable, state)
+
+
+def _values(dims: tuple[int, ...]) -> NDArray:
+    """Of which products stay as they are: matrices whose rows sum up to one."""
+    return np.full(dims, 1.0 / dims[-1] if len(dims) == 2 else 1.0, np.float32)
