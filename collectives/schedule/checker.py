@@ -14,7 +14,8 @@ after the other, as whether devices agree on trips and branches is a matter of v
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
@@ -23,7 +24,7 @@ from collectives.passes.device_scalars import values_by_device
 from spmd.errors import CheckFailed
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
 from spmd.ops.attrs import CollectivePermuteAttrs, ConditionalAttrs
-from spmd.ops.groups import device_groups, device_pairs
+from spmd.ops.groups import device_groups, device_pairs, group_key
 
 Group: TypeAlias = tuple[int, ...]
 
@@ -65,11 +66,18 @@ class Event:
 
 def check_schedule(module: HloModule) -> None:
     """CheckFailed with the first violation in a SCHEDULED module."""
+    checked_events(module)
+
+
+def checked_events(module: HloModule) -> list[list[Event]]:
+    """As ``check_schedule``; what each device does, then."""
     for computation in module.computations_post_order():
         check_topological(computation)
         check_pairs(computation)
     count = module.num_partitions * module.replica_count
-    check_events(events_of_devices(module, count))
+    events = events_of_devices(module, count)
+    check_events(events)
+    return events
 
 
 def check_topological(computation: HloComputation) -> None:
@@ -98,19 +106,33 @@ def check_pairs(computation: HloComputation) -> None:
 
 # ---- who meets whom, in which order
 def events_of_devices(module: HloModule, count: int) -> list[list[Event]]:
-    """Per device, the collectives it takes part in, in schedule order; callees where they are called."""
+    """Per device, the collectives it takes part in, in schedule order; callees where they are called.
+
+    Members share an event, and collectives in which the same devices meet share their groups.
+    """
     events: list[list[Event]] = [[] for _ in range(count)]
+    known: dict[Hashable, tuple[Group, ...]] = {}
     for instruction, there in _in_order(module.entry, range(count), _with_collectives(module)):
         for phase, collective in _phases(instruction):
-            for group in groups_of(collective, module):
+            key = group_key(_wrapped(collective))
+            if key not in known:
+                known[key] = groups_of(collective, module)
+                _check_devices(collective, known[key], count)
+            for group in known[key]:
+                event = Event(phase, collective.name, group)
                 for device in group:
-                    if not 0 <= device < count:
-                        raise CheckFailed(
-                            f"{collective.name}: device {device} of group {group} is not one of {count}"
-                        )
                     if device in there:
-                        events[device].append(Event(phase, collective.name, group))
+                        events[device].append(event)
     return events
+
+
+def _check_devices(collective: HloInstruction, groups: Iterable[Group], count: int) -> None:
+    for group in groups:
+        for device in group:
+            if not 0 <= device < count:
+                raise CheckFailed(
+                    f"{collective.name}: device {device} of group {group} is not one of {count}"
+                )
 
 
 def _in_order(
@@ -156,21 +178,29 @@ def _branches_by_device(conditional: HloInstruction) -> list[int] | None:
 
 
 def _phases(instruction: HloInstruction) -> Iterator[tuple[Phase, HloInstruction]]:
+    """What the instruction does of a collective; copies and other async operations are none."""
     if instruction.opcode in _BLOCKING:
         yield Phase.START, instruction
         yield Phase.DONE, instruction
-    elif instruction.opcode in _DONE_OF and instruction.opcode is not Opcode.COPY_START:
+    elif instruction.opcode in _DONE_OF and _is_collective(instruction):
         yield Phase.START, instruction
-    elif instruction.opcode in _DONE_OF.values() and instruction.opcode is not Opcode.COPY_DONE:
+    elif instruction.opcode in _DONE_OF.values() and _is_collective(instruction.operand(0)):
         yield Phase.DONE, instruction.operand(0)
 
 
+def _is_collective(start: HloInstruction) -> bool:
+    if start.opcode is Opcode.ASYNC_START:
+        return _wrapped(start).opcode in _BLOCKING
+    return start.opcode is not Opcode.COPY_START
+
+
+def _wrapped(start: HloInstruction) -> HloInstruction:
+    return start.to_apply.root if start.opcode is Opcode.ASYNC_START else start
+
+
 def groups_of(collective: HloInstruction, module: HloModule) -> tuple[Group, ...]:
-    """Groups of devices; none for an async operation that is no collective."""
-    if collective.opcode is Opcode.ASYNC_START:
-        collective = collective.to_apply.root
-        if collective.opcode not in _BLOCKING:
-            return ()
+    """Groups of devices of a collective or its start."""
+    collective = _wrapped(collective)
     sizes = module.num_partitions, module.replica_count
     if isinstance(collective.attrs, CollectivePermuteAttrs):
         return _linked(device_pairs(collective, *sizes))
@@ -189,44 +219,74 @@ def _linked(pairs: Iterable[tuple[int, int]]) -> tuple[Group, ...]:
     return tuple(sorted({tuple(sorted(group)) for group in group_of.values()}))
 
 
+class GroupNumbers:
+    """Numbers of groups, equal for equal ones, and their members.
+
+    A tuple is looked at once, however many events share it: it must live as long as this does.
+    """
+
+    def __init__(self) -> None:
+        self.groups: list[Group] = []
+        self.members: list[frozenset[int]] = []
+        self._by_identity: dict[int, int] = {}
+        self._by_value: dict[Group, int] = {}
+
+    def of(self, group: Group) -> int:
+        number = self._by_identity.get(id(group))
+        if number is None:
+            number = self._by_value.setdefault(group, len(self.groups))
+            if number == len(self.groups):
+                self.groups.append(group)
+                self.members.append(frozenset(group))
+            self._by_identity[id(group)] = number
+        return number
+
+
 def check_events(events: Sequence[Sequence[Event]]) -> None:
     """Grouped, ordered and free of cycles. ``events[d]`` is what device d does, in order."""
-    _check_grouped(events)
-    _check_ordered(events)
-    _check_progress(events)
+    numbers = GroupNumbers()
+    _check_grouped(events, numbers)
+    _check_ordered(events, numbers)
+    _check_progress(events, numbers)
 
 
-def _check_grouped(events: Sequence[Sequence[Event]]) -> None:
+def _check_grouped(events: Sequence[Sequence[Event]], numbers: GroupNumbers) -> None:
     for device, own in enumerate(events):
-        group_of: dict[str, Group] = {}
+        group_of: dict[str, int] = {}
         for event in own:
-            if device not in event.group:
+            number = numbers.of(event.group)
+            members = numbers.members[number]
+            if device not in members:
                 raise CheckFailed(
                     f"{event.collective}: device {device} is not in its group {event.group}"
                 )
-            if len(set(event.group)) != len(event.group):
+            if len(members) != len(event.group):
                 raise CheckFailed(f"{event.collective}: group {event.group} names a device twice")
-            if group_of.setdefault(event.collective, event.group) != event.group:
+            before = group_of.setdefault(event.collective, number)
+            if before != number:
                 raise CheckFailed(
-                    f"{event.collective}: device {device} is in groups {group_of[event.collective]} and {event.group}"
+                    f"{event.collective}: device {device} is in groups {numbers.groups[before]} and {event.group}"
                 )
 
 
-def _check_ordered(events: Sequence[Sequence[Event]]) -> None:
+def _check_ordered(events: Sequence[Sequence[Event]], numbers: GroupNumbers) -> None:
     """Members start the collectives of a group in the same order, as often."""
-    orders: dict[Group, dict[int, list[str]]] = {}
+    orders: dict[int, dict[int, list[str]]] = {}
     for device, own in enumerate(events):
         for event in own:
             if event.phase is Phase.START:
-                by_device = orders.setdefault(event.group, {})
+                by_device = orders.setdefault(numbers.of(event.group), {})
                 by_device.setdefault(device, []).append(event.collective)
-    for group, by_device in orders.items():
+    for number, by_device in orders.items():
+        group = numbers.groups[number]
         first = by_device.get(group[0], [])
         for device in group[1:]:
             _compare_orders(group, (group[0], first), (device, by_device.get(device, [])))
 
 
 def _compare_orders(group: Group, one: tuple[int, list[str]], other: tuple[int, list[str]]) -> None:
+    if one[1] == other[1]:
+        return
     for position in range(max(len(one[1]), len(other[1]))):
         names = [
             order[position] if position < len(order) else "nothing" for order in (one[1], other[1])
@@ -238,43 +298,50 @@ def _compare_orders(group: Group, one: tuple[int, list[str]], other: tuple[int, 
             )
 
 
-def _check_progress(events: Sequence[Sequence[Event]]) -> None:
+#: A collective among the group of a number.
+_Meeting: TypeAlias = tuple[str, int]
+
+
+def _check_progress(events: Sequence[Sequence[Event]], numbers: GroupNumbers) -> None:
     """Let every device run until it waits for a start that another one has not reached; nobody may be left waiting."""
     position = [0] * len(events)
-    started: dict[tuple[str, Group], dict[int, int]] = {}
-    finished: dict[tuple[int, str, Group], int] = {}
-    waiting: dict[tuple[str, Group], list[int]] = {}
+    started: dict[_Meeting, Counter[int]] = defaultdict(Counter)  # by device, how often
+    arrived: Counter[tuple[_Meeting, int]] = Counter()  # devices that have started it so often
+    finished: list[Counter[_Meeting]] = [Counter() for _ in events]
+    waiting: dict[_Meeting, list[int]] = {}
     ready = list(range(len(events)))
     while ready:
         device = ready.pop()
         while position[device] < len(events[device]):
             event = events[device][position[device]]
-            meeting = (event.collective, event.group)
+            meeting = event.collective, numbers.of(event.group)
             if event.phase is Phase.START:
-                counts = started.setdefault(meeting, {})
-                counts[device] = counts.get(device, 0) + 1
-                ready.extend(waiting.pop(meeting, ()))
+                started[meeting][device] += 1
+                turn = started[meeting][device]
+                arrived[meeting, turn] += 1
+                if arrived[meeting, turn] == len(event.group):
+                    ready.extend(waiting.pop(meeting, ()))
+            elif arrived[meeting, finished[device][meeting] + 1] < len(event.group):
+                waiting.setdefault(meeting, []).append(device)
+                break
             else:
-                turn = finished.get((device, *meeting), 0) + 1
-                counts = started.get(meeting, {})
-                if any(counts.get(member, 0) < turn for member in event.group):
-                    waiting.setdefault(meeting, []).append(device)
-                    break
-                finished[(device, *meeting)] = turn
+                finished[device][meeting] += 1
             position[device] += 1
     stuck = {
         device: events[device][p] for device, p in enumerate(position) if p < len(events[device])
     }
     if stuck:
-        raise CheckFailed(f"devices wait for each other in a circle: {_describe(stuck, started)}")
+        there = {
+            device: started[event.collective, numbers.of(event.group)]
+            for device, event in stuck.items()
+        }
+        raise CheckFailed(f"devices wait for each other in a circle: {_describe(stuck, there)}")
 
 
-def _describe(
-    stuck: Mapping[int, Event], started: Mapping[tuple[str, Group], Mapping[int, int]]
-) -> str:
+def _describe(stuck: Mapping[int, Event], there: Mapping[int, Mapping[int, int]]) -> str:
+    """``there``: who has started what a device is stuck in."""
     parts = []
     for device, event in list(stuck.items())[:8]:
-        there = started.get((event.collective, event.group), {})
-        missing = [member for member in event.group if member not in there]
+        missing = [member for member in event.group if member not in there[device]]
         parts.append(f"device {device} in {event.collective} for {missing or list(event.group)}")
     return "; ".join(parts)

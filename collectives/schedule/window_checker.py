@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from collectives.schedule.checker import Event, Group, Phase, check_schedule, events_of_devices
+from collectives.schedule.checker import Event, GroupNumbers, Phase, checked_events
 from spmd.analysis.live_bytes import peak_bytes
 from spmd.errors import CheckFailed
 from spmd.hlo import HloModule
@@ -25,8 +25,7 @@ _Run = tuple[str, int]
 
 def check_windows(module: HloModule, memory_limit: int | None = None) -> None:
     """CheckFailed with the first violation in a SCHEDULED module; all that ``check_schedule`` asks comes first."""
-    check_schedule(module)
-    events = events_of_devices(module, module.num_partitions * module.replica_count)
+    events = checked_events(module)
     check_apart(events)
     check_one_order(events)
     if memory_limit is not None:
@@ -35,21 +34,24 @@ def check_windows(module: HloModule, memory_limit: int | None = None) -> None:
 
 def check_apart(events: Sequence[Sequence[Event]]) -> None:
     """No two collectives in flight on a device share another one. ``events[d]`` is what device d does, in order."""
+    numbers = GroupNumbers()
+    shared: dict[tuple[int, int], list[int]] = {}
     for device, own in enumerate(events):
-        in_flight: dict[str, Group] = {}
+        in_flight: dict[str, int] = {}
         for event in own:
             if event.phase is Phase.DONE:
                 in_flight.pop(event.collective, None)
                 continue
-            mine = frozenset(event.group)
+            mine = numbers.of(event.group)
             for other, group in in_flight.items():
-                shared = sorted(mine.intersection(group))
-                if len(shared) > 1:
+                if (mine, group) not in shared:
+                    shared[mine, group] = sorted(numbers.members[mine] & numbers.members[group])
+                if len(shared[mine, group]) > 1:
                     raise CheckFailed(
                         f"{event.collective} starts on device {device} while {other} is in flight: their groups share "
-                        f"devices {shared}"
+                        f"devices {shared[mine, group]}"
                     )
-            in_flight[event.collective] = event.group
+            in_flight[event.collective] = mine
 
 
 def check_one_order(events: Sequence[Sequence[Event]]) -> None:
