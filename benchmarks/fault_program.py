@@ -1,10 +1,11 @@
 """`spmd ARGUMENTS` with a defect planted in one rank: what benchmarks/fault_runs.py runs.
 
-    python benchmarks/fault_program.py RANK PLACE RUN DEFECT ARGUMENTS      DEFECT: raise | exit | hang
+    python benchmarks/fault_program.py RANK PLACE RUN DEFECT ARGUMENTS      DEFECT: raise | exit | hang | late
 
 PLACE is a number: of the thunk (modulo the number of thunks) of that rank's program that has the defect in its RUN-th
 run. Steps need Python then, so every rank runs its own. Or it is "between": what has the defect is what a rank does
-before its RUN-th step, and steps are native code, which one rank runs for all where they share cores.
+before its RUN-th step, and steps are native code, which one rank runs for all where they share cores. A rank that is
+late is so from its RUN-th run on.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from runtime.thunks.segment import Action, Segment, joined, segment_of
 from runtime.thunks.thunk import LoadedProgram
 
 BETWEEN = "between"
+#: Seconds for which a rank that is late does nothing.
+LATE = 0.03
 
 
 class PlantedError(Exception):
@@ -29,13 +32,15 @@ class PlantedError(Exception):
 
 
 def defective(run: int, defect: str) -> Action:
-    """Does nothing but in its ``run``-th run."""
+    """Does nothing but in its ``run``-th run, or from there on where it is to be late."""
     left = run
 
     def act() -> None:
         nonlocal left
         left -= 1
-        if left == 0:
+        if defect == "late":
+            time.sleep(LATE if left <= 0 else 0.0)
+        elif left == 0:
             sys.stderr.write(f"planted at {time.monotonic():.6f}\n")
             sys.stderr.flush()
             if defect == "exit":

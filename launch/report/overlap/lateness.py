@@ -23,7 +23,7 @@ def lateness(flight: Flight, own: DeviceStep, last: DeviceStep) -> str:
         f"its {name} takes {{}} longer": seconds - ours.get(name, 0.0)
         for name, seconds in theirs.items()
     }
-    longer["it comes out of the collective before {} later"] = last_from - own_from
+    longer["it leaves the collective before this one {} later"] = last_from - own_from
     if last_from == last.begin:
         longer["it begins its step {} later"] = longer.popitem()[1]
     for name, waited in _waits(last, last_from, flight.arrived):
@@ -31,7 +31,7 @@ def lateness(flight: Flight, own: DeviceStep, last: DeviceStep) -> str:
     words, seconds = max(longer.items(), key=lambda one: one[1])
     found = [words.format(brief(seconds))] if seconds > _TELLING * late else []
     if last.stolen is not None and last.stolen > _TELLING * late:
-        found.append(f"others had its core for {brief(last.stolen)} of the step")
+        found.append(f"its thread had no core for {brief(last.stolen)} of the step")
     return "; ".join(found)
 
 

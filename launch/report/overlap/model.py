@@ -157,8 +157,8 @@ class Flight:
 class DeviceStep:
     """What one device did in one step. slices: by start, outer ones first. flights: by ``issued``.
 
-    stolen: seconds of it, at least, in which other processes had the core of the device's thread; None where that was
-    not measured.
+    stolen: seconds of it, at least, in which the device's thread had no core and did not wait for a collective: other
+    processes had it, or it slept; None where that was not measured.
     """
 
     device: int

@@ -11,7 +11,7 @@ from launch.report.overlap.summary import Totals
 
 #: Kernels that take so much longer than predicted are slowed by something.
 _SLOWED = 1.5
-#: Part of a step that others had a device's core, from which it is worth a word.
+#: Part of a step without a core, from which it is worth a word.
 _STOLEN = 0.1
 #: Seconds from which it matters to who came last.
 _UNCERTAIN = 20e-6
@@ -45,8 +45,8 @@ def _of_cores(run: MeasuredRun, steps: Sequence[MeasuredStep]) -> Iterator[str]:
         whole = sum(step.seconds for step in own) / len(own)
         if lost > _STOLEN * whole:
             yield (
-                f"contention: other processes had device {number}'s core for at least {brief(lost)} of its "
-                f"{brief(whole)}"
+                f"contention: device {number}'s thread had no core for at least {brief(lost)} of its {brief(whole)}, "
+                "as when other processes run there"
             )
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
-from launch.report.overlap.model import Instruction, OverlapReport, PathPiece
+from launch.report.overlap.model import Instruction, OverlapReport
 
 
 @dataclass(frozen=True, slots=True)
 class PathShare:
     """All stretches of one kind, opcode and source line. names: of instructions, those with most seconds first.
 
-    share: of the path.
+    opcode: of a collective its kind, whatever starts it. share: of the path.
     """
 
     kind: str
@@ -28,8 +28,10 @@ def path_shares(report: OverlapReport) -> tuple[PathShare, ...]:
     whole = sum(piece.seconds for piece in report.path)
     found: dict[tuple[str, str, str], dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for piece in report.path:
-        told = _instruction(report, piece)
-        found[piece.kind, told.opcode, told.source][piece.name] += piece.seconds
+        told = report.run.instructions.get(piece.name, Instruction(piece.name))
+        site = report.run.sites.get(piece.name)
+        opcode = told.opcode if site is None else site.kind
+        found[piece.kind, opcode, told.source][piece.name] += piece.seconds
     shares = [
         PathShare(
             kind,
@@ -42,7 +44,3 @@ def path_shares(report: OverlapReport) -> tuple[PathShare, ...]:
         for (kind, opcode, source), names in found.items()
     ]
     return tuple(sorted(shares, key=lambda one: -one.seconds))
-
-
-def _instruction(report: OverlapReport, piece: PathPiece) -> Instruction:
-    return report.run.instructions.get(piece.name, Instruction(piece.name))

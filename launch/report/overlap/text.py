@@ -78,7 +78,7 @@ def _devices(report: OverlapReport) -> Iterator[str]:
     stolen = any(one.stolen is not None for one in report.devices)
     yield (
         f"  {'device':>6} {'step':>9} {'compute':>9} {'slowed':>9} {'exposed':>9} {'awaited':>9}"
-        + (f" {'core lost':>9}" if stolen else "")
+        + (f" {'no core':>9}" if stolen else "")
     )
     for one in report.devices:
         figures = [one.seconds, one.compute - one.slowed, one.slowed, one.exposed, one.awaited]
@@ -141,7 +141,9 @@ def _path(report: OverlapReport) -> Iterator[str]:
         f"changes devices {turns} times"
     )
     for one in shares[:_PATH_ROWS]:
-        what = one.opcode if one.kind == "compute" else f"{one.kind} {one.opcode}".rstrip()
+        is_start = one.kind == "compute" and one.names[0] in report.run.sites
+        kind = "start of" if is_start else one.kind
+        what = one.opcode if kind == "compute" else f"{kind} {one.opcode}".rstrip()
         names = one.names[0] + (f" and {len(one.names) - 1} more" if len(one.names) > 1 else "")
         yield (
             f"  {what:<28} {brief(one.seconds):>9} {bar(one.seconds, whole, 20)} {percent(one.seconds, whole):>6}  "

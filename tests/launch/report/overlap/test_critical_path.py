@@ -26,7 +26,7 @@ def test_path_goes_through_the_rank_that_came_last() -> None:
     shares = path_shares(found)
     assert [(one.kind, one.opcode, one.names) for one in shares] == [
         ("compute", "", ("a", "b")),
-        ("transfer", "", ("g", "h")),
+        ("transfer", "all-reduce", ("g", "h")),
         ("compute", "parameter", ("k",)),
     ]
     assert shares[2].source == "f.py:7"
