@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from runtime.codegen.elements.bfloat16 import CARRIED, QUIET, carried_of_several
+from runtime.codegen.elements.variants import variant
 from runtime.codegen.llvm_tiles import (
     BLOCK_ROW,
     LINES,
@@ -21,7 +23,7 @@ def finish_ir(form: TileForm) -> str:
     before: list[str] = []
     if narrow:
         body += _stored_bf16()
-        declared = _masked("store", 2 * LINES, "i16")
+        declared = _masked("store", 2 * LINES, "i16") + carried_of_several(LINES, "internal")
         masks = f"<{LINES} x i1> %mask0, <{LINES} x i1> %mask1"
         order = listed(range(2 * LINES))
         before.append(f"  %mask = shufflevector {masks}, <{2 * LINES} x i32> {order}")
@@ -114,11 +116,8 @@ def _stored_bf16() -> list[str]:
         bits, uno = f"%bits{half}", f"<{LINES} x i1> %none{half}"
         lines += [
             f"  {bits} = bitcast <{LINES} x float> %x{half} to {ints}",
-            f"  %upper{half} = lshr {ints} {bits}, {repeated(16, 'i32')}",
-            f"  %odd{half} = and {ints} %upper{half}, {repeated(1, 'i32')}",
-            f"  %carry{half} = add {ints} %odd{half}, {repeated(0x7FFF, 'i32')}",
-            f"  %near{half} = add {ints} {bits}, %carry{half}",
-            f"  %quiet{half} = or {ints} {bits}, {repeated(0x40_0000, 'i32')}",
+            f"  %near{half} = call {ints} @{variant(CARRIED, LINES)}({ints} {bits})",
+            f"  %quiet{half} = or {ints} {bits}, {repeated(QUIET, 'i32')}",
             f"  %none{half} = fcmp uno <{LINES} x float> %x{half}, zeroinitializer",
             f"  %chosen{half} = select {uno}, {ints} %quiet{half}, {ints} %near{half}",
             f"  %halves{half} = bitcast {ints} %chosen{half} to {halves}",

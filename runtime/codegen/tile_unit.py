@@ -44,7 +44,7 @@ def _permitted() -> bool:
     """Asked once. No such instructions, no such call, no room in a signal stack: all of them are a no."""
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         return False
-    if not host_has("amx-tile", "amx-bf16", "amx-int8", "avx512bw"):
+    if not host_has("amx-tile", "amx-bf16", "amx-int8", "avx512bw", "avx512vnni"):
         return False
     try:
         system_call = ctypes.CDLL(None).syscall

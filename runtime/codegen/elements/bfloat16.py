@@ -16,8 +16,10 @@ from runtime.codegen.elements.variants import LANES, PURE, variant, with_variant
 
 _LOWER = 16
 _BELOW_HALF = (1 << (_LOWER - 1)) - 1
-_QUIET = 0x40_0000
-_CARRIED = "bf16_carried"
+#: What makes a quiet one of an f32's bits that are no number.
+QUIET = 0x40_0000
+#: The function that rounds the upper half of an f32's bits.
+CARRIED = "bf16_carried"
 
 
 class Origin(Enum):
@@ -47,7 +49,7 @@ def narrowing(origin: Origin, instructions: Instructions) -> Lines:
     bits = x.bits()
     if origin is not Origin.CHOSEN:
         near = _carried(bits)
-        bits = near if origin is Origin.COMPUTED else x.is_nan().select(bits | _QUIET, near)
+        bits = near if origin is Origin.COMPUTED else x.is_nan().select(bits | QUIET, near)
     return code.lines((bits >> _LOWER).resized("i16"), "%y")
 
 
@@ -57,21 +59,22 @@ def _carried(bits: Int) -> Int:
     if not code.instructions.pairs:
         return bits + ((bits >> _LOWER) & 1) + _BELOW_HALF
     code.globals.append(_carried_by_pairs())
-    return Int(code, bits.type, code.append(f"call i32 @{_CARRIED}(i32 {bits.name})"))
+    return Int(code, bits.type, code.append(f"call i32 @{CARRIED}(i32 {bits.name})"))
 
 
 @cache
 def _carried_by_pairs() -> str:
     code = Code()
     one = code.text(_carried(Int(code, "i32", "%x")))
-    return f"""{"".join(map(_carried_of_several, LANES))}
-define weak i32 @{_CARRIED}(i32 %x) {PURE} {with_variants(_CARRIED)} {{
+    return f"""{"".join(map(carried_of_several, LANES))}
+define weak i32 @{CARRIED}(i32 %x) {PURE} {with_variants(CARRIED)} {{
   {one}
   ret i32 %r
 }}"""
 
 
-def _carried_of_several(lanes: int) -> str:
+def carried_of_several(lanes: int, linkage: str = "external") -> str:
+    """The function ``variant(CARRIED, lanes)``, of a vector, for processors with ``pairs``."""
     t = f"<{lanes} x i32>"
     instruction = f"@llvm.x86.avx512.vpdpwssd.{32 * lanes}"
     odd, below_half, ones = (
@@ -79,7 +82,7 @@ def _carried_of_several(lanes: int) -> str:
     )
     return f"""
 declare {t} {instruction}({t}, {t}, {t})
-define {t} @{variant(_CARRIED, lanes)}({t} %x) alwaysinline {PURE} {{
+define {linkage} {t} @{variant(CARRIED, lanes)}({t} %x) alwaysinline {PURE} {{
   %odd = and {t} %x, {odd}
   %both = or {t} %odd, {below_half}
   %r = call {t} {instruction}({t} %x, {t} %both, {t} {ones})
