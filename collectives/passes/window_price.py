@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from collectives.cost.independence import independent_seconds
 from collectives.cost.roofline import RooflineEstimator
-from spmd.analysis.trip_count import trip_count
+from spmd.analysis.executions import summed_over_callees
 from spmd.analysis.wire import KIND
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
+from spmd.hlo.opcode_roles import CALLERS
 from spmd.machine.description import MachineDescription
 from spmd.shape import ArrayShape
 
@@ -58,10 +59,9 @@ class WindowPrices:
         """Of a product, or of those that a loop, branch or call does; the dearest branch's."""
         if x.opcode in PRODUCTS:
             return self._estimator.compute(x)
-        if x.opcode is Opcode.WHILE:
-            return (trip_count(x) or 1) * self._products_in(x.while_body)
-        if x.opcode in (Opcode.CONDITIONAL, Opcode.CALL):
-            return max(map(self._products_in, x.called_computations))
+        if x.opcode in CALLERS:
+            inside = [self._products_in(callee) for callee in x.called_computations]
+            return summed_over_callees(x, inside)
         return 0.0
 
     def _products_in(self, computation: HloComputation) -> float:

@@ -22,12 +22,12 @@ from collectives.schedule.schedule_graph import build_graph
 from collectives.schedule.scheduling_groups import ScheduleError
 from collectives.schedule.timeline import Timeline, run_timeline
 from collectives.schedule.window_costs import WindowCosts
+from spmd.analysis.executions import executions, summed_over_callees
 from spmd.analysis.live_bytes import ModuleBytes
 from spmd.analysis.wire import KIND
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
-from spmd.hlo.opcode import Opcode
 from spmd.hlo.opcode_roles import CALLERS
 
 Orders: TypeAlias = Mapping[HloComputation, Sequence[HloInstruction]]
@@ -169,7 +169,7 @@ class _Scheduling:
         self, stands: _Arranged, chosen: _Arranged, free: _Arranged, crowded: _Arranged
     ) -> LatencyReport:
         """free: without the memory limit; crowded: with more in flight."""
-        times = self._times()
+        times = executions(self._module)
         orders = {"b": stands, "a": chosen, "f": free, "c": crowded}
         exposed = {name: _exposed(one) for name, one in orders.items()}
         rows = []
@@ -211,33 +211,18 @@ class _Scheduling:
             changed=len(kept) < len(self._computations),
         )
 
-    def _times(self) -> dict[HloComputation, int]:
-        """Runs of each computation in one step."""
-        times = dict.fromkeys(self._computations, 0)
-        times[self._module.entry] = 1
-        for computation in reversed(self._computations):
-            for x in computation.with_opcode(*CALLERS):
-                for callee in x.called_computations:
-                    times[callee] += times[computation] * self._trips(x)
-        return times
-
     def _work(self) -> float:
         """Seconds of the device's own instructions in one step; of a conditional, those of its dearest branch."""
         totals: dict[HloComputation, float] = {}
         for computation in self._computations:
             totals[computation] = 0.0
             for x in computation.instructions:
-                inside = [totals[c] for c in x.called_computations] if x.opcode in CALLERS else []
-                if x.opcode is Opcode.CONDITIONAL:
-                    totals[computation] += max(inside)
-                elif x.opcode in CALLERS:
-                    totals[computation] += self._trips(x) * sum(inside)
+                if x.opcode in CALLERS:
+                    inside = [totals[callee] for callee in x.called_computations]
+                    totals[computation] += summed_over_callees(x, inside)
                 elif not is_blocking(x):
                     totals[computation] += self._costs.seconds_of(x)
         return totals[self._module.entry]
-
-    def _trips(self, caller: HloInstruction) -> int:
-        return self._costs.trips(caller) if caller.opcode is Opcode.WHILE else 1
 
 
 def _exposed(arranged: _Arranged) -> dict[HloInstruction, float]:

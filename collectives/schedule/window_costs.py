@@ -8,6 +8,7 @@ from collectives.cost.collective_bytes import collective_of
 from collectives.cost.estimator import CollectiveTime, Estimator
 from collectives.schedule.group_sharing import GroupClass, GroupSharing
 from collectives.schedule.phases import is_blocking, is_done, is_start
+from spmd.analysis.executions import summed_over_callees
 from spmd.analysis.trip_count import trip_count
 from spmd.analysis.wire import KIND
 from spmd.hlo.computation import HloComputation
@@ -72,18 +73,9 @@ class WindowCosts:
         return self.estimator.compute(x)
 
     def _caller_seconds(self, x: HloInstruction) -> float:
-        inside = [self.totals[callee] for callee in x.called_computations]
-        if x.opcode is Opcode.CONDITIONAL:
-            return max(inside)
-        trips = self.trips(x) if x.opcode is Opcode.WHILE else 1
-        return trips * sum(inside)
-
-    def trips(self, loop: HloInstruction) -> int:
-        """One where the loop does not say; then it is noted in ``unknown_loops``."""
-        trips = trip_count(loop)
-        if trips is None:
-            self.unknown_loops[loop.name] = None
-        return 1 if trips is None else trips
+        if x.opcode is Opcode.WHILE and trip_count(x) is None:
+            self.unknown_loops[x.name] = None
+        return summed_over_callees(x, [self.totals[callee] for callee in x.called_computations])
 
     def communication_of(self, x: HloInstruction) -> Communication:
         """Of a collective or its start, or of what a caller runs; nothing for others."""

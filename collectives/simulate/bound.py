@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from collectives.cost.estimator import Estimator
 from collectives.schedule.phases import is_blocking, is_done, is_start
-from collectives.simulate.program import trips_of
+from spmd.analysis.executions import counted_trips
 from spmd.hlo import HloComputation, HloInstruction, Opcode
 from spmd.hlo.opcode_roles import wrapped
 
@@ -74,7 +74,7 @@ class Bounds:
         if x.opcode is Opcode.WHILE:
             condition = self.of(x.while_condition)
             trip = Bound().then(self.of(x.while_body)).then(condition)
-            return Bound().then(condition).then(trip, trips_of(x))
+            return Bound().then(condition).then(trip, counted_trips(x))
         if x.opcode is Opcode.CONDITIONAL:
             return self.of(self._branches[x])
         if x.opcode is Opcode.CALL:

@@ -23,6 +23,7 @@ from collectives.simulate.steps import (
     Wait,
     Work,
 )
+from spmd.analysis.executions import counted_trips
 from spmd.analysis.trip_count import trip_count
 from spmd.errors import UnsupportedError
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode, Stage
@@ -48,12 +49,6 @@ def program_of(module: HloModule, estimators: Sequence[Estimator]) -> Program:
     walk = _Walk(estimators)
     steps = walk.of(module.entry)
     return Program(steps, tuple(walk.sites), len(estimators), walk.branches, tuple(walk.notes))
-
-
-def trips_of(loop: HloInstruction) -> int:
-    """One where nothing tells."""
-    known = trip_count(loop)
-    return 1 if known is None else known
 
 
 class _Walk:
@@ -112,7 +107,7 @@ class _Walk:
     def _loop(self, loop: HloInstruction) -> Iterator[Step]:
         if trip_count(loop) is None:
             self.notes.append(f"{loop.name}: how often it runs is not known; counted once")
-        trips = trips_of(loop)
+        trips = counted_trips(loop)
         condition, body = self.of(loop.while_condition), self.of(loop.while_body)
         around = (*body, *condition)
         yield from condition

@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 from collectives.cost.estimator import CostError, Estimator
 from collectives.cost.profiled import MAX_BYTES, Durations, ProfiledEstimator, read_durations
 from collectives.schedule.phases import is_blocking, is_start
-from collectives.simulate.program import trips_of
 from collectives.simulate.result import Simulation
 from collectives.simulate.simulate import SimulationOptions, simulate
 from collectives.simulate.steps import Series
-from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
+from spmd.analysis.executions import executions as computation_executions
+from spmd.analysis.live_buffers import running_computations
+from spmd.hlo import HloInstruction, HloModule
 from spmd.hlo.opcode_roles import CALLERS, wrapped
 from spmd.json_fields import JsonFields, read_json
 from spmd.ops.attrs import CollectivePermuteAttrs
@@ -204,24 +205,8 @@ def _first(x: HloInstruction) -> HloInstruction:
 
 def executions(module: HloModule) -> dict[HloInstruction, int]:
     """How often a simulated step runs each instruction; of a conditional, whichever branch that is."""
-    times: dict[HloComputation, int] = {module.entry: 1}
-    found: dict[HloInstruction, int] = {}
-    for computation in reversed(module.computations_post_order()):
-        own = times.get(computation, 0)
-        for x in computation.instructions:
-            found[x] = own
-            if x.opcode is Opcode.WHILE:
-                trips = trips_of(x)
-                _add(times, x.while_condition, own * (trips + 1))
-                _add(times, x.while_body, own * trips)
-            elif x.opcode in (Opcode.CONDITIONAL, Opcode.CALL):
-                for callee in x.called_computations:
-                    _add(times, callee, own)
-    return found
-
-
-def _add(times: dict[HloComputation, int], computation: HloComputation, more: int) -> None:
-    times[computation] = times.get(computation, 0) + more
+    times = computation_executions(module)
+    return {x: times[c] for c in running_computations(module) for x in c.instructions}
 
 
 def _events(trace: JsonFields) -> Iterator[tuple[int, int, _Event]]:

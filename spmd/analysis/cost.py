@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
 
 import spmd.analysis.attention_cost  # registers what fused attention costs
 import spmd.analysis.lapack_cost  # noqa: F401 - registers what LAPACK calls cost
+from spmd.analysis.executions import TripCount, callee_runs
 from spmd.analysis.trip_count import trip_count
 from spmd.analysis.wire import KIND, result_bytes, wire_weight
 from spmd.custom_call import custom_call
@@ -17,9 +16,6 @@ from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
 from spmd.ops import OpCost, definition
 from spmd.ops.attrs import CustomCallAttrs
-
-#: Executions of a loop's body, None where unknown.
-TripCount: TypeAlias = Callable[[HloInstruction], int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,12 +129,9 @@ class _Counter:
         """Executions of each callee per execution of the instruction."""
         if instruction.opcode is not Opcode.WHILE:
             return definition(instruction.opcode).applications(instruction)
-        trips = self._trips(instruction)
-        if trips is None:
-            if instruction.name not in self._unknown:
-                self._unknown.append(instruction.name)
-            return (1.0, 1.0)
-        return (trips + 1.0, float(trips))
+        if self._trips(instruction) is None and instruction.name not in self._unknown:
+            self._unknown.append(instruction.name)
+        return callee_runs(instruction, self._trips)
 
     def _add_collectives(
         self, total: dict[str, CollectiveCost], instruction: HloInstruction

@@ -2,22 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
 from spmd.analysis.trip_count import trip_count
 from spmd.hlo.computation import HloComputation
+from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
 
+#: Executions of a loop's body, None where unknown.
+TripCount: TypeAlias = Callable[[HloInstruction], int | None]
+
+
+def counted_trips(loop: HloInstruction, trips: TripCount = trip_count) -> int:
+    """One where nothing tells how many there are."""
+    known = trips(loop)
+    return 1 if known is None else known
+
+
+def callee_runs(x: HloInstruction, trips: TripCount = trip_count) -> tuple[int, ...]:
+    """How often each of its callees runs where ``x`` runs once; of a conditional, each branch as if it were taken.
+
+    A loop asks its condition once more than it goes through its body. Reducers and insides of fusions count once.
+    """
+    if x.opcode is not Opcode.WHILE:
+        return (1,) * len(x.called_computations)
+    body = counted_trips(x, trips)
+    return body + 1, body
+
+
+def summed_over_callees(x: HloInstruction, each: Sequence[float]) -> float:
+    """Of ``each`` callee's figure for one run, what a run of ``x`` makes of them; a conditional takes its largest."""
+    if x.opcode is Opcode.CONDITIONAL:
+        return max(each)
+    return sum(runs * one for runs, one in zip(callee_runs(x), each, strict=True))
+
 
 def executions(module: HloModule) -> dict[HloComputation, int]:
-    """A loop whose trips are unknown counts as one trip, and every branch of a conditional as taken.
-
-    A condition counts with its body's trips; reducers and insides of fusions once for each instruction that calls them.
-    """
+    """In one step, by ``callee_runs``."""
     times = dict.fromkeys(module.computations, 0)
     times[module.entry] = 1
     for computation in reversed(module.computations_post_order()):
         for x in computation.instructions:
-            trips = trip_count(x) if x.opcode is Opcode.WHILE else 1
-            for callee in x.called_computations:
-                times[callee] += times[computation] * (1 if trips is None else trips)
+            for callee, runs in zip(x.called_computations, callee_runs(x), strict=True):
+                times[callee] += times[computation] * runs
     return times
