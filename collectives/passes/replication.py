@@ -7,7 +7,7 @@ numbers without a state, infeeds) is taken to differ everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from functools import reduce
 from typing import TypeAlias
 
@@ -139,7 +139,7 @@ class Replication:
 
     # ---- instructions
     def _of_arrays(self, x: HloInstruction, operands: Sequence[Known]) -> Known:
-        if x.opcode in _FROM_OUTSIDE or _asks_for_device(x):
+        if x.opcode in _FROM_OUTSIDE or _asks_for_more(x):
             return self._everywhere_alike(x.shape, self._space.nowhere)
         arrays = [self._flat(operand) for operand in operands]
         if x.opcode in DEVICE_IDS:
@@ -228,10 +228,10 @@ def _elements(x: Known) -> tuple[Known, ...]:
     return x
 
 
-def _asks_for_device(x: HloInstruction) -> bool:
-    """A reducer or element function that reads the device's number."""
-    return any(_any_id(callee.instructions) for callee in x.called_computations)
-
-
-def _any_id(instructions: Iterable[HloInstruction]) -> bool:
-    return any(x.opcode in DEVICE_IDS for x in instructions)
+def _asks_for_more(x: HloInstruction) -> bool:
+    """A reducer or element function, or what it calls, reads the device's number, or what comes from outside."""
+    return any(
+        inner.opcode in DEVICE_IDS or inner.opcode in _FROM_OUTSIDE or _asks_for_more(inner)
+        for callee in x.called_computations
+        for inner in callee.instructions
+    )

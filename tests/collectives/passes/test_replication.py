@@ -63,6 +63,20 @@ add {
   ROOT s = f32[] add(p, q)
 }
 
+number_added {
+  n = f32[] parameter(0)
+  number = u32[] partition-id()
+  n.1 = f32[] convert(number)
+  ROOT n.2 = f32[] add(n, n.1)
+}
+
+add_and_number {
+  p.1 = f32[] parameter(0)
+  q.1 = f32[] parameter(1)
+  s.1 = f32[] add(p.1, q.1)
+  ROOT s.2 = f32[] call(s.1), to_apply=number_added
+}
+
 body {
   state = (s32[], f32[4], f32[4]) parameter(0)
   i = s32[] get-tuple-element(state), index=0
@@ -92,12 +106,14 @@ ENTRY main {
   sums = f32[4] all-reduce(all), channel_id=2, replica_groups={{0,1},{2,3}}, use_global_device_ids=true, to_apply=add
   sent = f32[4] collective-permute(pairs), channel_id=3, source_target_pairs={{0,1},{1,2},{2,3},{3,0}}
   drawn = f32[4] custom-call(all), custom_call_target="draw"
+  nothing = f32[] constant(0)
+  numbered = f32[] reduce(all, nothing), dimensions={0}, to_apply=add_and_number
   zero = s32[] constant(0)
   init = (s32[], f32[4], f32[4]) tuple(zero, all, pairs)
   loop = (s32[], f32[4], f32[4]) while(init), condition=condition, body=body
   kept_on = f32[4] get-tuple-element(loop), index=1
   changed = f32[4] get-tuple-element(loop), index=2
-  ROOT r = (f32[4], f32[4], f32[4], f32[4], f32[4], f32[4], u32[]) tuple(sum, sums, sent, drawn, kept_on, changed, half)
+  ROOT r = (f32[4], f32[4], f32[4], f32[4], f32[4], f32[4], u32[], f32[]) tuple(sum, sums, sent, drawn, kept_on, changed, half, numbered)
 }
 """
 
@@ -113,6 +129,7 @@ ENTRY main {
         ("sums", ((0, 1, 2, 3),)),
         ("sent", ((0, 3), (1, 2))),
         ("drawn", ((0,), (1,), (2,), (3,))),
+        ("numbered", ((0,), (1,), (2,), (3,))),
         ("kept_on", ((0, 1, 2, 3),)),
         ("changed", ((0, 1), (2, 3))),
     ],
