@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from launch.report.overlap.alone import Alone
+from launch.report.overlap.alone import Alone, is_compute
 from launch.report.overlap.intervals import Interval, covered
 from launch.report.overlap.model import DeviceStep, Flight, Reason, Site
 
@@ -25,7 +25,8 @@ class Circumstances:
 
     late: how much later than this device the last member issued it. alone: by itself; its own time where that is not
     known. beside: of its time, others were on its exchange. other: the one that was longest; "" for none.
-    kept: for how long it could have been under way before it was issued, had no other been on its exchange.
+    kept: for how long it could have been under way before it was issued, had no other been on its exchange. busy, work:
+    of the step, what all collectives of its exchange take by themselves and what the device computes.
     """
 
     late: float
@@ -33,26 +34,35 @@ class Circumstances:
     beside: float
     kept: float
     other: str
+    busy: float
+    work: float
 
 
 def circumstances(
     flight: Flight, step: DeviceStep, sites: Mapping[str, Site], alone: Alone
 ) -> Circumstances:
     """``step``: of the flight's device."""
-    known = alone.transfer(flight)
     others = _on_same_exchange(flight, step, sites)
     under_way = flight.arrived, flight.landed
     before = _operand_there(flight, step, sites[flight.name]), flight.issued
     shared = [(covered(under_way, [span]) + covered(before, [span]), name) for name, span in others]
     longest, other = max(shared, default=(0.0, ""))
     spans = [span for _, span in others]
+    rivals = [flight, *(one for one in step.flights if one.name in {name for name, _ in others})]
     return Circumstances(
         late=max(flight.arrived - flight.issued, 0.0),
-        alone=flight.seconds if known is None else known,
+        alone=_by_itself(flight, alone),
         beside=covered(under_way, spans),
         kept=covered(before, spans),
         other=other if longest > 0.0 else "",
+        busy=sum(_by_itself(one, alone) for one in dict.fromkeys(rivals)),
+        work=sum(piece.seconds for piece in step.slices if is_compute(piece)),
     )
+
+
+def _by_itself(flight: Flight, alone: Alone) -> float:
+    known = alone.transfer(flight)
+    return flight.seconds if known is None else known
 
 
 def parts_of(flight: Flight, site: Site, found: Circumstances) -> tuple[tuple[Reason, float], ...]:
@@ -87,7 +97,14 @@ def _parts(flight: Flight, site: Site, found: Circumstances) -> Iterator[tuple[R
         part = min(most, rest)
         rest -= part
         yield reason, part
-    yield (Reason.BLOCKING if site.blocking else Reason.ORDER), rest
+    if site.blocking:
+        yield Reason.BLOCKING, rest
+    elif found.busy > max(found.work, found.alone):
+        # Whatever the order, its exchange has more to do than there is work to hide.
+        yield Reason.RESOURCE, min(found.busy - found.work, rest)
+        yield Reason.ORDER, max(rest - (found.busy - found.work), 0.0)
+    else:
+        yield Reason.ORDER, rest
 
 
 def _on_same_exchange(
@@ -104,6 +121,12 @@ def _on_same_exchange(
 
 
 def _operand_there(flight: Flight, step: DeviceStep, site: Site) -> float:
-    """When its operand's producer was over; when it was issued, where none tells."""
+    """When its operand's producer was over; when it was issued, where none tells.
+
+    A parameter is there when the step begins; one of a loop's body may come from the trip before.
+    """
+    if not site.producer:
+        in_loop = any(one.name == flight.name and one.execution for one in step.flights)
+        return flight.issued if in_loop else step.begin
     ends = (piece.end for piece in step.slices if piece.name == site.producer)
     return max((end for end in ends if end <= flight.issued), default=flight.issued)

@@ -44,6 +44,8 @@ def _because(
             return f"{found.other} is on its exchange for {brief(found.kept)} before it is issued"
         case Reason.RESOURCE if found.other:
             return f"{found.other} is on its exchange for {brief(found.beside)} of its {brief(flight.seconds)}"
+        case Reason.RESOURCE if found.busy > found.work:
+            return f"its exchange is busy for {brief(found.busy)} of a step, beside {brief(found.work)} of work"
         case Reason.RESOURCE:
             return f"so many may be in flight at a time, says the scheduler, though {beside}"
         case Reason.MEMORY:
