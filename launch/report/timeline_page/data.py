@@ -156,21 +156,24 @@ class _Writer:
         }
 
     def _flight(self, number: int, flight: Flight) -> list[Any]:
-        """In the order of document.js's FLIGHT_FIELDS."""
-        issued, arrived = self._at(flight.issued), self._at(flight.arrived)
+        """In the order of document.js's FLIGHT_FIELDS; times after ``issued`` count from it."""
+        issued = self._at(flight.issued)
+        later = (
+            flight.issue_end,
+            flight.arrived,
+            flight.landed,
+            flight.wait_begin,
+            flight.wait_end,
+        )
         return [
             self._collective_number(flight.name),
             flight.device,
             number,
             flight.execution,
             self._groups.add(flight.members),
-            issued,
-            self._at(flight.issue_end),
-            arrived,
             flight.last,
-            self._at(flight.landed),
-            self._at(flight.wait_begin),
-            self._at(flight.wait_end),
+            issued,
+            *(self._at(time) - issued for time in later),
             nanoseconds(flight.hidden),
             nanoseconds(flight.slowed),
             [[self._strings.add(reason.value), nanoseconds(s)] for reason, s in flight.parts],

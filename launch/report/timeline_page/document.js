@@ -2,9 +2,10 @@
 
 /** Fields of a flight, one execution of a collective on one device, in the order in which data.py writes them. */
 const FLIGHT_FIELDS = [
-  "instruction", "device", "step", "execution", "members", "issued", "issueEnd", "arrived", "last", "landed",
+  "instruction", "device", "step", "execution", "members", "last", "issued", "issueEnd", "arrived", "landed",
   "waitBegin", "waitEnd", "hidden", "slowed", "parts", "why",
 ];
+const SINCE_ISSUED = ["issueEnd", "arrived", "landed", "waitBegin", "waitEnd"];
 
 function decode(raw) {
   const said = column => raw.instructions[column].map(n => raw.strings[n]);
@@ -24,6 +25,7 @@ function decode(raw) {
 
 function decodeFlight(raw, values) {
   const flight = Object.fromEntries(FLIGHT_FIELDS.map((field, n) => [field, values[n]]));
+  for (const field of SINCE_ISSUED) flight[field] += flight.issued;
   flight.members = raw.groups[flight.members];
   flight.parts = flight.parts.map(([reason, ns]) => [raw.strings[reason], ns]);
   flight.why = raw.strings[flight.why];
