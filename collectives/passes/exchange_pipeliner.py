@@ -94,11 +94,21 @@ class ExchangePipeliner(FueledPass):
         )
         if prices is None:
             return next(ways, None)
-        gains = [(_gain(way, prices), way) for way in ways]
-        gain, best = max(gains, key=lambda found: found[0], default=(0.0, None))
-        if best is None or gain < self.min_gain * prices.sending(best.region.exchanges):
-            return None
+        best, most = None, 0.0
+        for way in ways:
+            sending, limit = prices.sending(way.region.exchanges), _most_gained(way, prices)
+            if limit <= most or limit < self.min_gain * sending:
+                continue
+            gain = _gain(way, prices)
+            if gain > most and gain >= self.min_gain * sending:
+                best, most = way, gain
         return best
+
+
+def _most_gained(way: ExchangePieces, prices: WindowPrices) -> float:
+    """Seconds that cannot be exceeded: nothing hides more than it takes, and its first piece hides nothing."""
+    computing = prices.computing(way.region.members)
+    return min(prices.sending(way.region.exchanges), computing * (1 - 1 / way.pieces))
 
 
 def _gain(way: ExchangePieces, prices: WindowPrices) -> float:

@@ -85,6 +85,10 @@ class WindowPrices:
         """Seconds of these, one after the other."""
         return sum(self._estimator.collective(x).seconds for x in collectives)
 
+    def computing(self, members: Iterable[HloInstruction]) -> float:
+        """Seconds of the products among these, one after the other."""
+        return sum(self._product_seconds(x) for x in members)
+
     def seconds(
         self, made: Iterable[HloInstruction], share: Callable[[HloInstruction], float]
     ) -> float:
