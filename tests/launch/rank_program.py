@@ -100,6 +100,10 @@ def on_two_nodes(comm: MpiCommunicator) -> int:
     return int(all_reduce(comm)) - comm.size
 
 
+def stalls_on_two_nodes(comm: MpiCommunicator) -> int:
+    return stalls_later(comm)
+
+
 def opens_its_row_late(comm: MpiCommunicator) -> int:
     """The other rank cannot see yet how it gets on, and waits longer than it may elsewhere."""
     return int(all_reduce(comm)) - comm.size
@@ -120,7 +124,7 @@ class LateBoard(StatusBoard):
 def main() -> int:
     world = world_of_environment()
     assert world is not None
-    if sys.argv[1] == "on_two_nodes":
+    if sys.argv[1].endswith("on_two_nodes"):
         os.environ["SPMD_NODE_ID"] = f"node {world[0]}"
     if sys.argv[1] == "opens_its_row_late" and world[0] == 1:
         mpi.StatusBoard = LateBoard  # type: ignore[misc]

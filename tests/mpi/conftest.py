@@ -32,6 +32,21 @@ def message_comm() -> Iterator[object]:
     communicator.close()
 
 
+@pytest.fixture(scope="session", params=["pairs", "alone"])
+def spread_comm(request: pytest.FixtureRequest) -> Iterator[object]:
+    """Ranks on several nodes, two on each or one."""
+    from mpi4py import MPI
+
+    from collectives.communicator.mpi import MpiCommunicator
+
+    number = MPI.COMM_WORLD.rank // (2 if request.param == "pairs" else 1)
+    communicator = MpiCommunicator(
+        timeout_seconds=60, engine=native_step_engine(), node_id=f"node {number}"
+    )
+    yield communicator
+    communicator.close()
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     world = world_of_environment()

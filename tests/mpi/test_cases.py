@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
 
 import pytest
@@ -31,30 +33,59 @@ def cases_for(ranks: int) -> list[str]:
     return [case["name"] for case in descriptions if ranks in (0, case["num_partitions"])]
 
 
-@pytest.mark.parametrize("name", cases_for(WORLD[1] if WORLD else 0))
-def test_case(name: str, comm: Communicator) -> None:
+@dataclass(frozen=True)
+class Case:
+    """A case as all devices of a job run it."""
+
+    executable: Executable
+    entry: Entry
+    inputs: list[Array]
+
+    def two_steps(self, executable: Executable | RankExecutable) -> list[bytes]:
+        """What the second one gives, where there is anything to give."""
+        return [array.tobytes() for array in two_steps(executable, self.entry, self.inputs)]
+
+    @cached_property
+    def bits(self) -> list[bytes]:
+        """Of devices in one process."""
+        return self.two_steps(self.executable)
+
+
+@cache
+def case_of(name: str, size: int) -> Case:
     module = load(CASES / name / "module.hlo")
     entry = Entry.of_module(module)
-    executable = compile_module(module, comm.size)
-    inputs = read_inputs(CASES / name / "inputs.npz", entry.inputs)
+    return Case(
+        compile_module(module, size), entry, read_inputs(CASES / name / "inputs.npz", entry.inputs)
+    )
 
-    on_rank = RankExecutable.of(executable, comm)
 
-    whole = on_rank.run(*inputs)
+@pytest.mark.parametrize("name", cases_for(WORLD[1] if WORLD else 0))
+def test_case(name: str, comm: Communicator) -> None:
+    case = case_of(name, comm.size)
+    on_rank = RankExecutable.of(case.executable, comm)
+    whole = on_rank.run(*case.inputs)
     assert bool(whole) == (comm.rank == 0)
     if whole:
-        expected = read_expected(CASES / name / "expected.npz", entry.outputs)
+        expected = read_expected(CASES / name / "expected.npz", case.entry.outputs)
         checks = [check_output(got, want) for got, want in zip(whole, expected, strict=True)]
         assert [check.name for check in checks if not check.ok] == []
-
-    again = two_steps(on_rank, entry, inputs)
-    if again:
-        local = two_steps(executable, entry, inputs)
-        for got, want in zip(again, local, strict=True):
-            assert got.tobytes() == want.tobytes()
+    again = case.two_steps(on_rank)
+    assert not again or again == case.bits
     comm.barrier()
 
 
-def two_steps(executable: Executable, entry: Entry, inputs: list[Array]) -> list[Array]:
+@pytest.mark.parametrize("name", cases_for(WORLD[1] if WORLD else 0))
+def test_case_between_nodes(name: str, spread_comm: Communicator) -> None:
+    case = case_of(name, spread_comm.size)
+    got = case.two_steps(RankExecutable.of(case.executable, spread_comm))
+    assert bool(got) == (spread_comm.rank == 0)
+    assert not got or got == case.bits
+    spread_comm.barrier()
+
+
+def two_steps(
+    executable: Executable | RankExecutable, entry: Entry, inputs: list[Array]
+) -> list[Array]:
     done = execute_steps(executable, executable.put(inputs), 2, entry.feedback)
     return executable.get(done.outputs)

@@ -31,6 +31,8 @@ NODES: dict[str, Callable[[int, int], int]] = {
     "halves": lambda rank, size: rank // (size // 2),
     "uneven": lambda rank, size: int(rank == size - 1),
     "taking turns": lambda rank, _: rank % 2,
+    "three": lambda rank, _: min(rank, 2),
+    "alone": lambda rank, _: rank,
 }
 
 
