@@ -2,9 +2,11 @@
 
     while         a Loop of as many trips as its induction variable tells; one where nothing does, which a note says
     conditional   the dearest branch: which one is taken is not known
-    call          its computation, in place
+    call          its computation
 
-A computation without collectives is the same however busy the links are: a loop over one is a single piece of work.
+A computation without collectives is the same however busy the links are: a loop over one is a single piece of work,
+and so is a call of one that calls others. One with collectives is a Loop wherever it is run, of one trip where that is
+once. So steps are as many as instructions, however often computations are run.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from spmd.analysis.executions import counted_trips
 from spmd.analysis.trip_count import trip_count
 from spmd.errors import UnsupportedError
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode, Stage
-from spmd.hlo.opcode_roles import wrapped
+from spmd.hlo.opcode_roles import CALLERS, wrapped
 
 #: Transfers that no estimator tells the time of: they are with a host or another program.
 _REFUSED = frozenset(
@@ -61,15 +63,17 @@ class _Walk:
         self._estimators = estimators
         self._number: dict[HloInstruction, int] = {}
         self._known: dict[HloComputation, Steps] = {}
+        self._alone: dict[HloComputation, float] = {}
 
     def of(self, computation: HloComputation) -> Steps:
         if computation not in self._known:
-            found = (
-                step
-                for instruction in computation.instructions
-                for step in self._steps(instruction)
-            )
-            self._known[computation] = tuple(found)
+            steps: list[Step] = []
+            seconds = 0.0
+            for x in computation.instructions:
+                own = [*self._steps(x)]
+                seconds += sum(self._seconds(step, x) for step in own)
+                steps += own
+            self._known[computation], self._alone[computation] = tuple(steps), seconds
         return self._known[computation]
 
     def _steps(self, x: HloInstruction) -> Iterator[Step]:
@@ -78,7 +82,7 @@ class _Walk:
         elif x.opcode is Opcode.CONDITIONAL:
             yield from self._dearest(x)
         elif x.opcode is Opcode.CALL:
-            yield from self.of(x.to_apply)
+            yield from self._once(x.name, x.to_apply)
         elif is_done(x):
             yield Wait(self._number[x.operand(0)])
         elif is_start(x) or is_blocking(x):
@@ -108,25 +112,31 @@ class _Walk:
         if trip_count(loop) is None:
             self.notes.append(f"{loop.name}: how often it runs is not known; counted once")
         trips = counted_trips(loop)
-        condition, body = self.of(loop.while_condition), self.of(loop.while_body)
-        around = (*body, *condition)
-        yield from condition
-        if all(isinstance(step, Work) for step in around):
-            yield from self._work(loop.name, self._repeated(around, trips))
-        elif trips == 1:
-            yield from around
-        elif trips > 1:
-            yield Loop(loop.name, trips, around)
+        yield from self._once(loop.name, loop.while_condition)
+        around = (*self.of(loop.while_body), *self.of(loop.while_condition))
+        yield from self._repeated(loop.name, around, trips)
 
-    def _repeated(self, steps: Steps, times: int) -> tuple[float, ...]:
+    def _once(self, name: str, computation: HloComputation) -> Iterator[Step]:
+        steps = self.of(computation)
+        is_leaf = not any(computation.with_opcode(*CALLERS))
+        if is_leaf and all(isinstance(step, Work) for step in steps):
+            yield from steps
+        else:
+            yield from self._repeated(name, steps, 1)
+
+    def _repeated(self, name: str, steps: Steps, times: int) -> Iterator[Step]:
         work = [step.seconds for step in steps if isinstance(step, Work)]
-        return tuple(
-            times * sum(one[pace] for one in work) for pace in range(len(self._estimators))
-        )
+        if len(work) < len(steps):
+            if times:
+                yield Loop(name, times, steps)
+            return
+        paces = range(len(self._estimators))
+        yield from self._work(name, tuple(times * sum(one[pace] for one in work) for pace in paces))
 
     def _dearest(self, conditional: HloInstruction) -> Iterator[Step]:
-        branches = [self.of(branch) for branch in conditional.called_computations]
-        costs = [self.alone(branch) for branch in branches]
+        for branch in conditional.called_computations:
+            self.of(branch)
+        costs = [self._alone[branch] for branch in conditional.called_computations]
         dearest = costs.index(max(costs))
         self.branches[conditional] = conditional.called_computations[dearest]
         if len(set(costs)) > 1:
@@ -134,17 +144,19 @@ class _Walk:
             self.notes.append(
                 f"{conditional.name}: which branch is taken is not known; counted as the dearest, {name}"
             )
-        yield from branches[dearest]
+        yield from self._once(conditional.name, self.branches[conditional])
 
-    def alone(self, steps: Steps) -> float:
-        """Seconds of the slowest pace where nothing is hidden."""
-        return sum(self._alone(step) for step in steps)
-
-    def _alone(self, step: Step) -> float:
+    def _seconds(self, step: Step, x: HloInstruction) -> float:
+        """Of the slowest pace where nothing is hidden; ``step``: one that ``x`` is."""
         if isinstance(step, Work):
             return max(step.seconds)
-        if isinstance(step, Loop):
-            return step.trips * self.alone(step.body)
         if isinstance(step, Start):
             return max(time.seconds for time in self.sites[step.site].times)
-        return 0.0
+        if isinstance(step, Wait):
+            return 0.0
+        if x.opcode is not Opcode.WHILE:
+            return self._alone[self.branches.get(x, x.called_computations[0])]
+        condition = self._alone[x.while_condition]
+        if step.body is self._known[x.while_condition]:
+            return condition
+        return step.trips * (self._alone[x.while_body] + condition)

@@ -44,7 +44,10 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """``body`` (the condition's work at its end), ``trips`` times; collectives are among it."""
+    """``body`` (of a loop, with the condition's work at its end), ``trips`` times; collectives are among it.
+
+    A call or a branch is one of one trip: wherever a computation is run from, its steps are the same object.
+    """
 
     name: str
     trips: int
