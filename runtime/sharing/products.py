@@ -20,11 +20,11 @@ from spmd.literal import NDArray
 
 #: Lines of a piece: fewer would have the other operand packed for little.
 LEAST_LINES = 64
-#: Rows and columns of a piece of a product at least, where one thread does all: BLAS packs the operands of each piece
-#: again. 1024x1024x1024 in 8 such pieces takes 1.07 to 1.09 times as long as in one (in 16 of 256x256 1.2 times, of 64
-#: columns 1.7 times), 512x2048x2048 in 8 no longer (a core of a Xeon, Sapphire Rapids). Pieces then take a millisecond
-#: or two, and messages over 1 to 10 Gbit/s land as soon as between pieces of half of that.
-LEAST_ROWS, LEAST_COLUMNS = 512, 256
+#: Elements of the result of a piece at least, and columns, where one thread does all: BLAS packs the operands of each
+#: piece again. 1024x1024x1024 in 8 such pieces takes 1.03 to 1.09 times as long as in one (in 16 of 256x256 1.2 times,
+#: of 64 columns 1.7 times), 256x2048x8192 in 16 1.02 times (a core of a Xeon, Sapphire Rapids). Pieces then take a
+#: millisecond or two, and messages over 1 to 10 Gbit/s land as soon as between pieces of half of that.
+LEAST_AREA, LEAST_COLUMNS = 512 * 256, 256
 
 
 @CUTS.register(DotKernel)
@@ -49,8 +49,10 @@ def cut_dot_in_turn(kernel: DotKernel, arrays: KernelArrays, count: int) -> Sequ
     if max(kernel.batch, default=1) > 1:
         return cut_dot(kernel, arrays, min(count, max(kernel.batch)))
     while count > 1:
-        columns = spans(kernel.n, min(count, kernel.n // LEAST_COLUMNS), LINES)
-        rows = spans(kernel.m, min(math.ceil(count / len(columns)), kernel.m // LEAST_ROWS), LINES)
+        width = max(LEAST_COLUMNS, LEAST_AREA // kernel.m)
+        columns = spans(kernel.n, min(count, kernel.n // width), LINES)
+        height = LEAST_AREA // columns[0].size
+        rows = spans(kernel.m, min(math.ceil(count / len(columns)), kernel.m // height), LINES)
         pieces = _grid(kernel, arrays, rows, columns)
         if all(_route(piece) == _route(kernel) for piece, _ in pieces):
             return pieces

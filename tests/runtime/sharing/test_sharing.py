@@ -227,7 +227,7 @@ def test_pieces_between_looks_give_the_bits_of_the_whole(
     want = whole.run_devices([inputs])
     monkeypatch.setattr(ProgressPoints, "are_needed", True)
     monkeypatch.setattr(progress, "INTERVAL_SECONDS", 1e-7)
-    monkeypatch.setattr(products, "LEAST_ROWS", 64)
+    monkeypatch.setattr(products, "LEAST_AREA", 64)
     monkeypatch.setattr(products, "LEAST_COLUMNS", 64)
     cut = loaded(text, cores, monkeypatch)
     assert (shares(cut) >= 1) is (cores > 1 or name not in WHOLE)
