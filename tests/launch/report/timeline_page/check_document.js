@@ -34,6 +34,7 @@ deepEqual(meetingOf(doc, gather).sort(), [gather, other].sort());
 deepEqual(flowsOf(doc, gather).sort(), [[gather, other], [other, gather]].sort());
 deepEqual(flowsOf(doc, permute), [[permute, flight("cp", 1, 1)]]);
 equal(flights[gather].arrived, 2000);
+deepEqual([flights[other].issued, flights[other].landed, flights[other].waitEnd], [2000, 21_000, 22_000]);
 deepEqual(flights[gather].parts, [["late peer", 6000], ["dependency", 3000]]);
 const waiting = [...Array(slices.length).keys()].find(n => nameOf(n) === "ag" && slices.start[n] === 11_000);
 equal(awaitedIn(doc, waiting), gather);
