@@ -49,9 +49,9 @@ def cut_dot_in_turn(kernel: DotKernel, arrays: KernelArrays, count: int) -> Sequ
     if max(kernel.batch, default=1) > 1:
         return cut_dot(kernel, arrays, min(count, max(kernel.batch)))
     while count > 1:
-        width = max(LEAST_COLUMNS, LEAST_AREA // kernel.m)
+        width = max(LEAST_COLUMNS, math.ceil(LEAST_AREA / kernel.m))
         columns = spans(kernel.n, min(count, kernel.n // width), LINES)
-        height = LEAST_AREA // columns[0].size
+        height = math.ceil(LEAST_AREA / columns[0].size)
         rows = spans(kernel.m, min(math.ceil(count / len(columns)), kernel.m // height), LINES)
         pieces = _grid(kernel, arrays, rows, columns)
         if all(_route(piece) == _route(kernel) for piece, _ in pieces):

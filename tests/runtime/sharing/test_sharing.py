@@ -10,10 +10,13 @@ import pytest
 from runtime.compile import build_executable
 from runtime.executable import Executable
 from runtime.fusion.priority_fusion import PriorityFusion
+from runtime.kernel import KernelArrays
+from runtime.kernels.dot import DotKernel
 from runtime.loopback import LoopbackDevices
 from runtime.sharing import pieces, products
 from runtime.thunks import progress
 from runtime.thunks.progress import ProgressPoints
+from spmd.shape import PrimitiveType
 from tests.runtime.programs import module_of, random_inputs
 
 KERNELS = {
@@ -234,3 +237,13 @@ def test_pieces_between_looks_give_the_bits_of_the_whole(
     for _ in range(2):
         for found, expected in zip(cut.run_devices([inputs])[0], want[0], strict=True):
             np.testing.assert_array_equal(found, expected)
+
+
+def test_pieces_of_a_very_wide_product_cover_it() -> None:
+    """One strip of columns has more elements than a piece needs."""
+    m, k, n = 64, 4, 4 * products.LEAST_AREA
+    f32 = PrimitiveType.F32
+    kernel = DotKernel((), m, k, n, f32, f32, f32, f32)
+    operands = np.empty((m, k), np.float32), np.empty((k, n), np.float32)
+    cut = pieces.cut_in_turn(kernel, KernelArrays(operands, (np.empty((m, n), np.float32),)), 2)
+    assert sum(arrays.results[0].size for _, arrays in cut) == m * n
