@@ -44,4 +44,4 @@ def dot_dimensions(dot: HloInstruction) -> tuple[DotDimension, ...]:
 
 def type_of_terms(kind: PrimitiveType) -> PrimitiveType:
     """In which parts of the sums of a product of ``kind`` are added up: in f32, as within it, if it is narrow."""
-    return PrimitiveType.F32 if kind in (PrimitiveType.BF16, PrimitiveType.F16) else kind
+    return PrimitiveType.F32 if kind.is_floating and kind.bits < 32 else kind

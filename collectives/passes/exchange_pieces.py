@@ -53,6 +53,7 @@ class _Writer:
             piece = self.b.dot(operands[0], operands[1], member.attrs_as(DotAttrs), kind)
         else:
             piece = self.b.computation.add(piece_of(member, along, operands, self.pieces))
+        piece.annotations = member.annotations.of_parts()
         attrs = piece.attrs
         if isinstance(attrs, CollectiveAttrs) and attrs.channel_id is not None:
             piece.attrs = replace(attrs, channel_id=self.b.scope.channel_id())

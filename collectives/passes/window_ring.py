@@ -10,7 +10,7 @@ from collectives.passes.groups import known_groups
 from spmd.builder import Builder
 from spmd.device_groups import DeviceGroups
 from spmd.hlo.instruction import HloInstruction
-from spmd.ops.attrs import CollectiveAttrs
+from spmd.ops.attrs import CollectiveAttrs, DotAttrs
 from spmd.shape import PrimitiveType
 from spmd.source_target_pairs import LinePairs, ListedPairs, Rotation, SourceTargetPairs
 
@@ -88,6 +88,15 @@ def part_of(
     """``size`` of ``x`` from ``start`` on along ``dimension``."""
     sizes = [size if d == dimension else n for d, n in enumerate(x.dims)]
     return b.dynamic_slice(x, _at(x.dims, dimension, start, b), sizes)
+
+
+def part_of_product(
+    dot: HloInstruction, lhs: HloInstruction, rhs: HloInstruction, b: Builder
+) -> HloInstruction:
+    """What ``dot`` does, of parts of its operands."""
+    made = b.dot(lhs, rhs, dot.attrs_as(DotAttrs), dot.array_shape.element_type)
+    made.annotations = dot.annotations.of_parts()
+    return made
 
 
 def with_part(

@@ -1,11 +1,23 @@
-"""A product of what is gathered: each part is multiplied when it has come, while the next one is on its way."""
+"""A product of what is gathered: each part is multiplied when it has come, while the next one is on its way.
+
+Parts come in another order on each device. Where they are terms of a sum, its rounding would depend on the device, and
+members that have multiplied by the same array would no longer have the same: so only sums that do not round are done.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from collectives.passes.dot_dimensions import DotDimension, Role, dot_dimensions, type_of_terms
-from collectives.passes.window_ring import Piece, WindowRing, cut, part_of, ring_of, with_part
+from collectives.passes.dot_dimensions import DotDimension, Role, dot_dimensions
+from collectives.passes.window_ring import (
+    Piece,
+    WindowRing,
+    cut,
+    part_of,
+    part_of_product,
+    ring_of,
+    with_part,
+)
 from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
@@ -43,6 +55,11 @@ class GatheredProduct:
         """The product's value; parts come from ever farther members of the ring."""
         return _windowed(self, pieces, b)
 
+    def of_part(self, part: HloInstruction, other: HloInstruction, b: Builder) -> HloInstruction:
+        """The product of ``part`` of what is gathered and ``other``, its operand or a part of it."""
+        lhs, rhs = (part, other) if self.operand == 0 else (other, part)
+        return part_of_product(self.dot, lhs, rhs, b)
+
 
 def gathered_product(dot: HloInstruction) -> GatheredProduct | None:
     if is_pinned(dot) or dot.attrs_as(DotAttrs).extra:
@@ -57,6 +74,9 @@ def gathered_product(dot: HloInstruction) -> GatheredProduct | None:
             continue
         along = gather.attrs_as(CollectiveAttrs).dimension
         dimension = next(x for x in dot_dimensions(dot) if x.operands[number] == along)
+        kind = dot.array_shape.element_type
+        if dimension.role is Role.CONTRACTING and not kind.is_integer:
+            continue
         return GatheredProduct(dot, gather, number, dimension, ring)
     return None
 
@@ -70,11 +90,11 @@ def _windowed(product: GatheredProduct, pieces: tuple[Piece, ...], b: Builder) -
         for n, piece in enumerate(pieces):
             if step:
                 held[n] = product.ring.passed_on(held[n], piece.way, b)
+                held[n].annotations = product.gather.annotations.of_parts()
             at = product.ring.offset(step * piece.way, product.tile, piece.start, b)
             result = _with_product(product, held[n], at, piece, result, b)
     assert result is not None
-    kind = product.dot.array_shape.element_type
-    return result if result.array_shape.element_type is kind else b.convert(result, kind)
+    return result
 
 
 def _with_product(
@@ -86,19 +106,16 @@ def _with_product(
     b: Builder,
 ) -> HloInstruction:
     """``result`` with the product of ``part``, which stands ``at`` in the gathered dimension."""
-    dimension, kind = product.dimension, product.dot.array_shape.element_type
+    dimension = product.dimension
     other, across = (
         product.dot.operand(1 - product.operand),
         dimension.operands[1 - product.operand],
     )
     if across is not None:
         other = part_of(other, across, at, piece.size, b)
-    lhs, rhs = (part, other) if product.operand == 0 else (other, part)
-    attrs = product.dot.attrs_as(DotAttrs)
+    made = product.of_part(part, other, b)
     if dimension.role is Role.CONTRACTING:
-        made = b.dot(lhs, rhs, attrs, type_of_terms(kind))
         return made if result is None else b.add(result, made)
-    made = b.dot(lhs, rhs, attrs, kind)
     if result is None:
         result = b.unwritten(product.dot.array_shape.without_layout())
     assert dimension.result is not None

@@ -1,11 +1,14 @@
-"""A product whose sums are scattered: a device's part is summed up on its way there, while the next is multiplied."""
+"""A product whose sums are scattered: a device's part is summed up on its way there, while the next is multiplied.
+
+Sums of narrow floats travel in f32 and are rounded at the end, as a reduce-scatter adds them.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from collectives.passes.dot_dimensions import DotDimension, dot_dimensions
-from collectives.passes.window_ring import Piece, WindowRing, part_of, ring_of
+from collectives.passes.dot_dimensions import DotDimension, dot_dimensions, type_of_terms
+from collectives.passes.window_ring import Piece, WindowRing, part_of, part_of_product, ring_of
 from spmd.builder import Builder
 from spmd.device import ReductionKind
 from spmd.hlo.instruction import HloInstruction
@@ -13,7 +16,7 @@ from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import CollectiveAttrs, DotAttrs
 from spmd.ops.reduction import reduction_kind
 from spmd.passes.rewrite import is_pinned
-from spmd.shape import ArrayShape
+from spmd.shape import ArrayShape, PrimitiveType
 
 
 @dataclass(frozen=True)
@@ -59,17 +62,21 @@ def scattered_product(scatter: HloInstruction) -> ScatteredProduct | None:
 
 
 def _windowed(product: ScatteredProduct, pieces: tuple[Piece, ...], b: Builder) -> HloInstruction:
+    kind = product.scatter.array_shape.element_type
     sums: list[HloInstruction | None] = [None] * len(pieces)
     for step in range(product.ring.size):
         for n, piece in enumerate(pieces):
             shift = (step + 1) * piece.way
             at = product.ring.offset(shift, product.tile, piece.start, b)
             made = _product_of_part(product, at, piece, b)
+            made = _converted(made, type_of_terms(kind), b)
             before = sums[n]
             if before is not None:
-                made = b.add(product.ring.passed_on(before, piece.way, b), made)
+                come = product.ring.passed_on(before, piece.way, b)
+                come.annotations = product.scatter.annotations.of_parts()
+                made = b.add(come, made)
             sums[n] = made
-    found = [x for x in sums if x is not None]
+    found = [_converted(x, kind, b) for x in sums if x is not None]
     assert product.dimension.result is not None
     return found[0] if len(found) == 1 else b.concatenate(found, product.dimension.result)
 
@@ -81,5 +88,8 @@ def _product_of_part(
         x if d is None else part_of(x, d, at, piece.size, b)
         for x, d in zip(product.dot.operands, product.dimension.operands, strict=True)
     )
-    attrs = product.dot.attrs_as(DotAttrs)
-    return b.dot(lhs, rhs, attrs, product.dot.array_shape.element_type)
+    return part_of_product(product.dot, lhs, rhs, b)
+
+
+def _converted(x: HloInstruction, kind: PrimitiveType, b: Builder) -> HloInstruction:
+    return x if x.array_shape.element_type is kind else b.convert(x, kind)

@@ -60,6 +60,10 @@ class Annotations:
     extra: tuple[tuple[str, str], ...] = field(default=())
     profile: bytes = b""
 
+    def of_parts(self) -> Annotations:
+        """What each of several instructions says that together take the place of the one that says all of this."""
+        return Annotations(metadata=self.metadata, frontend_attributes=self.frontend_attributes)
+
     def frontend(self, key: str) -> str | None:
         for name, value in self.frontend_attributes:
             if name == key:

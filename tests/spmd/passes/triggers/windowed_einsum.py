@@ -32,6 +32,8 @@ def _gathered(
 ) -> HloInstruction:
     operand, dimension = p.integer(0, 1), p.integer(0, 2)
     other = {0: {0: 0, 2: 1}, 1: {0: 0, 1: 2}}[operand].get(dimension)
+    if dimension == (_ATTRS.lhs_contracting, _ATTRS.rhs_contracting)[operand][0]:
+        kind = PrimitiveType.S32  # sums that round stay
     sizes[operand][dimension] = p.choose((1, 2, 3, 4))
     if other is not None:
         sizes[1 - operand][other] = members * sizes[operand][dimension]
