@@ -2,7 +2,8 @@
 
 Where that device had waited for a collective, what went before is the transfer, and before that what the member did
 that came last; what the waiting device did meanwhile is not on the path. Stretches follow one another without a gap,
-from the first device's beginning to the last one's end.
+from the first device's beginning to the last one's end; where the path ends at a device that began later, nothing was
+recorded before.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ def critical_path(step: MeasuredStep) -> tuple[PathPiece, ...]:
     """In order of time."""
     devices = [_Device(one) for one in step.devices]
     at = max(step.devices, key=lambda one: one.end)
-    return tuple(reversed([*_backward(devices, at.device, at.end)]))
+    path = [*_backward(devices, at.device, at.end)]
+    if path and path[-1].start > step.begin:  # a device that began later than another one
+        path.append(PathPiece(path[-1].device, "other", "", step.begin, path[-1].start))
+    return tuple(reversed(path))
 
 
 class _Device:
