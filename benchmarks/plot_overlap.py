@@ -1,11 +1,12 @@
 """Pictures of a good and a bad schedule of one program: its timeline's page, in a browser, over a shaped link.
 
-python -m benchmarks.plot_overlap MODULE --machine M docs/images     overlap_good.png and overlap_bad.png
-python -m benchmarks.plot_overlap --page F.html F.png                one of a page that `spmd profile --html` wrote
+python -m benchmarks.plot_overlap MODULE docs/images     overlap_good.png and overlap_bad.png
+python -m benchmarks.plot_overlap --page F.html F.png    one of a page that `spmd profile --html` wrote
 
-Good: as it is compiled. Bad: `--without latency-hiding`. Each is run by `spmd profile` on two hosts of one machine
-(benchmarks/two_hosts); the picture shows the step of median length with the collective selected that is hidden longest,
-or exposed longest where none is hidden. Needs Chromium, and what two hosts need.
+Good: as it is compiled for the link, as `spmd calibrate` finds it. Bad: `--without latency-hiding`. Each is run by
+`spmd profile` on two hosts of one machine (benchmarks/two_hosts); the picture shows the step of median length with the
+collective selected that is hidden longest, or exposed longest where none is hidden. Needs Chromium, and what two hosts
+need. --first lets the runs go before others on the machine (needs the right to).
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+from benchmarks.timing.first import FIRST
+
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 SCHEDULES = {"overlap_good": (), "overlap_bad": ("--without", "latency-hiding")}
 SIZE = (1400, 720)
@@ -29,12 +32,12 @@ SIZE = (1400, 720)
 _PATIENCE = 3000
 
 
-def profile(module: Path, machine: str, rate: str, without: tuple[str, ...], page: Path) -> None:
-    """Writes the page of a measured run; the report goes to standard output."""
-    hosts = [sys.executable, "-m", "benchmarks.two_hosts", "--rate", rate, "--delay", "0.2ms", "--"]
-    steps = ["--steps", "8", "--html", str(page)]
-    command = ["spmd", "profile", str(module), "--machine", machine, *without, *steps]
-    subprocess.run([*hosts, *command], check=True, timeout=300)
+def on_hosts(options: argparse.Namespace, *command: str) -> None:
+    """A command of spmd on two hosts; what it says goes to standard output."""
+    hosts = ("-m", "benchmarks.two_hosts", "--rate", options.rate, "--delay", options.delay)
+    before = FIRST if options.first else ()  # of each rank: a rank is a session of its own
+    ranks = (sys.executable, *hosts, "--", *before, "spmd", *command)
+    subprocess.run(ranks, check=True, timeout=300)
 
 
 def page_data(page: Path) -> dict[str, Any]:
@@ -85,10 +88,12 @@ def main() -> None:
     if options.page:
         picture(options.source, options.target, options.theme, browser)
         return
-    for name, without in SCHEDULES.items():
-        with tempfile.TemporaryDirectory() as folder:
-            page = Path(folder) / "page.html"
-            profile(options.source, options.machine, options.rate, without, page)
+    with tempfile.TemporaryDirectory() as folder:
+        machine, page = Path(folder) / "link.json", Path(folder) / "page.html"
+        on_hosts(options, "calibrate", "-o", str(machine))
+        for name, without in SCHEDULES.items():
+            compiled = (str(options.source), "--machine", str(machine), *without)
+            on_hosts(options, "profile", *compiled, "--steps", "8", "--html", str(page))
             picture(page, options.target / f"{name}.png", options.theme, browser)
 
 
@@ -99,8 +104,9 @@ def _parsed() -> argparse.Namespace:
     parser.add_argument("source", type=Path, metavar="MODULE", help="or a page, with --page")
     parser.add_argument("target", type=Path, help="a folder; with --page a file")
     parser.add_argument("--page", action="store_true", help="a page's picture; nothing is run")
-    parser.add_argument("--machine", default="tcp-cluster{links=0.04,node=1}", metavar="M")
     parser.add_argument("--rate", default="1gbit", help="of the link (default: %(default)s)")
+    parser.add_argument("--delay", default="0.2ms", help="each way (default: %(default)s)")
+    parser.add_argument("--first", action="store_true", help="before all others on this machine")
     parser.add_argument("--theme", choices=("light", "dark"), default="light")
     parser.add_argument("--browser", metavar="COMMAND")
     return parser.parse_args()
