@@ -44,7 +44,10 @@ def circumstances(
     """``step``: of the flight's device."""
     others = _on_same_exchange(flight, step, sites)
     under_way = flight.arrived, flight.landed
-    before = _operand_there(flight, step, sites[flight.name]), flight.issued
+    site = sites[flight.name]
+    # One that blocks would be exposed wherever it stands.
+    earliest = flight.issued if site.blocking else _operand_there(flight, step, site)
+    before = earliest, flight.issued
     shared = [(covered(under_way, [span]) + covered(before, [span]), name) for name, span in others]
     longest, other = max(shared, default=(0.0, ""))
     spans = [span for _, span in others]
@@ -97,14 +100,12 @@ def _parts(flight: Flight, site: Site, found: Circumstances) -> Iterator[tuple[R
         part = min(most, rest)
         rest -= part
         yield reason, part
-    if site.blocking:
-        yield Reason.BLOCKING, rest
-    elif found.busy > max(found.work, found.alone):
+    if found.busy > max(found.work, found.alone):
         # Whatever the order, its exchange has more to do than there is work to hide.
-        yield Reason.RESOURCE, min(found.busy - found.work, rest)
-        yield Reason.ORDER, max(rest - (found.busy - found.work), 0.0)
-    else:
-        yield Reason.ORDER, rest
+        never = min(found.busy - found.work, rest)
+        rest -= never
+        yield Reason.RESOURCE, never
+    yield (Reason.BLOCKING if site.blocking else Reason.ORDER), rest
 
 
 def _on_same_exchange(

@@ -134,6 +134,43 @@ def test_one_that_may_not_be_issued_beside_another_is_a_resource_limit() -> None
     )
 
 
+@pytest.mark.parametrize("blocking", [False, True])
+def test_exchange_with_more_to_do_than_there_is_work_is_a_resource_limit(blocking: bool) -> None:
+    """g and h take 40 us, all work 25: whatever the order, 15 us are exposed. a hides 10 us of g, b all it can of h."""
+    lanes = [
+        Lane().kernel("p", 5).start("g").kernel("a", 10).wait("g", 25).start("h").kernel("b", 10)
+        for _ in range(2)
+    ]
+    blocked = [
+        Lane().kernel("p", 5).start("g").wait("g", 25).kernel("a", 10).start("h").wait("h", 55)
+        for _ in range(2)
+    ]
+    for lane in lanes:
+        lane.wait("h", 45)
+    for lane in blocked:
+        lane.kernel("b", 10)
+    sites = [site("g", 20, producer="p", blocking=blocking), site("h", 20, producer="a")]
+    found = report([lanes], [blocked], sites)
+    assert parts(found, "g") == {Reason.RESOURCE: 10.0}
+    assert collective(found, "g").why == (
+        "resource limit: its exchange is busy for 40 us of a step, beside 25 us of work"
+    )
+
+
+def test_one_that_blocks_is_not_exposed_because_it_came_late() -> None:
+    """It would be exposed before g, too."""
+    lanes = [
+        Lane().kernel("p", 5).start("g").kernel("a", 90).wait("g", 40).start("h").wait("h", 115)
+        for _ in range(2)
+    ]
+    blocked = [
+        Lane().kernel("p", 5).start("g").wait("g", 40).kernel("a", 90).start("h").wait("h", 150)
+        for _ in range(2)
+    ]
+    sites = [site("g", 90, producer="p"), site("h", 90, producer="p", blocking=True)]
+    assert parts(report([lanes], [blocked], sites), "h") == {Reason.BLOCKING: 20.0}
+
+
 def test_scheduler_that_lost_to_limits() -> None:
     lanes = [
         Lane().kernel("a", 10).start("g").wait("g", 30).kernel("b", 30).kernel("c", 5)
