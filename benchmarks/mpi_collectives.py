@@ -3,10 +3,10 @@
 python -m launch.mpirun -n 2 -- benchmarks/mpi_collectives.py [--messages] [--priority] [--kinds all-reduce,all-gather]
     [--dtype bf16] [--json FILE]
 
-Both work on the ranks' shared memory. Each form is one that compiled programs use: *in place* a result lies on its
-operand, *shared* the members hold one result together. MPI runs out of place and, where it knows that (an own tile that
-lies in the result), in place; the ratio is to the quicker one. Before it is timed each must give the right result.
-MPI moves bf16 as integers of that size; it cannot reduce it.
+Both work on the ranks' shared memory; with --messages ours goes by messages, as between nodes. Each form is one that
+compiled programs use: *in place* a result lies on its operand, *shared* the members hold one result together. MPI runs
+out of place and, where it knows that (an own tile that lies in the result), in place; the ratio is to the quicker one.
+Before it is timed each must give the right result. MPI moves bf16 as integers of that size; it cannot reduce it.
 
 Rounds of all alternate, and a figure is the median over rounds of the slowest rank's time per call. GB/s: bytes that a
 rank reads and writes at the least, "moved", divided by that time. The limit beside it: the same for a plain copy by all
@@ -298,7 +298,7 @@ def _line(*cells: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--messages", action="store_true", help="without shared memory")
+    parser.add_argument("--messages", action="store_true", help="each rank on a node of its own")
     parser.add_argument("--kinds", default=",".join(KINDS))
     parser.add_argument("--priority", action="store_true", help="real-time, one core for each rank")
     parser.add_argument("--rounds", type=int, default=15)
@@ -306,8 +306,11 @@ def main() -> None:
     parser.add_argument("--dtype", choices=sorted(DTYPES), default="f32")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     options = parser.parse_args()
-    engine = None if options.messages else native_step_engine()
-    comm = MpiCommunicator(engine=engine, notify=lambda note: print(f"note: {note}"))
+    comm = MpiCommunicator(
+        engine=native_step_engine(),
+        node_id=f"node {MPI.COMM_WORLD.rank}" if options.messages else None,
+        notify=lambda note: print(f"note: {note}"),
+    )
     if comm.rank == 0:
         way = "messages" if options.messages else "shared memory"
         library = MPI.Get_library_version().splitlines()[0].partition(",")[0]

@@ -62,9 +62,10 @@ def _lower(step: ArrayStep, prepare: Prepare, mates: Mates | None) -> Iterator[S
     elif isinstance(step, Reduce):
         yield from _reduce(step)
     elif isinstance(step, Exchange):
-        messages = prepare(step)
-        yield StartMessages(messages)
-        yield AwaitMessages(messages)
+        if step.sends or step.receives:
+            messages = prepare(step)
+            yield StartMessages(messages)
+            yield AwaitMessages(messages)
     else:
         yield from _meet(step, mates)
 
