@@ -39,6 +39,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.timing.first import FIRST
 from benchmarks.timing.turns import geometric_mean
 from launch.report.environment import describe_environment
 
@@ -50,15 +51,6 @@ PATIENCE = 900
 MOST = 1.1
 #: Of jaxlib's time over ours, at 1 MB.
 LEAST_GAIN, GAIN_BYTES = 4.0, 1 << 20
-#: Runs a command before all others: Linux weighs sessions against each other, and processes only within one.
-FIRST = (
-    "setsid",
-    "--wait",
-    "sh",
-    "-c",
-    'echo -20 > /proc/self/autogroup; exec nice -n -20 "$@"',
-    "sh",
-)
 #: Forms after which all members read the very same memory.
 SHARED = ", shared"
 

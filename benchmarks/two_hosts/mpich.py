@@ -16,6 +16,7 @@ from benchmarks.two_hosts.commands import NotPermittedError
 from benchmarks.two_hosts.link import DEVICE
 from benchmarks.two_hosts.namespaces import Host
 from launch.rank_environment import NODE_ID_VARIABLE, end_with_parent
+from spmd.errors import RunError
 
 #: Where `make mpich` makes it.
 FOLDER = Path(__file__).parents[2] / ".venv-mpich"
@@ -57,15 +58,30 @@ class HostsJob:
 
     def run(self) -> int:
         """Run to the end, and return the exit code; an interrupt ends every rank."""
-        job = subprocess.Popen(
-            self.arguments(),
-            env=self.environment(os.environ),
-            preexec_fn=lambda: end_with_parent(signal.SIGTERM),
-        )
+        job = self._started(None)
         try:
             return job.wait()
         finally:
             _end(job)
+
+    def output(self, timeout_seconds: float | None = None) -> str:
+        """What it printed. RunError where it fails."""
+        job = self._started(subprocess.PIPE)
+        try:
+            printed, _ = job.communicate(timeout=timeout_seconds)
+        finally:
+            _end(job)
+        if job.returncode:
+            raise RunError(f"{' '.join(self.command)}: exit code {job.returncode}")
+        return printed.decode()
+
+    def _started(self, output: int | None) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            self.arguments(),
+            env=self.environment(os.environ),
+            stdout=output,
+            preexec_fn=lambda: end_with_parent(signal.SIGTERM),
+        )
 
 
 def _end(job: subprocess.Popen[bytes]) -> None:

@@ -7,6 +7,7 @@ as often as the runtime has it look.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -38,34 +39,46 @@ _FEW = 4
 class NetworkSizes:
     """messages: bytes of those that are timed alone. product: rows and columns of matrices, f32. transfer_seconds: what
     a message takes, about, that products run beside, unless it had more than ``most_bytes``; products take ``longer``
-    times as long. steps: of a program in each of ``rounds``; the least of all counts, since disturbances only delay.
+    times as long. steps: of a program in each of ``rounds``, of which the least counts.
     """
 
     messages: tuple[int, ...] = (1 << 10, 1 << 14, 1 << 17, 1 << 20, 1 << 22)
     product: int = 512
     transfer_seconds: float = 0.03
     most_bytes: int = 1 << 25
-    longer: float = 2.0
+    longer: float = 1.1
     steps: int = 5
-    rounds: int = 3
+    rounds: int = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Seconds of a message, of products, and of the products while the message is under way."""
+
+    message: float
+    products: float
+    both: float
+
+    @property
+    def busy(self) -> float:
+        """By how much the message delays the products, of the time that it takes."""
+        return min(max((self.both - self.products) / self.message, 0.0), 1.0)
 
 
 @dataclass(frozen=True)
 class NetworkSeconds:
-    """messages: seconds by bytes. transfer, products, both: of a message, of products, and of the products while the
-    message is under way. nodes; devices of each.
-    """
+    """messages: seconds by bytes. nodes; devices of each. beside: of each round."""
 
     messages: tuple[tuple[int, float], ...]
     nodes: int
     devices: int
-    transfer: float = 1.0
-    products: float = 1.0
-    both: float = 2.0
+    beside: tuple[Beside, ...] = ()
 
     @property
     def exchange(self) -> Exchange:
-        """A way from each node's only port. It keeps a device busy for as long as a message delays products."""
+        """A way from each node's only port. It keeps a device busy for as long as a message delays products, in the
+        median round: what disturbs for longer than a round meets all of it.
+        """
         latency, byte = self._line()
         return Exchange(
             "between nodes",
@@ -73,7 +86,7 @@ class NetworkSeconds:
             self.devices / byte,
             latency,
             ports=1,
-            busy=min(max((self.both - self.products) / self.transfer, 0.0), 1.0),
+            busy=statistics.median(one.busy for one in self.beside) if self.beside else 1.0,
         )
 
     def seconds_of(self, size: int) -> float:
@@ -88,31 +101,36 @@ class NetworkSeconds:
         return max(round((seconds - latency) / byte), fewest)
 
     def _line(self) -> tuple[float, float]:
-        """Seconds of a message without bytes, and of each byte."""
-        sizes, seconds = zip(*self.messages, strict=True)
-        latency, byte = nonnegative_fit([(1.0, float(size)) for size in sizes], seconds)
-        return latency, max(byte, 1e-15)
+        """Seconds of a message without bytes, and of each byte.
+
+        Of bytes the longest messages tell: of short ones a link may take some at once that had been idle. The shortest
+        one tells what is the least.
+        """
+        sizes, seconds = zip(*sorted(self.messages), strict=True)
+        byte = max((seconds[-1] - seconds[-2]) / (sizes[-1] - sizes[-2]), 1e-15)
+        known = [size * byte for size in sizes]
+        (latency,) = nonnegative_fit([(1.0,)] * len(sizes), seconds, known)
+        return max(latency, seconds[0] - known[0]), byte
 
 
 def measure_network(world: MpiCommunicator, devices: int, sizes: NetworkSizes) -> NetworkSeconds:
     """All ranks call it, which lie on several nodes, ``devices`` on each, in order."""
     transfer = Transfer(world.size, devices)
 
-    def least(works: Sequence[tuple[int, int]]) -> list[float]:
+    def rounds(works: Sequence[tuple[int, int]]) -> list[list[float]]:
         """Seconds of programs with so many bytes and products, in turns."""
         programs = [_ready(world, program(transfer, *work, sizes.product)) for work in works]
-        rounds = [[one.least(sizes.steps) for one in programs] for _ in range(sizes.rounds)]
-        return [min(of_one) for of_one in zip(*rounds, strict=True)]
+        return [[one.least(sizes.steps) for one in programs] for _ in range(sizes.rounds)]
 
-    alone = least([(size, 0) for size in sizes.messages])
-    messages = tuple(zip(sizes.messages, alone, strict=True))
+    alone = rounds([(size, 0) for size in sizes.messages])
+    messages = tuple(zip(sizes.messages, map(min, zip(*alone, strict=True)), strict=True))
     found = NetworkSeconds(messages, world.size // devices, devices)
     # What rank 0 finds counts: it is the one that writes programs.
-    (few,) = least([(0, _FEW)])
+    few = min(seconds for (seconds,) in rounds([(0, _FEW)]))
     size = min(found.bytes_in(sizes.transfer_seconds), sizes.most_bytes)
     count = max(round(sizes.longer * found.seconds_of(size) * _FEW / few), 1)
-    sent, products, both = least([(size, 0), (0, count), (size, count)])
-    return replace(found, transfer=sent, products=products, both=both)
+    beside = rounds([(size, 0), (0, count), (size, count)])
+    return replace(found, beside=tuple(Beside(*each) for each in beside))
 
 
 def joined(node: MachineDescription, found: NetworkSeconds) -> MachineDescription:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from launch.calibration.network import NetworkSeconds, Transfer, joined, program
+from launch.calibration.network import Beside, NetworkSeconds, Transfer, joined, program
 from launch.options import CompileOptions
 from launch.pipeline import compile_module
 from spmd.machine.named import machine_named
@@ -17,7 +17,8 @@ from spmd.text.parser import parse_module
 #: Seconds of a message without bytes, and of each byte.
 LATENCY, BYTE = 2e-4, 8e-9
 MESSAGES = tuple((size, LATENCY + size * BYTE) for size in (1 << 10, 1 << 16, 1 << 22))
-FOUND = NetworkSeconds(MESSAGES, nodes=3, devices=4, transfer=0.02, products=0.05, both=0.054)
+BESIDE = (Beside(0.02, 0.05, 0.054), Beside(0.02, 0.09, 0.2), Beside(0.02, 0.05, 0.051))
+FOUND = NetworkSeconds(MESSAGES, nodes=3, devices=4, beside=BESIDE)
 
 
 def test_an_exchange_has_what_its_seconds_were_made_with() -> None:
@@ -30,6 +31,17 @@ def test_an_exchange_has_what_its_seconds_were_made_with() -> None:
     assert way.devices % 4 == 0
 
 
+def test_what_a_link_takes_at_once_after_a_pause_does_not_count_for_its_rate() -> None:
+    """A bucket of tokens that is full lets 32 KB pass."""
+    free = 1 << 15
+    messages = tuple((size, LATENCY + max(size - free, 0) * BYTE) for size, _ in MESSAGES)
+    way = replace(
+        FOUND, messages=(*messages, (1 << 20, LATENCY + ((1 << 20) - free) * BYTE))
+    ).exchange
+    assert way.bandwidth == pytest.approx(4 / BYTE)
+    assert LATENCY - free * BYTE <= way.latency <= LATENCY
+
+
 def test_a_message_that_takes_so_long() -> None:
     assert FOUND.bytes_in(0.01) == pytest.approx((0.01 - LATENCY) / BYTE, abs=1)
     assert FOUND.bytes_in(0.0) == 1 << 10
@@ -38,7 +50,7 @@ def test_a_message_that_takes_so_long() -> None:
 
 @pytest.mark.parametrize(("both", "busy"), [(0.049, 0.0), (0.05, 0.0), (0.07, 1.0), (0.09, 1.0)])
 def test_a_share_is_none_to_all(both: float, busy: float) -> None:
-    assert replace(FOUND, both=both).exchange.busy == pytest.approx(busy)
+    assert Beside(0.02, 0.05, both).busy == pytest.approx(busy)
 
 
 def test_the_network_stands_beside_what_is_known_of_a_node() -> None:

@@ -1,0 +1,153 @@
+"""What overlap is worth over a link between two hosts of this machine: a step with it, without, and its halves alone.
+
+    python -m benchmarks.overlap_link MODULE... [--rate 1gbit]... [--delay 0.2ms] [--rounds 10] [--first]
+        [--results FOLDER]
+
+At each rate: two hosts and a link (benchmarks/two_hosts), what joins them measured by `spmd calibrate`, and each module
+compiled for that and timed on a rank of either host, in turns (benchmarks/overlap_ranks.py). Medians of rounds. Of
+what can be hidden, `waiting` minus the longer of compute and communication alone, the share that is; beside the
+difference, waiting - scheduled, what the overlap report makes of a recorded run of the same steps.
+
+--first lets all of this go before others on the machine (needs the right to).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from benchmarks.overlap_ranks import STEPS
+from benchmarks.timing.first import FIRST
+from benchmarks.two_hosts.commands import NotPermittedError
+from benchmarks.two_hosts.link import LinkShape, delay_of, link, rate_of
+from benchmarks.two_hosts.mpich import HostsJob
+from benchmarks.two_hosts.namespaces import Host, hosts
+from benchmarks.two_hosts.probe import probed
+
+SECONDS = 600.0
+#: What is wanted: of what can be hidden, of tracing's cost, of the clocks' error, of the report against the difference.
+HIDDEN, TRACING, CLOCKS, AGREES = 0.8, 0.02, 20e-6, 0.1
+HEADER = (
+    "| program | Gbit/s | scheduled ms | waiting | plain | compute | communication | hidden of what can be | "
+    "effective by report | difference | tracing | clocks us |\n" + 12 * "|---" + "|"
+)
+
+
+def row_of(found: dict[str, Any], rate: float) -> dict[str, Any]:
+    typical = {name: statistics.median(found["seconds"][name]) for name in STEPS}
+    gained = typical["waiting"] - typical["scheduled"]
+    hideable = typical["waiting"] - max(typical["compute"], typical["communication"])
+    return {
+        "program": found["module"],
+        "gbit_per_s": rate / 1e9,
+        "step_s": typical,
+        "hidden_of_hideable": gained / hideable if hideable > 0 else 1.0,
+        "difference_s": gained,
+        "effective_overlap_s": found["report"]["effective_overlap_s"],
+        "tracing": typical["traced"] / typical["scheduled"] - 1.0,
+        "clock_error_s": max(found["clock_errors_s"]),
+        **{name: found[name] for name in ("exchange", "seconds", "clock_uncertainty_s")},
+        "report": found["report"]["measured"],
+    }
+
+
+def line_of(row: dict[str, Any]) -> str:
+    step = row["step_s"]
+    order = ("scheduled", "waiting", "plain", "compute", "communication")
+    cells = [row["program"], f"{row['gbit_per_s']:g}", *(f"{1e3 * step[n]:.1f}" for n in order)]
+    cells += [f"{row['hidden_of_hideable']:.0%}", f"{1e3 * row['effective_overlap_s']:.1f}"]
+    cells += [f"{1e3 * row['difference_s']:.1f}", f"{row['tracing']:.1%}"]
+    cells += [f"{1e6 * row['clock_error_s']:.1f}"]
+    return f"| {' | '.join(cells)} |"
+
+
+def measure(options: argparse.Namespace, rate: float, folder: Path) -> list[dict[str, Any]]:
+    shape = LinkShape(rate, options.delay)
+    rows = []
+    with hosts(2) as both, link((both[0], both[1]), shape) as ends:
+        print(f"{shape}: {probed(ends)}", file=sys.stderr)
+        machine = str(folder / "link.json")
+        print(on_ranks(both, "-m", "launch", "calibrate", "-o", machine), file=sys.stderr)
+        for module in options.modules:
+            ranks = ("-m", "benchmarks.overlap_ranks", str(module), "--machine", machine)
+            found = json.loads(on_ranks(both, *ranks, "--rounds", str(options.rounds)))
+            rows.append(row_of(found, rate) | {"environment": found["environment"]})
+            print(line_of(rows[-1]), flush=True)
+    return rows
+
+
+def on_ranks(both: tuple[Host, ...], *words: str) -> str:
+    return HostsJob(both, 2, ("python", *words)).output(SECONDS)
+
+
+def unmet(rows: list[dict[str, Any]]) -> list[str]:
+    """What is wanted and is not so."""
+    lines = []
+    for row in rows:
+        gained = row["difference_s"]
+        wanted = {
+            "hidden": row["hidden_of_hideable"] >= HIDDEN,
+            "report and difference": abs(row["effective_overlap_s"] - gained) <= AGREES * gained,
+            "tracing": row["tracing"] <= TRACING,
+            "clocks": row["clock_error_s"] <= CLOCKS,
+        }
+        missed = [name for name, is_met in wanted.items() if not is_met]
+        if missed:
+            lines.append(f"{row['program']} at {row['gbit_per_s']:g}: {', '.join(missed)}")
+    return lines
+
+
+def main() -> int:
+    options = _parsed()
+    if options.first:
+        again = [word for word in sys.argv[1:] if word != "--first"]
+        os.execvp(FIRST[0], (*FIRST, sys.executable, "-m", "benchmarks.overlap_link", *again))
+    rows = []
+    load = os.getloadavg()[0]
+    print(HEADER, flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            for rate in options.rate or [rate_of("1gbit")]:
+                rows += measure(options, rate, Path(folder))
+        except NotPermittedError as error:
+            print(f"not possible here: {error}", file=sys.stderr)
+            return 77
+    environment = rows[0]["environment"]
+    print(json.dumps(environment))
+    for line in unmet(rows):
+        print(f"not as wanted: {line}")
+    if options.results:
+        for row in rows:
+            del row["environment"]
+        report = {
+            "environment": environment,
+            "load": load,
+            "delay_s": options.delay,
+            "rounds": options.rounds,
+            "rows": rows,
+        }
+        (options.results / "overlap_link.json").write_text(json.dumps(report, indent=1) + "\n")
+    return 0
+
+
+def _parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("modules", type=Path, nargs="+", metavar="MODULE")
+    parser.add_argument("--rate", type=rate_of, action="append")
+    parser.add_argument("--delay", type=delay_of, default="0.2ms")
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--first", action="store_true", help="before all others on this machine")
+    parser.add_argument("--results", type=Path, metavar="FOLDER")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
