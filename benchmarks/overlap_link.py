@@ -27,7 +27,7 @@ from benchmarks.timing.first import FIRST
 from benchmarks.two_hosts.commands import NotPermittedError
 from benchmarks.two_hosts.link import LinkShape, delay_of, link, rate_of
 from benchmarks.two_hosts.mpich import HostsJob
-from benchmarks.two_hosts.namespaces import Host, hosts
+from benchmarks.two_hosts.namespaces import hosts
 from benchmarks.two_hosts.probe import probed
 
 SECONDS = 600.0
@@ -73,17 +73,18 @@ def measure(options: argparse.Namespace, rate: float, folder: Path) -> list[dict
     with hosts(2) as both, link((both[0], both[1]), shape) as ends:
         print(f"{shape}: {probed(ends)}", file=sys.stderr)
         machine = str(folder / "link.json")
-        print(on_ranks(both, "-m", "launch", "calibrate", "-o", machine), file=sys.stderr)
+        before = FIRST if options.first else ()  # of each rank: a rank is a session of its own
+
+        def on_ranks(*words: str) -> str:
+            return HostsJob(both, 2, (*before, "python", "-m", *words)).output(SECONDS)
+
+        print(on_ranks("launch", "calibrate", "-o", machine), file=sys.stderr)
         for module in options.modules:
-            ranks = ("-m", "benchmarks.overlap_ranks", str(module), "--machine", machine)
-            found = json.loads(on_ranks(both, *ranks, "--rounds", str(options.rounds)))
+            asked = (str(module), "--machine", machine, "--rounds", str(options.rounds))
+            found = json.loads(on_ranks("benchmarks.overlap_ranks", *asked))
             rows.append(row_of(found, rate) | {"environment": found["environment"]})
             print(line_of(rows[-1]), flush=True)
     return rows
-
-
-def on_ranks(both: tuple[Host, ...], *words: str) -> str:
-    return HostsJob(both, 2, ("python", *words)).output(SECONDS)
 
 
 def unmet(rows: list[dict[str, Any]]) -> list[str]:
@@ -105,9 +106,6 @@ def unmet(rows: list[dict[str, Any]]) -> list[str]:
 
 def main() -> int:
     options = _parsed()
-    if options.first:
-        again = [word for word in sys.argv[1:] if word != "--first"]
-        os.execvp(FIRST[0], (*FIRST, sys.executable, "-m", "benchmarks.overlap_link", *again))
     rows = []
     load = os.getloadavg()[0]
     print(HEADER, flush=True)
