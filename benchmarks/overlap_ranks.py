@@ -153,7 +153,9 @@ def measured(world: MpiCommunicator, options: argparse.Namespace) -> dict[str, A
     if world.rank:
         return None
     return {
-        "module": options.module.parent.name,
+        "module": made.module.name
+        if options.module.stem != "module"
+        else options.module.parent.name,
         "machine": str(machine),
         "exchange": {
             name: getattr(machine.exchanges[-1], name) for name in ("bandwidth", "latency", "busy")
