@@ -2,9 +2,8 @@
 
 No rank leaves a barrier before all have come, so that what rank r's clock showed when it came cannot lie after what
 rank 0's showed when it left, nor the other way round. A barrier bounds the difference of two clocks from both sides,
-and many bound it closely: the shortest way there and the shortest way back count, each by itself, whenever they were.
-Bounds are as far apart as a message takes there and back. The middle is right where the quickest message takes as long
-in both directions.
+and many bound it closely: to what the quickest message takes there and back, if in each direction some sender was the
+last to come, for which ranks take turns. The middle is right where the quickest take as long in both directions.
 
 Clocks also run at rates that differ by some parts in a million. So the difference is measured before and after a run,
 and in between it is on the line through both.
@@ -22,7 +21,10 @@ from pathlib import Path
 
 from collectives.communicator.interface import Communicator
 
-ROUNDS = 100
+#: In which one clock's ranks come last, and at most in all.
+ROUNDS, MOST_ROUNDS = 500, 2000
+#: Nanoseconds that who is to come last lets pass at most.
+_PATIENCE = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,19 +71,33 @@ def clock_offsets(
 ) -> list[ClockOffset]:
     """One for each rank, on every rank; all call it. ``clock``: by default ``clock_name``'s."""
     clocks = world.all_gather_bytes((clock or clock_name()).encode())
-    barriers = []
-    for _ in range(rounds if len(set(clocks)) > 1 else 1):
+    names = list(dict.fromkeys(clocks))
+    turn = names.index(clocks[world.rank])
+    barriers: list[tuple[int, int]] = []
+    for number in range(min(rounds * len(names), MOST_ROUNDS) if len(names) > 1 else 1):
+        if barriers and number % len(names) == turn:
+            came, left = barriers[-1]
+            _let_pass(min(left - came, _PATIENCE))
         came = time.perf_counter_ns()
         world.barrier()
         barriers.append((came, time.perf_counter_ns()))
     told = [json.loads(data) for data in world.all_gather_bytes(json.dumps(barriers).encode())]
-    by_clock = {
-        name: _passages([own for own, its in zip(told, clocks, strict=True) if its == name])
-        for name in dict.fromkeys(clocks)
+    by_clock = [
+        _passages([own for own, its in zip(told, clocks, strict=True) if its == name])
+        for name in names
+    ]
+    offsets = {
+        name: _offset(by_clock[0], own, name == names[0])
+        for name, own in zip(names, by_clock, strict=True)
     }
-    offsets = {name: _offset(by_clock[clocks[0]], by_clock[name]) for name in by_clock}
-    offsets[clocks[0]] = ClockOffset(0, 0, offsets[clocks[0]].at)
     return [offsets[name] for name in clocks]
+
+
+def _let_pass(nanoseconds: int) -> None:
+    """Awake: who sleeps comes when the system likes."""
+    end = time.perf_counter_ns() + nanoseconds
+    while time.perf_counter_ns() < end:
+        pass
 
 
 def _passages(told: Sequence[Sequence[Sequence[int]]]) -> list[tuple[int, int]]:
@@ -92,9 +108,13 @@ def _passages(told: Sequence[Sequence[Sequence[int]]]) -> list[tuple[int, int]]:
     ]
 
 
-def _offset(first: Sequence[tuple[int, int]], other: Sequence[tuple[int, int]]) -> ClockOffset:
+def _offset(
+    first: Sequence[tuple[int, int]], other: Sequence[tuple[int, int]], same: bool
+) -> ClockOffset:
     """``first`` and ``other``: passages by round, each on its own clock."""
-    least = max(came - left for (_, left), (came, _) in zip(first, other, strict=True))
-    most = min(left - came for (came, _), (_, left) in zip(first, other, strict=True))
     middle = (other[0][0] + other[-1][1]) // 2
-    return ClockOffset((least + most) // 2, max(most - least, 0) // 2 + 1, middle)
+    if same:
+        return ClockOffset(0, 0, middle)
+    low = max(came - left for (_, left), (came, _) in zip(first, other, strict=True))
+    high = min(left - came for (came, _), (_, left) in zip(first, other, strict=True))
+    return ClockOffset((low + high) // 2, max(high - low, 0) // 2 + 1, middle)

@@ -21,12 +21,14 @@ class SkewedClocks:
         rng = random.Random(seed)
         self.passages = []
         at = 0
-        for _ in range(ROUNDS):
+        for number in range(ROUNDS * len(ahead)):
             came = [at + rng.randrange(50_000) for _ in ahead]
+            came[number % len(ahead)] += 100_000  # whose turn it is
             left = [max(came) + rng.randrange(*delays) for _ in ahead]
             at = max(left)
             self.passages.append((came, left))
         self.ahead = ahead
+        self.rank = 0
 
     def of(self, rank: int) -> list[tuple[int, int]]:
         own = self.ahead[rank]
