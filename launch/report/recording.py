@@ -13,7 +13,7 @@ import numpy as np
 from launch.rank_executable import RankExecutable
 from launch.report.clock import ONE_CLOCK, ClockLine, ClockOffset, clock_offsets
 from runtime.executable import Executable
-from runtime.timeline.recorder import RecordedStep
+from runtime.timeline.recorder import KEPT_STEPS, RecordedStep
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class RecordedDevice:
 class Recording:
     """Of an executable that records. Every rank makes one.
 
-    The devices keep their last few steps only: ``keep`` takes them over, so that there can be more.
-    after: the number of the last step that is not wanted.
+    The devices keep their last few steps only: ``keep`` takes them over, so that there can be more. ``step`` does it
+    in time, where the devices have not run before. after: the number of the last step that is not wanted.
     """
 
     def __init__(self, executable: Executable, after: int = 0) -> None:
@@ -37,6 +37,7 @@ class Recording:
         self._after = after
         self._steps: list[dict[int, RecordedStep]] = [{} for _ in executable.devices]
         self._processor: dict[int, int] = {}
+        self._begun = 0  # steps
         self._before = _clocks(executable)
 
     @contextmanager
@@ -45,10 +46,11 @@ class Recording:
         before = time.thread_time_ns()
         yield
         spent = time.thread_time_ns() - before
-        self.keep()
-        number = max(self._steps[0], default=0)
-        if isinstance(self._executable, RankExecutable) and number:
-            self._processor[number] = spent
+        self._begun += 1
+        if isinstance(self._executable, RankExecutable) and self._begun > self._after:
+            self._processor[self._begun] = spent
+        if self._begun % KEPT_STEPS == 0:
+            self.keep()
 
     def keep(self) -> None:
         for own, steps in zip(self._steps, self._executable.stamps(), strict=True):
