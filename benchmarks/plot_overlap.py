@@ -1,6 +1,6 @@
 """Pictures of a good and a bad schedule of one program: its timeline's page, in a browser, over a shaped link.
 
-python -m benchmarks.plot_overlap MODULE docs/images     overlap_good.png and overlap_bad.png
+python -m benchmarks.plot_overlap docs/images            overlap_good.png and overlap_bad.png
 python -m benchmarks.plot_overlap --page F.html F.png    one of a page that `spmd profile --html` wrote
 
 Good: as it is compiled for the link, as `spmd calibrate` finds it. Bad: `--without latency-hiding`. Each is run by
@@ -22,11 +22,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+from benchmarks.planted_modules import independent
 from benchmarks.timing.first import FIRST
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 SCHEDULES = {"overlap_good": (), "overlap_bad": ("--without", "latency-hiding")}
-SIZE = (1400, 720)
+SIZE = (1400, 640)
 
 #: Milliseconds of its own time that the browser gives the page to draw itself.
 _PATIENCE = 3000
@@ -49,19 +50,12 @@ def page_data(page: Path) -> dict[str, Any]:
 
 
 def place(data: dict[str, Any], theme: str) -> str:
-    """What stands behind a page's address to show the whole step with one collective selected."""
+    """What stands behind a page's address to show the whole step, with one collective selected."""
     step = data["steps"][data["shown"]]
-    rows = data["collectives"]
-    chosen = max(rows, key=lambda row: (row["hidden"], row["exposed"]), default={"name": ""})
+    chosen = max(data["collectives"], key=lambda row: (row["hidden"], row["exposed"]))
     beside = (step["end"] - step["start"]) // 100
-    return urlencode(
-        {
-            "theme": theme,
-            "select": chosen["name"],
-            "from": -beside,
-            "to": step["end"] - step["start"] + beside,
-        }
-    )
+    shown = {"from": -beside, "to": step["end"] - step["start"] + beside}
+    return urlencode({"theme": theme, "select": chosen["name"], **shown})
 
 
 def picture(page: Path, target: Path, theme: str, browser: str) -> None:
@@ -85,14 +79,17 @@ def main() -> None:
     browser = options.browser or next(filter(None, map(shutil.which, BROWSERS)), None)
     if browser is None:
         raise SystemExit(f"none of {', '.join(BROWSERS)} is here; --browser names another")
-    if options.page:
-        picture(options.source, options.target, options.theme, browser)
+    if options.page is not None:
+        picture(options.page, options.target, options.theme, browser)
         return
     with tempfile.TemporaryDirectory() as folder:
         machine, page = Path(folder) / "link.json", Path(folder) / "page.html"
+        module = options.module or Path(folder) / "independent.hlo"
+        if options.module is None:
+            module.write_text(independent(48, 1, 2048), encoding="utf-8")
         on_hosts(options, "calibrate", "-o", str(machine))
         for name, without in SCHEDULES.items():
-            compiled = (str(options.source), "--machine", str(machine), *without)
+            compiled = (str(module), "--machine", str(machine), *without)
             on_hosts(options, "profile", *compiled, "--steps", "8", "--html", str(page))
             picture(page, options.target / f"{name}.png", options.theme, browser)
 
@@ -101,9 +98,11 @@ def _parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("source", type=Path, metavar="MODULE", help="or a page, with --page")
     parser.add_argument("target", type=Path, help="a folder; with --page a file")
-    parser.add_argument("--page", action="store_true", help="a page's picture; nothing is run")
+    parser.add_argument("--page", type=Path, metavar="F.html", help="its picture; nothing is run")
+    parser.add_argument(
+        "--module", type=Path, help="default: 48 products beside a reduction of 4 MB"
+    )
     parser.add_argument("--rate", default="1gbit", help="of the link (default: %(default)s)")
     parser.add_argument("--delay", default="0.2ms", help="each way (default: %(default)s)")
     parser.add_argument("--first", action="store_true", help="before all others on this machine")
