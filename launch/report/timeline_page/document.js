@@ -87,10 +87,10 @@ function flowsOf(document, number) {
   return met.flatMap(from => met.filter(to => to !== from && sends(device(from), device(to))).map(to => [from, to]));
 }
 
-/** Durations of an instruction's slices: of device `device` alone, of step `step` alone, where these are given. */
-function durationsOf(document, instruction, device = null, step = null) {
+/** Durations of an instruction's slices, of one device where `device` is given. */
+function durationsOf(document, instruction, device = null) {
   const { slices } = document;
-  const wanted = n => (device === null || slices.device[n] === device) && (step === null || slices.step[n] === step);
+  const wanted = n => device === null || slices.device[n] === device;
   return [...document.slicesOf.of(instruction)].filter(wanted).map(n => slices.end[n] - slices.start[n]);
 }
 

@@ -14,7 +14,6 @@ equal(find(0, 0, "while.2", 0).length, 1);
 equal(find(0, 0, "while.2", 1).length, 0);
 deepEqual(durationsOf(doc, slices.instruction[dot], 1), [10_000, 10_000]);
 equal(durationsOf(doc, slices.instruction[dot]).length, 4);
-equal(durationsOf(doc, slices.instruction[dot], null, 0).length, 2);
 
 // Lanes hold each slice once, in order, and nothing in a lane overlaps.
 for (const device of [0, 1]) {
