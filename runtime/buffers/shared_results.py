@@ -81,10 +81,15 @@ def without(groups: Sequence[Group], taken: Sequence[Group]) -> list[Group]:
 def _alike(program: Program) -> dict[Value, Groups]:
     """Results that are the same for all members of a group of several, and by which groups."""
     result: dict[Value, Groups] = {}
+    in_order: dict[int, Groups] = {}
+    written: list[Groups] = []  # kept, so that no other one gets its identity
     for step in all_steps(program.entry):
         if type(step) is Step and sum(v.view.byte_size for v in step.operands) > SMALL_OPERANDS:
             found = LOWERINGS[step.instruction.opcode].alike(step.instruction, program.device)
-            groups = tuple(sorted(tuple(sorted(group)) for group in found))
+            if id(found) not in in_order:
+                written.append(found)
+                in_order[id(found)] = tuple(sorted(tuple(sorted(group)) for group in found))
+            groups = in_order[id(found)]
             if groups and len(groups[0]) > 1 and len({len(group) for group in groups}) == 1:
                 result.update(dict.fromkeys(step.results, groups))
     return result

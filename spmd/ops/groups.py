@@ -115,9 +115,23 @@ def device_groups(
     """
     groups = instruction.attrs_as(CollectiveAttrs).replica_groups
     mode = group_mode(instruction)
+    found = _written_out(groups, mode, num_partitions, replica_count)
+    if found is None:
+        count = id_count(mode, num_partitions, replica_count)
+        _check_ids(instruction, groups.expand(count), count)
+    assert found is not None
+    return found
+
+
+@lru_cache(maxsize=64)
+def _written_out(
+    groups: ReplicaGroups, mode: CollectiveGroupMode, num_partitions: int, replica_count: int
+) -> tuple[tuple[int, ...], ...] | None:
+    """Once for all collectives that state these; None for ids that there are not."""
     count = id_count(mode, num_partitions, replica_count)
     ids = groups.expand(count)
-    _check_ids(instruction, ids, count)
+    if any(not 0 <= i < count for group in ids for i in group):
+        return None
     return as_devices(ids, mode, num_partitions, replica_count)
 
 

@@ -11,7 +11,9 @@ from spmd.evaluator import evaluate_partitions
 from spmd.hlo import HloModule, Opcode, Stage
 from spmd.hlo.clone import clone_module
 from spmd.literal import Literal
+from spmd.ops.attrs import CollectivePermuteAttrs
 from spmd.shape import ArrayShape, PrimitiveType
+from spmd.source_target_pairs import LinePairs
 from spmd.text.parser import parse_module
 
 TEXT = """HloModule t, num_partitions=8
@@ -123,3 +125,23 @@ def test_parts_say_what_the_product_and_the_collective_said() -> None:
         parts = list(found.entry.with_opcode(opcode))
         assert len(parts) > 1
         assert {x.annotations.frontend("said") for x in parts} == {said}
+
+
+def test_windows_among_many_devices_are_as_few_numbers() -> None:
+    """Pairs and offsets are patterns: 16,384 devices take the instructions of 16, and nothing has an entry for each."""
+    sizes = []
+    for devices in (16, 16_384):
+        text = TEXT.replace("num_partitions=8", f"num_partitions={devices}")
+        lines = f"[{devices // 8},8]<=[8,{devices // 8}]T(1,0)"
+        text = text.replace("{{0,1,2,3,4,5,6,7}}", lines)
+        found = parse_module(text.replace("ROWS", "4").replace("ALL", "32"))
+        found.stage = Stage.PARTITIONED
+        assert WindowedEinsum().run(found)
+        for permute in found.entry.with_opcode(Opcode.COLLECTIVE_PERMUTE):
+            pairs = permute.attrs_as(CollectivePermuteAttrs).source_target_pairs
+            assert isinstance(pairs, LinePairs)
+            assert len(pairs) == devices
+        for constant in found.entry.with_opcode(Opcode.CONSTANT):
+            assert constant.array_shape.num_elements == 1
+        sizes.append(found.instruction_count)
+    assert sizes[0] == sizes[1]
