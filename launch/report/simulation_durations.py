@@ -225,4 +225,15 @@ def _events(trace: JsonFields) -> Iterator[tuple[int, int, _Event]]:
             continue  # another order than the program's
         step = args.whole("step", _NUMBER)
         kind, name = event.text("cat"), event.text("name")
-        yield step, event.whole("pid", _NUMBER), _Event(kind, name, start, start + seconds)
+        end = start + seconds
+        if args.has("wait_end"):
+            end = _over(args, end)
+        yield step, event.whole("pid", _NUMBER), _Event(kind, name, start, end)
+
+
+def _over(flight: JsonFields, landed: float) -> float:
+    """When a collective let the device go on: at the end of the wait for it, where it was waited for."""
+    wait_start, wait_end = (
+        flight.number(name, _MICROSECONDS) / 1e6 for name in ("wait_start", "wait_end")
+    )
+    return wait_end if landed > wait_start else landed
