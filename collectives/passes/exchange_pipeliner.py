@@ -96,12 +96,10 @@ class ExchangePipeliner(FueledPass):
             return next(ways, None)
         best, most = None, 0.0
         for way in ways:
-            sending, limit = prices.sending(way.region.exchanges), _most_gained(way, prices)
-            if limit <= most or limit < self.min_gain * sending:
-                continue
-            gain = _gain(way, prices)
-            if gain > most and gain >= self.min_gain * sending:
+            if _most_gained(way, prices) > most and (gain := _gain(way, prices)) > most:
                 best, most = way, gain
+        if best is None or most < self.min_gain * prices.sending(best.region.exchanges):
+            return None
         return best
 
 

@@ -38,9 +38,12 @@ class CollectiveSides:
                 behind[y] |= told
         return CollectiveSides(before, behind)
 
-    def are_one(self, one: Iterable[HloInstruction], other: Iterable[HloInstruction]) -> bool:
-        """Whether two kernels with these results wait for the same collectives, and the same wait for them."""
-        return self._sides(one) == self._sides(other)
+    def go_together(self, one: Iterable[HloInstruction], other: Iterable[HloInstruction]) -> bool:
+        """Whether two kernels with these results wait for the same collectives, and all wait for one of them that wait
+        for the other. Pieces do not: each has a collective of its own.
+        """
+        (before, behind), (before_other, behind_other) = self._sides(one), self._sides(other)
+        return before == before_other and behind & behind_other in (behind, behind_other)
 
     def _sides(self, roots: Iterable[HloInstruction]) -> tuple[int, int]:
         listed = list(roots)

@@ -92,7 +92,7 @@ class _Merger:
         """The kernel of both, in the graph, if it saves time and may run at the place of either."""
         graph = self.graph
         both = (one, other)
-        if graph.sides is not None and not graph.sides.are_one(one.roots, other.roots):
+        if graph.sides is not None and not graph.sides.go_together(one.roots, other.roots):
             return None
         first, second = sorted(both, key=lambda kernel: kernel.position)
         for place, possible in (

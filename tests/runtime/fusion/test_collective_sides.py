@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runtime.emit  # noqa: F401 - fills the table of lowerings
 from runtime.fusion.collective_sides import CollectiveSides
 from runtime.fusion.priority_fusion import PriorityFusion
 from spmd.hlo import HloModule, Opcode, Stage
@@ -48,8 +49,8 @@ def test_sides() -> None:
     named = {x.name: x for x in entry.instructions}
     sides = CollectiveSides.of(entry.instructions)
     one, other, p, q, bias = (named[name] for name in ("one", "other", "p", "q", "bias"))
-    assert sides.are_one([one], [one])
-    assert not sides.are_one([one], [other])
-    assert not sides.are_one([one], [p])
-    assert sides.are_one([one, other], [bias])
-    assert not sides.are_one([p], [q])
+    assert sides.go_together([one], [one])
+    assert not sides.go_together([one], [other])
+    assert sides.go_together([one], [bias])
+    assert sides.go_together([one, other], [bias])
+    assert not sides.go_together([p], [q])
