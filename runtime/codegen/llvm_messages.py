@@ -4,7 +4,8 @@ Their addresses are in the records: the code knows no library, and is the same f
 library's handles, of whatever size.
 
 A library gets on with messages only while it is called, so a wait calls it again; a call takes as long as many looks at
-a counter.
+a counter. What it has once reported as an error stays one: a look at what is in flight drops the outcome, and the
+library says no more of requests that it has given up.
 """
 
 from __future__ import annotations
@@ -25,6 +26,11 @@ _LOOKS_OF_A_TEST = 16
 _MESSAGES = f"""
 define i64 @{START_MESSAGES}(ptr %record, ptr %header, i64 %spins) {{
 entry:
+  %has_failed = call i1 @has_failed(ptr %record)
+  br i1 %has_failed, label %broken, label %start
+broken:
+  ret i64 4
+start:
   %start_all = call ptr @pointer(ptr %record, i64 1)
   %number = call i64 @word(ptr %record, i64 2)
   %count = trunc i64 %number to i32
@@ -48,6 +54,11 @@ failed:
 define i64 @{AWAIT_MESSAGES}(ptr %record, ptr %header, i64 %spins) {{
 entry:
   %complete = alloca i32
+  %has_failed = call i1 @has_failed(ptr %record)
+  br i1 %has_failed, label %broken, label %begin
+broken:
+  ret i64 4
+begin:
   %test_all = call ptr @pointer(ptr %record, i64 1)
   %number = call i64 @word(ptr %record, i64 2)
   %count = trunc i64 %number to i32
@@ -55,7 +66,7 @@ entry:
   %statuses = call ptr @pointer(ptr %record, i64 5)
   br label %test
 test:
-  %left = phi i64 [ %spins, %entry ], [ %fewer, %again ]
+  %left = phi i64 [ %spins, %begin ], [ %fewer, %again ]
   %code = call i32 %test_all(i32 %count, ptr %requests, ptr %complete, ptr %statuses)
   %is_well = icmp eq i32 %code, 0
   br i1 %is_well, label %tested, label %failed
@@ -85,6 +96,13 @@ define internal void @add_to(ptr %slot, i64 %more) alwaysinline {{
   %after = add i64 %before, %more
   store i64 %after, ptr %slot
   ret void
+}}
+
+define internal i1 @has_failed(ptr %record) alwaysinline {{
+  %error = call ptr @pointer(ptr %record, i64 4)
+  %code = load i64, ptr %error
+  %result = icmp ne i64 %code, 0
+  ret i1 %result
 }}
 
 define internal i64 @fail(ptr %record, i32 %code) alwaysinline {{

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import ctypes
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
 
 from collectives.communicator.shared_steps import (
     Await,
+    AwaitMessages,
     CopyRows,
     Outcome,
     RotateBytes,
     Signal,
+    StartMessages,
     Step,
     StepProgram,
     SwapRows,
@@ -102,3 +106,50 @@ def test_times_of_a_run() -> None:
         assert header[LANDED] == times[-1]
     times.append(time.monotonic_ns())
     assert times == sorted(times)
+
+
+@dataclass
+class Answers:
+    """A message library (Messages) whose calls answer as they are told: starts, and tests that are complete if well."""
+
+    starts: Iterator[int]
+    tests: Iterator[int]
+    crossing: tuple[int, int] = (0, 0)
+    count: int = 1
+    requests: int = 0
+    statuses: int = 0
+    words: np.ndarray = field(default_factory=lambda: np.zeros(3, np.int64))
+
+    def __post_init__(self) -> None:
+        address, number = ctypes.c_void_p, ctypes.c_int
+        self._start = ctypes.CFUNCTYPE(number, number, address)(lambda *_: next(self.starts))
+        self._test = ctypes.CFUNCTYPE(number, number, address, address, address)(self._answer)
+        self.start_all, self.test_all = (
+            ctypes.cast(one, address).value or 0 for one in (self._start, self._test)
+        )
+        self.error = self.words.ctypes.data
+        self.sent = self.words[1:].ctypes.data
+
+    def _answer(self, _: int, __: int, flag: int, ___: int) -> int:
+        ctypes.c_int.from_address(flag).value = 1
+        return next(self.tests)
+
+    def late(self) -> list[int]:
+        return []
+
+    def failure(self) -> str:
+        return f"code {self.words[0]}"
+
+
+@pytest.mark.parametrize(
+    ("starts", "tests"), [([0], [7, 0]), ([7, 0], [0])], ids=["awaiting", "starting"]
+)
+def test_messages_that_have_failed_stay_so(starts: list[int], tests: list[int]) -> None:
+    """A look at what is in flight drops its outcome: a library that answers well from then on must not hide it."""
+    answers = Answers(iter(starts), iter(tests))
+    program = (StartMessages(answers), AwaitMessages(answers))
+    (steps,) = native_step_engine().load([StepProgram(program, program, 1)])
+    assert steps.start() == Outcome.MESSAGES_FAILED
+    assert steps.advancing(0)() == Outcome.MESSAGES_FAILED
+    assert steps.failure() == "code 7"
+    assert steps.start() == Outcome.MISUSED
