@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -11,6 +12,9 @@ from spmd.errors import SpmdError
 
 MAX_ENTRIES = 32
 MAX_TEXT = 2_000
+
+#: May be half of a character, which cannot be written again.
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")
 
 Item = TypeVar("Item")
 
@@ -29,7 +33,11 @@ def read_json(data: bytes, where: str, what: str, most: int, error: type[SpmdErr
     if len(data) > most:
         raise error(f"{where}: {len(data)} bytes, more than {most} for a {what}")
     try:
-        return json.loads(data, object_pairs_hook=_without_repeats, parse_constant=_refuse)
+        text = data.decode(json.detect_encoding(data))
+        found = json.loads(text, object_pairs_hook=_without_repeats, parse_constant=_refuse)
+        if _HALF.search(text):
+            json.dumps(found, ensure_ascii=False).encode()
+        return found
     except (ValueError, RecursionError) as reason:
         why = str(reason) or "nested too deeply"
         raise error(f"{where}: no {what} in JSON: {why}") from reason

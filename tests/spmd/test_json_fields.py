@@ -34,12 +34,18 @@ def test_fields_are_taken_one_by_one() -> None:
         ("[]", r"f.json: expected an object, found \[\]"),
         ('{"a": 1, "a": 2}', "a field is given twice"),
         ('{"a": NaN}', "NaN is no number"),
+        ('{"a": "\\ud800"}', "surrogates not allowed"),
+        ('{"\\uDFFF": 1}', "surrogates not allowed"),
         (" " * 61, "f.json: 61 bytes, more than 60 for a list of things"),
     ],
 )
 def test_what_is_no_object_is_refused(text: str, message: str) -> None:
     with pytest.raises(WrongError, match=message):
         read(text)
+
+
+def test_both_halves_of_a_character_are_one() -> None:
+    assert read('{"a": "\\ud83d\\ude00"}').text("a") == "\N{GRINNING FACE}"
 
 
 def test_wrong_values_name_their_place() -> None:

@@ -13,6 +13,9 @@ from collections.abc import Iterator
 
 from launch.report.overlap.model import DeviceStep, Flight, MeasuredStep, PathPiece, Slice
 
+#: Stamps are whole nanoseconds; a trace tells a slice's end as its begin and its length, so that it may be rounded.
+_ROUNDING = 1e-10
+
 
 def critical_path(step: MeasuredStep) -> tuple[PathPiece, ...]:
     """In order of time."""
@@ -28,11 +31,10 @@ class _Device:
     """What occupied a device, to be looked up by time."""
 
     def __init__(self, step: DeviceStep) -> None:
-        self.number = step.device
-        self.begin = step.begin
         self.leaves = [piece for piece in step.slices if piece.leaf]
         self._starts = [piece.start for piece in self.leaves]
-        self._waits = {(one.wait_begin, one.wait_end): one for one in step.flights}
+        # By their begin, which is not rounded.
+        self._waits = {one.wait_begin: one for one in step.flights if one.landed > one.wait_begin}
 
     def before(self, time: float) -> Slice | None:
         """The last leaf that began earlier."""
@@ -41,8 +43,7 @@ class _Device:
 
     def waited_for(self, piece: Slice) -> Flight | None:
         """The flight whose landing ended ``piece``; None where the device did not stand still."""
-        flight = self._waits.get((piece.start, piece.end))
-        return flight if flight and flight.landed > flight.wait_begin else None
+        return self._waits.get(piece.start)
 
 
 def _backward(devices: list[_Device], number: int, time: float) -> Iterator[PathPiece]:
@@ -51,7 +52,7 @@ def _backward(devices: list[_Device], number: int, time: float) -> Iterator[Path
         piece = device.before(time)
         if piece is None:
             return
-        if piece.end < time:
+        if piece.end < time - _ROUNDING:
             yield PathPiece(number, "other", "", piece.end, time)
             time = piece.end
         flight = device.waited_for(piece)

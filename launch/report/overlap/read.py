@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from launch.report.overlap.matching import matched
 from launch.report.overlap.model import (
@@ -22,13 +21,14 @@ from launch.report.overlap.model import (
     Site,
     Slice,
 )
-from launch.report.overlap.trace_notes import read_sites
+from launch.report.overlap.trace_notes import read_predicted, read_sites
 from spmd.errors import SpmdError
-from spmd.json_fields import JsonFields, read_json
+from spmd.json_fields import JsonFields, read_json, shown
 
 MAX_BYTES = 1 << 30
 
 _MICROSECONDS = (-1e15, 1e15)
+_LENGTH = (0.0, 1e15)  # microseconds
 _NUMBER = (0, 1 << 24)
 _BYTES = (0, 1 << 62)
 _FLIGHT, _START = "Collective", "CollectiveStart"
@@ -58,9 +58,10 @@ def run_of_trace(trace: object, where: str) -> MeasuredRun:
         )
     instructions = {event.name: event.instruction for event in events}
     sites = read_sites(other) if other.has("collectives") else {}
+    everyone = tuple(range(count))
     for event in events:
         if event.kind == _FLIGHT and event.name not in sites:
-            sites[event.name] = _unknown_site(event, count)
+            sites[event.name] = _unknown_site(event, everyone)
     steps = [*_steps(events, sites, _processor(other, count), count)]
     return MeasuredRun(
         module=other.text("module"),
@@ -69,7 +70,7 @@ def run_of_trace(trace: object, where: str) -> MeasuredRun:
         instructions=instructions,
         sites=sites,
         clock_uncertainty=tuple(1e-6 * one for one in uncertain),
-        predicted=_predicted(other),
+        predicted=read_predicted(other),
         notes=tuple(_texts(other, "notes")),
     )
 
@@ -108,7 +109,7 @@ def _events(trace: JsonFields) -> Iterator[_Event]:
 def _event(event: JsonFields) -> _Event:
     said = event.inside(event.take("args"), "args")
     kind, start = event.text("cat"), event.number("ts", _MICROSECONDS)
-    end = start + event.number("dur", _MICROSECONDS)
+    end = start + event.number("dur", _LENGTH)
     if kind == _FLIGHT and not said.has("landed"):
         raise TraceError(f"{event.where}: does not say when the collective landed: an older trace")
     wait_start = said.number("wait_start", _MICROSECONDS, end)
@@ -132,13 +133,17 @@ def _event(event: JsonFields) -> _Event:
 
 
 def _said(fields: JsonFields, name: str) -> str:
-    return fields.text(name) if fields.has(name) else ""
+    """Of any length: a program's scopes and paths may go on for long."""
+    found = fields.take(name) if fields.has(name) else ""
+    if not isinstance(found, str):
+        raise fields.error(f"{fields.where}: {name} must be a text, found {shown(found)}")
+    return found
 
 
-def _unknown_site(event: _Event, devices: int) -> Site:
+def _unknown_site(event: _Event, everyone: tuple[int, ...]) -> Site:
     """Of a collective that the trace has no notes of: all devices are taken to meet."""
     kind = event.instruction.opcode.removesuffix("-start")
-    return Site(event.name, kind, event.bytes, (tuple(range(devices)),))
+    return Site(event.name, kind, event.bytes, (everyone,))
 
 
 # ---- steps
@@ -237,13 +242,6 @@ def _flights(
 
 
 # ---- what the trace says besides
-def _predicted(other: JsonFields) -> Mapping[str, Any] | None:
-    found = other.take("predicted") if other.has("predicted") else None
-    if found is not None and not isinstance(found, dict):
-        raise TraceError(f"{other.where}: predicted must be an object")
-    return found
-
-
 def _processor(other: JsonFields, count: int) -> dict[int, list[float]]:
     """By step, seconds for which each device's thread had a core."""
     if not other.has("processor_us"):
@@ -252,17 +250,26 @@ def _processor(other: JsonFields, count: int) -> dict[int, list[float]]:
     found = {}
     for name in by_step.names:
         own = _numbers(by_step, name)
-        if not name.isdecimal() or len(own) != count:
+        if not name.isdecimal() or len(name) > len(str(_NUMBER[1])) or len(own) != count:
             raise TraceError(f"{by_step.where}: must give {count} numbers for each step")
         found[int(name)] = [1e-6 * one for one in own]
     return found
 
 
 def _numbers(other: JsonFields, name: str) -> list[float]:
+    """Microseconds."""
     found = other.take(name)
-    if not isinstance(found, list) or not all(isinstance(one, int | float) for one in found):
-        raise TraceError(f"{other.where}: {name} must be a list of numbers")
+    if not isinstance(found, list) or not all(map(_is_length, found)):
+        raise TraceError(
+            f"{other.where}: {name} must be a list of numbers from {_LENGTH[0]:g} to {_LENGTH[1]:g}"
+        )
     return [float(one) for one in found]
+
+
+def _is_length(found: object) -> bool:
+    if isinstance(found, bool) or not isinstance(found, int | float):
+        return False
+    return _LENGTH[0] <= found <= _LENGTH[1]
 
 
 def _texts(other: JsonFields, name: str) -> list[str]:

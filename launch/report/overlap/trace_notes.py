@@ -1,4 +1,4 @@
-"""What a trace says of a program's collectives, beside when they ran: written with it, and read again.
+"""What a trace says of a program's collectives, beside when they ran, and of what is predicted: read again.
 
 "all-gather.3": {"kind": "all-gather", "bytes": 4194304, "groups": [[0, 1], [2, 3]], "exchanges": ["network"],
                  "independent_s": 0.004, "limited_s": 0.0, "producer": "fusion.2", "user": "dot.7"}
@@ -14,6 +14,12 @@ from spmd.json_fields import JsonFields
 
 _BYTES = (0, 1 << 62)
 _SECONDS = (0.0, 1e9)
+_DEVICES = 1 << 24
+_PREDICTED = (-1e9, 1e9)
+#: Executions of a collective in a step.
+_TIMES = (0, 1 << 53)
+#: Of a prediction, what reports show of a step.
+_OF_A_STEP = ("step_s", "compute_s", "slowed_s", "exposed_s")
 
 
 def sites_json(sites: Mapping[str, Site]) -> dict[str, dict[str, Any]]:
@@ -46,15 +52,46 @@ def read_sites(other: JsonFields) -> dict[str, Site]:
     return {name: _site(name, listed.inside(listed.take(name), name)) for name in listed.names}
 
 
+def read_predicted(other: JsonFields) -> Mapping[str, Any] | None:
+    """What `spmd simulate --json` prints, and under "kernels" seconds by name; None where nothing is predicted.
+
+    The error is raised for what reports could not read.
+    """
+    found = other.take("predicted") if other.has("predicted") else None
+    if found is None:
+        return None
+    said = other.inside(found, "predicted")
+    for name in _OF_A_STEP:
+        said.number(name, _PREDICTED, 0.0)
+    if said.has("kernels"):
+        kernels = said.inside(said.take("kernels"), "kernels")
+        for name in kernels.names:
+            kernels.number(name, _PREDICTED)
+    for number, one in enumerate(_list(said, "collectives")):
+        _require_predicted(said.inside(one, f"collectives[{number}]"))
+    return dict(found)
+
+
+def _require_predicted(collective: JsonFields) -> None:
+    collective.text("op")
+    collective.whole("executions", _TIMES)
+    for name in ("time_s", "exposed_s"):
+        collective.number(name, _PREDICTED)
+    if not isinstance(collective.take("why"), str):
+        raise collective.error(f"{collective.where}: why must be a text")
+
+
 def _site(name: str, said: JsonFields) -> Site:
-    pairs = tuple((one[0], one[1]) for one in _lists(said, "pairs") if len(one) == 2)
+    pairs = _lists(said, "pairs")
+    if any(len(pair) != 2 for pair in pairs):
+        raise said.error(f"{said.where}: pairs must be of two devices each")
     independent = said.number("independent_s", _SECONDS) if said.has("independent_s") else None
     return Site(
         name,
         said.text("kind") if said.has("kind") else "",
         said.whole("bytes", _BYTES, 0),
         tuple(tuple(one) for one in _lists(said, "groups")),
-        pairs,
+        tuple((source, target) for source, target in pairs),
         tuple(str(one) for one in _list(said, "exchanges")),
         said.has("blocking") and bool(said.take("blocking")),
         independent,
@@ -68,9 +105,13 @@ def _site(name: str, said: JsonFields) -> Site:
 def _lists(said: JsonFields, name: str) -> list[list[int]]:
     found = _list(said, name)
     for one in found:
-        if not isinstance(one, list) or not all(isinstance(device, int) for device in one):
+        if not isinstance(one, list) or not all(map(_is_device, one)):
             raise said.error(f"{said.where}: {name} must be lists of device numbers")
     return found
+
+
+def _is_device(found: object) -> bool:
+    return isinstance(found, int) and not isinstance(found, bool) and 0 <= found < _DEVICES
 
 
 def _list(said: JsonFields, name: str) -> list[Any]:

@@ -142,9 +142,48 @@ def with_a_text_for_a_time(found: dict[str, Any]) -> None:
     found["traceEvents"][3]["ts"] = "soon"
 
 
+def with_a_step_that_ends_before_it_begins(found: dict[str, Any]) -> None:
+    found["traceEvents"][3]["dur"] = -1.0
+
+
+def told(field: str, value: object) -> Any:
+    """``field`` of otherData is another."""
+
+    def spoil(found: dict[str, Any]) -> None:
+        found["otherData"][field] = value
+
+    return spoil
+
+
+def of_g(field: str, value: object) -> Any:
+    def spoil(found: dict[str, Any]) -> None:
+        found["otherData"]["collectives"]["g"][field] = value
+
+    return spoil
+
+
+G = {"op": "g", "time_s": 1e-5, "exposed_s": 0.0, "executions": 1, "why": ""}
+
+
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
+        (with_a_step_that_ends_before_it_begins, "dur must be from 0 to"),
+        (told("clock_uncertainty_us", [10**400, 0]), "clock_uncertainty_us must be a list of num"),
+        (told("clock_uncertainty_us", [True, 0]), "clock_uncertainty_us must be a list of numbers"),
+        (told("clock_uncertainty_us", [-1, 0]), "clock_uncertainty_us must be a list of numbers"),
+        (told("processor_us", {"9" * 5000: [1, 1]}), "must give 2 numbers for each step"),
+        (told("predicted", [1]), "predicted: expected an object"),
+        (told("predicted", {"step_s": [1]}), "step_s must be a number"),
+        (told("predicted", {"compute_s": "long"}), "compute_s must be a number"),
+        (told("predicted", {"kernels": [1]}), "kernels: expected an object"),
+        (told("predicted", {"kernels": {"a": "long"}}), "a must be a number"),
+        (told("predicted", {"collectives": 3}), "collectives must be a list"),
+        (told("predicted", {"collectives": [{"op": "g"}]}), "field 'executions' is missing"),
+        (told("predicted", {"collectives": [{**G, "why": 3}]}), "why must be a text"),
+        (of_g("groups", [[0, -1]]), "groups must be lists of device numbers"),
+        (of_g("groups", [[False, True]]), "groups must be lists of device numbers"),
+        (of_g("pairs", [[0, 1, 2]]), "pairs must be of two devices each"),
         (without_landing, "an older trace"),
         (of_a_device_more, "more devices than the 1"),
         (without_events, "no step was recorded"),
@@ -156,6 +195,28 @@ def test_what_is_no_trace_of_ours_is_refused(spoil: Any, message: str) -> None:
     spoil(found)
     with pytest.raises(TraceError, match=message):
         read_trace(json.dumps(found).encode(), "f.json")
+
+
+def test_numbers_without_end_are_refused() -> None:
+    data = json.dumps(trace()).replace("0.02", "1e999").encode()
+    with pytest.raises(TraceError, match="clock_uncertainty_us must be a list of numbers"):
+        read_trace(data, "f.json")
+
+
+def test_a_prediction_is_read_as_it_was_written() -> None:
+    found = trace()
+    predicted = {"step_s": 1e-4, "kernels": {"a": 1e-5}, "collectives": [G], "notes": ["more"]}
+    found["otherData"]["predicted"] = predicted
+    assert read_trace(json.dumps(found).encode(), "f.json").predicted == predicted
+
+
+def test_scopes_may_be_long() -> None:
+    found = trace()
+    name = "/".join(["scope"] * 1000)
+    for event in of_phase("X", found):
+        event["args"]["op_name"] = name
+    run = read_trace(json.dumps(found).encode(), "f.json")
+    assert run.instructions["a"].op_name == name
 
 
 def test_any_other_json_is_refused() -> None:

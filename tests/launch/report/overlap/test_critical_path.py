@@ -33,6 +33,15 @@ def test_path_goes_through_the_rank_that_came_last() -> None:
     assert sum(one.share for one in shares) == pytest.approx(1.0)
 
 
+def test_a_wait_is_known_by_its_begin() -> None:
+    """A trace tells a slice's length, so that its end may be rounded."""
+    begin, end = 1.001, 5.011
+    assert begin + (end - begin) != end
+    lanes = [Lane().kernel("a", begin).start("g").wait("g", end) for _ in range(2)]
+    kinds = [x.kind for x in report([lanes], [], [site("g", 0)]).path]
+    assert kinds == ["compute", "transfer"]
+
+
 def test_what_a_device_did_while_it_waited_for_nobody_is_on_it() -> None:
     """g has landed before it is waited for: the path stays on its device."""
     lanes = [Lane().kernel("a", 10).start("g").kernel("b", 40).wait("g", 20) for _ in range(2)]
