@@ -47,7 +47,9 @@ def apart() -> Iterator[object]:
     communicator.close()
 
 
-@pytest.mark.parametrize("folder", [f for f, n in FOLDERS.items() if RANKS in (0, n)], ids=lambda f: f.name)
+@pytest.mark.parametrize(
+    "folder", [f for f, n in FOLDERS.items() if RANKS in (0, n)], ids=lambda f: f.name
+)
 def test_case(folder: Path, apart: Communicator) -> None:
     """On links so slow that it pays to hide what there is."""
     module = load(folder / "module.hlo")
