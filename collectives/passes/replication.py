@@ -68,6 +68,8 @@ class Replication:
         self._known: dict[HloInstruction, Known] = {}
         self._heard: dict[tuple[Opcode, DeviceGroups, EqualDevices], EqualDevices] = {}
         self._received: dict[tuple[Hashable, EqualDevices], EqualDevices] = {}
+        self._returned: dict[tuple[HloComputation, tuple[Known, ...]], Known] = {}
+        self._asking: dict[HloComputation, bool] = {}
 
     def is_equal_within(self, x: HloInstruction, groups: DeviceGroups) -> bool:
         """All members of each group have the same array ``x``."""
@@ -99,13 +101,19 @@ class Replication:
         return of(parameter.shape)
 
     def _run(self, computation: HloComputation, arguments: Sequence[Known]) -> Known:
-        """What is known of the result; of every value inside, what holds in this run and in all earlier ones."""
-        for parameter, known in zip(computation.parameters, arguments, strict=True):
-            self._learn(parameter, known)
-        for x in computation.post_order():
-            if x.opcode is not Opcode.PARAMETER:
-                self._learn(x, self._result(x, [self._known[o] for o in x.operands]))
-        return self._known[computation.root]
+        """What is known of the result; of every value inside, what holds in this run and in all earlier ones.
+
+        Another run on what is known alike learns nothing new.
+        """
+        key = computation, tuple(arguments)
+        if key not in self._returned:
+            for parameter, known in zip(computation.parameters, arguments, strict=True):
+                self._learn(parameter, known)
+            for x in computation.post_order():
+                if x.opcode is not Opcode.PARAMETER:
+                    self._learn(x, self._result(x, [self._known[o] for o in x.operands]))
+            self._returned[key] = self._known[computation.root]
+        return self._returned[key]
 
     def _learn(self, x: HloInstruction, found: Known) -> None:
         before = self._known.get(x)
@@ -139,7 +147,7 @@ class Replication:
 
     # ---- instructions
     def _of_arrays(self, x: HloInstruction, operands: Sequence[Known]) -> Known:
-        if x.opcode in _FROM_OUTSIDE or _asks_for_more(x):
+        if x.opcode in _FROM_OUTSIDE or self._asks_for_more(x):
             return self._everywhere_alike(x.shape, self._space.nowhere)
         arrays = [self._flat(operand) for operand in operands]
         if x.opcode in DEVICE_IDS:
@@ -198,6 +206,18 @@ class Replication:
         sent[ends[:, 1]] = operand.first[ends[:, 0]]
         return sent
 
+    def _asks_for_more(self, x: HloInstruction) -> bool:
+        """A reducer or element function, or what it calls, reads the device's number, or what comes from outside."""
+        return any(map(self._is_asking, x.called_computations))
+
+    def _is_asking(self, callee: HloComputation) -> bool:
+        if callee not in self._asking:
+            self._asking[callee] = any(
+                x.opcode in DEVICE_IDS or x.opcode in _FROM_OUTSIDE or self._asks_for_more(x)
+                for x in callee.instructions
+            )
+        return self._asking[callee]
+
     # ---- what is known of tuples
     def _everywhere_alike(self, shape: Shape, known: EqualDevices) -> Known:
         """The same of every element."""
@@ -226,12 +246,3 @@ class Replication:
 def _elements(x: Known) -> tuple[Known, ...]:
     assert isinstance(x, tuple)
     return x
-
-
-def _asks_for_more(x: HloInstruction) -> bool:
-    """A reducer or element function, or what it calls, reads the device's number, or what comes from outside."""
-    return any(
-        inner.opcode in DEVICE_IDS or inner.opcode in _FROM_OUTSIDE or _asks_for_more(inner)
-        for callee in x.called_computations
-        for inner in callee.instructions
-    )

@@ -142,3 +142,34 @@ def test_which_devices_have_equal_values(value: str, groups: tuple[tuple[int, ..
     together = {pair for group in groups for pair in combinations(group, 2)}
     for pair in combinations(range(4), 2):
         assert replication.is_equal_within(x, DeviceGroups.of([pair])) == (pair in together)
+
+
+@pytest.mark.parametrize("number", ["constant(1)", "partition-id()"])
+def test_computations_that_call_others_twice_are_looked_at_once(number: str) -> None:
+    """Called, and by a reducer, 2^40 times."""
+    text = f"""HloModule doubling, num_partitions=2
+    level0 {{ p = f32[] parameter(0)
+      number = u32[] {number}
+      n = f32[] convert(number)
+      ROOT r = f32[] add(p, n) }}
+    """
+    for level in range(1, 41):
+        text += f"""level{level} {{ p = f32[] parameter(0)
+          a = f32[] call(p), to_apply=level{level - 1}
+          ROOT b = f32[] call(a), to_apply=level{level - 1} }}
+        """
+    text += """add { p = f32[] parameter(0)
+      q = f32[] parameter(1)
+      s = f32[] add(p, q)
+      ROOT c = f32[] call(s), to_apply=level40 }
+    ENTRY main { x = f32[4] parameter(0), sharding={replicated}
+      zero = f32[] constant(0)
+      called = f32[] call(zero), to_apply=level40
+      ROOT reduced = f32[] reduce(x, called), dimensions={0}, to_apply=add }
+    """
+    module = parse_module(text)
+    replication, both = Replication(module), DeviceGroups.of([(0, 1)])
+    reduced, called = module.entry.root, module.entry.root.operand(1)
+    is_alike = number == "constant(1)"
+    assert replication.is_equal_within(reduced, both) is is_alike
+    assert replication.is_equal_within(called, both) is is_alike
