@@ -16,7 +16,8 @@ from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import CompareAttrs, ParameterAttrs, TupleIndexAttrs
 from spmd.shape import PrimitiveType
 
-_KNOWN = re.compile(r'known_trip_count"?\s*:\s*\{\s*"?n"?\s*:\s*"?(\d+)')
+#: XLA states an int64: a longer number is none.
+_KNOWN = re.compile(r'known_trip_count"?\s*:\s*\{\s*"?n"?\s*:\s*"?(\d{1,19})(?!\d)')
 _MIRRORED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "NE": "NE", "EQ": "EQ"}
 
 

@@ -132,6 +132,12 @@ def test_what_xla_states_is_believed() -> None:
     assert trip_count(loop(config=known)) == 7
 
 
+@pytest.mark.parametrize("digits", [20, 400, 5000])
+def test_a_number_that_is_no_int64_states_nothing(digits: int) -> None:
+    known = f', backend_config={{"known_trip_count":{{"n":"{"9" * digits}"}}}}'
+    assert trip_count(loop(config=known)) == 10
+
+
 def test_limit_and_step_carried_unchanged_behind_copies_and_calls() -> None:
     text = """HloModule t
 next {
