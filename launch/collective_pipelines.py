@@ -41,9 +41,13 @@ def on_optimized(options: CompileOptions) -> tuple[Pipeline, ...]:
 
 
 def _combining(machine: MachineDescription) -> tuple[CollectiveCombiner, ...]:
-    """What becomes one waits for all of its operands: where that could be hidden, it is to share a latency alone."""
+    """What becomes one waits for all of its operands: where that could be hidden, it is to share a latency alone.
+
+    Not on GPUs: on links of an H100 that carry a quarter, 93 % of Llama 8B's communication is hidden in such small
+    collectives, and 99 % in larger ones, of which one at a time is in flight.
+    """
     ways = [way for way in machine.exchanges if way.busy < 1.0]
-    if not ways:
+    if not ways or machine.kind == "gpu":
         return COLLECTIVE_COMBINING
     most = int(LATENCIES * max(way.latency * way.bandwidth * way.attained for way in ways))
     return tuple(replace(x, max_bytes=min(x.max_bytes, most)) for x in COLLECTIVE_COMBINING)
