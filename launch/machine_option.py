@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from launch.calibrated import machine_here
+from launch.input_file import read_at_most
 from spmd.machine.description import MachineDescription
 from spmd.machine.named import introduce, machine_named
 from spmd.machine.reader import MAX_BYTES, MachineError, read_machine
@@ -35,11 +36,7 @@ def described(text: str) -> MachineDescription:
     if named is None:
         return machine_named(text)
     path = Path(named.group(1))
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise MachineError(f"{path}: cannot be read: {error.strerror or error}") from error
+    data = read_at_most(path, MAX_BYTES, MachineError)
     machine = introduce(read_machine(data, str(path)))
     return machine_named(machine.name + (named.group(2) or ""))
 

@@ -19,11 +19,13 @@ from launch.cli.program import (
 )
 from launch.entry import Entry
 from launch.execution import execute_steps
+from launch.input_file import read_at_most
 from launch.inputs import SeededInputs
+from launch.job import UsageError
 from launch.memory_limit import add_memory_limit
 from launch.report.overlap.as_json import as_json
 from launch.report.overlap.model import OverlapReport
-from launch.report.overlap.read import TraceError, read_trace, run_of_trace
+from launch.report.overlap.read import MAX_BYTES, TraceError, read_trace, run_of_trace
 from launch.report.overlap.report import overlap_report
 from launch.report.overlap.text import format_report
 from launch.report.recording import Recording
@@ -90,10 +92,12 @@ def add_parser(subparsers: Any) -> None:
         metavar="K",
         help="list the K collectives that cost most (default: %(default)s)",
     )
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, module=None)
 
 
 def run(options: argparse.Namespace) -> int:
+    if (options.module is None) == (options.timeline is None):
+        raise UsageError("profile runs a MODULE, or reports on what --timeline names: give one")
     if options.timeline is not None:
         return _run_timeline(options)
     return dispatch(options, _run_here, _run_as_rank)
@@ -101,12 +105,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _run_timeline(options: argparse.Namespace) -> int:
     require_writable(options.trace, options.html)
-    try:
-        data = options.timeline.read_bytes()
-    except OSError as error:
-        raise TraceError(
-            f"{options.timeline}: cannot be read: {error.strerror or error}"
-        ) from error
+    data = read_at_most(options.timeline, MAX_BYTES, TraceError)
     _report(options, overlap_report(read_trace(data, str(options.timeline))), None)
     if options.trace is not None:
         options.trace.write_bytes(data)

@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from collectives.cost.custom_calls import read_call_cost
+from collectives.cost.custom_calls import MAX_BYTES as MAX_COST_BYTES
+from collectives.cost.custom_calls import CallCost, read_call_cost
 from collectives.cost.estimator import Estimator
 from collectives.cost.profiled import MAX_BYTES
 from collectives.cost.roofline import RooflineEstimator
@@ -16,6 +17,7 @@ from collectives.simulate.result import Simulation
 from collectives.simulate.simulate import SimulationOptions, simulate
 from launch.cli.module_argument import add_module_arguments, compile_options, positive
 from launch.cli.output_path import require_writable
+from launch.input_file import read_at_most
 from launch.machine_option import described
 from launch.options import CompileOptions
 from launch.pipeline import Compilation, stages
@@ -82,7 +84,7 @@ def add_parser(subparsers: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     require_writable(options.trace)
     machine = described(options.topology)
-    costs = {target: read_call_cost(_read(file), str(file)) for target, file in options.cost}
+    costs = {target: _cost(file) for target, file in options.cost}
     module = load_module(options.module)
     wanted = replace(compile_options(options), machine=machine, costs=tuple(costs.items()))
     compilation = compiled_for(module, options.devices, wanted)
@@ -109,7 +111,7 @@ def compiled_for(module: HloModule, devices: int | None, options: CompileOptions
 
 
 def _simulated(
-    compilation: Compilation, described: Estimator, options: argparse.Namespace
+    compilation: Compilation, estimator: Estimator, options: argparse.Namespace
 ) -> Simulation:
     program, overlap = compilation.module, compilation.overlap
     asked = SimulationOptions(
@@ -118,9 +120,11 @@ def _simulated(
         timeline=options.trace is not None,
     )
     if options.durations is None:
-        return simulate(program, [described], asked)
-    timed = read_timed(_read(options.durations, MAX_BYTES), str(options.durations), program)
-    return simulate_timed(program, timed, described, asked)
+        return simulate(program, [estimator], asked)
+    timed = read_timed(
+        read_at_most(options.durations, MAX_BYTES, InputFileError), str(options.durations), program
+    )
+    return simulate_timed(program, timed, estimator, asked)
 
 
 def _target_and_file(text: str) -> tuple[str, Path]:
@@ -131,10 +135,5 @@ def _target_and_file(text: str) -> tuple[str, Path]:
     return target, Path(file)
 
 
-def _read(path: Path, most: int = 1 << 16) -> bytes:
-    """At most one byte more than ``most``, so that the reader can tell. InputFileError where that cannot be done."""
-    try:
-        with path.open("rb") as file:
-            return file.read(most + 1)
-    except OSError as error:
-        raise InputFileError(f"{path}: cannot be read: {error.strerror or error}") from error
+def _cost(file: Path) -> CallCost:
+    return read_call_cost(read_at_most(file, MAX_COST_BYTES, InputFileError), str(file))

@@ -11,8 +11,9 @@ import pytest
 from mpi_available import needs_mpi
 
 from benchmarks.fault_program import LATE
-from launch.cli import main
+from launch.cli import main, profile
 from launch.mpirun import MpiJob
+from launch.report.overlap import read
 
 ROOT = Path(__file__).parents[3]
 MODULE = str(ROOT / "tests" / "cases" / "mlp_dp2" / "module.hlo")
@@ -75,6 +76,23 @@ def test_what_is_no_trace_is_refused(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "cannot be read: No such file" in capsys.readouterr().err
     assert main(["profile", "--timeline", MODULE]) == 2
     assert "no trace in JSON" in capsys.readouterr().err
+
+
+def test_no_more_of_a_file_is_read_than_a_trace_may_have(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for module in (profile, read):
+        monkeypatch.setattr(module, "MAX_BYTES", 1000)
+    assert main(["profile", "--timeline", "/dev/zero"]) == 2
+    assert "/dev/zero: 1001 bytes, more than 1000 for a trace" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [(), (MODULE, "--timeline", "t.json")])
+def test_either_a_module_or_a_timeline(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["profile", *arguments]) == 2
+    assert "give one" in capsys.readouterr().err
 
 
 @needs_mpi
