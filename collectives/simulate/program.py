@@ -5,8 +5,9 @@
     call          its computation
 
 A computation without collectives is the same however busy the links are: a loop over one is a single piece of work,
-and so is a call of one that calls others. One with collectives is a Loop wherever it is run, of one trip where that is
-once. So steps are as many as instructions, however often computations are run.
+and so is a call of one that calls others; of one that calls none, its steps stand where it is called. One with
+collectives is a Loop wherever it is run, of one trip where that is once. So steps do not multiply where computations
+that call others are run many times.
 """
 
 from __future__ import annotations

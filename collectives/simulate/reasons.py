@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import TypeAlias
 
 from collectives.schedule.phases import is_done
 from collectives.simulate.steps import Site
 from spmd.hlo import HloInstruction
+
+#: Who makes a collective's operands last and who needs its result first, in the schedule of its computation.
+Neighbours: TypeAlias = tuple[HloInstruction | None, HloInstruction | None]
 
 #: Less than this part of what is exposed is rounding.
 _SLIGHT = 2e-5
@@ -84,9 +88,9 @@ def why(
     site: Site,
     waiting: Waiting,
     causes: Sequence[tuple[Cause, float]],
-    seconds: Callable[[HloInstruction], float],
+    around: Neighbours,
 ) -> str:
-    """In words, the largest cause; "" where nothing is exposed. seconds: of an instruction, with what it calls."""
+    """In words, the largest cause; "" where nothing is exposed."""
     if not causes:
         return ""
     cause = causes[0][0]
@@ -100,7 +104,7 @@ def why(
         return f"contention: {other} is on {exchange} at the same time"
     beside = f"{brief(waiting.independent)} of work may run beside its {brief(waiting.alone)}"
     if cause is Cause.DEPENDENCY:
-        return f"dependency: {beside}; {_between(site.instruction, seconds)}"
+        return f"dependency: {beside}; {_between(site.instruction, around)}"
     if cause is Cause.BLOCKING:
         return f"blocking: it has no start and done, though {beside}"
     if cause is Cause.MEMORY:
@@ -111,39 +115,38 @@ def why(
         return (
             f"links: {exchange} is busy for {sent} beside {brief(waiting.work)} of work around it"
         )
-    return f"order: {beside}, but stands elsewhere in the schedule; {_between(site.instruction, seconds)}"
+    return f"order: {beside}, but stands elsewhere in the schedule; {_between(site.instruction, around)}"
 
 
-def _between(start: HloInstruction, seconds: Callable[[HloInstruction], float]) -> str:
-    computation = start.parent
-    assert computation is not None
-    made, needed = neighbours(start, seconds)
-    by = f"{made.name} makes its operand" if made else f"its operand comes into {computation.name}"
-    to = f"{needed.name} needs its result" if needed else f"{computation.name} returns it"
+def _between(start: HloInstruction, around: Neighbours) -> str:
+    made, needed = around
+    assert start.parent is not None
+    by = f"{made.name} makes its operand" if made else f"its operand comes into {start.parent.name}"
+    to = f"{needed.name} needs its result" if needed else f"{start.parent.name} returns it"
     return f"{by}, {to}"
 
 
 def neighbours(
-    start: HloInstruction, seconds: Callable[[HloInstruction], float]
-) -> tuple[HloInstruction | None, HloInstruction | None]:
-    """Who makes a collective's operands last and who needs its result first, in the schedule of its computation."""
-    assert start.parent is not None
-    order = start.parent.instructions
+    start: HloInstruction,
+    seconds: Callable[[HloInstruction], float],
+    place: Callable[[HloInstruction], int],
+) -> Neighbours:
+    """Those of a collective. seconds: of an instruction, with what it calls; place: in its computation's schedule."""
     dones = [user for user in start.users if is_done(user)]
+    end = dones[0] if dones else start
     return (
-        _nearest(start, reversed(order), seconds, lambda x: x.operands),
-        _nearest(dones[0] if dones else start, order, seconds, lambda x: x.users),
+        max(_nearest(start, seconds, lambda x: x.operands), key=place, default=None),
+        min(_nearest(end, seconds, lambda x: x.users), key=place, default=None),
     )
 
 
 def _nearest(
     x: HloInstruction,
-    order: Iterable[HloInstruction],
     seconds: Callable[[HloInstruction], float],
     around: Callable[[HloInstruction], tuple[HloInstruction, ...]],
-) -> HloInstruction | None:
-    """The first in ``order`` of those around ``x`` that take time; what takes none is looked through."""
-    found: dict[HloInstruction, None] = {}
+) -> list[HloInstruction]:
+    """Those around ``x`` that take time; what takes none is looked through."""
+    found: list[HloInstruction] = []
     seen = {x: None}
     stack = [*around(x)]
     while stack:
@@ -151,10 +154,10 @@ def _nearest(
         if one not in seen:
             seen[one] = None
             if seconds(one) > 0.0:
-                found[one] = None
+                found.append(one)
             else:
                 stack.extend(around(one))
-    return next((one for one in order if one in found), None)
+    return found
 
 
 def brief(seconds: float) -> str:

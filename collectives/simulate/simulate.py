@@ -137,6 +137,7 @@ def _collectives(
             case (Total.CONTENDED, site, str(exchange), int(other)):
                 contended[site][exchange, program.sites[other].name] = seconds
     independent = _independent(program.sites, bounds)
+    place = _places(program.sites)
     found = []
     for number, site in enumerate(program.sites):
         if number not in executions:
@@ -155,7 +156,7 @@ def _collectives(
             contended=contended[number],
         )
         causes = causes_of(site, waiting)
-        producer, user = neighbours(site.instruction, _length(bounds))
+        producer, user = neighbours(site.instruction, _length(bounds), place.__getitem__)
         found.append(
             CollectiveResult(
                 name=site.name,
@@ -167,7 +168,7 @@ def _collectives(
                 seconds=moving[number],
                 exposed=waiting.exposed,
                 causes=causes,
-                why=why(site, waiting, causes, _length(bounds)),
+                why=why(site, waiting, causes, (producer, user)),
                 exchanges=tuple(link.exchange for link in time.links),
                 independent=waiting.independent,
                 producer=producer.name if producer else "",
@@ -201,6 +202,12 @@ def _independent(sites: Sequence[Site], bounds: Bounds) -> dict[HloInstruction, 
             computation, collectives, lambda x: bounds.of_instruction(x).compute
         )
     return found
+
+
+def _places(sites: Sequence[Site]) -> dict[HloInstruction, int]:
+    """In the schedules of the computations that hold collectives."""
+    computations = dict.fromkeys(map(_computation, sites))
+    return {x: n for inside in computations for n, x in enumerate(inside.instructions)}
 
 
 def _computation(site: Site) -> HloComputation:
