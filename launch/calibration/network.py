@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 MOST_DEVICES = 1 << 14
 #: Products that are timed to see how many are wanted.
 _FEW = 4
+_JOINED = "; what joins nodes: "
 
 
 @dataclass(frozen=True)
@@ -137,11 +138,12 @@ def joined(node: MachineDescription, found: NetworkSeconds) -> MachineDescriptio
     """Nodes that are described already, with the network that was measured between them."""
     inside = replace(node, exchanges=node.exchanges[:1]).with_nodes(found.devices)
     ranks = found.nodes * found.devices
+    of_node, *_ = node.source.split(_JOINED)  # which may have been joined before
     between = f"measured with {ranks} ranks on {found.nodes} nodes"
     machine = replace(
         inside,
         name="calibrated",
-        source=f"{node.source}; what joins nodes: {between}",
+        source=f"{of_node}{_JOINED}{between}",
         exchanges=(*inside.exchanges, found.exchange),
     )
     return replace(machine, name=f"calibrated-{machine.digest[:8]}")

@@ -40,12 +40,11 @@ def as_json(report: OverlapReport) -> dict[str, Any]:
 
 
 def _collective(one: CollectiveOverlap) -> dict[str, Any]:
-    sizes = {len(group) for group in one.site.groups}
     return {
         "op": one.site.name,
         "kind": one.site.kind,
         "bytes": one.site.bytes,
-        "group_size": 2 if one.site.pairs else max(sizes, default=0),
+        "group_size": one.site.group_size,
         "executions": one.executions,
         "time_s": one.seconds,
         "alone_s": one.alone,

@@ -83,6 +83,11 @@ class Site:
     producer: str = ""
     user: str = ""
 
+    @property
+    def group_size(self) -> int:
+        """Devices that meet: of the largest group; 1 where nobody says who meets."""
+        return 2 if self.pairs else max((len(group) for group in self.groups), default=1)
+
     def members(self, device: int) -> tuple[int, ...]:
         """Whom ``device`` meets, itself among them."""
         if self.pairs:

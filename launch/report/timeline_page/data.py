@@ -241,7 +241,7 @@ class _Writer:
             "name": site.name,
             "kindName": site.kind,
             "bytes": site.bytes,
-            "group": max((len(group) for group in site.groups), default=2 if site.pairs else 1),
+            "group": site.group_size,
             "executions": one.executions,
             "seconds": nanoseconds(one.seconds),
             "alone": nanoseconds(one.alone),

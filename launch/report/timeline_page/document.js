@@ -17,7 +17,7 @@ function decode(raw) {
   const flights = raw.flights.map(values => decodeFlight(raw, values));
   return {
     ...raw, instructions, slices, flights,
-    whole: { t0: 0, t1: Math.max(1, ...raw.steps.map(step => step.end)) },
+    whole: { t0: 0, t1: Math.max(1, greatest(raw.steps.map(step => step.end))) },
     slicesOf: groupedBy(count, slices.instruction),
     flightsOf: groupedBy(count, flights.map(one => one.instruction)),
   };

@@ -176,7 +176,7 @@ class Panel {
   }
 
   meeting(number) {
-    const { data } = this, met = meetingOf(data, number), first = Math.min(...met.map(n => data.flights[n].issued));
+    const { data } = this, met = meetingOf(data, number), first = least(met.map(n => data.flights[n].issued));
     add(this.node, "h3", "all members, since the first issued it");
     const table = add(this.node, "table"), head = add(table, "tr");
     for (const word of ["", "issued", "landed", "exposed"]) add(head, "th", word, "number");

@@ -24,7 +24,7 @@ const DEVICE_COLUMNS = [
   ["slowed", row => row.slowed, row => formatTime(row.slowed)],
   ["exposed", row => row.exposed, row => formatTime(row.exposed)],
   ["awaited", row => row.awaited, row => formatTime(row.awaited), "others stood still because it came last"],
-  ["core lost", row => row.stolen ?? -1, row => formatTime(row.stolen), "it could have run, but others had its core"],
+  ["no core", row => row.stolen ?? -1, row => formatTime(row.stolen), "its thread could not run although it did not wait"],
   ["clock", row => row.clock, row => formatTime(row.clock), "by how much its times may be wrong"],
 ];
 

@@ -7,6 +7,8 @@ const find = (device, step, name, leaf = 1) => [...Array(slices.length).keys()].
   slices.device[n] === device && slices.step[n] === step && nameOf(n) === name && slices.leaf[n] === leaf);
 
 equal(slices.length, 40);
+const many = Array.from({ length: 300_000 }, (_, n) => ({ ...raw.steps[0], end: n }));
+equal(decode({ ...raw, steps: many }).whole.t1, 299_999);
 const [dot] = find(1, 1, "dot.1");
 deepEqual([slices.start[dot], slices.end[dot], slices.depth[dot], slices.reference[dot]], [103_000, 113_000, 0, 9000]);
 equal(find(0, 0, "loop_add_fusion").length, 2);
