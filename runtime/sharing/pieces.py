@@ -32,7 +32,8 @@ Cut: TypeAlias = Callable[[Any, KernelArrays, int], Sequence[Piece]]
 
 #: By kind of kernel: what cuts it into so many pieces or fewer; into none where it cannot.
 CUTS: Registry[type, Cut] = Registry("cuts of kernels")
-#: Other ones where these are better for a single thread, for which a piece must hardly add to the work.
+#: Other ones where these are better for a single thread, for which a piece must hardly add to the work; it may be cut
+#: into a few more.
 CUTS_IN_TURN: Registry[type, Cut] = Registry("cuts of kernels for one thread")
 
 
@@ -71,13 +72,15 @@ def cut_into(kernel: Kernel, arrays: KernelArrays, count: int) -> Sequence[Piece
 
 
 def cut_in_turn(kernel: Kernel, arrays: KernelArrays, count: int) -> Sequence[Piece]:
-    """The same for one thread."""
+    """The same for one thread, but it may be a few more."""
     cut = CUTS_IN_TURN.get(type(kernel)) or CUTS.get(type(kernel))
     return _cut_by(cut, kernel, arrays, count)
 
 
 def _cut_by(cut: Cut | None, kernel: Kernel, arrays: KernelArrays, count: int) -> Sequence[Piece]:
-    pieces = () if cut is None or count == 1 else cut(kernel, arrays, count)
+    if cut is None or count == 1 or not any(array.size for array in arrays.results):
+        return ()
+    pieces = cut(kernel, arrays, count)
     return pieces if len(pieces) > 1 else ()
 
 

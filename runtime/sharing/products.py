@@ -45,7 +45,7 @@ def cut_dot(kernel: DotKernel, arrays: KernelArrays, count: int) -> Sequence[Pie
 
 @CUTS_IN_TURN.register(DotKernel)
 def cut_dot_in_turn(kernel: DotKernel, arrays: KernelArrays, count: int) -> Sequence[Piece]:
-    """Along columns as far as pieces are wide enough, then along rows."""
+    """Along columns as far as pieces are wide enough, then along rows; a few more than ``count`` where both are cut."""
     if max(kernel.batch, default=1) > 1:
         return cut_dot(kernel, arrays, min(count, max(kernel.batch)))
     while count > 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -239,11 +240,22 @@ def test_pieces_between_looks_give_the_bits_of_the_whole(
             np.testing.assert_array_equal(found, expected)
 
 
-def test_pieces_of_a_very_wide_product_cover_it() -> None:
-    """One strip of columns has more elements than a piece needs."""
-    m, k, n = 64, 4, 4 * products.LEAST_AREA
+def cut_in_turn(m: int, k: int, n: int) -> Sequence[pieces.Piece]:
+    """A product of these sizes, to be cut into two pieces."""
     f32 = PrimitiveType.F32
     kernel = DotKernel((), m, k, n, f32, f32, f32, f32)
-    operands = np.empty((m, k), np.float32), np.empty((k, n), np.float32)
-    cut = pieces.cut_in_turn(kernel, KernelArrays(operands, (np.empty((m, n), np.float32),)), 2)
+    lhs, rhs, out = (np.empty(dims, np.float32) for dims in ((m, k), (k, n), (m, n)))
+    return pieces.cut_in_turn(kernel, KernelArrays((lhs, rhs), (out,)), 2)
+
+
+def test_pieces_of_a_very_wide_product_cover_it() -> None:
+    """One strip of columns has more elements than a piece needs."""
+    m, n = 64, 4 * products.LEAST_AREA
+    cut = cut_in_turn(m, 4, n)
     assert sum(arrays.results[0].size for _, arrays in cut) == m * n
+
+
+@pytest.mark.parametrize(("m", "n"), [(0, 4096), (4096, 0), (0, 0)])
+def test_an_empty_product_stays_whole(m: int, n: int) -> None:
+    """What it reads may be large all the same, so that it seems to take long."""
+    assert cut_in_turn(m, 64, n) == ()
