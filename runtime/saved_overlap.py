@@ -33,7 +33,7 @@ def overlap_json(overlap: ScheduledOverlap | None) -> dict[str, Any] | None:
 def read_overlap(
     found: object, module: HloModule, where: str, error: type[SpmdError]
 ) -> ScheduledOverlap | None:
-    """``error``, naming ``where``, unless it is one of ``module``'s collectives, each once."""
+    """``error``, naming ``where``, unless its collectives are instructions of ``module``, each once."""
     if found is None:
         return None
     fields = JsonFields(found, where, error)

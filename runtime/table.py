@@ -79,7 +79,7 @@ class Table:
 
     @property
     def in_flight(self) -> list[SegmentRow]:
-        """The rows that have started what was not yet found complete."""
+        """The rows that have started what was not yet waited for."""
         first = len(self._words) - len(self._collectives)
         headers = self._words[first : first + self._view[IN_FLIGHT]]
         return [self._collectives[int(header)] for header in headers]

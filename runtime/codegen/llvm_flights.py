@@ -1,4 +1,4 @@
-"""Native code for the collectives of a table that were started and not yet found complete: its list of them.
+"""Native code for the collectives of a table that were started and not yet waited for: its list of them.
 
 Everything in flight goes on while one of its collectives is waited for: a peer may wait for this device in another one
 than this device waits in. Messages between nodes do not go on by themselves: MPI moves them while it is called. So

@@ -19,7 +19,7 @@ class Passes(Enum):
     written as it is to run, its vectors included: a tenth of what the others take."""
     CALL = "call"
     """The same, and machine code is made without care, in a fifth of the time: for code that calls what does the work,
-    or that nobody waits for."""
+    that nobody waits for, or that is wanted at once."""
     VECTORIZE = "vectorize"
     """Loops over elements become loops over vectors, none is unrolled: memory limits most of them."""
     UNROLL = "unroll"
