@@ -29,7 +29,7 @@ from typing import Any
 from benchmarks.planted_modules import independent, large_between
 from benchmarks.two_hosts.__main__ import SKIPPED
 from launch.calibrated import machine_here
-from spmd.machine.description import Exchange
+from spmd.machine.description import Exchange, MachineDescription
 from spmd.machine.reader import write_machine
 
 FAULTS = Path(__file__).parent / "fault_program.py"
@@ -85,7 +85,7 @@ def profiled(kind: Planted, folder: Path, steps: int) -> dict[str, Any]:
     return found
 
 
-def linked() -> Any:
+def linked() -> MachineDescription:
     """This machine's cores, each a node, joined by such a link."""
     network = Exchange("link", 1 << 14, 1.2e8, 4e-4, ports=1, busy=BUSY)
     here = machine_here()
@@ -127,10 +127,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default=",".join(kind.name for kind in KINDS))
     parser.add_argument("--steps", type=int, default=6)
     options = parser.parse_args(arguments)
+    asked = options.only.split(",")
+    if unknown := set(asked) - {kind.name for kind in KINDS}:
+        parser.error(f"--only: nothing is called {', '.join(sorted(unknown))}")
     missed = 0
     with tempfile.TemporaryDirectory() as folder:
         for kind in KINDS:
-            if kind.name not in options.only.split(","):
+            if kind.name not in asked:
                 continue
             found = profiled(kind, Path(folder), options.steps)
             words = named(kind, found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -14,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.two_hosts.__main__ import main
 from benchmarks.two_hosts.commands import NotPermittedError, command
 from benchmarks.two_hosts.link import LinkShape, delay_of, link, rate_of
 from benchmarks.two_hosts.mpich import HostsJob
@@ -54,8 +56,15 @@ def test_rates(text: str, rate: float) -> None:
 
 @pytest.mark.parametrize("text", ["1", "gbit", "1 gbit", "-1gbit", "1ms", "1gbits", ""])
 def test_a_rate_needs_its_unit(text: str) -> None:
-    with pytest.raises(ValueError, match="kbit, mbit, gbit"):
+    with pytest.raises(argparse.ArgumentTypeError, match="kbit, mbit, gbit"):
         rate_of(text)
+
+
+def test_a_wrong_rate_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    for text, said in (("1", "'1' is no number with one of"), ("0gbit", "no rate above zero")):
+        with pytest.raises(SystemExit):
+            main(["--rate", text])
+        assert said in capsys.readouterr().err
 
 
 def test_delays() -> None:
@@ -113,13 +122,16 @@ def test_a_signal_ends_the_job_and_removes_the_hosts(tmp_path: Path) -> None:
     line = ("sh", "-c", f"touch {started}; exec sleep 60")
     job = subprocess.Popen((*PYTHON, "--", *line), stderr=subprocess.DEVNULL)
     end = time.monotonic() + 20
-    while not started.exists():
-        assert time.monotonic() < end
-        time.sleep(0.05)
-    mine = {name for name in namespaces() if name.startswith(f"spmd-{job.pid}-")}
-    assert len(mine) == 2
-    job.send_signal(signal.SIGTERM)
-    assert job.wait(30) == 128 + signal.SIGTERM
+    try:
+        while not started.exists():
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        mine = {name for name in namespaces() if name.startswith(f"spmd-{job.pid}-")}
+        assert len(mine) == 2
+    finally:
+        job.send_signal(signal.SIGTERM)
+        code = job.wait(30)
+    assert code == 128 + signal.SIGTERM
     assert not mine & namespaces()
 
 

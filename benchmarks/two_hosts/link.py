@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -39,19 +40,24 @@ class LinkShape:
 
 
 def rate_of(text: str) -> float:
-    """Bits per second of ``1gbit``, ``250mbit``. ValueError for anything else."""
-    return _quantity(text, _BITS)
+    """An argparse type: bits per second of ``1gbit``, ``250mbit``."""
+    rate = _quantity(text, _BITS)
+    if rate <= 0.0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no rate above zero")
+    return rate
 
 
 def delay_of(text: str) -> float:
-    """Seconds of ``0.2ms``, ``50us``. ValueError for anything else."""
+    """An argparse type: seconds of ``0.2ms``, ``50us``."""
     return _quantity(text, _SECONDS)
 
 
 def _quantity(text: str, units: dict[str, float]) -> float:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([a-z]+)", text)
     if found is None or found[2] not in units:
-        raise ValueError(f"{text!r} is no number with one of the units {', '.join(units)}")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no number with one of the units {', '.join(units)}"
+        )
     return float(found[1]) * units[found[2]]
 
 
