@@ -154,7 +154,7 @@ class MpiCommunicator:
                 raise RunError(f"{name}: a buffer of shape {array.shape} is not contiguous")
 
         def by_messages(between: Buffers, last: Sequence[Copy]) -> BoundCollective:
-            channel = self._link(collective.group).channel()
+            channel = self._link(collective.group).channel(max(len(between.operands), 1))
             if not self._messages.can_carry(collective, between):
                 steps = message_steps(collective, self.rank, between.operands, between.results)
                 return MessageCollective(self, channel, name, (*steps, *last))

@@ -1,13 +1,14 @@
 """Collectives as nonblocking messages between MPI ranks, on one communicator per group.
 
-Each collective has a tag of its own: several may be in flight and finish in any order, and its runs, like its
-exchanges, arrive one after the other, as MPI delivers what two ranks send each other under one tag. Native code carries
-most of them (``native_collective``, with requests from here), and ``MessageCollective`` what Python must decide or
-reduce.
+Each collective has tags of its own: several may be in flight and finish in any order, and its runs, like its exchanges,
+arrive one after the other, as MPI delivers what two ranks send each other under one tag. The requests of one exchange
+MPI may start in any order: what one member sends another at once has a tag for each message. Native code carries most
+of them (``native_collective``, with requests from here), and ``MessageCollective`` what Python must decide or reduce.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -22,7 +23,7 @@ from collectives.communicator.array_steps import (
     exchanges_of,
 )
 from collectives.communicator.kinds import Group
-from collectives.communicator.mpi_requests import PersistentMessages, bytes_of
+from collectives.communicator.mpi_requests import PersistentMessages, TaggedMessage, bytes_of
 from collectives.communicator.node import Nodes
 from collectives.communicator.reduction import Array
 from collectives.communicator.waiting import WaitingWorld
@@ -61,27 +62,35 @@ class Traffic:
 
 
 class GroupLink:
-    """A group's communicator, in which member i has rank i, and the count of collectives on it."""
+    """A group's communicator, in which member i has rank i, and the tags that collectives on it have taken."""
 
     def __init__(self, comm: MPI.Intracomm, group: Group, traffic: Traffic) -> None:
         self.comm = comm
         self.group = group
         self.traffic = traffic
-        self._count = 0
+        self._taken = 0
         self._tags = int(comm.Get_attr(MPI.TAG_UB) or _LEAST_TAGS)
 
-    def channel(self) -> Channel:
-        """For the next collective: the same on every member."""
-        self._count += 1
-        return Channel(self, self._count % self._tags)
+    def channel(self, messages: int) -> Channel:
+        """For the next collective, the same on every member. messages: the most that one sends another at once."""
+        first = self._taken
+        self._taken += messages
+        return Channel(self, first)
+
+    def tagged(self, messages: Sequence[Message], first: int) -> Iterator[TaggedMessage]:
+        """With the tags from ``first`` on, for each member anew."""
+        before: Counter[int] = Counter()
+        for member, array in messages:
+            yield member, array, (first + before[member]) % self._tags
+            before[member] += 1
 
 
 @dataclass(frozen=True)
 class Channel:
-    """The messages of one collective."""
+    """The messages of one collective. ``first``: its first tag."""
 
     link: GroupLink
-    tag: int
+    first: int
 
     @property
     def group(self) -> Group:
@@ -91,20 +100,24 @@ class Channel:
         """Requests for native code."""
         traffic = self.link.traffic
         crossing = traffic.crossing(self.group, exchange.sends)
+        receives, sends = (
+            tuple(self.link.tagged(messages, self.first))
+            for messages in (exchange.receives, exchange.sends)
+        )
         return PersistentMessages(
-            self.link.comm, self.group, exchange, self.tag, traffic.sent, crossing
+            self.link.comm, self.group, receives, sends, traffic.sent, crossing
         )
 
     def post(self, exchange: Exchange) -> PostedExchange:
         """Begin an exchange, receives first."""
         comm = self.link.comm
         receives = [
-            (self.group[member], comm.Irecv([bytes_of(array), MPI.BYTE], member, self.tag))
-            for member, array in exchange.receives
+            (self.group[member], comm.Irecv([bytes_of(array), MPI.BYTE], member, tag))
+            for member, array, tag in self.link.tagged(exchange.receives, self.first)
         ]
         sends = [
-            comm.Isend([bytes_of(array), MPI.BYTE], member, self.tag)
-            for member, array in exchange.sends
+            comm.Isend([bytes_of(array), MPI.BYTE], member, tag)
+            for member, array, tag in self.link.tagged(exchange.sends, self.first)
         ]
         self.link.traffic.sent += self.link.traffic.crossing(self.group, exchange.sends)
         return PostedExchange(receives, sends)

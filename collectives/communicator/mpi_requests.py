@@ -9,13 +9,16 @@ import ctypes
 import weakref
 from collections.abc import Sequence
 from functools import cache
+from typing import TypeAlias
 
 import numpy as np
 from mpi4py import MPI
 
-from collectives.communicator.array_steps import Exchange
 from collectives.communicator.kinds import Group
 from collectives.communicator.reduction import Array
+
+TaggedMessage: TypeAlias = tuple[int, Array, int]
+"""The member at the other end, the bytes, and MPI's tag."""
 
 
 class PersistentMessages:
@@ -25,21 +28,20 @@ class PersistentMessages:
         self,
         comm: MPI.Intracomm,
         group: Group,
-        exchange: Exchange,
-        tag: int,
+        receives: Sequence[TaggedMessage],
+        sends: Sequence[TaggedMessage],
         sent: Array,
         crossing: tuple[int, int],
     ) -> None:
-        """``sent``: two words, see ``Messages``; the exchange's arrays must live as long as this is used."""
+        """``sent``: two words, see ``Messages``; the messages' arrays must live as long as this is used."""
         self._receives = [
             (group[member], comm.Recv_init([bytes_of(array), MPI.BYTE], member, tag))
-            for member, array in exchange.receives
+            for member, array, tag in receives
         ]
-        sends = [
-            comm.Send_init([bytes_of(array), MPI.BYTE], member, tag)
-            for member, array in exchange.sends
+        outgoing = [
+            comm.Send_init([bytes_of(array), MPI.BYTE], member, tag) for member, array, tag in sends
         ]
-        requests = [*(request for _, request in self._receives), *sends]
+        requests = [*(request for _, request in self._receives), *outgoing]
         self._handles = np.frombuffer(b"".join(map(_handle, requests)), np.uint8).copy()
         self._statuses = np.empty(len(requests) * MPI._sizeof(MPI.Status), np.uint8)
         self._error = np.zeros(1, np.int64)

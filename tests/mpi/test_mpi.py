@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
+from typing import Any
+
 import numpy as np
 import pytest
 from bound_collectives import InAllocatedMemory, InMemoryOfTheGroup
 from collective_scenarios import SCENARIOS
 
+from collectives.communicator.array_lowering import native_program
+from collectives.communicator.array_steps import Exchange
 from collectives.communicator.interface import Communicator
 from collectives.communicator.kinds import AllReduce
 from collectives.communicator.native_collective import NativeCollective
+from collectives.communicator.shared_steps import Outcome
 from collectives.communicator.shared_window import Directory
 from runtime.shared_memory_engine import native_step_engine
 from spmd.device import ReductionKind
@@ -100,3 +106,26 @@ def test_messages_carry_all_where_memory_cannot_be_shared() -> None:
     comm.close()
     assert len(notes) == (1 if MPI.COMM_WORLD.rank == 0 else 0)
     assert all(note.startswith("collectives go by messages: no memory to share") for note in notes)
+
+
+def test_messages_come_where_they_belong_in_whatever_order_they_are_started(comm: Any) -> None:
+    """MPI_Startall may take its requests in any: here what is sent the last first."""
+    from mpi4py import MPI
+
+    from collectives.communicator.mpi_messages import GroupLink
+
+    first, second = np.arange(5.0), np.arange(5.0) + 10
+    sent, received = [first, second], [np.zeros(5), np.zeros(5)]
+    channel = GroupLink(MPI.COMM_SELF, (comm.rank,), comm.traffic).channel(2)
+    exchange = Exchange(tuple((0, one) for one in sent), tuple((0, one) for one in received))
+    messages = channel.prepare(exchange)
+    size = messages.count * MPI._sizeof(MPI.Request)
+    memory = (ctypes.c_uint8 * size).from_address(messages.requests)
+    handles = np.frombuffer(memory, np.uint8).reshape(messages.count, -1)
+    handles[2:] = handles[:1:-1].copy()
+    (steps,) = native_step_engine().load([native_program([exchange], lambda _: messages)])
+    outcome = steps.start()
+    while outcome == Outcome.BLOCKED:
+        outcome = steps.advancing(0)()
+    assert outcome == Outcome.COMPLETE
+    assert [one.tolist() for one in received] == [one.tolist() for one in sent]
