@@ -9,7 +9,6 @@ where to go on.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
@@ -257,15 +256,14 @@ take:
   %is_known = icmp ne ptr %record, null
   br i1 %is_known, label %known, label %present
 known:
-  %nanoseconds = load i64, ptr %record
-  %nanoseconds_slot = getelementptr i64, ptr %time_slot, i64 1
-  store i64 0, ptr %time_slot
-  store i64 %nanoseconds, ptr %nanoseconds_slot
+  %noted = load i64, ptr %record
   br label %taken
 present:
-  %t = call i32 @clock_gettime(i32 {time.CLOCK_MONOTONIC}, ptr %time_slot)
+  %now = call i64 @now()
   br label %taken
 taken:
+  %time = phi i64 [ %noted, %known ], [ %now, %present ]
+  store i64 %time, ptr %time_slot
   %stamps_taken = add i64 %stamps, 1
   store i64 %stamps_taken, ptr %log
   br label %next

@@ -11,9 +11,9 @@ from enum import IntEnum
 ROWS, POSITION, ROW, OUTCOME, STATE, IN_FLIGHT, FLIGHT_LIST, LOOKED, OFFER, LOG = range(10)
 HEADER_WORDS = 10
 
-#: Words of a log of stamps: how many, room for how many; then of each its mark, seconds and nanoseconds of the clock
-#: that time.perf_counter_ns reads, or 0 and nanoseconds.
-LOG_WORDS, STAMP_WORDS = 2, 3
+#: Words of a log of stamps: how many, room for how many; then of each its mark, and nanoseconds of the clock that
+#: time.perf_counter_ns reads.
+LOG_WORDS, STAMP_WORDS = 2, 2
 
 
 class State(IntEnum):

@@ -65,7 +65,7 @@ class RecordedStep:
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
-    """A step's stamps as arrays of marks, seconds and nanoseconds, one after the other."""
+    """A step's stamps as arrays of marks and nanoseconds, one after the other."""
 
     number: int
     is_blocking: bool
@@ -73,9 +73,7 @@ class _Taken:
 
     @property
     def step(self) -> RecordedStep:
-        stamps = tuple(
-            (int(m), int(s) * 10**9 + int(ns)) for part in self.parts for m, s, ns in part
-        )
+        stamps = tuple((mark, at) for part in self.parts for mark, at in part.tolist())
         return RecordedStep(self.number, self.is_blocking, stamps)
 
 
@@ -127,8 +125,7 @@ class Recorder:
     def take(self, mark: int, at: int) -> None:
         """Leave a stamp that found no room in the log."""
         self.make_room()
-        seconds, nanoseconds = divmod(at, 10**9)
-        self._steps[-1].parts.append(np.array([[mark, seconds, nanoseconds]], np.int64))
+        self._steps[-1].parts.append(np.array([[mark, at]], np.int64))
 
     def _taker(self, thunk: Thunk, moment: Moment, known: Word | None = None) -> Taker:
         return Taker(self, mark_of(self._numbers[id(thunk)], moment), known)
