@@ -72,9 +72,9 @@ def _of_reference_steps(steps: Sequence[MeasuredStep]) -> Alone:
 def _of_what_there_is(run: MeasuredRun) -> Alone:
     devices = [device for step in run.steps for device in step.devices]
     predicted = run.predicted or {}
-    transfers = _predicted_transfers(devices, predicted) | {}
+    told = _predicted_transfers(devices, predicted)
     least = _by_key(devices, lambda one: _flights(one, lambda flight: flight.seconds), min)
-    transfers = {key: transfers.get(key, seconds) for key, seconds in least.items()}
+    transfers = {key: told.get(key, seconds) for key, seconds in least.items()}
     kernels = _by_key(devices, _kernels, min)
     said: Mapping[str, float] = predicted.get("kernels", {})
     kernels = {key: min(seconds, said.get(key[1], seconds)) for key, seconds in kernels.items()}

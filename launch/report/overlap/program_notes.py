@@ -20,6 +20,7 @@ from runtime.executable import Executable
 from spmd.errors import SpmdError
 from spmd.hlo import HloModule
 from spmd.machine.description import MachineDescription
+from spmd.machine.named import machine_named
 from spmd.ops.attrs import CollectivePermuteAttrs
 from spmd.ops.groups import device_groups, device_pairs
 
@@ -35,18 +36,27 @@ class ProgramNotes:
 
 
 def program_notes(executable: Executable, machine: MachineDescription, cores: int) -> ProgramNotes:
-    """Of a program compiled for ``machine``, whose devices share ``cores``."""
-    module = executable.module
-    sites = {site.name: site for site in _sites(module)}
+    """Of a program whose devices share ``cores``. ``machine``: that it was compiled for, as far as options tell."""
+    sites = {site.name: site for site in _sites(executable.module)}
     try:
+        machine = _compiled_for(executable, machine)
         predicted, found = _predicted(executable, machine, cores)
     except SpmdError as error:
-        return ProgramNotes(machine.name, sites, None, (f"nothing is predicted: {error}",))
+        name = machine.name if executable.overlap is None else executable.overlap.machine
+        return ProgramNotes(name, sites, None, (f"nothing is predicted: {error}",))
     for one in found.collectives:
         sites[one.name] = _with_prediction(sites[one.name], one)
     if executable.overlap is not None:
         sites = {name: _with_limits(site, executable.overlap) for name, site in sites.items()}
     return ProgramNotes(machine.name, sites, predicted)
+
+
+def _compiled_for(executable: Executable, machine: MachineDescription) -> MachineDescription:
+    """A saved program may be for another machine than ``machine``. SpmdError where that is not known by name."""
+    overlap = executable.overlap
+    if overlap is None or overlap.machine == machine.name:
+        return machine
+    return machine_named(overlap.machine)
 
 
 def _sites(module: HloModule) -> Iterator[Site]:

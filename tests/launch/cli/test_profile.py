@@ -71,6 +71,18 @@ def test_trace_of_a_run_has_no_reference_steps(
     assert "no reference steps" in found["notes"][0]
 
 
+def test_a_saved_program_is_reported_for_the_machine_it_was_compiled_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not for that which is here, nor for what is asked now."""
+    saved = str(tmp_path / "m.spmdx")
+    assert main(["compile", MODULE, "-o", saved, *OVERLAPPING]) == 0
+    capsys.readouterr()
+    for asked in ((), ("--machine", "dgx-h100")):
+        found = profiled(capsys, saved, "--steps", "2", *asked)
+        assert found["topology"] == found["predicted"]["topology"] == "tcp-cluster{node=1}"
+
+
 def test_what_is_no_trace_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["profile", "--timeline", str(tmp_path / "none.json")]) == 2
     assert "cannot be read: No such file" in capsys.readouterr().err
