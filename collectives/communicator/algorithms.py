@@ -37,6 +37,7 @@ from collectives.communicator.kinds import (
 )
 from collectives.communicator.parcels import Parcels
 from collectives.communicator.reduction import Array
+from spmd.errors import RunError
 from spmd.registry import Registry
 
 ONE_SHOT_BYTES = 8192
@@ -204,6 +205,7 @@ def ragged_all_to_all(
     received: list[Array] = []
 
     def exchange_rows() -> Exchange | None:
+        _check_rows(tables, len(source), len(result))
         sends = [
             np.concatenate([source[start : start + rows] for start, rows, _ in own[:, peer].T])
             for peer in range(count)
@@ -227,6 +229,14 @@ def ragged_all_to_all(
 
     yield Deferred(exchange_rows)
     yield Deferred(lay_rows)
+
+
+def _check_rows(tables: Array, source_rows: int, result_rows: int) -> None:
+    """``tables`` [members, 3, members, updates]: everybody's, so that all members find the same."""
+    starts, rows, places = tables.swapaxes(0, 1)
+    most = np.minimum(source_rows - starts, result_rows - places)
+    if (np.stack([starts, places, rows]) < 0).any() or (rows > most).any():
+        raise RunError("ragged-all-to-all: offsets and sizes point outside of an array")
 
 
 def _parts(operand: Array, count: int, dimension: int) -> tuple[list[Array], list[Copy]]:

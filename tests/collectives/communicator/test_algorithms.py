@@ -32,6 +32,7 @@ from collectives.communicator.kinds import (
 from collectives.communicator.shared_steps import has_code
 from runtime.shared_memory_engine import native_step_engine
 from spmd.device import ReductionKind
+from spmd.errors import RunError
 from tests.collectives.communicator.message_world import Post, play
 
 Operands = list[list[np.ndarray]]
@@ -242,6 +243,29 @@ def test_ragged_all_to_all(count: int, updates: int, seed: int) -> None:
     ]
     results = [[np.empty((rows, 2), np.float32)] for _ in group]
     assert_as_defined([RaggedAllToAll(group)] * count, operands, results)
+
+
+@pytest.mark.parametrize(
+    ("start", "rows", "place"),
+    [(3, 2, 0), (-1, 1, 0), (0, 5, 0), (0, -1, 0), (0, 2, 3), (0, 1, -1)],
+)
+def test_ragged_rows_outside_of_an_array_are_refused_by_all(
+    start: int, rows: int, place: int
+) -> None:
+    """What one member's tables say wrongly of four rows; nobody is left waiting."""
+    group = (0, 1)
+    tables = np.zeros((2, 3, 2), np.int32)
+    tables[1, :, 0] = start, rows, place
+    array = np.zeros((4, 2), np.float32)
+    operands = [[array, array, *tables[rank], np.zeros(2, np.int32)] for rank in group]
+    results = [[np.empty_like(array)] for _ in group]
+    steps = planned([RaggedAllToAll(group)] * 2, operands, results)
+    for rank, own in enumerate(steps):
+        exchanges = messages_of(own)
+        ((_, inbox),) = next(exchanges).receives
+        inbox[...] = tables[1 - rank].reshape(inbox.shape)
+        with pytest.raises(RunError, match="offsets and sizes point outside of an array"):
+            next(exchanges)
 
 
 def test_a_large_all_reduce_sends_each_element_twice_over_the_group() -> None:
