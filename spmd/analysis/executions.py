@@ -14,6 +14,8 @@ from spmd.hlo.opcode import Opcode
 #: Executions of a loop's body, None where unknown.
 TripCount: TypeAlias = Callable[[HloInstruction], int | None]
 
+_MOST = (1 << 63) - 1
+
 
 def counted_trips(loop: HloInstruction, trips: TripCount = trip_count) -> int:
     """One where nothing tells how many there are."""
@@ -40,11 +42,11 @@ def summed_over_callees(x: HloInstruction, each: Sequence[float]) -> float:
 
 
 def executions(module: HloModule) -> dict[HloComputation, int]:
-    """In one step, by ``callee_runs``."""
+    """In one step, by ``callee_runs``; at most an int64's largest, of loops in loops that never come to an end."""
     times = dict.fromkeys(module.computations, 0)
     times[module.entry] = 1
     for computation in reversed(module.computations_post_order()):
         for x in computation.instructions:
             for callee, runs in zip(x.called_computations, callee_runs(x), strict=True):
-                times[callee] += times[computation] * runs
+                times[callee] = min(times[callee] + times[computation] * runs, _MOST)
     return times

@@ -54,3 +54,21 @@ def test_what_one_run_of_a_caller_runs() -> None:
     assert summed_over_callees(loop, [float(n) for n in runs.values()]) == 5.0
     times = {computation.name: n for computation, n in executions(spmd.parse(CALLERS)).items()}
     assert (times["same"], times["other"], times["condition"]) == (2, 1, 2)
+
+
+def test_loops_in_loops_run_a_number_that_is_a_float_too() -> None:
+    """Twenty of 10^18 trips each: 10^360 were no float."""
+    text = """HloModule nested
+    condition { c = s32[] parameter(0)
+      ROOT goes_on = pred[] constant(true) }
+    body0 { s = s32[] parameter(0)
+      ROOT copied = s32[] copy(s) }
+    """
+    trips = f'backend_config={{"known_trip_count":{{"n":"{10**18}"}}}}'
+    for level in range(1, 21):
+        text += f"""{"ENTRY " if level == 20 else ""}body{level} {{ s = s32[] parameter(0)
+          ROOT loop = s32[] while(s), condition=condition, body=body{level - 1}, {trips} }}
+        """
+    times = {computation.name: n for computation, n in executions(spmd.parse(text)).items()}
+    assert (times["body20"], times["body19"]) == (1, 10**18)
+    assert float(times["body0"]) == 2.0**63
