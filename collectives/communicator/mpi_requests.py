@@ -48,7 +48,8 @@ class PersistentMessages:
         self._sent = sent
         self.crossing = crossing
         self.count = len(requests)
-        weakref.finalize(self, _free, requests).atexit = False
+        arrays = [array for _, array, _ in (*receives, *sends)]
+        weakref.finalize(self, _free, requests, arrays).atexit = False
 
     @property
     def start_all(self) -> int:
@@ -98,9 +99,14 @@ def _function(name: str) -> int:
     return address
 
 
-def _free(requests: Sequence[MPI.Request]) -> None:
-    """Those of a run that was given up are left to MPI, which may still use them."""
+_GIVEN_UP: list[tuple[MPI.Request, Sequence[Array]]] = []
+"""Requests of runs that were given up, and memory that MPI may still write to or read from: kept until the end."""
+
+
+def _free(requests: Sequence[MPI.Request], arrays: Sequence[Array]) -> None:
     if not MPI.Is_finalized():
         for request in requests:
             if request.Get_status():
                 request.Free()
+            else:
+                _GIVEN_UP.append((request, arrays))

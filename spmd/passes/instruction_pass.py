@@ -6,6 +6,7 @@ other operations that compute the same. Each edit is one rewrite, at which the p
 
 from __future__ import annotations
 
+import itertools
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -25,6 +26,10 @@ Edit: TypeAlias = Callable[[HloInstruction], bool]
 
 #: A simpler value for an instruction, or None where none is known.
 Simplify: TypeAlias = Callable[[HloInstruction], HloInstruction | None]
+
+
+_LOOKS_AGAIN = 4
+"""For each instruction of a walk, all together: rules that undo each other are stopped, and the pipeline says so."""
 
 
 class InstructionPass(FueledPass):
@@ -78,13 +83,17 @@ class Simplifier(FueledPass):
         changed = False
         for computation in module.computations_post_order():
             work = deque(self.walk(computation))
+            again = _LOOKS_AGAIN * len(work)
             while work and not fuel.is_spent:
                 x = work.popleft()
                 simpler = simplify(x) if x.parent is not None and not is_pinned(x) else None
                 if simpler is None:
                     continue
                 less_read = replace_and_prune(x, simpler, effects)
-                work.extendleft(filter(self._is_looked_at, _only_readers(less_read)))
+                readers = filter(self._is_looked_at, _only_readers(less_read))
+                for reader in itertools.islice(readers, again):
+                    work.appendleft(reader)
+                    again -= 1
                 fuel.burn()
                 changed = True
         if changed:
