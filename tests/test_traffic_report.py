@@ -65,8 +65,8 @@ ENTRY main {
   ROOT last = f32[64] get-tuple-element(loop), index=1
 }
 """
-#: A trip's: compare reads two numbers, add reads two and writes one, negate.
-TRIP = (4 + 4 + 1) + 3 * 4 + 2 * 4 * 64
+#: Compare reads two numbers and writes a byte; in a trip, add reads two and writes one, and negate.
+CONDITION, BODY = 4 + 4 + 1, 3 * 4 + 2 * 4 * 64
 
 
 def test_a_fusion_counts_what_it_takes_of_an_operand() -> None:
@@ -78,7 +78,8 @@ def test_a_fusion_counts_what_it_takes_of_an_operand() -> None:
 
 
 def test_loops_count_their_trips() -> None:
-    assert sum(x.size for x in peer_kernels(spmd.parse(LOOP))) == 5 * TRIP
+    """The condition is asked once more than there are trips."""
+    assert sum(x.size for x in peer_kernels(spmd.parse(LOOP))) == 6 * CONDITION + 5 * BODY
 
 
 def test_ours_are_the_same_kernels_and_the_copies_that_loops_need() -> None:
