@@ -52,7 +52,8 @@ class Arena:
 
     def place_all(self, items: NDArray, fit: Fit = Fit.BEST) -> NDArray | None:
         """int64[n]: offsets of ``items_of`` n intervals, placed in turn; None as soon as there is no room for one."""
-        assert self._count + len(items) <= len(self._placed), "no room for so many"
+        if self._count + len(items) > len(self._placed):
+            raise ValueError(f"an arena for {len(self._placed)} intervals is given more")
         offsets = _place(self._placed, self._count, items, fit, self.limit)
         self._count += len(offsets)
         return offsets if len(offsets) == len(items) else None

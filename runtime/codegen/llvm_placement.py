@@ -11,6 +11,7 @@ from typing import Any
 
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
 from runtime.codegen.llvm_passes import Passes
+from runtime.codegen.llvm_words import WORDS
 
 PLACED_WORDS = 4
 """Of one that is placed: where it begins and ends in bytes, where in time, both positions included."""
@@ -18,7 +19,7 @@ PLACED_WORDS = 4
 ITEM_WORDS = 4
 """Of one to be placed: first and last position in time, bytes, and of what its offset is a multiple (a power of 2)."""
 
-NO_LIMIT = -1
+NO_LIMIT = 2**63 - 1
 
 _FUNCTION = "spmd_place"
 
@@ -42,18 +43,15 @@ next:
   %i = phi i64 [ 0, %entry ], [ %i_next, %go_on ]
   %below = phi i64 [ 0, %entry ], [ %below_now, %go_on ]
   %best = phi i64 [ -1, %entry ], [ %best_now, %go_on ]
-  %tightest = phi i64 [ {2**63 - 1}, %entry ], [ %tightest_now, %go_on ]
+  %tightest = phi i64 [ {NO_LIMIT}, %entry ], [ %tightest_now, %go_on ]
   %more = icmp ult i64 %i, %count
   br i1 %more, label %look, label %over
 look:
   %row = getelementptr [{PLACED_WORDS} x i64], ptr %placed, i64 %i
-  %low = load i64, ptr %row
-  %high_slot = getelementptr i64, ptr %row, i64 1
-  %high = load i64, ptr %high_slot
-  %begin_slot = getelementptr i64, ptr %row, i64 2
-  %begin = load i64, ptr %begin_slot
-  %last_slot = getelementptr i64, ptr %row, i64 3
-  %last = load i64, ptr %last_slot
+  %low = call i64 @word(ptr %row, i64 0)
+  %high = call i64 @word(ptr %row, i64 1)
+  %begin = call i64 @word(ptr %row, i64 2)
+  %last = call i64 @word(ptr %row, i64 3)
   %has_begun = icmp sle i64 %begin, %end
   %has_not_ended = icmp sge i64 %last, %start
   %together = and i1 %has_begun, %has_not_ended
@@ -121,7 +119,6 @@ here:
 define i64 @{_FUNCTION}(ptr %placed, i64 %count, ptr %items, i64 %number, i64 %first_fit, i64 %limit, ptr %offsets) {{
 entry:
   %is_first_fit = icmp ne i64 %first_fit, 0
-  %is_limited = icmp ne i64 %limit, {NO_LIMIT}
   br label %next
 next:
   %i = phi i64 [ 0, %entry ], [ %i_next, %place ]
@@ -129,18 +126,14 @@ next:
   br i1 %more, label %item, label %end_of_items
 item:
   %row = getelementptr [{ITEM_WORDS} x i64], ptr %items, i64 %i
-  %start = load i64, ptr %row
-  %end_slot = getelementptr i64, ptr %row, i64 1
-  %end = load i64, ptr %end_slot
-  %size_slot = getelementptr i64, ptr %row, i64 2
-  %size = load i64, ptr %size_slot
-  %alignment_slot = getelementptr i64, ptr %row, i64 3
-  %alignment = load i64, ptr %alignment_slot
+  %start = call i64 @word(ptr %row, i64 0)
+  %end = call i64 @word(ptr %row, i64 1)
+  %size = call i64 @word(ptr %row, i64 2)
+  %alignment = call i64 @word(ptr %row, i64 3)
   %there = add i64 %count, %i
   %low = call i64 @gap(ptr %placed, i64 %there, i64 %start, i64 %end, i64 %size, i64 %alignment, i1 %is_first_fit)
   %high = add i64 %low, %size
-  %is_high = icmp sgt i64 %high, %limit
-  %is_out = and i1 %is_limited, %is_high
+  %is_out = icmp sgt i64 %high, %limit
   br i1 %is_out, label %end_of_items, label %place
 place:
   call void @insert(ptr %placed, i64 %there, i64 %low, i64 %high, i64 %start, i64 %end)
@@ -157,7 +150,7 @@ end_of_items:
 @cache
 def placement_library() -> NativeLibrary:
     """Which is being compiled from here on."""
-    return host_jit().compile(_IR, (_FUNCTION,), passes=Passes.CALL)
+    return host_jit().compile(WORDS + _IR, (_FUNCTION,), passes=Passes.CALL)
 
 
 @cache

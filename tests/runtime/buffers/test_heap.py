@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -110,6 +111,18 @@ def test_a_limit_turns_away() -> None:
     assert arena.place(Interval(0, 3, 100)) == 0
     assert arena.place(Interval(2, 5, 100)) is None
     assert arena.place(Interval(4, 5, 100)) == 0
+
+
+def test_a_limit_below_nothing_turns_everything_away() -> None:
+    for limit in (-1, -2, 0):
+        assert Arena(1, limit).place(Interval(0, 1, 8)) is None
+
+
+def test_no_more_than_there_is_room_for() -> None:
+    arena = Arena(1)
+    arena.place(Interval(0, 1, 8))
+    with pytest.raises(ValueError, match="for 1 intervals is given more"):
+        arena.place(Interval(0, 1, 8))
 
 
 def test_what_lives_at_busy_times_lies_without_gaps() -> None:
