@@ -116,25 +116,25 @@ class Channel:
             for member, array, tag in self.link.tagged(exchange.receives, self.first)
         ]
         sends = [
-            comm.Isend([bytes_of(array), MPI.BYTE], member, tag)
+            (self.group[member], comm.Isend([bytes_of(array), MPI.BYTE], member, tag))
             for member, array, tag in self.link.tagged(exchange.sends, self.first)
         ]
         self.link.traffic.sent += self.link.traffic.crossing(self.group, exchange.sends)
-        return PostedExchange(receives, sends)
+        return PostedExchange([*receives, *sends])
 
 
 @dataclass(frozen=True)
 class PostedExchange:
-    """Messages under way. ``receives``: with the rank of who sends."""
+    """Messages under way. ``requests``: with the rank at the other end."""
 
-    receives: Sequence[tuple[int, MPI.Request]]
-    sends: Sequence[MPI.Request]
+    requests: Sequence[tuple[int, MPI.Request]]
 
     def poll(self) -> bool:
-        return bool(MPI.Request.Testall([*(one for _, one in self.receives), *self.sends]))
+        return bool(MPI.Request.Testall([one for _, one in self.requests]))
 
     def late(self) -> list[int]:
-        return list(dict.fromkeys(rank for rank, one in self.receives if not one.Test()))
+        """Who has not sent, or has not received what is too long to be sent before."""
+        return list(dict.fromkeys(rank for rank, one in self.requests if not one.Test()))
 
 
 class MessageCollective:

@@ -34,16 +34,17 @@ class PersistentMessages:
         crossing: tuple[int, int],
     ) -> None:
         """``sent``: two words, see ``Messages``; the messages' arrays must live as long as this is used."""
-        self._receives = [
+        self._requests = [
             (group[member], comm.Recv_init([bytes_of(array), MPI.BYTE], member, tag))
             for member, array, tag in receives
         ]
-        outgoing = [
-            comm.Send_init([bytes_of(array), MPI.BYTE], member, tag) for member, array, tag in sends
+        self._requests += [
+            (group[member], comm.Send_init([bytes_of(array), MPI.BYTE], member, tag))
+            for member, array, tag in sends
         ]
-        requests = [*(request for _, request in self._receives), *outgoing]
+        requests = [request for _, request in self._requests]
         self._handles = np.frombuffer(b"".join(map(_handle, requests)), np.uint8).copy()
-        self._statuses = np.empty(len(requests) * MPI._sizeof(MPI.Status), np.uint8)
+        self._statuses = np.zeros(len(requests) * MPI._sizeof(MPI.Status), np.uint8)
         self._error = np.zeros(1, np.int64)
         self._sent = sent
         self.crossing = crossing
@@ -76,10 +77,16 @@ class PersistentMessages:
         return int(self._sent.ctypes.data)
 
     def late(self) -> list[int]:
-        return list(dict.fromkeys(rank for rank, one in self._receives if not one.Get_status()))
+        """Who has not sent, or has not received what is too long to be sent before."""
+        return list(dict.fromkeys(rank for rank, one in self._requests if not one.Get_status()))
 
     def failure(self) -> str:
-        return str(MPI.Get_error_string(int(self._error[0])))
+        """Of MPI_Testall or MPI_Startall; of the first request with an error, where its status has it."""
+        code = int(self._error[0])
+        if code == MPI.ERR_IN_STATUS:
+            told = map(_error_of, self._statuses.reshape(self.count, -1))
+            code = next((one for one in told if one not in (MPI.SUCCESS, MPI.ERR_PENDING)), code)
+        return str(MPI.Get_error_string(code))
 
 
 def bytes_of(array: Array) -> Array:
@@ -89,6 +96,13 @@ def bytes_of(array: Array) -> Array:
 
 def _handle(request: MPI.Request) -> bytes:
     return ctypes.string_at(MPI._addressof(request), MPI._sizeof(request))
+
+
+def _error_of(status: Array) -> int:
+    """``status``: its bytes, as the library wrote them."""
+    found = MPI.Status()
+    ctypes.memmove(MPI._addressof(found), status.ctypes.data, status.nbytes)
+    return int(found.Get_error())
 
 
 @cache
