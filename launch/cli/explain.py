@@ -14,6 +14,7 @@ from launch.cli.module_argument import (
 )
 from launch.cli.output_path import require_writable
 from launch.pipeline import is_partitioned
+from launch.printable import printable
 from launch.source import load_module
 from partitioner.explain.explain import DEFAULT_TRIES, explain_module
 from partitioner.explain.html import explanation_page
@@ -71,9 +72,9 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(explanation.as_json()))
     elif options.op is not None:
-        print(format_instruction(explanation, options.op))
+        print(printable(format_instruction(explanation, options.op)))
     elif options.html is None:
-        print(format_explanation(explanation))
+        print(printable(format_explanation(explanation)))
     _require_strict(explanation, options.strict)
     return 0
 

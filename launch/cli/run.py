@@ -35,6 +35,7 @@ from launch.job import (
 )
 from launch.memory_limit import add_memory_limit
 from launch.pipeline import is_partitioned
+from launch.printable import printable
 from launch.reference import reference_of
 from launch.report.trace import collect_trace
 from launch.source import load_module
@@ -246,7 +247,7 @@ def _report(options: argparse.Namespace, entry: Entry, result: JobResult, where:
     if options.json:
         print(json.dumps(result.as_json(entry.outputs)))
     else:
-        print(format_result(result, entry.name, len(entry.outputs), where))
+        print(printable(format_result(result, entry.name, len(entry.outputs), where)))
     return 0 if result.ok else CheckFailed.exit_code
 
 

@@ -11,6 +11,7 @@ from launch.cli.module_argument import add_module_arguments, compile_options
 from launch.cli.output_path import require_writable
 from launch.machine_option import add_machine
 from launch.memory_limit import add_memory_limit
+from launch.printable import printable
 from launch.report.statistics import count_executable, format_statistics
 from launch.source import load_module
 
@@ -37,5 +38,8 @@ def run(options: argparse.Namespace) -> int:
     statistics, executable = count_executable(module, options.devices, compile_options(options))
     if options.memory_plot is not None:
         write_memory_plot(executable, options.memory_plot)
-    print(json.dumps(statistics.as_json()) if options.json else format_statistics(statistics))
+    if options.json:
+        print(json.dumps(statistics.as_json()))
+    else:
+        print(printable(format_statistics(statistics)))
     return 0

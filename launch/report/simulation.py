@@ -7,6 +7,7 @@ from typing import Any
 
 from collectives.simulate.reasons import brief
 from collectives.simulate.result import CollectiveResult, ResourceUse, Simulation
+from launch.printable import printable_lines
 from launch.report.figures import bar, percent, size_text
 from spmd.machine.description import MachineDescription
 
@@ -59,7 +60,7 @@ def as_json(found: Simulation, machine: MachineDescription) -> dict[str, Any]:
 
 def format_simulation(found: Simulation, machine: MachineDescription, most: int) -> str:
     """The same as tables, with the ``most`` collectives that are exposed longest."""
-    return "\n".join(
+    return printable_lines(
         [
             *_head(found, machine),
             "",

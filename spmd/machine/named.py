@@ -54,12 +54,14 @@ def _with(machine: MachineDescription, links: str | None, node: str | None) -> M
 
 
 def introduce(machine: MachineDescription) -> MachineDescription:
-    """Let passes name ``machine``. MachineError where another one has its name."""
+    """Let passes name ``machine``. MachineError where another one has its name, to which compilations differ."""
     known = _known(machine.name)
     if known is None:
         _MACHINES.add(machine.name, machine)
-    elif known != machine:
-        raise MachineError(f"there are two machines named {machine.name!r}: {known} and {machine}")
+    elif known.digest != machine.digest:
+        raise MachineError(
+            f"there are two machines named {machine.name!r}, with digests {known.digest} and {machine.digest}"
+        )
     return machine
 
 

@@ -60,6 +60,8 @@ _PRODUCT_SECONDS = (
     *("lhs_turned_seconds", "rhs_turned_seconds"),
 )
 _PRODUCT_FACTORS = ("lhs_far", "rhs_far", "result_far", "lhs_turned_far", "rhs_turned_far")
+#: In the name of a machine: what varies it begins and ends so.
+_REFUSED = frozenset("{},")
 _ATTAINED = ("matrix", "memory", "attention")
 _FORMS = {form.value: form for form in ConvolutionForm}
 _CONVOLUTION_SECONDS = (
@@ -146,9 +148,9 @@ def _machine(fields: JsonFields) -> MachineDescription:
     if version != FORMAT:
         raise MachineError(f"{fields.where}: format {version}; this version reads {FORMAT}")
     machine = MachineDescription(
-        name=fields.text("name"),
+        name=_name(fields),
         kind=fields.text("kind"),
-        source=fields.text("source"),
+        source=_printable(fields, "source"),
         units=fields.whole("units", COUNT),
         levels=fields.items("levels", _level, 1),
         rates=_rates_table(fields),
@@ -187,9 +189,27 @@ def _machine(fields: JsonFields) -> MachineDescription:
     return machine
 
 
+def _name(fields: JsonFields) -> str:
+    """Of a machine: one that ``--machine NAME{node=2}`` and passes' options can tell."""
+    name = fields.text("name")
+    if not name.isprintable() or name != name.strip() or _REFUSED.intersection(name):
+        raise fields.error(
+            f"{fields.where}: name must be printable, without {' '.join(sorted(_REFUSED))} and spaces around it, "
+            f"found {shown(name)}"
+        )
+    return name
+
+
+def _printable(fields: JsonFields, name: str) -> str:
+    found = fields.text(name)
+    if not found.isprintable():
+        raise fields.error(f"{fields.where}: {name} must be printable, found {shown(found)}")
+    return found
+
+
 def _level(fields: JsonFields) -> MemoryLevel:
     level = MemoryLevel(
-        fields.text("name"), fields.whole("bytes", SIZE), fields.number("bandwidth", RATE)
+        _printable(fields, "name"), fields.whole("bytes", SIZE), fields.number("bandwidth", RATE)
     )
     fields.done()
     return level
@@ -197,7 +217,7 @@ def _level(fields: JsonFields) -> MemoryLevel:
 
 def read_exchange(fields: JsonFields) -> Exchange:
     exchange = Exchange(
-        fields.text("name"),
+        _printable(fields, "name"),
         fields.whole("devices", COUNT),
         fields.number("bandwidth", RATE),
         fields.number("latency", SECONDS),

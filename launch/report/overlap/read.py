@@ -25,7 +25,8 @@ from launch.report.overlap.trace_notes import read_predicted, read_sites
 from spmd.errors import SpmdError
 from spmd.json_fields import JsonFields, read_json, shown
 
-MAX_BYTES = 1 << 30
+#: Some hundred thousand events; as Python objects they take several times as much.
+MAX_BYTES = 1 << 28
 
 _MICROSECONDS = (-1e15, 1e15)
 _LENGTH = (0.0, 1e15)  # microseconds

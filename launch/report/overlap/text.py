@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from collectives.simulate.reasons import brief
+from launch.printable import printable_lines
 from launch.report.figures import bar, percent, size_text
 from launch.report.overlap.model import CollectiveOverlap, OverlapReport
 from launch.report.overlap.path_shares import path_shares
@@ -14,7 +15,7 @@ _PATH_ROWS = 8
 
 def format_report(report: OverlapReport, most: int) -> str:
     """With the ``most`` collectives that are exposed, or slow kernels down, longest."""
-    return "\n".join(
+    return printable_lines(
         [
             *_head(report),
             "",

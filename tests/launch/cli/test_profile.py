@@ -14,6 +14,7 @@ from benchmarks.fault_program import LATE
 from launch.cli import main, profile
 from launch.mpirun import MpiJob
 from launch.report.overlap import read
+from launch.report.overlap.read import TraceError
 
 ROOT = Path(__file__).parents[3]
 MODULE = str(ROOT / "tests" / "cases" / "mlp_dp2" / "module.hlo")
@@ -97,6 +98,38 @@ def test_no_more_of_a_file_is_read_than_a_trace_may_have(
         monkeypatch.setattr(module, "MAX_BYTES", 1000)
     assert main(["profile", "--timeline", "/dev/zero"]) == 2
     assert "/dev/zero: 1001 bytes, more than 1000 for a trace" in capsys.readouterr().err
+
+
+def test_a_timeline_that_is_too_long_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
+    """A file with a hole: nothing on the disk, zeros where it is read."""
+    assert read.MAX_BYTES == 256 << 20
+    path = tmp_path / "t.json"
+    with path.open("wb") as file:
+        file.truncate(read.MAX_BYTES + 1)
+    with pytest.raises(TraceError, match="268435457 bytes, more than 268435456 for a trace"):
+        read.read_trace(path.read_bytes(), str(path))
+
+
+def test_names_in_a_timeline_do_not_garble_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "t.json"
+    profiled(capsys, MODULE, "--steps", "2", "--trace", str(path))
+    text = path.read_text()
+    (name,) = json.loads(text)["otherData"]["collectives"]
+    garbled = text.replace(f'"{name}"', r'"\u001b[2Jall\nred\u202e"')
+    garbled = garbled.replace('"module": "', r'"module": "\u009b2J')
+    path.write_text(garbled)
+    assert main(["profile", "--timeline", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert r"\x9b2Jjit_step on 2 devices" in out
+    assert r"\x1b[2Jall\nred\u202e" in out
+    assert all(line.isprintable() for line in out.split("\n"))
+    path.write_text(garbled.replace('"ph": "X"', '"ph": "x"'))
+    assert main(["profile", "--timeline", str(path)]) == 2
+    path.rename(tmp_path / "\x1b[2J")
+    assert main(["profile", "--timeline", str(tmp_path / "\x1b[2J")]) == 2
+    assert r"\x1b[2J: no step was recorded" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [(), (MODULE, "--timeline", "t.json")])

@@ -123,7 +123,9 @@ def test_a_schedule_is_simulated_as_it_comes(
 ) -> None:
     """Another compiler's, too: its fusions stay, and nothing moves."""
     file = tmp_path / "scheduled.hlo"
-    assert main(["opt", MLP, "--until", "scheduled", "-o", str(file)]) == 0
+    assert (
+        main(["opt", MLP, "--until", "scheduled", "--machine", "cpu-avx512", "-o", str(file)]) == 0
+    )
     known = figures(capsys, MLP, "--topology", "cpu-avx512")
     assert figures(capsys, str(file), "--topology", "cpu-avx512") == known
     file.write_text(LOOP.replace("num_p", "is_scheduled=true, num_p"))

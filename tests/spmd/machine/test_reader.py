@@ -91,7 +91,8 @@ def test_nodes_of_another_size(node: int, widest: int) -> None:
     cluster, other = machine_named("tcp-cluster"), machine_named(f"tcp-cluster{{node={node}}}")
     assert [way.devices for way in other.exchanges] == [node, widest]
     assert [way.ports for way in other.exchanges] == [way.ports for way in cluster.exchanges]
-    assert read(json.loads(write_machine(other))) == other
+    named = replace(other, name="renamed")
+    assert read(json.loads(write_machine(named))) == named
 
 
 def test_nodes_that_hold_more_than_a_circle_did() -> None:
@@ -248,12 +249,41 @@ def test_what_is_no_description_is_refused(data: bytes, message: str) -> None:
         read_machine(data, "m.json")
 
 
+@pytest.mark.parametrize(
+    "name", ["mine{node=2}", "a,b", "}", "red\x1b[31m", "two\nlines", " mine", "\u202eenim"]
+)
+def test_names_that_options_cannot_pass_are_refused(name: str) -> None:
+    """`--machine NAME{node=2}` and passes' options are told by name; and terminals show it."""
+    with pytest.raises(MachineError, match=r"m\.json: name must be printable, without ") as told:
+        read({**fields(), "name": name})
+    assert str(told.value).isprintable()
+
+
+@pytest.mark.parametrize("place", ["source", "levels", "exchanges"])
+def test_texts_that_garble_a_terminal_are_refused(place: str) -> None:
+    found = fields()
+    if place == "source":
+        found["source"] = "here\x1b[2J"
+    else:
+        found[place][0]["name"] = "here\x1b[2J"
+    with pytest.raises(MachineError, match=r"(source|name) must be printable, found 'here"):
+        read(found)
+
+
 def test_a_name_stands_for_one_description() -> None:
     mine = read({**fields(), "name": "test-introduced", "units": 2})
     assert introduce(mine) is mine
     assert machine_named("test-introduced") is mine
-    with pytest.raises(MachineError, match="two machines named"):
-        introduce(read({**fields(), "name": "test-introduced", "units": 3}))
+    other = read({**fields(), "name": "test-introduced", "units": 3})
+    with pytest.raises(MachineError, match="two machines named") as told:
+        introduce(other)
+    assert f"{mine.digest} and {other.digest}" in str(told.value)
+    # What is said of where figures come from changes nothing for who is compiled for them.
+    told_otherwise = read(
+        {**fields(), "name": "test-introduced", "units": 2, "source": "elsewhere"}
+    )
+    assert introduce(told_otherwise) is told_otherwise
+    assert machine_named("test-introduced") is mine
     with pytest.raises(MachineError, match="two machines named"):
         introduce(read({**fields(), "name": DEFAULT, "units": 3}))
     with pytest.raises(MachineError, match=r"no machine is named 'nobody'; there are .*cpu-avx512"):

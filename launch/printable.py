@@ -1,0 +1,15 @@
+"""Text that came from a file, as a terminal may show it: names in it could clear the screen, or hide what is there."""
+
+from __future__ import annotations
+
+
+def printable(text: str, keep: str = "\n\t") -> str:
+    """What is not printable, as Python escapes it, but for the characters in ``keep``."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() or one in keep else ascii(one)[1:-1] for one in text)
+
+
+def printable_lines(lines: list[str]) -> str:
+    """One below the other, whatever stands in them."""
+    return "\n".join(printable(line, keep="") for line in lines)
