@@ -33,6 +33,7 @@ from runtime.buffers.types import ArrayView
 from runtime.compile import build_executable
 from runtime.kernels.dot import DotKernel
 from runtime.kernels.panel_convolution import PanelConvolutionKernel
+from runtime.kernels.phase_convolution import PhaseConvolutionKernel
 from runtime.kernels.sliced_product import SlicedProductKernel
 from runtime.strides import StridedView
 from runtime.thunks.conditional import ConditionalThunk
@@ -111,7 +112,7 @@ def stored_bytes(view: StridedView) -> int:
 
 
 # ---- ours
-_PACKING = (DotKernel, SlicedProductKernel, PanelConvolutionKernel)
+_PACKING = (DotKernel, SlicedProductKernel, PanelConvolutionKernel, PhaseConvolutionKernel)
 
 
 def our_moves(module: HloModule) -> list[Move]:

@@ -9,6 +9,7 @@ from launch.calibration.machine import CalibrationOptions
 from runtime.device_program import DeviceProgram
 from runtime.kernels.dot import DotKernel
 from runtime.kernels.panel_convolution import PanelConvolutionKernel
+from runtime.kernels.phase_convolution import PhaseConvolutionKernel
 from runtime.kernels.product_epilogue import ProductEpilogueKernel
 from runtime.kernels.sliced_product import SlicedProductKernel
 from runtime.thunks.kernel import KernelThunk
@@ -17,6 +18,7 @@ from spmd.shape import PrimitiveType
 
 #: Kernels that make a product and more.
 _WITH_PRODUCT = (ProductEpilogueKernel, SlicedProductKernel)
+_CONVOLUTIONS = (PanelConvolutionKernel, PhaseConvolutionKernel)
 
 
 def needed_by(programs: Iterable[DeviceProgram]) -> CalibrationOptions:
@@ -26,7 +28,7 @@ def needed_by(programs: Iterable[DeviceProgram]) -> CalibrationOptions:
     kernels = [thunk.kernel for thunk in thunks if isinstance(thunk, KernelThunk)]
     products = [x.product if isinstance(x, _WITH_PRODUCT) else x for x in kernels]
     dots = {(x.lhs, x.rhs, x.result) for x in products if isinstance(x, DotKernel)}
-    convolved = {x.element_type for x in kernels if isinstance(x, PanelConvolutionKernel)}
+    convolved = {x.element_type for x in kernels if isinstance(x, _CONVOLUTIONS)}
     touched = {use.place.view.element_type for thunk in thunks for use in thunk.buffer_uses()}
     touched.add(PrimitiveType.F32)
     kinds = tuple(kind for kind in every.loops.types if kind in touched)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 from runtime.blas import gemm_function
 from runtime.buffers.types import ArrayView
 from runtime.codegen.llvm_convolution import SPATIAL
-from runtime.dot_matrices import is_for_blas
+from runtime.emit.convolution_matrices import CanonicalConvolution
+from runtime.emit.convolution_phases import Whole, in_phases
 from runtime.emit.reference import emit_reference
 from runtime.kernels.dot import compute_type
 from runtime.kernels.gradient_convolution import GradientTiles, gradient_tiles
@@ -18,6 +19,7 @@ from runtime.kernels.group_convolution import GroupConvolutionKernel
 from runtime.kernels.image_convolution import ImageTiles, image_tiles
 from runtime.kernels.image_geometry import geometry
 from runtime.kernels.panel_convolution import PanelConvolutionKernel
+from runtime.kernels.phase_convolution import PhaseConvolutionKernel
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays, Views
 from runtime.strides import StridedView
 from runtime.thunks.kernel import KernelThunk
@@ -45,59 +47,6 @@ LEAST_GROUPS = 4
 MOST_INSIDE = 1024
 
 
-@dataclass(frozen=True)
-class _Canonical:
-    """x[g, n, spatial.., c], w[g, window.., c, f] and out[g, n, out.., f]; g counts feature or batch groups.
-
-    Where w lies backwards along a window's dimension, it is read forwards, and the window goes the other way.
-    """
-
-    window: Window
-    x: StridedView
-    w: StridedView
-    out: StridedView
-
-    def rows(self) -> tuple[int, ...]:
-        """The result's dimensions that lie evenly spaced, with its columns in BLAS's order: as many as possible.
-
-        Spatial dimensions of size 1 stand first: runs may then go along the batch.
-        """
-        order = _slowest_first(self.out, range(1, len(self.out.dims) - 1))
-        order = tuple(sorted(order, key=lambda d: d == 1 or self.out.dims[d] > 1))
-        while not is_for_blas(_as_matrix(self.out, order)):
-            order = order[1:]
-        return order
-
-    def depth(self) -> tuple[int, ...] | None:
-        """The dimensions of w that become one; None where they lie otherwise."""
-        order = _slowest_first(self.w, range(1, len(self.w.dims) - 1))
-        return order if is_for_blas(_as_matrix(self.w, order)) else None
-
-
-def _slowest_first(view: StridedView, dimensions: range) -> tuple[int, ...]:
-    """Dimensions of size 1 lie anywhere: they stand as they would in a dense array."""
-    strides = {}
-    step = view.element_type.byte_size
-    for d in reversed(dimensions):
-        if view.dims[d] > 1:
-            step = abs(view.strides[d])
-        strides[d] = step
-    return tuple(sorted(dimensions, key=lambda d: -strides[d]))
-
-
-def _as_matrix(view: StridedView, rows: tuple[int, ...]) -> StridedView | None:
-    """[rows, last dimension] of the first index of all others, or None where no strides say it."""
-    last = len(view.dims) - 1
-    order = (*rows, last)
-    part = StridedView(
-        view.element_type,
-        tuple(view.dims[d] for d in order),
-        tuple(view.strides[d] for d in order),
-        view.offset,
-    )
-    return part.reshape((math.prod(part.dims[:-1]), part.dims[-1]))
-
-
 def _split(view: StridedView, dimension: int, groups: int) -> StridedView:
     """``dimension`` as (groups, the rest), the groups moved to the front."""
     size, stride = view.dims[dimension] // groups, view.strides[dimension]
@@ -109,7 +58,7 @@ def _split(view: StridedView, dimension: int, groups: int) -> StridedView:
 def _views_by_role(
     instruction: HloInstruction, views: Views, out: StridedView
 ) -> tuple[StridedView, StridedView, StridedView]:
-    """x, w and out in the order of ``_Canonical``, groups split off."""
+    """x, w and out in the order of ``CanonicalConvolution``, groups split off."""
     attrs = instruction.attrs_as(ConvolutionAttrs)
     x_order, w_order, out_order = _orders(instruction)
     groups = attrs.feature_group_count * attrs.batch_group_count
@@ -133,7 +82,9 @@ def _orders(
     )
 
 
-def _canonical(instruction: HloInstruction, views: Views, compute: PrimitiveType) -> _Canonical:
+def _canonical(
+    instruction: HloInstruction, views: Views, compute: PrimitiveType
+) -> CanonicalConvolution:
     """As the products see it: what has another type than ``compute`` has been converted to a dense array."""
     orders = _orders(instruction)
     shape = instruction.array_shape
@@ -149,7 +100,9 @@ def _canonical(instruction: HloInstruction, views: Views, compute: PrimitiveType
         replace(dim, reversal=dim.reversal is not (i in backwards))
         for i, dim in enumerate(window.dims)
     ]
-    return _Canonical(Window(tuple(dims)), x, w.reverse(tuple(1 + i for i in backwards)), out)
+    return CanonicalConvolution(
+        Window(tuple(dims)), x, w.reverse(tuple(1 + i for i in backwards)), out
+    )
 
 
 def _dense(kind: PrimitiveType, dims: tuple[int, ...], order: tuple[int, ...]) -> StridedView:
@@ -176,10 +129,19 @@ def _compute_type(instruction: HloInstruction) -> PrimitiveType | None:
 
 def _kernel(
     instruction: HloInstruction, views: Views, compute: PrimitiveType
-) -> PanelConvolutionKernel | GroupConvolutionKernel | None:
+) -> Whole | PhaseConvolutionKernel | None:
     """None where an operand must be laid out anew."""
     canonical = _canonical(instruction, views, compute)
+    whole = _without_phases(canonical)
+    if whole is None or all(dim.base_dilation == 1 for dim in canonical.window.dims):
+        return whole
+    return in_phases(canonical, whole, _without_phases) or whole
+
+
+def _without_phases(canonical: CanonicalConvolution, *, tiled: bool = True) -> Whole | None:
+    """None where an operand must be laid out anew. tiled: on the tile unit, if it can be."""
     x, w, out = canonical.x, canonical.w, canonical.out
+    compute = x.element_type
     item = compute.byte_size
     side_by_side = all(view.strides[0] == item for view in (x, w, out))
     if out.dims[0] >= LEAST_GROUPS and side_by_side and canonical.window.rank <= 2:
@@ -211,13 +173,13 @@ def _kernel(
         inner[-1],
         runs,
         min(math.prod(outer), max(panel // (runs * inner[-1]), 1)),
-        _tiles(canonical, budget, (MOST_MULTIPLIED, MOST_MULTIPLIED_GRADIENT)),
+        _tiles(canonical, budget, (MOST_MULTIPLIED, MOST_MULTIPLIED_GRADIENT)) if tiled else None,
     )
 
 
 @lru_cache(64)
 def _tiles(
-    canonical: _Canonical, budget: int, most_multiplied: tuple[float, float]
+    canonical: CanonicalConvolution, budget: int, most_multiplied: tuple[float, float]
 ) -> ImageTiles | GradientTiles | None:
     """For the tile unit, where features or images lie side by side, and what it multiplies is not mostly padding."""
     x, w, out = canonical.x, canonical.w, canonical.out
@@ -264,11 +226,16 @@ def scratch(instruction: HloInstruction, views: Views) -> tuple[ArrayShape, ...]
     kernel = _kernel(instruction, views, compute)
     assert kernel is not None
     shapes = [*(operand.array_shape for operand in instruction.operands), instruction.array_shape]
-    panel = kernel.panel_elements if isinstance(kernel, PanelConvolutionKernel) else 0
+    panel = _scratch_elements(kernel)
     return (
         *((ArrayShape(compute, (panel,)),) if panel else ()),
         *(ArrayShape(compute, s.dims) for s in shapes if s.element_type is not compute),
     )
+
+
+def _scratch_elements(kernel: Whole | PhaseConvolutionKernel) -> int:
+    """Of the type of the products."""
+    return 0 if isinstance(kernel, GroupConvolutionKernel) else kernel.panel_elements
 
 
 def emit_convolution(instruction: HloInstruction, arrays: StepArrays, device: Device) -> Thunk:
@@ -281,7 +248,7 @@ def emit_convolution(instruction: HloInstruction, arrays: StepArrays, device: De
     canonical = _canonical(instruction, views, compute)
     seen = (canonical.x, canonical.w, canonical.out)
     given = _views_by_role(instruction, views, arrays.results[0].view)
-    panel = arrays.scratch[: isinstance(kernel, PanelConvolutionKernel)]
+    panel = arrays.scratch[: _scratch_elements(kernel) > 0]
     spare = list(arrays.scratch[len(panel) :])
     places, converted = [], []
     for array, own, other in zip((*arrays.operands, *arrays.results), seen, given, strict=True):

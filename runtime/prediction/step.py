@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import runtime.prediction.convolutions
 import runtime.prediction.epilogues
 import runtime.prediction.loops
+import runtime.prediction.phase_convolutions
 import runtime.prediction.products
 import runtime.prediction.rows
 import runtime.prediction.sliced_products  # noqa: F401 - they fill the registry

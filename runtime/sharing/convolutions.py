@@ -9,6 +9,7 @@ from runtime.codegen.tile_unit import has_tile_unit
 from runtime.kernel import KernelArrays
 from runtime.kernels.group_convolution import GroupConvolutionKernel
 from runtime.kernels.panel_convolution import PanelConvolutionKernel
+from runtime.kernels.phase_convolution import PhaseConvolutionKernel
 from runtime.sharing.pieces import CUTS, CUTS_IN_TURN, Piece, scratch_like, spans
 from spmd.shape import PrimitiveType
 
@@ -22,12 +23,21 @@ GROUPS = 16
 def cut_panel_convolution(
     kernel: PanelConvolutionKernel, arrays: KernelArrays, count: int
 ) -> Sequence[Piece]:
+    return _by_features(kernel, kernel, arrays, count)
+
+
+def _by_features(
+    kernel: PanelConvolutionKernel | PhaseConvolutionKernel,
+    whole: PanelConvolutionKernel,
+    arrays: KernelArrays,
+    count: int,
+) -> Sequence[Piece]:
     """Each piece lays out its input by itself."""
     x, w = arrays.operands
     (out,) = arrays.results
     (panel, *converted) = arrays.scratch
     # Panels of f32 go to BLAS or to the tile unit by their size, which differ in how sums are rounded.
-    by_size = kernel.element_type is PrimitiveType.F32 and kernel.tiles is None and has_tile_unit()
+    by_size = kernel.element_type is PrimitiveType.F32 and whole.tiles is None and has_tile_unit()
     if converted or by_size:
         return ()
     last = out.ndim - 1
@@ -40,9 +50,20 @@ def cut_panel_convolution(
     ]
 
 
+@CUTS.register(PhaseConvolutionKernel)
+def cut_phase_convolution(
+    kernel: PhaseConvolutionKernel, arrays: KernelArrays, count: int
+) -> Sequence[Piece]:
+    """As one that multiplies holes, too."""
+    if isinstance(kernel.whole, GroupConvolutionKernel):
+        return _by_groups(kernel, arrays, count)
+    return _by_features(kernel, kernel.whole, arrays, count) if kernel.panel_elements else ()
+
+
 @CUTS_IN_TURN.register(PanelConvolutionKernel)
+@CUTS_IN_TURN.register(PhaseConvolutionKernel)
 def keep_panel_convolution(
-    kernel: PanelConvolutionKernel, arrays: KernelArrays, count: int
+    kernel: PanelConvolutionKernel | PhaseConvolutionKernel, arrays: KernelArrays, count: int
 ) -> Sequence[Piece]:
     """One thread would lay out the input once for each piece."""
     return ()
@@ -51,6 +72,12 @@ def keep_panel_convolution(
 @CUTS.register(GroupConvolutionKernel)
 def cut_group_convolution(
     kernel: GroupConvolutionKernel, arrays: KernelArrays, count: int
+) -> Sequence[Piece]:
+    return _by_groups(kernel, arrays, count)
+
+
+def _by_groups(
+    kernel: GroupConvolutionKernel | PhaseConvolutionKernel, arrays: KernelArrays, count: int
 ) -> Sequence[Piece]:
     (out,) = arrays.results
     if arrays.scratch:  # arrays that are converted as a whole

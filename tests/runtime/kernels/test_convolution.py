@@ -6,6 +6,7 @@ import pytest
 
 from runtime.kernels.group_convolution import GroupConvolutionKernel
 from runtime.kernels.panel_convolution import PanelConvolutionKernel
+from runtime.kernels.phase_convolution import PhaseConvolutionKernel
 from runtime.thunks.copy import CopyThunk
 from runtime.thunks.thunk import walk
 from tests.runtime.kernels.convolutions import convolution, laid_out
@@ -14,7 +15,7 @@ from tests.runtime.programs.agreement import assert_agrees, kernels_of
 
 def check(text: str, *, native: bool = True, rtol: float = 2e-5) -> None:
     kernels = kernels_of(assert_agrees(text, rtol=rtol))
-    kinds = PanelConvolutionKernel, GroupConvolutionKernel
+    kinds = PanelConvolutionKernel, GroupConvolutionKernel, PhaseConvolutionKernel
     assert any(isinstance(kernel, kinds) for kernel in kernels) is native
 
 

@@ -121,6 +121,10 @@ KERNELS = {
   x = f32[2,13,11,70] parameter(0)
   w = f32[3,3,1,70] parameter(1)
   ROOT r = f32[2,13,11,70] convolution(x, w), window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f, feature_group_count=70""",
+    "gradient by an image": """
+  y = f32[2,7,6,20] parameter(0)
+  w = f32[3,3,100,20] parameter(1)
+  ROOT r = f32[2,14,12,100] convolution(y, w), window={size=3x3 pad=1_2x1_2 lhs_dilate=2x2 rhs_reversal=1x1}, dim_labels=b01f_01oi->b01f""",
     "gather": """
   x = f32[50,37] parameter(0)
   i = s32[101] parameter(1)

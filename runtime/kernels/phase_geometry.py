@@ -1,0 +1,135 @@
+"""Convolutions of inputs with holes, taken apart: the results of one phase meet elements alone, and no holes.
+
+With base dilation b and stride s, result o meets element k of the window, with dilation d, at o * s + k * d - padding
+of the input with holes; what is no multiple of b there is a hole. Results o, o + b / gcd(b, s), .. meet the same
+elements of the window: every b / gcd(b, d)-th one, or none. Each such phase is a convolution without holes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from spmd.ops.window import Window, WindowDimension
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseAxis:
+    """Along one spatial dimension, results first, first + step, ..: the convolution ``window`` with elements
+    tap, tap + tap_step, .. of the kernel.
+
+    window size 3, base dilation 2, padding 1: results 0, 2, .. meet element 1, results 1, 3, .. elements 0 and 2.
+    """
+
+    first: int
+    step: int
+    outputs: int
+    tap: int
+    tap_step: int
+    window: WindowDimension
+
+    @property
+    def taps(self) -> int:
+        return self.window.size
+
+    @property
+    def results(self) -> slice:
+        return slice(self.first, None, self.step)
+
+    @property
+    def elements(self) -> slice:
+        return slice(self.tap, self.tap + (self.taps - 1) * self.tap_step + 1, self.tap_step)
+
+
+@dataclass(frozen=True, slots=True)
+class AxisPhases:
+    """zeros: (first, step) of results that meet nothing."""
+
+    phases: tuple[PhaseAxis, ...]
+    zeros: tuple[tuple[int, int], ...]
+
+
+def axis_phases(dim: WindowDimension, size: int, outputs: int) -> AxisPhases:
+    """Of an input of ``size`` elements."""
+    if dim.base_dilation == 1:
+        return AxisPhases((PhaseAxis(0, 1, outputs, 0, 1, dim),), ())
+    step = dim.base_dilation // math.gcd(dim.base_dilation, dim.stride)
+    firsts = range(min(step, outputs))
+    found = [_phase(dim, size, first, step, -(-(outputs - first) // step)) for first in firsts]
+    return AxisPhases(
+        tuple(phase for phase in found if phase is not None),
+        tuple((first, step) for first, phase in zip(firsts, found, strict=True) if phase is None),
+    )
+
+
+def _phase(
+    dim: WindowDimension, size: int, first: int, step: int, outputs: int
+) -> PhaseAxis | None:
+    """None where it meets nothing. Elements at the window's ends that lie in the padding everywhere are left out."""
+    holes = dim.base_dilation
+    apart = holes // math.gcd(holes, dim.window_dilation)
+    start = first * dim.stride - dim.padding_low
+    met = (k for k in range(min(apart, dim.size)) if not (start + k * dim.window_dilation) % holes)
+    nearest = next(met, None)
+    if nearest is None:
+        return None
+    dilation, stride = apart * dim.window_dilation // holes, step * dim.stride // holes
+    low = -((start + nearest * dim.window_dilation) // holes)
+    begin = max(-(-(low - (outputs - 1) * stride) // dilation), 0)
+    end = min(-(-(dim.size - nearest) // apart), (size - 1 + low) // dilation + 1)
+    if begin >= end:
+        return None
+    taps, low = end - begin, low - begin * dilation
+    tap = nearest + begin * apart
+    reach = (outputs - 1) * stride + (taps - 1) * dilation + 1
+    window = WindowDimension(
+        size=taps,
+        stride=stride,
+        padding_low=low,
+        padding_high=reach - low - size,
+        window_dilation=dilation,
+        reversal=dim.reversal,
+    )
+    if dim.reversal:
+        tap = dim.size - 1 - (tap + (taps - 1) * apart)
+    return PhaseAxis(first, step, outputs, tap, apart, window)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowPhases:
+    """By dimension; every combination is a phase of the whole."""
+
+    axes: tuple[AxisPhases, ...]
+
+    def __iter__(self) -> Iterator[tuple[PhaseAxis, ...]]:
+        return itertools.product(*(axis.phases for axis in self.axes))
+
+    def __len__(self) -> int:
+        return math.prod(len(axis.phases) for axis in self.axes)
+
+    @property
+    def multiplications(self) -> int:
+        """For each pair of features of an image."""
+        return math.prod(
+            sum(phase.outputs * phase.taps for phase in axis.phases) for axis in self.axes
+        )
+
+    def zeros(self) -> tuple[tuple[slice, ...], ...]:
+        """Of which results there are no sums, in parts that do not overlap."""
+        found: list[tuple[slice, ...]] = []
+        for d, axis in enumerate(self.axes):
+            before = [[phase.results for phase in other.phases] for other in self.axes[:d]]
+            behind = (slice(None),) * (len(self.axes) - d - 1)
+            found += [
+                (*leading, slice(first, None, step), *behind)
+                for first, step in axis.zeros
+                for leading in itertools.product(*before)
+            ]
+        return tuple(found)
+
+
+def window_phases(window: Window, x: Sequence[int], out: Sequence[int]) -> WindowPhases:
+    """Of an input and a result of these sizes along the spatial dimensions."""
+    return WindowPhases(tuple(map(axis_phases, window.dims, x, out)))

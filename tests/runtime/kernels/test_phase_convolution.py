@@ -1,0 +1,131 @@
+"""Convolutions of inputs with holes, in phases without holes, against the reference evaluator; and what they multiply."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+
+import pytest
+
+from runtime.codegen.tile_unit import without_tile_unit
+from runtime.kernels.phase_convolution import PhaseConvolutionKernel
+from runtime.kernels.phase_geometry import window_phases
+from spmd.ops.window import Window, WindowDimension
+from tests.runtime.kernels.convolutions import convolution, laid_out
+from tests.runtime.programs.agreement import assert_agrees, kernels_of
+
+
+def phases_of(text: str, rtol: float = 2e-5) -> PhaseConvolutionKernel:
+    with without_tile_unit():
+        kernels = kernels_of(assert_agrees(text, rtol=rtol))
+    (kernel,) = [k for k in kernels if isinstance(k, PhaseConvolutionKernel)]
+    return kernel
+
+
+def some_dimension(rng: random.Random, size: int) -> WindowDimension:
+    """A window with at least one position over ``size`` elements; padding may be negative or beyond the window."""
+    while True:
+        dim = WindowDimension(
+            size=rng.randint(1, 5),
+            stride=rng.randint(1, 3),
+            padding_low=rng.randint(-2, 6),
+            padding_high=rng.randint(-2, 6),
+            base_dilation=rng.randint(1, 4),
+            window_dilation=rng.randint(1, 4),
+            reversal=rng.random() < 0.4,
+        )
+        if dim.output_size(size) > 0:
+            return dim
+
+
+def stated(window: Window) -> str:
+    """As HLO text has it."""
+
+    def by(name: str) -> str:
+        return "x".join(str(int(getattr(dim, name))) for dim in window.dims)
+
+    pads = "x".join(f"{dim.padding_low}_{dim.padding_high}" for dim in window.dims)
+    return (
+        f"size={by('size')} stride={by('stride')} pad={pads} lhs_dilate={by('base_dilation')} "
+        f"rhs_dilate={by('window_dilation')} rhs_reversal={by('reversal')}"
+    )
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_any_window(seed: int) -> None:
+    """Of one to three dimensions, in several layouts and types, with groups."""
+    rng = random.Random(seed)
+    rank = 1 + seed % 3
+    spatial = "012"[:rank]
+    sizes = [rng.randint(1, 6) for _ in spatial]
+    dims = [some_dimension(rng, size) for size in sizes]
+    dims[0] = replace(dims[0], base_dilation=max(dims[0].base_dilation, 2), padding_low=3)
+    window = Window(tuple(dims))
+    outputs = [dim.output_size(size) for dim, size in zip(window.dims, sizes, strict=True)]
+    groups, inputs, features = rng.choice((1, 1, 2, 5)), rng.choice((1, 3)), rng.choice((1, 2, 7))
+    labels = rng.choice(
+        (f"b{spatial}f_{spatial}io->b{spatial}f", f"bf{spatial}_oi{spatial}->bf{spatial}")
+    )
+    kind = rng.choice(("f32", "f64", "bf16", "f16"))
+    x, w, y = laid_out(
+        labels,
+        [
+            {"b": 3, "f": groups * inputs, **dict(zip(spatial, sizes, strict=True))},
+            {
+                "i": inputs,
+                "o": groups * features,
+                **{d: dim.size for d, dim in zip(spatial, dims, strict=True)},
+            },
+            {"b": 3, "f": groups * features, **dict(zip(spatial, outputs, strict=True))},
+        ],
+        kind,
+    )
+    more = f", feature_group_count={groups}"
+    phases_of(
+        convolution(x, w, y, stated(window), labels, more),
+        2e-5 if kind[1:] in ("32", "64") else 2e-2,
+    )
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_only_elements_are_multiplied(seed: int) -> None:
+    """As many products as there are pairs (result, element of the window) that meet no hole."""
+    rng = random.Random(seed)
+    size = rng.randint(1, 8)
+    dim = some_dimension(rng, size)
+    outputs = dim.output_size(size)
+    coordinates = [
+        [o * dim.stride + k * dim.window_dilation - dim.padding_low for k in range(dim.size)]
+        for o in range(outputs)
+    ]
+    met = [[at for at in own if at % dim.base_dilation == 0] for own in coordinates]
+    inside = [[at for at in own if 0 <= at < size * dim.base_dilation] for own in met]
+    phases = window_phases(Window((dim,)), (size,), (outputs,))
+    assert sum(map(len, inside)) <= phases.multiplications <= sum(map(len, met))
+    (axis,) = phases.axes
+    named = [range(outputs)[phase.results] for phase in axis.phases]
+    named += [range(outputs)[first::step] for first, step in axis.zeros]
+    assert sorted(o for own in named for o in own) == list(range(outputs))
+
+
+@pytest.mark.parametrize(("kernel", "stride"), [(3, 2), (7, 2), (5, 3), (1, 2), (4, 4)])
+def test_a_gradient_multiplies_as_much_as_what_it_is_of(kernel: int, stride: int) -> None:
+    """By an input: forward, each of 12 x 12 results meets the whole kernel; so many products the gradient has, too."""
+    size = (12 - 1) * stride + kernel
+    edge = kernel - 1
+    window = f"size={kernel}x{kernel} pad={edge}_{edge}x{edge}_{edge} lhs_dilate={stride}x{stride} rhs_reversal=1x1"
+    found = phases_of(
+        convolution(
+            x="f32[2,12,12,6]",
+            w=f"f32[{kernel},{kernel},4,6]",
+            y=f"f32[2,{size},{size},4]",
+            window=window,
+            labels="b01f_01oi->b01f",
+        )
+    )
+    multiplied = sum(
+        math.prod(axis.outputs * axis.taps for axis in phase.axes) for phase in found.phases
+    )
+    # The phases' results at the edges meet padding.
+    assert (12 * kernel) ** 2 <= multiplied < ((12 + kernel / stride) * kernel) ** 2 * 1.1
