@@ -1,25 +1,33 @@
-/* Carries packets between two tun devices, each so many nanoseconds after it came: a cable's delay, where the kernel has
- * no netem. usage: delay_line NANOSECONDS FD FD, with the devices' open files. Ends with whoever started it.
+/* One direction of a cable: carries packets from one tun device to another, at a rate, each with a delay.
+ * usage: delay_line NANOSECONDS BITS_PER_SECOND FD FD, with the devices' open files. Ends with whoever started it.
+ *
+ * Hosts pay for it with their processors, which a cable does not: most of all for timers and for being woken up, some
+ * 20 us each in a virtual machine. So it looks at its device only where a packet's arrival changes when it is due, which
+ * is not so while the line is busy, and gives what is due within a tick at once. What is last in the line is on time.
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <linux/virtio_net.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
+/* A tick, that a packet may be late where others follow: nanoseconds, and bytes at the rate, of which the less counts. */
+#define TICK 1000000.0
+#define TICK_BYTES (256 << 10)
 #define RING_BYTES (32u << 20)
 #define MOST_BYTES (66u << 10) /* a packet before it is cut into frames, and its header */
 
 struct packet { int64_t due; uint32_t size; };
 
-/* Packets of one direction in the order they came. A packet never wraps: one that does not fit before the end begins
- * at the start, and a size of 0 says so. */
-struct ring { char *bytes; size_t head, tail; int from, to; };
+/* Packets in the order they came. A packet never wraps: one that does not fit before the end begins at the start, and a
+ * size of 0 says so. */
+static char *ring;
+static size_t head, tail;
 
 static int64_t now(void) {
     struct timespec t;
@@ -30,74 +38,75 @@ static int64_t now(void) {
 static size_t slot(size_t size) { return (sizeof(struct packet) + size + 15) & ~(size_t)15; }
 
 /* Where a packet of the largest size may be written; NULL where the line is full: the device's own queue then holds it. */
-static struct packet *room(struct ring *r) {
+static struct packet *room(void) {
     size_t most = slot(MOST_BYTES) + sizeof(struct packet);
-    if (r->tail >= r->head) {
-        if (RING_BYTES - r->tail >= most) return (struct packet *)(r->bytes + r->tail);
-        if (r->head <= most) return NULL;
-        ((struct packet *)(r->bytes + r->tail))->size = 0;
-        r->tail = 0;
-        return (struct packet *)r->bytes;
+    if (tail >= head) {
+        if (RING_BYTES - tail >= most) return (struct packet *)(ring + tail);
+        if (head <= most) return NULL;
+        ((struct packet *)(ring + tail))->size = 0;
+        tail = 0;
+        return (struct packet *)ring;
     }
-    return r->head - r->tail > most ? (struct packet *)(r->bytes + r->tail) : NULL;
+    return head - tail > most ? (struct packet *)(ring + tail) : NULL;
 }
 
-static struct packet *first(struct ring *r) {
-    if (r->head == r->tail) return NULL;
-    struct packet *p = (struct packet *)(r->bytes + r->head);
+static struct packet *first(void) {
+    if (head == tail) return NULL;
+    struct packet *p = (struct packet *)(ring + head);
     if (p->size) return p;
-    r->head = 0;
-    return r->head == r->tail ? NULL : (struct packet *)r->bytes;
+    head = 0;
+    return head == tail ? NULL : (struct packet *)ring;
 }
 
-static void take(struct ring *r, int64_t delay) {
-    struct packet *p;
-    while ((p = room(r)) != NULL) {
-        ssize_t size = read(r->from, p + 1, MOST_BYTES);
-        if (size <= 0) return;
-        p->size = (uint32_t)size;
-        p->due = now() + delay;
-        r->tail += slot(p->size);
-    }
-}
-
-static void give(struct ring *r) {
-    struct packet *p;
-    while ((p = first(r)) != NULL && p->due <= now()) {
-        /* A packet that the device refuses is lost, as on any link. */
-        while (write(r->to, p + 1, p->size) < 0 && errno == EINTR) {}
-        r->head += slot(p->size);
-    }
+/* Bytes on the line of a packet with its header of virtio_net: each frame that it is cut into has headers of its own. */
+static int64_t line_bytes(const struct packet *p) {
+    const struct virtio_net_hdr *about = (const struct virtio_net_hdr *)(p + 1);
+    int64_t size = p->size - sizeof *about, headers = about->hdr_len, data = about->gso_size;
+    if (about->gso_type == VIRTIO_NET_HDR_GSO_NONE || !data || size <= headers) return size;
+    return size + ((size - headers + data - 1) / data - 1) * headers;
 }
 
 int main(int count, char **words) {
-    if (count != 4) return 2;
-    int64_t delay = atoll(words[1]);
-    struct ring rings[2] = {{.from = atoi(words[2]), .to = atoi(words[3])},
-                            {.from = atoi(words[3]), .to = atoi(words[2])}};
+    if (count != 5) return 2;
+    const int64_t delay = atoll(words[1]);
+    const double byte = 8e9 / atof(words[2]);
+    const int64_t tick = TICK < byte * TICK_BYTES ? TICK : byte * TICK_BYTES;
+    const int from = atoi(words[3]), to = atoi(words[4]);
+    int64_t idle = 0, last = 0; /* when the line is free again; when the last packet in it is due */
     prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
-    for (int n = 0; n < 2; n++)
-        if (!(rings[n].bytes = malloc(RING_BYTES))) return 1;
+    if (!(ring = malloc(RING_BYTES))) return 1;
     for (;;) {
-        int64_t due = INT64_MAX;
-        struct pollfd files[2];
-        for (int n = 0; n < 2; n++) {
-            give(&rings[n]);
-            struct packet *p = first(&rings[n]);
-            if (p && p->due < due) due = p->due;
-            /* While there is no room nothing can be read, and the file would be ready all the time. */
-            files[n] = (struct pollfd){.fd = room(&rings[n]) ? rings[n].from : -1, .events = POLLIN};
+        struct packet *p;
+        int64_t time = now();
+        while ((p = room()) != NULL) {
+            ssize_t size = read(from, p + 1, MOST_BYTES);
+            if (size <= 0) break;
+            p->size = (uint32_t)size;
+            idle = (idle > time ? idle : time) + (int64_t)(byte * line_bytes(p));
+            last = p->due = idle + delay;
+            tail += slot(p->size);
         }
-        struct timespec wait = {0}, *limit = NULL;
-        if (due != INT64_MAX) {
-            int64_t left = due - now();
-            if (left < 0) left = 0;
-            wait = (struct timespec){left / 1000000000, left % 1000000000};
-            limit = &wait;
+        while ((p = first()) != NULL && p->due <= time) {
+            /* A packet that the device refuses is lost, as on any link. */
+            while (write(to, p + 1, p->size) < 0 && errno == EINTR) {}
+            head += slot(p->size);
         }
-        if (ppoll(files, 2, limit, NULL) < 0 && errno != EINTR) return 1;
-        for (int n = 0; n < 2; n++)
-            if (files[n].fd >= 0 && (files[n].revents & POLLIN)) take(&rings[n], delay);
+        if (!p) { /* the line is empty */
+            struct pollfd file = {.fd = from, .events = POLLIN};
+            if (poll(&file, 1, -1) < 0 && errno != EINTR) return 1;
+            continue;
+        }
+        int64_t wake = last <= time + tick ? last : p->due > time + tick ? p->due : time + tick;
+        if (idle >= wake) {
+            struct timespec until = {wake / 1000000000, wake % 1000000000};
+            clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
+            continue;
+        }
+        int64_t left = wake - now();
+        if (left <= 0) continue;
+        struct timespec wait = {left / 1000000000, left % 1000000000};
+        struct pollfd file = {.fd = room() ? from : -1, .events = POLLIN};
+        if (ppoll(&file, 1, &wait, NULL) < 0 && errno != EINTR) return 1;
     }
 }

@@ -1,4 +1,4 @@
-"""A link's delay where the kernel has no netem: two tun devices, and a process that carries packets between them."""
+"""A link where the kernel has no netem: two tun devices, and for each direction a process that carries packets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import struct
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from benchmarks.two_hosts.commands import NotPermittedError, command
@@ -25,27 +25,41 @@ _OFFLOADS = 0x01 | 0x02 | 0x04
 
 
 @contextmanager
-def delay_line(ends: tuple[Host, Host], device: str, seconds: float) -> Iterator[None]:
-    """A tun device named ``device`` on each of the two hosts; what one sends the other gets ``seconds`` later."""
-    with tempfile.TemporaryDirectory(prefix="spmd-delay-line-") as folder:
+def delay_line(ends: tuple[Host, Host], device: str, rate: float, delay: float) -> Iterator[None]:
+    """A tun device named ``device`` on each of the two hosts, and a cable between them: bits per second each way, and
+    seconds that a packet is under way.
+    """
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="spmd-delay-line-"))
         program = _compiled(Path(folder))
-        files: list[int] = []
-        try:
+        with ExitStack() as opened:
+            files: list[int] = []
             for host in ends:
                 files.append(_tun_device(host, device))
-            numbers = map(str, (round(1e9 * seconds), *files))
-            line = subprocess.Popen((str(program), *numbers), pass_fds=files)
-        finally:
-            for file in files:
-                os.close(file)
-        try:
-            with suppress(PermissionError):
-                # Ahead of ranks that compute on all cores: a cable does not wait for them.
-                os.sched_setscheduler(line.pid, os.SCHED_FIFO, os.sched_param(1))
-            yield
-        finally:
-            line.kill()
-            line.wait()
+                opened.callback(os.close, files[-1])
+            numbers = (str(round(1e9 * delay)), str(round(rate)))
+            for n in range(2):
+                there = (files[n], files[1 - n])
+                words = (str(program), *numbers, *map(str, there))
+                line = subprocess.Popen(words, pass_fds=there)
+                stack.callback(_end, line)
+                _place(line.pid, n)
+        yield
+
+
+def _place(line: int, direction: int) -> None:
+    """Ahead of ranks that compute on all cores, since a cable does not wait for them; and on the cores that ranks take
+    last, each direction on its own: two ranks that have no core to spare pay the same for it.
+    """
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(line, (cores[-1 - direction % len(cores)],))
+    with suppress(PermissionError):
+        os.sched_setscheduler(line, os.SCHED_FIFO, os.sched_param(1))
+
+
+def _end(line: subprocess.Popen[bytes]) -> None:
+    line.kill()
+    line.wait()
 
 
 def _compiled(folder: Path) -> Path:

@@ -1,14 +1,15 @@
-"""The link between two hosts: devices on both, each shaped to a rate and, on request, delayed."""
+"""The link between two hosts: devices on both, shaped to a rate and, on request, delayed."""
 
 from __future__ import annotations
 
 import argparse
 import re
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from benchmarks.two_hosts.commands import attempt, command
+from benchmarks.two_hosts.commands import NotPermittedError, attempt, command
 from benchmarks.two_hosts.delay_line import delay_line
 from benchmarks.two_hosts.namespaces import Host
 
@@ -17,7 +18,19 @@ DEVICE = "link0"
 #: Its place in /proc/net/dev.
 _SENT_BYTES = 8
 
-_LEAST_BURST, _BURST_SECONDS = 1 << 15, 2e-4
+#: A timer for each millisecond's packets: more of them would cost the hosts a good part of a core in a virtual machine.
+_LEAST_BURST, _BURST_SECONDS = 1 << 15, 1e-3
+_LARGEST_PACKET = 1 << 16
+_UP_SECONDS = 5.0
+
+#: Of each host's TCP, as one sets a network up that serves a cluster alone. No pacing: it has a timer for each packet.
+#: Sockets take some milliseconds of the link's bytes, so that ranks that compute need not look at them all the time.
+_TCP = {
+    "tcp_congestion_control": "reno",
+    "tcp_slow_start_after_idle": "0",
+    "tcp_rmem": "4096 4194304 16777216",
+    "tcp_wmem": "4096 4194304 4194304",
+}
 
 _BITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
@@ -32,7 +45,7 @@ class LinkShape:
 
     @property
     def burst(self) -> int:
-        """Bytes that may pass at once after a pause: as few as timers allow that the kernel keeps the rate with."""
+        """Bytes that may pass at once after a pause, where the kernel keeps the rate: what it sends by one timer."""
         return max(_LEAST_BURST, round(_BURST_SECONDS * self.rate / 8))
 
     def __str__(self) -> str:
@@ -85,11 +98,14 @@ def link(ends: tuple[Host, Host], shape: LinkShape) -> Iterator[tuple[LinkEnd, L
         if by_kernel:
             _make_veth(ends)
         else:
-            stack.enter_context(delay_line(ends, DEVICE, shape.delay))
+            stack.enter_context(delay_line(ends, DEVICE, shape.rate, shape.delay))
         found = tuple(LinkEnd(host, f"10.0.0.{n + 1}") for n, host in enumerate(ends))
         for end in found:
-            _shape(end.host, shape, delayed=by_kernel and shape.delay > 0.0)
+            if by_kernel:
+                _shape(end.host, shape)
             _set_up(end, shape)
+        for end in found:
+            _wait_until_up(end.host)
         yield found[0], found[1]
 
 
@@ -101,17 +117,28 @@ def _make_veth(ends: tuple[Host, Host]) -> None:
 def _set_up(end: LinkEnd, shape: LinkShape) -> None:
     space = ("ip", "-n", end.host.namespace)
     command(*space, "address", "add", f"{end.address}/24", "dev", DEVICE)
-    # Larger than the bucket, a packet would be cut into frames for it.
-    command(
-        *space, "link", "set", DEVICE, "gso_max_size", str(min(shape.burst // 2, 1 << 16)), "up"
-    )
+    for name, value in _TCP.items():
+        command(*end.host.inside("sh", "-c", f"echo {value} > /proc/sys/net/ipv4/{name}"))
+    # Larger than a bucket, a packet would be cut into frames for it.
+    largest = str(min(shape.burst // 2, _LARGEST_PACKET))
+    command(*space, "link", "set", DEVICE, "txqueuelen", "10000", "gso_max_size", largest, "up")
 
 
-def _shape(host: Host, shape: LinkShape, *, delayed: bool) -> None:
+def _wait_until_up(host: Host) -> None:
+    """A device is not, for some milliseconds after it was set up, and programs look for one that is."""
+    end = time.monotonic() + _UP_SECONDS
+    state = host.inside("cat", f"/sys/class/net/{DEVICE}/operstate")
+    while command(*state).strip() == "down":
+        if time.monotonic() > end:
+            raise NotPermittedError(f"{DEVICE} of {host.namespace} does not come up")
+        time.sleep(0.01)
+
+
+def _shape(host: Host, shape: LinkShape) -> None:
     """A bucket of tokens for the rate, below a queue that holds every packet for the delay."""
     qdisc = ("tc", "-n", host.namespace, "qdisc", "add", "dev", DEVICE)
     place: tuple[str, ...] = ("root",)
-    if delayed:
+    if shape.delay > 0.0:
         under_way = max(1000, round(2 * shape.rate * shape.delay / 8 / 64))
         delay = ("delay", f"{round(1e6 * shape.delay)}us", "limit", str(under_way))
         command(*qdisc, "root", "handle", "1:", "netem", *delay)

@@ -1,0 +1,67 @@
+"""The link between two hosts: it is up when it is handed out, and what it carries is neither lost nor early."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from benchmarks.two_hosts.commands import NotPermittedError, command
+from benchmarks.two_hosts.link import DEVICE, LinkShape, link
+from benchmarks.two_hosts.namespaces import hosts
+
+SHAPES = (LinkShape(1e9), LinkShape(1e9, 2e-4))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _permitted() -> None:
+    try:
+        with hosts(2):
+            pass
+    except NotPermittedError as error:
+        pytest.skip(f"no two hosts here: {error}")
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_both_ends_are_up(shape: LinkShape) -> None:
+    """UCX takes a device that is not yet for one that is not there."""
+    with hosts(2) as (one, other), link((one, other), shape):
+        for host in (one, other):
+            state = host.inside("cat", f"/sys/class/net/{DEVICE}/operstate")
+            assert command(*state).strip() in ("up", "unknown")
+
+
+def test_packets_keep_their_order_and_their_delay() -> None:
+    """Datagrams, since TCP would mend what the line does wrong: a burst takes the time of its bytes and the delay."""
+    shape = LinkShape(1e8, 5e-3)
+    with hosts(2) as (one, other), link((one, other), shape) as ends:
+        taker = other.inside(sys.executable, "-c", TAKES)
+        with subprocess.Popen(taker, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            sent = float(command(*one.inside(sys.executable, "-c", SENDS, ends[1].address)))
+            first, last, order = process.stdout.read().split()
+    assert order == "True"
+    assert shape.delay <= float(first) - sent
+    assert float(last) - sent >= shape.delay + 8 * (COUNT * SIZE - shape.burst) / shape.rate
+
+
+COUNT, SIZE = 100, 1000
+TAKES = f"""
+import socket, time
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taker:
+    taker.bind(("", 5006))
+    taker.settimeout(20)
+    print("ready", flush=True)
+    found = [(taker.recv({SIZE}), time.monotonic()) for _ in range({COUNT})]
+numbers = [int.from_bytes(data[:4], "little") for data, _ in found]
+print(found[0][1], found[-1][1], numbers == list(range({COUNT})))
+"""
+SENDS = f"""
+import socket, sys, time
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+    print(time.monotonic())
+    for n in range({COUNT}):
+        sender.sendto(n.to_bytes(4, "little") + bytes({SIZE - 4}), (sys.argv[1], 5006))
+"""
