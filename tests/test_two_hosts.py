@@ -31,13 +31,17 @@ def namespaces() -> set[str]:
     return {line.partition(" ")[0] for line in command("ip", "netns", "list").splitlines()}
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(scope="module")
 def _permitted() -> None:
+    """Skips what makes hosts where that is not allowed."""
     try:
         with hosts(2):
             pass
     except NotPermittedError as error:
         pytest.skip(f"no two hosts here: {error}")
+
+
+needs_hosts = pytest.mark.usefixtures("_permitted")
 
 
 def require_mpich() -> None:
@@ -72,6 +76,7 @@ def test_delays() -> None:
     assert found == pytest.approx((2e-4, 5e-5, 1.0))
 
 
+@needs_hosts
 def test_the_link_keeps_its_rate_and_its_delay() -> None:
     with hosts(2) as (one, other):
         try:
@@ -86,11 +91,13 @@ def test_the_link_keeps_its_rate_and_its_delay() -> None:
     assert sent[0] > 20 * sent[1] > 0
 
 
+@needs_hosts
 def test_without_a_delay_a_round_trip_is_short() -> None:
     with hosts(2) as (one, other), link((one, other), LinkShape(1e9)) as ends:
         assert probed(ends).round_trip < 2e-3
 
 
+@needs_hosts
 def test_who_was_killed_leaves_hosts_to_the_next() -> None:
     with hosts(1) as (alive,):
         with subprocess.Popen(
@@ -116,6 +123,7 @@ with hosts(1) as (host,):
 """
 
 
+@needs_hosts
 def test_a_signal_ends_the_job_and_removes_the_hosts(tmp_path: Path) -> None:
     require_mpich()
     started = tmp_path / "started"
@@ -135,6 +143,7 @@ def test_a_signal_ends_the_job_and_removes_the_hosts(tmp_path: Path) -> None:
     assert not mine & namespaces()
 
 
+@needs_hosts
 def test_the_commands_exit_code_is_passed_on() -> None:
     require_mpich()
     assert subprocess.run((*PYTHON, "--", "sh", "-c", "exit 3"), check=False).returncode == 3
@@ -152,6 +161,7 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
     assert done.stderr == "two hosts: not possible here: no ip here (iproute2)\n"
 
 
+@needs_hosts
 @pytest.mark.parametrize(("name", "wire"), [("mlp_dp2", 30_000), ("gpt_dp2tp2", 100_000)])
 def test_a_program_on_two_hosts_gives_the_bits_of_one_process(
     name: str, wire: int, tmp_path: Path
