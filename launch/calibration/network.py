@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from launch.calibration.joining import with_network
 from launch.compiled import Compiled
 from launch.execution import time_steps
 from launch.options import CompileOptions
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 MOST_DEVICES = 1 << 14
 #: Products that are timed to see how many are wanted.
 _FEW = 4
-_JOINED = "; what joins nodes: "
 
 
 @dataclass(frozen=True)
@@ -136,17 +136,9 @@ def measure_network(world: MpiCommunicator, devices: int, sizes: NetworkSizes) -
 
 def joined(node: MachineDescription, found: NetworkSeconds) -> MachineDescription:
     """Nodes that are described already, with the network that was measured between them."""
-    inside = replace(node, exchanges=node.exchanges[:1]).with_nodes(found.devices)
     ranks = found.nodes * found.devices
-    of_node, *_ = node.source.split(_JOINED)  # which may have been joined before
-    between = f"measured with {ranks} ranks on {found.nodes} nodes"
-    machine = replace(
-        inside,
-        name="calibrated",
-        source=f"{of_node}{_JOINED}{between}",
-        exchanges=(*inside.exchanges, found.exchange),
-    )
-    return replace(machine, name=f"calibrated-{machine.digest[:8]}")
+    source = f"measured with {ranks} ranks on {found.nodes} nodes"
+    return with_network(node, found.devices, [found.exchange], source)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from launch.agreement import agree
 from launch.calibrated import calibration_path, keep_calibration, machine_here
+from launch.calibration.joining import network_source, with_network_of
 from launch.calibration.machine import CalibrationOptions, Family, described, measure
 from launch.calibration.network import NetworkSizes, joined, measure_network
 from launch.cli.output_path import OutputPathError, require_folder, require_writable
@@ -27,7 +28,7 @@ from launch.object_folder import keep_objects
 from launch.rank_environment import settings_of_environment, world_of_environment
 from launch.report.environment import describe_environment
 from spmd.machine.description import MachineDescription
-from spmd.machine.reader import write_machine
+from spmd.machine.reader import MachineError, write_machine
 
 if TYPE_CHECKING:
     from collectives.communicator.mpi import MpiCommunicator
@@ -44,9 +45,10 @@ def add_parser(subparsers: Any) -> None:
         help="measure this machine",
         description="Measure matrix products, convolutions, memory, native loops, dispatch and exchange between two "
         "devices of this process, in half a minute, and write them where later compilations on such a processor find "
-        "them. On ranks of several nodes (spmd launch) measure what joins these, in some seconds, and write it beside "
-        "what an earlier calibration found of one node. Nothing else should run meanwhile. All ranks of a job must be "
-        "given the same description: it is part of what they compare before they compile.",
+        "them; what an earlier calibration found between nodes is kept. On ranks of several nodes (spmd launch) "
+        "measure what joins these, in some seconds, and write it beside what an earlier calibration found of one node. "
+        "Nothing else should run meanwhile. All ranks of a job must be given the same description: it is part of what "
+        "they compare before they compile.",
     )
     parser.add_argument(
         "-o",
@@ -77,9 +79,24 @@ def run(options: argparse.Namespace) -> int:
     progress.ends()
     environment = describe_environment()
     cores = f"{environment['cores']} cores of {environment['cpu']}"
-    machine = described(cores, measuring, found.seconds)
-    _keep(options, machine, [_table(machine), *_unsteady(found.spreads)], progress.seconds)
+    machine, kept = _joined_as_before(described(cores, measuring, found.seconds))
+    told = [_table(machine), *kept, *_unsteady(found.spreads)]
+    _keep(options, machine, told, progress.seconds)
     return 0
+
+
+def _joined_as_before(machine: MachineDescription) -> tuple[MachineDescription, list[str]]:
+    """With what an earlier calibration found between nodes, which one process cannot; and what to say of that."""
+    try:
+        earlier = machine_here()
+    except MachineError as error:
+        return machine, [f"  nothing is kept of an earlier calibration: {error}"]
+    source = network_source(earlier)
+    if not source:
+        return machine, []
+    return with_network_of(machine, earlier), [
+        f"  kept of an earlier calibration: what joins nodes ({source}); measure it again on ranks of several nodes"
+    ]
 
 
 def _between_nodes(options: argparse.Namespace, world: MpiCommunicator) -> int:

@@ -6,23 +6,25 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from mpi_available import needs_mpi
 
 from launch import calibrated
-from launch.calibrated import calibration_path, machine_here
+from launch.calibrated import calibration_path, keep_calibration, machine_here
 from launch.calibration.convolutions import ConvolutionOptions, Layer
 from launch.calibration.loops import LoopSizes
 from launch.calibration.machine import CalibrationOptions, Measurement
+from launch.calibration.network import NetworkSeconds, joined
 from launch.calibration.products import CLASSES, FAR, TYPES, ProductOptions
 from launch.calibration.programs import ProgramSizes
 from launch.cli import calibrate, main
 from launch.mpirun import MpiJob
 from spmd.hlo import Opcode
 from spmd.machine.named import machine_named
-from spmd.machine.reader import MachineError, read_machine
+from spmd.machine.reader import MachineError, read_machine, write_machine
 from spmd.shape import PrimitiveType
 from spmd.text.parser import parse_module
 
@@ -65,6 +67,45 @@ def test_calibration_is_found(quick: Path, capsys: pytest.CaptureFixture[str]) -
     assert 0 < machine.product_seconds(f32, (64, 64, 64)) < machine.product_seconds(f32, (512,) * 3)
     assert machine.convolutions
     assert calibration_path().is_relative_to(quick)
+
+
+def test_a_network_that_was_measured_earlier_is_kept(
+    quick: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One process measures a node; what joins nodes takes two, a link, and the same node as before."""
+    network = NetworkSeconds(((1 << 10, 2e-4), (1 << 20, 9e-3)), nodes=2, devices=3)
+    monkeypatch.setattr(calibrate, "measure", lambda *_: Measurement({}, {}))
+    monkeypatch.setattr(calibrate, "described", lambda *_: machine_named())
+    assert main(["calibrate"]) == 0
+    assert "between nodes" not in capsys.readouterr().out
+    earlier = joined(machine_here(), network)
+    keep_calibration(write_machine(earlier))
+    faster = replace(machine_named(), kernel_seconds=1e-9)
+    monkeypatch.setattr(calibrate, "described", lambda *_: faster)
+    assert main(["calibrate"]) == 0
+    out = capsys.readouterr().out
+    assert "between nodes: " in out
+    assert (
+        "kept of an earlier calibration: what joins nodes (measured with 6 ranks on 2 nodes" in out
+    )
+    machine = machine_here()
+    assert machine == joined(faster, network)
+    assert machine.name != earlier.name
+    # Written elsewhere it is the same.
+    assert main(["calibrate", "-o", str(quick / "m.json")]) == 0
+    assert read_machine((quick / "m.json").read_bytes(), "m.json") == machine
+
+
+def test_an_earlier_calibration_that_cannot_be_read_is_replaced(
+    quick: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(calibrate, "measure", lambda *_: Measurement({}, {}))
+    monkeypatch.setattr(calibrate, "described", lambda *_: machine_named())
+    calibration_path().parent.mkdir()
+    calibration_path().write_text('{"format": 7}')
+    assert main(["calibrate"]) == 0
+    assert "nothing is kept of an earlier calibration: " in capsys.readouterr().out
+    assert machine_here() == machine_named()
 
 
 def test_who_reads_while_it_is_replaced_finds_the_old_one_whole(
