@@ -14,7 +14,7 @@ from launch.source import ModuleSource
 from partitioner.spmd_partitioner import SpmdPartitioner
 from runtime.executable import Executable
 from runtime.fixed_code import begin_code_for, begin_fixed_code
-from runtime.saved import save_bytes
+from runtime.saved import SavedExecutableError, save_bytes
 from spmd.hlo import HloModule
 
 
@@ -51,7 +51,10 @@ def compile_source(
     executable, warning = compile_warning(source.module, count, options)
     if cache is None:
         return Compiled(executable, warning)
-    saved = save_bytes(executable)
+    try:
+        saved = save_bytes(executable)
+    except SavedExecutableError:  # which is no reason not to run it
+        return Compiled(executable, warning)
     cache.put(key, Entry(saved, warning))
     return Compiled(executable, warning, saved)
 

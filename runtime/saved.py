@@ -48,7 +48,12 @@ class SavedExecutableError(SpmdError):
 
 
 def save_bytes(executable: Executable) -> bytes:
-    """The archive; equal executables give equal bytes."""
+    """The archive; equal executables give equal bytes.
+
+    SavedExecutableError for what the scheduler expects, where that is more than can be read again.
+    """
+    overlap = overlap_json(executable.overlap)
+    read_overlap(overlap, executable.module, "overlap", SavedExecutableError)
     header = {
         "format": FORMAT,
         "version": VERSION,
@@ -57,7 +62,7 @@ def save_bytes(executable: Executable) -> bytes:
         "inputs": [_boundary_json(one) for one in executable.inputs],
         "outputs": [_boundary_json(one) for one in executable.outputs],
         "memory": _memory_json(RecordedHeaps.of(executable.program.assignment)),
-        "overlap": overlap_json(executable.overlap),
+        "overlap": overlap,
     }
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from collectives.schedule.phases import is_blocking, is_start
 from collectives.schedule.scheduled_overlap import ScheduledCollective, ScheduledOverlap
 from spmd.errors import SpmdError
 from spmd.hlo import HloModule
@@ -15,6 +16,7 @@ _SECONDS = (0.0, 1e9)
 
 
 def overlap_json(overlap: ScheduledOverlap | None) -> dict[str, Any] | None:
+    """What ``read_overlap`` reads, or refuses: who writes it is to ask."""
     if overlap is None:
         return None
     return {
@@ -33,20 +35,21 @@ def overlap_json(overlap: ScheduledOverlap | None) -> dict[str, Any] | None:
 def read_overlap(
     found: object, module: HloModule, where: str, error: type[SpmdError]
 ) -> ScheduledOverlap | None:
-    """``error``, naming ``where``, unless its collectives are instructions of ``module``, each once."""
+    """``error``, naming ``where``, unless its collectives are such of ``module``, each once."""
     if found is None:
         return None
     fields = JsonFields(found, where, error)
     rows = fields.take("collectives")
-    names = {x.name for computation in module.computations for x in computation.instructions}
+    names = {x.name for x in module.all_instructions() if is_start(x) or is_blocking(x)}
+    wanted = f"a list of at most {len(names)}, of the module's collectives each once"
     if not isinstance(rows, list) or len(rows) > len(names):
-        raise error(f"{where}: collectives must be a list of at most {len(names)}")
+        raise error(f"{where}: collectives must be {wanted}")
     collectives = tuple(
         _collective(row, f"{where}: collectives[{n}]", error) for n, row in enumerate(rows)
     )
     told = [one.name for one in collectives]
     if len(set(told)) < len(told) or not names.issuperset(told):
-        raise error(f"{where}: collectives must be instructions of the module, each once")
+        raise error(f"{where}: collectives must be {wanted}")
     overlap = ScheduledOverlap(
         machine=fields.text("machine"),
         exchanges=fields.items("exchanges", read_exchange),

@@ -19,7 +19,14 @@ from spmd.device import ReductionKind
 
 @dataclass
 class Parcels:
-    """What member ``index`` of ``count`` sends and receives in one exchange."""
+    """What member ``index`` of ``count`` sends and receives in one exchange, put together operand by operand.
+
+    Methods add messages to it, and give the steps that come after the exchange, if any, for whoever puts all together:
+
+        parcels = Parcels(index, count)
+        after = parcels.receive(parts, places)
+        steps = (*parcels.exchange(), *after)
+    """
 
     index: int
     count: int
@@ -43,9 +50,9 @@ class Parcels:
     def receive(
         self, parts: Sequence[Array], places: Sequence[Array], in_use: Sequence[Array] = ()
     ) -> list[ArrayStep]:
-        """The same to ``places`` of any strides, of which one is for the own part. Gives what comes after the exchange.
+        """As ``swap``, to ``places`` of any strides, of which the own part gets one, too.
 
-        in_use: what is read in the exchange or after it.
+        in_use: what is sent, or read after the exchange: no message may come there. The own part is copied first.
         """
         laying: list[ArrayStep] = []
         self.sends += [(member, parts[member]) for member in self.others]
@@ -57,15 +64,12 @@ class Parcels:
             return [Copy(own, inbox), Copy(inbox, place), *laying]
         return [Copy(own, place), *laying]
 
-    def receive_from(
-        self, member: int, place: Array, in_use: Sequence[Array] = ()
-    ) -> Iterator[Copy]:
-        """Straight to ``place`` where that can be."""
+    def receive_from(self, member: int, place: Array, in_use: Sequence[Array] = ()) -> list[Copy]:
+        """What ``member`` sends: straight to ``place``, or by an inbox where that is not contiguous or in use."""
         is_free = place.flags.c_contiguous and not any(overlap(place, one) for one in in_use)
         inbox = place if is_free else np.empty(place.shape, place.dtype)
         self.receives.append((member, inbox))
-        if inbox is not place:
-            yield Copy(inbox, place)
+        return [] if inbox is place else [Copy(inbox, place)]
 
     def reduce(
         self,
@@ -73,8 +77,8 @@ class Parcels:
         parts: Sequence[Array],
         result: Array,
         results: Sequence[Array],
-    ) -> Iterator[ArrayStep]:
-        """``result`` becomes the reduction of what every member has as its part for this one: after the exchange.
+    ) -> list[ArrayStep]:
+        """After the exchange ``result`` becomes the reduction of what every member has as its part for this one.
 
         results: all that is written then.
         """
@@ -83,9 +87,8 @@ class Parcels:
         own = parts[self.index]
         if _is_same(own, result) or not any(overlap(own, one) for one in results):
             values[self.index] = own
-        else:
-            yield Copy(own, values[self.index])
-        yield Reduce(tuple(values), reduction, result)
+            return [Reduce(tuple(values), reduction, result)]
+        return [Copy(own, values[self.index]), Reduce(tuple(values), reduction, result)]
 
 
 def _is_same(one: Array, other: Array) -> bool:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import random
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +69,7 @@ OVERLAP = ScheduledOverlap(
     per_exchange=1,
     in_flight=0,
     seconds=2.0,
-    collectives=(ScheduledCollective("x", 1.0, 0.75, 0.5, 0.25),),
+    collectives=(ScheduledCollective("all-reduce", 1.0, 0.75, 0.5, 0.25),),
 )
 
 
@@ -76,6 +78,23 @@ def test_what_the_scheduler_expects_comes_back() -> None:
     assert load_bytes(save_bytes(executable)).overlap is None
     executable.overlap = OVERLAP
     assert load_bytes(save_bytes(executable)).overlap == OVERLAP
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"machine": "m" * 2001}, "machine must be a text of 1 to 2000 characters"),
+        ({"exchanges": 33 * OVERLAP.exchanges[:1]}, "exchanges must be a list of 0 to 32"),
+        ({"per_exchange": 0}, "per_exchange must be from 1"),
+        ({"seconds": math.inf}, "seconds must be from 0 to 1e"),
+        ({"collectives": (ScheduledCollective("y", 1.0, 1.0),)}, "the module's collectives"),
+    ],
+)
+def test_what_could_not_be_read_again_is_not_written(changes: Any, message: str) -> None:
+    executable = spmd.compile(spmd.parse(UNEVEN))
+    executable.overlap = replace(OVERLAP, **changes)
+    with pytest.raises(SavedExecutableError, match=message):
+        save_bytes(executable)
 
 
 def test_global_arrays_fit_a_loaded_executable_as_they_fit_the_saved_one(tmp_path: Path) -> None:
@@ -136,11 +155,21 @@ ONE = {"shape": "f32[5,4]", "sharding": "{devices=[2,1]<=[2]}"}
         ({"overlap": TOLD | {"exchanges": [{}]}}, r"exchanges\[0\]: field 'name' is missing"),
         ({"overlap": TOLD | {"per_exchange": 0}}, "per_exchange must be from 1"),
         ({"overlap": TOLD | {"seconds": -1}}, "seconds must be from 0"),
-        ({"overlap": TOLD | {"collectives": [["x", 1, 1, 1]]}}, "must be a name and 4 numbers"),
-        ({"overlap": TOLD | {"collectives": [["x", 1, 1, 1, True]]}}, "held must be a number"),
-        ({"overlap": TOLD | {"collectives": [["n", 1, 1, 1, 1]]}}, "instructions of the module"),
-        ({"overlap": TOLD | {"collectives": 2 * [["x", 1, 1, 1, 1]]}}, "each once"),
-        ({"overlap": TOLD | {"collectives": 999 * [["x", 1, 1, 1, 1]]}}, "a list of at most"),
+        (
+            {"overlap": TOLD | {"collectives": [["all-reduce", 1, 1, 1]]}},
+            "must be a name and 4 numbers",
+        ),
+        (
+            {"overlap": TOLD | {"collectives": [["all-reduce", 1, 1, 1, True]]}},
+            "held must be a number",
+        ),
+        ({"overlap": TOLD | {"collectives": [["n", 1, 1, 1, 1]]}}, "the module's collectives"),
+        ({"overlap": TOLD | {"collectives": [["x", 1, 1, 1, 1]]}}, "the module's collectives"),
+        ({"overlap": TOLD | {"collectives": 2 * [["all-reduce", 1, 1, 1, 1]]}}, "each once"),
+        (
+            {"overlap": TOLD | {"collectives": 999 * [["all-reduce", 1, 1, 1, 1]]}},
+            "a list of at most",
+        ),
     ],
 )
 def test_a_header_that_does_not_fit_is_refused(
