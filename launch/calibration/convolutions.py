@@ -9,10 +9,11 @@ from functools import cache
 import numpy as np
 
 import runtime.emit  # noqa: F401 - fills the lowerings
-from launch.calibration.memory import Arena
+from launch.calibration.memory import FAR_BYTES, Arena
 from launch.calibration.probes import CoreProbe, Seconds
 from launch.calibration.timing import Action, in_turn
 from runtime.buffers.types import ArrayView
+from runtime.codegen.tile_unit import has_tile_unit
 from runtime.kernel import CPU_KERNELS, KernelArrays
 from runtime.kernels.panel_convolution import PanelConvolutionKernel
 from runtime.lowering import Device
@@ -101,7 +102,7 @@ class ConvolutionOptions:
 
     layers: tuple[Layer, ...] = LAYERS
     types: tuple[PrimitiveType, ...] = (PrimitiveType.F32,)
-    far_bytes: int = 1 << 24
+    far_bytes: int = FAR_BYTES
     budget: float = 0.0035
 
 
@@ -202,7 +203,8 @@ def _parts(thunk: KernelThunk) -> ConvolutionParts:
     kernel = thunk.kernel
     assert isinstance(kernel, PanelConvolutionKernel)
     x, w = (place.view.dims for place in thunk.operands)
-    return parts_of(kernel, ConvolutionSizes(kernel.window, x, w, thunk.results[0].view.dims))
+    sizes = ConvolutionSizes(kernel.window, x, w, thunk.results[0].view.dims)
+    return parts_of(sizes, kernel.tiles if has_tile_unit() else None)
 
 
 def _action(thunk: KernelThunk, arena: Arena) -> Action:

@@ -40,7 +40,7 @@ class LoopSizes:
     """
 
     working_sets: tuple[int, ...] = tuple(
-        1 << power for power in (14, 15, 17, 19, 20, 21, 22, 24, 26, 28)
+        1 << power for power in (14, 15, 17, 19, 20, 21, 22, 24, 25, 26, 28)
     )
     near_bytes: int = 1 << 14
     elements: int = 1 << 20

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from launch.calibration.memory import Arena
+from launch.calibration.memory import FAR_BYTES, Arena
 from launch.calibration.probes import CoreProbe, Seconds
 from launch.calibration.timing import Action, in_turn
 from runtime.codegen.llvm_tile_product import most_depth
@@ -89,17 +89,19 @@ CLASSES = (
 
 #: Shapes of the first class that are timed where operands and results are far: matrices that are far are large, and
 #: their rows are long. One that is mostly lhs, one that is mostly rhs, one that is mostly result, and one of all.
-FAR = ((512, 1024, 64), (64, 256, 1024), (512, 64, 1024), (256, 512, 1024))
+FAR = ((512, 1024, 64), (64, 256, 1024), (512, 64, 1024), (128, 512, 1024))
 
 
 @dataclass(frozen=True)
 class ProductOptions:
-    """far_bytes: how far what is far was touched before. budget: seconds of one round of a shape."""
+    """far_bytes: how far what is far was touched before: where copies, too, take clearly longer than near, as all cores
+    together have gone over more than their last cache holds. budget: seconds of one round of a shape.
+    """
 
     types: tuple[Types, ...] = TYPES
     classes: tuple[ProductShapes, ...] = CLASSES
     far: tuple[Sizes, ...] = FAR
-    far_bytes: int = 1 << 24
+    far_bytes: int = FAR_BYTES
     budget: float = 0.0035
 
 

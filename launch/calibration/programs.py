@@ -12,8 +12,10 @@ import numpy as np
 from launch.calibration.memory import Arena
 from launch.calibration.probes import OfCores, Probe, Seconds
 from launch.calibration.timing import Tries
+from launch.collective_groups import COLLECTIVE_GROUPS
 from launch.options import CompileOptions
 from launch.pipeline import compile_module
+from runtime.executable import Executable
 from runtime.prediction.work import NEAR
 from spmd.machine.description import Exchange, MemoryLevel, byte_seconds
 from spmd.machine.fit import nonnegative_fit
@@ -47,10 +49,14 @@ class StepProbe(Probe):
     text: str
     devices: int
 
+    def compiled(self) -> Executable:
+        """As it is written: passes would make one collective of several, and products of those of equal values."""
+        options = CompileOptions(partitioned=True, fusion=False, without=tuple(COLLECTIVE_GROUPS))
+        return compile_module(parse_module(self.text), self.devices, options)
+
     def ready(self, arena: Arena) -> Callable[[], OfCores]:
         """The program's memory is its own."""
-        options = CompileOptions(partitioned=True, fusion=False)
-        executable = compile_module(parse_module(self.text), self.devices, options)
+        executable = self.compiled()
         places = executable.inputs
         state = executable.put([np.ones(place.shape.dims, np.float32) for place in places])
         return partial(self._round, partial(executable.run, state))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from runtime.kernels.gradient_convolution import GradientTiles
 from runtime.kernels.gradient_geometry import gradient_geometry
@@ -28,6 +29,7 @@ from spmd.ops.window import Window
 
 #: Sizes of x[g, n, spatial.., c], w[g, window.., c, f] and result[g, n, out.., f].
 Sizes = tuple[int, ...]
+Tiles: TypeAlias = ImageTiles | GradientTiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +40,23 @@ class ConvolutionSizes:
     out: Sizes
 
 
-def parts_of(kernel: PanelConvolutionKernel, sizes: ConvolutionSizes) -> ConvolutionParts:
-    """What one execution does."""
-    if isinstance(kernel.tiles, ImageTiles):
-        return _by_images(kernel.tiles, sizes)
-    if isinstance(kernel.tiles, GradientTiles):
-        return _by_gradients(kernel.tiles, sizes)
+def parts_of(sizes: ConvolutionSizes, tiles: Tiles | None) -> ConvolutionParts:
+    """What one execution does: on the tile unit, as ``tiles`` say it, or by panels."""
+    if isinstance(tiles, ImageTiles):
+        return _by_images(tiles, sizes)
+    if isinstance(tiles, GradientTiles):
+        return _by_gradients(tiles, sizes)
     return _by_panels(sizes)
+
+
+def tiles_on(kernel: PanelConvolutionKernel, machine: MachineDescription) -> Tiles | None:
+    """None where ``machine`` has no tile unit: a kernel has a plan for one on every machine."""
+    if kernel.tiles is None:
+        return None
+    gradient = isinstance(kernel.tiles, GradientTiles)
+    form = ConvolutionForm.GRADIENT if gradient else ConvolutionForm.IMAGE
+    known = machine.convolution_class(kernel.element_type, form)
+    return None if known is None else kernel.tiles
 
 
 def _by_images(tiles: ImageTiles, sizes: ConvolutionSizes) -> ConvolutionParts:
@@ -103,7 +115,8 @@ def convolution_work(
 ) -> Work:
     x, w = (place.view.dims for place in thunk.operands)
     (result,) = thunk.results
-    parts = parts_of(kernel, ConvolutionSizes(kernel.window, x, w, result.view.dims))
+    sizes = ConvolutionSizes(kernel.window, x, w, result.view.dims)
+    parts = parts_of(sizes, tiles_on(kernel, machine))
     seconds = machine.convolution_seconds(kernel.element_type, parts)
     known = machine.convolution_class(kernel.element_type, parts.form)
     far = 1.0 if known is None else known.far

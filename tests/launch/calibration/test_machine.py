@@ -12,7 +12,9 @@ from launch.calibration.loops import CopyProbe, ElementProbe, LoopSizes, RowsPro
 from launch.calibration.machine import CalibrationOptions, described
 from launch.calibration.probes import Probe
 from launch.calibration.products import ProductOptions, ProductProbe
-from launch.calibration.programs import NODE_DEVICES, StepProbe
+from launch.calibration.programs import NODE_DEVICES, ProgramSizes, StepProbe, exchange_probes
+from runtime.thunks.collective import CollectiveStartThunk
+from runtime.thunks.thunk import walk
 from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType
 
@@ -88,6 +90,16 @@ def test_a_step_that_was_disturbed_still_gives_a_thunk_some_time() -> None:
     }
     machine = described("here", OPTIONS, disturbed)
     assert 0 < machine.thunk_seconds < 1e-6
+
+
+def test_collectives_of_an_exchange_stay_as_many_as_are_counted() -> None:
+    """Each of what the last one gives, which a pass may know to be equal everywhere."""
+    sizes = ProgramSizes(elements=(256,))
+    few, many = (
+        sum(isinstance(t, CollectiveStartThunk) for t in walk(probe.compiled().program.thunks))
+        for probe in exchange_probes(sizes)
+    )
+    assert (few, many) == sizes.collectives
 
 
 def test_equal_probes_are_one() -> None:

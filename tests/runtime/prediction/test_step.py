@@ -18,6 +18,7 @@ from runtime.prediction.work import work_of
 from runtime.strides import StridedView
 from runtime.thunks.kernel import KernelThunk
 from spmd.hlo import Opcode
+from spmd.machine.convolutions import ConvolutionClass, ConvolutionForm
 from spmd.machine.description import Exchange, MachineDescription, MemoryLevel, Rates
 from spmd.machine.products import ProductClass
 from spmd.shape import ArrayShape, PrimitiveType
@@ -290,3 +291,19 @@ def test_an_instruction_has_a_price_before_it_has_buffers() -> None:
     assert instruction_seconds(dot, Device(1, 1), MACHINE) == pytest.approx(
         predicted(PRODUCT).seconds
     )
+
+
+IMAGES = """  x = f32[4,16,16,16] parameter(0)
+  w = f32[3,3,16,32] parameter(1)
+  ROOT c = f32[4,16,16,32] convolution(x, w), window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f"""
+
+
+def test_a_convolution_goes_by_panels_where_a_machine_knows_nothing_else() -> None:
+    """Its kernel has a plan for a tile unit on every machine."""
+    met = 4 * 16 * 16 * 9 * 16
+    panels = ConvolutionClass(ConvolutionForm.PANELS, P.F32, 0.0, 1e-9, 1e-8, 0.0, 0.0)
+    known = replace(MACHINE, levels=(MemoryLevel("all", 1 << 40, 1e18),), convolutions=(panels,))
+    found = predicted(IMAGES, known)
+    assert found.seconds == pytest.approx(1e-6 + 1e-9 * met * 32 + 1e-8 * met, rel=1e-6)
+    image = ConvolutionClass(ConvolutionForm.IMAGE, P.F32, 1.0, 0.0, 0.0, 0.0, 0.0)
+    assert predicted(IMAGES, replace(known, convolutions=(panels, image))).seconds > 1.0
