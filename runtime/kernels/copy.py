@@ -17,6 +17,8 @@ from runtime.codegen.llvm_copy import (
     Innermost,
     copy_code,
 )
+from runtime.codegen.llvm_jit import host_permutes
+from runtime.codegen.llvm_transpose import LINE_BYTES
 from runtime.codegen.native_call import NOTHING, NativeAction, native_call
 from runtime.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
 from spmd.literal import NDArray
@@ -26,6 +28,10 @@ _Dimension: TypeAlias = tuple[int, int, int]
 
 #: Bytes of the widest elements whose transposes gain by tiles.
 _WIDEST_TILED = 8
+#: Bytes of what is transposed past the near caches: it would have left the second level before its end is written.
+_LEAST_FAR = 4 << 20
+#: Bytes of each of its matrices, at least: many lines in each direction.
+_LEAST_FAR_MATRIX = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,10 @@ def native_copy(source: NDArray, target: NDArray) -> NativeAction | None:
         list(zip(target.shape, source.strides, target.strides, strict=True))
     )
     innermost, width, words, outer = _innermost(dimensions, target.itemsize)
+    if innermost is Innermost.TRANSPOSE and target.nbytes >= _LEAST_FAR:
+        innermost = _transpose_past_near_caches(
+            (source.ctypes.data, target.ctypes.data), width, words, outer
+        )
     if len(outer) > RANK:
         return None
     packed = CopyWords(source.ctypes.data, target.ctypes.data, words, outer).packed()
@@ -102,3 +112,22 @@ def _innermost(
             words = (size, along[0], source, along[2])
             return Innermost.TRANSPOSE, width, words, outer
     return Innermost.STRIDED, width, (size, source, target), outer
+
+
+def _transpose_past_near_caches(
+    places: tuple[int, int], width: int, words: Sequence[int], outer: Sequence[_Dimension]
+) -> Innermost:
+    """The code that fits, whose tiles take 32 registers of 64 bytes, which not all hosts have.
+
+    places: the first elements' addresses. An element of ``width`` bytes may be a row of some, which need not begin with
+    a multiple of its own size.
+    """
+    rows, columns, _, to_next_row = words
+    if not host_permutes() or rows * columns * width < _LEAST_FAR_MATRIX:
+        return Innermost.TRANSPOSE
+    if any(place % width for place in places) or min(rows, columns) * width < LINE_BYTES:
+        return Innermost.TRANSPOSE
+    strides = (to_next_row, *(dimension[2] for dimension in outer))
+    if any(stride % LINE_BYTES for stride in strides):
+        return Innermost.FAR_TRANSPOSE
+    return Innermost.STREAMED_TRANSPOSE

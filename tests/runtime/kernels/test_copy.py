@@ -52,6 +52,19 @@ def test_transposes(shape: tuple[int, int], dtype: Any) -> None:
     check(x.T, padded[1:-2, 2:-3])
 
 
+@pytest.mark.parametrize("dtype", DTYPES[:-1], ids=lambda d: np.dtype(d).name)
+@pytest.mark.parametrize(("margins", "moved"), [((0, 0), 0), ((5, 64), 3), ((64, 7), 1)], ids=str)
+@pytest.mark.parametrize("rows", [2048, 1088])
+def test_transposes_past_the_near_caches(
+    dtype: Any, rows: int, margins: tuple[int, int], moved: int
+) -> None:
+    """Lines that are whole on both sides or on one, with strides that crowd a cache's sets and ones that do not."""
+    columns = -(-(4 << 20) // ((rows - moved) * np.dtype(dtype).itemsize)) + 77
+    source = numbers((rows, columns + moved + margins[0]), dtype)
+    whole = np.zeros((columns, rows + margins[1]), dtype)
+    check(source[moved:, moved : moved + columns].T, whole[:, moved:rows])
+
+
 @pytest.mark.parametrize("permutation", list(itertools.permutations(range(4))), ids=str)
 def test_permutations(permutation: tuple[int, ...]) -> None:
     x = numbers((3, 17, 20, 2)).transpose(permutation)
