@@ -9,9 +9,9 @@ from launch.calibration.probes import CoreProbe, Seconds
 from launch.calibration.timing import Action, in_turn
 from runtime.codegen.llvm_tile_product import most_depth
 from runtime.codegen.llvm_tiles import FORMS, PANEL, TileForm
-from runtime.codegen.tile_unit import has_tile_unit
 from runtime.kernel import CPU_KERNELS, KernelArrays
 from runtime.kernels.dot import DotKernel
+from runtime.kernels.tile_dot import unit_of
 from runtime.prediction.work import NEAR
 from spmd.literal import NDArray
 from spmd.machine.description import MemoryLevel, byte_seconds
@@ -23,7 +23,7 @@ P = PrimitiveType
 Types = tuple[PrimitiveType, PrimitiveType, PrimitiveType]
 Sizes = tuple[int, int, int]
 
-#: Of packed columns of rhs, as the tile unit's products have them (runtime/codegen/llvm_tile_product.py).
+#: Of packed columns of rhs, as products of packed panels have them (runtime/codegen/llvm_tile_product.py).
 _PACKED_BYTES = 768 << 10
 #: Sizes that no matrix has.
 EVERYTHING = 1 << 23
@@ -236,7 +236,7 @@ def _farther(
 def _at_once(types: Types) -> tuple[int, int]:
     """Columns and depth that are gone over before anything is met again: all of it where nothing is known of it."""
     form = TileForm(*types)
-    if form not in FORMS or not has_tile_unit():
+    if form not in FORMS or unit_of(form) is None:
         return EVERYTHING, EVERYTHING
     deep = most_depth(form)
     steps = deep // form.step_depth

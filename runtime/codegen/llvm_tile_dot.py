@@ -1,4 +1,4 @@
-"""Native code of products of bf16 and 8-bit matrices on the tile unit, and of bf16 with f32, as they lie.
+"""Native code of products of bf16 and 8-bit matrices on a unit for them, and of bf16 with f32, as they lie.
 
 No operand is converted before. bf16 numbers beyond the scaled range are multiplied again as they are: then only what is
 denormal gets lost. Where one operand is f32 that will not do, as parts of infinite numbers, and infinite numbers times
@@ -14,13 +14,14 @@ from runtime.codegen.llvm_passes import Passes
 from runtime.codegen.llvm_tile_product import ONE, SCALE, UNSCALE, product_ir
 from runtime.codegen.llvm_tile_record import instead_ir
 from runtime.codegen.llvm_tiles import TileForm
+from runtime.codegen.tile_unit import Unit
 from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_tile_dot"
 
 
 @cache
-def tile_dot_code(form: TileForm) -> NativeLibrary:
+def tile_dot_code(form: TileForm, unit: Unit) -> NativeLibrary:
     """``FUNCTION``: takes the address of packed TileWords, of a depth that one block holds where results are narrow."""
     mixed = form.parts != form.rhs_parts
     if not form.is_float:
@@ -29,7 +30,7 @@ def tile_dot_code(form: TileForm) -> NativeLibrary:
         call = _SCALED.format(scale=SCALE, unscale=UNSCALE)
     else:
         call = _SCALED_OR_NOT.format(one=ONE, scale=SCALE, unscale=UNSCALE)
-    ir = product_ir(form, instead=mixed) + (_one_by_one(form) if mixed else "")
+    ir = product_ir(form, instead=mixed, unit=unit) + (_one_by_one(form) if mixed else "")
     ir += f"\ndefine void @{FUNCTION}(ptr %record) {{{call}}}\n"
     return host_jit().compile(ir, (FUNCTION,), passes=Passes.TIDY)
 

@@ -1,5 +1,7 @@
 """Native code of matrix products on the tile unit: packed in blocks that near caches hold, summed panel by panel.
 
+Or by vector instructions for the same numbers, which want the same panels.
+
 One operand stays packed, as far as there is room, and the other passes by it. For each block of columns of rhs (or of
 rows of lhs, if lhs stays), for each block of the depth: pack that part; pack 32 rows of lhs at a time (or some columns
 of rhs), multiply each packed panel with each, and write or add up 32 by 32 elements of the result, which is done among
@@ -18,6 +20,7 @@ from runtime.codegen.llvm_tile_finish import finish_ir
 from runtime.codegen.llvm_tile_multiply import multiply_ir
 from runtime.codegen.llvm_tile_pack import pack_function, pack_ir
 from runtime.codegen.llvm_tile_record import record_ir
+from runtime.codegen.llvm_tile_vectors import multiply_ir as multiply_by_vectors_ir
 from runtime.codegen.llvm_tiles import (
     BLOCK_BYTES,
     DECLARATIONS,
@@ -26,6 +29,7 @@ from runtime.codegen.llvm_tiles import (
     TileForm,
 )
 from runtime.codegen.llvm_words import WORDS
+from runtime.codegen.tile_unit import Unit
 from spmd.shape import PrimitiveType
 
 #: Bytes for packed lines that stay, and for columns of rhs that pass by: well inside of a second-level cache of 2 MiB,
@@ -55,13 +59,13 @@ def _passing_bytes(form: TileForm) -> int:
     return max(panel, _PASSING_BYTES) if _packs_alike(form) else panel
 
 
-def product_ir(form: TileForm, *, instead: bool) -> str:
+def product_ir(form: TileForm, *, instead: bool, unit: Unit = Unit.TILES) -> str:
     """``@product(record, scale, unscale, checked)``, true if it was computed, all of it.
 
     Where ``checked`` finds numbers beyond the unit's range, ``@instead`` (llvm_tile_record.py) computes that block, if
     there is one; otherwise the product ends as false.
     """
-    step = form.step_depth
+    step, by_tiles = form.step_depth, unit is Unit.TILES
     main = _PRODUCT.format(
         setup=record_ir(),
         kept_bytes=_KEPT_BYTES,
@@ -79,7 +83,10 @@ def product_ir(form: TileForm, *, instead: bool) -> str:
         rhs_step_bytes=form.rhs_step_bytes,
         panel=PANEL,
         lines=LINES,
-        before=_BEFORE,
+        begin="  call void @llvm.x86.ldtilecfg(ptr @tile_config)" if by_tiles else "",
+        end="  call void @llvm.x86.tilerelease()" if by_tiles else "",
+        multiply=_BY_TILES.format(lines=LINES, before=_BEFORE) if by_tiles else _BY_VECTORS,
+        finish_last=_FINISH if by_tiles else "",
         check=_CHECK.format(most=_MOST_EXPONENT) if form.is_float else "  br label %sweep",
         otherwise=_INSTEAD if instead else "  br label %refused",
     )
@@ -87,7 +94,7 @@ def product_ir(form: TileForm, *, instead: bool) -> str:
         WORDS,
         DECLARATIONS,
         pack_ir(form),
-        multiply_ir(form),
+        multiply_ir(form) if by_tiles else multiply_by_vectors_ir(form),
         finish_ir(form),
         _LARGEST,
         main,
@@ -161,6 +168,41 @@ _RHS_STAYS = "  %keeps_lhs = or i1 false, false"
 _BEFORE = """ptr %total, ptr %to_before, i64 %out_row,
     i64 %rows_before, i64 %columns_before, i1 %add, float %unscale"""
 
+_BY_TILES = """
+  %two_rows = icmp ugt i64 %rows, {lines}
+  %two_columns = icmp ugt i64 %columns, {lines}
+  br i1 %two_rows, label %rows2, label %rows1
+rows2:
+  br i1 %two_columns, label %by22, label %by21
+rows1:
+  br i1 %two_columns, label %by12, label %by11
+by22:
+  call void @multiply22(ptr %lhs_panel, ptr %rhs_panel, i64 %steps, {before})
+  br label %multiplied
+by21:
+  call void @multiply21(ptr %lhs_panel, ptr %rhs_panel, i64 %steps, {before})
+  br label %multiplied
+by12:
+  call void @multiply12(ptr %lhs_panel, ptr %rhs_panel, i64 %steps, {before})
+  br label %multiplied
+by11:
+  call void @multiply11(ptr %lhs_panel, ptr %rhs_panel, i64 %steps, {before})
+  br label %multiplied
+multiplied:
+  call void @store(ptr %total)"""
+
+_FINISH = (
+    "  call void @finish(ptr %total, ptr %to, i64 %out_row, i64 %rows, i64 %columns, i1 %add,\n"
+    "    float %unscale)"
+)
+
+#: Nothing is gained by a block that waits.
+_BY_VECTORS = f"""
+  call void @multiply(ptr %lhs_panel, ptr %rhs_panel, i64 %steps, i64 %rows, i64 %columns, ptr %total)
+{_FINISH}
+  br label %multiplied
+multiplied:"""
+
 _PRODUCT = """
 define internal i1 @product(ptr %record, float %scale, float %unscale, i1 %checked) noinline {{
 entry:
@@ -170,7 +212,7 @@ entry:
   %kept_most = alloca [64 x i8], align 64
   %passing_most = alloca [64 x i8], align 64
 {setup}
-  call void @llvm.x86.ldtilecfg(ptr @tile_config)
+{begin}
   %adds_at_all = icmp ne i64 %adds, 0
   %lhs_turn = icmp ne i64 %lhs_depth, {lhs_item}
   %rhs_turn = icmp eq i64 %rhs_depth, {rhs_item}
@@ -273,27 +315,7 @@ column_panel:
   %columns = call i64 @llvm.umin.i64(i64 %columns_left, i64 {panel})
   %out_c_way = mul i64 %c, {result_size}
   %to = getelementptr i8, ptr %out_r, i64 %out_c_way
-  %two_rows = icmp ugt i64 %rows, {lines}
-  %two_columns = icmp ugt i64 %columns, {lines}
-  br i1 %two_rows, label %rows2, label %rows1
-rows2:
-  br i1 %two_columns, label %by22, label %by21
-rows1:
-  br i1 %two_columns, label %by12, label %by11
-by22:
-  call void @multiply22(ptr %lhs_panel, ptr %rhs_panel, i64 %steps, {before})
-  br label %multiplied
-by21:
-  call void @multiply21(ptr %lhs_panel, ptr %rhs_panel, i64 %steps, {before})
-  br label %multiplied
-by12:
-  call void @multiply12(ptr %lhs_panel, ptr %rhs_panel, i64 %steps, {before})
-  br label %multiplied
-by11:
-  call void @multiply11(ptr %lhs_panel, ptr %rhs_panel, i64 %steps, {before})
-  br label %multiplied
-multiplied:
-  call void @store(ptr %total)
+{multiply}
   %next_c = add i64 %c, {panel}
   %more_c = icmp ult i64 %next_c, %all_columns
   br i1 %more_c, label %column_panel, label %row_done
@@ -302,7 +324,7 @@ row_done:
   %more_r = icmp ult i64 %next_r, %all_rows
   br i1 %more_r, label %row_panel, label %finish_last
 finish_last:
-  call void @finish(ptr %total, ptr %to, i64 %out_row, i64 %rows, i64 %columns, i1 %add, float %unscale)
+{finish_last}
   br label %lines_done
 lines_done:
   %next_b = add i64 %b, %passing_width
@@ -317,10 +339,10 @@ block_done:
   %more_a = icmp ult i64 %next_a, %kept_lines
   br i1 %more_a, label %block, label %end
 end:
-  call void @llvm.x86.tilerelease()
+{end}
   ret i1 true
 refused:
-  call void @llvm.x86.tilerelease()
+{end}
   ret i1 false
 }}
 """

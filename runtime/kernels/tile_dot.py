@@ -1,4 +1,7 @@
-"""Products of bf16 and 8-bit matrices, and of bf16 and f32 ones, on the tile unit, where this processor has one."""
+"""Products of bf16 and 8-bit matrices, and of bf16 and f32 ones, on the tile unit, where this processor has one.
+
+Where it has none, but instructions for vectors of such numbers, these multiply what lies in no f32.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from runtime.codegen.llvm_tile_product import most_depth
 from runtime.codegen.llvm_tile_record import TileWords
 from runtime.codegen.llvm_tiles import FORMS, TileForm
 from runtime.codegen.native_call import native_call
-from runtime.codegen.tile_unit import has_tile_unit
+from runtime.codegen.tile_unit import Unit, narrow_unit
 from runtime.kernels.movable import Movable, has_runs, moving
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
@@ -17,12 +20,15 @@ from spmd.shape import PrimitiveType
 #: Multiplications from which on it pays, and lines of the other operand for which splitting f32 does (measured).
 _LEAST_PRODUCTS, _LEAST_SPLIT_PRODUCTS = 1 << 14, 1 << 17
 _LEAST_LINES_FOR_SPLIT = 16
+#: Depth, and rows and columns, from which on vectors of bf16 gain beside BLAS on converted matrices (measured): they
+#: multiply 32 deep at a time, and packing a matrix for one row takes longer than all that BLAS does with it.
+_LEAST_DEPTH, _LEAST_LINES = 16, 2
 
 
 def suits_tiles(
     types: tuple[PrimitiveType, PrimitiveType, PrimitiveType], sizes: tuple[int, int, int]
 ) -> bool:
-    """Whether products of such lhs and rhs into such a result, of m, k and n, are the tile unit's here.
+    """Whether such lhs and rhs, of m, k and n, are multiplied here by the tile unit, or what stands in for it.
 
     Those of f32 alone are not: BLAS's function goes there by itself.
     """
@@ -34,12 +40,26 @@ def suits_tiles(
         return False
     pays = m * k * n >= (_LEAST_SPLIT_PRODUCTS if splits else _LEAST_PRODUCTS)
     fits = form.result.byte_size == 4 or k <= most_depth(form)
-    return pays and fits and has_tile_unit()
+    unit = unit_of(form)
+    if unit is Unit.VECTORS and form.is_float:
+        pays = pays and k >= _LEAST_DEPTH and min(m, n) >= _LEAST_LINES
+    return pays and fits and unit is not None
+
+
+def unit_of(form: TileForm) -> Unit | None:
+    """What multiplies such matrices here without converting them.
+
+    Parts are for the tile unit alone: vectors of f32 are multiplied in less time than three of parts.
+    """
+    unit = narrow_unit(is_float=form.is_float)
+    return unit if unit is Unit.TILES or form.parts == form.rhs_parts == 1 else None
 
 
 def tile_product(lhs: NDArray, rhs: NDArray, out: NDArray) -> Movable | None:
-    """out = lhs rhs, of types that suit. None where a matrix has gaps both ways, or there is no such unit."""
-    if not has_tile_unit():
+    """out = lhs rhs, of types that suit. None where a matrix has gaps both ways, or nothing multiplies such types."""
+    form = TileForm(*(PrimitiveType.from_numpy(x.dtype) for x in (lhs, rhs, out)))
+    unit = unit_of(form)
+    if unit is None:
         return None
     if not has_runs(out):
         if not has_runs(out.T):
@@ -63,9 +83,8 @@ def tile_product(lhs: NDArray, rhs: NDArray, out: NDArray) -> Movable | None:
         rhs_depth=rhs_depth,
         result_row=out.strides[0],
     )
-    form = TileForm(*(PrimitiveType.from_numpy(x.dtype) for x in (lhs, rhs, out)))
     record = np.array(words.packed(), np.int64)
-    return moving(native_call(tile_dot_code(form), FUNCTION, record, (lhs, rhs, out)))
+    return moving(native_call(tile_dot_code(form, unit), FUNCTION, record, (lhs, rhs, out)))
 
 
 def _steps(matrix: NDArray) -> tuple[int, int]:

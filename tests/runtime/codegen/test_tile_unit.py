@@ -9,7 +9,7 @@ import pytest
 
 from runtime.blas import gemm_function
 from runtime.codegen import tile_unit
-from runtime.codegen.tile_unit import has_tile_unit, without_tile_unit
+from runtime.codegen.tile_unit import Unit, has_tile_unit, narrow_unit, without_tile_unit
 from spmd.shape import PrimitiveType
 
 
@@ -22,6 +22,20 @@ def test_without_it_products_are_blass() -> None:
         assert gemm_function(PrimitiveType.F32) != with_it
     assert has_tile_unit()
     assert gemm_function(PrimitiveType.F32) == with_it
+
+
+@pytest.mark.parametrize("is_float", [False, True])
+def test_vectors_stand_in_for_it(is_float: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the processor has instructions for vectors of these numbers."""
+    known = {"avx512bw", "avx512vl", "avx512bf16" if is_float else "avx512vnni"}
+    monkeypatch.setattr(tile_unit, "host_has", lambda *features: known.issuperset(features))
+    monkeypatch.setattr(tile_unit, "_permitted", lambda: False)
+    assert narrow_unit(is_float=is_float) is Unit.VECTORS
+    assert narrow_unit(is_float=not is_float) is None
+    with without_tile_unit():
+        assert narrow_unit(is_float=is_float) is None
+    monkeypatch.setattr(tile_unit, "_permitted", lambda: True)
+    assert narrow_unit(is_float=not is_float) is Unit.TILES
 
 
 def test_small_products_are_blass() -> None:

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from runtime.codegen.llvm_jit import host_has
 from runtime.codegen.llvm_tiles import FORMS, TileForm
 from runtime.codegen.native_call import NativeAction
-from runtime.codegen.tile_unit import has_tile_unit, without_tile_unit
+from runtime.codegen.tile_unit import Unit, has_tile_unit, narrow_unit, without_tile_unit
 from runtime.kernel import CPU_KERNELS, Action, KernelArrays
 from runtime.kernels import tile_dot
 from runtime.kernels.dot import DotKernel
@@ -18,12 +19,16 @@ from runtime.kernels.tile_dot import suits_tiles
 from spmd.shape import PrimitiveType
 
 pytestmark = pytest.mark.skipif(
-    not has_tile_unit(), reason="no tile unit, or the system does not permit its use"
+    narrow_unit(is_float=True) is None or narrow_unit(is_float=False) is None,
+    reason="nothing here multiplies narrow numbers as they are, or the system does not permit its use",
 )
 P = PrimitiveType
 Array = np.ndarray[Any, Any]
 Types = tuple[PrimitiveType, PrimitiveType, PrimitiveType]
-TYPES = [(f.lhs, f.rhs, f.result) for f in FORMS if f.parts * f.rhs_parts < 9]
+#: With f32 the tile unit's alone.
+MOST_PARTS = 3 if has_tile_unit() else 1
+TYPES = [(f.lhs, f.rhs, f.result) for f in FORMS if f.parts * f.rhs_parts <= MOST_PARTS]
+ONE_PART = [(f.lhs, f.rhs, f.result) for f in FORMS if f.parts == f.rhs_parts == 1]
 SIZES = [(40, 70, 33), (1, 520, 65), (64, 64, 64), (70, 1300, 17), (513, 33, 3), (33, 2000, 400)]
 
 
@@ -32,6 +37,7 @@ def _for_all_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the unit gained for few lines, and for few products of f32, too."""
     monkeypatch.setattr(tile_dot, "_LEAST_SPLIT_PRODUCTS", 1 << 14)
     monkeypatch.setattr(tile_dot, "_LEAST_LINES_FOR_SPLIT", 1)
+    monkeypatch.setattr(tile_dot, "_LEAST_LINES", 1)
 
 
 def bound(types: Types, batch: tuple[int, ...], lhs: Array, rhs: Array, out: Array) -> Action:
@@ -86,6 +92,28 @@ def test_however_matrices_lie(types: Types) -> None:
             check(types, lhs, rhs, lying(np.zeros((m, n), types[2].numpy), results))
 
 
+@pytest.mark.skipif(not has_tile_unit(), reason="all the others are of vectors here")
+@pytest.mark.parametrize("types", ONE_PART, ids=str)
+def test_vectors_where_there_is_a_tile_unit(types: Types, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not host_has("avx512bf16" if types[0].is_floating else "avx512vnni"):
+        pytest.skip("this processor has no such instructions")
+    monkeypatch.setattr(tile_dot, "narrow_unit", lambda *, is_float: Unit.VECTORS)
+    rng = np.random.default_rng(0)
+    for m, k, n in SIZES:
+        lhs, rhs = values(rng, (m, k), types[0]), values(rng, (k, n), types[1])
+        check(types, lhs, rhs, np.zeros((m, n), types[2].numpy))
+
+
+@pytest.mark.parametrize("types", ONE_PART, ids=str)
+def test_all_numbers_of_rows_and_columns(types: Types, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks in registers are of 8 rows and of 16 or 32 columns."""
+    monkeypatch.setattr(tile_dot, "_LEAST_PRODUCTS", 1)
+    rng = np.random.default_rng(5)
+    for m, n in itertools.product([1, 7, 8, 9, 16, 17, 25, 32, 33], [1, 15, 16, 17, 32, 33]):
+        lhs, rhs = values(rng, (m, 70), types[0]), values(rng, (70, n), types[1])
+        check(types, lhs, rhs, np.zeros((m, n), types[2].numpy))
+
+
 @pytest.mark.parametrize("types", [(P.BF16, P.BF16, P.BF16), (P.S8, P.U8, P.S32)], ids=str)
 def test_batches_and_broadcast_operands(types: Types) -> None:
     rng = np.random.default_rng(1)
@@ -125,7 +153,9 @@ def test_products_below_the_smallest_normal_number() -> None:
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 3e38, float(np.finfo("f").max)])
 @pytest.mark.parametrize("result", [P.F32, P.BF16])
 @pytest.mark.parametrize(
-    ("lhs_type", "rhs_type"), [(P.BF16, P.BF16), (P.F32, P.BF16), (P.BF16, P.F32)]
+    ("lhs_type", "rhs_type"),
+    sorted({types[:2] for types in TYPES if types[0].is_floating}),
+    ids=str,
 )
 def test_numbers_beyond_the_scaled_range(
     value: float, result: PrimitiveType, lhs_type: PrimitiveType, rhs_type: PrimitiveType
@@ -161,10 +191,21 @@ def test_planned_with_the_unit_and_bound_without() -> None:
     np.testing.assert_allclose(with_it, without, rtol=2.0**-6, atol=2.0**-6)
 
 
+def test_what_is_too_thin_for_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    for unit, gains in ((Unit.VECTORS, False), (Unit.TILES, True)):
+        monkeypatch.setattr(tile_dot, "narrow_unit", lambda *, is_float, unit=unit: unit)
+        assert suits_tiles((P.BF16,) * 3, (1, 1024, 1024)) == gains
+        assert suits_tiles((P.BF16,) * 3, (1024, 8, 1024)) == gains
+        assert suits_tiles((P.BF16, P.F32, P.F32), (512, 512, 512)) == gains
+        assert suits_tiles((P.BF16,) * 3, (2, 1024, 1024))
+        assert suits_tiles((P.S8, P.S8, P.S32), (1, 1024, 1024))
+
+
 def test_forms_are_told_apart() -> None:
     assert TileForm(P.U8, P.S8, P.S32).instruction == "tdpbusd"
     assert TileForm(P.S8, P.U8, P.S32).instruction == "tdpbsud"
     assert not suits_tiles((P.F32, P.F32, P.F32), (512, 512, 512))
-    assert suits_tiles((P.BF16, P.F32, P.F32), (512, 512, 512))
+    assert suits_tiles((P.BF16, P.F32, P.F32), (512, 512, 512)) == has_tile_unit()
     assert not suits_tiles((P.F16, P.F32, P.F32), (512, 512, 512))
     assert not suits_tiles((P.S8, P.S8, P.S8), (512, 512, 512))
