@@ -34,7 +34,7 @@ from spmd.machine.reader import write_machine
 
 FAULTS = Path(__file__).parent / "fault_program.py"
 #: What a processor still computes while bytes move over such a link: MPI's TCP takes part of its time.
-BUSY = 0.5
+BUSY = 0.2
 NOTHING = "nothing"
 
 

@@ -81,20 +81,21 @@ def test_the_link_keeps_its_rate_and_its_delay() -> None:
     with hosts(2) as (one, other):
         try:
             with link((one, other), LinkShape(1e8, 5e-3)) as ends:
-                speed = probed(ends)
+                speed = probed(ends, 1e8)
                 sent = [end.sent_bytes() for end in ends]
         except NotPermittedError as error:
             pytest.skip(str(error))
     # Data in frames of 1500 bytes, and what the bucket and the queue hold at the start and the end of the stream.
     assert 0.7e8 < 8 * speed.rate < 1.1e8
     assert 1e-2 <= speed.round_trip < 3e-2
-    assert sent[0] > 20 * sent[1] > 0
+    # A stream goes there alone; then both send as much.
+    assert sent[0] - 4e6 > sent[1] > 0
 
 
 @needs_hosts
 def test_without_a_delay_a_round_trip_is_short() -> None:
     with hosts(2) as (one, other), link((one, other), LinkShape(1e9)) as ends:
-        assert probed(ends).round_trip < 2e-3
+        assert probed(ends, 1e9).round_trip < 2e-3
 
 
 @needs_hosts

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 
 import pytest
 
 from benchmarks.two_hosts.commands import NotPermittedError, command
 from benchmarks.two_hosts.link import DEVICE, LinkShape, link
-from benchmarks.two_hosts.namespaces import hosts
+from benchmarks.two_hosts.namespaces import Host, hosts
+from benchmarks.two_hosts.probe import probed
+from spmd.errors import RunError
 
 SHAPES = (LinkShape(1e9), LinkShape(1e9, 2e-4))
 
@@ -64,4 +67,42 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
     print(time.monotonic())
     for n in range({COUNT}):
         sender.sendto(n.to_bytes(4, "little") + bytes({SIZE - 4}), (sys.argv[1], 5006))
+"""
+
+
+def test_an_end_that_fails_is_said() -> None:
+    """Of a device that is down the other end cannot be reached."""
+    with hosts(2) as (one, other), link((one, other), LinkShape(1e9)) as ends:
+        command("ip", "-n", one.namespace, "link", "set", DEVICE, "down")
+        with pytest.raises(RunError, match=r"the link's probe fails: .*unreachable"):
+            probed(ends, 1e9)
+
+
+def test_a_probe_ends_with_who_asked_for_it() -> None:
+    with hosts(2) as (one, other), link((one, other), LinkShape(1e9)) as ends:
+        line = (sys.executable, "-c", PROBES, repr(ends))
+        with subprocess.Popen(line, stdin=subprocess.PIPE) as asking:
+            end = time.monotonic() + 20
+            while not (found := inside(other)):
+                assert time.monotonic() < end
+                time.sleep(0.01)
+            asking.kill()
+        while inside(other) & found:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+
+
+def inside(host: Host) -> set[str]:
+    """Processes of a host."""
+    return set(command("ip", "netns", "pids", host.namespace).split())
+
+
+PROBES = """
+import sys
+import time
+from benchmarks.two_hosts.link import LinkEnd
+from benchmarks.two_hosts.namespaces import Host
+from benchmarks.two_hosts.probe import probed
+while True:
+    probed(eval(sys.argv[1]), 1e9)
 """

@@ -6,8 +6,8 @@
 
 Hosts are network namespaces, the link is a veth pair (or a delay line) with a bucket of tokens on both ends, ranks are
 MPICH's (`make mpich`), over TCP, half of them on each host, each bound to one core. SPMD_NODE_ID tells the hosts apart,
-so that ranks on different ones share no memory. What the link does, by a probe, and what it carried for the command
-stand on standard error; the command's own output and exit code are passed on. Everything is removed at the end,
+so that ranks on different ones share no memory. What the link does and costs, by a probe, and what it carried for the
+command stand on standard error; the command's own output and exit code are passed on. Everything is removed at the end,
 whatever happens; what a killed run has left is removed by the next one.
 
 Exits 77, with the reason, where this machine does not permit it.
@@ -26,6 +26,7 @@ from benchmarks.two_hosts.link import LinkShape, delay_of, link, rate_of
 from benchmarks.two_hosts.mpich import HostsJob
 from benchmarks.two_hosts.namespaces import hosts
 from benchmarks.two_hosts.probe import probed
+from spmd.errors import RunError
 
 #: What test harnesses take for "skipped".
 SKIPPED = 77
@@ -40,6 +41,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except NotPermittedError as error:
         print(f"two hosts: not possible here: {error}", file=sys.stderr)
         return SKIPPED
+    except RunError as error:
+        print(f"two hosts: {error}", file=sys.stderr)
+        return RunError.exit_code
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
 
@@ -50,7 +54,7 @@ def _run(options: argparse.Namespace) -> int:
         job = HostsJob(both, options.ranks, tuple(options.command))
         if job.command:
             job.arguments()  # where there is no MPICH, nothing need be measured
-        _say(f"{shape}: {probed(ends)}")
+        _say(f"{shape}: {probed(ends, shape.rate)}")
         if not job.command:
             return 0
         before = [end.sent_bytes() for end in ends]
