@@ -14,9 +14,13 @@ from functools import cache
 from runtime.codegen.element_operations import stored_type
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
 from runtime.codegen.llvm_nest import INDEPENDENT, Cursor, NestWriter
+from runtime.codegen.llvm_transpose import tile_ir
 from runtime.codegen.scalar_program import ScalarProgram, program_ir, struct_type
 
 FUNCTION = "spmd_reduce"
+#: Words each way that are turned at once.
+TILE = 16
+WORD_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +28,9 @@ class ReduceForm:
     """The program combines totals, then elements. kept: one at least, the last one that of rows side by side.
 
     rows: how many of these at once. packed: by array, operands then results, whether these are neighbours in memory.
+    turned: empty, or by operand, whether it has 4 bytes, is packed along the last reduced dimension, and is turned,
+    TILE elements of TILE rows at a time, so that rows are neighbours; others are the same for all rows. ``rows`` is a
+    multiple of TILE then, and there are so many at least.
     """
 
     program: ScalarProgram
@@ -31,6 +38,7 @@ class ReduceForm:
     reduced: int
     rows: int
     packed: tuple[bool, ...]
+    turned: tuple[bool, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +72,10 @@ def reduce_code(form: ReduceForm) -> NativeLibrary:
 
 
 def reduce_ir(form: ReduceForm) -> str:
+    writer = ReduceWriter(form) if not form.turned else _TurningWriter(form)
+    turning = [_turning()] if form.turned else []
     return "\n".join(
-        [*dict.fromkeys(program_ir(form.program, "combine")), ReduceWriter(form).function()]
+        [*turning, *dict.fromkeys(program_ir(form.program, "combine")), writer.function()]
     )
 
 
@@ -123,8 +133,20 @@ class ReduceWriter:
             before = value(f"mul i64 {number}, {rows}")
             left = value(f"sub i64 {size}, {before}")
             short = value(f"icmp ult i64 {left}, {rows}")
+            if self.form.turned:
+                back = value(f"select i1 {short}, i64 {value(f'sub i64 {left}, {rows}')}, i64 0")
+                self.block(self.all_moved(inner, strides, back), strides, str(rows))
+                return
             count = "1" if rows == 1 else value(f"select i1 {short}, i64 {left}, i64 {rows}")
             self.block(inner, strides, count)
+
+    def all_moved(self, here: dict[int, str], strides: dict[int, str], by: str) -> dict[int, str]:
+        """``by`` rows further: totals do not depend on each other, so the last rows may be computed twice."""
+        value = self.writer.value
+        return {
+            i: self.writer.moved(at, value(f"mul i64 {strides[i]}, {by}"), counts=False)
+            for i, at in here.items()
+        }
 
     def block(self, here: dict[int, str], strides: dict[int, str], count: str) -> None:
         """``count`` rows side by side."""
@@ -188,3 +210,79 @@ class ReduceWriter:
     def put(self, i: int, k: str, total: str) -> None:
         place = self.writer.value(f"getelementptr {self.types[i]}, ptr {self.totals[i]}, i64 {k}")
         self.writer.add(f"store {self.types[i]} {total}, ptr {place}{INDEPENDENT}")
+
+
+def _turning() -> str:
+    """@turn: 16 words of 16 rows."""
+    return tile_ir("turn", TILE, WORD_BYTES, "align 64", "noinline")
+
+
+class _TurningWriter(ReduceWriter):
+    """Elements of neighbouring columns are turned into rows of a buffer, in the nearest cache."""
+
+    def __init__(self, form: ReduceForm) -> None:
+        super().__init__(form)
+        room = TILE * form.rows * WORD_BYTES
+        self.buffers = {
+            i: self.writer.value(f"alloca [{room} x i8], align 64")
+            for i, turned in enumerate(form.turned)
+            if turned
+        }
+
+    def walk(self, d: int, here: dict[int, str], strides: dict[int, str], count: str) -> None:
+        writer, value = self.writer, self.writer.value
+        if d < self.form.reduced - 1:
+            super().walk(d, here, strides, count)
+            return
+        size, steps = self.reduced_sizes[d], {i: self.reduced_strides[i][d] for i in here}
+        tiles = value(f"udiv i64 {size}, {TILE}")
+        across = {i: value(f"mul i64 {step}, {TILE}") for i, step in steps.items()}
+        cursors = {i: Cursor(at, across[i]) for i, at in here.items()}
+        with writer.unless_zero(tiles), writer.loop(tiles, cursors) as (_, at):
+            for i, buffer in self.buffers.items():
+                for first in range(0, self.form.rows, TILE):
+                    way = value(f"mul i64 {strides[i]}, {first}")
+                    source = value(f"getelementptr i8, ptr {at[i]}, i64 {way}")
+                    target = value(f"getelementptr i8, ptr {buffer}, i64 {first * WORD_BYTES}")
+                    row = self.form.rows * WORD_BYTES
+                    writer.add(
+                        f"call void @turn(ptr {source}, i64 {strides[i]}, ptr {target}, i64 {row})"
+                    )
+            self.columns(at, steps, strides, str(TILE), turned=True)
+        done = value(f"mul i64 {tiles}, {TILE}")
+        rest = value(f"sub i64 {size}, {done}")
+        with writer.unless_zero(rest):
+            at = {
+                i: writer.moved(x, value(f"mul i64 {steps[i]}, {done}"), counts=False)
+                for i, x in here.items()
+            }
+            self.columns(at, steps, strides, rest, turned=False)
+
+    def columns(
+        self,
+        here: dict[int, str],
+        steps: dict[int, str],
+        strides: dict[int, str],
+        count: str,
+        *,
+        turned: bool,
+    ) -> None:
+        """``count`` elements of each row, from the buffers where they are ``turned``."""
+        row = str(self.form.rows * WORD_BYTES)
+        cursors = {
+            i: Cursor(self.buffers[i], row)
+            if turned and i in self.buffers
+            else Cursor(at, steps[i])
+            for i, at in here.items()
+        }
+        self.from_buffers = turned
+        with self.writer.loop(count, cursors) as (_, at):
+            self.take(at, strides, str(self.form.rows))
+
+    def element(self, i: int, here: dict[int, str], strides: dict[int, str], k: str) -> str:
+        if i not in self.buffers:
+            return self.writer.value(f"load {self.types[i]}, ptr {here[i]}{INDEPENDENT}")
+        if not self.from_buffers:
+            return super().element(i, here, strides, k)
+        place = self.writer.value(f"getelementptr {self.types[i]}, ptr {here[i]}, i64 {k}")
+        return self.writer.value(f"load {self.types[i]}, ptr {place}{INDEPENDENT}")

@@ -66,24 +66,7 @@ def far_transpose(width: int, *, streamed: bool) -> str:
     """
     word = max(width, 4)
     n, parts = LINE_BYTES // word, word // width
-    vector = f"<{n} x i{8 * word}>"
-    lines: list[str] = []
-    for r in range(n):
-        lines += [
-            f"  %s_way{r} = mul i64 %s_stride, {r}",
-            f"  %s{r} = getelementptr i8, ptr %s, i64 %s_way{r}",
-            f"  %v0_{r} = load {vector}, ptr %s{r}, align 1",
-        ]
-    rows = [f"%v0_{r}" for r in range(n)]
-    for stage in range(1, n.bit_length()):
-        rows = _interleaved(lines, rows, vector, n, f"%v{stage}_")
     placed = f"align {LINE_BYTES}{_PAST_CACHES}" if streamed else "align 1"
-    for c in range(n):
-        lines += [
-            f"  %t_way{c} = mul i64 %t_stride, {c}",
-            f"  %t{c} = getelementptr i8, ptr %t, i64 %t_way{c}",
-            f"  store {vector} {rows[c]}, ptr %t{c}, {placed}",
-        ]
     return (_SHARED + _FAR).format(
         element=f"i{8 * width}",
         width=width,
@@ -95,9 +78,32 @@ def far_transpose(width: int, *, streamed: bool) -> str:
         in_element=width - 1,
         # Such stores become visible in no order, not even before the flag that says that the result is there.
         after="  fence seq_cst" if streamed else "",
-        tile="\n".join(lines),
+        tile=tile_ir("tile", n, word, placed),
         block=_WIDE_BLOCK if parts == 1 else _narrow_block(width, parts, n),
     )
+
+
+def tile_ir(name: str, n: int, word: int, placed: str, inlined: str = "alwaysinline") -> str:
+    """``@name``, which transposes n vectors of n words of so many bytes; ``placed``: how the target's are stored."""
+    vector = f"<{n} x i{8 * word}>"
+    lines: list[str] = []
+    for r in range(n):
+        lines += [
+            f"  %s_way{r} = mul i64 %s_stride, {r}",
+            f"  %s{r} = getelementptr i8, ptr %s, i64 %s_way{r}",
+            f"  %v0_{r} = load {vector}, ptr %s{r}, align 1",
+        ]
+    rows = [f"%v0_{r}" for r in range(n)]
+    for stage in range(1, n.bit_length()):
+        rows = _interleaved(lines, rows, vector, n, f"%v{stage}_")
+    for c in range(n):
+        lines += [
+            f"  %t_way{c} = mul i64 %t_stride, {c}",
+            f"  %t{c} = getelementptr i8, ptr %t, i64 %t_way{c}",
+            f"  store {vector} {rows[c]}, ptr %t{c}, {placed}",
+        ]
+    head = f"define internal void @{name}(ptr %s, i64 %s_stride, ptr %t, i64 %t_stride)"
+    return "\n".join([f"{head} {inlined} {{", *lines, "  ret void", "}"])
 
 
 def _narrow_block(width: int, parts: int, n: int) -> str:
@@ -299,10 +305,7 @@ part:
   br i1 %more_h, label %part, label %end"""
 
 _FAR = """
-define internal void @tile(ptr %s, i64 %s_stride, ptr %t, i64 %t_stride) alwaysinline {{
 {tile}
-  ret void
-}}
 
 define internal void @block(ptr %s, i64 %s_stride, ptr %t, i64 %t_stride, ptr %buffer) alwaysinline {{
 entry:

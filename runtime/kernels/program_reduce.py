@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from runtime.codegen.llvm_pair_reduce import pair_reduce_code
-from runtime.codegen.llvm_reduce import FUNCTION, ReduceForm, ReduceWords, reduce_code
+from runtime.codegen.llvm_reduce import (
+    FUNCTION,
+    TILE,
+    WORD_BYTES,
+    ReduceForm,
+    ReduceWords,
+    reduce_code,
+)
 from runtime.codegen.native_call import NOTHING, native_call
 from runtime.codegen.scalar_program import ScalarProgram
 from runtime.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
@@ -17,6 +25,8 @@ from runtime.kernels.index_order import merged_dims
 NEIGHBOURS = 1024
 #: Others: as many as a vector of any processor holds.
 APART = 16
+#: Of those, rows whose elements are turned: two vectors of totals at least, of which one waits while the other goes on.
+TURNED = 32
 #: Of odd reducers, whose partial results take room for each.
 IN_PAIRS = 64
 
@@ -65,7 +75,12 @@ def bind_program_reduce(kernel: ProgramReduceKernel, arrays: KernelArrays) -> Ac
     packed = tuple(own[-1] == item for own, item in zip(kept_strides, items, strict=True))
     many = IN_PAIRS if kernel.in_pairs else NEIGHBOURS
     rows = 1 if sizes[-1] == 1 else many if any(packed[:count]) else APART
-    form = ReduceForm(kernel.program, len(sizes), len(reduced), rows, packed)
+    turned: tuple[bool, ...] = ()
+    if not kernel.in_pairs and sizes[-1] >= TURNED and reduced and reduced[-1] >= TILE:
+        along = [own[-1] for own in kept_strides[:count]]
+        turned = _turned(items[:count], along, [own[-1] for own in reduced_strides])
+        rows = TURNED if turned else rows
+    form = ReduceForm(kernel.program, len(sizes), len(reduced), rows, packed, turned)
     words = ReduceWords(
         sizes,
         reduced,
@@ -82,3 +97,18 @@ def bind_program_reduce(kernel: ProgramReduceKernel, arrays: KernelArrays) -> Ac
     record = np.array(words.packed(), np.int64)
     code = pair_reduce_code(form) if kernel.in_pairs else reduce_code(form)
     return native_call(code, FUNCTION, record, (*arrays.operands, *arrays.results))
+
+
+def _turned(items: Sequence[int], along: Sequence[int], across: Sequence[int]) -> tuple[bool, ...]:
+    """Which operands are turned so that rows are neighbours; none where one would have to be, and cannot.
+
+    items: bytes of an element. along: strides from row to row, across: within a row.
+    """
+    repeated = [stride == 0 for stride in along]
+    fits = [
+        same or item == step == WORD_BYTES
+        for same, item, step in zip(repeated, items, across, strict=True)
+    ]
+    if not all(fits) or all(repeated):
+        return ()
+    return tuple(not same for same in repeated)

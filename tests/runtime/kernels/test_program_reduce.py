@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from runtime.kernels.program_reduce import ProgramReduceKernel
@@ -67,11 +68,34 @@ def check(text: str, kernel: type) -> None:
         ("37,65", "37", 1, "1"),
         ("5,1100", "1100", 0, "0"),
         ("1,130", "1", 1, "1"),
+        ("32,16", "32", 1, "1"),
+        ("71,53", "71", 1, "1"),
+        ("3,45,2,33", "3,45", 3, "2,3"),
+        ("40,35,3", "35,3", 0, "0"),
+        ("35,18,40", "18,40", 0, "0"),
     ],
 )
 def test_argmax(kind: str, low: str, x: str, y: str, axis: int, axes: str) -> None:
     text = ARGMAX.format(kind=kind, low=low, x=x, y=y, axis=axis, axes=axes)
     check(text, ProgramReduceKernel)
+
+
+def test_rows_turned_together_of_two_arrays() -> None:
+    """Both differ from row to row; ties go to the smaller second number."""
+    text = ARGMAX.format(kind="f32", low="-inf", x="45,37", y="45", axis=1, axes="1")
+    check(
+        text.replace("n = s32[45,37] iota(), iota_dimension=1", "n = s32[45,37] parameter(1)"),
+        ProgramReduceKernel,
+    )
+
+
+def test_argmax_of_rows_with_nans_and_ties() -> None:
+    x = np.random.default_rng(0).integers(0, 5, (67, 50)).astype(np.float32)
+    x[::3, 17] = np.nan
+    x[1::3, 33] = np.nan
+    x[::6, 5] = np.nan
+    text = ARGMAX.format(kind="f32", low="-inf", x="67,50", y="67", axis=1, axes="1")
+    assert_agrees(text, inputs=[x])
 
 
 @pytest.mark.parametrize(
