@@ -20,6 +20,7 @@ from runtime.kernels.image_convolution import ImageTiles, image_tiles
 from runtime.kernels.image_geometry import geometry
 from runtime.kernels.panel_convolution import PanelConvolutionKernel
 from runtime.kernels.phase_convolution import PhaseConvolutionKernel
+from runtime.kernels.vector_convolution import vector_plan
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays, Views
 from runtime.strides import StridedView
 from runtime.thunks.kernel import KernelThunk
@@ -174,6 +175,7 @@ def _without_phases(canonical: CanonicalConvolution, *, tiled: bool = True) -> W
         runs,
         min(math.prod(outer), max(panel // (runs * inner[-1]), 1)),
         _tiles(canonical, budget, (MOST_MULTIPLIED, MOST_MULTIPLIED_GRADIENT)) if tiled else None,
+        vector_plan(canonical.window, x, w, out, channels_inside=inside),
     )
 
 

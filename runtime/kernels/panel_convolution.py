@@ -24,6 +24,7 @@ from runtime.codegen.llvm_convolution_gradient import FUNCTION as CONVOLVE_GRADI
 from runtime.codegen.llvm_convolution_gradient import GradientWords, gradient_code
 from runtime.codegen.llvm_convolution_image import FUNCTION as CONVOLVE_IMAGE
 from runtime.codegen.llvm_convolution_image import ImageWords, image_code
+from runtime.codegen.llvm_vector_multiply import vector_form
 from runtime.codegen.native_call import NativeAction, in_order, native_call
 from runtime.codegen.tile_unit import has_tile_unit
 from runtime.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
@@ -33,6 +34,7 @@ from runtime.kernels.gradient_convolution import GradientTiles, gradient_words
 from runtime.kernels.gradient_geometry import gradient_geometry
 from runtime.kernels.image_convolution import ImageTiles, image_words
 from runtime.kernels.image_geometry import geometry
+from runtime.kernels.vector_convolution import VectorPlan, vector_action
 from spmd.literal import NDArray
 from spmd.ops.window import Window
 from spmd.shape import PrimitiveType
@@ -61,30 +63,31 @@ class PanelConvolutionKernel(Kernel):
     runs_per_block: int
     outer_per_block: int
     tiles: ImageTiles | GradientTiles | None = None
+    vectors: VectorPlan | None = None
 
     @property
     def panel_elements(self) -> int:
         """Of scratch[0]."""
         panel = self.run_length * self.runs_per_block * self.outer_per_block
-        return max(panel, self.tiles.elements if self.tiles is not None else 0)
+        ways = (self.tiles, self.vectors)
+        return max(panel, *(way.elements for way in ways if way is not None), 0)
 
 
 @CPU_KERNELS.binds(PanelConvolutionKernel)
 def bind_panel_convolution(kernel: PanelConvolutionKernel, arrays: KernelArrays) -> Action:
-    gemm = gemm_function(kernel.element_type)
-    assert gemm is not None, "the lowering asked for it"
-    code = convolution_code(kernel.element_type, gemm)
     panel, *spare = arrays.scratch
     given = (*arrays.operands, *arrays.results)
     x, w, out = [
         array if array.dtype == kernel.element_type.numpy else spare.pop(0) for array in given
     ]
-    words = _words(kernel, x, w, out, panel)
-    record = np.zeros(len(words.packed(0)), np.int64)
-    record[:] = words.packed(record.ctypes.data)
-    convolve = native_call(code, FUNCTION, record, (x, w, out, panel))
-    if kernel.tiles is not None and has_tile_unit():
-        convolve = _by_tiles(kernel, kernel.tiles, (x, w, out), panel, convolve)
+    tiles = kernel.tiles if has_tile_unit() else None
+    if tiles is not None:
+        by_panels = _by_panels(kernel, x, w, out, panel)
+        convolve = _by_tiles(kernel, tiles, (x, w, out), panel, by_panels)
+    elif kernel.vectors is not None and kernel.vectors.form == vector_form():
+        convolve = vector_action(kernel.vectors, kernel.window, (x, w, out), panel)
+    else:
+        convolve = _by_panels(kernel, x, w, out, panel)
     before = [
         converting(array, own)
         for own, array in zip((x, w), arrays.operands, strict=True)
@@ -92,6 +95,18 @@ def bind_panel_convolution(kernel: PanelConvolutionKernel, arrays: KernelArrays)
     ]
     after = [converting(out, arrays.results[0])] if out is not arrays.results[0] else []
     return in_order(*before, convolve, *after)
+
+
+def _by_panels(
+    kernel: PanelConvolutionKernel, x: NDArray, w: NDArray, out: NDArray, panel: NDArray
+) -> NativeAction:
+    gemm = gemm_function(kernel.element_type)
+    assert gemm is not None, "the lowering asked for it"
+    words = _words(kernel, x, w, out, panel)
+    record = np.zeros(len(words.packed(0)), np.int64)
+    record[:] = words.packed(record.ctypes.data)
+    code = convolution_code(kernel.element_type, gemm)
+    return native_call(code, FUNCTION, record, (x, w, out, panel))
 
 
 def _by_tiles(

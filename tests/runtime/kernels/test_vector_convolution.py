@@ -1,0 +1,188 @@
+"""Convolutions by vector registers, of the host's vectors and of shorter ones, against the reference evaluator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import runtime.kernels.panel_convolution as panel_convolution
+import runtime.kernels.vector_convolution as vector_convolution
+from runtime.codegen.llvm_jit import host_has
+from runtime.codegen.llvm_vector_multiply import LeftForm, VectorForm, vector_form
+from runtime.codegen.tile_unit import without_tile_unit
+from runtime.kernels.panel_convolution import PanelConvolutionKernel
+from tests.runtime.kernels.convolutions import convolution, laid_out
+from tests.runtime.programs.agreement import assert_agrees, kernels_of
+
+pytestmark = pytest.mark.skipif(
+    not host_has("avx2", "fma"), reason="the processor has no long vectors"
+)
+
+
+@pytest.fixture(params=["own", "short"], autouse=True)
+def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The host's vectors and those of AVX2, without the tile unit."""
+    found = vector_form() if request.param == "own" else VectorForm(8, (6, 4))
+    for module in (panel_convolution, vector_convolution):
+        monkeypatch.setattr(module, "vector_form", lambda: found)
+    with without_tile_unit():
+        yield
+
+
+@pytest.fixture
+def bound(monkeypatch: pytest.MonkeyPatch) -> list[LeftForm]:
+    """The forms in which convolutions are bound in this test."""
+    forms: list[LeftForm] = []
+    act = panel_convolution.vector_action
+
+    def noted(plan: vector_convolution.VectorPlan, *arguments: object) -> object:
+        forms.append(plan.left)
+        return act(plan, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(panel_convolution, "vector_action", noted)
+    return forms
+
+
+def check(text: str, bound: list[LeftForm], left: LeftForm, *, buffered: bool = False) -> None:
+    """Sums of some hundred products are near to the evaluator's, which adds them up in another order."""
+    kernels = kernels_of(assert_agrees(text, rtol=1e-3))
+    plans = [k.vectors for k in kernels if isinstance(k, PanelConvolutionKernel)]
+    assert [plan is not None and plan.buffered > 0 for plan in plans] == [buffered]
+    assert set(bound) == {left}
+
+
+WINDOWS = [
+    ("size=3x2", "7,7"),
+    ("size=3x2 pad=1_1x1_0", "9,8"),
+    ("size=3x2 stride=2x3 pad=1_2x0_1", "5,3"),
+    ("size=3x2 rhs_dilate=3x2", "3,6"),
+    ("size=3x2 stride=2x2 pad=3_1x2_2 rhs_dilate=2x3", "5,5"),
+    ("size=3x2 pad=-1_-2x-1_1", "4,7"),
+    ("size=3x2 pad=4_4x3_3", "15,13"),
+    ("size=3x2 pad=1_1x1_0 rhs_reversal=1x1", "9,8"),
+    ("size=3x2 pad=1_1x1_0 rhs_reversal=0x1", "9,8"),
+]
+
+
+@pytest.mark.parametrize(("window", "out"), WINDOWS)
+@pytest.mark.parametrize("features", [12, 33])
+def test_windows(window: str, out: str, features: int, bound: list[LeftForm]) -> None:
+    x, w, y = "f32[3,9,8,5]", f"f32[3,2,5,{features}]", f"f32[3,{out},{features}]"
+    check(convolution(x, w, y, window, "b01f_01io->b01f"), bound, LeftForm.ROWS)
+
+
+@pytest.mark.parametrize(("window", "out"), WINDOWS)
+@pytest.mark.parametrize(("rows", "features"), [(8, 12), (37, 51)])
+def test_gradients_of_kernels(
+    window: str, out: str, rows: int, features: int, bound: list[LeftForm]
+) -> None:
+    """Rows lie side by side: the images' features."""
+    x, w, y = f"f32[5,9,8,{rows}]", f"f32[5,3,2,{features}]", f"f32[{out},{rows},{features}]"
+    check(convolution(x, w, y, window, "f01b_i01o->01bf"), bound, LeftForm.DEPTH)
+
+
+@pytest.mark.parametrize(
+    "labels", ["b01f_01io->bf01", "b01f_01oi->bf01", "b01f_o01i->f01b", "b01f_01io->1bf0"]
+)
+@pytest.mark.parametrize("rows", [1, 5, 1 << 10])
+def test_features_that_lie_apart(
+    labels: str, rows: int, bound: list[LeftForm], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the result: sums are gathered before, some rows at a time; in w, too."""
+    monkeypatch.setattr("runtime.kernels.vector_convolution.BUFFERED", 64 * rows)
+    sizes = [
+        {"b": 4, "f": 100, "0": 6, "1": 7},
+        {"i": 100, "o": 40, "0": 3, "1": 2},
+        {"b": 4, "f": 40, "0": 6, "1": 6},
+    ]
+    x, w, y = laid_out(labels, sizes, "f32")
+    text = convolution(x, w, y, "size=3x2 pad=1_1x0_0", labels)
+    check(text, bound, LeftForm.ROWS, buffered=True)
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "y", "window"),
+    [
+        ("2,3,3,700", "3,3,700,14", "2,3,3,14", "size=3x3 pad=1_1x1_1"),
+        ("1,3,4,601", "2,1,601,14", "1,2,4,14", "size=2x1"),
+        ("1,3,700,2", "1,300,2,14", "1,3,401,14", "size=1x300"),
+        ("1,3,5,7", "3,3,7,1100", "1,3,5,1100", "size=3x3 pad=1_1x1_1"),
+    ],
+)
+def test_blocks(x: str, w: str, y: str, window: str, bound: list[LeftForm]) -> None:
+    """Of channels, of taps, of features."""
+    text = convolution(f"f32[{x}]", f"f32[{w}]", f"f32[{y}]", window, "b01f_01io->b01f")
+    check(text, bound, LeftForm.ROWS)
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "y", "window", "labels", "more", "left"),
+    [
+        (
+            "2,8,15",
+            "3,5,45",
+            "2,6,45",
+            "size=3",
+            "b0f_0io->b0f",
+            ", feature_group_count=3",
+            LeftForm.ROWS,
+        ),
+        ("4,5", "5,13", "4,13", "", "bf_io->bf", "", LeftForm.ROWS),
+        (
+            "2,4,5,6,3",
+            "2,3,2,3,14",
+            "2,3,3,5,14",
+            "size=2x3x2",
+            "b012f_012io->b012f",
+            "",
+            LeftForm.ROWS,
+        ),
+        (
+            "3,9,9,9,16",
+            "3,7,7,7,20",
+            "3,3,3,16,20",
+            "size=7x7x7",
+            "f012b_i012o->012bf",
+            "",
+            LeftForm.DEPTH,
+        ),
+        ("1,1,9,1", "1,4,1,12", "1,1,6,12", "size=1x4", "b01f_01io->b01f", "", LeftForm.ROWS),
+    ],
+)
+def test_groups_and_ranks(
+    x: str,
+    w: str,
+    y: str,
+    window: str,
+    labels: str,
+    more: str,
+    left: LeftForm,
+    bound: list[LeftForm],
+) -> None:
+    text = convolution(f"f32[{x}]", f"f32[{w}]", f"f32[{y}]", window, labels, more)
+    check(text, bound, left)
+
+
+@pytest.mark.parametrize("labels", ["b01f_01io->b01f", "bf01_oi01->bf01"])
+def test_types_are_converted(labels: str) -> None:
+    sizes = ("3,6,5,4", "3,2,4,17") if labels[1] == "0" else ("3,4,6,5", "17,4,3,2")
+    out = "3,6,4,17" if labels[1] == "0" else "3,17,6,4"
+    x, w, y = f"bf16[{sizes[0]}]", f"bf16[{sizes[1]}]", f"bf16[{out}]"
+    assert_agrees(convolution(x, w, y, "size=3x2 pad=1_1x0_0", labels), rtol=2e-2)
+
+
+def test_heights_leave_no_row_and_waste_few() -> None:
+    for own in (VectorForm(16, (14, 8)), VectorForm(8, (6, 4))):
+        heights = own.next_heights()
+        for rows in range(1, len(heights)):
+            left, multiplied = rows, 0
+            while left > 0:
+                multiplied += heights[left]
+                left -= heights[left]
+            tall, low = own.heights
+            least = min(
+                a * tall + b * low for a, b in np.ndindex(20, 20) if a * tall + b * low >= rows
+            )
+            assert multiplied == least
