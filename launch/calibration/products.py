@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from launch.calibration.memory import FAR_BYTES, Arena
@@ -16,7 +17,7 @@ from runtime.prediction.work import NEAR
 from spmd.literal import NDArray
 from spmd.machine.description import MemoryLevel, byte_seconds
 from spmd.machine.fit import nonnegative_fit
-from spmd.machine.products import ProductClass, Turned
+from spmd.machine.products import ProductClass, Turned, class_for
 from spmd.shape import PrimitiveType
 
 P = PrimitiveType
@@ -43,7 +44,8 @@ class ProductShapes:
     """A class's least sizes, blocks as ``ProductClass`` has them, and the shapes m, k, n that it is fitted to; turned:
     those of which an operand lies the other way round, too.
 
-    Of those everything lies in a core's second-level cache: what more bytes take is the caches', not the product's.
+    Of all but the largest everything lies in a core's second-level cache: what more bytes take is the caches', not the
+    product's.
     """
 
     least: Sizes
@@ -53,6 +55,15 @@ class ProductShapes:
 
 
 CLASSES = (
+    ProductShapes(  # so large that what is packed of them lies in caches, and neither they nor their results
+        (128, 128, 1 << 27),
+        (32, 32),
+        (
+            *((512, 512, 512), (256, 1024, 512), (1024, 256, 512), (256, 256, 2048)),
+            *((512, 2048, 256), (768, 512, 768), (512, 1024, 1024)),
+        ),
+        ((512, 512, 512),),
+    ),
     ProductShapes(
         (32, 16, 1 << 20),
         (32, 32),
@@ -186,7 +197,7 @@ def product_classes(
     classes: list[ProductClass] = []
     for types in options.types:
         own = [_fitted(types, shapes, options, seconds) for shapes in options.classes]
-        far = _farther(own[0], options, levels, seconds)
+        far = _farther(types, own, options, levels, seconds)
         classes += [one.where_far(*far) for one in own]
     return tuple(classes)
 
@@ -213,7 +224,11 @@ def _fitted(
 
 
 def _farther(
-    near: ProductClass, options: ProductOptions, levels: tuple[MemoryLevel, ...], seconds: Seconds
+    types: Types,
+    near: Sequence[ProductClass],
+    options: ProductOptions,
+    levels: tuple[MemoryLevel, ...],
+    seconds: Seconds,
 ) -> list[float]:
     """How many times as long as in a copy it takes to come from farther away, as ``ProductClass.where_far`` has it:
     products take so much longer than ``near`` says, one after the other on ever other arrays.
@@ -222,15 +237,15 @@ def _farther(
     if more <= 0:
         return []
     layouts = _far_layouts(options)
-    parts = []
+    parts, known = [], []
     for sizes, turned in layouts:
-        lhs, rhs, result = (more * size for size in _moved(near.types, sizes))
+        lhs, rhs, result = (more * size for size in _moved(types, sizes))
         parts.append((lhs, rhs, result, lhs * turned[0], rhs * turned[1]))
-    return nonnegative_fit(
-        parts,
-        [seconds[_far(near.types, *layout, options)] for layout in layouts],
-        known=[near.seconds(*sizes, turned) for sizes, turned in layouts],
-    )
+        one = class_for(near, types, sizes)
+        assert one is not None, "what is far is of a class that has no least sizes, or few"
+        known.append(one.seconds(*sizes, turned))
+    found = [seconds[_far(types, *layout, options)] for layout in layouts]
+    return nonnegative_fit(parts, found, known)
 
 
 def _at_once(types: Types) -> tuple[int, int]:

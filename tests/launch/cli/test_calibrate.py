@@ -38,7 +38,7 @@ QUICK = CalibrationOptions(
         chain=2,
         budget=0.0,
     ),
-    ProductOptions(TYPES[:1], (CLASSES[0], CLASSES[2]), FAR[:1], 1 << 16, 0.0),
+    ProductOptions(TYPES[:1], (CLASSES[1], CLASSES[3]), FAR[:1], 1 << 16, 0.0),
     ConvolutionOptions(
         (Layer("forward", 1, 8, 4, 8), Layer("kernel", 1, 8, 4, 8)), far_bytes=1 << 14, budget=0.0
     ),
