@@ -14,3 +14,10 @@ class CollectiveGroup(StrEnum):
 
 
 COLLECTIVE_GROUPS = tuple(group.value for group in CollectiveGroup)
+
+#: Without these nothing overlaps; others make less to be sent.
+OVERLAPPING = (
+    CollectiveGroup.PIPELINING,
+    CollectiveGroup.WINDOWED_EINSUM,
+    CollectiveGroup.LATENCY_HIDING,
+)

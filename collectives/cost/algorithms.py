@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeAlias
 
@@ -71,7 +71,8 @@ def quickest(kind: Kind, pattern: Pattern, size: float) -> CollectiveTime:
         for name, algorithm in _ALGORITHMS.items()
         if _serves(name, kind, pattern)
     ]
-    return min(times, key=lambda time: time.seconds)
+    best = min(times, key=lambda time: time.seconds)
+    return replace(best, latency=min(time.latency for time in times))
 
 
 def _serves(name: str, kind: Kind, pattern: Pattern) -> bool:
@@ -87,7 +88,7 @@ def _serves(name: str, kind: Kind, pattern: Pattern) -> bool:
 def _time(name: str, traffic: tuple[_Traffic, ...]) -> CollectiveTime:
     links = tuple(LinkUse(one.span.exchange.name, one.sent, one.port_seconds) for one in traffic)
     latency = sum(one.steps * one.span.exchange.latency for one in traffic)
-    return CollectiveTime(latency + max(link.seconds for link in links), name, links)
+    return CollectiveTime(latency + max(link.seconds for link in links), name, links, latency)
 
 
 _EACH_TO_EACH = (Kind.ALL_TO_ALL, Kind.RAGGED_ALL_TO_ALL)

@@ -29,12 +29,14 @@ class LinkUse:
 class CollectiveTime:
     """Of one collective whose members all start together, on links that nothing else uses.
 
-    algorithm: "ring", "tree", "one-shot", "hierarchical", or "none" where nothing is sent.
+    algorithm: "ring", "tree", "one-shot", "hierarchical", or "none" where nothing is sent. latency: of the seconds,
+    what is left however few the bytes.
     """
 
     seconds: float
     algorithm: str
     links: tuple[LinkUse, ...]
+    latency: float = 0.0
 
 
 class Estimator(Protocol):

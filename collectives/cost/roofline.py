@@ -58,7 +58,8 @@ class RooflineEstimator:
         slowest = max(times, key=lambda time: time.seconds, default=NOTHING)
         if not slowest.links:
             return NOTHING
-        return replace(slowest, seconds=self._device.begin + slowest.seconds)
+        begin = self._device.begin
+        return replace(slowest, seconds=begin + slowest.seconds, latency=begin + slowest.latency)
 
     def placement(self, instruction: HloInstruction) -> Placement:
         """Of a collective, of its start, or of an async-start that wraps one: which devices see the same."""

@@ -100,8 +100,8 @@ def exchange_ways(x: HloInstruction) -> tuple[Along, ...]:
     return tuple(Along(d, (d,)) for d in untouched)
 
 
-def _ways(x: HloInstruction) -> tuple[Along, ...]:
-    """Products also over what they sum, whatever their type: terms are added in f32 where it is a narrow one."""
+def region_ways(x: HloInstruction) -> tuple[Along, ...]:
+    """How ``x`` can be cut; products also over what they sum: terms of a narrow type are added in f32."""
     if is_pinned(x):
         return ()
     if _is_exchange(x):
@@ -140,7 +140,7 @@ class _Flood:
             for neighbour in (*self._operands_cut(x), *self._users_cutting(x)):
                 if neighbour in self.along or len(self.along) >= _MOST:
                     continue
-                if any(self._take(neighbour, way) for way in _ways(neighbour)):
+                if any(self._take(neighbour, way) for way in region_ways(neighbour)):
                     work.append(neighbour)
 
     def _operands_cut(self, x: HloInstruction) -> Iterator[HloInstruction]:

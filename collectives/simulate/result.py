@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from collectives.simulate.bound import Bound
+from collectives.simulate.least_step import LeastStep
 from collectives.simulate.reasons import Cause
 from collectives.simulate.timeline import Slice
 
@@ -61,7 +62,8 @@ class Simulation:
     seconds: compute + slowed + exposed, and how much later than others it began. compute: kernels at full speed.
     slowed: what they take longer while collectives take processors away. exposed: the device stands still.
     communication: some collective is under way.
-    bound: of any order of the same instructions. peak_bytes: parameters, constants and results included.
+    bound: of any order of the same instructions. least: of any order of the program's pieces, and what the program
+    takes where nothing overlaps; None where that is not known. peak_bytes: parameters, constants and results included.
     device: the one whose figures these are. alike: how many devices do the same, out of ``devices`` in ``classes``
     classes. notes: what was taken for granted. slices: what the device does when, where that was kept.
     """
@@ -82,3 +84,4 @@ class Simulation:
     resources: tuple[ResourceUse, ...]
     notes: tuple[str, ...]
     slices: tuple[Slice, ...] = ()
+    least: LeastStep | None = None

@@ -13,10 +13,12 @@ from collectives.cost.custom_calls import CallCost, read_call_cost
 from collectives.cost.estimator import Estimator
 from collectives.cost.profiled import MAX_BYTES
 from collectives.cost.roofline import RooflineEstimator
+from collectives.simulate.least_step import LeastStep, least_step
 from collectives.simulate.result import Simulation
 from collectives.simulate.simulate import SimulationOptions, simulate
 from launch.cli.module_argument import add_module_arguments, compile_options, positive
 from launch.cli.output_path import require_writable
+from launch.collective_groups import OVERLAPPING
 from launch.input_file import read_at_most
 from launch.machine_option import described
 from launch.options import CompileOptions
@@ -90,6 +92,8 @@ def run(options: argparse.Namespace) -> int:
     compilation = compiled_for(module, options.devices, wanted)
     estimator = RooflineEstimator.of(compilation.module, machine, costs)
     found = _simulated(compilation, estimator, options)
+    if options.durations is None and found.communication:
+        found = replace(found, least=least_of(module, options.devices, wanted))
     if options.trace is not None:
         options.trace.write_text(json.dumps(simulation_trace(found)), encoding="utf-8")
     if options.json:
@@ -108,6 +112,17 @@ def compiled_for(module: HloModule, devices: int | None, options: CompileOptions
         return Compilation(program, count, options.machine)
     *_, (_, compilation) = stages(module, devices, options)
     return compilation
+
+
+def least_of(module: HloModule, devices: int | None, options: CompileOptions) -> LeastStep | None:
+    """Of ``module`` as it is without the passes that let collectives overlap; None where none of them runs on it."""
+    if module.stage is Stage.SCHEDULED or not options.machine.overlaps:
+        return None
+    left_out = (*options.without, *OVERLAPPING)
+    *_, (_, plain) = stages(module, devices, replace(options, without=left_out))
+    estimator = RooflineEstimator.of(plain.module, options.machine, dict(options.costs))
+    busy = {way.name: way.busy for way in options.machine.exchanges}
+    return least_step(plain.module, estimator, busy)
 
 
 def _simulated(

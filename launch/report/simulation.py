@@ -25,6 +25,7 @@ def as_json(found: Simulation, machine: MachineDescription) -> dict[str, Any]:
         "exposed_s": found.exposed,
         "lower_bound_s": found.bound.seconds,
         "lower_bound_by": found.bound.what,
+        "hiding": _hiding(found),
         "peak_bytes": found.peak_bytes,
         "memory_limit": machine.memory_limit,
         "device": found.device,
@@ -55,6 +56,23 @@ def as_json(found: Simulation, machine: MachineDescription) -> dict[str, Any]:
             for one in found.collectives
         ],
         "notes": list(found.notes),
+    }
+
+
+def _hiding(found: Simulation) -> dict[str, Any] | None:
+    least = found.least
+    if least is None:
+        return None
+    hidden = least.waiting - found.seconds
+    return {
+        "waiting_s": least.waiting,
+        "bound_s": least.seconds,
+        "bound_by": least.what,
+        "idle_s": least.idle,
+        "hideable_s": least.hideable,
+        "hidden_s": hidden,
+        "hidden_share": hidden / least.hideable if least.hideable else None,
+        "pieces": least.pieces,
     }
 
 
@@ -92,10 +110,23 @@ def _step(found: Simulation, machine: MachineDescription) -> Iterator[str]:
         f"{percent(found.communication, whole)}, overlapped or exposed"
     )
     yield f"  lower bound    {brief(found.bound.seconds):>9}  by {found.bound.what}, in any order"
+    yield from _in_pieces(found)
     fits = "" if found.peak_bytes <= machine.memory_limit else ": does not fit"
     yield (
         f"  peak memory    {size_text(found.peak_bytes):>9}  of {size_text(machine.memory_limit)}{fits}"
     )
+
+
+def _in_pieces(found: Simulation) -> Iterator[str]:
+    least = found.least
+    if least is None:
+        return
+    yield f"  in pieces      {brief(least.seconds):>9}  by {least.what}, of any cut and order"
+    hidden = least.waiting - found.seconds
+    share = (
+        f", {percent(hidden, least.hideable)} of {brief(least.hideable)}" if least.hideable else ""
+    )
+    yield f"  nothing hidden {brief(least.waiting):>9}  {brief(max(hidden, 0.0))} hidden{share}"
 
 
 def _resources(resources: tuple[ResourceUse, ...]) -> Iterator[str]:

@@ -110,6 +110,27 @@ def test_json_has_the_keys_that_scripts_read(capsys: pytest.CaptureFixture[str])
     assert found["lower_bound_s"] <= found["step_s"]
 
 
+def test_what_can_be_hidden_is_what_pieces_could(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All but an eighth of each product, before what is sent and behind it."""
+    file = tmp_path / "chain.hlo"
+    lines = BESIDE.replace("dot(v, v)", "dot(v, q)").replace("dot(g, w)", "dot(g, q)").splitlines()
+    lines.insert(-1, lines.pop(next(n for n, line in enumerate(lines) if line.startswith("  g ="))))
+    file.write_text("\n".join(lines).replace("all-reduce(p)", "all-reduce(w)"))
+    found = figures(capsys, str(file), "--topology", "tcp-cluster{links=0.01,node=1}")
+    hiding = found["hiding"]
+    assert hiding["pieces"] == 8
+    assert hiding["bound_by"] in ("Ethernet 25G", "critical path")
+    assert hiding["waiting_s"] >= found["step_s"] >= hiding["bound_s"]
+    assert hiding["hideable_s"] == pytest.approx(hiding["waiting_s"] - hiding["bound_s"])
+    assert hiding["hidden_s"] == pytest.approx(hiding["waiting_s"] - found["step_s"])
+    assert 0.9 < 8 * hiding["idle_s"] / found["compute_s"] < 1.1
+    assert main(["simulate", str(file), "--topology", "tcp-cluster{links=0.01,node=1}"]) == 0
+    assert "nothing hidden" in capsys.readouterr().out
+    assert figures(capsys, str(file), "--topology", "cpu-avx512")["hiding"] is None
+
+
 def test_a_loop_for_a_reader(looped: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", looped, *BLOCKING]) == 0
     printed = capsys.readouterr().out

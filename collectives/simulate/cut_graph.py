@@ -1,0 +1,260 @@
+"""A program as one graph of what can be cut into pieces: calls, kernels and trips of loops are written out.
+
+Nodes are arrays. Seconds stand where a kernel's results come out of it; what is inside takes none, and says along
+which dimensions of its operands each result can be had piece by piece. Of loops of many trips only some are written
+out, one of which stands for all others: so much less must come before it and after it, which bounds may do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from collectives.cost.estimator import Estimator
+from collectives.passes.exchange_region import region_ways
+from collectives.schedule.phases import is_blocking, is_done, is_start
+from spmd.analysis.executions import counted_trips
+from spmd.analysis.split_rules import Along, length_along
+from spmd.analysis.wire import KIND
+from spmd.hlo import HloComputation, HloInstruction, Opcode
+from spmd.hlo.opcode_roles import WEIGHTLESS, wrapped
+from spmd.ops.attrs import CollectiveAttrs, ParameterAttrs, TupleIndexAttrs
+from spmd.ops.groups import group_size
+from spmd.shape import ArrayShape, Shape, TupleShape
+
+#: Pieces that passes make of anything at most; of what goes round a ring, so many of each device's part.
+PIECES, RING_PIECES, LARGEST_RING = 8, 4, 8
+#: Nodes from which on loops are not written out any further.
+MOST_NODES = 60_000
+#: Trips of a loop that are written out in any case.
+LEAST_TRIPS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """One way to cut a node. first: seconds until its first piece is there; last: from when all that it reads is."""
+
+    along: Along
+    first: float
+    last: float
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """reads: nodes. cuts: ways to cut it, with a dimension of each that it reads. seconds: of all of it."""
+
+    reads: tuple[int, ...]
+    cuts: tuple[Cut, ...] = ()
+    seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class Task:
+    """What occupies resources (seconds, by name): results' nodes. times: executions that it stands for."""
+
+    nodes: tuple[int, ...]
+    uses: tuple[tuple[str, float], ...]
+    seconds: float
+    times: int
+
+
+#: A value: a node, or those of a tuple's elements.
+Value: TypeAlias = "int | tuple[Value, ...]"
+
+COMPUTE = "compute"
+_RINGS = (Opcode.ALL_GATHER, Opcode.ALL_GATHER_START, Opcode.REDUCE_SCATTER)
+
+
+@dataclass
+class CutGraph:
+    """Of one device's program; ``branches``: what conditionals are taken to run."""
+
+    estimator: Estimator
+    branches: Mapping[HloInstruction, HloComputation] = field(default_factory=dict)
+    nodes: list[Node] = field(default_factory=list)
+    tasks: list[Task] = field(default_factory=list)
+    pieces: int = PIECES
+    _known: dict[HloInstruction, tuple[Cut, ...]] = field(default_factory=dict)
+    _times: int = 1
+
+    @staticmethod
+    def of(
+        entry: HloComputation,
+        estimator: Estimator,
+        branches: Mapping[HloInstruction, HloComputation],
+    ) -> CutGraph:
+        graph = CutGraph(estimator, branches, pieces=_most_pieces(entry))
+        graph._run(entry, [graph._given(x.shape) for x in entry.parameters])
+        return graph
+
+    def _add(self, node: Node) -> int:
+        self.nodes.append(node)
+        return len(self.nodes) - 1
+
+    def _given(self, shape: Shape) -> Value:
+        if isinstance(shape, TupleShape):
+            return tuple(map(self._given, shape.elements))
+        return self._add(Node(()))
+
+    def _run(self, computation: HloComputation, given: list[Value], priced: bool = True) -> Value:
+        """The root's value. priced: whether instructions take time of their own, which a kernel's insides do not."""
+        values: dict[HloInstruction, Value] = {}
+        for x in computation.instructions:
+            if x.opcode is Opcode.PARAMETER:
+                values[x] = given[x.attrs_as(ParameterAttrs).number]
+            else:
+                values[x] = self._value(x, [values[y] for y in x.operands], priced)
+        return values[computation.root]
+
+    def _value(self, x: HloInstruction, read: list[Value], priced: bool) -> Value:
+        match x.opcode:
+            case Opcode.TUPLE:
+                return tuple(read)
+            case Opcode.GET_TUPLE_ELEMENT if isinstance(read[0], tuple):
+                return read[0][x.attrs_as(TupleIndexAttrs).index]
+            case Opcode.OPT_BARRIER:
+                return read[0]
+            case Opcode.CALL:
+                return self._run(x.to_apply, read, priced)
+            case Opcode.CONDITIONAL:
+                taken = self.branches.get(x, x.called_computations[0])
+                return self._run(taken, [read[1 + x.called_computations.index(taken)]], priced)
+            case Opcode.WHILE:
+                return self._loop(x, read[0])
+            case Opcode.FUSION:
+                made = self._run(x.called_computations[0], read, priced=False)
+                return self._kernel(x, made) if priced else made
+        if is_done(x):
+            return read[0]
+        if is_start(x) or is_blocking(x):
+            return self._collective(x, read)
+        return self._plain(x, read, priced)
+
+    def _plain(self, x: HloInstruction, read: list[Value], priced: bool) -> Value:
+        seconds = self.estimator.compute(x) if priced and x.opcode not in WEIGHTLESS else 0.0
+        if isinstance(x.shape, ArrayShape) and all(isinstance(one, int) for one in read):
+            made: Value = self._add(Node(tuple(_leaves(read)), self._cuts(x, seconds), seconds))
+        else:
+            whole = tuple(_leaves(read))
+            made = self._each(x.shape, lambda: Node(whole, (), seconds))
+        self._computes(made, seconds)
+        return made
+
+    def _cuts(self, x: HloInstruction, seconds: float) -> tuple[Cut, ...]:
+        if x not in self._known:
+            counted = ((way, self._count(length_along(x, way))) for way in region_ways(x))
+            self._known[x] = tuple(
+                Cut(way, seconds / count, seconds / count) for way, count in counted if count > 1
+            )
+        return self._known[x]
+
+    def _count(self, length: int) -> int:
+        """Pieces that so many elements of a dimension make."""
+        return next(n for n in range(self.pieces, 0, -1) if length % n == 0)
+
+    def _each(self, shape: Shape, node: Callable[[], Node]) -> Value:
+        if isinstance(shape, TupleShape):
+            return tuple(self._each(one, node) for one in shape.elements)
+        return self._add(node())
+
+    def _kernel(self, x: HloInstruction, made: Value) -> Value:
+        """Each result of a kernel may be cut as what is inside allows."""
+        seconds = self.estimator.compute(x)
+        if not seconds:
+            return made
+
+        def out(value: Value, shape: Shape) -> Value:
+            if isinstance(value, tuple):
+                assert isinstance(shape, TupleShape)
+                return tuple(map(out, value, shape.elements))
+            counts = [self._count(size) for size in _dims(shape)]
+            cuts = (Cut(Along(d, (d,)), seconds / n, seconds / n) for d, n in enumerate(counts))
+            return self._add(Node((value,), tuple(cuts), seconds))
+
+        results = out(made, x.shape)
+        self._computes(results, seconds)
+        return results
+
+    def _computes(self, made: Value, seconds: float) -> None:
+        if seconds > 0.0:
+            leaves = tuple(_leaves([made]))
+            self.tasks.append(Task(leaves, ((COMPUTE, seconds),), seconds, self._times))
+
+    def _collective(self, x: HloInstruction, read: list[Value]) -> Value:
+        """Each operand's array becomes one of the result; what was combined shares its seconds by bytes."""
+        time, operation = self.estimator.collective(x), wrapped(x)
+        sizes = [
+            one.shape.byte_size if isinstance(one.shape, ArrayShape) else 0 for one in x.operands
+        ]
+        sending = (time.seconds - time.latency) / (sum(sizes) or 1)
+        made = tuple(
+            self._add(self._sent(operation, one, time.latency, sending * size, _dims(of.shape)))
+            for of, one, size in zip(x.operands, map(_leaf, read), sizes, strict=True)
+        )
+        uses = tuple((link.exchange, link.seconds) for link in time.links if link.seconds > 0.0)
+        if uses:
+            self.tasks.append(Task(made, uses, time.seconds, self._times))
+        return made if len(made) > 1 else made[0]
+
+    def _sent(
+        self, x: HloInstruction, read: int, latency: float, sending: float, dims: tuple[int, ...]
+    ) -> Node:
+        """A device has its own part of what is gathered at hand, and may add its own to what is scattered last."""
+        kind, attrs = KIND[x.opcode], x.attrs
+        dim = attrs.dimension if isinstance(attrs, CollectiveAttrs) else None
+        cuts = []
+        for d, count in enumerate(map(self._count, dims)):
+            piece = latency + sending / count
+            if d != dim:
+                cuts.append(Cut(Along(d, (d,)), piece, piece))
+            elif kind == "all-gather":
+                cuts.append(Cut(Along(d, (d,)), 0.0, piece))
+            elif kind == "reduce-scatter":
+                cuts.append(Cut(Along(d, (d,)), piece, 0.0))
+        return Node((read,), tuple(cuts), latency + sending)
+
+    def _loop(self, x: HloInstruction, state: Value) -> Value:
+        """As many trips as there is room for; the middle one stands for those that are left out."""
+        trips = counted_trips(x)
+        self._run(x.while_condition, [state])
+        before, outer, done = len(self.nodes), self._times, 0
+        written = trips
+        while done < written:
+            if done == 1:
+                room = (MOST_NODES - before) // max(len(self.nodes) - before, 1)
+                written = min(trips, max(room, LEAST_TRIPS))
+            is_middle = done == max(written // 2, 1)
+            self._times = outer * (trips - written + 1 if is_middle else 1)
+            state = self._run(x.while_body, [state])
+            self._run(x.while_condition, [state])
+            done += 1
+        self._times = outer
+        return state
+
+
+def _most_pieces(entry: HloComputation) -> int:
+    """Where products may go round a ring with an all-gather or reduce-scatter, they are cut finer."""
+    assert entry.module is not None
+    sizes = (
+        group_size(operation) or 1
+        for computation in entry.module.computations
+        for operation in computation.with_opcode(*_RINGS)
+    )
+    return max([PIECES, *(RING_PIECES * size for size in sizes if size <= LARGEST_RING)])
+
+
+def _leaf(value: Value) -> int:
+    return next(_leaves([value]))
+
+
+def _leaves(values: list[Value] | tuple[Value, ...]) -> Iterator[int]:
+    for value in values:
+        if isinstance(value, tuple):
+            yield from _leaves(value)
+        else:
+            yield value
+
+
+def _dims(shape: Shape) -> tuple[int, ...]:
+    return shape.dims if isinstance(shape, ArrayShape) else ()

@@ -1,0 +1,157 @@
+"""The least seconds of a step whose kernels and collectives are cut into pieces: no cutting and no order gets below.
+
+What depends on what leaves gaps that min(compute, communication) knows nothing of: a gradient is not sent before it is
+computed. Of every kernel and collective this finds
+
+    head    how long it takes until its first piece can begin
+    tail    how long what needs its last piece takes after that
+
+and of each resource when it can be done at the earliest (one_machine.py). A piece is ``pieces``-th of what it is of.
+It needs the pieces of operands that are cut along the same dimension, and all of the others: so along chains of
+instructions that agree on a dimension pieces go through one after the other, and a product that sums over that
+dimension, or reads it whole, ends the chain. Each instruction may be cut in its best way for each of its readers, and
+pieces cost nothing beyond their part: what passes can do is no better.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from collectives.cost.estimator import Estimator
+from collectives.simulate.cut_graph import COMPUTE, CutGraph, Node
+from collectives.simulate.one_machine import Job, least_end
+from collectives.simulate.program import program_of
+from collectives.simulate.remembered import RememberedEstimator
+from spmd.hlo import HloModule
+
+
+@dataclass(frozen=True, slots=True)
+class LeastStep:
+    """seconds: of any order in pieces. what: the resource that takes them, or "critical path". idle: of these, what
+    that resource (the busiest, of a path) stands still for. waiting: the step in which nothing overlaps.
+    """
+
+    seconds: float
+    what: str
+    idle: float
+    waiting: float
+    pieces: int
+
+    @property
+    def hideable(self) -> float:
+        return max(self.waiting - self.seconds, 0.0)
+
+
+def least_step(
+    module: HloModule,
+    estimator: Estimator,
+    busy: Mapping[str, float] | None = None,
+) -> LeastStep:
+    """Of a scheduled ``module`` whose collectives are whole.
+
+    busy: by exchange, the part of the processors that one in use takes. Raises what ``program_of`` does.
+    """
+    asked = RememberedEstimator(estimator)
+    graph = CutGraph.of(module.entry, asked, program_of(module, [asked]).branches)
+    heads, tails = Heads.of(graph), Tails.of(graph)
+    jobs: dict[str, list[Job]] = defaultdict(list)
+    work: dict[str, float] = defaultdict(float)
+    waiting = 0.0
+    for task in graph.tasks:
+        head = min(heads.begin[n] for n in task.nodes)
+        tail = min(tails.after[n] for n in task.nodes)
+        for resource, seconds in task.uses:
+            jobs[resource].append(Job(head, task.times * seconds, tail))
+            work[resource] += task.times * seconds
+        waiting += task.times * task.seconds
+    taken = sum((busy or {}).get(name, 0.0) * seconds for name, seconds in work.items())
+    found = [(least_end(those), name) for name, those in jobs.items()]
+    found.append((work.get(COMPUTE, 0.0) + taken, COMPUTE))
+    found.append((max(heads.end, default=0.0), "critical path"))
+    seconds, what = max(found, key=lambda one: one[0])
+    idle = seconds - work.get(what, max(work.values(), default=0.0))
+    return LeastStep(seconds, what, max(idle, 0.0), waiting, graph.pieces)
+
+
+@dataclass
+class Heads:
+    """begin: when a node's first piece can. end: when all of it can be there. first: its first piece, by dimension."""
+
+    begin: list[float] = field(default_factory=list)
+    end: list[float] = field(default_factory=list)
+    first: list[dict[int, float]] = field(default_factory=list)
+
+    @staticmethod
+    def of(graph: CutGraph) -> Heads:
+        found = Heads()
+        for node in graph.nodes:
+            found._add(node)
+        return found
+
+    def _add(self, node: Node) -> None:
+        all_there = max((self.end[n] for n in node.reads), default=0.0)
+        begin, last = all_there, node.seconds
+        first: dict[int, float] = {}
+        for cut in node.cuts:
+            ready = max(map(self._ready, node.reads, cut.along.operands), default=0.0)
+            begin, last = min(begin, ready), min(last, cut.last)
+            dim = cut.along.result
+            if dim is not None:
+                first[dim] = min(ready + cut.first, first.get(dim, math.inf))
+        end = max(begin + node.seconds, all_there + last)
+        self.begin.append(begin)
+        self.end.append(end)
+        self.first.append({dim: at for dim, at in first.items() if at < end})
+
+    def _ready(self, node: int, dim: int | None) -> float:
+        return self.end[node] if dim is None else self.first[node].get(dim, self.end[node])
+
+
+@dataclass
+class Tails:
+    """What comes at least after a node, however its readers are cut. whole: after all of it where none is cut. pieces:
+    after its last piece, by dimension. after: the least of these.
+    """
+
+    whole: list[float]
+    pieces: list[dict[int, float]]
+    after: list[float]
+
+    @staticmethod
+    def of(graph: CutGraph) -> Tails:
+        count = len(graph.nodes)
+        found = Tails([0.0] * count, [{} for _ in range(count)], [0.0] * count)
+        readers: list[list[tuple[int, int]]] = [[] for _ in range(count)]
+        for n in reversed(range(count)):
+            found._set(n, [(reader, place, graph.nodes[reader]) for reader, place in readers[n]])
+            for place, source in enumerate(graph.nodes[n].reads):
+                readers[source].append((n, place))
+        return found
+
+    def _set(self, n: int, readers: list[tuple[int, int, Node]]) -> None:
+        uncut = [node.seconds + self.after[reader] for reader, _, node in readers]
+        cut = [
+            self._after_cut(reader, place, node, otherwise)
+            for (reader, place, node), otherwise in zip(readers, uncut, strict=True)
+        ]
+        self.whole[n] = max(uncut, default=0.0)
+        for dim in {dim for one in cut for dim in one}:
+            self.pieces[n][dim] = max(map(lambda one, rest: one.get(dim, rest), cut, uncut))
+        self.after[n] = min([self.whole[n], *self.pieces[n].values()])
+
+    def _after_cut(self, reader: int, place: int, node: Node, otherwise: float) -> dict[int, float]:
+        """After the last piece of what ``node`` reads at ``place``, by the dimension that it is cut along."""
+        found: dict[int, float] = {}
+        for cut in node.cuts:
+            dim, made = cut.along.operands[place], cut.along.result
+            if dim is None:
+                continue
+            if made is None:
+                then = self.after[reader]
+            else:
+                then = self.pieces[reader].get(made, self.whole[reader])
+            found[dim] = min(found.get(dim, otherwise), cut.last + then)
+        return found

@@ -1,0 +1,43 @@
+"""When one resource can be done with its jobs at the earliest: Jackson's preemptive schedule."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """``seconds`` of work that cannot begin before ``head``, and after whose end ``tail`` more pass at least."""
+
+    head: float
+    seconds: float
+    tail: float
+
+
+def least_end(jobs: Iterable[Job]) -> float:
+    """The largest, over all sets of jobs, of the least head + all seconds + the least tail: no order ends before.
+
+    That is when the last ends where the longest tail goes first and jobs may be interrupted; n log n for n jobs.
+    """
+    coming = sorted(jobs, key=lambda job: job.head)
+    waiting: list[tuple[float, float]] = []
+    now = end = 0.0
+    next_one = 0
+    while waiting or next_one < len(coming):
+        if not waiting:
+            now = max(now, coming[next_one].head)
+        while next_one < len(coming) and coming[next_one].head <= now:
+            job = coming[next_one]
+            heapq.heappush(waiting, (-job.tail, job.seconds))
+            next_one += 1
+        tail, seconds = heapq.heappop(waiting)
+        until = coming[next_one].head if next_one < len(coming) else now + seconds
+        if now + seconds <= until:
+            now += seconds
+            end = max(end, now - tail)
+        else:
+            heapq.heappush(waiting, (tail, seconds - (until - now)))
+            now = until
+    return end
