@@ -1,7 +1,7 @@
 """Native code of copies between strided arrays: rows without gaps, single elements, and transposes tile by tile.
 
 A copy walks all dimensions but the innermost ones like an odometer, whatever their number, and leaves these to one of
-seven loops. Elements are bytes: one function serves all types of a width.
+eight loops. Elements are bytes: one function serves all types of a width.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from enum import Enum
 from functools import cache
 
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
+from runtime.codegen.llvm_lines import IN_ORDER, LINE_BYTES, PAST_CACHES, before_line_ir
 from runtime.codegen.llvm_passes import Passes
 from runtime.codegen.llvm_transpose import far_transpose, near_transpose
 from runtime.codegen.llvm_words import WORDS
@@ -36,6 +37,8 @@ class Innermost(Enum):
     """Elements: one element is written again and again, side by side."""
     REVERSED = "reversed"
     """Elements: side by side in the target, in the source from the last one to the first."""
+    STREAMED_REVERSED = "streamed reversed"
+    """The same, of at most 8 bytes each, past the caches."""
     STRIDED = "strided"
     """Elements, bytes from one to the next in the source, in the target."""
     TRANSPOSE = "transpose"
@@ -52,7 +55,10 @@ _AS_WRITTEN = (
     Innermost.TRANSPOSE,
     Innermost.FAR_TRANSPOSE,
     Innermost.STREAMED_TRANSPOSE,
+    Innermost.STREAMED_REVERSED,
 )
+#: Their stores are in no order until the last one is done.
+_STREAMED = (Innermost.STREAMED_TRANSPOSE, Innermost.STREAMED_REVERSED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +90,12 @@ def copy_ir(innermost: Innermost, width: int) -> str:
         loop = near_transpose(width)
     elif innermost in (Innermost.FAR_TRANSPOSE, Innermost.STREAMED_TRANSPOSE):
         loop = far_transpose(width, streamed=innermost is Innermost.STREAMED_TRANSPOSE)
+    elif innermost is Innermost.STREAMED_REVERSED:
+        loop = _streamed_reversed(width)
     else:
         loop = _LOOPS[innermost].format(element=f"i{8 * width}")
-    return loop + _ODOMETER
+    ordered = IN_ORDER if innermost in _STREAMED else ""
+    return loop + _ODOMETER.replace("{{ordered}}", ordered)
 
 
 _ODOMETER = f"""
@@ -139,6 +148,7 @@ step:
   %t_next = getelementptr i8, ptr %t_d, i64 %t_stride
   br label %position
 end:
+  {{{{ordered}}}}
   ret void
 }}
 """
@@ -210,6 +220,68 @@ loop:
   %more = icmp ult i64 %next, %count
   br i1 %more, label %loop, label %end
 end:
+  ret void
+}}
+"""
+
+
+def _streamed_reversed(width: int) -> str:
+    """Line by line of the target; what is in front of the first and behind the last one element by element."""
+    n = LINE_BYTES // width
+    return before_line_ir(width) + _STREAMED_REVERSED.format(
+        element=f"i{8 * width}",
+        vector=f"<{n} x i{8 * width}>",
+        n=n,
+        last=n - 1,
+        order=f"<{n} x i32> <{', '.join(f'i32 {n - 1 - k}' for k in range(n))}>",
+        line=LINE_BYTES,
+        past_caches=PAST_CACHES,
+    )
+
+
+_STREAMED_REVERSED = """
+define internal void @single(ptr %s, ptr %t, i64 %first, i64 %end) noinline {{
+entry:
+  %some = icmp ult i64 %first, %end
+  br i1 %some, label %loop, label %done
+loop:
+  %i = phi i64 [ %first, %entry ], [ %next, %loop ]
+  %back = sub nsw i64 0, %i
+  %from = getelementptr {element}, ptr %s, i64 %back
+  %to = getelementptr {element}, ptr %t, i64 %i
+  %x = load {element}, ptr %from, align 1
+  store {element} %x, ptr %to, align 1
+  %next = add nuw nsw i64 %i, 1
+  %more = icmp ult i64 %next, %end
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}}
+
+define internal void @innermost(ptr %record, ptr %s, ptr %t) {{
+entry:
+  %count = call i64 @word(ptr %record, i64 3)
+  %before = call i64 @before_line(ptr %t, i64 %count)
+  %left = sub i64 %count, %before
+  %whole = and i64 %left, -{n}
+  %end = add i64 %before, %whole
+  call void @single(ptr %s, ptr %t, i64 0, i64 %before)
+  %some = icmp ne i64 %whole, 0
+  br i1 %some, label %line, label %rest
+line:
+  %i = phi i64 [ %before, %entry ], [ %next, %line ]
+  %lowest = add i64 %i, {last}
+  %back = sub nsw i64 0, %lowest
+  %from = getelementptr {element}, ptr %s, i64 %back
+  %to = getelementptr {element}, ptr %t, i64 %i
+  %x = load {vector}, ptr %from, align 1
+  %reversed = shufflevector {vector} %x, {vector} poison, {order}
+  store {vector} %reversed, ptr %to, align {line}{past_caches}
+  %next = add nuw nsw i64 %i, {n}
+  %more = icmp ult i64 %next, %end
+  br i1 %more, label %line, label %rest
+rest:
+  call void @single(ptr %s, ptr %t, i64 %end, i64 %count)
   ret void
 }}
 """

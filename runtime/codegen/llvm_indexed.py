@@ -13,9 +13,9 @@ from functools import cache
 from typing import TypeAlias
 
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
+from runtime.codegen.llvm_lines import IN_ORDER, LINE_BYTES, PAST_CACHES
 from runtime.codegen.llvm_nest import INDEPENDENT, Cursor, NestWriter
 from runtime.codegen.llvm_starts import CLAMPS, moved_inside, widened_index
-from runtime.codegen.llvm_take import LINE_BYTES, PAST_CACHES
 from runtime.codegen.reducer import Reducer, combining
 from spmd.shape import PrimitiveType
 
@@ -151,7 +151,7 @@ class _Indexed:
         self.vectors(batch, window, here)
         if form.streamed:
             # Such stores become visible in no order, not even before the flag that says that the result is there.
-            self.writer.add("fence seq_cst")
+            self.writer.add(IN_ORDER)
         return self.writer.function(FUNCTION)
 
     def vectors(

@@ -10,16 +10,14 @@ from dataclasses import astuple, dataclass
 from functools import cache
 
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
+from runtime.codegen.llvm_lines import IN_ORDER, LINE_BYTES, PAST_CACHES
 from runtime.codegen.llvm_nest import INDEPENDENT, Cursor, NestWriter
 from runtime.codegen.llvm_starts import widened_index
 from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_take"
-LINE_BYTES = 64
 #: Results that are collected in the nearest cache before they are stored line by line.
 BLOCK = 512
-#: Marks stores of whole lines that go past the caches, which need not fetch the lines first.
-PAST_CACHES = ", !nontemporal !{i32 1}"
 #: What an index may be at most: vectors of addresses are made of a base and signed numbers of 32 bits.
 MOST = (1 << 31) - 1
 
@@ -90,8 +88,7 @@ class _Take:
         with writer.unless_zero(blocks), writer.loop(blocks, cursors) as (_, at):
             self.take(at[0], buffer, str(BLOCK))
             self.store_lines(buffer, at[1])
-        # Such stores become visible in no order, not even before the flag that says that the result is there.
-        writer.add("fence seq_cst")
+        writer.add(IN_ORDER)
         done = value(f"mul i64 {blocks}, {BLOCK}")
         rest = value(f"sub i64 {count}, {done}")
         with writer.unless_zero(rest):

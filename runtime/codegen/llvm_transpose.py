@@ -6,7 +6,7 @@ the source s, goes to [j, i], without gaps in i in the target t.
 
 from __future__ import annotations
 
-LINE_BYTES = 64
+from runtime.codegen.llvm_lines import LINE_BYTES, PAST_CACHES, UMIN, before_line_ir
 
 #: Elements each way of the squares of a near transpose: runs of some lines, on pages that stay in the TLB.
 _SQUARE = 32
@@ -15,8 +15,6 @@ _SQUARE = 32
 #: is pushed out before it is used. There, it goes along more rows, for lines of the target that lie side by side.
 _CROWDING_BYTES = 2048
 _CROWDED_LINES = 4
-#: Marks stores of whole lines that go past the caches, which need not fetch the lines first.
-_PAST_CACHES = ", !nontemporal !{i32 1}"
 
 
 def near_transpose(width: int) -> str:
@@ -45,7 +43,7 @@ def near_transpose(width: int) -> str:
         ]
     ways = [f"  %s_way{r} = mul i64 %s_stride, {r}" for r in range(n)]
     ways += [f"  %t_way{r} = mul i64 %t_stride, {r}" for r in range(n)]
-    return (_SHARED + _NEAR).format(
+    return UMIN + (_SHARED + _NEAR).format(
         element=element,
         width=width,
         n=n,
@@ -66,18 +64,14 @@ def far_transpose(width: int, *, streamed: bool) -> str:
     """
     word = max(width, 4)
     n, parts = LINE_BYTES // word, word // width
-    placed = f"align {LINE_BYTES}{_PAST_CACHES}" if streamed else "align 1"
-    return (_SHARED + _FAR).format(
+    placed = f"align {LINE_BYTES}{PAST_CACHES}" if streamed else "align 1"
+    return before_line_ir(width) + (_SHARED + _FAR).format(
         element=f"i{8 * width}",
         width=width,
         edge=LINE_BYTES // width,
         strip=_CROWDED_LINES * LINE_BYTES // width,
         crowding=_CROWDING_BYTES - 1,
         buffer=parts * n * LINE_BYTES,
-        in_line=LINE_BYTES - 1,
-        in_element=width - 1,
-        # Such stores become visible in no order, not even before the flag that says that the result is there.
-        after="  fence seq_cst" if streamed else "",
         tile=tile_ir("tile", n, word, placed),
         block=_WIDE_BLOCK if parts == 1 else _narrow_block(width, parts, n),
     )
@@ -147,8 +141,6 @@ def _interleaved(lines: list[str], rows: list[str], vector: str, n: int, name: s
 
 
 _SHARED = """
-declare i64 @llvm.umin.i64(i64, i64)
-
 define internal ptr @at(ptr %base, i64 %packed, i64 %strided, i64 %stride) alwaysinline {{
   %bytes = mul i64 %packed, {width}
   %way = mul i64 %strided, %stride
@@ -314,19 +306,6 @@ end:
   ret void
 }}
 
-; elements in front of the first whole line from ``place`` on, all of ``count`` where none begins with a line
-define internal i64 @before_line(ptr %place, i64 %count) alwaysinline {{
-  %at = ptrtoint ptr %place to i64
-  %back = sub i64 0, %at
-  %gap = and i64 %back, {in_line}
-  %over = and i64 %gap, {in_element}
-  %whole = icmp eq i64 %over, 0
-  %gap_elements = udiv i64 %gap, {width}
-  %elements = select i1 %whole, i64 %gap_elements, i64 %count
-  %before = call i64 @llvm.umin.i64(i64 %elements, i64 %count)
-  ret i64 %before
-}}
-
 define internal void @innermost(ptr %record, ptr %s, ptr %t) {{
 entry:
   %buffer = alloca [{buffer} x i8], align 64
@@ -379,10 +358,7 @@ along_done:
   br i1 %more_j, label %along, label %strip_done
 strip_done:
   %more_p = icmp ult i64 %p_end, %i_tiled
-  br i1 %more_p, label %strips, label %done
-done:
-{after}
-  br label %end
+  br i1 %more_p, label %strips, label %end
 end:
   ret void
 }}

@@ -18,7 +18,7 @@ from runtime.codegen.llvm_copy import (
     copy_code,
 )
 from runtime.codegen.llvm_jit import host_permutes
-from runtime.codegen.llvm_transpose import LINE_BYTES
+from runtime.codegen.llvm_lines import LINE_BYTES
 from runtime.codegen.native_call import NOTHING, NativeAction, native_call
 from runtime.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
 from spmd.literal import NDArray
@@ -32,6 +32,8 @@ _WIDEST_TILED = 8
 _LEAST_FAR = 4 << 20
 #: Bytes of each of its matrices, at least: many lines in each direction.
 _LEAST_FAR_MATRIX = 1 << 16
+#: Bytes of a row that is stored in lines: those at its ends are few.
+_LEAST_STREAMED_ROW = 1 << 10
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,8 @@ def native_copy(source: NDArray, target: NDArray) -> NativeAction | None:
         innermost = _transpose_past_near_caches(
             (source.ctypes.data, target.ctypes.data), width, words, outer
         )
+    if innermost is Innermost.REVERSED and target.nbytes >= _LEAST_FAR:
+        innermost = _reversed_past_near_caches(target.ctypes.data, width, words, outer)
     if len(outer) > RANK:
         return None
     packed = CopyWords(source.ctypes.data, target.ctypes.data, words, outer).packed()
@@ -131,3 +135,16 @@ def _transpose_past_near_caches(
     if any(stride % LINE_BYTES for stride in strides):
         return Innermost.FAR_TRANSPOSE
     return Innermost.STREAMED_TRANSPOSE
+
+
+def _reversed_past_near_caches(
+    target: int, width: int, words: Sequence[int], outer: Sequence[_Dimension]
+) -> Innermost:
+    """Past all caches where rows are some lines, and elements begin with a multiple of their size."""
+    (count,) = words
+    places = (target, *(dimension[2] for dimension in outer))
+    if width > _WIDEST_TILED or count * width < _LEAST_STREAMED_ROW:
+        return Innermost.REVERSED
+    if any(place % width for place in places):
+        return Innermost.REVERSED
+    return Innermost.STREAMED_REVERSED

@@ -19,8 +19,9 @@ from runtime.codegen.llvm_indexed import (
     ScatterElements,
     indexed_code,
 )
+from runtime.codegen.llvm_lines import LINE_BYTES
 from runtime.codegen.llvm_take import FUNCTION as TAKE
-from runtime.codegen.llvm_take import LINE_BYTES, MOST, TakeForm, TakeWords, take_code
+from runtime.codegen.llvm_take import MOST, TakeForm, TakeWords, take_code
 from runtime.codegen.native_call import NOTHING, in_order, native_call
 from runtime.codegen.reducer import Reducer
 from runtime.codegen.scalar_program import ScalarProgram

@@ -65,6 +65,14 @@ def test_transposes_past_the_near_caches(
     check(source[moved:, moved : moved + columns].T, whole[:, moved:rows])
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: np.dtype(d).name)
+@pytest.mark.parametrize(("columns", "moved"), [(1024, 0), (1201, 0), (1201, 5)], ids=str)
+def test_reversals_past_the_near_caches(dtype: Any, columns: int, moved: int) -> None:
+    rows = -(-(4 << 20) // (columns * np.dtype(dtype).itemsize))
+    whole = np.zeros((rows, columns + 2 * moved), dtype)
+    check(numbers((rows, columns), dtype)[:, ::-1], whole[:, moved : moved + columns])
+
+
 @pytest.mark.parametrize("permutation", list(itertools.permutations(range(4))), ids=str)
 def test_permutations(permutation: tuple[int, ...]) -> None:
     x = numbers((3, 17, 20, 2)).transpose(permutation)
