@@ -16,6 +16,8 @@ ITEM = 4
 #: Depth of a product at most, and numbers from a row of the left side to the next one: an odd number of lines, so that
 #: rows lie in different sets of the cache.
 DEPTH, PITCH = 576, 592
+#: Bytes of a line of cache.
+LINE = 64
 #: Vectors side by side.
 ACROSS = 2
 
@@ -70,6 +72,7 @@ def declarations(form: VectorForm) -> str:
 declare {kind} @llvm.fma.v{n}f32({kind}, {kind}, {kind})
 declare {kind} @llvm.masked.load.v{n}f32.p0(ptr, i32, {mask}, {kind})
 declare void @llvm.masked.store.v{n}f32.p0({kind}, ptr, i32, {mask})
+declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
 declare i64 @llvm.smin.i64(i64, i64)
 declare i64 @llvm.smax.i64(i64, i64)
 
@@ -115,6 +118,7 @@ def _product(form: VectorForm, left: LeftForm, height: int, arguments: str) -> s
     lines = [
         f"define internal void @multiply{height}({arguments}) noinline {{",
         "entry:",
+        *_fetched(height),
         "  br label %loop",
         "loop:",
         "  %k = phi i64 [ 0, %entry ], [ %next, %loop ]",
@@ -147,27 +151,68 @@ def _product(form: VectorForm, left: LeftForm, height: int, arguments: str) -> s
         "  %next = add nuw nsw i64 %k, 1",
         "  %more = icmp ult i64 %next, %depth",
         "  br i1 %more, label %loop, label %end",
-        "end:",
+        *_written(form, height),
     ]
-    for v in range(ACROSS):
+    return "\n".join([*lines, "}", ""])
+
+
+def _fetched(height: int) -> list[str]:
+    """Addresses of the result's rows, whose lines are fetched while products are made."""
+    lines = []
+    for i in range(height):
         lines += [
+            f"  %rp{i} = getelementptr ptr, ptr %rows, i64 {i}",
+            f"  %start{i} = load ptr, ptr %rp{i}",
+            f"  %row{i} = getelementptr i8, ptr %start{i}, i64 %at",
+            f"  call void @llvm.prefetch.p0(ptr %row{i}, i32 1, i32 3, i32 1)",
+            f"  %second{i} = getelementptr i8, ptr %row{i}, i64 {LINE}",
+            f"  call void @llvm.prefetch.p0(ptr %second{i}, i32 1, i32 3, i32 1)",
+        ]
+    return lines
+
+
+def _written(form: VectorForm, height: int) -> list[str]:
+    """Sums, added to what is there or not; whole vectors apart, since masked stores take some processors many times as
+    long.
+    """
+    kind, n = form.kind, form.lanes
+    masks = []
+    for v in range(ACROSS):
+        masks += [
             f"  %left{v} = sub i64 %columns, {v * n}",
             f"  %mask{v} = call <{n} x i1> @lanes(i64 %left{v})",
             f"  %old{v} = select i1 %add, <{n} x i1> %mask{v}, <{n} x i1> zeroinitializer",
         ]
     load = f"call {kind} @llvm.masked.load.v{n}f32.p0"
     store = f"call void @llvm.masked.store.v{n}f32.p0"
-    for i, v in each:
-        if v == 0:
-            lines += [
-                f"  %rp{i} = getelementptr ptr, ptr %rows, i64 {i}",
-                f"  %row{i} = load ptr, ptr %rp{i}",
+    adding, writing, part = [], [], []
+    for i in range(height):
+        for v in range(ACROSS):
+            one, aligned = f"{i}_{v}", f"align {ITEM}"
+            place = f"getelementptr float, ptr %row{i}, i64 {v * n}"
+            adding += [
+                f"  %pa{one} = {place}",
+                f"  %la{one} = load {kind}, ptr %pa{one}, {aligned}",
+                f"  %ra{one} = fadd {kind} %t{one}, %la{one}",
+                f"  store {kind} %ra{one}, ptr %pa{one}, {aligned}",
             ]
-        lines += [
-            f"  %at{i}_{v} = add i64 %at, {v * n * ITEM}",
-            f"  %p{i}_{v} = getelementptr i8, ptr %row{i}, i64 %at{i}_{v}",
-            f"  %l{i}_{v} = {load}(ptr %p{i}_{v}, i32 {ITEM}, <{n} x i1> %old{v}, {kind} zeroinitializer)",
-            f"  %r{i}_{v} = fadd {kind} %t{i}_{v}, %l{i}_{v}",
-            f"  {store}({kind} %r{i}_{v}, ptr %p{i}_{v}, i32 {ITEM}, <{n} x i1> %mask{v})",
-        ]
-    return "\n".join([*lines, "  ret void", "}", ""])
+            writing += [
+                f"  %pw{one} = {place}",
+                f"  store {kind} %t{one}, ptr %pw{one}, {aligned}",
+            ]
+            part += [
+                f"  %pm{one} = {place}",
+                f"  %lm{one} = {load}(ptr %pm{one}, i32 {ITEM}, <{n} x i1> %old{v}, {kind} zeroinitializer)",
+                f"  %rm{one} = fadd {kind} %t{one}, %lm{one}",
+                f"  {store}({kind} %rm{one}, ptr %pm{one}, i32 {ITEM}, <{n} x i1> %mask{v})",
+            ]
+    return [
+        "end:",
+        f"  %is_whole = icmp uge i64 %columns, {form.columns}",
+        "  br i1 %is_whole, label %whole, label %part",
+        "whole:",
+        "  br i1 %add, label %adding, label %writing",
+        *("adding:", *adding, "  ret void"),
+        *("writing:", *writing, "  ret void"),
+        *("part:", *masks, *part, "  ret void"),
+    ]

@@ -55,7 +55,10 @@ apart:
 
 
 def rows_ir(form: VectorForm, record: RecordLayout) -> str:
-    """``@pack_w`` and ``@pack_rows`` of units whose channels lie without gaps in the input."""
+    """``@pack_w`` and ``@pack_rows`` of units whose channels lie without gaps in the input.
+
+    Whole vectors are stored, behind the end of what is copied or cleared, too: what follows comes later.
+    """
     n, kind, mask = form.lanes, form.kind, f"<{form.lanes} x i1>"
     return f"""
 define internal void @copy(ptr %to, ptr %from, i64 %count) alwaysinline {{
@@ -83,7 +86,7 @@ last:
   %last_target = getelementptr float, ptr %to, i64 %done
   %last_value = call {kind} @llvm.masked.load.v{n}f32.p0(
     ptr %last_source, i32 {ITEM}, {mask} %mask, {kind} zeroinitializer)
-  call void @llvm.masked.store.v{n}f32.p0({kind} %last_value, ptr %last_target, i32 {ITEM}, {mask} %mask)
+  store {kind} %last_value, ptr %last_target, align {ITEM}
   br label %end
 end:
   ret void
@@ -95,9 +98,7 @@ entry:
 loop:
   %i = phi i64 [ 0, %entry ], [ %next, %loop ]
   %target = getelementptr float, ptr %to, i64 %i
-  %left = sub i64 %count, %i
-  %mask = call {mask} @lanes(i64 %left)
-  call void @llvm.masked.store.v{n}f32.p0({kind} zeroinitializer, ptr %target, i32 {ITEM}, {mask} %mask)
+  store {kind} zeroinitializer, ptr %target, align {ITEM}
   %next = add nuw nsw i64 %i, {n}
   %more = icmp ult i64 %next, %count
   br i1 %more, label %loop, label %end
@@ -158,7 +159,7 @@ define internal void @pack_rows(
     ptr %record, ptr %x, ptr %out, i64 %first, i64 %count, ptr %place, ptr %units, i64 %unit_count,
     ptr %rows) noinline {{
 entry:
-{record.read("left", "high0", "high1", "high2")}
+{record.read("left", "high0", "high1", "high2", "whole0", "whole1", "whole2")}
   br label %row
 row:
   %r = phi i64 [ 0, %entry ], [ %next_r, %stepped ]
@@ -173,7 +174,25 @@ row:
   %out_row = getelementptr i8, ptr %out, i64 %other
   %slot = getelementptr ptr, ptr %rows, i64 %r
   store ptr %out_row, ptr %slot
-  br label %unit
+  %is_whole0 = icmp ult i64 %i0, %whole0
+  %is_whole1 = icmp ult i64 %i1, %whole1
+  %is_whole2 = icmp ult i64 %i2, %whole2
+  %is_whole01 = and i1 %is_whole0, %is_whole1
+  %is_whole = and i1 %is_whole01, %is_whole2
+  br i1 %is_whole, label %whole, label %unit
+whole:
+  %v = phi i64 [ 0, %row ], [ %next_v, %whole_done ]
+  %to_v = phi ptr [ %to_row, %row ], [ %next_to_v, %whole_done ]
+  %number_v = mul i64 %v, {UNIT}
+  %words_v = getelementptr i64, ptr %units, i64 %number_v
+  %v_bytes = call i64 @word(ptr %words_v, i64 0)
+  %v_all = call i64 @word(ptr %words_v, i64 8)
+  %from_v = getelementptr i8, ptr %x_row, i64 %v_bytes
+  call void @copy(ptr %to_v, ptr %from_v, i64 %v_all)
+  br label %whole_done
+whole_done:
+  %next_to_v = getelementptr float, ptr %to_v, i64 %v_all
+{again("v", "unit_count", "whole", "row_done")}
 unit:
   %u = phi i64 [ 0, %row ], [ %next_u, %unit_done ]
   %to = phi ptr [ %to_row, %row ], [ %next_to, %unit_done ]

@@ -167,7 +167,7 @@ class _Shape:
             for d, (o, dim) in enumerate(zip(position, self.dims, strict=True)):
                 moved = self._moved(d, dim.stride, out.strides[2 + d])
                 place = [p + o * s for p, s in zip(place, moved, strict=True)]
-            units += [*place, 0, 0, 0]
+            units += [*place, *[0] * (UNIT - PLACE)]
         total = math.prod(w.shape[1:-1])
         return self._words(
             plan,
@@ -214,7 +214,7 @@ class _Shape:
                 blocks.append([len(units) // (UNIT), 0, 0])
             blocks[-1][1] += 1
             blocks[-1][2] += depth
-            units += [*place, side, numbers, tap_bytes]
+            units += [*place, side, numbers, tap_bytes, depth]
         return units, [word for block in blocks for word in block]
 
     def _words(
@@ -233,6 +233,10 @@ class _Shape:
         x, w, out = self.x, self.w, self.out
         low = [dim.padding_low for dim in self.dims]
         before = -sum(n * s for n, s in zip(low, x.strides[2:], strict=False))
+        whole = [
+            max(size - dim.dilated_size + 1, 0)
+            for size, dim in zip(x.shape[2:-1], self.dims, strict=True)
+        ]
         first = [before, *(-n for n in low), start_other]
         line = _LINE * ITEM
         begin = -(-scratch.ctypes.data // line) * line
@@ -259,6 +263,9 @@ class _Shape:
             high0=x.shape[2],
             high1=x.shape[3],
             high2=x.shape[4],
+            whole0=whole[0],
+            whole1=whole[1],
+            whole2=whole[2],
             block_outer=block_outer,
             buffered=plan.buffered,
             run=run,
