@@ -10,7 +10,7 @@ from runtime.blas import gemm_function
 from runtime.buffers.types import ArrayView
 from runtime.codegen.llvm_convolution import SPATIAL
 from runtime.emit.convolution_matrices import CanonicalConvolution
-from runtime.emit.convolution_phases import Whole, in_phases
+from runtime.emit.convolution_phases import Whole, in_phases, is_thin
 from runtime.emit.reference import emit_reference
 from runtime.kernels.dot import compute_type
 from runtime.kernels.gradient_convolution import GradientTiles, gradient_tiles
@@ -20,6 +20,7 @@ from runtime.kernels.image_convolution import ImageTiles, image_tiles
 from runtime.kernels.image_geometry import geometry
 from runtime.kernels.panel_convolution import PanelConvolutionKernel
 from runtime.kernels.phase_convolution import PhaseConvolutionKernel
+from runtime.kernels.phase_geometry import has_holes
 from runtime.kernels.vector_convolution import vector_plan
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays, Views
 from runtime.strides import StridedView
@@ -134,7 +135,9 @@ def _kernel(
     """None where an operand must be laid out anew."""
     canonical = _canonical(instruction, views, compute)
     whole = _without_phases(canonical)
-    if whole is None or all(dim.base_dilation == 1 for dim in canonical.window.dims):
+    if whole is None:
+        return None
+    if not is_thin(canonical, whole) and not has_holes(canonical.window):
         return whole
     return in_phases(canonical, whole, _without_phases) or whole
 

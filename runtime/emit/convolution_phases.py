@@ -21,6 +21,11 @@ MOST_PHASES = 256
 #: Where a phase's results, as they lie, make matrices with fewer rows than this, they are copied from larger ones.
 LEAST_ROWS = 512
 
+#: Of so many features, fewer than a vector's lanes, a vector holds channels instead; vectors are this long.
+MOST_THIN_FEATURES, LANE_BYTES = 8, 64
+#: Vectors of products for each sum of lanes, and positions of a line.
+LEAST_THIN_VECTORS, LEAST_THIN_WIDTH = 8, 6
+
 Whole: TypeAlias = PanelConvolutionKernel | GroupConvolutionKernel
 
 
@@ -40,16 +45,47 @@ def in_phases(
     if len(found) + len(zeros) > MOST_PHASES:
         return None
     is_tiled = isinstance(whole, PanelConvolutionKernel) and whole.tiles is not None
-    if isinstance(whole, GroupConvolutionKernel):
+    if is_thin(canonical, whole):
+        plans = [_thin_phase(canonical, axes) for axes in found]
+    elif isinstance(whole, GroupConvolutionKernel):
         plans = [(Phase(axes, replace(whole, window=_window(axes))), 0) for axes in found]
     else:
         plans = [_phase(canonical, axes, choose, tiled=not is_tiled) for axes in found]
-    elements = max((count for _, count in plans), default=0)
+    thin = any(phase.kernel is None for phase, _ in plans)
+    elements = (sum if thin else max)([count for _, count in plans] or [0])
     if isinstance(whole, PanelConvolutionKernel):
         elements = max(elements, whole.panel_elements if is_tiled else 0)
     return PhaseConvolutionKernel(
         x.element_type, whole, tuple(phase for phase, _ in plans), zeros, elements
     )
+
+
+def is_thin(canonical: CanonicalConvolution, whole: Whole) -> bool:
+    """Few features, many channels side by side, and lines of results that are as long as what is done at a time, about.
+
+    Sums of lanes must be few beside products.
+    """
+    x, out = canonical.x, canonical.out
+    lanes = LANE_BYTES // x.element_type.byte_size
+    channels, features, width = x.dims[-1], out.dims[-1], ([1, *out.dims[2:-1]])[-1]
+    vectors = -(-channels // lanes)
+    step = canonical.window.dims[-1].base_dilation if canonical.window.dims else 1
+    taps = math.prod(-(-dim.size // dim.base_dilation) for dim in canonical.window.dims)
+    return (
+        isinstance(whole, PanelConvolutionKernel)
+        and features <= MOST_THIN_FEATURES
+        and x.strides[-1] == x.element_type.byte_size
+        and 2 * channels >= vectors * lanes
+        and taps * vectors >= LEAST_THIN_VECTORS
+        and width // step >= LEAST_THIN_WIDTH
+    )
+
+
+def _thin_phase(canonical: CanonicalConvolution, axes: tuple[PhaseAxis, ...]) -> tuple[Phase, int]:
+    """And how many elements of scratch its part of w needs, whose channels lie side by side."""
+    *others, channels, features = range(len(canonical.w.dims))
+    w = _part(canonical.w, 1, [axis.elements for axis in axes])
+    return Phase(axes, None, (*others, features, channels)), padded(w.num_elements)
 
 
 def _phase(

@@ -14,7 +14,9 @@ from runtime.kernels.copy import copying
 from runtime.kernels.group_convolution import GroupConvolutionKernel
 from runtime.kernels.panel_convolution import PanelConvolutionKernel
 from runtime.kernels.phase_geometry import PhaseAxis
+from runtime.kernels.thin_convolution import ThinPart, convolving_thinly
 from spmd.literal import NDArray
+from spmd.ops.window import Window
 from spmd.shape import PrimitiveType
 
 
@@ -23,11 +25,11 @@ class Phase:
     """Of the kernel w and the result, the elements that ``axes`` name along the spatial dimensions.
 
     w_order, out_order: dimensions of these parts, the slowest first, where they lie in scratch without gaps meanwhile;
-    None where they are used as they lie.
+    None where they are used as they lie. kernel: None where there are few features (``thin_convolution.py``).
     """
 
     axes: tuple[PhaseAxis, ...]
-    kernel: PanelConvolutionKernel | GroupConvolutionKernel
+    kernel: PanelConvolutionKernel | GroupConvolutionKernel | None
     w_order: tuple[int, ...] | None = None
     out_order: tuple[int, ...] | None = None
 
@@ -46,6 +48,11 @@ class PhaseConvolutionKernel(Kernel):
     phases: tuple[Phase, ...]
     zeros: tuple[tuple[slice, ...], ...]
     panel_elements: int = 0
+
+    @property
+    def is_thin(self) -> bool:
+        """Vectors hold channels of the input: there are few features."""
+        return any(phase.kernel is None for phase in self.phases)
 
     @property
     def is_whole(self) -> bool:
@@ -73,23 +80,45 @@ def bind_phase_convolution(kernel: PhaseConvolutionKernel, arrays: KernelArrays)
             if own is not array
         ),
         *(copying(zero, out[:, :, *part]) for part in kernel.zeros),
-        *(_phase_action(phase, x, w, out, scratch) for phase in kernel.phases),
+        *_phase_actions(kernel, x, w, out, scratch),
         *((converting(out, arrays.results[0]),) if out is not arrays.results[0] else ()),
     )
 
 
+def _phase_actions(
+    kernel: PhaseConvolutionKernel, x: NDArray, w: NDArray, out: NDArray, scratch: NDArray | None
+) -> list[Action]:
+    actions: list[Action] = []
+    parts: list[ThinPart] = []
+    for phase in kernel.phases:
+        own_w = w[:, *(axis.elements for axis in phase.axes)]
+        own_out = out[:, :, *(axis.results for axis in phase.axes)]
+        if phase.kernel is not None:
+            actions.append(_phase_action(phase, phase.kernel, x, own_w, own_out, scratch))
+            continue
+        assert scratch is not None, "thin phases pack their parts of the kernel"
+        packed, scratch = _taken(scratch, own_w, phase.w_order)
+        actions.append(copying(own_w, packed))
+        window = Window(tuple(axis.window for axis in phase.axes))
+        parts.append(ThinPart(window, packed, own_out))
+    return [*actions, convolving_thinly(x, parts)] if parts else actions
+
+
 def _phase_action(
-    phase: Phase, x: NDArray, w: NDArray, out: NDArray, scratch: NDArray | None
+    phase: Phase,
+    kernel: PanelConvolutionKernel | GroupConvolutionKernel,
+    x: NDArray,
+    w: NDArray,
+    out: NDArray,
+    scratch: NDArray | None,
 ) -> Action:
-    w = w[:, *(axis.elements for axis in phase.axes)]
-    out = out[:, :, *(axis.results for axis in phase.axes)]
     if scratch is None:
-        return CPU_KERNELS.bind(phase.kernel, KernelArrays((x, w), (out,)))
+        return CPU_KERNELS.bind(kernel, KernelArrays((x, w), (out,)))
     own_w, scratch = _taken(scratch, w, phase.w_order)
     own_out, scratch = _taken(scratch, out, phase.out_order)
     return in_order(
         *((copying(w, own_w),) if own_w is not w else ()),
-        CPU_KERNELS.bind(phase.kernel, KernelArrays((x, own_w), (own_out,), (scratch,))),
+        CPU_KERNELS.bind(kernel, KernelArrays((x, own_w), (own_out,), (scratch,))),
         *((copying(own_out, out),) if own_out is not out else ()),
     )
 

@@ -51,6 +51,10 @@ class AxisPhases:
     zeros: tuple[tuple[int, int], ...]
 
 
+def has_holes(window: Window) -> bool:
+    return any(dim.base_dilation > 1 for dim in window.dims)
+
+
 def axis_phases(dim: WindowDimension, size: int, outputs: int) -> AxisPhases:
     """Of an input of ``size`` elements."""
     if dim.base_dilation == 1:

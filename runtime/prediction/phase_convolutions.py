@@ -70,7 +70,7 @@ def phase_parts(kernel: PhaseConvolutionKernel, thunk: KernelThunk) -> Convoluti
         positions = images * math.prod(axis.outputs for axis in phase.axes)
         taps = math.prod(axis.taps for axis in phase.axes)
         results = positions * out[-1]
-        rows += positions * taps * w[-2]
+        rows += 0 if phase.kernel is None else positions * taps * w[-2]
         multiplied += results * taps * w[-2]
         copied += w[0] * taps * w[-2] * w[-1] * (1 if phase.w_order is None else 2)
         copied += results if phase.out_order is not None else 0

@@ -57,16 +57,42 @@ def cut_phase_convolution(
     """As one that multiplies holes, too."""
     if isinstance(kernel.whole, GroupConvolutionKernel):
         return _by_groups(kernel, arrays, count)
+    if kernel.is_thin and not kernel.is_whole:
+        return _by_images(kernel, arrays, count)
     return _by_features(kernel, kernel.whole, arrays, count) if kernel.panel_elements else ()
 
 
 @CUTS_IN_TURN.register(PanelConvolutionKernel)
-@CUTS_IN_TURN.register(PhaseConvolutionKernel)
 def keep_panel_convolution(
-    kernel: PanelConvolutionKernel | PhaseConvolutionKernel, arrays: KernelArrays, count: int
+    kernel: PanelConvolutionKernel, arrays: KernelArrays, count: int
 ) -> Sequence[Piece]:
     """One thread would lay out the input once for each piece."""
     return ()
+
+
+@CUTS_IN_TURN.register(PhaseConvolutionKernel)
+def keep_phase_convolution(
+    kernel: PhaseConvolutionKernel, arrays: KernelArrays, count: int
+) -> Sequence[Piece]:
+    """Groups and images are read once all the same."""
+    by_features = isinstance(kernel.whole, PanelConvolutionKernel) and not kernel.is_thin
+    return () if by_features or kernel.is_whole else cut_phase_convolution(kernel, arrays, count)
+
+
+def _by_images(kernel: PhaseConvolutionKernel, arrays: KernelArrays, count: int) -> Sequence[Piece]:
+    """Each piece packs the kernel by itself."""
+    x, w = arrays.operands
+    (out,) = arrays.results
+    (packed, *converted) = arrays.scratch
+    if converted:
+        return ()
+    return [
+        (
+            kernel,
+            KernelArrays((span.of(x, 1), w), (span.of(out, 1),), scratch_like([packed])),
+        )
+        for span in spans(out.shape[1], count)
+    ]
 
 
 @CUTS.register(GroupConvolutionKernel)

@@ -52,9 +52,16 @@ def stated(window: Window) -> str:
     )
 
 
+@pytest.mark.parametrize("few", [0, 8])
 @pytest.mark.parametrize("seed", range(60))
-def test_any_window(seed: int) -> None:
-    """Of one to three dimensions, in several layouts and types, with groups."""
+def test_any_window(seed: int, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one to three dimensions, in several layouts and types, with groups; with vectors of channels wherever these lie
+    side by side, and nowhere.
+    """
+    monkeypatch.setattr("runtime.emit.convolution_phases.MOST_THIN_FEATURES", few)
+    monkeypatch.setattr("runtime.emit.convolution_phases.LANE_BYTES", 8)
+    for least in ("VECTORS", "WIDTH"):
+        monkeypatch.setattr(f"runtime.emit.convolution_phases.LEAST_THIN_{least}", 0)
     rng = random.Random(seed)
     rank = 1 + seed % 3
     spatial = "012"[:rank]
@@ -63,7 +70,11 @@ def test_any_window(seed: int) -> None:
     dims[0] = replace(dims[0], base_dilation=max(dims[0].base_dilation, 2), padding_low=3)
     window = Window(tuple(dims))
     outputs = [dim.output_size(size) for dim, size in zip(window.dims, sizes, strict=True)]
-    groups, inputs, features = rng.choice((1, 1, 2, 5)), rng.choice((1, 3)), rng.choice((1, 2, 7))
+    groups, inputs, features = (
+        rng.choice((1, 1, 2, 5)),
+        rng.choice((1, 3, 18)),
+        rng.choice((1, 2, 7)),
+    )
     labels = rng.choice(
         (f"b{spatial}f_{spatial}io->b{spatial}f", f"bf{spatial}_oi{spatial}->bf{spatial}")
     )
@@ -129,3 +140,44 @@ def test_a_gradient_multiplies_as_much_as_what_it_is_of(kernel: int, stride: int
     )
     # The phases' results at the edges meet padding.
     assert (12 * kernel) ** 2 <= multiplied < ((12 + kernel / stride) * kernel) ** 2 * 1.1
+
+
+@pytest.mark.parametrize("features", range(1, 9))
+@pytest.mark.parametrize(("kind", "channels"), [("f32", 35), ("f32", 24), ("f64", 24)])
+@pytest.mark.parametrize(
+    ("window", "out"),
+    [
+        ("size=4x3 pad=2_1x1_1", "9,11"),
+        ("size=4x3 pad=2_1x1_1 stride=2x1 rhs_dilate=1x2 rhs_reversal=1x0", "5,9"),
+        ("size=4x3 pad=3_3x2_2 lhs_dilate=2x2 rhs_reversal=1x1", "20,23"),
+    ],
+)
+def test_few_features(window: str, out: str, kind: str, channels: int, features: int) -> None:
+    """Vectors hold channels, with and without holes in the input."""
+    found = phases_of(
+        convolution(
+            x=f"{kind}[2,9,11,{channels}]",
+            w=f"{kind}[4,3,{channels},{features}]",
+            y=f"{kind}[2,{out},{features}]",
+            window=window,
+            labels="b01f_01io->b01f",
+        ),
+        rtol=2e-4,
+    )
+    assert found.is_thin
+
+
+def test_few_features_of_groups_anywhere() -> None:
+    """Results of any layout, a group after the other."""
+    found = phases_of(
+        convolution(
+            x="f32[3,9,40]",
+            w="f32[5,20,10]",
+            y="f32[3,10,9]",
+            window="size=5 pad=2_2",
+            labels="b0f_0io->bf0",
+            more=", feature_group_count=2",
+        ),
+        rtol=2e-4,
+    )
+    assert found.is_thin

@@ -125,6 +125,10 @@ KERNELS = {
   y = f32[2,7,6,20] parameter(0)
   w = f32[3,3,100,20] parameter(1)
   ROOT r = f32[2,14,12,100] convolution(y, w), window={size=3x3 pad=1_2x1_2 lhs_dilate=2x2 rhs_reversal=1x1}, dim_labels=b01f_01oi->b01f""",
+    "gradient by an image of few features": """
+  y = f32[5,7,6,20] parameter(0)
+  w = f32[3,3,3,20] parameter(1)
+  ROOT r = f32[5,14,12,3] convolution(y, w), window={size=3x3 pad=1_2x1_2 lhs_dilate=2x2 rhs_reversal=1x1}, dim_labels=b01f_01oi->b01f""",
     "gather": """
   x = f32[50,37] parameter(0)
   i = s32[101] parameter(1)
