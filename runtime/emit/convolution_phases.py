@@ -105,9 +105,13 @@ def _phase(
         w = _gathered(w, w_order)
     order = slowest_first(canonical.out, range(len(out.dims)))
     gathered = CanonicalConvolution(part.window, part.x, w, _gathered(out, order))
-    if not part.rows() or _rows(part) < min(LEAST_ROWS, _rows(gathered)):
+    kernel = None
+    if part.rows():
+        kernel = choose(CanonicalConvolution(part.window, part.x, w, out), tiled=tiled)
+    anywhere = isinstance(kernel, PanelConvolutionKernel) and kernel.vectors is not None
+    if not anywhere and (not part.rows() or _rows(part) < min(LEAST_ROWS, _rows(gathered))):
         out_order, out = order, gathered.out
-    kernel = choose(CanonicalConvolution(part.window, part.x, w, out), tiled=tiled)
+        kernel = choose(gathered, tiled=tiled)
     assert isinstance(kernel, PanelConvolutionKernel), "scratch lies as the whole does"
     taken = [
         padded(view.num_elements)
