@@ -35,11 +35,10 @@ class VectorWords:
     """x[g, n, h.., c], w[g, window.., c, f] and out[g, n, h.., f]; bytes where they say so, else numbers.
 
     total: outer indices, of sizes total / (size1 * ..), size1, size2, size3; they are positions of the result (ROWS),
-    or of the window with its channels (DEPTH). high: the input's spatial sizes; whole: at how many indices there a window
-    that meets no padding may begin. block_outer: so many at a time; with
-    ROWS where sums go through ``buffer`` (else 0). run: rows without gaps (DEPTH), row_bytes apart in the result, or
-    in the buffer (ROWS). Lists: instances (bytes in x, w, out), outer (the first place, then four steps of places),
-    units (see llvm_vector_places), blocks.
+    or of the window with its channels (DEPTH). high: the input's spatial sizes; whole: at how many indices there a
+    window that meets no padding may begin. block_outer: so many at a time; with ROWS where sums go through ``buffer``
+    (else 0). run: rows without gaps (DEPTH), row_bytes apart in the result, or in the buffer (ROWS). Lists: instances
+    (bytes in x, w, out), outer (the first place, then four steps of places), units (see llvm_vector_places), blocks.
     """
 
     x: int

@@ -11,7 +11,8 @@ from runtime.codegen.llvm_words import digits
 
 #: Words of a place, and of places as they are walked: the last digit stands before it.
 PLACE = 5
-#: Words of a unit: the place, taps side by side, numbers of each, bytes in w from a tap to the next, numbers of all taps.
+#: Words of a unit: the place, taps side by side, numbers of each, bytes in w from a tap to the next, numbers of all
+#: taps.
 UNIT = PLACE + 4
 
 
