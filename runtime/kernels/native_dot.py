@@ -27,11 +27,13 @@ from runtime.codegen.llvm_dot import (
     turning_gemm_code,
 )
 from runtime.codegen.llvm_small_dot import TYPES, register_block, small_gemm_ir
+from runtime.codegen.llvm_tile_gemm import GAINS
 from runtime.codegen.native_call import NativeAction, NativeCall, native_call
+from runtime.codegen.tile_unit import has_tile_unit
 from runtime.kernels.convert import SOURCE_WORD, TARGET_WORD, converting
 from runtime.kernels.index_order import merged_dims
 from runtime.kernels.movable import Movable, moving
-from runtime.kernels.thin_dot import thin_product
+from runtime.kernels.thin_dot import MOST_SUMMED, thin_product
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 
@@ -42,11 +44,17 @@ _LEAST_ROWS_FOR_TURNING = 32
 #: OpenBLAS asks malloc for the rest of a row up to there.
 _MOST_SMALL, _MOST_RAGGED = 1 << 18, 10**6
 _WHOLE_VECTORS = 16
+#: Rows of lhs for which BLAS packs rhs in vain, with so many columns at least; and depth at most: rows of rhs are on as
+#: many pages, which are to be met again for the next columns (measured).
+_FEW_ROWS, _MANY_COLUMNS, _MOST_FLAT_DEPTH = 32, 64, 2048
 
 
 def is_small(m: int, n: int, k: int) -> bool:
     """Whether native code multiplies by itself, where rhs lies by row."""
-    return m * n * k <= (_MOST_RAGGED if n % _WHOLE_VECTORS else _MOST_SMALL)
+    if m * n * k <= (_MOST_RAGGED if n % _WHOLE_VECTORS else _MOST_SMALL):
+        return True
+    is_flat = m <= _FEW_ROWS and n >= _MANY_COLUMNS and k <= _MOST_FLAT_DEPTH
+    return is_flat and not (GAINS.at(m, n, k) and has_tile_unit())
 
 
 def over_batch(
@@ -74,7 +82,10 @@ def blas_product(kind: PrimitiveType, lhs: NDArray, rhs: NDArray, out: NDArray) 
     if out.shape[0] == 1:
         turned = _vector_product(kind, rhs.T, lhs[0], out[0])
         return None if turned is None else turned.exchanged()
-    special = thin_product(kind, lhs, rhs, out) or _turning_product(kind, lhs, rhs, out)
+    (m, k), n = lhs.shape, rhs.shape[1]
+    in_registers = _lies_by_row(rhs) and m > MOST_SUMMED and is_small(m, n, k)
+    thin = None if in_registers else thin_product(kind, lhs, rhs, out)
+    special = thin or _turning_product(kind, lhs, rhs, out)
     if special is not None:
         return special
     words = _gemm_words(lhs, rhs, out)

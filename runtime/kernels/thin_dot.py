@@ -12,6 +12,9 @@ from spmd.shape import PrimitiveType
 
 #: Rows of one call at most.
 _ROWS = 8
+#: Rows up to which rows of rhs are added up, where sums of columns could stay in registers: that reads a matrix from
+#: memory in longer runs (of 64 MB in 0.5 to 0.8 of the time for 2 to 4 rows), which matters less for more rows.
+MOST_SUMMED = 4
 #: Rows of a product at most, where rhs is walked by column; by row as many as of a call.
 MOST_ROWS = 16
 #: Bytes of the large matrix from which on it pays: 256 KB make no difference, at 4 MB it is two to four times as fast.

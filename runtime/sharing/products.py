@@ -14,7 +14,7 @@ from runtime.kernels.native_dot import is_small
 from runtime.kernels.parts import Span
 from runtime.kernels.product_epilogue import ProductEpilogueKernel
 from runtime.kernels.sliced_product import SlicedProductKernel
-from runtime.kernels.thin_dot import LEAST_BYTES, MOST_ROWS
+from runtime.kernels.thin_dot import LEAST_BYTES, MOST_ROWS, MOST_SUMMED
 from runtime.sharing.pieces import CUTS, CUTS_IN_TURN, Cut, Piece, scratch, scratch_like, spans
 from spmd.literal import NDArray
 
@@ -127,8 +127,9 @@ def _route(kernel: DotKernel | Kernel) -> tuple[bool, ...]:
     m, k, n = kernel.m, kernel.k, kernel.n
     large = max(m, n) * k * kernel.compute.byte_size >= LEAST_BYTES
     thin = large and min(m, n) <= MOST_ROWS
-    small = not thin and (is_small(m, n, k) or is_small(n, m, k))  # or its transpose
-    return GAINS.at(m, n, k), thin, min(m, n) == 1, small
+    small = is_small(m, n, k) or is_small(n, m, k)  # or its transpose
+    summed = thin and min(m, n) <= MOST_SUMMED
+    return GAINS.at(m, n, k), thin, min(m, n) == 1, small, summed
 
 
 def _of_batch(kernel: DotKernel, arrays: KernelArrays, d: int, span: Span) -> Piece:

@@ -214,6 +214,17 @@ def test_no_blas_where_it_would_call_malloc(
     check(dims, ("columns", "rows", "rows"))
 
 
+@pytest.mark.parametrize("dims", [(5, 1000, 530), (8, 600, 400), (32, 513, 64)])
+def test_no_blas_for_few_rows(dims: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which would pack the right matrix, or the left one where the result lies by column."""
+    monkeypatch.setattr("runtime.kernels.native_dot.gemm_function", lambda *_: None)
+    monkeypatch.setattr("runtime.kernels.native_dot.has_tile_unit", lambda: False)
+    for left in ("rows", "columns"):
+        check(dims, (left, "rows", "part"))
+        check(dims[::-1], ("columns", left, "columns"))
+    check(dims, ("rows", "rows", "rows"), (P.F64,) * 3, P.F64)
+
+
 @pytest.mark.parametrize("dims", [(32, 64, 64), (40, 7, 33), (33, 20, 5), (64, 64, 65)])
 def test_small_right_matrices_by_column_are_turned(dims: tuple[int, int, int]) -> None:
     """And the left ones, where the result lies by column."""
@@ -229,10 +240,10 @@ def test_small_right_matrices_by_column_are_turned(dims: tuple[int, int, int]) -
 def test_few_rows_of_a_large_matrix(
     rows: int, kind: PrimitiveType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Blocks of columns with a rest, and depths with a rest."""
+    """Blocks of columns with a rest, and depths with a rest; those that are too deep for sums in registers."""
     monkeypatch.setattr("runtime.kernels.thin_dot.LEAST_BYTES", 0)
     types = (kind,) * 3
-    for depth, columns in ((7, 1100), (64, 48)):
+    for depth, columns in ((7, 1100), (64, 48), (2050, 530)):
         for hows in itertools.product(
             ["rows", "part"], ["rows", "columns", "part"], ["rows", "columns", "part"]
         ):
