@@ -34,6 +34,8 @@ def described(text: str) -> MachineDescription:
     """A machine by name or file, varied or not. MachineError where there is none."""
     named = _FILE.fullmatch(text)
     if named is None:
+        if Path(text).is_file():
+            raise MachineError(f"{text}: the name of a description's file ends in .json")
         return machine_named(text)
     path = Path(named.group(1))
     data = read_at_most(path, MAX_BYTES, MachineError)

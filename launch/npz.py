@@ -79,7 +79,8 @@ class StoredArrays(Mapping[str, Array]):
         return np.asarray(mapped)
 
     def _unreadable(self, error: Exception) -> InputError:
-        return InputError(f"{self.path}: not a readable .npz file: {error}")
+        why = error.strerror if isinstance(error, OSError) and error.strerror else error
+        return InputError(f"{self.path}: not a readable .npz file: {why}")
 
 
 def _npy_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:

@@ -65,7 +65,12 @@ def _parsed(data: bytes, file: str) -> HloModule:
 def load_module(argument: str) -> HloModule:
     """The parsed and verified module; SpmdError where it cannot be read."""
     if argument == STANDARD_INPUT:
-        module = parse_bytes(sys.stdin.buffer.read(), "<stdin>")
+        data = sys.stdin.buffer.read()
+        if data.startswith(MAGIC):
+            raise _is_executable("<stdin>")
+        module = parse_bytes(data, "<stdin>")
+    elif _is_saved(argument):
+        raise _is_executable(argument)
     else:
         module = load(argument)
     verify(module)
@@ -77,12 +82,24 @@ def load_saved(argument: str) -> Executable | None:
     if argument == STANDARD_INPUT:
         return None
     try:
-        with Path(argument).open("rb") as file:
-            if file.read(len(MAGIC)) != MAGIC:
-                return None
-        return load_bytes(Path(argument).read_bytes(), argument)
+        return load_bytes(Path(argument).read_bytes(), argument) if _is_saved(argument) else None
     except OSError:
         return None  # what it is, the reader of modules says
+
+
+def _is_saved(argument: str) -> bool:
+    try:
+        with Path(argument).open("rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
+
+
+def _is_executable(where: str) -> HloParseError:
+    return HloParseError(
+        f"{where} is an executable that `spmd compile` wrote, which only run, bench and profile take; here it must be "
+        "the module that it was made of"
+    )
 
 
 def digest(argument: str) -> str:

@@ -11,6 +11,7 @@ from launch.cli.module_argument import compile_options, positive
 from launch.cli.program import (
     Program,
     add_program_arguments,
+    add_seed,
     dispatch,
     program_here,
     program_on_ranks,
@@ -47,9 +48,7 @@ def add_parser(subparsers: Any) -> None:
         metavar="K",
         help=f"time K steps, after {WARM_UP} that warm up (default: 20)",
     )
-    parser.add_argument(
-        "--seed", type=int, default=0, metavar="S", help="make the inputs from a seed (default: 0)"
-    )
+    add_seed(parser)
     parser.add_argument(
         "--backend",
         choices=("cpu", "gpu"),

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from launch.cli.module_argument import positive
+from launch.job import UsageError
 from launch.mpirun import MpiJob, cores_for_each, in_slurm_allocation
 from spmd.errors import RunError
+from spmd.near_names import did_you_mean
 
 KNOWN_CODES = range(4)
 
@@ -54,10 +56,14 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "arguments", nargs="+", metavar="COMMAND ...", help="a command of spmd with its options"
     )
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, commands=subparsers.choices)
 
 
 def run(options: argparse.Namespace) -> int:
+    command = options.arguments[0]
+    if not command.startswith("-") and command not in options.commands:
+        meant = did_you_mean(command, options.commands)
+        raise UsageError(f"spmd has no command {command!r}{meant}")
     job = _job(options)
     if options.dry_run:
         print(shlex.join(job.arguments()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from pathlib import Path
 
@@ -60,13 +61,33 @@ def add_module_arguments(
 
 def positive(text: str) -> int:
     """An argparse type: an integer of at least one."""
-    try:
-        value = int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
+    value = _whole(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"{value} is not at least 1")
     return value
+
+
+def seed(text: str) -> int:
+    """An argparse type: what NumPy takes to make numbers from."""
+    value = _whole(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{value} is below zero")
+    return value
+
+
+def tolerance(text: str) -> float:
+    """An argparse type: zero or more; `inf` is one."""
+    with contextlib.suppress(ValueError):
+        if (value := float(text)) >= 0:
+            return value
+    raise argparse.ArgumentTypeError(f"{text} is no tolerance: a number from 0 on")
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
 
 
 def positive_seconds(text: str) -> float:

@@ -13,11 +13,16 @@ class OutputPathError(SpmdError):
 
 
 def require_writable(*paths: Path | None) -> None:
-    """OutputPathError for the first path at which no file can be written; None stands for no file."""
-    for path in paths:
-        fault = None if path is None else _fault(path)
+    """OutputPathError for the first path at which no file can be written, or two of one; None stands for no file."""
+    taken = set()
+    for path in filter(None, paths):
+        fault = _fault(path)
         if fault is not None:
             raise OutputPathError(f"{path}: cannot be written: {fault}")
+        place = path.resolve()
+        if place in taken and (path.is_file() or not path.exists()):
+            raise OutputPathError(f"{path}: two outputs would be written there")
+        taken.add(place)
 
 
 def require_folder(path: Path | None) -> None:

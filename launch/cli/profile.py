@@ -13,6 +13,7 @@ from launch.cli.module_argument import compile_options, positive
 from launch.cli.output_path import require_writable
 from launch.cli.program import (
     add_program_arguments,
+    add_seed,
     dispatch,
     program_here,
     program_on_ranks,
@@ -67,9 +68,7 @@ def add_parser(subparsers: Any) -> None:
         metavar="W",
         help=f"W steps before them that do not count (default: {WARM_UP})",
     )
-    parser.add_argument(
-        "--seed", type=int, default=0, metavar="S", help="make the inputs from a seed (default: 0)"
-    )
+    add_seed(parser)
     parser.add_argument(
         "--trace",
         type=Path,

@@ -10,11 +10,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from launch.agreement import agree
-from launch.cli.module_argument import add_module_arguments, compile_options, positive_seconds
+from launch.cli.module_argument import (
+    add_module_arguments,
+    compile_options,
+    positive_seconds,
+    seed,
+)
 from launch.compiled import Compiled, compile_source
 from launch.ending import run_rank
 from launch.job import require_saved_for, require_world, versions
 from launch.machine_option import add_machine
+from launch.messages import report_note
 from launch.mpi import open_world
 from launch.object_folder import keep_objects
 from launch.program_cache import HELP
@@ -64,6 +70,16 @@ def add_program_arguments(parser: argparse.ArgumentParser, *, required: bool = T
     )
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object and nothing else"
+    )
+
+
+def add_seed(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument(
+        "--seed",
+        type=seed,
+        default=0,
+        metavar="S",
+        help="make the inputs from a seed (default: 0)",
     )
 
 
@@ -147,6 +163,7 @@ def _compiled(
         wanted = options.devices if options.devices is not None else ranks
         if wanted is not None:
             require_saved_for(saved, wanted)
+        _note_what_changes_nothing(options)
         return Compiled(saved, ""), None
 
     def devices_for(module: HloModule) -> int | None:
@@ -165,3 +182,11 @@ def _compiled(
         require_world(compiled.executable.num_devices, ranks)
     sys.stderr.write(compiled.warning)
     return compiled, source
+
+
+def _note_what_changes_nothing(options: argparse.Namespace) -> None:
+    """A saved executable is what it was compiled to."""
+    given = [f"--{name}" for name in ("stage", "machine", "without") if getattr(options, name)]
+    if given:
+        change = "changes" if len(given) == 1 else "change"
+        report_note(f"{options.module} is compiled already: {' and '.join(given)} {change} nothing")

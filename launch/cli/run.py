@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from launch.agreement import agree, agree_on_code
-from launch.cli.module_argument import compile_options, positive
+from launch.cli.module_argument import compile_options, positive, tolerance
 from launch.cli.output_path import require_writable
 from launch.cli.program import (
     Program,
     add_program_arguments,
+    add_seed,
     dispatch,
     program_here,
     program_on_ranks,
@@ -61,9 +62,7 @@ def add_parser(subparsers: Any) -> None:
     add_program_arguments(parser)
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--inputs", type=Path, metavar="F.npz", help="inputs arg0, arg1, ...")
-    source.add_argument(
-        "--seed", type=int, default=0, metavar="S", help="make the inputs from a seed (default: 0)"
-    )
+    add_seed(source)
     parser.add_argument(
         "--outputs", type=Path, metavar="F.npz", help="write the outputs out0, out1, ..."
     )
@@ -75,13 +74,13 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument(
         "--atol",
-        type=float,
+        type=tolerance,
         metavar="A",
         help="with --expect and --check (default: case.json's, or 64 ulp)",
     )
     parser.add_argument(
         "--rtol",
-        type=float,
+        type=tolerance,
         metavar="R",
         help="with --expect and --check (default: case.json's, or by type)",
     )

@@ -77,7 +77,13 @@ def read_timed(data: bytes, where: str, module: HloModule) -> TimedStep:
     """
     found = JsonFields(read_json(data, where, "profile", MAX_BYTES, CostError), where, CostError)
     if not found.has("traceEvents"):
-        return TimedStep((read_durations(data, where),))
+        durations = read_durations(data, where)
+        names = {x.name for x in module.all_instructions()}
+        if durations.compute and names.isdisjoint(durations.compute):
+            raise CostError(
+                f"{where}: is of another program: no instruction of {module.name} is in it"
+            )
+        return TimedStep((durations,))
     steps = traced_steps(found, module)
     if not steps:
         raise CostError(

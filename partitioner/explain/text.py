@@ -10,6 +10,7 @@ from partitioner.explain.report import (
     InstructionExplanation,
 )
 from spmd.errors import SpmdError
+from spmd.near_names import did_you_mean
 
 
 def format_explanation(explanation: Explanation) -> str:
@@ -46,8 +47,9 @@ def find_instruction(explanation: Explanation, name: str) -> InstructionExplanat
     for instruction in explanation.instructions:
         if instruction.name == name:
             return instruction
+    meant = did_you_mean(name, (instruction.name for instruction in explanation.instructions))
     raise SpmdError(
-        f"no instruction {name!r} in {explanation.module} once it is simplified for partitioning"
+        f"no instruction {name!r} in {explanation.module} once it is simplified for partitioning{meant}"
     )
 
 

@@ -11,6 +11,7 @@ from importlib.resources import files
 
 from spmd.machine.description import MachineDescription
 from spmd.machine.reader import MachineError, read_machine
+from spmd.near_names import did_you_mean
 from spmd.registry import Registry
 
 #: What a compilation takes the machine for unless it is told another: the same everywhere, so that two compilations
@@ -35,12 +36,20 @@ def machine_named(name: str = DEFAULT) -> MachineDescription:
     if known is None and (varied := _VARIED.fullmatch(name)) is not None:
         return _with(machine_named(varied.group(1)), varied.group(2), varied.group(3))
     if known is None:
-        names = ", ".join(sorted({*SHIPPED, *_MACHINES}))
-        raise MachineError(
-            f"no machine is named {name!r}; there are {names}, each also as NAME{{links=FACTOR}} or "
-            "NAME{node=DEVICES}"
-        )
+        raise MachineError(_unknown(name))
     return known
+
+
+def _unknown(name: str) -> str:
+    names = sorted({*SHIPPED, *_MACHINES})
+    base = name.partition("{")[0]
+    if base in names:
+        return f"no machine is named {name!r}: it is varied as {base}{{links=FACTOR}}, {{node=DEVICES}} or both"
+    meant = did_you_mean(base, names) or ";"
+    return (
+        f"no machine is named {name!r}{meant} there are {', '.join(names)}, "
+        "each also as NAME{links=FACTOR} or NAME{node=DEVICES}"
+    )
 
 
 def _with(machine: MachineDescription, links: str | None, node: str | None) -> MachineDescription:

@@ -6,6 +6,7 @@ import re
 from dataclasses import MISSING, Field
 
 from spmd.errors import SpmdError
+from spmd.near_names import did_you_mean
 from spmd.passes.interface import PASSES, HloPass, option_fields
 
 _PASS = re.compile(r"\s*([a-z0-9-]+)\s*(?:\{([^{}]*)\})?\s*(,|$)")
@@ -31,7 +32,10 @@ def parse_passes(text: str) -> tuple[HloPass, ...]:
 def make_pass(name: str, options: str = "") -> HloPass:
     kind = PASSES.get(name)
     if kind is None:
-        raise PassOptionError(f"no pass is named {name!r}; passes: {', '.join(sorted(PASSES))}")
+        meant = did_you_mean(name, PASSES) or ";"
+        raise PassOptionError(
+            f"no pass is named {name!r}{meant} passes: {', '.join(sorted(PASSES))}"
+        )
     known = {f.name.replace("_", "-"): f for f in option_fields(kind)}
     values: dict[str, object] = {}
     for option in filter(None, (part.strip() for part in options.split(","))):

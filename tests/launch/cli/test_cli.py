@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+import spmd
 from launch.cli import build_parser, main
 from spmd.hlo import Stage
 from spmd.text.load import load
@@ -82,6 +84,22 @@ def test_run_writes_outputs_that_it_then_expects(tmp_path: Path, sum_module: str
         (("opt", MODULE, "-o", "nowhere/f.pb"), "there is no folder nowhere"),
         (("opt", MODULE, "--dump-to", f"{MODULE}/dumps"), "module.hlo is no folder"),
         (("explain", MODULE, "--html", "nowhere/f.html"), "there is no folder nowhere"),
+        (("run", MODULE, "--outputs", "o.npz", "--profile", "./o.npz"), "two outputs would be"),
+        (("run", MODULE, "--inputs", "no.npz"), "no.npz: not a readable .npz file: No such file"),
+        (("run", MODULE, "--inputs", MODULE), "module.hlo: not a readable .npz file: "),
+        (("run", MODULE, "--machine", MODULE), "the name of a description's file ends in .json"),
+        (("run", MODULE, "--machine", "dgxh100"), "named 'dgxh100'; did you mean dgx-h100? there"),
+        (
+            ("run", MODULE, "--machine", "dgx-h100{link=2}"),
+            "it is varied as dgx-h100{links=FACTOR}",
+        ),
+        (("simulate", MODULE, "--topology", "dgx-h10{node=2}"), "did you mean dgx-h100? there"),
+        (("explain", MODULE, "--op", "dot.11"), "did you mean dot.1"),
+        (("opt", MODULE, "--passes", "while-loop-simplify"), "did you mean while-loop-simplifier?"),
+        (
+            ("launch", "-n", "2", "--", "explian", MODULE),
+            "no command 'explian'; did you mean explain?",
+        ),
     ],
 )
 def test_bad_input_is_one_message_and_exit_code_two(
@@ -96,6 +114,53 @@ def test_bad_input_is_one_message_and_exit_code_two(
 
 
 @pytest.mark.parametrize(
+    "arguments",
+    [
+        ("stats",),
+        ("opt",),
+        ("explain",),
+        ("simulate", "--topology", "dgx-h100"),
+        ("run", "--backend", "reference"),
+    ],
+)
+def test_a_saved_program_where_a_module_is_wanted(
+    arguments: tuple[str, ...],
+    sum_module: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    saved = tmp_path / "sum.spmdx"
+    spmd.compile(spmd.parse(SUM)).save(saved)
+    assert main([*arguments, str(saved)]) == 2
+    said = "sum.spmdx is an executable that `spmd compile` wrote, which only run, bench and profile"
+    assert said in capsys.readouterr().err
+    with saved.open("rb") as file:
+        monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=file))
+        assert main([*arguments, "-"]) == 2
+    assert "<stdin> is an executable that" in capsys.readouterr().err
+
+
+def test_a_saved_program_says_what_changes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved = tmp_path / "sum.spmdx"
+    spmd.compile(spmd.parse(SUM)).save(saved)
+    assert main(["run", str(saved), "--machine", "dgx-h100", "--without", "latency-hiding"]) == 0
+    said = "sum.spmdx is compiled already: --machine and --without change nothing"
+    assert said in capsys.readouterr().err
+    assert main(["run", str(saved)]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_one_device_file_may_take_several_outputs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        main(["profile", MODULE, "--steps", "1", "--trace", "/dev/null", "--html", "/dev/null"])
+        == 0
+    )
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ((), "required: COMMAND"),
@@ -106,6 +171,12 @@ def test_bad_input_is_one_message_and_exit_code_two(
         (("run", MODULE, "--timeout", "0"), "--timeout: 0 seconds are not above zero"),
         (("bench", MODULE, "--timeout", "1h"), "--timeout: '1h' is no number of seconds"),
         (("opt", MODULE, "--until", "done"), "invalid choice: 'done'"),
+        (("run", MODULE, "--seed", "-1"), "--seed: -1 is below zero"),
+        (("bench", MODULE, "--seed", "one"), "--seed: 'one' is no whole number"),
+        (("profile", MODULE, "--seed", "-1"), "--seed: -1 is below zero"),
+        (("run", MODULE, "--atol", "nan"), "--atol: nan is no tolerance"),
+        (("run", MODULE, "--rtol", "-1"), "--rtol: -1 is no tolerance"),
+        (("run", MODULE, "--rtol", "x"), "--rtol: x is no tolerance"),
     ],
 )
 def test_bad_usage_exits_with_two(
@@ -117,7 +188,19 @@ def test_bad_usage_exits_with_two(
     assert message in captured
 
 
-COMMANDS = ("run", "compile", "opt", "partition", "explain", "stats", "bench", "simulate", "launch")
+COMMANDS = (
+    "run",
+    "compile",
+    "opt",
+    "partition",
+    "explain",
+    "stats",
+    "bench",
+    "calibrate",
+    "profile",
+    "simulate",
+    "launch",
+)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -315,3 +315,14 @@ def test_bad_usage(
 ) -> None:
     assert main(["simulate", MLP, *arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_durations_of_another_program_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Seconds of which none is of the module would change nothing, and nobody would see it."""
+    file = tmp_path / "d.json"
+    file.write_text('{"nothing.of.it": 1e-3, "nor.this": 1}')
+    assert main(["simulate", MLP, *ON_DGX, "--durations", str(file)]) == 2
+    said = "d.json: is of another program: no instruction of jit_step is in it"
+    assert said in capsys.readouterr().err

@@ -113,7 +113,7 @@ def test_links_and_nodes() -> None:
         ("dgx-h100{links=99999}", "links must be from"),
         ("dgx-h100{links=-1}", "no machine is named"),
         ("dgx-h100{links=nan}", "no machine is named"),
-        ("dgx-h100{rails=2}", "no machine is named .* each also as NAME{links=FACTOR}"),
+        ("dgx-h100{rails=2}", "no machine is named .* it is varied as dgx-h100{links=FACTOR}"),
         ("nobody{links=2}", "no machine is named 'nobody'"),
         ("dgx-h100{links=2}{links=2}", "no machine is named"),
         ("dgx-h100{node=0}", "a node has at least one device, found 0"),

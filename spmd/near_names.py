@@ -1,0 +1,12 @@
+"""What somebody who mistyped a name may have meant."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The nearest of ``known`` as "; did you mean ...?"; "" where none is near."""
+    nearest = difflib.get_close_matches(name, sorted(set(known)), 1)
+    return f"; did you mean {nearest[0]}?" if nearest else ""
