@@ -16,9 +16,11 @@ from runtime.buffers.types import ArrayView
 from runtime.codegen.tile_unit import has_tile_unit
 from runtime.kernel import CPU_KERNELS, KernelArrays
 from runtime.kernels.panel_convolution import PanelConvolutionKernel
+from runtime.kernels.phase_convolution import PhaseConvolutionKernel
 from runtime.lowering import Device
 from runtime.prediction.alone import thunk_alone
 from runtime.prediction.convolutions import ConvolutionSizes, parts_of
+from runtime.prediction.phase_convolutions import phase_parts
 from runtime.prediction.work import NEAR
 from runtime.thunks.kernel import KernelThunk
 from spmd.literal import NDArray
@@ -152,7 +154,7 @@ def _by_form(
     found: dict[ConvolutionForm, list[Layer]] = {}
     for layer in options.layers:
         thunk = _thunk(layer, kind)
-        if isinstance(thunk.kernel, PanelConvolutionKernel):
+        if isinstance(thunk.kernel, (PanelConvolutionKernel, PhaseConvolutionKernel)):
             found.setdefault(_parts(thunk).form, []).append(layer)
     return found
 
@@ -201,6 +203,10 @@ def _thunk(layer: Layer, kind: PrimitiveType) -> KernelThunk:
 
 def _parts(thunk: KernelThunk) -> ConvolutionParts:
     kernel = thunk.kernel
+    if isinstance(kernel, PhaseConvolutionKernel):
+        if not kernel.is_whole:
+            return phase_parts(kernel, thunk)
+        kernel = kernel.whole
     assert isinstance(kernel, PanelConvolutionKernel)
     x, w = (place.view.dims for place in thunk.operands)
     sizes = ConvolutionSizes(kernel.window, x, w, thunk.results[0].view.dims)

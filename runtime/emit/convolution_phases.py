@@ -21,8 +21,8 @@ MOST_PHASES = 256
 #: Where a phase's results, as they lie, make matrices with fewer rows than this, they are copied from larger ones.
 LEAST_ROWS = 512
 
-#: Of so many features, fewer than a vector's lanes, a vector holds channels instead; vectors are this long.
-MOST_THIN_FEATURES, LANE_BYTES = 8, 64
+#: Features of so many bytes, fewer than a vector's lanes, leave these to channels; vectors are this long.
+MOST_THIN_BYTES, VECTOR_BYTES = 60, 64
 #: Vectors of products for each sum of lanes, and positions of a line.
 LEAST_THIN_VECTORS, LEAST_THIN_WIDTH = 8, 6
 
@@ -66,15 +66,16 @@ def is_thin(canonical: CanonicalConvolution, whole: Whole) -> bool:
     Sums of lanes must be few beside products.
     """
     x, out = canonical.x, canonical.out
-    lanes = LANE_BYTES // x.element_type.byte_size
+    item = x.element_type.byte_size
+    lanes = VECTOR_BYTES // item
     channels, features, width = x.dims[-1], out.dims[-1], ([1, *out.dims[2:-1]])[-1]
     vectors = -(-channels // lanes)
     step = canonical.window.dims[-1].base_dilation if canonical.window.dims else 1
     taps = math.prod(-(-dim.size // dim.base_dilation) for dim in canonical.window.dims)
     return (
         isinstance(whole, PanelConvolutionKernel)
-        and features <= MOST_THIN_FEATURES
-        and x.strides[-1] == x.element_type.byte_size
+        and features * item <= MOST_THIN_BYTES
+        and x.strides[-1] == item
         and 2 * channels >= vectors * lanes
         and taps * vectors >= LEAST_THIN_VECTORS
         and width // step >= LEAST_THIN_WIDTH

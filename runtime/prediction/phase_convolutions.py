@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 
-from runtime.kernels.gradient_convolution import GradientTiles
 from runtime.kernels.group_convolution import GroupConvolutionKernel
-from runtime.kernels.panel_convolution import PanelConvolutionKernel
 from runtime.kernels.phase_convolution import PhaseConvolutionKernel
-from runtime.prediction.convolutions import convolution_work
+from runtime.prediction.convolutions import convolution_work, tiles_on
 from runtime.prediction.work import (
     NEAR,
     WORK,
@@ -33,7 +31,7 @@ def phase_work(
         met = thunk.results[0].view.num_elements // max(math.prod(_spatial(thunk)), 1)
         met *= sum(math.prod(each.outputs * each.taps for each in p.axes) for p in kernel.phases)
         return Work(all_touched(thunk), 2 * met * element_seconds(Opcode.ADD, kind, kind, machine))
-    if _has_tiles(kernel.whole, machine):
+    if tiles_on(kernel.whole, machine) is not None:
         return convolution_work(kernel.whole, thunk, machine)
     parts = phase_parts(kernel, thunk)
     known = machine.convolution_class(kind, parts.form)
@@ -43,14 +41,6 @@ def phase_work(
     together = sum(access.size for access in accesses)
     seconds = machine.convolution_seconds(kind, parts)
     return Work(accesses, seconds, loops=0.0, together=min(NEAR, together))
-
-
-def _has_tiles(whole: PanelConvolutionKernel, machine: MachineDescription) -> bool:
-    """A kernel has a plan for the tile unit on every machine; those without have no class of its forms."""
-    gradient = isinstance(whole.tiles, GradientTiles)
-    form = ConvolutionForm.GRADIENT if gradient else ConvolutionForm.IMAGE
-    known = machine.convolution_class(whole.element_type, form)
-    return whole.tiles is not None and known is not None
 
 
 def _spatial(thunk: KernelThunk) -> tuple[int, ...]:

@@ -52,14 +52,14 @@ def stated(window: Window) -> str:
     )
 
 
-@pytest.mark.parametrize("few", [0, 8])
+@pytest.mark.parametrize("few", [0, 60])
 @pytest.mark.parametrize("seed", range(60))
 def test_any_window(seed: int, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of one to three dimensions, in several layouts and types, with groups; with vectors of channels wherever these lie
     side by side, and nowhere.
     """
-    monkeypatch.setattr("runtime.emit.convolution_phases.MOST_THIN_FEATURES", few)
-    monkeypatch.setattr("runtime.emit.convolution_phases.LANE_BYTES", 8)
+    monkeypatch.setattr("runtime.emit.convolution_phases.MOST_THIN_BYTES", few)
+    monkeypatch.setattr("runtime.emit.convolution_phases.VECTOR_BYTES", 8)
     for least in ("VECTORS", "WIDTH"):
         monkeypatch.setattr(f"runtime.emit.convolution_phases.LEAST_THIN_{least}", 0)
     rng = random.Random(seed)
@@ -142,8 +142,14 @@ def test_a_gradient_multiplies_as_much_as_what_it_is_of(kernel: int, stride: int
     assert (12 * kernel) ** 2 <= multiplied < ((12 + kernel / stride) * kernel) ** 2 * 1.1
 
 
-@pytest.mark.parametrize("features", range(1, 9))
-@pytest.mark.parametrize(("kind", "channels"), [("f32", 35), ("f32", 24), ("f64", 24)])
+@pytest.mark.parametrize(
+    ("kind", "channels", "features"),
+    [
+        *(("f32", 35, features) for features in range(1, 16)),
+        *(("f32", 24, features) for features in (2, 5)),
+        *(("f64", 24, features) for features in range(1, 8)),
+    ],
+)
 @pytest.mark.parametrize(
     ("window", "out"),
     [
