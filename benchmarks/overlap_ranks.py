@@ -3,7 +3,8 @@
     python -m benchmarks.two_hosts -- python -m benchmarks.overlap_ranks MODULE [--machine F.json] [--rounds 10]
 
 Rank 0 prints one JSON object: seconds of every round by what ran (``STEPS``), how wrong the ranks' clocks are found to
-be (both read one clock here, so that any difference is an error), and the report that `spmd profile` would make.
+be (both read one clock here, so that any difference is an error), the report that `spmd profile` would make, and the
+predicted step of any order in pieces (``LeastStep``).
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ import argparse
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from launch.cli.bench import DEVIATION
-from launch.collective_groups import CollectiveGroup
+from launch.cli.simulate import least_of
+from launch.collective_groups import OVERLAPPING, CollectiveGroup
 from launch.compiled import Compiled
 from launch.ending import run_rank
 from launch.entry import Entry
@@ -51,11 +53,6 @@ if TYPE_CHECKING:
 #: as scheduled, taking down a timeline. compute: without the collectives. communication: without what computes. plain:
 #: compiled without the passes that let collectives overlap.
 STEPS = ("scheduled", "waiting", "traced", "compute", "communication", "plain")
-OVERLAPPING = (
-    CollectiveGroup.PIPELINING,
-    CollectiveGroup.WINDOWED_EINSUM,
-    CollectiveGroup.LATENCY_HIDING,
-)
 #: What counts loops' trips and chooses branches writes no more, and stays in a program of collectives alone.
 COUNTER_BYTES = 64
 
@@ -152,6 +149,7 @@ def measured(world: MpiCommunicator, options: argparse.Namespace) -> dict[str, A
     clocks = [clock_offsets(world, f"of rank {world.rank}") for _ in range(3)]
     if world.rank:
         return None
+    least = least_of(module, world.size, CompileOptions(machine=machine))
     return {
         "module": made.module.name
         if options.module.stem != "module"
@@ -165,6 +163,7 @@ def measured(world: MpiCommunicator, options: argparse.Namespace) -> dict[str, A
         "clock_errors_s": [1e-9 * max(abs(one.ahead) for one in found) for found in clocks],
         "clock_uncertainty_s": [1e-9 * max(one.uncertainty for one in found) for found in clocks],
         "report": report,
+        "least": least and asdict(least),
     }
 
 
