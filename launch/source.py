@@ -88,8 +88,12 @@ def load_saved(argument: str) -> Executable | None:
 
 
 def _is_saved(argument: str) -> bool:
+    """What is no regular file, like a pipe, can be read only once: that is for the reader of modules."""
+    path = Path(argument)
     try:
-        with Path(argument).open("rb") as file:
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
             return file.read(len(MAGIC)) == MAGIC
     except OSError:
         return False

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -139,6 +141,20 @@ def test_a_saved_program_where_a_module_is_wanted(
         monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=file))
         assert main([*arguments, "-"]) == 2
     assert "<stdin> is an executable that" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["stats", "run"])
+def test_a_module_from_a_pipe_is_read_once(command: str, tmp_path: Path) -> None:
+    """As in `spmd stats <(cat sum.hlo)`: what has been looked at is gone."""
+    pipe = tmp_path / "sum.hlo"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as pool:
+        written = pool.submit(pipe.write_text, SUM)
+        code = main([command, str(pipe)])
+        if not written.done():  # nobody has opened it
+            os.close(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK))
+        written.result(60)
+    assert code == 0
 
 
 def test_a_saved_program_says_what_changes_nothing(
