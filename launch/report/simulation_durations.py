@@ -16,13 +16,12 @@ from collectives.schedule.phases import is_blocking, is_start
 from collectives.simulate.result import Simulation
 from collectives.simulate.simulate import SimulationOptions, simulate
 from collectives.simulate.steps import Series
+from launch.report.meetings import groups_and_pairs, who_meets
 from spmd.analysis.executions import executions as computation_executions
 from spmd.analysis.live_buffers import running_computations
 from spmd.hlo import HloInstruction, HloModule
 from spmd.hlo.opcode_roles import CALLERS, wrapped
 from spmd.json_fields import JsonFields, read_json
-from spmd.ops.attrs import CollectivePermuteAttrs
-from spmd.ops.groups import device_groups, device_pairs
 
 _MICROSECONDS = (0.0, 1e15)
 _NUMBER = (0, 1 << 24)
@@ -180,7 +179,7 @@ def _exchanged(
     found: dict[int, dict[str, tuple[float, ...]]] = defaultdict(dict)
     for x in module.all_instructions():
         if is_start(x) or is_blocking(x):
-            for device, members in _members(x, module).items():
+            for device, members in who_meets(*groups_and_pairs(wrapped(x), module)).items():
                 times = zip(
                     ended[device, x.name], *(begun[m, x.name] for m in members), strict=False
                 )
@@ -188,19 +187,6 @@ def _exchanged(
                 if seconds:
                     found[device][x.name] = seconds
     return found
-
-
-def _members(x: HloInstruction, module: HloModule) -> dict[int, tuple[int, ...]]:
-    """Whom each device meets, itself among them."""
-    collective, sizes = wrapped(x), (module.num_partitions, module.replica_count)
-    if not isinstance(collective.attrs, CollectivePermuteAttrs):
-        groups = device_groups(collective, *sizes)
-        return {device: group for group in groups for device in group}
-    met: dict[int, dict[int, None]] = defaultdict(dict)
-    for source, target in device_pairs(collective, *sizes):
-        met[source] |= {source: None, target: None}
-        met[target] |= {source: None, target: None}
-    return {device: tuple(others) for device, others in met.items()}
 
 
 def _first(x: HloInstruction) -> HloInstruction:

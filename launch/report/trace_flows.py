@@ -27,18 +27,24 @@ def arrows(
             meetings[step, name, executions[device, step, name]][device] = flight
             executions[device, step, name] += 1
     number = 0
+    members = {one: sites[one].meetings() for one in dict.fromkeys(name for _, name, _ in meetings)}
     for (_, name, _), met in meetings.items():
         for target, landing in met.items():
-            for source in _sources(sites[name], target, met):
+            for source in _sources(sites[name], members[name], target, met):
                 number += 1
                 yield _end("s", number, met[source], met[source]["ts"])
                 yield _end("f", number, landing, landing["ts"] + landing["dur"] - _INSIDE)
 
 
-def _sources(site: Site, target: int, met: Mapping[int, Mapping[str, Any]]) -> list[int]:
+def _sources(
+    site: Site,
+    members: Mapping[int, tuple[int, ...]],
+    target: int,
+    met: Mapping[int, Mapping[str, Any]],
+) -> list[int]:
     if site.pairs:
         return [one for one, to in site.pairs if to == target and one != target and one in met]
-    others = [one for one in site.members(target) if one != target and one in met]
+    others = [one for one in members.get(target, ()) if one != target and one in met]
     if len(others) < _EACH_TO_EACH:
         return others
     return [max(others, key=lambda one: float(met[one]["ts"]))]

@@ -23,19 +23,23 @@ _LOOKS_OF_A_TEST = 16
 # spmd_start_messages: function, the library's, number of requests, requests, word for an error, words that count what
 # is sent to other nodes (bytes, messages), what is to be added to the one and to the other.
 # spmd_await_messages: function, the library's, number of requests, requests, word for an error, room for statuses.
-_MESSAGES = f"""
-define i64 @{START_MESSAGES}(ptr %record, ptr %header, i64 %spins) {{
-entry:
+#: What both begin with; after an error, they end there.
+_BEGIN = """
   %has_failed = call i1 @has_failed(ptr %record)
-  br i1 %has_failed, label %broken, label %start
+  br i1 %has_failed, label %broken, label %begin
 broken:
   ret i64 4
-start:
-  %start_all = call ptr @pointer(ptr %record, i64 1)
+begin:
+  %function = call ptr @pointer(ptr %record, i64 1)
   %number = call i64 @word(ptr %record, i64 2)
   %count = trunc i64 %number to i32
   %requests = call ptr @pointer(ptr %record, i64 3)
-  %code = call i32 %start_all(i32 %count, ptr %requests)
+"""
+
+_MESSAGES = f"""
+define i64 @{START_MESSAGES}(ptr %record, ptr %header, i64 %spins) {{
+entry:{_BEGIN}
+  %code = call i32 %function(i32 %count, ptr %requests)
   %is_well = icmp eq i32 %code, 0
   br i1 %is_well, label %started, label %failed
 started:
@@ -53,21 +57,12 @@ failed:
 
 define i64 @{AWAIT_MESSAGES}(ptr %record, ptr %header, i64 %spins) {{
 entry:
-  %complete = alloca i32
-  %has_failed = call i1 @has_failed(ptr %record)
-  br i1 %has_failed, label %broken, label %begin
-broken:
-  ret i64 4
-begin:
-  %test_all = call ptr @pointer(ptr %record, i64 1)
-  %number = call i64 @word(ptr %record, i64 2)
-  %count = trunc i64 %number to i32
-  %requests = call ptr @pointer(ptr %record, i64 3)
+  %complete = alloca i32{_BEGIN}
   %statuses = call ptr @pointer(ptr %record, i64 5)
   br label %test
 test:
   %left = phi i64 [ %spins, %begin ], [ %fewer, %again ]
-  %code = call i32 %test_all(i32 %count, ptr %requests, ptr %complete, ptr %statuses)
+  %code = call i32 %function(i32 %count, ptr %requests, ptr %complete, ptr %statuses)
   %is_well = icmp eq i32 %code, 0
   br i1 %is_well, label %tested, label %failed
 tested:

@@ -20,19 +20,25 @@ def matched(devices: Sequence[DeviceStep], sites: Mapping[str, Site]) -> tuple[D
         {(flight.name, flight.execution): flight.issued for flight in device.flights}
         for device in devices
     ]
+    flown = dict.fromkeys(flight.name for device in devices for flight in device.flights)
+    meetings = {name: sites[name].meetings() for name in flown}
     return tuple(
-        replace(device, flights=tuple(_met(flight, sites, issued) for flight in device.flights))
+        replace(
+            device, flights=tuple(_met(one, meetings[one.name], issued) for one in device.flights)
+        )
         for device in devices
     )
 
 
 def _met(
-    flight: Flight, sites: Mapping[str, Site], issued: Sequence[Mapping[tuple[str, int], float]]
+    flight: Flight,
+    meetings: Mapping[int, tuple[int, ...]],
+    issued: Sequence[Mapping[tuple[str, int], float]],
 ) -> Flight:
     key = flight.name, flight.execution
     members = tuple(
         member
-        for member in sites[flight.name].members(flight.device)
+        for member in meetings.get(flight.device, (flight.device,))
         if member < len(issued) and key in issued[member]
     )
     # The device itself, where others came at the very same time.

@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from launch.report.meetings import who_meets
+
 
 class Reason(Enum):
     """Why a device stood still for a collective. Values are the words of reports, those of `spmd simulate`'s causes."""
@@ -88,12 +90,9 @@ class Site:
         """Devices that meet: of the largest group; 1 where nobody says who meets."""
         return 2 if self.pairs else max((len(group) for group in self.groups), default=1)
 
-    def members(self, device: int) -> tuple[int, ...]:
-        """Whom ``device`` meets, itself among them."""
-        if self.pairs:
-            met = [pair for pair in self.pairs if device in pair]
-            return tuple(sorted({device, *(one for pair in met for one in pair)}))
-        return next((group for group in self.groups if device in group), (device,))
+    def meetings(self) -> dict[int, tuple[int, ...]]:
+        """By device, whom it meets, itself among them; of others nobody says."""
+        return who_meets(self.groups, self.pairs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from collectives.schedule.scheduled_overlap import ScheduledOverlap
 from collectives.simulate.result import CollectiveResult, Simulation
 from collectives.simulate.simulate import SimulationOptions
 from collectives.simulate.steps import Site as SimulatedSite
+from launch.report.meetings import groups_and_pairs
 from launch.report.overlap.model import Site
 from launch.report.simulation import as_json
 from launch.report.simulation_durations import TimedStep, simulate_timed
@@ -21,8 +22,6 @@ from spmd.errors import SpmdError
 from spmd.hlo import HloModule
 from spmd.machine.description import MachineDescription
 from spmd.machine.named import machine_named
-from spmd.ops.attrs import CollectivePermuteAttrs
-from spmd.ops.groups import device_groups, device_pairs
 
 
 @dataclass(frozen=True)
@@ -60,19 +59,11 @@ def _compiled_for(executable: Executable, machine: MachineDescription) -> Machin
 
 
 def _sites(module: HloModule) -> Iterator[Site]:
-    sizes = module.num_partitions, module.replica_count
     for x in module.all_instructions():
         if not (is_start(x) or is_blocking(x)):
             continue
         seen = SimulatedSite(x, ())
-        pairs: tuple[tuple[int, int], ...] = ()
-        groups: tuple[tuple[int, ...], ...] = ()
-        if isinstance(seen.operation.attrs, CollectivePermuteAttrs):
-            pairs = tuple(
-                (int(source), int(to)) for source, to in device_pairs(seen.operation, *sizes)
-            )
-        else:
-            groups = device_groups(seen.operation, *sizes)
+        groups, pairs = groups_and_pairs(seen.operation, module)
         yield Site(x.name, seen.kind, seen.bytes, groups, pairs, blocking=seen.is_blocking)
 
 

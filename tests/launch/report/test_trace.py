@@ -118,7 +118,12 @@ def test_executions_of_a_loop_are_matched_by_number() -> None:
 
 def test_a_device_of_a_permute_meets_its_source_and_its_target() -> None:
     ring = site("g", groups=(), pairs=((0, 1), (1, 2), (2, 3)))
-    assert [ring.members(device) for device in range(4)] == [(0, 1), (0, 1, 2), (1, 2, 3), (2, 3)]
+    assert [ring.meetings()[device] for device in range(4)] == [
+        (0, 1),
+        (0, 1, 2),
+        (1, 2, 3),
+        (2, 3),
+    ]
     lanes = [Lane().kernel("k", length).start("g").wait("g", 60) for length in (10, 40, 20, 50)]
     flights = [device.flights[0] for device in measured([lanes], [], [ring]).steps[0].devices]
     assert [flight.last for flight in flights] == [1, 1, 3, 3]
