@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+import runtime.emit  # noqa: F401 - fills the lowerings
 import runtime.kernels.panel_convolution as panel_convolution
 import runtime.kernels.vector_convolution as vector_convolution
+from runtime.buffers.types import ArrayView
 from runtime.codegen.llvm_jit import host_has
 from runtime.codegen.llvm_vector_multiply import LeftForm, VectorForm, vector_form
 from runtime.codegen.tile_unit import without_tile_unit
+from runtime.kernel import CPU_KERNELS, KernelArrays
 from runtime.kernels.panel_convolution import PanelConvolutionKernel
+from runtime.lowering import Device
+from runtime.prediction.alone import thunk_alone
+from runtime.sharing.convolutions import cut_panel_convolution
+from runtime.thunks.kernel import KernelThunk
+from spmd.literal import NDArray
+from spmd.text.parser import parse_module
 from tests.runtime.kernels.convolutions import convolution, laid_out
 from tests.runtime.programs.agreement import assert_agrees, kernels_of
 
@@ -171,6 +181,42 @@ def test_types_are_converted(labels: str) -> None:
     out = "3,6,4,17" if labels[1] == "0" else "3,17,6,4"
     x, w, y = f"bf16[{sizes[0]}]", f"bf16[{sizes[1]}]", f"bf16[{out}]"
     assert_agrees(convolution(x, w, y, "size=3x2 pad=1_1x0_0", labels), rtol=2e-2)
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "y", "labels"),
+    [
+        ("f32[3,9,9,70]", "f32[3,3,70,96]", "f32[3,9,9,96]", "b01f_01io->b01f"),
+        ("f32[70,9,9,19]", "f32[70,9,9,96]", "f32[3,3,19,96]", "f01b_i01o->01bf"),
+    ],
+)
+def test_parts_of_the_features_are_the_same_bits(
+    x: str, w: str, y: str, labels: str, bound: list[LeftForm]
+) -> None:
+    """Whatever part of them a thread has; scratch holds what was there before."""
+    size = "9x9" if labels[0] == "f" else "3x3"
+    module = parse_module(convolution(x, w, y, f"size={size} pad=1_1x1_1", labels))
+    thunk = thunk_alone(module.entry.root, Device(1, 1))
+    assert isinstance(thunk, KernelThunk)
+    kernel = thunk.kernel
+    assert isinstance(kernel, PanelConvolutionKernel)
+    random = np.random.default_rng(1)
+
+    def array(place: ArrayView) -> NDArray:
+        """As the kernel sees it, of memory of its own."""
+        memory = random.standard_normal(place.slice.size // 4, np.float32)
+        return np.ndarray(place.view.dims, np.float32, memory.data, 0, place.view.strides)
+
+    places = (thunk.operands, thunk.results, thunk.scratch)
+    whole, parts = [KernelArrays(*(tuple(map(array, each)) for each in places)) for _ in range(2)]
+    parts = replace(parts, operands=whole.operands)
+    CPU_KERNELS.bind(kernel, whole)()
+    pieces = cut_panel_convolution(kernel, parts, 3)
+    assert len(pieces) == 3
+    for piece, arrays in pieces:
+        CPU_KERNELS.bind(piece, arrays)()
+    assert len(bound) == 4
+    np.testing.assert_array_equal(whole.results[0], parts.results[0])
 
 
 def test_heights_leave_no_row_and_waste_few() -> None:
