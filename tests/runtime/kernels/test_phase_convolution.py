@@ -11,9 +11,13 @@ import pytest
 from runtime.codegen.tile_unit import without_tile_unit
 from runtime.kernels.phase_convolution import PhaseConvolutionKernel
 from runtime.kernels.phase_geometry import window_phases
+from runtime.prediction.phase_convolutions import phase_parts
+from runtime.thunks.kernel import KernelThunk
+from runtime.thunks.thunk import walk
 from spmd.ops.window import Window, WindowDimension
 from tests.runtime.kernels.convolutions import convolution, laid_out
 from tests.runtime.programs.agreement import assert_agrees, kernels_of
+from tests.runtime.programs.build import compiled
 
 
 def phases_of(text: str, rtol: float = 2e-5) -> PhaseConvolutionKernel:
@@ -122,24 +126,49 @@ def test_only_elements_are_multiplied(seed: int) -> None:
 
 @pytest.mark.parametrize(("kernel", "stride"), [(3, 2), (7, 2), (5, 3), (1, 2), (4, 4)])
 def test_a_gradient_multiplies_as_much_as_what_it_is_of(kernel: int, stride: int) -> None:
-    """By an input: forward, each of 12 x 12 results meets the whole kernel; so many products the gradient has, too."""
+    """By an input: forward, each of 12 x 12 results meets the whole kernel; so many products the gradient has, too.
+
+    That is what its time is predicted from.
+    """
     size = (12 - 1) * stride + kernel
     edge = kernel - 1
     window = f"size={kernel}x{kernel} pad={edge}_{edge}x{edge}_{edge} lhs_dilate={stride}x{stride} rhs_reversal=1x1"
-    found = phases_of(
-        convolution(
-            x="f32[2,12,12,6]",
-            w=f"f32[{kernel},{kernel},4,6]",
-            y=f"f32[2,{size},{size},4]",
-            window=window,
-            labels="b01f_01oi->b01f",
-        )
+    text = convolution(
+        x="f32[2,12,12,6]",
+        w=f"f32[{kernel},{kernel},4,6]",
+        y=f"f32[2,{size},{size},4]",
+        window=window,
+        labels="b01f_01oi->b01f",
     )
+    found = phases_of(text)
     multiplied = sum(
         math.prod(axis.outputs * axis.taps for axis in phase.axes) for phase in found.phases
     )
     # The phases' results at the edges meet padding.
     assert (12 * kernel) ** 2 <= multiplied < ((12 + kernel / stride) * kernel) ** 2 * 1.1
+    (thunk,) = [
+        thunk
+        for thunk in walk(compiled(text).program.thunks)
+        if isinstance(thunk, KernelThunk) and thunk.kernel == found
+    ]
+    assert phase_parts(found, thunk).multiplications == multiplied * 2 * 6 * 4
+
+
+@pytest.mark.parametrize("features", [3, 20])
+def test_the_tile_unit_does_it_as_a_whole(features: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scratch is enough for either way. Here the whole multiplies holes where there is no such unit."""
+    monkeypatch.setattr("runtime.kernels.phase_convolution.has_tile_unit", lambda: True)
+    monkeypatch.setattr("runtime.emit.convolution.MOST_MULTIPLIED", 1e9)
+    monkeypatch.setattr("runtime.emit.convolution.LEAST_TILE_BYTES", 1 << 20)
+    text = convolution(
+        x="f32[2,6,6,32]",
+        w=f"f32[3,3,32,{features}]",
+        y=f"f32[2,12,12,{features}]",
+        window="size=3x3 pad=1_2x1_2 lhs_dilate=2x2",
+        labels="b01f_01io->b01f",
+    )
+    found = phases_of(text, rtol=2e-4)
+    assert found.is_whole
 
 
 @pytest.mark.parametrize(
