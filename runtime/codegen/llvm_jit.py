@@ -90,7 +90,7 @@ class Jit:
         self,
         ir: str,
         exports: Sequence[str],
-        symbols: Mapping[str, int] | None = None,
+        symbols: Mapping[str, int | NativeLibrary] | None = None,
         keep: Sequence[object] = (),
         *,
         passes: Passes = Passes.VECTORIZE,
@@ -98,20 +98,22 @@ class Jit:
         """Optimize and link ``ir``. Who asks for an address gets a CodegenError where it is not valid IR.
 
         exports: functions whose addresses are wanted; all others should be ``internal``.
-        symbols: addresses of what ``ir`` declares and does not define; C's memcpy and memset are known.
+        symbols: addresses of what ``ir`` declares and does not define, or who exports it; C's memcpy and memset are
+        known.
         keep: what must live as long as the code, such as the data behind ``symbols``.
         """
         named = f"spmd{next(self._numbers)}"
 
         def link(code: bytes) -> Any:
             builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
-            for name, address in (symbols or {}).items():
+            for name, found in (symbols or {}).items():
+                address = found if isinstance(found, int) else found.address(name)
                 builder.import_symbol(name, address)
             for name in exports:
                 builder.export_symbol(name)
             return builder.link(self._linker, named)
 
-        return NativeLibrary(self._object(ir, passes), link, (self, *keep))
+        return NativeLibrary(self._object(ir, passes), link, (self, symbols, *keep))
 
     def _object(self, ir: str, passes: Passes) -> Future[bytes]:
         """Machine code, from the cache where it was compiled before by this LLVM for this processor."""

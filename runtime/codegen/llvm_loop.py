@@ -16,6 +16,7 @@ from runtime.codegen.element_operations import stored_type
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
 from runtime.codegen.llvm_nest import INDEPENDENT, Cursor, NestWriter
 from runtime.codegen.llvm_starts import StartsForm, computed_starts, inside, moved_by, starts_ir
+from runtime.codegen.llvm_transpose import transpose_code, transpose_name
 from runtime.codegen.scalar_program import ScalarProgram, program_ir, struct_type
 
 FUNCTION = "spmd_loop"
@@ -26,6 +27,8 @@ TILE = 64
 PITCH = TILE + 16
 #: Columns of a crossed leaf that are fetched before their turn: the processor does not foresee where one begins.
 AHEAD = 16
+#: Bytes of elements that are transposed in registers, for which a whole tile is fetched before its turn.
+TURNED = frozenset({1, 2, 4, 8})
 LINE_BYTES = 64
 _PREFETCH = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
 
@@ -70,7 +73,8 @@ class LoopForm:
 @cache
 def loop_code(form: LoopForm) -> NativeLibrary:
     """``FUNCTION``, which takes the address of packed words."""
-    return host_jit().compile(loop_ir(form), (FUNCTION,))
+    turning = {transpose_name(width): transpose_code(width) for width in _turned(form)}
+    return host_jit().compile(loop_ir(form), (FUNCTION,), turning)
 
 
 def loop_ir(form: LoopForm) -> str:
@@ -79,9 +83,22 @@ def loop_ir(form: LoopForm) -> str:
         [
             *dict.fromkeys([*program_ir(program, "body"), *starts_ir(form.starts)]),
             *([_PREFETCH] if any(form.crossed) else []),
+            *(_transpose_declared(width) for width in _turned(form)),
             _Loop(form).function(),
         ]
     )
+
+
+def _turned(form: LoopForm) -> list[int]:
+    """Bytes of the elements of crossed arrays that are transposed in registers."""
+    program = form.program
+    kinds = (*program.parameters, *(program.kind_of(result) for result in program.results))
+    crossed = zip(kinds, form.crossed, strict=False)
+    return sorted({kind.byte_size for kind, crosses in crossed if crosses} & TURNED)
+
+
+def _transpose_declared(width: int) -> str:
+    return f"declare void @{transpose_name(width)}(ptr, i64, ptr, i64, i64, i64)"
 
 
 class _Loop:
@@ -224,15 +241,25 @@ class _Loop:
         self, i: int, rows: str, columns: str, here: str, stride: str, *, into_buffer: bool
     ) -> None:
         """Between array ``i``, neighbours in a column, and its buffer, neighbours in a row."""
-        writer = self.writer
-        cursors = {0: Cursor(here, stride), 1: Cursor(self.buffers[i], str(self.sizes[i]))}
-        way_ahead = writer.value(f"mul i64 {stride}, {AHEAD}")
+        writer, size = self.writer, self.sizes[i]
+        if into_buffer:
+            ahead = writer.value(f"mul i64 {stride}, {TILE if size in TURNED else AHEAD}")
+            later = writer.value(f"getelementptr i8, ptr {here}, i64 {ahead}")
+            with writer.loop(columns, {0: Cursor(later, stride)}) as (_, at):
+                for line in range(0, TILE * size, LINE_BYTES):
+                    place = writer.value(f"getelementptr i8, ptr {at[0]}, i64 {line}")
+                    writer.add(f"call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 2, i32 1)")
+        if size in TURNED:
+            array, buffer = (
+                f"ptr {here}, i64 {stride}",
+                f"ptr {self.buffers[i]}, i64 {PITCH * size}",
+            )
+            ends = f"{array}, {buffer}" if into_buffer else f"{buffer}, {array}"
+            counts = f"i64 {columns}, i64 {rows}" if into_buffer else f"i64 {rows}, i64 {columns}"
+            writer.add(f"call void @{transpose_name(size)}({ends}, {counts})")
+            return
+        cursors = {0: Cursor(here, stride), 1: Cursor(self.buffers[i], str(size))}
         with writer.loop(columns, cursors) as (_, at):
-            if into_buffer:
-                later = writer.value(f"getelementptr i8, ptr {at[0]}, i64 {way_ahead}")
-                for line in range(0, TILE * self.sizes[i], LINE_BYTES):
-                    place = writer.value(f"getelementptr i8, ptr {later}, i64 {line}")
-                    writer.add(f"call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 3, i32 1)")
             self.column(i, rows, at, into_buffer=into_buffer)
 
     def column(self, i: int, rows: str, at: dict[int, str], *, into_buffer: bool) -> None:

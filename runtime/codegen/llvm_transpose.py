@@ -6,7 +6,11 @@ the source s, goes to [j, i], without gaps in i in the target t.
 
 from __future__ import annotations
 
+from functools import cache
+
+from runtime.codegen.llvm_jit import NativeLibrary, host_jit
 from runtime.codegen.llvm_lines import LINE_BYTES, PAST_CACHES, UMIN, before_line_ir
+from runtime.codegen.llvm_passes import Passes
 
 #: Elements each way of the squares of a near transpose: runs of some lines, on pages that stay in the TLB.
 _SQUARE = 32
@@ -17,8 +21,27 @@ _CROWDING_BYTES = 2048
 _CROWDED_LINES = 4
 
 
+def transpose_name(width: int) -> str:
+    return f"transpose{width}"
+
+
+@cache
+def transpose_code(width: int) -> NativeLibrary:
+    """``transpose_name(width)``, for other code to call: see transpose_ir."""
+    name = transpose_name(width)
+    ir = transpose_ir(width).replace(f"define internal void @{name}(", f"define void @{name}(")
+    return host_jit().compile(UMIN + ir, (name,), passes=Passes.TIDY)
+
+
 def near_transpose(width: int) -> str:
-    """Blocks of two tiles each way, a tile of n vectors of n elements; what is left at two sides goes singly.
+    """By squares: see transpose_ir."""
+    return UMIN + transpose_ir(width) + _NEAR_INNERMOST.format(width=width)
+
+
+def transpose_ir(width: int) -> str:
+    """``@transpose{width}``(s, s_stride, t, t_stride, i_count, j_count): elements of so many bytes, in the near caches.
+
+    Blocks of two tiles each way, a tile of n vectors of n elements; what is left at two sides goes singly.
 
     A block has whole lines of the cache on both sides. A tile's vectors are transposed by interleaving vector r with
     vector r + n/2, log2(n) times.
@@ -43,7 +66,7 @@ def near_transpose(width: int) -> str:
         ]
     ways = [f"  %s_way{r} = mul i64 %s_stride, {r}" for r in range(n)]
     ways += [f"  %t_way{r} = mul i64 %t_stride, {r}" for r in range(n)]
-    return UMIN + (_SHARED + _NEAR).format(
+    text = (_SHARED + _NEAR).format(
         element=element,
         width=width,
         n=n,
@@ -51,6 +74,9 @@ def near_transpose(width: int) -> str:
         square=_SQUARE,
         tile="\n".join([*ways, *lines]),
     )
+    for name in ("tile", "block", "at", "edge", "rows", "columns", "transpose"):
+        text = text.replace(f"@{name}(", f"@{name}{width}(")
+    return text
 
 
 def far_transpose(width: int, *, streamed: bool) -> str:
@@ -223,12 +249,8 @@ end:
   ret void
 }}
 
-define internal void @innermost(ptr %record, ptr %s, ptr %t) {{
+define internal void @transpose(ptr %s, i64 %s_stride, ptr %t, i64 %t_stride, i64 %i_count, i64 %j_count) {{
 entry:
-  %i_count = call i64 @word(ptr %record, i64 3)
-  %j_count = call i64 @word(ptr %record, i64 4)
-  %s_stride = call i64 @word(ptr %record, i64 5)
-  %t_stride = call i64 @word(ptr %record, i64 6)
   %i_tiled = and i64 %i_count, -{block}
   %j_tiled = and i64 %j_count, -{block}
   call void @rows(ptr %s, i64 %s_stride, ptr %t, i64 %t_stride, i64 %i_tiled, i64 %i_count, i64 0, i64 %j_count)
@@ -295,6 +317,17 @@ part:
   %next_h = add nuw nsw i64 %h, 1
   %more_h = icmp ult i64 %next_h, {parts}
   br i1 %more_h, label %part, label %end"""
+
+_NEAR_INNERMOST = """
+define internal void @innermost(ptr %record, ptr %s, ptr %t) {{
+  %i_count = call i64 @word(ptr %record, i64 3)
+  %j_count = call i64 @word(ptr %record, i64 4)
+  %s_stride = call i64 @word(ptr %record, i64 5)
+  %t_stride = call i64 @word(ptr %record, i64 6)
+  call void @transpose{width}(ptr %s, i64 %s_stride, ptr %t, i64 %t_stride, i64 %i_count, i64 %j_count)
+  ret void
+}}
+"""
 
 _FAR = """
 {tile}

@@ -123,7 +123,7 @@ ENTRY e {
 
 
 @pytest.mark.parametrize("dims", [(8, 9), (64, 128), (65, 131), (2, 70, 3, 66)])
-@pytest.mark.parametrize("kind", ["f32", "bf16", "pred", "s64"])
+@pytest.mark.parametrize("kind", ["f32", "bf16", "pred", "s64", "c128"])
 def test_transposed_operands_and_results(dims: tuple[int, ...], kind: str) -> None:
     """Arrays that run across each other go through tiles, whole ones and their rests."""
     order = tuple(range(len(dims) - 2, -1, -1))
