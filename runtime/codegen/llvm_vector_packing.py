@@ -346,13 +346,32 @@ end:
   ret void
 }}
 
+; %count rows, or whole vectors where the run goes on as far
 define internal void @pack_left(ptr %record, i64 %depth, i64 %first, i64 %count) noinline {{
 entry:
-{record.read("left", "met")}
+{record.read("left", "met", "run")}
+  %reach = add i64 %first, {n}
+  %is_whole = icmp ule i64 %reach, %run
   %mask = call {mask} @lanes(i64 %count)
-  br label %loop
-loop:
-  %k = phi i64 [ 0, %entry ], [ %next_k, %loop ]
+  br i1 %is_whole, label %whole, label %part
+whole:
+  %v = phi i64 [ 0, %entry ], [ %next_v, %whole_done ]
+  %slot_v = getelementptr ptr, ptr %met, i64 %v
+  %start_v = load ptr, ptr %slot_v
+  %is_there_v = icmp ne ptr %start_v, null
+  br i1 %is_there_v, label %there, label %whole_done
+there:
+  %from_v = getelementptr float, ptr %start_v, i64 %first
+  %loaded = load {kind}, ptr %from_v, align {ITEM}
+  br label %whole_done
+whole_done:
+  %value_v = phi {kind} [ zeroinitializer, %whole ], [ %loaded, %there ]
+  %place_v = mul i64 %v, {n}
+  %to_v = getelementptr float, ptr %left, i64 %place_v
+  store {kind} %value_v, ptr %to_v, align {ITEM * n}
+{again("v", "depth", "whole", "end")}
+part:
+  %k = phi i64 [ 0, %entry ], [ %next_k, %part ]
   %slot = getelementptr ptr, ptr %met, i64 %k
   %start = load ptr, ptr %slot
   %is_there = icmp ne ptr %start, null
@@ -362,7 +381,7 @@ loop:
   %place = mul i64 %k, {n}
   %to = getelementptr float, ptr %left, i64 %place
   store {kind} %value, ptr %to, align {ITEM * n}
-{again("k", "depth", "loop", "end")}
+{again("k", "depth", "part", "end")}
 end:
   ret void
 }}
