@@ -13,7 +13,6 @@ from launch.calibration.memory import FAR_BYTES, Arena
 from launch.calibration.probes import CoreProbe, Seconds
 from launch.calibration.timing import Action, in_turn
 from runtime.buffers.types import ArrayView
-from runtime.codegen.tile_unit import has_tile_unit
 from runtime.kernel import CPU_KERNELS, KernelArrays
 from runtime.kernels.panel_convolution import PanelConvolutionKernel
 from runtime.kernels.phase_convolution import PhaseConvolutionKernel
@@ -154,8 +153,9 @@ def _by_form(
     found: dict[ConvolutionForm, list[Layer]] = {}
     for layer in options.layers:
         thunk = _thunk(layer, kind)
-        if isinstance(thunk.kernel, (PanelConvolutionKernel, PhaseConvolutionKernel)):
-            found.setdefault(_parts(thunk).form, []).append(layer)
+        parts = _parts(thunk)
+        if parts is not None:
+            found.setdefault(parts.form, []).append(layer)
     return found
 
 
@@ -167,7 +167,8 @@ def convolution_classes(
     for kind in options.types:
         for form, layers in _by_form(kind, options).items():
             near = [seconds[_near(layer, kind, options)] for layer in layers]
-            parts = [_parts(_thunk(layer, kind)).counts for layer in layers]
+            found_parts = [_parts(_thunk(layer, kind)) for layer in layers]
+            parts = [one.counts for one in found_parts if one is not None]
             found = ConvolutionClass(form, kind, *nonnegative_fit(parts, near))
             far = _farther(layers[:FAR_LAYERS], kind, options, levels, seconds)
             classes.append(replace(found, far=far))
@@ -201,16 +202,19 @@ def _thunk(layer: Layer, kind: PrimitiveType) -> KernelThunk:
     return thunk
 
 
-def _parts(thunk: KernelThunk) -> ConvolutionParts:
+def _parts(thunk: KernelThunk) -> ConvolutionParts | None:
+    """None where it is done in several phases, or otherwise."""
     kernel = thunk.kernel
     if isinstance(kernel, PhaseConvolutionKernel):
         if not kernel.is_whole:
-            return phase_parts(kernel, thunk)
+            found = phase_parts(kernel, thunk, lambda each: each.plan)
+            return found[0] if len(found) == 1 else None
         kernel = kernel.whole
-    assert isinstance(kernel, PanelConvolutionKernel)
+    if not isinstance(kernel, PanelConvolutionKernel):
+        return None
     x, w = (place.view.dims for place in thunk.operands)
     sizes = ConvolutionSizes(kernel.window, x, w, thunk.results[0].view.dims)
-    return parts_of(sizes, kernel.tiles if has_tile_unit() else None)
+    return parts_of(sizes, kernel.plan)
 
 
 def _action(thunk: KernelThunk, arena: Arena) -> Action:

@@ -72,6 +72,14 @@ class PanelConvolutionKernel(Kernel):
         ways = (self.tiles, self.vectors)
         return max(panel, *(way.elements for way in ways if way is not None), 0)
 
+    @property
+    def plan(self) -> ImageTiles | GradientTiles | VectorPlan | None:
+        """As it is done on this processor; None: by panels."""
+        if self.tiles is not None and has_tile_unit():
+            return self.tiles
+        fits = self.vectors is not None and self.vectors.form == vector_form()
+        return self.vectors if fits else None
+
 
 @CPU_KERNELS.binds(PanelConvolutionKernel)
 def bind_panel_convolution(kernel: PanelConvolutionKernel, arrays: KernelArrays) -> Action:
@@ -80,14 +88,13 @@ def bind_panel_convolution(kernel: PanelConvolutionKernel, arrays: KernelArrays)
     x, w, out = [
         array if array.dtype == kernel.element_type.numpy else spare.pop(0) for array in given
     ]
-    tiles = kernel.tiles if has_tile_unit() else None
-    if tiles is not None:
-        by_panels = _by_panels(kernel, x, w, out, panel)
-        convolve = _by_tiles(kernel, tiles, (x, w, out), panel, by_panels)
-    elif kernel.vectors is not None and kernel.vectors.form == vector_form():
-        convolve = vector_action(kernel.vectors, kernel.window, (x, w, out), panel)
+    plan = kernel.plan
+    if isinstance(plan, VectorPlan):
+        convolve = vector_action(plan, kernel.window, (x, w, out), panel)
     else:
         convolve = _by_panels(kernel, x, w, out, panel)
+        if plan is not None:
+            convolve = _by_tiles(kernel, plan, (x, w, out), panel, convolve)
     before = [
         converting(array, own)
         for own, array in zip((x, w), arrays.operands, strict=True)

@@ -6,12 +6,14 @@ import math
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from runtime.codegen.llvm_vector_multiply import LeftForm
 from runtime.kernels.gradient_convolution import GradientTiles
 from runtime.kernels.gradient_geometry import gradient_geometry
 from runtime.kernels.group_convolution import GroupConvolutionKernel
 from runtime.kernels.image_convolution import ImageTiles
 from runtime.kernels.image_geometry import geometry
 from runtime.kernels.panel_convolution import PanelConvolutionKernel
+from runtime.kernels.vector_convolution import VectorPlan
 from runtime.prediction.work import (
     NEAR,
     WORK,
@@ -29,7 +31,8 @@ from spmd.ops.window import Window
 
 #: Sizes of x[g, n, spatial.., c], w[g, window.., c, f] and result[g, n, out.., f].
 Sizes = tuple[int, ...]
-Tiles: TypeAlias = ImageTiles | GradientTiles
+#: How a kernel may do it other than by panels.
+Plan: TypeAlias = ImageTiles | GradientTiles | VectorPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,23 +43,33 @@ class ConvolutionSizes:
     out: Sizes
 
 
-def parts_of(sizes: ConvolutionSizes, tiles: Tiles | None) -> ConvolutionParts:
-    """What one execution does: on the tile unit, as ``tiles`` say it, or by panels."""
-    if isinstance(tiles, ImageTiles):
-        return _by_images(tiles, sizes)
-    if isinstance(tiles, GradientTiles):
-        return _by_gradients(tiles, sizes)
+def parts_of(sizes: ConvolutionSizes, plan: Plan | None) -> ConvolutionParts:
+    """What one execution does: as ``plan`` says it, or by panels."""
+    if isinstance(plan, ImageTiles):
+        return _by_images(plan, sizes)
+    if isinstance(plan, GradientTiles):
+        return _by_gradients(plan, sizes)
+    if isinstance(plan, VectorPlan):
+        return _by_vectors(plan, sizes)
     return _by_panels(sizes)
 
 
-def tiles_on(kernel: PanelConvolutionKernel, machine: MachineDescription) -> Tiles | None:
-    """None where ``machine`` has no tile unit: a kernel has a plan for one on every machine."""
-    if kernel.tiles is None:
-        return None
-    gradient = isinstance(kernel.tiles, GradientTiles)
-    form = ConvolutionForm.GRADIENT if gradient else ConvolutionForm.IMAGE
-    known = machine.convolution_class(kernel.element_type, form)
-    return None if known is None else kernel.tiles
+def plan_on(kernel: PanelConvolutionKernel, machine: MachineDescription) -> Plan | None:
+    """The plan whose form ``machine`` knows: kernels have those of tile units and of vectors on every machine."""
+    for plan in (kernel.tiles, kernel.vectors):
+        if plan is not None:
+            known = machine.convolution_class(kernel.element_type, _form_of(plan))
+            if known is not None:
+                return plan
+    return None
+
+
+def _form_of(plan: Plan) -> ConvolutionForm:
+    if isinstance(plan, VectorPlan):
+        by_depth = plan.left is LeftForm.DEPTH
+        return ConvolutionForm.VECTORS_BY_DEPTH if by_depth else ConvolutionForm.VECTORS
+    gradient = isinstance(plan, GradientTiles)
+    return ConvolutionForm.GRADIENT if gradient else ConvolutionForm.IMAGE
 
 
 def _by_images(tiles: ImageTiles, sizes: ConvolutionSizes) -> ConvolutionParts:
@@ -96,6 +109,23 @@ def _by_gradients(tiles: GradientTiles, sizes: ConvolutionSizes) -> ConvolutionP
     )
 
 
+def _by_vectors(plan: VectorPlan, sizes: ConvolutionSizes) -> ConvolutionParts:
+    """Rows are packed once for each block of features; of a deep window each block's products are added up. Results
+    that go through a buffer are written twice.
+    """
+    depth = math.prod(sizes.w[1:-1])
+    rows, features = math.prod(sizes.out[:-1]), sizes.out[-1]
+    columns = plan.form.columns * -(-features // plan.form.columns)
+    written = -(-depth // plan.depth) + bool(plan.buffered)
+    return ConvolutionParts(
+        _form_of(plan),
+        float(rows * depth * columns),
+        float(rows * depth * -(-features // plan.features)),
+        math.prod(sizes.w),
+        float(rows * features * written),
+    )
+
+
 def _by_panels(sizes: ConvolutionSizes) -> ConvolutionParts:
     """Every element of the result needs a row of the panels, which is as long as the window with its channels."""
     depth = math.prod(sizes.w[1:-1])
@@ -116,7 +146,7 @@ def convolution_work(
     x, w = (place.view.dims for place in thunk.operands)
     (result,) = thunk.results
     sizes = ConvolutionSizes(kernel.window, x, w, result.view.dims)
-    parts = parts_of(sizes, tiles_on(kernel, machine))
+    parts = parts_of(sizes, plan_on(kernel, machine))
     seconds = machine.convolution_seconds(kernel.element_type, parts)
     known = machine.convolution_class(kernel.element_type, parts.form)
     far = 1.0 if known is None else known.far

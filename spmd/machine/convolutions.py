@@ -15,6 +15,12 @@ class ConvolutionForm(Enum):
     """The input lies in planes, whose shifted rows are multiplied as they lie."""
     GRADIENT = "gradient"
     """Large windows over many positions, few results: both operands are brought into form."""
+    VECTORS = "vectors"
+    """Windows are packed, a few rows at a time, and multiplied in vector registers."""
+    VECTORS_BY_DEPTH = "vectors-by-depth"
+    """The same where images lie side by side: rows of the packed matrix are elements of the window."""
+    THIN = "thin"
+    """Few features: vectors hold channels of the input, as they lie."""
     PANELS = "panels"
     """Windows are copied next to each other."""
 

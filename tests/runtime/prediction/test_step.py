@@ -10,6 +10,8 @@ import spmd
 from launch.options import CompileOptions
 from launch.pipeline import compile_module
 from runtime.buffers.types import ArrayView, BufferSlice
+from runtime.codegen.llvm_vector_multiply import vector_form
+from runtime.codegen.tile_unit import without_tile_unit
 from runtime.kernels.dot import DotKernel
 from runtime.lowering import Device
 from runtime.prediction.alone import instruction_seconds
@@ -307,3 +309,29 @@ def test_a_convolution_goes_by_panels_where_a_machine_knows_nothing_else() -> No
     assert found.seconds == pytest.approx(1e-6 + 1e-9 * met * 32 + 1e-8 * met, rel=1e-6)
     image = ConvolutionClass(ConvolutionForm.IMAGE, P.F32, 1.0, 0.0, 0.0, 0.0, 0.0)
     assert predicted(IMAGES, replace(known, convolutions=(panels, image))).seconds > 1.0
+
+
+@pytest.mark.skipif(vector_form() is None, reason="no vectors that fuse products and sums")
+def test_a_convolution_goes_by_vectors_where_a_machine_knows_them() -> None:
+    """And no tile unit. Sums of a whole block are stored once."""
+    rows, depth, features = 4 * 16 * 16, 9 * 16, 32
+    vectors = ConvolutionClass(ConvolutionForm.VECTORS, P.F32, 0.0, 1e-9, 1e-8, 0.0, 1e-7)
+    known = replace(MACHINE, levels=(MemoryLevel("all", 1 << 40, 1e18),), convolutions=(vectors,))
+    with without_tile_unit():
+        found = predicted(IMAGES, known)
+    each = 1e-9 * depth * features + 1e-8 * depth + 1e-7 * features
+    assert found.seconds == pytest.approx(1e-6 + rows * each, rel=1e-6)
+
+
+HOLES = """  x = f32[4,8,8,16] parameter(0)
+  w = f32[2,2,16,32] parameter(1)
+  ROOT c = f32[4,16,16,32] convolution(x, w), window={size=2x2 pad=1_1x1_1 lhs_dilate=2x2}, dim_labels=b01f_01io->b01f"""
+
+
+def test_holes_are_not_multiplied_without_a_tile_unit() -> None:
+    """Each of 16 x 16 results meets one element of the window."""
+    panels = ConvolutionClass(ConvolutionForm.PANELS, P.F32, 0.0, 1e-6, 0.0, 0.0, 0.0)
+    known = replace(MACHINE, levels=(MemoryLevel("all", 1 << 40, 1e18),), convolutions=(panels,))
+    with without_tile_unit():
+        found = predicted(HOLES, known)
+    assert found.seconds == pytest.approx(1e-6 * 4 * 16 * 16 * 16 * 32, rel=1e-3)
