@@ -90,6 +90,7 @@ LAYERS = (
     *(Layer(what, 8, 32, 32, 64, 3, 2) for what in ("forward", "input", "kernel")),
     *(Layer(what, 8, 16, 64, 128, 1, 2) for what in ("forward", "input", "kernel")),
     *(Layer("kernel", 8, 32, 3, 32), Layer("kernel", 4, 28, 3, 64, 5)),
+    *(Layer("input", 8, 32, 3, 64), Layer("input", 4, 28, 3, 64, 5), Layer("input", 8, 16, 8, 128)),
 )
 
 
