@@ -11,6 +11,10 @@ from spmd.hlo.instruction import Annotations, HloInstruction
 from spmd.ops.attrs import CollectiveAttrs, DotAttrs
 from spmd.passes.pieces import operand_part, piece_of
 
+#: Frontend attribute of a collective that is a piece, with its number: combiners join none of different numbers, which
+#: would have to wait for each other again.
+PIECE = "exchange_piece"
+
 
 @dataclass(frozen=True)
 class ExchangePieces:
@@ -55,8 +59,11 @@ class _Writer:
             piece = self.b.computation.add(piece_of(member, along, operands, self.pieces))
         piece.annotations = member.annotations.of_parts()
         attrs = piece.attrs
-        if isinstance(attrs, CollectiveAttrs) and attrs.channel_id is not None:
-            piece.attrs = replace(attrs, channel_id=self.b.scope.channel_id())
+        if isinstance(attrs, CollectiveAttrs):
+            marks = (*piece.annotations.frontend_attributes, (PIECE, str(number)))
+            piece.annotations = replace(piece.annotations, frontend_attributes=marks)
+            if attrs.channel_id is not None:
+                piece.attrs = replace(attrs, channel_id=self.b.scope.channel_id())
         self.made.setdefault(member, []).append(piece)
 
     def _part(self, operand: HloInstruction, dim: int) -> list[HloInstruction]:

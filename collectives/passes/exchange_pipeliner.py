@@ -33,8 +33,8 @@ class ExchangePipeliner(FueledPass):
 
     Parts of a dimension that runs through products and all-to-alls, as a mixture of experts' capacity does; the second
     form where the last product sums over it. ``pieces``: how many, or 0 for 2 or what is best on the ``machine``.
-    Where one is named, those stay that other work hides, or of whose time less than ``min_gain`` would be gained, and
-    all where nothing is computed while bytes move.
+    Where one is named, those stay that other work hides, or of which less than ``min_gain`` would be gained of what
+    could be, and all where nothing is computed while bytes move.
     """
 
     name: ClassVar[str] = "exchange-pipeliner"
@@ -98,7 +98,7 @@ class ExchangePipeliner(FueledPass):
         for way in ways:
             if _most_gained(way, prices) > most and (gain := _gain(way, prices)) > most:
                 best, most = way, gain
-        if best is None or most < self.min_gain * prices.sending(best.region.exchanges):
+        if best is None or most < self.min_gain * _most_gained(best, prices):
             return None
         return best
 

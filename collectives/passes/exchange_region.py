@@ -26,7 +26,7 @@ from spmd.shape import ArrayShape
 #: Collectives that can be done in pieces: of one array, with results of which parts come from parts.
 EXCHANGES = (Opcode.ALL_TO_ALL, Opcode.ALL_REDUCE, Opcode.ALL_GATHER, Opcode.REDUCE_SCATTER)
 #: Instructions that are looked at around one exchange.
-_MOST = 96
+_MOST = 1024
 #: Products, one after the other, up to which a region reaches before its exchanges, and behind them.
 _REACHES = ((1, 1), (1, 0), (2, 2), (3, 3))
 

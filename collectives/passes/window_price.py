@@ -103,8 +103,7 @@ class WindowPrices:
             if x.opcode in KIND:
                 time = self._estimator.collective(x)
                 begin = max(begin, sending)
-                ready[x] = begin + time.seconds
-                sending = begin + max((link.seconds for link in time.links), default=0.0)
+                ready[x] = sending = begin + time.seconds
                 sent += time.seconds
                 slowed = max([slowed, *(self._busy[link.exchange] for link in time.links)])
             else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from collectives.passes.all_reduce_combiner import AllReduceCombiner
 from collectives.passes.exchange_pipeliner import ExchangePipeliner
 from spmd.hlo import HloInstruction, HloModule, Opcode, Stage
 from spmd.passes.options import PassOptionError
@@ -145,3 +146,26 @@ def test_pieces_are_of_dimensions_that_a_collective_leaves_alone(
 def test_one_piece_is_none() -> None:
     with pytest.raises(PassOptionError, match="2 or more"):
         ExchangePipeliner(pieces=1)
+
+
+def test_pieces_do_not_become_one_again() -> None:
+    """A combiner joins what does not wait for one another, as pieces never do."""
+    found = parse_module(
+        """HloModule g, num_partitions=2
+sum { a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT s = f32[] add(a, b) }
+ENTRY main {
+  x = f32[512,1024] parameter(0)
+  w = f32[1024,1024] parameter(1)
+  y = f32[512,1024] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  all = f32[512,1024] all-reduce(y), channel_id=1, replica_groups={{0,1}}, use_global_device_ids=true, to_apply=sum
+  ROOT r = f32[512,1024] dot(all, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+"""
+    )
+    found.stage = Stage.PARTITIONED
+    assert ExchangePipeliner(pieces=4).run(found)
+    assert len(list(found.entry.with_opcode(Opcode.ALL_REDUCE))) == 4
+    AllReduceCombiner().run(found)
+    assert len(list(found.entry.with_opcode(Opcode.ALL_REDUCE))) == 4
