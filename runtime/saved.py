@@ -33,7 +33,7 @@ from spmd.text.sharding_text import parse_sharding
 from spmd.verifier.verifier import verify
 
 FORMAT = "spmd-executable"
-VERSION = 3
+VERSION = 4
 MAGIC = b"PK\x03\x04"
 
 _HEADER = "executable.json"
@@ -133,17 +133,19 @@ def _memory_json(recorded: RecordedHeaps) -> dict[str, Any]:
         }
         for heap in recorded.heaps
     ]
-    return {"heaps": heaps, "places": recorded.places}
+    return {"heaps": heaps, "places": recorded.places, "sizes": recorded.sizes}
 
 
 def _recorded_heaps(memory: Any, where: str) -> RecordedHeaps:
     if not isinstance(memory, dict):
-        raise SavedExecutableError(f"{where}: memory must have heaps and places")
-    heaps, places = memory.get("heaps"), memory.get("places")
+        raise SavedExecutableError(f"{where}: memory must have heaps, places and sizes")
+    heaps, places, sizes = memory.get("heaps"), memory.get("places"), memory.get("sizes")
     if not isinstance(heaps, list) or not all(map(_is_heap, heaps)):
         raise SavedExecutableError(f"{where}: heaps must have space, groups, size and algorithm")
     if not isinstance(places, list) or not all(map(_is_place, places)):
         raise SavedExecutableError(f"{where}: places must be pairs of a heap and an offset")
+    if not isinstance(sizes, str):
+        raise SavedExecutableError(f"{where}: sizes must be a digest")
     return RecordedHeaps(
         tuple(
             RecordedHeap(
@@ -154,6 +156,7 @@ def _recorded_heaps(memory: Any, where: str) -> RecordedHeaps:
             for heap in heaps
         ),
         tuple((heap, offset) for heap, offset in places),
+        sizes,
     )
 
 

@@ -15,7 +15,7 @@ from runtime.buffers.arena import lower_bound
 from runtime.buffers.colocation import Colocation, Copy, Group, GroupKind, colocate
 from runtime.buffers.own_parts import place_own_parts
 from runtime.buffers.program import Program, Value, ValueView
-from runtime.buffers.recorded_heaps import RecordedHeaps
+from runtime.buffers.recorded_heaps import RecordedHeaps, digest_of_sizes
 from runtime.buffers.shared_results import Heap, heaps_of, intervals
 from runtime.buffers.types import (
     AllocationKind,
@@ -72,7 +72,7 @@ def assign_buffers(program: Program, recorded: RecordedHeaps | None = None) -> A
     places = tuple(
         (place[id(group)].allocation - len(fixed), place[id(group)].offset) for group in in_heaps
     )
-    assignment = BufferAssignment(allocations, names, stats, places)
+    assignment = BufferAssignment(allocations, names, stats, places, digest_of_sizes(in_heaps))
     return AssignedProgram(
         program, assignment, slices, tuple(colocation.copies), outputs, constants
     )

@@ -3,6 +3,8 @@
 Packing is the longest part of assigning buffers. What it has found is a place for each group of values; to see that no
 two that live at the same time share a byte takes one walk over time. What allows groups of devices to hold a heap once
 is asked again of the program (``shared_results.py``).
+
+What lies in heaps is of other sizes on other processors, as kernels want scratch: there, heaps are packed anew.
 """
 
 from __future__ import annotations
@@ -10,13 +12,14 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from heapq import heappop, heappush
 
 from runtime.buffers.arena import Interval
 from runtime.buffers.colocation import Group
 from runtime.buffers.heap import Packing
 from runtime.buffers.program import Program
-from runtime.buffers.shared_results import Heap, intervals, shareable
+from runtime.buffers.shared_results import Heap, heaps_of, intervals, shareable
 from runtime.buffers.types import AllocationKind, BufferAssignment, Color, alignment_of
 from spmd.errors import SpmdError
 
@@ -36,10 +39,14 @@ class RecordedHeap:
 
 @dataclass(frozen=True, slots=True)
 class RecordedHeaps:
-    """``places``: number of the heap, and offset in it, of each group that lies in a heap, in their order."""
+    """``places``: number of the heap, and offset in it, of each group that lies in a heap, in their order.
+
+    ``sizes``: ``digest_of_sizes`` of these groups, for which the places were found.
+    """
 
     heaps: tuple[RecordedHeap, ...]
     places: tuple[tuple[int, int], ...]
+    sizes: str
 
     @staticmethod
     def of(assignment: BufferAssignment) -> RecordedHeaps:
@@ -47,10 +54,16 @@ class RecordedHeaps:
         return RecordedHeaps(
             tuple(RecordedHeap(heap.color, heap.size, heap.placement) for heap in heaps),
             assignment.places,
+            assignment.sizes,
         )
 
     def heaps_of(self, program: Program, groups: Sequence[Group]) -> list[Heap]:
-        """The heaps that ``shared_results.heaps_of`` gave for them. RecordedHeapsError where they cannot be."""
+        """The heaps that ``shared_results.heaps_of`` gave for them, or gives for groups of other sizes.
+
+        RecordedHeapsError where they cannot be.
+        """
+        if digest_of_sizes(groups) != self.sizes:
+            return heaps_of(program, groups)
         if len(self.places) != len(groups):
             _refuse(f"{len(self.places)} places for {len(groups)} groups of values")
         colors = [heap.color for heap in self.heaps]
@@ -70,6 +83,11 @@ class RecordedHeaps:
             _checked(heap, own, offsets, may_share)
             for heap, (own, offsets) in zip(self.heaps, inside, strict=True)
         ]
+
+
+def digest_of_sizes(groups: Sequence[Group]) -> str:
+    """Of the bytes of each, in their order."""
+    return sha256(",".join(str(group.size) for group in groups).encode()).hexdigest()
 
 
 def _checked(

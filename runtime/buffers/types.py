@@ -192,13 +192,14 @@ class BufferAssignment:
     """Where every value of a program lies.
 
     ``places``: number of the heap and offset of what lies in heaps (values that share a place count once), in order of
-    the first values; see ``recorded_heaps.py``.
+    the first values, and ``sizes`` a digest of their bytes; see ``recorded_heaps.py``.
     """
 
     allocations: tuple[BufferAllocation, ...]
     values: tuple[NamedSlice, ...]
     stats: MemoryStats
     places: tuple[tuple[int, int], ...] = ()
+    sizes: str = ""
 
     def of_kind(self, kind: AllocationKind) -> Iterator[BufferAllocation]:
         return (a for a in self.allocations if a.kind is kind)

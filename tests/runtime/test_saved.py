@@ -14,13 +14,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+import runtime.kernels.panel_convolution as panel_convolution
+import runtime.kernels.vector_convolution as vector_convolution
 import spmd
 from collectives.schedule.scheduled_overlap import ScheduledCollective, ScheduledOverlap
+from runtime.codegen.llvm_vector_multiply import VectorForm
+from runtime.codegen.tile_unit import without_tile_unit
 from runtime.saved import FORMAT, SavedExecutableError, load_bytes, save_bytes
 from runtime.saved_overlap import overlap_json
 from spmd.errors import SpmdError
 from spmd.machine.named import machine_named
 from spmd.proto import serialize_hlo_proto
+from tests.runtime.kernels.convolutions import convolution
 from tests.runtime.programs import (
     ALIASING,
     ASYNC_COLLECTIVES,
@@ -61,6 +66,30 @@ def test_comes_back_as_it_was(name: str) -> None:
     inputs = [random_inputs(executable.module, d) for d in executable.devices]
     for got, want in zip(again.run_devices(inputs), executable.run_devices(inputs), strict=True):
         assert_same(got, want)
+
+
+def test_a_processor_whose_kernels_want_other_scratch_packs_heaps_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = convolution(
+        *("f32[8,8,8,32]", "f32[3,3,32,48]", "f32[8,15,15,48]"),
+        *("size=3x3 pad=1_1x1_1 lhs_dilate=2x2", "b01f_01io->b01f"),
+    )
+
+    def on_a_processor(form: VectorForm | None) -> None:
+        for module in (panel_convolution, vector_convolution):
+            monkeypatch.setattr(module, "vector_form", lambda: form)
+
+    with without_tile_unit():
+        on_a_processor(VectorForm(16, (14, 8)))
+        saved = compiled(text)
+        data = save_bytes(saved)
+        on_a_processor(None)
+        here = compiled(text)
+        again = load_bytes(data, check=True)
+        assert again.dump_buffers() == here.dump_buffers() != saved.dump_buffers()
+        inputs = random_inputs(here.module)
+        assert_same(again.run(*inputs), here.run(*inputs))
 
 
 OVERLAP = ScheduledOverlap(
@@ -140,7 +169,7 @@ ONE = {"shape": "f32[5,4]", "sharding": "{devices=[2,1]<=[2]}"}
     ("changes", "message"),
     [
         ({"format": "other"}, "says nothing of it"),
-        ({"version": 99}, "saved as version 99, this is version 3: compile it again"),
+        ({"version": 99}, "saved as version 99, this is version 4: compile it again"),
         ({"inputs": []}, "inputs must be a list of 1 arrays"),
         ({"inputs": [[]]}, r"inputs\[0\] must name a shape and a sharding"),
         ({"inputs": [ONE | {"shape": "f32[9,4]"}]}, r"a device's tile is f32\[3,4\]"),

@@ -59,17 +59,26 @@ def test_unsound_places_are_refused() -> None:
             assign_buffers(program, changed)
 
 
+def test_values_of_other_sizes_are_packed_anew() -> None:
+    program, recorded = program_of(LOCAL)
+    other, _ = program_of(LOCAL.replace("300", "400"))
+    assert assign_buffers(other, recorded).assignment == assign_buffers(other).assignment
+    assert assign_buffers(program, recorded).assignment.places == recorded.places
+
+
 def test_memory_is_shared_only_where_the_program_allows_it() -> None:
     program, recorded = program_of(SHARING["shared"])
     own, columns, rows = recorded.heaps
     swapped = (own, replace(columns, size=rows.size), replace(rows, size=columns.size))
     places = tuple((-number % 3, offset) for number, offset in recorded.places)
     with pytest.raises(RecordedHeapsError, match="other devices hold"):
-        assign_buffers(program, RecordedHeaps(swapped, places))
+        assign_buffers(program, RecordedHeaps(swapped, places, recorded.sizes))
     local, private = program_of(LOCAL)
     claimed = RecordedHeap(Color(0, ((0, 1),)), private.heaps[0].size, "")
     everything = RecordedHeaps(
-        (RecordedHeap(Color(0), 0, ""), claimed), tuple((1, o) for _, o in private.places)
+        (RecordedHeap(Color(0), 0, ""), claimed),
+        tuple((1, o) for _, o in private.places),
+        private.sizes,
     )
     with pytest.raises(RecordedHeapsError, match="other devices hold"):
         assign_buffers(local, everything)
