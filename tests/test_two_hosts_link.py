@@ -55,6 +55,7 @@ TAKES = f"""
 import socket, time
 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taker:
     taker.bind(("", 5006))
+    taker.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)  # all of them, if nobody takes any
     taker.settimeout(20)
     print("ready", flush=True)
     found = [(taker.recv({SIZE}), time.monotonic()) for _ in range({COUNT})]

@@ -180,10 +180,10 @@ def _kept(peer: socket.socket, rate: float) -> tuple[float, float]:
     turns = []
     for _ in range(_TURNS):
         _meet(peer)
-        count, alone = 0, time.perf_counter()
-        while (spent := time.perf_counter() - alone) < _ALONE:
+        count, spent, alone = 0, 0.0, time.perf_counter()
+        while spent < _ALONE:
             _compute()
-            count += 1
+            count, spent = count + 1, time.perf_counter() - alone
         of_each = spent / count
         _meet(peer)
         pieces, seconds = _exchanged(peer, size, max(round(_PIECE / of_each), 1))
