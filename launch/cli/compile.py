@@ -12,6 +12,7 @@ from launch.cli.output_path import require_writable
 from launch.compiled import compile_warning
 from launch.machine_option import add_machine
 from launch.memory_limit import add_memory_limit
+from launch.printable import printable
 from launch.source import load_module
 from runtime.saved import save_bytes
 
@@ -38,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
     sys.stderr.write(warning)
     options.output.write_bytes(save_bytes(executable))
     print(
-        f"{options.output}: {executable.program.name} for {executable.num_devices} devices, "
+        f"{options.output}: {printable(executable.program.name, keep='')} for {executable.num_devices} devices, "
         f"compiled in {sum(executable.compile_seconds.values()):.2f} s"
     )
     return 0

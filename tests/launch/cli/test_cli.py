@@ -361,3 +361,15 @@ def test_another_compilers_per_device_program_runs_and_is_checked(
     for backend in ("cpu", "reference"):
         assert main(["run", fused, "--check", "--backend", backend]) == 0
         assert "all 1 outputs agree" in capsys.readouterr().out
+
+
+def test_names_of_modules_are_printable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved = str(tmp_path / "sum.spmdx")
+    module = spmd.parse(SUM)
+    module.name = "a\x1b[2J\nb"
+    monkeypatch.setattr("launch.cli.compile.load_module", lambda _: module)
+    assert main(["compile", str(tmp_path / "sum.hlo"), "-o", saved]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(rf"{saved}: a\x1b[2J\nb for 2 devices")
