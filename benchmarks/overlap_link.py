@@ -39,7 +39,8 @@ from spmd.errors import RunError
 SECONDS = 600.0
 #: What ``LeastStep`` says that no resource takes.
 CRITICAL_PATH = "critical path"
-#: What is wanted: of what can be hidden, of tracing's cost, of the clocks' error, of the report against the difference.
+#: What is wanted: of what dependencies leave to hide, of tracing's cost, of the clocks' error, of the report against
+#: the difference.
 HIDDEN, TRACING, CLOCKS, AGREES = 0.8, 0.02, 20e-6, 0.1
 HEADER = (
     "| program | Gbit/s | scheduled ms | waiting | plain | compute | communication | hidden of what can be | "
