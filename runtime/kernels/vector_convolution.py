@@ -31,6 +31,8 @@ MOST_FEATURES = 512
 BUFFERED = 1 << 16
 #: Fewer features, or rows side by side, are left to BLAS.
 LEAST_FEATURES, LEAST_RUN = 12, 8
+#: So are arrays that are smaller than what would be packed of them: BLAS's panels fit them, and time is short anyway.
+MOST_SHARE = 1.0
 #: Numbers of a line of cache, of which every part of scratch has whole ones; words take two.
 _LINE, _WORD = 16, 2
 SPATIAL = 3
@@ -95,9 +97,12 @@ def vector_plan(
     if not channels_inside:
         if not dense or out.dims[1] < LEAST_RUN:
             return None
-        return VectorPlan(form, LeftForm.DEPTH, depth, features, 0)
-    buffered = 0 if dense else BUFFERED // features
-    return VectorPlan(form, LeftForm.ROWS, depth, features, buffered)
+        plan = VectorPlan(form, LeftForm.DEPTH, depth, features, 0)
+    else:
+        buffered = 0 if dense else BUFFERED // features
+        plan = VectorPlan(form, LeftForm.ROWS, depth, features, buffered)
+    numbers = sum(math.prod(view.dims) for view in views)
+    return plan if plan.elements <= MOST_SHARE * numbers else None
 
 
 def vector_action(

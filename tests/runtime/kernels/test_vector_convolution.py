@@ -37,6 +37,7 @@ def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     found = vector_form() if request.param == "own" else VectorForm(8, (6, 4))
     for module in (panel_convolution, vector_convolution):
         monkeypatch.setattr(module, "vector_form", lambda: found)
+    monkeypatch.setattr(vector_convolution, "MOST_SHARE", 1e9)  # arrays here are small
     with without_tile_unit():
         yield
 
@@ -232,3 +233,16 @@ def test_heights_leave_no_row_and_waste_few() -> None:
                 a * tall + b * low for a, b in np.ndindex(20, 20) if a * tall + b * low >= rows
             )
             assert multiplied == least
+
+
+@pytest.mark.parametrize(("side", "taken"), [(6, False), (64, True)])
+def test_arrays_smaller_than_what_is_packed_are_left_to_blas(
+    side: int, taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A small convolution's scratch would be most of the memory of its program."""
+    monkeypatch.setattr(vector_convolution, "MOST_SHARE", 1.0)
+    x, w, y = f"f32[2,{side},{side},4]", "f32[3,3,4,16]", f"f32[2,{side},{side},16]"
+    text = convolution(x, w, y, "size=3x3 pad=1_1x1_1", "b01f_01io->b01f")
+    kernels = kernels_of(assert_agrees(text, rtol=1e-3))
+    plans = [k.vectors for k in kernels if isinstance(k, PanelConvolutionKernel)]
+    assert [plan is not None for plan in plans] == [taken]
