@@ -39,6 +39,7 @@ RATE = (1.0, 1e24)
 SECONDS = (0.0, 10.0)
 SIZE = (1, 1 << 60)
 COUNT = (1, 1 << 24)
+MULTIPLICATIONS = (1, 1 << 60)
 FACTOR = (0.0, 1e3)
 FRACTION = (1e-3, 1.0)
 SHARE = (0.0, 1.0)
@@ -275,7 +276,8 @@ def _product(fields: JsonFields) -> ProductClass:
         raise MachineError(
             f"{fields.where}: types must be three element types, found {shown(found)}"
         )
-    sizes = [fields.whole(name, COUNT) for name in _PRODUCT_SIZES]
+    limits = {"multiplications": MULTIPLICATIONS}
+    sizes = [fields.whole(name, limits.get(name, COUNT)) for name in _PRODUCT_SIZES]
     seconds = [fields.number(name, SECONDS) for name in _PRODUCT_SECONDS]
     factors = [fields.number(name, FACTOR) for name in _PRODUCT_FACTORS]
     fields.done()

@@ -16,6 +16,7 @@ from launch.calibration.programs import NODE_DEVICES, ProgramSizes, StepProbe, e
 from runtime.thunks.collective import CollectiveStartThunk
 from runtime.thunks.thunk import walk
 from spmd.hlo import Opcode
+from spmd.machine.reader import read_machine, write_machine
 from spmd.shape import PrimitiveType
 
 P = PrimitiveType
@@ -79,6 +80,7 @@ def test_a_description_has_the_rates_that_its_seconds_were_made_with() -> None:
     assert large.lhs_turned_seconds == pytest.approx(TURN, rel=0.01)
     assert large.far((False, False)) == pytest.approx((3.0, 5.0, 0.0), rel=0.02, abs=1e-6)
     assert large.far((True, True)) == pytest.approx((5.0, 5.0, 0.0), rel=0.02, abs=1e-6)
+    assert read_machine(write_machine(machine).encode(), "here.json") == machine
 
 
 def test_a_step_that_was_disturbed_still_gives_a_thunk_some_time() -> None:
