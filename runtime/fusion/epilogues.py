@@ -52,6 +52,9 @@ class _Epilogues:
     keys: StructuralKeys = field(default_factory=StructuralKeys)
     #: By what a kernel and a product say together: layers repeat.
     planned: dict[Hashable, Emitted | None] = field(default_factory=dict)
+    #: Where kernels run that make a product, and where those products are made.
+    kernel_places: dict[Kernel, int] = field(default_factory=dict)
+    product_places: dict[HloInstruction, int] = field(default_factory=dict)
 
     def taken(self) -> TakenProducts:
         found: dict[Kernel, PlannedKernel] = {}
@@ -64,6 +67,7 @@ class _Epilogues:
                 made = None if kernel in found else self.together(x, reads, kernel)
                 if made is not None:
                     found[kernel] = made
+                    self.kernel_places[kernel] = self.product_places[x] = made.position
                     break
             else:
                 if self.graph.takes_slices(x):
@@ -76,7 +80,7 @@ class _Epilogues:
     ) -> PlannedKernel | None:
         """The kernel with the product, which ``reads`` so much, if it saves time and may run at the place of either."""
         graph = self.graph
-        others = [r.position for r in graph.readers[product] if r is not kernel]
+        others = [self.kernel_place(r) for r in graph.readers[product] if r is not kernel]
         others += graph.outside_readers(product)
         position = self.place(product, kernel, min(others, default=len(graph.order)))
         if position is None:
@@ -103,8 +107,19 @@ class _Epilogues:
             return None
         if needed > last:
             return last
-        inputs = [graph.place_of(x) for x in kernel.inputs if x is not product]
+        inputs = [self.place_of(x) for x in kernel.inputs if x is not product]
         return first if max(inputs, default=-1) < first else None
+
+    def kernel_place(self, kernel: Kernel) -> int:
+        return self.kernel_places.get(kernel, kernel.position)
+
+    def place_of(self, x: HloInstruction) -> int:
+        """Where ``x`` is computed, as far as is known: a product may have gone into a later kernel by now."""
+        made = self.product_places.get(x)
+        if made is not None:
+            return made
+        producer = self.graph.kernel_of.get(x)
+        return self.graph.position[x] if producer is None else self.kernel_place(producer)
 
     def emitted(
         self,

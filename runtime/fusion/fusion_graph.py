@@ -98,11 +98,6 @@ class FusionGraph:
         """Its results have to be in memory, whoever else reads them."""
         return any(x in self.outside for x in kernel.roots)
 
-    def place_of(self, x: HloInstruction) -> int:
-        """Where ``x`` is computed."""
-        producer = self.kernel_of.get(x)
-        return self.position[x] if producer is None else producer.position
-
     def takes_slices(self, product: HloInstruction) -> bool:
         """Whether it multiplies slices where they lie."""
         return product in self._sliced

@@ -81,17 +81,22 @@ def test_a_dear_producer_of_one_element_per_row_is() -> None:
     assert Opcode.TANH in inside(one)
 
 
-def test_what_pays_depends_on_the_machine() -> None:
-    """Where memory is far slower than arithmetic, the dear producer is computed again."""
+@pytest.fixture
+def slow_memory() -> str:
+    """A machine whose memory is far slower than its arithmetic."""
     default = machine_named()
     text = write_machine(default).replace('"cpu-avx512"', '"test-slow-memory"')
     for level in default.levels:
         text = text.replace(
             f'"bandwidth": {level.bandwidth}', f'"bandwidth": {level.bandwidth / 1e4}'
         )
-    introduce(read_machine(text.encode(), "test"))
+    return introduce(read_machine(text.encode(), "test")).name
+
+
+def test_what_pays_depends_on_the_machine(slow_memory: str) -> None:
+    """Where memory is far slower than arithmetic, the dear producer is computed again."""
     body = program(COPIED.format(op="tanh", dimension=1))
-    assert fusions(fused(body, PriorityFusion(machine="test-slow-memory")))
+    assert fusions(fused(body, PriorityFusion(machine=slow_memory)))
 
 
 def test_an_unknown_machine_is_named() -> None:
@@ -179,6 +184,26 @@ def test_kernels_that_depend_on_each_other_another_way_do_not_become_one() -> No
 """
     )
     assert not fusions(fused(module))
+
+
+def test_products_that_two_kernels_read_do_not_make_these_wait_for_each_other(
+    slow_memory: str,
+) -> None:
+    """The first product goes into the sum; the second one may not take the difference to where it stands itself."""
+    module = program(
+        """
+  x = f32[512,512] parameter(0)
+  v = f32[512,512] parameter(1)
+  w = f32[512,512] parameter(2)
+  a = f32[512,512] dot(x, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  b = f32[512,512] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  s = f32[512,512] add(a, b)
+  d = f32[512,512] subtract(a, b)
+  ROOT t = (f32[512,512], f32[512,512]) tuple(s, d)
+"""
+    )
+    made = fusions(fused(module, PriorityFusion(multi_output=False, machine=slow_memory)))
+    assert [Opcode.DOT in inside(one) for one in made] == [True]
 
 
 def test_control_edges_and_other_memory_spaces_stay() -> None:
