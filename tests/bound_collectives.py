@@ -27,8 +27,7 @@ def run_collective(
 ) -> None:
     bound = comm.bind(collective, name, operands, results)
     comm.connect()
-    bound.start()
-    bound.wait()
+    bound.complete()
 
 
 class InAllocatedMemory:
@@ -137,6 +136,10 @@ class _CopyingCollective:
     def wait(self) -> None:
         self.inner.wait()
         self._finish()
+
+    def complete(self) -> None:
+        self.start()
+        self.wait()
 
     def _finish(self) -> None:
         if self.running:

@@ -134,6 +134,10 @@ class _Followed:
         self.inner.wait()
         self._finish()
 
+    def complete(self) -> None:
+        self.start()
+        self.wait()
+
     def _finish(self) -> bool:
         for _ in exchanges_of(self.last if self.is_under_way else ()):
             raise AssertionError("copies exchange nothing")

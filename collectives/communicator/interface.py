@@ -52,6 +52,10 @@ class BoundCollective(Protocol):
         """Block until it is over. CollectiveTimeoutError names who is missing."""
         ...
 
+    def complete(self) -> None:
+        """``start`` and ``wait``, for those who have nothing to do in between."""
+        ...
+
 
 class Communicator(Protocol):
     """One device's end of the communication among all devices of a program.

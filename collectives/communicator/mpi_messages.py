@@ -180,6 +180,10 @@ class MessageCollective:
             return
         self._world.wait_until(self.test, self.name, self._channel.group, self._late)
 
+    def complete(self) -> None:
+        self.start()
+        self.wait()
+
     def _finish_if_complete(self) -> bool:
         if not self.poll():
             return False

@@ -41,6 +41,7 @@ class NativeCollective:
         self._world = world
         self._spins = spins
         self._note_start = world.prepared_note(f"last started {name}")
+        self._enter, self._retire = world.in_flight.enter, world.in_flight.retire
         self._steps: LoadedSteps | None = None
         self._start: Callable[[], int] = _misused
         self._look: Callable[[], int] = _misused
@@ -84,14 +85,24 @@ class NativeCollective:
 
     def enter(self) -> None:
         """Native code has started it: from here on the world lets it go on, too, until it is over."""
-        self._world.in_flight.enter(self)
+        self._enter(self)
 
     # Where nothing is amiss, start and wait cost two calls of native code and a note: an Outcome is 0 then.
     def start(self) -> None:
         self._note_start()
         outcome = self._start()
+        if outcome == _BLOCKED or (outcome and not self._is_over(outcome)):
+            self._enter(self)
+
+    def complete(self) -> None:
+        """Start and wait, with nothing to do in between: only if somebody is late it is ever in flight."""
+        self._note_start()
+        outcome = self._start()
+        if outcome <= _BLOCKED:
+            outcome = self._spin()
         if outcome and not self._is_over(outcome):
-            self._world.in_flight.enter(self)
+            self._enter(self)
+            self.wait()
 
     def poll(self) -> bool:
         return self._is_over(self._look())
@@ -100,7 +111,7 @@ class NativeCollective:
         self._world.in_flight.progress()
         if not self.poll():
             return False
-        self._world.in_flight.retire(self)
+        self._retire(self)
         return True
 
     def wait(self) -> None:
@@ -113,7 +124,7 @@ class NativeCollective:
             turns += 1
         if outcome and not self._is_over(outcome):
             self.wait_long()
-        self._world.in_flight.retire(self)
+        self._retire(self)
 
     def wait_long(self) -> None:
         """Somebody is late: wait with patience, and let everything else in flight go on, on which others may wait."""

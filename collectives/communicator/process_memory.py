@@ -42,6 +42,10 @@ class MemberCollective(NativeCollective):
         self._await_members()
         super().start()
 
+    def complete(self) -> None:
+        self._await_members()
+        super().complete()
+
     def _await_members(self) -> None:
         if not self.is_loaded:
             self._world.wait_until(lambda: self.is_loaded, self.name, self.group, self.bound.absent)

@@ -137,6 +137,10 @@ class RendezvousCollective:
             )
             self._deliver(meeting)
 
+    def complete(self) -> None:
+        self.start()
+        self.wait()
+
     def _deliver(self, meeting: MeetingKey) -> None:
         self._collective.deliver(self._meetings.take(meeting), self._index, self._results)
         self._meeting = None
