@@ -126,6 +126,22 @@ def set_blas_threads(count: int) -> None:
         function(count)
 
 
+def reserve_work_buffers(callers: int) -> int:
+    """Let OpenBLAS map room for so many threads that multiply at a time, which it would do when they first meet: in the
+    middle of some step. How many there are room for; 0 for a BLAS that cannot be told. Room is never given back, so that
+    it costs no more than these threads would cost in the end.
+    """
+    take, give = library_function(("blas_memory_alloc",)), library_function(("blas_memory_free",))
+    if take is None or give is None:
+        return 0
+    take.restype, take.argtypes = ctypes.c_void_p, (ctypes.c_int,)
+    give.restype, give.argtypes = None, (ctypes.c_void_p,)
+    taken = [take(1) for _ in range(callers)]
+    for buffer in reversed(taken):
+        give(buffer)
+    return len(set(taken))
+
+
 class BlasThreads:
     """A block with so many threads per matrix product, which may be entered again when it has been left."""
 

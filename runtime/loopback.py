@@ -11,7 +11,7 @@ from typing import Protocol
 
 from collectives.communicator.kinds import Group
 from collectives.communicator.loopback import LoopbackWorld
-from runtime.blas import BlasThreads
+from runtime.blas import BlasThreads, reserve_work_buffers
 from runtime.codegen.llvm_segment import SegmentRow
 from runtime.codegen.table_words import State
 from runtime.crew import Crew
@@ -59,6 +59,7 @@ class LoopbackDevices:
         lanes = lanes_of(self.world, [device.table for device in self.devices])
         self._crew = Crew(lanes, partial(abort_lane, self.world), self.world.cores)
         self._one_blas_thread = BlasThreads(1)
+        reserve_work_buffers(len(lanes) * self.world.cores)
 
     def step(self, per_device: Sequence[Sequence[DeviceArray]]) -> None:
         """A step of every device on the inputs of every device. The first device's error is raised unchanged."""

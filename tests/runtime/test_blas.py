@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from runtime.blas import BlasThreads, blas_threads, set_blas_threads
+from runtime.blas import BlasThreads, blas_threads, reserve_work_buffers, set_blas_threads
 from runtime.crew import Crew
 from tests.runtime.programs import COLLECTIVES, compiled, random_inputs
 
@@ -42,3 +43,11 @@ def test_loopback_devices_run_with_one_thread_each(monkeypatch: pytest.MonkeyPat
     finally:
         set_blas_threads(before)
     assert seen == [1]
+
+
+def test_work_buffers_are_there_for_so_many_callers_and_free_again() -> None:
+    first = reserve_work_buffers(3)
+    assert first in (0, 3)  # 0: this BLAS cannot be told
+    assert reserve_work_buffers(3) == first
+    one = np.arange(64.0).reshape(8, 8)
+    assert np.array_equal(one @ np.eye(8), one)
