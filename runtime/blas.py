@@ -128,7 +128,7 @@ def set_blas_threads(count: int) -> None:
 
 def reserve_work_buffers(callers: int) -> int:
     """Let OpenBLAS map room for so many threads that multiply at a time, which it would do when they first meet: in the
-    middle of some step. How many there are room for; 0 for a BLAS that cannot be told. Room is never given back, so that
+    middle of some step. How many there are room for; 0 for a BLAS that cannot be told. Room stays, so that
     it costs no more than these threads would cost in the end.
     """
     take, give = library_function(("blas_memory_alloc",)), library_function(("blas_memory_free",))
