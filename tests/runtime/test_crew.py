@@ -6,9 +6,10 @@ import _thread
 import gc
 import os
 import re
+import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -133,6 +134,15 @@ def test_a_device_that_ended_is_named_at_once() -> None:
     assert time.monotonic() - begin < 10
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """As in a terminal: what a shell starts in the background ignores interrupts, and so does Python then."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_ends_a_wait() -> None:
     devices, run = loaded()
     plant(devices, 3, lambda: time.sleep(1.0))
