@@ -8,6 +8,7 @@ import numpy as np
 
 from collectives.communicator.interface import Communicator
 from runtime.buffers.types import ArrayView, BufferAllocation, BufferSlice, aligned
+from runtime.resident import DeviceArray
 from runtime.strides import StridedView
 from spmd.literal import NDArray
 from spmd.shape import ArrayShape
@@ -57,3 +58,13 @@ class DeviceMemory:
 
     def bytes_of(self, allocation: BufferAllocation) -> NDArray:
         return self._blocks[allocation.index]
+
+    # ---- as a ProgramMemory
+    def fill(self, tile: NDArray, fill: Callable[[NDArray], None]) -> None:
+        fill(tile)
+
+    def beside(self, tile: NDArray) -> NDArray:
+        return np.empty_like(tile)
+
+    def bring(self, tile: NDArray, array: DeviceArray) -> None:
+        np.copyto(tile, array.view())

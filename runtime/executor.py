@@ -20,12 +20,11 @@ from runtime.lane import Lane
 from runtime.prediction.step import StepPredictor
 from runtime.resident import DeviceArray
 from runtime.sharing.pieces import Cutting, pieces_worth
-from runtime.slots import Slots
+from runtime.slots import Slots, require_fit, require_world
 from runtime.table import Table
 from runtime.thunks.progress import ProgressPoints
 from runtime.thunks.thunk import Thunk, walk
 from runtime.timeline.recorder import Recorder
-from spmd.errors import RunError
 from spmd.literal import NDArray
 from spmd.machine.named import machine_named
 
@@ -50,12 +49,7 @@ class LoadedDevice:
         so that nothing overlaps: what the others are compared with. 1: all of them; 0: none.
         explain: what thunk number n of ``walk``'s order is, for ranks that wait for one that is there.
         """
-        if communicator.size != program.num_devices:
-            raise RunError(
-                f"{program.name} is for {program.num_devices} devices "
-                f"({program.replica_count} replicas x {program.num_partitions} partitions), "
-                f"found {communicator.size}"
-            )
+        require_world(program, communicator.size)
         self.program = program
         self.communicator = communicator
         self.kernels = kernels
@@ -127,7 +121,7 @@ class LoadedDevice:
     def begin(self, arrays: Sequence[DeviceArray]) -> None:
         """What comes before a step's thunks; for who runs the ``table`` by himself."""
         if not self._slots.hold(arrays):
-            self._require_fit(arrays)
+            require_fit(self.program, arrays, self.communicator.rank)
             self._slots.bring(arrays)
         self._slots.take(arrays)
         self._steps += 1
@@ -178,18 +172,6 @@ class LoadedDevice:
         for allocation in self.program.assignment.of_kind(AllocationKind.CONSTANT):
             data = np.ascontiguousarray(self.program.constants[allocation.index])
             self.memory.bytes_of(allocation)[:] = data.reshape(-1).view(np.uint8)
-
-    def _require_fit(self, arrays: Sequence[DeviceArray]) -> None:
-        shapes = self.program.parameters
-        if len(arrays) != len(shapes):
-            raise RunError(f"{self.program.name} takes {len(shapes)} arrays, found {len(arrays)}")
-        for i, (array, shape) in enumerate(zip(arrays, shapes, strict=True)):
-            if array.shape != shape.dims or array.dtype != shape.element_type.numpy:
-                raise RunError(
-                    f"{self.program.name}: argument {i} is {array.dtype}{list(array.shape)} "
-                    f"on device {self.communicator.rank}, expected {shape.without_layout()}"
-                )
-            array.view()
 
 
 def _fail_alone(_lane: Lane, _error: BaseException) -> None:

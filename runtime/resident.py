@@ -17,7 +17,7 @@ waits for one step, since its caller has it until the next output takes its name
 from __future__ import annotations
 
 from sys import getrefcount
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
@@ -37,6 +37,24 @@ class End(NamedTuple):
     dtype: np.dtype[Any]
 
 
+class TileMemory(Protocol):
+    """Where one array's values lie: a NumPy array, or memory of another device (runtime/gpu/tile.py)."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+
+    def __array__(self, dtype: Any = None, /, *, copy: bool | None = None) -> NDArray:
+        """The values in the host's memory, without a copy if they lie there."""
+        ...
+
+    def copy(self) -> Self:
+        """The same values in memory of their own."""
+        ...
+
+
 class DeviceArray:
     """One device's tile of an array. Its values never change; the step that it is donated to ends it.
 
@@ -45,9 +63,9 @@ class DeviceArray:
 
     __slots__ = ("_data", "_end", "key")
 
-    def __init__(self, data: NDArray, key: object | None = None) -> None:
+    def __init__(self, data: TileMemory, key: object | None = None) -> None:
         """``data``: in the memory of the place with this key, or (without one) memory that nobody else writes."""
-        self._data: NDArray | None = data
+        self._data: TileMemory | None = data
         self._end: End | None = None
         #: Of the place where it lies; None for memory of its own.
         self.key = key
@@ -65,7 +83,15 @@ class DeviceArray:
         return self._data is None
 
     def view(self) -> NDArray:
-        """The values where they lie: to be read before the next step, never written. DonatedError once consumed."""
+        """The values where they lie: to be read before the next step, never written. DonatedError once consumed.
+
+        Of a device with memory of its own, they are read back.
+        """
+        return np.asarray(self.data)
+
+    @property
+    def data(self) -> TileMemory:
+        """The memory where the values lie. DonatedError once consumed."""
         if self._data is None:
             assert self._end is not None
             raise DonatedError(
@@ -81,7 +107,7 @@ class DeviceArray:
         return np.array(self.view(), dtype=dtype, copy=True)
 
     # ---- what devices do with it
-    def lie(self, memory: NDArray, key: object) -> None:
+    def lie(self, memory: TileMemory, key: object) -> None:
         """Lie in the place with this key from now on, whose ``memory`` holds the values."""
         self._data, self._end, self.key = memory, None, key
 
@@ -121,12 +147,12 @@ class Place:
             self.array.move_out()
             self.array = NOBODY
 
-    def admit(self, array: DeviceArray, memory: NDArray) -> None:
+    def admit(self, array: DeviceArray, memory: TileMemory) -> None:
         """``memory``: the place's, which holds a copy of the array's values already."""
         array.lie(memory, self.key)
         self.array = array
 
-    def hand_out(self, memory: NDArray) -> None:
+    def hand_out(self, memory: TileMemory) -> None:
         """A step has written ``memory``, the place's, which was free: have an array for it."""
         if self.array.key is self.key:
             return  # nobody has it

@@ -4,31 +4,56 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
-import numpy as np
-
-from runtime.buffers.types import AllocationKind
-from runtime.device_memory import DeviceMemory
+from runtime.buffers.types import AllocationKind, ArrayView
 from runtime.device_program import DeviceProgram
-from runtime.resident import NOBODY, DeviceArray, End, Place
+from runtime.resident import NOBODY, DeviceArray, End, Place, TileMemory
+from spmd.errors import RunError
 from spmd.literal import NDArray
+from spmd.shape import ArrayShape
+
+T = TypeVar("T", bound=TileMemory)
+
+
+class ProgramMemory(Protocol[T]):
+    """A device's memory as slots see it: the arrays that lie there, and how they are written between steps."""
+
+    def array(self, place: ArrayView) -> T: ...
+
+    def typed(self, allocation: int, shape: ArrayShape) -> T:
+        """The row-major array of ``shape`` that is allocation number ``allocation``."""
+        ...
+
+    def fill(self, tile: T, fill: Callable[[NDArray], None]) -> None:
+        """Have ``fill`` write ``tile``."""
+        ...
+
+    def beside(self, tile: T) -> T:
+        """Memory of its own for an array like ``tile``."""
+        ...
+
+    def bring(self, tile: T, array: DeviceArray) -> None:
+        """``tile`` = the values of ``array``."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
-class _Slot:
+class _Slot(Generic[T]):
     """Array leaf of the entry's parameters or results: its memory, and the place which that is (part of)."""
 
-    memory: NDArray
+    memory: T
     place: Place
 
 
-class Slots:
+class Slots(Generic[T]):
     """Results have a place each: a parameter's, which is then donated, or bytes of a heap.
 
     A step writes all of them, and not only at its end: what lies in a heap between steps gives way to temporaries, too.
     """
 
-    def __init__(self, program: DeviceProgram, memory: DeviceMemory) -> None:
+    def __init__(self, program: DeviceProgram, memory: ProgramMemory[T]) -> None:
+        self._memory = memory
         allocations = program.assignment.of_kind(AllocationKind.PARAMETER)
         places = {allocation.index: Place() for allocation in allocations}
         self._parameters = [
@@ -54,10 +79,10 @@ class Slots:
         """An array for parameter ``number``, written by ``fill``; beside its place if something lies there."""
         slot = self._parameters[number]
         if not slot.place.is_free:
-            own = np.empty_like(slot.memory)
-            fill(own)
+            own = self._memory.beside(slot.memory)
+            self._memory.fill(own, fill)
             return DeviceArray(own)
-        fill(slot.memory)
+        self._memory.fill(slot.memory, fill)
         array = DeviceArray(slot.memory)
         slot.place.admit(array, slot.memory)
         return array
@@ -83,9 +108,8 @@ class Slots:
         for array, slot in zip(arrays, self._parameters, strict=True):
             if array.key is slot.place.key:
                 continue
-            values = array.view()
             slot.place.vacate()
-            np.copyto(slot.memory, values)
+            self._memory.bring(slot.memory, array)
             # An array in another program's place, or in a place that stays, need not be brought there again.
             left = self._written.get(array.key)
             if left is not None:
@@ -102,3 +126,26 @@ class Slots:
     def results(self) -> tuple[Place, ...]:
         """Whose arrays are the last step's outputs."""
         return tuple(slot.place for slot in self._results)
+
+
+def require_world(program: DeviceProgram, size: int) -> None:
+    """RunError where there is another number of devices than the program is for."""
+    if size != program.num_devices:
+        raise RunError(
+            f"{program.name} is for {program.num_devices} devices "
+            f"({program.replica_count} replicas x {program.num_partitions} partitions), found {size}"
+        )
+
+
+def require_fit(program: DeviceProgram, arrays: Sequence[DeviceArray], device: int) -> None:
+    """RunError for arrays that are not ``program``'s parameters, DonatedError for one that is gone."""
+    shapes = program.parameters
+    if len(arrays) != len(shapes):
+        raise RunError(f"{program.name} takes {len(shapes)} arrays, found {len(arrays)}")
+    for i, (array, shape) in enumerate(zip(arrays, shapes, strict=True)):
+        if array.shape != shape.dims or array.dtype != shape.element_type.numpy:
+            raise RunError(
+                f"{program.name}: argument {i} is {array.dtype}{list(array.shape)} "
+                f"on device {device}, expected {shape.without_layout()}"
+            )
+        _ = array.data

@@ -26,6 +26,7 @@ from runtime.thunks.copy import CopyThunk
 from runtime.thunks.sequence import ThunkSequence
 from runtime.thunks.thunk import Thunk
 from runtime.thunks.while_loop import WhileThunk
+from spmd.analysis.trip_count import trip_count
 from spmd.shape import ArrayShape
 
 
@@ -98,4 +99,5 @@ class _Emitter:
             self.region(step.body),
             self.assigned.locate(step.predicate),
             tuple((c.leaf, self.whole(c.value)) for c in step.carried),
+            trip_count(step.instruction),
         )

@@ -19,12 +19,14 @@ class WhileThunk(Thunk):
 
     ``body`` ends with the copies that bring new values to the state's places. ``state`` says where array leaves of the
     loop's state lie, by number; leaves that no trip changes are not in it: they lie wherever they came from.
+    ``trips``: how often the body runs, where that is known.
     """
 
     condition: ThunkSequence
     body: ThunkSequence
     predicate: ArrayView
     state: tuple[tuple[int, ArrayView], ...]
+    trips: int | None = None
 
     def buffer_uses(self) -> Iterator[BufferUse]:
         yield BufferUse(UseKind.READ, self.predicate, Role.OPERAND)

@@ -1,0 +1,87 @@
+"""A device's memory: one block, in which every allocation of a program has its place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from runtime.buffers.types import AllocationKind, ArrayView, BufferAllocation, BufferSlice
+from runtime.device_program import DeviceProgram
+from runtime.gpu.driver import GpuDriver
+from runtime.gpu.errors import GpuMemoryError
+from runtime.gpu.staging import Staging
+from runtime.gpu.tile import DeviceTile
+from runtime.gpu.views import DeviceView
+from runtime.resident import DeviceArray
+from runtime.strides import StridedView
+from spmd.literal import NDArray
+from spmd.shape import ArrayShape
+
+#: Every allocation starts at a multiple of this many bytes: what cudaMalloc gives, and what the widest loads need.
+ALIGNMENT = 256
+
+
+class DeviceArena:
+    """Bytes are zeros at first. Memory that a group of devices may share is each one's own here."""
+
+    def __init__(
+        self, program: DeviceProgram, rank: int, driver: GpuDriver, staging: Staging
+    ) -> None:
+        """GpuMemoryError, which says how much is missing, where the device has no room."""
+        self._rank, self._staging = rank, staging
+        self._starts, size = _places(program.assignment.allocations)
+        _require_room(program, size, driver)
+        self._block = driver.allocate(size)
+
+    def view(self, place: ArrayView) -> DeviceView:
+        slice_ = place.slice
+        start = self._starts[slice_.allocation] + slice_.start_on(self._rank)
+        return DeviceView(self._block.address + start, place.view)
+
+    def fill_constants(self, program: DeviceProgram) -> None:
+        """Bring them to the device, once for all steps."""
+        for allocation in program.assignment.of_kind(AllocationKind.CONSTANT):
+            address = self._block.address + self._starts[allocation.index]
+            self._staging.send(address, program.constants[allocation.index])
+
+    def send(self, address: int, array: NDArray) -> None:
+        self._staging.send(address, array)
+
+    # ---- as a ProgramMemory (runtime/slots.py)
+    def array(self, place: ArrayView) -> DeviceTile:
+        view = self.view(place)
+        assert place.view.is_packed, "entry parameters and results lie row major"
+        return DeviceTile(self._staging, view.first, place.view.dims, place.view.element_type.numpy)
+
+    def typed(self, allocation: int, shape: ArrayShape) -> DeviceTile:
+        view = StridedView.dense(shape)
+        return self.array(ArrayView(BufferSlice(allocation, 0, view.byte_size), view))
+
+    def fill(self, tile: DeviceTile, fill: Callable[[NDArray], None]) -> None:
+        tile.fill(fill)
+
+    def beside(self, tile: DeviceTile) -> DeviceTile:
+        """Memory of its own for an array like ``tile``."""
+        return tile.empty_like()
+
+    def bring(self, tile: DeviceTile, array: DeviceArray) -> None:
+        """``tile`` = the values of ``array``, which is on this device or in the host's memory."""
+        tile.take(array.data)
+
+
+def _places(allocations: Sequence[BufferAllocation]) -> tuple[list[int], int]:
+    starts, size = [], 0
+    for allocation in allocations:
+        starts.append(size)
+        size += -(-allocation.size // ALIGNMENT) * ALIGNMENT
+    return starts, size
+
+
+def _require_room(program: DeviceProgram, size: int, driver: GpuDriver) -> None:
+    free = driver.free_bytes
+    if size > free:
+        stats = program.assignment.stats
+        raise GpuMemoryError(
+            f"{program.name} takes {size:,} bytes of {driver.name} (arguments {stats.arguments:,}, constants "
+            f"{stats.constants:,}, temporaries and outputs {stats.arena:,}), found {free:,} free: --memory-limit "
+            f"{free} has values computed again, or in pieces, or use more devices"
+        )

@@ -1,0 +1,87 @@
+"""What a device gives to the steps that are bound to it: memory, streams, staging, collectives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from collectives.communicator.interface import Communicator
+from runtime.buffers.types import ArrayView
+from runtime.gpu.arena import DeviceArena
+from runtime.gpu.collective import GpuCommunicator
+from runtime.gpu.driver import GpuBlock, GpuDriver, GpuStream
+from runtime.gpu.hosted_memory import Mirror
+from runtime.gpu.step import Action, Flight, Step
+from runtime.gpu.views import DeviceView
+from runtime.kernel import KernelLibrary
+from runtime.strides import StridedView
+from runtime.timeline.events import Stream
+from spmd.literal import NDArray
+from spmd.shape import PrimitiveType
+
+
+class Binding:
+    """A GpuProgram."""
+
+    def __init__(
+        self,
+        driver: GpuDriver,
+        arena: DeviceArena,
+        streams: dict[Stream, GpuStream],
+        communicator: Communicator,
+        collectives: GpuCommunicator | None,
+        host_kernels: KernelLibrary,
+        *,
+        ranges: bool,
+    ) -> None:
+        self.driver, self._arena, self._streams = driver, arena, streams
+        self.communicator, self.collectives = communicator, collectives
+        self.host_kernels = host_kernels
+        self._ranges = ranges
+        self.is_blocking = False
+        self.flights: dict[str, Flight] = {}
+        self._pinned = np.zeros(0, np.uint8)
+        self._words: dict[int, GpuBlock] = {}
+
+    def view(self, place: ArrayView) -> DeviceView:
+        return self._arena.view(place)
+
+    def stream(self, which: Stream) -> GpuStream:
+        return self._streams[which]
+
+    def mirror(
+        self,
+        operands: Sequence[DeviceView],
+        results: Sequence[DeviceView],
+        scratch: Sequence[DeviceView] = (),
+    ) -> Mirror:
+        mirror = Mirror(operands, results, scratch)
+        if mirror.num_bytes > self._pinned.size:  # those who have been here keep theirs
+            self._pinned = self.driver.pinned(max(mirror.num_bytes, 2 * self._pinned.size))
+        mirror.lie_in(self._pinned)
+        return mirror
+
+    def shared_pinned(self, num_bytes: int) -> NDArray:
+        memory: NDArray = self.communicator.allocate(num_bytes)
+        if num_bytes:
+            self.driver.pin(memory)
+        return memory
+
+    def number_word(self, value: int) -> DeviceView:
+        if value not in self._words:
+            self._words[value] = self.driver.allocate(4)
+            self._arena.send(self._words[value].address, np.array([value], np.uint32))
+        return DeviceView(self._words[value].address, StridedView(PrimitiveType.U32, (), ()))
+
+    def around(self, step: Step, action: Action) -> Action:
+        if not self._ranges:
+            return action
+        driver, name = self.driver, step.name
+
+        def run() -> None:
+            driver.open_range(name)
+            action()
+            driver.close_range()
+
+        return run

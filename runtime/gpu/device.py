@@ -1,0 +1,143 @@
+"""One GPU's run of a program: LoadedDevice's sibling (runtime/executor.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from collectives.communicator.interface import Communicator
+from collectives.communicator.status import NO_THUNK, PROGRAM, STEP, THUNK
+from runtime.device_program import DeviceProgram
+from runtime.gpu import steps as _steps  # noqa: F401 - fills the table of rules
+from runtime.gpu.arena import DeviceArena
+from runtime.gpu.binding import Binding
+from runtime.gpu.collective import GpuCommunicator
+from runtime.gpu.driver import GpuDriver
+from runtime.gpu.options import DEFAULT, GpuOptions
+from runtime.gpu.planning import MakePtx, Planner, no_ptx
+from runtime.gpu.report import KernelForms
+from runtime.gpu.staging import Staging
+from runtime.gpu.steps.bound import bound
+from runtime.gpu.steps.sequence import planned
+from runtime.gpu.tile import DeviceTile
+from runtime.kernel import KernelLibrary
+from runtime.resident import DeviceArray
+from runtime.slots import Slots, require_fit, require_world
+from runtime.thunks.thunk import walk
+from runtime.timeline.events import Stream
+from spmd.literal import NDArray
+
+
+class LoadedGpuDevice:
+    """A program on one GPU, ready to run any number of times. Not thread-safe: one thread runs it.
+
+    A step ends when the device is done with it. Nothing is allocated in a step unless somebody holds an output that it
+    writes over, which then moves out into memory of its own.
+    """
+
+    def __init__(
+        self,
+        program: DeviceProgram,
+        communicator: Communicator,
+        driver: GpuDriver,
+        host_kernels: KernelLibrary,
+        *,
+        collectives: GpuCommunicator | None = None,
+        make_ptx: MakePtx = no_ptx,
+        options: GpuOptions = DEFAULT,
+        reference_every: int = 0,
+        explain: Callable[[int], str] = "thunk {}".format,
+    ) -> None:
+        """RunError when the world has another size than the program. Every rank loads at the same time.
+
+        collectives: between GPUs; without them collectives go through the hosts' ``communicator``.
+        reference_every: as of ``LoadedDevice``.
+        explain: what thunk number n is, for ranks that wait for one that is there.
+        """
+        require_world(program, communicator.size)
+        driver.use()
+        self.program, self.communicator, self.explain = program, communicator, explain
+        self.position = communicator.position
+        self._number = communicator.enroll(self)
+        self._names = [thunk.name for thunk in walk(program.thunks)]
+        self._steps, self._reference_every = 0, reference_every
+        self._driver = driver
+        self._streams = {
+            Stream.COMPUTE: driver.stream(),
+            Stream.COMMUNICATION: driver.stream(urgent=True),
+        }
+        staging = Staging(driver, self._streams[Stream.COMPUTE])
+        arena = DeviceArena(program, communicator.rank, driver, staging)
+        arena.fill_constants(program)
+        self._slots: Slots[DeviceTile] = Slots(program, arena)
+        #: The outputs' places, each of which has the last step's array.
+        self.results = self._slots.results
+        on_device = collectives is not None
+        planner = Planner(communicator.rank, program.num_partitions, make_ptx, on_device, options)
+        #: What the GPU does, as plain data.
+        self.plan = planned(program.thunks, planner)
+        self._binding = Binding(
+            driver,
+            arena,
+            self._streams,
+            communicator,
+            collectives,
+            host_kernels,
+            ranges=options.ranges,
+        )
+        self._run = bound(self.plan, self._binding)
+        self._collectives = collectives
+        communicator.connect()
+        if collectives is not None:
+            collectives.connect()
+
+    def put(self, number: int, fill: Callable[[NDArray], None]) -> DeviceArray:
+        """An array for parameter leaf ``number``, written by ``fill``: in its place where that is free."""
+        self._driver.use()
+        return self._slots.put(number, fill)
+
+    def step(self, arrays: Sequence[DeviceArray]) -> None:
+        """One step on this device's tiles. Donated ones are consumed, the others stay as they are.
+
+        RunError for arrays that do not fit, DonatedError for one that is gone; then nothing has been touched.
+        """
+        self._driver.use()
+        self.begin(arrays)
+        self.run_steps()
+        self.end()
+
+    def begin(self, arrays: Sequence[DeviceArray]) -> None:
+        """What comes before a step's work."""
+        if not self._slots.hold(arrays):
+            require_fit(self.program, arrays, self.communicator.rank)
+            self._slots.bring(arrays)
+        self._slots.take(arrays)
+        self._steps += 1
+        every = self._reference_every
+        self._binding.is_blocking = bool(every) and self._steps % every == 0
+        self.position[PROGRAM], self.position[STEP] = self._number, self._steps
+
+    def run_steps(self) -> None:
+        """Put the step's work on the streams, and wait until it is done."""
+        self._run()
+        for stream in self._streams.values():
+            stream.synchronize()
+        if self._collectives is not None:
+            self._collectives.poll()
+
+    def end(self) -> None:
+        """What comes after it."""
+        self.position[THUNK] = NO_THUNK
+        self._slots.hand_out()
+
+    @property
+    def outputs(self) -> tuple[DeviceArray, ...]:
+        """Of the last step, if it has not failed, until the next one begins."""
+        return tuple([place.array for place in self.results])
+
+    def name_of(self, thunk: int) -> str:
+        return self._names[thunk]
+
+    @property
+    def forms(self) -> KernelForms:
+        """How the program's kernels are done here."""
+        return KernelForms.of(self.plan)

@@ -1,0 +1,13 @@
+"""Errors of GPUs."""
+
+from __future__ import annotations
+
+from spmd.errors import RunError, UnsupportedError
+
+
+class NoGpuError(UnsupportedError):
+    """A GPU was asked for, and this machine or this environment has none that can be used."""
+
+
+class GpuMemoryError(RunError):
+    """A program takes more of a GPU's memory than is free."""

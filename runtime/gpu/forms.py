@@ -1,0 +1,49 @@
+"""Kernels that a library's function does: by kernel kind, which call on which arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias, TypeVar, cast
+
+from runtime.gpu.gemm import gemm_calls
+from runtime.gpu.work import CopyWork, GemmWork, KernelArraysOnDevice, Work
+from runtime.kernel import Kernel
+from runtime.kernels.copy import CopyKernel
+from runtime.kernels.dot import DotKernel
+
+#: (thunk's name, kernel, arrays) -> the work; None where the library does not take these types or strides.
+LibraryForm: TypeAlias = Callable[[str, Kernel, KernelArraysOnDevice], Work | None]
+LIBRARY_FORMS: dict[type[Kernel], LibraryForm] = {}
+
+K = TypeVar("K", bound=Kernel)
+
+
+def through_library(
+    kind: type[K],
+) -> Callable[[Callable[[str, K, KernelArraysOnDevice], Work | None]], object]:
+    """Decorator: this function says how a library does kernels of ``kind``. Addresses must not matter to whether."""
+
+    def decorator(form: Callable[[str, K, KernelArraysOnDevice], Work | None]) -> object:
+        if kind in LIBRARY_FORMS:
+            raise ValueError(f"the library form of {kind.__name__} is registered twice")
+        LIBRARY_FORMS[kind] = cast("LibraryForm", form)
+        return form
+
+    return decorator
+
+
+def library_work(name: str, kernel: Kernel, arrays: KernelArraysOnDevice) -> Work | None:
+    form = LIBRARY_FORMS.get(type(kernel))
+    return None if form is None else form(name, kernel, arrays)
+
+
+@through_library(DotKernel)
+def dot(name: str, kernel: DotKernel, arrays: KernelArraysOnDevice) -> Work | None:
+    (lhs, rhs), (out,) = arrays.operands, arrays.results
+    calls = gemm_calls(kernel, lhs.view, rhs.view, out.view)
+    return None if calls is None else GemmWork(name, calls, lhs, rhs, out)
+
+
+@through_library(CopyKernel)
+def copy(name: str, _: CopyKernel, arrays: KernelArraysOnDevice) -> Work | None:
+    return CopyWork(name, arrays.operands[0], arrays.results[0])

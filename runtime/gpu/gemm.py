@@ -1,0 +1,170 @@
+"""Matrix products as cuBLAS takes them: column major, one leading dimension and one step between matrices each.
+
+A row-major matrix is its transpose in column-major terms, so the row-major result[m, n] = lhs @ rhs is asked for as
+result' = rhs' @ lhs', where ' is what cuBLAS sees.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from runtime.kernels.dot import DotKernel
+from runtime.strides import StridedView
+from spmd.shape import PrimitiveType
+
+
+@dataclass(frozen=True, slots=True)
+class GemmMatrix:
+    """Where a batch of matrices lies, in elements' bytes: ``offset`` from the view's first element.
+
+    ``transposed``: cuBLAS is to take it so. ``leading``: elements between columns; ``step``: between matrices.
+    """
+
+    offset: int
+    transposed: bool
+    leading: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class GemmCall:
+    """c = a @ b in column-major terms, ``m`` by ``n`` with depth ``k``, ``count`` of them.
+
+    ``swapped``: a is the product's right operand, as for every row-major result. Sums are made in ``compute``.
+    """
+
+    m: int
+    n: int
+    k: int
+    count: int
+    a: GemmMatrix
+    b: GemmMatrix
+    c: GemmMatrix
+    swapped: bool
+    operands: PrimitiveType
+    result: PrimitiveType
+    compute: PrimitiveType
+
+
+_F32, _F64 = PrimitiveType.F32, PrimitiveType.F64
+#: (operands, result) -> in which type cuBLAS sums: f32 for the narrow floats, as XLA does.
+_SUMS = {
+    (PrimitiveType.BF16, PrimitiveType.BF16): _F32,
+    (PrimitiveType.BF16, _F32): _F32,
+    (PrimitiveType.F16, PrimitiveType.F16): _F32,
+    (PrimitiveType.F16, _F32): _F32,
+    (_F32, _F32): _F32,
+    (_F64, _F64): _F64,
+    (PrimitiveType.C64, PrimitiveType.C64): PrimitiveType.C64,
+    (PrimitiveType.C128, PrimitiveType.C128): PrimitiveType.C128,
+}
+
+
+def gemm_calls(
+    kernel: DotKernel, lhs: StridedView, rhs: StridedView, out: StridedView
+) -> tuple[GemmCall, ...] | None:
+    """What ``kernel`` asks of cuBLAS; None where it does not take the types or the strides. Nothing for no elements."""
+    compute = _SUMS.get((kernel.lhs, kernel.result))
+    if compute is None or kernel.lhs is not kernel.rhs or kernel.k == 0:
+        return None
+    if out.num_elements == 0:
+        return ()
+    count = len(kernel.batch)
+    views = (lhs, rhs, out)
+    left, right, result = (
+        _matrix(v.dims[count:], v.strides[count:], v.element_type.byte_size) for v in views
+    )
+    if left is None or right is None or result is None:
+        return None
+    batch = _merged_batch(kernel.batch, [[v.strides[d] for v in views] for d in range(count)])
+    outer, (size, steps) = _taken_at_once(batch)
+    items = [v.element_type.byte_size for v in views]
+    if any(step % item for step, item in zip(steps, items, strict=True)):
+        return None
+    # A result that lies transposed is what cuBLAS calls plain: then nothing is swapped.
+    swapped = not result[0]
+    m, n = (kernel.n, kernel.m) if swapped else (kernel.m, kernel.n)
+    calls = []
+    for offsets in _offsets(outer):
+        of = [
+            GemmMatrix(offset, transposed, leading, step // item)
+            for offset, (transposed, leading), step, item in zip(
+                offsets, (left, right, result), steps, items, strict=True
+            )
+        ]
+        lhs_matrix, rhs_matrix, c = of
+        if swapped:
+            a, b = rhs_matrix, lhs_matrix
+        else:
+            a, b = _flipped(lhs_matrix), _flipped(rhs_matrix)
+        calls.append(
+            GemmCall(
+                m, n, kernel.k, size, a, b, _plain(c), swapped, kernel.lhs, kernel.result, compute
+            )
+        )
+    return tuple(calls)
+
+
+def _matrix(dims: Sequence[int], strides: Sequence[int], item: int) -> tuple[bool, int] | None:
+    """(whether columns are contiguous instead of rows, elements between rows (or columns)); None for neither."""
+    (rows, columns), (along_rows, along_columns) = dims, strides
+    if columns == 1 or along_columns == item:
+        leading = columns if rows == 1 else along_rows // item
+        if leading >= columns and (rows == 1 or along_rows % item == 0):
+            return False, leading
+    if rows == 1 or along_rows == item:
+        leading = rows if columns == 1 else along_columns // item
+        if leading >= rows and (columns == 1 or along_columns % item == 0):
+            return True, leading
+    return None
+
+
+def _flipped(matrix: GemmMatrix) -> GemmMatrix:
+    return GemmMatrix(matrix.offset, not matrix.transposed, matrix.leading, matrix.step)
+
+
+def _plain(matrix: GemmMatrix) -> GemmMatrix:
+    return GemmMatrix(matrix.offset, False, matrix.leading, matrix.step)
+
+
+def _merged_batch(
+    sizes: Sequence[int], strides: Sequence[list[int]]
+) -> list[tuple[int, list[int]]]:
+    """Batch dimensions, slowest first, neighbours that are evenly spaced in all three arrays made one."""
+    merged: list[tuple[int, list[int]]] = []
+    for size, own in zip(sizes, strides, strict=True):
+        if size == 1:
+            continue
+        if merged and merged[-1][1] == [size * stride for stride in own]:
+            merged[-1] = (merged[-1][0] * size, own)
+        else:
+            merged.append((size, own))
+    return merged
+
+
+def _taken_at_once(
+    batch: list[tuple[int, list[int]]],
+) -> tuple[list[tuple[int, list[int]]], tuple[int, list[int]]]:
+    """The others, and the largest dimension, over which one call goes."""
+    if not batch:
+        return [], (1, [0, 0, 0])
+    largest = max(range(len(batch)), key=lambda i: batch[i][0])
+    return batch[:largest] + batch[largest + 1 :], batch[largest]
+
+
+def _offsets(outer: list[tuple[int, list[int]]]) -> list[list[int]]:
+    """Bytes of (lhs, rhs, result) for each call."""
+    return [
+        [
+            sum(i * strides[array] for i, (_, strides) in zip(index, outer, strict=True))
+            for array in range(3)
+        ]
+        for index in itertools.product(*(range(size) for size, _ in outer))
+    ]
+
+
+def flops(call: GemmCall) -> int:
+    return 2 * math.prod((call.m, call.n, call.k, call.count))

@@ -1,0 +1,69 @@
+"""Pinned memory beside a GPU's, for kernels that the host computes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from runtime.buffers.types import ALIGNMENT, aligned
+from runtime.gpu.driver import GpuDriver, GpuStream
+from runtime.gpu.views import DeviceView, Span, holder, merged
+from spmd.literal import NDArray
+
+
+class Mirror:
+    """Bytes of the device's that one step reads and writes, each span at its place in pinned memory.
+
+    What is brought are operands, and results that leave bytes of their span as they are: those go back with it.
+    """
+
+    def __init__(
+        self,
+        operands: Sequence[DeviceView],
+        results: Sequence[DeviceView],
+        scratch: Sequence[DeviceView] = (),
+    ) -> None:
+        self._spans = merged(view.span for view in (*operands, *results, *scratch))
+        given = merged(v.span for v in (*operands, *(r for r in results if not r.fills_span)))
+        self._read = given
+        self._written = merged(view.span for view in results)
+        # As far behind a multiple of the alignment as on the device.
+        self._places: list[int] = []
+        end = 0
+        for span in self._spans:
+            start = aligned(end) + span.start % ALIGNMENT
+            self._places.append(start)
+            end = start + span.size
+        self.num_bytes = end
+        self._memory: NDArray | None = None
+
+    def lie_in(self, memory: NDArray) -> None:
+        """``memory``: at least ``num_bytes``, aligned."""
+        self._memory = memory
+
+    def array(self, view: DeviceView) -> NDArray:
+        shape = view.view
+        if shape.num_elements == 0:
+            return np.zeros(shape.dims, shape.element_type.numpy)
+        number = holder(self._spans, view.span)
+        start = self._places[number] + view.first - self._spans[number].start
+        return np.ndarray(shape.dims, shape.element_type.numpy, self.memory, start, shape.strides)
+
+    def bring(self, driver: GpuDriver, stream: GpuStream) -> None:
+        for span in self._read:
+            driver.download(self._bytes(span), span.start, stream)
+
+    def send(self, driver: GpuDriver, stream: GpuStream) -> None:
+        for span in self._written:
+            driver.upload(span.start, self._bytes(span), stream)
+
+    @property
+    def memory(self) -> NDArray:
+        assert self._memory is not None, "it lies nowhere yet"
+        return self._memory
+
+    def _bytes(self, span: Span) -> NDArray:
+        number = holder(self._spans, span)
+        start = self._places[number] + span.start - self._spans[number].start
+        return self.memory[start : start + span.size]

@@ -1,0 +1,76 @@
+"""All devices of a program in this process: a thread each, on the GPUs that there are, several on one if need be.
+
+Their collectives go through the host: NCCL takes one rank for each GPU, and those of one process meet here anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from collectives.communicator.interface import PeerFailedError
+from collectives.communicator.loopback import LoopbackWorld
+from runtime.blas import BlasThreads
+from runtime.device_program import DeviceProgram
+from runtime.gpu.device import LoadedGpuDevice
+from runtime.gpu.driver import GpuDriver
+from runtime.gpu.options import DEFAULT, GpuOptions
+from runtime.gpu.planning import MakePtx
+from runtime.kernel import KernelLibrary
+from runtime.resident import DeviceArray
+
+
+class GpuLoopbackDevices:
+    """Loaded once, run any number of times. After a failed run the devices are of no more use (LocalDevices)."""
+
+    def __init__(
+        self,
+        program: DeviceProgram,
+        host_kernels: KernelLibrary,
+        drivers: Callable[[int], GpuDriver],
+        make_ptx: Callable[[GpuDriver], MakePtx],
+        timeout_seconds: float = 300.0,
+        *,
+        options: GpuOptions = DEFAULT,
+        reference_every: int = 0,
+    ) -> None:
+        """``drivers``: device number -> the GPU that it runs on."""
+        self.world = LoopbackWorld(program.num_devices, timeout_seconds)
+        self.devices = []
+        for rank in range(program.num_devices):
+            driver = drivers(rank)
+            self.devices.append(
+                LoadedGpuDevice(
+                    program,
+                    self.world.communicator(rank),
+                    driver,
+                    host_kernels,
+                    make_ptx=make_ptx(driver),
+                    options=options,
+                    reference_every=reference_every,
+                )
+            )
+        self._threads = ThreadPoolExecutor(len(self.devices), "gpu")
+        self._one_blas_thread = BlasThreads(1)
+
+    def step(self, per_device: Sequence[Sequence[DeviceArray]]) -> None:
+        """A step of every device. The error of the device that failed first is raised unchanged."""
+        self.world.rejoin()
+        with self._one_blas_thread:
+            steps = [
+                self._threads.submit(self._step, device, arrays)
+                for device, arrays in zip(self.devices, per_device, strict=True)
+            ]
+            errors = [error for step in steps if (error := step.exception()) is not None]
+        own = [error for error in errors if not isinstance(error, PeerFailedError)]
+        for error in (*own, *errors):
+            raise error
+
+    def _step(self, device: LoadedGpuDevice, arrays: Sequence[DeviceArray]) -> None:
+        rank = device.communicator.rank
+        try:
+            device.step(arrays)
+        except BaseException as error:
+            self.world.abort(rank, error)
+            raise
+        self.world.leave(rank)

@@ -1,0 +1,61 @@
+"""From thunks to a GPU's plan: for each class of thunks what a GPU does. Rules stand in ``steps/``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeAlias, TypeVar, cast
+
+from runtime.gpu.options import DEFAULT, GpuOptions
+from runtime.gpu.step import Step
+from runtime.gpu.work import Launch
+from runtime.kernel import Kernel
+from runtime.strides import StridedView
+from runtime.thunks.thunk import Thunk
+from spmd.errors import UnsupportedError
+from spmd.registry import Registry
+
+Views: TypeAlias = tuple[StridedView, ...]
+
+#: (kernel, operands, results, scratch) -> its launches in PTX; None where it has no such form.
+MakePtx: TypeAlias = Callable[[Kernel, Views, Views, Views], "tuple[Launch, ...] | None"]
+
+
+def no_ptx(_: Kernel, __: Views, ___: Views, ____: Views) -> None:
+    """Of no kernel."""
+
+
+@dataclass(frozen=True)
+class Planner:
+    """``rank``: this device's. ``on_device``: collectives go from GPU to GPU, not through the host."""
+
+    rank: int
+    num_partitions: int
+    make_ptx: MakePtx
+    on_device: bool = False
+    options: GpuOptions = DEFAULT
+
+    def plan(self, thunk: Thunk) -> tuple[Step, ...]:
+        """What the GPU does for ``thunk``, in order."""
+        rule = RULES.get(type(thunk))
+        if rule is None:
+            raise UnsupportedError(
+                f"{thunk.name}: no rule says what a GPU does for a {type(thunk).__name__}"
+            )
+        return tuple(rule(thunk, self))
+
+
+Rule: TypeAlias = Callable[[Thunk, Planner], Iterator[Step]]
+RULES: Registry[type[Thunk], Rule] = Registry("GPU rule")
+
+T = TypeVar("T", bound=Thunk)
+
+
+def plans(kind: type[T]) -> Callable[[Callable[[T, Planner], Iterator[Step]]], object]:
+    """Decorator: this function says what a GPU does for thunks of ``kind``."""
+
+    def decorator(rule: Callable[[T, Planner], Iterator[Step]]) -> object:
+        RULES.add(kind, cast("Rule", rule))
+        return rule
+
+    return decorator

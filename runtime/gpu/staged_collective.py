@@ -1,0 +1,77 @@
+"""A collective of GPUs through their hosts: copies to pinned memory, the hosts' collective, copies back.
+
+The host waits for the first copies where the collective starts, and for the collective where its results are needed;
+what the compute stream has been given goes on meanwhile. No callbacks: one thread does all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from collectives.communicator.kinds import Collective
+from runtime.buffers.types import ArrayView, aligned
+from runtime.gpu.step import GpuProgram
+from runtime.gpu.views import DeviceView
+from runtime.timeline.events import Stream
+from spmd.literal import NDArray
+
+
+class StagedCollective:
+    """A Flight; a ``finish`` that finds nothing started does nothing."""
+
+    def __init__(
+        self,
+        name: str,
+        collective: Collective,
+        device: GpuProgram,
+        operands: Sequence[ArrayView],
+        results: Sequence[ArrayView],
+    ) -> None:
+        self._driver = device.driver
+        self._compute = device.stream(Stream.COMPUTE)
+        self._stream = device.stream(Stream.COMMUNICATION)
+        self._ready, self._over = self._driver.event(), self._driver.event()
+        views = [device.view(place) for place in (*operands, *results)]
+        staged = list(zip(_arrays(views, device), views, strict=True))
+        self._operands, self._results = staged[: len(operands)], staged[len(operands) :]
+        self._bound = device.communicator.bind(
+            collective,
+            name,
+            [array for array, _ in self._operands],
+            [array for array, _ in self._results],
+        )
+        self._is_started = False
+
+    def start(self) -> None:
+        self._compute.record(self._ready)
+        self._stream.wait_event(self._ready)
+        for array, view in self._operands:
+            self._driver.download(array, view.first, self._stream)
+        self._stream.synchronize()
+        self._bound.start()
+        self._is_started = True
+
+    def finish(self) -> None:
+        if not self._is_started:
+            return
+        self._bound.wait()
+        for array, view in self._results:
+            self._driver.upload(view.first, array, self._stream)
+        self._stream.record(self._over)
+        self._compute.wait_event(self._over)
+        self._is_started = False
+
+
+def _arrays(views: Sequence[DeviceView], device: GpuProgram) -> list[NDArray]:
+    """Row-major pinned arrays like ``views``."""
+    sizes = [aligned(view.view.byte_size) for view in views]
+    memory = device.shared_pinned(sum(sizes))
+    arrays, start = [], 0
+    for view, size in zip(views, sizes, strict=True):
+        shape = view.view
+        assert shape.is_packed, "arrays of collectives lie row major"
+        arrays.append(np.ndarray(shape.dims, shape.element_type.numpy, memory, start))
+        start += size
+    return arrays

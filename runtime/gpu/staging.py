@@ -1,0 +1,75 @@
+"""Staging: between the host's arrays and a device's memory, through memory that both reach."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from runtime.gpu.driver import GpuDriver, GpuStream
+from spmd.literal import NDArray
+
+#: Bytes of pinned memory for arrays on their way in or out; a larger array goes in parts.
+STAGING_BYTES = 32 << 20
+
+
+class Staging:
+    """Whole arrays in and out, each call complete when it returns. For what happens between steps."""
+
+    def __init__(
+        self, driver: GpuDriver, stream: GpuStream, num_bytes: int = STAGING_BYTES
+    ) -> None:
+        self.driver, self.stream = driver, stream
+        self._memory = driver.pinned(num_bytes)
+
+    def send(self, address: int, array: NDArray) -> None:
+        """The array's elements, row major, to the device."""
+        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        for start in range(0, data.size, self._memory.size):
+            part = data[start : start + self._memory.size]
+            own = self._memory[: part.size]
+            np.copyto(own, part)
+            self.driver.upload(address + start, own, self.stream)
+            self.stream.synchronize()
+
+    def fill(
+        self,
+        address: int,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        fill: Callable[[NDArray], None],
+    ) -> None:
+        """An array that ``fill`` writes; straight to pinned memory where it has room."""
+        size = _byte_size(shape, dtype)
+        if size > self._memory.size:
+            array = np.empty(shape, dtype)
+            fill(array)
+            self.send(address, array)
+            return
+        own = self._memory[:size]
+        fill(own.view(dtype).reshape(shape))
+        self.driver.upload(address, own, self.stream)
+        self.stream.synchronize()
+
+    def fetch(self, address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray:
+        """A new array of what lies there."""
+        array = np.empty(shape, dtype)
+        data = array.reshape(-1).view(np.uint8)
+        for start in range(0, data.size, self._memory.size):
+            part = data[start : start + self._memory.size]
+            own = self._memory[: part.size]
+            self.driver.download(own, address + start, self.stream)
+            self.stream.synchronize()
+            np.copyto(part, own)
+        return array
+
+    def move(self, target: int, source: int, num_bytes: int) -> None:
+        """Within the device."""
+        if num_bytes:
+            self.driver.copy(target, source, num_bytes, self.stream)
+            self.stream.synchronize()
+
+
+def _byte_size(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
+    return int(np.prod(shape, dtype=np.int64)) * dtype.itemsize

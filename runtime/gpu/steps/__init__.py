@@ -1,0 +1,12 @@
+"""What a GPU does, one file for each kind of thunk; importing this fills the table of rules (``planning.py``)."""
+
+from runtime.gpu.steps import (
+    collective,
+    conditional,
+    device_id,
+    kernel,
+    sequence,
+    while_loop,
+)
+
+__all__ = ["collective", "conditional", "device_id", "kernel", "sequence", "while_loop"]

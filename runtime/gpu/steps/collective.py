@@ -1,0 +1,109 @@
+"""Collectives: on the communication stream between two events, or through the host.
+
+compute        ... ready ────────── goes on ────────── waits for `over` ...
+communication      └ waits for `ready` ── collective ── over
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from runtime.buffers.types import ArrayView
+from runtime.gpu.driver import GpuEvent, GpuStream
+from runtime.gpu.planning import Planner, plans
+from runtime.gpu.staged_collective import StagedCollective
+from runtime.gpu.step import Action, GpuProgram, Step
+from runtime.thunks.collective import CollectiveDoneThunk, CollectiveStartThunk
+from runtime.thunks.collective_plans import CollectivePlan
+from runtime.timeline.events import Stream
+
+
+@dataclass(frozen=True)
+class StartStep(Step):
+    """Put a collective on the communication stream, behind what the compute stream has by now."""
+
+    plan: CollectivePlan
+    operands: tuple[ArrayView, ...]
+    results: tuple[ArrayView, ...]
+
+    def bind(self, device: GpuProgram) -> Action:
+        assert device.collectives is not None, "planned for collectives between GPUs"
+        bound = device.collectives.bind(
+            self.plan.of_rank(device.communicator.rank),
+            self.name,
+            [device.view(place) for place in self.operands],
+            [device.view(place) for place in self.results],
+        )
+        compute, communication = device.stream(Stream.COMPUTE), device.stream(Stream.COMMUNICATION)
+        ready, over = device.driver.event(), device.driver.event()
+        flight = device.flights[self.name] = StreamFlight(compute, over)
+        handle = communication.ptr
+
+        def run() -> None:
+            compute.record(ready)
+            communication.wait_event(ready)
+            bound.enqueue(handle)
+            communication.record(over)
+            if device.is_blocking:
+                flight.finish()
+
+        return run
+
+
+@dataclass(frozen=True)
+class HostedStartStep(StartStep):
+    """Bring the operands to pinned memory, which the host waits for, and start the hosts' collective on it."""
+
+    @property
+    def decides(self) -> bool:
+        return True
+
+    def bind(self, device: GpuProgram) -> Action:
+        collective = self.plan.of_rank(device.communicator.rank)
+        flight = StagedCollective(self.name, collective, device, self.operands, self.results)
+        device.flights[self.name] = flight
+
+        def run() -> None:
+            flight.start()
+            if device.is_blocking:
+                flight.finish()
+
+        return run
+
+
+@dataclass(frozen=True)
+class StreamFlight:
+    """What ``compute`` has from ``finish`` on begins when ``over`` has come to pass."""
+
+    compute: GpuStream
+    over: GpuEvent
+
+    def finish(self) -> None:
+        self.compute.wait_event(self.over)
+
+
+@dataclass(frozen=True)
+class DoneStep(Step):
+    """Have the compute stream wait for the collective of ``start``. ``through_host``: the host waits, too."""
+
+    start: str
+    through_host: bool
+
+    @property
+    def decides(self) -> bool:
+        return self.through_host
+
+    def bind(self, device: GpuProgram) -> Action:
+        return device.flights[self.start].finish
+
+
+@plans(CollectiveStartThunk)
+def plan_start(thunk: CollectiveStartThunk, planner: Planner) -> Iterator[Step]:
+    kind = StartStep if planner.on_device else HostedStartStep
+    yield kind(thunk, thunk.plan, thunk.operands, thunk.results)
+
+
+@plans(CollectiveDoneThunk)
+def plan_done(thunk: CollectiveDoneThunk, planner: Planner) -> Iterator[Step]:
+    yield DoneStep(thunk, thunk.start, not planner.on_device)

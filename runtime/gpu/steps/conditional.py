@@ -1,0 +1,51 @@
+"""Branches: the host reads the selector back and puts one branch on the stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from runtime.buffers.types import ArrayView
+from runtime.gpu.planning import Planner, plans
+from runtime.gpu.read_back import read_back
+from runtime.gpu.step import Action, GpuProgram, Step
+from runtime.gpu.steps.bound import bound
+from runtime.gpu.steps.sequence import planned
+from runtime.thunks.conditional import ConditionalThunk
+from spmd.shape import PrimitiveType
+
+
+@dataclass(frozen=True)
+class ConditionalStep(Step):
+    """A pred takes branch 0 when true; an index out of range takes the last branch."""
+
+    selector: ArrayView
+    branches: tuple[tuple[Step, ...], ...]
+
+    @property
+    def decides(self) -> bool:
+        return True
+
+    def nested(self) -> Iterator[Step]:
+        for branch in self.branches:
+            yield from branch
+
+    def bind(self, device: GpuProgram) -> Action:
+        branches = [bound(branch, device) for branch in self.branches]
+        selector = read_back(device, self.selector)
+        if self.selector.view.element_type is PrimitiveType.PRED:
+            if_true, if_false = branches[0], branches[-1]
+            return lambda: if_true() if selector() else if_false()
+        last = len(branches) - 1
+
+        def run() -> None:
+            chosen = selector()
+            branches[chosen if 0 <= chosen < last else last]()
+
+        return run
+
+
+@plans(ConditionalThunk)
+def plan_conditional(thunk: ConditionalThunk, planner: Planner) -> Iterator[Step]:
+    branches = tuple(planned(branch, planner) for branch in thunk.branches)
+    yield ConditionalStep(thunk, thunk.selector, branches)

@@ -1,0 +1,36 @@
+"""Which device this is: a word that lies on the device for ever is copied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from runtime.buffers.types import ArrayView
+from runtime.gpu.planning import Planner, plans
+from runtime.gpu.step import Action, GpuProgram, Step
+from runtime.gpu.work import CopyWork
+from runtime.thunks.device_id import PartitionIdThunk, ReplicaIdThunk
+from runtime.timeline.events import Stream
+
+
+@dataclass(frozen=True)
+class DeviceIdStep(Step):
+    """``target``, u32, = ``value``."""
+
+    value: int
+    target: ArrayView
+
+    def bind(self, device: GpuProgram) -> Action:
+        work = CopyWork(self.name, device.number_word(self.value), device.view(self.target))
+        enqueue, stream = device.driver.load(work), device.stream(Stream.COMPUTE)
+        return lambda: enqueue(stream)
+
+
+@plans(PartitionIdThunk)
+def plan_partition_id(thunk: PartitionIdThunk, planner: Planner) -> Iterator[Step]:
+    yield DeviceIdStep(thunk, planner.rank % planner.num_partitions, thunk.result)
+
+
+@plans(ReplicaIdThunk)
+def plan_replica_id(thunk: ReplicaIdThunk, planner: Planner) -> Iterator[Step]:
+    yield DeviceIdStep(thunk, planner.rank // planner.num_partitions, thunk.result)

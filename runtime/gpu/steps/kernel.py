@@ -1,0 +1,128 @@
+"""Kernels: in PTX, through a library, or hosted, in this order of preference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from runtime.buffers.types import ArrayView
+from runtime.gpu.forms import library_work
+from runtime.gpu.planning import Planner, plans
+from runtime.gpu.step import Action, GpuProgram, Step
+from runtime.gpu.views import DeviceView
+from runtime.gpu.work import KernelArraysOnDevice, Launch, PtxWork
+from runtime.kernel import Kernel, KernelArrays
+from runtime.kernels.copy import CopyKernel
+from runtime.thunks.copy import CopyThunk
+from runtime.thunks.kernel import KernelThunk
+from runtime.thunks.thunk import Thunk
+from runtime.timeline.events import Stream
+
+
+@dataclass(frozen=True)
+class KernelStep(Step):
+    """One call of a kernel. ``form``: for reports."""
+
+    form: ClassVar[str]
+    kernel: Kernel
+    operands: tuple[ArrayView, ...]
+    results: tuple[ArrayView, ...]
+    scratch: tuple[ArrayView, ...] = ()
+
+    def on_device(self, device: GpuProgram) -> KernelArraysOnDevice:
+        operands, results, scratch = (
+            tuple(map(device.view, places))
+            for places in (self.operands, self.results, self.scratch)
+        )
+        return KernelArraysOnDevice(operands, results, scratch)
+
+
+@dataclass(frozen=True)
+class PtxStep(KernelStep):
+    """``launches`` do what the kernel says."""
+
+    form = "ptx"
+    launches: tuple[Launch, ...] = ()
+
+    def bind(self, device: GpuProgram) -> Action:
+        arrays = self.on_device(device)
+        enqueue = device.driver.load(PtxWork(self.name, self.kernel, self.launches, arrays))
+        stream = device.stream(Stream.COMPUTE)
+        return lambda: enqueue(stream)
+
+
+@dataclass(frozen=True)
+class LibraryStep(KernelStep):
+    """A library's function does."""
+
+    form = "library"
+
+    def bind(self, device: GpuProgram) -> Action:
+        work = library_work(self.name, self.kernel, self.on_device(device))
+        assert work is not None, "planned with it"
+        enqueue, stream = device.driver.load(work), device.stream(Stream.COMPUTE)
+        return lambda: enqueue(stream)
+
+
+@dataclass(frozen=True)
+class HostedStep(KernelStep):
+    """The host does, on copies: correct, and slow."""
+
+    form = "hosted"
+
+    @property
+    def decides(self) -> bool:
+        return True
+
+    def bind(self, device: GpuProgram) -> Action:
+        arrays = self.on_device(device)
+        mirror = device.mirror(arrays.operands, arrays.results, arrays.scratch)
+        action = device.host_kernels.bind(
+            self.kernel,
+            KernelArrays(
+                tuple(map(mirror.array, arrays.operands)),
+                tuple(map(mirror.array, arrays.results)),
+                tuple(map(mirror.array, arrays.scratch)),
+            ),
+        )
+        driver, stream = device.driver, device.stream(Stream.COMPUTE)
+
+        def run() -> None:
+            mirror.bring(driver, stream)
+            stream.synchronize()
+            action()
+            mirror.send(driver, stream)
+
+        return run
+
+
+@plans(KernelThunk)
+def plan_kernel(thunk: KernelThunk, planner: Planner) -> Iterator[Step]:
+    yield from _planned(
+        thunk, thunk.kernel, planner, (thunk.operands, thunk.results, thunk.scratch)
+    )
+
+
+@plans(CopyThunk)
+def plan_copy(thunk: CopyThunk, planner: Planner) -> Iterator[Step]:
+    yield from _planned(thunk, CopyKernel(), planner, ((thunk.source,), (thunk.target,), ()))
+
+
+def _planned(
+    thunk: Thunk,
+    kernel: Kernel,
+    planner: Planner,
+    arrays: tuple[tuple[ArrayView, ...], tuple[ArrayView, ...], tuple[ArrayView, ...]],
+) -> Iterator[Step]:
+    operands, results, scratch = arrays
+    if not any(place.view.num_elements for place in results):
+        return
+    views = KernelArraysOnDevice(*(tuple(DeviceView(0, p.view) for p in own) for own in arrays))
+    launches = planner.make_ptx(kernel, *(tuple(p.view for p in own) for own in arrays))
+    if launches is not None:
+        yield PtxStep(thunk, kernel, operands, results, scratch, launches)
+    elif library_work(thunk.name, kernel, views) is not None:
+        yield LibraryStep(thunk, kernel, operands, results, scratch)
+    else:
+        yield HostedStep(thunk, kernel, operands, results, scratch)

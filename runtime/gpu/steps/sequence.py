@@ -1,0 +1,49 @@
+"""Steps one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from runtime.gpu.planning import Planner, plans
+from runtime.gpu.step import Action, GpuProgram, Step
+from runtime.gpu.steps.bound import bound
+from runtime.gpu.steps.graph import with_graphs
+from runtime.thunks.sequence import ThunkSequence
+
+
+@dataclass(frozen=True)
+class SequenceStep(Step):
+    """A computation's."""
+
+    steps: tuple[Step, ...]
+
+    @property
+    def decides(self) -> bool:
+        return any(step.decides for step in self.steps)
+
+    def nested(self) -> Iterator[Step]:
+        return iter(self.steps)
+
+    def bind(self, device: GpuProgram) -> Action:
+        return bound(self.steps, device)
+
+
+@plans(ThunkSequence)
+def plan_sequence(thunk: ThunkSequence, planner: Planner) -> Iterator[Step]:
+    yield SequenceStep(thunk, planned(thunk, planner))
+
+
+def planned(thunks: ThunkSequence, planner: Planner) -> tuple[Step, ...]:
+    """What a GPU does for each of ``thunks``; stretches without decisions are graphs."""
+    if not planner.options.graphs:
+        return tuple(step for thunk in thunks.thunks for step in planner.plan(thunk))
+    return with_graphs(thunks, tuple(_flat(thunks, planner)))
+
+
+def _flat(thunks: ThunkSequence, planner: Planner) -> Iterator[Step]:
+    """A graph is not part of a graph: what a sequence within ``thunks`` does is done here."""
+    for thunk in thunks.thunks:
+        yield from (
+            _flat(thunk, planner) if isinstance(thunk, ThunkSequence) else planner.plan(thunk)
+        )

@@ -1,0 +1,74 @@
+"""Arrays in a device's memory, as addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from runtime.strides import StridedView
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Span:
+    """Bytes ``start`` to ``end`` of a device's memory."""
+
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        return self.end - self.start
+
+    def overlaps(self, other: Span) -> bool:
+        return self.start < other.end and other.start < self.end
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceView:
+    """An array on a device: ``view.offset`` counts from ``address``."""
+
+    address: int
+    view: StridedView
+
+    @property
+    def first(self) -> int:
+        """The address of element (0, 0, ...)."""
+        return self.address + self.view.offset
+
+    @property
+    def span(self) -> Span:
+        """From its first byte to its last one, in memory's order; between them may lie bytes that are not its own."""
+        low = high = self.first
+        if self.view.num_elements == 0:
+            return Span(low, low)
+        for size, stride in zip(self.view.dims, self.view.strides, strict=True):
+            low += min(0, (size - 1) * stride)
+            high += max(0, (size - 1) * stride)
+        return Span(low, high + self.view.element_type.byte_size)
+
+    @property
+    def fills_span(self) -> bool:
+        """Whether every byte of the span is its own, once."""
+        return self.span.size == self.view.byte_size and not _repeats(self.view)
+
+
+def merged(spans: Iterable[Span]) -> list[Span]:
+    """The same bytes as few spans that do not touch, in order; empty ones are left out."""
+    found: list[Span] = []
+    for span in sorted(span for span in spans if span.size):
+        if found and span.start <= found[-1].end:
+            found[-1] = Span(found[-1].start, max(found[-1].end, span.end))
+        else:
+            found.append(span)
+    return found
+
+
+def holder(spans: Sequence[Span], inner: Span) -> int:
+    """The number of the one of ``spans`` in which ``inner`` lies."""
+    return next(i for i, s in enumerate(spans) if s.start <= inner.start and inner.end <= s.end)
+
+
+def _repeats(view: StridedView) -> bool:
+    return any(
+        stride == 0 and size > 1 for size, stride in zip(view.dims, view.strides, strict=True)
+    )

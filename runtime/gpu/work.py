@@ -1,0 +1,103 @@
+"""What a GPU can be asked to do with arrays in its memory, as plain data: PTX, a matrix product, a copy."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from runtime.gpu.gemm import GemmCall
+from runtime.gpu.views import DeviceView
+from runtime.kernel import Kernel
+
+
+class Launch(Protocol):
+    """One launch of a kernel in PTX, as ``runtime/codegen/llvm_ptx`` describes it."""
+
+    @property
+    def text(self) -> str: ...
+    @property
+    def entry(self) -> str: ...
+    @property
+    def grid(self) -> tuple[int, int, int]: ...
+    @property
+    def block(self) -> tuple[int, int, int]: ...
+    @property
+    def shared_bytes(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class Work(ABC):
+    """``name``: the thunk's."""
+
+    form: ClassVar[str]
+    name: str
+
+    @property
+    @abstractmethod
+    def reads(self) -> tuple[DeviceView, ...]: ...
+
+    @property
+    @abstractmethod
+    def writes(self) -> tuple[DeviceView, ...]: ...
+
+
+@dataclass(frozen=True)
+class KernelArraysOnDevice:
+    operands: tuple[DeviceView, ...]
+    results: tuple[DeviceView, ...]
+    scratch: tuple[DeviceView, ...] = ()
+
+
+@dataclass(frozen=True)
+class PtxWork(Work):
+    """``launches``, in order, do what ``kernel`` says."""
+
+    form = "ptx"
+    kernel: Kernel
+    launches: tuple[Launch, ...]
+    arrays: KernelArraysOnDevice
+
+    @property
+    def reads(self) -> tuple[DeviceView, ...]:
+        return self.arrays.operands
+
+    @property
+    def writes(self) -> tuple[DeviceView, ...]:
+        return (*self.arrays.scratch, *self.arrays.results)
+
+
+@dataclass(frozen=True)
+class GemmWork(Work):
+    """Calls of cuBLAS, in order."""
+
+    form = "library"
+    calls: tuple[GemmCall, ...]
+    lhs: DeviceView
+    rhs: DeviceView
+    result: DeviceView
+
+    @property
+    def reads(self) -> tuple[DeviceView, ...]:
+        return self.lhs, self.rhs
+
+    @property
+    def writes(self) -> tuple[DeviceView, ...]:
+        return (self.result,)
+
+
+@dataclass(frozen=True)
+class CopyWork(Work):
+    """``target = source``, element by element: same sizes and types, strides of their own."""
+
+    form = "library"
+    source: DeviceView
+    target: DeviceView
+
+    @property
+    def reads(self) -> tuple[DeviceView, ...]:
+        return (self.source,)
+
+    @property
+    def writes(self) -> tuple[DeviceView, ...]:
+        return (self.target,)

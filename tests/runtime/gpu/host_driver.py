@@ -1,0 +1,196 @@
+"""A GpuDriver whose device is the host's memory: it computes, late, and says where work is not ordered.
+
+Kernels in PTX are done by the binders for processors of the same records, matrix products by a reading of cuBLAS's
+arguments that shares nothing with the writing of them, copies by NumPy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from runtime.gpu.errors import GpuMemoryError
+from runtime.gpu.views import DeviceView
+from runtime.gpu.work import CopyWork, GemmWork, PtxWork, Work
+from runtime.kernel import CPU_KERNELS, KernelArrays
+from spmd.shape import PrimitiveType
+from tests.runtime.gpu.host_streams import HostEvent, HostStream, HostStreams, Op
+from tests.runtime.gpu.races import Bytes
+
+
+@dataclass
+class HostBlock:
+    memory: np.ndarray
+
+    @property
+    def address(self) -> int:
+        return int(self.memory.ctypes.data)
+
+
+class HostDriver:
+    name = "a double of a GPU"
+    arch = "sm_90"
+    multiprocessors = 132
+
+    def __init__(self, free_bytes: int = 1 << 30) -> None:
+        self.free_bytes = free_bytes
+        self.streams = HostStreams()
+        self._blocks: list[HostBlock] = []
+        self.allocations = 0
+        self.ranges: list[str] = []
+        self.launched: list[str] = []
+
+    def use(self) -> None:
+        pass
+
+    # ---- memory
+    def allocate(self, num_bytes: int) -> HostBlock:
+        self.streams.refuse_in_capture("allocating")
+        self.allocations += 1
+        if num_bytes > self.free_bytes:
+            raise GpuMemoryError(f"{num_bytes} bytes")
+        whole = np.zeros(num_bytes + 512, np.uint8)
+        start = -whole.ctypes.data % 256
+        block = HostBlock(whole[start : start + num_bytes])
+        self._blocks.append(block)
+        return block
+
+    def pinned(self, num_bytes: int) -> np.ndarray:
+        self.allocations += 1
+        whole = np.zeros(num_bytes + 64, np.uint8)
+        start = -whole.ctypes.data % 64
+        return whole[start : start + num_bytes]
+
+    def pin(self, memory: np.ndarray) -> None:
+        self.allocations += 1
+
+    def array(self, view: DeviceView) -> np.ndarray:
+        shape = view.view
+        if shape.num_elements == 0:
+            return np.zeros(shape.dims, shape.element_type.numpy)
+        memory, start = self._at(view.first)
+        return np.ndarray(shape.dims, shape.element_type.numpy, memory, start, shape.strides)
+
+    def _at(self, address: int) -> tuple[np.ndarray, int]:
+        """The block that ``address`` lies in, and where in it."""
+        for block in self._blocks:
+            if block.address <= address < block.address + block.memory.size:
+                return block.memory, address - block.address
+        raise AssertionError(f"nothing was allocated at {address:#x}")
+
+    # ---- streams
+    def stream(self, *, urgent: bool = False) -> HostStream:
+        return self.streams.stream("urgent stream" if urgent else "stream")
+
+    def event(self, *, timed: bool = False) -> HostEvent:
+        return HostEvent(timed)
+
+    def nanoseconds(self, first: HostEvent, last: HostEvent) -> int:
+        raise AssertionError("no clock")
+
+    # ---- copies
+    def upload(self, target: int, source: np.ndarray, stream: HostStream) -> None:
+        if source.nbytes:
+            memory, start = self._at(target)
+            data = source.reshape(-1).view(np.uint8)
+            place = memory[start : start + data.size]
+            assert place.size == data.size, "a copy past the end"
+            self._put(
+                stream,
+                "upload",
+                partial(np.copyto, place, data),
+                [Bytes(data.ctypes.data, 1, (data.size,), (1,))],
+                [Bytes(target, 1, (data.size,), (1,))],
+            )
+
+    def download(self, target: np.ndarray, source: int, stream: HostStream) -> None:
+        if target.nbytes:
+            memory, start = self._at(source)
+            data = target.reshape(-1).view(np.uint8)
+            assert np.shares_memory(data, target)
+            place = memory[start : start + data.size]
+            assert place.size == data.size, "a copy past the end"
+            self._put(
+                stream,
+                "download",
+                partial(np.copyto, data, place),
+                [Bytes(source, 1, (data.size,), (1,))],
+                [Bytes(data.ctypes.data, 1, (data.size,), (1,))],
+            )
+
+    def copy(self, target: int, source: int, num_bytes: int, stream: HostStream) -> None:
+        to, first = self._at(target)
+        of, start = self._at(source)
+        self._put(
+            stream,
+            "copy",
+            partial(np.copyto, to[first : first + num_bytes], of[start : start + num_bytes]),
+            [Bytes(source, 1, (num_bytes,), (1,))],
+            [Bytes(target, 1, (num_bytes,), (1,))],
+        )
+
+    # ---- work
+    def load(self, work: Work) -> Callable[[HostStream], None]:
+        run = self._loaded(work)
+        reads, writes = list(map(bytes_of, work.reads)), list(map(bytes_of, work.writes))
+        return lambda stream: self._put(stream, work.name, run, reads, writes)
+
+    def _loaded(self, work: Work) -> Callable[[], None]:
+        if isinstance(work, PtxWork):
+            arrays = KernelArrays(
+                tuple(map(self.array, work.arrays.operands)),
+                tuple(map(self.array, work.arrays.results)),
+                tuple(map(self.array, work.arrays.scratch)),
+            )
+            return CPU_KERNELS.bind(work.kernel, arrays)
+        if isinstance(work, CopyWork):
+            return partial(np.copyto, self.array(work.target), self.array(work.source))
+        assert isinstance(work, GemmWork)
+        return partial(self._multiply, work)
+
+    def _multiply(self, work: GemmWork) -> None:
+        for call in work.calls:
+            kind, compute = call.operands.numpy, call.compute.numpy
+            first, second = (work.rhs, work.lhs) if call.swapped else (work.lhs, work.rhs)
+            a = self._column_major(first, call.a, (call.m, call.k), call.count, kind)
+            b = self._column_major(second, call.b, (call.k, call.n), call.count, kind)
+            c = self._column_major(
+                work.result, call.c, (call.m, call.n), call.count, call.result.numpy
+            )
+            np.copyto(c, np.matmul(a.astype(compute), b.astype(compute)), casting="unsafe")
+
+    def _column_major(self, view, matrix, sizes, count, dtype) -> np.ndarray:  # type: ignore[no-untyped-def]
+        """As cublasGemmStridedBatchedEx reads its arguments."""
+        stored = sizes[::-1] if matrix.transposed else sizes
+        assert matrix.leading >= stored[0], "a leading dimension that cuBLAS refuses"
+        item = np.dtype(dtype).itemsize
+        memory, start = self._at(view.first + matrix.offset)
+        strides = (matrix.step * item, item, matrix.leading * item)
+        array = np.ndarray((count, *stored), dtype, memory, start, strides)
+        return array.swapaxes(1, 2) if matrix.transposed else array
+
+    def _put(
+        self,
+        stream: HostStream,
+        what: str,
+        run: Callable[[], None],
+        reads: list[Bytes],
+        writes: list[Bytes],
+    ) -> None:
+        self.launched.append(what)
+        stream.put(Op(what, run, tuple(reads), tuple(writes)))
+
+    def open_range(self, name: str) -> None:
+        self.ranges.append(name)
+
+    def close_range(self) -> None:
+        pass
+
+
+def bytes_of(view: DeviceView) -> Bytes:
+    shape = view.view
+    width = 1 if shape.element_type is PrimitiveType.PRED else shape.element_type.byte_size
+    return Bytes(view.first, width, shape.dims, shape.strides)
