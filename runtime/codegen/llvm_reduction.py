@@ -10,7 +10,7 @@ import numpy as np
 from collectives.communicator.reduction import accumulator_type
 from runtime.codegen.elements import bfloat16
 from runtime.codegen.elements.bfloat16 import Origin
-from runtime.codegen.elements.builder import Instructions
+from runtime.codegen.elements.builder import PLAIN, Instructions
 from runtime.codegen.elements.small_floats import conversions
 from spmd.device import ReductionKind
 from spmd.ops.reduction import identity_value
@@ -34,11 +34,13 @@ class Element:
     parts: int = 1
 
 
-def element_of(dtype: Dtype, origin: Origin = Origin.ANYWHERE) -> Element:
+def element_of(
+    dtype: Dtype, origin: Origin = Origin.ANYWHERE, instructions: Instructions = PLAIN
+) -> Element:
     """How to compute with ``dtype``, in its accumulator's type. origin: of numbers that are to be narrowed."""
     kind = PrimitiveType.from_numpy(dtype)
     if kind is PrimitiveType.BF16:
-        narrowing = bfloat16.narrowing(origin, Instructions())
+        narrowing = bfloat16.narrowing(origin, instructions)
         return Element("i16", "float", bfloat16.widening(), narrowing.body)
     if kind is PrimitiveType.F16:
         return Element(
@@ -116,9 +118,15 @@ def combination(dtype: Dtype, reduction: ReductionKind, wide: str, lanes: int = 
     return _INTEGER_OPERATIONS[reduction].format(s=sign, **types)
 
 
-def combining_ir(dtype: Dtype, reduction: ReductionKind, suffix: str = "") -> list[str]:
+def combining_ir(
+    dtype: Dtype,
+    reduction: ReductionKind,
+    suffix: str = "",
+    instructions: Instructions = PLAIN,
+) -> list[str]:
     """@widen, @narrow and @combine, with a suffix: between memory's type and the accumulator's, and in that."""
-    element = element_of(dtype, Origin.CHOSEN if reduction in _CHOOSING else Origin.COMPUTED)
+    origin = Origin.CHOSEN if reduction in _CHOOSING else Origin.COMPUTED
+    element = element_of(dtype, origin, instructions)
     stored, wide = element.stored, element.wide
     combine = _COMBINATION.format(
         name=f"combine{suffix}", type=wide, body=combination(dtype, reduction, wide)

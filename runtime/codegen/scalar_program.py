@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from runtime.codegen.element_operations import ElementSignature, operation_ir, stored_type
 from runtime.codegen.elements.bfloat16 import Origin
+from runtime.codegen.elements.builder import Instructions
 from runtime.codegen.elements.origins import origin_of
 from spmd.shape import PrimitiveType
 
@@ -89,8 +90,13 @@ def struct_type(program: ScalarProgram) -> str:
     return f"{{ {', '.join(stored_type(program.kind_of(r)) for r in program.results)} }}"
 
 
-def program_ir(program: ScalarProgram, name: str) -> list[str]:
-    """Function ``name``, of elements as they lie in memory, that returns its results as a struct; and what it calls."""
+def program_ir(
+    program: ScalarProgram, name: str, instructions: Instructions | None = None
+) -> list[str]:
+    """Function ``name``, of elements as they lie in memory, that returns its results as a struct; and what it calls.
+
+    instructions: those to count on, by default the host's.
+    """
     parameters = ", ".join(
         f"{stored_type(kind)} %v{i}" for i, kind in enumerate(program.parameters)
     )
@@ -107,7 +113,7 @@ def program_ir(program: ScalarProgram, name: str) -> list[str]:
         operation = functions.get(step.signature)
         if operation is None:
             operation = functions[step.signature] = f"{name}_{number}"
-            parts += operation_ir(step.signature, operation)
+            parts += operation_ir(step.signature, operation, instructions=instructions)
         arguments = ", ".join(
             f"{stored_type(kind)} %v{r}"
             for kind, r in zip(step.signature.operands, step.operands, strict=True)

@@ -18,6 +18,8 @@ _LOWER = 16
 _BELOW_HALF = (1 << (_LOWER - 1)) - 1
 #: What makes a quiet one of an f32's bits that are no number.
 QUIET = 0x40_0000
+#: A GPU's instruction that makes a bf16 of an f32.
+ROUND = "declare bfloat @llvm.nvvm.f2bf16.rn(float)"
 #: The function that rounds the upper half of an f32's bits.
 CARRIED = "bf16_carried"
 
@@ -46,6 +48,10 @@ def narrowing(origin: Origin, instructions: Instructions) -> Lines:
     """Lines that do the reverse."""
     code = Code(instructions)
     x = Float(code, F32, "%x")
+    if instructions.rounds and origin is not Origin.CHOSEN:
+        code.globals.append(ROUND)
+        rounded = code.append(f"call bfloat @llvm.nvvm.f2bf16.rn(float {x.name})")
+        return code.lines(Int(code, "i16", code.append(f"bitcast bfloat {rounded} to i16")), "%y")
     bits = x.bits()
     if origin is not Origin.CHOSEN:
         near = _carried(bits)

@@ -69,13 +69,18 @@ class Instructions:
 
     fused: multiplies and adds. permutes: takes a vector of numbers out of a table of 32 in registers. scales:
     multiplies by a power of two that need not be a number. pairs: multiplies pairs of 16-bit integers and adds both
-    products to one of 32 bits.
+    products to one of 32 bits. rounds: makes a bf16 of an f32 (a GPU, whose own nan has ones in the lower half).
     """
 
     fused: bool = False
     permutes: bool = False
     scales: bool = False
     pairs: bool = False
+    rounds: bool = False
+
+
+#: Those that every processor has.
+PLAIN = Instructions()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runtime.codegen.elements.builder import Code, Int
+from runtime.codegen.elements.builder import PLAIN, Code, Instructions, Int
 from runtime.codegen.elements.complex_numbers import PARTS, Complex
 from runtime.codegen.elements.storage import wide_type
 from runtime.codegen.llvm_reduction import combination, combining_ir, neutral
@@ -13,10 +13,15 @@ from spmd.shape import PrimitiveType
 _NEUTRAL = {ReductionKind.SUM: (-0.0, -0.0), ReductionKind.PRODUCT: (1.0, 0.0)}
 
 
-def element_combining_ir(kind: PrimitiveType, reduction: ReductionKind, suffix: str) -> list[str]:
+def element_combining_ir(
+    kind: PrimitiveType,
+    reduction: ReductionKind,
+    suffix: str,
+    instructions: Instructions = PLAIN,
+) -> list[str]:
     """@widen, @narrow and @combine with the suffix: between memory's type and the accumulator's, and in that."""
     if not kind.is_complex:
-        return combining_ir(kind.numpy, reduction, suffix)
+        return combining_ir(kind.numpy, reduction, suffix, instructions)
     t = wide_type(kind)
     code = Code()
     a, b = (Complex.of(Int(code, t, name)) for name in ("%a", "%b"))

@@ -1,0 +1,76 @@
+"""PTX of kernels: the records that the processor's binders take, as text for a GPU's driver and how to launch it.
+
+The IR comes from ``runtime/codegen/ptx_*.py``; LLVM's NVPTX back end, which is in llvmlite's wheel, makes text of it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from functools import cache, lru_cache
+from typing import Any
+
+import llvmlite.binding as llvm
+
+from runtime.codegen import ptx_loop  # noqa: F401 - they fill the table
+from runtime.codegen.llvm_at_once import run_passes
+from runtime.codegen.llvm_jit import CodegenError
+from runtime.codegen.ptx_forms import GpuArrays, sources
+from runtime.codegen.ptx_launch import PtxLaunch, PtxTarget
+from runtime.kernel import Kernel
+from runtime.strides import StridedView
+
+_TRIPLE = "nvptx64-nvidia-cuda"
+#: PTX's version by compute capability: the oldest that knows it and all instructions that are used here.
+_VERSIONS = {"sm_100": "+ptx86", "sm_103": "+ptx88", "sm_120": "+ptx87"}
+_OLDEST = "+ptx80"
+#: Texts that are remembered.
+_MOST_TEXTS = 4096
+#: llvmlite's target machines belong to one thread at a time.
+_LOCK = threading.Lock()
+
+
+def ptx_for(
+    kernel: Kernel,
+    operands: Sequence[StridedView],
+    results: Sequence[StridedView],
+    scratch: Sequence[StridedView],
+    target: PtxTarget,
+) -> tuple[PtxLaunch, ...] | None:
+    """Launches that do what ``kernel`` says, one after the other, on arrays that lie as the views say.
+
+    None: this record has no PTX form. No launch: there is nothing to do. The pointers are multiples of
+    ``ptx_launch.ALIGNMENT`` bytes (``ptx_launch.anchored``). The same arguments give the same text.
+    """
+    arrays = GpuArrays(tuple(operands), tuple(results), tuple(scratch), target)
+    found = sources(kernel, arrays)
+    if found is None:
+        return None
+    return tuple(source.launch(ptx_text(source.ir, target.arch)) for source in found)
+
+
+@lru_cache(_MOST_TEXTS)
+def ptx_text(ir: str, arch: str) -> str:
+    """PTX for ``arch``."""
+    with _LOCK:
+        machine, options = _machine(arch), llvm.create_pipeline_tuning_options(speed_level=2)
+        options.loop_vectorization = False
+        options.slp_vectorization = False
+        try:
+            module = llvm.parse_assembly(ir, llvm.create_context())
+            module.triple = _TRIPLE
+            module.data_layout = str(machine.target_data)
+            module.verify()
+        except RuntimeError as error:
+            raise CodegenError(f"LLVM refuses generated code: {error}") from error
+        builder = llvm.create_pass_builder(machine, options)
+        run_passes(builder.getModulePassManager(), module, builder)
+        return str(machine.emit_assembly(module))
+
+
+@cache
+def _machine(arch: str) -> Any:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    target = llvm.Target.from_triple(_TRIPLE)
+    return target.create_target_machine(cpu=arch, features=_VERSIONS.get(arch, _OLDEST), opt=3)
