@@ -16,7 +16,14 @@ from runtime.codegen import ptx_loop  # noqa: F401 - they fill the table
 from runtime.codegen.llvm_at_once import run_passes
 from runtime.codegen.llvm_jit import CodegenError
 from runtime.codegen.ptx_forms import GpuArrays, sources
-from runtime.codegen.ptx_launch import PtxLaunch, PtxTarget
+from runtime.codegen.ptx_launch import (
+    Held,
+    PlacedLaunch,
+    PtxLaunch,
+    PtxTarget,
+    anchored,
+    placed,
+)
 from runtime.kernel import Kernel
 from runtime.strides import StridedView
 
@@ -47,6 +54,24 @@ def ptx_for(
     if found is None:
         return None
     return tuple(source.launch(ptx_text(source.ir, target.arch)) for source in found)
+
+
+def ptx_at(
+    kernel: Kernel,
+    operands: Sequence[tuple[int, StridedView]],
+    results: Sequence[tuple[int, StridedView]],
+    scratch: Sequence[tuple[int, StridedView]],
+    target: PtxTarget,
+) -> tuple[PlacedLaunch, ...] | None:
+    """The same on arrays that are (any address, how the array lies from there): where these lie decides on the text."""
+    groups = [[anchored(*array) for array in arrays] for arrays in (operands, results, scratch)]
+    views = [tuple(view for _, view in group) for group in groups]
+    launches = ptx_for(kernel, *views, target)
+    if launches is None:
+        return None
+    held = (Held.OPERAND, Held.RESULT, Held.SCRATCH)
+    places = {h: [start for start, _ in group] for h, group in zip(held, groups, strict=True)}
+    return placed(launches, places)
 
 
 @lru_cache(_MOST_TEXTS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -93,3 +94,29 @@ def anchored(start: int, view: StridedView) -> tuple[int, StridedView]:
     """
     before = start % ALIGNMENT
     return start - before, replace(view, offset=view.offset + before)
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedLaunch:
+    """A launch on addresses. pointers: what its parameters are, in order; None is the workspace's, of all kernels one.
+
+    That has ``launch.workspace_bytes`` at least and begins at a multiple of ``ALIGNMENT``.
+    """
+
+    launch: PtxLaunch
+    pointers: tuple[int | None, ...]
+
+
+def placed(
+    launches: tuple[PtxLaunch, ...], places: Mapping[Held, Sequence[int]]
+) -> tuple[PlacedLaunch, ...]:
+    """``launches`` on arrays whose pointers are ``places``, without those that these make needless."""
+
+    def pointer(argument: PtxArgument) -> int | None:
+        return None if argument.held is Held.WORKSPACE else places[argument.held][argument.number]
+
+    return tuple(
+        PlacedLaunch(launch, tuple(map(pointer, launch.arguments)))
+        for launch in launches
+        if launch.unless_same is None or len(set(map(pointer, launch.unless_same))) > 1
+    )

@@ -10,7 +10,7 @@ import pytest
 from runtime.codegen import ptx_loop
 from runtime.codegen.element_operations import ElementSignature, has_operation
 from runtime.codegen.elements.small_floats import FORMATS
-from runtime.codegen.llvm_ptx import ptx_for, ptx_text
+from runtime.codegen.llvm_ptx import ptx_at, ptx_for, ptx_text
 from runtime.codegen.ptx_forms import GpuArrays, sources
 from runtime.codegen.ptx_launch import Held, PtxArgument, PtxLaunch, PtxTarget, anchored
 from runtime.codegen.scalar_program import ScalarOp, ScalarProgram
@@ -284,6 +284,15 @@ def test_one_text_for_arrays_that_lie_alike() -> None:
     assert anchored(4096 + 8, view) == (4096, StridedView(P.F32, (64,), (4,), 8))
     start, seen = anchored(1 << 20, view)
     assert (start, seen) == (1 << 20, view)
+
+
+def test_pointers() -> None:
+    view = dense(P.F32, 64)
+    found = ptx_at(
+        elementwise(P.F32), ((512, view), (1028, view)), ((4096, view),), (), PtxTarget()
+    )
+    assert found is not None
+    assert [each.pointers for each in found] == [(512, 1024, 4096)]
 
 
 @needs_assembler
