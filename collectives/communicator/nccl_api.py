@@ -1,0 +1,357 @@
+"""NCCL's functions under typed names: the one place that knows its library.
+
+They are called in the library itself, the one that CuPy loads. CuPy's ``NcclCommunicator`` (14.2) has no communicators
+that are made while the caller goes on (``blocking = 0``), takes ``ncclInProgress`` for an error, and has neither
+``ncclCommFinalize`` nor a limit of CTAs: with it, a rank whose peer fails during the start waits without end.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, Protocol
+
+from spmd.errors import RunError
+
+UNIQUE_ID_BYTES = 128
+NO_COLOR = -1
+
+
+class NcclResult(IntEnum):
+    """ncclResult_t."""
+
+    SUCCESS = 0
+    UNHANDLED_CUDA_ERROR = 1
+    SYSTEM_ERROR = 2
+    INTERNAL_ERROR = 3
+    INVALID_ARGUMENT = 4
+    INVALID_USAGE = 5
+    REMOTE_ERROR = 6
+    IN_PROGRESS = 7
+    TIMEOUT = 8
+
+
+class NcclType(IntEnum):
+    """ncclDataType_t; the 8-bit floats since 2.24."""
+
+    INT8 = 0
+    UINT8 = 1
+    INT32 = 2
+    UINT32 = 3
+    INT64 = 4
+    UINT64 = 5
+    FLOAT16 = 6
+    FLOAT32 = 7
+    FLOAT64 = 8
+    BFLOAT16 = 9
+    FLOAT8E4M3 = 10
+    FLOAT8E5M2 = 11
+
+    @property
+    def num_bytes(self) -> int:
+        return _TYPE_BYTES[self]
+
+
+_TYPE_BYTES = dict(zip(NcclType, (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1), strict=True))
+
+
+class NcclOperation(IntEnum):
+    """ncclRedOp_t."""
+
+    SUM = 0
+    PRODUCT = 1
+    MAX = 2
+    MIN = 3
+
+
+@dataclass
+class NcclComm:
+    """One rank's end of an NCCL communicator. ``address`` is 0 where there is none, or none any more.
+
+    NCCL writes the address when it has made the communicator, which may be after the call that asked for it.
+    """
+
+    cell: ctypes.c_void_p = field(default_factory=ctypes.c_void_p)
+
+    @property
+    def address(self) -> int:
+        return self.cell.value or 0
+
+
+@dataclass(frozen=True)
+class CommConfig:
+    """``blocking``: calls come back when they are done. max_ctas: of the GPU, for a collective; None: NCCL's choice."""
+
+    blocking: bool = True
+    max_ctas: int | None = None
+
+
+class NcclError(RunError):
+    """A function of NCCL that failed."""
+
+    def __init__(self, function: str, result: int, text: str) -> None:
+        super().__init__(f"{function}: {text}")
+        self.result = result
+
+
+class NcclApi(Protocol):
+    """NCCL, as it is used here. Each may raise NcclError. Communicators are made, and ended, without waiting.
+
+    Collectives take addresses, counts of elements, and a stream; ``peer`` and ``root`` are ranks of the communicator.
+    """
+
+    def version(self) -> int:
+        """Major, minor, patch: 2.30.4 is 23004."""
+        ...
+
+    def unique_id(self) -> bytes: ...
+
+    def init_rank(self, size: int, unique_id: bytes, rank: int, config: CommConfig) -> NcclComm:
+        """Begin: ``async_error`` is IN_PROGRESS until it is made, or cannot be."""
+        ...
+
+    def split(self, parent: NcclComm, color: int, key: int, config: CommConfig) -> NcclComm:
+        """Begin: ``parent``'s ``async_error`` is IN_PROGRESS until then. With NO_COLOR there will be none."""
+        ...
+
+    def async_error(self, comm: NcclComm) -> NcclResult: ...
+
+    def describe(self, comm: NcclComm | None, result: NcclResult) -> str:
+        """``result`` in words, with what NCCL says besides."""
+        ...
+
+    def all_reduce(
+        self, comm: NcclComm, send: int, receive: int, count: int, kind: NcclType, operation: NcclOperation, stream: int
+    ) -> None: ...  # fmt: skip
+
+    def all_gather(
+        self, comm: NcclComm, send: int, receive: int, count: int, kind: NcclType, stream: int
+    ) -> None:
+        """``count`` of ``send``."""
+        ...
+
+    def reduce_scatter(
+        self, comm: NcclComm, send: int, receive: int, count: int, kind: NcclType, operation: NcclOperation, stream: int
+    ) -> None:  # fmt: skip
+        """``count`` of ``receive``."""
+        ...
+
+    def broadcast(
+        self, comm: NcclComm, send: int, receive: int, count: int, kind: NcclType, root: int, stream: int
+    ) -> None: ...  # fmt: skip
+
+    def send(
+        self, comm: NcclComm, send: int, count: int, kind: NcclType, peer: int, stream: int
+    ) -> None: ...
+
+    def receive(
+        self, comm: NcclComm, receive: int, count: int, kind: NcclType, peer: int, stream: int
+    ) -> None: ...
+
+    def group_start(self) -> None: ...
+
+    def group_end(self) -> None: ...
+
+    def finalize(self, comm: NcclComm) -> None:
+        """Begin: ``async_error`` is IN_PROGRESS until all ranks have."""
+        ...
+
+    def destroy(self, comm: NcclComm) -> None: ...
+
+    def abort(self, comm: NcclComm) -> None:
+        """End what is under way, on the GPU too; from any thread."""
+        ...
+
+
+class _Config(ctypes.Structure):
+    """ncclConfig_t as of 2.18: newer libraries take the rest for undefined."""
+
+    _fields_ = (
+        ("size", ctypes.c_size_t),
+        ("magic", ctypes.c_uint),
+        ("version", ctypes.c_uint),
+        ("blocking", ctypes.c_int),
+        ("cga_cluster_size", ctypes.c_int),
+        ("min_ctas", ctypes.c_int),
+        ("max_ctas", ctypes.c_int),
+        ("net_name", ctypes.c_char_p),
+        ("split_share", ctypes.c_int),
+    )
+
+
+class _UniqueId(ctypes.Structure):
+    _fields_ = (("internal", ctypes.c_char * UNIQUE_ID_BYTES),)
+
+
+_UNDEFINED = -(2**31)
+_MAGIC = 0xCAFEBEEF
+_LEAST_VERSION = 21800
+
+
+def _config(config: CommConfig) -> _Config:
+    return _Config(
+        size=ctypes.sizeof(_Config),
+        magic=_MAGIC,
+        version=_LEAST_VERSION,
+        blocking=int(config.blocking),
+        cga_cluster_size=_UNDEFINED,
+        min_ctas=_UNDEFINED,
+        max_ctas=_UNDEFINED if config.max_ctas is None else config.max_ctas,
+        net_name=None,
+        split_share=_UNDEFINED,
+    )
+
+
+_P, _I, _N = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t
+
+_SIGNATURES: dict[str, tuple[Any, ...]] = {
+    "ncclGetVersion": (ctypes.POINTER(_I),),
+    "ncclGetUniqueId": (ctypes.POINTER(_UniqueId),),
+    "ncclCommInitRankConfig": (ctypes.POINTER(_P), _I, _UniqueId, _I, ctypes.POINTER(_Config)),
+    "ncclCommSplit": (_P, _I, _I, ctypes.POINTER(_P), ctypes.POINTER(_Config)),
+    "ncclCommGetAsyncError": (_P, ctypes.POINTER(_I)),
+    "ncclAllReduce": (_P, _P, _N, _I, _I, _P, _P),
+    "ncclAllGather": (_P, _P, _N, _I, _P, _P),
+    "ncclReduceScatter": (_P, _P, _N, _I, _I, _P, _P),
+    "ncclBroadcast": (_P, _P, _N, _I, _I, _P, _P),
+    "ncclSend": (_P, _N, _I, _I, _P, _P),
+    "ncclRecv": (_P, _N, _I, _I, _P, _P),
+    "ncclGroupStart": (),
+    "ncclGroupEnd": (),
+    "ncclCommFinalize": (_P,),
+    "ncclCommDestroy": (_P,),
+    "ncclCommAbort": (_P,),
+}
+
+
+def load_nccl() -> NcclLibrary:
+    """The library that CuPy loads. RunError, readable, where there is none."""
+    try:
+        import cupy  # noqa: F401 - it finds NCCL's wheel and loads it
+        from cupy.cuda import nccl
+
+        if not nccl.available:
+            raise RunError("CuPy finds no NCCL library")
+        return NcclLibrary(ctypes.CDLL("libnccl.so.2"))
+    except (ImportError, OSError) as error:
+        raise RunError(
+            f'NCCL cannot be loaded: {error}; pip install "spmd-executor[gpu]" brings CuPy and NCCL'
+        ) from error
+
+
+class NcclLibrary:
+    """NcclApi of a library. Functions let other threads run while they do."""
+
+    def __init__(self, library: Any) -> None:
+        self._functions: dict[str, Any] = {}
+        for name, arguments in _SIGNATURES.items():
+            function = getattr(library, name)
+            function.argtypes, function.restype = arguments, _I
+            self._functions[name] = function
+        self._error_string, self._last_error = library.ncclGetErrorString, library.ncclGetLastError
+        self._error_string.argtypes, self._error_string.restype = (_I,), ctypes.c_char_p
+        self._last_error.argtypes, self._last_error.restype = (_P,), ctypes.c_char_p
+        if self.version() < _LEAST_VERSION:
+            raise RunError(f"NCCL {self.version()} is too old: 2.18 or newer is needed")
+
+    def version(self) -> int:
+        found = _I()
+        self._call("ncclGetVersion", ctypes.byref(found))
+        return found.value
+
+    def unique_id(self) -> bytes:
+        unique = _UniqueId()
+        self._call("ncclGetUniqueId", ctypes.byref(unique))
+        return bytes(memoryview(unique).cast("B"))
+
+    def init_rank(self, size: int, unique_id: bytes, rank: int, config: CommConfig) -> NcclComm:
+        comm = NcclComm()
+        unique = _UniqueId.from_buffer_copy(unique_id)
+        told = _config(config)
+        self._call(
+            "ncclCommInitRankConfig",
+            ctypes.byref(comm.cell), size, unique, rank, ctypes.byref(told),
+        )  # fmt: skip
+        return comm
+
+    def split(self, parent: NcclComm, color: int, key: int, config: CommConfig) -> NcclComm:
+        comm = NcclComm()
+        told = _config(config)
+        self._call(
+            "ncclCommSplit",
+            parent.address, color, key, ctypes.byref(comm.cell), ctypes.byref(told),
+        )  # fmt: skip
+        return comm
+
+    def async_error(self, comm: NcclComm) -> NcclResult:
+        found = _I()
+        self._call("ncclCommGetAsyncError", comm.address, ctypes.byref(found))
+        return _known(found.value)
+
+    def describe(self, comm: NcclComm | None, result: NcclResult) -> str:
+        said = (self._error_string(int(result)) or b"").decode(errors="replace")
+        more = (self._last_error(comm.address if comm else None) or b"").decode(errors="replace")
+        return f"{said} ({' '.join(more.split())})" if more.strip() else said
+
+    def all_reduce(
+        self, comm: NcclComm, send: int, receive: int, count: int, kind: NcclType, operation: NcclOperation, stream: int
+    ) -> None:  # fmt: skip
+        self._call("ncclAllReduce", send, receive, count, kind, operation, comm.address, stream)
+
+    def all_gather(
+        self, comm: NcclComm, send: int, receive: int, count: int, kind: NcclType, stream: int
+    ) -> None:
+        self._call("ncclAllGather", send, receive, count, kind, comm.address, stream)
+
+    def reduce_scatter(
+        self, comm: NcclComm, send: int, receive: int, count: int, kind: NcclType, operation: NcclOperation, stream: int
+    ) -> None:  # fmt: skip
+        self._call("ncclReduceScatter", send, receive, count, kind, operation, comm.address, stream)
+
+    def broadcast(
+        self, comm: NcclComm, send: int, receive: int, count: int, kind: NcclType, root: int, stream: int
+    ) -> None:  # fmt: skip
+        self._call("ncclBroadcast", send, receive, count, kind, root, comm.address, stream)
+
+    def send(
+        self, comm: NcclComm, send: int, count: int, kind: NcclType, peer: int, stream: int
+    ) -> None:
+        self._call("ncclSend", send, count, kind, peer, comm.address, stream)
+
+    def receive(
+        self, comm: NcclComm, receive: int, count: int, kind: NcclType, peer: int, stream: int
+    ) -> None:
+        self._call("ncclRecv", receive, count, kind, peer, comm.address, stream)
+
+    def group_start(self) -> None:
+        self._call("ncclGroupStart")
+
+    def group_end(self) -> None:
+        self._call("ncclGroupEnd")
+
+    def finalize(self, comm: NcclComm) -> None:
+        self._call("ncclCommFinalize", comm.address)
+
+    def destroy(self, comm: NcclComm) -> None:
+        self._end("ncclCommDestroy", comm)
+
+    def abort(self, comm: NcclComm) -> None:
+        self._end("ncclCommAbort", comm)
+
+    def _end(self, function: str, comm: NcclComm) -> None:
+        address, comm.cell.value = comm.address, None
+        if address:
+            self._call(function, address)
+
+    def _call(self, function: str, *arguments: object) -> None:
+        result = self._functions[function](*arguments)
+        if result not in (NcclResult.SUCCESS, NcclResult.IN_PROGRESS):
+            raise NcclError(function, result, self.describe(None, _known(result)))
+
+
+def _known(result: int) -> NcclResult:
+    try:
+        return NcclResult(result)
+    except ValueError:  # of a newer library
+        return NcclResult.INTERNAL_ERROR

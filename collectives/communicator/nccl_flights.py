@@ -1,0 +1,94 @@
+"""The collectives that are on a GPU's stream and have not ended, and how a host waits for them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from collectives.communicator.interface import describe_group
+from collectives.communicator.kinds import Group
+from collectives.communicator.nccl_interface import DeviceEvent, HostCommunicator
+from collectives.communicator.polling import poll_while
+
+_SIGN_SECONDS = 0.5
+"""After which a rank whose GPU computes says so to its peers, which take that for a sign of life."""
+
+
+@dataclass(frozen=True)
+class Flight:
+    """``group`` meets in ``name``. reached, ended: events on the stream before and after it.
+
+    late: the members that have certainly not come.
+    """
+
+    name: str
+    group: Group
+    reached: DeviceEvent
+    ended: DeviceEvent
+    late: Callable[[], list[int]]
+
+
+@dataclass
+class Flights:
+    """Those of one rank, in the order in which they follow each other on its stream."""
+
+    host: HostCommunicator
+    raise_if_failed: Callable[[], None] = lambda: None
+    _pending: dict[str, Flight] = field(default_factory=dict)
+
+    def begin(self, flight: Flight) -> None:
+        """One that is there already under this name is put off: its events are recorded anew."""
+        self.oldest()
+        self._pending.pop(flight.name, None)
+        self._pending[flight.name] = flight
+
+    def oldest(self) -> Flight | None:
+        """That has not ended; those that have are forgotten."""
+        for name, flight in tuple(self._pending.items()):
+            if not flight.ended.is_done():
+                return flight
+            del self._pending[name]
+        return None
+
+    def oldest_known(self) -> str:
+        """The first that has not been found ended, with its group; for any thread, so the GPU is not asked."""
+        for flight in tuple(self._pending.values()):
+            return f"{flight.name}: group {describe_group(flight.group)}"
+        return "between collectives"
+
+    def wait(self, done: Callable[[], bool], what: str) -> None:
+        """Until ``done``. CollectiveTimeoutError where a collective before that does not end."""
+        while not done():
+            self.raise_if_failed()
+            flight = self.oldest()
+            if flight is None:
+                self._compute(done, what)
+            else:
+                self._compute(flight.reached.is_done, f"{what}, before {flight.name}")
+                self._meet(flight)
+        self.raise_if_failed()
+
+    def _compute(self, done: Callable[[], bool], what: str) -> None:
+        """This GPU is at work, for as long as it likes: no peer holds it up."""
+        next_sign = time.monotonic() + _SIGN_SECONDS
+
+        def has_hope() -> bool:
+            nonlocal next_sign
+            self.raise_if_failed()
+            if time.monotonic() > next_sign:
+                self.host.note(f"waits for its GPU in {what}")
+                next_sign = time.monotonic() + _SIGN_SECONDS
+            return True
+
+        poll_while(done, has_hope)
+
+    def _meet(self, flight: Flight) -> None:
+        if flight.ended.is_done():
+            return
+
+        def over() -> bool:
+            self.raise_if_failed()
+            return flight.ended.is_done()
+
+        self.host.wait_until(over, flight.name, flight.group, flight.late)
