@@ -19,7 +19,7 @@ from runtime.device_program import DeviceProgram
 from runtime.executor import LoadedDevice
 from runtime.kernel import KernelLibrary
 from runtime.loopback import LoopbackDevices
-from runtime.resident import DeviceArray
+from runtime.resident import DeviceArray, Place
 from runtime.sharded_arrays import Boundary, ShardedArrays
 from runtime.thunks.dump import dump_thunks
 from runtime.thunks.kernel import KernelThunk
@@ -35,14 +35,52 @@ Gather = Literal["first", "all"]
 """Which processes get global arrays: the one of device 0, or all. One process with all devices always gets them."""
 
 
+class RunningDevice(Protocol):
+    """One device with the program loaded, between steps."""
+
+    @property
+    def results(self) -> tuple[Place, ...]:
+        """The outputs' places, each of which has the last step's array."""
+        ...
+
+    @property
+    def outputs(self) -> tuple[DeviceArray, ...]:
+        """Of the last step, if it has not failed, until the next one begins."""
+        ...
+
+    @property
+    def recorder(self) -> KeepsSteps | None:
+        """What takes down when thunks run; None where that was not asked for."""
+        ...
+
+    def put(self, number: int, fill: Callable[[NDArray], None]) -> DeviceArray:
+        """An array for parameter leaf ``number``, written by ``fill``: in its place where that is free."""
+        ...
+
+
+class KeepsSteps(Protocol):
+    """What has been taken down of the last steps (runtime/timeline)."""
+
+    @property
+    def steps(self) -> list[RecordedStep]: ...
+
+
 class LocalDevices(Protocol):
     """This process's devices with the program loaded."""
 
     @property
-    def devices(self) -> Sequence[LoadedDevice]: ...
+    def devices(self) -> Sequence[RunningDevice]: ...
 
     def step(self, per_device: Sequence[Sequence[DeviceArray]]) -> None:
         """One step on each, which then has its outputs; an error leaves them of no more use."""
+        ...
+
+
+class Engine(Protocol):
+    """What runs programs on other devices than the processor's cores (runtime/gpu/engine.py)."""
+
+    def load_local(self, executable: Executable) -> LocalDevices:
+        """The program on all of its devices, in this process."""
         ...
 
 
@@ -54,6 +92,7 @@ class Executable:
     for the others. ``record``: devices that are loaded from now on take down when their thunks begin and end.
     ``reference_every``: n has them wait in every n-th step for each collective at its start; 0: never.
     ``overlap``: what the scheduler expects of the collectives, where it ran that hides them.
+    ``engine``: what runs it; None: the processor's cores.
     """
 
     module: HloModule
@@ -66,6 +105,7 @@ class Executable:
     record: bool = False
     reference_every: int = 0
     overlap: ScheduledOverlap | None = None
+    engine: Engine | None = None
     _loaded: LocalDevices | None = None
 
     @property
@@ -131,6 +171,8 @@ class Executable:
 
     def load_local(self) -> LocalDevices:
         """The program on ``devices``."""
+        if self.engine is not None:
+            return self.engine.load_local(self)
         return LoopbackDevices(
             self.program,
             self.kernels,
@@ -196,14 +238,14 @@ class Executable:
             )
         return self.run_devices([tiles])[0]
 
-    def step(self, per_device: Sequence[Sequence[DeviceArray]]) -> Sequence[LoadedDevice]:
+    def step(self, per_device: Sequence[Sequence[DeviceArray]]) -> Sequence[RunningDevice]:
         """One step on tiles that are divided as the inputs are; the devices, which have its outputs until the next."""
         local, self._loaded = self._local, None
         local.step(per_device)
         self._loaded = local  # devices whose step failed are not used again
         return local.devices
 
-    def _outputs_of(self, devices: Sequence[LoadedDevice]) -> ShardedArrays:
+    def _outputs_of(self, devices: Sequence[RunningDevice]) -> ShardedArrays:
         return ShardedArrays(tuple([device.outputs for device in devices]), self.outputs)
 
     # ---- global arrays and tiles

@@ -138,6 +138,10 @@ class LoadedGpuDevice:
         return self._names[thunk]
 
     @property
+    def recorder(self) -> None:
+        return None
+
+    @property
     def forms(self) -> KernelForms:
         """How the program's kernels are done here."""
         return KernelForms.of(self.plan)

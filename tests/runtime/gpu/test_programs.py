@@ -1,19 +1,27 @@
-"""Programs through the engine on a double of a GPU give the reference evaluator's results."""
+"""Programs through the engine on doubles of GPUs give the reference evaluator's results.
+
+With kernels in PTX most of a program is graphs; without, the host computes and decides all along.
+"""
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
-from collectives.communicator.loopback import LoopbackWorld
-from runtime.executable import Executable
-from runtime.gpu.device import LoadedGpuDevice
-from runtime.gpu.options import GpuOptions
-from runtime.kernel import CPU_KERNELS
-from runtime.resident import DeviceArray
 from spmd.evaluator.evaluator import evaluate
-from tests.runtime.gpu.host_driver import HostDriver
-from tests.runtime.programs import ALIASING, assert_same, compiled, module_of, random_inputs
+from spmd.evaluator.lockstep import evaluate_partitions
+from tests.runtime.gpu.engines import Doubles, devices_of
+from tests.runtime.programs import (
+    ALIASING,
+    ASYNC_COLLECTIVES,
+    ASYNC_WRAPPED,
+    COLLECTIVES,
+    OVER_OPERANDS,
+    SHARING,
+    assert_same,
+    compiled,
+    module_of,
+    random_inputs,
+)
 
 SLICE = """HloModule slice
 ENTRY main {
@@ -26,38 +34,55 @@ ENTRY main {
   ROOT r = f32[4,3] tanh(z)
 }
 """
+ONE_DEVICE = {"slice": SLICE, **ALIASING}
+MEETING = {
+    "blocking": COLLECTIVES,
+    "async": ASYNC_COLLECTIVES,
+    "wrapped": ASYNC_WRAPPED,
+    "over operands": OVER_OPERANDS,
+    **SHARING,
+}
 
 
-def loaded(executable: Executable, **options: bool) -> tuple[LoadedGpuDevice, HostDriver]:
-    driver = HostDriver()
-    world = LoopbackWorld(1)
-    device = LoadedGpuDevice(
-        executable.program,
-        world.communicator(0),
-        driver,
-        CPU_KERNELS,
-        options=GpuOptions(**options),
-    )
-    return device, driver
-
-
-def run(device: LoadedGpuDevice, inputs: list[np.ndarray]) -> list[np.ndarray]:
-    device.step([DeviceArray(x) for x in inputs])
-    return [np.asarray(out) for out in device.outputs]
-
-
-def test_slice() -> None:
-    executable = compiled(SLICE)
-    device, _ = loaded(executable)
-    inputs = random_inputs(executable.module)
-    for _ in range(3):
-        assert_same(run(device, inputs), evaluate(module_of(SLICE), *inputs))
-
-
-@pytest.mark.parametrize("name", ALIASING)
-def test_one_device(name: str) -> None:
-    executable = compiled(ALIASING[name])
-    device, _ = loaded(executable)
-    for seed in range(3):
+@pytest.mark.parametrize("graphs", [False, True])
+@pytest.mark.parametrize("ptx", [False, True])
+@pytest.mark.parametrize("name", ONE_DEVICE)
+def test_one_device(name: str, ptx: bool, graphs: bool) -> None:
+    executable = Doubles(ptx=ptx, graphs=graphs).on(compiled(ONE_DEVICE[name]))
+    for seed in (0, 1, 2, 0):  # done one by one, captured, replayed, replayed
         inputs = random_inputs(executable.module, seed)
-        assert_same(run(device, inputs), evaluate(module_of(ALIASING[name]), *inputs))
+        assert_same(executable.run(*inputs), evaluate(module_of(ONE_DEVICE[name]), *inputs))
+
+
+@pytest.mark.parametrize("ptx", [False, True])
+@pytest.mark.parametrize("name", MEETING)
+def test_collectives(name: str, ptx: bool) -> None:
+    executable = Doubles(ptx=ptx).on(compiled(MEETING[name], keep_order=True))
+    for step in range(3):
+        per_device = [
+            random_inputs(executable.module, 10 * step + device)
+            for device in range(executable.num_devices)
+        ]
+        want = evaluate_partitions(module_of(MEETING[name]), per_device)
+        for got, wanted in zip(executable.run_devices(per_device), want, strict=True):
+            assert_same(got, wanted)
+
+
+def test_report_names_what_the_host_computes() -> None:
+    executable = Doubles(ptx=False).on(compiled(SLICE))
+    (device,) = devices_of(executable).devices
+    assert device.forms.library == 1
+    assert {name for _, name in device.forms.hosted} == {"z", "r"}
+    assert "by the host" in str(device.forms)
+
+
+def test_steps_allocate_nothing() -> None:
+    doubles = Doubles(ptx=True)
+    executable = doubles.on(compiled(SLICE))
+    inputs = random_inputs(executable.module)
+    state = executable.put(inputs)
+    executable.run(state)
+    before = doubles.drivers[0].allocations
+    for _ in range(3):
+        executable.run(state)
+    assert doubles.drivers[0].allocations == before

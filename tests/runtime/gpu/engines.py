@@ -1,0 +1,58 @@
+"""Executables on doubles of GPUs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from runtime.executable import Executable
+from runtime.gpu.driver import GpuDriver
+from runtime.gpu.engine import GpuEngine
+from runtime.gpu.loopback import GpuLoopbackDevices
+from runtime.gpu.options import GpuOptions
+from runtime.gpu.planning import MakePtx, Views, no_ptx
+from runtime.kernel import Kernel
+from runtime.kernels.copy import CopyKernel
+from runtime.kernels.dot import DotKernel
+from tests.runtime.gpu.host_driver import HostDriver
+
+
+@dataclass(frozen=True)
+class NoText:
+    """A launch of a kernel in PTX for doubles, which take the kernel's record instead."""
+
+    text: str = ""
+    entry: str = ""
+    grid: tuple[int, int, int] = (1, 1, 1)
+    block: tuple[int, int, int] = (1, 1, 1)
+    shared_bytes: int = 0
+
+
+def ptx_of_all(kernel: Kernel, _: Views, __: Views, ___: Views) -> tuple[NoText, ...] | None:
+    """As if all kernels but those of libraries had that form."""
+    return None if isinstance(kernel, (CopyKernel, DotKernel)) else (NoText(),)
+
+
+class Doubles:
+    """Drivers by device, made when they are asked for; ``ptx``: kernels have that form, else the host does them."""
+
+    def __init__(self, *, ptx: bool, **options: bool) -> None:
+        self.drivers: dict[int, HostDriver] = {}
+        self._make_ptx: MakePtx = ptx_of_all if ptx else no_ptx
+        self._options = GpuOptions(**options)
+
+    def on(self, executable: Executable) -> Executable:
+        executable.engine = GpuEngine(self._driver, self._ptx, self._options)
+        return executable
+
+    def _driver(self, device: int) -> HostDriver:
+        return self.drivers.setdefault(device, HostDriver())
+
+    def _ptx(self, _: GpuDriver) -> MakePtx:
+        return self._make_ptx
+
+
+def devices_of(executable: Executable) -> GpuLoopbackDevices:
+    executable.load_devices()
+    loaded = executable._loaded
+    assert isinstance(loaded, GpuLoopbackDevices)
+    return loaded

@@ -1,0 +1,43 @@
+"""The copied corpus cases: JAX's results from doubles of GPUs, one for each device."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from launch.entry import Entry
+from launch.expect import check_output, read_expected
+from launch.inputs import read_inputs
+from launch.pipeline import compile_module
+from spmd.text.parser import parse_module
+from tests.runtime.gpu.engines import Doubles
+
+NAMES = (
+    "einsums_2x4",
+    "elementwise_zoo_x4",
+    "gpt_dp2tp2",
+    "kv_decode_dp2tp2",
+    "mlp_dp2",
+    "mlp_dp4tp2",
+    "mlp_fsdp8",
+    "ring_attention4",
+    "shmap_collectives_2x4",
+)
+
+
+@pytest.mark.parametrize("ptx", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_case(name: str, ptx: bool, cases: Path) -> None:
+    case = json.loads((cases / name / "case.json").read_text())
+    module = parse_module((cases / name / "module.hlo").read_text())
+    executable = Doubles(ptx=ptx).on(compile_module(module, case["num_partitions"]))
+    inputs = read_inputs(cases / name / "inputs.npz", Entry.of_module(module).inputs)
+    wanted = read_expected(cases / name / "expected.npz", Entry.of_module(module).outputs)
+    for _ in range(3 if ptx else 1):  # done one by one, captured, replayed
+        outputs = executable.run(*inputs)
+        assert isinstance(outputs, list)
+        for got, want in zip(outputs, wanted, strict=True):
+            result = check_output(got, want)
+            assert result.ok, result
