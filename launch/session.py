@@ -15,6 +15,7 @@ from launch.agreement import agree
 from launch.compiled import Compiled, compile_source
 from launch.digest import digest_of
 from launch.ending import end_job
+from launch.gpu import engine_for, refuse_gpu_ranks
 from launch.job import require_saved_for, require_world, versions
 from launch.machine_option import machine_for
 from launch.mpi import open_world
@@ -25,14 +26,12 @@ from launch.shared_compile import compile_on_first
 from launch.source import ModuleSource
 from runtime.executable import Executable
 from runtime.saved import SavedExecutableError, load_bytes
-from spmd.errors import UnsupportedError
 from spmd.hlo import HloModule
 from spmd.text.stage import device_count
 
 if TYPE_CHECKING:
     from collectives.communicator.mpi import MpiCommunicator
 
-BACKENDS = ("cpu",)
 TIMEOUT_SECONDS = 300.0
 
 
@@ -58,11 +57,14 @@ def compile_program(
     options = options or CompileOptions(machine=machine_for(None, node))
     source = ModuleSource(lambda: module)
     if world is None:
-        _require_backend(backend)
-        return compile_source(source, devices, options).executable
+        engine = engine_for(backend)
+        executable = compile_source(source, devices, options).executable
+        executable.engine = engine
+        return executable
 
     def setup() -> tuple[int, dict[str, str]]:
-        _require_backend(backend)
+        refuse_gpu_ranks(backend)
+        engine_for(backend)
         wanted = devices if devices is not None else device_count(module)
         require_world(wanted, world.size, "devices=")
         text = digest_of(str(module).encode())
@@ -103,13 +105,6 @@ def load_executable(path: str | Path) -> Executable:
 def _alike() -> dict[str, str]:
     """What every rank has alike, whatever it runs."""
     return {**versions(), **settings_of_environment()}
-
-
-def _require_backend(backend: str) -> None:
-    if backend not in BACKENDS:
-        raise UnsupportedError(
-            f"no {backend!r} back end in this version; there is {', '.join(BACKENDS)}"
-        )
 
 
 @functools.cache

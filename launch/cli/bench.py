@@ -15,11 +15,11 @@ from launch.cli.program import (
     dispatch,
     program_here,
     program_on_ranks,
-    refuse_gpu,
 )
 from launch.cores import cores_of
 from launch.execution import time_steps
 from launch.fewer_collections import fewer_collections
+from launch.gpu import refuse_gpu_ranks
 from launch.inputs import SeededInputs
 from launch.job import step_milliseconds
 from launch.report.environment import describe_environment
@@ -53,13 +53,12 @@ def add_parser(subparsers: Any) -> None:
         "--backend",
         choices=("cpu", "gpu"),
         default="cpu",
-        help="what computes: this machine's cores (default: cpu) or a GPU (not built yet: refused)",
+        help="what computes: this machine's cores (default: cpu) or GPUs (docs/gpu.md)",
     )
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    refuse_gpu(options.backend)
     return dispatch(options, _run_here, _run_as_rank)
 
 
@@ -75,6 +74,7 @@ def _run_here(options: argparse.Namespace) -> int:
 
 def _run_as_rank(options: argparse.Namespace, world: MpiCommunicator) -> int:
     def alike() -> dict[str, str]:
+        refuse_gpu_ranks(options.backend)
         asked = (compile_options(options), options.devices, options.repeat, options.seed)
         return {"options": str(asked)}
 

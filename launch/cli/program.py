@@ -18,6 +18,7 @@ from launch.cli.module_argument import (
 )
 from launch.compiled import Compiled, compile_source
 from launch.ending import run_rank
+from launch.gpu import engine_for
 from launch.job import require_saved_for, require_world, versions
 from launch.machine_option import add_machine
 from launch.messages import report_note
@@ -28,7 +29,6 @@ from launch.rank_environment import settings_of_environment, world_of_environmen
 from launch.shared_compile import compile_on_first
 from launch.source import ModuleSource, digest, load_saved, source_of
 from runtime.executable import Executable
-from spmd.errors import UnsupportedError
 from spmd.hlo import HloModule
 from spmd.text.stage import device_count
 
@@ -100,17 +100,13 @@ def dispatch(
     return run_rank(open_world(world[1], options.timeout), on_world)
 
 
-def refuse_gpu(backend: str) -> None:
-    """UnsupportedError where a GPU was asked for."""
-    if backend == "gpu":
-        raise UnsupportedError("no GPU back end in this version yet: not run on a GPU")
-
-
 def program_here(options: argparse.Namespace) -> Program:
-    """The program on devices of this process."""
+    """The program on devices of this process; NoGpuError where these are to be GPUs, and there is none."""
     start = time.perf_counter()
+    engine = engine_for(getattr(options, "backend", "cpu"))
     compiled, source = _compiled(options, None)
     compiled.executable.timeout_seconds = options.timeout
+    compiled.executable.engine = engine
     seconds = time.perf_counter() - start
     return Program(compiled.executable, source, seconds, compiled.cached)
 

@@ -18,12 +18,12 @@ from launch.cli.program import (
     dispatch,
     program_here,
     program_on_ranks,
-    refuse_gpu,
 )
 from launch.divergence import first_diverging_op
 from launch.entry import Entry
 from launch.execution import Execution, execute_steps
 from launch.expect import Expected
+from launch.gpu import refuse_gpu_ranks
 from launch.job import (
     JobOptions,
     JobResult,
@@ -93,7 +93,7 @@ def add_parser(subparsers: Any) -> None:
         "--backend",
         choices=("cpu", "gpu", "reference"),
         default="cpu",
-        help="what computes: this machine's cores (default: cpu), a GPU (not built yet: refused), or the "
+        help="what computes: this machine's cores (default: cpu), GPUs (docs/gpu.md), or the "
         "reference evaluator, unpartitioned",
     )
     add_memory_limit(parser)
@@ -118,7 +118,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run_here(options: argparse.Namespace) -> int:
-    refuse_gpu(options.backend)
     require_writable(options.outputs, options.profile)
     job = _job_options(options)
     if options.backend == "reference":
@@ -137,7 +136,7 @@ def _run_as_rank(options: argparse.Namespace, world: MpiCommunicator) -> int:
     job = _job_options(options)
 
     def alike() -> dict[str, str]:
-        refuse_gpu(options.backend)
+        refuse_gpu_ranks(options.backend)
         if options.backend != "cpu":
             raise UnsupportedError(
                 f"--backend {options.backend} runs in one process, not under MPI"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -34,11 +34,13 @@ class Binding:
         host_kernels: KernelLibrary,
         *,
         ranges: bool,
+        around: Callable[[Step, Action], Action] | None,
     ) -> None:
+        """around: adds what takes down when a step runs."""
         self.driver, self._arena, self._streams = driver, arena, streams
         self.communicator, self.collectives = communicator, collectives
         self.host_kernels = host_kernels
-        self._ranges = ranges
+        self._ranges, self._recorded = ranges, around
         self.is_blocking = False
         self.flights: dict[str, Flight] = {}
         self._pinned = np.zeros(0, np.uint8)
@@ -75,6 +77,8 @@ class Binding:
         return DeviceView(self._words[value].address, StridedView(PrimitiveType.U32, (), ()))
 
     def around(self, step: Step, action: Action) -> Action:
+        if self._recorded is not None:
+            action = self._recorded(step, action)
         if not self._ranges:
             return action
         driver, name = self.driver, step.name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from collectives.communicator.interface import Communicator
 from collectives.communicator.status import NO_THUNK, PROGRAM, STEP, THUNK
@@ -14,6 +15,7 @@ from runtime.gpu.collective import GpuCommunicator
 from runtime.gpu.driver import GpuDriver
 from runtime.gpu.options import DEFAULT, GpuOptions
 from runtime.gpu.planning import MakePtx, Planner, no_ptx
+from runtime.gpu.recorder import GpuRecorder
 from runtime.gpu.report import KernelForms
 from runtime.gpu.staging import Staging
 from runtime.gpu.steps.bound import bound
@@ -44,13 +46,14 @@ class LoadedGpuDevice:
         collectives: GpuCommunicator | None = None,
         make_ptx: MakePtx = no_ptx,
         options: GpuOptions = DEFAULT,
+        record: bool = False,
         reference_every: int = 0,
         explain: Callable[[int], str] = "thunk {}".format,
     ) -> None:
         """RunError when the world has another size than the program. Every rank loads at the same time.
 
         collectives: between GPUs; without them collectives go through the hosts' ``communicator``.
-        reference_every: as of ``LoadedDevice``.
+        record, reference_every: as of ``LoadedDevice``. Then there are no graphs, whose inside no event tells.
         explain: what thunk number n is, for ranks that wait for one that is there.
         """
         require_world(program, communicator.size)
@@ -71,8 +74,17 @@ class LoadedGpuDevice:
         self._slots: Slots[DeviceTile] = Slots(program, arena)
         #: The outputs' places, each of which has the last step's array.
         self.results = self._slots.results
-        on_device = collectives is not None
-        planner = Planner(communicator.rank, program.num_partitions, make_ptx, on_device, options)
+        self.recorder = GpuRecorder(program.thunks, driver, self._streams) if record else None
+        if record:
+            options = replace(options, graphs=False)
+        planner = Planner(
+            communicator.rank,
+            program.num_partitions,
+            make_ptx,
+            on_device=collectives is not None,
+            options=options,
+            has_blocking_steps=bool(reference_every),
+        )
         #: What the GPU does, as plain data.
         self.plan = planned(program.thunks, planner)
         self._binding = Binding(
@@ -83,6 +95,7 @@ class LoadedGpuDevice:
             collectives,
             host_kernels,
             ranges=options.ranges,
+            around=None if self.recorder is None else self.recorder.around,
         )
         self._run = bound(self.plan, self._binding)
         self._collectives = collectives
@@ -113,7 +126,9 @@ class LoadedGpuDevice:
         self._slots.take(arrays)
         self._steps += 1
         every = self._reference_every
-        self._binding.is_blocking = bool(every) and self._steps % every == 0
+        is_blocking = self._binding.is_blocking = bool(every) and self._steps % every == 0
+        if self.recorder is not None:
+            self.recorder.begin_step(self._steps, is_blocking)
         self.position[PROGRAM], self.position[STEP] = self._number, self._steps
 
     def run_steps(self) -> None:
@@ -123,6 +138,8 @@ class LoadedGpuDevice:
             stream.synchronize()
         if self._collectives is not None:
             self._collectives.poll()
+        if self.recorder is not None:
+            self.recorder.end_step()
 
     def end(self) -> None:
         """What comes after it."""
@@ -136,10 +153,6 @@ class LoadedGpuDevice:
 
     def name_of(self, thunk: int) -> str:
         return self._names[thunk]
-
-    @property
-    def recorder(self) -> None:
-        return None
 
     @property
     def forms(self) -> KernelForms:

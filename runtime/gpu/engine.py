@@ -33,5 +33,6 @@ class GpuEngine:
             self.make_ptx,
             executable.timeout_seconds,
             options=self.options,
+            record=executable.record,
             reference_every=executable.reference_every,
         )

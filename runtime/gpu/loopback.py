@@ -32,6 +32,7 @@ class GpuLoopbackDevices:
         timeout_seconds: float = 300.0,
         *,
         options: GpuOptions = DEFAULT,
+        record: bool = False,
         reference_every: int = 0,
     ) -> None:
         """``drivers``: device number -> the GPU that it runs on."""
@@ -47,6 +48,7 @@ class GpuLoopbackDevices:
                     host_kernels,
                     make_ptx=make_ptx(driver),
                     options=options,
+                    record=record,
                     reference_every=reference_every,
                 )
             )

@@ -27,13 +27,15 @@ def no_ptx(_: Kernel, __: Views, ___: Views, ____: Views) -> None:
 
 @dataclass(frozen=True)
 class Planner:
-    """``rank``: this device's. ``on_device``: collectives go from GPU to GPU, not through the host."""
+    """``rank``: this device's. ``on_device``: collectives go from GPU to GPU, not through the host.
+    ``has_blocking_steps``: some steps wait for each collective at its start."""
 
     rank: int
     num_partitions: int
     make_ptx: MakePtx
     on_device: bool = False
     options: GpuOptions = DEFAULT
+    has_blocking_steps: bool = False
 
     def plan(self, thunk: Thunk) -> tuple[Step, ...]:
         """What the GPU does for ``thunk``, in order."""

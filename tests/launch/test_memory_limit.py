@@ -61,9 +61,3 @@ def test_sizes(text: str, size: int) -> None:
 def test_refuses_what_is_no_size(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError):
         byte_count(text)
-
-
-@pytest.mark.parametrize("command", ["run", "bench"])
-def test_there_is_no_gpu_back_end(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([command, MODULE, "--backend", "gpu"]) == 2
-    assert "no GPU back end in this version yet" in capsys.readouterr().err

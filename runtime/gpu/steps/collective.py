@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 from runtime.buffers.types import ArrayView
 from runtime.gpu.driver import GpuEvent, GpuStream
@@ -23,6 +24,7 @@ from runtime.timeline.events import Stream
 class StartStep(Step):
     """Put a collective on the communication stream, behind what the compute stream has by now."""
 
+    through_host: ClassVar[bool] = False
     plan: CollectivePlan
     operands: tuple[ArrayView, ...]
     results: tuple[ArrayView, ...]
@@ -37,7 +39,7 @@ class StartStep(Step):
         )
         compute, communication = device.stream(Stream.COMPUTE), device.stream(Stream.COMMUNICATION)
         ready, over = device.driver.event(), device.driver.event()
-        flight = device.flights[self.name] = StreamFlight(compute, over)
+        device.flights[self.name] = StreamFlight(compute, over)
         handle = communication.ptr
 
         def run() -> None:
@@ -45,8 +47,6 @@ class StartStep(Step):
             communication.wait_event(ready)
             bound.enqueue(handle)
             communication.record(over)
-            if device.is_blocking:
-                flight.finish()
 
         return run
 
@@ -54,6 +54,8 @@ class StartStep(Step):
 @dataclass(frozen=True)
 class HostedStartStep(StartStep):
     """Bring the operands to pinned memory, which the host waits for, and start the hosts' collective on it."""
+
+    through_host: ClassVar[bool] = True
 
     @property
     def decides(self) -> bool:
@@ -63,13 +65,20 @@ class HostedStartStep(StartStep):
         collective = self.plan.of_rank(device.communicator.rank)
         flight = StagedCollective(self.name, collective, device, self.operands, self.results)
         device.flights[self.name] = flight
+        return flight.start
 
-        def run() -> None:
-            flight.start()
-            if device.is_blocking:
-                flight.finish()
 
-        return run
+@dataclass(frozen=True)
+class BlockingStep(Step):
+    """In a blocking step, wait for the collective that has just been started."""
+
+    @property
+    def decides(self) -> bool:
+        return True
+
+    def bind(self, device: GpuProgram) -> Action:
+        flight = device.flights[self.name]
+        return lambda: flight.finish() if device.is_blocking else None
 
 
 @dataclass(frozen=True)
@@ -102,6 +111,8 @@ class DoneStep(Step):
 def plan_start(thunk: CollectiveStartThunk, planner: Planner) -> Iterator[Step]:
     kind = StartStep if planner.on_device else HostedStartStep
     yield kind(thunk, thunk.plan, thunk.operands, thunk.results)
+    if planner.has_blocking_steps:
+        yield BlockingStep(thunk)
 
 
 @plans(CollectiveDoneThunk)

@@ -40,7 +40,7 @@ class GraphStep(Step):
 
         def run() -> None:
             nonlocal graph, has_run
-            if device.is_blocking or not has_run:
+            if not has_run:
                 one_by_one()
                 has_run = True
                 return

@@ -31,13 +31,17 @@ class SequenceStep(Step):
 
 @plans(ThunkSequence)
 def plan_sequence(thunk: ThunkSequence, planner: Planner) -> Iterator[Step]:
-    yield SequenceStep(thunk, planned(thunk, planner))
+    yield from planned(thunk, planner)
 
 
 def planned(thunks: ThunkSequence, planner: Planner) -> tuple[Step, ...]:
-    """What a GPU does for each of ``thunks``; stretches without decisions are graphs."""
+    """What a GPU does for each of ``thunks``; stretches without decisions are graphs.
+
+    Without graphs the steps of each sequence stay together, as timelines want them.
+    """
     if not planner.options.graphs:
-        return tuple(step for thunk in thunks.thunks for step in planner.plan(thunk))
+        steps = tuple(step for thunk in thunks.thunks for step in planner.plan(thunk))
+        return (SequenceStep(thunks, steps),)
     return with_graphs(thunks, tuple(_flat(thunks, planner)))
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from tests.runtime.gpu.races import Bytes, Clock, Races
 
@@ -20,6 +21,8 @@ class HostEvent:
     stream: HostStream | None = None
     position: int = 0
     clock: Clock = field(default_factory=Clock)
+    #: How many operations its device had done when it came to pass.
+    at: int | None = None
 
     def synchronize(self) -> None:
         if self.stream is not None:
@@ -46,6 +49,7 @@ class HostStreams:
     def __init__(self) -> None:
         self.races = Races()
         self.capture: Capture | None = None
+        self.done = 0
         self.by_handle: dict[int, HostStream] = {}
         self._numbers = itertools.count(1)
 
@@ -107,8 +111,9 @@ class HostStream:
             if stream is not None:
                 self._queue.append(lambda: stream.run(position))
         elif op.records is not None:
-            op.records.stream, op.records.position = self, len(self._queue)
+            op.records.stream, op.records.position = self, len(self._queue) + 1
             op.records.clock = Clock(self.clock)
+            self._queue.append(partial(self._come_to_pass, op.records))
         else:
             self.clock[self.name] += 1
             self.races.touch(self.clock, self.name, op.what, list(op.reads), list(op.writes))
@@ -119,7 +124,11 @@ class HostStream:
         """Do what has been put here before ``position``."""
         while self._done < position:
             self._done += 1
+            self.device.done += 1
             self._queue[self._done - 1]()
+
+    def _come_to_pass(self, event: HostEvent) -> None:
+        event.at = self.device.done
 
 
 class Capture:

@@ -1,0 +1,35 @@
+"""Whether there is a GPU that can be used, and if not what is missing."""
+
+from __future__ import annotations
+
+import importlib
+
+from runtime.gpu.errors import NoGpuError
+
+EXTRA = 'pip install "spmd-executor[gpu]"'
+#: What is called of CuPy beside its arrays.
+_PARTS = ("cupy_backends.cuda.libs.cublas", "cupy_backends.cuda.api.driver")
+
+
+def require_gpu() -> int:
+    """The number of GPUs. NoGpuError names what is missing."""
+    try:
+        cupy = importlib.import_module("cupy")
+    except ImportError as error:
+        raise NoGpuError(
+            f"a GPU needs CuPy, which cannot be imported ({error}): {EXTRA}"
+        ) from error
+    try:
+        count = int(cupy.cuda.runtime.getDeviceCount())
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise NoGpuError(
+            f"CuPy {cupy.__version__} finds no GPU: {error}. Does nvidia-smi name one, and a driver for CUDA 13?"
+        ) from error
+    if not count:
+        raise NoGpuError(f"CuPy {cupy.__version__} finds no GPU: CUDA_VISIBLE_DEVICES hides all")
+    for part in _PARTS:
+        try:
+            importlib.import_module(part)
+        except ImportError as error:
+            raise NoGpuError(f"a library of CUDA is missing ({error}): {EXTRA}") from error
+    return count

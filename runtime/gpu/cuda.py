@@ -1,0 +1,137 @@
+"""GpuDriver through CuPy. Not run on a GPU yet."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+import cupy
+import numpy as np
+from cupy.cuda import nvtx, runtime
+
+from runtime.gpu.cuda_copies import load_copy
+from runtime.gpu.cuda_gemm import Cublas
+from runtime.gpu.cuda_ptx import PtxLoader
+from runtime.gpu.driver import Enqueue, GpuEvent, GpuStream
+from runtime.gpu.errors import GpuMemoryError
+from runtime.gpu.work import CopyWork, GemmWork, PtxWork, Work
+from spmd.literal import NDArray
+
+#: CUDA's priorities are lower numbers for what is more urgent; it takes the nearest that it has.
+_URGENT = -5
+
+
+class CudaBlock:
+    """A GpuBlock of cudaMalloc, not of CuPy's pool: it stays as long as the program."""
+
+    def __init__(self, num_bytes: int) -> None:
+        self._memory = cupy.cuda.memory.Memory(max(num_bytes, 1))
+        self.address = int(self._memory.ptr)
+        runtime.memset(self.address, 0, num_bytes)
+
+
+class CudaDriver:
+    """GPU number ``device`` of those that this process sees."""
+
+    def __init__(self, device: int) -> None:
+        self.device = device
+        self.use()
+        properties = runtime.getDeviceProperties(device)
+        self.name: str = properties["name"].decode()
+        self.arch = f"sm_{properties['major']}{properties['minor']}"
+        self.multiprocessors = int(properties["multiProcessorCount"])
+        self._ptx = PtxLoader(self.allocate)
+
+    @cached_property
+    def _cublas(self) -> Cublas:
+        return Cublas(self.allocate)
+
+    @property
+    def free_bytes(self) -> int:
+        self.use()
+        return int(runtime.memGetInfo()[0])
+
+    def use(self) -> None:
+        cupy.cuda.Device(self.device).use()
+
+    # ---- memory
+    def allocate(self, num_bytes: int) -> CudaBlock:
+        try:
+            return CudaBlock(num_bytes)
+        except (cupy.cuda.memory.OutOfMemoryError, runtime.CUDARuntimeError) as error:
+            free = runtime.memGetInfo()[0]
+            raise GpuMemoryError(
+                f"{num_bytes:,} bytes of {self.name}, of which {free:,} are free: {error}"
+            ) from error
+
+    def pinned(self, num_bytes: int) -> NDArray:
+        memory = cupy.cuda.alloc_pinned_memory(max(num_bytes, 1))
+        return np.frombuffer(memory, np.uint8, num_bytes)
+
+    def pin(self, memory: NDArray) -> None:
+        address = memory.ctypes.data
+        try:
+            runtime.hostRegister(address, memory.nbytes, 0)
+        except runtime.CUDARuntimeError:
+            return  # not every mapping can be; copies make the host wait then, and are right all the same
+        weakref.finalize(memory if memory.base is None else memory.base, _unpin, address)
+
+    # ---- streams
+    def stream(self, *, urgent: bool = False) -> GpuStream:
+        made: GpuStream = cupy.cuda.Stream(non_blocking=True, priority=_URGENT if urgent else None)
+        return made
+
+    def event(self, *, timed: bool = False) -> GpuEvent:
+        made: GpuEvent = cupy.cuda.Event(disable_timing=not timed)
+        return made
+
+    def nanoseconds(self, first: GpuEvent, last: GpuEvent) -> int:
+        return round(1e6 * cupy.cuda.get_elapsed_time(first, last))
+
+    # ---- copies
+    def upload(self, target: int, source: NDArray, stream: GpuStream) -> None:
+        runtime.memcpyAsync(
+            target, source.ctypes.data, source.nbytes, runtime.memcpyHostToDevice, stream.ptr
+        )
+
+    def download(self, target: NDArray, source: int, stream: GpuStream) -> None:
+        runtime.memcpyAsync(
+            target.ctypes.data, source, target.nbytes, runtime.memcpyDeviceToHost, stream.ptr
+        )
+
+    def copy(self, target: int, source: int, num_bytes: int, stream: GpuStream) -> None:
+        runtime.memcpyAsync(target, source, num_bytes, runtime.memcpyDeviceToDevice, stream.ptr)
+
+    # ---- work
+    def load(self, work: Work) -> Enqueue:
+        return _LOADERS[type(work)](self, work)
+
+    def load_ptx(self, work: PtxWork) -> Enqueue:
+        return self._ptx.load(work)
+
+    def load_gemm(self, work: GemmWork) -> Enqueue:
+        return self._cublas.load(work)
+
+    def load_copy(self, work: CopyWork) -> Enqueue:
+        return load_copy(work, self.device)
+
+    def open_range(self, name: str) -> None:
+        nvtx.RangePush(name)
+
+    def close_range(self) -> None:
+        nvtx.RangePop()
+
+
+_LOADERS: dict[type[Work], Callable[[CudaDriver, Any], Enqueue]] = {
+    PtxWork: CudaDriver.load_ptx,
+    GemmWork: CudaDriver.load_gemm,
+    CopyWork: CudaDriver.load_copy,
+}
+
+
+def _unpin(address: int) -> None:
+    with contextlib.suppress(runtime.CUDARuntimeError):  # the device may be gone by now
+        runtime.hostUnregister(address)

@@ -1,0 +1,20 @@
+"""The engine of this machine's GPUs."""
+
+from __future__ import annotations
+
+from runtime.gpu.availability import require_gpu
+from runtime.gpu.driver import GpuDriver
+from runtime.gpu.engine import GpuEngine
+from runtime.gpu.options import DEFAULT, GpuOptions
+
+
+def cuda_engine(options: GpuOptions = DEFAULT) -> GpuEngine:
+    """NoGpuError, which names what is missing, where there is none. Several devices may have one GPU."""
+    count = require_gpu()
+
+    def driver(device: int) -> GpuDriver:
+        from runtime.gpu.cuda import CudaDriver  # imports CuPy
+
+        return CudaDriver(device % count)
+
+    return GpuEngine(driver, options=options)

@@ -1,0 +1,104 @@
+"""Kernels in PTX through CUDA's driver interface, whose launches allocate nothing."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from cupy_backends.cuda.api import driver
+
+from runtime.codegen.ptx_launch import Held, PtxArgument, PtxLaunch, anchored
+from runtime.gpu.driver import Enqueue, GpuBlock, GpuStream
+from runtime.gpu.views import DeviceView
+from runtime.gpu.work import KernelArraysOnDevice, PtxWork
+
+#: What a block may have without being asked.
+_USUAL_SHARED_BYTES = 48 << 10
+
+
+class PtxLoader:
+    """Modules of one device, one for each text."""
+
+    def __init__(self, allocate: Callable[[int], GpuBlock]) -> None:
+        self._allocate = allocate
+        self._modules: dict[str, int] = {}
+        # All kernels run on one stream, one after the other: they have one workspace, as large as the largest.
+        self._workspace: GpuBlock | None = None
+        self._workspace_bytes = 0
+        self._kept: list[GpuBlock] = []
+
+    def load(self, work: PtxWork) -> Enqueue:
+        launches = [
+            self._bound(launch, work.arrays)
+            for launch in work.launches
+            if not _is_left_out(launch, work.arrays)
+        ]
+        if len(launches) == 1:
+            return launches[0]
+
+        def enqueue(stream: GpuStream) -> None:
+            for launch in launches:
+                launch(stream)
+
+        return enqueue
+
+    def _bound(self, launch: PtxLaunch, arrays: KernelArraysOnDevice) -> Enqueue:
+        function = driver.moduleGetFunction(self._module(launch.text), launch.entry)
+        if launch.shared_bytes > _USUAL_SHARED_BYTES:
+            attribute = driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            driver.funcSetAttribute(function, attribute, launch.shared_bytes)
+        workspace = self._workspace_of(launch.workspace_bytes)
+        parameters = _Parameters([_pointer(a, arrays, workspace) for a in launch.arguments])
+        sizes = (*launch.grid, *launch.block, launch.shared_bytes)
+
+        def enqueue(stream: GpuStream) -> None:
+            driver.launchKernel(function, *sizes, stream.ptr, parameters.address, 0)
+
+        return enqueue
+
+    def _module(self, text: str) -> int:
+        if text not in self._modules:
+            self._modules[text] = driver.moduleLoadData(text.encode() + b"\0")
+        return self._modules[text]
+
+    def _workspace_of(self, num_bytes: int) -> int:
+        if num_bytes > self._workspace_bytes:
+            self._workspace, self._workspace_bytes = self._allocate(num_bytes), num_bytes
+            self._kept.append(self._workspace)  # earlier kernels keep theirs
+        return 0 if self._workspace is None else self._workspace.address
+
+
+class _Parameters:
+    """Pointers to pointers, as cuLaunchKernel wants them; kept as long as the launch."""
+
+    def __init__(self, values: Sequence[int]) -> None:
+        self._values = (ctypes.c_uint64 * max(1, len(values)))(*values)
+        first, width = ctypes.addressof(self._values), ctypes.sizeof(ctypes.c_uint64)
+        places: list[Any] = [first + width * i for i in range(len(values))]
+        self._places = (ctypes.c_void_p * max(1, len(values)))(*places)
+        self.address = ctypes.addressof(self._places)
+
+
+def _pointer(argument: PtxArgument, arrays: KernelArraysOnDevice, workspace: int) -> int:
+    if argument.held is Held.WORKSPACE:
+        return workspace
+    view = _array(argument, arrays)
+    return anchored(view.address, view.view)[0]
+
+
+def _array(argument: PtxArgument, arrays: KernelArraysOnDevice) -> DeviceView:
+    of = {
+        Held.OPERAND: arrays.operands,
+        Held.RESULT: arrays.results,
+        Held.SCRATCH: arrays.scratch,
+    }
+    return of[argument.held][argument.number]
+
+
+def _is_left_out(launch: PtxLaunch, arrays: KernelArraysOnDevice) -> bool:
+    """A kernel that moves what lies where it is to lie."""
+    if launch.unless_same is None:
+        return False
+    one, other = (_array(argument, arrays) for argument in launch.unless_same)
+    return one.first == other.first

@@ -1,0 +1,142 @@
+"""When thunks ran on a GPU, from timed events on its streams: the stamps that a processor's recorder takes itself.
+
+A stamp is an event that is recorded behind a thunk's work. Its time is known when the step is over; it is told on the
+host's clock, by which the step's first event is placed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from runtime.gpu.driver import GpuDriver, GpuEvent, GpuStream
+from runtime.gpu.step import Action, Step
+from runtime.gpu.steps.collective import BlockingStep, DoneStep, StartStep
+from runtime.thunks.thunk import Thunk, walk
+from runtime.timeline.events import Stream
+from runtime.timeline.recorder import KEPT_STEPS, Moment, RecordedStep, Stamp, mark_of, moment_of
+
+
+@dataclass
+class _Taken:
+    """A step's stamps; of those whose times are not known yet, (mark, event)."""
+
+    number: int
+    is_blocking: bool
+    stamps: list[Stamp] = field(default_factory=list)
+    pending: list[tuple[int, GpuEvent]] = field(default_factory=list)
+
+
+class GpuRecorder:
+    """Stamps of the last ``KEPT_STEPS`` steps. Events are made in the first step and used again in the next ones."""
+
+    def __init__(self, root: Thunk, driver: GpuDriver, streams: dict[Stream, GpuStream]) -> None:
+        self._driver = driver
+        self._compute, self._communication = streams[Stream.COMPUTE], streams[Stream.COMMUNICATION]
+        self._numbers = {id(thunk): number for number, thunk in enumerate(walk(root))}
+        self._steps: deque[_Taken] = deque(maxlen=KEPT_STEPS)
+        self._events: list[GpuEvent] = []
+        self._used = 0
+        self._begin = driver.event(timed=True)
+        self._began = 0
+        #: Behind collectives on the communication stream, by the names of their starts.
+        self._over: dict[str, GpuEvent] = {}
+
+    @property
+    def steps(self) -> list[RecordedStep]:
+        """Oldest first."""
+        return [RecordedStep(s.number, s.is_blocking, tuple(s.stamps)) for s in self._steps]
+
+    def begin_step(self, number: int, is_blocking: bool) -> None:
+        self._steps.append(_Taken(number, is_blocking))
+        self._used = 0
+        self._compute.record(self._begin)
+        self._begin.synchronize()
+        self._began = time.perf_counter_ns()
+
+    def end_step(self) -> None:
+        """When the device is done with it."""
+        step, latest = self._steps[-1], -1
+        for mark, event in reversed(step.pending):
+            at = self._began + self._driver.nanoseconds(self._begin, event)
+            # The event behind a collective is another than the one that the compute stream waits for, just before it.
+            if moment_of(mark)[1] is Moment.LANDED:
+                at = min(at, latest)
+            latest = at
+            step.stamps.append((mark, at))
+        step.stamps.reverse()
+        step.pending.clear()
+
+    def around(self, step: Step, action: Action) -> Action:
+        """``action``, which is ``step``, and stamps that say when it ran."""
+        if isinstance(step, StartStep):
+            return self._start(step, action)
+        if isinstance(step, BlockingStep):
+            return self._blocking(step, action)
+        if isinstance(step, DoneStep):
+            return self._done(step, action)
+        ends = self._stamping(step.thunk, Moment.ENDS)
+        begins = self._stamping(step.thunk, Moment.BEGINS) if step.thunk.is_composite else None
+
+        def run() -> None:
+            if begins is not None:
+                begins()
+            action()
+            ends()
+
+        return run
+
+    def _start(self, step: StartStep, action: Action) -> Action:
+        ends = self._stamping(step.thunk, Moment.ENDS)
+
+        def run() -> None:
+            action()
+            if not step.through_host:
+                self._over[step.name] = self._recorded(self._communication)
+            ends()
+
+        return run
+
+    def _blocking(self, step: BlockingStep, action: Action) -> Action:
+        waited = self._stamping(step.thunk, Moment.WAITED)
+
+        def run() -> None:
+            action()
+            if self._steps[-1].is_blocking:
+                self._landed(step.thunk, step.name)
+                waited()
+
+        return run
+
+    def _done(self, step: DoneStep, action: Action) -> Action:
+        ends = self._stamping(step.thunk, Moment.ENDS)
+
+        def run() -> None:
+            action()
+            if not self._steps[-1].is_blocking:
+                self._landed(step.thunk, step.start)
+            ends()
+
+        return run
+
+    def _landed(self, thunk: Thunk, start: str) -> None:
+        """A collective through the host has its results behind what the communication stream has by now."""
+        over = self._over.pop(start, None) or self._recorded(self._communication)
+        self._take(thunk, Moment.LANDED, over)
+
+    def _stamping(self, thunk: Thunk, moment: Moment) -> Callable[[], None]:
+        return lambda: self._take(thunk, moment, self._recorded(self._compute))
+
+    def _take(self, thunk: Thunk, moment: Moment, event: GpuEvent) -> None:
+        mark = mark_of(self._numbers[id(thunk)], moment)
+        self._steps[-1].pending.append((mark, event))
+
+    def _recorded(self, stream: GpuStream) -> GpuEvent:
+        if self._used == len(self._events):
+            self._events.append(self._driver.event(timed=True))
+        event = self._events[self._used]
+        self._used += 1
+        stream.record(event)
+        return event
