@@ -89,7 +89,7 @@ class CudaDriver:
         return made
 
     def nanoseconds(self, first: GpuEvent, last: GpuEvent) -> int:
-        return round(1e6 * cupy.cuda.get_elapsed_time(first, last))
+        return round(1e6 * float(cupy.cuda.get_elapsed_time(first, last)))
 
     # ---- copies
     def upload(self, target: int, source: NDArray, stream: GpuStream) -> None:

@@ -6,6 +6,7 @@ from runtime.gpu.availability import require_gpu
 from runtime.gpu.driver import GpuDriver
 from runtime.gpu.engine import GpuEngine
 from runtime.gpu.options import DEFAULT, GpuOptions
+from runtime.gpu.ptx import ptx_maker
 
 
 def cuda_engine(options: GpuOptions = DEFAULT) -> GpuEngine:
@@ -17,4 +18,4 @@ def cuda_engine(options: GpuOptions = DEFAULT) -> GpuEngine:
 
         return CudaDriver(device % count)
 
-    return GpuEngine(driver, options=options)
+    return GpuEngine(driver, ptx_maker, options)

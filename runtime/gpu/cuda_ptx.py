@@ -8,10 +8,9 @@ from typing import Any
 
 from cupy_backends.cuda.api import driver
 
-from runtime.codegen.ptx_launch import Held, PtxArgument, PtxLaunch, anchored
+from runtime.codegen.ptx_launch import PlacedLaunch
 from runtime.gpu.driver import Enqueue, GpuBlock, GpuStream
-from runtime.gpu.views import DeviceView
-from runtime.gpu.work import KernelArraysOnDevice, PtxWork
+from runtime.gpu.work import PtxWork
 
 #: What a block may have without being asked.
 _USUAL_SHARED_BYTES = 48 << 10
@@ -29,11 +28,7 @@ class PtxLoader:
         self._kept: list[GpuBlock] = []
 
     def load(self, work: PtxWork) -> Enqueue:
-        launches = [
-            self._bound(launch, work.arrays)
-            for launch in work.launches
-            if not _is_left_out(launch, work.arrays)
-        ]
+        launches = list(map(self._bound, work.placed))
         if len(launches) == 1:
             return launches[0]
 
@@ -43,13 +38,14 @@ class PtxLoader:
 
         return enqueue
 
-    def _bound(self, launch: PtxLaunch, arrays: KernelArraysOnDevice) -> Enqueue:
+    def _bound(self, placed: PlacedLaunch) -> Enqueue:
+        launch = placed.launch
         function = driver.moduleGetFunction(self._module(launch.text), launch.entry)
         if launch.shared_bytes > _USUAL_SHARED_BYTES:
             attribute = driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             driver.funcSetAttribute(function, attribute, launch.shared_bytes)
         workspace = self._workspace_of(launch.workspace_bytes)
-        parameters = _Parameters([_pointer(a, arrays, workspace) for a in launch.arguments])
+        parameters = _Parameters([workspace if p is None else p for p in placed.pointers])
         sizes = (*launch.grid, *launch.block, launch.shared_bytes)
 
         def enqueue(stream: GpuStream) -> None:
@@ -78,27 +74,3 @@ class _Parameters:
         places: list[Any] = [first + width * i for i in range(len(values))]
         self._places = (ctypes.c_void_p * max(1, len(values)))(*places)
         self.address = ctypes.addressof(self._places)
-
-
-def _pointer(argument: PtxArgument, arrays: KernelArraysOnDevice, workspace: int) -> int:
-    if argument.held is Held.WORKSPACE:
-        return workspace
-    view = _array(argument, arrays)
-    return anchored(view.address, view.view)[0]
-
-
-def _array(argument: PtxArgument, arrays: KernelArraysOnDevice) -> DeviceView:
-    of = {
-        Held.OPERAND: arrays.operands,
-        Held.RESULT: arrays.results,
-        Held.SCRATCH: arrays.scratch,
-    }
-    return of[argument.held][argument.number]
-
-
-def _is_left_out(launch: PtxLaunch, arrays: KernelArraysOnDevice) -> bool:
-    """A kernel that moves what lies where it is to lie."""
-    if launch.unless_same is None:
-        return False
-    one, other = (_array(argument, arrays) for argument in launch.unless_same)
-    return one.first == other.first

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar, cast
 
+from runtime.buffers.types import ArrayView
+from runtime.codegen.ptx_launch import PtxLaunch, anchored
 from runtime.gpu.options import DEFAULT, GpuOptions
 from runtime.gpu.step import Step
-from runtime.gpu.work import Launch
 from runtime.kernel import Kernel
 from runtime.strides import StridedView
 from runtime.thunks.thunk import Thunk
@@ -18,7 +19,7 @@ from spmd.registry import Registry
 Views: TypeAlias = tuple[StridedView, ...]
 
 #: (kernel, operands, results, scratch) -> its launches in PTX; None where it has no such form.
-MakePtx: TypeAlias = Callable[[Kernel, Views, Views, Views], "tuple[Launch, ...] | None"]
+MakePtx: TypeAlias = Callable[[Kernel, Views, Views, Views], tuple[PtxLaunch, ...] | None]
 
 
 def no_ptx(_: Kernel, __: Views, ___: Views, ____: Views) -> None:
@@ -45,6 +46,13 @@ class Planner:
                 f"{thunk.name}: no rule says what a GPU does for a {type(thunk).__name__}"
             )
         return tuple(rule(thunk, self))
+
+    def anchored(self, places: tuple[ArrayView, ...]) -> Views:
+        """What a kernel in PTX is told of arrays: how they lie from pointers that it takes (``anchored``).
+
+        Allocations begin at multiples that all kernels take, so what counts is where in them.
+        """
+        return tuple(anchored(p.slice.start_on(self.rank), p.view)[1] for p in places)
 
 
 Rule: TypeAlias = Callable[[Thunk, Planner], Iterator[Step]]

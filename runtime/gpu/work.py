@@ -4,26 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
+from runtime.codegen.ptx_launch import Held, PlacedLaunch, PtxLaunch, anchored, placed
 from runtime.gpu.gemm import GemmCall
 from runtime.gpu.views import DeviceView
 from runtime.kernel import Kernel
-
-
-class Launch(Protocol):
-    """One launch of a kernel in PTX, as ``runtime/codegen/llvm_ptx`` describes it."""
-
-    @property
-    def text(self) -> str: ...
-    @property
-    def entry(self) -> str: ...
-    @property
-    def grid(self) -> tuple[int, int, int]: ...
-    @property
-    def block(self) -> tuple[int, int, int]: ...
-    @property
-    def shared_bytes(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -55,8 +41,19 @@ class PtxWork(Work):
 
     form = "ptx"
     kernel: Kernel
-    launches: tuple[Launch, ...]
+    launches: tuple[PtxLaunch, ...]
     arrays: KernelArraysOnDevice
+
+    @property
+    def placed(self) -> tuple[PlacedLaunch, ...]:
+        """The launches on the arrays' addresses."""
+        arrays = self.arrays
+        places = {
+            Held.OPERAND: _pointers(arrays.operands),
+            Held.RESULT: _pointers(arrays.results),
+            Held.SCRATCH: _pointers(arrays.scratch),
+        }
+        return placed(self.launches, places)
 
     @property
     def reads(self) -> tuple[DeviceView, ...]:
@@ -101,3 +98,7 @@ class CopyWork(Work):
     @property
     def writes(self) -> tuple[DeviceView, ...]:
         return (self.target,)
+
+
+def _pointers(views: tuple[DeviceView, ...]) -> list[int]:
+    return [anchored(view.address, view.view)[0] for view in views]

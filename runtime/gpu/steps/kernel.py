@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from runtime.buffers.types import ArrayView
+from runtime.codegen.ptx_launch import PtxLaunch
 from runtime.gpu.forms import library_work
 from runtime.gpu.planning import Planner, plans
 from runtime.gpu.step import Action, GpuProgram, Step
 from runtime.gpu.views import DeviceView
-from runtime.gpu.work import KernelArraysOnDevice, Launch, PtxWork
+from runtime.gpu.work import KernelArraysOnDevice, PtxWork
 from runtime.kernel import Kernel, KernelArrays
 from runtime.kernels.copy import CopyKernel
 from runtime.thunks.copy import CopyThunk
@@ -43,7 +44,7 @@ class PtxStep(KernelStep):
     """``launches`` do what the kernel says."""
 
     form = "ptx"
-    launches: tuple[Launch, ...] = ()
+    launches: tuple[PtxLaunch, ...] = ()
 
     def bind(self, device: GpuProgram) -> Action:
         arrays = self.on_device(device)
@@ -119,7 +120,7 @@ def _planned(
     if not any(place.view.num_elements for place in results):
         return
     views = KernelArraysOnDevice(*(tuple(DeviceView(0, p.view) for p in own) for own in arrays))
-    launches = planner.make_ptx(kernel, *(tuple(p.view for p in own) for own in arrays))
+    launches = planner.make_ptx(kernel, *map(planner.anchored, arrays))
     if launches is not None:
         yield PtxStep(thunk, kernel, operands, results, scratch, launches)
     elif library_work(thunk.name, kernel, views) is not None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from runtime.codegen.ptx_launch import PtxLaunch
 from runtime.executable import Executable
 from runtime.gpu.driver import GpuDriver
 from runtime.gpu.engine import GpuEngine
@@ -15,21 +14,13 @@ from runtime.kernels.copy import CopyKernel
 from runtime.kernels.dot import DotKernel
 from tests.runtime.gpu.host_driver import HostDriver
 
-
-@dataclass(frozen=True)
-class NoText:
-    """A launch of a kernel in PTX for doubles, which take the kernel's record instead."""
-
-    text: str = ""
-    entry: str = ""
-    grid: tuple[int, int, int] = (1, 1, 1)
-    block: tuple[int, int, int] = (1, 1, 1)
-    shared_bytes: int = 0
+#: A launch of a kernel in PTX for doubles, which take the kernel's record instead.
+NO_TEXT = PtxLaunch("", "", (1, 1, 1), (1, 1, 1), 0, ())
 
 
-def ptx_of_all(kernel: Kernel, _: Views, __: Views, ___: Views) -> tuple[NoText, ...] | None:
+def ptx_of_all(kernel: Kernel, _: Views, __: Views, ___: Views) -> tuple[PtxLaunch, ...] | None:
     """As if all kernels but those of libraries had that form."""
-    return None if isinstance(kernel, (CopyKernel, DotKernel)) else (NoText(),)
+    return None if isinstance(kernel, (CopyKernel, DotKernel)) else (NO_TEXT,)
 
 
 class Doubles:

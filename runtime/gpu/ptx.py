@@ -1,0 +1,20 @@
+"""Kernels in PTX for a driver's GPU."""
+
+from __future__ import annotations
+
+from runtime.codegen.llvm_ptx import ptx_for
+from runtime.codegen.ptx_launch import PtxLaunch, PtxTarget
+from runtime.gpu.driver import GpuDriver
+from runtime.gpu.planning import MakePtx, Views
+from runtime.kernel import Kernel
+
+
+def ptx_maker(driver: GpuDriver) -> MakePtx:
+    target = PtxTarget(driver.arch, driver.multiprocessors)
+
+    def make(
+        kernel: Kernel, operands: Views, results: Views, scratch: Views
+    ) -> tuple[PtxLaunch, ...] | None:
+        return ptx_for(kernel, operands, results, scratch, target)
+
+    return make

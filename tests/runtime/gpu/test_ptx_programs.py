@@ -1,0 +1,41 @@
+"""Programs whose kernels are really made into PTX: what is planned, and how programs are divided between forms."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from launch.pipeline import compile_module
+from runtime.gpu.engine import GpuEngine
+from runtime.gpu.ptx import ptx_maker
+from runtime.gpu.step import walk_steps
+from runtime.gpu.steps.kernel import PtxStep
+from spmd.evaluator.evaluator import evaluate
+from spmd.text.parser import parse_module
+from tests.runtime.gpu.engines import devices_of
+from tests.runtime.gpu.host_driver import HostDriver
+from tests.runtime.programs import ALIASING, assert_same, compiled, module_of, random_inputs
+
+
+@pytest.mark.parametrize("name", ALIASING)
+def test_one_device(name: str) -> None:
+    executable = compiled(ALIASING[name])
+    executable.engine = GpuEngine(lambda _: HostDriver(), ptx_maker)
+    for seed in (0, 1, 2):
+        inputs = random_inputs(executable.module, seed)
+        assert_same(executable.run(*inputs), evaluate(module_of(ALIASING[name]), *inputs))
+
+
+def test_a_training_step_has_ptx(cases: Path) -> None:
+    folder = cases / "gpt_dp2tp2"
+    count = json.loads((folder / "case.json").read_text())["num_partitions"]
+    executable = compile_module(parse_module((folder / "module.hlo").read_text()), count)
+    executable.engine = GpuEngine(lambda _: HostDriver(), ptx_maker)
+    devices = devices_of(executable).devices
+    steps = [step for step in walk_steps(devices[0].plan) if isinstance(step, PtxStep)]
+    assert steps
+    for step in steps:
+        for launch in step.launches:
+            assert f".entry {launch.entry}(" in launch.text
