@@ -263,7 +263,8 @@ class CollectiveOverlap:
 
 @dataclass(frozen=True, slots=True)
 class DeviceOverlap:
-    """One device's typical step. compute: leaves that are no collectives. slowed: of compute, above the reference.
+    """One device's typical step. compute: leaves that are no collectives. slowed: of compute, above the reference
+    beside collectives.
 
     awaited: seconds that others stood still because it came last. stolen: see DeviceStep.
     """

@@ -19,7 +19,7 @@ from launch.report.overlap.model import (
     Reason,
     Site,
 )
-from launch.report.overlap.slowdown import excess
+from launch.report.overlap.words import slowing
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +103,12 @@ def _collective(
 
 
 def _why(flights: Sequence[Flight], parts: dict[Reason, float], slowed: float) -> str:
-    """Of the flight that has most of the largest part, or that slows kernels most where that is more."""
+    """Of the flight that has most of the largest part; that it slows kernels where that is more."""
     largest = max(parts, key=lambda reason: parts[reason], default=None)
-    if largest is None or slowed > parts[largest]:
-        return max(flights, key=lambda x: x.slowed).why
+    if slowed > (0.0 if largest is None else parts[largest]):
+        return slowing(slowed)
+    if largest is None:
+        return ""
     telling = [x for x in flights if x.parts and x.parts[0][0] is largest and x.why]
     telling = [x for x in telling if x.slowed <= x.parts[0][1]]
     return max(telling, key=lambda x: x.parts[0][1]).why if telling else largest.value
@@ -146,7 +148,8 @@ def _compute(step: DeviceStep) -> float:
 
 
 def _slowed(step: DeviceStep) -> float:
-    return sum(excess(piece) for piece in step.slices)
+    """Of kernels beside collectives; what others take longer is no collective's."""
+    return _over_flights(step.flights, lambda x: x.slowed)
 
 
 def _over_flights(flights: Iterable[Flight], seconds: Callable[[Flight], float]) -> float:

@@ -11,6 +11,8 @@ from launch.report.overlap.model import CollectiveOverlap, OverlapReport
 from launch.report.overlap.path_shares import path_shares
 
 _PATH_ROWS = 8
+#: Of what is exposed, from which a reason is listed.
+_LISTED = 0.01
 
 
 def format_report(report: OverlapReport, most: int) -> str:
@@ -123,9 +125,12 @@ def _collective(one: CollectiveOverlap, width: int) -> Iterator[str]:
     )
     if one.why:
         yield f"  {'':<{width}} {one.why}"
-    if len(one.parts) > 1:
-        parts = ", ".join(f"{reason.value} {brief(seconds)}" for reason, seconds in one.parts)
-        yield f"  {'':<{width}} exposed: {parts}"
+    parts = [
+        (reason.value, seconds) for reason, seconds in one.parts if seconds > _LISTED * one.exposed
+    ]
+    if len(parts) > 1 or any(not one.why.startswith(reason) for reason, _ in parts):
+        told = ", ".join(f"{reason} {brief(seconds)}" for reason, seconds in parts)
+        yield f"  {'':<{width}} exposed: {told}"
     if one.predicted_why:
         yield f"  {'':<{width}} predicted: {one.predicted_why}"
 

@@ -14,13 +14,15 @@ def why(flight: Flight, site: Site, found: Circumstances, devices: Sequence[Devi
     """ "" where nothing is exposed or slowed. ``devices``: of the flight's step."""
     reason, seconds = flight.parts[0] if flight.parts else (Reason.ORDER, 0.0)
     if flight.slowed > seconds:
-        return (
-            f"{Reason.CONTENTION.value}: kernels beside it take {brief(flight.slowed)} longer "
-            "than by themselves"
-        )
+        return slowing(flight.slowed)
     if seconds <= 0.0:
         return ""
     return f"{reason.value}: {_because(reason, flight, site, found, devices)}"
+
+
+def slowing(seconds: float) -> str:
+    """Of a collective that costs kernels beside it more than it is waited for."""
+    return f"{Reason.CONTENTION.value}: kernels beside it take {brief(seconds)} longer than by themselves"
 
 
 def _because(

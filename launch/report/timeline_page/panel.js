@@ -153,7 +153,7 @@ class Panel {
 
   reasons(one, exposed) {
     if (!one.parts.length && !one.why) return;
-    add(this.node, "h3", "why exposed");
+    add(this.node, "h3", "why it costs time");
     if (one.why) add(this.node, "p", one.why);
     const list = add(this.node, "dl");
     for (const [reason, ns] of one.parts) {

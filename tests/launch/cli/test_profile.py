@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -143,7 +144,7 @@ def test_either_a_module_or_a_timeline(
 @needs_mpi
 @pytest.mark.parametrize(
     ("place", "because"),
-    [("0", " takes 3"), ("between", "it begins its step 3")],
+    [("0", r"its \S+ takes"), ("between", "it begins its step")],
     ids=["in its step", "before its step"],
 )
 def test_rank_that_is_late_is_named(place: str, because: str, tmp_path: Path) -> None:
@@ -161,5 +162,7 @@ def test_rank_that_is_late_is_named(place: str, because: str, tmp_path: Path) ->
     one = max(found["collectives"], key=lambda one: float(one["exposed_s"]))
     assert max(one["late"], key=lambda device: float(one["late"][device])) == "1"
     assert one["causes"]["late peer"] > 0.4 * LATE
-    assert one["why"].startswith("late peer: device 1 comes 3")
-    assert because in one["why"]
+    told = rf"late peer: device 1 comes ([\d.]+) ms later than device 0: {because} ([\d.]+) ms"
+    said = re.match(told, one["why"])
+    assert said is not None, one["why"]
+    assert all(float(ms) > 0.9e3 * LATE for ms in said.groups())

@@ -48,6 +48,26 @@ def test_neighbour_that_slows_kernels_to_half_is_contention() -> None:
     assert found.reference_seconds == pytest.approx(found.seconds - 10 * US)
 
 
+def test_collective_that_slows_kernels_says_how_much_in_its_mean_step() -> None:
+    """Device 0 loses 30 us beside it, device 1 10: the words agree with the figure that stands above them."""
+    found = report([[step(b=60), step(b=40)]], [reference()], [site("g", 30)])
+    g = collective(found, "g")
+    assert g.slowed == pytest.approx(20 * US)
+    assert g.why == "contention: kernels beside it take 20 us longer than by themselves"
+
+
+def test_kernels_that_take_longer_beside_nothing_are_not_slowed_by_collectives() -> None:
+    longer = [
+        Lane().kernel("a", 10).start("g").kernel("b", 30).wait("g", 30).kernel("c", 25)
+        for _ in range(2)
+    ]
+    found = report([longer], [reference()], [site("g", 30)])
+    assert found.slowed == pytest.approx(0.0, abs=1e-12)
+    assert [device.slowed for device in found.devices] == pytest.approx([0.0, 0.0], abs=1e-12)
+    assert found.compute == pytest.approx(65 * US)
+    assert found.elsewhere == pytest.approx(-20 * US)
+
+
 def test_slowdown_is_shared_by_time_in_flight() -> None:
     """b runs from 10 to 50, 10 us too long; g is in flight throughout, h for a quarter of the time."""
     lanes = [

@@ -66,6 +66,7 @@ def test_parts_add_up(seed: int) -> None:
     assert found.effective + found.elsewhere == pytest.approx(gained, abs=1e-12)
     assert found.compute + found.exposed + found.other == pytest.approx(found.seconds)
     assert found.exposed == pytest.approx(sum(one.exposed for one in found.collectives))
+    assert found.slowed == pytest.approx(sum(one.slowed for one in found.collectives), abs=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(40))
