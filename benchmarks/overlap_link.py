@@ -22,6 +22,7 @@ import os
 import statistics
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +35,11 @@ from benchmarks.two_hosts.mpich import HostsJob
 from benchmarks.two_hosts.namespaces import hosts
 from benchmarks.two_hosts.probe import probed
 from collectives.simulate.cut_graph import COMPUTE
+from launch.cli.output_path import OutputPathError, require_writable
 from spmd.errors import RunError
 
 SECONDS = 600.0
+RESULTS = "overlap_link.json"
 #: What ``LeastStep`` says that no resource takes.
 CRITICAL_PATH = "critical path"
 #: What is wanted: of what dependencies leave to hide, of tracing's cost, of the clocks' error, of the report against
@@ -138,8 +141,8 @@ def unmet(rows: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def main() -> int:
-    options = _parsed()
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _parsed(arguments)
     rows = []
     load = os.getloadavg()[0]
     print(HEADER, flush=True)
@@ -168,11 +171,11 @@ def main() -> int:
             "rounds": options.rounds,
             "rows": rows,
         }
-        (options.results / "overlap_link.json").write_text(json.dumps(report, indent=1) + "\n")
+        (options.results / RESULTS).write_text(json.dumps(report, indent=1) + "\n")
     return 1 if missed else 0
 
 
-def _parsed() -> argparse.Namespace:
+def _parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -182,7 +185,12 @@ def _parsed() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--first", action="store_true", help="before all others on this machine")
     parser.add_argument("--results", type=Path, metavar="FOLDER")
-    return parser.parse_args()
+    options = parser.parse_args(arguments)
+    try:
+        require_writable(options.results and options.results / RESULTS)
+    except OutputPathError as error:
+        parser.error(f"--results: {error}")
+    return options
 
 
 if __name__ == "__main__":

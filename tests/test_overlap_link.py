@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.overlap_link import line_of, possible, row_of, unmet
+from benchmarks.overlap_link import line_of, main, possible, row_of, unmet
 
 SECONDS = {"scheduled": 7.0, "waiting": 10.0, "traced": 7.0, "plain": 10.0}
 HALVES = {"compute": 4.0, "communication": 6.0}
@@ -30,6 +31,15 @@ def least(what: str, idle: float) -> dict[str, Any]:
 )
 def test_what_is_possible(bound: dict[str, Any] | None, seconds: float) -> None:
     assert possible(SECONDS | HALVES, bound) == seconds
+
+
+def test_results_that_cannot_be_written_are_refused_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = tmp_path / "missing"
+    with pytest.raises(SystemExit, match="2"):
+        main(["m.hlo", "--results", str(missing)])
+    assert f"there is no folder {missing}" in capsys.readouterr().err
 
 
 def found(steps: dict[str, float], bound: dict[str, Any] | None) -> dict[str, Any]:

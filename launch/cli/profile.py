@@ -99,7 +99,7 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("profile runs a MODULE, or reports on what --timeline names: give one")
     if options.timeline is not None:
         return _run_timeline(options)
-    return dispatch(options, _run_here, _run_as_rank)
+    return dispatch(options, _run_here, _run_as_rank, (options.trace, options.html))
 
 
 def _run_timeline(options: argparse.Namespace) -> int:
@@ -112,7 +112,6 @@ def _run_timeline(options: argparse.Namespace) -> int:
 
 
 def _run_here(options: argparse.Namespace) -> int:
-    require_writable(options.trace, options.html)
     executable = program_here(options).executable
     require_memory(executable.program, options.memory_limit)
     executable.record, executable.reference_every = True, 2
@@ -122,8 +121,6 @@ def _run_here(options: argparse.Namespace) -> int:
 
 def _run_as_rank(options: argparse.Namespace, world: MpiCommunicator) -> int:
     def alike() -> dict[str, str]:
-        if world.rank == 0:
-            require_writable(options.trace, options.html)
         asked = (options.devices, options.steps, options.warm_up, options.seed)
         return {"options": f"{compile_options(options)} {asked}"}
 

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from launch.agreement import agree
@@ -16,6 +17,7 @@ from launch.cli.module_argument import (
     positive_seconds,
     seed,
 )
+from launch.cli.output_path import require_writable
 from launch.compiled import Compiled, compile_source
 from launch.ending import run_rank
 from launch.gpu import engine_for
@@ -87,15 +89,21 @@ def dispatch(
     options: argparse.Namespace,
     here: Callable[[argparse.Namespace], int],
     as_rank: Callable[[argparse.Namespace, MpiCommunicator], int],
+    writes: tuple[Path | None, ...] = (),
 ) -> int:
-    """``here`` in a process of its own, ``as_rank`` where an MPI launcher started this one among others."""
+    """``here`` in a process of its own, ``as_rank`` where an MPI launcher started this one among others.
+
+    ``writes``: files that will be written, on ranks by rank 0 (program_on_ranks): OutputPathError where one cannot be.
+    """
     keep_objects()
     world = world_of_environment()
     if world is None:
+        require_writable(*writes)
         return here(options)
 
     def on_world(comm: MpiCommunicator) -> int:
-        return as_rank(argparse.Namespace(**vars(options), node=comm.nodes.devices_of_each), comm)
+        node = comm.nodes.devices_of_each
+        return as_rank(argparse.Namespace(**vars(options), node=node, writes=writes), comm)
 
     return run_rank(open_world(world[1], options.timeout), on_world)
 
@@ -121,11 +129,14 @@ def program_on_ranks(
 ) -> Program:
     """The program on this rank, compiled by rank 0 alone.
 
-    ``alike``: what else must be the same on all ranks, by name; it may refuse. AgreedError, on every rank alike, where
-    they differ, one refuses, or reading or compiling fails. record, reference_every: as of ``Executable``.
+    ``options``: as ``dispatch`` gives them. ``alike``: what else must be the same on all ranks, by name; it may refuse.
+    AgreedError, on every rank alike, where they differ, one refuses, an output cannot be written, or reading or
+    compiling fails. record, reference_every: as of ``Executable``.
     """
 
     def setup() -> tuple[argparse.Namespace, dict[str, str]]:
+        if world.rank == 0:
+            require_writable(*options.writes)
         wanted = alike()
         return options, {
             "module": digest(options.module),

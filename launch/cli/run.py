@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from launch.agreement import agree, agree_on_code
 from launch.cli.module_argument import compile_options, positive, tolerance
-from launch.cli.output_path import require_writable
 from launch.cli.program import (
     Program,
     add_program_arguments,
@@ -114,11 +113,10 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    return dispatch(options, _run_here, _run_as_rank)
+    return dispatch(options, _run_here, _run_as_rank, (options.outputs, options.profile))
 
 
 def _run_here(options: argparse.Namespace) -> int:
-    require_writable(options.outputs, options.profile)
     job = _job_options(options)
     if options.backend == "reference":
         return _run_reference(options, job)
@@ -141,8 +139,6 @@ def _run_as_rank(options: argparse.Namespace, world: MpiCommunicator) -> int:
             raise UnsupportedError(
                 f"--backend {options.backend} runs in one process, not under MPI"
             )
-        if world.rank == 0:
-            require_writable(options.outputs, options.profile)
         return {
             "inputs": inputs_digest(job),
             "options": str(compile_options(options)),

@@ -69,6 +69,11 @@ def add_parser(subparsers: Any) -> None:
         "{instruction: seconds}",
     )
     parser.add_argument(
+        "--no-bound",
+        action="store_true",
+        help="leave out how much could be hidden at most, for which the program is compiled a second time",
+    )
+    parser.add_argument(
         "--trace", type=Path, metavar="F.json", help="write the step as a trace for Perfetto"
     )
     form = parser.add_mutually_exclusive_group()
@@ -92,7 +97,7 @@ def run(options: argparse.Namespace) -> int:
     compilation = compiled_for(module, options.devices, wanted)
     estimator = RooflineEstimator.of(compilation.module, machine, costs)
     found = _simulated(compilation, estimator, options)
-    if options.durations is None and found.communication:
+    if options.durations is None and found.communication and not options.no_bound:
         found = replace(found, least=least_of(module, options.devices, wanted))
     if options.trace is not None:
         options.trace.write_text(json.dumps(simulation_trace(found)), encoding="utf-8")

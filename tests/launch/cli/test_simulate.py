@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from launch.cli import main
+from launch.cli import main, simulate
 from spmd.machine.named import machine_named
 from spmd.machine.reader import write_machine
 
@@ -129,6 +130,24 @@ def test_what_can_be_hidden_is_what_pieces_could(
     assert main(["simulate", str(file), "--topology", "tcp-cluster{links=0.01,node=1}"]) == 0
     assert "nothing hidden" in capsys.readouterr().out
     assert figures(capsys, str(file), "--topology", "cpu-avx512")["hiding"] is None
+
+
+def test_no_bound_compiles_once(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled = []
+
+    def counted(*arguments: Any) -> Iterator[Any]:
+        compiled.append(arguments)
+        return stages(*arguments)
+
+    stages = simulate.stages
+    monkeypatch.setattr(simulate, "stages", counted)
+    asked = (MLP, "--topology", "tcp-cluster{node=1}")
+    whole, once = figures(capsys, *asked), figures(capsys, *asked, "--no-bound")
+    assert len(compiled) == 3
+    assert whole["hiding"] is not None
+    assert once == {**whole, "hiding": None}
 
 
 def test_a_loop_for_a_reader(looped: str, capsys: pytest.CaptureFixture[str]) -> None:
