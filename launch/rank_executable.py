@@ -12,7 +12,7 @@ from collectives.communicator.interface import Communicator
 from launch.npz import Array
 from launch.rank_environment import blas_threads_of_environment
 from launch.thunk_places import explain_thunk
-from runtime.executable import Executable, Gather
+from runtime.executable import Executable, Gather, LocalDevices
 from runtime.executor import LoadedDevice
 from runtime.hosting import hosted_steps
 from runtime.resident import DeviceArray
@@ -43,6 +43,7 @@ class RankExecutable(Executable):
             executable.record,
             executable.reference_every,
             executable.overlap,
+            executable.engine,
             communicator=communicator,
         )
         own.load_devices()
@@ -52,7 +53,9 @@ class RankExecutable(Executable):
     def devices(self) -> range:
         return range(self.communicator.rank, self.communicator.rank + 1)
 
-    def load_local(self) -> RankDevice:
+    def load_local(self) -> LocalDevices:
+        if self.engine is not None:
+            return self.engine.load_rank(self, self.communicator, partial(explain_thunk, self))
         threads = blas_threads_of_environment()
         return RankDevice(self.load(self.communicator, threads, partial(explain_thunk, self)))
 

@@ -9,7 +9,7 @@ from launch.agreement import agree, from_first
 from launch.compiled import Compiled
 from launch.fewer_collections import fewer_collections
 from launch.rank_executable import RankExecutable
-from runtime.executable import Executable
+from runtime.executable import Engine, Executable
 from runtime.fixed_code import begin_fixed_code
 from runtime.saved import load_bytes, save_bytes
 
@@ -21,11 +21,12 @@ def compile_on_first(
     *,
     record: bool = False,
     reference_every: int = 0,
+    engine: Engine | None = None,
 ) -> RankExecutable:
     """What ``make`` gives on rank 0, loaded on every rank. All ranks call it; on the others ``make`` is not called.
 
     Before it, the ranks have to agree on what is compiled. Raises AgreedError, on every rank alike, where compiling
-    fails on rank 0 or loading on any. record, reference_every: as of ``Executable``.
+    fails on rank 0 or loading on any. record, reference_every, engine: as of ``Executable``.
     """
     made: list[Executable] = []
 
@@ -42,4 +43,5 @@ def compile_on_first(
 
     executable = agree(world, loaded)
     executable.record, executable.reference_every = record, reference_every
+    executable.engine = engine
     return RankExecutable.of(executable, world)

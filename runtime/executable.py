@@ -83,6 +83,15 @@ class Engine(Protocol):
         """The program on all of its devices, in this process."""
         ...
 
+    def load_rank(
+        self, executable: Executable, communicator: Communicator, explain: Callable[[int], str]
+    ) -> LocalDevices:
+        """The program on one device, which the others' ranks have theirs beside. Every rank calls it at the same time.
+
+        explain: what thunk number n is, for messages.
+        """
+        ...
+
 
 @dataclass
 class Executable:

@@ -95,6 +95,7 @@ class NcclCommunicator:
             api, self._cliques, self._prefix, timeout_seconds, give_up, self._flights.oldest_known
         )
         self._flights.raise_if_failed = self._watch.raise_if_failed
+        self._end = memory.event()
         self._new: list[NcclCollective] = []
         self._captured: list[NcclCollective] = []
         self._arrivals: dict[Group, Arrivals] = {}
@@ -204,13 +205,14 @@ class NcclCommunicator:
     def _put(self, bound: NcclCollective, stream: int) -> None:
         bound.steps.put(self._api, bound.comm, self._memory, stream)
 
-    def wait(self, done: Callable[[], bool], what: str) -> None:
-        """Until ``done``, the query of an event, says True: how a host that has NCCL's work on its GPU waits for it.
+    def wait(self, stream: int) -> None:
+        """Until all that is on ``stream`` by now is done: how a host that has NCCL's work on its GPU waits for it.
 
         CollectiveTimeoutError names who is missing in which collective, RunError what NCCL found wrong.
         """
+        self._end.record(stream)
         try:
-            self._flights.wait(done, what)
+            self._flights.wait(self._end.is_done)
         except CollectiveTimeoutError as error:
             self._watch.fail(
                 str(error)

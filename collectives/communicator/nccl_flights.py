@@ -57,15 +57,15 @@ class Flights:
             return f"{flight.name}: group {describe_group(flight.group)}"
         return "between collectives"
 
-    def wait(self, done: Callable[[], bool], what: str) -> None:
+    def wait(self, done: Callable[[], bool]) -> None:
         """Until ``done``. CollectiveTimeoutError where a collective before that does not end."""
         while not done():
             self.raise_if_failed()
             flight = self.oldest()
             if flight is None:
-                self._compute(done, what)
+                self._compute(done, "its GPU")
             else:
-                self._compute(flight.reached.is_done, f"{what}, before {flight.name}")
+                self._compute(flight.reached.is_done, f"its GPU, to come to {flight.name}")
                 self._meet(flight)
         self.raise_if_failed()
 
@@ -77,7 +77,7 @@ class Flights:
             nonlocal next_sign
             self.raise_if_failed()
             if time.monotonic() > next_sign:
-                self.host.note(f"waits for its GPU in {what}")
+                self.host.note(f"waits for {what}")
                 next_sign = time.monotonic() + _SIGN_SECONDS
             return True
 

@@ -135,10 +135,10 @@ def copied(source: Block, target: Block) -> list[CopyRows]:
 
 
 def cannot(collective: Collective, dtypes: Sequence[np.dtype[Any]], version: int) -> str | None:
-    """Why NCCL of ``version`` does not do this, the same on all ranks; None where it does."""
+    """Why NCCL of ``version`` does not do this, the same on all ranks, whatever their groups; None where it does."""
     if isinstance(collective, kinds.RaggedAllToAll):
         return "its sizes lie in the data"
-    if isinstance(collective, (kinds.AllReduce, kinds.ReduceScatter)) and len(collective.group) > 1:
+    if isinstance(collective, (kinds.AllReduce, kinds.ReduceScatter)):
         for dtype in dtypes:
             how = nccl_reduction(dtype, collective.reduction, version)
             if isinstance(how, str):

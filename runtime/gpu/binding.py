@@ -7,12 +7,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from collectives.communicator.interface import Communicator
+from collectives.communicator.status import THUNK
 from runtime.buffers.types import ArrayView
 from runtime.gpu.arena import DeviceArena
 from runtime.gpu.collective import GpuCommunicator
 from runtime.gpu.driver import GpuBlock, GpuDriver, GpuStream
 from runtime.gpu.hosted_memory import Mirror
 from runtime.gpu.step import Action, Flight, Step
+from runtime.gpu.steps.collective import StartStep
 from runtime.gpu.views import DeviceView
 from runtime.kernel import KernelLibrary
 from runtime.strides import StridedView
@@ -34,13 +36,14 @@ class Binding:
         host_kernels: KernelLibrary,
         *,
         ranges: bool,
+        numbers: dict[int, int],
         around: Callable[[Step, Action], Action] | None,
     ) -> None:
-        """around: adds what takes down when a step runs."""
+        """``numbers``: of thunks, by identity. around: adds what takes down when a step runs."""
         self.driver, self._arena, self._streams = driver, arena, streams
         self.communicator, self.collectives = communicator, collectives
         self.host_kernels = host_kernels
-        self._ranges, self._recorded = ranges, around
+        self._ranges, self._recorded, self._numbers = ranges, around, numbers
         self.is_blocking = False
         self.flights: dict[str, Flight] = {}
         self._pinned = np.zeros(0, np.uint8)
@@ -76,9 +79,16 @@ class Binding:
             self._arena.send(self._words[value].address, np.array([value], np.uint32))
         return DeviceView(self._words[value].address, StridedView(PrimitiveType.U32, (), ()))
 
+    def wait(self, stream: GpuStream) -> None:
+        if self.collectives is not None:
+            self.collectives.wait(stream.ptr)
+        stream.synchronize()
+
     def around(self, step: Step, action: Action) -> Action:
         if self._recorded is not None:
             action = self._recorded(step, action)
+        if step.decides or isinstance(step, StartStep):
+            action = self._placed(self._numbers[id(step.thunk)], action)
         if not self._ranges:
             return action
         driver, name = self.driver, step.name
@@ -87,5 +97,15 @@ class Binding:
             driver.open_range(name)
             action()
             driver.close_range()
+
+        return run
+
+    def _placed(self, number: int, action: Action) -> Action:
+        """With word for peers of where this rank is: at a thunk where it may wait, or they for it."""
+        position = self.communicator.position
+
+        def run() -> None:
+            position[THUNK] = number
+            action()
 
         return run

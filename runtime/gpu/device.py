@@ -81,7 +81,7 @@ class LoadedGpuDevice:
             communicator.rank,
             program.num_partitions,
             make_ptx,
-            on_device=collectives is not None,
+            collectives=collectives,
             options=options,
             has_blocking_steps=bool(reference_every),
         )
@@ -95,10 +95,10 @@ class LoadedGpuDevice:
             collectives,
             host_kernels,
             ranges=options.ranges,
+            numbers={id(thunk): number for number, thunk in enumerate(walk(program.thunks))},
             around=None if self.recorder is None else self.recorder.around,
         )
         self._run = bound(self.plan, self._binding)
-        self._collectives = collectives
         communicator.connect()
         if collectives is not None:
             collectives.connect()
@@ -135,9 +135,7 @@ class LoadedGpuDevice:
         """Put the step's work on the streams, and wait until it is done."""
         self._run()
         for stream in self._streams.values():
-            stream.synchronize()
-        if self._collectives is not None:
-            self._collectives.poll()
+            self._binding.wait(stream)
         if self.recorder is not None:
             self.recorder.end_step()
 

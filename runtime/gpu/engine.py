@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from collectives.communicator.interface import Communicator
 from runtime.executable import Executable, LocalDevices
+from runtime.gpu.collective import GpuCommunicator
+from runtime.gpu.device import LoadedGpuDevice
 from runtime.gpu.driver import GpuDriver
 from runtime.gpu.loopback import GpuLoopbackDevices
 from runtime.gpu.options import DEFAULT, GpuOptions
 from runtime.gpu.planning import MakePtx, no_ptx
+from runtime.gpu.rank import GpuRankDevice
 
 
 def _no_ptx(_: GpuDriver) -> MakePtx:
@@ -18,11 +22,15 @@ def _no_ptx(_: GpuDriver) -> MakePtx:
 
 @dataclass(frozen=True)
 class GpuEngine:
-    """``drivers``: device number -> the GPU that it runs on. ``make_ptx``: for kernels on that GPU."""
+    """``drivers``: device number -> the GPU that it runs on. ``make_ptx``: for kernels on that GPU.
+
+    collectives: from this rank's GPU to those of other processes; None: through the hosts.
+    """
 
     drivers: Callable[[int], GpuDriver]
     make_ptx: Callable[[GpuDriver], MakePtx] = _no_ptx
     options: GpuOptions = DEFAULT
+    collectives: Callable[[], GpuCommunicator | None] = lambda: None
 
     def load_local(self, executable: Executable) -> LocalDevices:
         """All devices of the program, in this process."""
@@ -35,4 +43,23 @@ class GpuEngine:
             options=self.options,
             record=executable.record,
             reference_every=executable.reference_every,
+        )
+
+    def load_rank(
+        self, executable: Executable, communicator: Communicator, explain: Callable[[int], str]
+    ) -> LocalDevices:
+        driver = self.drivers(communicator.rank)
+        return GpuRankDevice(
+            LoadedGpuDevice(
+                executable.program,
+                communicator,
+                driver,
+                executable.kernels,
+                collectives=self.collectives(),
+                make_ptx=self.make_ptx(driver),
+                options=self.options,
+                record=executable.record,
+                reference_every=executable.reference_every,
+                explain=explain,
+            )
         )

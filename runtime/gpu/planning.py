@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar, cast
 
 from runtime.buffers.types import ArrayView
 from runtime.codegen.ptx_launch import PtxLaunch, anchored
+from runtime.gpu.collective import GpuCommunicator
 from runtime.gpu.options import DEFAULT, GpuOptions
 from runtime.gpu.step import Step
 from runtime.kernel import Kernel
 from runtime.strides import StridedView
+from runtime.thunks.collective import CollectiveStartThunk
 from runtime.thunks.thunk import Thunk
 from spmd.errors import UnsupportedError
 from spmd.registry import Registry
@@ -28,15 +30,17 @@ def no_ptx(_: Kernel, __: Views, ___: Views, ____: Views) -> None:
 
 @dataclass(frozen=True)
 class Planner:
-    """``rank``: this device's. ``on_device``: collectives go from GPU to GPU, not through the host.
+    """``rank``: this device's. ``collectives``: from GPU to GPU; what they cannot do goes through the host.
     ``has_blocking_steps``: some steps wait for each collective at its start."""
 
     rank: int
     num_partitions: int
     make_ptx: MakePtx
-    on_device: bool = False
+    collectives: GpuCommunicator | None = None
     options: GpuOptions = DEFAULT
     has_blocking_steps: bool = False
+    #: Names of collectives that go through the host.
+    by_host: set[str] = field(default_factory=set)
 
     def plan(self, thunk: Thunk) -> tuple[Step, ...]:
         """What the GPU does for ``thunk``, in order."""
@@ -46,6 +50,15 @@ class Planner:
                 f"{thunk.name}: no rule says what a GPU does for a {type(thunk).__name__}"
             )
         return tuple(rule(thunk, self))
+
+    def goes_by_host(self, start: CollectiveStartThunk) -> bool:
+        """Whether a collective goes through the host, not from GPU to GPU. Asked of a start before its done."""
+        if self.collectives is not None:
+            kinds = [place.view.element_type for place in start.operands]
+            if self.collectives.cannot(start.plan.of_rank(self.rank), kinds) is None:
+                return False
+        self.by_host.add(start.name)
+        return True
 
     def anchored(self, places: tuple[ArrayView, ...]) -> Views:
         """What a kernel in PTX is told of arrays: how they lie from pointers that it takes (``anchored``).

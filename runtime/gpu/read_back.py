@@ -15,12 +15,11 @@ def read_back(device: GpuProgram, place: ArrayView) -> Callable[[], int]:
     dtype = place.view.element_type.numpy
     memory = driver.pinned(dtype.itemsize)
     value = memory.view(dtype)
-    stream, arrived = device.stream(Stream.COMPUTE), driver.event()
+    stream = device.stream(Stream.COMPUTE)
 
     def read() -> int:
         driver.download(memory, view.first, stream)
-        stream.record(arrived)
-        arrived.synchronize()
+        device.wait(stream)
         return int(value[0])
 
     return read

@@ -29,7 +29,7 @@ class StagedCollective:
         operands: Sequence[ArrayView],
         results: Sequence[ArrayView],
     ) -> None:
-        self._driver = device.driver
+        self._driver, self._wait = device.driver, device.wait
         self._compute = device.stream(Stream.COMPUTE)
         self._stream = device.stream(Stream.COMMUNICATION)
         self._ready, self._over = self._driver.event(), self._driver.event()
@@ -49,7 +49,7 @@ class StagedCollective:
         self._stream.wait_event(self._ready)
         for array, view in self._operands:
             self._driver.download(array, view.first, self._stream)
-        self._stream.synchronize()
+        self._wait(self._stream)
         self._bound.start()
         self._is_started = True
 

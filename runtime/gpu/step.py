@@ -75,8 +75,12 @@ class GpuProgram(Protocol):
         """
         ...
 
+    def wait(self, stream: GpuStream) -> None:
+        """The host waits until all that is on ``stream`` is done. RunError where a collective has failed."""
+        ...
+
     def around(self, step: Step, action: Action) -> Action:
-        """``action``, which is ``step``, with what profilers want to know of it."""
+        """``action``, which is ``step``, with what profilers want to know of it, and peers that wait for this rank."""
         ...
 
 

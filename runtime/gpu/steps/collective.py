@@ -109,7 +109,7 @@ class DoneStep(Step):
 
 @plans(CollectiveStartThunk)
 def plan_start(thunk: CollectiveStartThunk, planner: Planner) -> Iterator[Step]:
-    kind = StartStep if planner.on_device else HostedStartStep
+    kind = HostedStartStep if planner.goes_by_host(thunk) else StartStep
     yield kind(thunk, thunk.plan, thunk.operands, thunk.results)
     if planner.has_blocking_steps:
         yield BlockingStep(thunk)
@@ -117,4 +117,4 @@ def plan_start(thunk: CollectiveStartThunk, planner: Planner) -> Iterator[Step]:
 
 @plans(CollectiveDoneThunk)
 def plan_done(thunk: CollectiveDoneThunk, planner: Planner) -> Iterator[Step]:
-    yield DoneStep(thunk, thunk.start, not planner.on_device)
+    yield DoneStep(thunk, thunk.start, thunk.start in planner.by_host)

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 
+from runtime.gpu.collective import BoundGpuCollective
 from runtime.gpu.driver import GpuGraph
 from runtime.gpu.step import Action, GpuProgram, Step
 from runtime.gpu.steps.bound import bound
@@ -36,10 +38,11 @@ class GraphStep(Step):
     def bind(self, device: GpuProgram) -> Action:
         one_by_one, stream = bound(self.steps, device), device.stream(Stream.COMPUTE)
         graph: GpuGraph | None = None
+        held: Sequence[BoundGpuCollective] = ()
         has_run = False
 
         def run() -> None:
-            nonlocal graph, has_run
+            nonlocal graph, held, has_run
             if not has_run:
                 one_by_one()
                 has_run = True
@@ -51,7 +54,11 @@ class GraphStep(Step):
                 finally:
                     graph = stream.end_capture()
                 graph.upload(stream)
-            graph.launch(stream)
+                held = () if device.collectives is None else device.collectives.captured()
+            if device.collectives is not None and held:
+                device.collectives.replay(held, stream.ptr, partial(graph.launch, stream))
+            else:
+                graph.launch(stream)
 
         return run
 

@@ -91,7 +91,7 @@ class HostedStep(KernelStep):
 
         def run() -> None:
             mirror.bring(driver, stream)
-            stream.synchronize()
+            device.wait(stream)
             action()
             mirror.send(driver, stream)
 

@@ -14,7 +14,7 @@ from collectives.communicator.kinds import Collective
 from collectives.communicator.loopback import LoopbackCommunicator
 from collectives.communicator.nccl import NcclCollective, NcclCommunicator
 from collectives.communicator.nccl_interface import DeviceArray
-from tests.collectives.communicator.nccl_double import Event, HostDevice, World
+from tests.collectives.communicator.nccl_double import HostDevice, World
 
 Result = TypeVar("Result")
 COMPUTE, COMMUNICATION = 1, 2
@@ -52,7 +52,7 @@ class OnArrays:
         bound = self.inner.bind(
             collective, name, list(map(on_device, operands)), list(map(on_device, results))
         )
-        return BoundOnArrays(self.inner, bound, self.device.event())
+        return BoundOnArrays(self.inner, bound)
 
     def connect(self) -> None:
         self.inner.connect()
@@ -63,7 +63,6 @@ class OnArrays:
 class BoundOnArrays:
     world: NcclCommunicator
     bound: NcclCollective
-    event: Event
 
     running: bool = False
 
@@ -77,8 +76,7 @@ class BoundOnArrays:
 
     def wait(self) -> None:
         if self.running:
-            self.event.record(COMMUNICATION)
-            self.world.wait(self.event.is_done, self.bound.name)
+            self.world.wait(COMMUNICATION)
         self.running = False
 
     def complete(self) -> None:

@@ -14,8 +14,9 @@ import itertools
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import ml_dtypes
 import numpy as np
@@ -128,6 +129,18 @@ class Event:
         return self._stream is None or self._stream.done_count >= self._at
 
 
+class Device(Protocol):
+    """On whose streams NCCL's kernels run."""
+
+    def put(
+        self,
+        stream: int,
+        work: Callable[[], None],
+        reads: Sequence[tuple[int, int]] = (),
+        writes: Sequence[tuple[int, int]] = (),
+    ) -> None: ...
+
+
 class HostDevice:
     """A DeviceMemory whose GPU is this process: addresses are the host's."""
 
@@ -151,7 +164,14 @@ class HostDevice:
         self._kept.append(np.full(num_bytes, 0xA5, np.uint8))
         return int(self._kept[-1].ctypes.data)
 
-    def put(self, stream: int, work: Callable[[], None]) -> None:
+    def put(
+        self,
+        stream: int,
+        work: Callable[[], None],
+        reads: Sequence[tuple[int, int]] = (),
+        writes: Sequence[tuple[int, int]] = (),
+    ) -> None:
+        """reads, writes: addresses and bytes, for a device that looks after them."""
         if stream in self.captures:
             self.captures[stream].append(work)
         else:
@@ -275,7 +295,7 @@ class World:
         self.hangs_in_start: set[int] = set()
         self.stuck_abort: set[int] = set()
 
-    def api(self, rank: int, device: HostDevice) -> DoubleApi:
+    def api(self, rank: int, device: Device) -> DoubleApi:
         return DoubleApi(self, rank, device)
 
     def plant(self, rank: int, result: NcclResult, text: str) -> None:
@@ -288,14 +308,25 @@ class World:
 
 
 @dataclass
+class Grouped:
+    """One call of a group: ``run``, on the stream, begins it and says how to try to end it."""
+
+    end: End
+    stream: int
+    run: Callable[[], Callable[[], bool]]
+    reads: list[tuple[int, int]]
+    writes: list[tuple[int, int]]
+
+
+@dataclass
 class DoubleApi:
     """An NcclApi: one rank's calls."""
 
     world: World
     rank: int
-    device: HostDevice
+    device: Device
     depth: int = 0
-    grouped: list[tuple[End, int, Callable[[], Callable[[], bool]]]] = field(default_factory=list)
+    grouped: list[Grouped] = field(default_factory=list)
 
     def version(self) -> int:
         return self.world.version
@@ -428,7 +459,7 @@ class DoubleApi:
             clique.messages[index, peer].append(Message(memory_at(send, num_bytes).copy()))
             return True
 
-        self._put(end, stream, lambda: attempt)
+        self._put(end, stream, lambda: attempt, [(send, num_bytes)], [])
 
     def receive(self, comm, receive, count, kind, peer, stream) -> None:  # type: ignore[no-untyped-def]
         end = self._end(comm)
@@ -444,7 +475,7 @@ class DoubleApi:
             memory_at(receive, num_bytes)[:] = data
             return True
 
-        self._put(end, stream, lambda: attempt)
+        self._put(end, stream, lambda: attempt, [], [(receive, num_bytes)])
 
     def group_start(self) -> None:
         self.depth += 1
@@ -478,28 +509,38 @@ class DoubleApi:
 
             return attempt
 
-        self._put(end, stream, run)
+        n, num_bytes = len(clique.members), call.count * call.kind.num_bytes
+        sent = num_bytes * (n if call.function == "reduce_scatter" else 1)
+        received = num_bytes * (n if call.function == "all_gather" else 1)
+        reads = [] if call.function == "broadcast" and index != call.root else [(call.send, sent)]
+        self._put(end, stream, run, reads, [(call.receive, received)])
 
-    def _put(self, end: End, stream: int, run: Callable[[], Callable[[], bool]]) -> None:
-        """``run``: on the stream, begins the call and says how to try to end it."""
+    def _put(
+        self,
+        end: End,
+        stream: int,
+        run: Callable[[], Callable[[], bool]],
+        reads: list[tuple[int, int]],
+        writes: list[tuple[int, int]],
+    ) -> None:
         if end.aborted:
             raise NcclError("a collective", 5, "invalid usage: the communicator was aborted")
-        self.grouped.append((end, stream, run))
+        self.grouped.append(Grouped(end, stream, run, reads, writes))
         if self.depth == 0:
             grouped, self.grouped = self.grouped, []
             self._launch(grouped)
 
-    def _launch(self, grouped: list[tuple[End, int, Callable[[], Callable[[], bool]]]]) -> None:
+    def _launch(self, grouped: list[Grouped]) -> None:
         """One kernel: all calls of a group go on together, in any order."""
         if not grouped:
             return
-        streams = {stream for _, stream, _ in grouped}
+        streams = {one.stream for one in grouped}
         assert len(streams) == 1
         world = self.world
 
         def kernel() -> None:
             with world.condition:
-                left = [(end, run()) for end, _, run in grouped]
+                left = [(one.end, one.run()) for one in grouped]
                 while True:
                     try:
                         done = [one for one in left if one[1]()]
@@ -517,7 +558,9 @@ class DoubleApi:
                     if not done:
                         world.condition.wait(0.05)
 
-        self.device.put(streams.pop(), kernel)
+        reads = [place for one in grouped for place in one.reads]
+        writes = [place for one in grouped for place in one.writes]
+        self.device.put(streams.pop(), kernel, reads, writes)
 
 
 def _carry_out(calls: list[Call]) -> None:

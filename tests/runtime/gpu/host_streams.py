@@ -140,6 +140,11 @@ class Capture:
         self._clocks: dict[HostStream, Clock] = {origin: Clock()}
         self._events: dict[int, Clock] = {}
 
+    @property
+    def streams(self) -> list[HostStream]:
+        """Whose work becomes part of it."""
+        return list(self._clocks)
+
     def takes(self, stream: HostStream, op: Op) -> bool:
         """Whether ``op`` becomes part of it."""
         if stream not in self._clocks:

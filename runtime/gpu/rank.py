@@ -1,0 +1,24 @@
+"""A rank's one device, on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from runtime.blas import BlasThreads
+from runtime.gpu.device import LoadedGpuDevice
+from runtime.resident import DeviceArray
+from spmd.errors import RunError
+
+
+class GpuRankDevice:
+    """LocalDevices of a process that is one rank among others. Kernels that the host computes keep to one thread."""
+
+    def __init__(self, device: LoadedGpuDevice) -> None:
+        self.devices = (device,)
+        self._one_blas_thread = BlasThreads(1)
+
+    def step(self, per_device: Sequence[Sequence[DeviceArray]]) -> None:
+        if len(per_device) != 1:
+            raise RunError(f"a rank runs one device, found the arrays of {len(per_device)}")
+        with self._one_blas_thread:
+            self.devices[0].step(per_device[0])
