@@ -12,7 +12,7 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
-from runtime.codegen import ptx_loop  # noqa: F401 - they fill the table
+from runtime.codegen import ptx_copy, ptx_loop, ptx_rows  # noqa: F401 - they fill the table
 from runtime.codegen.llvm_at_once import run_passes
 from runtime.codegen.llvm_jit import CodegenError
 from runtime.codegen.ptx_forms import GpuArrays, sources
@@ -65,8 +65,8 @@ def ptx_at(
 ) -> tuple[PlacedLaunch, ...] | None:
     """The same on arrays that are (any address, how the array lies from there): where these lie decides on the text."""
     groups = [[anchored(*array) for array in arrays] for arrays in (operands, results, scratch)]
-    views = [tuple(view for _, view in group) for group in groups]
-    launches = ptx_for(kernel, *views, target)
+    seen, written, between = ([view for _, view in group] for group in groups)
+    launches = ptx_for(kernel, seen, written, between, target)
     if launches is None:
         return None
     held = (Held.OPERAND, Held.RESULT, Held.SCRATCH)

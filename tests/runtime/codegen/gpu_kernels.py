@@ -68,6 +68,38 @@ def on_gpu(kernel: Kernel, arrays: KernelArrays, target: PtxTarget = SMALL) -> b
     return True
 
 
+def compare(kernel: Kernel, arrays: KernelArrays, rtol: float | None = None) -> None:
+    """On the GPU, then on the processor: the same results, and nothing else of what results are parts of is written."""
+    wholes = [_whole(x) for x in (*arrays.results, *arrays.scratch)]
+    before = [x.copy() for x in wholes]
+    assert on_gpu(kernel, arrays), "no form for a GPU"
+    got = [x.copy() for x in arrays.results]
+    outside = [_without(x, arrays.results) for x in wholes[: len(arrays.results)]]
+    for x, old in zip(wholes, before, strict=True):
+        x[...] = old
+    CPU_KERNELS.bind(kernel, arrays)()
+    for x, want in zip(got, arrays.results, strict=True):
+        close(x, want, str(kernel), rtol)
+    for x, around in zip(wholes, outside, strict=False):
+        assert _without(x, arrays.results) == around, "written beside the result"
+
+
+def _whole(x: NDArray) -> NDArray:
+    while isinstance(x.base, np.ndarray):
+        x = x.base
+    return x
+
+
+def _without(whole: NDArray, results: tuple[NDArray, ...]) -> bytes:
+    """The bytes of ``whole`` but those of results."""
+    saved = whole.copy()
+    for x in results:
+        x[...] = np.zeros((), x.dtype)
+    found = whole.tobytes()
+    whole[...] = saved
+    return found
+
+
 def extent(x: NDArray) -> NDArray:
     """The bytes from the first to the last element that an array shows, as an array."""
     if x.size == 0:
