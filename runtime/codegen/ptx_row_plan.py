@@ -86,6 +86,9 @@ def row_plan(parts: RowParts, target: PtxTarget) -> RowPlan:
         step = min(32 if few else 8, _power_of_two(max(1, length)))
         if held * together > 16:
             step = min(step, 16)
+        totals = sum(max(4, each.element_type.byte_size) for each in parts.fusion.reductions)
+        while step > 1 and step * lanes * together * totals > target.shared_bytes:
+            step //= 2
         threads = lanes * step
     own = max(1, -(-groups // step))
     unrolled = own
