@@ -11,6 +11,8 @@ from typing import Any
 import cupy
 import numpy as np
 from cupy.cuda import nvtx, runtime
+from cupy_backends.cuda.api import driver
+from cupy_backends.cuda.libs import cublas
 
 from runtime.gpu.cuda_copies import load_copy
 from runtime.gpu.cuda_gemm import Cublas
@@ -35,6 +37,8 @@ class CudaBlock:
 
 class CudaDriver:
     """GPU number ``device`` of those that this process sees."""
+
+    failures = (runtime.CUDARuntimeError, driver.CUDADriverError, cublas.CUBLASError)
 
     def __init__(self, device: int) -> None:
         self.device = device

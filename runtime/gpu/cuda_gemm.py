@@ -18,6 +18,9 @@ from spmd.shape import PrimitiveType
 #: What NVIDIA recommends for Hopper. Without memory of its own cuBLAS allocates in a capture.
 _WORKSPACE_BYTES = 32 << 20
 
+#: CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION, by its number in cublas_api.h.
+_NO_NARROW_PARTIAL_SUMS = 16
+
 _TYPES = {
     PrimitiveType.F32: runtime.CUDA_R_32F,
     PrimitiveType.F64: runtime.CUDA_R_64F,
@@ -41,7 +44,7 @@ class Cublas:
         self._handle = cublas.create()
         cublas.setPointerMode(self._handle, cublas.CUBLAS_POINTER_MODE_HOST)
         # Partial sums of narrow floats stay f32 (docs/numerics.md).
-        cublas.setMathMode(self._handle, cublas.CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION)
+        cublas.setMathMode(self._handle, _NO_NARROW_PARTIAL_SUMS)
         self._workspace = allocate(_WORKSPACE_BYTES)
         self._stream = -1
 

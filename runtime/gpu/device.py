@@ -13,6 +13,7 @@ from runtime.gpu.arena import DeviceArena
 from runtime.gpu.binding import Binding
 from runtime.gpu.collective import GpuCommunicator
 from runtime.gpu.driver import GpuDriver
+from runtime.gpu.errors import GpuFailedError
 from runtime.gpu.options import DEFAULT, GpuOptions
 from runtime.gpu.planning import MakePtx, Planner, no_ptx
 from runtime.gpu.recorder import GpuRecorder
@@ -114,9 +115,12 @@ class LoadedGpuDevice:
         RunError for arrays that do not fit, DonatedError for one that is gone; then nothing has been touched.
         """
         self._driver.use()
-        self.begin(arrays)
-        self.run_steps()
-        self.end()
+        try:
+            self.begin(arrays)
+            self.run_steps()
+            self.end()
+        except self._driver.failures as error:
+            raise GpuFailedError(f"{self.program.name} on {self._driver.name}: {error}") from error
 
     def begin(self, arrays: Sequence[DeviceArray]) -> None:
         """What comes before a step's work."""

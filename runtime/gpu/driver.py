@@ -78,6 +78,11 @@ class GpuDriver(Protocol):
     @property
     def free_bytes(self) -> int: ...
 
+    @property
+    def failures(self) -> tuple[type[Exception], ...]:
+        """What calls raise, sooner or later, when work on the device has failed."""
+        ...
+
     def use(self) -> None:
         """Make it the calling thread's device."""
         ...

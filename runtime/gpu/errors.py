@@ -11,3 +11,7 @@ class NoGpuError(UnsupportedError):
 
 class GpuMemoryError(RunError):
     """A program takes more of a GPU's memory than is free."""
+
+
+class GpuFailedError(RunError):
+    """Work on a GPU failed; the device is of no more use to this process."""

@@ -34,6 +34,7 @@ class HostDriver:
     name = "a double of a GPU"
     arch = "sm_90"
     multiprocessors = 132
+    failures: tuple[type[Exception], ...] = ()
 
     def __init__(self, free_bytes: int = 1 << 30) -> None:
         self.free_bytes = free_bytes

@@ -1,0 +1,52 @@
+"""Every name that the driver asks of CuPy is there. Needs CuPy and CUDA's libraries, and no GPU."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+pytest.importorskip("cupy", reason="CuPy is not installed: pip install spmd-executor[gpu]")
+SOURCES = sorted((Path(__file__).parents[3] / "runtime" / "gpu").glob("cuda*.py"))
+
+
+def imported(tree: ast.Module) -> dict[str, ModuleType]:
+    """CuPy's modules, by the names under which a source knows them."""
+    found = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {
+                a.name: importlib.import_module(a.name) for a in node.names if "cupy" in a.name
+            }
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("cupy"):
+            module = importlib.import_module(node.module or "")
+            found |= {alias.name: getattr(module, alias.name) for alias in node.names}
+    return found
+
+
+def chains(tree: ast.Module) -> Iterator[list[str]]:
+    for node in ast.walk(tree):
+        names: list[str] = []
+        while isinstance(node, ast.Attribute):
+            names.append(node.attr)
+            node = node.value
+        if names and isinstance(node, ast.Name):
+            yield [node.id, *reversed(names)]
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.name)
+def test_names(source: Path) -> None:
+    tree = ast.parse(source.read_text())
+    try:
+        modules = imported(tree)
+    except ImportError as error:
+        pytest.skip(f"a library of CUDA is not installed: {error}")
+    for first, *names in chains(tree):
+        value: object = modules.get(first)
+        for name in names if first in modules else ():
+            assert hasattr(value, name), ".".join([first, *names])
+            value = getattr(value, name)

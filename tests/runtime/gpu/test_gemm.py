@@ -1,0 +1,116 @@
+"""Arguments of cuBLAS for matrices that lie this way and that, read as cuBLAS reads them."""
+
+from __future__ import annotations
+
+import itertools
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from runtime.gpu.forms import library_work
+from runtime.gpu.gemm import gemm_calls
+from runtime.gpu.views import DeviceView
+from runtime.gpu.work import GemmWork, KernelArraysOnDevice
+from runtime.kernels.dot import DotKernel
+from runtime.strides import StridedView
+from spmd.shape import PrimitiveType
+from tests.runtime.gpu.host_driver import HostDriver
+
+F32 = PrimitiveType.F32
+#: Where dimensions (batch..., rows, columns) lie, slowest first.
+ORDERS = [(0, 1, 2), (0, 2, 1), (1, 0, 2), (2, 0, 1)]
+
+
+def kernel_of(
+    batch: tuple[int, ...], m: int, k: int, n: int, kind: PrimitiveType, out: PrimitiveType
+) -> DotKernel:
+    return DotKernel(batch, m, k, n, kind, kind, out, F32)
+
+
+def placed(
+    driver: HostDriver, dims: tuple[int, ...], kind: PrimitiveType, order: tuple[int, ...]
+) -> DeviceView:
+    """An array of the device, its dimensions in this order, with a gap behind every row."""
+    sizes = [dims[d] for d in order]
+    sizes[-1] += 3
+    strides = [0] * len(dims)
+    step = kind.byte_size
+    for d, size in zip(reversed(order), reversed(sizes), strict=True):
+        strides[d] = step
+        step *= size
+    block = driver.allocate(step)
+    return DeviceView(block.address, StridedView(kind, dims, tuple(strides)))
+
+
+@pytest.mark.parametrize(("left", "right", "out"), list(itertools.product(ORDERS, ORDERS, ORDERS)))
+def test_orders(left: tuple[int, ...], right: tuple[int, ...], out: tuple[int, ...]) -> None:
+    _check(kernel_of((4,), 5, 6, 7, F32, F32), left, right, out)
+
+
+@pytest.mark.parametrize(("m", "k", "n"), list(itertools.product((1, 3), (1, 4), (1, 5))))
+@pytest.mark.parametrize("out", [(0, 1, 2), (0, 2, 1)])
+def test_thin(m: int, k: int, n: int, out: tuple[int, ...]) -> None:
+    for left, right in itertools.product(ORDERS[:2], ORDERS[:2]):
+        _check(kernel_of((2,), m, k, n, F32, F32), left, right, out)
+
+
+@pytest.mark.parametrize(
+    ("kind", "out"),
+    [
+        (PrimitiveType.BF16, PrimitiveType.BF16),
+        (PrimitiveType.BF16, F32),
+        (PrimitiveType.F16, F32),
+        (PrimitiveType.F64, PrimitiveType.F64),
+        (PrimitiveType.C64, PrimitiveType.C64),
+    ],
+)
+def test_types(kind: PrimitiveType, out: PrimitiveType) -> None:
+    _check(kernel_of((), 3, 4, 5, kind, out), (0, 1), (1, 0), (0, 1))
+
+
+def test_several_batch_dimensions_are_as_few_calls_as_can_be() -> None:
+    driver = HostDriver()
+    dims = {"lhs": (2, 3, 4, 5), "rhs": (2, 3, 5, 6), "out": (2, 3, 4, 6)}
+    together = {k: placed(driver, d, F32, (0, 1, 2, 3)).view for k, d in dims.items()}
+    kernel = kernel_of((2, 3), 4, 5, 6, F32, F32)
+    calls = gemm_calls(kernel, together["lhs"], together["rhs"], together["out"])
+    assert calls is not None
+    assert [call.count for call in calls] == [6]
+    apart = together | {"rhs": placed(driver, dims["rhs"], F32, (1, 0, 2, 3)).view}
+    calls = gemm_calls(kernel, apart["lhs"], apart["rhs"], apart["out"])
+    assert calls is not None
+    assert [call.count for call in calls] == [3, 3]
+    _check(kernel, (0, 1, 2, 3), (1, 0, 2, 3), (0, 1, 2, 3))
+
+
+def test_what_cublas_does_not_take() -> None:
+    view = StridedView(F32, (4, 4), (32, 8))  # neither rows nor columns without gaps
+    dense = StridedView(F32, (4, 4), (16, 4))
+    assert gemm_calls(kernel_of((), 4, 4, 4, F32, F32), view, dense, dense) is None
+    repeated = StridedView(F32, (4, 4), (0, 4))
+    assert gemm_calls(kernel_of((), 4, 4, 4, F32, F32), repeated, dense, dense) is None
+    integers = kernel_of((), 4, 4, 4, PrimitiveType.S32, PrimitiveType.S32)
+    assert gemm_calls(integers, dense, dense, dense) is None
+
+
+def _check(
+    kernel: DotKernel, left: tuple[int, ...], right: tuple[int, ...], out: tuple[int, ...]
+) -> None:
+    driver, rng = HostDriver(), np.random.default_rng(0)
+    lhs = placed(driver, (*kernel.batch, kernel.m, kernel.k), kernel.lhs, left)
+    rhs = placed(driver, (*kernel.batch, kernel.k, kernel.n), kernel.rhs, right)
+    result = placed(driver, (*kernel.batch, kernel.m, kernel.n), kernel.result, out)
+    for view in (lhs, rhs):
+        array = driver.array(view)
+        array[...] = rng.standard_normal(array.shape).astype(array.dtype)
+    work = library_work("dot", kernel, KernelArraysOnDevice((lhs, rhs), (result,)))
+    assert isinstance(work, GemmWork)
+    stream = driver.stream()
+    driver.load(work)(stream)
+    stream.synchronize()
+    wide = np.complex128 if kernel.lhs is PrimitiveType.C64 else np.float64
+    want = np.matmul(driver.array(lhs).astype(wide), driver.array(rhs).astype(wide))
+    got = driver.array(result)
+    tolerance = 1e-2 if got.dtype == ml_dtypes.bfloat16 else 1e-5
+    np.testing.assert_allclose(got.astype(wide), want, rtol=tolerance, atol=tolerance)
