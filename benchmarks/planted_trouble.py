@@ -1,6 +1,6 @@
 """Whether `spmd profile` names the trouble that is planted in a program on two hosts, and how it words it.
 
-    python -m benchmarks.planted_trouble [--only late,memory] [--steps 8]
+    python -m benchmarks.planted_trouble [--only late,memory] [--steps 12]
 
     none        work that takes three times as long as a reduction beside it: nothing is to be named
     neighbour   the same, and a process that computes on the core of device 1
@@ -220,7 +220,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", default=",".join(kind.name for kind in KINDS))
-    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--steps", type=int, default=12)
     options = parser.parse_args(arguments)
     asked = options.only.split(",")
     if unknown := set(asked) - {kind.name for kind in KINDS}:

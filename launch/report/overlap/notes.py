@@ -26,6 +26,11 @@ def notes_of(
             "the trace has no reference steps (spmd profile makes some): what kernels and collectives take by "
             f"themselves is {alone.reference.value}"
         )
+    elif _all_block(run, steps):
+        yield (
+            "no collective has a start and a done: steps and reference steps do the same, and what lies between them "
+            "is chance"
+        )
     yield from _of_cores(run, steps)
     predicted = (run.predicted or {}).get("compute_s", 0.0)
     if predicted and totals.compute > _SLOWED * predicted:
@@ -36,6 +41,11 @@ def notes_of(
     uncertain = max(run.clock_uncertainty)
     if uncertain > _UNCERTAIN and _late(steps):
         yield f"clocks of devices agree to within {brief(uncertain)} only: so may the waits for late peers"
+
+
+def _all_block(run: MeasuredRun, steps: Sequence[MeasuredStep]) -> bool:
+    flown = {flight.name for step in steps for device in step.devices for flight in device.flights}
+    return bool(flown) and all(run.sites[name].blocking for name in flown)
 
 
 def _of_cores(run: MeasuredRun, steps: Sequence[MeasuredStep]) -> Iterator[str]:

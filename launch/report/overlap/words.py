@@ -42,14 +42,8 @@ def _because(
             return f"{later}: {cause}" if cause else later
         case Reason.CONTENTION:
             return f"takes {brief(flight.seconds)}, by itself {brief(found.alone)}"
-        case Reason.RESOURCE if found.other and found.kept > found.beside:
-            return f"{found.other} is on its exchange for {brief(found.kept)} before it is issued"
-        case Reason.RESOURCE if found.other:
-            return f"{found.other} is on its exchange for {brief(found.beside)} of its {brief(flight.seconds)}"
-        case Reason.RESOURCE if found.busy > found.work:
-            return f"its exchange is busy for {brief(found.busy)} of a step, beside {brief(found.work)} of work"
         case Reason.RESOURCE:
-            return f"so many may be in flight at a time, says the scheduler, though {beside}"
+            return _limit(flight, site, found)
         case Reason.MEMORY:
             return f"so the scheduler says, though {beside}"
         case Reason.DEPENDENCY:
@@ -60,6 +54,32 @@ def _because(
             return f"{beside}, but stands elsewhere in the schedule; {_between(site)}"
         case Reason.ISSUE:
             return "what the device does to start it"
+
+
+def _limit(flight: Flight, site: Site, found: Circumstances) -> str:
+    """The one of which most is; what none of the others explains has no work to be hidden by."""
+    whole = dict(flight.parts)[Reason.RESOURCE]
+    queued = min(max(flight.seconds - found.alone, 0.0), found.beside)
+    before = max(site.held, found.kept)
+    limits = (
+        (
+            queued,
+            f"{found.other} is on its exchange for {brief(found.beside)} of its {brief(flight.seconds)}",
+        ),
+        (
+            found.kept,
+            f"{found.other} is on its exchange for {brief(found.kept)} before it is issued",
+        ),
+        (
+            site.held,
+            f"so many may be in flight at a time, says the scheduler, though {_beside(site, found)}",
+        ),
+        (
+            whole - queued - before,
+            f"its exchange is busy for {brief(found.busy)} of a step, beside {brief(found.work)} of work",
+        ),
+    )
+    return max(limits, key=lambda limit: limit[0])[1]
 
 
 def _beside(site: Site, found: Circumstances) -> str:

@@ -177,6 +177,35 @@ def test_exchange_with_more_to_do_than_there_is_work_is_a_resource_limit(blockin
     )
 
 
+def test_words_are_of_the_limit_that_costs_most() -> None:
+    """g keeps h from being issued for 3 us; for 27 there is no work. Or both wait for limits, as the scheduler says."""
+    lanes = [
+        Lane().start("g").kernel("p", 5).wait("g", 8).start("h").kernel("b", 10).wait("h", 48)
+        for _ in range(2)
+    ]
+    blocked = [
+        Lane().start("g").wait("g", 8).kernel("p", 5).start("h").wait("h", 53).kernel("b", 10)
+        for _ in range(2)
+    ]
+    found = report([lanes], [blocked], [site("g", 15), site("h", 40, producer="p")])
+    assert parts(found, "h") == {Reason.RESOURCE: 30.0}
+    assert collective(found, "h").why == (
+        "resource limit: its exchange is busy for 48 us of a step, beside 15 us of work"
+    )
+    by_flights = report([lanes], [blocked], [site("g", 15), site("h", 40, producer="p", held=28)])
+    assert collective(by_flights, "h").why == (
+        "resource limit: so many may be in flight at a time, says the scheduler, though 40 us of work may run beside "
+        "its 40 us"
+    )
+
+
+@pytest.mark.parametrize("blocking", [False, True])
+def test_where_all_collectives_block_the_difference_is_chance(blocking: bool) -> None:
+    found = report([reference()], [reference()], [site("g", 30, blocking=blocking)])
+    said = [note for note in found.notes if note.startswith("no collective has a start and a done")]
+    assert bool(said) == blocking
+
+
 def test_one_that_blocks_is_not_exposed_because_it_came_late() -> None:
     """It would be exposed before g, too."""
     lanes = [
