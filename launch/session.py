@@ -15,7 +15,7 @@ from launch.agreement import agree
 from launch.compiled import Compiled, compile_source
 from launch.digest import digest_of
 from launch.ending import end_job
-from launch.gpu import engine_for, refuse_gpu_ranks
+from launch.gpu import engine_for, engine_of_ranks, gpu_of_rank, require_backend
 from launch.job import require_saved_for, require_world, versions
 from launch.machine_option import machine_for
 from launch.mpi import open_world
@@ -63,15 +63,17 @@ def compile_program(
         return executable
 
     def setup() -> tuple[int, dict[str, str]]:
-        refuse_gpu_ranks(backend)
-        engine_for(backend)
+        require_backend(backend)
+        if backend == "gpu":
+            gpu_of_rank(world)
         wanted = devices if devices is not None else device_count(module)
         require_world(wanted, world.size, "devices=")
         text = digest_of(str(module).encode())
         return wanted, {"module": text, "options": str(options), **_alike()}
 
     wanted = agree(world, setup)
-    return compile_on_first(world, lambda: compile_source(source, wanted, options))
+    engine = engine_of_ranks(world) if backend == "gpu" else None
+    return compile_on_first(world, lambda: compile_source(source, wanted, options), engine=engine)
 
 
 def load_executable(path: str | Path) -> Executable:

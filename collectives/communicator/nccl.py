@@ -220,6 +220,10 @@ class NcclCommunicator:
             self._watch.settle()
             raise
 
+    def leave(self) -> None:
+        """Before this process ends: nobody looks after NCCL any more."""
+        self._watch.stop()
+
     def close(self) -> None:
         """By every rank after its last step, with nothing in flight."""
         self._watch.stop()

@@ -19,7 +19,6 @@ from launch.cli.program import (
 from launch.cores import cores_of
 from launch.execution import time_steps
 from launch.fewer_collections import fewer_collections
-from launch.gpu import refuse_gpu_ranks
 from launch.inputs import SeededInputs
 from launch.job import step_milliseconds
 from launch.report.environment import describe_environment
@@ -74,7 +73,6 @@ def _run_here(options: argparse.Namespace) -> int:
 
 def _run_as_rank(options: argparse.Namespace, world: MpiCommunicator) -> int:
     def alike() -> dict[str, str]:
-        refuse_gpu_ranks(options.backend)
         asked = (compile_options(options), options.devices, options.repeat, options.seed)
         return {"options": str(asked)}
 

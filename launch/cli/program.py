@@ -20,7 +20,7 @@ from launch.cli.module_argument import (
 from launch.cli.output_path import require_writable
 from launch.compiled import Compiled, compile_source
 from launch.ending import run_rank
-from launch.gpu import engine_for
+from launch.gpu import engine_for, engine_of_ranks, gpu_of_rank
 from launch.job import require_saved_for, require_world, versions
 from launch.machine_option import add_machine
 from launch.messages import report_note
@@ -134,10 +134,14 @@ def program_on_ranks(
     compiling fails. record, reference_every: as of ``Executable``.
     """
 
+    on_gpus = getattr(options, "backend", "cpu") == "gpu"
+
     def setup() -> tuple[argparse.Namespace, dict[str, str]]:
         if world.rank == 0:
             require_writable(*options.writes)
         wanted = alike()
+        if on_gpus:
+            gpu_of_rank(world)
         return options, {
             "module": digest(options.module),
             **wanted,
@@ -147,13 +151,16 @@ def program_on_ranks(
 
     agree(world, setup)
     start = time.perf_counter()
+    engine = engine_of_ranks(world) if on_gpus else None
     first: list[tuple[Compiled, ModuleSource | None]] = []
 
     def compile_it() -> Compiled:
         first.append(_compiled(options, world.size))
         return first[0][0]
 
-    executable = compile_on_first(world, compile_it, record=record, reference_every=reference_every)
+    executable = compile_on_first(
+        world, compile_it, record=record, reference_every=reference_every, engine=engine
+    )
     seconds = time.perf_counter() - start
     if not first:
         return Program(executable, None, seconds)

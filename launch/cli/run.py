@@ -22,7 +22,6 @@ from launch.divergence import first_diverging_op
 from launch.entry import Entry
 from launch.execution import Execution, execute_steps
 from launch.expect import Expected
-from launch.gpu import refuse_gpu_ranks
 from launch.job import (
     JobOptions,
     JobResult,
@@ -134,11 +133,8 @@ def _run_as_rank(options: argparse.Namespace, world: MpiCommunicator) -> int:
     job = _job_options(options)
 
     def alike() -> dict[str, str]:
-        refuse_gpu_ranks(options.backend)
-        if options.backend != "cpu":
-            raise UnsupportedError(
-                f"--backend {options.backend} runs in one process, not under MPI"
-            )
+        if options.backend == "reference":
+            raise UnsupportedError("--backend reference runs in one process, not under MPI")
         return {
             "inputs": inputs_digest(job),
             "options": str(compile_options(options)),

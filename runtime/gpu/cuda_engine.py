@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from runtime.gpu.availability import require_gpu
+from runtime.gpu.collective import GpuCommunicator
 from runtime.gpu.driver import GpuDriver
 from runtime.gpu.engine import GpuEngine
 from runtime.gpu.options import DEFAULT, GpuOptions
 from runtime.gpu.ptx import ptx_maker
+
+
+def cuda_engine_on(
+    index: int,
+    collectives: Callable[[], GpuCommunicator | None],
+    options: GpuOptions = DEFAULT,
+) -> GpuEngine:
+    """Of one rank: GPU number ``index`` of those that this process sees, and its collectives with other ranks'."""
+    require_gpu()
+
+    def driver(_: int) -> GpuDriver:
+        from runtime.gpu.cuda import CudaDriver  # imports CuPy
+
+        return CudaDriver(index)
+
+    return GpuEngine(driver, ptx_maker, options, collectives)
 
 
 def cuda_engine(options: GpuOptions = DEFAULT) -> GpuEngine:

@@ -1,0 +1,22 @@
+"""Which GPU is which, whatever number a process sees it under."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class GpuIdentity:
+    """``unit``: its place on the bus and its UUID, the same for all processes of a node that have it."""
+
+    name: str
+    unit: str
+
+
+def identity_of(index: int) -> GpuIdentity:
+    """Of GPU number ``index`` of those that this process sees. CuPy is there (``require_gpu``)."""
+    runtime = importlib.import_module("cupy").cuda.runtime
+    properties = runtime.getDeviceProperties(index)
+    uuid = bytes(properties.get("uuid", b""))[:16].hex()
+    return GpuIdentity(properties["name"].decode(), f"{runtime.deviceGetPCIBusId(index)} {uuid}")
