@@ -12,7 +12,13 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
-from runtime.codegen import ptx_copy, ptx_loop, ptx_rows  # noqa: F401 - they fill the table
+from runtime.codegen import (  # noqa: F401 - they fill the table
+    ptx_copy,
+    ptx_indexed,
+    ptx_loop,
+    ptx_rows,
+    ptx_scatter,
+)
 from runtime.codegen.llvm_at_once import run_passes
 from runtime.codegen.llvm_jit import CodegenError
 from runtime.codegen.ptx_forms import GpuArrays, sources
