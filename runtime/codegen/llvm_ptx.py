@@ -16,6 +16,8 @@ from runtime.codegen import (  # noqa: F401 - they fill the table
     ptx_copy,
     ptx_indexed,
     ptx_loop,
+    ptx_program_reduce,
+    ptx_random_bits,
     ptx_rows,
     ptx_scatter,
 )

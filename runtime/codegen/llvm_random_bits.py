@@ -73,7 +73,7 @@ def random_bits_code(form: RandomBitsForm) -> NativeLibrary:
 
 
 def random_bits_ir(form: RandomBitsForm) -> str:
-    return "\n".join([_block_function(form), _RandomBits(form).function()])
+    return "\n".join([block_function(form), _RandomBits(form).function()])
 
 
 def _threefry(key: Sequence[Int], x: Sequence[Int]) -> list[Int]:
@@ -108,7 +108,7 @@ def _halves(x: Int) -> tuple[Int, Int]:
     return x.resized("i32"), (x >> 32).resized("i32")
 
 
-def _block_function(form: RandomBitsForm) -> str:
+def block_function(form: RandomBitsForm) -> str:
     """@block(key, low, high) of 64-bit numbers: the elements that one counter (high, low) gives, as memory has them."""
     block = _threefry if form.algorithm is Algorithm.THREEFRY else _philox
     code = Code()
