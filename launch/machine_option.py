@@ -13,6 +13,9 @@ from spmd.machine.description import MachineDescription
 from spmd.machine.named import introduce, machine_named
 from spmd.machine.reader import MAX_BYTES, MachineError, read_machine
 
+#: Whose GPUs are assumed where GPUs compute, and nobody says which.
+GPUS = "dgx-h200"
+
 #: Whose network joins nodes of machines of which only the inside was measured.
 NETWORK = "tcp-cluster"
 
@@ -43,12 +46,16 @@ def described(text: str) -> MachineDescription:
     return machine_named(machine.name + (named.group(2) or ""))
 
 
-def machine_for(text: str | None, node: int | None = None) -> MachineDescription:
-    """The machine that ``text`` describes, else the one that is here.
+def machine_for(
+    text: str | None, node: int | None = None, backend: str = "cpu"
+) -> MachineDescription:
+    """The machine that ``text`` describes, else the one that is here, or the one that is assumed for ``backend`` gpu.
 
     node: devices of each node, where the devices are known to lie on several; the machine's nodes are taken to be of
     that size, unless ``text`` varies them. Where they lie on one, and nobody says otherwise, it is all there is.
     """
+    if text is None and backend == "gpu":
+        text = GPUS
     machine = machine_here() if text is None else described(text)
     if node is None:
         return _one_node(machine) if text is None else machine

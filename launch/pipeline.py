@@ -200,4 +200,7 @@ def fusion(options: CompileOptions) -> tuple[Pipeline, ...]:
     machine = introduce(options.machine)
     # Of a machine that is not here the memory is known: fusions may use it, but for what is yet to be in flight.
     memory = int(FUSION_MEMORY * machine.program_bytes)
-    return (replace(FUSION, passes=(PriorityFusion(machine=machine.name, memory=memory),)),)
+    # A GPU's products are a library's, which makes nothing of its results while they are near.
+    products = machine.kind != "gpu"
+    fuse = PriorityFusion(machine=machine.name, memory=memory, products=products)
+    return (replace(FUSION, passes=(fuse,)),)

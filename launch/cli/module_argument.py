@@ -105,7 +105,11 @@ def compile_options(options: argparse.Namespace) -> CompileOptions:
     """From what the command's parser has found; ``options.node``: devices of each node of a job that has several."""
     partitioned = None if options.stage is None else options.stage == "partitioned"
     limit = getattr(options, "memory_limit", None)
-    machine = machine_for(getattr(options, "machine", None), getattr(options, "node", None))
+    machine = machine_for(
+        getattr(options, "machine", None),
+        getattr(options, "node", None),
+        getattr(options, "backend", "cpu"),
+    )
     return CompileOptions(
         partitioned=partitioned,
         memory_limit=limit,
