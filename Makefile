@@ -80,7 +80,7 @@ test: $(TEST_READY)
 		|| echo "== not run here: programs on two hosts, for the reason above"
 	@$(MAKE) --no-print-directory test-unit
 	@$(MAKE) --no-print-directory test-mpi
-	@echo "== not run here: tests on a GPU: there is no GPU back end in this version yet"
+	@echo "== not run here: tests on a GPU: make test-gpu"
 	@echo "== all tests passed"
 
 check: lint types imports
@@ -108,8 +108,17 @@ test-mpi: $(TEST_READY)
 		$(BIN)/python -m launch.mpirun -n $$n -- -m pytest --with-mpi --timeout=120 -q --color=no --no-summary -p no:cacheprovider tests/mpi || exit 1; \
 	done
 
-test-gpu:
-	@echo "no GPU back end in this version yet: not run on a GPU"
+# GPU_PYTHON=python3: an interpreter that has the packages already, as where nothing can be installed.
+GPU_READY  := $(VENV)/.installed-gpu
+GPU_PYTHON ?= $(BIN)/python
+
+$(GPU_READY): $(TEST_READY)
+	@echo "== installing CuPy, NCCL and CUDA's libraries (2 GB)"
+	@$(BIN)/python -m pip install --disable-pip-version-check -q -e '.[gpu]'
+	@touch $@
+
+test-gpu: $(if $(filter $(BIN)/python,$(GPU_PYTHON)),$(GPU_READY))
+	@$(GPU_PYTHON) -m tests.gpu
 
 # ---- timing ----------------------------------------------------------------------------------
 

@@ -52,7 +52,7 @@ class HostDriver:
         self.streams.refuse_in_capture("allocating")
         self.allocations += 1
         if num_bytes > self.free_bytes:
-            raise GpuMemoryError(f"{num_bytes} bytes")
+            raise GpuMemoryError(f"{num_bytes:,} bytes of {self.name}")
         whole = np.zeros(num_bytes + 512, np.uint8)
         start = -whole.ctypes.data % 256
         block = HostBlock(whole[start : start + num_bytes])

@@ -1,0 +1,78 @@
+"""Tests that need a GPU: left out, with the reason, where there is none. `make test-gpu` wants one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from runtime.executable import Executable
+from runtime.gpu.driver import GpuDriver
+from runtime.gpu.engine import GpuEngine
+from runtime.gpu.errors import NoGpuError
+from runtime.gpu.options import GpuOptions
+from runtime.gpu.ptx import ptx_maker
+from tests.runtime.gpu.host_driver import HostDriver
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--double",
+        action="store_true",
+        help="on a double of a GPU: whether the tests themselves run",
+    )
+
+
+@pytest.fixture
+def is_double(request: pytest.FixtureRequest) -> bool:
+    return bool(request.config.getoption("--double", default=False))
+
+
+@pytest.fixture
+def _gpu(is_double: bool) -> None:
+    from runtime.gpu.availability import require_gpu
+
+    if is_double:
+        return
+    try:
+        require_gpu()
+    except NoGpuError as error:
+        pytest.skip(f"not run on a GPU: {error}")
+
+
+@pytest.fixture
+def driver(_gpu: None, is_double: bool) -> GpuDriver:
+    if is_double:
+        return HostDriver()
+    from runtime.gpu.cuda import CudaDriver  # imports CuPy
+
+    return CudaDriver(0)
+
+
+@dataclass
+class OnGpu:
+    """Puts executables on the GPUs that there are."""
+
+    is_double: bool
+
+    def __call__(self, executable: Executable, **options: bool) -> Executable:
+        given = GpuOptions(**options)
+        if self.is_double:
+            executable.engine = GpuEngine(lambda _: HostDriver(), ptx_maker, given)
+            return executable
+        from runtime.gpu.cuda_engine import cuda_engine
+
+        executable.engine = cuda_engine(given)
+        return executable
+
+
+@pytest.fixture
+def on_gpu(_gpu: None, is_double: bool) -> OnGpu:
+    return OnGpu(is_double)
+
+
+@pytest.fixture
+def cases() -> Path:
+    """The folder of the copied corpus cases: NAME/{module.hlo, inputs.npz, expected.npz, case.json}."""
+    return Path(__file__).parents[1] / "cases"
