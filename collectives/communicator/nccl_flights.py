@@ -11,6 +11,9 @@ from collectives.communicator.kinds import Group
 from collectives.communicator.nccl_interface import DeviceEvent, HostCommunicator
 from collectives.communicator.polling import poll_while
 
+_SPIN_SECONDS = 200e-6
+"""For which a host asks its GPU again and again: whoever reads one number back wants it at once."""
+
 _SIGN_SECONDS = 0.5
 """After which a rank whose GPU computes says so to its peers, which take that for a sign of life."""
 
@@ -59,6 +62,9 @@ class Flights:
 
     def wait(self, done: Callable[[], bool]) -> None:
         """Until ``done``. CollectiveTimeoutError where a collective before that does not end."""
+        soon = time.monotonic() + _SPIN_SECONDS
+        while not done() and time.monotonic() < soon:
+            pass
         while not done():
             self.raise_if_failed()
             flight = self.oldest()

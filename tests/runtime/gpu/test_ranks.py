@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from collective_scenarios import SCENARIOS
 from loopback_ranks import run_ranks
 
 from collectives.communicator.loopback import LoopbackCommunicator
@@ -25,6 +26,7 @@ from tests.collectives.communicator.nccl_double import World
 from tests.runtime.gpu.driver_memory import DriverMemory
 from tests.runtime.gpu.engines import ptx_of_all
 from tests.runtime.gpu.host_driver import HostDriver
+from tests.runtime.gpu.on_gpu import OnGpu
 
 NAMES = (
     "gpt_dp2tp2",
@@ -78,3 +80,20 @@ def test_case(name: str, way: str, cases: Path) -> None:
         assert ("a collective" in driver.launched) == (world is not None)
 
     run_ranks(case["num_partitions"], program, 120)
+
+
+SCENARIOS_HERE = sorted(set(SCENARIOS) - {"a_second_start_before_the_first_is_over_is_refused"})
+
+
+@pytest.mark.parametrize("name", SCENARIOS_HERE)
+def test_scenario(name: str) -> None:
+    """As tests/gpu/nccl_scenarios.py has them on real GPUs."""
+    world = World(2)
+
+    def program(host: LoopbackCommunicator) -> None:
+        driver = HostDriver()
+        memory = DriverMemory(driver)
+        api = world.api(host.rank, memory)
+        SCENARIOS[name](OnGpu(NcclCommunicator(host, api, memory, timeout_seconds=60), driver))
+
+    run_ranks(2, program, 60)
