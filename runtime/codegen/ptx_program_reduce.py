@@ -1,7 +1,8 @@
 """Reductions by a scalar program on a GPU, such as argmax: of neighbours in a row by lanes, of others by a thread each.
 
 Nothing combines with an element to itself, so every lane begins with an element of its own: there are no more lanes
-than elements. The order of a reduction depends on the sizes alone.
+than elements. Totals are of elements that follow on one another, the first ones first: a program need not commute (the
+first of several nan is argmax's). The order of a reduction depends on the sizes alone.
 """
 
 from __future__ import annotations
@@ -104,17 +105,26 @@ class _Reduce:
         return writer.source("spmd_reduce", functions, self.blocks, self.threads)
 
     def total(self, lane: str, at: Sequence[str], places: Sequence[str]) -> list[str]:
-        """Of the elements from number ``lane`` on, ``lanes`` apart."""
+        """Of the lane's elements, which follow on one another, at least one."""
         writer, value = self.writer, self.writer.value
-        for kind, place, x in zip(self.kinds, places, self.elements(lane, at), strict=True):
+        next_lane = value(f"add nuw nsw {writer.index} {lane}, 1")
+        first, end = self.begin_of(lane), self.begin_of(next_lane)
+        for kind, place, x in zip(self.kinds, places, self.elements(first, at), strict=True):
             writer.add(f"store {kind} {x}, ptr {place}")
-        second = value(f"add nuw nsw {writer.index} {lane}, {self.lanes}")
-        with writer.strided_loop(second, str(self.length), str(self.lanes)) as number:
+        second = value(f"add nuw nsw {writer.index} {first}, 1")
+        with writer.strided_loop(second, end, "1") as number:
             so_far = self.kept(places)
             made = self.combined(so_far, self.elements(number, at))
             for kind, place, x in zip(self.kinds, places, made, strict=True):
                 writer.add(f"store {kind} {x}, ptr {place}")
         return self.kept(places)
+
+    def begin_of(self, lane: str) -> str:
+        """The number of the first element of a lane."""
+        value, t = self.writer.value, self.writer.index
+        whole = value(f"mul nuw nsw i64 {self.writer.to_i64(lane)}, {self.length}")
+        number = value(f"lshr i64 {whole}, {self.lanes.bit_length() - 1}")
+        return number if t == "i64" else value(f"trunc i64 {number} to {t}")
 
     def kept(self, places: Sequence[str]) -> list[str]:
         return [

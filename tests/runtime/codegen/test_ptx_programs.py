@@ -1,0 +1,91 @@
+"""Random bits, reductions by programs and windows on a GPU beside the processor's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from runtime.codegen import ptx_random_bits
+from runtime.codegen.ptx_forms import GpuArrays, sources
+from runtime.codegen.ptx_launch import PtxTarget
+from runtime.kernels.program_reduce import ProgramReduceKernel
+from runtime.kernels.random_bits import RandomBitsKernel
+from runtime.thunks.kernel import KernelThunk
+from tests.runtime.codegen.gpu_emulator import needs_contexts
+from tests.runtime.codegen.gpu_kernels import both_ways
+from tests.runtime.codegen.ptx_assembler import accepted, needs_assembler
+from tests.runtime.fusion.test_loop_fusions import edge_inputs
+from tests.runtime.kernels.test_program_reduce import ARGMAX
+from tests.runtime.kernels.test_random_bits import program
+from tests.runtime.programs.build import compiled
+
+pytestmark = needs_contexts
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "words"), [("rng_three_fry", 2), ("rng_philox", 3), ("rng_default", 3)]
+)
+def test_random_bits(algorithm: str, words: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ptx_random_bits, "THREADS", 32)
+    monkeypatch.setattr(ptx_random_bits, "BLOCKS", 1)
+    last = np.full(words, 2**64 - 3, np.uint64)  # the counter wraps
+    with both_ways() as compared:
+        compiled(program(algorithm, words)).run(last)
+    assert compared.run["RandomBitsKernel"] > 20
+
+
+def test_a_state_may_take_the_place_of_the_old_one() -> None:
+    """Which all threads have read before."""
+    text = """HloModule random, input_output_alias={ {0}: (0, {}, must-alias) }
+    ENTRY main {
+      s = u64[3] parameter(0)
+      ROOT r = (u64[3], u32[5000]) rng-bit-generator(s), algorithm=rng_philox
+    }
+    """
+    with both_ways() as compared:
+        compiled(text).run(np.array([1, 2, 3], np.uint64))
+    assert compared.run["RandomBitsKernel"] == 1
+
+
+SHAPES = [
+    ("4,7", "4", 1, "1"),
+    ("4,7", "7", 0, "0"),
+    ("3,4,5", "", 1, "0,1,2"),
+    ("3,0", "3", 1, "1"),
+    ("37,65", "37", 1, "1"),
+    ("5,1100", "1100", 0, "0"),
+    ("3,5000", "3", 1, "1"),
+    ("3,45,2,33", "3,45", 3, "2,3"),
+    ("35,18,40", "18,40", 0, "0"),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "low"), [("f32", "-inf"), ("bf16", "-inf"), ("s8", "-128"), ("f64", "0")]
+)
+@pytest.mark.parametrize(("x", "y", "axis", "axes"), SHAPES)
+def test_argmax(kind: str, low: str, x: str, y: str, axis: int, axes: str) -> None:
+    with both_ways() as compared:
+        executable = compiled(ARGMAX.format(kind=kind, low=low, x=x, y=y, axis=axis, axes=axes))
+        executable.run(*edge_inputs(executable.module, 3))
+    assert compared.run["ProgramReduceKernel"] == 1
+
+
+@needs_assembler
+def test_accepted_without_spills() -> None:
+    texts = [program("rng_three_fry", 2), program("rng_philox", 3)]
+    texts += [
+        ARGMAX.format(kind=kind, low="0", x=x, y=y, axis=axis, axes=axes)
+        for x, y, axis, axes in (("4096,1024", "4096", 1, "1"), ("64,512", "512", 0, "0"))
+        for kind in ("f32", "bf16")
+    ]
+    for text in texts:
+        for thunk in compiled(text).program.thunks.thunks:
+            if isinstance(thunk, KernelThunk) and isinstance(
+                thunk.kernel, RandomBitsKernel | ProgramReduceKernel
+            ):
+                operands, results = (
+                    tuple(x.view for x in own) for own in (thunk.operands, thunk.results)
+                )
+                found = sources(thunk.kernel, GpuArrays(operands, results, (), PtxTarget()))
+                assert all(x.spilled == 0 for x in accepted(found, "sm_90"))
