@@ -18,7 +18,7 @@ from runtime.codegen import (  # noqa: F401 - they fill the table
     ptx_loop,
     ptx_program_reduce,
     ptx_random_bits,
-    ptx_rows,
+    ptx_row_split,
     ptx_scatter,
 )
 from runtime.codegen.llvm_at_once import run_passes

@@ -37,7 +37,7 @@ class RowPlan:
     chunks: int
     row_groups: int
     rows_together: int
-    blocks: int
+    most_blocks: int
 
     @property
     def along(self) -> int:
@@ -83,7 +83,7 @@ def row_plan(parts: RowParts, target: PtxTarget) -> RowPlan:
         row_groups, groups = rows // together, length
         rows_together = lanes
         few = -(-row_groups // lanes) < 2 * target.multiprocessors
-        step = min(32 if few else 8, _power_of_two(max(1, length)))
+        step = min(32 if few else 8, power_of_two(max(1, length)))
         if held * together > 16:
             step = min(step, 16)
         totals = sum(max(4, each.element_type.byte_size) for each in parts.fusion.reductions)
@@ -95,7 +95,6 @@ def row_plan(parts: RowParts, target: PtxTarget) -> RowPlan:
     if own > _MOST_UNROLLED or own * together * held > _MOST_HELD:
         unrolled = max(1, min(_FEW, own, _MOST_HELD // 2 // (together * held)))
     chunks = -(-own // unrolled)
-    rounds = -(-row_groups // rows_together)
     most = target.multiprocessors * (_RESIDENT // threads) * _WAVES
     return RowPlan(
         along_rows,
@@ -107,21 +106,21 @@ def row_plan(parts: RowParts, target: PtxTarget) -> RowPlan:
         chunks,
         row_groups,
         rows_together,
-        min(rounds, max(1, most)),
+        max(1, most),
     )
 
 
 def _lanes(groups: int, held: int) -> int:
     """Threads of a row: few groups each, and all that is held fits."""
     if groups <= WARP * _FEW and _FEW * held <= _MOST_HELD:
-        return min(WARP, _power_of_two(max(1, groups)))
-    lanes = min(_MOST_THREADS, _power_of_two(-(-groups // _FEW)))
+        return min(WARP, power_of_two(max(1, groups)))
+    lanes = min(_MOST_THREADS, power_of_two(-(-groups // _FEW)))
     while lanes < _MOST_THREADS and -(-groups // lanes) * held > _MOST_HELD:
         lanes *= 2
     return lanes
 
 
-def _power_of_two(n: int) -> int:
+def power_of_two(n: int) -> int:
     """Not below n."""
     return 1 << max(0, n - 1).bit_length()
 

@@ -15,10 +15,10 @@ from collections.abc import Sequence
 
 from runtime.codegen.element_operations import stored_type, wide_type
 from runtime.codegen.elements.combining import element_combining_ir, neutral_element
-from runtime.codegen.ptx_forms import GpuArrays, Sources, gpu_form
+from runtime.codegen.ptx_forms import GpuArrays
 from runtime.codegen.ptx_launch import WARP, KernelSource
-from runtime.codegen.ptx_row_parts import Part, RowPart, RowParts, row_parts
-from runtime.codegen.ptx_row_plan import RowPlan, row_plan
+from runtime.codegen.ptx_row_parts import Part, RowPart, RowParts
+from runtime.codegen.ptx_row_plan import RowPlan
 from runtime.codegen.ptx_walk import (
     INSTRUCTIONS,
     computed,
@@ -40,20 +40,10 @@ from spmd.device import ReductionKind
 _COMMUTE = frozenset(ReductionKind) - {ReductionKind.MIN, ReductionKind.MAX}
 
 
-@gpu_form(RowKernel)
-def rows_form(kernel: RowKernel, arrays: GpuArrays) -> Sources:
-    fusion = kernel.fusion
-    if any(fusion.dims[d] == 0 for d in fusion.counted):
-        return ()
-    parts = row_parts(kernel, arrays)
-    plan = row_plan(parts, arrays.target)
-    rows = _Rows(kernel, parts, plan, arrays)
-    source = rows.source()
-    return (source,) if rows.writer.shared_bytes <= arrays.target.shared_bytes else None
-
-
-class _Rows:
+class Rows:
     """Writes the kernel. A thread has ``side`` rows, and goes along them by groups of ``along`` neighbours."""
+
+    entry = "spmd_rows"
 
     def __init__(
         self, kernel: RowKernel, parts: RowParts, plan: RowPlan, arrays: GpuArrays
@@ -94,18 +84,31 @@ class _Rows:
         row, self.first = (own, self.lane) if plan.along_rows else (self.lane, own)
         self.thread, self.warp = thread, value(f"lshr i32 {thread}, 5")
         block = writer.to_index(writer.block_number())
-        with writer.strided_loop(block, str(plan.rounds), str(plan.blocks)) as number:
-            before = value(f"mul nuw nsw {t} {number}, {plan.rows_together}")
+        with writer.strided_loop(block, str(self.rounds), str(self.blocks)) as number:
+            before = value(f"mul nuw nsw {t} {self.round_of(number)}, {plan.rows_together}")
             at = value(f"add nuw nsw {t} {before}, {writer.to_index(row)}")
             self.counts = self.within(at, plan.row_groups, plan.row_groups % plan.rows_together)
-            at = self.clamped(at, plan.row_groups, self.counts)
+            self.at = self.clamped(at, plan.row_groups, self.counts)
             *outer, last = parts.counted
-            self.row_digits = writer.digits(at, [*outer, last // side])
+            self.row_digits = writer.digits(self.at, [*outer, last // side])
             self.row()
             if writer.shared_bytes:
                 writer.barrier()
         functions = [*starts_functions(self.kernel.starts), *self.functions()]
-        return writer.source("spmd_rows", functions, plan.blocks, plan.threads)
+        return writer.source(self.entry, functions, self.blocks, plan.threads)
+
+    @property
+    def rounds(self) -> int:
+        """Of all blocks together."""
+        return self.plan.rounds
+
+    @property
+    def blocks(self) -> int:
+        return min(self.rounds, self.plan.most_blocks)
+
+    def round_of(self, number: str) -> str:
+        """Which rows the block takes in round ``number``."""
+        return number
 
     def functions(self) -> list[str]:
         found: list[str] = []
@@ -143,7 +146,7 @@ class _Rows:
         if plan.chunks == 1:
             self.chunk(number, each, writer.to_index(self.first))
             return
-        with writer.strided_loop("0", str(plan.chunks), "1") as chunk:
+        with writer.strided_loop(*self.chunks(), "1") as chunk:
             self.elements.clear()
             self.kept.clear()
             step = plan.step * plan.unrolled
@@ -152,6 +155,10 @@ class _Rows:
             self.chunk(number, each, writer.value(f"add nuw nsw {writer.index} {before}, {own}"))
             self.elements.clear()
             self.kept.clear()
+
+    def chunks(self) -> tuple[str, str]:
+        """From which and to which chunk of a row the block goes."""
+        return "0", str(self.plan.chunks)
 
     def chunk(self, number: int, each: RowPart, first: str) -> None:
         """As many groups as are unrolled, from ``first`` on, ``plan.step`` apart: read, computed, then written."""

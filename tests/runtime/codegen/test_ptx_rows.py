@@ -13,7 +13,7 @@ from runtime.kernels.rows import RowKernel
 from runtime.thunks.kernel import KernelThunk
 from spmd.shape import PrimitiveType
 from tests.runtime.codegen.gpu_emulator import needs_contexts
-from tests.runtime.codegen.gpu_kernels import both_ways
+from tests.runtime.codegen.gpu_kernels import SMALL, both_ways
 from tests.runtime.codegen.ptx_assembler import accepted, needs_assembler
 from tests.runtime.fusion.test_loop_fusions import edge_inputs
 from tests.runtime.fusion.test_row_fusions import (
@@ -28,12 +28,15 @@ from tests.runtime.fusion.test_row_fusions import (
 from tests.runtime.programs.build import compiled, random_inputs
 
 P = PrimitiveType
+HOPPER = PtxTarget()
 REDUCERS = (reducer("maximum", P.F32), reducer("add", P.F32))
 
 
-def run(text: str, *, edges: bool = False, rtol: float = 2e-6) -> Executable:
+def run(
+    text: str, *, edges: bool = False, rtol: float = 2e-6, target: PtxTarget = SMALL
+) -> Executable:
     """``rtol``: of sums in another order."""
-    with both_ways(rtol=rtol) as compared:
+    with both_ways(target, rtol) as compared:
         executable = compiled(text)
         for seed in range(2):
             inputs = (edge_inputs if edges else random_inputs)(executable.module, seed)
@@ -135,12 +138,36 @@ def test_many_rounds_of_the_grid(monkeypatch: pytest.MonkeyPatch) -> None:
     run(reduce_text("add", P.F32, "0.5", (9, 20000), (0,)))
 
 
+SPLIT = [((70000,), (0,)), ((2, 40000), (1,)), ((9000, 40), (0,)), ((3, 700, 6), (1,))]
+
+
+@pytest.mark.parametrize("kind", [P.F32, P.BF16, P.C64, P.U8])
+@pytest.mark.parametrize(("dims", "axes"), SPLIT, ids=str)
+def test_few_long_rows(dims: tuple[int, ...], axes: tuple[int, ...], kind: PrimitiveType) -> None:
+    """Parts of a row by several blocks, their totals by a second launch."""
+    init = "(0.5, 1)" if kind is P.C64 else "1"
+    text = reduce_text("add", kind, init, dims, axes)
+    if kind is P.C64:
+        text = text.replace("maximum(", "add(")
+    many = PtxTarget(multiprocessors=64)
+    assert len(row_sources(text, many) or ()) == 2
+    run(text, target=many, rtol=1e-2 if kind is P.BF16 else 5e-6)
+
+
+def test_what_is_computed_beside_long_rows() -> None:
+    text = module_text(SIBLINGS, SIBLINGS_ENTRY, *REDUCERS)
+    text = text.replace("33,20", "3000,24").replace("f32[20]", "f32[24]")
+    many = PtxTarget(multiprocessors=64)
+    assert len(row_sources(text, many) or ()) == 2
+    run(text, target=many)
+
+
 # ---- what ptxas says
-def row_sources(text: str) -> Sources:
+def row_sources(text: str, target: PtxTarget = HOPPER) -> Sources:
     thunks = compiled(text).program.thunks.thunks
     (thunk,) = [x for x in thunks if isinstance(x, KernelThunk) and isinstance(x.kernel, RowKernel)]
     operands, results = (tuple(x.view for x in own) for own in (thunk.operands, thunk.results))
-    return sources(thunk.kernel, GpuArrays(operands, results, (), PtxTarget()))
+    return sources(thunk.kernel, GpuArrays(operands, results, (), target))
 
 
 TEXTS = {
@@ -150,6 +177,7 @@ TEXTS = {
     "layernorm": layernorm(1024, 1024),
     "layernorm, long rows": layernorm(1024, 8192),
     "sums": reduce_text("add", P.F32, "0", (4096, 1024), (1,)),
+    "a long sum": reduce_text("add", P.F32, "0", (1 << 24,), (0,)),
     "column sums": reduce_text("add", P.F32, "0", (4096, 1024), (0,)),
     "column sums of bf16": reduce_text("add", P.BF16, "0", (4096, 1024), (0,)),
 }
