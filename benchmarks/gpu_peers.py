@@ -1,0 +1,111 @@
+"""JAX functions on a GPU, ours and JAX's own, step after step on arrays that stay on the device."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+# JAX takes three quarters of the memory otherwise.
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import spmd
+from launch.machine_option import machine_for
+from launch.options import CompileOptions
+from launch.pipeline import compile_module
+from launch.report.environment import describe_environment
+from runtime.executable import Executable
+from runtime.gpu.driver import GpuDriver
+from runtime.gpu.engine import GpuEngine
+from runtime.gpu.loopback import GpuLoopbackDevices
+from runtime.gpu.options import GpuOptions
+from runtime.gpu.ptx import ptx_maker
+
+Arrays = Sequence[np.ndarray]
+Step = Callable[[], None]
+
+
+def make_driver(*, double: bool) -> GpuDriver:
+    """``double``: of a GPU, for a look at whether a benchmark runs."""
+    if double:
+        from tests.runtime.gpu.host_driver import HostDriver
+
+        return HostDriver(free_bytes=1 << 40)
+    from runtime.gpu.availability import require_gpu
+
+    require_gpu()
+    from runtime.gpu.cuda import CudaDriver
+
+    return CudaDriver(0)
+
+
+def environment(driver: GpuDriver) -> dict[str, Any]:
+    """What figures were taken on."""
+    return {
+        "gpu": driver.name,
+        "arch": driver.arch,
+        "multiprocessors": driver.multiprocessors,
+        "jax": jax.__version__,
+        "jax_backend": jax.default_backend(),
+        **describe_environment(),
+    }
+
+
+def ours(
+    jitted: Any, arrays: Arrays, donated: int, driver: GpuDriver, *, graphs: bool = True
+) -> tuple[Step, Executable]:
+    """A step; the first ``donated`` arguments are the first results of the step before."""
+    text = jitted.lower(*arrays).compiler_ir("hlo").as_hlo_text(print_large_constants=True)
+    options = CompileOptions(machine=machine_for(None, backend="gpu"))
+    executable = compile_module(spmd.parse(text), 1, options)
+    executable.engine = GpuEngine(lambda _: driver, ptx_maker, GpuOptions(graphs=graphs))
+    state = [executable.put(arrays)]
+
+    def step() -> None:
+        results = executable.run(state[0])
+        if donated:
+            state[0] = results[:donated] + state[0][donated:]
+
+    return step, executable
+
+
+def theirs(jitted: Any, arrays: Arrays, donated: int) -> Step | None:
+    """The same by JAX; None where it has no GPU."""
+    if jax.default_backend() != "gpu":
+        return None
+    state = [[jnp.array(x) for x in arrays]]
+
+    def step() -> None:
+        results = jax.block_until_ready(jax.tree.leaves(jitted(*state[0])))
+        if donated:
+            state[0] = [*results[:donated], *state[0][donated:]]
+
+    return step
+
+
+def forms(executable: Executable) -> dict[str, Any]:
+    """How its kernels are done."""
+    executable.load_devices()
+    local = executable._loaded
+    assert isinstance(local, GpuLoopbackDevices)
+    found = local.devices[0].forms
+    return {"ptx": found.ptx, "library": found.library, "hosted": [list(x) for x in found.hosted]}
+
+
+def copy_rate(driver: GpuDriver, num_bytes: int, times: int = 10) -> float:
+    """Bytes that are read and written a second by copies within the device."""
+    one, other, stream = driver.allocate(num_bytes), driver.allocate(num_bytes), driver.stream()
+    begin, end = driver.event(timed=True), driver.event(timed=True)
+    for events in ((), (begin, end)):  # the first time to warm up
+        if events:
+            stream.record(begin)
+        for _ in range(times):
+            driver.copy(other.address, one.address, num_bytes, stream)
+        if events:
+            stream.record(end)
+    stream.synchronize()
+    return 2e9 * num_bytes * times / driver.nanoseconds(begin, end)
