@@ -133,8 +133,10 @@ bench: $(RUN_READY)
 	@$(BIN)/python -m benchmarks.step_time $(CASES_TIMED) --results benchmarks/results $(BENCH_OPTIONS) \
 		$(if $(PEER),--peer '$(PEER)') $(if $(PEER_ONE_DEVICE),--one-device '$(PEER_ONE_DEVICE)')
 
-bench-gpu:
-	@echo "no GPU back end in this version yet: not run on a GPU" >&2; exit 1
+# Peers and programs are JAX's: GPU_PYTHON needs jax as well, with CUDA for a comparison.
+bench-gpu: $(if $(filter $(BIN)/python,$(GPU_PYTHON)),$(GPU_READY))
+	@$(GPU_PYTHON) -m benchmarks.gpu_kernels --json benchmarks/results/gpu_kernels.json
+	@$(GPU_PYTHON) -m benchmarks.gpu_training --json benchmarks/results/gpu_training.json
 
 # ---- housekeeping ----------------------------------------------------------------------------
 

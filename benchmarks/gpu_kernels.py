@@ -18,12 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu_peers import copy_rate, environment, forms, make_driver, ours, theirs
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks.gpu_peers import copy_rate, environment, forms, make_driver, ours, theirs
 from benchmarks.timing.turns import in_turns
 from runtime.gpu.driver import GpuDriver
 
@@ -127,7 +126,10 @@ def main() -> int:
         )
         hosted = len(row["kernels"]["hosted"])
         note = f"  ({hosted} kernels by the host)" if hosted else ""
-        print(f"{name:14s} ours {row['ours_ms']:9.3f} ms  JAX {jax_ms:>9s} ms  {reached}{note}", flush=True)
+        print(
+            f"{name:14s} ours {row['ours_ms']:9.3f} ms  JAX {jax_ms:>9s} ms  {reached}{note}",
+            flush=True,
+        )
     if options.json:
         found = {"environment": where, "copy_bytes_per_s": rate, "kernels": rows}
         options.json.write_text(json.dumps(found, indent=1) + "\n")

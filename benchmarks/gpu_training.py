@@ -2,8 +2,8 @@
 
     python -m benchmarks.gpu_training [--layers 8] [--width 2048] [--sequence 1024] [--batch 8] [--json FILE]
 
-Weights and Adam's moments are f32, products bf16. idle: of a step without graphs, the part in which no kernel runs, from
-the events of a recorded step, which take time themselves. --double is as of gpu_kernels.
+Weights and Adam's moments are f32, products bf16. What graphs save is what the device waits for launches without them.
+--double is as of gpu_kernels.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu_peers import environment, forms, make_driver, ours, theirs
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks.gpu_peers import environment, forms, make_driver, ours, theirs
 from benchmarks.timing.turns import in_turns
 
 WEIGHTS = ("embed", "qkv", "out", "up", "down", "scale")
@@ -42,7 +41,9 @@ def weights(layers: int, width: int, vocabulary: int) -> list[np.ndarray]:
 
 def norm(x: Any, scale: Any) -> Any:
     wide = x.astype(jnp.float32)
-    return (wide * jax.lax.rsqrt((wide * wide).mean(-1, keepdims=True) + 1e-6) * scale).astype(x.dtype)
+    return (wide * jax.lax.rsqrt((wide * wide).mean(-1, keepdims=True) + 1e-6) * scale).astype(
+        x.dtype
+    )
 
 
 def block(x: Any, qkv: Any, out: Any, up: Any, down: Any, scale: Any, heads: int) -> Any:
@@ -78,31 +79,24 @@ def training_step(heads: int) -> Any:
         m = [0.9 * a + 0.1 * g for a, g in zip(m, gradients, strict=True)]
         v = [0.999 * a + 0.001 * g * g for a, g in zip(v, gradients, strict=True)]
         updated = [
-            p - 1e-4 * a / (jnp.sqrt(b) + 1e-8)
-            for p, a, b in zip(parameters, m, v, strict=True)
+            p - 1e-4 * a / (jnp.sqrt(b) + 1e-8) for p, a, b in zip(parameters, m, v, strict=True)
         ]
         return (*updated, *m, *v, value)
 
     return jax.jit(step, donate_argnums=tuple(range(3 * count)))
 
 
-def idle_part(executable: Any, step: Any) -> float:
-    """Of the last recorded step."""
-    from runtime.timeline.events import Stream, events_of
-
-    step()
-    *_, last = executable.stamps()[0]
-    events = [e for e in events_of(executable.program.thunks, last.stamps) if e.stream is Stream.COMPUTE]
-    whole = max(events, key=lambda event: event.nanoseconds)
-    busy = sum(e.nanoseconds for e in events if e.kind in ("Kernel", "Copy"))
-    return 1 - busy / whole.nanoseconds
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    for name, size in (("layers", 8), ("width", 2048), ("sequence", 1024), ("batch", 8), ("heads", 16)):
+    for name, size in (
+        ("layers", 8),
+        ("width", 2048),
+        ("sequence", 1024),
+        ("batch", 8),
+        ("heads", 16),
+    ):
         parser.add_argument(f"--{name}", type=int, default=size)
     parser.add_argument("--vocabulary", type=int, default=32768)
     parser.add_argument("--rounds", type=int, default=20)
@@ -117,7 +111,9 @@ def main() -> int:
     parameters = weights(options.layers, options.width, options.vocabulary)
     zeros = [np.zeros_like(w) for w in parameters]
     rng = np.random.default_rng(1)
-    tokens = rng.integers(0, options.vocabulary, (options.batch, options.sequence + 1)).astype(np.int32)
+    tokens = rng.integers(0, options.vocabulary, (options.batch, options.sequence + 1)).astype(
+        np.int32
+    )
     arrays = [*parameters, *zeros, *zeros, tokens]
     jitted, donated = training_step(options.heads), 3 * len(WEIGHTS)
     with_graphs, executable = ours(jitted, arrays, donated, driver)
@@ -133,10 +129,17 @@ def main() -> int:
     kernels = forms(executable)
     for name, milliseconds in figures.items():
         print(f"{name:12s} {milliseconds:9.2f} ms a step")
-    print(f"kernels: {kernels['ptx']} PTX, {kernels['library']} libraries, hosted: {kernels['hosted']}")
+    print(
+        f"kernels: {kernels['ptx']} PTX, {kernels['library']} libraries, hosted: {kernels['hosted']}"
+    )
     if options.json:
         sizes = {k: v for k, v in vars(options).items() if isinstance(v, int)}
-        record = {"environment": environment(driver), "sizes": sizes, "ms": figures, "kernels": kernels}
+        record = {
+            "environment": environment(driver),
+            "sizes": sizes,
+            "ms": figures,
+            "kernels": kernels,
+        }
         options.json.write_text(json.dumps(record, indent=1) + "\n")
     return 0
 

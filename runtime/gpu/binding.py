@@ -47,6 +47,8 @@ class Binding:
         self.is_blocking = False
         self.flights: dict[str, Flight] = {}
         self._pinned = np.zeros(0, np.uint8)
+        self._workspaces: list[GpuBlock] = []
+        self._workspace_bytes = 0
         self._words: dict[int, GpuBlock] = {}
 
     def view(self, place: ArrayView) -> DeviceView:
@@ -72,6 +74,12 @@ class Binding:
         if num_bytes:
             self.driver.pin(memory)
         return memory
+
+    def workspace(self, num_bytes: int) -> int:
+        if num_bytes > self._workspace_bytes or not self._workspaces:
+            self._workspaces.append(self.driver.allocate(num_bytes))  # earlier steps keep theirs
+            self._workspace_bytes = num_bytes
+        return self._workspaces[-1].address
 
     def number_word(self, value: int) -> DeviceView:
         if value not in self._words:

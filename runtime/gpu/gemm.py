@@ -51,7 +51,7 @@ class GemmCall:
 
 _F32, _F64 = PrimitiveType.F32, PrimitiveType.F64
 #: (operands, result) -> in which type cuBLAS sums: f32 for the narrow floats, as XLA does.
-_SUMS = {
+SUMS = {
     (PrimitiveType.BF16, PrimitiveType.BF16): _F32,
     (PrimitiveType.BF16, _F32): _F32,
     (PrimitiveType.F16, PrimitiveType.F16): _F32,
@@ -67,7 +67,7 @@ def gemm_calls(
     kernel: DotKernel, lhs: StridedView, rhs: StridedView, out: StridedView
 ) -> tuple[GemmCall, ...] | None:
     """What ``kernel`` asks of cuBLAS; None where it does not take the types or the strides. Nothing for no elements."""
-    compute = _SUMS.get((kernel.lhs, kernel.result))
+    compute = SUMS.get((kernel.lhs, kernel.result))
     if compute is None or kernel.lhs is not kernel.rhs or kernel.k == 0:
         return None
     if out.num_elements == 0:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from runtime.gpu.step import Step, walk_steps
-from runtime.gpu.steps.kernel import KernelStep
+from runtime.gpu.steps.kernel_step import KernelStep
 
 
 @dataclass(frozen=True)

@@ -63,6 +63,10 @@ class GpuProgram(Protocol):
         """Pinned memory from where ``communicator`` reaches its peers fastest."""
         ...
 
+    def workspace(self, num_bytes: int) -> int:
+        """The address of memory for steps of the compute stream, each of which has it for itself while it runs."""
+        ...
+
     def number_word(self, value: int) -> DeviceView:
         """A u32 on the device that is ``value`` for ever."""
         ...

@@ -4,39 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
 
 from runtime.buffers.types import ArrayView
 from runtime.codegen.ptx_launch import PtxLaunch
+from runtime.gpu.converted_product import ConvertedProduct, converted_product
 from runtime.gpu.forms import library_work
 from runtime.gpu.planning import Planner, plans
 from runtime.gpu.step import Action, GpuProgram, Step
+from runtime.gpu.steps.kernel_step import KernelStep
+from runtime.gpu.steps.product import ConvertedProductStep
 from runtime.gpu.views import DeviceView
 from runtime.gpu.work import KernelArraysOnDevice, PtxWork
 from runtime.kernel import Kernel, KernelArrays
 from runtime.kernels.copy import CopyKernel
+from runtime.kernels.dot import DotKernel
 from runtime.thunks.copy import CopyThunk
 from runtime.thunks.kernel import KernelThunk
 from runtime.thunks.thunk import Thunk
 from runtime.timeline.events import Stream
-
-
-@dataclass(frozen=True)
-class KernelStep(Step):
-    """One call of a kernel. ``form``: for reports."""
-
-    form: ClassVar[str]
-    kernel: Kernel
-    operands: tuple[ArrayView, ...]
-    results: tuple[ArrayView, ...]
-    scratch: tuple[ArrayView, ...] = ()
-
-    def on_device(self, device: GpuProgram) -> KernelArraysOnDevice:
-        operands, results, scratch = (
-            tuple(map(device.view, places))
-            for places in (self.operands, self.results, self.scratch)
-        )
-        return KernelArraysOnDevice(operands, results, scratch)
 
 
 @dataclass(frozen=True)
@@ -125,5 +110,15 @@ def _planned(
         yield PtxStep(thunk, kernel, operands, results, scratch, launches)
     elif library_work(thunk.name, kernel, views) is not None:
         yield LibraryStep(thunk, kernel, operands, results, scratch)
+    elif (product := _converted(kernel, planner, (*operands, *results))) is not None:
+        yield ConvertedProductStep(thunk, kernel, operands, results, scratch, product)
     else:
         yield HostedStep(thunk, kernel, operands, results, scratch)
+
+
+def _converted(
+    kernel: Kernel, planner: Planner, places: tuple[ArrayView, ...]
+) -> ConvertedProduct | None:
+    if not isinstance(kernel, DotKernel):
+        return None
+    return converted_product(kernel, planner.anchored(places), planner.make_ptx)

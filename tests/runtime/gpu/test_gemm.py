@@ -8,14 +8,21 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from runtime.gpu.converted_product import converted_product
+from runtime.gpu.engine import GpuEngine
 from runtime.gpu.forms import library_work
 from runtime.gpu.gemm import gemm_calls
+from runtime.gpu.ptx import ptx_maker
+from runtime.gpu.report import KernelForms
 from runtime.gpu.views import DeviceView
 from runtime.gpu.work import GemmWork, KernelArraysOnDevice
 from runtime.kernels.dot import DotKernel
 from runtime.strides import StridedView
+from spmd.evaluator.evaluator import evaluate
 from spmd.shape import PrimitiveType
+from tests.runtime.gpu.engines import devices_of
 from tests.runtime.gpu.host_driver import HostDriver
+from tests.runtime.programs import compiled, random_inputs
 
 F32 = PrimitiveType.F32
 #: Where dimensions (batch..., rows, columns) lie, slowest first.
@@ -92,6 +99,55 @@ def test_what_cublas_does_not_take() -> None:
     assert gemm_calls(kernel_of((), 4, 4, 4, F32, F32), repeated, dense, dense) is None
     integers = kernel_of((), 4, 4, 4, PrimitiveType.S32, PrimitiveType.S32)
     assert gemm_calls(integers, dense, dense, dense) is None
+
+
+MIXED = [
+    (F32, PrimitiveType.BF16, F32),
+    (PrimitiveType.BF16, F32, PrimitiveType.BF16),
+    (F32, F32, PrimitiveType.BF16),
+    (PrimitiveType.BF16, PrimitiveType.F16, F32),
+    (PrimitiveType.F16, PrimitiveType.F16, PrimitiveType.BF16),
+    (PrimitiveType.F8E4M3FN, PrimitiveType.F8E4M3FN, F32),
+    (PrimitiveType.S8, PrimitiveType.S8, PrimitiveType.S32),
+    (F32, PrimitiveType.F64, PrimitiveType.F64),
+]
+
+
+@pytest.mark.parametrize(("left", "right", "out"), MIXED)
+def test_operands_are_converted(
+    left: PrimitiveType, right: PrimitiveType, out: PrimitiveType
+) -> None:
+    names = [kind.value for kind in (left, right, out)]
+    text = f"""HloModule mixed
+ENTRY main {{
+  x = {names[0]}[3,5,6] parameter(0)
+  y = {names[1]}[3,7,6] parameter(1)
+  ROOT z = {names[2]}[3,5,7] dot(x, y), lhs_batch_dims={{0}}, rhs_batch_dims={{0}}, lhs_contracting_dims={{2}}, rhs_contracting_dims={{2}}
+}}
+"""
+    executable = compiled(text)
+    executable.engine = GpuEngine(lambda _: HostDriver(), ptx_maker)
+    (device,) = devices_of(executable).devices
+    assert device.forms == KernelForms(0, 1, ())
+    inputs = random_inputs(executable.module)
+    (got,), (want,) = executable.run(*inputs), evaluate(executable.module, *inputs)
+    assert got.dtype == want.dtype
+    tolerance = 1e-2 if out is PrimitiveType.BF16 else 1e-5
+    np.testing.assert_allclose(
+        got.astype(np.float64), want.astype(np.float64), rtol=tolerance, atol=tolerance
+    )
+
+
+def test_matrices_with_gaps_are_brought_together() -> None:
+    gaps = StridedView(F32, (4, 4), (32, 8))
+    dense = StridedView(F32, (4, 4), (16, 4))
+    driver = HostDriver()
+    found = converted_product(
+        kernel_of((), 4, 4, 4, F32, F32), (gaps, dense, dense), ptx_maker(driver)
+    )
+    assert found is not None
+    assert found.lhs is not None
+    assert found.rhs is found.result is None
 
 
 def _check(

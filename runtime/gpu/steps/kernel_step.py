@@ -1,0 +1,29 @@
+"""What all steps of kernels have, whatever does them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from runtime.buffers.types import ArrayView
+from runtime.gpu.step import GpuProgram, Step
+from runtime.gpu.work import KernelArraysOnDevice
+from runtime.kernel import Kernel
+
+
+@dataclass(frozen=True)
+class KernelStep(Step):
+    """One call of a kernel. ``form``: for reports."""
+
+    form: ClassVar[str]
+    kernel: Kernel
+    operands: tuple[ArrayView, ...]
+    results: tuple[ArrayView, ...]
+    scratch: tuple[ArrayView, ...] = ()
+
+    def on_device(self, device: GpuProgram) -> KernelArraysOnDevice:
+        operands, results, scratch = (
+            tuple(map(device.view, places))
+            for places in (self.operands, self.results, self.scratch)
+        )
+        return KernelArraysOnDevice(operands, results, scratch)
