@@ -18,7 +18,7 @@ from launch.gpu_binding import (
     set_where_unset,
 )
 from launch.messages import report_error, report_note
-from runtime.executable import Engine
+from runtime.executable import Engine, Executable
 from spmd.errors import RunError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -42,6 +42,13 @@ def engine_for(backend: str) -> Engine | None:
     from runtime.gpu.cuda_engine import cuda_engine  # which nobody else needs
 
     return cuda_engine()
+
+
+def note_hosted(executable: Executable) -> None:
+    """Tell the user of kernels that the processor computes for the GPU: right, and slow."""
+    forms = executable.kernel_forms
+    if forms is not None and forms.hosted:
+        report_note(str(forms))
 
 
 @functools.cache

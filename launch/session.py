@@ -54,7 +54,7 @@ def compile_program(
     keep_objects()
     world = _world()
     node = None if world is None else world.nodes.devices_of_each
-    options = options or CompileOptions(machine=machine_for(None, node))
+    options = options or CompileOptions(machine=machine_for(None, node, backend))
     source = ModuleSource(lambda: module)
     if world is None:
         engine = engine_for(backend)

@@ -92,6 +92,21 @@ class Engine(Protocol):
         """
         ...
 
+    def kernel_forms(self, local: LocalDevices) -> KernelForms:
+        """How kernels are done on ``local``, which this engine has loaded."""
+        ...
+
+
+class KernelForms(Protocol):
+    """How an engine does a program's kernels; as text: for people, one line or more (runtime/gpu/report.py)."""
+
+    @property
+    def hosted(self) -> Sequence[object]:
+        """Those that the processor does for the device."""
+        ...
+
+    def as_json(self) -> dict[str, object]: ...
+
 
 @dataclass
 class Executable:
@@ -194,6 +209,11 @@ class Executable:
         """Make ``devices`` ready for a step, which the first use of them does otherwise."""
         if self._loaded is None:
             self._loaded = self.load_local()
+
+    @property
+    def kernel_forms(self) -> KernelForms | None:
+        """How kernels are done where not on the processor's cores."""
+        return None if self.engine is None else self.engine.kernel_forms(self._local)
 
     @property
     def _local(self) -> LocalDevices:

@@ -104,6 +104,7 @@ def _report(
     where = describe_environment()
     machine = compile_options(options).machine
     executable = program.executable
+    forms = executable.kernel_forms
     predicted = predicted_step(executable.program, executable.module, machine, cores_of(executable))
     if options.json:
         figures = {
@@ -116,6 +117,7 @@ def _report(
             "ranks": ranks,
             "backend": options.backend,
             "environment": where,
+            **({} if forms is None else {"kernels": forms.as_json()}),
         }
         print(json.dumps(figures))
         return
@@ -126,6 +128,8 @@ def _report(
         f"(least {times['min']:.2f}, most {times['max']:.2f}; {options.repeat} steps), "
         f"{devices} devices in {processes}, {made} in {ready:.2f} s"
     )
+    if forms is not None:
+        print(forms)
     most = ", ".join(f"{name} {1e3 * share:.2f}" for name, share in predicted.by_kind[:3])
     print(f"predicted for {machine.name}: {1e3 * predicted.seconds:.2f} ms ({most})")
     print(f"{where['cores']} cores of {where['cpu']}, {where['blas']} for {where['blas_core']}")

@@ -22,6 +22,7 @@ from launch.divergence import first_diverging_op
 from launch.entry import Entry
 from launch.execution import Execution, execute_steps
 from launch.expect import Expected
+from launch.gpu import note_hosted
 from launch.job import (
     JobOptions,
     JobResult,
@@ -199,6 +200,7 @@ def _result(executable: Executable, done: Execution, job: JobOptions) -> JobResu
 
 def _conclude(options: argparse.Namespace, program: Program, result: JobResult, where: str) -> int:
     """Check, write and print; the exit code."""
+    note_hosted(program.executable)
     job = _job_options(options)
     entry = Entry.of_executable(program.executable)
     result = conclude(result, _expected(options, program), job)

@@ -14,6 +14,7 @@ from runtime.gpu.loopback import GpuLoopbackDevices
 from runtime.gpu.options import DEFAULT, GpuOptions
 from runtime.gpu.planning import MakePtx, no_ptx
 from runtime.gpu.rank import GpuRankDevice
+from runtime.gpu.report import KernelForms
 
 
 def _no_ptx(_: GpuDriver) -> MakePtx:
@@ -44,6 +45,11 @@ class GpuEngine:
             record=executable.record,
             reference_every=executable.reference_every,
         )
+
+    def kernel_forms(self, local: LocalDevices) -> KernelForms:
+        device = local.devices[0]
+        assert isinstance(device, LoadedGpuDevice), "loaded by this engine"
+        return device.forms
 
     def load_rank(
         self, executable: Executable, communicator: Communicator, explain: Callable[[int], str]

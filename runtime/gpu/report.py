@@ -28,13 +28,24 @@ class KernelForms:
         hosted = tuple((type(s.kernel).__name__, s.name) for s in steps if s.form == "hosted")
         return KernelForms(counts["ptx"], counts["library"], hosted)
 
-    def __str__(self) -> str:
-        """One line, and one for each kind of kernel that the host computes."""
-        lines = [
-            f"kernels: {self.ptx} in PTX, {self.library} by libraries, {len(self.hosted)} by the host"
+    @property
+    def hosted_kinds(self) -> list[tuple[str, list[str]]]:
+        """Kinds with the thunks of each, those with most first."""
+        counts = Counter(kind for kind, _ in self.hosted)
+        return [
+            (kind, [name for own, name in self.hosted if own == kind])
+            for kind, _ in counts.most_common()
         ]
-        for kind, count in Counter(kind for kind, _ in self.hosted).most_common():
-            names = [name for own, name in self.hosted if own == kind]
-            more = f" and {count - 3} more" if count > 3 else ""
-            lines.append(f"  by the host: {count} {kind}: {', '.join(names[:3])}{more}")
-        return "\n".join(lines)
+
+    def as_json(self) -> dict[str, object]:
+        return {"ptx": self.ptx, "library": self.library, "hosted": dict(self.hosted_kinds)}
+
+    def __str__(self) -> str:
+        """How many by whom, and for each kind that the host computes some names."""
+        lines = [
+            f"{self.ptx} kernels in PTX, {self.library} by libraries, {len(self.hosted)} by the host"
+        ]
+        for kind, names in self.hosted_kinds:
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            lines.append(f"{len(names)} {kind} ({', '.join(names[:3])}{more})")
+        return ": ".join([lines[0], ", ".join(lines[1:])]) if self.hosted else lines[0]

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 import spmd
-from launch.cli import main
+from launch.cli import main, program
+from runtime.gpu.engine import GpuEngine
 from runtime.gpu.errors import NoGpuError
+from runtime.gpu.ptx import ptx_maker
 from spmd.errors import UnsupportedError
+from tests.runtime.gpu.host_driver import HostDriver
 
 MODULE = "tests/cases/mlp_dp2/module.hlo"
 
@@ -58,3 +63,35 @@ def test_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_other_back_ends() -> None:
     with pytest.raises(UnsupportedError, match="no 'tpu' back end; there is cpu, gpu"):
         spmd.compile(spmd.load(MODULE), backend="tpu")
+
+
+@pytest.fixture
+def double(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU, as commands see it."""
+    engine = GpuEngine(lambda _: HostDriver(), ptx_maker)
+    monkeypatch.setattr(program, "engine_for", lambda _: engine)
+
+
+CASE = "tests/cases/gpt_dp2tp2"
+
+
+@pytest.mark.usefixtures("double")
+def test_run_gives_what_jax_gives(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = ["--inputs", f"{CASE}/inputs.npz", "--expect", f"{CASE}/expected.npz"]
+    profile = tmp_path / "trace.json"
+    command = ["run", f"{CASE}/module.hlo", *files, "--backend", "gpu", "--profile", str(profile)]
+    assert main(command) == 0
+    assert "kernels in PTX" not in capsys.readouterr().out
+    events = json.loads(profile.read_text())["traceEvents"]
+    assert {"Kernel", "Collective"} <= {event.get("cat") for event in events}
+
+
+@pytest.mark.usefixtures("double")
+def test_bench_says_how_kernels_are_done(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["bench", f"{CASE}/module.hlo", "--backend", "gpu", "--repeat", "2", "--json"]
+    assert main(command) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert figures["backend"] == "gpu"
+    assert figures["predicted_for"].startswith("dgx-h200")
+    assert figures["kernels"]["ptx"] > 0
+    assert figures["kernels"]["library"] > 0
