@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from collectives.communicator.interface import Communicator
+from collectives.communicator.nccl_arrivals import Arrivals
+from collectives.communicator.nccl_flights import Flight, Flights
 from launch.entry import Entry
 from launch.expect import check_output, read_expected
 from launch.inputs import read_inputs
@@ -15,9 +19,13 @@ from launch.pipeline import compile_module
 from launch.rank_executable import RankExecutable
 from runtime.gpu.engine import GpuEngine
 from runtime.gpu.options import GpuOptions
+from spmd.errors import CollectiveTimeoutError
 from spmd.text.load import load
 from tests.runtime.gpu.engines import ptx_of_all
 from tests.runtime.gpu.host_driver import HostDriver
+
+if TYPE_CHECKING:
+    from collectives.communicator.mpi import MpiCommunicator
 
 CASES = Path(__file__).parent.parent / "cases"
 NAMES = {2: "mlp_dp2", 4: "ring_attention4", 8: "mlp_fsdp8"}
@@ -41,3 +49,64 @@ def test_case_through_the_hosts(comm: Communicator) -> None:
         for got, want in zip(outputs, wanted, strict=True):
             result = check_output(got, want)
             assert result.ok, result
+
+
+def test_who_has_come_is_seen_by_the_ranks_of_a_node(comm: Communicator) -> None:
+    everyone = tuple(range(comm.size))
+    arrivals = Arrivals(comm, [everyone[::-1], everyone])
+    if comm.rank == 0:
+        assert arrivals.arrive(everyone) == 1
+    comm.barrier()
+    assert arrivals.missing(everyone, 1) == list(everyone[1:])
+    assert arrivals.missing(everyone[::-1], 1) == list(everyone[::-1])
+    comm.barrier()
+
+
+def test_of_ranks_on_other_nodes_nothing_is_certain(spread_comm: Communicator) -> None:
+    everyone = tuple(range(spread_comm.size))
+    arrivals = Arrivals(spread_comm, [everyone])
+    missing = arrivals.missing(everyone, 1)
+    assert spread_comm.rank in missing
+    assert set(missing) <= set(everyone)
+    spread_comm.barrier()
+
+
+def test_a_rank_that_does_not_come_is_named(comm: MpiCommunicator) -> None:
+    """Rank 1 has not put the collective on its GPU, and waits for nobody."""
+    everyone = tuple(range(comm.size))
+    arrivals = Arrivals(comm, [everyone])
+    if comm.rank == 1:
+        comm.note("computes dot.7")
+        time.sleep(3.0)
+    else:
+        count = arrivals.arrive(everyone)
+        flights = Flights(comm)
+        done, never = Past(), Never()
+        flights.begin(
+            Flight("all-reduce.3", everyone, done, never, lambda: arrivals.missing(everyone, count))
+        )
+        limit, comm.timeout_seconds = comm.timeout_seconds, 1.0
+        with pytest.raises(CollectiveTimeoutError) as caught:
+            flights.wait(never.is_done)
+        comm.timeout_seconds = limit
+        assert f"[rank {comm.rank}/{comm.size}] all-reduce.3: group" in str(caught.value)
+        assert "did not meet within 1 s: nothing came from {1} (rank 1 computes dot.7" in str(
+            caught.value
+        )
+    comm.barrier()
+
+
+class Past:
+    """An event that has come to pass."""
+
+    def record(self, stream: int) -> None: ...
+
+    def hold_up(self, stream: int) -> None: ...
+
+    def is_done(self) -> bool:
+        return True
+
+
+class Never(Past):
+    def is_done(self) -> bool:
+        return False

@@ -1,0 +1,115 @@
+"""What ranks with GPUs are given, put together of doubles: the GPU that they take, and NCCL's end of it or none."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from collectives.communicator import nccl_api, nccl_cuda
+from collectives.communicator.kinds import AllReduce
+from collectives.communicator.loopback import LoopbackCommunicator
+from collectives.communicator.node import Node, Nodes
+from launch import gpu
+from runtime.gpu import availability, cuda_engine, identity
+from runtime.gpu.collective import NcclCollectives
+from runtime.gpu.engine import GpuEngine
+from runtime.gpu.identity import GpuIdentity
+from spmd.device import ReductionKind
+from tests.collectives.communicator.device_ranks import OnArrays
+from tests.collectives.communicator.nccl_double import DoubleApi, HostDevice, World
+from tests.loopback_ranks import run_ranks
+
+LAUNCHED = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
+
+
+@dataclass(eq=False)
+class Ranked:
+    """A communicator of a job's rank on one node with the others."""
+
+    inner: LoopbackCommunicator
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.inner, name)
+
+    @property
+    def nodes(self) -> Nodes:
+        everyone = tuple(range(self.inner.size))
+        return Nodes(Node(everyone, 2), (0,) * self.inner.size)
+
+    @property
+    def timeout_seconds(self) -> float:
+        return 60.0
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
+    """A machine with GPUs and NCCL, as each rank's thread finds it."""
+    own = threading.local()
+
+    def make(ranks: int, num_gpus: int) -> tuple[World, list[str]]:
+        world, notes = World(ranks), list[str]()
+
+        def api() -> DoubleApi:
+            return world.api(own.rank, own.device)
+
+        for name in LAUNCHED:
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "")  # so that what is set is undone
+        monkeypatch.delenv("NCCL_LAUNCH_ORDER_IMPLICIT")
+        monkeypatch.setattr(availability, "require_gpu", lambda: num_gpus)
+        monkeypatch.setattr(cuda_engine, "require_gpu", lambda: num_gpus)
+        monkeypatch.setattr(identity, "identity_of", lambda k: GpuIdentity("H200", f"bus {k}"))
+        monkeypatch.setattr(nccl_api, "load_nccl", api)
+        monkeypatch.setattr(nccl_cuda, "CudaMemory", lambda: own.device)
+        monkeypatch.setattr(gpu, "report_note", notes.append)
+        return world, notes
+
+    make.own = own  # type: ignore[attr-defined]
+    return make
+
+
+def test_ranks_with_a_gpu_each_meet_through_nccl(machine) -> None:  # type: ignore[no-untyped-def]
+    _, notes = machine(2, 2)
+
+    def program(comm: LoopbackCommunicator) -> float:
+        with HostDevice() as device:
+            machine.own.rank, machine.own.device = comm.rank, device
+            world = Ranked(comm)
+            assert gpu.gpu_of_rank(world).index == comm.rank  # type: ignore[arg-type]
+            engine = gpu.engine_of_ranks(world)  # type: ignore[arg-type]
+            assert isinstance(engine, GpuEngine)
+            collectives = engine.collectives()
+            assert isinstance(collectives, NcclCollectives)
+            assert engine.collectives() is collectives
+            on_arrays = OnArrays(collectives.world, device)
+            value = np.array([comm.rank + 1.0])
+            bound = on_arrays.bind(
+                AllReduce((0, 1), ReductionKind.SUM), "all-reduce", [value], [value]
+            )
+            on_arrays.connect()
+            bound.complete()
+            collectives.world.leave()
+            return float(value[0])
+
+    assert run_ranks(2, program, 60) == [3.0, 3.0]
+    assert notes == []
+
+
+def test_ranks_that_share_a_gpu_meet_through_their_hosts(machine) -> None:  # type: ignore[no-untyped-def]
+    _, notes = machine(4, 2)
+
+    def program(comm: LoopbackCommunicator) -> int:
+        machine.own.rank, machine.own.device = comm.rank, None
+        world = Ranked(comm)
+        engine = gpu.engine_of_ranks(world)  # type: ignore[arg-type]
+        assert isinstance(engine, GpuEngine)
+        assert engine.collectives() is None
+        return gpu.gpu_of_rank(world).index  # type: ignore[arg-type]
+
+    assert run_ranks(4, program, 60) == [0, 1, 0, 1]
+    assert notes == [
+        "GPUs meet through the hosts: ranks {0,2} have one GPU, H200, and so on for 1 more"
+    ]
