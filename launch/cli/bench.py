@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from launch.cli.module_argument import compile_options, positive
 from launch.cli.program import (
     Program,
+    add_backend,
     add_program_arguments,
     add_seed,
     dispatch,
@@ -48,12 +49,7 @@ def add_parser(subparsers: Any) -> None:
         help=f"time K steps, after {WARM_UP} that warm up (default: 20)",
     )
     add_seed(parser)
-    parser.add_argument(
-        "--backend",
-        choices=("cpu", "gpu"),
-        default="cpu",
-        help="what computes: this machine's cores (default: cpu) or GPUs (docs/gpu.md)",
-    )
+    add_backend(parser)
     parser.set_defaults(run=run)
 
 

@@ -12,6 +12,7 @@ from launch.cli.bench import DEVIATION
 from launch.cli.module_argument import compile_options, positive
 from launch.cli.output_path import require_writable
 from launch.cli.program import (
+    add_backend,
     add_program_arguments,
     add_seed,
     dispatch,
@@ -20,6 +21,7 @@ from launch.cli.program import (
 )
 from launch.entry import Entry
 from launch.execution import execute_steps
+from launch.gpu import note_hosted
 from launch.input_file import read_at_most
 from launch.inputs import SeededInputs
 from launch.job import UsageError
@@ -69,6 +71,7 @@ def add_parser(subparsers: Any) -> None:
         help=f"W steps before them that do not count (default: {WARM_UP})",
     )
     add_seed(parser)
+    add_backend(parser)
     parser.add_argument(
         "--trace",
         type=Path,
@@ -138,6 +141,8 @@ def _run_as_rank(options: argparse.Namespace, world: MpiCommunicator) -> int:
 
 def _measure(options: argparse.Namespace, executable: Executable) -> None:
     """Run the steps, and report on rank 0."""
+    if executable.devices[0] == 0:
+        note_hosted(executable)
     shapes = [boundary.shape for boundary in executable.inputs]
     feedback = Entry.of_executable(executable).feedback
     state = executable.put(SeededInputs(options.seed, shapes, DEVIATION))

@@ -20,7 +20,7 @@ from launch.cli.module_argument import (
 from launch.cli.output_path import require_writable
 from launch.compiled import Compiled, compile_source
 from launch.ending import run_rank
-from launch.gpu import engine_for, engine_of_ranks, gpu_of_rank
+from launch.gpu import BACKENDS, engine_for, engine_of_ranks, gpu_of_rank
 from launch.job import require_saved_for, require_world, versions
 from launch.machine_option import add_machine
 from launch.messages import report_note
@@ -82,6 +82,15 @@ def add_seed(parser: argparse._ActionsContainer) -> None:
         default=0,
         metavar="S",
         help="make the inputs from a seed (default: 0)",
+    )
+
+
+def add_backend(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--backend",
+        choices=BACKENDS,
+        default="cpu",
+        help="what computes: this machine's cores (default: cpu) or GPUs (docs/gpu.md)",
     )
 
 

@@ -95,3 +95,9 @@ def test_bench_says_how_kernels_are_done(capsys: pytest.CaptureFixture[str]) -> 
     assert figures["predicted_for"].startswith("dgx-h200")
     assert figures["kernels"]["ptx"] > 0
     assert figures["kernels"]["library"] > 0
+
+
+@pytest.mark.usefixtures("double")
+def test_profile_reports_on_collectives(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["profile", f"{CASE}/module.hlo", "--backend", "gpu", "--steps", "2"]) == 0
+    assert "all-reduce" in capsys.readouterr().out
