@@ -20,6 +20,8 @@ from runtime.codegen import (  # noqa: F401 - they fill the table
     ptx_random_bits,
     ptx_row_split,
     ptx_scatter,
+    ptx_sort,
+    ptx_window,
 )
 from runtime.codegen.llvm_at_once import run_passes
 from runtime.codegen.llvm_jit import CodegenError

@@ -81,10 +81,10 @@ def select_and_scatter_ir(form: SelectForm) -> str:
     kind = form.elements.kind
     limits = "declare i64 @llvm.smin.i64(i64, i64)"
     functions = combining_ir(kind.numpy, form.elements.reduction)
-    return "\n".join([limits, *functions, _keeps(form.elements), _Select(form).function()])
+    return "\n".join([limits, *functions, keeps_ir(form.elements), _Select(form).function()])
 
 
-def _keeps(elements: SelectedElements) -> str:
+def keeps_ir(elements: SelectedElements) -> str:
     """@keeps: whether the element that was best so far is kept when ``value`` comes."""
     wide, condition = element_of(elements.kind.numpy).wide, elements.direction.lower()
     sign = "s" if elements.kind.is_signed_integer else "u"

@@ -10,6 +10,8 @@ from runtime.codegen.ptx_forms import GpuArrays, sources
 from runtime.codegen.ptx_launch import PtxTarget
 from runtime.kernels.program_reduce import ProgramReduceKernel
 from runtime.kernels.random_bits import RandomBitsKernel
+from runtime.kernels.reduce_window import ReduceWindowKernel
+from runtime.kernels.select_and_scatter import SelectAndScatterKernel
 from runtime.thunks.kernel import KernelThunk
 from tests.runtime.codegen.gpu_emulator import needs_contexts
 from tests.runtime.codegen.gpu_kernels import both_ways
@@ -17,7 +19,8 @@ from tests.runtime.codegen.ptx_assembler import accepted, needs_assembler
 from tests.runtime.fusion.test_loop_fusions import edge_inputs
 from tests.runtime.kernels.test_program_reduce import ARGMAX
 from tests.runtime.kernels.test_random_bits import program
-from tests.runtime.programs.build import compiled
+from tests.runtime.kernels.test_windows import reduce_window, select_and_scatter
+from tests.runtime.programs.build import compiled, random_inputs
 
 pytestmark = needs_contexts
 
@@ -71,6 +74,48 @@ def test_argmax(kind: str, low: str, x: str, y: str, axis: int, axes: str) -> No
     assert compared.run["ProgramReduceKernel"] == 1
 
 
+# ---- windows
+WINDOWS = [
+    ("2,6,8", "2,3,4", "size=1x2x2 stride=1x2x2"),
+    ("2,6,8", "2,3,5", "size=1x3x2 stride=1x2x3 pad=0_0x1_0x3_3"),
+    ("2,6,8", "2,2,8", "size=1x3x2 rhs_dilate=1x2x3 pad=0_0x0_0x1_2"),
+    ("4,3,5", "4,7,8", "size=1x2x2 pad=0_0x2_1x0_0 lhs_dilate=1x2x2"),
+    ("2,6,8", "2,4,6", "size=1x2x2 pad=0_0x-1_0x-1_0"),
+    ("3,200", "3,200", "size=1x200 pad=0_0x199_0"),
+    ("0,3", "4,3", "size=2x1 pad=2_3x0_0"),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "root", "init"),
+    [("f32", "add", "0"), ("bf16", "maximum", "1"), ("s8", "add", "100"), ("c64", "add", "(0,0)")],
+)
+@pytest.mark.parametrize(("x", "y", "window"), WINDOWS)
+def test_reduce_window(kind: str, root: str, init: str, x: str, y: str, window: str) -> None:
+    with both_ways(rtol=1e-5) as compared:
+        executable = compiled(reduce_window(kind, root, init, x, y, window))
+        executable.run(*random_inputs(executable.module))
+    assert compared.run["ReduceWindowKernel"] == 1
+
+
+@pytest.mark.parametrize("kind", ["f32", "bf16", "s32"])
+@pytest.mark.parametrize(
+    ("x", "s", "window"),
+    [
+        ("2,6,8,3", "2,3,4,3", "size=1x2x2x1 stride=1x2x2x1"),
+        ("6,8", "6,8", "size=3x3 pad=1_1x1_1"),
+        ("6,8", "3,5", "size=3x2 stride=2x3 pad=1_0x3_3"),
+        ("5", "7", "size=1 pad=1_1"),
+    ],
+)
+def test_select_and_scatter(kind: str, x: str, s: str, window: str) -> None:
+    text = select_and_scatter(kind, "a, b), direction=GE", "add", x, s, window)
+    with both_ways() as compared:
+        executable = compiled(text)
+        executable.run(*random_inputs(executable.module))
+    assert compared.run["SelectAndScatterKernel"] == 1
+
+
 @needs_assembler
 def test_accepted_without_spills() -> None:
     texts = [program("rng_three_fry", 2), program("rng_philox", 3)]
@@ -79,10 +124,17 @@ def test_accepted_without_spills() -> None:
         for x, y, axis, axes in (("4096,1024", "4096", 1, "1"), ("64,512", "512", 0, "0"))
         for kind in ("f32", "bf16")
     ]
+    texts.append(reduce_window("f32", "add", "0", "8,64,64", "8,32,32", "size=1x2x2 stride=1x2x2"))
+    pool = ("8,64,64", "8,32,32", "size=1x2x2 stride=1x2x2")
+    texts.append(select_and_scatter("f32", "a, b), direction=GE", "add", *pool))
     for text in texts:
         for thunk in compiled(text).program.thunks.thunks:
             if isinstance(thunk, KernelThunk) and isinstance(
-                thunk.kernel, RandomBitsKernel | ProgramReduceKernel
+                thunk.kernel,
+                RandomBitsKernel
+                | ProgramReduceKernel
+                | ReduceWindowKernel
+                | SelectAndScatterKernel,
             ):
                 operands, results = (
                     tuple(x.view for x in own) for own in (thunk.operands, thunk.results)
