@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from runtime.gpu.step import Step, walk_steps
 from runtime.gpu.steps.kernel_step import KernelStep
+from runtime.gpu.steps.while_loop import HostedLoopStep
 
 
 @dataclass(frozen=True)
@@ -25,8 +26,11 @@ class KernelForms:
     def of(plan: Sequence[Step]) -> KernelForms:
         steps = [step for step in walk_steps(plan) if isinstance(step, KernelStep)]
         counts = Counter(step.form for step in steps)
-        hosted = tuple((type(s.kernel).__name__, s.name) for s in steps if s.form == "hosted")
-        return KernelForms(counts["ptx"], counts["library"], hosted)
+        hosted = [(type(s.kernel).__name__, s.name) for s in steps if s.form == "hosted"]
+        hosted += [
+            ("scalar loop", s.name) for s in walk_steps(plan) if isinstance(s, HostedLoopStep)
+        ]
+        return KernelForms(counts["ptx"], counts["library"], tuple(hosted))
 
     @property
     def hosted_kinds(self) -> list[tuple[str, list[str]]]:

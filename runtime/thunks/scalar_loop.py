@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +18,7 @@ from runtime.strides import StridedView
 from runtime.thunks.copy import CopyThunk
 from runtime.thunks.kernel import KernelThunk
 from runtime.thunks.thunk import LoadedProgram, Thunk
+from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 
 #: Thunks of a loop at most: its code is compiled for it alone.
@@ -69,13 +70,35 @@ class _Step:
         return _Step(ScalarProgram((place.kind,), (), ()), (place,), ())
 
 
+@dataclass(frozen=True)
+class ScalarLoopPlan:
+    """``loop`` on the single elements ``places``, the first of which is the predicate."""
+
+    loop: ScalarLoop
+    places: tuple[ArrayView, ...]
+
+    def bind(self, array: Callable[[ArrayView], NDArray]) -> NativeAction:
+        """Some trips: the loop is over when the predicate is false afterwards, otherwise to be called again.
+
+        A call begins with the condition. array: where a place lies.
+        """
+        arrays = tuple(map(array, self.places))
+        record = np.array([one.ctypes.data for one in arrays], np.int64)
+        return native_call(scalar_loop_code(self.loop), FUNCTION, record, arrays)
+
+
 def scalar_loop(
     program: LoadedProgram, condition: Sequence[Thunk], body: Sequence[Thunk], predicate: ArrayView
 ) -> NativeAction | None:
-    """Some trips of a loop: it is over when the predicate is false afterwards, otherwise to be called again.
+    """A loop in the memory of ``program``; None where a thunk does anything else than compute single elements."""
+    plan = plan_scalar_loop(condition, body, predicate)
+    return None if plan is None else plan.bind(program.array)
 
-    A call begins with the condition. None where a thunk does anything else than compute single elements.
-    """
+
+def plan_scalar_loop(
+    condition: Sequence[Thunk], body: Sequence[Thunk], predicate: ArrayView
+) -> ScalarLoopPlan | None:
+    """None where a thunk does anything else than compute single elements."""
     if len(condition) + len(body) > MOST_THUNKS:
         return None
     steps = [_step(thunk) for thunk in (*condition, *body)]
@@ -99,9 +122,7 @@ def scalar_loop(
     kinds = tuple(place.kind for place in places)
     count = len(condition)
     loop = ScalarLoop(kinds, statements[:count], statements[count:], numbers[asked])
-    arrays = tuple(program.array(place.as_scalar()) for place in places)
-    record = np.array([array.ctypes.data for array in arrays], np.int64)
-    return native_call(scalar_loop_code(loop), FUNCTION, record, arrays)
+    return ScalarLoopPlan(loop, tuple(place.as_scalar() for place in places))
 
 
 def _are_registers(places: Sequence[_Place], trip: Sequence[_Step]) -> bool:

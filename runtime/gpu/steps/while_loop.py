@@ -11,7 +11,12 @@ from runtime.gpu.read_back import read_back
 from runtime.gpu.step import Action, GpuProgram, Step
 from runtime.gpu.steps.bound import bound
 from runtime.gpu.steps.sequence import planned
+from runtime.thunks.scalar_loop import ScalarLoopPlan, plan_scalar_loop
 from runtime.thunks.while_loop import WhileThunk
+from runtime.timeline.events import Stream
+
+#: Trips of single elements that are not worth waiting for the device.
+MOST_ON_DEVICE = 8
 
 
 @dataclass(frozen=True)
@@ -68,8 +73,40 @@ class WhileStep(Step):
         return run
 
 
+@dataclass(frozen=True)
+class HostedLoopStep(Step):
+    """A loop of single elements, all of its trips on the host: a launch takes longer than many of these."""
+
+    loop: ScalarLoopPlan
+
+    @property
+    def decides(self) -> bool:
+        return True
+
+    def bind(self, device: GpuProgram) -> Action:
+        views = {place: device.view(place) for place in self.loop.places}
+        mirror = device.mirror(tuple(views.values()), tuple(views.values()))
+        some_trips = self.loop.bind(lambda place: mirror.array(views[place]))
+        goes_on = mirror.array(views[self.loop.places[0]])
+        driver, stream = device.driver, device.stream(Stream.COMPUTE)
+
+        def run() -> None:
+            mirror.bring(driver, stream)
+            device.wait(stream)
+            some_trips()
+            while goes_on:
+                some_trips()
+            mirror.send(driver, stream)
+
+        return run
+
+
 @plans(WhileThunk)
 def plan_while(thunk: WhileThunk, planner: Planner) -> Iterator[Step]:
+    scalars = plan_scalar_loop(thunk.condition.thunks, thunk.body.thunks, thunk.predicate)
+    if scalars is not None and (thunk.trips is None or thunk.trips > MOST_ON_DEVICE):
+        yield HostedLoopStep(thunk, scalars)
+        return
     body = planned(thunk.body, planner)
     if thunk.trips is not None:
         yield CountedLoopStep(thunk, body, thunk.trips)
