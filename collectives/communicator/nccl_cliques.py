@@ -8,8 +8,9 @@ other how far they are, so that all end as soon as one cannot go on, and know wh
 from __future__ import annotations
 
 import json
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from collectives.communicator.interface import Communicator, describe_group
@@ -67,6 +68,7 @@ class Cliques:
         self._timeout = timeout_seconds
         self._of: dict[Group, Clique] = {}
         self._known: dict[Group, None] = {}  # of all ranks
+        self._ending = threading.Lock()  # a communicator that is ended is not looked at
         self._parent = NcclComm()
         self._begun: list[NcclComm] = []  # NCCL writes their addresses when it pleases
         unique = self._agreed_id()
@@ -84,7 +86,14 @@ class Cliques:
     @property
     def comms(self) -> list[NcclComm]:
         """That have been made."""
-        return [self._parent, *(clique.comm for clique in self._of.values())]
+        return [self._parent, *[clique.comm for clique in tuple(self._of.values())]]
+
+    def states(self) -> Iterator[tuple[NcclComm, NcclResult]]:
+        """Of the cliques that have not been ended, what NCCL has found so far. For any thread."""
+        for comm in [clique.comm for clique in tuple(self._of.values())]:
+            with self._ending:
+                state = self._api.async_error(comm) if comm.address else NcclResult.SUCCESS
+            yield comm, state
 
     def add(self, groups: Sequence[Group]) -> None:
         """Split off those of ``groups``, of all ranks, that are new. The same order on every rank."""
@@ -110,9 +119,10 @@ class Cliques:
 
     def abort(self) -> None:
         """End all that is under way here; from any thread."""
-        for comm in self.comms:
-            if comm.address:
-                self._api.abort(comm)
+        with self._ending:
+            for comm in self.comms:
+                if comm.address:
+                    self._api.abort(comm)
 
     def close(self) -> None:
         """Every rank, with nothing in flight."""

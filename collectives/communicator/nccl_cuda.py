@@ -52,7 +52,10 @@ class CudaMemory:
     def allocate(self, num_bytes: int) -> int:
         from cupy.cuda import memory
 
-        block = memory.Memory(num_bytes)  # not from the pool: it stays as long as the program
+        try:
+            block = memory.Memory(num_bytes)  # not from the pool: it stays as long as the program
+        except (memory.OutOfMemoryError, self._runtime.CUDARuntimeError) as error:
+            raise RunError(f"{num_bytes:,} bytes of a GPU for collectives: {error}") from error
         self._blocks.append(block)
         return int(block.ptr)
 

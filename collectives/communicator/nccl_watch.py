@@ -100,14 +100,10 @@ class NcclWatch:
                 self.fail(f"{call[0]}: NCCL's call has not come back for {self._timeout:g} s")
 
     def _look_at_comms(self) -> None:
-        for comm in self._cliques.comms:
-            if not comm.address:
-                continue
-            try:
-                state = self._api.async_error(comm)
-            except NcclError as error:
-                self.fail(f"{self._oldest()}: {error}")
-                return
-            if state not in (NcclResult.SUCCESS, NcclResult.IN_PROGRESS):
-                self.fail(f"{self._oldest()}: NCCL: {self._api.describe(comm, state)}")
-                return
+        try:
+            for comm, state in self._cliques.states():
+                if state not in (NcclResult.SUCCESS, NcclResult.IN_PROGRESS):
+                    self.fail(f"{self._oldest()}: NCCL: {self._api.describe(comm, state)}")
+                    return
+        except NcclError as error:
+            self.fail(f"{self._oldest()}: {error}")

@@ -14,6 +14,7 @@ from collectives.communicator.nccl import NcclCommunicator
 from launch.entry import Entry
 from launch.expect import check_output, read_expected
 from launch.inputs import read_inputs
+from launch.options import CompileOptions
 from launch.pipeline import compile_module
 from launch.rank_executable import RankExecutable
 from runtime.executable import Executable
@@ -97,3 +98,64 @@ def test_scenario(name: str) -> None:
         SCENARIOS[name](OnGpu(NcclCommunicator(host, api, memory, timeout_seconds=60), driver))
 
     run_ranks(2, program, 60)
+
+
+MODES = """HloModule modes, replica_count=2, num_partitions=2
+sum { a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT s = f32[] add(a, b) }
+either { a = pred[] parameter(0)
+  b = pred[] parameter(1)
+  ROOT s = pred[] or(a, b) }
+exclusive { a = s32[] parameter(0)
+  b = s32[] parameter(1)
+  ROOT s = s32[] xor(a, b) }
+ENTRY main {
+  partition = u32[] partition-id()
+  replica = u32[] replica-id()
+  two = u32[] constant(2)
+  twice = u32[] multiply(replica, two)
+  device = u32[] add(twice, partition)
+  number = f32[] convert(device)
+  x = f32[2,4] broadcast(number), dimensions={}
+  ramp = f32[2,4] iota(), iota_dimension=1
+  own = f32[2,4] add(x, ramp)
+  one = u32[] constant(1)
+  odd = pred[] compare(device, one), direction=EQ
+  truth = pred[3] broadcast(odd), dimensions={}
+  whole = s32[] convert(device)
+  bits = s32[5] broadcast(whole), dimensions={}
+  replicas = f32[2,4] all-reduce(own), replica_groups={{0,1}}, to_apply=sum
+  both = f32[2,4] all-reduce(own), channel_id=1, replica_groups={{0},{1}}, to_apply=sum
+  flat = f32[2,4] all-reduce(own), channel_id=2, replica_groups={{3,0},{2,1}}, use_global_device_ids=true, to_apply=sum
+  any = pred[3] all-reduce(truth), channel_id=3, replica_groups={{0,1,2,3}}, use_global_device_ids=true, to_apply=either
+  mixed = s32[5] all-reduce(bits), channel_id=4, replica_groups={{0,1,2,3}}, use_global_device_ids=true, to_apply=exclusive
+  gathered = f32[2,8] all-gather(own), channel_id=5, replica_groups={{1,0},{3,2}}, use_global_device_ids=true, dimensions={1}
+  part = f32[2,2] reduce-scatter(own), channel_id=6, replica_groups={{0,2},{1,3}}, use_global_device_ids=true, dimensions={1}, to_apply=sum
+  swapped = f32[2,4] all-to-all(own), channel_id=7, replica_groups={{0,1}}, dimensions={1}
+  moved = f32[2,4] collective-permute(own), channel_id=8, source_target_pairs={{0,1}}
+  told = f32[2,4] collective-broadcast(own), replica_groups={{1,0}}
+  ROOT r = (f32[2,4], f32[2,4], f32[2,4], pred[3], s32[5], f32[2,8], f32[2,2], f32[2,4], f32[2,4], f32[2,4]) tuple(replicas, both, flat, any, mixed, gathered, part, swapped, moved, told)
+}
+"""
+
+
+def test_group_modes() -> None:
+    """Of replicas, of partitions, of both and of devices: what loopback devices of the processor give, on each device."""
+    compiled = compile_module(parse_module(MODES), 4, options=CompileOptions(partitioned=True))
+    compiled.run()
+    wanted = [
+        [array.view().tobytes() for array in device.outputs] for device in compiled._local.devices
+    ]
+    saved, world = save_bytes(compiled), World(4)
+
+    def program(host: LoopbackCommunicator) -> None:
+        executable = on_rank(load_bytes(saved, "modes"), host, HostDriver(), world)
+        for _ in range(STEPS):
+            executable.run()
+            (device,) = executable._local.devices
+            assert [array.view().tobytes() for array in device.outputs] == wanted[host.rank]
+
+    run_ranks(4, program, 60)
+    assert (3, 0) in world.made
+    assert (1, 0) in world.made
