@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import functools
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from launch.ending import end_by_alarm, may_report
@@ -19,6 +20,7 @@ from launch.gpu_binding import (
 )
 from launch.messages import report_error, report_note
 from runtime.executable import Engine, Executable
+from runtime.gpu.options import GpuOptions
 from spmd.errors import RunError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -26,6 +28,12 @@ if TYPE_CHECKING:
     from runtime.gpu.collective import GpuCommunicator
 
 BACKENDS = ("cpu", "gpu")
+
+GRAPHS_VARIABLE = "SPMD_GPU_GRAPHS"
+"""``off``: every kernel is launched by itself, no CUDA graphs."""
+
+RANGES_VARIABLE = "SPMD_GPU_RANGES"
+"""``on``: profilers' pictures name every step (NVTX), which takes some time of the host's."""
 
 
 def require_backend(backend: str) -> None:
@@ -41,7 +49,15 @@ def engine_for(backend: str) -> Engine | None:
         return None
     from runtime.gpu.cuda_engine import cuda_engine  # which nobody else needs
 
-    return cuda_engine()
+    return cuda_engine(gpu_options())
+
+
+def gpu_options(environment: Mapping[str, str] = os.environ) -> GpuOptions:
+    """What the environment says of how GPUs are used."""
+    return GpuOptions(
+        graphs=environment.get(GRAPHS_VARIABLE) != "off",
+        ranges=environment.get(RANGES_VARIABLE) == "on",
+    )
 
 
 def note_hosted(executable: Executable) -> None:
@@ -87,7 +103,7 @@ def engine_of_ranks(world: MpiCommunicator) -> Engine:
     through_nccl = meeting.through_nccl and world.size > 1
     # Once for all programs: a communicator takes seconds to make.
     collectives = functools.cache(lambda: _nccl(world, meeting) if through_nccl else None)
-    return cuda_engine_on(own.index, collectives)
+    return cuda_engine_on(own.index, collectives, gpu_options())
 
 
 def _nccl(world: MpiCommunicator, meeting: Meeting) -> GpuCommunicator:

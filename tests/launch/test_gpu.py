@@ -11,8 +11,10 @@ import pytest
 
 import spmd
 from launch.cli import main, program
+from launch.gpu import gpu_options
 from runtime.gpu.engine import GpuEngine
 from runtime.gpu.errors import NoGpuError
+from runtime.gpu.options import GpuOptions
 from runtime.gpu.ptx import ptx_maker
 from spmd.errors import UnsupportedError
 from tests.runtime.gpu.host_driver import HostDriver
@@ -101,3 +103,9 @@ def test_bench_says_how_kernels_are_done(capsys: pytest.CaptureFixture[str]) -> 
 def test_profile_reports_on_collectives(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["profile", f"{CASE}/module.hlo", "--backend", "gpu", "--steps", "2"]) == 0
     assert "all-reduce" in capsys.readouterr().out
+
+
+def test_the_environment_chooses() -> None:
+    assert gpu_options({}) == GpuOptions(graphs=True, ranges=False)
+    chosen = {"SPMD_GPU_GRAPHS": "off", "SPMD_GPU_RANGES": "on"}
+    assert gpu_options(chosen) == GpuOptions(graphs=False, ranges=True)

@@ -96,5 +96,5 @@ def test_one_process_holds_all_tiles() -> None:
     np.testing.assert_array_equal(y, x)
     with pytest.raises(RunError, match="this process runs 2"):
         executable.run(x, sharded=True)
-    with pytest.raises(UnsupportedError, match="no 'gpu' back end"):
-        spmd.compile(spmd.parse(text), devices=2, backend="gpu")
+    with pytest.raises(UnsupportedError, match="no 'tpu' back end"):
+        spmd.compile(spmd.parse(text), devices=2, backend="tpu")

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import pytest
 
+from runtime.gpu.engine import GpuEngine
+from runtime.gpu.errors import GpuMemoryError
 from spmd.evaluator.evaluator import evaluate
 from spmd.evaluator.lockstep import evaluate_partitions
 from tests.runtime.gpu.engines import Doubles, devices_of
+from tests.runtime.gpu.host_driver import HostDriver
 from tests.runtime.programs import (
     ALIASING,
     ASYNC_COLLECTIVES,
@@ -86,3 +89,19 @@ def test_steps_allocate_nothing() -> None:
     for _ in range(3):
         executable.run(state)
     assert doubles.drivers[0].allocations == before
+
+
+def test_ranges_name_steps() -> None:
+    doubles = Doubles(ptx=True, ranges=True, graphs=False)
+    executable = doubles.on(compiled(SLICE))
+    executable.run(*random_inputs(executable.module))
+    assert {"y", "r"} <= set(doubles.drivers[0].ranges)
+
+
+def test_too_little_memory() -> None:
+    executable = compiled(SLICE)
+    executable.engine = GpuEngine(lambda _: HostDriver(free_bytes=1000))
+    with pytest.raises(
+        GpuMemoryError, match=r"takes 1,\d+ bytes of a double of a GPU .*, found 1,000 free"
+    ):
+        executable.run(*random_inputs(executable.module))
