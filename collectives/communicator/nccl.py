@@ -7,9 +7,11 @@ their order is the program's on every rank, and no two of them hold on to two GP
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +35,20 @@ from collectives.communicator.nccl_types import version_text
 from collectives.communicator.nccl_watch import NcclWatch
 from spmd.errors import CollectiveTimeoutError, RunError
 
+_TURNS = 4
+"""Runs of one collective on a stream at most that have not ended."""
+
+
+class Turns:
+    """Events before and after a collective, for some runs of it that have not ended."""
+
+    def __init__(self, memory: DeviceMemory) -> None:
+        self._pairs = itertools.cycle([(memory.event(), memory.event()) for _ in range(_TURNS)])
+
+    def next(self) -> tuple[DeviceEvent, DeviceEvent]:
+        """For one more, in the place of the one that was so many before."""
+        return next(self._pairs)
+
 
 @dataclass(eq=False)
 class NcclCollective:
@@ -43,8 +59,7 @@ class NcclCollective:
     name: str
     operands: tuple[DeviceArray, ...]
     results: tuple[DeviceArray, ...]
-    reached: DeviceEvent
-    ended: DeviceEvent
+    turns: Turns
     steps: DeviceSteps = field(default_factory=DeviceSteps)
     comm: NcclComm | None = None
 
@@ -99,7 +114,7 @@ class NcclCommunicator:
         self._new: list[NcclCollective] = []
         self._captured: list[NcclCollective] = []
         self._arrivals: dict[Group, Arrivals] = {}
-        self._graphs: dict[tuple[int, ...], tuple[DeviceEvent, DeviceEvent]] = {}
+        self._graphs: dict[tuple[int, ...], Turns] = {}
         self._notes: dict[str, Callable[[], None]] = {}
         self._last: tuple[DeviceEvent, int] | None = None
         self._issuer: int | None = None
@@ -133,10 +148,8 @@ class NcclCommunicator:
         reason = self.cannot(collective, [operand.dtype for operand in operands])
         if reason is not None:
             raise RunError(f"{name}: {reason}")
-        event = self._memory.event
-        bound = NcclCollective(
-            self, collective, name, tuple(operands), tuple(results), event(), event()
-        )
+        turns = Turns(self._memory)
+        bound = NcclCollective(self, collective, name, tuple(operands), tuple(results), turns)
         self._new.append(bound)
         return bound
 
@@ -188,7 +201,8 @@ class NcclCommunicator:
         self._watch.raise_if_failed()
         self._require_one_issuer()
         flight = self._flight(collectives)
-        self._flights.begin(flight)
+        with self._aborting():
+            self._flights.begin(flight)
         self._follow(stream)
         flight.reached.record(stream)
         with self._watch.calling(flight.name):
@@ -211,12 +225,16 @@ class NcclCommunicator:
         CollectiveTimeoutError names who is missing in which collective, RunError what NCCL found wrong.
         """
         self._end.record(stream)
-        try:
+        with self._aborting():
             self._flights.wait(self._end.is_done)
+
+    @contextmanager
+    def _aborting(self) -> Iterator[None]:
+        """Where a wait is given up, what waits on the GPU is let go of, before the process ends."""
+        try:
+            yield
         except CollectiveTimeoutError as error:
-            self._watch.fail(
-                str(error)
-            )  # what waits on the GPU is let go of, before the process ends
+            self._watch.fail(str(error))
             self._watch.settle()
             raise
 
@@ -270,14 +288,13 @@ class NcclCommunicator:
 
         first = collectives[0]
         if len(collectives) == 1:
-            return Flight(first.name, first.group, first.reached, first.ended, late)
+            return Flight(first.name, first.group, *first.turns.next(), late)
         key = tuple(map(id, collectives))
-        if key not in self._graphs:
-            self._graphs[key] = (self._memory.event(), self._memory.event())
+        turns = self._graphs.setdefault(key, Turns(self._memory))
         ranks = tuple(sorted({rank for bound in collectives for rank in bound.group}))
         names = ", ".join(bound.name for bound in collectives[:3])
         name = f"{names}{', ...' if len(collectives) > 3 else ''} (of one CUDA graph)"
-        return Flight(name, ranks, *self._graphs[key], late)
+        return Flight(name, ranks, *turns.next(), late)
 
     def _note(self, name: str) -> Callable[[], None]:
         if name not in self._notes:

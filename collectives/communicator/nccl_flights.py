@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -13,6 +14,9 @@ from collectives.communicator.polling import poll_while
 
 _SPIN_SECONDS = 200e-6
 """For which a host asks its GPU again and again: whoever reads one number back wants it at once."""
+
+RUN_AHEAD = 16
+"""Collectives on a stream at most that have not ended."""
 
 _SIGN_SECONDS = 0.5
 """After which a rank whose GPU computes says so to its peers, which take that for a sign of life."""
@@ -38,25 +42,30 @@ class Flights:
 
     host: HostCommunicator
     raise_if_failed: Callable[[], None] = lambda: None
-    _pending: dict[str, Flight] = field(default_factory=dict)
+    _pending: deque[Flight] = field(default_factory=deque)
 
     def begin(self, flight: Flight) -> None:
-        """One that is there already under this name is put off: its events are recorded anew."""
+        """It is about to be put on the stream. Waits as ``wait`` does where too many are, or one that has its events.
+
+        A GPU's queue is short: a host that runs far ahead of a GPU whose peer hangs would stand in a launch, unheard.
+        """
         self.oldest()
-        self._pending.pop(flight.name, None)
-        self._pending[flight.name] = flight
+        while len(self._pending) >= RUN_AHEAD or any(
+            one.ended is flight.ended for one in self._pending
+        ):
+            self._settle(self._pending[0])
+            self.oldest()
+        self._pending.append(flight)
 
     def oldest(self) -> Flight | None:
         """That has not ended; those that have are forgotten."""
-        for name, flight in tuple(self._pending.items()):
-            if not flight.ended.is_done():
-                return flight
-            del self._pending[name]
-        return None
+        while self._pending and self._pending[0].ended.is_done():
+            self._pending.popleft()
+        return self._pending[0] if self._pending else None
 
     def oldest_known(self) -> str:
         """The first that has not been found ended, with its group; for any thread, so the GPU is not asked."""
-        for flight in tuple(self._pending.values()):
+        for flight in tuple(self._pending):
             return f"{flight.name}: group {describe_group(flight.group)}"
         return "between collectives"
 
@@ -71,9 +80,12 @@ class Flights:
             if flight is None:
                 self._compute(done, "its GPU")
             else:
-                self._compute(flight.reached.is_done, f"its GPU, to come to {flight.name}")
-                self._meet(flight)
+                self._settle(flight)
         self.raise_if_failed()
+
+    def _settle(self, flight: Flight) -> None:
+        self._compute(flight.reached.is_done, f"its GPU, to come to {flight.name}")
+        self._meet(flight)
 
     def _compute(self, done: Callable[[], bool], what: str) -> None:
         """This GPU is at work, for as long as it likes: no peer holds it up."""

@@ -167,6 +167,39 @@ def test_a_peer_that_does_not_come_is_named_with_its_whereabouts() -> None:
     assert "missing {2} (rank 2 computes dot.7)" in message
 
 
+def test_a_host_does_not_run_far_ahead_of_a_gpu_that_waits_in_vain() -> None:
+    """A GPU's queue is short: who never asks whether it is done would stand in a launch, and say nothing."""
+    put: list[int] = []
+
+    def program(comm: OnArrays) -> None:
+        held = [bound(comm, total(0, 1), f"all-reduce.{k}") for k in range(3)]
+        comm.connect()
+        if comm.rank == 1:
+            time.sleep(2.0)
+            return
+        for run in range(100):
+            for one in held:
+                one.start()
+                put.append(run)
+
+    with pytest.raises(CollectiveTimeoutError, match=r"all-reduce\.0: group \{0,1\} cannot meet"):
+        run_nccl(2, program, timeout_seconds=0.5)
+    assert len(put) <= 16
+
+
+def test_many_runs_that_nobody_waits_for() -> None:
+    def program(comm: OnArrays) -> None:
+        value = np.array([1.0])
+        one = comm.bind(total(0, 1), "all-reduce.0", [value], [value])
+        comm.connect()
+        for _ in range(50):
+            one.start()
+        one.wait()
+        assert value[0] == 2.0**50
+
+    run_nccl(2, program)
+
+
 def test_a_gpu_that_computes_for_long_is_waited_for() -> None:
     """Longer than the limit, which is for peers."""
 
