@@ -72,7 +72,7 @@ def gpu_of_rank(world: MpiCommunicator) -> RankGpu:
     """The GPU that this rank takes. Communicates with nobody. NoGpuError where there is none."""
     from collectives.communicator.nccl_api import load_nccl
     from runtime.gpu.availability import require_gpu
-    from runtime.gpu.identity import identity_of
+    from runtime.gpu.cuda_identity import identity_of
 
     node = world.nodes.own
     index = gpu_index(require_gpu(), local_rank(world.rank, node.ranks))

@@ -9,36 +9,31 @@ import contextlib
 import weakref
 from typing import Any
 
+from cupy.cuda import memory, runtime
+
 from spmd.errors import RunError
 
 _NOT_READY = 600
 """cudaErrorNotReady."""
 
 
-def _runtime() -> Any:
-    from cupy.cuda import runtime
-
-    return runtime
-
-
 class CudaEvent:
     """A DeviceEvent."""
 
-    def __init__(self, runtime: Any) -> None:
-        self._runtime = runtime
+    def __init__(self) -> None:
         self._event = runtime.eventCreateWithFlags(runtime.eventDisableTiming)
-        weakref.finalize(self, _destroy_event, runtime, self._event)
+        weakref.finalize(self, _destroy_event, self._event)
 
     def record(self, stream: int) -> None:
-        self._runtime.eventRecord(self._event, stream)
+        runtime.eventRecord(self._event, stream)
 
     def hold_up(self, stream: int) -> None:
-        self._runtime.streamWaitEvent(stream, self._event)
+        runtime.streamWaitEvent(stream, self._event)
 
     def is_done(self) -> bool:
-        status = self._runtime.eventQuery(self._event)  # which does not raise
+        status = runtime.eventQuery(self._event)  # which does not raise
         if status not in (0, _NOT_READY):
-            raise RunError(f"the GPU failed: {self._runtime.CUDARuntimeError(status)}")
+            raise RunError(f"the GPU failed: {runtime.CUDARuntimeError(status)}")
         return bool(status == 0)
 
 
@@ -46,28 +41,25 @@ class CudaMemory:
     """DeviceMemory of the GPU that the calling thread uses."""
 
     def __init__(self) -> None:
-        self._runtime = _runtime()
         self._blocks: list[Any] = []
 
     def allocate(self, num_bytes: int) -> int:
-        from cupy.cuda import memory
-
         try:
             block = memory.Memory(num_bytes)  # not from the pool: it stays as long as the program
-        except (memory.OutOfMemoryError, self._runtime.CUDARuntimeError) as error:
+        except (memory.OutOfMemoryError, runtime.CUDARuntimeError) as error:
             raise RunError(f"{num_bytes:,} bytes of a GPU for collectives: {error}") from error
         self._blocks.append(block)
         return int(block.ptr)
 
     def event(self) -> CudaEvent:
-        return CudaEvent(self._runtime)
+        return CudaEvent()
 
     def is_capturing(self, stream: int) -> bool:
-        return bool(self._runtime.streamIsCapturing(stream))
+        return bool(runtime.streamIsCapturing(stream))
 
     def copy(self, target: int, source: int, num_bytes: int, stream: int) -> None:
-        kind = self._runtime.memcpyDeviceToDevice
-        self._runtime.memcpyAsync(target, source, num_bytes, kind, stream)
+        kind = runtime.memcpyDeviceToDevice
+        runtime.memcpyAsync(target, source, num_bytes, kind, stream)
 
     def copy_rows(
         self,
@@ -79,15 +71,15 @@ class CudaMemory:
         rows: int,
         stream: int,
     ) -> None:
-        kind = self._runtime.memcpyDeviceToDevice
-        self._runtime.memcpy2DAsync(
+        kind = runtime.memcpyDeviceToDevice
+        runtime.memcpy2DAsync(
             target, target_pitch, source, source_pitch, row_bytes, rows, kind, stream
         )
 
     def zero(self, target: int, num_bytes: int, stream: int) -> None:
-        self._runtime.memsetAsync(target, 0, num_bytes, stream)
+        runtime.memsetAsync(target, 0, num_bytes, stream)
 
 
-def _destroy_event(runtime: Any, event: int) -> None:
+def _destroy_event(event: int) -> None:
     with contextlib.suppress(runtime.CUDARuntimeError):  # the context may be gone by then
         runtime.eventDestroy(event)

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from collectives.communicator import nccl_api, nccl_cuda
+from collectives.communicator import nccl_api
 from collectives.communicator.kinds import AllReduce
 from collectives.communicator.loopback import LoopbackCommunicator
 from collectives.communicator.node import Node, Nodes
 from launch import gpu
-from runtime.gpu import availability, cuda_engine, identity
+from runtime.gpu import availability, cuda_engine
 from runtime.gpu.collective import NcclCollectives
 from runtime.gpu.engine import GpuEngine
-from runtime.gpu.identity import GpuIdentity
 from spmd.device import ReductionKind
 from tests.collectives.communicator.device_ranks import OnArrays
 from tests.collectives.communicator.nccl_double import DoubleApi, HostDevice, World
@@ -61,9 +62,11 @@ def machine(monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
         monkeypatch.delenv("NCCL_LAUNCH_ORDER_IMPLICIT")
         monkeypatch.setattr(availability, "require_gpu", lambda: num_gpus)
         monkeypatch.setattr(cuda_engine, "require_gpu", lambda: num_gpus)
-        monkeypatch.setattr(identity, "identity_of", lambda k: GpuIdentity("H200", f"bus {k}"))
+        found = SimpleNamespace(identity_of=lambda k: SimpleNamespace(name="H200", unit=f"bus {k}"))
+        monkeypatch.setitem(sys.modules, "runtime.gpu.cuda_identity", found)
         monkeypatch.setattr(nccl_api, "load_nccl", api)
-        monkeypatch.setattr(nccl_cuda, "CudaMemory", lambda: own.device)
+        memory = SimpleNamespace(CudaMemory=lambda: own.device)
+        monkeypatch.setitem(sys.modules, "collectives.communicator.nccl_cuda", memory)
         monkeypatch.setattr(gpu, "report_note", notes.append)
         return world, notes
 

@@ -11,7 +11,11 @@ from types import ModuleType
 import pytest
 
 pytest.importorskip("cupy", reason="CuPy is not installed: pip install spmd-executor[gpu]")
-SOURCES = sorted((Path(__file__).parents[3] / "runtime" / "gpu").glob("cuda*.py"))
+ROOT = Path(__file__).parents[3]
+SOURCES = [
+    *sorted((ROOT / "runtime" / "gpu").glob("cuda*.py")),
+    ROOT / "collectives" / "communicator" / "nccl_cuda.py",
+]
 
 
 def imported(tree: ast.Module) -> dict[str, ModuleType]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import dataclass
+
+from cupy.cuda import runtime
 
 
 @dataclass(frozen=True)
@@ -15,8 +16,7 @@ class GpuIdentity:
 
 
 def identity_of(index: int) -> GpuIdentity:
-    """Of GPU number ``index`` of those that this process sees. CuPy is there (``require_gpu``)."""
-    runtime = importlib.import_module("cupy").cuda.runtime
+    """Of GPU number ``index`` of those that this process sees."""
     properties = runtime.getDeviceProperties(index)
     uuid = bytes(properties.get("uuid", b""))[:16].hex()
     return GpuIdentity(properties["name"].decode(), f"{runtime.deviceGetPCIBusId(index)} {uuid}")
