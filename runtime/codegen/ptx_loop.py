@@ -33,6 +33,11 @@ BLOCKS = 32
 _WIDEST, _MOST_ELEMENTS = 16, 8
 #: Elements of all arrays that a thread holds at once, so that registers suffice.
 _MOST_HELD = 64
+#: Bytes that a thread should have asked for before it waits, groups of neighbours that it takes for that at most, and
+#: steps of programs that may be written out.
+_BYTES_READ, _MOST_GROUPS, _MOST_STEPS = 64, 4, 512
+#: Threads of a multiprocessor that there should be work for.
+_RESIDENT = 2048
 
 
 @gpu_form(LoopKernel)
@@ -97,58 +102,113 @@ def elements_together(nest: Nest, target: PtxTarget) -> int:
     return count
 
 
+def groups_together(nest: Nest, count: int, target: PtxTarget) -> int:
+    """How many groups of ``count`` neighbours a thread reads before it computes, so that memory is kept busy.
+
+    No more than registers hold, and only where there are threads enough all the same.
+    """
+    if nest.ranges:
+        return 1
+    bytes_read = sum(
+        count * walk.item
+        for walk, own in zip(nest.walks[: nest.inputs], nest.strides, strict=False)
+        if not walk.counts and any(own)
+    )
+    groups = math.prod(nest.sizes) // count
+    together = 1
+    while (
+        together < _MOST_GROUPS
+        and together * bytes_read < _BYTES_READ
+        and 2 * together * count * len(nest.walks) <= _MOST_HELD
+        and 2 * together * count * len(nest.program.steps) <= _MOST_STEPS
+        and groups // (2 * together) >= target.multiprocessors * _RESIDENT
+    ):
+        together *= 2
+    return together
+
+
 class _Loop:
     def __init__(self, nest: Nest, target: PtxTarget) -> None:
         self.nest = nest
         self.count = elements_together(nest, target)
+        self.together = groups_together(nest, self.count, target)
         *outer, inner = nest.sizes
         self.groups = [*outer, inner // self.count]
-        total = math.prod(self.groups)
         self.left = inner % self.count
-        work = max(total, self.left)
-        self.blocks = min(-(-work // THREADS), target.multiprocessors * BLOCKS)
+        work = max(math.prod(self.groups), self.left)
+        self.tile = THREADS * self.together
+        self.blocks = min(-(-work // self.tile), target.multiprocessors * BLOCKS)
         self.writer = PtxWriter(index=index_type(nest.sizes, nest.walks, nest.strides))
 
     def source(self) -> KernelSource:
         writer, nest = self.writer, self.nest
         starts = computed(writer, nest.stages, nest.operands)
-        bases = moved(writer, nest.walks, starts)
-        spans = Spans(writer, nest, starts)
+        self.bases = moved(writer, nest.walks, starts)
+        self.spans = Spans(writer, nest, starts)
         t = writer.index
         block = writer.to_index(writer.block_number())
-        before = writer.value(f"mul nuw nsw {t} {block}, {THREADS}")
+        before = writer.value(f"mul nuw nsw {t} {block}, {self.tile}")
         thread = writer.to_index(writer.thread())
         first = writer.value(f"add nuw nsw {t} {before}, {thread}")
-        total, step = math.prod(self.groups), self.blocks * THREADS
+        total = math.prod(self.groups)
         if total:
-            with writer.strided_loop(first, str(total), str(step)) as number:
-                self.group(writer.digits(number, self.groups), bases, spans, self.count)
+            with writer.strided_loop(first, str(total), str(self.blocks * self.tile)) as number:
+                self.tile_from(number, total)
         if self.left:
             # Of a single dimension, at its end; the first threads take an element each.
             with writer.when(writer.value(f"icmp ult {t} {first}, {self.left}")):
                 last = writer.value(f"add nuw nsw {t} {first}, {total * self.count}")
-                self.group([last], bases, spans, 1)
+                self.elements([[last]], 1)
         return writer.source("spmd_loop", nest_functions(nest), self.blocks, THREADS)
 
-    def group(self, digits: Sequence[str], bases: Sequence[str], spans: Spans, count: int) -> None:
+    def tile_from(self, first: str, total: int) -> None:
+        """The thread's groups of a block's tile, as many threads apart as there are in a block."""
+        writer, t = self.writer, self.writer.index
+        if self.together == 1:
+            self.group(first)
+            return
+        numbers = [first]
+        for n in range(1, self.together):
+            numbers.append(writer.value(f"add nuw nsw {t} {first}, {n * THREADS}"))
+        whole = writer.value(f"icmp ult {t} {numbers[-1]}, {total}")
+        with writer.when(whole):
+            self.elements([writer.digits(x, self.groups) for x in numbers], self.count)
+        if total % self.tile:
+            part = writer.value(f"select i1 {whole}, {t} 0, {t} {total}")
+            with writer.strided_loop(first, part, str(THREADS)) as number:
+                self.group(number)
+
+    def group(self, number: str) -> None:
+        digits = self.writer.digits(number, self.groups)
         with ExitStack() as stack:
-            condition = spans.holds(digits)
+            condition = self.spans.holds(digits)
             if condition is not None:
                 stack.enter_context(self.writer.when(condition))
-            self.elements(digits, bases, count)
+            self.elements([digits], self.count)
 
-    def elements(self, digits: Sequence[str], bases: Sequence[str], count: int) -> None:
+    def elements(self, groups: Sequence[Sequence[str]], count: int) -> None:
+        """Groups of ``count`` neighbours: all are read, then computed, then written."""
         writer, nest = self.writer, self.nest
-        places, pieces = [], []
-        for walk, own, base in zip(nest.walks, nest.strides, bases, strict=True):
-            way = writer.way(digits, (*own[:-1], own[-1] * count))
-            places.append(place_at(writer, walk, base, way))
-            pieces.append(piece(walk, own, count) if count > 1 else 1)
-        read = [
-            load(writer, nest.walks[i], places[i], nest.strides[i][-1], count, pieces[i])
-            for i in range(nest.inputs)
+        pieces = [
+            piece(walk, own, count) if count > 1 else 1
+            for walk, own in zip(nest.walks, nest.strides, strict=True)
         ]
-        rows = [body(writer, nest, [own[j] for own in read]) for j in range(count)]
-        for number, i in enumerate(range(nest.inputs, len(nest.walks))):
-            made = [row[number] for row in rows]
-            store(writer, nest.walks[i], places[i], nest.strides[i][-1], made, pieces[i])
+        places = [
+            [
+                place_at(writer, walk, base, writer.way(digits, (*own[:-1], own[-1] * count)))
+                for walk, own, base in zip(nest.walks, nest.strides, self.bases, strict=True)
+            ]
+            for digits in groups
+        ]
+        read = [
+            [
+                load(writer, nest.walks[i], at[i], nest.strides[i][-1], count, pieces[i])
+                for i in range(nest.inputs)
+            ]
+            for at in places
+        ]
+        for at, elements in zip(places, read, strict=True):
+            rows = [body(writer, nest, [own[j] for own in elements]) for j in range(count)]
+            for number, i in enumerate(range(nest.inputs, len(nest.walks))):
+                made = [row[number] for row in rows]
+                store(writer, nest.walks[i], at[i], nest.strides[i][-1], made, pieces[i])

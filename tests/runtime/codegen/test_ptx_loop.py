@@ -45,6 +45,7 @@ def _few_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that small arrays take several rounds of the whole grid, and are read by neighbours."""
     monkeypatch.setattr(ptx_loop, "THREADS", 32)
     monkeypatch.setattr(ptx_loop, "BLOCKS", 2)
+    monkeypatch.setattr(ptx_loop, "_RESIDENT", 32)
 
 
 def dense(kind: PrimitiveType, *dims: int) -> StridedView:
@@ -240,6 +241,7 @@ def test_launch() -> None:
     (launch,) = launches(P.F32, 1000, 1001)
     assert launch.entry in launch.text
     assert launch.block == (256, 1, 1)
+    # Two groups of four neighbours for a thread would leave too few threads.
     assert launch.grid == (-(-1001000 // 4 // 256), 1, 1)
     assert launch.arguments == (
         PtxArgument(Held.OPERAND, 0),
@@ -248,6 +250,15 @@ def test_launch() -> None:
     )
     assert "ld.global.v4" in launch.text
     assert "st.global.v4" in launch.text
+
+
+def test_threads_of_large_arrays_read_several_groups_before_they_compute() -> None:
+    (found,) = sources(elementwise(P.F32), lying(P.F32, 1 << 24)) or ()
+    assert found.blocks == min((1 << 24) // 4 // 2 // 256, 132 * ptx_loop.BLOCKS)
+    loads = [n for n, line in enumerate(found.ir.splitlines()) if "= load <4 x float>" in line]
+    calls = [n for n, line in enumerate(found.ir.splitlines()) if "@body(" in line]
+    assert len(loads) == 4
+    assert max(loads) < calls[1]
 
 
 def test_large_arrays_take_several_rounds_and_count_in_64_bits_only_where_they_must() -> None:
