@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from runtime.kernels.loop import LoopKernel, OperandElements
 from runtime.kernels.native_elementwise import NativeElementwiseKernel
 from runtime.kernels.reference import ReferenceKernel
 from runtime.strides import StridedView
+from runtime.thunks.kernel import KernelThunk
 from spmd.errors import CheckFailed
 from spmd.hlo import HloInstruction, Opcode
 from spmd.shape import ArrayShape, PrimitiveType
@@ -312,5 +314,81 @@ def test_pointers() -> None:
 def test_accepted_without_spills(kind: PrimitiveType, arch: str) -> None:
     for dims in ((1 << 20,), (1000, 1001), (7,)):
         (found,) = accepted(sources(elementwise(kind), lying(kind, *dims)), arch)
+        assert found.spilled == 0
+        assert found.registers <= 64
+
+
+# ---- what a training step has most of
+GELU = """
+  p = {kind}[4096,4096] parameter(0)
+  b = {kind}[4096] parameter(1)
+  c = {kind}[4096,4096] broadcast(b), dimensions={{1}}
+  x = {kind}[4096,4096] add(p, c)
+  h = {kind}[] constant(0.5)
+  k = {kind}[] constant(0.044715)
+  o = {kind}[] constant(1)
+  s = {kind}[] constant(0.7978845608)
+  hb = {kind}[4096,4096] broadcast(h), dimensions={{}}
+  kb = {kind}[4096,4096] broadcast(k), dimensions={{}}
+  ob = {kind}[4096,4096] broadcast(o), dimensions={{}}
+  sb = {kind}[4096,4096] broadcast(s), dimensions={{}}
+  xx = {kind}[4096,4096] multiply(x, x)
+  xxx = {kind}[4096,4096] multiply(xx, x)
+  t = {kind}[4096,4096] multiply(xxx, kb)
+  u = {kind}[4096,4096] add(x, t)
+  v = {kind}[4096,4096] multiply(u, sb)
+  w = {kind}[4096,4096] tanh(v)
+  y = {kind}[4096,4096] add(w, ob)
+  z = {kind}[4096,4096] multiply(x, hb)
+  ROOT r = {kind}[4096,4096] multiply(y, z)
+"""
+ADAM = """
+  p = f32[16777216] parameter(0)
+  m = f32[16777216] parameter(1)
+  v = f32[16777216] parameter(2)
+  g = f32[16777216] parameter(3)
+  a = f32[] constant(0.9)
+  b = f32[] constant(0.1)
+  e = f32[] constant(1e-8)
+  l = f32[] constant(0.001)
+  ab = f32[16777216] broadcast(a), dimensions={}
+  bb = f32[16777216] broadcast(b), dimensions={}
+  eb = f32[16777216] broadcast(e), dimensions={}
+  lb = f32[16777216] broadcast(l), dimensions={}
+  m1 = f32[16777216] multiply(m, ab)
+  g1 = f32[16777216] multiply(g, bb)
+  mn = f32[16777216] add(m1, g1)
+  gg = f32[16777216] multiply(g, g)
+  g2 = f32[16777216] multiply(gg, bb)
+  v1 = f32[16777216] multiply(v, ab)
+  vn = f32[16777216] add(v1, g2)
+  q = f32[16777216] sqrt(vn)
+  qe = f32[16777216] add(q, eb)
+  d = f32[16777216] divide(mn, qe)
+  dl = f32[16777216] multiply(d, lb)
+  pn = f32[16777216] subtract(p, dl)
+  ROOT t = (f32[16777216], f32[16777216], f32[16777216]) tuple(pn, mn, vn)
+"""
+
+
+def fused(body: str) -> str:
+    """A module of one fusion whose parameters and result are those of ``body``."""
+    shapes = re.findall(r"= (\S+) parameter", body)
+    (result,) = re.findall(r"ROOT \w+ = (\(.*?\)|\S+) ", body)
+    entry = "".join(f"  p{n} = {shape} parameter({n})\n" for n, shape in enumerate(shapes))
+    names = ", ".join(f"p{n}" for n in range(len(shapes)))
+    call = f"  ROOT f = {result} fusion({names}), kind=kLoop, calls=fused\n"
+    return f"HloModule m\n\nfused {{{body}}}\n\nENTRY e {{\n{entry}{call}}}\n"
+
+
+@needs_assembler
+@pytest.mark.parametrize(
+    "body", [GELU.format(kind="f32"), GELU.format(kind="bf16"), ADAM], ids=("gelu", "bf16", "adam")
+)
+def test_large_fusions_stay_in_registers(body: str) -> None:
+    (thunk,) = compiled(fused(body)).program.thunks.thunks
+    assert isinstance(thunk, KernelThunk)
+    operands, results = (tuple(x.view for x in own) for own in (thunk.operands, thunk.results))
+    for found in accepted(sources(thunk.kernel, GpuArrays(operands, results, (), PtxTarget()))):
         assert found.spilled == 0
         assert found.registers <= 64
