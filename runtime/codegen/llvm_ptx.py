@@ -36,11 +36,11 @@ from runtime.codegen.ptx_launch import (
 )
 from runtime.kernel import Kernel
 from runtime.strides import StridedView
+from spmd.errors import UnsupportedError
 
 _TRIPLE = "nvptx64-nvidia-cuda"
 #: PTX's version by compute capability: the oldest that knows it and all instructions that are used here.
-_VERSIONS = {"sm_100": "+ptx86", "sm_103": "+ptx88", "sm_120": "+ptx87"}
-_OLDEST = "+ptx80"
+_VERSIONS = {80: 80, 86: 80, 87: 80, 89: 80, 90: 80, 100: 86, 103: 88, 120: 87}
 #: Texts that are remembered.
 _MOST_TEXTS = 4096
 #: llvmlite's target machines belong to one thread at a time.
@@ -108,4 +108,20 @@ def _machine(arch: str) -> Any:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     target = llvm.Target.from_triple(_TRIPLE)
-    return target.create_target_machine(cpu=arch, features=_VERSIONS.get(arch, _OLDEST), opt=3)
+    capability = known_capability(arch)
+    features = f"+ptx{_VERSIONS[capability]}"
+    return target.create_target_machine(cpu=f"sm_{capability}", features=features, opt=3)
+
+
+def known_capability(arch: str) -> int:
+    """The largest compute capability that LLVM and ``arch`` both know, ten times: later GPUs take earlier ones' PTX.
+
+    UnsupportedError for GPUs before 8.0.
+    """
+    own = int("".join(filter(str.isdigit, arch)))
+    found = max((each for each in _VERSIONS if each <= own), default=None)
+    if found is None:
+        raise UnsupportedError(
+            f"kernels need a GPU of compute capability 8.0 or more, found {arch}"
+        )
+    return found

@@ -160,7 +160,10 @@ class _Scatter(WindowWriter):
             x = writer.value(
                 f"load {near.stored}, ptr {self.at('near', batch, window, 1)}, align {near.item}"
             )
-            writer.value(f"atomicrmw {self.atomic} ptr {place}, {near.stored} {x} monotonic")
+            writer.value(
+                f"atomicrmw {self.atomic} ptr {place}, {near.stored} {x} "
+                'syncscope("device") monotonic'
+            )
 
     def in_order(self, share: str, window: Sequence[str]) -> None:
         """Of all vectors one after the other, those whose window begins in the share; some are read ahead."""

@@ -22,7 +22,7 @@ from runtime.kernels.native_elementwise import NativeElementwiseKernel
 from runtime.kernels.reference import ReferenceKernel
 from runtime.strides import StridedView
 from runtime.thunks.kernel import KernelThunk
-from spmd.errors import CheckFailed
+from spmd.errors import CheckFailed, UnsupportedError
 from spmd.hlo import HloInstruction, Opcode
 from spmd.shape import ArrayShape, PrimitiveType
 from tests.runtime.codegen.gpu_emulator import needs_contexts
@@ -297,6 +297,16 @@ def test_one_text_for_arrays_that_lie_alike() -> None:
     assert anchored(4096 + 8, view) == (4096, StridedView(P.F32, (64,), (4,), 8))
     start, seen = anchored(1 << 20, view)
     assert (start, seen) == (1 << 20, view)
+
+
+def test_a_later_gpu_takes_the_text_of_an_earlier_one() -> None:
+    view = dense(P.F32, 64)
+    for arch, found in (("sm_90", "sm_90"), ("sm_121", "sm_120"), ("sm_88", "sm_87")):
+        launches = ptx_for(elementwise(P.F32), (view, view), (view,), (), PtxTarget(arch))
+        assert launches is not None
+        assert f".target {found}\n" in launches[0].text
+    with pytest.raises(UnsupportedError, match=r"8\.0 or more, found sm_75"):
+        ptx_for(elementwise(P.F32), (view, view), (view,), (), PtxTarget("sm_75"))
 
 
 def test_pointers() -> None:
