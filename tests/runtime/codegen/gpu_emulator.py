@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import platform
 import sys
+import threading
 from functools import cache
 
 import numpy as np
@@ -228,8 +229,17 @@ def _compiled(ir: str, entry: str, parameters: int) -> NativeLibrary:
     return host_jit().compile(text + emulation, _EXPORTS, passes=Passes.TIDY)
 
 
+#: Who runs now stands in one place, for all devices of this process.
+_ONE_AT_A_TIME = threading.Lock()
+
+
 def run_source(source: KernelSource, pointers: list[int]) -> None:
     """The whole grid, one block after the other."""
+    with _ONE_AT_A_TIME:
+        _run(source, pointers)
+
+
+def _run(source: KernelSource, pointers: list[int]) -> None:
     library = _compiled(source.ir, source.entry, len(pointers))
     i32, ptr = ctypes.c_int32, ctypes.c_void_p
     threads = source.threads
