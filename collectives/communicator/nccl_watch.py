@@ -17,6 +17,8 @@ from spmd.errors import RunError
 
 PERIOD_SECONDS = 0.1
 
+_STOP_SECONDS = 5.0
+
 ESCALATION_SECONDS = 20.0
 """For NCCL to let go of what was aborted; then the process ends."""
 
@@ -88,9 +90,9 @@ class NcclWatch:
             self._escalation.cancel()
 
     def stop(self) -> None:
-        """Before communicators are destroyed."""
+        """Before communicators are destroyed. The thread may stand in an abort that does not come back."""
         self._ends.set()
-        self._thread.join()
+        self._thread.join(_STOP_SECONDS)
 
     def _look_on(self) -> None:
         while not self._ends.wait(PERIOD_SECONDS) and self._failure is None:
