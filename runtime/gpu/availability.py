@@ -7,8 +7,8 @@ import importlib
 from runtime.gpu.errors import NoGpuError
 
 EXTRA = 'pip install "spmd-executor[gpu]"'
-#: What is called of CuPy beside its arrays.
-_PARTS = ("cupy_backends.cuda.libs.cublas", "cupy_backends.cuda.api.driver")
+#: CUDA's libraries that are called, by CuPy's names: it finds each when its name is asked for.
+_LIBRARIES = ("cublas",)
 
 
 def require_gpu() -> int:
@@ -27,9 +27,10 @@ def require_gpu() -> int:
         ) from error
     if not count:
         raise NoGpuError(f"CuPy {cupy.__version__} finds no GPU: CUDA_VISIBLE_DEVICES hides all")
-    for part in _PARTS:
+    libraries = importlib.import_module("cupy_backends.cuda.libs")
+    for name in _LIBRARIES:
         try:
-            importlib.import_module(part)
+            getattr(libraries, name)
         except ImportError as error:
             raise NoGpuError(f"a library of CUDA is missing ({error}): {EXTRA}") from error
     return count

@@ -12,7 +12,6 @@ import cupy
 import numpy as np
 from cupy.cuda import nvtx, runtime
 from cupy_backends.cuda.api import driver
-from cupy_backends.cuda.libs import cublas
 
 from runtime.gpu.cuda_copies import load_copy
 from runtime.gpu.cuda_gemm import Cublas
@@ -33,12 +32,14 @@ class CudaBlock:
         self._memory = cupy.cuda.memory.Memory(max(num_bytes, 1))
         self.address = int(self._memory.ptr)
         runtime.memset(self.address, 0, num_bytes)
+        # On a stream that streams of programs do not wait for.
+        runtime.deviceSynchronize()
 
 
 class CudaDriver:
     """GPU number ``device`` of those that this process sees."""
 
-    failures = (runtime.CUDARuntimeError, driver.CUDADriverError, cublas.CUBLASError)
+    failures = (runtime.CUDARuntimeError, driver.CUDADriverError)
 
     def __init__(self, device: int) -> None:
         self.device = device
@@ -48,6 +49,7 @@ class CudaDriver:
         self.arch = f"sm_{properties['major']}{properties['minor']}"
         self.multiprocessors = int(properties["multiProcessorCount"])
         self._ptx = PtxLoader(self.allocate)
+        self._kept: list[NDArray] = []
 
     @cached_property
     def _cublas(self) -> Cublas:
@@ -81,7 +83,8 @@ class CudaDriver:
             runtime.hostRegister(address, memory.nbytes, 0)
         except runtime.CUDARuntimeError:
             return  # not every mapping can be; copies make the host wait then, and are right all the same
-        weakref.finalize(memory if memory.base is None else memory.base, _unpin, address)
+        self._kept.append(memory)
+        weakref.finalize(self, _unpin, address)
 
     # ---- streams
     def stream(self, *, urgent: bool = False) -> GpuStream:

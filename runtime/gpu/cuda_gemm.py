@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import weakref
 from collections.abc import Callable
 
 import numpy as np
 from cupy.cuda import runtime
-from cupy_backends.cuda.libs import cublas
 
+from runtime.gpu.cuda_blas_api import call, load_cublas
 from runtime.gpu.driver import Enqueue, GpuBlock, GpuStream
-from runtime.gpu.gemm import GemmCall
+from runtime.gpu.gemm import GemmCall, GemmMatrix
 from runtime.gpu.views import DeviceView
 from runtime.gpu.work import GemmWork
 from spmd.shape import PrimitiveType
@@ -18,22 +19,26 @@ from spmd.shape import PrimitiveType
 #: What NVIDIA recommends for Hopper. Without memory of its own cuBLAS allocates in a capture.
 _WORKSPACE_BYTES = 32 << 20
 
-#: CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION, by its number in cublas_api.h.
-_NO_NARROW_PARTIAL_SUMS = 16
+# Numbers of cublas_api.h and library_types.h that CuPy has no names for.
+_NO_NARROW_PARTIAL_SUMS = 16  # CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION
+_AS_IT_IS, _TRANSPOSED = 0, 1
+_COMPUTE_32F, _COMPUTE_64F = 68, 70
+_DEFAULT_ALGORITHM = -1
+_BF16 = 14
 
 _TYPES = {
     PrimitiveType.F32: runtime.CUDA_R_32F,
     PrimitiveType.F64: runtime.CUDA_R_64F,
     PrimitiveType.F16: runtime.CUDA_R_16F,
-    PrimitiveType.BF16: 14,  # CUDA_R_16BF, by its number in library_types.h
+    PrimitiveType.BF16: _BF16,
     PrimitiveType.C64: runtime.CUDA_C_32F,
     PrimitiveType.C128: runtime.CUDA_C_64F,
 }
 _COMPUTE = {
-    PrimitiveType.F32: cublas.CUBLAS_COMPUTE_32F,
-    PrimitiveType.F64: cublas.CUBLAS_COMPUTE_64F,
-    PrimitiveType.C64: cublas.CUBLAS_COMPUTE_32F,
-    PrimitiveType.C128: cublas.CUBLAS_COMPUTE_64F,
+    PrimitiveType.F32: _COMPUTE_32F,
+    PrimitiveType.F64: _COMPUTE_64F,
+    PrimitiveType.C64: _COMPUTE_32F,
+    PrimitiveType.C128: _COMPUTE_64F,
 }
 
 
@@ -41,20 +46,23 @@ class Cublas:
     """One handle, for one stream at a time."""
 
     def __init__(self, allocate: Callable[[int], GpuBlock]) -> None:
-        self._handle = cublas.create()
-        cublas.setPointerMode(self._handle, cublas.CUBLAS_POINTER_MODE_HOST)
+        self._library = load_cublas()
+        handle = ctypes.c_void_p()
+        call(self._library, "cublasCreate_v2", ctypes.byref(handle))
+        self._handle = handle
+        weakref.finalize(self, self._library.cublasDestroy_v2, handle)
         # Partial sums of narrow floats stay f32 (docs/numerics.md).
-        cublas.setMathMode(self._handle, _NO_NARROW_PARTIAL_SUMS)
+        call(self._library, "cublasSetMathMode", handle, _NO_NARROW_PARTIAL_SUMS)
         self._workspace = allocate(_WORKSPACE_BYTES)
         self._stream = -1
 
     def load(self, work: GemmWork) -> Enqueue:
-        calls = [self._call(work, call) for call in work.calls]
+        calls = [self._call(work, one) for one in work.calls]
 
         def enqueue(stream: GpuStream) -> None:
             self._go_on(stream)
-            for call in calls:
-                call()
+            for one in calls:
+                one()
 
         return enqueue
 
@@ -62,63 +70,43 @@ class Cublas:
         if stream.ptr == self._stream:
             return
         self._stream = stream.ptr
-        cublas.setStream(self._handle, stream.ptr)
-        _set_workspace(
-            self._handle, self._workspace.address, _WORKSPACE_BYTES
-        )  # forgotten by setStream
-
-    def _call(self, work: GemmWork, call: GemmCall) -> Callable[[], None]:
-        one, zero = (np.array(value, call.compute.numpy) for value in (1, 0))
-        first, second = (work.rhs, work.lhs) if call.swapped else (work.lhs, work.rhs)
-        operand, result = _TYPES[call.operands], _TYPES[call.result]
-        arguments = (
+        call(self._library, "cublasSetStream_v2", self._handle, stream.ptr)
+        # Which forgets the memory.
+        call(
+            self._library,
+            "cublasSetWorkspace_v2",
             self._handle,
-            _operation(call.a.transposed),
-            _operation(call.b.transposed),
-            call.m,
-            call.n,
-            call.k,
-            one.ctypes.data,
-            _at(first, call.a.offset),
-            operand,
-            call.a.leading,
-            call.a.step,
-            _at(second, call.b.offset),
-            operand,
-            call.b.leading,
-            call.b.step,
-            zero.ctypes.data,
-            _at(work.result, call.c.offset),
-            result,
-            call.c.leading,
-            call.c.step,
-            call.count,
-            _COMPUTE[call.compute],
-            cublas.CUBLAS_GEMM_DEFAULT,
+            self._workspace.address,
+            _WORKSPACE_BYTES,
         )
 
+    def _call(self, work: GemmWork, gemm: GemmCall) -> Callable[[], None]:
+        one, zero = (np.array(value, gemm.compute.numpy) for value in (1, 0))
+        first, second = (work.rhs, work.lhs) if gemm.swapped else (work.lhs, work.rhs)
+        operand, result = _TYPES[gemm.operands], _TYPES[gemm.result]
+        arguments = (
+            self._handle,
+            _TRANSPOSED if gemm.a.transposed else _AS_IT_IS,
+            _TRANSPOSED if gemm.b.transposed else _AS_IT_IS,
+            gemm.m,
+            gemm.n,
+            gemm.k,
+            one.ctypes.data,
+            *_matrix(first, gemm.a, operand),
+            *_matrix(second, gemm.b, operand),
+            zero.ctypes.data,
+            *_matrix(work.result, gemm.c, result),
+            gemm.count,
+            _COMPUTE[gemm.compute],
+            _DEFAULT_ALGORITHM,
+        )
+        library = self._library
+
         def run(_: object = (one, zero)) -> None:  # whose addresses are among the arguments
-            cublas.gemmStridedBatchedEx(*arguments)
+            call(library, "cublasGemmStridedBatchedEx", *arguments)
 
         return run
 
 
-def _operation(transposed: bool) -> int:
-    return int(cublas.CUBLAS_OP_T if transposed else cublas.CUBLAS_OP_N)
-
-
-def _at(view: DeviceView, offset: int) -> int:
-    return view.first + offset
-
-
-def _set_workspace(handle: int, address: int, num_bytes: int) -> None:
-    """CuPy has no name for it: asked of the library that it has loaded."""
-    for name in ("libcublas.so.13", "libcublas.so.12"):
-        try:
-            library = ctypes.CDLL(name)
-        except OSError:
-            continue
-        library.cublasSetWorkspace_v2(
-            ctypes.c_void_p(handle), ctypes.c_void_p(address), ctypes.c_size_t(num_bytes)
-        )
-        return
+def _matrix(view: DeviceView, matrix: GemmMatrix, kind: int) -> tuple[int, int, int, int]:
+    return view.first + matrix.offset, kind, matrix.leading, matrix.step

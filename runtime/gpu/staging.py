@@ -15,7 +15,7 @@ STAGING_BYTES = 32 << 20
 
 
 class Staging:
-    """Whole arrays in and out, each call complete when it returns. For what happens between steps."""
+    """Whole arrays in and out, each call complete when it returns. For what happens between steps, on any thread."""
 
     def __init__(
         self, driver: GpuDriver, stream: GpuStream, num_bytes: int = STAGING_BYTES
@@ -25,6 +25,7 @@ class Staging:
 
     def send(self, address: int, array: NDArray) -> None:
         """The array's elements, row major, to the device."""
+        self.driver.use()
         data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         for start in range(0, data.size, self._memory.size):
             part = data[start : start + self._memory.size]
@@ -41,6 +42,7 @@ class Staging:
         fill: Callable[[NDArray], None],
     ) -> None:
         """An array that ``fill`` writes; straight to pinned memory where it has room."""
+        self.driver.use()
         size = _byte_size(shape, dtype)
         if size > self._memory.size:
             array = np.empty(shape, dtype)
@@ -54,6 +56,7 @@ class Staging:
 
     def fetch(self, address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray:
         """A new array of what lies there."""
+        self.driver.use()
         array = np.empty(shape, dtype)
         data = array.reshape(-1).view(np.uint8)
         for start in range(0, data.size, self._memory.size):
@@ -67,6 +70,7 @@ class Staging:
     def move(self, target: int, source: int, num_bytes: int) -> None:
         """Within the device."""
         if num_bytes:
+            self.driver.use()
             self.driver.copy(target, source, num_bytes, self.stream)
             self.stream.synchronize()
 

@@ -54,3 +54,13 @@ def test_names(source: Path) -> None:
         for name in names if first in modules else ():
             assert hasattr(value, name), ".".join([first, *names])
             value = getattr(value, name)
+
+
+def test_functions_of_cublas() -> None:
+    from runtime.gpu.cuda_blas_api import load_cublas
+
+    try:
+        library = load_cublas()
+    except ImportError as error:
+        pytest.skip(f"cuBLAS is not installed: {error}")
+    assert len(library.cublasGemmStridedBatchedEx.argtypes) == 23
