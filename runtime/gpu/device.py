@@ -13,7 +13,7 @@ from runtime.gpu.arena import DeviceArena
 from runtime.gpu.binding import Binding
 from runtime.gpu.collective import GpuCommunicator
 from runtime.gpu.driver import GpuDriver
-from runtime.gpu.errors import GpuFailedError
+from runtime.gpu.failures import failures_of
 from runtime.gpu.options import DEFAULT, GpuOptions
 from runtime.gpu.planning import MakePtx, Planner, no_ptx
 from runtime.gpu.recorder import GpuRecorder
@@ -107,7 +107,8 @@ class LoadedGpuDevice:
     def put(self, number: int, fill: Callable[[NDArray], None]) -> DeviceArray:
         """An array for parameter leaf ``number``, written by ``fill``: in its place where that is free."""
         self._driver.use()
-        return self._slots.put(number, fill)
+        with failures_of(self._driver, f"argument {number} of {self.program.name}"):
+            return self._slots.put(number, fill)
 
     def step(self, arrays: Sequence[DeviceArray]) -> None:
         """One step on this device's tiles. Donated ones are consumed, the others stay as they are.
@@ -115,12 +116,10 @@ class LoadedGpuDevice:
         RunError for arrays that do not fit, DonatedError for one that is gone; then nothing has been touched.
         """
         self._driver.use()
-        try:
+        with failures_of(self._driver, self.program.name):
             self.begin(arrays)
             self.run_steps()
             self.end()
-        except self._driver.failures as error:
-            raise GpuFailedError(f"{self.program.name} on {self._driver.name}: {error}") from error
 
     def begin(self, arrays: Sequence[DeviceArray]) -> None:
         """What comes before a step's work."""

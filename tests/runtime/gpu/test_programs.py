@@ -5,14 +5,18 @@ With kernels in PTX most of a program is graphs; without, the host computes and 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from runtime.gpu.engine import GpuEngine
-from runtime.gpu.errors import GpuMemoryError
+from runtime.gpu.errors import GpuFailedError, GpuMemoryError
+from runtime.gpu.work import GemmWork, Work
 from spmd.evaluator.evaluator import evaluate
 from spmd.evaluator.lockstep import evaluate_partitions
 from tests.runtime.gpu.engines import Doubles, devices_of
 from tests.runtime.gpu.host_driver import HostDriver
+from tests.runtime.gpu.host_streams import HostStream
 from tests.runtime.programs import (
     ALIASING,
     ASYNC_COLLECTIVES,
@@ -103,5 +107,42 @@ def test_too_little_memory() -> None:
     executable.engine = GpuEngine(lambda _: HostDriver(free_bytes=1000))
     with pytest.raises(
         GpuMemoryError, match=r"takes 1,\d+ bytes of a double of a GPU .*, found 1,000 free"
+    ):
+        executable.run(*random_inputs(executable.module))
+
+
+class DeviceError(Exception):
+    """As CuPy raises them."""
+
+
+class Refuses(HostDriver):
+    """Every matrix product when it is loaded."""
+
+    failures = (DeviceError,)
+
+    def load(self, work: Work) -> Callable[[HostStream], None]:
+        if isinstance(work, GemmWork):
+            raise DeviceError("CUDA_ERROR_INVALID_PTX")
+        return super().load(work)
+
+
+def test_a_kernel_that_the_device_refuses() -> None:
+    executable = compiled(SLICE)
+    executable.engine = GpuEngine(lambda _: Refuses())
+    with pytest.raises(GpuFailedError, match=r"^y on a double of a GPU: CUDA_ERROR_INVALID_PTX"):
+        executable.load_devices()
+
+
+def test_a_device_that_fails_in_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    executable = Doubles(ptx=True).on(compiled(SLICE))
+    (device,) = devices_of(executable).devices
+
+    def fail(*_: object) -> None:
+        raise DeviceError("cudaErrorIllegalAddress")
+
+    monkeypatch.setattr(HostDriver, "failures", (DeviceError,))
+    monkeypatch.setattr(type(device), "run_steps", fail)
+    with pytest.raises(
+        GpuFailedError, match=r"^slice on a double of a GPU: cudaErrorIllegalAddress"
     ):
         executable.run(*random_inputs(executable.module))
