@@ -2,7 +2,8 @@
 
 A thread takes the same place in all windows that begin in its share of far, and goes through the index vectors in their
 order: so elements that several windows name are combined in the processor's order, in every run alike. Integers of a
-word are combined by atomic operations instead, whose order does not matter.
+word are combined by atomic operations instead, whose order does not matter. Windows that may overlap in part are one
+block's work.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType
 
 P = PrimitiveType
+#: Of a block that is alone.
+MOST_THREADS = 512
 #: Index vectors that a scatter's thread reads before it goes through their windows.
 AHEAD = 8
 #: Shares of far at most: each goes through all index vectors.
@@ -66,10 +69,10 @@ def scatter_form(kernel: ScatterKernel, arrays: GpuArrays) -> Sources:
     windows = windows_of(
         kernel.windows, far, near, array_walk(Held.OPERAND, 1, indices), updates.dims
     )
-    if _overlap(kernel.windows, updates):
-        return None
-    combine = _Scatter(windows, kernel.reduction, arrays.target).source()
-    return (*before, combine, *after)
+    combine = _Scatter(windows, kernel.reduction, arrays.target)
+    if _overlap(kernel.windows, updates) and not combine.atomic:
+        combine = _InTurn(windows, kernel.reduction, arrays.target)
+    return (*before, combine.source(), *after)
 
 
 def _converted(
@@ -143,7 +146,7 @@ class _Scatter(WindowWriter):
         return writer.source("spmd_scatter", [*CLAMPS, *self.functions()], blocks, THREADS)
 
     def functions(self) -> list[str]:
-        if self.reduction is None or self.atomic:
+        if self.reduction is None:
             return []
         if isinstance(self.reduction, ScalarProgram):
             return program_ir(self.reduction, "reducer", INSTRUCTIONS)
@@ -237,3 +240,22 @@ class _Scatter(WindowWriter):
         update = value(f"call {wide} @widen({stored} {update})")
         total = value(f"call {wide} @combine({wide} {so_far}, {wide} {update})")
         return value(f"call {stored} @narrow({wide} {total})") if same else total
+
+
+class _InTurn(_Scatter):
+    """Windows that may overlap in part: one block does them one after the other."""
+
+    def source(self) -> KernelSource:
+        writer, t = self.writer, self.writer.index
+        self.begin()
+        thread = writer.to_index(writer.thread())
+        total = math.prod(self.groups)
+        with writer.strided_loop("0", str(self.vectors), "1") as vector:
+            batch = writer.digits(vector, self.windows.batch.sizes)
+            starts = self.starts(batch)
+            end = writer.value(f"select i1 {self.fits(starts)}, {t} {total}, {t} 0")
+            with writer.strided_loop(thread, end, str(MOST_THREADS)) as number:
+                self.combine(batch, starts, writer.digits(number, self.groups))
+            writer.barrier()
+        functions = [*CLAMPS, *self.functions()]
+        return writer.source("spmd_scatter_in_turn", functions, 1, MOST_THREADS)

@@ -26,8 +26,9 @@ from spmd.ops.window import Window, WindowDimension
 
 #: Of a block, and blocks for a multiprocessor.
 THREADS, BLOCKS = 128, 32
-#: Elements that all windows together may have: running totals of long rows would take their square.
-MOST_COVERED = 1 << 36
+#: Elements of a long window, and what all long ones together may have: running totals take the square of a row, which
+#: the host does in one walk.
+LONG, MOST_COVERED = 1 << 10, 1 << 30
 
 
 @gpu_form(ReduceWindowKernel)
@@ -35,7 +36,7 @@ def reduce_window_form(kernel: ReduceWindowKernel, arrays: GpuArrays) -> Sources
     source, init = arrays.operands
     (result,) = arrays.results
     covered = math.prod(dim.size for dim in kernel.window.dims)
-    if result.num_elements * covered > MOST_COVERED:
+    if covered > LONG and result.num_elements * covered > MOST_COVERED:
         return None
     if source.num_elements == 0 or covered == 0:
         start = array_walk(Held.OPERAND, 1, repeated(init, result.dims))

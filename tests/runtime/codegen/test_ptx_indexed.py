@@ -74,13 +74,10 @@ def test_gather_of_long_rows() -> None:
     ],
 )
 def test_scatter(form: str, kind: str, index: str, root: str) -> None:
-    """Windows of one element along what is indexed have a form; floats are added in the processor's order."""
-    found = run(scatter_text(form, kind, index, root), "ScatterKernel", index)
-    assert found == (form not in OVERLAPPING)
-
-
-#: Windows are longer than one where they are indexed.
-OVERLAPPING = {"blocks"}
+    """Windows that overlap in part among them; floats are added in the processor's order."""
+    if form == "blocks" and "copy" in root:
+        return  # HLO does not say which of them stays
+    assert run(scatter_text(form, kind, index, root), "ScatterKernel", index)
 
 
 @pytest.mark.parametrize("kind", ["f32", "bf16", "s32"])
