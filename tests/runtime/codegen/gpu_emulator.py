@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import platform
+import re
 import sys
 import threading
 from functools import cache
@@ -22,6 +23,8 @@ from runtime.codegen.ptx_launch import WARP, KernelSource
 
 #: Bytes of a context, more than any C library's, and of a thread's stack.
 CONTEXT, STACK = 8192, 1 << 16
+#: Bytes behind a block's shared memory, which nobody may write.
+BEYOND = 4096
 READY, AT_BARRIER, AT_EXCHANGE, DONE = range(4)
 
 needs_contexts = pytest.mark.skipif(
@@ -140,6 +143,9 @@ define internal void @gpu.body() noinline {{
   ret void
 }}
 
+define ptr @gpu_shared() {{
+  ret ptr addrspacecast (ptr addrspace(3) @shared to ptr)
+}}
 define void @gpu_prepare(ptr %arguments, ptr %status, ptr %turns, ptr %slots, ptr %contexts) {{
   store ptr %arguments, ptr @gpu.arguments
   store ptr %status, ptr @gpu.status
@@ -212,21 +218,29 @@ end:
 """
 
 
-_EXPORTS = ("gpu_prepare", "gpu_simple_block", "gpu_begin", "gpu_turn")
+_EXPORTS = ("gpu_shared", "gpu_prepare", "gpu_simple_block", "gpu_begin", "gpu_turn")
 
 
 @cache
-def _compiled(ir: str, entry: str, parameters: int) -> NativeLibrary:
+def _compiled(ir: str, entry: str, parameters: int) -> tuple[NativeLibrary, int]:
+    """And how many bytes of shared memory a block has."""
     lines = [line for line in ir.splitlines() if not line.startswith(("declare", "!"))]
     declared = [x for x in ir.splitlines() if x.startswith("declare") and "@llvm.nvvm." not in x]
     text = "\n".join([*declared, *lines])
     text = text.replace("@llvm.nvvm.", "@gpu.").replace("ptx_kernel ", "internal ")
-    # Other threads write it, too.
-    text = text.replace("@shared = internal", "@shared =").replace(
-        "poison, align 16", "undef, align 16"
-    )
+    # Other threads write it, too; nobody writes beyond it.
+    shared = re.search(r"@shared = internal addrspace\(3\) global \[(\d+) x i8\] poison", text)
+    size = int(shared[1]) if shared else 0
+    if shared:
+        text = text.replace(shared[0], _shared(size))
+    else:
+        text += f"\n{_shared(0)}, align 16\n"
     emulation = _emulation(entry, parameters)
-    return host_jit().compile(text + emulation, _EXPORTS, passes=Passes.TIDY)
+    return host_jit().compile(text + emulation, _EXPORTS, passes=Passes.TIDY), size
+
+
+def _shared(size: int) -> str:
+    return f"@shared = addrspace(3) global [{size + BEYOND} x i8] undef"
 
 
 #: Who runs now stands in one place, for all devices of this process.
@@ -240,7 +254,15 @@ def run_source(source: KernelSource, pointers: list[int]) -> None:
 
 
 def _run(source: KernelSource, pointers: list[int]) -> None:
-    library = _compiled(source.ir, source.entry, len(pointers))
+    library, size = _compiled(source.ir, source.entry, len(pointers))
+    shared = library.function("gpu_shared", ctypes.c_void_p)()
+    beyond = np.ctypeslib.as_array((ctypes.c_uint8 * BEYOND).from_address(shared + size))
+    beyond[:] = 0xA5
+    _run_grid(source, pointers, library)
+    assert (beyond == 0xA5).all(), "written beyond shared memory"
+
+
+def _run_grid(source: KernelSource, pointers: list[int], library: NativeLibrary) -> None:
     i32, ptr = ctypes.c_int32, ctypes.c_void_p
     threads = source.threads
     assert threads % WARP == 0
