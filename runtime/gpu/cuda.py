@@ -18,7 +18,7 @@ from runtime.gpu.cuda_gemm import Cublas
 from runtime.gpu.cuda_ptx import PtxLoader
 from runtime.gpu.driver import Enqueue, GpuEvent, GpuStream
 from runtime.gpu.errors import GpuMemoryError
-from runtime.gpu.work import CopyWork, GemmWork, PtxWork, Work
+from runtime.gpu.work import CopyWork, FftWork, GemmWork, PtxWork, Work
 from spmd.literal import NDArray
 
 #: CUDA's priorities are lower numbers for what is more urgent; it takes the nearest that it has.
@@ -125,6 +125,11 @@ class CudaDriver:
     def load_copy(self, work: CopyWork) -> Enqueue:
         return load_copy(work, self.device)
 
+    def load_fft(self, work: FftWork) -> Enqueue:
+        from runtime.gpu.cuda_fft import load_fft  # cuFFT is loaded where it is needed
+
+        return load_fft(work, self.device)
+
     def open_range(self, name: str) -> None:
         nvtx.RangePush(name)
 
@@ -136,6 +141,7 @@ _LOADERS: dict[type[Work], Callable[[CudaDriver, Any], Enqueue]] = {
     PtxWork: CudaDriver.load_ptx,
     GemmWork: CudaDriver.load_gemm,
     CopyWork: CudaDriver.load_copy,
+    FftWork: CudaDriver.load_fft,
 }
 
 

@@ -40,8 +40,12 @@ def _moving(target: int, source: int, num_bytes: int) -> Enqueue:
 
 
 def _array(view: DeviceView, device: int) -> Any:
+    return cupy_array(view, device, np.dtype(_WORDS[view.view.element_type.byte_size]))
+
+
+def cupy_array(view: DeviceView, device: int, dtype: np.dtype[Any]) -> Any:
+    """CuPy's array of what lies there, as ``dtype``, which has the elements' size."""
     span, shape = view.span, view.view
     memory = cupy.cuda.UnownedMemory(span.start, span.size, None, device)
     pointer = cupy.cuda.MemoryPointer(memory, view.first - span.start)
-    word = _WORDS[shape.element_type.byte_size]
-    return cupy.ndarray(shape.dims, word, pointer, shape.strides)
+    return cupy.ndarray(shape.dims, dtype, pointer, shape.strides)

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import TypeAlias, TypeVar, cast
 
 from runtime.gpu.gemm import gemm_calls
-from runtime.gpu.work import CopyWork, GemmWork, KernelArraysOnDevice, Work
+from runtime.gpu.work import CopyWork, FftWork, GemmWork, KernelArraysOnDevice, Work
 from runtime.kernel import Kernel
 from runtime.kernels.copy import CopyKernel
 from runtime.kernels.dot import DotKernel
+from runtime.kernels.fft import FftKernel
 
 #: (thunk's name, kernel, arrays) -> the work; None where the library does not take these types or strides.
 LibraryForm: TypeAlias = Callable[[str, Kernel, KernelArraysOnDevice], Work | None]
@@ -42,6 +43,12 @@ def dot(name: str, kernel: DotKernel, arrays: KernelArraysOnDevice) -> Work | No
     (lhs, rhs), (out,) = arrays.operands, arrays.results
     calls = gemm_calls(kernel, lhs.view, rhs.view, out.view)
     return None if calls is None else GemmWork(name, calls, lhs, rhs, out)
+
+
+@through_library(FftKernel)
+def fft(name: str, kernel: FftKernel, arrays: KernelArraysOnDevice) -> Work:
+    (source,), (target,) = arrays.operands, arrays.results
+    return FftWork(name, kernel.type, kernel.rank, kernel.length, source, target)
 
 
 @through_library(CopyKernel)

@@ -14,9 +14,10 @@ from runtime.kernel import Kernel
 
 @dataclass(frozen=True)
 class Work(ABC):
-    """``name``: the thunk's."""
+    """``name``: the thunk's. can_be_captured: into a CUDA graph."""
 
     form: ClassVar[str]
+    can_be_captured: ClassVar[bool] = True
     name: str
 
     @property
@@ -88,6 +89,30 @@ class CopyWork(Work):
     """``target = source``, element by element: same sizes and types, strides of their own."""
 
     form = "library"
+    source: DeviceView
+    target: DeviceView
+
+    @property
+    def reads(self) -> tuple[DeviceView, ...]:
+        return (self.source,)
+
+    @property
+    def writes(self) -> tuple[DeviceView, ...]:
+        return (self.target,)
+
+
+@dataclass(frozen=True)
+class FftWork(Work):
+    """``target`` = the transform of ``source`` over its last ``rank`` dimensions; inverse ones divide by their points.
+
+    type: FFT, IFFT, RFFT or IRFFT, whose result has ``length`` elements in the last dimension.
+    """
+
+    form = "library"
+    can_be_captured: ClassVar[bool] = False  # libraries take memory from a pool for it
+    type: str
+    rank: int
+    length: int
     source: DeviceView
     target: DeviceView
 

@@ -40,9 +40,14 @@ class PtxStep(KernelStep):
 
 @dataclass(frozen=True)
 class LibraryStep(KernelStep):
-    """A library's function does."""
+    """A library's function does, perhaps one that cannot be part of a graph."""
 
     form = "library"
+    can_be_captured: bool = True
+
+    @property
+    def decides(self) -> bool:
+        return not self.can_be_captured
 
     def bind(self, device: GpuProgram) -> Action:
         work = library_work(self.name, self.kernel, self.on_device(device))
@@ -108,8 +113,8 @@ def _planned(
     launches = planner.make_ptx(kernel, *map(planner.anchored, arrays))
     if launches is not None:
         yield PtxStep(thunk, kernel, operands, results, scratch, launches)
-    elif library_work(thunk.name, kernel, views) is not None:
-        yield LibraryStep(thunk, kernel, operands, results, scratch)
+    elif (work := library_work(thunk.name, kernel, views)) is not None:
+        yield LibraryStep(thunk, kernel, operands, results, scratch, work.can_be_captured)
     elif (product := _converted(kernel, planner, (*operands, *results))) is not None:
         yield ConvertedProductStep(thunk, kernel, operands, results, scratch, product)
     else:

@@ -12,6 +12,7 @@ from runtime.gpu.planning import MakePtx, Views, no_ptx
 from runtime.kernel import Kernel
 from runtime.kernels.copy import CopyKernel
 from runtime.kernels.dot import DotKernel
+from runtime.kernels.fft import FftKernel
 from tests.runtime.gpu.host_driver import HostDriver
 
 #: A launch of a kernel in PTX for doubles, which take the kernel's record instead.
@@ -20,7 +21,7 @@ NO_TEXT = PtxLaunch("", "", (1, 1, 1), (1, 1, 1), 0, ())
 
 def ptx_of_all(kernel: Kernel, _: Views, __: Views, ___: Views) -> tuple[PtxLaunch, ...] | None:
     """As if all kernels but those of libraries had that form."""
-    return None if isinstance(kernel, (CopyKernel, DotKernel)) else (NO_TEXT,)
+    return None if isinstance(kernel, (CopyKernel, DotKernel, FftKernel)) else (NO_TEXT,)
 
 
 class Doubles:

@@ -14,7 +14,7 @@ import numpy as np
 
 from runtime.gpu.errors import GpuMemoryError
 from runtime.gpu.views import DeviceView
-from runtime.gpu.work import CopyWork, GemmWork, PtxWork, Work
+from runtime.gpu.work import CopyWork, FftWork, GemmWork, PtxWork, Work
 from runtime.kernel import CPU_KERNELS, KernelArrays
 from spmd.shape import PrimitiveType
 from tests.runtime.gpu.host_streams import HostEvent, HostStream, HostStreams, Op
@@ -153,8 +153,22 @@ class HostDriver:
             return CPU_KERNELS.bind(work.kernel, arrays)
         if isinstance(work, CopyWork):
             return partial(np.copyto, self.array(work.target), self.array(work.source))
+        if isinstance(work, FftWork):
+            return partial(self._transform, work)
         assert isinstance(work, GemmWork)
         return partial(self._multiply, work)
+
+    def _transform(self, work: FftWork) -> None:
+        assert self.streams.capture is None
+        source, axes = self.array(work.source), range(-work.rank, 0)
+        if work.type == "IRFFT":
+            sizes = (*source.shape[source.ndim - work.rank : -1], work.length)
+            values = np.fft.irfftn(source, s=sizes, axes=axes)
+        else:
+            values = {"FFT": np.fft.fftn, "IFFT": np.fft.ifftn, "RFFT": np.fft.rfftn}[work.type](
+                source, axes=axes
+            )
+        np.copyto(self.array(work.target), values, casting="same_kind")
 
     def _multiply(self, work: GemmWork) -> None:
         for call in work.calls:
