@@ -8,6 +8,7 @@ which lets threads go on when all of their block, or of their warp, have come to
 from __future__ import annotations
 
 import ctypes
+import itertools
 import platform
 import re
 import sys
@@ -193,12 +194,16 @@ round:
 end:
   ret void
 }}
-; every thread that is ready, until it waits
-define void @gpu_turn(i32 %threads) {{
+; every thread that is ready, until it waits; the last one first if %turned
+define void @gpu_turn(i32 %threads, i32 %turned) {{
 entry:
+  %last = sub i32 %threads, 1
+  %backwards = icmp ne i32 %turned, 0
   br label %round
 round:
-  %t = phi i32 [ 0, %entry ], [ %next, %again ]
+  %n = phi i32 [ 0, %entry ], [ %next, %again ]
+  %from_end = sub i32 %last, %n
+  %t = select i1 %backwards, i32 %from_end, i32 %n
   %s = call ptr @gpu.place(i32 %t)
   %status = load i32, ptr %s
   %ready = icmp eq i32 %status, {READY}
@@ -209,7 +214,7 @@ go:
   %ignored = call i32 @swapcontext(ptr @gpu.main, ptr %c)
   br label %again
 again:
-  %next = add i32 %t, 1
+  %next = add i32 %n, 1
   %more = icmp ult i32 %next, %threads
   br i1 %more, label %round, label %end
 end:
@@ -286,11 +291,12 @@ def _run_grid(source: KernelSource, pointers: list[int], library: NativeLibrary)
         return
     stacks = np.empty(threads * STACK, np.uint8)
     begin = library.function("gpu_begin", None, i32, i32, ptr)
-    turn = library.function("gpu_turn", None, i32)
+    turn = library.function("gpu_turn", None, i32, i32)
     for block in range(source.blocks):
         begin(block, threads, stacks.ctypes.data)
-        while True:
-            turn(threads)
+        # In either order: what threads that do not wait for each other do must not depend on it.
+        for number in itertools.count(block):
+            turn(threads, number % 2)
             if (status == DONE).all():
                 break
             _let_go(status)
