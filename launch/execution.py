@@ -45,7 +45,7 @@ def execute_steps(
     for _ in range(steps):
         loop.prepare()
         seconds.append(_timed(executable, partial(_run_within, around, loop)))
-    return Execution(loop.outputs, _slowest(executable, seconds))
+    return Execution(loop.outputs, _joined(executable, seconds, max))
 
 
 def _run_within(around: Callable[[], AbstractContextManager[None]], loop: StepLoop) -> None:
@@ -53,8 +53,16 @@ def _run_within(around: Callable[[], AbstractContextManager[None]], loop: StepLo
         loop.run()
 
 
-def time_steps(executable: Executable, state: ShardedArrays, steps: int) -> list[float]:
-    """Seconds of each of ``steps`` equal steps: what a step consumes is put in its place again before the next."""
+def time_steps(
+    executable: Executable,
+    state: ShardedArrays,
+    steps: int,
+    of_ranks: Callable[[Sequence[float]], float] = max,
+) -> list[float]:
+    """Seconds of each of ``steps`` equal steps: what a step consumes is put in its place again before the next.
+
+    of_ranks: what counts of the ranks' times of one step.
+    """
     spare = [[np.asarray(own[i]) for i in executable.donated] for own in state.tiles]
     seconds = []
     for _ in range(steps):
@@ -63,7 +71,7 @@ def time_steps(executable: Executable, state: ShardedArrays, steps: int) -> list
         for k, i in enumerate(executable.donated):
             again = executable.place([[own[k]] for own in spare], first=i)
             state = state[:i] + again + state[i + 1 :]
-    return _slowest(executable, seconds)
+    return _joined(executable, seconds, of_ranks)
 
 
 def _timed(executable: Executable, step: Callable[[], object]) -> float:
@@ -82,10 +90,13 @@ def _timed(executable: Executable, step: Callable[[], object]) -> float:
     return seconds
 
 
-def _slowest(executable: Executable, seconds: Sequence[float]) -> list[float]:
-    """Each step's time on the rank that took longest."""
+def _joined(
+    executable: Executable,
+    seconds: Sequence[float],
+    of_ranks: Callable[[Sequence[float]], float],
+) -> list[float]:
     if not isinstance(executable, RankExecutable):
         return list(seconds)
     data = json.dumps(list(seconds)).encode()
-    of_ranks = [json.loads(other) for other in executable.communicator.all_gather_bytes(data)]
-    return [max(step) for step in zip(*of_ranks, strict=True)]
+    found = [json.loads(other) for other in executable.communicator.all_gather_bytes(data)]
+    return [of_ranks(step) for step in zip(*found, strict=True)]
