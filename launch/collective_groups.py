@@ -7,6 +7,7 @@ from enum import StrEnum
 
 class CollectiveGroup(StrEnum):
     SIMPLIFICATION = "collective-simplification"
+    LOOP_UNROLLING = "loop-unrolling"
     PIPELINING = "collective-pipelining"
     WINDOWED_EINSUM = "windowed-einsum"
     COMBINING = "collective-combining"

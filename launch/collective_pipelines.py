@@ -22,10 +22,18 @@ from launch.collective_groups import CollectiveGroup
 from launch.options import CompileOptions
 from spmd.machine.description import MachineDescription
 from spmd.machine.named import introduce
+from spmd.passes.all_passes import SIMPLIFICATION
 from spmd.passes.pipeline import Pipeline
+from spmd.passes.update_forwarding import UpdateForwarding
+from spmd.passes.while_loop_unroller import WhileLoopUnroller
 
 #: A collective of so many times as long as a latency does not get much quicker by being a part of another one.
 LATENCIES = 16
+
+#: Loops that are short enough are none any more, and nothing stands between one trip's collectives and another's work.
+UNROLLED = WhileLoopUnroller(factor=0, max_instructions=4096)
+#: Then trips' numbers are constants, several trips may gather the same, and what one loop left for another is there.
+AFTER_UNROLLING = (*SIMPLIFICATION, UpdateForwarding())
 
 
 def on_optimized(options: CompileOptions) -> tuple[Pipeline, ...]:
@@ -33,7 +41,10 @@ def on_optimized(options: CompileOptions) -> tuple[Pipeline, ...]:
     found = [Pipeline(CollectiveGroup.SIMPLIFICATION, COLLECTIVE_SIMPLIFICATION)]
     if options.machine.overlaps:
         machine = introduce(options.machine).name
-        windows = (WindowedEinsum(machine=machine), ExchangePipeliner(machine=machine))
+        # Pieces reach over several products, which one that is in a window no longer does.
+        windows = (ExchangePipeliner(machine=machine), WindowedEinsum(machine=machine))
+        found.append(Pipeline(CollectiveGroup.LOOP_UNROLLING, (UNROLLED,)))
+        found.append(Pipeline("unrolled-loops", AFTER_UNROLLING, repeated=True, after_change=True))
         found.append(Pipeline(CollectiveGroup.PIPELINING, (CollectivePipeliner(),)))
         found.append(Pipeline(CollectiveGroup.WINDOWED_EINSUM, windows))
     found.append(Pipeline(CollectiveGroup.COMBINING, _combining(options.machine)))
@@ -75,9 +86,11 @@ def on_scheduled(options: CompileOptions, notes: HidingNotes | None = None) -> t
         return ()
     machine = introduce(options.machine)
     limit = options.memory_limit or machine.memory_limit
-    name, costs = machine.name, options.costs
-    order = LatencyHidingScheduler(machine=name, memory_limit=limit, costs=costs)
-    blocking = AsyncToSync(machine=name, costs=costs)
+    name, costs, durations = machine.name, options.costs, options.durations
+    order = LatencyHidingScheduler(
+        machine=name, memory_limit=limit, costs=costs, durations=durations
+    )
+    blocking = AsyncToSync(machine=name, costs=costs, durations=durations)
     if notes is not None:
         order = replace(order, told=notes.take_report)
         blocking = replace(blocking, told=notes.take_blocking)

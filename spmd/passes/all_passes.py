@@ -25,6 +25,7 @@ from spmd.passes.rng_state_threading import RngStateThreading
 from spmd.passes.scan_expander import ScanExpander
 from spmd.passes.subcomputation_unification import SubcomputationUnification
 from spmd.passes.tuple_simplifier import TupleSimplifier
+from spmd.passes.update_forwarding import UpdateForwarding
 from spmd.passes.while_loop_constant_sinking import WhileLoopConstantSinking
 from spmd.passes.while_loop_double_buffer import WhileLoopDoubleBuffer
 from spmd.passes.while_loop_invariant_code_motion import WhileLoopInvariantCodeMotion
@@ -36,7 +37,7 @@ from spmd.passes.while_loop_unroller import WhileLoopUnroller
 from spmd.passes.zero_sized_hlo_elimination import ZeroSizedHloElimination
 
 #: By name alone: what pays only beside a scheduler.
-BY_NAME: tuple[HloPass, ...] = (WhileLoopUnroller(),)
+BY_NAME: tuple[HloPass, ...] = (UpdateForwarding(), WhileLoopUnroller())
 
 #: What opens a program that another compiler has optimized, before anything else is done to it.
 OPENING: tuple[HloPass, ...] = (Defuser(),)

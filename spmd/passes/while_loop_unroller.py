@@ -14,7 +14,7 @@ from spmd.passes.loop_pass import LoopPass
 from spmd.passes.loop_peeling import CountedLoop, match_counted, peel_last, write_trips
 from spmd.passes.options import PassOptionError
 from spmd.passes.while_loop_trip_count_annotator import forget_trip_count
-from spmd.passes.while_state import Loop, has_effects
+from spmd.passes.while_state import Loop, element_index, has_effects
 
 
 @register_pass
@@ -23,18 +23,27 @@ class WhileLoopUnroller(LoopPass):
     """body  =>  body; body; .. (``factor`` times; trips that are left over stand behind the loop)
 
     With a factor of 2 a loop is double-buffered: what one trip receives need not be copied to where the next one looks
-    for it, and a collective of the second has all of the first to hide behind. Loops without collectives stay, unless
-    ``collectives`` is false.
+    for it, and a collective of the second has all of the first to hide behind. A factor of 0 is as many as there are
+    trips, which leaves no loop: any collective may then run beside any trip, and what several trips or loops gather is
+    gathered once. Loops without collectives stay, unless ``collectives`` is false, and those whose trips together, or
+    whose body then, would have more than ``max_instructions`` (0: any number).
     """
 
     name: ClassVar[str] = "while-loop-unroller"
     accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
     factor: int = 2
     collectives: bool = True
+    max_instructions: int = 0
 
     def __post_init__(self) -> None:
-        if self.factor < 2:
-            raise PassOptionError(f"option factor of {self.name} is 2 or more, found {self.factor}")
+        if self.factor < 0 or self.factor == 1:
+            raise PassOptionError(
+                f"option factor of {self.name} is 0, or 2 or more, found {self.factor}"
+            )
+        if self.max_instructions < 0:
+            raise PassOptionError(
+                f"option max_instructions of {self.name} is 0 or more, found {self.max_instructions}"
+            )
 
     def edit_loop(self, loop: Loop, builder: Builder, effects: SideEffects) -> bool:
         if has_effects(loop, effects):
@@ -44,7 +53,13 @@ class WhileLoopUnroller(LoopPass):
         counted = match_counted(loop)
         if counted is None or counted.trips < self.factor:
             return False
-        unroll(counted, self.factor, builder, effects)
+        factor = self.factor or counted.trips
+        if 0 < self.max_instructions < factor * len(loop.body):
+            return False
+        if self.factor:
+            unroll(counted, factor, builder, effects)
+        else:
+            unroll_whole(counted, builder, effects)
         return True
 
 
@@ -52,6 +67,15 @@ def unroll(counted: CountedLoop, factor: int, builder: Builder, effects: SideEff
     for _ in range(counted.trips % factor):
         counted = peel_last(counted, builder, effects)
     repeat_body(counted.loop, factor, builder, effects)
+
+
+def unroll_whole(counted: CountedLoop, builder: Builder, effects: SideEffects) -> None:
+    """All trips where the loop stands, one after the other."""
+    loop = counted.loop
+    *_, last = write_trips(loop, loop.initial, builder, counted.trips)
+    for user in loop.instruction.users:
+        builder.computation.replace(user, last[loop.next_value(element_index(user))])
+    builder.computation.remove_unused(keep=effects.of)
 
 
 def repeat_body(loop: Loop, factor: int, builder: Builder, effects: SideEffects) -> None:

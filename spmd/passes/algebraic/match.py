@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -30,6 +31,24 @@ def splat(x: HloInstruction) -> Scalar | None:
     if flat.size > 1 and values.tobytes() != flat[:1].tobytes() * flat.size:
         return None
     return flat[0]
+
+
+def constant_starts(
+    indices: Sequence[HloInstruction], dims: Sequence[int], taken: Sequence[int]
+) -> list[int] | None:
+    """Where ``taken`` elements of ``dims`` begin, clamped so that they lie within; None where an index tells not."""
+    if len(indices) != len(dims) or any(index.dims for index in indices):
+        return None
+    starts: list[int] = []
+    for index, size, take in zip(indices, dims, taken, strict=True):
+        value = splat(index)
+        if take == size:
+            starts.append(0)
+        elif value is None:
+            return None
+        else:
+            starts.append(min(max(0, int(value)), size - take))
+    return starts
 
 
 def constant_array(x: HloInstruction) -> NDArray | None:

@@ -6,7 +6,7 @@ from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import DimensionsAttrs, IotaAttrs, PadAttrs, SliceAttrs
-from spmd.passes.algebraic.match import broadcast_dims, splat
+from spmd.passes.algebraic.match import broadcast_dims, constant_starts
 from spmd.passes.algebraic.rules import simplifies
 
 
@@ -106,17 +106,9 @@ def slice_of_pad(x: HloInstruction, b: Builder) -> HloInstruction | None:
 def dynamic_slice_at_constant(x: HloInstruction, b: Builder) -> HloInstruction | None:
     """dynamic-slice with constant starts => slice"""
     operand, indices = x.operand(0), x.operands[1:]
-    if len(indices) != operand.array_shape.rank or any(index.dims for index in indices):
+    starts = constant_starts(indices, operand.dims, x.dims)
+    if starts is None:
         return None
-    starts: list[int] = []
-    for index, size, take in zip(indices, operand.dims, x.dims, strict=True):
-        value = splat(index)
-        if take == size:
-            starts.append(0)
-        elif value is None:
-            return None
-        else:
-            starts.append(min(max(0, int(value)), size - take))
     return b.slice(operand, starts, [s + n for s, n in zip(starts, x.dims, strict=True)])
 
 

@@ -1,0 +1,126 @@
+"""What is read where it was put, without the array that it was put into."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, TypeAlias
+
+from spmd.analysis.side_effects import SideEffects
+from spmd.builder import ModuleScope
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.opcode import Opcode
+from spmd.ops.attrs import SliceAttrs
+from spmd.passes.algebraic.match import constant_starts
+from spmd.passes.instruction_pass import Edit, InstructionPass
+from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.rewrite import builder_at, is_pinned, replace_and_prune
+
+#: Of each dimension: where a part begins, and where it ends.
+Box: TypeAlias = tuple[tuple[int, int], ...]
+
+
+@register_pass
+@dataclass(frozen=True)
+class UpdateForwarding(InstructionPass):
+    """a = dynamic-update-slice(zeros, u, 0)
+    b = dynamic-update-slice(a, v, 1)                      x = v
+    x = slice(b), slice={[1:2]}                    =>      y = u
+    y = slice(b), slice={[0:1]}
+
+    As loops leave them that keep values of each trip for another loop, when both have been unrolled. Only where nobody
+    needs the array any more afterwards: else each value would be there twice.
+    """
+
+    name: ClassVar[str] = "update-forwarding"
+    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
+    opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.DYNAMIC_UPDATE_SLICE,)
+
+    def editor(self, module: HloModule) -> Edit:
+        scope, effects = ModuleScope(module), SideEffects()
+
+        def edit(last: HloInstruction) -> bool:
+            chain = _chain_up_to(last)
+            found = [_forwarded(x, chain[n:]) for n, x in _reads(chain)]
+            if not found or None in found:
+                return False
+            for one in filter(None, found):
+                b = builder_at(one.read, scope)
+                starts, limits = zip(*one.box, strict=True)
+                strides = one.read.attrs_as(SliceAttrs).strides
+                replace_and_prune(one.read, b.slice(one.source, starts, limits, strides), effects)
+            return True
+
+        return edit
+
+
+@dataclass(frozen=True, slots=True)
+class _Forwarded:
+    """``read`` is this part of ``source``."""
+
+    read: HloInstruction
+    source: HloInstruction
+    box: Box
+
+
+@dataclass(frozen=True, slots=True)
+class _Update:
+    """``x`` puts something into ``box``."""
+
+    x: HloInstruction
+    box: Box
+
+
+def _chain_up_to(last: HloInstruction) -> list[_Update]:
+    """Updates at constant places, ``last`` first, of which each is read by slices and the next one alone."""
+    chain: list[_Update] = []
+    x, reader = last, None
+    while (update := _update(x)) is not None and _is_only_read_by(x, reader):
+        chain.append(update)
+        x, reader = x.operand(0), x
+    return chain
+
+
+def _is_only_read_by(x: HloInstruction, update: HloInstruction | None) -> bool:
+    """By ``update`` as what it changes, and by slices."""
+    if x.is_root or is_pinned(x) or (update is not None and x in update.operands[1:]):
+        return False
+    return all(
+        user is update or (user.opcode is Opcode.SLICE and not is_pinned(user)) for user in x.users
+    )
+
+
+def _update(x: HloInstruction) -> _Update | None:
+    if x.opcode is not Opcode.DYNAMIC_UPDATE_SLICE:
+        return None
+    _, new, *indices = x.operands
+    starts = constant_starts(indices, x.dims, new.dims)
+    if starts is None:
+        return None
+    return _Update(x, tuple((s, s + n) for s, n in zip(starts, new.dims, strict=True)))
+
+
+def _reads(chain: Sequence[_Update]) -> Iterator[tuple[int, HloInstruction]]:
+    """Slices, with the place in the chain of what they read."""
+    for n, update in enumerate(chain):
+        for user in update.x.users:
+            if user.opcode is Opcode.SLICE:
+                yield n, user
+
+
+def _forwarded(read: HloInstruction, chain: Sequence[_Update]) -> _Forwarded | None:
+    """Where ``read``, of the first of ``chain``, has all of its elements from; None where from several."""
+    attrs = read.attrs_as(SliceAttrs)
+    box: Box = tuple(zip(attrs.starts, attrs.limits, strict=True))
+    if not read.array_shape.num_elements:
+        return None
+    for update in chain:
+        pairs = list(zip(box, update.box, strict=True))
+        if any(end <= low or high <= start for (start, end), (low, high) in pairs):
+            continue
+        if all(low <= start and end <= high for (start, end), (low, high) in pairs):
+            inside = tuple((start - low, end - low) for (start, end), (low, _) in pairs)
+            return _Forwarded(read, update.x.operand(1), inside)
+        return None
+    return _Forwarded(read, chain[-1].x.operand(0), box)
