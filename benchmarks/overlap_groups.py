@@ -60,7 +60,7 @@ def rows_of(module: HloModule, machine: MachineDescription) -> Iterator[Row]:
         options = CompileOptions(machine=machine, without=COLLECTIVE_GROUPS[count:])
         *_, (_, compilation) = stages(module, device_count(module), options)
         program = compilation.module
-        busy = {way.name: way.busy for way in machine.exchanges}
+        busy = machine.busy
         estimator = RooflineEstimator.of(program, machine)
         found = simulate(program, [estimator], SimulationOptions(busy=busy))
         cost = module_cost(program)

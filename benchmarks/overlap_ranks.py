@@ -17,15 +17,17 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from collectives.cost.estimator import CostError
 from launch.cli.bench import DEVIATION
 from launch.cli.simulate import least_of
-from launch.collective_groups import OVERLAPPING, CollectiveGroup
+from launch.collective_groups import OVERLAPPING
 from launch.compiled import Compiled
 from launch.ending import run_rank
 from launch.entry import Entry
 from launch.execution import execute_steps, time_steps
 from launch.inputs import SeededInputs
 from launch.machine_option import machine_for
+from launch.measured_durations import durations_of
 from launch.mpi import open_world
 from launch.options import CompileOptions
 from launch.pipeline import compile_module
@@ -42,6 +44,7 @@ from launch.shared_compile import compile_on_first
 from runtime.thunks.collective import CollectiveDoneThunk, CollectiveStartThunk
 from runtime.thunks.sequence import ThunkSequence
 from runtime.thunks.thunk import Role, Thunk, UseKind
+from spmd.json_fields import JsonFields
 from spmd.literal import NDArray
 from spmd.machine.description import MachineDescription
 from spmd.text.load import load
@@ -49,9 +52,9 @@ from spmd.text.load import load
 if TYPE_CHECKING:
     from collectives.communicator.mpi import MpiCommunicator
 
-#: scheduled: as compiled for the link. waiting: the same steps, with every collective waited for at its start. traced:
-#: as scheduled, taking down a timeline. compute: without the collectives. communication: without what computes. plain:
-#: compiled without the passes that let collectives overlap.
+#: scheduled: as compiled for the link, with times of work that a first run has measured. waiting: the same steps, with
+#: every collective waited for at its start. traced: as scheduled, taking down a timeline. compute: without the
+#: collectives. communication: without what computes. plain: compiled without the passes that let collectives overlap.
 STEPS = ("scheduled", "waiting", "traced", "compute", "communication", "plain")
 #: What counts loops' trips and chooses branches writes no more, and stays in a program of collectives alone.
 COUNTER_BYTES = 64
@@ -116,16 +119,21 @@ def measured(world: MpiCommunicator, options: argparse.Namespace) -> dict[str, A
     module = load(options.module)
     machine = machine_for(options.machine, world.nodes.devices_of_each)
 
-    def compiled(*left_out: CollectiveGroup) -> RankExecutable:
-        asked = CompileOptions(machine=machine, without=left_out)
+    def compiled(asked: CompileOptions) -> RankExecutable:
         return compile_on_first(
             world, lambda: Compiled(compile_module(module, world.size, asked), "")
         )
 
-    made = compiled()
-    program = made.program
+    asked = CompileOptions(machine=machine)
+    made = compiled(asked)
     seeded = SeededInputs(0, [boundary.shape for boundary in made.inputs], DEVIATION)
     inputs = [seeded[n] for n in range(len(made.inputs))]
+    trace = recorded(made, inputs, machine, options.rounds)
+    if trace is not None:
+        profile = JsonFields(trace, "the profile", CostError)
+        asked = replace(asked, durations=durations_of(profile))
+    made = compiled(asked)
+    program = made.program
     steps = Loaded.of(made, inputs, reference_every=2)
     others = {
         "traced": Loaded.of(made, inputs, record=True),
@@ -135,7 +143,7 @@ def measured(world: MpiCommunicator, options: argparse.Namespace) -> dict[str, A
         "communication": Loaded.of(
             made, inputs, program=replace(program, thunks=without(program.thunks, computes))
         ),
-        "plain": Loaded.of(compiled(*OVERLAPPING), inputs),
+        "plain": Loaded.of(compiled(replace(asked, without=OVERLAPPING)), inputs),
     }
     seconds: dict[str, list[float]] = {name: [] for name in STEPS}
     for _ in range(options.rounds):
@@ -145,9 +153,9 @@ def measured(world: MpiCommunicator, options: argparse.Namespace) -> dict[str, A
         seconds["waiting"].append(waiting)
         for name, one in others.items():
             seconds[name] += one.last(2, 1)
-    report = reported(made, inputs, machine, options.rounds)
+    trace = recorded(made, inputs, machine, options.rounds)
     clocks = [clock_offsets(world, f"of rank {world.rank}") for _ in range(3)]
-    if world.rank:
+    if trace is None:
         return None
     least = least_of(module, world.size, CompileOptions(machine=machine))
     return {
@@ -162,23 +170,20 @@ def measured(world: MpiCommunicator, options: argparse.Namespace) -> dict[str, A
         "seconds": seconds,
         "clock_errors_s": [1e-9 * max(abs(one.ahead) for one in found) for found in clocks],
         "clock_uncertainty_s": [1e-9 * max(one.uncertainty for one in found) for found in clocks],
-        "report": report,
+        "report": as_json(overlap_report(run_of_trace(trace, made.module.name))),
         "least": least and asdict(least),
     }
 
 
-def reported(
+def recorded(
     made: RankExecutable, inputs: list[NDArray], machine: MachineDescription, rounds: int
 ) -> dict[str, Any] | None:
-    """The overlap report of as many steps of each kind; on rank 0."""
+    """The trace of as many steps of each kind; on rank 0."""
     executable = Loaded.of(made, inputs, record=True, reference_every=2).executable
     recording = Recording(executable, after=2)
     feedback = Entry.of_executable(executable).feedback
     execute_steps(executable, executable.put(inputs), 2 + 2 * rounds, feedback, recording.step)
-    trace = recorded_trace(executable, recording.gather(), machine)
-    if trace is None:
-        return None
-    return as_json(overlap_report(run_of_trace(trace, made.module.name)))
+    return recorded_trace(executable, recording.gather(), machine)
 
 
 def main() -> int:

@@ -58,7 +58,7 @@ def measure(mesh: tuple[int, int, int], layers: int, machine: MachineDescription
     start = time.process_time()
     program = compiled_for(module, None, CompileOptions(machine=machine)).module
     compiled = time.process_time()
-    busy = {way.name: way.busy for way in machine.exchanges}
+    busy = machine.busy
     found = simulate(
         program, [RooflineEstimator.of(program, machine)], SimulationOptions(busy=busy)
     )

@@ -26,6 +26,7 @@ class CompileOptions:
     within them.
     ``fusion``: make kernels of several instructions, where that takes less time on ``machine``.
     ``costs``: of custom calls on ``machine``, by target, where no rule tells them.
+    ``durations``: seconds of instructions of the scheduled module, by name, as they were measured on ``machine``.
     ``without``: names of ``COLLECTIVE_GROUPS``, the groups of passes on collectives to be left out.
     """
 
@@ -36,6 +37,7 @@ class CompileOptions:
     fusion: bool = True
     machine: MachineDescription = field(default_factory=machine_named)
     costs: tuple[tuple[str, CallCost], ...] = ()
+    durations: tuple[tuple[str, float], ...] = ()
     without: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

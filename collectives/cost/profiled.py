@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from collectives.cost.collective_bytes import collective_of
@@ -43,6 +44,12 @@ class ProfiledEstimator:
         scale = known / guess.seconds if guess.seconds else 0.0
         links = tuple(LinkUse(one.exchange, one.sent, one.seconds * scale) for one in guess.links)
         return replace(guess, seconds=known, links=links)
+
+
+def with_measured(estimator: Estimator, seconds: Iterable[tuple[str, float]]) -> Estimator:
+    """``estimator``, but for work that took so many ``seconds``, by name, where there is any."""
+    known = dict(seconds)
+    return ProfiledEstimator(Durations(known), estimator) if known else estimator
 
 
 def read_durations(data: bytes, where: str) -> Durations:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from collectives.cost.custom_calls import CallCost
+from collectives.cost.profiled import with_measured
 from collectives.cost.roofline import RooflineEstimator
 from collectives.passes.async_creation import PAIRS
 from collectives.schedule.group_sharing import GroupSharing
@@ -39,18 +40,19 @@ class AsyncToSync(FueledPass):
         d = f32[8] all-reduce-done(s)             t = (f32[8]) tuple(x)
 
     With a machine, the same for windows that hide less there than it takes to dispatch what a pair has more. What its
-    author put into a scheduling group stays. costs: of custom calls, by target. told: is given a start's name, and that
-    of what took its place.
+    author put into a scheduling group stays. costs: of custom calls, by target. durations: seconds of instructions, by
+    name, where they were measured. told: is given a start's name, and that of what took its place.
     """
 
     name: ClassVar[str] = "async-to-sync"
     accepts: ClassVar[tuple[Stage, ...]] = (Stage.SCHEDULED,)
     machine: str = ""
     costs: tuple[tuple[str, CallCost], ...] = ()
+    durations: tuple[tuple[str, float], ...] = field(default=(), repr=False)
     told: Callable[[str, str], None] | None = field(default=None, repr=False)
 
     def rewrite(self, module: HloModule, fuel: Fuel) -> bool:
-        useless = _Useless(module, self.machine, dict(self.costs)) if self.machine else None
+        useless = self._useless(module) if self.machine else None
         changed = False
         for computation in running_computations(module):
             found = useless.windows(computation) if useless else _idle_windows(computation)
@@ -66,15 +68,19 @@ class AsyncToSync(FueledPass):
             module.remove_unreachable_computations()
         return changed
 
+    def _useless(self, module: HloModule) -> _Useless:
+        machine = machine_named(self.machine)
+        estimator = RooflineEstimator.of(module, machine, dict(self.costs))
+        measured = with_measured(estimator, self.durations)
+        costs = WindowCosts(measured, GroupSharing(module), machine.busy)
+        return _Useless(costs, MORE_DISPATCHES * machine.thunk_seconds)
+
 
 class _Useless:
-    """Windows that do not pay on a machine; computations are asked for and settled callees first."""
+    """Windows that hide no more than ``least`` seconds; computations are asked for and settled callees first."""
 
-    def __init__(self, module: HloModule, machine: str, given: Mapping[str, CallCost]) -> None:
-        described = machine_named(machine)
-        estimator = RooflineEstimator.of(module, described, given)
-        self._costs = WindowCosts(estimator, GroupSharing(module))
-        self._least = MORE_DISPATCHES * described.thunk_seconds
+    def __init__(self, costs: WindowCosts, least: float) -> None:
+        self._costs, self._least = costs, least
 
     def windows(self, computation: HloComputation) -> list[HloInstruction]:
         spans = run_timeline(computation.instructions, self._costs).spans

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from collectives.cost.custom_calls import CallCost
+from collectives.cost.profiled import with_measured
 from collectives.cost.roofline import RooflineEstimator
 from collectives.schedule.latency_hiding import LatencyOptions, schedule_for_latency
 from collectives.schedule.latency_report import LatencyReport
@@ -28,8 +29,8 @@ class LatencyHidingScheduler(HloPass):
 
     memory-limit: bytes of a device that the order may need (0: any number); an order that meets it stays within it.
     per-exchange: collectives in flight on one exchange; in-flight: all together (0: any number). The order that is
-    there stays where none is found that takes less time. costs: of custom calls, by target. told: is given the
-    scheduler's report. See docs/scheduling.md.
+    there stays where none is found that takes less time. costs: of custom calls, by target. durations: seconds of
+    instructions, by name, where they were measured. told: is given the scheduler's report. See docs/scheduling.md.
     """
 
     name: ClassVar[str] = "latency-hiding-scheduler"
@@ -39,12 +40,15 @@ class LatencyHidingScheduler(HloPass):
     per_exchange: int = 1
     in_flight: int = 0
     costs: tuple[tuple[str, CallCost], ...] = ()
+    durations: tuple[tuple[str, float], ...] = field(default=(), repr=False)
     told: Callable[[LatencyReport], None] | None = field(default=None, repr=False)
 
     def run(self, module: HloModule) -> bool:
-        estimator = RooflineEstimator.of(module, machine_named(self.machine), dict(self.costs))
+        machine = machine_named(self.machine)
+        described = RooflineEstimator.of(module, machine, dict(self.costs))
+        estimator = with_measured(described, self.durations)
         limits = OverlapLimits(self.per_exchange, in_flight=self.in_flight)
-        options = LatencyOptions(limits, self.memory_limit or None)
+        options = LatencyOptions(limits, self.memory_limit or None, machine.busy)
         report = schedule_for_latency(module, estimator, options)
         if self.told is not None:
             self.told(report)

@@ -38,7 +38,8 @@ MOST_CORRECTIONS = 4
 
 @dataclass(frozen=True)
 class LatencyOptions:
-    """limits: what may be in flight together. memory_limit: bytes of a device, None for any number.
+    """limits: what may be in flight together. memory_limit: bytes of a device, None for any number. busy: by exchange,
+    the part of the device that a transfer takes away from work.
 
     measure: bytes that a device needs for the module in its order, where something exacter than live bytes is at hand
     (buffer assignment); the limit is held by this measure, then.
@@ -46,6 +47,7 @@ class LatencyOptions:
 
     limits: OverlapLimits = field(default_factory=OverlapLimits)
     memory_limit: int | None = None
+    busy: Mapping[str, float] = field(default_factory=dict)
     measure: Callable[[HloModule], int] | None = None
 
 
@@ -72,7 +74,7 @@ class _Scheduling:
     def __init__(self, module: HloModule, estimator: Estimator, options: LatencyOptions) -> None:
         self._module, self._options = module, options
         self._bytes = ModuleBytes.of(module)
-        self._costs = WindowCosts(estimator, GroupSharing(module))
+        self._costs = WindowCosts(estimator, GroupSharing(module), options.busy)
         self._computations = list(self._bytes.buffers)
 
     def run(self) -> LatencyReport:

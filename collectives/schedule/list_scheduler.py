@@ -26,23 +26,28 @@ from collectives.schedule.group_sharing import GroupSharing
 from collectives.schedule.headroom import Headroom
 from collectives.schedule.overlap_limits import InFlight, OverlapLimits
 from collectives.schedule.schedule_graph import NodeKind, ScheduleGraph
+from collectives.schedule.slowed_work import Flight, end_of_work
 from collectives.schedule.window_costs import Communication
 
 #: Candidates looked at where the first ones may not run: those behind them seldom may, either.
 _MOST_LOOKED_AT = 24
+#: Part of its time by which work may be done when a window closes that it must not keep waiting.
+_IN_TIME = 0.9
 
 
 @dataclass(frozen=True)
 class Priorities:
     """Of each node. turn: its place in the order to stay near to. work, windows: of what may run or open, the one with
     the least number goes first (backward: with the largest). leads: where given, how many seconds of work lead from it
-    to the nearest window (ScheduleGraph.leads): while nothing is in flight, the shortest way to one is taken.
+    to the nearest window (ScheduleGraph.leads): while nothing is in flight, the shortest way to one is taken. patient:
+    work that is over after the next window closes waits where what that window leads to goes first.
     """
 
     turn: Sequence[int]
     work: Sequence[int]
     windows: Sequence[int]
     leads: Sequence[float] = ()
+    patient: bool = False
 
 
 class ListScheduler:
@@ -75,9 +80,11 @@ class ListScheduler:
         self._now = 0.0
         self._free_at: dict[str, float] = {}
         self._ends: dict[int, float] = {}
+        self._flights: dict[int, Flight] = {}
         self._ready_free: list[int] = []
         self._ready_work: list[tuple[int, int]] = []
         self._leads = priorities.leads
+        self._patient = priorities.patient
         self._leading: list[tuple[float, int, int]] = []
         self._placed = [False] * count
         #: Windows that may open as far as the graph goes: those whose turn it is, and those that are late by rule.
@@ -101,6 +108,7 @@ class ListScheduler:
                 or self._work()
                 or self._open_ahead()
                 or self._wait()
+                or self._work(whatever=True)
             )
             if not moved:
                 return None
@@ -190,16 +198,18 @@ class ListScheduler:
         for name, seconds in window.ports:
             self._free_at[name] = begun + seconds
         self._ends[number] = begun + window.seconds
+        self._flights[number] = Flight(begun, self._ends[number], window.load)
         self._in_flight.open[number] = window.communication
         self._place(node)
 
-    def _work(self) -> bool:
+    def _work(self, *, whatever: bool = False) -> bool:
         found = self._feed() if self._leads and not self._in_flight.open else None
         if found is None:
-            found = self._take_first(self._ready_work, self._may_run)
+            may_run = self._may_run if whatever or not self._patient else self._may_run_now
+            found = self._take_first(self._ready_work, may_run)
         if found is None:
             return False
-        self._now += self._graph.seconds[found]
+        self._now = self._end_of(found)
         self._place(found)
         return True
 
@@ -216,6 +226,20 @@ class ListScheduler:
         if occupies and not self._in_flight.admits(occupies):
             return False
         return self._fits(node)
+
+    def _may_run_now(self, node: int) -> bool:
+        """And need not be put off for what is about to go on."""
+        if self._ready_closings:
+            end, _, closing = self._ready_closings[0]
+            over = self._now + _IN_TIME * (self._end_of(node) - self._now)
+            if over > end and self._work_key[closing] < self._work_key[node]:
+                return False
+        return self._may_run(node)
+
+    def _end_of(self, node: int) -> float:
+        """When work that begins now is over."""
+        flights = [self._flights[number] for number in self._in_flight.open]
+        return end_of_work(self._now, self._graph.seconds[node], flights)
 
     def _wait(self) -> bool:
         """For the window that is over first; then what waits for memory may have it."""

@@ -70,7 +70,7 @@ class Preference(Enum):
 
     ORDER: what stands first. WINDOW_PATHS: of windows, those on the longest path; of work, what stands first. PATHS:
     all by their paths. FEED, FEED_PATHS: as WINDOW_PATHS and PATHS, but while nothing is in flight, work that leads to
-    a window.
+    a window. PATIENT: as PATHS, but no work is begun that keeps waiting what goes first and may go on soon.
     """
 
     ORDER = "order"
@@ -78,6 +78,7 @@ class Preference(Enum):
     PATHS = "paths"
     FEED = "feed"
     FEED_PATHS = "feed paths"
+    PATIENT = "patient"
 
 
 class OrderSearch:
@@ -218,7 +219,7 @@ class OrderSearch:
         ahead = rank
         if preference is not Preference.ORDER:
             ahead = self._by_path(rank, backward=backward)
-        is_by_path = preference in (Preference.PATHS, Preference.FEED_PATHS)
+        is_by_path = preference in (Preference.PATHS, Preference.FEED_PATHS, Preference.PATIENT)
         priorities = Priorities(
             # Where bytes count, the turns have to be an order that keeps within the limit.
             turn=ahead if is_by_path and not counts else rank,
@@ -227,6 +228,7 @@ class OrderSearch:
             leads=self._leads[backward]
             if preference in (Preference.FEED, Preference.FEED_PATHS)
             else (),
+            patient=preference is Preference.PATIENT,
         )
         self._placed += len(self._graph)
         headroom = partial(self._headroom, rank, backward=backward) if counts else None

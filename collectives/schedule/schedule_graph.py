@@ -33,7 +33,9 @@ class NodeKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A collective from its start to its done, both nodes. grows: bytes of its result less those of its operands."""
+    """A collective from its start to its done, both nodes. grows: bytes of its result less those of its operands. load:
+    the part of the device that it takes away from work.
+    """
 
     start: int
     done: int
@@ -41,6 +43,7 @@ class Window:
     ports: tuple[tuple[str, float], ...]
     communication: Communication
     grows: int
+    load: float = 0.0
 
 
 @dataclass
@@ -231,5 +234,6 @@ def _add_windows(
                 tuple((link.exchange, link.seconds) for link in time.links),
                 costs.communication_of(x),
                 written - read,
+                costs.load_of(link.exchange for link in time.links),
             )
         )

@@ -1,7 +1,8 @@
 """One device's time on an order of instructions: a stream of work, which runs in that order, and a port per exchange.
 
-A start takes no time; its collective begins when the ports of its exchanges are free, and its done waits for the end.
-All devices run the same program at the same speed here: what lies between devices is the simulator's.
+Work is slower while a collective takes a part of the device away. A start takes no time; its collective begins when the
+ports of its exchanges are free, and its done waits for the end. All devices run the same program at the same speed
+here: what lies between devices is the simulator's.
 
     work    | dot a |  dot b  | wait |  dot c          wait: what is exposed of s
     nvlink          |------- s ------|
@@ -13,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from collectives.schedule.phases import is_blocking, is_done, is_start
+from collectives.schedule.slowed_work import Flight, end_of_work
 from collectives.schedule.window_costs import WindowCosts
 from spmd.hlo.instruction import HloInstruction
 
@@ -53,6 +55,7 @@ class Timeline:
 def run_timeline(order: Sequence[HloInstruction], costs: WindowCosts) -> Timeline:
     """``order``: of one computation, whose callees have their totals."""
     now = work = 0.0
+    flights: list[Flight] = []
     free: dict[str, float] = {}
     pending: dict[HloInstruction, tuple[float, float, float]] = {}
     spans: list[CollectiveSpan] = []
@@ -60,6 +63,9 @@ def run_timeline(order: Sequence[HloInstruction], costs: WindowCosts) -> Timelin
         if is_start(x):
             begun, ended = _occupy(x, costs, free, now)
             pending[x] = now, begun, ended
+            load = costs.load_of(link.exchange for link in costs.time_of(x).links)
+            flights = [one for one in flights if one.ended > now]
+            flights.append(Flight(begun, ended, load))
         elif is_done(x):
             issued, begun, ended = pending.pop(x.operand(0))
             exposed = max(ended - now, 0.0)
@@ -71,7 +77,7 @@ def run_timeline(order: Sequence[HloInstruction], costs: WindowCosts) -> Timelin
             now = ended
         else:
             seconds = costs.seconds_of(x)
-            now += seconds
+            now = end_of_work(now, seconds, flights)
             work += seconds
     return Timeline(now, work, tuple(spans))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from collectives.cost.collective_bytes import collective_of
@@ -40,11 +41,13 @@ class Communication:
 class WindowCosts:
     """Asks the estimator once for each instruction of a module; callers cost what their callees' schedules take.
 
-    totals[c]: seconds of computation c on its schedule, set by whoever schedules it, callees first.
+    totals[c]: seconds of computation c on its schedule, set by whoever schedules it, callees first. busy: by exchange,
+    the part of the device that a transfer takes away from work.
     """
 
     estimator: Estimator
     sharing: GroupSharing
+    busy: Mapping[str, float] = field(default_factory=dict)
     totals: dict[HloComputation, float] = field(default_factory=dict)
     unknown_loops: dict[str, None] = field(default_factory=dict)
     _times: dict[HloInstruction, CollectiveTime] = field(default_factory=dict)
@@ -56,6 +59,10 @@ class WindowCosts:
         if x not in self._times:
             self._times[x] = self.estimator.collective(x)
         return self._times[x]
+
+    def load_of(self, exchanges: Iterable[str]) -> float:
+        """Of a collective on these: the part of the device that it takes away while it is in flight."""
+        return max((self.busy.get(name, 0.0) for name in exchanges), default=0.0)
 
     def seconds_of(self, x: HloInstruction) -> float:
         """How long the device is busy with ``x``: 0 for starts and dones, all of it for a blocking collective."""

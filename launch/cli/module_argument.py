@@ -9,6 +9,7 @@ from pathlib import Path
 
 from launch.collective_groups import COLLECTIVE_GROUPS
 from launch.machine_option import machine_for
+from launch.measured_durations import measured_durations
 from launch.options import CompileOptions
 from spmd.hlo import HloModule
 from spmd.proto import serialize, serialize_hlo_proto, serialize_with_config
@@ -110,11 +111,13 @@ def compile_options(options: argparse.Namespace) -> CompileOptions:
         getattr(options, "node", None),
         getattr(options, "backend", "cpu"),
     )
+    measured = getattr(options, "durations", None)
     return CompileOptions(
         partitioned=partitioned,
         memory_limit=limit,
         fusion=options.fusion,
         machine=machine,
+        durations=() if measured is None else measured_durations(measured),
         without=tuple(options.without),
     )
 

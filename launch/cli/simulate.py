@@ -126,7 +126,7 @@ def least_of(module: HloModule, devices: int | None, options: CompileOptions) ->
     left_out = (*options.without, *OVERLAPPING)
     *_, (_, plain) = stages(module, devices, replace(options, without=left_out))
     estimator = RooflineEstimator.of(plain.module, options.machine, dict(options.costs))
-    busy = {way.name: way.busy for way in options.machine.exchanges}
+    busy = options.machine.busy
     return least_step(plain.module, estimator, busy)
 
 
@@ -135,7 +135,7 @@ def _simulated(
 ) -> Simulation:
     program, overlap = compilation.module, compilation.overlap
     asked = SimulationOptions(
-        busy={way.name: way.busy for way in compilation.machine.exchanges},
+        busy=compilation.machine.busy,
         limited={one.name: one.limited for one in overlap.collectives} if overlap else {},
         timeline=options.trace is not None,
     )

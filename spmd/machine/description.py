@@ -116,6 +116,11 @@ class MachineDescription:
         """Devices compute while bytes move over some exchange."""
         return any(way.busy < 1.0 for way in self.exchanges)
 
+    @property
+    def busy(self) -> dict[str, float]:
+        """By exchange: the part of the processors that one in use takes away from computing."""
+        return {way.name: way.busy for way in self.exchanges}
+
     def as_attained(self) -> MachineDescription:
         """The same machine with every rate as programs see it, and nothing left to take off."""
         *near, memory = self.levels

@@ -73,9 +73,7 @@ def _predicted(
     """What `spmd simulate --json` would print, and the simulation itself. SpmdError where something has no price."""
     durations = predicted_durations(executable, machine, cores)
     limited = {one.name: one.limited for one in _scheduled(executable.overlap)}
-    options = SimulationOptions(
-        busy={way.name: way.busy for way in machine.exchanges}, limited=limited
-    )
+    options = SimulationOptions(busy=machine.busy, limited=limited)
     described = RooflineEstimator.of(executable.module, machine)
     found = simulate_timed(executable.module, TimedStep((durations,)), described, options)
     kernels = {name: seconds for name, seconds in durations.compute.items() if seconds}

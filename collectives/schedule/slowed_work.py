@@ -1,0 +1,34 @@
+"""How long work takes beside transfers that take a part of the device away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+#: Work goes on at this part of its speed at least, whatever the transfers take.
+_LEAST_SPEED = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Flight:
+    """A transfer, and the part of the device that it takes: ``load``."""
+
+    begun: float
+    ended: float
+    load: float
+
+
+def end_of_work(now: float, seconds: float, flights: Iterable[Flight]) -> float:
+    """When work is over that would take ``seconds`` alone, beginning ``now``. flights: that have begun, or will."""
+    slowing = [one for one in flights if one.load > 0.0 and one.ended > now]
+    if not slowing:
+        return now + seconds
+    turns = sorted({t for one in slowing for t in (one.begun, one.ended) if t > now})
+    for turn in turns:
+        load = sum(one.load for one in slowing if one.begun <= now < one.ended)
+        speed = max(1.0 - load, _LEAST_SPEED)
+        if seconds <= (turn - now) * speed:
+            return now + seconds / speed
+        seconds -= (turn - now) * speed
+        now = turn
+    return now + seconds
