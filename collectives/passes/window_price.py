@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from collectives.cost.independence import independent_seconds
@@ -42,7 +42,7 @@ class WindowPrices:
 
     def __init__(self, module: HloModule, machine: MachineDescription) -> None:
         self._estimator = RooflineEstimator.of(module, machine)
-        self._busy = {way.name: way.busy for way in machine.exchanges}
+        self._busy = machine.busy
         self._products: dict[HloComputation, float] = {}
 
     def needing(
@@ -50,10 +50,41 @@ class WindowPrices:
     ) -> list[HloInstruction]:
         """Those that a scheduler finds too little other work for: products that neither need them nor are needed.
 
-        What else there is to compute is not counted, as much of it will be fused.
+        What else there is to compute is not counted, as much of it will be fused. Where more is to be sent than to be
+        computed, collectives between products that wait for each other, as those of one layer after the other do, share
+        the work beside them: there has to be enough for all. What a product only waits for may come early, what none
+        waits for late.
         """
         beside = independent_seconds(computation, collectives, self._product_seconds)
-        return [x for x in collectives if beside[x] < self._estimator.collective(x).seconds]
+        wanted = {x: self._estimator.collective(x).seconds for x in collectives}
+        if sum(wanted.values()) > self._products_in(computation):
+            wanted |= self._chained(computation, wanted)
+        return [x for x in collectives if beside[x] < wanted[x]]
+
+    def _chained(
+        self, computation: HloComputation, seconds: Mapping[HloInstruction, float]
+    ) -> dict[HloInstruction, float]:
+        """Of collectives between products: ``seconds`` of each and of others that it waits for or that wait for it."""
+        between = {x: seconds[x] for x in self._between_products(computation, seconds)}
+        total = sum(between.values())
+        apart = independent_seconds(computation, list(between), lambda x: between.get(x, 0.0))
+        return {x: total - apart[x] for x in between}
+
+    def _between_products(
+        self, computation: HloComputation, collectives: Iterable[HloInstruction]
+    ) -> list[HloInstruction]:
+        """Those that need a product's value, and that a product or another one needs."""
+        order = computation.post_order()
+        behind: set[HloInstruction] = set()
+        for x in order:
+            if any(y in behind or self._product_seconds(y) > 0.0 for y in x.operands):
+                behind.add(x)
+        ends = set(collectives)
+        ahead: set[HloInstruction] = set()
+        for x in reversed(order):
+            if any(y in ahead or y in ends or self._product_seconds(y) > 0.0 for y in x.users):
+                ahead.add(x)
+        return [x for x in collectives if x in behind and x in ahead]
 
     def _product_seconds(self, x: HloInstruction) -> float:
         """Of a product, or of those that a loop, branch or call does; the dearest branch's."""
