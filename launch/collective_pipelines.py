@@ -44,7 +44,11 @@ def on_optimized(options: CompileOptions) -> tuple[Pipeline, ...]:
         # Pieces reach over several products, which one that is in a window no longer does.
         windows = (ExchangePipeliner(machine=machine), WindowedEinsum(machine=machine))
         found.append(Pipeline(CollectiveGroup.LOOP_UNROLLING, (UNROLLED,)))
-        found.append(Pipeline("unrolled-loops", AFTER_UNROLLING, repeated=True, after_change=True))
+        found.append(
+            Pipeline(
+                CollectiveGroup.LOOP_UNROLLING, AFTER_UNROLLING, repeated=True, after_change=True
+            )
+        )
         found.append(Pipeline(CollectiveGroup.PIPELINING, (CollectivePipeliner(),)))
         found.append(Pipeline(CollectiveGroup.WINDOWED_EINSUM, windows))
     found.append(Pipeline(CollectiveGroup.COMBINING, _combining(options.machine)))

@@ -20,7 +20,8 @@ OVERLAPPING = CompileOptions(machine=machine_named("dgx-h100"))
 
 
 def groups(options: CompileOptions) -> tuple[str, ...]:
-    return tuple(x.name for x in (*on_optimized(options), *on_scheduled(options)))
+    """Of which there are pipelines, in their order."""
+    return tuple(dict.fromkeys(x.name for x in (*on_optimized(options), *on_scheduled(options))))
 
 
 def test_a_machine_that_computes_while_bytes_move_has_all_of_them() -> None:
@@ -94,6 +95,18 @@ def test_an_executable_keeps_what_the_scheduler_said() -> None:
     executable = compile_module(parse(SUMS), None, OVERLAPPING)
     assert executable.overlap is not None
     assert load_bytes(save_bytes(executable)).overlap == executable.overlap
+
+
+def test_measured_times_reach_those_who_order() -> None:
+    measured = (("dot.1", 0.5),)
+    (pipeline,) = on_scheduled(replace(OVERLAPPING, durations=measured))
+    assert [getattr(step, "durations", None) for step in pipeline.passes] == [
+        None,
+        measured,
+        measured,
+    ]
+    with pytest.raises(PassOptionError, match="has no option 'durations'"):
+        parse_passes("latency-hiding-scheduler{durations=x}")
 
 
 def test_listeners_are_no_options() -> None:

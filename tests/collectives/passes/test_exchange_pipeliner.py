@@ -6,7 +6,9 @@ import pytest
 
 from collectives.passes.all_reduce_combiner import AllReduceCombiner
 from collectives.passes.exchange_pipeliner import ExchangePipeliner
+from collectives.passes.window_price import WindowPrices
 from spmd.hlo import HloInstruction, HloModule, Opcode, Stage
+from spmd.machine.named import machine_named
 from spmd.passes.options import PassOptionError
 from spmd.text.parser import parse_module
 
@@ -169,3 +171,51 @@ ENTRY main {
     assert len(list(found.entry.with_opcode(Opcode.ALL_REDUCE))) == 4
     AllReduceCombiner().run(found)
     assert len(list(found.entry.with_opcode(Opcode.ALL_REDUCE))) == 4
+
+
+#: Two layers, one after the other, each between two collectives; and products that nobody needs.
+LAYERS = """HloModule layers, num_partitions=2
+sum { x = f32[] parameter(0)
+  y = f32[] parameter(1)
+  ROOT s = f32[] add(x, y) }
+ENTRY main {
+  x = f32[4,256,256] parameter(0)
+  w = f32[256,256] parameter(1)
+  u = f32[SIDE,SIDE] parameter(2)
+  a = f32[4,256,256] dot(x, w), lhs_contracting_dims={2}, rhs_contracting_dims={0}
+  b = f32[4,256,256] all-reduce(a), channel_id=1, replica_groups={{0,1}}, use_global_device_ids=true, to_apply=sum
+  c = f32[4,256,256] dot(b, w), lhs_contracting_dims={2}, rhs_contracting_dims={0}
+  d = f32[4,256,256] all-reduce(c), channel_id=2, replica_groups={{0,1}}, use_global_device_ids=true, to_apply=sum
+  e = f32[4,256,256] dot(d, w), lhs_contracting_dims={2}, rhs_contracting_dims={0}
+  beside = f32[SIDE,SIDE] dot(u, u), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT r = (f32[4,256,256], f32[SIDE,SIDE]) tuple(e, beside)
+}
+"""
+
+
+@pytest.mark.parametrize(("side", "needing"), [(64, 2), (900, 2), (2048, 0)])
+def test_work_beside_a_chain_counts_once(side: int, needing: int) -> None:
+    """What hides one of two that wait for each other does not hide both; where it does, or is more, they stay."""
+    found = parse_module(LAYERS.replace("SIDE", str(side)))
+    found.stage = Stage.PARTITIONED
+    machine = machine_named("tcp-cluster{links=0.1,node=1}")
+    prices = WindowPrices(found, machine)
+    sums = list(found.entry.with_opcode(Opcode.ALL_REDUCE))
+    beside = prices.computing([found.entry.root.operand(1)])
+    if side == 900:
+        assert prices.sending(sums[:1]) < beside < prices.sending(sums)
+    assert len(prices.needing(found.entry, sums)) == needing
+
+
+def test_what_no_product_waits_for_is_no_part_of_a_chain() -> None:
+    """Gradients: each is sent when it is there, and hidden by what is computed of the others."""
+    text = LAYERS.replace("SIDE", "900").replace("tuple(e, beside)", "tuple(d, beside)")
+    text = text.replace("dot(b, w)", "dot(x, w)").replace(
+        "ROOT r = (f32[4,256,256],", "ROOT r = (f32[4,256,256], f32[4,256,256],"
+    )
+    text = text.replace("tuple(d, beside)", "tuple(b, d, beside)")
+    text = "\n".join(line for line in text.splitlines() if not line.startswith("  e = "))
+    found = parse_module(text)
+    found.stage = Stage.PARTITIONED
+    prices = WindowPrices(found, machine_named("tcp-cluster{links=0.1,node=1}"))
+    assert prices.needing(found.entry, list(found.entry.with_opcode(Opcode.ALL_REDUCE))) == []
