@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
 from spmd.analysis.side_effects import SideEffects
-from spmd.builder import ModuleScope
+from spmd.builder import Builder, ModuleScope
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
@@ -46,10 +46,10 @@ class UpdateForwarding(InstructionPass):
             if not found or None in found:
                 return False
             for one in filter(None, found):
-                b = builder_at(one.read, scope)
-                starts, limits = zip(*one.box, strict=True)
-                strides = one.read.attrs_as(SliceAttrs).strides
-                replace_and_prune(one.read, b.slice(one.source, starts, limits, strides), effects)
+                # What was read to be put in again went with the update, where nobody else needs it.
+                if one.read.parent is not None:
+                    part = one.write(builder_at(one.read, scope))
+                    replace_and_prune(one.read, part, effects)
             return True
 
         return edit
@@ -62,6 +62,10 @@ class _Forwarded:
     read: HloInstruction
     source: HloInstruction
     box: Box
+
+    def write(self, b: Builder) -> HloInstruction:
+        starts, limits = [start for start, _ in self.box], [end for _, end in self.box]
+        return b.slice(self.source, starts, limits, self.read.attrs_as(SliceAttrs).strides)
 
 
 @dataclass(frozen=True, slots=True)
