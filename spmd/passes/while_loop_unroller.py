@@ -8,7 +8,9 @@ from typing import ClassVar
 from spmd.analysis.side_effects import SideEffects
 from spmd.analysis.wire import KIND
 from spmd.builder import Builder
+from spmd.hlo.computation import HloComputation
 from spmd.hlo.module import Stage
+from spmd.hlo.opcode_roles import CALLERS
 from spmd.passes.interface import UNSCHEDULED, register_pass
 from spmd.passes.loop_pass import LoopPass
 from spmd.passes.loop_peeling import CountedLoop, match_counted, peel_last, write_trips
@@ -26,7 +28,7 @@ class WhileLoopUnroller(LoopPass):
     for it, and a collective of the second has all of the first to hide behind. A factor of 0 is as many as there are
     trips, which leaves no loop: any collective may then run beside any trip, and what several trips or loops gather is
     gathered once. Loops without collectives stay, unless ``collectives`` is false, and those whose trips together, or
-    whose body then, would have more than ``max_instructions`` (0: any number).
+    whose body then, would have more than ``max_instructions`` with the loops and branches in them (0: any number).
     """
 
     name: ClassVar[str] = "while-loop-unroller"
@@ -54,13 +56,19 @@ class WhileLoopUnroller(LoopPass):
         if counted is None or counted.trips < self.factor:
             return False
         factor = self.factor or counted.trips
-        if 0 < self.max_instructions < factor * len(loop.body):
+        if 0 < self.max_instructions < factor * _length(loop.body):
             return False
         if self.factor:
             unroll(counted, factor, builder, effects)
         else:
             unroll_whole(counted, builder, effects)
         return True
+
+
+def _length(computation: HloComputation) -> int:
+    """Instructions, those of loops and branches in it among them: each copy is to have its own (flatten-call-graph)."""
+    callers = computation.with_opcode(*CALLERS)
+    return len(computation) + sum(_length(c) for x in callers for c in x.called_computations)
 
 
 def unroll(counted: CountedLoop, factor: int, builder: Builder, effects: SideEffects) -> None:
