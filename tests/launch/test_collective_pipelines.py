@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -13,6 +14,7 @@ from launch.options import CompileOptions
 from launch.pipeline import compile_module, stages
 from runtime.saved import load_bytes, save_bytes
 from spmd import parse
+from spmd.hlo import Opcode
 from spmd.machine.named import machine_named
 from spmd.passes.options import PassOptionError, parse_passes
 
@@ -117,3 +119,101 @@ def test_listeners_are_no_options() -> None:
     assert [str(step) for step in heard.passes] == [str(step) for step in unheard.passes]
     with pytest.raises(PassOptionError, match="has no option 'told'"):
         parse_passes("async-to-sync{told=x}")
+
+
+#: Each trip gathers one of two layers' weights and keeps what it begins with, which those of a second loop read.
+LAYERS = """
+HloModule layers, num_partitions=2, entry_computation_layout={(f32[64,64], f32[2,32,64])->(f32[64,64], f32[64,64])}
+condition {
+  s.1 = (s32[], f32[64,64], f32[2,32,64], f32[TRIPS,64,64]) parameter(0)
+  i.1 = s32[] get-tuple-element(s.1), index=0
+  n.1 = s32[] constant(TRIPS)
+  ROOT less.1 = pred[] compare(i.1, n.1), direction=LT
+}
+forward {
+  s = (s32[], f32[64,64], f32[2,32,64], f32[TRIPS,64,64]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  x = f32[64,64] get-tuple-element(s), index=1
+  w = f32[2,32,64] get-tuple-element(s), index=2
+  kept = f32[TRIPS,64,64] get-tuple-element(s), index=3
+  zero = s32[] constant(0)
+  one = s32[] constant(1)
+  next = s32[] add(i, one)
+  begun = f32[1,64,64] reshape(x)
+  keeps = f32[TRIPS,64,64] dynamic-update-slice(kept, begun, i, zero, zero)
+  part = f32[1,32,64] dynamic-slice(w, i, zero, zero), dynamic_slice_sizes={1,32,64}
+  own = f32[32,64] reshape(part)
+  layer = f32[64,64] all-gather(own), channel_id=1, replica_groups={{0,1}}, dimensions={0}, use_global_device_ids=true
+  y = f32[64,64] dot(x, layer), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  z = f32[64,64] tanh(y)
+  ROOT r = (s32[], f32[64,64], f32[2,32,64], f32[TRIPS,64,64]) tuple(next, z, w, keeps)
+}
+condition.2 {
+  s.3 = (s32[], f32[64,64], f32[2,32,64], f32[TRIPS,64,64]) parameter(0)
+  i.3 = s32[] get-tuple-element(s.3), index=0
+  n.3 = s32[] constant(TRIPS)
+  ROOT less.3 = pred[] compare(i.3, n.3), direction=LT
+}
+backward {
+  s.4 = (s32[], f32[64,64], f32[2,32,64], f32[TRIPS,64,64]) parameter(0)
+  i.4 = s32[] get-tuple-element(s.4), index=0
+  x.4 = f32[64,64] get-tuple-element(s.4), index=1
+  w.4 = f32[2,32,64] get-tuple-element(s.4), index=2
+  kept.4 = f32[TRIPS,64,64] get-tuple-element(s.4), index=3
+  zero.4 = s32[] constant(0)
+  one.4 = s32[] constant(1)
+  most.4 = s32[] constant(TRIPS)
+  next.4 = s32[] add(i.4, one.4)
+  place.4 = s32[] subtract(most.4, next.4)
+  part.4 = f32[1,32,64] dynamic-slice(w.4, place.4, zero.4, zero.4), dynamic_slice_sizes={1,32,64}
+  own.4 = f32[32,64] reshape(part.4)
+  layer.4 = f32[64,64] all-gather(own.4), channel_id=2, replica_groups={{0,1}}, dimensions={0}, use_global_device_ids=true
+  back.4 = f32[64,64] dot(x.4, layer.4), lhs_contracting_dims={1}, rhs_contracting_dims={1}
+  begun.4 = f32[1,64,64] dynamic-slice(kept.4, place.4, zero.4, zero.4), dynamic_slice_sizes={1,64,64}
+  there.4 = f32[64,64] reshape(begun.4)
+  y.4 = f32[64,64] multiply(back.4, there.4)
+  ROOT r.4 = (s32[], f32[64,64], f32[2,32,64], f32[TRIPS,64,64]) tuple(next.4, y.4, w.4, kept.4)
+}
+ENTRY main {
+  x0 = f32[64,64] parameter(0)
+  w0 = f32[2,32,64] parameter(1)
+  start = s32[] constant(0)
+  nothing = f32[] constant(0)
+  empty = f32[TRIPS,64,64] broadcast(nothing), dimensions={}
+  init = (s32[], f32[64,64], f32[2,32,64], f32[TRIPS,64,64]) tuple(start, x0, w0, empty)
+  there = (s32[], f32[64,64], f32[2,32,64], f32[TRIPS,64,64]) while(init), condition=condition, body=forward
+  top = f32[64,64] get-tuple-element(there), index=1
+  stack = f32[TRIPS,64,64] get-tuple-element(there), index=3
+  turn = (s32[], f32[64,64], f32[2,32,64], f32[TRIPS,64,64]) tuple(start, top, w0, stack)
+  back = (s32[], f32[64,64], f32[2,32,64], f32[TRIPS,64,64]) while(turn), condition=condition.2, body=backward
+  bottom = f32[64,64] get-tuple-element(back), index=1
+  ROOT t = (f32[64,64], f32[64,64]) tuple(top, bottom)
+}
+"""
+CLUSTER = CompileOptions(machine=machine_named("tcp-cluster{node=1}"), check=True)
+
+
+def compiled_opcodes(trips: int, options: CompileOptions) -> Counter[Opcode]:
+    *_, (_, compilation) = stages(parse(LAYERS.replace("TRIPS", str(trips))), None, options)
+    return Counter(x.opcode for x in compilation.module.all_instructions())
+
+
+def test_loops_of_few_instructions_are_unrolled_where_collectives_overlap() -> None:
+    """Both loops gather the same layers: once. Nothing is kept in an array from which a place is read."""
+    found = compiled_opcodes(2, CLUSTER)
+    assert found[Opcode.WHILE] == 0
+    assert found[Opcode.DYNAMIC_UPDATE_SLICE] == 0
+    assert found[Opcode.ALL_GATHER] + found[Opcode.ALL_GATHER_START] <= 2
+
+
+@pytest.mark.parametrize(
+    ("trips", "options"),
+    [
+        (2, replace(CLUSTER, without=("loop-unrolling",))),
+        (2, CompileOptions()),
+        (400, CLUSTER),  # of 4,096 instructions and more
+    ],
+    ids=["without", "one node", "long"],
+)
+def test_loops_that_stay(trips: int, options: CompileOptions) -> None:
+    assert compiled_opcodes(trips, options)[Opcode.WHILE] == 2
