@@ -154,7 +154,8 @@ def _opening(measured: dict[str, Any], total: float) -> Iterator[str]:
     yield from (
         "",
         f"On a machine that computes while bytes move (docs/machines.md), these run, too, here for {OVERLAPPING.machine.name}, the last",
-        f"one on the schedule, behind {FUSION.name}, the others before {CollectiveGroup.COMBINING}:",
+        f"one on the schedule, behind {FUSION.name}, the others in this order between {CollectiveGroup.SIMPLIFICATION} and",
+        f"{CollectiveGroup.COMBINING}:",
         "",
     )
     yield from _listed(FOR_OVERLAP)
