@@ -41,8 +41,7 @@ def on_optimized(options: CompileOptions) -> tuple[Pipeline, ...]:
     found = [Pipeline(CollectiveGroup.SIMPLIFICATION, COLLECTIVE_SIMPLIFICATION)]
     if options.machine.overlaps:
         machine = introduce(options.machine).name
-        # Pieces reach over several products, which one that is in a window no longer does.
-        windows = (ExchangePipeliner(machine=machine), WindowedEinsum(machine=machine))
+        windows = (WindowedEinsum(machine=machine), ExchangePipeliner(machine=machine))
         found.append(Pipeline(CollectiveGroup.LOOP_UNROLLING, (UNROLLED,)))
         found.append(
             Pipeline(

@@ -3,7 +3,9 @@
 No rank leaves a barrier before all have come, so that what rank r's clock showed when it came cannot lie after what
 rank 0's showed when it left, nor the other way round. A barrier bounds the difference of two clocks from both sides,
 and many bound it closely: to what the quickest message takes there and back, if in each direction some sender was the
-last to come, for which ranks take turns. The middle is right where the quickest take as long in both directions.
+last to come, for which ranks take turns. Within these bounds, a typical message of one direction is set against a
+typical one of the other: the quickest of a thousand is as quick as it is by chance, and seldom so in both directions.
+That is right where messages take as long in both directions.
 
 Clocks also run at rates that differ by some parts in a million. So the difference is measured before and after a run,
 and in between it is on the line through both.
@@ -87,7 +89,7 @@ def clock_offsets(
         for name in names
     ]
     offsets = {
-        name: _offset(by_clock[0], own, name == names[0])
+        name: _offset(by_clock[0], own, len(names), name == names[0])
         for name, own in zip(names, by_clock, strict=True)
     }
     return [offsets[name] for name in clocks]
@@ -109,12 +111,16 @@ def _passages(told: Sequence[Sequence[Sequence[int]]]) -> list[tuple[int, int]]:
 
 
 def _offset(
-    first: Sequence[tuple[int, int]], other: Sequence[tuple[int, int]], same: bool
+    first: Sequence[tuple[int, int]], other: Sequence[tuple[int, int]], clocks: int, same: bool
 ) -> ClockOffset:
-    """``first`` and ``other``: passages by round, each on its own clock."""
+    """``first`` and ``other``: passages by round, each on its own clock, of which there are ``clocks``."""
     middle = (other[0][0] + other[-1][1]) // 2
     if same:
         return ClockOffset(0, 0, middle)
-    low = max(came - left for (_, left), (came, _) in zip(first, other, strict=True))
-    high = min(left - came for (came, _), (_, left) in zip(first, other, strict=True))
-    return ClockOffset((low + high) // 2, max(high - low, 0) // 2 + 1, middle)
+    rounds = list(zip(first, other, strict=True))
+    lows = sorted((came - left for (_, left), (came, _) in rounds), reverse=True)
+    highs = sorted(left - came for (came, _), (_, left) in rounds)
+    low, high = lows[0], highs[0]
+    typical = len(rounds) // (2 * clocks)  # of those in which the other one was waited for
+    ahead = min(max((lows[typical] + highs[typical]) // 2, low), high)
+    return ClockOffset(ahead, max(ahead - low, high - ahead, 0) + 1, middle)
