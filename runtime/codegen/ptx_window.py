@@ -7,6 +7,7 @@ that cover it: the thread finds for each of them, in their order, whether it sel
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
@@ -54,7 +55,7 @@ def select_and_scatter_form(kernel: SelectAndScatterKernel, arrays: GpuArrays) -
     return () if result.num_elements == 0 else (_SelectAndScatter(kernel, arrays).source(),)
 
 
-class _PerElement:
+class _PerElement(ABC):
     """Threads that make an element of the result each."""
 
     entry: str
@@ -98,16 +99,17 @@ class _PerElement:
             )
         return writer.source(self.entry, self.functions(), self.blocks, THREADS)
 
+    @abstractmethod
     def prepare(self) -> None:
         """What is reserved on the stack, which registers take over."""
-        raise NotImplementedError
 
+    @abstractmethod
     def element(self, digits: Sequence[str]) -> str:
         """Of the result, as memory holds it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def functions(self) -> list[str]:
-        raise NotImplementedError
+        """Definitions that the kernel calls."""
 
     def loaded(self, n: int, digits: Sequence[str]) -> str:
         walk = self.walks[n]
