@@ -10,12 +10,12 @@ from pathlib import Path
 from collectives.cost.estimator import CostError
 from collectives.cost.profiled import MAX_BYTES, read_durations
 from launch.input_file import read_at_most
+from launch.report.trace_events import timed_events
 from spmd.json_fields import JsonFields, read_json
 
 #: Thunks that compute or copy, and nothing else.
 _WORK = frozenset({"Kernel", "Copy"})
 _MICROSECONDS = (0.0, 1e15)
-_NUMBER = (0, 1 << 24)
 
 
 def measured_durations(file: Path) -> tuple[tuple[str, float], ...]:
@@ -47,12 +47,8 @@ def durations_of(trace: JsonFields) -> tuple[tuple[str, float], ...]:
 
 def _events(trace: JsonFields) -> Iterator[tuple[str, float, bool]]:
     """Name, seconds, and whether its step waits for every collective."""
-    listed = trace.take("traceEvents")
-    if not isinstance(listed, list):
-        raise CostError(f"{trace.where}: traceEvents must be a list")
-    for number, one in enumerate(listed):
-        event = trace.inside(one, f"traceEvents[{number}]")
-        if event.text("ph") != "X" or event.text("cat") not in _WORK:
+    for event in timed_events(trace):
+        if event.text("cat") not in _WORK:
             continue
         args = event.inside(event.take("args"), "args")
         taken = event.number("dur", _MICROSECONDS) / 1e6

@@ -17,6 +17,7 @@ from collectives.simulate.result import Simulation
 from collectives.simulate.simulate import SimulationOptions, simulate
 from collectives.simulate.steps import Series
 from launch.report.meetings import groups_and_pairs, who_meets
+from launch.report.trace_events import timed_events
 from spmd.analysis.executions import executions as computation_executions
 from spmd.analysis.live_buffers import running_computations
 from spmd.hlo import HloInstruction, HloModule
@@ -203,13 +204,7 @@ def executions(module: HloModule) -> dict[HloInstruction, int]:
 
 def _events(trace: JsonFields) -> Iterator[tuple[int, int, _Event]]:
     """(step, device, event) of those with a duration, in seconds; CostError where a trace of ours has others."""
-    listed = trace.take("traceEvents")
-    if not isinstance(listed, list):
-        raise CostError(f"{trace.where}: traceEvents must be a list")
-    for number, one in enumerate(listed):
-        event = trace.inside(one, f"traceEvents[{number}]")
-        if event.text("ph") != "X":
-            continue
+    for event in timed_events(trace):
         start = event.number("ts", _MICROSECONDS) / 1e6
         seconds = event.number("dur", _MICROSECONDS) / 1e6
         args = event.inside(event.take("args"), "args")

@@ -22,6 +22,7 @@ from launch.report.overlap.model import (
     Slice,
 )
 from launch.report.overlap.trace_notes import read_predicted, read_sites
+from launch.report.trace_events import timed_events
 from spmd.errors import SpmdError
 from spmd.json_fields import JsonFields, read_json, shown
 
@@ -99,12 +100,7 @@ class _Event:
 
 
 def _events(trace: JsonFields) -> Iterator[_Event]:
-    listed = trace.take("traceEvents")
-    if not isinstance(listed, list):
-        raise TraceError(f"{trace.where}: traceEvents must be a list")
-    for number, one in enumerate(listed):
-        if isinstance(one, dict) and one.get("ph") == "X":
-            yield _event(trace.inside(one, f"traceEvents[{number}]"))
+    return map(_event, timed_events(trace))
 
 
 def _event(event: JsonFields) -> _Event:
