@@ -41,7 +41,10 @@ def on_optimized(options: CompileOptions) -> tuple[Pipeline, ...]:
     found = [Pipeline(CollectiveGroup.SIMPLIFICATION, COLLECTIVE_SIMPLIFICATION)]
     if options.machine.overlaps:
         machine = introduce(options.machine).name
-        windows = (WindowedEinsum(machine=machine), ExchangePipeliner(machine=machine))
+        windows = (
+            ExchangePipeliner(machine=machine, windows=True),
+            WindowedEinsum(machine=machine),
+        )
         found.append(Pipeline(CollectiveGroup.LOOP_UNROLLING, (UNROLLED,)))
         found.append(
             Pipeline(

@@ -11,6 +11,7 @@ from collectives.cost.profiled import with_measured
 from collectives.cost.roofline import RooflineEstimator
 from collectives.passes.async_creation import PAIRS
 from collectives.schedule.group_sharing import GroupSharing
+from collectives.schedule.overlap_limits import OverlapLimits
 from collectives.schedule.phases import is_done, is_start
 from collectives.schedule.scheduling_groups import group_of
 from collectives.schedule.timeline import run_timeline
@@ -72,7 +73,8 @@ class AsyncToSync(FueledPass):
         machine = machine_named(self.machine)
         estimator = RooflineEstimator.of(module, machine, dict(self.costs))
         measured = with_measured(estimator, self.durations)
-        costs = WindowCosts(measured, GroupSharing(module), machine.busy)
+        shares = not OverlapLimits.on(machine).apart
+        costs = WindowCosts(measured, GroupSharing(module), machine.busy, shares)
         return _Useless(costs, MORE_DISPATCHES * machine.thunk_seconds)
 
 

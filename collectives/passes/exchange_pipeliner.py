@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 from collectives.passes.exchange_pieces import ExchangePieces
 from collectives.passes.exchange_region import EXCHANGES, ExchangeRegion, exchange_regions
 from collectives.passes.window_price import PRODUCTS, WindowPrices
+from collectives.passes.windowed_einsum import WindowedEinsum
 from spmd.analysis.side_effects import SideEffects
 from spmd.builder import Builder, ModuleScope
 from spmd.hlo.instruction import HloInstruction
@@ -20,6 +21,9 @@ from spmd.passes.fuel import Fuel, FueledPass
 from spmd.passes.interface import UNSCHEDULED, register_pass
 from spmd.passes.options import PassOptionError
 from spmd.passes.rewrite import replace_and_prune
+
+#: Seconds that collectives save in another form.
+Rivals: TypeAlias = Mapping[HloInstruction, float]
 
 #: Numbers of pieces among which the machine chooses.
 _TRIED = (2, 4, 8)
@@ -34,7 +38,8 @@ class ExchangePipeliner(FueledPass):
     Parts of a dimension that runs through products and all-to-alls, as a mixture of experts' capacity does; the second
     form where the last product sums over it. ``pieces``: how many, or 0 for 2 or what is best on the ``machine``.
     Where one is named, those stay that other work hides, or of which less than ``min_gain`` would be gained of what
-    could be, and all where nothing is computed while bytes move.
+    could be, and all where nothing is computed while bytes move. windows: also those of which more is gained by
+    ``windowed-einsum``, which is to come.
     """
 
     name: ClassVar[str] = "exchange-pipeliner"
@@ -42,6 +47,7 @@ class ExchangePipeliner(FueledPass):
     pieces: int = 0
     machine: str = ""
     min_gain: float = 0.1
+    windows: bool = False
 
     def __post_init__(self) -> None:
         if self.pieces < 0 or self.pieces == 1:
@@ -54,17 +60,27 @@ class ExchangePipeliner(FueledPass):
         if machine is not None and not machine.overlaps:
             return False
         prices = WindowPrices(module, machine) if machine is not None else None
+        rivals = self._rivals(module)
         scope, effects = ModuleScope(module), SideEffects()
         changed = False
         for computation in module.computations_post_order():
             builder = Builder(computation, scope)
-            for way in fuel.enough_for(self._found(builder, prices)):
+            for way in fuel.enough_for(self._found(builder, prices, rivals)):
                 changed = True
                 for old, new in way.write().items():
                     replace_and_prune(old, new, effects)
         return changed
 
-    def _found(self, builder: Builder, prices: WindowPrices | None) -> Iterator[ExchangePieces]:
+    def _rivals(self, module: HloModule) -> Rivals:
+        if not self.windows or not self.machine:
+            return {}
+        windows = WindowedEinsum(machine=self.machine)
+        gains = windows.gains(module).items()
+        return {x: gain.saved for x, gain in gains if gain.share >= windows.min_gain}
+
+    def _found(
+        self, builder: Builder, prices: WindowPrices | None, rivals: Rivals
+    ) -> Iterator[ExchangePieces]:
         """What is to be written, one after the other."""
         computation = builder.computation
         exchanges = list(computation.with_opcode(*EXCHANGES))
@@ -75,14 +91,19 @@ class ExchangePipeliner(FueledPass):
         for exchange in exchanges:
             if exchange not in wanted:
                 continue
-            way = self._best(exchange_regions(exchange, wanted, known), builder, prices)
+            regions = exchange_regions(exchange, wanted, known)
+            way = self._best(regions, builder, prices, rivals)
             for x in (exchange, *(way.region.exchanges if way is not None else ())):
                 wanted.pop(x, None)
             if way is not None:
                 yield way
 
     def _best(
-        self, regions: Iterable[ExchangeRegion], builder: Builder, prices: WindowPrices | None
+        self,
+        regions: Iterable[ExchangeRegion],
+        builder: Builder,
+        prices: WindowPrices | None,
+        rivals: Rivals,
     ) -> ExchangePieces | None:
         """How most is gained, if that is enough."""
         tried = (self.pieces,) if self.pieces else _TRIED if prices is not None else _TRIED[:1]
@@ -96,7 +117,11 @@ class ExchangePipeliner(FueledPass):
             return next(ways, None)
         best, most = None, 0.0
         for way in ways:
-            if _most_gained(way, prices) > most and (gain := _gain(way, prices)) > most:
+            otherwise = sum(rivals.get(x, 0.0) for x in way.region.members)
+            if _most_gained(way, prices) - otherwise <= most:
+                continue
+            gain = _gain(way, prices) - otherwise
+            if gain > most:
                 best, most = way, gain
         if best is None or most < self.min_gain * _most_gained(best, prices):
             return None

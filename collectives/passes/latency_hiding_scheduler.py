@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from collectives.cost.custom_calls import CallCost
@@ -13,6 +13,7 @@ from collectives.schedule.latency_hiding import LatencyOptions, schedule_for_lat
 from collectives.schedule.latency_report import LatencyReport
 from collectives.schedule.overlap_limits import OverlapLimits
 from spmd.hlo.module import HloModule, Stage
+from spmd.machine.description import MachineDescription
 from spmd.machine.named import machine_named
 from spmd.passes.interface import HloPass, register_pass
 
@@ -28,16 +29,17 @@ class LatencyHidingScheduler(HloPass):
         b = dot(a, g)                         b = dot(a, g)
 
     memory-limit: bytes of a device that the order may need (0: any number); an order that meets it stays within it.
-    per-exchange: collectives in flight on one exchange; in-flight: all together (0: any number). The order that is
-    there stays where none is found that takes less time. costs: of custom calls, by target. durations: seconds of
-    instructions, by name, where they were measured. told: is given the scheduler's report. See docs/scheduling.md.
+    per-exchange: collectives in flight on one exchange (0: as many as the machine's kind lets); in-flight: all together
+    (0: any number). The order that is there stays where none is found that takes less time. costs: of custom calls, by
+    target. durations: seconds of instructions, by name, where they were measured. told: is given the scheduler's
+    report. See docs/scheduling.md.
     """
 
     name: ClassVar[str] = "latency-hiding-scheduler"
     accepts: ClassVar[tuple[Stage, ...]] = (Stage.SCHEDULED,)
     machine: str = "dgx-h100"
     memory_limit: int = 0
-    per_exchange: int = 1
+    per_exchange: int = 0
     in_flight: int = 0
     costs: tuple[tuple[str, CallCost], ...] = ()
     durations: tuple[tuple[str, float], ...] = field(default=(), repr=False)
@@ -47,9 +49,13 @@ class LatencyHidingScheduler(HloPass):
         machine = machine_named(self.machine)
         described = RooflineEstimator.of(module, machine, dict(self.costs))
         estimator = with_measured(described, self.durations)
-        limits = OverlapLimits(self.per_exchange, in_flight=self.in_flight)
-        options = LatencyOptions(limits, self.memory_limit or None, machine.busy)
+        options = LatencyOptions(self._limits(machine), self.memory_limit or None, machine.busy)
         report = schedule_for_latency(module, estimator, options)
         if self.told is not None:
             self.told(report)
         return report.changed
+
+    def _limits(self, machine: MachineDescription) -> OverlapLimits:
+        usual = OverlapLimits.on(machine)
+        most = self.per_exchange or usual.per_exchange
+        return replace(usual, per_exchange=most, in_flight=self.in_flight)

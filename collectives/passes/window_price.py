@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from collectives.cost.independence import independent_seconds
 from collectives.cost.roofline import RooflineEstimator
+from collectives.schedule.overlap_limits import OverlapLimits
 from spmd.analysis.executions import summed_over_callees
 from spmd.analysis.wire import KIND
 from spmd.hlo.computation import HloComputation
@@ -32,6 +33,10 @@ class WindowGain:
     parts: float
 
     @property
+    def saved(self) -> float:
+        return self.whole - self.parts
+
+    @property
     def share(self) -> float:
         """Of the whole, what is gained; below 0 where it is lost."""
         return 1.0 - self.parts / self.whole if self.whole else 0.0
@@ -43,6 +48,7 @@ class WindowPrices:
     def __init__(self, module: HloModule, machine: MachineDescription) -> None:
         self._estimator = RooflineEstimator.of(module, machine)
         self._busy = machine.busy
+        self._together = OverlapLimits.on(machine).per_exchange
         self._products: dict[HloComputation, float] = {}
 
     def needing(
@@ -128,13 +134,16 @@ class WindowPrices:
         share: of what an instruction takes as a kernel of its own, the part that it adds to a fused program.
         """
         ready: dict[HloInstruction, float] = {}
+        ends = [0.0] * self._together
         computing = sending = computed = sent = slowed = 0.0
         for x in made:
             begin = max((ready.get(operand, 0.0) for operand in x.operands), default=0.0)
             if x.opcode in KIND:
                 time = self._estimator.collective(x)
-                begin = max(begin, sending)
-                ready[x] = sending = begin + time.seconds
+                begin = max(begin, sending, ends[-self._together])
+                sending = begin + max((link.seconds for link in time.links), default=0.0)
+                ready[x] = begin + time.seconds
+                ends.append(ready[x])
                 sent += time.seconds
                 slowed = max([slowed, *(self._busy[link.exchange] for link in time.links)])
             else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
@@ -12,7 +11,6 @@ from collectives.passes.windowed_gather import GatheredProduct, gathered_product
 from collectives.passes.windowed_scatter import ScatteredProduct, scattered_product
 from spmd.analysis.side_effects import SideEffects
 from spmd.builder import Builder, ModuleScope
-from spmd.hlo.clone import clone_module
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
@@ -54,65 +52,46 @@ class WindowedEinsum(Simplifier):
             raise PassOptionError(f"option chunks of {self.name} is 0 or more, found {self.chunks}")
 
     def simplify(self, module: HloModule) -> Simplify:
-        return self._simplify(module, lambda _: None)
-
-    def gains(self, module: HloModule) -> tuple[WindowGain, ...]:
-        """Of all that could be done in parts, done or not; on the machine that is named."""
-        found: list[WindowGain] = []
-        copy = clone_module(module)
-        simplify = self._simplify(copy, found.append)
-        for computation in copy.computations_post_order():
-            for x in self.walk(computation):
-                simplify(x)
-        return tuple(found)
-
-    def _simplify(self, module: HloModule, say: Callable[[WindowGain], None]) -> Simplify:
-        scope, effects = ModuleScope(module), SideEffects()
-        prices = WindowPrices(module, machine_named(self.machine)) if self.machine else None
-        needing = self._needing(module, prices)
+        choice = _Choice(self, module)
 
         def windowed(x: HloInstruction) -> HloInstruction | None:
-            found = self._matched(x)
-            if found is None or (needing is not None and found.collective not in needing):
+            found = choice.product_at(x)
+            if found is None:
                 return None
-            builder = builder_at(x, scope)
-            if prices is None:
-                return found.in_parts(self._pieces(found, self.chunks), builder)
-            ways = dict.fromkeys(self._pieces(found, n) for n in self._tried(found))
-            gains = {way: _gain(found, way, x, prices, builder, effects) for way in ways}
-            best = min(gains, key=lambda way: gains[way].parts)
-            say(gains[best])
-            return found.in_parts(best, builder) if gains[best].share >= self.min_gain else None
+            if choice.prices is None:
+                return found.in_parts(self.pieces_of(found, self.chunks), choice.builder(x))
+            way, gain = choice.best(found, x, choice.prices)
+            return found.in_parts(way, choice.builder(x)) if gain.share >= self.min_gain else None
 
         return windowed
 
-    def _needing(
-        self, module: HloModule, prices: WindowPrices | None
-    ) -> dict[HloInstruction, None] | None:
-        """Collectives that nothing else hides; None where no machine is named."""
-        if prices is None:
-            return None
-        needing: dict[HloInstruction, None] = {}
+    def gains(self, module: HloModule) -> dict[HloInstruction, WindowGain]:
+        """Of all that could be done in parts, done or not, by the collective; on the machine that is named."""
+        choice = _Choice(self, module)
+        if choice.prices is None:
+            return {}
+        found: dict[HloInstruction, WindowGain] = {}
         for computation in module.computations_post_order():
-            found = [self._matched(x) for x in computation.with_opcode(*self.opcodes)]
-            collectives = [x.collective for x in found if x is not None]
-            if collectives:
-                needing.update(dict.fromkeys(prices.needing(computation, collectives)))
-        return needing
+            for x in tuple(self.walk(computation)):
+                product = choice.product_at(x)
+                if product is not None:
+                    found[product.collective] = choice.best(product, x, choice.prices)[1]
+        return found
 
-    def _matched(self, x: HloInstruction) -> Windowed | None:
+    def matched(self, x: HloInstruction) -> Windowed | None:
+        """What ``x`` is the last of."""
         found = gathered_product(x) if x.opcode is Opcode.DOT else scattered_product(x)
         most = min(self.max_parts, self.max_ring)
         small = found is not None and found.tile and found.ring.size <= most
         return found if small else None
 
-    def _tried(self, found: Windowed) -> tuple[int, ...]:
+    def tried(self, found: Windowed) -> tuple[int, ...]:
         """Numbers of chunks among which the machine chooses."""
         if self.chunks:
             return (self.chunks,)
         return tuple(found.ring.size * n for n in _MULTIPLES)
 
-    def _pieces(self, found: Windowed, chunks: int) -> tuple[Piece, ...]:
+    def pieces_of(self, found: Windowed, chunks: int) -> tuple[Piece, ...]:
         """Of each device's tile."""
         wanted = max(1, min(chunks, self.max_parts) // found.ring.size)
         return pieces_of(found.tile, wanted, both_ways=self.both_ways)
@@ -121,18 +100,55 @@ class WindowedEinsum(Simplifier):
 Windowed: TypeAlias = GatheredProduct | ScatteredProduct
 
 
-def _gain(
-    found: Windowed,
-    pieces: tuple[Piece, ...],
-    x: HloInstruction,
-    prices: WindowPrices,
-    builder: Builder,
-    effects: SideEffects,
-) -> WindowGain:
-    """Of doing ``x`` in ``pieces``: they are written, priced and removed again."""
-    before = len(builder.computation)
-    value = found.in_parts(pieces, builder)
-    made = builder.computation.newest(len(builder.computation) - before)
-    gain = prices.gain(found.dot, found.collective, made)
-    replace_and_prune(value, x, effects)
-    return gain
+class _Choice:
+    """What can be done in parts in a module, and how. prices: of the machine, where one is named."""
+
+    def __init__(self, options: WindowedEinsum, module: HloModule) -> None:
+        self._options = options
+        self._scope, self._effects = ModuleScope(module), SideEffects()
+        machine = options.machine
+        self.prices = WindowPrices(module, machine_named(machine)) if machine else None
+        self._needing = None if self.prices is None else self._look(module, self.prices)
+
+    def builder(self, x: HloInstruction) -> Builder:
+        return builder_at(x, self._scope)
+
+    def product_at(self, x: HloInstruction) -> Windowed | None:
+        """With a collective that nothing else hides, where that is known."""
+        found = self._options.matched(x)
+        if found is None or (self._needing is not None and found.collective not in self._needing):
+            return None
+        return found
+
+    def best(
+        self, found: Windowed, x: HloInstruction, prices: WindowPrices
+    ) -> tuple[tuple[Piece, ...], WindowGain]:
+        """How it takes the least time, and what that gains."""
+        options = self._options
+        ways = dict.fromkeys(options.pieces_of(found, n) for n in options.tried(found))
+        gains = {way: self._gain(found, way, x, prices) for way in ways}
+        way = min(gains, key=lambda one: gains[one].parts)
+        return way, gains[way]
+
+    def _gain(
+        self, found: Windowed, pieces: tuple[Piece, ...], x: HloInstruction, prices: WindowPrices
+    ) -> WindowGain:
+        """Of doing ``x`` in ``pieces``: they are written, priced and removed again."""
+        builder = self.builder(x)
+        before = len(builder.computation)
+        value = found.in_parts(pieces, builder)
+        made = builder.computation.newest(len(builder.computation) - before)
+        gain = prices.gain(found.dot, found.collective, made)
+        replace_and_prune(value, x, self._effects)
+        return gain
+
+    def _look(self, module: HloModule, prices: WindowPrices) -> dict[HloInstruction, None]:
+        """Collectives that nothing else hides."""
+        needing: dict[HloInstruction, None] = {}
+        for computation in module.computations_post_order():
+            candidates = computation.with_opcode(*self._options.opcodes)
+            found = [self._options.matched(x) for x in candidates]
+            collectives = [x.collective for x in found if x is not None]
+            if collectives:
+                needing.update(dict.fromkeys(prices.needing(computation, collectives)))
+        return needing

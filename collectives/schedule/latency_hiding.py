@@ -8,7 +8,7 @@ taken. The memory limit is one: where the order that came meets it, so does the 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from collectives.cost.collective_bytes import collective_of
@@ -74,7 +74,8 @@ class _Scheduling:
     def __init__(self, module: HloModule, estimator: Estimator, options: LatencyOptions) -> None:
         self._module, self._options = module, options
         self._bytes = ModuleBytes.of(module)
-        self._costs = WindowCosts(estimator, GroupSharing(module), options.busy)
+        shares = not options.limits.apart
+        self._costs = WindowCosts(estimator, GroupSharing(module), options.busy, shares)
         self._computations = list(self._bytes.buffers)
 
     def run(self) -> LatencyReport:
@@ -153,7 +154,7 @@ class _Scheduling:
 
     def _with_more_in_flight(self, stands: _Arranged, chosen: _Arranged) -> _Arranged:
         """Orders as if there were no other limit on what is in flight than that of one exchange."""
-        limits = OverlapLimits(self._options.limits.per_exchange)
+        limits = replace(self._options.limits, per_kind={}, in_flight=0)
         if limits == self._options.limits or not any(_exposed(chosen).values()):
             return chosen
         limit = self._options.memory_limit

@@ -24,9 +24,10 @@ from dataclasses import dataclass
 
 from collectives.schedule.group_sharing import GroupSharing
 from collectives.schedule.headroom import Headroom
+from collectives.schedule.links import QueuedLinks
 from collectives.schedule.overlap_limits import InFlight, OverlapLimits
 from collectives.schedule.schedule_graph import NodeKind, ScheduleGraph
-from collectives.schedule.slowed_work import Flight, end_of_work
+from collectives.schedule.slowed_work import end_of_work
 from collectives.schedule.window_costs import Communication
 
 #: Candidates looked at where the first ones may not run: those behind them seldom may, either.
@@ -75,12 +76,10 @@ class ListScheduler:
         self._window_key = [sign * place for place in priorities.windows]
         self._headroom = make_headroom(turn) if make_headroom is not None else None
         self._in_flight = InFlight(limits, sharing)
+        self._links = QueuedLinks()
         self._left = [len(earlier) for earlier in self._before]
         self._order: list[int] = []
         self._now = 0.0
-        self._free_at: dict[str, float] = {}
-        self._ends: dict[int, float] = {}
-        self._flights: dict[int, Flight] = {}
         self._ready_free: list[int] = []
         self._ready_work: list[tuple[int, int]] = []
         self._leads = priorities.leads
@@ -126,11 +125,11 @@ class ListScheduler:
         """The first window that is over by ``until``, where memory allows."""
         if not self._ready_closings or self._ready_closings[0][0] > until:
             return False
-        node = self._ready_closings[0][2]
+        end, _, node = self._ready_closings[0]
         if not self._fits(node):
             return False
         heapq.heappop(self._ready_closings)
-        self._now = max(self._now, self._ends[self._graph.window_of[node]])
+        self._now = max(self._now, end)
         self._close_window(node)
         return True
 
@@ -194,11 +193,7 @@ class ListScheduler:
     def _open_window(self, node: int) -> None:
         number = self._graph.window_of[node]
         window = self._graph.windows[number]
-        begun = max([self._now, *(self._free_at.get(name, 0.0) for name, _ in window.ports)])
-        for name, seconds in window.ports:
-            self._free_at[name] = begun + seconds
-        self._ends[number] = begun + window.seconds
-        self._flights[number] = Flight(begun, self._ends[number], window.load)
+        self._links.open(number, window.transfer, self._now)
         self._in_flight.open[number] = window.communication
         self._place(node)
 
@@ -234,11 +229,23 @@ class ListScheduler:
             over = self._now + _IN_TIME * (self._end_of(node) - self._now)
             if over > end and self._work_key[closing] < self._work_key[node]:
                 return False
+            if over > end and self._is_kept_waiting(node, over, end):
+                return False
         return self._may_run(node)
+
+    def _is_kept_waiting(self, node: int, over: float, end: float) -> bool:
+        """Whether ``node``, until ``over``, would leave a link idle for which a window waits that goes first.
+
+        end: of the window that is over first, behind which that one may open.
+        """
+        if not self._openings or self._work_key[self._openings[0][1]] >= self._work_key[node]:
+            return False
+        window = self._graph.windows[self._graph.window_of[self._openings[0][1]]]
+        return over > max(end, self._links.free_at(window.transfer))
 
     def _end_of(self, node: int) -> float:
         """When work that begins now is over."""
-        flights = [self._flights[number] for number in self._in_flight.open]
+        flights = self._links.flights(self._now)
         return end_of_work(self._now, self._graph.seconds[node], flights)
 
     def _wait(self) -> bool:
@@ -276,7 +283,7 @@ class ListScheduler:
             else:
                 heapq.heappush(self._late, (self._turns.of[node], node))
         else:
-            end = self._ends[self._graph.window_of[node]]
+            _, end = self._links.span(self._graph.window_of[node])
             heapq.heappush(self._ready_closings, (end, self._turns.of[node], node))
 
 

@@ -8,7 +8,7 @@ Orders are compared on the timeline; one that holds more bytes than there may be
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 from itertools import product
@@ -93,6 +93,9 @@ class OrderSearch:
         memory: Memory,
     ) -> None:
         self._graph, self._costs, self._limits, self._memory = graph, costs, limits, memory
+        # Of several that share a link each is slower: where one is soon needed, it should have the link for itself.
+        alone = replace(limits, per_exchange=1)
+        self._tried = (limits,) if limits.per_exchange == 1 else (limits, alone)
         self.best = Found(stands, run_timeline(stands, costs), range(len(graph)))
         self._made = {self.best.timeline.seconds: self.best}
         self._is_tight = False
@@ -124,11 +127,19 @@ class OrderSearch:
             found: Found | None = stands
             for direction in (backward, not backward):
                 if found is not None and self._is_exposed():
-                    found = self._try(found.places, Preference.ORDER, backward=direction)
+                    places = found.places
+                    found = self._try(places, Preference.ORDER, self._limits, backward=direction)
 
-    def _try(self, rank: Sequence[int], preference: Preference, *, backward: bool) -> Found | None:
+    def _try(
+        self,
+        rank: Sequence[int],
+        preference: Preference,
+        limits: OverlapLimits,
+        *,
+        backward: bool,
+    ) -> Found | None:
         """One pass, whose order becomes the best one if it is."""
-        nodes = self._pass(rank, preference, backward=backward)
+        nodes = self._pass(rank, preference, limits, backward=backward)
         if nodes is None:
             return None
         made = self._judge(nodes)
@@ -148,10 +159,10 @@ class OrderSearch:
         """All passes from each of ``ranks``; the best orders that they make, the quickest first."""
         found: dict[float, Sequence[int]] = {}
         for rank in ranks:
-            for backward, preference in product((True, False), Preference):
+            for backward, preference, limits in product((True, False), Preference, self._tried):
                 if not self._is_exposed() or self._placed >= MOST_PLACED:
                     break
-                made = self._try(rank, preference, backward=backward)
+                made = self._try(rank, preference, limits, backward=backward)
                 if made is not None:
                     # Orders of one length are mostly the same.
                     found.setdefault(made.timeline.seconds, made.places)
@@ -178,7 +189,7 @@ class OrderSearch:
 
     def _as_asked(self) -> Found:
         """Near the order that stands, with groups together and limits kept, whatever time that takes."""
-        nodes = self._pass(self.best.places, Preference.ORDER, backward=False)
+        nodes = self._pass(self.best.places, Preference.ORDER, self._limits, backward=False)
         if nodes is None:
             limit = self._memory.limit
             within = f" within {limit:,} bytes" if limit is not None else ""
@@ -200,21 +211,32 @@ class OrderSearch:
         return Found(order, run_timeline(order, self._costs), _places(nodes))
 
     def _pass(
-        self, rank: Sequence[int], preference: Preference, *, backward: bool
+        self,
+        rank: Sequence[int],
+        preference: Preference,
+        limits: OverlapLimits,
+        *,
+        backward: bool,
     ) -> list[int] | None:
         """An order near ``rank`` that keeps to the limit. Bytes are counted once an order without has gone above it."""
         if not self._is_tight:
-            nodes = self._order(rank, preference, backward=backward, counts=False)
+            nodes = self._order(rank, preference, limits, backward=backward, counts=False)
             if nodes is None or self._memory.allows(self._graph.instructions(nodes)):
                 return nodes
             self._is_tight = True
-        nodes = self._order(rank, preference, backward=backward, counts=True)
+        nodes = self._order(rank, preference, limits, backward=backward, counts=True)
         if nodes is None or not self._memory.allows(self._graph.instructions(nodes)):
             return None
         return nodes
 
     def _order(
-        self, rank: Sequence[int], preference: Preference, *, backward: bool, counts: bool
+        self,
+        rank: Sequence[int],
+        preference: Preference,
+        limits: OverlapLimits,
+        *,
+        backward: bool,
+        counts: bool,
     ) -> list[int] | None:
         ahead = rank
         if preference is not Preference.ORDER:
@@ -236,7 +258,7 @@ class OrderSearch:
             self._graph,
             priorities,
             self._costs.sharing,
-            self._limits,
+            limits,
             backward=backward,
             make_headroom=headroom,
         ).run()

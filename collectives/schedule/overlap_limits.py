@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import product
 
 from collectives.schedule.group_sharing import GroupSharing
 from collectives.schedule.window_costs import Communication
+from spmd.machine.description import MachineDescription
+
+#: By messages: while the latency of one passes, the bytes of another go over the link.
+BY_MESSAGES = 2
 
 
 @dataclass(frozen=True)
@@ -14,12 +20,25 @@ class OverlapLimits:
     """How much may be in flight at one time.
 
     per_exchange: collectives that use one exchange. per_kind: by the name of the kind; others have no limit of their
-    own. in_flight: all together; 0 for any number. Collectives whose groups share more than one device never overlap.
+    own. in_flight: all together; 0 for any number. apart: collectives whose groups share more than one device never
+    overlap, since one in flight holds on to its devices.
     """
 
     per_exchange: int = 1
+    apart: bool = True
     per_kind: Mapping[str, int] = field(default_factory=dict)
     in_flight: int = 0
+
+    @staticmethod
+    def on(machine: MachineDescription) -> OverlapLimits:
+        """What its collectives allow.
+
+        Those of GPUs are kernels, which hold on to processors until their peers come. Processes exchange messages, and
+        one that waits for some collective lets all others go on.
+        """
+        if machine.kind == "gpu":
+            return OverlapLimits()
+        return OverlapLimits(per_exchange=BY_MESSAGES, apart=False)
 
 
 class InFlight:
@@ -37,10 +56,8 @@ class InFlight:
             return True
         if self._limits.in_flight and len(others) >= self._limits.in_flight:
             return False
-        for other in others:
-            for mine in one.groups:
-                if any(self._sharing.share(mine, theirs) for theirs in other.groups):
-                    return False
+        if self._limits.apart and any(map(partial(self._share_devices, one), others)):
+            return False
         for exchange in one.exchanges:
             if sum(exchange in other.exchanges for other in others) >= self._limits.per_exchange:
                 return False
@@ -49,3 +66,7 @@ class InFlight:
             if most is not None and sum(kind in other.kinds for other in others) >= most:
                 return False
         return True
+
+    def _share_devices(self, one: Communication, other: Communication) -> bool:
+        pairs = product(one.groups, other.groups)
+        return any(self._sharing.share(mine, theirs) for mine, theirs in pairs)

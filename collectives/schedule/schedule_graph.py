@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from collectives.schedule.links import Transfer
 from collectives.schedule.phases import is_blocking, is_done, is_start
 from collectives.schedule.scheduling_groups import Block, blocks_of
 from collectives.schedule.timeline import run_timeline
@@ -33,17 +34,17 @@ class NodeKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A collective from its start to its done, both nodes. grows: bytes of its result less those of its operands. load:
-    the part of the device that it takes away from work.
-    """
+    """A collective from its start to its done, both nodes. grows: bytes of its result less those of its operands."""
 
     start: int
     done: int
-    seconds: float
-    ports: tuple[tuple[str, float], ...]
+    transfer: Transfer
     communication: Communication
     grows: int
-    load: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        return self.transfer.seconds
 
 
 @dataclass
@@ -222,7 +223,6 @@ def _add_windows(
         if graph.kinds[done] is not NodeKind.DONE:
             continue
         x = inside[0].operand(0)
-        time = costs.time_of(x)
         written = sum(buffers.size[b] for b in buffers.written[x])
         read = sum(buffers.size[b] for b in buffers.read[x])
         graph.window_of[node_of[x]] = graph.window_of[done] = len(graph.windows)
@@ -230,10 +230,8 @@ def _add_windows(
             Window(
                 node_of[x],
                 done,
-                time.seconds,
-                tuple((link.exchange, link.seconds) for link in time.links),
+                costs.transfer_of(x),
                 costs.communication_of(x),
                 written - read,
-                costs.load_of(link.exchange for link in time.links),
             )
         )

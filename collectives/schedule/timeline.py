@@ -1,8 +1,8 @@
 """One device's time on an order of instructions: a stream of work, which runs in that order, and a port per exchange.
 
 Work is slower while a collective takes a part of the device away. A start takes no time; its collective begins when the
-ports of its exchanges are free, and its done waits for the end. All devices run the same program at the same speed
-here: what lies between devices is the simulator's.
+ports of its exchanges are free, or shares them (links.py), and its done waits for the end. All devices run the same
+program at the same speed here: what lies between devices is the simulator's.
 
     work    | dot a |  dot b  | wait |  dot c          wait: what is exposed of s
     nvlink          |------- s ------|
@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from collectives.schedule.links import Links
 from collectives.schedule.phases import is_blocking, is_done, is_start
-from collectives.schedule.slowed_work import Flight, end_of_work
+from collectives.schedule.slowed_work import end_of_work
 from collectives.schedule.window_costs import WindowCosts
 from spmd.hlo.instruction import HloInstruction
 
@@ -53,41 +54,31 @@ class Timeline:
 
 
 def run_timeline(order: Sequence[HloInstruction], costs: WindowCosts) -> Timeline:
-    """``order``: of one computation, whose callees have their totals."""
+    """``order``: of one computation, whose callees have their totals. The longest of those on ``costs.links()``."""
+    return max((_on(links, order, costs) for links in costs.links()), key=lambda one: one.seconds)
+
+
+def _on(links: Links, order: Sequence[HloInstruction], costs: WindowCosts) -> Timeline:
     now = work = 0.0
-    flights: list[Flight] = []
-    free: dict[str, float] = {}
-    pending: dict[HloInstruction, tuple[float, float, float]] = {}
+    issued: dict[HloInstruction, float] = {}
     spans: list[CollectiveSpan] = []
     for x in order:
         if is_start(x):
-            begun, ended = _occupy(x, costs, free, now)
-            pending[x] = now, begun, ended
-            load = costs.load_of(link.exchange for link in costs.time_of(x).links)
-            flights = [one for one in flights if one.ended > now]
-            flights.append(Flight(begun, ended, load))
+            links.open(x, costs.transfer_of(x), now)
+            issued[x] = now
         elif is_done(x):
-            issued, begun, ended = pending.pop(x.operand(0))
+            start = x.operand(0)
+            begun, ended = links.span(start)
             exposed = max(ended - now, 0.0)
-            spans.append(CollectiveSpan(x.operand(0), issued, begun, ended, exposed))
+            spans.append(CollectiveSpan(start, issued.pop(start), begun, ended, exposed))
             now += exposed
         elif is_blocking(x):
-            begun, ended = _occupy(x, costs, free, now)
+            links.open(x, costs.transfer_of(x), now)
+            begun, ended = links.span(x)
             spans.append(CollectiveSpan(x, now, begun, ended, ended - now))
             now = ended
         else:
             seconds = costs.seconds_of(x)
-            now = end_of_work(now, seconds, flights)
+            now = end_of_work(now, seconds, links.flights(now))
             work += seconds
     return Timeline(now, work, tuple(spans))
-
-
-def _occupy(
-    x: HloInstruction, costs: WindowCosts, free: dict[str, float], now: float
-) -> tuple[float, float]:
-    """When the collective of ``x`` begins and ends; its ports are taken meanwhile."""
-    time = costs.time_of(x)
-    begun = max([now, *(free.get(link.exchange, 0.0) for link in time.links)])
-    for link in time.links:
-        free[link.exchange] = begun + link.seconds
-    return begun, begun + time.seconds

@@ -4,8 +4,9 @@
     apart           collectives in flight on a device at one time have no two devices in common
     within memory   live bytes stay within the limit
 
-Where collectives are kernels that hold on to a device until their peers come, "ordered" and "free of cycles" are not
-enough: what is in flight may be taken up in any order, and two groups that share two devices can wait for each other.
+"Apart" is asked where collectives are kernels that hold on to a device until their peers come: "ordered" and "free of
+cycles" are not enough then, as what is in flight may be taken up in any order, and two groups that share two devices
+can wait for each other. Messages hold on to nothing.
 Written from the definition; shares nothing with the scheduler.
 """
 
@@ -23,10 +24,16 @@ from spmd.hlo import HloModule
 _Run = tuple[str, int]
 
 
-def check_windows(module: HloModule, memory_limit: int | None = None) -> None:
-    """CheckFailed with the first violation in a SCHEDULED module; all that ``check_schedule`` asks comes first."""
+def check_windows(
+    module: HloModule, memory_limit: int | None = None, *, apart: bool = True
+) -> None:
+    """CheckFailed with the first violation in a SCHEDULED module; all that ``check_schedule`` asks comes first.
+
+    apart: see above; not asked of what goes by messages.
+    """
     events = checked_events(module)
-    check_apart(events)
+    if apart:
+        check_apart(events)
     check_one_order(events)
     if memory_limit is not None:
         check_memory(module, memory_limit)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from collectives.cost.collective_bytes import collective_of
 from collectives.cost.estimator import CollectiveTime, Estimator
 from collectives.schedule.group_sharing import GroupClass, GroupSharing
+from collectives.schedule.links import Links, QueuedLinks, SharedLinks, Transfer
 from collectives.schedule.phases import is_blocking, is_done, is_start
 from spmd.analysis.executions import summed_over_callees
 from spmd.analysis.trip_count import trip_count
@@ -42,12 +43,14 @@ class WindowCosts:
     """Asks the estimator once for each instruction of a module; callers cost what their callees' schedules take.
 
     totals[c]: seconds of computation c on its schedule, set by whoever schedules it, callees first. busy: by exchange,
-    the part of the device that a transfer takes away from work.
+    the part of the device that a transfer takes away from work. shares: transfers on an exchange may go on together,
+    and need not queue.
     """
 
     estimator: Estimator
     sharing: GroupSharing
     busy: Mapping[str, float] = field(default_factory=dict)
+    shares: bool = False
     totals: dict[HloComputation, float] = field(default_factory=dict)
     unknown_loops: dict[str, None] = field(default_factory=dict)
     _times: dict[HloInstruction, CollectiveTime] = field(default_factory=dict)
@@ -60,9 +63,16 @@ class WindowCosts:
             self._times[x] = self.estimator.collective(x)
         return self._times[x]
 
-    def load_of(self, exchanges: Iterable[str]) -> float:
-        """Of a collective on these: the part of the device that it takes away while it is in flight."""
-        return max((self.busy.get(name, 0.0) for name in exchanges), default=0.0)
+    def transfer_of(self, x: HloInstruction) -> Transfer:
+        """Of a collective or of its start."""
+        time = self.time_of(x)
+        load = max((self.busy.get(link.exchange, 0.0) for link in time.links), default=0.0)
+        ports = tuple((link.exchange, link.seconds) for link in time.links)
+        return Transfer(time.seconds, ports, load)
+
+    def links(self) -> tuple[Links, ...]:
+        """With nothing on them: in each way in which they may work."""
+        return (QueuedLinks(), SharedLinks()) if self.shares else (QueuedLinks(),)
 
     def seconds_of(self, x: HloInstruction) -> float:
         """How long the device is busy with ``x``: 0 for starts and dones, all of it for a blocking collective."""

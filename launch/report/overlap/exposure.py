@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from launch.report.overlap.alone import Alone, is_compute
-from launch.report.overlap.intervals import Interval, covered
+from launch.report.overlap.intervals import Interval, covered, crowded
 from launch.report.overlap.model import DeviceStep, Flight, Reason, Site
 
 #: Less than this part of what is exposed is rounding, and so is less than a nanosecond.
@@ -25,8 +25,9 @@ class Circumstances:
 
     late: how much later than this device the last member issued it. alone: by itself; its own time where that is not
     known. beside: of its time, others were on its exchange. other: the one that was longest; "" for none.
-    kept: for how long it could have been under way before it was issued, had no other been on its exchange. busy, work:
-    of the step, what all collectives of its exchange take by themselves and what the device computes.
+    kept: for how long it could have been under way before it was issued, had not as many others been on its exchange as
+    there may be. busy, work: of the step, what all collectives of its exchange take by themselves and what the device
+    computes.
     """
 
     late: float
@@ -56,7 +57,7 @@ def circumstances(
         late=max(flight.arrived - flight.issued, 0.0),
         alone=_by_itself(flight, alone),
         beside=covered(under_way, spans),
-        kept=covered(before, spans),
+        kept=crowded(before, spans, site.together),
         other=other if longest > 0.0 else "",
         busy=sum(_by_itself(one, alone) for one in dict.fromkeys(rivals)),
         work=sum(piece.seconds for piece in step.slices if is_compute(piece)),

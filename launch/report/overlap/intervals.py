@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import TypeAlias
 
 Interval: TypeAlias = tuple[float, float]
@@ -21,4 +22,17 @@ def covered(one: Interval, others: Iterable[Interval]) -> float:
         if end > start:
             total += end - start
             at = end
+    return total
+
+
+def crowded(one: Interval, others: Iterable[Interval], count: int) -> float:
+    """Seconds of ``one`` that are in at least ``count`` of ``others``."""
+    cut = [(max(start, one[0]), min(end, one[1])) for start, end in others]
+    turns = sorted(
+        (at, by) for start, end in cut if end > start for at, by in ((start, 1), (end, -1))
+    )
+    total, inside = 0.0, 0
+    for (at, by), (until, _) in pairwise(turns):
+        inside += by
+        total += until - at if inside >= count else 0.0
     return total

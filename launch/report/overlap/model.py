@@ -69,7 +69,7 @@ class Site:
     independent: seconds of work, predicted, that may run beside one execution; None where nobody tells. limited, held:
     seconds of one that its memory limit and its limits in flight leave exposed, as the scheduler says.
     producer, user: who makes its operands last and who needs its result first; "" where that is a parameter, or the
-    result of the computation.
+    result of the computation. together: as many may be in flight on one exchange.
     """
 
     name: str
@@ -84,6 +84,7 @@ class Site:
     held: float = 0.0
     producer: str = ""
     user: str = ""
+    together: int = 1
 
     @property
     def group_size(self) -> int:

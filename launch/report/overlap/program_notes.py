@@ -96,4 +96,7 @@ def _with_prediction(site: Site, found: CollectiveResult) -> Site:
 
 def _with_limits(site: Site, overlap: ScheduledOverlap) -> Site:
     said = overlap.of(site.name)
-    return site if said is None else replace(site, limited=said.limited, held=said.held)
+    if said is None:
+        return site
+    together = overlap.per_exchange
+    return replace(site, limited=said.limited, held=said.held, together=together)

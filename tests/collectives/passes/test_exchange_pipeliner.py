@@ -7,6 +7,7 @@ import pytest
 from collectives.passes.all_reduce_combiner import AllReduceCombiner
 from collectives.passes.exchange_pipeliner import ExchangePipeliner
 from collectives.passes.window_price import WindowPrices
+from collectives.passes.windowed_einsum import WindowedEinsum
 from spmd.hlo import HloInstruction, HloModule, Opcode, Stage
 from spmd.machine.named import machine_named
 from spmd.passes.options import PassOptionError
@@ -219,3 +220,42 @@ def test_what_no_product_waits_for_is_no_part_of_a_chain() -> None:
     found.stage = Stage.PARTITIONED
     prices = WindowPrices(found, machine_named("tcp-cluster{links=0.1,node=1}"))
     assert prices.needing(found.entry, list(found.entry.with_opcode(Opcode.ALL_REDUCE))) == []
+
+
+GATHERED = """HloModule t, num_partitions=2
+ENTRY main {
+  x = f32[1024,1024] parameter(0)
+  up = f32[1024,1024] parameter(1)
+  down = f32[1024,1024] parameter(2)
+  rows = f32[2048,1024] all-gather(x), channel_id=1, use_global_device_ids=true, replica_groups={{0,1}}, dimensions={0}
+  wide = f32[2048,1024] dot(rows, up), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  OTHER
+}
+"""
+ONE = "ROOT r = (f32[2048,1024]) tuple(wide)"
+CHAINED = """half = f32[2048,1024] dot(wide, down), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  there = f32[1024,1024] reduce-scatter(half), channel_id=2, use_global_device_ids=true, replica_groups={{0,1}}, dimensions={0}, to_apply=add
+  again = f32[2048,1024] all-gather(there), channel_id=3, use_global_device_ids=true, replica_groups={{0,1}}, dimensions={0}
+  one = f32[2048,1024] dot(again, up), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  two = f32[2048,1024] dot(again, down), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT r = (f32[2048,1024], f32[2048,1024]) tuple(one, two)"""
+
+
+@pytest.mark.parametrize(("other", "pieces"), [(ONE, False), (CHAINED, True)])
+def test_pieces_or_windows_whatever_gains_more(other: str, pieces: bool) -> None:
+    """A window's first part need not be sent; of what two products read there is none, but pieces."""
+    machine = "tcp-cluster{links=0.04,node=1}"
+    alone, before_windows = (parse_module(gathered(other)) for _ in range(2))
+    for found in (alone, before_windows):
+        found.stage = Stage.PARTITIONED
+    assert ExchangePipeliner(machine=machine).run(alone)
+    assert ExchangePipeliner(machine=machine, windows=True).run(before_windows) is pieces
+    if not pieces:
+        assert WindowedEinsum(machine=machine).run(before_windows)
+
+
+def gathered(other: str) -> str:
+    add = (
+        "add {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT s = f32[] add(a, b)\n}\n"
+    )
+    return GATHERED.replace("ENTRY", f"{add}ENTRY").replace("OTHER", other)

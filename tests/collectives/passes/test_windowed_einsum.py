@@ -34,7 +34,7 @@ def module(rows: int) -> HloModule:
 
 
 def gain(rows: int, machine: str) -> WindowGain:
-    (found,) = WindowedEinsum(machine=machine).gains(module(rows))
+    (found,) = WindowedEinsum(machine=machine).gains(module(rows)).values()
     return found
 
 

@@ -1,32 +1,37 @@
 """Random schedules over overlapping groups, run by real ranks: none may hang, and all give what the evaluator gives.
 
 python -m tests.collectives.schedule.random_runs --count 1000 --ranks 4                     threads of this process
-mpirun -n 4 python -m tests.collectives.schedule.random_runs --count 1000 --ranks 4         processes
+mpirun -n 4 python -m tests.collectives.schedule.random_runs --count 1000 --ranks 4         processes, on nodes where
+                                                                                            SPMD_NODE_ID tells so
     --first N                     the seed to begin with
     --timeout S                   seconds after which a rank that waits gives up
 
 A seed is a program (random_programs.py) and seconds for its instructions; the latency-hiding scheduler orders it by
-these, with limits that let several collectives be in flight, and the checkers look at the order first.
+these, with limits that let several collectives be in flight, every second time of the same devices, and the checkers
+look at the order first.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from collectives.communicator.interface import Communicator
 from collectives.passes.async_creation import AsyncCreation
 from collectives.schedule.latency_hiding import LatencyOptions, schedule_for_latency
 from collectives.schedule.overlap_limits import OverlapLimits
 from collectives.schedule.phases import is_done, is_start
 from collectives.schedule.window_checker import check_windows
-from launch.rank_environment import world_of_environment
+from launch.rank_environment import NODE_ID_VARIABLE, world_of_environment
 from launch.rank_executable import RankExecutable
 from runtime.compile import build_executable
 from runtime.executable import Executable
+from runtime.shared_memory_engine import native_step_engine
 from spmd.errors import SpmdError
 from spmd.evaluator import evaluate_partitions
 from spmd.hlo import HloModule
@@ -44,9 +49,9 @@ def schedule_of(seed: int, ranks: int) -> HloModule:
     rng = np.random.default_rng([seed, ranks])
     module = random_program(seed, ranks)
     AsyncCreation().run(module)
-    limits = OverlapLimits(per_exchange=int(rng.integers(2, 5)))
+    limits = OverlapLimits(int(rng.integers(2, 5)), apart=bool(rng.random() < 0.5))
     schedule_for_latency(module, random_estimator(rng), LatencyOptions(limits))
-    check_windows(module)
+    check_windows(module, apart=limits.apart)
     return module
 
 
@@ -90,17 +95,23 @@ def check_run(seed: int, ranks: int, run: Run) -> HloModule:
 
 def _over_mpi(timeout_seconds: float) -> tuple[Run, Callable[[], None]]:
     from collectives.communicator.mpi import MpiCommunicator
-    from runtime.shared_memory_engine import native_step_engine
 
-    communicator = MpiCommunicator(timeout_seconds=timeout_seconds, engine=native_step_engine())
+    node = os.environ.get(NODE_ID_VARIABLE)
+    communicator = MpiCommunicator(
+        timeout_seconds=timeout_seconds, engine=native_step_engine(), node_id=node
+    )
+    run = on_ranks(communicator)
+    return run, communicator.close
 
+
+def on_ranks(communicator: Communicator) -> Run:
     def run(module: HloModule, inputs: Arrays) -> dict[int, list[np.ndarray]]:
         executable: Executable = RankExecutable.of(
             build_executable(module, check=False), communicator
         )
         return {communicator.rank: executable.run_devices([inputs[communicator.rank]])[0]}
 
-    return run, communicator.close
+    return run
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

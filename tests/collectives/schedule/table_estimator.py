@@ -29,12 +29,14 @@ def one_second(_: HloInstruction) -> float:
 class TableEstimator:
     """seconds: by instruction name; a collective that has been split goes by the name before it was.
 
-    exchange: the one circle of the machine, or one for each name in ``exchanges``.
+    exchange: the one circle of the machine, or one for each name in ``exchanges``. latencies: by name, of a collective's
+    seconds those in which its link is free.
     """
 
     seconds: Mapping[str, float] = field(default_factory=dict)
     otherwise: Callable[[HloInstruction], float] = one_second
     exchanges: Mapping[str, str] = field(default_factory=dict)
+    latencies: Mapping[str, float] = field(default_factory=dict)
 
     def compute(self, instruction: HloInstruction) -> float:
         if instruction.opcode in _NO_KERNELS:
@@ -44,8 +46,9 @@ class TableEstimator:
     def collective(self, instruction: HloInstruction) -> CollectiveTime:
         seconds = self._of(instruction)
         name = instruction.name.replace("-start", "")
-        link = LinkUse(self.exchanges.get(name, "link"), seconds, seconds)
-        return CollectiveTime(seconds, "ring", (link,))
+        busy = seconds - min(self.latencies.get(name, 0.0), seconds)
+        link = LinkUse(self.exchanges.get(name, "link"), busy, busy)
+        return CollectiveTime(seconds, "ring", (link,), seconds - busy)
 
     def _of(self, instruction: HloInstruction) -> float:
         name = instruction.name.replace("-start", "")
@@ -56,10 +59,14 @@ def random_estimator(rng: np.random.Generator) -> TableEstimator:
     """Another number of seconds for each instruction, whatever is asked first; one of two exchanges."""
     seconds: dict[str, float] = {}
     exchanges: dict[str, str] = {}
+    latencies: dict[str, float] = {}
 
     def otherwise(x: HloInstruction) -> float:
         return seconds.setdefault(x.name, float(rng.exponential(2.0)))
 
     if rng.random() < 0.5:
         exchanges.update({f"all-reduce.{n}": "other" for n in range(9)})
-    return TableEstimator({}, otherwise, exchanges)
+    if rng.random() < 0.5:
+        names = (f"{kind}.{n}" for kind in ("all-reduce", "all-gather") for n in range(9))
+        latencies.update({name: float(rng.exponential(1.0)) for name in names})
+    return TableEstimator({}, otherwise, exchanges, latencies)

@@ -14,6 +14,7 @@ from collectives.schedule.scheduling_groups import ScheduleError
 from collectives.schedule.window_checker import check_windows
 from spmd.analysis.live_bytes import peak_bytes
 from spmd.hlo import HloModule
+from spmd.machine.named import machine_named
 from spmd.text.parser import parse_module
 from tests.collectives.schedule.table_estimator import TableEstimator
 
@@ -47,11 +48,11 @@ def hide(
     seconds: dict[str, float],
     options: LatencyOptions | None = None,
     exchanges: dict[str, str] | None = None,
+    latencies: dict[str, float] | None = None,
 ) -> LatencyReport:
-    report = schedule_for_latency(
-        module, TableEstimator(seconds, exchanges=exchanges or {}), options
-    )
-    check_windows(module)
+    estimator = TableEstimator(seconds, exchanges=exchanges or {}, latencies=latencies or {})
+    report = schedule_for_latency(module, estimator, options)
+    check_windows(module, apart=options is None or options.limits.apart)
     return report
 
 
@@ -140,6 +141,25 @@ def test_groups_that_share_two_devices_are_never_in_flight_together(
     )
     assert (most_in_flight(module) == 2) is together
     assert report.seconds == (3.0 if together else 4.0)
+
+
+@pytest.mark.parametrize(("per_exchange", "together"), [(1, 1), (2, 2)])
+def test_messages_of_the_same_devices_may_be_in_flight_together(
+    per_exchange: int, together: int
+) -> None:
+    """The second of latency of one and of the other pass at the same time."""
+    module = scheduled(TWO.replace("GROUPS", COLUMNS))
+    options = LatencyOptions(OverlapLimits(per_exchange=per_exchange, apart=False))
+    seconds, latencies = {"one": 2.0, "other": 2.0}, {"one": 1.0, "other": 1.0}
+    report = hide(module, seconds, options, latencies=latencies)
+    assert most_in_flight(module) == together
+    assert report.seconds == (6.0 if together == 1 else 5.0)
+
+
+def test_limits_by_kind_of_machine() -> None:
+    """Kernels hold on to a GPU until their peers come; messages to nothing."""
+    assert OverlapLimits.on(machine_named("dgx-h100")) == OverlapLimits(per_exchange=1, apart=True)
+    assert OverlapLimits.on(machine_named("tcp-cluster")) == OverlapLimits(2, apart=False)
 
 
 def test_an_order_with_such_an_overlap_is_not_kept() -> None:

@@ -38,17 +38,21 @@ def test_a_schedule_can_run_and_means_the_same(seed: int) -> None:
     verify(module)
     before = peak_bytes(module)
     tight = bool(rng.random() < 0.5)
-    limits = OverlapLimits(per_exchange=int(rng.integers(1, 3)), in_flight=int(rng.integers(0, 3)))
+    limits = OverlapLimits(
+        per_exchange=int(rng.integers(1, 3)),
+        apart=bool(rng.random() < 0.5),
+        in_flight=int(rng.integers(0, 3)),
+    )
     limit = before if tight else None
     report = schedule_for_latency(
         module, random_estimator(rng), LatencyOptions(limits, memory_limit=limit)
     )
-    check_windows(module, limit)
+    check_windows(module, limit, apart=limits.apart)
     assert report.seconds <= report.seconds_before
     assert peak_bytes(module) == report.peak
     if rng.random() < 0.5:
         AsyncToSync().run(module)
-        check_windows(module)
+        check_windows(module, apart=limits.apart)
     verify(module)
     for got, want in zip(evaluate_partitions(module, arrays), wanted, strict=True):
         for one, other in zip(got, want, strict=True):

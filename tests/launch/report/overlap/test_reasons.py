@@ -152,6 +152,12 @@ def test_one_that_may_not_be_issued_beside_another_is_a_resource_limit() -> None
     assert collective(found, "h").why == (
         "resource limit: g is on its exchange for 30 us before it is issued"
     )
+    # Where two may be in flight, g was in nobody's way: with work enough, it is the schedule's choice.
+    beside = [site("g", 30), site("h", 20, producer="p", together=2)]
+    for lane in (*lanes, *blocked):
+        lane.kernel("rest", 40)
+    assert parts(report([lanes], [blocked], sites), "h") == {Reason.RESOURCE: 20.0}
+    assert parts(report([lanes], [blocked], beside), "h") == {Reason.ORDER: 20.0}
 
 
 @pytest.mark.parametrize("blocking", [False, True])

@@ -1,0 +1,151 @@
+"""When transfers on the links of one device are over: they queue, or they share.
+
+Collectives that are kernels run one after the other on an exchange; what is opened waits until its ports are free.
+Messages may go together: then a port's bandwidth is shared by all that send, and the end of a transfer depends on what
+is opened beside it later. In either case the latency of one passes while another one sends.
+
+Which of both messages do is up to MPI and their size. Between two hosts over TCP (MPICH and UCX), of two reductions of
+1 MB both take twice as long beside each other, and of two of 64 kB the first one lands as if it were alone.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass
+
+from collectives.schedule.slowed_work import Flight
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """One collective. seconds: alone. ports: seconds that it keeps each exchange busy. load: the part of the device
+    that it takes away from work.
+    """
+
+    seconds: float
+    ports: tuple[tuple[str, float], ...]
+    load: float = 0.0
+
+    @property
+    def sending(self) -> float:
+        """Seconds that it keeps its busiest port busy."""
+        return max((seconds for _, seconds in self.ports), default=0.0)
+
+    @property
+    def uses(self) -> Iterator[tuple[str, float]]:
+        """Of each port, the part of its time that it takes while it sends."""
+        whole = self.sending
+        return ((name, seconds / whole) for name, seconds in self.ports if whole)
+
+
+class Links(ABC):
+    """Transfers are opened in order of time. ``key``: of one of them."""
+
+    @abstractmethod
+    def open(self, key: Hashable, transfer: Transfer, now: float) -> None: ...
+
+    @abstractmethod
+    def span(self, key: Hashable) -> tuple[float, float]:
+        """When it begins and ends, if nothing more is opened before it does."""
+
+    @abstractmethod
+    def flights(self, now: float) -> list[Flight]:
+        """Of what is under way then, or waits for its ports."""
+
+    @abstractmethod
+    def free_at(self, transfer: Transfer) -> float:
+        """From when on it would find a place on its ports."""
+
+
+class QueuedLinks(Links):
+    """One transfer after the other on each exchange."""
+
+    def __init__(self) -> None:
+        self._spans: dict[Hashable, tuple[float, float]] = {}
+        self._free: dict[str, float] = {}
+        self._flights: list[Flight] = []
+
+    def open(self, key: Hashable, transfer: Transfer, now: float) -> None:
+        begun = max(now, self.free_at(transfer))
+        for name, seconds in transfer.ports:
+            self._free[name] = begun + seconds
+        self._spans[key] = begun, begun + transfer.seconds
+        self._flights.append(Flight(*self._spans[key], transfer.load))
+
+    def span(self, key: Hashable) -> tuple[float, float]:
+        return self._spans[key]
+
+    def flights(self, now: float) -> list[Flight]:
+        self._flights = [one for one in self._flights if one.ended > now]
+        return self._flights
+
+    def free_at(self, transfer: Transfer) -> float:
+        return max((self._free.get(name, 0.0) for name, _ in transfer.ports), default=0.0)
+
+
+class SharedLinks(Links):
+    """What is open sends at once; what it takes beyond that, latency, passes when its bytes are sent."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+        self._transfers: dict[Hashable, Transfer] = {}
+        #: When each begins, and when its bytes are sent.
+        self._spans: dict[Hashable, tuple[float, float]] = {}
+        #: Of what sends, seconds that are left at full rate.
+        self._left: dict[Hashable, float] = {}
+
+    def open(self, key: Hashable, transfer: Transfer, now: float) -> None:
+        self._transfers[key] = transfer
+        self._go_on(self._left, self._now, now)
+        self._now = now
+        self._left[key] = transfer.sending
+        self._spans[key] = now, now
+        for one, sent in self._go_on(dict(self._left), now, math.inf).items():
+            self._spans[one] = self._spans[one][0], sent
+
+    def span(self, key: Hashable) -> tuple[float, float]:
+        (begun, sent), transfer = self._spans[key], self._transfers[key]
+        return begun, sent + (transfer.seconds - transfer.sending)
+
+    def flights(self, now: float) -> list[Flight]:
+        return [self._flight(key) for key in self._left if self._spans[key][1] > now]
+
+    def free_at(self, transfer: Transfer) -> float:
+        return 0.0
+
+    def _flight(self, key: Hashable) -> Flight:
+        """The device is taken away while bytes are sent: here evenly, until the last is."""
+        (begun, sent), transfer = self._spans[key], self._transfers[key]
+        return Flight(begun, sent, transfer.load * min(transfer.sending / (sent - begun), 1.0))
+
+    def _go_on(
+        self, left: dict[Hashable, float], now: float, until: float
+    ) -> dict[Hashable, float]:
+        """Take off what is sent by ``until``; when those have sent all that have by then."""
+        ends: dict[Hashable, float] = {}
+        while left:
+            rates = self._rates(left)
+            alone = {key: left[key] / rates[key] for key in left}
+            passed = min([*alone.values(), until - now])
+            for key, seconds in alone.items():
+                left[key] -= rates[key] * passed
+                if seconds <= passed:
+                    ends[key] = now + passed
+                    del left[key]
+            now += passed
+            if now >= until:
+                break
+        return ends
+
+    def _rates(self, keys: Iterable[Hashable]) -> dict[Hashable, float]:
+        """Of those on one port all alike. (Where transfers use several, it is less than fair sharing gives.)"""
+        uses: dict[str, float] = {}
+        for key in keys:
+            for name, part in self._transfers[key].uses:
+                uses[name] = uses.get(name, 0.0) + part
+        return {
+            key: 1.0 / max([1.0, *(uses[name] for name, _ in self._transfers[key].uses)])
+            for key in keys
+        }

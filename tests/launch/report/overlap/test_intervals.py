@@ -1,0 +1,33 @@
+"""Stretches of time against counting them second by second."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from launch.report.overlap.intervals import Interval, common, covered, crowded
+
+SECONDS = 20
+
+
+def counts(intervals: list[Interval]) -> list[int]:
+    """By second, how many intervals it is in."""
+    return [sum(start <= at < end for start, end in intervals) for at in range(SECONDS)]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_as_counted(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    edges = rng.integers(0, SECONDS, (int(rng.integers(0, 7)), 2))
+    others = [(float(min(pair)), float(max(pair))) for pair in edges]
+    one = (float(rng.integers(0, 8)), float(rng.integers(8, SECONDS)))
+    inside = counts([one])
+    for least in (1, 2, 3):
+        wanted = sum(
+            mine and theirs >= least for mine, theirs in zip(inside, counts(others), strict=True)
+        )
+        assert crowded(one, others, least) == wanted
+        if least == 1:
+            assert covered(one, others) == wanted
+    for other in others:
+        assert common(one, other) == covered(one, [other])
