@@ -88,9 +88,21 @@ class Order:
     def _digits(self) -> list[Digit]:
         return [digit for digits in self.dims for digit in digits if digit[0] != 1]
 
+    @property
+    def _joined(self) -> list[Digit]:
+        """The same elements in as few digits as can be, wherever dimensions begin."""
+        found: list[Digit] = []
+        for size, step in self._digits:
+            if found and found[-1][1] == size * step:
+                size *= found.pop()[0]
+            found.append((size, step))
+        return found
+
     def _reshaped(self, dims: Sequence[int]) -> Order | None:
         """None where a dimension would begin within a digit."""
-        left = self._digits
+        if 0 in dims:
+            return Order.of(dims)
+        left = self._joined
         found: list[tuple[Digit, ...]] = []
         for size in reversed(dims):
             digits: list[Digit] = []

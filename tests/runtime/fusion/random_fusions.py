@@ -245,7 +245,10 @@ def random_fusion(seed: int) -> str:
         fused.starts.append(fused.add(start.kind, start.dims, f"parameter({number})"))
         operands.append(start)
     fused.values = fused.values[:-2]
+    parameters = len(fused.lines)
     for _ in range(dice.randrange(1, 9)):
+        fused.grow()
+    while len(fused.lines) == parameters:
         fused.grow()
     last = fused.values[-1]
     fits = [v for v in fused.values if math.prod(v.dims) == math.prod(last.dims)]

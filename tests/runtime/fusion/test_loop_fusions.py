@@ -66,6 +66,12 @@ def test_random_fusions() -> None:
     assert emitted > 40
 
 
+@pytest.mark.parametrize("seed", [704, 948, 1050, 1262])
+def test_a_result_seen_in_other_dimensions_may_overwrite_its_operand(seed: int) -> None:
+    """Sizes of the reshape at the end have no divisor in common with the operand's; or there are no elements."""
+    check(random_fusion(seed), seed)
+
+
 IN_PLACE = """HloModule m, input_output_alias={ {}: (0, {}, may-alias) }
 
 fused {
