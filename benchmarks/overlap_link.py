@@ -7,7 +7,8 @@ At each rate: two hosts and a link (benchmarks/two_hosts), what joins them measu
 compiled for that and timed on a rank of either host, in turns (benchmarks/overlap_ranks.py). Medians of rounds. Of
 what can be hidden, `waiting` minus the longer of compute and communication alone, the share that is; and of what
 dependencies leave of that, since the longer one begins late, ends early or pauses, for as long as is predicted of any
-order in pieces (collectives/simulate/least_step.py). Beside the difference, waiting - scheduled, what the overlap
+order in pieces (collectives/simulate/least_step.py). Pieces cost a step that waits more than one without them: so the
+share of what dependencies leave is also given of `plain`, compiled without the passes that overlap. Beside the difference, waiting - scheduled, what the overlap
 report makes of a recorded run of the same steps.
 
 --first lets all of this go before others on the machine (needs the right to). Exits with 1 where something is not as
@@ -47,8 +48,8 @@ CRITICAL_PATH = "critical path"
 HIDDEN, TRACING, CLOCKS, AGREES = 0.8, 0.02, 20e-6, 0.1
 HEADER = (
     "| program | Gbit/s | scheduled ms | waiting | plain | compute | communication | hidden of what can be | "
-    "of what dependencies leave | effective by report | difference | tracing | clocks us |\n"
-    + 13 * "|---"
+    "of what dependencies leave | the same of plain | effective by report | difference | tracing | clocks us |\n"
+    + 14 * "|---"
     + "|"
 )
 
@@ -64,6 +65,10 @@ def row_of(found: dict[str, Any], rate: float) -> dict[str, Any]:
         "hidden_of_hideable": share_of(gained, typical["waiting"] - floor),
         "hidden_of_possible": share_of(
             gained, typical["waiting"] - possible(typical, found["least"])
+        ),
+        "hidden_of_plain": share_of(
+            typical["plain"] - typical["scheduled"],
+            typical["plain"] - possible(typical, found["least"]),
         ),
         "difference_s": gained,
         "effective_overlap_s": found["report"]["effective_overlap_s"],
@@ -81,21 +86,21 @@ def share_of(gained: float, hideable: float) -> float | None:
 
 def possible(typical: dict[str, float], least: dict[str, Any] | None) -> float:
     """Seconds of a step: what is predicted to be the longest, as measured, and what it stands still for as predicted,
-    at the pace of the measured step that waits.
+    at the pace of the step that was measured without passes that overlap: in both collectives are whole.
     """
     compute, communication = typical["compute"], typical["communication"]
     longer = max(compute, communication)
     if least is None:
         return longer
     of = {COMPUTE: compute, CRITICAL_PATH: longer}.get(least["what"], communication)
-    return max(longer, of + least["idle"] * typical["waiting"] / least["waiting"])
+    return max(longer, of + least["idle"] * typical["plain"] / least["waiting"])
 
 
 def line_of(row: dict[str, Any]) -> str:
     step = row["step_s"]
     order = ("scheduled", "waiting", "plain", "compute", "communication")
     cells = [row["program"], f"{row['gbit_per_s']:g}", *(f"{1e3 * step[n]:.1f}" for n in order)]
-    shares = (row["hidden_of_hideable"], row["hidden_of_possible"])
+    shares = (row["hidden_of_hideable"], row["hidden_of_possible"], row["hidden_of_plain"])
     cells += ["-" if share is None else f"{share:.0%}" for share in shares]
     cells += [f"{1e3 * row['effective_overlap_s']:.1f}"]
     cells += [f"{1e3 * row['difference_s']:.1f}", f"{row['tracing']:.1%}"]

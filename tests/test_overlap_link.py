@@ -60,6 +60,9 @@ def found(steps: dict[str, float], bound: dict[str, Any] | None) -> dict[str, An
 def test_shares_of_what_can_be_hidden() -> None:
     row = row_of(found(SECONDS | HALVES, least("between nodes", 0.5)), 1e9)
     assert (row["hidden_of_hideable"], row["hidden_of_possible"]) == (0.75, 1.0)
+    assert row["hidden_of_plain"] == 1.0
+    slower = row_of(found(SECONDS | HALVES | {"waiting": 12.0}, None), 1e9)
+    assert (slower["hidden_of_possible"], slower["hidden_of_plain"]) == (5 / 6, 0.75)
     assert not unmet([row])
     assert unmet([row | {"hidden_of_possible": 0.75}]) == ["m at 1: hidden"]
 
@@ -67,6 +70,6 @@ def test_shares_of_what_can_be_hidden() -> None:
 def test_where_nothing_can_be_hidden_there_is_no_share() -> None:
     steps = SECONDS | {"scheduled": 10.0, "traced": 10.0, "compute": 10.0, "communication": 0.0}
     row = row_of(found(steps, None), 1e9)
-    assert row["hidden_of_hideable"] is row["hidden_of_possible"] is None
-    assert "| - | - |" in line_of(row)
+    assert row["hidden_of_hideable"] is row["hidden_of_possible"] is row["hidden_of_plain"] is None
+    assert "| - | - | - |" in line_of(row)
     assert not unmet([row])
