@@ -8,8 +8,8 @@ compiled for that and timed on a rank of either host, in turns (benchmarks/overl
 what can be hidden, `waiting` minus the longer of compute and communication alone, the share that is; and of what
 dependencies leave of that, since the longer one begins late, ends early or pauses, for as long as is predicted of any
 order in pieces (collectives/simulate/least_step.py). Pieces cost a step that waits more than one without them: so the
-share of what dependencies leave is also given of `plain`, compiled without the passes that overlap. Beside the difference, waiting - scheduled, what the overlap
-report makes of a recorded run of the same steps.
+share of what dependencies leave is also given of `plain`, compiled without the passes that overlap. Beside the
+difference, waiting - scheduled, what the overlap report makes of a recorded run of the same steps.
 
 --first lets all of this go before others on the machine (needs the right to). Exits with 1 where something is not as
 wanted, 77 where two hosts are not possible.

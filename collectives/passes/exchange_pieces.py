@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from collectives.passes.dot_dimensions import type_of_terms
@@ -17,6 +18,14 @@ PIECE = "exchange_piece"
 
 
 @dataclass(frozen=True)
+class WrittenPieces:
+    """results: what each result of the region is from now on. pieces: those of each member."""
+
+    results: Mapping[HloInstruction, HloInstruction]
+    pieces: Mapping[HloInstruction, Sequence[HloInstruction]]
+
+
+@dataclass(frozen=True)
 class ExchangePieces:
     """``region`` in so many ``pieces``, to be written by ``builder``."""
 
@@ -24,17 +33,15 @@ class ExchangePieces:
     pieces: int
     builder: Builder
 
-    def write(self) -> dict[HloInstruction, HloInstruction]:
-        """What each result of the region is from now on.
-
-        All pieces of what comes before an exchange are written before those of what is behind it: they hide it.
-        """
+    def write(self) -> WrittenPieces:
+        """All pieces of what comes before an exchange are written before those of what is behind it: they hide it."""
         writer = _Writer(self.region, self.pieces, self.builder)
         for members in self.region.stages():
             for number in range(self.pieces):
                 for member in members:
                     writer.write(member, number)
-        return {result: writer.joined(result) for result in self.region.results}
+        results = {result: writer.joined(result) for result in self.region.results}
+        return WrittenPieces(results, writer.made)
 
 
 @dataclass
