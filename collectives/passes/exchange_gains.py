@@ -1,22 +1,21 @@
 """What it saves to do a region around collectives in pieces.
 
-That is known when they are written and priced; but layers are alike. Regions of one form are priced once, and what
-products of one form take longer in pieces, once known, says of others that they cannot save enough.
+That is known when they are written and priced; but layers are alike. Regions of one form are priced once; and what
+pieces of one form cost (of a product, of what it reads a part of, of a result that is put together) says of other
+regions, once it is known, that they cannot save enough.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 
-from collectives.passes.exchange_pieces import ExchangePieces
-from collectives.passes.exchange_region import EXCHANGES, ExchangeRegion
+from collectives.passes.exchange_pieces import ExchangePieces, WrittenPieces
+from collectives.passes.exchange_region import ExchangeRegion
 from collectives.passes.window_price import PRODUCTS, WindowPrices
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
-from spmd.ops.attrs import CollectiveAttrs
-from spmd.ops.groups import group_key
 
 
 @dataclass
@@ -26,33 +25,40 @@ class ExchangeGains:
     prices: WindowPrices
     rivals: Mapping[HloInstruction, float]
     _saved: dict[Hashable, float] = field(default_factory=dict)
-    #: Seconds by which the pieces of a product take longer than it does, where it has been in pieces.
-    _longer: dict[Hashable, float] = field(default_factory=dict)
+    #: Seconds of a region as it is.
+    _whole: dict[Hashable, float] = field(default_factory=dict)
+    #: Seconds that pieces cost beyond what is computed whole, as far as known.
+    _costs: dict[Hashable, float] = field(default_factory=dict)
 
     def of(self, way: ExchangePieces) -> float:
         return self._saving(way) - self._otherwise(way)
 
     def most(self, way: ExchangePieces) -> float:
         """What ``of`` does not exceed, as far as is known."""
-        products = (x for x in way.region.members if x.opcode in PRODUCTS)
-        longer = sum(self._longer.get(_product_form(x, way), 0.0) for x in products)
-        return self._possible(way, longer) - self._otherwise(way)
+        members = way.region.members
+        forms = [_product_form(x, way) for x in members if x.opcode in PRODUCTS]
+        forms += [_result_form(x, way) for x in way.region.results]
+        forms += [_part_form(x, dim, way) for x, dim in _read_in_parts(way.region)]
+        least = self.prices.computing(members) + sum(self._costs.get(form, 0.0) for form in forms)
+        return self._whole_seconds(way) - least - self._otherwise(way)
 
     def possible(self, way: ExchangePieces) -> float:
-        """Seconds that could be saved if pieces cost nothing."""
-        return self._possible(way, 0.0)
-
-    def _possible(self, way: ExchangePieces, longer: float) -> float:
-        """Nothing hides more than it takes, and its first piece hides nothing. longer: that computing takes."""
+        """Seconds that could be saved if pieces cost nothing, and all had to wait for the first of all products."""
         computing = self.prices.computing(way.region.members)
-        sending = self.prices.sending(way.region.exchanges)
-        return min(sending - longer, computing - (computing + longer) / way.pieces)
+        return min(self.prices.sending(way.region.exchanges), computing * (1 - 1 / way.pieces))
+
+    def _whole_seconds(self, way: ExchangePieces) -> float:
+        form = way.region.form
+        if form not in self._whole:
+            members = chain.from_iterable(way.region.stages())
+            self._whole[form] = self.prices.seconds(members, _share)
+        return self._whole[form]
 
     def _otherwise(self, way: ExchangePieces) -> float:
         return sum(self.rivals.get(x, 0.0) for x in way.region.members)
 
     def _saving(self, way: ExchangePieces) -> float:
-        key = way.pieces, form_of(way.region)
+        key = way.pieces, way.region.form
         if key not in self._saved:
             self._saved[key] = self._priced(way)
         return self._saved[key]
@@ -63,22 +69,23 @@ class ExchangeGains:
         before = len(computation)
         written = way.write()
         made = computation.newest(len(computation) - before)
-        whole = chain.from_iterable(way.region.stages())
-        saved = self.prices.seconds(whole, _share) - self.prices.seconds(made, _share)
-        for member, pieces in written.pieces.items():
-            if member.opcode in PRODUCTS:
-                longer = self.prices.computing(pieces) - self.prices.computing([member])
-                self._longer[_product_form(member, way)] = longer
+        saved = self._whole_seconds(way) - self.prices.seconds(made, _share)
+        self._learn(way, written)
         for x in reversed(made):
             computation.remove(x)
         return saved
 
-
-def form_of(region: ExchangeRegion) -> Hashable:
-    """Equal for regions that cost the same, whole and in pieces: what stands where, how it is cut, and who needs it."""
-    place = {x: number for number, x in enumerate(region.members)}
-    results = frozenset(place[x] for x in region.results)
-    return tuple(_form(x, region, place) for x in region.members), results
+    def _learn(self, way: ExchangePieces, written: WrittenPieces) -> None:
+        computing, kernel = self.prices.computing, self.prices.kernel
+        for member, pieces in written.pieces.items():
+            if member.opcode in PRODUCTS:
+                self._costs[_product_form(member, way)] = computing(pieces) - computing([member])
+        for result, joined in written.results.items():
+            if joined.opcode is Opcode.CONCATENATE:
+                self._costs[_result_form(result, way)] = kernel(joined)
+        for x, dim in _read_in_parts(way.region):
+            parts = written.parts[x, dim]
+            self._costs[_part_form(x, dim, way)] = sum(map(kernel, parts))
 
 
 def _product_form(x: HloInstruction, way: ExchangePieces) -> Hashable:
@@ -86,16 +93,23 @@ def _product_form(x: HloInstruction, way: ExchangePieces) -> Hashable:
     return x.opcode, x.shape, x.attrs, operands, way.region.along[x], way.pieces
 
 
-def _form(
-    x: HloInstruction, region: ExchangeRegion, place: Mapping[HloInstruction, int]
-) -> Hashable:
-    read = tuple(place.get(o, (o.opcode, o.shape)) for o in x.operands)
-    attrs: Hashable = None
-    if x.opcode in EXCHANGES:
-        attrs = group_key(x), x.attrs_as(CollectiveAttrs).dimension
-    elif x.opcode in PRODUCTS:
-        attrs = x.attrs
-    return x.opcode, x.shape, attrs, region.along[x], read
+def _result_form(x: HloInstruction, way: ExchangePieces) -> Hashable:
+    return x.shape, way.region.along[x].result, way.pieces
+
+
+def _part_form(x: HloInstruction, dim: int, way: ExchangePieces) -> Hashable:
+    return x.shape, dim, way.pieces, "part"
+
+
+def _read_in_parts(region: ExchangeRegion) -> Iterator[tuple[HloInstruction, int]]:
+    """What products read a part of, and along which dimension."""
+    found: dict[tuple[HloInstruction, int], None] = {}
+    for x in region.members:
+        if x.opcode in PRODUCTS:
+            for operand, dim in zip(x.operands, region.along[x].operands, strict=True):
+                if dim is not None and operand not in region.along:
+                    found[operand, dim] = None
+    yield from found
 
 
 def _share(x: HloInstruction) -> float:

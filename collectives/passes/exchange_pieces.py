@@ -19,10 +19,13 @@ PIECE = "exchange_piece"
 
 @dataclass(frozen=True)
 class WrittenPieces:
-    """results: what each result of the region is from now on. pieces: those of each member."""
+    """results: what each result of the region is from now on. pieces: those of each member. parts: of what members
+    read a part of along a dimension, what each piece reads.
+    """
 
     results: Mapping[HloInstruction, HloInstruction]
     pieces: Mapping[HloInstruction, Sequence[HloInstruction]]
+    parts: Mapping[tuple[HloInstruction, int], Sequence[HloInstruction]]
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ class ExchangePieces:
                 for member in members:
                     writer.write(member, number)
         results = {result: writer.joined(result) for result in self.region.results}
-        return WrittenPieces(results, writer.made)
+        return WrittenPieces(results, writer.made, writer.parts)
 
 
 @dataclass

@@ -11,8 +11,9 @@ touches no dimension. *Exchanges* are the collectives of such kinds.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from collectives.passes.dot_dimensions import Role, dot_dimensions, type_of_terms
 from collectives.passes.window_price import PRODUCTS
@@ -20,6 +21,7 @@ from spmd.analysis.split_rules import Along, length_along, ways_to_split
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import CollectiveAttrs, DotAttrs
+from spmd.ops.groups import group_key
 from spmd.passes.rewrite import is_pinned
 from spmd.shape import ArrayShape
 
@@ -52,6 +54,22 @@ class ExchangeRegion:
             if not _is_leaf(self.along[x])
             and (x.is_root or any(u not in self.along for u in x.users))
         )
+
+    @cached_property
+    def form(self) -> Hashable:
+        """Equal for regions that cost the same, whole and in pieces: what stands where, how it is cut, who needs it."""
+        place = {x: number for number, x in enumerate(self.members)}
+        results = frozenset(place[x] for x in self.results)
+        return tuple(self._form_at(x, place) for x in self.members), results
+
+    def _form_at(self, x: HloInstruction, place: Mapping[HloInstruction, int]) -> Hashable:
+        read = tuple(place.get(o, (o.opcode, o.shape)) for o in x.operands)
+        attrs: Hashable = None
+        if _is_exchange(x):
+            attrs = group_key(x), x.attrs_as(CollectiveAttrs).dimension
+        elif x.opcode in PRODUCTS:
+            attrs = x.attrs
+        return x.opcode, x.shape, attrs, self.along[x], read
 
     def stages(self) -> list[list[HloInstruction]]:
         """Members by how many exchanges, one after the other, they wait for."""

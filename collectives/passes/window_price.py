@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from collectives.cost.independence import independent_seconds
 from collectives.cost.roofline import RooflineEstimator
@@ -17,6 +18,9 @@ from spmd.hlo.opcode import Opcode
 from spmd.hlo.opcode_roles import CALLERS
 from spmd.machine.description import MachineDescription
 from spmd.shape import ArrayShape
+
+#: Seconds from a beginning.
+Interval: TypeAlias = tuple[float, float]
 
 #: What takes so long that a scheduler would put it beside a collective, and costs alike however it is fused.
 PRODUCTS = (Opcode.DOT, Opcode.CONVOLUTION, Opcode.RAGGED_DOT, Opcode.SCALED_DOT)
@@ -118,6 +122,10 @@ class WindowPrices:
         whole = self._estimator.compute(dot) + self._estimator.collective(collective).seconds
         return WindowGain(dot.name, whole, self.seconds(parts, _is_kernel))
 
+    def kernel(self, x: HloInstruction) -> float:
+        """Seconds of ``x`` as a kernel of its own."""
+        return self._estimator.compute(x)
+
     def sending(self, collectives: Iterable[HloInstruction]) -> float:
         """Seconds of these, one after the other."""
         return sum(self._estimator.collective(x).seconds for x in collectives)
@@ -129,13 +137,16 @@ class WindowPrices:
     def seconds(
         self, made: Iterable[HloInstruction], share: Callable[[HloInstruction], float]
     ) -> float:
-        """Parts are sent as soon as they are there and the link is free, and computed in their order.
+        """Parts are sent as soon as they are there and the link is free, and computed in their order. Sending takes its
+        part of the device where that computes; latencies take none.
 
         share: of what an instruction takes as a kernel of its own, the part that it adds to a fused program.
         """
         ready: dict[HloInstruction, float] = {}
         ends = [0.0] * self._together
-        computing = sending = computed = sent = slowed = 0.0
+        computing = sending = slowed = 0.0
+        worked: list[Interval] = []
+        moved: list[Interval] = []
         for x in made:
             begin = max((ready.get(operand, 0.0) for operand in x.operands), default=0.0)
             if x.opcode in KIND:
@@ -144,16 +155,26 @@ class WindowPrices:
                 sending = begin + max((link.seconds for link in time.links), default=0.0)
                 ready[x] = begin + time.seconds
                 ends.append(ready[x])
-                sent += time.seconds
+                moved.append((begin, sending))
                 slowed = max([slowed, *(self._busy[link.exchange] for link in time.links)])
             else:
                 left = share(x)
                 seconds = left * self._estimator.compute(x) if left else 0.0
-                ready[x] = computing = max(begin, computing) + seconds
-                computed += seconds
-        end = max(ready.values(), default=0.0)
-        hidden = max(computed + sent - end, 0.0)
-        return end + slowed * hidden
+                begin = max(begin, computing)
+                ready[x] = computing = begin + seconds
+                worked.append((begin, computing))
+        return max(ready.values(), default=0.0) + slowed * _common(worked, moved)
+
+
+def _common(some: Sequence[Interval], others: Sequence[Interval]) -> float:
+    """Seconds that are in both; each follow one another."""
+    total, one, other = 0.0, 0, 0
+    while one < len(some) and other < len(others):
+        (begin, end), (other_begin, other_end) = some[one], others[other]
+        total += max(min(end, other_end) - max(begin, other_begin), 0.0)
+        one += end <= other_end
+        other += other_end < end
+    return total
 
 
 def _is_kernel(x: HloInstruction) -> bool:

@@ -46,7 +46,7 @@ def test_communication_hides_behind_products() -> None:
     changed = module(2048)
     assert WindowedEinsum(machine="dgx-h100").run(changed)
     assert not list(changed.entry.with_opcode(Opcode.ALL_GATHER))
-    assert len(list(changed.entry.with_opcode(Opcode.DOT))) == 8
+    assert len(list(changed.entry.with_opcode(Opcode.DOT))) in (8, 16, 32)
 
 
 @pytest.mark.parametrize(("rows", "machine"), [(1, "dgx-h100"), (2048, "cpu-avx512")])
