@@ -4,7 +4,7 @@ No rank leaves a barrier before all have come, so that what rank r's clock showe
 rank 0's showed when it left, nor the other way round. A barrier bounds the difference of two clocks from both sides,
 and many bound it closely: to what the quickest message takes there and back, if in each direction some sender was the
 last to come, for which ranks take turns. Within these bounds, a typical message of one direction is set against a
-typical one of the other: the quickest of a thousand is as quick as it is by chance, and seldom so in both directions.
+typical one of the other: the quickest of two thousand is as quick as it is by chance, and seldom so in both directions.
 That is right where messages take as long in both directions.
 
 Clocks also run at rates that differ by some parts in a million. So the difference is measured before and after a run,
@@ -24,7 +24,7 @@ from pathlib import Path
 from collectives.communicator.interface import Communicator
 
 #: In which one clock's ranks come last, and at most in all.
-ROUNDS, MOST_ROUNDS = 500, 2000
+ROUNDS, MOST_ROUNDS = 1000, 4000
 #: Nanoseconds that who is to come last lets pass at most.
 _PATIENCE = 2_000_000
 
