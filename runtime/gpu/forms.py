@@ -48,7 +48,7 @@ def dot(name: str, kernel: DotKernel, arrays: KernelArraysOnDevice) -> Work | No
 @through_library(FftKernel)
 def fft(name: str, kernel: FftKernel, arrays: KernelArraysOnDevice) -> Work:
     (source,), (target,) = arrays.operands, arrays.results
-    return FftWork(name, kernel.type, kernel.rank, kernel.length, source, target)
+    return FftWork(name, source, target, kernel.type, kernel.rank, kernel.length)
 
 
 @through_library(CopyKernel)

@@ -85,8 +85,8 @@ class GemmWork(Work):
 
 
 @dataclass(frozen=True)
-class CopyWork(Work):
-    """``target = source``, element by element: same sizes and types, strides of their own."""
+class _FromOneToOne(Work):
+    """One array is read, and one written."""
 
     form = "library"
     source: DeviceView
@@ -102,27 +102,21 @@ class CopyWork(Work):
 
 
 @dataclass(frozen=True)
-class FftWork(Work):
+class CopyWork(_FromOneToOne):
+    """``target = source``, element by element: same sizes and types, strides of their own."""
+
+
+@dataclass(frozen=True)
+class FftWork(_FromOneToOne):
     """``target`` = the transform of ``source`` over its last ``rank`` dimensions; inverse ones divide by their points.
 
     type: FFT, IFFT, RFFT or IRFFT, whose result has ``length`` elements in the last dimension.
     """
 
-    form = "library"
     can_be_captured: ClassVar[bool] = False  # libraries take memory from a pool for it
     type: str
     rank: int
     length: int
-    source: DeviceView
-    target: DeviceView
-
-    @property
-    def reads(self) -> tuple[DeviceView, ...]:
-        return (self.source,)
-
-    @property
-    def writes(self) -> tuple[DeviceView, ...]:
-        return (self.target,)
 
 
 def _pointers(views: tuple[DeviceView, ...]) -> list[int]:

@@ -20,7 +20,7 @@ from spmd.evaluator.evaluator import evaluate
 from spmd.evaluator.lockstep import evaluate_partitions
 from spmd.text.parser import parse_module
 from tests.gpu.conftest import OnGpu
-from tests.runtime.gpu.transforms import TRANSFORMS
+from tests.runtime.gpu.transforms import TRANSFORMS, check_transforms
 from tests.runtime.programs import (
     ALIASING,
     ASYNC_COLLECTIVES,
@@ -128,12 +128,4 @@ def test_a_timeline(on_gpu: OnGpu) -> None:
 
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_transforms(name: str, on_gpu: OnGpu) -> None:
-    executable = on_gpu(compiled(TRANSFORMS[name]))
-    forms = executable.kernel_forms
-    assert forms is not None
-    assert not forms.hosted
-    for seed in (0, 1, 2):
-        inputs = random_inputs(executable.module, seed)
-        (got,), (want,) = executable.run(*inputs), evaluate(executable.module, *inputs)
-        assert got.dtype == want.dtype
-        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+    check_transforms(on_gpu(compiled(TRANSFORMS[name])))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
 import pytest
 
 from runtime.gpu.engine import GpuEngine
@@ -18,7 +17,7 @@ from spmd.evaluator.lockstep import evaluate_partitions
 from tests.runtime.gpu.engines import Doubles, devices_of
 from tests.runtime.gpu.host_driver import HostDriver
 from tests.runtime.gpu.host_streams import HostStream
-from tests.runtime.gpu.transforms import TRANSFORMS
+from tests.runtime.gpu.transforms import TRANSFORMS, check_transforms
 from tests.runtime.programs import (
     ALIASING,
     ASYNC_COLLECTIVES,
@@ -152,12 +151,4 @@ def test_a_device_that_fails_in_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_transforms(name: str) -> None:
-    executable = Doubles(ptx=True).on(compiled(TRANSFORMS[name]))
-    forms = executable.kernel_forms
-    assert forms is not None
-    assert not forms.hosted
-    for seed in (0, 1, 2):
-        inputs = random_inputs(executable.module, seed)
-        (got,), (want,) = executable.run(*inputs), evaluate(executable.module, *inputs)
-        assert got.dtype == want.dtype
-        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+    check_transforms(Doubles(ptx=True).on(compiled(TRANSFORMS[name])))

@@ -1,4 +1,12 @@
-"""Programs of transforms, for doubles and for GPUs."""
+"""Programs of transforms, for doubles and for GPUs, and what is asked of them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from runtime.executable import Executable
+from spmd.evaluator.evaluator import evaluate
+from tests.runtime.programs import random_inputs
 
 HEAD = "HloModule transforms\nENTRY main {\n  "
 TRANSFORMS = {
@@ -29,3 +37,15 @@ TRANSFORMS = {
 }
 """,
 }
+
+
+def check_transforms(executable: Executable) -> None:
+    """Nothing is left to the host, and results are the evaluator's."""
+    forms = executable.kernel_forms
+    assert forms is not None
+    assert not forms.hosted
+    for seed in (0, 1, 2):
+        inputs = random_inputs(executable.module, seed)
+        (got,), (want,) = executable.run(*inputs), evaluate(executable.module, *inputs)
+        assert got.dtype == want.dtype
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
