@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -22,6 +22,17 @@ def covered(one: Interval, others: Iterable[Interval]) -> float:
         if end > start:
             total += end - start
             at = end
+    return total
+
+
+def shared(some: Sequence[Interval], others: Sequence[Interval]) -> float:
+    """Seconds that are in some of both, each of which follow one another."""
+    total, one, other = 0.0, 0, 0
+    while one < len(some) and other < len(others):
+        total += common(some[one], others[other])
+        end, other_end = some[one][1], others[other][1]
+        one += end <= other_end
+        other += other_end < end
     return total
 
 

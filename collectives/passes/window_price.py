@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from collectives.cost.independence import independent_seconds
+from collectives.cost.intervals import Interval, shared
 from collectives.cost.roofline import RooflineEstimator
 from collectives.schedule.overlap_limits import OverlapLimits
 from spmd.analysis.executions import summed_over_callees
@@ -18,9 +18,6 @@ from spmd.hlo.opcode import Opcode
 from spmd.hlo.opcode_roles import CALLERS
 from spmd.machine.description import MachineDescription
 from spmd.shape import ArrayShape
-
-#: Seconds from a beginning.
-Interval: TypeAlias = tuple[float, float]
 
 #: What takes so long that a scheduler would put it beside a collective, and costs alike however it is fused.
 PRODUCTS = (Opcode.DOT, Opcode.CONVOLUTION, Opcode.RAGGED_DOT, Opcode.SCALED_DOT)
@@ -163,18 +160,7 @@ class WindowPrices:
                 begin = max(begin, computing)
                 ready[x] = computing = begin + seconds
                 worked.append((begin, computing))
-        return max(ready.values(), default=0.0) + slowed * _common(worked, moved)
-
-
-def _common(some: Sequence[Interval], others: Sequence[Interval]) -> float:
-    """Seconds that are in both; each follow one another."""
-    total, one, other = 0.0, 0, 0
-    while one < len(some) and other < len(others):
-        (begin, end), (other_begin, other_end) = some[one], others[other]
-        total += max(min(end, other_end) - max(begin, other_begin), 0.0)
-        one += end <= other_end
-        other += other_end < end
-    return total
+        return max(ready.values(), default=0.0) + slowed * shared(worked, moved)
 
 
 def _is_kernel(x: HloInstruction) -> bool:

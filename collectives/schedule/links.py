@@ -54,10 +54,6 @@ class Links(ABC):
     def flights(self, now: float) -> list[Flight]:
         """Of what is under way then, or waits for its ports."""
 
-    @abstractmethod
-    def free_at(self, transfer: Transfer) -> float:
-        """From when on it would find a place on its ports."""
-
 
 class QueuedLinks(Links):
     """One transfer after the other on each exchange."""
@@ -82,6 +78,7 @@ class QueuedLinks(Links):
         return self._flights
 
     def free_at(self, transfer: Transfer) -> float:
+        """From when on it would find a place on its ports."""
         return max((self._free.get(name, 0.0) for name, _ in transfer.ports), default=0.0)
 
 
@@ -111,9 +108,6 @@ class SharedLinks(Links):
 
     def flights(self, now: float) -> list[Flight]:
         return [self._flight(key) for key in self._left if self._spans[key][1] > now]
-
-    def free_at(self, transfer: Transfer) -> float:
-        return 0.0
 
     def _flight(self, key: Hashable) -> Flight:
         """The device is taken away while bytes are sent: here evenly, until the last is."""

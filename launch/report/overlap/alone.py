@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TypeAlias
 
-from launch.report.overlap.intervals import covered
+from collectives.cost.intervals import covered
 from launch.report.overlap.model import (
     DeviceStep,
     Flight,

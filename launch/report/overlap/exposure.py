@@ -10,8 +10,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from collectives.cost.intervals import Interval, covered, crowded
 from launch.report.overlap.alone import Alone, is_compute
-from launch.report.overlap.intervals import Interval, covered, crowded
 from launch.report.overlap.model import DeviceStep, Flight, Reason, Site
 
 #: Less than this part of what is exposed is rounding, and so is less than a nanosecond.

@@ -11,8 +11,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from collectives.cost.intervals import common
 from launch.report.overlap.alone import Alone, is_compute
-from launch.report.overlap.intervals import common
 from launch.report.overlap.model import DeviceStep, Flight, Slice
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from launch.report.overlap.intervals import Interval, common, covered, crowded
+from collectives.cost.intervals import Interval, common, covered, crowded, shared
 
 SECONDS = 20
 
@@ -31,3 +31,17 @@ def test_as_counted(seed: int) -> None:
             assert covered(one, others) == wanted
     for other in others:
         assert common(one, other) == covered(one, [other])
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_two_rows_that_each_follow_one_another(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    some, others = (row(rng) for _ in range(2))
+    both = zip(counts(some), counts(others), strict=True)
+    assert shared(some, others) == sum(mine and theirs for mine, theirs in both)
+
+
+def row(rng: np.random.Generator) -> list[Interval]:
+    """Some of them empty."""
+    edges = [float(at) for at in np.sort(rng.integers(0, SECONDS, 2 * int(rng.integers(0, 5))))]
+    return list(zip(edges[::2], edges[1::2], strict=True))
