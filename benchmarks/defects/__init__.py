@@ -1,0 +1,1 @@
+"""Commands that once failed on modules of users, and what each of them must give today."""
