@@ -8,6 +8,7 @@ so that the program is partitioned as before; yet a fault that comes and goes wi
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,7 +18,9 @@ from launch.options import CompileOptions
 from launch.pipeline import compile_module
 from partitioner.prepare import prepare
 from partitioner.propagated import propagate_module
+from partitioner.propagation_flags import TO_OUTPUT, Allowed, output_flags
 from spmd.builder import Builder
+from spmd.errors import SpmdError
 from spmd.evaluator.evaluator import evaluate, evaluate_instruction
 from spmd.evaluator.manual_mesh import differs_by_device
 from spmd.hlo import EntryLayout, HloInstruction, HloModule, Opcode
@@ -30,6 +33,30 @@ BATCH_BYTES = 64 << 20
 
 #: Values within a program may differ by more than its outputs: what is about to be subtracted is large.
 SLACK = 16.0
+
+
+@dataclass(frozen=True)
+class Search:
+    """Result of the search for the first instruction that goes wrong: its name, or a line that says why none is named."""
+
+    op: str | None = None
+    note: str = ""
+
+
+def search(
+    module: HloModule, devices: int, inputs: Sequence[Array], options: CompileOptions
+) -> Search:
+    """Look for the first instruction that goes wrong. A failure of the search itself becomes its note."""
+    try:
+        op = first_diverging_op(module, devices, inputs, options)
+    except Exception as error:  # noqa: BLE001 - the search must never cost the report that asked for it
+        return Search(note=f"the search for the first diverging op failed: {_one_line(error)}")
+    return Search(op)
+
+
+def _one_line(error: Exception) -> str:
+    text = str(error) if isinstance(error, SpmdError) else f"{type(error).__name__}: {error}"
+    return (text.splitlines() or [type(error).__name__])[0]
 
 
 def first_diverging_op(
@@ -149,11 +176,22 @@ def _with_outputs(logical: HloModule, names: Sequence[str]) -> HloModule:
     if old.sharding is not None:
         bound = old.sharding.leaf_shardings(old.shape)
         root.sharding = HloSharding.tuple_of((*bound, *(HloSharding.replicated() for _ in names)))
+    probed.extra_header = _extended_flags(probed, len(names))
     entry.root = root
     probed.input_output_alias = ()
     if probed.entry_layout is not None:
         probed.entry_layout = EntryLayout(probed.entry_layout.parameters, root.shape)
     return probed
+
+
+def _extended_flags(module: HloModule, further: int) -> tuple[tuple[str, str], ...]:
+    """Return the header of `module` with flags for `further` outputs, which may be sharded as they are computed."""
+    flags = [flag is Allowed.YES for flag in output_flags(module)] + [True] * further
+    text = ",".join("true" if flag else "false" for flag in flags)
+    return tuple(
+        (name, "{" + text + "}" if name == TO_OUTPUT else said)
+        for name, said in module.extra_header
+    )
 
 
 def _leaf(b: Builder, value: HloInstruction, index: tuple[int, ...]) -> HloInstruction:

@@ -61,13 +61,15 @@ class JobOptions:
 class JobResult:
     """Outputs of the last step (none where nobody needs them), seconds of each, one check per output if asked for.
 
-    ``first_diverging_op``: where outputs differ from the reference evaluator's and it was found (divergence.py).
+    ``first_diverging_op``: where outputs differ from the reference evaluator's and it was found (divergence.py);
+    ``search_note``: a line on that search.
     """
 
     outputs: list[Array]
     seconds: list[float]
     checks: list[OutputCheck] = field(default_factory=list)
     first_diverging_op: str | None = None
+    search_note: str = ""
 
     @property
     def ok(self) -> bool:
@@ -83,6 +85,7 @@ class JobResult:
             "ok": self.ok,
             "outputs": [check.as_json() for check in self.checks] or unchecked,
             "first_diverging_op": self.first_diverging_op,
+            "search_note": self.search_note,
             "step_ms": step_milliseconds(self.seconds),
         }
 
@@ -210,4 +213,6 @@ def format_result(result: JobResult, name: str, num_outputs: int, where: str) ->
     )
     if result.first_diverging_op is not None:
         lines.append(f"  first diverging op: {result.first_diverging_op}")
+    if result.search_note:
+        lines.append(f"  {result.search_note}")
     return "\n".join([*lines, f"{name}: {verdict} on {where}, {time_text}"])

@@ -18,7 +18,7 @@ from launch.cli.program import (
     program_here,
     program_on_ranks,
 )
-from launch.divergence import first_diverging_op
+from launch.divergence import search
 from launch.entry import Entry
 from launch.execution import Execution, execute_steps
 from launch.expect import Expected
@@ -212,8 +212,8 @@ def _conclude(options: argparse.Namespace, program: Program, result: JobResult, 
             inputs = list(job_inputs(entry.inputs, job))
             # What is looked at takes memory that the program does not.
             unlimited = replace(compiling, memory_limit=None)
-            op = first_diverging_op(module, devices, inputs, unlimited)
-            result = replace(result, first_diverging_op=op)
+            found = search(module, devices, inputs, unlimited)
+            result = replace(result, first_diverging_op=found.op, search_note=found.note)
     return _report(options, entry, result, where)
 
 

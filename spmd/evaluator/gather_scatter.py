@@ -1,7 +1,8 @@
 """gather and scatter: slices of an operand at places that an index array names.
 
 gather clamps start indices so that each slice lies inside the operand. scatter skips a window that does not lie wholly
-inside, as XLA does; updates of one place combine in row-major order of the updates.
+inside, as XLA does. Windows combine one after the other, in row-major order of the index vectors, whichever dimensions
+of the updates the windows have: where windows overlap, the last index vector's update is the last one.
 """
 
 from __future__ import annotations
@@ -98,17 +99,24 @@ def evaluate_scatter(instruction: HloInstruction, operands: Operands) -> Value:
     inputs, indices, updates = arrays[:count], arrays[count], arrays[count + 1 :]
     places, inside = _places(attrs, inputs[0].shape, indices, updates[0].shape)
     results = [np.array(x).reshape(-1) for x in inputs]
-    flat = places.reshape(-1)
-    if inside.all():
-        combine_at(instruction.to_apply, results, flat, [u.reshape(-1) for u in updates])
-    else:
-        keep = np.broadcast_to(inside, places.shape).reshape(-1)
-        combine_at(
-            instruction.to_apply, results, flat[keep], [u.reshape(-1)[keep] for u in updates]
-        )
+
+    def in_order(x: NDArray) -> NDArray:
+        return _by_index_vector(attrs, x).reshape(-1)
+
+    flat, ordered = in_order(places), [in_order(u) for u in updates]
+    if not inside.all():
+        keep = in_order(np.broadcast_to(inside, places.shape))
+        flat, ordered = flat[keep], [u[keep] for u in ordered]
+    combine_at(instruction.to_apply, results, flat, ordered)
     return packed(
         [r.reshape(x.shape) for r, x in zip(results, inputs, strict=True)], instruction.shape
     )
+
+
+def _by_index_vector(attrs: ScatterAttrs, x: NDArray) -> NDArray:
+    """Transpose ``x``, which has the updates' dimensions: those of the index vectors first, then the windows'."""
+    scatter_dims = [d for d in range(x.ndim) if d not in attrs.update_window_dims]
+    return x.transpose([*scatter_dims, *attrs.update_window_dims])
 
 
 def _places(

@@ -83,6 +83,41 @@ def test_run_check_says_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "first diverging op: total" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("flags", ["{true}", "{false}", "{true,false}"])
+@pytest.mark.usefixtures("no_mask")
+def test_the_flags_of_a_dumped_module_are_no_obstacle(flags: str) -> None:
+    """XLA's dumps state a flag for each result, and the search adds results."""
+    header = f"num_partitions=2, allow_spmd_sharding_propagation_to_output={flags}"
+    text = UNEVEN_SUM.replace("num_partitions=2", header)
+    if "," in flags:
+        text = text.replace("ROOT y =", "y =").replace(
+            "}\n}", "}\n  ROOT pair = (f32[5,4], f32[4]) tuple(y, total)\n}"
+        )
+    module = spmd.parse(text)
+    assert diverging(module, 2, seeded_inputs(0, Entry.of_module(module).inputs)) == "total"
+
+
+@pytest.mark.parametrize("error", [KeyError("x"), spmd.errors.RunError("no memory\nat all")])
+@pytest.mark.usefixtures("no_mask")
+def test_a_search_that_fails_does_not_cost_the_report(
+    error: Exception,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(launch.divergence, "first_diverging_op", fail)
+    path = tmp_path / "m.hlo"
+    path.write_text(UNEVEN_SUM)
+    assert main(["run", str(path), "--check"]) == 1
+    printed = capsys.readouterr().out
+    assert "DIFFERS" in printed
+    assert printed.count("the search for the first diverging op failed") == 1
+    assert "at all" not in printed
+
+
 def test_a_kernel_that_errs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs are run, not evaluated: a fault below the partitioner shows too."""
     original = Executable.run

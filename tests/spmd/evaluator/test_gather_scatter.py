@@ -76,14 +76,16 @@ def test_gather(run, rng, name, index_type):
 
 
 def naive_scatter(x, indices, updates, a, combine):
-    """Windows partly outside are skipped as a whole."""
+    """Windows partly outside are skipped as a whole; one index vector's window is done before the next one's."""
     out = x.copy()
     scatter_dims = [d for d in range(updates.ndim) if d not in a["window"]]
     window_dims = [
         d for d in range(x.ndim) if d not in a["inserted"] and d not in a.get("batching", ())
     ]
     sizes = {d: updates.shape[u] for d, u in zip(window_dims, a["window"], strict=True)}
-    for position in np.ndindex(*updates.shape):
+    for position in sorted(
+        np.ndindex(*updates.shape), key=lambda position: [position[d] for d in scatter_dims]
+    ):
         batch = [position[d] for d in scatter_dims]
         start = [0] * x.ndim
         for k, d in enumerate(a["map"]):
@@ -105,6 +107,15 @@ SCATTERS = {
     "window first": ((5, 4), (6, 1), (4, 6), {"window": (0,), "inserted": (0,), "map": (0,), "vector_dim": 1}),
     "batched": ((3, 5, 4), (3, 4, 1), (3, 4, 4), {
         "window": (2,), "inserted": (1,), "map": (1,), "vector_dim": 2, "batching": (0,), "indices_batching": (0,),
+    }),
+    "overlapping windows first": ((8, 5), (9, 1), (3, 5, 9), {
+        "window": (0, 1), "inserted": (), "map": (0,), "vector_dim": 1,
+    }),
+    "overlapping windows between": ((7, 6), (2, 3, 4), (3, 2, 2, 4), {
+        "window": (0, 2), "inserted": (), "map": (1, 0), "vector_dim": 1,
+    }),
+    "overlapping windows, batched": ((3, 6), (5, 1, 3), (2, 5, 3), {
+        "window": (0,), "inserted": (), "map": (1,), "vector_dim": 1, "batching": (0,), "indices_batching": (2,),
     }),
 }  # fmt: skip
 COMBINERS = {

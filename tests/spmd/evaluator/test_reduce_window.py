@@ -84,7 +84,8 @@ def test_reduce_window(data, dims, reducer):
         (WindowDimension(3, 1, 1, 1), WindowDimension(3, 1, 1, 1)),
     ],
 )
-def test_select_and_scatter(run, rng, dims):
+@pytest.mark.parametrize("combiner", ["add", "twice"])
+def test_select_and_scatter(run, rng, dims, combiner):
     x = rng.permutation(30).reshape(5, 6).astype(np.float32)
     x[2, 3] = x[2, 2]  # a tie: the first one stays
     out = tuple(d.output_size(n) for d, n in zip(dims, x.shape, strict=True))
@@ -95,10 +96,11 @@ def test_select_and_scatter(run, rng, dims):
         for place in elements(x, dims, position):
             if best is None or not x[best] >= x[place]:
                 best = place
-        want[best] += source[position]
+        want[best] = COMBINE[combiner](want[best], source[position])
     body = f"""x = f32[5,6] parameter(0) s = f32[{out[0]},{out[1]}] parameter(1) i = f32[] constant(0.5)
-      ROOT r = f32[5,6] select-and-scatter(x, s, i), {window_text(dims)}, select=ge, scatter=add"""
-    np.testing.assert_array_equal(run(body, x, source)[0], want)
+      ROOT r = f32[5,6] select-and-scatter(x, s, i), {window_text(dims)}, select=ge, scatter={combiner}"""
+    before = "twice { a = f32[] parameter(0) b = f32[] parameter(1) t = f32[] add(a, a) ROOT r = f32[] add(t, b) }"
+    np.testing.assert_array_equal(run(body, x, source, before=before)[0], want)
 
 
 def test_variadic_window_finds_the_place_of_the_maximum(run, rng):
