@@ -1,7 +1,7 @@
 """Compiled code, machine code and programs, kept on disk in a folder that only its owner can write.
 
 Whoever can write there can have code run by the folder's owner: ``private_folder.py`` says which folders are used. Each
-file holds a digest of its contents, so that files which are half-written or damaged count as absent.
+file holds a digest of its key and contents, so that files which are half-written, damaged or exchanged count as absent.
 Losing files, or all of the folder, costs compile time and nothing else.
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from runtime.codegen.private_folder import PrivateFolder
 
-_MAGIC = b"spmd-object 1\n"
+_MAGIC = b"spmd-object 2\n"
 #: Of one entry, larger ones are not kept: a kernel's code has some KiB, a program with its constants some MiB at most.
 _MAX_OBJECT = 32 << 20
 #: Of the folder: beyond it the files longest unused go, until half is left.
@@ -58,7 +58,7 @@ class ObjectCache:
         return self._files.path
 
     def get(self, key: str) -> bytes | None:
-        """Return the entry; None where it was never put, or its file is not whole."""
+        """Return the entry; None where it was never put, its file is not whole, or is another key's."""
         try:
             data = self._files.read(key, _MAX_OBJECT)
         except OSError:
@@ -67,14 +67,14 @@ class ObjectCache:
             return None
         head = len(_MAGIC) + hashlib.sha256().digest_size
         code = data[head:]
-        return code if data[:head] == _header(code) else None
+        return code if data[:head] == _header(key, code) else None
 
     def put(self, key: str, code: bytes) -> None:
         """Keep an entry; a folder that cannot be written to is left as it is.
 
         Now and then, the sooner the larger the entry, the folder is trimmed: it grows by what is put there.
         """
-        data = _header(code) + code
+        data = _header(key, code) + code
         if len(data) > _MAX_OBJECT:
             return
         with contextlib.suppress(OSError):
@@ -136,6 +136,6 @@ class ObjectCache:
             self._files.remove(name)
 
 
-def _header(code: bytes) -> bytes:
-    """Return what an entry's file begins with: the digest says that it is whole."""
-    return _MAGIC + hashlib.sha256(code).digest()
+def _header(key: str, code: bytes) -> bytes:
+    """Return what an entry's file begins with: the digest says which key's it is, and that it is whole."""
+    return _MAGIC + hashlib.sha256(key.encode() + b"\n" + code).digest()
