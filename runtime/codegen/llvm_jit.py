@@ -97,21 +97,35 @@ class Jit:
     ) -> NativeLibrary:
         """Optimize and link ``ir``. Who asks for an address gets a CodegenError where it is not valid IR.
 
+        Code that does not link is emitted again, once: it may have come from the cache.
+
         exports: functions whose addresses are wanted; all others should be ``internal``.
         symbols: addresses of what ``ir`` declares and does not define, or who exports it; C's memcpy and memset are
         known.
         keep: what must live as long as the code, such as the data behind ``symbols``.
         """
-        named = f"spmd{next(self._numbers)}"
 
-        def link(code: bytes) -> Any:
+        def linked(code: bytes) -> Any:
             builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
             for name, found in (symbols or {}).items():
                 address = found if isinstance(found, int) else found.address(name)
                 builder.import_symbol(name, address)
             for name in exports:
                 builder.export_symbol(name)
-            return builder.link(self._linker, named)
+            return builder.link(self._linker, f"spmd{next(self._numbers)}")
+
+        def link(code: bytes) -> Any:
+            try:
+                return linked(code)
+            except RuntimeError:
+                pass
+            code = self._emitted(ir, passes)
+            if self.cache is not None:
+                self.cache.put(self._key(ir, passes), code)
+            try:
+                return linked(code)
+            except RuntimeError as error:
+                raise CodegenError(f"LLVM does not link generated code: {error}") from error
 
         return NativeLibrary(self._object(ir, passes), link, (self, symbols, *keep))
 
@@ -121,12 +135,16 @@ class Jit:
         if cache is None:
             return self._threads.submit(self._emitted, ir, passes)
         code: Future[bytes] = Future()
-        key = key_of((*self.made_by, passes.value, ir))
+        key = self._key(ir, passes)
         if (known := cache.get(key)) is not None:
             code.set_result(known)
         else:
             self._threads.submit(self._share, code, cache, key, partial(self._emitted, ir, passes))
         return code
+
+    def _key(self, ir: str, passes: Passes) -> str:
+        """Return a name for all that decides on machine code."""
+        return key_of((*self.made_by, passes.value, ir))
 
     def _share(
         self, code: Future[bytes], cache: ObjectCache, key: str, make: Callable[[], bytes]

@@ -13,6 +13,7 @@ import pytest
 from runtime.codegen import object_cache
 from runtime.codegen.llvm_jit import CodegenError, Jit
 from runtime.codegen.object_cache import ObjectCache, key_of
+from runtime.codegen.private_folder import PrivateFolder
 
 IR = "define i64 @answer() {\n  ret i64 42\n}"
 
@@ -40,7 +41,7 @@ def test_code_is_compiled_once(cache: ObjectCache, monkeypatch: pytest.MonkeyPat
     assert answer(second) == 42
 
 
-@pytest.mark.parametrize("damage", [b"", b"short", b"spmd-object 1\n" + b"x" * 100])
+@pytest.mark.parametrize("damage", [b"", b"short", b"spmd-object 2\n" + b"x" * 100])
 def test_a_damaged_file_counts_as_absent(cache: ObjectCache, damage: bytes) -> None:
     jit = Jit()
     jit.cache = cache
@@ -93,7 +94,7 @@ def test_ranks_that_start_at_once_make_one_folder(tmp_path: Path) -> None:
         for number in range(20):
             folder = tmp_path / str(number) / "a" / "objects"
             opened = list(pool.map(ObjectCache.opened, [folder] * 8))
-            assert opened == [ObjectCache(folder)] * 8
+            assert [cache and cache.folder for cache in opened] == [folder] * 8
 
 
 def test_a_folder_that_vanishes_costs_time_alone(cache: ObjectCache) -> None:
@@ -124,8 +125,8 @@ def test_trim_drops_what_was_unused_longest_and_what_was_left_half_written(
 def test_a_start_does_not_look_at_all_that_is_kept(
     cache: ObjectCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looked: list[ObjectCache] = []
-    monkeypatch.setattr(ObjectCache, "_files", lambda self: looked.append(self) or iter(()))
+    looked: list[PrivateFolder] = []
+    monkeypatch.setattr(PrivateFolder, "files", lambda self: looked.append(self) or iter(()))
     assert ObjectCache.opened(cache.folder) is not None
     assert not looked, "every rank of every job would, for as long as it takes to import NumPy"
 
@@ -196,3 +197,60 @@ def test_code_that_cannot_be_made_is_refused_and_its_claim_released(cache: Objec
         with pytest.raises(CodegenError, match="LLVM refuses"):
             jit.compile("define i64 @answer(", ("answer",)).address("answer")
     assert not list(cache.folder.iterdir())
+
+
+def test_an_entry_under_another_key_counts_as_absent(cache: ObjectCache) -> None:
+    cache.put("k1", b"code of k1")
+    cache.put("k2", b"code of k2")
+    (cache.folder / "k1").rename(cache.folder / "moved")
+    (cache.folder / "k2").rename(cache.folder / "k1")
+    (cache.folder / "moved").rename(cache.folder / "k2")
+    assert cache.get("k1") is None
+    assert cache.get("k2") is None
+
+
+def test_functions_of_entries_that_changed_places_stay_what_they_are(cache: ObjectCache) -> None:
+    def answers() -> list[int]:
+        jit = Jit()
+        jit.cache = cache
+        codes = [jit.compile(IR.replace("42", str(n)), ("answer",)) for n in range(2)]
+        return [code.function("answer", ctypes.c_int64)() for code in codes]
+
+    assert answers() == [0, 1]
+    one, other = cache.folder.iterdir()
+    data = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(data)
+    assert answers() == [0, 1]
+
+
+@pytest.mark.parametrize("wrong", [b"no object file", "another function's"])
+def test_an_entry_that_does_not_link_is_compiled_again(
+    cache: ObjectCache, wrong: bytes | str
+) -> None:
+    jit = Jit()
+    jit.cache = cache
+    if isinstance(wrong, str):
+        jit.compile(IR.replace("answer", "other"), ("other",)).address("other")
+        (path,) = cache.folder.iterdir()
+        found = cache.get(path.name)
+        assert found is not None
+        path.unlink()
+        wrong = found
+    assert answer(jit) == 42
+    (path,) = cache.folder.iterdir()
+    right = cache.get(path.name)
+    cache.put(path.name, wrong)
+    assert cache.get(path.name) == wrong
+    again = Jit()
+    again.cache = cache
+    assert answer(again) == 42
+    assert cache.get(path.name) == right, "it is put in its place"
+
+
+def test_code_that_never_links_is_a_defect_with_a_message() -> None:
+    ir = "declare i64 @nowhere_to_be_found()\n" + IR.replace(
+        "ret i64 42", "%a = call i64 @nowhere_to_be_found()\n  ret i64 %a"
+    )
+    with pytest.raises(CodegenError, match="does not link generated code"):
+        Jit().compile(ir, ("answer",)).address("answer")
