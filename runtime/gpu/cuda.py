@@ -15,6 +15,7 @@ from cupy_backends.cuda.api import driver
 
 from runtime.gpu.cuda_copies import load_copy
 from runtime.gpu.cuda_gemm import Cublas
+from runtime.gpu.cuda_gpu import CudaGpu, gpu_number
 from runtime.gpu.cuda_ptx import PtxLoader
 from runtime.gpu.driver import Enqueue, GpuEvent, GpuStream
 from runtime.gpu.errors import GpuMemoryError
@@ -28,12 +29,14 @@ _URGENT = -5
 class CudaBlock:
     """A GpuBlock of cudaMalloc, not of CuPy's pool: it stays as long as the program."""
 
-    def __init__(self, num_bytes: int) -> None:
-        self._memory = cupy.cuda.memory.Memory(max(num_bytes, 1))
-        self.address = int(self._memory.ptr)
-        runtime.memset(self.address, 0, num_bytes)
-        # On a stream that streams of programs do not wait for.
-        runtime.deviceSynchronize()
+    def __init__(self, num_bytes: int, gpu: CudaGpu) -> None:
+        with gpu.captures:
+            memory = cupy.cuda.memory.Memory(max(num_bytes, 1))
+            self.address = int(memory.ptr)
+            # On a stream of its own: the default stream and a wait for the whole device break other threads' captures.
+            runtime.memsetAsync(self.address, 0, num_bytes, gpu.clearing.ptr)
+            gpu.clearing.synchronize()
+        weakref.finalize(self, gpu.captures.free, memory).atexit = False
 
 
 class CudaDriver:
@@ -48,6 +51,8 @@ class CudaDriver:
         self.name: str = properties["name"].decode()
         self.arch = f"sm_{properties['major']}{properties['minor']}"
         self.multiprocessors = int(properties["multiProcessorCount"])
+        self._gpu = gpu_number(device)
+        self.captures = self._gpu.captures
         self._ptx = PtxLoader(self.allocate)
         self._kept: list[NDArray] = []
 
@@ -66,7 +71,7 @@ class CudaDriver:
     # ---- memory
     def allocate(self, num_bytes: int) -> CudaBlock:
         try:
-            return CudaBlock(num_bytes)
+            return CudaBlock(num_bytes, self._gpu)
         except (cupy.cuda.memory.OutOfMemoryError, runtime.CUDARuntimeError) as error:
             free = runtime.memGetInfo()[0]
             raise GpuMemoryError(
@@ -74,13 +79,15 @@ class CudaDriver:
             ) from error
 
     def pinned(self, num_bytes: int) -> NDArray:
-        memory = cupy.cuda.alloc_pinned_memory(max(num_bytes, 1))
+        with self.captures:
+            memory = cupy.cuda.alloc_pinned_memory(max(num_bytes, 1))
         return np.frombuffer(memory, np.uint8, num_bytes)
 
     def pin(self, memory: NDArray) -> None:
         address = memory.ctypes.data
         try:
-            runtime.hostRegister(address, memory.nbytes, 0)
+            with self.captures:
+                runtime.hostRegister(address, memory.nbytes, 0)
         except runtime.CUDARuntimeError:
             return  # not every mapping can be; copies make the host wait then, and are right all the same
         self._kept.append(memory)
@@ -114,7 +121,8 @@ class CudaDriver:
 
     # ---- work
     def load(self, work: Work) -> Enqueue:
-        return _LOADERS[type(work)](self, work)
+        with self.captures:
+            return _LOADERS[type(work)](self, work)
 
     def load_ptx(self, work: PtxWork) -> Enqueue:
         return self._ptx.load(work)
@@ -123,12 +131,12 @@ class CudaDriver:
         return self._cublas.load(work)
 
     def load_copy(self, work: CopyWork) -> Enqueue:
-        return load_copy(work, self.device)
+        return load_copy(work, self.device, self.captures)
 
     def load_fft(self, work: FftWork) -> Enqueue:
         from runtime.gpu.cuda_fft import load_fft  # cuFFT is loaded where it is needed
 
-        return load_fft(work, self.device)
+        return load_fft(work, self.device, self.captures)
 
     def open_range(self, name: str) -> None:
         nvtx.RangePush(name)

@@ -8,6 +8,7 @@ import cupy
 import numpy as np
 from cupy.cuda import runtime
 
+from runtime.gpu.captures import CaptureLock
 from runtime.gpu.driver import Enqueue, GpuStream
 from runtime.gpu.views import DeviceView
 from runtime.gpu.work import CopyWork
@@ -16,14 +17,15 @@ from runtime.gpu.work import CopyWork
 _WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}
 
 
-def load_copy(work: CopyWork, device: int) -> Enqueue:
+def load_copy(work: CopyWork, device: int, captures: CaptureLock) -> Enqueue:
     source, target = work.source, work.target
     if source.view.is_packed and target.view.is_packed:
         return _moving(target.first, source.first, target.view.byte_size)
     to, of = _array(target, device), _array(source, device)
 
     def enqueue(stream: GpuStream) -> None:
-        with stream:  # type: ignore[attr-defined]
+        # The first time CuPy compiles a kernel and loads it.
+        with captures, stream:  # type: ignore[attr-defined]
             cupy.copyto(to, of)
 
     return enqueue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import cupy
 
+from runtime.gpu.captures import CaptureLock
 from runtime.gpu.cuda_copies import cupy_array
 from runtime.gpu.driver import Enqueue, GpuStream
 from runtime.gpu.work import FftWork
@@ -16,7 +17,7 @@ _TRANSFORMS = {
 }
 
 
-def load_fft(work: FftWork, device: int) -> Enqueue:
+def load_fft(work: FftWork, device: int, captures: CaptureLock) -> Enqueue:
     source, target = (
         cupy_array(view, device, view.view.element_type.numpy)
         for view in (work.source, work.target)
@@ -28,7 +29,8 @@ def load_fft(work: FftWork, device: int) -> Enqueue:
     given = {"s": sizes} if work.type == "IRFFT" else {}
 
     def enqueue(stream: GpuStream) -> None:
-        with stream:  # type: ignore[attr-defined]
+        # Plans and CuPy's pool allocate, and wait for the device.
+        with captures, stream:  # type: ignore[attr-defined]
             # cuFFT may write over the operand of a transform to real numbers.
             operand = source.copy() if given else source
             cupy.copyto(target, transform(operand, axes=axes, **given))

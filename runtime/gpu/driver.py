@@ -7,6 +7,7 @@ Streams, events and graphs have the names that CuPy gives them, so its objects a
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Protocol, TypeAlias
 
 from runtime.gpu.work import Work
@@ -48,7 +49,10 @@ class GpuStream(Protocol):
 
     def synchronize(self) -> None: ...
     def begin_capture(self) -> None:
-        """What is put on it from now on, and on streams that wait for it, becomes a graph instead of being done."""
+        """Start capturing this stream, and the streams that wait for it, into a graph. Captured work does not run.
+
+        The thread holds ``GpuDriver.captures`` until ``end_capture`` has returned.
+        """
         ...
 
     def end_capture(self) -> GpuGraph: ...
@@ -81,6 +85,11 @@ class GpuDriver(Protocol):
     @property
     def failures(self) -> tuple[type[Exception], ...]:
         """What calls raise, sooner or later, when work on the device has failed."""
+        ...
+
+    @property
+    def captures(self) -> AbstractContextManager[None]:
+        """The GPU's lock (``CaptureLock``), one for all its drivers in this process. Captures are made under it."""
         ...
 
     def use(self) -> None:

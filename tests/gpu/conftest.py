@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
+from launch.gpu import gpu_options
 from runtime.executable import Executable
 from runtime.gpu.driver import GpuDriver
 from runtime.gpu.engine import GpuEngine
@@ -14,6 +15,7 @@ from runtime.gpu.errors import NoGpuError
 from runtime.gpu.options import GpuOptions
 from runtime.gpu.ptx import ptx_maker
 from tests.runtime.gpu.host_driver import HostDriver
+from tests.runtime.gpu.host_streams import HostGpu
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -57,9 +59,12 @@ class OnGpu:
     is_double: bool
 
     def __call__(self, executable: Executable, **options: bool) -> Executable:
-        given = GpuOptions(**options)
+        wanted = GpuOptions(**options)
+        # SPMD_GPU_GRAPHS=off holds for tests of graphs, too: to see which kernel fails.
+        given = replace(wanted, graphs=wanted.graphs and gpu_options().graphs)
         if self.is_double:
-            executable.engine = GpuEngine(lambda _: HostDriver(), ptx_maker, given)
+            gpu = HostGpu()  # one for all devices, as on a machine with one
+            executable.engine = GpuEngine(lambda _: HostDriver(gpu=gpu), ptx_maker, given)
             return executable
         from runtime.gpu.cuda_engine import cuda_engine
 

@@ -20,6 +20,7 @@ from spmd.evaluator.evaluator import evaluate
 from spmd.evaluator.lockstep import evaluate_partitions
 from spmd.text.parser import parse_module
 from tests.gpu.conftest import OnGpu
+from tests.runtime.gpu.test_captures import HELD
 from tests.runtime.gpu.transforms import TRANSFORMS, check_transforms
 from tests.runtime.programs import (
     ALIASING,
@@ -110,6 +111,21 @@ def test_arrays_stay_on_the_device(on_gpu: OnGpu) -> None:
     state = executable.put(inputs)
     want = executable.run(*inputs)
     assert_same(executable.get(executable.run(state)), want)
+
+
+def test_outputs_held_over_steps_of_two_devices(on_gpu: OnGpu) -> None:
+    """On one GPU the devices are threads: one allocates for the output that is held while the other captures."""
+    executable = on_gpu(compiled(HELD))
+    inputs = [random_inputs(executable.module, device) for device in range(2)]
+    wanted = executable.run_devices(inputs)
+    loaded = executable._loaded
+    assert loaded is not None
+    held = []
+    for _ in range(4):
+        held += [(number, device.outputs[0]) for number, device in enumerate(loaded.devices)]
+        executable.run_devices(inputs)
+    for number, array in held:
+        np.testing.assert_array_equal(np.asarray(array.data), wanted[number][0])
 
 
 def test_a_timeline(on_gpu: OnGpu) -> None:

@@ -48,11 +48,12 @@ class GraphStep(Step):
                 has_run = True
                 return
             if graph is None:
-                stream.begin_capture()
-                try:
-                    one_by_one()
-                finally:
-                    graph = stream.end_capture()
+                with device.driver.captures:
+                    stream.begin_capture()
+                    try:
+                        one_by_one()
+                    finally:
+                        graph = stream.end_capture()
                 graph.upload(stream)
                 held = () if device.collectives is None else device.collectives.captured()
             if device.collectives is not None and held:

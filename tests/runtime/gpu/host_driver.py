@@ -17,7 +17,7 @@ from runtime.gpu.views import DeviceView
 from runtime.gpu.work import CopyWork, FftWork, GemmWork, PtxWork, Work
 from runtime.kernel import CPU_KERNELS, KernelArrays
 from spmd.shape import PrimitiveType
-from tests.runtime.gpu.host_streams import HostEvent, HostStream, HostStreams, Op
+from tests.runtime.gpu.host_streams import HostEvent, HostGpu, HostStream, HostStreams, Op
 from tests.runtime.gpu.races import Bytes
 
 
@@ -36,9 +36,12 @@ class HostDriver:
     multiprocessors = 132
     failures: tuple[type[Exception], ...] = ()
 
-    def __init__(self, free_bytes: int = 1 << 30) -> None:
+    def __init__(self, free_bytes: int = 1 << 30, gpu: HostGpu | None = None) -> None:
+        """gpu: shared with other devices' drivers; None: a GPU of its own."""
         self.free_bytes = free_bytes
-        self.streams = HostStreams()
+        self.gpu = gpu or HostGpu()
+        self.captures = self.gpu.captures
+        self.streams = HostStreams(self.gpu)
         self._blocks: list[HostBlock] = []
         self.allocations = 0
         self.ranges: list[str] = []
@@ -49,8 +52,7 @@ class HostDriver:
 
     # ---- memory
     def allocate(self, num_bytes: int) -> HostBlock:
-        self.streams.refuse_in_capture("allocating")
-        self.allocations += 1
+        self._refused_beside_captures("allocating")
         if num_bytes > self.free_bytes:
             raise GpuMemoryError(f"{num_bytes:,} bytes of {self.name}")
         whole = np.zeros(num_bytes + 512, np.uint8)
@@ -59,14 +61,20 @@ class HostDriver:
         self._blocks.append(block)
         return block
 
-    def pinned(self, num_bytes: int) -> np.ndarray:
+    def _refused_beside_captures(self, what: str) -> None:
+        """Count an allocation. As on a GPU, it waits until no other thread captures."""
+        with self.captures:
+            self.gpu.refuse_beside_captures(what)
         self.allocations += 1
+
+    def pinned(self, num_bytes: int) -> np.ndarray:
+        self._refused_beside_captures("allocating pinned memory")
         whole = np.zeros(num_bytes + 64, np.uint8)
         start = -whole.ctypes.data % 64
         return whole[start : start + num_bytes]
 
     def pin(self, memory: np.ndarray) -> None:
-        self.allocations += 1
+        self._refused_beside_captures("pinning memory")
 
     def array(self, view: DeviceView) -> np.ndarray:
         shape = view.view
@@ -139,6 +147,8 @@ class HostDriver:
 
     # ---- work
     def load(self, work: Work) -> Callable[[HostStream], None]:
+        with self.captures:
+            self.gpu.refuse_beside_captures("loading a module")
         run = self._loaded(work)
         reads, writes = list(map(bytes_of, work.reads)), list(map(bytes_of, work.writes))
         return lambda stream: self._put(stream, work.name, run, reads, writes)

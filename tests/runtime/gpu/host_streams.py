@@ -8,10 +8,12 @@ orders is a RaceError when it is put there.
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
+from runtime.gpu.captures import CaptureLock
 from tests.runtime.gpu.races import Bytes, Clock, Races
 
 
@@ -43,10 +45,29 @@ class Op:
     records: HostEvent | None = None
 
 
+class HostGpu:
+    """A GPU of this process: several devices may be on it, each with a driver and a thread."""
+
+    def __init__(self) -> None:
+        self.captures = CaptureLock()
+        #: Names of the threads that capture a graph on it.
+        self.capturing: list[str] = []
+
+    def refuse_beside_captures(self, what: str) -> None:
+        """Raise AssertionError for a call that CUDA refuses while any thread captures."""
+        others = ", ".join(self.capturing)
+        assert not self.capturing, f"{what} while a graph is captured by {others}"
+
+    def synchronize(self) -> None:
+        """Do what cudaDeviceSynchronize checks: no thread may capture."""
+        self.refuse_beside_captures("waiting for the whole device")
+
+
 class HostStreams:
     """What the streams of one device share."""
 
-    def __init__(self) -> None:
+    def __init__(self, gpu: HostGpu | None = None) -> None:
+        self.gpu = gpu or HostGpu()
         self.races = Races()
         self.capture: Capture | None = None
         self.done = 0
@@ -87,12 +108,14 @@ class HostStream:
     def begin_capture(self) -> None:
         self.device.refuse_in_capture("beginning a capture")
         self.device.capture = Capture(self)
+        self.device.gpu.capturing.append(threading.current_thread().name)
 
     def end_capture(self) -> HostGraph:
         capture = self.device.capture
         assert capture is not None
         assert capture.origin is self
         self.device.capture = None
+        self.device.gpu.capturing.remove(threading.current_thread().name)
         return capture.graph()
 
     # ---- what the double's driver does with it

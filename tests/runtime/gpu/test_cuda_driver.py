@@ -1,0 +1,58 @@
+"""The driver's own code on a double of CuPy: what it asks of CUDA, and what it never asks."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.runtime.gpu.cupy_double import CupyDouble, cupy_double
+
+
+@pytest.fixture
+def cupy() -> Iterator[CupyDouble]:
+    with cupy_double() as double:
+        yield double
+
+
+def cuda_driver() -> Any:
+    return importlib.import_module("runtime.gpu.cuda").CudaDriver(0)
+
+
+def test_new_memory_is_cleared_on_a_stream_of_its_own(cupy: CupyDouble) -> None:
+    driver = cuda_driver()
+    cupy.calls.clear()
+    block = driver.allocate(64)
+    assert cupy.calls == ["memsetAsync", "streamSynchronize"]
+    data = np.ctypeslib.as_array((np.ctypeslib.ctypes.c_uint8 * 64).from_address(block.address))
+    assert not data.any()
+
+
+def test_memory_beside_a_capture_of_another_device(cupy: CupyDouble) -> None:
+    first, second = cuda_driver(), cuda_driver()
+    assert first.captures is second.captures  # both on GPU 0
+    block = second.allocate(64)
+    allocated = threading.Event()
+
+    def allocate() -> None:
+        second.allocate(64)
+        allocated.set()
+
+    with first.captures:
+        cupy.gpu.capturing.append("first")
+        thread = threading.Thread(target=allocate)
+        thread.start()
+        assert not allocated.wait(0.1)
+        del block
+        gc.collect()
+        assert "free" not in cupy.calls
+        cupy.gpu.capturing.remove("first")
+    thread.join(20)
+    assert allocated.is_set()
+    assert "free" in cupy.calls
+    assert cupy.live_bytes == 64 * cupy.calls.count("memsetAsync") - 64 * cupy.calls.count("free")
