@@ -9,6 +9,7 @@ from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
 from spmd.hlo.opcode_roles import CALLERS
 from spmd.ops.attrs import CallAttrs, CustomCallAttrs
 from spmd.passes.algebraic_simplifier import AlgebraicSimplifier
+from spmd.passes.bitcast_decomposer import BitcastDecomposer
 from spmd.passes.call_inliner import CallInliner
 from spmd.passes.common_subexpression_elimination import CommonSubexpressionElimination
 from spmd.passes.dead_code_elimination import DeadCodeElimination
@@ -23,10 +24,11 @@ _ELEMENT_IDENTITIES = frozenset({"Sharding", "xla.sdy.FuncResultSharding"})
 
 
 def prepare(module: HloModule) -> None:
-    """Inline, take run-time sizes out, give each loop and branch its own computations, and clean up, so that fewer ops
-    need a sharding.
+    """Say what bitcasts mean, inline, take run-time sizes out, give each loop and branch its own computations, and
+    clean up, so that fewer ops need a sharding.
     """
     list_other_orders(module)
+    BitcastDecomposer().run(module)
     _open_fusions(module)
     _pin_shardings(module)
     CallInliner().run(module)

@@ -17,16 +17,26 @@ _TILE = re.compile(r"\(([^()]*)\)")
 def tiled_elements(shape: ArrayShape) -> int | None:
     """Elements that ``shape`` takes with the padding of its tiles; None where a tile joins dimensions (``*``)."""
     layout = shape.layout or Layout.default(shape.rank)
-    found = _TILES.match(layout.suffix)
-    if found is None or not shape.rank:
+    if not shape.rank:
         return shape.num_elements
     sizes = [shape.dims[d] for d in reversed(layout.minor_to_major)]
-    for tile in _TILE.findall(found[1]):
-        parts = tile.split(",") if tile else []
-        if "*" in parts:
+    for tile in tiles_of(layout):
+        known = [part for part in tile if part is not None]
+        if len(known) < len(tile):
             return None
-        sizes = _tiled(sizes, [int(part) for part in parts])
+        sizes = _tiled(sizes, known)
     return math.prod(sizes)
+
+
+def tiles_of(layout: Layout) -> list[tuple[int | None, ...]]:
+    """Return the sizes of each level of tiles, outermost first; None for a dimension that a tile joins (``*``)."""
+    found = _TILES.match(layout.suffix)
+    if found is None:
+        return []
+    return [
+        tuple(None if size == "*" else int(size) for size in tile.split(",") if size)
+        for tile in _TILE.findall(found[1])
+    ]
 
 
 def _tiled(sizes: list[int], tile: list[int]) -> list[int]:

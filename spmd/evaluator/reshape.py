@@ -15,8 +15,8 @@ from spmd.evaluator.registry import evaluates
 from spmd.evaluator.value import NDArray, Operands, Value, array_of
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
+from spmd.memory_order import logical_order, memory_orders
 from spmd.ops.attrs import DimensionsAttrs
-from spmd.shape import ArrayShape, Layout
 
 
 @evaluates(Opcode.RESHAPE)
@@ -73,23 +73,13 @@ def evaluate_bitcast(instruction: HloInstruction, operands: Operands) -> Value:
     ):  # whole arrays come here where a scalar function runs on them
         x = array_of(operands[0])
         return bitcast_convert(x, shape.element_type, x.shape, source.element_type.bits)
-    if (
-        source.num_elements * source.element_type.packed_bits
-        != shape.num_elements * shape.element_type.packed_bits
-    ):
-        raise UnsupportedError(
-            f"{instruction!r}: a bitcast into the padding of tiles is not evaluated"
-        )
-    memory = np.ascontiguousarray(array_of(operands[0]).transpose(_major_to_minor(source)))
-    order = _major_to_minor(shape)
-    sizes = tuple(shape.dims[d] for d in order)
+    before, after = memory_orders(source, shape)
+    places = [logical_order(before).index(part) for part in before]
+    cut = array_of(operands[0]).reshape([part.size for part in logical_order(before)])
+    memory = np.ascontiguousarray(cut.transpose(places))
+    sizes = tuple(part.size for part in after)
     data: NDArray = bitcast_convert(memory, shape.element_type, sizes, source.element_type.bits)
-    return data.transpose(np.argsort(order)) if order else data
-
-
-def _major_to_minor(shape: ArrayShape) -> tuple[int, ...]:
-    layout = shape.layout or Layout.default(shape.rank)
-    return tuple(reversed(layout.minor_to_major))
+    return data.transpose([after.index(part) for part in logical_order(after)]).reshape(shape.dims)
 
 
 @evaluates(Opcode.GET_DIMENSION_SIZE)

@@ -70,5 +70,7 @@ def _inline_call(call: HloInstruction, *, keep_names: bool) -> list[HloInstructi
     inlined = inline(call.to_apply, call.operands, call.parent, keep_names)
     for x in inlined.instructions:
         move_control_edges(call, x)
+    if call.sharding is not None and inlined.root in inlined.instructions:
+        inlined.root.sharding = call.sharding  # of an output of the entry: how devices share it
     call.parent.replace(call, inlined.root)
     return list(inlined.instructions)

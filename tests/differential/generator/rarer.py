@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from spmd.ops.attrs import (
     ScatterAttrs,
     TopKAttrs,
 )
-from spmd.shape import ArrayShape, PrimitiveType, TupleShape
+from spmd.shape import ArrayShape, Layout, PrimitiveType, TupleShape
 from tests.differential.factors.table import MERGE, SPLIT, WHOLE
 from tests.differential.generator.table import operation
 from tests.differential.generator.writer import F32, S32, U8, U32, U64, Value, Writer
@@ -195,7 +196,7 @@ def bits_of(w: Writer) -> Value | None:
 
 @operation(0.5, Opcode.BITCAST)
 def bitcast(w: Writer) -> Value | None:
-    """The same elements in the same order under other sizes."""
+    """The same elements in the same order of memory under other sizes, and mostly other layouts."""
     x = w.pick(lambda v: v.rank > 0 and 0 not in v.dims)
     if x is None or w.wants(Opcode.BITCAST, SPLIT):
         x = w.of(F32, (*w.dims(1), w.choose((4, 6, 8, 9, 15))))
@@ -210,8 +211,17 @@ def bitcast(w: Writer) -> Value | None:
     else:
         part = next((f for f in range(2, dims[at]) if dims[at] % f == 0), 1)
         dims[at : at + 1] = [part, dims[at] // part]
-    hlo = w.builder.create(Opcode.BITCAST, (x.hlo,), shape=ArrayShape(x.dtype, tuple(dims)))
+    source, shape = x.hlo, ArrayShape(x.dtype, tuple(dims))
+    if not w.aims_at(Opcode.BITCAST.value):
+        source = w.builder.copy(x.hlo)
+        source.shape = _with_any_layout(w, source.array_shape)
+        shape = _with_any_layout(w, shape)
+    hlo = w.builder.create(Opcode.BITCAST, (source,), shape=shape)
     return w.keep(w.result(hlo, x.bound, x))
+
+
+def _with_any_layout(w: Writer, shape: ArrayShape) -> ArrayShape:
+    return replace(shape, layout=Layout(tuple(w.shuffled(range(shape.rank)))))
 
 
 @operation(0.5, Opcode.DOMAIN, Opcode.COPY)
