@@ -13,6 +13,10 @@ it reaches at most ``left`` elements before and ``right`` elements after the til
 Each neighbour's part is one collective-permute of just what is needed of its tile; where the devices at one end have
 no such neighbour, they send nothing either. When windows reach so far that this costs more than one all-gather, the
 dimension is gathered.
+
+The number of pieces is bounded by the number of devices and their size by the arrays, whatever stride, dilation or
+padding the text states: ``trimmed`` leaves the ends of windows that lie outside the dimension on every device to the
+local op's own padding, and positions beyond the furthest device are one margin of fill values.
 """
 
 from __future__ import annotations
@@ -77,10 +81,9 @@ def exchange_cost(reach: Reach, shards: int, line_bytes: float) -> float:
     """
     sent, collectives = 0.0, 1
     for reached in (reach.left, reach.right):
-        for distance, width in _pieces(reached, reach.tile):
-            if distance < shards:
-                sent += width * line_bytes * (shards - distance) / shards
-                collectives += distance > 1
+        for distance, width in _pieces(reached, reach.tile, shards):
+            sent += width * line_bytes * (shards - distance) / shards
+            collectives += distance > 1
     return LATENCY_BYTES * collectives + sent
 
 
@@ -103,6 +106,28 @@ def sliding(window: WindowDimension, tile: int) -> LocalWindow | None:
     tail = length - lead - ((count - 1) * dilation + 1)
     local = replace(window, padding_low=lead, padding_high=tail)
     return HaloWindow(step // dilation, first, count), local
+
+
+def trimmed(local: LocalWindow, size: int, shards: int, results: int) -> LocalWindow | None:
+    """Return `local` without the elements that lie outside the dimension on every device.
+
+    The dimension has `size` elements in `shards` tiles, the result `results` elements. The local window pads with the
+    same values that lie outside the dimension, so its padding takes the place of what is cut off. At least one element
+    stays. Returns None if the windows of two devices lie further apart than the arrays are long: large padding and a
+    large stride say so, and the span of all windows would grow with these numbers.
+    """
+    halo, window = local
+    if halo.step > 2 * (size + results):
+        return None
+    last = halo.start + (shards - 1) * halo.step
+    low = min(max(0, -last), halo.size - 1)
+    high = min(max(0, halo.start + halo.size - size), halo.size - 1 - low)
+    padded = replace(
+        window,
+        padding_low=window.padding_low + low * window.base_dilation,
+        padding_high=window.padding_high + high * window.base_dilation,
+    )
+    return HaloWindow(halo.step, halo.start + low, halo.size - low - high), padded
 
 
 def plan_with_windows(
@@ -202,22 +227,42 @@ def _with_neighbours(
 
     Parts of neighbours that do not exist are ``fill`` (without one: zeros).
     """
+    shards = context.axes.count(axes)
     parts: list[HloInstruction] = [local]
-    for distance, width in _pieces(reach.left, reach.tile):
+    for distance, width in _pieces(reach.left, reach.tile, shards):
         piece = _slice_dim(context, local, dim, reach.tile - width, reach.tile)
         parts.insert(0, _received(context, piece, axes, distance, fill))
-    for distance, width in _pieces(reach.right, reach.tile):
+    for distance, width in _pieces(reach.right, reach.tile, shards):
         piece = _slice_dim(context, local, dim, 0, width)
         parts.append(_received(context, piece, axes, -distance, fill))
+    furthest = (shards - 1) * reach.tile
+    if reach.left > furthest:
+        parts.insert(0, _margin(context, local, dim, reach.left - furthest, fill))
+    if reach.right > furthest:
+        parts.append(_margin(context, local, dim, reach.right - furthest, fill))
     return context.builder.concatenate(parts, dim) if len(parts) > 1 else local
 
 
-def _pieces(reach: int, tile: int) -> list[tuple[int, int]]:
+def _pieces(reach: int, tile: int, shards: int) -> list[tuple[int, int]]:
     """(distance, elements) of each neighbour that ``reach`` elements come from."""
+    furthest = min(-(-reach // tile), shards - 1)
     return [
-        (distance, min(tile, reach - (distance - 1) * tile))
-        for distance in range(1, -(-reach // tile) + 1)
+        (distance, min(tile, reach - (distance - 1) * tile)) for distance in range(1, furthest + 1)
     ]
+
+
+def _margin(
+    context: PartitionContext,
+    local: HloInstruction,
+    dim: int,
+    width: int,
+    fill: HloInstruction | None,
+) -> HloInstruction:
+    """Return `width` elements along `dim` that no device has: `fill`, or zeros without one."""
+    b = context.builder
+    value = b.scalar_like(local, 0) if fill is None else fill
+    dims = tuple(width if d == dim else n for d, n in enumerate(local.dims))
+    return b.broadcast_scalar(value, dims)
 
 
 def _received(
@@ -233,8 +278,6 @@ def _received(
     if fill is None:
         return _shifted(context, piece, axes, distance)
     filling = b.broadcast_scalar(fill, piece.dims)
-    if abs(distance) >= shards:
-        return filling
     limit = distance if distance > 0 else shards + distance
     exists = b.compare(
         context.coordinate(axes), b.scalar(_S32, limit), "GE" if distance > 0 else "LT"
@@ -247,11 +290,7 @@ def _shifted(
     context: PartitionContext, piece: HloInstruction, axes: Axes, distance: int
 ) -> HloInstruction:
     """Each device's ``piece`` given to the device ``distance`` further along ``axes``; zeros where none gives."""
-    pairs = shift_pairs(context.axes, axes, distance)
-    if not pairs:
-        b = context.builder
-        return b.broadcast_scalar(b.scalar_like(piece, 0), piece.dims)
-    return context.builder.collective_permute(piece, pairs)
+    return context.builder.collective_permute(piece, shift_pairs(context.axes, axes, distance))
 
 
 def _cut(

@@ -22,6 +22,7 @@ from partitioner.ops.halo import (
     exchange,
     plan_with_windows,
     sliding,
+    trimmed,
 )
 from partitioner.ops.owned_slices import owned_window
 from partitioner.ops.roll import partition_roll
@@ -121,7 +122,14 @@ def partition_pad(context: PartitionContext, pad: HloInstruction) -> tuple[Shard
 
     def local_windows(plan: OpPlan) -> list[LocalWindow | None]:
         tiles = plan.results[0].local_dims(pad.dims, context.axes)
-        return [sliding(slide_of_pad(pad, d), tile) for d, tile in enumerate(tiles)]
+        shards = plan.operands[0].shards(context.axes)
+        found = [sliding(slide_of_pad(pad, d), tile) for d, tile in enumerate(tiles)]
+        return [
+            part and trimmed(part, size, count, results)
+            for part, size, count, results in zip(
+                found, pad.operand(0).dims, shards, pad.dims, strict=True
+            )
+        ]
 
     def windows_of(plan: OpPlan) -> Windows | None:
         found: Windows = {}

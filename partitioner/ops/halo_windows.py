@@ -25,6 +25,7 @@ from partitioner.ops.halo import (
     exchange,
     plan_with_windows,
     sliding,
+    trimmed,
 )
 from partitioner.ops.reduce import is_trivial, window_rule
 from partitioner.registry import partition
@@ -44,7 +45,11 @@ def partition_reduce_window(
 
     def local_windows(plan: OpPlan) -> list[LocalWindow | None]:
         tiles = plan.results[0].local_dims(sizes, context.axes)
-        return [sliding(w, tile) for w, tile in zip(window.dims, tiles, strict=True)]
+        shards = plan.operands[0].shards(context.axes)
+        return [
+            _slid(window.dims[d], tiles[d], size, shards[d], sizes[d])
+            for d, size in enumerate(reduce.operand(0).dims)
+        ]
 
     def windows_of(plan: OpPlan) -> Windows | None:
         split = _split_dims(plan, range(len(sizes)), window)
@@ -152,13 +157,26 @@ def _spatial(
     window: WindowDimension,
 ) -> LocalWindow | None:
     numbers = convolution.attrs_as(ConvolutionAttrs).dimension_numbers
-    result = numbers.output_spatial[position]
+    results = convolution.dims[numbers.output_spatial[position]]
+    image = numbers.input_spatial[position]
+    size = convolution.operand(0).dims[image]
+    shards = plan.operands[0].shards(context.axes)[image]
     if contracts(convolution, position):
         kernel = plan.operands[1].local_dims(convolution.operand(1).dims, context.axes)
-        return contracting(
-            window, kernel[numbers.kernel_spatial[position]], convolution.dims[result]
-        )
-    return sliding(window, plan.results[0].local_dims(convolution.dims, context.axes)[result])
+        local = contracting(window, kernel[numbers.kernel_spatial[position]], results)
+        return trimmed(local, size, shards, results + window.size)
+    tiles = plan.results[0].local_dims(convolution.dims, context.axes)
+    return _slid(window, tiles[numbers.output_spatial[position]], size, shards, results)
+
+
+def _slid(
+    window: WindowDimension, tile: int, size: int, shards: int, results: int
+) -> LocalWindow | None:
+    """Return the local window of a result tile of `tile` elements, with nothing that no device has."""
+    # A window that stays where it is has no stride.
+    placed = window if results > 1 else replace(window, stride=1)
+    local = sliding(placed, tile)
+    return local and trimmed(local, size, shards, results)
 
 
 def contracting(window: WindowDimension, tile: int, results: int) -> LocalWindow:

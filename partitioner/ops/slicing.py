@@ -44,16 +44,20 @@ def slice_rule(slice_: HloInstruction) -> OpShardingRule:
 
 
 def is_window(slice_: HloInstruction, dim: int) -> bool:
-    """A run of at least half of a dimension, but not all of it; or every kth element."""
+    """A run of at least half of a dimension, but not all of it; or every kth element.
+
+    A single element has no stride, whatever the text states.
+    """
     size, part = slice_.operand(0).dims[dim], slice_.dims[dim]
-    strided = slice_.attrs_as(SliceAttrs).strides[dim] > 1
+    strided = part > 1 and slice_.attrs_as(SliceAttrs).strides[dim] > 1
     return part > 0 and (strided or part < size <= 2 * part)
 
 
 def slide_of_slice(slice_: HloInstruction, dim: int) -> WindowDimension:
     """A slice as a window of one element that slides with its stride from its start."""
     attrs = slice_.attrs_as(SliceAttrs)
-    return WindowDimension(stride=attrs.strides[dim], padding_low=-attrs.starts[dim])
+    stride = attrs.strides[dim] if slice_.dims[dim] > 1 else 1
+    return WindowDimension(stride=stride, padding_low=-attrs.starts[dim])
 
 
 def slide_of_pad(pad: HloInstruction, dim: int) -> WindowDimension:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from partitioner.axes import DeviceAxes
 from partitioner.lines import mirror_pairs, shift_pairs
-from partitioner.ops.halo import HaloWindow, exchange_cost, reach_of, sliding
+from partitioner.ops.halo import HaloWindow, exchange_cost, reach_of, sliding, trimmed
 from partitioner.ops.halo_windows import contracting
 from spmd.ops.window import WindowDimension
 
@@ -76,6 +76,26 @@ def test_a_local_window_combines_what_the_whole_one_does(
             if 0 <= element < halo.size
         }
         assert inside == wanted
+
+
+@given(DIMENSIONS, st.integers(1, 5), st.integers(2, 4), st.integers(1, 12))
+def test_what_is_trimmed_lies_outside_the_dimension_on_every_device(
+    window: WindowDimension, tile: int, shards: int, size: int
+) -> None:
+    local = sliding(window, tile)
+    shorter = local and trimmed(local, size, shards, shards * tile)
+    if local is None or shorter is None:
+        return
+    (halo, inner), (kept, padded) = local, shorter
+    assert padded.output_size(kept.size) == tile
+    low = kept.start - halo.start
+    for k in range(shards):
+        begin = k * halo.step + halo.start
+        cut = [*range(low), *range(low + kept.size, halo.size)]
+        assert not any(0 <= begin + e < size for e in cut)
+    for position in range(tile):
+        moved = {(e + low, tap) for e, tap in real_elements(padded, position)}
+        assert moved == real_elements(inner, position)
 
 
 def test_windows_that_begin_at_different_places_are_declined() -> None:
