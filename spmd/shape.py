@@ -15,7 +15,13 @@ from typing import Any, TypeAlias
 import ml_dtypes
 import numpy as np
 
-from spmd.errors import ShapeError, UnsupportedError
+from spmd.errors import PackageError, ShapeError, UnsupportedError
+
+#: The youngest of the element types that are used here: ml_dtypes 0.6 has it.
+if not hasattr(ml_dtypes, "uint1"):
+    raise PackageError(
+        f'ml_dtypes >= 0.6 is needed, found {ml_dtypes.__version__} without uint1: pip install "ml_dtypes>=0.6"'
+    )
 from spmd.limits import MAX_LEAVES, MAX_NESTING
 
 #: Size of an unbounded dynamic dimension (``?``), as in XLA: no value and no partition of it can be had.

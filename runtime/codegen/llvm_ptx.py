@@ -34,6 +34,7 @@ from runtime.codegen.ptx_launch import (
     anchored,
     placed,
 )
+from runtime.codegen.ptx_names import named
 from runtime.kernel import Kernel
 from runtime.strides import StridedView
 from spmd.errors import UnsupportedError
@@ -63,7 +64,8 @@ def ptx_for(
     found = sources(kernel, arrays)
     if found is None:
         return None
-    return tuple(source.launch(ptx_text(source.ir, target.arch)) for source in found)
+    own = [named(source, kernel) for source in found]
+    return tuple(source.launch(ptx_text(source.ir, target.arch)) for source in own)
 
 
 def ptx_at(

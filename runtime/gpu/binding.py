@@ -45,6 +45,7 @@ class Binding:
         self.host_kernels = host_kernels
         self._ranges, self._recorded, self._numbers = ranges, around, numbers
         self.is_blocking = False
+        self.uses_graphs = True
         self.flights: dict[str, Flight] = {}
         self._pinned = np.zeros(0, np.uint8)
         self._workspaces: list[GpuBlock] = []

@@ -18,7 +18,7 @@ from runtime.gpu.cuda_gemm import Cublas
 from runtime.gpu.cuda_gpu import CudaGpu, gpu_number
 from runtime.gpu.cuda_ptx import PtxLoader
 from runtime.gpu.driver import Enqueue, GpuEvent, GpuStream
-from runtime.gpu.errors import GpuMemoryError
+from runtime.gpu.errors import GpuMemoryError, PtxError
 from runtime.gpu.work import CopyWork, FftWork, GemmWork, PtxWork, Work
 from spmd.literal import NDArray
 
@@ -42,7 +42,7 @@ class CudaBlock:
 class CudaDriver:
     """GPU number ``device`` of those that this process sees."""
 
-    failures = (runtime.CUDARuntimeError, driver.CUDADriverError)
+    failures = (runtime.CUDARuntimeError, driver.CUDADriverError, PtxError)
 
     def __init__(self, device: int) -> None:
         self.device = device
@@ -53,7 +53,7 @@ class CudaDriver:
         self.multiprocessors = int(properties["multiProcessorCount"])
         self._gpu = gpu_number(device)
         self.captures = self._gpu.captures
-        self._ptx = PtxLoader(self.allocate)
+        self._ptx = PtxLoader(self.allocate, self._gpu.modules)
         self._kept: list[NDArray] = []
 
     @cached_property

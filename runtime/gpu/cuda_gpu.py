@@ -9,6 +9,7 @@ from typing import Any
 import cupy
 
 from runtime.gpu.captures import CaptureLock
+from runtime.gpu.cuda_modules import PtxModules, load_cuda
 
 _MAKING = threading.Lock()
 
@@ -18,6 +19,7 @@ class CudaGpu:
 
     def __init__(self) -> None:
         self.captures = CaptureLock()
+        self.modules = PtxModules(load_cuda())
         self.clearing: Any = cupy.cuda.Stream(non_blocking=True)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from cupy_backends.cuda.api import driver
 
 from runtime.codegen.ptx_launch import PlacedLaunch
+from runtime.gpu.cuda_modules import PtxModules
 from runtime.gpu.driver import Enqueue, GpuBlock, GpuStream
 from runtime.gpu.work import PtxWork
 
@@ -17,11 +18,10 @@ _USUAL_SHARED_BYTES = 48 << 10
 
 
 class PtxLoader:
-    """Modules of one device, one for each text."""
+    """Launches of one device. modules: of its GPU."""
 
-    def __init__(self, allocate: Callable[[int], GpuBlock]) -> None:
-        self._allocate = allocate
-        self._modules: dict[str, int] = {}
+    def __init__(self, allocate: Callable[[int], GpuBlock], modules: PtxModules) -> None:
+        self._allocate, self._modules = allocate, modules
         # All kernels run on one stream, one after the other: they have one workspace, as large as the largest.
         self._workspace: GpuBlock | None = None
         self._workspace_bytes = 0
@@ -40,7 +40,7 @@ class PtxLoader:
 
     def _bound(self, placed: PlacedLaunch) -> Enqueue:
         launch = placed.launch
-        function = driver.moduleGetFunction(self._module(launch.text), launch.entry)
+        function = driver.moduleGetFunction(self._modules.handle(launch.text), launch.entry)
         if launch.shared_bytes > _USUAL_SHARED_BYTES:
             attribute = driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             driver.funcSetAttribute(function, attribute, launch.shared_bytes)
@@ -52,11 +52,6 @@ class PtxLoader:
             driver.launchKernel(function, *sizes, stream.ptr, parameters.address, 0)
 
         return enqueue
-
-    def _module(self, text: str) -> int:
-        if text not in self._modules:
-            self._modules[text] = driver.moduleLoadData(text.encode() + b"\0")
-        return self._modules[text]
 
     def _workspace_of(self, num_bytes: int) -> int:
         if num_bytes > self._workspace_bytes:

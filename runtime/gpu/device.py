@@ -152,6 +152,10 @@ class LoadedGpuDevice:
         """Of the last step, if it has not failed, until the next one begins."""
         return tuple([place.array for place in self.results])
 
+    def use_graphs(self, wanted: bool) -> None:
+        """Have the next steps launch the plan's graphs, or do their steps one by one: to compare both."""
+        self._binding.uses_graphs = wanted
+
     def name_of(self, thunk: int) -> str:
         return self._names[thunk]
 

@@ -13,5 +13,9 @@ class GpuMemoryError(RunError):
     """A program takes more of a GPU's memory than is free."""
 
 
+class PtxError(RunError):
+    """A text of PTX that CUDA does not take."""
+
+
 class GpuFailedError(RunError):
     """Work on a GPU failed; the device is of no more use to this process."""

@@ -1,7 +1,10 @@
-"""`make test-gpu`: says which GPU is tested, or what is missing, and runs the tests beside this file.
+"""`make test-gpu`: says which GPU is tested, or what is missing, and runs the tests beside this file, or those named.
+
+    python -m tests.gpu [--double] [FILE ...] [options of pytest]
 
 With --double they run on a double of a GPU, which says whether the tests themselves are in order.
-Needs the packages of the gpu extra and pytest with pytest-timeout, no more: not what the rest of the tests needs.
+Needs the packages of the gpu extra, pytest with pytest-timeout and hypothesis, no more. The tests with ranks are left out,
+with a note, if MPI jobs cannot be started.
 """
 
 from __future__ import annotations
@@ -9,34 +12,43 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import pytest
-
-from runtime.gpu.availability import require_gpu
-from runtime.gpu.errors import NoGpuError
+from tests.gpu.versions import missing_packages
 
 HERE = Path(__file__).parent
 
 
 def main() -> int:
-    if "--double" in sys.argv:
-        return _tests()
-    try:
-        count = require_gpu()
-    except NoGpuError as error:
-        print(f"not run on a GPU: {error}", file=sys.stderr)
+    # Before anything of the project is imported, which an old ml_dtypes makes fail.
+    if (reason := missing_packages()) is not None:
+        print(f"not run: {reason}", file=sys.stderr)
         return 1
-    from runtime.gpu.cuda import CudaDriver  # imports CuPy
+    if "--double" not in sys.argv:
+        from runtime.gpu.availability import require_gpu
+        from runtime.gpu.errors import NoGpuError
 
-    for number in range(count):
-        driver = CudaDriver(number)
-        print(f"GPU {number}: {driver.name}, {driver.arch}, {driver.free_bytes:,} bytes free")
+        try:
+            count = require_gpu()
+        except NoGpuError as error:
+            print(f"not run on a GPU: {error}", file=sys.stderr)
+            return 1
+        from runtime.gpu.cuda import CudaDriver  # imports CuPy
+
+        for number in range(count):
+            driver = CudaDriver(number)
+            print(f"GPU {number}: {driver.name}, {driver.arch}, {driver.free_bytes:,} bytes free")
+    from tests.mpi_available import why_no_mpi
+
+    if reason := why_no_mpi():
+        print(f"ranks are not tested: {reason}", file=sys.stderr)
     return _tests()
 
 
 def _tests() -> int:
-    # CuPy and CUDA's libraries warn of what is theirs.
-    own = [str(HERE), f"--confcutdir={HERE}", "-W", "default", "--timeout=120", "-q"]
-    return int(pytest.main([*own, *sys.argv[1:]]))
+    import pytest
+
+    # CuPy and CUDA's libraries warn of what is theirs. A file or folder that is named takes the place of testpaths.
+    own = ["-o", f"testpaths={HERE}", f"--confcutdir={HERE}", "-W", "default", "--timeout=120"]
+    return int(pytest.main([*own, "-q", *sys.argv[1:]]))
 
 
 if __name__ == "__main__":

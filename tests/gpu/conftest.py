@@ -26,6 +26,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run ranks last: two of one GPU may hang in NCCL."""
+    ranks = Path(__file__).with_name("test_gpu_ranks.py")
+    items.sort(key=lambda item: item.path == ranks)
+
+
 @pytest.fixture
 def is_double(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("--double", default=False))

@@ -124,11 +124,11 @@ def describe_nccl() -> str:
 
 def describe_mpi() -> str:
     from launch.mpirun import find_mpirun
+    from tests.mpi_available import why_no_mpi
 
-    path = find_mpirun()
-    importlib.import_module("mpi4py").rc.initialize = False
-    library = importlib.import_module("mpi4py.MPI")  # loads the MPI library
-    return f"{library.Get_library_version().split(',')[0]}, {path}"
+    if reason := why_no_mpi():
+        raise ImportError(reason)
+    return find_mpirun()
 
 
 def describe_jax() -> str:

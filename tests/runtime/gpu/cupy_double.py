@@ -10,12 +10,21 @@ import importlib
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
 
 from tests.runtime.gpu.host_streams import HostGpu
+
+_LOAD = ctypes.CFUNCTYPE(
+    ctypes.c_int,
+    ctypes.c_void_p,
+    ctypes.c_char_p,
+    ctypes.c_uint,
+    ctypes.c_void_p,
+    ctypes.c_void_p,
+)
 
 
 class CupyError(RuntimeError):
@@ -29,6 +38,21 @@ class CupyDouble:
         self.gpu = HostGpu()
         self.calls: list[str] = []
         self.live_bytes = 0
+        self.libcuda = SimpleNamespace(cuModuleLoadDataEx=_LOAD(self.module_load))
+        self.loaded: list[bytes] = []
+
+    # ---- libcuda
+    def module_load(self, handle: int, text: bytes, count: int, options: int, values: int) -> int:
+        """cuModuleLoadDataEx: a text without an entry is refused, with a word in the log."""
+        names = (ctypes.c_int * count).from_address(options)
+        given = dict(zip(names, (ctypes.c_void_p * count).from_address(values), strict=True))
+        if b".entry" not in text:
+            said = b"ptxas application ptx input, line 1; fatal"[: given[6] - 1]
+            ctypes.memmove(given[5], said + b"\0", len(said) + 1)
+            return 218
+        self.loaded.append(text)
+        ctypes.c_void_p.from_address(handle).value = len(self.loaded)
+        return 0
 
     # ---- cupy.cuda.runtime
     def memset(self, address: int, value: int, num_bytes: int) -> None:
@@ -93,7 +117,11 @@ class CupyDouble:
             **{f"CUDA_{kind}": number for number, kind in enumerate(("R_32F", "R_64F", "R_16F"))},
             **{f"CUDA_{kind}": 4 + number for number, kind in enumerate(("C_32F", "C_64F"))},
         )
-        driver = module("cupy_backends.cuda.api.driver", CUDADriverError=CupyError)
+        driver = module(
+            "cupy_backends.cuda.api.driver",
+            CUDADriverError=CupyError,
+            moduleGetFunction=lambda handle, name: (handle, name),
+        )
         memory = module("cupy.cuda.memory", Memory=Memory, OutOfMemoryError=MemoryError)
         nvtx = module("cupy.cuda.nvtx")
         cuda = module(
@@ -135,6 +163,8 @@ def cupy_double() -> Iterator[CupyDouble]:
             patch.delitem(sys.modules, name)
         for name, one in double.modules().items():
             patch.setitem(sys.modules, name, one)
+        modules = importlib.import_module("runtime.gpu.cuda_modules")
+        patch.setattr(modules, "load_cuda", lambda: double.libcuda)
         own = importlib.import_module("runtime.gpu")
         before = dict(vars(own))
         try:

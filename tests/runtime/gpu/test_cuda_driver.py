@@ -11,6 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from runtime.codegen.ptx_launch import PtxLaunch
+from runtime.gpu.errors import GpuFailedError
+from runtime.gpu.failures import failures_of
+from runtime.gpu.work import KernelArraysOnDevice, PtxWork
+from runtime.kernels.copy import CopyKernel
 from tests.runtime.gpu.cupy_double import CupyDouble, cupy_double
 
 
@@ -31,6 +36,30 @@ def test_new_memory_is_cleared_on_a_stream_of_its_own(cupy: CupyDouble) -> None:
     assert cupy.calls == ["memsetAsync", "streamSynchronize"]
     data = np.ctypeslib.as_array((np.ctypeslib.ctypes.c_uint8 * 64).from_address(block.address))
     assert not data.any()
+
+
+def launch(text: str) -> PtxWork:
+    return PtxWork(
+        "step",
+        CopyKernel(),
+        (PtxLaunch(text, "kernel", (1, 1, 1), (1, 1, 1), 0, ()),),
+        KernelArraysOnDevice((), ()),
+    )
+
+
+def test_a_module_is_loaded_once_for_all_devices_of_a_gpu(cupy: CupyDouble) -> None:
+    for _ in range(3):
+        cuda_driver().load(launch(".entry kernel"))
+    assert cupy.loaded == [b".entry kernel"]
+
+
+def test_a_text_that_cuda_refuses_is_explained(cupy: CupyDouble) -> None:
+    driver = cuda_driver()
+    with (
+        pytest.raises(GpuFailedError, match=r"^step on a double: CUDA .*error 218.*line 1; fatal"),
+        failures_of(driver, "step"),
+    ):
+        driver.load(launch("no kernel"))
 
 
 def test_memory_beside_a_capture_of_another_device(cupy: CupyDouble) -> None:

@@ -98,3 +98,18 @@ def test_mpi4py_without_an_mpi_library_is_named(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     reasons = dict(line.split("\t") for line in missing.read_text().splitlines())
     assert "cannot load MPI library" in reasons["mpi"] or "no mpirun" in reasons["mpi"]
+
+
+def test_a_file_that_is_named_is_all_that_runs() -> None:
+    chosen = ["tests/gpu/test_driver.py", "--collect-only"]
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.gpu", "--double", *chosen],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    found = {line.split("::")[0] for line in done.stdout.splitlines() if "::" in line}
+    assert found == {"tests/gpu/test_driver.py"}

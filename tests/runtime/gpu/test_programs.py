@@ -96,6 +96,22 @@ def test_steps_allocate_nothing() -> None:
     assert doubles.drivers[0].allocations == before
 
 
+def test_graphs_can_be_switched_off_between_steps() -> None:
+    doubles = Doubles(ptx=True)
+    executable = doubles.on(compiled(SLICE))
+    (device,) = devices_of(executable).devices
+    inputs = random_inputs(executable.module)
+    want = evaluate(module_of(SLICE), *inputs)
+    state, launched = executable.put(inputs), doubles.drivers[0].launched
+    for wanted, kernels in ((True, 3), (False, 3), (True, 3), (True, 0), (False, 3), (True, 0)):
+        device.use_graphs(wanted)
+        before = len(launched)
+        results = executable.run(state)
+        # Launching a graph is no launch of these.
+        assert len({"y", "z", "r"}.intersection(launched[before:])) == kernels
+        assert_same(executable.get(results), want)
+
+
 def test_ranges_name_steps() -> None:
     doubles = Doubles(ptx=True, ranges=True, graphs=False)
     executable = doubles.on(compiled(SLICE))

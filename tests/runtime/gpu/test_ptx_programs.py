@@ -39,3 +39,8 @@ def test_a_training_step_has_ptx(cases: Path) -> None:
     for step in steps:
         for launch in step.launches:
             assert f".entry {launch.entry}(" in launch.text
+    entries = {launch.text: launch.entry for step in steps for launch in step.launches}
+    assert len(set(entries.values())) == len(entries)  # profilers can tell them apart
+    assert any(
+        "exponential" in entry and entry.startswith("spmd_rows") for entry in entries.values()
+    )

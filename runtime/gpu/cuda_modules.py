@@ -1,0 +1,49 @@
+"""Modules of PTX on one GPU: loaded once for all devices of this process, with the log of CUDA's compiler in errors."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from runtime.gpu.errors import PtxError
+
+#: CUjit_option of cuda.h: where the compiler writes its errors, and how many bytes it may write.
+_ERROR_LOG, _ERROR_LOG_BYTES = 5, 6
+_LOG_BYTES = 16 << 10
+_POINTER = ctypes.c_void_p
+
+
+def load_cuda() -> Any:
+    """Return the driver's library. OSError if there is none."""
+    return ctypes.CDLL("libcuda.so.1")
+
+
+class PtxModules:
+    """Handles of loaded modules by their text; they stay as long as the process. Used under the GPU's capture lock."""
+
+    def __init__(self, library: Any) -> None:
+        """``library``: the driver's, with cuModuleLoadDataEx."""
+        self._load = library.cuModuleLoadDataEx
+        self._load.argtypes = (ctypes.POINTER(_POINTER), ctypes.c_char_p, ctypes.c_uint) + 2 * (
+            ctypes.c_void_p,
+        )
+        self._load.restype = ctypes.c_int
+        self._handles: dict[str, int] = {}
+
+    def handle(self, text: str) -> int:
+        """Return the module of ``text``. PtxError, with what the compiler says, if CUDA refuses the text."""
+        if text not in self._handles:
+            self._handles[text] = self._loaded(text)
+        return self._handles[text]
+
+    def _loaded(self, text: str) -> int:
+        log = ctypes.create_string_buffer(_LOG_BYTES)
+        options = (ctypes.c_int * 2)(_ERROR_LOG, _ERROR_LOG_BYTES)
+        values = (_POINTER * 2)(ctypes.addressof(log), _LOG_BYTES)
+        handle = _POINTER()
+        status = self._load(ctypes.byref(handle), text.encode(), len(options), options, values)
+        if status:
+            said = log.value.decode(errors="replace").strip()
+            raise PtxError(f"CUDA refuses PTX (error {status}): {said or 'it does not say why'}")
+        assert handle.value is not None
+        return handle.value
