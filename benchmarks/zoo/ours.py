@@ -1,0 +1,79 @@
+"""Compile and run cases of the zoo on devices of this process, each with its figures.
+
+    python -m benchmarks.zoo.ours FOLDER...
+
+Each folder is one that `build` wrote; it gets outputs.npz and ours.json. An error of this project is written there as
+well, so that the other folders have their turn; a process that dies leaves no file.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import spmd
+from launch.execution import time_steps
+from launch.inputs import read_inputs, write_arrays
+from launch.machine_option import machine_for
+from launch.options import CompileOptions
+from launch.report.statistics import count_executable
+from spmd.analysis.cost import module_cost
+from spmd.errors import SpmdError
+
+WARM_UP, STEPS = 2, 5
+
+
+def run_case(folder: Path) -> dict[str, Any]:
+    case = json.loads((folder / "case.json").read_text())
+    start = time.perf_counter()
+    module = spmd.load(folder / "module.hlo")
+    options = CompileOptions(machine=machine_for(None, None, "cpu"))
+    counted, executable = count_executable(module, case["devices"], options)
+    executable.load_devices()
+    seconds = time.perf_counter() - start
+    shapes = [boundary.shape for boundary in executable.inputs]
+    inputs = read_inputs(folder / "inputs.npz", shapes)
+    outputs = [np.asarray(x) for x in executable.run(*inputs)]
+    write_arrays(folder / "outputs.npz", "out", outputs)
+    times = time_steps(executable, executable.put(inputs), WARM_UP + STEPS)[WARM_UP:]
+    memory = counted.memory
+    return {
+        "instructions": counted.instructions["logical"],
+        "compile_s": seconds,
+        "step_ms": 1e3 * statistics.median(times),
+        "wire_bytes": counted.cost.wire_bytes,
+        "peer_wire_bytes": peer_wire_bytes(folder / "peer.hlo"),
+        "memory": memory["arguments"] + memory["outputs"] + memory["temp"] - memory["aliased"],
+    }
+
+
+def peer_wire_bytes(path: Path) -> float | None:
+    """Bytes that one device sends in XLA's program; None where its text cannot be read."""
+    try:
+        return module_cost(spmd.load(path)).wire_bytes
+    except (SpmdError, OSError):
+        return None
+
+
+def main(folders: list[str]) -> int:
+    for name in folders:
+        folder = Path(name)
+        try:
+            found = run_case(folder)
+        except SpmdError as error:
+            found = {"refused": str(error)}
+        except Exception:  # noqa: BLE001 - whatever it is, it is what is looked for
+            found = {"crashed": traceback.format_exc()}
+        (folder / "ours.json").write_text(json.dumps(found, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,143 @@
+"""Names of the zoo's programs, by family. A family's module needs JAX; it is imported to build one of its programs."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from benchmarks.zoo.program import Builder
+
+#: (module in benchmarks.zoo.families, names). A program is the function of its name in the module.
+FAMILIES: tuple[tuple[str, tuple[str, ...]], ...] = (
+    (
+        "shard_maps",
+        (
+            "all_reductions",
+            "gathers_and_scatters",
+            "all_to_alls",
+            "permutations",
+            "ragged_all_to_all",
+            "ring_attention",
+            "ulysses_attention",
+            "pipeline_stages",
+            "expert_exchange",
+            "collective_matmul",
+            "partly_manual",
+            "halo_exchange",
+            "two_axis_groups",
+        ),
+    ),
+    (
+        "recurrent",
+        (
+            "lstm_scan",
+            "gru_reversed_scan",
+            "ssm_associative_scan",
+            "mamba_selective",
+            "linear_attention_chunks",
+            "viterbi",
+            "edit_distance",
+            "kalman_filter",
+            "lstm_with_dropout",
+        ),
+    ),
+    (
+        "flax_linen",
+        (
+            "linen_gpt_adamw",
+            "linen_t5",
+            "linen_vit",
+            "linen_lora",
+            "linen_resnet",
+        ),
+    ),
+    (
+        "flax_nnx",
+        (
+            "nnx_gpt_muon",
+            "nnx_recurrent",
+            "nnx_autoencoder",
+        ),
+    ),
+    (
+        "equinox_models",
+        (
+            "eqx_gpt",
+            "eqx_convolutions",
+            "eqx_ensemble",
+            "eqx_neural_ode",
+        ),
+    ),
+    (
+        "haiku_models",
+        (
+            "hk_gpt",
+            "hk_resnet",
+            "hk_lstm",
+            "hk_vector_quantizer",
+        ),
+    ),
+    (
+        "keras_models",
+        (
+            "keras_dense",
+            "keras_convolutions",
+            "keras_attention",
+        ),
+    ),
+    (
+        "diffusion",
+        (
+            "unet_training",
+            "unet_sampling",
+        ),
+    ),
+    (
+        "experts",
+        (
+            "moe_capacity",
+            "moe_ragged_dot",
+            "moe_ragged_dot_gradient",
+            "soft_moe",
+            "embedding_tables",
+        ),
+    ),
+    (
+        "graphs",
+        (
+            "graph_network",
+            "graph_attention",
+            "page_rank",
+            "shortest_paths",
+            "triangle_counts",
+        ),
+    ),
+    (
+        "reinforcement",
+        (
+            "cart_pole",
+            "ppo_update",
+            "value_iteration",
+            "replay_buffer",
+        ),
+    ),
+)
+
+
+def names() -> list[str]:
+    return [name for _, programs in FAMILIES for name in programs]
+
+
+def family_of(name: str) -> str:
+    """Raises KeyError for a name that no family has."""
+    for family, programs in FAMILIES:
+        if name in programs:
+            return family
+    raise KeyError(name)
+
+
+def builder_of(name: str) -> Builder:
+    module = importlib.import_module(f"benchmarks.zoo.families.{family_of(name)}")
+    builder: Builder = getattr(module, name)
+    return builder
