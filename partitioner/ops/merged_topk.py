@@ -29,13 +29,13 @@ from spmd.shape import PrimitiveType, as_array, leaves
 def partition_topk(
     context: PartitionContext, topk: HloInstruction
 ) -> tuple[ShardedValue, ...] | None:
-    """Declines plans that do not split the searched dimension, and empty arrays."""
+    """Declines plans that do not split the searched dimension, and empty operands and results."""
     plan = best_plan(problem_of(context, topk, local_rule(topk)))
     state = plan.operands[0]
     last = state.rank - 1
-    if not state.dims[last] or 0 in topk.operand(0).dims:
-        return None
     attrs = topk.attrs_as(TopKAttrs)
+    if not state.dims[last] or not attrs.k or 0 in topk.operand(0).dims:
+        return None
     b = context.builder
     value = context.reshard(context.value(topk.operand(0)), state)
     worst = ReductionKind.MAX if attrs.largest else ReductionKind.MIN

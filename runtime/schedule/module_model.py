@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from runtime.schedule.memory_model import MemoryModel, Place
 from runtime.schedule.step_facts import StepFacts
+from spmd.analysis.live_buffers import running_computations
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
 from spmd.hlo.opcode_roles import CALLERS
 from spmd.shape import ShapeIndex, leaves
@@ -20,11 +21,9 @@ class ModuleModel:
     peaks: dict[HloComputation, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        callers = [i for i in self.module.all_instructions() if i.opcode in CALLERS]
-        run = {self.module.entry: None}
-        run.update((callee, None) for caller in callers for callee in caller.called_computations)
-        #: Those that run on memory of their own, callees first: no reducers, no insides of fusions.
-        self.computations = [c for c in self.module.computations_post_order() if c in run]
+        #: Callees first. What reducers and insides of fusions call is not among them: no schedule reaches it.
+        self.computations = running_computations(self.module)
+        callers = [x for c in self.computations for x in c.with_opcode(*CALLERS)]
         self._bodies = {i.while_body: None for i in callers if i.opcode is Opcode.WHILE}
         self._callers: dict[HloComputation, list[HloInstruction]] = {}
         for caller in callers:

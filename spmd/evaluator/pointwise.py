@@ -15,7 +15,7 @@ from spmd.evaluator.value import NDArray, Value, array_of
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
-from spmd.ops.attrs import CustomCallAttrs, ParameterAttrs
+from spmd.ops.attrs import ConditionalAttrs, CustomCallAttrs, ParameterAttrs
 from spmd.shape import ArrayShape, TupleShape
 
 #: On scalars these change nothing, whatever their attributes say.
@@ -43,14 +43,17 @@ def apply_scalar(computation: HloComputation, arguments: Sequence[NDArray]) -> l
     return _evaluate_each(computation, arguments)
 
 
-def _is_pointwise(computation: HloComputation) -> bool:
-    return all(_is_pointwise_instruction(i) for i in computation.instructions)
+def _is_pointwise(computation: HloComputation, loops: bool = True) -> bool:
+    return all(_is_pointwise_instruction(i, loops) for i in computation.instructions)
 
 
-def _is_pointwise_instruction(instruction: HloInstruction) -> bool:
+def _is_pointwise_instruction(instruction: HloInstruction, loops: bool) -> bool:
+    """``loops``: whether a loop may be evaluated. It may not end for elements that have not chosen to enter it."""
     opcode = instruction.opcode
     if opcode in (Opcode.CALL, Opcode.FUSION):
-        return _is_pointwise(instruction.to_apply)
+        return _is_pointwise(instruction.to_apply, loops)
+    if opcode is Opcode.CONDITIONAL or (loops and opcode is Opcode.WHILE):
+        return all(_is_pointwise(callee, False) for callee in instruction.called_computations)
     if instruction.called_computations or opcode in _NOT_POINTWISE:
         return False
     if opcode in (Opcode.PARAMETER, Opcode.TUPLE, Opcode.GET_TUPLE_ELEMENT) or is_annotation(
@@ -87,9 +90,40 @@ def _run(computation: HloComputation, arguments: Sequence[Value]) -> Value:
             values[instruction] = operands[0]
         elif opcode in (Opcode.CALL, Opcode.FUSION):
             values[instruction] = _run(instruction.to_apply, operands)
+        elif opcode is Opcode.CONDITIONAL:
+            values[instruction] = _conditional(instruction, operands)
+        elif opcode is Opcode.WHILE:
+            values[instruction] = _while(instruction, operands[0])
         else:
             values[instruction] = EVALUATORS[opcode](instruction, operands)
     return values[computation.root]
+
+
+def _conditional(instruction: HloInstruction, operands: Sequence[Value]) -> Value:
+    """Evaluate all branches, and take for each element what its selector chooses."""
+    selector, *arguments = operands
+    pairs = zip(instruction.called_computations, arguments, strict=True)
+    *results, chosen = [_run(branch, (argument,)) for branch, argument in pairs]
+    predicated = instruction.attrs_as(ConditionalAttrs).predicated
+    for number, result in enumerate(results):
+        mask = array_of(selector) if predicated else array_of(selector) == number
+        chosen = _where(mask, result, chosen)
+    return chosen
+
+
+def _while(instruction: HloInstruction, state: Value) -> Value:
+    """Iterate until the condition holds for no element; those for which it does not hold keep their state."""
+    while True:
+        mask = array_of(_run(instruction.while_condition, (state,)))
+        if not mask.any():
+            return state
+        state = _where(mask, _run(instruction.while_body, (state,)), state)
+
+
+def _where(mask: NDArray, x: Value, y: Value) -> Value:
+    if isinstance(x, tuple) and isinstance(y, tuple):
+        return tuple(_where(mask, a, b) for a, b in zip(x, y, strict=True))
+    return np.where(mask, array_of(x), array_of(y))
 
 
 def _evaluate_each(computation: HloComputation, arguments: Sequence[NDArray]) -> list[NDArray]:

@@ -10,6 +10,7 @@ from spmd.passes.common_subexpression_elimination import CommonSubexpressionElim
 from spmd.passes.conditional_operand_simplifier import ConditionalOperandSimplifier
 from spmd.passes.conditional_result_simplifier import ConditionalResultSimplifier
 from spmd.passes.conditional_simplifier import ConditionalSimplifier
+from spmd.passes.conditional_to_select import ConditionalToSelect
 from spmd.passes.constant_folding import ConstantFolding
 from spmd.passes.dead_code_elimination import DeadCodeElimination
 from spmd.passes.defuser import Defuser
@@ -51,6 +52,7 @@ LEGALIZATION: tuple[HloPass, ...] = (
     ScanExpander(),
     RngExpander(),
     RngStateThreading(),
+    ConditionalToSelect(),
     MapInliner(),
     BatchNormExpander(),
 )

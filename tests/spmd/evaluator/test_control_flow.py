@@ -132,3 +132,24 @@ def test_a_per_device_program_is_not_evaluated_as_a_whole():
     text = "HloModule m, num_partitions=2\nENTRY e { ROOT p = u32[] partition-id() }"
     with pytest.raises(RunError, match="use evaluate_partitions"):
         evaluate(parse_module(text))
+
+
+#: Each element has its own number of trips, and its own branch at the end.
+MAPPED = """
+body { s = (s32[], f32[]) parameter(0) n = s32[] get-tuple-element(s), index=0 x = f32[] get-tuple-element(s), index=1
+  one = s32[] constant(1) m = s32[] subtract(n, one) y = f32[] add(x, x) ROOT t = (s32[], f32[]) tuple(m, y) }
+more { s = (s32[], f32[]) parameter(0) n = s32[] get-tuple-element(s), index=0 z = s32[] constant(0)
+  ROOT r = pred[] compare(n, z), direction=GT }
+b0 { x = f32[] parameter(0) ROOT y = f32[] negate(x) }
+b1 { x = f32[] parameter(0) k = f32[] constant(100) ROOT y = f32[] add(x, k) }
+b2 { x = f32[] parameter(0) ROOT y = f32[] copy(x) }
+f { n = s32[] parameter(0) x = f32[] constant(1) s = (s32[], f32[]) tuple(n, x)
+  w = (s32[], f32[]) while(s), condition=more, body=body y = f32[] get-tuple-element(w), index=1
+  ROOT c = f32[] conditional(n, y, y, y), branch_computations={b0, b1, b2} }
+"""
+
+
+def test_loops_and_branches_of_each_element(run):
+    n = np.array([[-1, 0, 1], [2, 5, 10]], np.int32)
+    body = "n = s32[2,3] parameter(0) ROOT r = f32[2,3] map(n), dimensions={0,1}, to_apply=f"
+    np.testing.assert_array_equal(run(body, n, before=MAPPED)[0], [[1, -1, 102], [4, 32, 1024]])

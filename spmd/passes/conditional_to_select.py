@@ -1,0 +1,99 @@
+"""Compute every branch of a conditional and select among their results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from spmd.analysis.live_buffers import running_computations
+from spmd.analysis.side_effects import SideEffects
+from spmd.builder import Builder, ModuleScope
+from spmd.hlo.computation import HloComputation
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.opcode import Opcode
+from spmd.ops import definition
+from spmd.ops.attrs import ConditionalAttrs
+from spmd.passes.inline import inline
+from spmd.passes.instruction_pass import Edit, InstructionPass
+from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.rewrite import builder_at, has_control_edges, replace_and_prune
+from spmd.passes.tuple_simplifier import match_element
+from spmd.shape import TupleShape
+
+_LEAVES = frozenset({Opcode.PARAMETER, Opcode.CONSTANT, Opcode.TUPLE, Opcode.GET_TUPLE_ELEMENT})
+
+
+@register_pass
+@dataclass(frozen=True)
+class ConditionalToSelect(InstructionPass):
+    """conditional(p, x, y), true_computation=t, false_computation=f  =>  select(p, t(x), f(y))
+
+    in the functions of maps, reducers and comparators, if the branches consist of elementwise operations and constants.
+    Native code knows elements and no branches, so that the evaluator would run a function that keeps one.
+    max_instructions: larger branches, all together, stay.
+    """
+
+    name: ClassVar[str] = "conditional-to-select"
+    accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
+    opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.CONDITIONAL,)
+    max_instructions: int = 4096
+
+    def editor(self, module: HloModule) -> Edit:
+        scope, effects = ModuleScope(module), SideEffects()
+        running = frozenset(running_computations(module))
+
+        def edit(x: HloInstruction) -> bool:
+            branches = x.called_computations
+            if x.parent in running or has_control_edges(x):
+                return False
+            if sum(map(len, branches)) > self.max_instructions:
+                return False
+            if not all(map(is_selectable, branches)):
+                return False
+            select_branches(x, builder_at(x, scope), effects)
+            return True
+
+        return edit
+
+
+def is_selectable(branch: HloComputation) -> bool:
+    """Return whether `branch` consists of elementwise operations and constants, and may run when it is not chosen."""
+    return not any(map(has_control_edges, branch.instructions)) and all(
+        x.opcode in _LEAVES or (definition(x.opcode).elementwise and not x.called_computations)
+        for x in branch.instructions
+    )
+
+
+def select_branches(x: HloInstruction, b: Builder, effects: SideEffects) -> None:
+    """Replace the conditional `x` by selects among the results of its branches, whose instructions `b` takes in."""
+    computation = b.computation
+    before, readers = len(computation), x.users
+    selector, *operands = x.operands
+    results = [
+        inline(branch, (operand,), computation).root
+        for branch, operand in zip(x.called_computations, operands, strict=True)
+    ]
+    chosen = results[-1]
+    for number in reversed(range(len(results) - 1)):
+        predicate = selector
+        if not x.attrs_as(ConditionalAttrs).predicated:
+            predicate = b.compare(selector, b.scalar_like(selector, number), "EQ")
+        chosen = _select(b, predicate, results[number], chosen)
+    made = computation.newest(len(computation) - before)
+    replace_and_prune(x, chosen, effects)
+    for read in (*made, *readers):
+        element = match_element(read) if read.parent is computation else None
+        if element is not None and not has_control_edges(read):
+            replace_and_prune(read, element, effects)
+
+
+def _select(
+    b: Builder, predicate: HloInstruction, x: HloInstruction, y: HloInstruction
+) -> HloInstruction:
+    """Return a select of arrays, or the tuple of the elements' selects."""
+    if not isinstance(x.shape, TupleShape):
+        return b.select(predicate, x, y)
+    elements = range(len(x.shape.elements))
+    pairs = [(b.get_tuple_element(x, i), b.get_tuple_element(y, i)) for i in elements]
+    return b.tuple([_select(b, predicate, *pair) for pair in pairs])
