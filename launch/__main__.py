@@ -7,7 +7,7 @@ import contextlib
 import sys
 from collections.abc import Sequence
 
-from launch.rank_environment import world_of_environment
+from launch.rank_environment import exit_code_of_rank, world_of_environment
 
 
 def main() -> int:
@@ -22,7 +22,8 @@ def main() -> int:
             start.attendant.limit(timeout)
     from launch.cli import main as command
 
-    return command()
+    code = command()
+    return code if world is None else exit_code_of_rank(code)
 
 
 def timeout_of(arguments: Sequence[str]) -> float | None:
