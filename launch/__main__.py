@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from launch.messages import report_error
-from launch.rank_environment import world_of_environment
+from launch.rank_environment import exit_code_of_rank, world_of_environment
 from spmd.errors import PackageError
 
 
@@ -26,8 +26,10 @@ def main() -> int:
         from launch.cli import main as command
     except PackageError as error:
         report_error(str(error))
-        return error.exit_code
-    return command()
+        code = error.exit_code
+    else:
+        code = command()
+    return code if world is None else exit_code_of_rank(code)
 
 
 def timeout_of(arguments: Sequence[str]) -> float | None:

@@ -6,12 +6,12 @@ Nobody hangs: errors are exchanged, and every rank leaves together.
 from __future__ import annotations
 
 import json
-import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from collectives.communicator.interface import Communicator
+from launch.unexpected import describe_unexpected
 from spmd.errors import RunError, SpmdError
 
 Result = TypeVar("Result")
@@ -78,10 +78,7 @@ def from_first(world: Communicator, make: Callable[[], bytes], doing: str) -> by
 def _error_report(error: Exception) -> dict[str, object]:
     if isinstance(error, SpmdError):
         return {"error": str(error), "exit_code": error.exit_code}
-    return {
-        "error": f"{type(error).__name__}: {error}\n{traceback.format_exc()}",
-        "exit_code": RunError.exit_code,
-    }
+    return {"error": describe_unexpected(error), "exit_code": RunError.exit_code}
 
 
 def agree_on_code(world: Communicator, code: int) -> int:

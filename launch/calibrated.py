@@ -16,6 +16,7 @@ from pathlib import Path
 from spmd.machine.description import MachineDescription
 from spmd.machine.named import introduce, machine_named
 from spmd.machine.reader import MAX_BYTES, MachineError, read_machine
+from spmd.output_file import write_file
 
 _FOLDER = "spmd-executor"
 #: Lines of /proc/cpuinfo that tell processors apart; others say what the moment is, like a clock rate.
@@ -45,13 +46,7 @@ def processor_digest() -> str:
 
 def keep_calibration(text: str) -> None:
     """Put a description there as a whole: who reads meanwhile finds the old one or the new one."""
-    path = calibration_path()
-    half = path.with_name(f"{path.name}.{os.getpid()}")
-    try:
-        half.write_text(text, encoding="utf-8")
-        half.replace(path)
-    finally:
-        half.unlink(missing_ok=True)
+    write_file(calibration_path(), text)
 
 
 def machine_here(environment: Mapping[str, str] = os.environ) -> MachineDescription:

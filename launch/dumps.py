@@ -17,6 +17,7 @@ from pathlib import Path
 from launch.pipeline import Compilation
 from runtime.executable import Executable
 from spmd.errors import SpmdError
+from spmd.output_file import write_file
 from spmd.passes.pipeline import PIPELINE_END, Application
 
 #: What XLA calls the pipelines that end in our stages.
@@ -87,4 +88,4 @@ class Dumps:
     def _write(self, name: str, text: str) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / f"{self._stem}.{name}.txt"
-        path.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
+        write_file(path, text.rstrip("\n") + "\n")

@@ -21,7 +21,8 @@ from collectives.communicator.status import Life
 from launch.agreement import AgreedError
 from launch.messages import report_error
 from launch.one_report import claim_report
-from launch.rank_environment import own_launcher
+from launch.rank_environment import exit_code_of_rank, own_launcher
+from launch.unexpected import describe_system_failure
 from spmd.errors import RunError, SpmdError
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ def run_rank(world: MpiCommunicator, program: Callable[[MpiCommunicator], int]) 
     try:
         code = program(world)
     except BaseException as error:  # noqa: BLE001 - whatever it is, the other ranks would wait for this one
-        return end_job(world, error)
+        failure = describe_system_failure(error)
+        return end_job(world, error if failure is None else RunError(failure))
     world.close()
     return code
 
@@ -63,7 +65,7 @@ def end_job(world: MpiCommunicator, error: BaseException) -> int:
         if may_report(world):
             report_error(message)
     end_by_alarm()
-    world.abort(code)
+    world.abort(exit_code_of_rank(code))
     return code
 
 
@@ -85,9 +87,10 @@ def _report_agreed(world: MpiCommunicator, error: AgreedError) -> bool:
 
 def _describe(world: MpiCommunicator, error: BaseException) -> str:
     """With the rank in front."""
-    message = (
-        str(error) if isinstance(error, SpmdError) else "".join(traceback.format_exception(error))
-    )
+    if isinstance(error, SpmdError):
+        message = str(error)
+    else:
+        message = "".join(traceback.format_exception(error))
     if message.startswith("[rank "):
         return message
     return f"[rank {world.rank}/{world.size}] {message}"

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from launch.npz import Array, InputError, StoredArrays
+from spmd.output_file import replaced_file
 from spmd.shape import ArrayShape, PrimitiveType
 
 
@@ -35,8 +36,14 @@ def read_arrays(path: Path, prefix: str, shapes: Sequence[ArrayShape]) -> list[A
 
 
 def write_arrays(path: Path, prefix: str, arrays: Sequence[Array]) -> None:
-    """Write ``prefix``0, ``prefix``1, ...; types that NumPy lacks as their bits."""
-    np.savez(path, **{f"{prefix}{index}": to_storage(array) for index, array in enumerate(arrays)})  # type: ignore[arg-type]
+    """Write ``prefix``0, ``prefix``1, ...; types that NumPy lacks as their bits.
+
+    As NumPy does, it adds .npz to a name without it. Raises OutputFileError where there is no room.
+    """
+    named = {f"{prefix}{index}": to_storage(array) for index, array in enumerate(arrays)}
+    target = path if path.suffix == ".npz" else path.with_name(f"{path.name}.npz")
+    with replaced_file(target) as file:
+        np.savez(file, **named)  # type: ignore[arg-type]
 
 
 def seeded_inputs(seed: int, shapes: Sequence[ArrayShape]) -> list[Array]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import pwd
 import shutil
 import signal
 import subprocess
@@ -55,6 +56,7 @@ class MpiJob:
     """An MPI job of ``ranks`` processes, each running ``command``.
 
     ``cores_per_rank``: cores that each rank is bound to and threads that BLAS may use there; None binds nothing.
+    ``variables``: what the ranks' environments have besides.
     """
 
     ranks: int
@@ -62,6 +64,7 @@ class MpiJob:
     hostfile: Path | None = None
     cores_per_rank: int | None = None
     slurm: bool = False
+    variables: tuple[tuple[str, str], ...] = ()
 
     def arguments(self) -> list[str]:
         """The launcher's line. LaunchError where there is no such launcher."""
@@ -75,10 +78,10 @@ class MpiJob:
         """``base`` with what the job needs added; what the caller has set stays."""
         needed = {name: str(self.cores_per_rank or 1) for name in _THREADS}
         if not self.slurm:
-            needed |= _OPEN_MPI_ENVIRONMENT
+            needed |= {**_OPEN_MPI_ENVIRONMENT, "HOME": _home()}
             if self.hostfile is None:
                 needed |= ONE_NODE
-        return {**needed, **base}
+        return {**needed, **base, **dict(self.variables)}
 
     def run(self, timeout_seconds: float | None = None) -> int:
         """Run the job to its end and return its exit code; interrupting or timing out ends every rank."""
@@ -95,7 +98,8 @@ class MpiJob:
         options = []
         if self.hostfile is not None:
             # Open MPI hands on only what it is told to.
-            forwarded = [part for name in _THREADS for part in ("-x", name)]
+            names = (*_THREADS, *dict(self.variables))
+            forwarded = [part for name in names for part in ("-x", name)]
             options += ["--hostfile", str(self.hostfile), *forwarded]
         if self.cores_per_rank is not None:
             options += ["--map-by", f"slot:PE={self.cores_per_rank}", "--bind-to", "core"]
@@ -115,6 +119,14 @@ class MpiJob:
         if self.cores_per_rank is not None:
             options += [f"--cpus-per-task={self.cores_per_rank}", "--cpu-bind=cores"]
         return [found, *options]
+
+
+def _home() -> str:
+    """Return the user's home folder, also where HOME is not set: Open MPI's launcher does not start without it."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:  # a container may run as a user that it does not know
+        return "/"
 
 
 def _end(launcher: subprocess.Popen[bytes]) -> None:

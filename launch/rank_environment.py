@@ -15,13 +15,20 @@ from pathlib import Path
 from typing import Any
 
 from collectives.communicator.processes import ProcessId
-from spmd.errors import RunError
+from launch.unexpected import TRACEBACK_VARIABLE
+from spmd.errors import CheckFailed, RunError
 
 NODE_ID_VARIABLE = "SPMD_NODE_ID"
 """Tells the nodes of ranks apart, so it may differ."""
 
 PLACEMENT_VARIABLE = "SPMD_PLACEMENT"
 """``off``: ranks run where the launcher and the system put them, each its own steps."""
+
+LAUNCHED_VARIABLE = "SPMD_LAUNCHED"
+"""``1``: `spmd launch` started this rank, and reads its exit code (``exit_code_of_rank``)."""
+
+CHECK_FAILED_ON_RANK = 81
+"""Exit code of a rank on which a check failed: launchers and Python return 1 for failures of their own."""
 
 _SESSION = re.compile(r"(ompi|prte)\.\d+")
 """Open MPI's name for the directory of a launcher's session: with the launcher's process number."""
@@ -53,6 +60,13 @@ def world_of_environment(environment: Mapping[str, str] = os.environ) -> tuple[i
         if size is not None and rank is not None:
             return int(rank), int(size)
     return None
+
+
+def exit_code_of_rank(code: int, environment: Mapping[str, str] = os.environ) -> int:
+    """Return the exit code with which a rank says ``code`` to `spmd launch`, if that has started it."""
+    if code == CheckFailed.exit_code and environment.get(LAUNCHED_VARIABLE) == "1":
+        return CHECK_FAILED_ON_RANK
+    return code
 
 
 def local_rank_of_environment(environment: Mapping[str, str] = os.environ) -> int | None:
@@ -97,9 +111,13 @@ _CHANGE_RESULTS = (
 )
 
 
+#: Variables of this project that say nothing of results.
+_MAY_DIFFER = {NODE_ID_VARIABLE, LAUNCHED_VARIABLE, TRACEBACK_VARIABLE}
+
+
 def settings_of_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """What the environments of all ranks must have alike, for ``launch.agreement.agree``."""
-    ours = {name for name in environment if name.startswith("SPMD_")} - {NODE_ID_VARIABLE}
+    ours = {name for name in environment if name.startswith("SPMD_")} - _MAY_DIFFER
     names = sorted({*ours, *_CHANGE_RESULTS} & set(environment))
     return {f"environment variable {name}": environment[name] for name in names}
 

@@ -30,6 +30,7 @@ from runtime.timeline.recorder import RecordedStep
 from spmd.errors import RunError
 from spmd.hlo import HloModule
 from spmd.literal import NDArray
+from spmd.output_file import write_file
 
 Gather = Literal["first", "all"]
 """Which processes get global arrays: the one of device 0, or all. One process with all devices always gets them."""
@@ -154,10 +155,13 @@ class Executable:
         return tuple(sorted(a.number for a in homes if a.kind is AllocationKind.PARAMETER))
 
     def save(self, path: str | Path) -> None:
-        """Write it to a file, for ``spmd.load_executable``, ``spmd run`` and ``spmd bench``."""
+        """Write it to a file, for ``spmd.load_executable``, ``spmd run`` and ``spmd bench``.
+
+        Raises OutputFileError where there is no room; a file of that name is then what it was.
+        """
         from runtime.saved import save_bytes  # which is built on this class
 
-        Path(path).write_bytes(save_bytes(self))
+        write_file(Path(path), save_bytes(self))
 
     def dump_buffers(self) -> str:
         return dump_assignment(self.program.assignment)

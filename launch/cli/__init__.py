@@ -1,12 +1,14 @@
 """The `spmd` command: one file per subcommand, each with `add_parser` and `run`.
 
-Exit codes: 0 done; 1 a check failed; 2 bad usage or bad input; 3 a failure while running. Errors are one readable
-message on standard error; `--json` prints one object on standard output and nothing else.
+Exit codes: 0 done; 1 a check failed; 2 bad usage or bad input; 3 any other failure: while running, of the system, or a
+defect of this project. Errors are one readable message on standard error (SPMD_TRACEBACK=1 adds where a defect lies);
+`--json` prints one object on standard output and nothing else.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 from collections.abc import Sequence
@@ -23,7 +25,8 @@ import launch.cli.run as run
 import launch.cli.simulate as simulate
 import launch.cli.stats as stats
 from launch.messages import report_error
-from spmd.errors import SpmdError
+from launch.unexpected import describe_unexpected
+from spmd.errors import RunError, SpmdError
 
 SUBCOMMANDS = (
     run,
@@ -46,7 +49,7 @@ def build_parser() -> argparse.ArgumentParser:
         prog="spmd",
         description="Compile sharded HLO modules and run them on MPI ranks or in-process devices.",
         epilog="`spmd COMMAND --help` lists a command's options. Exit codes: 0 done; 1 a check failed; 2 bad usage or "
-        "bad input; 3 a failure while running.",
+        "bad input; 3 a failure while running, of the system, or a defect (SPMD_TRACEBACK=1 prints where).",
     )
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for subcommand in SUBCOMMANDS:
@@ -55,20 +58,46 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code; never raises for bad input."""
+    """Run one command and return its exit code; never raises."""
     try:
-        options = build_parser().parse_args(sys.argv[1:] if argv is None else argv)
-    except SystemExit as exit_request:  # argparse has said what is wrong, or printed help
-        return exit_request.code if isinstance(exit_request.code, int) else 2
-    try:
-        code: int = options.run(options)
+        code = _run(sys.argv[1:] if argv is None else argv)
+        if sys.stdout is not None:
+            sys.stdout.flush()  # not when Python shuts down, where a full disk has no message of its own
     except SpmdError as error:
-        report_error(str(error))
+        _report(str(error))
         return error.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
         # The reader went away (`spmd opt m.hlo | head`): nothing more to say, not even when Python shuts down.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         return 0
+    except Exception as error:  # noqa: BLE001 - exit code 1 says that a check failed, and nothing else
+        _discard_output()
+        _report(describe_unexpected(error))
+        return RunError.exit_code
     return code
+
+
+def _run(arguments: Sequence[str]) -> int:
+    try:
+        options = build_parser().parse_args(arguments)
+    except SystemExit as exit_request:  # argparse has said what is wrong, or printed help
+        return exit_request.code if isinstance(exit_request.code, int) else 2
+    code: int = options.run(options)
+    return code
+
+
+def _report(message: str) -> None:
+    with contextlib.suppress(OSError):  # standard error may be on the same full disk
+        report_error(message)
+
+
+def _discard_output() -> None:
+    """Leave nothing in standard output's buffer that could fail again when Python shuts down."""
+    if sys.stdout is None:
+        return
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -29,6 +29,7 @@ from launch.rank_environment import settings_of_environment, world_of_environmen
 from launch.report.environment import describe_environment
 from spmd.machine.description import MachineDescription
 from spmd.machine.reader import MachineError, write_machine
+from spmd.output_file import write_file
 
 if TYPE_CHECKING:
     from collectives.communicator.mpi import MpiCommunicator
@@ -181,15 +182,11 @@ def _require_place(path: Path, makes_folder: bool) -> None:
 
 
 def _write(output: Path | None, text: str) -> None:
-    """Where compilations find it, or to the file that was asked for."""
-    try:
-        if output is None:
-            keep_calibration(text)
-        else:
-            output.write_text(text, encoding="utf-8")
-    except OSError as error:
-        path = output or calibration_path()
-        raise OutputPathError(f"{path}: cannot be written: {error.strerror or error}") from error
+    """Write the description to ``output``, or where compilations find it; OutputFileError where there is no room."""
+    if output is None:
+        keep_calibration(text)
+    else:
+        write_file(output, text)
 
 
 def _unsteady(spreads: Mapping[str, float]) -> list[str]:

@@ -15,6 +15,7 @@ from launch.memory_limit import add_memory_limit
 from launch.printable import printable
 from launch.source import load_module
 from runtime.saved import save_bytes
+from spmd.output_file import write_file
 
 
 def add_parser(subparsers: Any) -> None:
@@ -37,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     module = load_module(options.module)
     executable, warning = compile_warning(module, options.devices, compile_options(options))
     sys.stderr.write(warning)
-    options.output.write_bytes(save_bytes(executable))
+    write_file(options.output, save_bytes(executable))
     print(
         f"{options.output}: {printable(executable.program.name, keep='')} for {executable.num_devices} devices, "
         f"compiled in {sum(executable.compile_seconds.values()):.2f} s"

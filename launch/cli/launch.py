@@ -12,10 +12,13 @@ from typing import Any
 from launch.cli.module_argument import positive
 from launch.job import UsageError
 from launch.mpirun import MpiJob, cores_for_each, in_slurm_allocation
-from spmd.errors import RunError
+from launch.rank_environment import CHECK_FAILED_ON_RANK, LAUNCHED_VARIABLE
+from spmd.errors import CheckFailed, RunError
 from spmd.near_names import did_you_mean
 
-KNOWN_CODES = range(4)
+#: A rank's exit code -> this command's. All others, 1 among them, are of a rank that was killed or of a launcher that
+#: could not do its work.
+_CODES = {0: 0, CHECK_FAILED_ON_RANK: CheckFailed.exit_code, 2: 2, 3: 3}
 
 
 def add_parser(subparsers: Any) -> None:
@@ -73,8 +76,7 @@ def run(options: argparse.Namespace) -> int:
         raise RunError(
             f"the launcher ({Path(job.arguments()[0]).name}) was ended by {signal.Signals(-code).name}"
         )
-    # A rank killed by a signal, or a launcher that failed, has codes of its own.
-    return code if code in KNOWN_CODES else RunError.exit_code
+    return _CODES.get(code, RunError.exit_code)
 
 
 def _job(options: argparse.Namespace) -> MpiJob:
@@ -83,4 +85,5 @@ def _job(options: argparse.Namespace) -> MpiJob:
     if cores is None and options.hostfile is None and not slurm:
         cores = cores_for_each(options.ranks)
     command = (sys.executable, "-m", "launch", *options.arguments)
-    return MpiJob(options.ranks, command, options.hostfile, cores, slurm)
+    variables = ((LAUNCHED_VARIABLE, "1"),)
+    return MpiJob(options.ranks, command, options.hostfile, cores, slurm, variables)

@@ -9,6 +9,7 @@ from launch.report.memory_image import memory_image
 from launch.report.memory_page import memory_page
 from launch.report.memory_timeline import memory_timeline
 from runtime.executable import Executable
+from spmd.output_file import write_file
 
 FORMATS = (".html", ".png")
 
@@ -26,9 +27,9 @@ def add_memory_plot(parser: argparse.ArgumentParser) -> None:
 def write_memory_plot(executable: Executable, target: Path) -> None:
     timeline = memory_timeline(executable)
     if target.suffix == ".png":
-        target.write_bytes(memory_image(timeline))
+        write_file(target, memory_image(timeline))
     else:
-        target.write_text(memory_page(timeline), encoding="utf-8")
+        write_file(target, memory_page(timeline))
 
 
 def _picture(text: str) -> Path:

@@ -12,6 +12,7 @@ from launch.machine_option import machine_for
 from launch.measured_durations import measured_durations
 from launch.options import CompileOptions
 from spmd.hlo import HloModule
+from spmd.output_file import write_file
 from spmd.proto import serialize, serialize_hlo_proto, serialize_with_config
 
 STAGES = ("logical", "partitioned")
@@ -132,7 +133,7 @@ def write_module(module: HloModule, output: Path | None) -> None:
         write_text(str(module), output)
         return
     kind = next((kind for kind in _PROTOS if output.name.endswith(kind)), "")
-    output.write_bytes(_PROTOS.get(kind, serialize)(module))
+    write_file(output, _PROTOS.get(kind, serialize)(module))
 
 
 _PROTOS = {".hlo.pb": serialize_hlo_proto, ".hlo_with_config.pb": serialize_with_config}
@@ -144,4 +145,4 @@ def write_text(text: str, output: Path | None) -> None:
     if output is None:
         sys.stdout.write(text)
     else:
-        output.write_text(text, encoding="utf-8")
+        write_file(output, text)

@@ -37,6 +37,7 @@ from launch.report.trace import recorded_trace
 from runtime.executable import Executable
 from runtime.memory_limit import require_memory
 from spmd.hlo import HloModule
+from spmd.output_file import write_file
 
 if TYPE_CHECKING:
     from collectives.communicator.mpi import MpiCommunicator
@@ -110,7 +111,7 @@ def _run_timeline(options: argparse.Namespace) -> int:
     data = read_at_most(options.timeline, MAX_BYTES, TraceError)
     _report(options, overlap_report(read_trace(data, str(options.timeline))), None)
     if options.trace is not None:
-        options.trace.write_bytes(data)
+        write_file(options.trace, data)
     return 0
 
 
@@ -153,13 +154,13 @@ def _measure(options: argparse.Namespace, executable: Executable) -> None:
     if trace is None:
         return
     if options.trace is not None:
-        options.trace.write_text(json.dumps(trace), encoding="utf-8")
+        write_file(options.trace, json.dumps(trace))
     _report(options, overlap_report(run_of_trace(trace, executable.module.name)), executable.module)
 
 
 def _report(options: argparse.Namespace, report: OverlapReport, module: HloModule | None) -> None:
     if options.html is not None:
-        options.html.write_text(timeline_page(report, module), encoding="utf-8")
+        write_file(options.html, timeline_page(report, module))
     if options.json:
         print(json.dumps(as_json(report)))
     else:

@@ -45,6 +45,7 @@ from runtime.executable import Executable
 from runtime.memory_limit import require_memory
 from runtime.timeline.recorder import KEPT_STEPS
 from spmd.errors import CheckFailed, UnsupportedError
+from spmd.output_file import write_file
 
 if TYPE_CHECKING:
     from collectives.communicator.mpi import MpiCommunicator
@@ -222,7 +223,7 @@ def _write_profile(options: argparse.Namespace, executable: Executable) -> None:
         return
     trace = collect_trace(executable, compile_options(options).machine)
     if trace is not None:
-        options.profile.write_text(json.dumps(trace), encoding="utf-8")
+        write_file(options.profile, json.dumps(trace))
 
 
 def _expected(options: argparse.Namespace, program: Program) -> list[Expected]:

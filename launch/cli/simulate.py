@@ -30,6 +30,7 @@ from launch.source import load_module
 from spmd.errors import SpmdError
 from spmd.hlo import HloModule, Stage
 from spmd.hlo.clone import clone_module
+from spmd.output_file import write_file
 from spmd.text.stage import device_count
 
 _MOST = 20
@@ -100,7 +101,7 @@ def run(options: argparse.Namespace) -> int:
     if options.durations is None and found.communication and not options.no_bound:
         found = replace(found, least=least_of(module, options.devices, wanted))
     if options.trace is not None:
-        options.trace.write_text(json.dumps(simulation_trace(found)), encoding="utf-8")
+        write_file(options.trace, json.dumps(simulation_trace(found)))
     if options.json:
         print(json.dumps(as_json(found, machine)))
     else:

@@ -114,9 +114,10 @@ def _checked(
 
 
 def share_bytes(lives: Sequence[Interval], offsets: Sequence[int]) -> bool:
-    """Whether two of the intervals meet in time and in bytes; they begin at ``offsets``."""
+    """Return whether two of the intervals, which begin at ``offsets``, meet in time and in bytes."""
     placed = sorted(
-        (one.start, offset, one) for offset, one in zip(offsets, lives, strict=True) if one.size
+        ((one.start, offset, one) for offset, one in zip(offsets, lives, strict=True) if one.size),
+        key=lambda found: found[:2],  # intervals have no order among themselves
     )
     live: list[tuple[int, int]] = []  # (first byte, end), disjoint, in order
     ends: list[tuple[int, tuple[int, int]]] = []

@@ -64,7 +64,7 @@ def test_the_same_error_on_every_rank_is_said_once() -> None:
 def test_a_defect_on_one_rank_does_not_leave_the_others_waiting() -> None:
     good: Setup = lambda: ("", {"module": "a"})  # noqa: E731
     for outcome in agree_on_threads([good, failing(KeyError("x"))]):
-        assert str(outcome).startswith("[rank 1/2] KeyError: 'x'")
+        assert str(outcome).startswith("[rank 1/2] internal error: KeyError: 'x'")
         assert outcome.agreed_code == 3
 
 

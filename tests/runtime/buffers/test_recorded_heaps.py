@@ -96,6 +96,8 @@ def test_memory_is_shared_only_where_the_program_allows_it() -> None:
         ([(0, 9, 64), (1, 2, 8), (4, 5, 8)], [0, 64, 60], True),
         ([(0, 9, 0), (0, 9, 8)], [4, 0], False),
         ([(0, 1, 8), (0, 9, 8), (2, 3, 8), (2, 3, 8)], [0, 8, 0, 16], False),
+        ([(0, 3, 8), (0, 2, 8)], [0, 0], True),  # one start and one offset
+        ([(0, 2, 8), (0, 2, 16), (0, 2, 8)], [0, 0, 0], True),
     ],
 )
 def test_meeting_in_time_and_in_bytes(

@@ -1,0 +1,37 @@
+"""Messages for exceptions that are not SpmdErrors: failures of the system, and defects of this project."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Mapping
+
+#: "1": a defect is reported with its traceback.
+TRACEBACK_VARIABLE = "SPMD_TRACEBACK"
+
+
+def describe_unexpected(error: Exception, environment: Mapping[str, str] = os.environ) -> str:
+    """Return one line for ``error``, followed by its traceback where the environment asks for one."""
+    line = describe_system_failure(error)
+    if line is None:
+        first = str(error).partition("\n")[0]
+        line = f"internal error: {type(error).__name__}{': ' if first else ''}{first}"
+        if not wants_traceback(environment):
+            line += f" ({TRACEBACK_VARIABLE}=1 prints where)"
+    if not wants_traceback(environment):
+        return line
+    return line + "\n" + "".join(traceback.format_exception(error)).rstrip("\n")
+
+
+def describe_system_failure(error: BaseException) -> str | None:
+    """Return one line for an error that the system reports (a full disk, no memory); None for any other."""
+    if isinstance(error, MemoryError):
+        return f"out of memory{': ' if str(error) else ''}{error}"
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename is not None else ""
+        return f"{where}{error.strerror or error}"
+    return None
+
+
+def wants_traceback(environment: Mapping[str, str] = os.environ) -> bool:
+    return environment.get(TRACEBACK_VARIABLE) == "1"

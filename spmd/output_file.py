@@ -1,0 +1,71 @@
+"""Files written whole or not at all: beside their places first, then moved there."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from spmd.errors import RunError
+
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+
+
+class OutputFileError(RunError):
+    """A file that cannot be written, for want of room for example. What was in its place before is still there."""
+
+
+def write_file(path: Path, data: bytes | str) -> None:
+    """Write bytes, or text as UTF-8, to ``path``; OutputFileError where that fails."""
+    with replaced_file(path) as file:
+        file.write(data.encode() if isinstance(data, str) else data)
+
+
+@contextlib.contextmanager
+def replaced_file(path: Path) -> Iterator[BinaryIO]:
+    """Open a file for writing which takes ``path``'s place, with its mode, at the end of a body that raises nothing.
+
+    Symbolic links stay: the file that they name is replaced. What is no regular file (a pipe, /dev/null) is written to
+    directly, and so is a file in a folder that this user may not write to. Raises OutputFileError for any OSError.
+    """
+    try:
+        target = Path(os.path.realpath(path))
+        half = _beside(target)
+        if half is None:
+            with target.open("wb") as file:
+                yield file
+            return
+        try:
+            with half.open("wb") as file:
+                yield file
+            half.replace(target)
+        except BaseException:
+            half.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise OutputFileError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def _beside(target: Path) -> Path | None:
+    """Make an empty file in ``target``'s folder with ``target``'s mode; None where it is to be written to directly."""
+    try:
+        found = target.stat()
+    except FileNotFoundError:
+        found = None
+    if found is not None and not stat.S_ISREG(found.st_mode):
+        return None
+    half = target.with_name(f".{secrets.token_hex(6)}.partial")  # as long a name as any
+    try:
+        descriptor = os.open(half, _CREATE, 0o666)
+    except PermissionError:
+        if found is None:
+            raise
+        return None
+    if found is not None:
+        os.fchmod(descriptor, stat.S_IMODE(found.st_mode))
+    os.close(descriptor)
+    return half
