@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
-import struct
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
@@ -18,7 +17,6 @@ from collectives.communicator.interface import (
     private_memory,
 )
 from collectives.communicator.kinds import (
-    AllGather,
     Collective,
     CollectiveBroadcast,
     Group,
@@ -26,7 +24,15 @@ from collectives.communicator.kinds import (
 )
 from collectives.communicator.native_collective import NativeCollective
 from collectives.communicator.node import ByteExchange, Node
-from collectives.communicator.node_binding import Binding, Places, Protocol, Spot, binding_digest
+from collectives.communicator.node_binding import (
+    Binding,
+    BoundRecord,
+    BoundRecords,
+    Places,
+    Protocol,
+    Spot,
+    binding_digest,
+)
 from collectives.communicator.reduction import Array
 from collectives.communicator.shared_buffers import Buffers
 from collectives.communicator.shared_plan import (
@@ -34,7 +40,6 @@ from collectives.communicator.shared_plan import (
     can_be_held_together,
     can_run_in_place,
     needs_staging,
-    own_tiles,
     step_program,
 )
 from collectives.communicator.shared_steps import StepEngine, StepProgram, has_code
@@ -51,11 +56,6 @@ _SPINS = 500
 _SPINS_OVERSUBSCRIBED = 10
 
 ByMessages: TypeAlias = Callable[[Buffers, Sequence[Copy]], BoundCollective]
-
-_TOTAL = struct.Struct("<q")
-_RECORD = struct.Struct("<16sq")
-"""What a rank tells of what it has bound: bytes of control memory; of each collective a digest, and where its counter
-lies in that memory."""
 
 
 class NodeMemory:
@@ -137,12 +137,13 @@ class NodeMemory:
 
         RunError where ranks would write different results to memory that they hold together.
         """
-        places = self._places_of(collective, buffers)
+        places = self._places_of(buffers)
         together = self._held_together(collective, name, places[1])
         protocol = self._protocol(collective, buffers, places)
         if protocol is not Protocol.IN_PLACE:
             places = [], together if protocol is Protocol.SLOTS else []
-        digest = binding_digest(protocol, collective, name, buffers, places)
+        index = collective.group.index(self._rank)
+        digest = binding_digest(protocol, collective, index, name, buffers, places)
         if protocol is Protocol.MESSAGES:
             self._bindings.append(Binding(name, collective.group, digest))
             return _by_messages(by_messages, collective, name, buffers, any(together))
@@ -182,56 +183,57 @@ class NodeMemory:
         RunError, on every rank of the world, where members of a group have bound different things.
         """
         bindings, self._bindings = self._bindings, []
-        offsets = [0, *itertools.accumulate(binding.control_bytes for binding in bindings)]
-        records = [
-            _RECORD.pack(binding.digest, offset)
-            for binding, offset in zip(bindings, offsets, strict=False)
-        ]
-        told = self._exchange(b"".join([_TOTAL.pack(offsets[-1]), *records]))
-        totals = [_TOTAL.unpack_from(data)[0] for data in told]
-        bound = [list(_RECORD.iter_unpack(data[_TOTAL.size :])) for data in told]
-        self._require_agreement(bindings, bound)
-        if self._engine is None or not any(totals):
+        own = BoundRecords.of(bindings)
+        bound = [BoundRecords.decode(data) for data in self._exchange(own.encode())]
+        self._require_agreement(bindings, [one.records for one in bound])
+        if self._engine is None or not any(one.control_bytes for one in bound):
             return
-        control, memory = self.open(offsets[-1])
+        control, memory = self.open(own.control_bytes)
         loading, programs = [], []
         for k, binding in enumerate(bindings):
             if binding.shared is not None:
-                counters = [control.address(rank, bound[rank][k][1]) for rank in binding.group]
-                program, staging = self._program(binding, binding.shared, counters)
+                members = [
+                    _member(binding, rank, control, bound[rank].records[k])
+                    for rank in binding.group
+                ]
+                program, staging = self._program(binding, binding.shared, members)
                 programs.append(program)
                 loading.append((binding.shared, (memory, staging)))
         for (shared, keep), steps in zip(loading, self._engine.load(programs), strict=True):
             shared.load(steps, keep)
 
     def _require_agreement(
-        self, bindings: Sequence[Binding], bound: Sequence[Sequence[tuple[bytes, int]]]
+        self, bindings: Sequence[Binding], bound: Sequence[Sequence[BoundRecord]]
     ) -> None:
         found = ""
         for k, binding in enumerate(bindings):
             others = [
                 rank
                 for rank in binding.group
-                if k >= len(bound[rank]) or bound[rank][k][0] != binding.digest
+                if k >= len(bound[rank]) or bound[rank][k].digest != binding.digest
             ]
             if others and not found:
                 found = (
                     f"[rank {self._rank}/{len(bound)}] {binding.name}: {describe_group(tuple(others))} bound another "
-                    "collective here, or buffers that lie elsewhere: ranks do not run one program"
+                    "collective here, or buffers that lie otherwise. If all ranks have compiled one program, as those "
+                    "of spmd run and spmd.compile have, this is a fault of spmd-executor: please report it, with the "
+                    "module, the command and the number of ranks"
                 )
         problems = [data.decode() for data in self._exchange(found.encode()) if data]
         if problems:
             raise RunError(problems[0])
 
     def _program(
-        self, binding: Binding, shared: NativeCollective, counters: Sequence[int]
+        self, binding: Binding, shared: NativeCollective, members: list[MemberMemory]
     ) -> tuple[StepProgram, list[Array]]:
-        """What this rank does in it, and memory that it needs for that."""
+        """Return the steps of this rank, and memory that it needs for them.
+
+        ``members``: memory of all members of the group. Private arrays of this rank are among its own.
+        """
         collective, buffers = shared.collective, shared.buffers
-        members = [
-            self._member(binding, buffers, index, counter) for index, counter in enumerate(counters)
-        ]
         index = binding.group.index(self._rank)
+        operands, results = _addresses(buffers.operands), _addresses(buffers.results)
+        members[index] = replace(members[index], operands=operands, results=results)
         staging: list[Array] = []
         if not binding.slot_bytes and needs_staging(collective, index, buffers):
             staging = [private_memory(result.nbytes) for result in buffers.results]
@@ -278,17 +280,9 @@ class NodeMemory:
             return False
         return has_code(engine, collective, buffers.operands)
 
-    def _places_of(self, collective: Collective, buffers: Buffers) -> tuple[Places, Places]:
-        """Of operands and results. Tiles that lie in the whole lie apart from member to member."""
-        index = collective.group.index(self._rank)
-        operands, results = ([*map(self._find, a)] for a in (buffers.operands, buffers.results))
-        gathers = isinstance(collective, AllGather)
-        places, arrays = (operands, buffers.operands) if gathers else (results, buffers.results)
-        for k in own_tiles(collective, index, buffers):
-            place, apart = places[k], arrays[k].nbytes
-            if place is not None:
-                places[k] = Spot(place.window, place.first - index * apart, apart)
-        return operands, results
+    def _places_of(self, buffers: Buffers) -> tuple[Places, Places]:
+        """Return the positions of operands and of results."""
+        return [*map(self._find, buffers.operands)], [*map(self._find, buffers.results)]
 
     def _find(self, array: Array) -> Spot | None:
         """The window in which ``array`` lies, and where in this rank's segment."""
@@ -298,19 +292,23 @@ class NodeMemory:
                 return Spot(window, offset)
         return None
 
-    def _member(self, binding: Binding, buffers: Buffers, index: int, counter: int) -> MemberMemory:
-        """The memory of member ``index``; its buffers lie where this rank's lie, which was compared."""
-        slots: tuple[int, ...] = ()
-        if binding.slot_bytes:
-            first = counter + MEMORY_ALIGNMENT
-            slots = (first, first + binding.slot_bytes)
-        operands, results = (
-            tuple(place.address(binding.group, index) if place else 0 for place in places)
-            for places in (binding.operands, binding.results)
-        )
-        if binding.group[index] == self._rank:
-            operands, results = _addresses(buffers.operands), _addresses(buffers.results)
-        return MemberMemory(counter, operands, results, slots)
+
+def _member(
+    binding: Binding, rank: int, control: SharedWindow, record: BoundRecord
+) -> MemberMemory:
+    """Return the memory of member ``rank``: its arrays at the offsets it has sent, in the windows of this rank's."""
+    counter = control.address(rank, record.control)
+    slots: tuple[int, ...] = ()
+    if binding.slot_bytes:
+        first = counter + MEMORY_ALIGNMENT
+        slots = (first, first + binding.slot_bytes)
+    places = (*binding.operands, *binding.results)
+    addresses = tuple(
+        place.window.address(rank, offset) if place else 0
+        for place, offset in zip(places, record.offsets, strict=True)
+    )
+    count = len(binding.operands)
+    return MemberMemory(counter, addresses[:count], addresses[count:], slots)
 
 
 def _by_messages(

@@ -10,6 +10,7 @@ import pytest
 from bound_collectives import InAllocatedMemory, InMemoryOfTheGroup, run_collective
 from collective_scenarios import SCENARIOS
 from loopback_ranks import run_ranks
+from own_part_modules import check_run, modules
 from shared_memory_ranks import SharedMemoryRank, run_shared_memory_ranks
 
 from collectives.communicator.kinds import (
@@ -17,12 +18,15 @@ from collectives.communicator.kinds import (
     AllReduce,
     AllToAll,
     CollectiveBroadcast,
+    CollectivePermute,
     RaggedAllToAll,
 )
 from collectives.communicator.loopback import LoopbackCommunicator
 from collectives.communicator.shared_window import Directory
 from spmd.device import ReductionKind
 from spmd.errors import CollectiveTimeoutError, RunError
+from spmd.hlo import HloModule
+from tests.collectives.schedule.random_runs import on_ranks, on_threads
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])
@@ -198,12 +202,40 @@ def test_memory_of_a_dropped_array_is_not_taken_for_a_window() -> None:
     assert run_shared_memory_ranks(2, program) == [["after"]] * 2
 
 
-def test_ranks_that_lay_their_buffers_differently_are_refused_on_every_rank() -> None:
+def test_buffers_may_lie_at_other_offsets_on_each_rank() -> None:
+    def program(comm: SharedMemoryRank) -> list[str]:
+        memory = comm.allocate(1 << 18).view(np.float32)
+        start = 64 * comm.rank
+        operand, result = memory[start:][:8192], memory[32768 - start :][:8192]
+        operand[:] = np.arange(8192) + comm.rank
+        for collective, want in [
+            (AllReduce((0, 1), ReductionKind.SUM), 2 * np.arange(8192) + 1),
+            (CollectivePermute((0, 1), ((0, 1), (1, 0))), np.arange(8192) + 1 - comm.rank),
+        ]:
+            run_collective(comm, collective, "collective", [operand], [result])
+            np.testing.assert_array_equal(result, want)
+        return comm.by_messages
+
+    assert run_shared_memory_ranks(2, program) == [[], []]
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_collectives_on_own_parts_of_an_output(size: int) -> None:
+    def program(comm: SharedMemoryRank) -> int:
+        run = on_ranks(comm)
+        return min(check_run(module, run) for module in modules(size))
+
+    assert min(run_shared_memory_ranks(size, program)) >= 6
+    for module in modules(size):
+        check_run(module, on_threads)
+
+
+def test_ranks_whose_buffers_overlap_otherwise_are_refused_on_every_rank() -> None:
     def program(comm: SharedMemoryRank) -> str:
         memory = comm.allocate(1 << 17)
-        start = 64 if comm.rank == 1 else 0
-        array = memory[start : start + (1 << 16)]
-        comm.bind(AllReduce((0, 1), ReductionKind.SUM), "all-reduce.7", [array], [array])
+        operand, result = memory[: 1 << 16], memory[1 << 16 :]
+        array = operand if comm.rank == 1 else result
+        comm.bind(AllReduce((0, 1), ReductionKind.SUM), "all-reduce.7", [operand], [array])
         with pytest.raises(RunError) as caught:
             comm.connect()
         return str(caught.value)
@@ -213,6 +245,7 @@ def test_ranks_that_lay_their_buffers_differently_are_refused_on_every_rank() ->
     )
     assert len(set(messages)) == 1
     assert "[rank 0/3] all-reduce.7: {1} bound another collective here" in messages[0]
+    assert "this is a fault of spmd-executor" in messages[0]
 
 
 def refused(comm: SharedMemoryRank) -> str:
