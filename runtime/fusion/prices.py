@@ -66,7 +66,7 @@ class Prices:
 
     def again(self, size: float, among: float) -> float:
         """So many bytes that this kernel has read before, of ``among`` that it goes over again and again."""
-        return size / self.machine.level_for(among).bandwidth
+        return size / self.machine.level_for(among, same_kernel=True).bandwidth
 
     def kernel(self, work: float, rows: float) -> float:
         """From dispatch to end: so many seconds of ``work`` in so many rows."""

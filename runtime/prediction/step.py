@@ -104,7 +104,9 @@ class StepPredictor:
         self.devices = devices
         self.threads = max(threads, 1)
         self._trips = trips
-        self._residency = Residency(machine.levels[-2].size if len(machine.levels) > 1 else 0)
+        self._residency = Residency(
+            machine.shared_levels[-2].size if len(machine.shared_levels) > 1 else 0
+        )
 
     def of(self, thunk: Thunk) -> list[PredictedThunk]:
         """One execution."""

@@ -21,11 +21,13 @@ from spmd.shape import PrimitiveType
 class MemoryLevel:
     """A cache or the memory. bandwidth: bytes per second that a loop streams, read and written bytes together, while
     everything it touches lies in ``size`` bytes at this level, and all devices do the same.
+    kernel_local: it holds what a kernel has read or computed itself, never what another kernel has left there.
     """
 
     name: str
     size: int
     bandwidth: float
+    kernel_local: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,13 +179,22 @@ class MachineDescription:
                 return table[candidate]
         raise AssertionError("f32 is described: the reader demands it")
 
-    def level_for(self, working_set: float) -> MemoryLevel:
-        """The nearest level that holds so many bytes; memory where none does."""
-        return next((level for level in self.levels if working_set <= level.size), self.levels[-1])
+    def level_for(self, working_set: float, *, same_kernel: bool = False) -> MemoryLevel:
+        """Return the nearest level that holds so many bytes; memory if none does.
+
+        same_kernel: bytes that one kernel goes over again, which kernel-local levels serve, too.
+        """
+        levels = self.levels if same_kernel else self.shared_levels
+        return next((level for level in levels if working_set <= level.size), levels[-1])
+
+    @property
+    def shared_levels(self) -> tuple[MemoryLevel, ...]:
+        """Levels that hold what earlier kernels have read or written; the memory is one."""
+        return tuple(level for level in self.levels if not level.kernel_local)
 
     def byte_seconds(self, distance: float) -> float:
         """Of one byte, read or written, that was touched so many bytes ago."""
-        return byte_seconds(self.levels, distance)
+        return byte_seconds(self.shared_levels, distance)
 
     def product_seconds(
         self,

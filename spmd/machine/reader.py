@@ -89,7 +89,12 @@ def write_machine(machine: MachineDescription) -> str:
         "source": machine.source,
         "units": machine.units,
         "levels": [
-            {"name": level.name, "bytes": level.size, "bandwidth": level.bandwidth}
+            {
+                "name": level.name,
+                "bytes": level.size,
+                "bandwidth": level.bandwidth,
+                **({"kernel_local": 1} if level.kernel_local else {}),
+            }
             for level in machine.levels
         ],
         "rates": {
@@ -177,6 +182,10 @@ def _machine(fields: JsonFields) -> MachineDescription:
         raise MachineError(
             f"{fields.where}: kind must be {' or '.join(KINDS)}, found {shown(machine.kind)}"
         )
+    if machine.levels[-1].kernel_local:
+        raise MachineError(
+            f"{fields.where}: the last of levels is the memory, which is not kernel_local"
+        )
     _require_growing(fields.where, "levels", "bytes", [level.size for level in machine.levels])
     _require_growing(
         fields.where, "exchanges", "devices", [way.devices for way in machine.exchanges]
@@ -210,7 +219,10 @@ def _printable(fields: JsonFields, name: str) -> str:
 
 def _level(fields: JsonFields) -> MemoryLevel:
     level = MemoryLevel(
-        _printable(fields, "name"), fields.whole("bytes", SIZE), fields.number("bandwidth", RATE)
+        _printable(fields, "name"),
+        fields.whole("bytes", SIZE),
+        fields.number("bandwidth", RATE),
+        bool(fields.whole("kernel_local", (0, 1), 0)),
     )
     fields.done()
     return level

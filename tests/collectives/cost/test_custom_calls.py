@@ -53,7 +53,9 @@ def test_top_k_reads_its_operand() -> None:
 def test_a_registered_target() -> None:
     found = seconds('f32[1000,1000] custom-call(f), custom_call_target="lapack_spotrf_ffi"')
     rate = H100.rates_of(PrimitiveType.F32).matrix
-    assert found == pytest.approx(BEGIN + max(1e9 / 3 / rate, 8e6 / H100.levels[0].bandwidth))
+    assert found == pytest.approx(
+        BEGIN + max(1e9 / 3 / rate, 8e6 / H100.shared_levels[0].bandwidth)
+    )
 
 
 UNKNOWN = 'f32[1000,1000] custom-call(f), custom_call_target="mine"'

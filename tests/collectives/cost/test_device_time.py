@@ -17,7 +17,7 @@ H100 = machine_named("dgx-h100").as_attained()
 CPU = machine_named("cpu-avx512")
 BEGIN = H100.thunk_seconds + H100.kernel_seconds
 BF16, F32 = H100.rates_of(PrimitiveType.BF16), H100.rates_of(PrimitiveType.F32)
-HBM, L2 = H100.levels[-1].bandwidth, H100.levels[0].bandwidth
+L2, HBM = (level.bandwidth for level in H100.shared_levels)
 
 
 def module(body: str, before: str = "") -> HloModule:

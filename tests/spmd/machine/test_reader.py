@@ -141,6 +141,16 @@ def test_working_sets_find_their_level() -> None:
     assert machine.level_for(1e30) is machine.levels[-1]
 
 
+def test_kernel_local_levels_serve_only_what_a_kernel_reads_again() -> None:
+    machine = machine_named("dgx-h100")
+    nearest, cache, _ = machine.levels
+    assert nearest.kernel_local
+    assert machine.level_for(1000) is cache
+    assert machine.level_for(1000, same_kernel=True) is nearest
+    assert machine.byte_seconds(1000) == 1 / cache.bandwidth
+    assert read_machine(write_machine(machine).encode(), "written") == machine
+
+
 def test_types_without_rates_take_those_of_their_kind() -> None:
     rates = {
         "f32": {"matrix": 3.0, "simple": 3.0, "transcendental": 3.0},
@@ -176,6 +186,11 @@ def level(size: float, bandwidth: object = 1e9) -> dict[str, object]:
         ({"levels": []}, "levels must be a list of 1 to 32"),
         ({"levels": [level(9)] * 40}, "levels must be a list of 1 to 32"),
         ({"levels": [level(9), level(9)]}, "levels must stand in growing order of bytes"),
+        ({"levels": [{**level(9), "kernel_local": 1}]}, "is the memory, which is not kernel_local"),
+        (
+            {"levels": [{**level(9), "kernel_local": 2}, level(10)]},
+            "kernel_local must be from 0 to 1",
+        ),
         ({"levels": [3]}, r"levels\[0\]: expected an object, found 3"),
         ({"levels": [level(9, 0)]}, r"levels\[0\]: bandwidth must be from 1 to"),
         ({"levels": [{**level(9), "x": 1}]}, r"levels\[0\]: unknown field 'x'"),
