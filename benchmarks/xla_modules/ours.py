@@ -15,7 +15,8 @@ from launch.expect import check_output, read_expected
 from launch.inputs import seeded_inputs, write_arrays
 from partitioner.spmd_partitioner import require_devices
 from spmd.errors import SpmdError
-from spmd.hlo import HloModule
+from spmd.hlo import HloModule, Opcode
+from spmd.ops.attrs import SortAttrs
 from spmd.shape import PrimitiveType
 
 #: Elements of inputs and outputs together; larger modules are left out by both sides.
@@ -41,7 +42,18 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         found["error_to_evaluator"] = max(
             check_output(a, b).of_tolerance for a, b in zip(got, again, strict=True)
         )
+        found["free_choice"] = free_choice(module)
     return found
+
+
+def free_choice(module: HloModule) -> str:
+    """Return the reason why two right compilers may give different results; empty if there is none."""
+    for x in module.all_instructions():
+        if x.opcode is Opcode.RNG:
+            return "random numbers of the implementation's own"
+        if x.opcode is Opcode.SORT and not x.attrs_as(SortAttrs).is_stable:
+            return "equal keys of an unstable sort"
+    return ""
 
 
 def made_inputs(module: HloModule, entry: Entry, path: Path) -> dict[str, Any]:
