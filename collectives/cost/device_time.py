@@ -24,6 +24,7 @@ from spmd.ops import definition
 from spmd.ops.attrs import DotAttrs
 from spmd.ops.checks import plain
 from spmd.ops.dot import free_dims
+from spmd.ops.product_precision import allows_tf32
 from spmd.shape import ArrayShape, PrimitiveType, leaves
 
 _NO_KERNEL = frozenset(
@@ -131,6 +132,9 @@ class DeviceTime:
             known = class_for(self._machine.products, types, sizes)  # type: ignore[arg-type]
             if known is not None:
                 return batch * known.seconds(*sizes)
+        if x.opcode is Opcode.DOT:
+            tf32 = allows_tf32(x.attrs_as(DotAttrs))
+            return flops / self._machine.product_rate(_computed_in(x), tf32=tf32)
         return flops / rates.matrix
 
     def _rates_of(self, kind: PrimitiveType) -> Rates:

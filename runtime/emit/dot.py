@@ -18,6 +18,7 @@ from runtime.thunks.kernel import KernelThunk
 from runtime.thunks.thunk import Thunk
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import DotAttrs
+from spmd.ops.product_precision import allows_tf32
 from spmd.shape import ArrayShape
 
 
@@ -38,11 +39,13 @@ def _kernel(instruction: HloInstruction, views: Views) -> DotKernel | None:
         views[1].element_type,
         instruction.array_shape.element_type,
     )
-    if instruction.attrs_as(DotAttrs).extra:
+    attrs = instruction.attrs_as(DotAttrs)
+    if attrs.extra:
         return None
     lhs, _ = operand_dims(instruction)
     batch = tuple(views[0].dims[d] for d in lhs.batch)
-    return DotKernel.planned(batch, product_sizes(instruction), types)
+    sizes = product_sizes(instruction)
+    return DotKernel.planned(batch, sizes, types, tf32=allows_tf32(attrs))
 
 
 def scratch(instruction: HloInstruction, views: Views) -> tuple[ArrayShape, ...]:

@@ -23,6 +23,7 @@ _WORKSPACE_BYTES = 32 << 20
 _NO_NARROW_PARTIAL_SUMS = 16  # CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION
 _AS_IT_IS, _TRANSPOSED = 0, 1
 _COMPUTE_32F, _COMPUTE_64F = 68, 70
+_COMPUTE_32F_FAST_TF32 = 77
 _DEFAULT_ALGORITHM = -1
 _BF16 = 14
 
@@ -97,7 +98,7 @@ class Cublas:
             zero.ctypes.data,
             *_matrix(work.result, gemm.c, result),
             gemm.count,
-            _COMPUTE[gemm.compute],
+            _COMPUTE_32F_FAST_TF32 if gemm.tf32 else _COMPUTE[gemm.compute],
             _DEFAULT_ALGORITHM,
         )
         library = self._library

@@ -34,6 +34,7 @@ class GemmCall:
     """c = a @ b in column-major terms, ``m`` by ``n`` with depth ``k``, ``count`` of them.
 
     ``swapped``: a is the product's right operand, as for every row-major result. Sums are made in ``compute``.
+    tf32: operands are f32 and are rounded to TF32.
     """
 
     m: int
@@ -47,6 +48,7 @@ class GemmCall:
     operands: PrimitiveType
     result: PrimitiveType
     compute: PrimitiveType
+    tf32: bool = False
 
 
 _F32, _F64 = PrimitiveType.F32, PrimitiveType.F64
@@ -102,7 +104,18 @@ def gemm_calls(
             a, b = _flipped(lhs_matrix), _flipped(rhs_matrix)
         calls.append(
             GemmCall(
-                m, n, kernel.k, size, a, b, _plain(c), swapped, kernel.lhs, kernel.result, compute
+                m,
+                n,
+                kernel.k,
+                size,
+                a,
+                b,
+                _plain(c),
+                swapped,
+                kernel.lhs,
+                kernel.result,
+                compute,
+                tf32=kernel.tf32 and kernel.lhs is _F32,
             )
         )
     return tuple(calls)

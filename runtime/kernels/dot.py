@@ -28,6 +28,7 @@ class DotKernel(Kernel):
     Products are summed in ``compute``; operands and results of other types are converted through scratch:
     left block, right matrix, result block, in this order, each there only where it is needed. Where integers are summed
     as such, or all is left to the tile unit (``on_tiles``), each element is converted as it is read.
+    tf32: f32 operands may be rounded to TF32, which GPUs multiply about seven times as fast; processors never do.
     """
 
     batch: tuple[int, ...]
@@ -39,18 +40,27 @@ class DotKernel(Kernel):
     result: PrimitiveType
     compute: PrimitiveType
     on_tiles: bool = False
+    tf32: bool = False
 
     @staticmethod
     def planned(
         batch: tuple[int, ...],
         sizes: tuple[int, int, int],
         types: tuple[PrimitiveType, PrimitiveType, PrimitiveType],
+        *,
+        tf32: bool = False,
     ) -> DotKernel | None:
-        """For sizes m, k, n and types of operands and result: as this machine does it. None where no type sums it."""
+        """For sizes m, k, n and types of operands and result: as this machine does it. None where no type sums it.
+
+        tf32: allowed by the program. Integers of more than 8 bits, which TF32 does not hold, are never rounded.
+        """
         compute = compute_type(*types, sizes[1])
         if compute is None:
             return None
-        return DotKernel(batch, *sizes, *types, compute, suits_tiles(types, sizes))
+        tf32 &= compute is PrimitiveType.F32 and not any(
+            kind.is_integer and kind.bits > 8 for kind in types[:2]
+        )
+        return DotKernel(batch, *sizes, *types, compute, suits_tiles(types, sizes), tf32)
 
     @property
     def is_direct(self) -> bool:

@@ -22,7 +22,9 @@ def product_work(kernel: DotKernel, thunk: KernelThunk, machine: MachineDescript
     """One after the other. A class's seconds hold for operands and results that have just been touched."""
     product = _as_computed(kernel, thunk)
     count = math.prod(kernel.batch)
-    seconds = count * machine.product_seconds(product.types, product.sizes, product.turned)
+    seconds = count * machine.product_seconds(
+        product.types, product.sizes, product.turned, tf32=kernel.tf32
+    )
     known = class_for(machine.products, product.types, product.sizes)
     stored = [stored_bytes(place) for place in product.places]
     (lhs_packings, rhs_packings, blocks), far = (1, 1, 1), (1.0, 1.0, 1.0)

@@ -196,11 +196,23 @@ class MachineDescription:
         """Of one byte, read or written, that was touched so many bytes ago."""
         return byte_seconds(self.shared_levels, distance)
 
+    def product_rate(self, kind: PrimitiveType, *, tf32: bool = True) -> float:
+        """Return the flops per second of large products of ``kind``.
+
+        tf32: f32 operands may be rounded to TF32, whose rate a GPU's is; otherwise its vector units multiply them.
+        """
+        rates = self.rates_of(kind)
+        if self.kind == "gpu" and kind is PrimitiveType.F32 and not tf32:
+            return min(rates.matrix, 2 * rates.simple)  # a multiplication and an addition at once
+        return rates.matrix
+
     def product_seconds(
         self,
         types: tuple[PrimitiveType, PrimitiveType, PrimitiveType],
         sizes: tuple[int, int, int],
         turned: Turned = (False, False),
+        *,
+        tf32: bool = True,
     ) -> float:
         """Of one product of matrices of sizes m, k and n, operands and result as near as they can be.
 
@@ -211,7 +223,8 @@ class MachineDescription:
             return known.seconds(*sizes, turned)
         m, k, n = map(float, sizes)
         packed = 2 * (m * k * types[0].byte_size + k * n * types[1].byte_size)
-        return 2 * m * k * n / self.rates_of(types[0]).matrix + packed * self.byte_seconds(packed)
+        rate = self.product_rate(types[0], tf32=tf32)
+        return 2 * m * k * n / rate + packed * self.byte_seconds(packed)
 
     def convolution_class(
         self, kind: PrimitiveType, form: ConvolutionForm

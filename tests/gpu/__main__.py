@@ -1,14 +1,16 @@
 """`make test-gpu`: says which GPU is tested, or what is missing, and runs the tests beside this file, or those named.
 
-    python -m tests.gpu [--double] [FILE ...] [options of pytest]
+    python -m tests.gpu [--double] [--tf32] [FILE ...] [options of pytest]
 
 With --double they run on a double of a GPU, which says whether the tests themselves are in order.
 Needs the packages of the gpu extra, pytest with pytest-timeout and hypothesis, no more. The tests with ranks are left out,
-with a note, if MPI jobs cannot be started.
+with a note, if MPI jobs cannot be started. Results are compared as those of f32 products, so cuBLAS is kept from TF32
+(NVIDIA_TF32_OVERRIDE=0, also in ranks) unless --tf32 says otherwise.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -18,6 +20,10 @@ HERE = Path(__file__).parent
 
 
 def main() -> int:
+    if "--tf32" in sys.argv:
+        sys.argv.remove("--tf32")
+    else:
+        os.environ.setdefault("NVIDIA_TF32_OVERRIDE", "0")  # before cuBLAS is loaded
     # Before anything of the project is imported, which an old ml_dtypes makes fail.
     if (reason := missing_packages()) is not None:
         print(f"not run: {reason}", file=sys.stderr)

@@ -17,7 +17,7 @@ WHEELS=${WHEELS:-wheels}
 ranks() { # NAME SECONDS NEEDS COLLECTIVES: a case on two ranks
     local backend=(--backend gpu) case=tests/cases/mlp_dp2
     [ ${#DOUBLE[@]} -gt 0 ] && backend=()
-    stage "$1" "$2" "$3" env SPMD_GPU_COLLECTIVES="$4" NCCL_DEBUG=WARN \
+    stage "$1" "$2" "$3" env SPMD_GPU_COLLECTIVES="$4" NCCL_DEBUG=WARN NVIDIA_TF32_OVERRIDE=0 \
         "$PYTHON" -m launch.mpirun -n 2 --timeout $(($2 - 8)) -- -m launch run $case/module.hlo \
         --inputs $case/inputs.npz --expect $case/expected.npz "${backend[@]}" --timeout $(($2 - 20))
 }
@@ -38,6 +38,8 @@ if [ ${#DOUBLE[@]} -gt 0 ]; then
     CALLS="test_driver and not products and not strided" TESTS="test_arrays or test_a_timeline or swap_loop"
 fi
 SHOWN=15 stage driver 90 "" "$PYTHON" -m tests.gpu "${DOUBLE[@]}" -k "$CALLS" --timeout=30 --maxfail=5 || finish
+
+stage tf32 30 "" "$PYTHON" -m tests.gpu "${DOUBLE[@]}" --tf32 tests/gpu/test_driver.py -k "tf32 or (test_types and F32)" -s
 
 # 3. Programs, several processes on one GPU. Devices of one process are threads here, so this meets captures beside copies.
 # What fails runs once more, one after the other, so that the log names the kernel.

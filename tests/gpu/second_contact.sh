@@ -23,6 +23,11 @@ for tool in memcheck racecheck; do
         "$PYTHON" -m tests.gpu "${DOUBLE[@]}" -k "test_one_device and (swap_loop or views)" --timeout=80
 done
 
+# Whether products in TF32, which programs ask for by default, meet the cases' tolerances: a question, not a requirement.
+CASES=test_case
+[ ${#DOUBLE[@]} -gt 0 ] && CASES=test_arrays
+SHOWN=15 stage tf32_cases 90 "" "$PYTHON" -m tests.gpu "${DOUBLE[@]}" --tf32 -k $CASES
+
 # 3. Where kernels fall short of the bandwidth: figures of docs/gpu.md's table, measured.
 METRICS=dram__throughput.avg.pct_of_peak_sustained_elapsed,sm__inst_issued.avg.pct_of_peak_sustained_elapsed
 for kernel in softmax "bias gelu" transpose layernorm; do

@@ -146,14 +146,21 @@ def test_types_of_products(
     _check_product(arrays, kind, result, ((0, 1, 2), (0, 2, 1), (0, 1, 2)), tolerance)
 
 
+def test_products_in_tf32(arrays: Arrays) -> None:
+    """Operands keep 10 bits of their mantissas; NVIDIA_TF32_OVERRIDE=0 keeps all of them."""
+    _check_product(arrays, F32, F32, ((0, 1, 2),) * 3, 3e-3, tf32=True)
+
+
 def _check_product(
     arrays: Arrays,
     kind: PrimitiveType,
     result: PrimitiveType,
     orders: tuple[tuple[int, ...], ...],
     tolerance: float,
+    *,
+    tf32: bool = False,
 ) -> None:
-    kernel = DotKernel((3,), 32, 48, 16, kind, kind, result, F32)
+    kernel = DotKernel((3,), 32, 48, 16, kind, kind, result, F32, tf32=tf32)
     lhs, x = arrays.make((3, 32, 48), kind, orders[0])
     rhs, y = arrays.make((3, 48, 16), kind, orders[1])
     out, _ = arrays.make((3, 32, 16), result, orders[2])
@@ -163,6 +170,7 @@ def _check_product(
     wide = np.complex128 if np.dtype(x.dtype).kind == "c" else np.float64
     want = np.matmul(x.astype(wide), y.astype(wide))
     got = arrays.read(out).astype(wide)
+    print(f"{kernel}: largest error {np.abs(got - want).max():.2e} of {np.abs(want).max():.2f}")
     np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance * 8)
 
 

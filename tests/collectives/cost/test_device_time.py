@@ -37,6 +37,23 @@ def test_a_large_product_goes_at_the_attained_matrix_rate() -> None:
     assert BF16.matrix == pytest.approx(0.803 * 989.5e12)
 
 
+@pytest.mark.parametrize(
+    ("asked", "rate"),
+    [
+        ("", F32.matrix),
+        (", operand_precision={high,default}", F32.matrix),
+        (", operand_precision={highest,highest}", 2 * F32.simple),
+        (", algorithm=dot_f32_f32_f32", 2 * F32.simple),
+        (", operand_precision={highest,highest}, algorithm=dot_tf32_tf32_f32", F32.matrix),
+    ],
+)
+def test_products_of_f32_go_at_the_rate_of_their_precision(asked: str, rate: float) -> None:
+    found = seconds(f"""
+      a = f32[8192,8192] parameter(0)
+      ROOT c = f32[8192,8192] dot(a, a), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}{asked}""")
+    assert found == pytest.approx(BEGIN + 2 * 8192**3 / rate)
+
+
 def test_a_thin_product_goes_at_the_rate_of_memory() -> None:
     found = seconds("""
       a = bf16[1,8192] parameter(0)

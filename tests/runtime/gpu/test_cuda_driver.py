@@ -6,6 +6,7 @@ import gc
 import importlib
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,13 @@ import pytest
 from runtime.codegen.ptx_launch import PtxLaunch
 from runtime.gpu.errors import GpuFailedError
 from runtime.gpu.failures import failures_of
+from runtime.gpu.forms import library_work
+from runtime.gpu.views import DeviceView
 from runtime.gpu.work import KernelArraysOnDevice, PtxWork
 from runtime.kernels.copy import CopyKernel
+from runtime.kernels.dot import DotKernel
+from runtime.strides import StridedView
+from spmd.shape import ArrayShape, PrimitiveType
 from tests.runtime.gpu.cupy_double import CupyDouble, cupy_double
 
 
@@ -60,6 +66,30 @@ def test_a_text_that_cuda_refuses_is_explained(cupy: CupyDouble) -> None:
         failures_of(driver, "step"),
     ):
         driver.load(launch("no kernel"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "tf32", "compute"),
+    [("F32", False, 68), ("F32", True, 77), ("BF16", True, 68), ("F64", True, 70)],
+)
+def test_products_ask_for_their_type_of_sums(
+    cupy: CupyDouble, monkeypatch: pytest.MonkeyPatch, kind: str, tf32: bool, compute: int
+) -> None:
+    element = PrimitiveType[kind]
+    sums = element if element is PrimitiveType.F64 else PrimitiveType.F32
+    driver = cuda_driver()
+    calls: list[tuple[Any, ...]] = []
+    gemm = importlib.import_module("runtime.gpu.cuda_gemm")
+    monkeypatch.setattr(gemm, "load_cublas", lambda: SimpleNamespace(cublasDestroy_v2=lambda _: 0))
+    monkeypatch.setattr(gemm, "call", lambda _, *arguments: calls.append(arguments))
+    view = DeviceView(4096, StridedView.dense(ArrayShape(element, (8, 8))))
+    kernel = DotKernel((), 8, 8, 8, element, element, element, sums, tf32=tf32)
+    work = library_work("dot", kernel, KernelArraysOnDevice((view, view), (view,)))
+    assert work is not None
+    driver.load(work)(driver.stream())
+    name, *arguments = calls[-1]
+    assert name == "cublasGemmStridedBatchedEx"
+    assert arguments[-2] == compute
 
 
 def test_memory_beside_a_capture_of_another_device(cupy: CupyDouble) -> None:

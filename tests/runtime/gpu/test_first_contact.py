@@ -51,7 +51,7 @@ def test_every_stage_runs_or_says_why_not(tmp_path: Path) -> None:
             assert optional == "nvidia_smi" or f"STAGE {optional}: skipped" in done.stdout
         else:
             assert state == "ok", done.stdout
-    assert found == {"versions": "ok", "driver": "ok", "programs": "ok"}, done.stdout
+    assert found == dict.fromkeys(("versions", "driver", "tf32", "programs"), "ok"), done.stdout
     assert done.returncode == 1  # the wheel
     for stage in ("versions", "driver", "programs"):
         assert (tmp_path / "out" / f"{stage}.log").stat().st_size
@@ -64,6 +64,7 @@ def test_the_second_script_leaves_out_what_has_no_tool(tmp_path: Path) -> None:
     done = contact("second", tmp_path / "out", PYTHONPATH=str(tmp_path), PATH="/usr/bin:/bin")
     found = states(tmp_path / "out")
     assert found.pop("versions") == "ok", done.stdout
+    assert found.pop("tf32_cases") == "ok", done.stdout
     assert len(found) == 7
     assert set(found.values()) == {"skipped"}
     assert "no jaxlib" in done.stdout

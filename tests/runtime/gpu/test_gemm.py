@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import ml_dtypes
 import numpy as np
@@ -15,13 +16,14 @@ from runtime.gpu.gemm import gemm_calls
 from runtime.gpu.ptx import ptx_maker
 from runtime.gpu.report import KernelForms
 from runtime.gpu.views import DeviceView
-from runtime.gpu.work import GemmWork, KernelArraysOnDevice
+from runtime.gpu.work import GemmWork, KernelArraysOnDevice, Work
 from runtime.kernels.dot import DotKernel
 from runtime.strides import StridedView
 from spmd.evaluator.evaluator import evaluate
 from spmd.shape import PrimitiveType
 from tests.runtime.gpu.engines import devices_of
 from tests.runtime.gpu.host_driver import HostDriver
+from tests.runtime.gpu.host_streams import HostStream
 from tests.runtime.programs import compiled, random_inputs
 
 F32 = PrimitiveType.F32
@@ -136,6 +138,49 @@ ENTRY main {{
     np.testing.assert_allclose(
         got.astype(np.float64), want.astype(np.float64), rtol=tolerance, atol=tolerance
     )
+
+
+PRODUCT = """HloModule product
+ENTRY main {{
+  x = {kind}[5,6] parameter(0)
+  y = {kind}[6,7] parameter(1)
+  ROOT z = {out}[5,7] dot(x, y), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}{asked}
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "out", "asked", "tf32"),
+    [
+        ("f32", "f32", "", True),
+        ("f32", "f32", ", operand_precision={default,high}", True),
+        ("f32", "f32", ", operand_precision={default,highest}", False),
+        ("f32", "f32", ", algorithm=dot_f32_f32_f32", False),
+        ("f32", "f32", ", algorithm=dot_tf32_tf32_f32", True),
+        ("f64", "f64", "", False),
+        ("c64", "c64", "", False),
+        ("bf16", "f32", "", False),  # nothing to round
+        ("f8e4m3fn", "f32", "", True),  # as f32, which holds them, and TF32 does
+        ("s8", "s32", "", True),
+        ("s16", "s32", "", False),
+    ],
+)
+def test_operand_precision_is_honoured(kind: str, out: str, asked: str, tf32: bool) -> None:
+    executable = compiled(PRODUCT.format(kind=kind, out=out, asked=asked))
+    calls = []
+
+    class Noting(HostDriver):
+        def load(self, work: Work) -> Callable[[HostStream], None]:
+            if isinstance(work, GemmWork):
+                calls.extend(work.calls)
+            return super().load(work)
+
+    executable.engine = GpuEngine(lambda _: Noting(), ptx_maker)
+    inputs = random_inputs(executable.module)
+    (got,), (want,) = executable.run(*inputs), evaluate(executable.module, *inputs)
+    assert {call.tf32 for call in calls} == ({tf32} if calls else set())
+    assert calls or kind == "s16"  # which the host may multiply
+    np.testing.assert_allclose(got.astype(complex), want.astype(complex), rtol=1e-5, atol=1e-5)
 
 
 def test_matrices_with_gaps_are_brought_together() -> None:

@@ -1,0 +1,18 @@
+"""Whether the f32 operands of a product may be rounded to TF32, as XLA decides it on a GPU."""
+
+from __future__ import annotations
+
+from spmd.ops.attrs import DotAttrs
+
+#: The algorithm that asks for it; every other one that is named asks for at least f32.
+_TF32 = "dot_tf32_tf32_f32"
+
+
+def allows_tf32(attrs: DotAttrs) -> bool:
+    """Return whether f32 operands may lose all but 10 bits of their mantissas; sums are f32 in any case.
+
+    A named ``algorithm`` decides; without one only ``operand_precision`` HIGHEST, of either operand, forbids it.
+    """
+    if attrs.algorithm:
+        return attrs.algorithm == _TF32
+    return "highest" not in attrs.operand_precision
