@@ -16,6 +16,7 @@ from spmd.passes.dead_code_elimination import DeadCodeElimination
 from spmd.passes.dynamic_index_splitter import DynamicIndexSplitter
 from spmd.passes.dynamic_padder import DynamicPadder
 from spmd.passes.flatten_call_graph import FlattenCallGraph
+from spmd.passes.library_call_expander import LibraryCallExpander
 from spmd.passes.tuple_simplifier import TupleSimplifier
 from spmd.shape import ArrayShape
 
@@ -24,11 +25,12 @@ _ELEMENT_IDENTITIES = frozenset({"Sharding", "xla.sdy.FuncResultSharding"})
 
 
 def prepare(module: HloModule) -> None:
-    """Say what bitcasts mean, inline, take run-time sizes out, give each loop and branch its own computations, and
-    clean up, so that fewer ops need a sharding.
+    """Say what bitcasts and library calls mean, inline, take run-time sizes out, give each loop and branch its own
+    computations, and clean up, so that fewer ops need a sharding.
     """
     list_other_orders(module)
     BitcastDecomposer().run(module)
+    LibraryCallExpander().run(module)
     _open_fusions(module)
     _pin_shardings(module)
     CallInliner().run(module)

@@ -19,6 +19,7 @@ from spmd.passes.dynamic_padder import DynamicPadder
 from spmd.passes.flatten_call_graph import FlattenCallGraph
 from spmd.passes.gather_simplifier import GatherSimplifier
 from spmd.passes.interface import HloPass
+from spmd.passes.library_call_expander import LibraryCallExpander
 from spmd.passes.map_inliner import MapInliner
 from spmd.passes.optimize_input_output_buffer_alias import OptimizeInputOutputBufferAlias
 from spmd.passes.reshape_mover import ReshapeMover
@@ -42,7 +43,7 @@ from spmd.passes.zero_sized_hlo_elimination import ZeroSizedHloElimination
 BY_NAME: tuple[HloPass, ...] = (UpdateForwarding(), WhileLoopUnroller())
 
 #: What opens a program that another compiler has optimized, before anything else is done to it.
-OPENING: tuple[HloPass, ...] = (BitcastDecomposer(), Defuser())
+OPENING: tuple[HloPass, ...] = (BitcastDecomposer(), Defuser(), LibraryCallExpander())
 
 #: What a per-device program says that the runtime does not run becomes what it runs.
 LEGALIZATION: tuple[HloPass, ...] = (

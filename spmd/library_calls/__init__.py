@@ -1,0 +1,15 @@
+"""Calls of GPU libraries that XLA puts into optimized programs, as the operations that they stand for.
+
+    registry.py      the table from targets to expansions, and what an expansion returns
+    settings.py      the backend_config of a call, checked
+    products.py      cuBLAS and cuBLASLt: products with scales, addend, activation
+    convolutions.py  cuDNN: convolutions and their gradients, with bias and activation
+    other_calls.py   triangular solve, sort, top-k
+
+An expansion says what a call computes in operations of HLO, so passes, partitioner, kernels and the reference evaluator
+need nothing of it. Workspaces, which are results of the calls, hold any bytes.
+"""
+
+from spmd.library_calls import convolutions, other_calls, products
+
+FAMILIES = (products, convolutions, other_calls)

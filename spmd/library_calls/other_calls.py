@@ -1,0 +1,68 @@
+"""Calls of GPU libraries that one operation of HLO stands for: triangular solve, sort, top-k."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from spmd.builder import Builder
+from spmd.hlo.computation import HloComputation
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import Opcode
+from spmd.library_calls.registry import LIBRARY_CALLS, Values, require_operands, result_shapes
+from spmd.library_calls.settings import settings_of
+from spmd.ops.attrs import CompareAttrs, SortAttrs, TopKAttrs, TriangularSolveAttrs
+from spmd.shape import ArrayShape, as_array
+
+_TRANSPOSES = ("NO_TRANSPOSE", "TRANSPOSE", "ADJOINT")
+
+
+@LIBRARY_CALLS.register("__cublas$triangularSolve")
+def triangular_solve(
+    call: HloInstruction, operands: Sequence[HloInstruction], b: Builder
+) -> Values:
+    require_operands(call, operands, 2)
+    settings = settings_of(call)
+    transpose = settings.text("transpose_a", "NO_TRANSPOSE")
+    if transpose not in _TRANSPOSES:
+        raise settings.wrong("transpose_a")
+    attrs = TriangularSolveAttrs(
+        settings.flag("left_side"),
+        settings.flag("lower"),
+        settings.flag("unit_diagonal"),
+        transpose,
+    )
+    return (b.create(Opcode.TRIANGULAR_SOLVE, operands, attrs),)
+
+
+@LIBRARY_CALLS.register("__cub$DeviceRadixSort", "__cub$DeviceRadixSortUnassignedScratchSize")
+def radix_sort(call: HloInstruction, operands: Sequence[HloInstruction], b: Builder) -> Values:
+    """Sort keys, and values with them, along the last dimension by the keys' bits: floats in total order."""
+    compare = _by_first(call, operands, settings_of(call).flag("descending"), b)
+    attrs = SortAttrs(len(operands[0].dims) - 1, is_stable=True)
+    result = b.create(Opcode.SORT, operands, attrs, calls=(compare,))
+    if len(operands) == 1:
+        return (result,)
+    return tuple(b.get_tuple_element(result, i) for i in range(len(operands)))
+
+
+def _by_first(
+    call: HloInstruction, operands: Sequence[HloInstruction], descending: bool, b: Builder
+) -> HloComputation:
+    module = b.scope.module
+    inside = b.within(module.new_computation(f"{call.name}_order"))
+    module.computations.insert(0, module.computations.pop())  # before its callers
+    types = [operand.array_shape.element_type for operand in operands for _ in range(2)]
+    left, right, *_ = [inside.parameter(i, ArrayShape(t, ())) for i, t in enumerate(types)]
+    order = "TOTALORDER" if types[0].is_floating else ""
+    attrs = CompareAttrs("GT" if descending else "LT", order)
+    inside.computation.root = inside.create(Opcode.COMPARE, (left, right), attrs)
+    return inside.computation
+
+
+@LIBRARY_CALLS.register("__gpu$TopK")
+def top_k(call: HloInstruction, operands: Sequence[HloInstruction], b: Builder) -> Values:
+    """Return the largest along the last dimension, and their places."""
+    require_operands(call, operands, 1)
+    count = as_array(result_shapes(call)[0]).dims[-1]
+    result = b.create(Opcode.TOPK, operands, TopKAttrs(count))
+    return tuple(b.get_tuple_element(result, i) for i in range(2))
