@@ -67,12 +67,12 @@ HOLES: dict[str, dict[Opcode, str]] = {
             Opcode.ASYNC_UPDATE,
             Opcode.INFEED,
             Opcode.OUTFEED,
-            Opcode.RECV,
-            Opcode.RECV_DONE,
-            Opcode.SEND,
-            Opcode.SEND_DONE,
         ),
         _REFUSED,
+    )
+    | dict.fromkeys(
+        (Opcode.RECV, Opcode.RECV_DONE, Opcode.SEND, Opcode.SEND_DONE),
+        "a collective-permute before, where a channel's halves stand side by side",
     )
     | {Opcode.PARAMETER: "an argument"}
     | dict.fromkeys((Opcode.RNG, Opcode.RNG_GET_AND_UPDATE_STATE, Opcode.SCAN), "expanded before")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Final
+from typing import ClassVar
 
 from collectives.passes.collective_permute_cycle_decomposer import closing_pairs
 from collectives.passes.permute_forms import Permute, match_permute
@@ -14,13 +14,11 @@ from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import ChannelAttrs
+from spmd.ops.send_recv import PAIRS_ATTRIBUTE
 from spmd.passes.instruction_pass import Edit, InstructionPass
 from spmd.passes.interface import UNSCHEDULED, register_pass
 from spmd.passes.rewrite import builder_at, put_in_place
 from spmd.shape import ArrayShape, PrimitiveType, TokenShape, TupleShape
-
-#: What XLA calls the pairs of a send and its receive.
-_PAIRS: Final = "_xla_send_recv_source_target_pairs"
 
 
 @register_pass
@@ -34,9 +32,9 @@ class CollectivePermuteDecomposer(InstructionPass):
                                                                r = get-tuple-element(recv-done(u)), index=0
                                                                d = send-done(s)
 
-    To look at, and for schedulers of pipelines: this project's runtime runs no send or receive. A receive is posted
-    before its send, its wait comes behind; the next one begins after the last has ended, so that no device waits for
-    one that waits elsewhere. Ids must be partitions; ``min_bytes``: smaller ones stay.
+    To look at, and for schedulers of pipelines: before it runs, ``send-recv-pairing`` makes permutes of them again. A
+    receive is posted before its send, its wait comes behind; the next one begins after the last has ended, so that no
+    device waits for one that waits elsewhere. Ids must be partitions; ``min_bytes``: smaller ones stay.
     """
 
     name: ClassVar[str] = "collective-permute-decomposer"
@@ -84,7 +82,7 @@ def _decompose(permute: Permute, earlier: list[HloInstruction], b: Builder) -> l
     recv_done = b.create(Opcode.RECV_DONE, (recv,), attrs)
     send_done = b.create(Opcode.SEND_DONE, (send,), attrs)
     pairs = ",".join(f"{{{source},{target}}}" for source, target in permute.pairs)
-    said = (*x.annotations.frontend_attributes, (_PAIRS, f"{{{pairs}}}"))
+    said = (*x.annotations.frontend_attributes, (PAIRS_ATTRIBUTE, f"{{{pairs}}}"))
     for half in (recv, send):
         half.annotations = replace(x.annotations, frontend_attributes=said)
     for done in earlier:

@@ -30,6 +30,12 @@ Visitor: TypeAlias = Callable[["Linearizer", HloInstruction, tuple[Tree, ...], R
 #: Instructions that are not ordinary steps, by opcode.
 VISITORS: Registry[Opcode, Visitor] = Registry("linearizer")
 
+_PAIRED = (
+    " that it cannot pair: it runs a send and a recv of one channel between devices, in one computation and with equal "
+    "_xla_send_recv_source_target_pairs, if the sent value does not depend on the recv"
+)
+_REASONS = {Opcode.SEND: _PAIRED, Opcode.RECV: _PAIRED}
+
 
 @dataclass
 class Linearizer:
@@ -104,8 +110,9 @@ class Linearizer:
         """An ordinary instruction: reads its operands' leaves, writes a value per leaf of its result at ``index``."""
         lowering = LOWERINGS.get(instruction.opcode)
         if lowering is None:
+            reason = _REASONS.get(instruction.opcode, "")
             raise UnsupportedError(
-                f"{instruction!r}: the runtime does not run {instruction.opcode}"
+                f"{instruction!r}: the runtime does not run {instruction.opcode}{reason}"
             )
         views = tuple(leaf for operand in operands for leaf in tree_leaves(operand))
         layouts = lowering.layouts(instruction, tuple(v.view for v in views))

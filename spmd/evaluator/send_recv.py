@@ -7,7 +7,6 @@ sends to whom stands in the frontend attribute that XLA gives both sides:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -19,10 +18,8 @@ from spmd.evaluator.value import TOKEN, Operands, Value
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import ChannelAttrs
+from spmd.ops.send_recv import PAIRS_ATTRIBUTE, source_target_pairs
 from spmd.shape import ArrayShape, Shape, TupleShape, as_tuple
-
-_PAIRS = "_xla_send_recv_source_target_pairs"
-_PAIR = re.compile(r"\{\s*(\d+)\s*,\s*(\d+)\s*\}")
 
 
 def _channel(instruction: HloInstruction) -> int:
@@ -34,13 +31,15 @@ def _channel(instruction: HloInstruction) -> int:
 
 def _pairs(instruction: HloInstruction, device: Device) -> list[tuple[int, int]]:
     """(source, target) devices within the replica of ``device``."""
-    text = instruction.annotations.frontend(_PAIRS)
-    if text is None and instruction.opcode is Opcode.RECV_DONE:
-        text = instruction.operand(0).annotations.frontend(_PAIRS)
-    if text is None:
-        raise UnsupportedError(f"{instruction!r} does not say who sends to whom ({_PAIRS})")
+    pairs = source_target_pairs(instruction)
+    if pairs is None and instruction.opcode is Opcode.RECV_DONE:
+        pairs = source_target_pairs(instruction.operand(0))
+    if pairs is None:
+        raise UnsupportedError(
+            f"{instruction!r} does not say who sends to whom ({PAIRS_ATTRIBUTE})"
+        )
     first = device.replica * device.num_partitions
-    return [(first + int(s), first + int(t)) for s, t in _PAIR.findall(text)]
+    return [(first + source, first + target) for source, target in pairs]
 
 
 @evaluates_on_device(Opcode.SEND)

@@ -26,6 +26,7 @@ from spmd.passes.reshape_mover import ReshapeMover
 from spmd.passes.rng_expander import RngExpander
 from spmd.passes.rng_state_threading import RngStateThreading
 from spmd.passes.scan_expander import ScanExpander
+from spmd.passes.send_recv_pairing import SendRecvPairing
 from spmd.passes.subcomputation_unification import SubcomputationUnification
 from spmd.passes.tuple_simplifier import TupleSimplifier
 from spmd.passes.update_forwarding import UpdateForwarding
@@ -48,6 +49,7 @@ OPENING: tuple[HloPass, ...] = (BitcastDecomposer(), Defuser(), LibraryCallExpan
 #: What a per-device program says that the runtime does not run becomes what it runs.
 LEGALIZATION: tuple[HloPass, ...] = (
     CallInliner(),
+    SendRecvPairing(),
     DynamicIndexSplitter(),
     DynamicPadder(),
     ScanExpander(),

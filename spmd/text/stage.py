@@ -10,6 +10,7 @@ from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs, CustomCallAttrs
+from spmd.ops.send_recv import source_target_pairs
 from spmd.text.shardy_text import parse_meshes
 
 #: Custom calls that only a module that is still to be partitioned holds.
@@ -63,7 +64,9 @@ def guess_stage(module: HloModule) -> Stage:
 
 
 def _joins_partitions(module: HloModule, instruction: HloInstruction) -> bool:
-    """A collective whose groups are not replicas; where there is one replica, none can be."""
+    """A collective whose groups are not replicas; where there is one replica, none can be. Also send and recv."""
+    if instruction.opcode in (Opcode.SEND, Opcode.RECV):
+        return source_target_pairs(instruction) is not None
     if instruction.opcode not in _COLLECTIVES:
         return False
     return module.replica_count == 1 or getattr(instruction.attrs, "channel_id", None) is not None
@@ -130,6 +133,8 @@ def _devices(instruction: HloInstruction) -> Iterator[int]:
         yield attrs.source_target_pairs.largest
     elif isinstance(attrs, CollectiveAttrs):
         yield _largest(attrs.replica_groups)
+    elif instruction.opcode in (Opcode.SEND, Opcode.RECV):
+        yield from map(max, source_target_pairs(instruction) or ())
 
 
 def _largest(groups: ReplicaGroups) -> int:

@@ -25,7 +25,6 @@ from collectives.communicator.loopback import LoopbackCommunicator
 from collectives.communicator.shared_window import Directory
 from spmd.device import ReductionKind
 from spmd.errors import CollectiveTimeoutError, RunError
-from spmd.hlo import HloModule
 from tests.collectives.schedule.random_runs import on_ranks, on_threads
 
 
