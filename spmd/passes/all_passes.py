@@ -24,6 +24,7 @@ from spmd.passes.reshape_mover import ReshapeMover
 from spmd.passes.rng_expander import RngExpander
 from spmd.passes.rng_state_threading import RngStateThreading
 from spmd.passes.scan_expander import ScanExpander
+from spmd.passes.sort_simplifier import SortSimplifier
 from spmd.passes.subcomputation_unification import SubcomputationUnification
 from spmd.passes.topk_rewriter import TopkRewriter
 from spmd.passes.tuple_simplifier import TupleSimplifier
@@ -65,6 +66,7 @@ SIMPLIFICATION: tuple[HloPass, ...] = (
     TupleSimplifier(),
     ZeroSizedHloElimination(),
     AlgebraicSimplifier(),
+    SortSimplifier(),
     TopkRewriter(),
     ReshapeMover(),
     ConstantFolding(),

@@ -25,7 +25,13 @@ from spmd.ops.attrs import (
 from spmd.ops.reduction import through_annotations
 from spmd.passes.instruction_pass import Edit, InstructionPass
 from spmd.passes.interface import UNSCHEDULED, register_pass
-from spmd.passes.rewrite import builder_at, is_pinned, replace_and_prune
+from spmd.passes.rewrite import (
+    builder_at,
+    has_control_edges,
+    is_pinned,
+    replace_and_prune,
+    take_annotation,
+)
 from spmd.shape import ArrayShape, PrimitiveType
 
 #: At least so many times the elements that are read. A topk of more takes as long as the sort, and has gathers besides.
@@ -83,7 +89,7 @@ def match_first_elements(sort: HloInstruction) -> FirstElements | None:
     read = [x for of_one in slices.values() for x in of_one]
     for x in read:
         attrs = x.attrs_as(SliceAttrs)
-        if is_pinned(x) or attrs.starts[dimension] != 0 or attrs.strides[dimension] != 1:
+        if has_control_edges(x) or attrs.starts[dimension] != 0 or attrs.strides[dimension] != 1:
             return None
     count = max((x.attrs_as(SliceAttrs).limits[dimension] for x in read), default=0)
     size = sort.operand(0).dims[dimension]
@@ -208,6 +214,7 @@ def replace_with_topk(match: FirstElements, b: Builder, effects: SideEffects) ->
         for x in slices:
             taken = x.attrs_as(SliceAttrs)
             part = b.slice(values[result], taken.starts, taken.limits, taken.strides)
+            take_annotation(x, part)
             replace_and_prune(x, part, effects)
 
 

@@ -56,3 +56,31 @@ ENTRY e {{ x = {kind}[2,40,3] parameter(0) i = s32[2,40,3] iota(), iota_dimensio
     opcodes = [i.opcode for i in compilation.module.all_instructions()]
     assert Opcode.TOPK in opcodes
     assert Opcode.SORT not in opcodes
+
+
+@pytest.mark.parametrize(
+    ("body", "gone"),
+    [
+        ("s = f32[4,20] sort(x), dimensions={1}, to_apply=one\n ROOT r = f32[4,3] slice(s), slice={[0:4], [0:3]}", "sort"),
+        (
+            "y = s32[4,20] parameter(1) s = (f32[4,20], s32[4,20]) sort(x, y), dimensions={1}, to_apply=two ROOT r = f32[4,20] get-tuple-element(s), index=0",
+            "parameter(2)",
+        ),
+    ],
+)  # fmt: skip
+def test_a_result_of_the_program_keeps_its_sharding(body: str, gone: str) -> None:
+    """What the partitioner has said of it does not keep the sort as it was."""
+    text = f"""HloModule m
+one {{ a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = pred[] compare(a, b), direction=LT }}
+two {{ a = f32[] parameter(0) b = f32[] parameter(1) c = s32[] parameter(2) d = s32[] parameter(3)
+  ROOT r = pred[] compare(a, b), direction=LT }}
+ENTRY e {{ x = f32[4,20] parameter(0), sharding={{devices=[2,1]<=[2]}} {body} }}"""
+    module = parse_module(text)
+    rng = np.random.default_rng(0)
+    arrays = [rng.permutation(80).reshape(4, 20).astype(p.array_shape.element_type.numpy) for p in module.entry.parameters]  # fmt: skip
+    executable = spmd.compile(module, devices=2)
+    for want, got in zip(spmd.evaluate(module, *arrays), executable.run(*arrays), strict=True):
+        np.testing.assert_array_equal(got, want)
+    *_, (_, compilation) = stages(module, 2, CompileOptions())
+    assert gone not in str(compilation.module)
+    assert compilation.module.entry.root.sharding is not None
