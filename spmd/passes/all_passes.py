@@ -27,7 +27,9 @@ from spmd.passes.rng_expander import RngExpander
 from spmd.passes.rng_state_threading import RngStateThreading
 from spmd.passes.scan_expander import ScanExpander
 from spmd.passes.send_recv_pairing import SendRecvPairing
+from spmd.passes.sort_simplifier import SortSimplifier
 from spmd.passes.subcomputation_unification import SubcomputationUnification
+from spmd.passes.topk_rewriter import TopkRewriter
 from spmd.passes.tuple_simplifier import TupleSimplifier
 from spmd.passes.update_forwarding import UpdateForwarding
 from spmd.passes.while_loop_constant_sinking import WhileLoopConstantSinking
@@ -68,6 +70,8 @@ SIMPLIFICATION: tuple[HloPass, ...] = (
     TupleSimplifier(),
     ZeroSizedHloElimination(),
     AlgebraicSimplifier(),
+    SortSimplifier(),
+    TopkRewriter(),
     ReshapeMover(),
     ConstantFolding(),
     GatherSimplifier(),

@@ -22,6 +22,11 @@ def is_annotated(instruction: HloInstruction) -> bool:
     return instruction.sharding is not None or instruction.annotations.frontend(_SHARDY) is not None
 
 
+def take_annotation(old: HloInstruction, new: HloInstruction) -> None:
+    """Give `new`, made for this, the sharding that was stated of `old`."""
+    new.sharding, new.annotations = old.sharding, old.annotations
+
+
 def has_control_edges(instruction: HloInstruction) -> bool:
     return bool(instruction.control_predecessors or instruction.control_successors)
 
