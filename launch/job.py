@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -16,6 +17,7 @@ from launch.expect import (
     Expected,
     OutputCheck,
     Tolerance,
+    Verdict,
     check_output,
     default_tolerance,
     read_expected,
@@ -61,15 +63,15 @@ class JobOptions:
 class JobResult:
     """Outputs of the last step (none where nobody needs them), seconds of each, one check per output if asked for.
 
-    ``first_diverging_op``: where outputs differ from the reference evaluator's and it was found (divergence.py);
-    ``search_note``: a line on that search.
+    ``first_diverging_op``: where outputs differ from the reference evaluator's and it was found (divergence.py).
+    ``notes``: lines on how the comparison went.
     """
 
     outputs: list[Array]
     seconds: list[float]
     checks: list[OutputCheck] = field(default_factory=list)
     first_diverging_op: str | None = None
-    search_note: str = ""
+    notes: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -85,7 +87,7 @@ class JobResult:
             "ok": self.ok,
             "outputs": [check.as_json() for check in self.checks] or unchecked,
             "first_diverging_op": self.first_diverging_op,
-            "search_note": self.search_note,
+            "notes": list(self.notes),
             "step_ms": step_milliseconds(self.seconds),
         }
 
@@ -202,17 +204,32 @@ def format_result(result: JobResult, name: str, num_outputs: int, where: str) ->
     lines = [
         f"  {check.name:<{width}}  {check.dtype}[{','.join(map(str, check.shape))}]  "
         f"max |difference| {check.max_abs_diff:.3g}, {check.of_tolerance:.2g} of tolerance"
-        f"{'' if check.ok else '  DIFFERS'}"
+        f"{_verdict_text(check)}"
         for check in result.checks
     ]
-    bad = sum(not check.ok for check in result.checks)
-    verdict = (
-        f"{bad} of {len(result.checks)} outputs differ"
-        if bad
-        else f"all {len(result.checks)} outputs agree"
-    )
     if result.first_diverging_op is not None:
         lines.append(f"  first diverging op: {result.first_diverging_op}")
-    if result.search_note:
-        lines.append(f"  {result.search_note}")
-    return "\n".join([*lines, f"{name}: {verdict} on {where}, {time_text}"])
+    lines += [f"  {note}" for note in result.notes]
+    return "\n".join([*lines, f"{name}: {_summary(result.checks)} on {where}, {time_text}"])
+
+
+def _verdict_text(check: OutputCheck) -> str:
+    if check.verdict is Verdict.DIFFERS:
+        return "  DIFFERS"
+    if check.verdict is Verdict.AGREES:
+        return ""
+    where = f", at {check.amplified_at}" if check.amplified_at else ""
+    return f"  differs by rounding that the program amplifies{where}"
+
+
+def _summary(checks: Sequence[OutputCheck]) -> str:
+    """Count the verdicts in a phrase."""
+    count = Counter(check.verdict for check in checks)
+    rounding, bad = count[Verdict.ROUNDING], count[Verdict.DIFFERS]
+    by_rounding = f"{rounding} differ by amplified rounding" if rounding else ""
+    if bad:
+        also = f", {by_rounding}" if by_rounding else ""
+        return f"{bad} of {len(checks)} outputs differ{also}"
+    if rounding:
+        return f"{count[Verdict.AGREES]} of {len(checks)} outputs agree, {by_rounding}"
+    return f"all {len(checks)} outputs agree"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,15 +37,18 @@ from launch.job import (
 from launch.memory_limit import add_memory_limit
 from launch.pipeline import is_partitioned
 from launch.printable import printable
-from launch.reference import reference_of
+from launch.reference import reference_of, reference_program
 from launch.report.trace import collect_trace
 from launch.source import load_module
+from launch.terminal_line import TerminalLine
 from launch.tile_files import is_per_device, read_tiles, write_tiles
+from launch.verdicts import Question, explain_by_rounding
 from runtime.compile import boundaries
 from runtime.executable import Executable
 from runtime.memory_limit import require_memory
 from runtime.timeline.recorder import KEPT_STEPS
 from spmd.errors import CheckFailed, UnsupportedError
+from spmd.hlo import HloModule
 
 if TYPE_CHECKING:
     from collectives.communicator.mpi import MpiCommunicator
@@ -177,7 +181,10 @@ def _run_reference(options: argparse.Namespace, job: JobOptions) -> int:
         entry = Entry.of_boundaries(module, boundaries(module))
     inputs = job_inputs(entry.inputs, job)
     result = evaluate_steps(reference, entry.feedback, inputs, job.steps)
-    result = conclude(result, expected_outputs(entry, job, reference), job)
+    expected = expected_outputs(entry, job, reference)
+    result = conclude(result, expected, job)
+    if not result.ok:
+        result = _judged(options, module, options.devices, entry, result, expected)
     return _report(options, entry, result, "the reference evaluator")
 
 
@@ -203,7 +210,12 @@ def _conclude(options: argparse.Namespace, program: Program, result: JobResult, 
     note_hosted(program.executable)
     job = _job_options(options)
     entry = Entry.of_executable(program.executable)
-    result = conclude(result, _expected(options, program), job)
+    expected = _expected(options, program)
+    result = conclude(result, expected, job)
+    if not result.ok:
+        result = _judged(
+            options, program.module, program.executable.num_devices, entry, result, expected
+        )
     module = program.module if job.check and not result.ok else None
     if module is not None:
         compiling = compile_options(options)
@@ -213,8 +225,43 @@ def _conclude(options: argparse.Namespace, program: Program, result: JobResult, 
             # What is looked at takes memory that the program does not.
             unlimited = replace(compiling, memory_limit=None)
             found = search(module, devices, inputs, unlimited)
-            result = replace(result, first_diverging_op=found.op, search_note=found.note)
+            notes = (*result.notes, found.note) if found.note else result.notes
+            result = replace(result, first_diverging_op=found.op, notes=notes)
     return _report(options, entry, result, where)
+
+
+def _judged(
+    options: argparse.Namespace,
+    module: HloModule | None,
+    devices: int | None,
+    entry: Entry,
+    result: JobResult,
+    expected: Sequence[Expected],
+) -> JobResult:
+    """Return `result` with outputs excused that differ by amplified rounding, unless --atol or --rtol says how far."""
+    job = _job_options(options)
+    if job.atol is not None or job.rtol is not None:
+        return result
+    if module is None:
+        note = "whether rounding explains it cannot be told from a saved executable, only from its module"
+        return replace(result, notes=(*result.notes, note))
+    if job.inputs is not None and is_per_device(job.inputs):
+        note = "whether rounding explains it is not told where inputs are files of tiles (%r)"
+        return replace(result, notes=(*result.notes, note))
+    partitioned = is_partitioned(module, compile_options(options))
+    question = Question(
+        reference_program(module, devices, partitioned=partitioned),
+        list(job_inputs(entry.inputs, job)),
+        entry.feedback,
+        job.steps,
+        excess=job.expect is not None,
+        seconds=options.timeout,
+    )
+    line = TerminalLine()
+    try:
+        return explain_by_rounding(result, expected, question, line.show)
+    finally:
+        line.clear()
 
 
 def _write_profile(options: argparse.Namespace, executable: Executable) -> None:
