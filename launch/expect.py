@@ -57,7 +57,7 @@ class OutputCheck:
     """How far one output is from what was expected.
 
     ``of_tolerance``: the largest difference over its tolerance; <= 1 agrees. ``amplified_at``: the op that amplifies
-    rounding most, if the verdict is ROUNDING.
+    rounding most, if the verdict is ROUNDING. ``path``: where the output stands in the user's program, if known.
     """
 
     name: str
@@ -68,6 +68,7 @@ class OutputCheck:
     of_tolerance: float
     verdict: Verdict
     amplified_at: str = ""
+    path: str = ""
 
     @property
     def ok(self) -> bool:
@@ -76,6 +77,7 @@ class OutputCheck:
     def as_json(self) -> dict[str, Any]:
         return {
             "name": self.name,
+            "path": self.path or None,
             "shape": list(self.shape),
             "dtype": self.dtype,
             "max_abs_diff": self.max_abs_diff,

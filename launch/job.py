@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -185,32 +185,54 @@ def expected_outputs(
     return expected
 
 
-def conclude(result: JobResult, expected: Sequence[Expected], options: JobOptions) -> JobResult:
-    """Write the outputs where wanted and check them."""
+def conclude(
+    result: JobResult,
+    expected: Sequence[Expected],
+    options: JobOptions,
+    paths: Sequence[str] = (),
+) -> JobResult:
+    """Write the outputs where wanted and check them. `paths`: the outputs' places in the user's program."""
     if options.outputs is not None and not is_per_device(options.outputs):
         write_arrays(options.outputs, "out", result.outputs)
     if not expected:
         return result
     checks = [check_output(got, want) for got, want in zip(result.outputs, expected, strict=True)]
+    if len(paths) == len(checks):
+        checks = [replace(check, path=path) for check, path in zip(checks, paths, strict=True)]
     return JobResult(result.outputs, result.seconds, checks)
 
 
-def format_result(result: JobResult, name: str, num_outputs: int, where: str) -> str:
-    """For a reader: each output's largest difference, and a verdict."""
+def format_result(
+    result: JobResult, name: str, num_outputs: int, where: str, *, verbose: bool = False
+) -> str:
+    """For a reader: the outputs that differ, the worst first, and a verdict. `verbose`: all outputs."""
     time_text = f"{step_milliseconds(result.seconds)['median']:.1f} ms a step"
     if not result.checks:
         return f"{name}: {num_outputs} outputs on {where}, {time_text}"
-    width = max(len(check.name) for check in result.checks)
+    shown = [check for check in result.checks if verbose or check.verdict is not Verdict.AGREES]
+    shown.sort(key=lambda check: (_SEVERITY.index(check.verdict), -check.of_tolerance))
+    width = max((len(_title(check)) for check in shown), default=0)
     lines = [
-        f"  {check.name:<{width}}  {check.dtype}[{','.join(map(str, check.shape))}]  "
+        f"  {_title(check):<{width}}  {check.dtype}[{','.join(map(str, check.shape))}]  "
         f"max |difference| {check.max_abs_diff:.3g}, {check.of_tolerance:.2g} of tolerance"
         f"{_verdict_text(check)}"
-        for check in result.checks
+        for check in shown
     ]
+    agreeing = len(result.checks) - len(shown)
+    if shown and agreeing:
+        lines.append(f"  {agreeing} other outputs agree (--verbose lists them)")
     if result.first_diverging_op is not None:
         lines.append(f"  first diverging op: {result.first_diverging_op}")
     lines += [f"  {note}" for note in result.notes]
     return "\n".join([*lines, f"{name}: {_summary(result.checks)} on {where}, {time_text}"])
+
+
+_SEVERITY = (Verdict.DIFFERS, Verdict.ROUNDING, Verdict.AGREES)
+
+
+def _title(check: OutputCheck) -> str:
+    """Return the output's number and name, and its path in the user's program where that is known."""
+    return f"{check.name} {check.path}".strip()
 
 
 def _verdict_text(check: OutputCheck) -> str:

@@ -35,6 +35,7 @@ from launch.job import (
     job_inputs,
 )
 from launch.memory_limit import add_memory_limit
+from launch.output_paths import output_paths
 from launch.pipeline import is_partitioned
 from launch.printable import printable
 from launch.reference import reference_of, reference_program
@@ -98,6 +99,11 @@ def add_parser(subparsers: Any) -> None:
         default="cpu",
         help="what computes: this machine's cores (default: cpu), GPUs (docs/gpu.md), or the "
         "reference evaluator, unpartitioned",
+    )
+    parser.add_argument(
+        "--verbose",
+        action="store_true",
+        help="with --expect and --check: list the outputs that agree, too",
     )
     add_memory_limit(parser)
     parser.add_argument(
@@ -182,7 +188,7 @@ def _run_reference(options: argparse.Namespace, job: JobOptions) -> int:
     inputs = job_inputs(entry.inputs, job)
     result = evaluate_steps(reference, entry.feedback, inputs, job.steps)
     expected = expected_outputs(entry, job, reference)
-    result = conclude(result, expected, job)
+    result = conclude(result, expected, job, output_paths(module, entry.feedback))
     if not result.ok:
         result = _judged(options, module, options.devices, entry, result, expected)
     return _report(options, entry, result, "the reference evaluator")
@@ -211,7 +217,8 @@ def _conclude(options: argparse.Namespace, program: Program, result: JobResult, 
     job = _job_options(options)
     entry = Entry.of_executable(program.executable)
     expected = _expected(options, program)
-    result = conclude(result, expected, job)
+    described = program.module or program.executable.module
+    result = conclude(result, expected, job, output_paths(described, entry.feedback))
     if not result.ok:
         result = _judged(
             options, program.module, program.executable.num_devices, entry, result, expected
@@ -286,7 +293,9 @@ def _report(options: argparse.Namespace, entry: Entry, result: JobResult, where:
     if options.json:
         print(json.dumps(result.as_json(entry.outputs)))
     else:
-        print(printable(format_result(result, entry.name, len(entry.outputs), where)))
+        count, verbose = len(entry.outputs), options.verbose
+        text = format_result(result, entry.name, count, where, verbose=verbose)
+        print(printable(text))
     return 0 if result.ok else CheckFailed.exit_code
 
 
