@@ -17,7 +17,7 @@ from spmd.evaluator.device import Device, Steps
 from spmd.evaluator.op_tables import OpTables
 from spmd.evaluator.registry import Evaluate, EvaluateInSteps
 from spmd.evaluator.value import Operands, PerDevice, Value, flatten
-from spmd.hlo import HloInstruction, HloModule, Opcode
+from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
 from spmd.shape import leaves
 
 #: Elements of an array that are looked at, and the results of the first evaluation that are kept.
@@ -32,9 +32,10 @@ Sketch: TypeAlias = tuple[Array, ...]
 
 @dataclass
 class Gains:
-    """Gains by instruction. It observes two evaluations, one after the other; `second` begins the second one."""
+    """Gains and relative errors of results. It observes two evaluations; `second` begins the second one."""
 
     gains: dict[HloInstruction, float] = field(default_factory=dict)
+    errors: dict[HloInstruction, float] = field(default_factory=dict)
     _first: list[tuple[Sketch, Sketch]] = field(default_factory=list)
     _number: int = -1
 
@@ -79,8 +80,9 @@ class Gains:
         if self._number < len(self._first):
             given, result = self._first[self._number]
             before = max(_relative_error(given, _sketch(operands)), _LEAST_ERROR)
-            gain = _relative_error(result, _sketch((value,))) / before
-            self.gains[instruction] = max(gain, self.gains.get(instruction, 0.0))
+            error = _relative_error(result, _sketch((value,)))
+            self.errors[instruction] = max(error, self.errors.get(instruction, 0.0))
+            self.gains[instruction] = max(error / before, self.gains.get(instruction, 0.0))
         self._number += 1
 
 
@@ -88,6 +90,8 @@ def amplifiers(
     module: HloModule, numbers: Sequence[int], evaluate: Callable[[Gains, bool], object]
 ) -> dict[int, str]:
     """Name the instruction of the largest gain for each of the outputs `numbers`; none where nothing was observed.
+
+    From the output back, it is looked for along the operands of the largest relative error.
 
     `evaluate` runs `module` with the tables that a `Gains` observes, with noise if its second argument is True.
     """
@@ -97,7 +101,7 @@ def amplifiers(
     evaluate(gains, True)
     named = {}
     for number in numbers:
-        found = [(gains.gains.get(i, 0.0), i) for i in _needed(module, number)]
+        found = [(gains.gains.get(i, 0.0), i) for i in _path(module, number, gains)]
         gain, worst = max(found, key=lambda pair: pair[0], default=(0.0, None))
         if worst is not None and gain > 0:
             named[number] = located(worst, module)
@@ -112,21 +116,31 @@ def located(instruction: HloInstruction, module: HloModule) -> str:
     return instruction.name
 
 
-def _needed(module: HloModule, number: int) -> Iterator[HloInstruction]:
-    """Instructions that leaf `number` of the result depends on, those that they call included."""
-    root = module.entry.root
-    work = [root]
-    if root.opcode is Opcode.TUPLE:
-        index = [index for index, _ in leaves(root.shape)][number]
-        work = [root.operands[index[0]]]
-    found: dict[HloInstruction, None] = {}
+def _path(module: HloModule, number: int, gains: Gains) -> Iterator[HloInstruction]:
+    """Instructions from leaf `number` of the result back, each time to the operand of the largest relative error.
+
+    What an instruction calls comes after it.
+    """
+    value: HloInstruction | None = module.entry.root
+    if value is not None and value.opcode is Opcode.TUPLE:
+        index = [index for index, _ in leaves(value.shape)][number]
+        value = value.operands[index[0]]
+    while value is not None:
+        yield from _with_callees(value)
+        value = max(value.operands, key=lambda one: gains.errors.get(one, 0.0), default=None)
+
+
+def _with_callees(instruction: HloInstruction) -> Iterator[HloInstruction]:
+    """`instruction` and all that the computations hold which it calls, each once."""
+    yield instruction
+    work = list(instruction.called_computations)
+    found: dict[HloComputation, None] = {}
     while work:
-        instruction = work.pop()
-        if instruction not in found:
-            found[instruction] = None
-            work.extend(instruction.operands)
-            work.extend(c.root for c in instruction.called_computations)
-    yield from found
+        computation = work.pop()
+        if computation not in found:
+            found[computation] = None
+            yield from computation.instructions
+            work.extend(c for i in computation.instructions for c in i.called_computations)
 
 
 def _sketch(values: Operands) -> Sketch:
