@@ -41,16 +41,28 @@ class WorldSizeError(SpmdError):
 
 @dataclass(frozen=True)
 class JobOptions:
-    """What to run on and what to do with the outputs; of ``inputs`` and ``seed``, the file goes first."""
+    """What to run on and what to do with the outputs; of ``inputs`` and ``seed``, the file goes first.
+
+    ``seed_given``: the user named the seed.
+    """
 
     inputs: Path | None = None
     seed: int = 0
+    seed_given: bool = False
     outputs: Path | None = None
     expect: Path | None = None
     atol: float | None = None
     rtol: float | None = None
     check: bool = False
     steps: int = 1
+
+    def require_inputs(self) -> None:
+        """UsageError for expected outputs of inputs that nobody named: values from the default seed meet them never."""
+        if self.expect is not None and self.inputs is None and not self.seed_given:
+            raise UsageError(
+                f"--expect {self.expect} compares with outputs of certain inputs: give them with --inputs F.npz, "
+                "or say --seed S where they were made from a seed"
+            )
 
     @property
     def needs_global_outputs(self) -> bool:

@@ -74,7 +74,7 @@ def add_parser(subparsers: Any) -> None:
         "--expect",
         type=Path,
         metavar="F.npz",
-        help="compare with these outputs; exit 1 if they differ",
+        help="compare with these outputs of the same inputs; exit 1 if they differ",
     )
     parser.add_argument(
         "--atol",
@@ -119,7 +119,8 @@ def add_parser(subparsers: Any) -> None:
         metavar="F.json",
         help=f"write a timeline of the last {KEPT_STEPS} steps of all devices, for ui.perfetto.dev or chrome://tracing",
     )
-    parser.set_defaults(run=run)
+    # None, so that a seed that was named can be told from the default.
+    parser.set_defaults(run=run, seed=None)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -128,6 +129,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _run_here(options: argparse.Namespace) -> int:
     job = _job_options(options)
+    job.require_inputs()
     if options.backend == "reference":
         return _run_reference(options, job)
     program = program_here(options)
@@ -144,6 +146,7 @@ def _run_as_rank(options: argparse.Namespace, world: MpiCommunicator) -> int:
     job = _job_options(options)
 
     def alike() -> dict[str, str]:
+        job.require_inputs()
         if options.backend == "reference":
             raise UnsupportedError("--backend reference runs in one process, not under MPI")
         return {
@@ -302,7 +305,8 @@ def _report(options: argparse.Namespace, entry: Entry, result: JobResult, where:
 def _job_options(options: argparse.Namespace) -> JobOptions:
     return JobOptions(
         inputs=options.inputs,
-        seed=options.seed,
+        seed=options.seed or 0,
+        seed_given=options.seed is not None,
         outputs=options.outputs,
         expect=options.expect,
         atol=options.atol,
