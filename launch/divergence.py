@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from launch.expect import Expected, Tolerance, check_output, default_tolerance
+from launch.messages import one_line
 from launch.npz import Array
 from launch.options import CompileOptions
 from launch.pipeline import compile_module
@@ -20,7 +21,6 @@ from partitioner.prepare import prepare
 from partitioner.propagated import propagate_module
 from partitioner.propagation_flags import TO_OUTPUT, Allowed, output_flags
 from spmd.builder import Builder
-from spmd.errors import SpmdError
 from spmd.evaluator.evaluator import evaluate, evaluate_instruction
 from spmd.evaluator.manual_mesh import differs_by_device
 from spmd.hlo import EntryLayout, HloInstruction, HloModule, Opcode
@@ -37,7 +37,10 @@ SLACK = 16.0
 
 @dataclass(frozen=True)
 class Search:
-    """Result of the search for the first instruction that goes wrong: its name, or a line that says why none is named."""
+    """Result of the search for the first instruction that goes wrong.
+
+    Holds its name, or a line that says why none is named.
+    """
 
     op: str | None = None
     note: str = ""
@@ -50,13 +53,8 @@ def search(
     try:
         op = first_diverging_op(module, devices, inputs, options)
     except Exception as error:  # noqa: BLE001 - the search must never cost the report that asked for it
-        return Search(note=f"the search for the first diverging op failed: {_one_line(error)}")
+        return Search(note=f"the search for the first diverging op failed: {one_line(error)}")
     return Search(op)
-
-
-def _one_line(error: Exception) -> str:
-    text = str(error) if isinstance(error, SpmdError) else f"{type(error).__name__}: {error}"
-    return (text.splitlines() or [type(error).__name__])[0]
 
 
 def first_diverging_op(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -43,9 +44,21 @@ class Expected:
     positions: Array | None = None
 
 
+class Verdict(Enum):
+    """Outcome of a comparison: within the tolerance, beyond it by amplified rounding (rounding.py), or wrong."""
+
+    AGREES = "agrees"
+    ROUNDING = "rounding"
+    DIFFERS = "differs"
+
+
 @dataclass(frozen=True)
 class OutputCheck:
-    """How far one output is from what was expected; ``of_tolerance`` <= 1 passes."""
+    """How far one output is from what was expected.
+
+    ``of_tolerance``: the largest difference over its tolerance; <= 1 agrees. ``amplified_at``: the op that amplifies
+    rounding most, if the verdict is ROUNDING. ``path``: where the output stands in the user's program, if known.
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -53,19 +66,25 @@ class OutputCheck:
     max_abs_diff: float
     max_rel_diff: float
     of_tolerance: float
+    verdict: Verdict
+    amplified_at: str = ""
+    path: str = ""
 
     @property
     def ok(self) -> bool:
-        return self.of_tolerance <= 1.0
+        return self.verdict is not Verdict.DIFFERS
 
     def as_json(self) -> dict[str, Any]:
         return {
             "name": self.name,
+            "path": self.path or None,
             "shape": list(self.shape),
             "dtype": self.dtype,
             "max_abs_diff": self.max_abs_diff,
             "max_rel_diff": self.max_rel_diff,
             "of_tolerance": self.of_tolerance,
+            "verdict": self.verdict.value,
+            "amplified_at": self.amplified_at or None,
             "ok": self.ok,
         }
 
@@ -104,7 +123,7 @@ def default_tolerance(element_type: PrimitiveType, want: Array) -> Tolerance:
     rtol = _DEFAULT_RTOL.get(element_type)
     if rtol is None:
         return Tolerance(0.0, 0.0)
-    magnitudes = np.abs(_widened(want, element_type))
+    magnitudes = np.abs(widened(want, element_type))
     finite = magnitudes[np.isfinite(magnitudes)]
     mantissa_bits = {"f64": 52, "c128": 52, "f32": 23, "c64": 23, "f16": 10, "bf16": 7}[
         element_type.value
@@ -113,29 +132,55 @@ def default_tolerance(element_type: PrimitiveType, want: Array) -> Tolerance:
     return Tolerance(ulps * 2.0**-mantissa_bits * float(finite.max(initial=0.0)), rtol)
 
 
-def check_output(got: Array, expected: Expected) -> OutputCheck:
-    """Compare one output; nan equals nan, and a value that should be finite but is not differs infinitely."""
+@dataclass(frozen=True)
+class Elements:
+    """The compared elements of one output, widened: values found and wanted, their difference, and its limit."""
+
+    have: Array
+    want: Array
+    difference: Array
+    limit: Array
+
+
+def compare_elements(got: Array, expected: Expected) -> Elements:
+    """Compare element by element; nan equals nan, and a value that should be finite but is not differs infinitely."""
     kind = expected.shape.element_type
     if expected.positions is not None:
         got = got.reshape(-1)[expected.positions]
-    have, want = _widened(got, kind), _widened(expected.values, kind)
-    same = (have == want) | ((have != have) & (want != want))
+    have, want = widened(got, kind), widened(expected.values, kind)
     with np.errstate(all="ignore"):
-        difference = np.where(same, 0.0, np.abs(have - want)).astype(np.float64)
-        difference = np.where(np.isnan(difference), np.inf, difference)
+        difference = distance(have, want)
         size = np.abs(want).astype(np.float64)
         limit = expected.tolerance.atol + expected.tolerance.rtol * np.where(
             np.isfinite(size), size, 0.0
         )
-        ratio = np.where(difference == 0, 0.0, difference / limit)
-        relative = np.where(difference == 0, 0.0, difference / size)
+    return Elements(have, want, difference, np.asarray(limit))
+
+
+def distance(one: Array, other: Array) -> Array:
+    """Return |one - other| element by element: 0 for two nan, infinite where only one is finite."""
+    same = (one == other) | ((one != one) & (other != other))
+    with np.errstate(all="ignore"):
+        difference = np.where(same, 0.0, np.abs(one - other)).astype(np.float64)
+    return np.where(np.isnan(difference), np.inf, difference)
+
+
+def check_output(got: Array, expected: Expected) -> OutputCheck:
+    """Compare one output; the verdict is by the tolerance alone."""
+    found = compare_elements(got, expected)
+    difference = found.difference
+    with np.errstate(all="ignore"):
+        ratio = np.where(difference == 0, 0.0, difference / found.limit)
+        relative = np.where(difference == 0, 0.0, difference / np.abs(found.want))
+    worst = float(ratio.max(initial=0.0))
     return OutputCheck(
         expected.name,
         expected.shape.dims,
-        kind.value,
+        expected.shape.element_type.value,
         float(difference.max(initial=0.0)),
         float(relative.max(initial=0.0)),
-        float(ratio.max(initial=0.0)),
+        worst,
+        Verdict.AGREES if worst <= 1.0 else Verdict.DIFFERS,
     )
 
 
@@ -161,7 +206,7 @@ def _described_outputs(path: Path) -> list[dict[str, Any]]:
     return list(outputs)
 
 
-def _widened(array: Array, kind: PrimitiveType) -> Array:
+def widened(array: Array, kind: PrimitiveType) -> Array:
     """To float64 or complex128; integers and pred stay exact in Python's widest NumPy integers."""
     if kind.is_complex:
         return array.astype(np.complex128)

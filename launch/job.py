@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from launch.expect import (
     Expected,
     OutputCheck,
     Tolerance,
+    Verdict,
     check_output,
     default_tolerance,
     read_expected,
@@ -39,16 +41,28 @@ class WorldSizeError(SpmdError):
 
 @dataclass(frozen=True)
 class JobOptions:
-    """What to run on and what to do with the outputs; of ``inputs`` and ``seed``, the file goes first."""
+    """What to run on and what to do with the outputs; of ``inputs`` and ``seed``, the file goes first.
+
+    ``seed_given``: the user named the seed.
+    """
 
     inputs: Path | None = None
     seed: int = 0
+    seed_given: bool = False
     outputs: Path | None = None
     expect: Path | None = None
     atol: float | None = None
     rtol: float | None = None
     check: bool = False
     steps: int = 1
+
+    def require_inputs(self) -> None:
+        """UsageError for expected outputs of inputs that nobody named: values from the default seed meet them never."""
+        if self.expect is not None and self.inputs is None and not self.seed_given:
+            raise UsageError(
+                f"--expect {self.expect} compares with outputs of certain inputs: give them with --inputs F.npz, "
+                "or say --seed S where they were made from a seed"
+            )
 
     @property
     def needs_global_outputs(self) -> bool:
@@ -61,15 +75,15 @@ class JobOptions:
 class JobResult:
     """Outputs of the last step (none where nobody needs them), seconds of each, one check per output if asked for.
 
-    ``first_diverging_op``: where outputs differ from the reference evaluator's and it was found (divergence.py);
-    ``search_note``: a line on that search.
+    ``first_diverging_op``: where outputs differ from the reference evaluator's and it was found (divergence.py).
+    ``notes``: lines on how the comparison went.
     """
 
     outputs: list[Array]
     seconds: list[float]
     checks: list[OutputCheck] = field(default_factory=list)
     first_diverging_op: str | None = None
-    search_note: str = ""
+    notes: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -85,7 +99,7 @@ class JobResult:
             "ok": self.ok,
             "outputs": [check.as_json() for check in self.checks] or unchecked,
             "first_diverging_op": self.first_diverging_op,
-            "search_note": self.search_note,
+            "notes": list(self.notes),
             "step_ms": step_milliseconds(self.seconds),
         }
 
@@ -183,36 +197,73 @@ def expected_outputs(
     return expected
 
 
-def conclude(result: JobResult, expected: Sequence[Expected], options: JobOptions) -> JobResult:
-    """Write the outputs where wanted and check them."""
+def conclude(
+    result: JobResult,
+    expected: Sequence[Expected],
+    options: JobOptions,
+    paths: Sequence[str] = (),
+) -> JobResult:
+    """Write the outputs where wanted and check them. `paths`: the outputs' places in the user's program."""
     if options.outputs is not None and not is_per_device(options.outputs):
         write_arrays(options.outputs, "out", result.outputs)
     if not expected:
         return result
     checks = [check_output(got, want) for got, want in zip(result.outputs, expected, strict=True)]
+    if len(paths) == len(checks):
+        checks = [replace(check, path=path) for check, path in zip(checks, paths, strict=True)]
     return JobResult(result.outputs, result.seconds, checks)
 
 
-def format_result(result: JobResult, name: str, num_outputs: int, where: str) -> str:
-    """For a reader: each output's largest difference, and a verdict."""
+def format_result(
+    result: JobResult, name: str, num_outputs: int, where: str, *, verbose: bool = False
+) -> str:
+    """For a reader: the outputs that differ, the worst first, and a verdict. `verbose`: all outputs."""
     time_text = f"{step_milliseconds(result.seconds)['median']:.1f} ms a step"
     if not result.checks:
         return f"{name}: {num_outputs} outputs on {where}, {time_text}"
-    width = max(len(check.name) for check in result.checks)
+    shown = [check for check in result.checks if verbose or check.verdict is not Verdict.AGREES]
+    shown.sort(key=lambda check: (_SEVERITY.index(check.verdict), -check.of_tolerance))
+    width = max((len(_title(check)) for check in shown), default=0)
     lines = [
-        f"  {check.name:<{width}}  {check.dtype}[{','.join(map(str, check.shape))}]  "
+        f"  {_title(check):<{width}}  {check.dtype}[{','.join(map(str, check.shape))}]  "
         f"max |difference| {check.max_abs_diff:.3g}, {check.of_tolerance:.2g} of tolerance"
-        f"{'' if check.ok else '  DIFFERS'}"
-        for check in result.checks
+        f"{_verdict_text(check)}"
+        for check in shown
     ]
-    bad = sum(not check.ok for check in result.checks)
-    verdict = (
-        f"{bad} of {len(result.checks)} outputs differ"
-        if bad
-        else f"all {len(result.checks)} outputs agree"
-    )
+    agreeing = len(result.checks) - len(shown)
+    if shown and agreeing:
+        lines.append(f"  {agreeing} other outputs agree (--verbose lists them)")
     if result.first_diverging_op is not None:
         lines.append(f"  first diverging op: {result.first_diverging_op}")
-    if result.search_note:
-        lines.append(f"  {result.search_note}")
-    return "\n".join([*lines, f"{name}: {verdict} on {where}, {time_text}"])
+    lines += [f"  {note}" for note in result.notes]
+    return "\n".join([*lines, f"{name}: {_summary(result.checks)} on {where}, {time_text}"])
+
+
+_SEVERITY = (Verdict.DIFFERS, Verdict.ROUNDING, Verdict.AGREES)
+
+
+def _title(check: OutputCheck) -> str:
+    """Return the output's number and name, and its path in the user's program where that is known."""
+    return f"{check.name} {check.path}".strip()
+
+
+def _verdict_text(check: OutputCheck) -> str:
+    if check.verdict is Verdict.DIFFERS:
+        return "  DIFFERS"
+    if check.verdict is Verdict.AGREES:
+        return ""
+    where = f", at {check.amplified_at}" if check.amplified_at else ""
+    return f"  differs by rounding that the program amplifies{where}"
+
+
+def _summary(checks: Sequence[OutputCheck]) -> str:
+    """Count the verdicts in a phrase."""
+    count = Counter(check.verdict for check in checks)
+    rounding, bad = count[Verdict.ROUNDING], count[Verdict.DIFFERS]
+    by_rounding = f"{rounding} differ by amplified rounding" if rounding else ""
+    if bad:
+        also = f", {by_rounding}" if by_rounding else ""
+        return f"{bad} of {len(checks)} outputs differ{also}"
+    if rounding:
+        return f"{count[Verdict.AGREES]} of {len(checks)} outputs agree, {by_rounding}"
+    return f"all {len(checks)} outputs agree"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from launch.npz import Array
@@ -11,6 +12,7 @@ from runtime.sharded_arrays import Boundary
 from runtime.tiles import gather, shard_of
 from spmd.evaluator.evaluator import evaluate
 from spmd.evaluator.lockstep import evaluate_partitions
+from spmd.evaluator.op_tables import REGISTERED, OpTables
 from spmd.hlo import HloModule
 from spmd.hlo.clone import clone_module
 from spmd.text.stage import device_count
@@ -23,6 +25,7 @@ def evaluate_per_device(
     module: HloModule,
     inputs: Sequence[Array],
     places: tuple[Sequence[Boundary], Sequence[Boundary]],
+    tables: OpTables = REGISTERED,
 ) -> list[Array]:
     """Outputs of one device's program, run in lock step on all of them; replica 0's where there are several.
 
@@ -37,19 +40,39 @@ def evaluate_per_device(
         for _ in range(module.replica_count)
         for partition in partitions
     ]
-    results = evaluate_partitions(module, tiles)
+    results = evaluate_partitions(module, tiles, tables)
     return [
         gather([results[partition][k] for partition in partitions], place.sharding, place.shape)
         for k, place in enumerate(places[1])
     ]
 
 
-def reference_of(module: HloModule, devices: int | None, *, partitioned: bool) -> Reference:
-    """The evaluator that says what ``module`` means; ``partitioned``: it is one device's program, for ``devices``."""
+@dataclass(frozen=True)
+class ReferenceProgram:
+    """A module and how it is evaluated: unpartitioned, or with `places` as one device's program on all devices."""
+
+    module: HloModule
+    places: tuple[Sequence[Boundary], Sequence[Boundary]] | None = None
+
+    def evaluate(self, arrays: Sequence[Array], tables: OpTables = REGISTERED) -> list[Array]:
+        """Global outputs for global inputs. `tables`: the functions that opcodes are evaluated with."""
+        if self.places is None:
+            return evaluate(self.module, *arrays, tables=tables)
+        return evaluate_per_device(self.module, arrays, self.places, tables)
+
+
+def reference_program(
+    module: HloModule, devices: int | None, *, partitioned: bool
+) -> ReferenceProgram:
+    """Return what evaluates ``module``; ``partitioned``: it is one device's program, for ``devices``."""
     if not partitioned:
-        return lambda arrays: evaluate(module, *arrays)
+        return ReferenceProgram(module)
     program = clone_module(module)
     count = devices if devices is not None else device_count(module)
     program.num_partitions = count // program.replica_count
-    places = boundaries(program)
-    return lambda arrays: evaluate_per_device(program, arrays, places)
+    return ReferenceProgram(program, boundaries(program))
+
+
+def reference_of(module: HloModule, devices: int | None, *, partitioned: bool) -> Reference:
+    """The evaluator that says what ``module`` means; ``partitioned``: it is one device's program, for ``devices``."""
+    return reference_program(module, devices, partitioned=partitioned).evaluate

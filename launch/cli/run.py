@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,17 +35,21 @@ from launch.job import (
     job_inputs,
 )
 from launch.memory_limit import add_memory_limit
+from launch.output_paths import output_paths
 from launch.pipeline import is_partitioned
 from launch.printable import printable
-from launch.reference import reference_of
+from launch.reference import reference_of, reference_program
 from launch.report.trace import collect_trace
 from launch.source import load_module
+from launch.terminal_line import TerminalLine
 from launch.tile_files import is_per_device, read_tiles, write_tiles
+from launch.verdicts import Question, explain_by_rounding
 from runtime.compile import boundaries
 from runtime.executable import Executable
 from runtime.memory_limit import require_memory
 from runtime.timeline.recorder import KEPT_STEPS
 from spmd.errors import CheckFailed, UnsupportedError
+from spmd.hlo import HloModule
 from spmd.output_file import write_file
 
 if TYPE_CHECKING:
@@ -70,7 +75,7 @@ def add_parser(subparsers: Any) -> None:
         "--expect",
         type=Path,
         metavar="F.npz",
-        help="compare with these outputs; exit 1 if they differ",
+        help="compare with these outputs of the same inputs; exit 1 if they differ",
     )
     parser.add_argument(
         "--atol",
@@ -96,6 +101,11 @@ def add_parser(subparsers: Any) -> None:
         help="what computes: this machine's cores (default: cpu), GPUs (docs/gpu.md), or the "
         "reference evaluator, unpartitioned",
     )
+    parser.add_argument(
+        "--verbose",
+        action="store_true",
+        help="with --expect and --check: list the outputs that agree, too",
+    )
     add_memory_limit(parser)
     parser.add_argument(
         "--steps",
@@ -110,7 +120,8 @@ def add_parser(subparsers: Any) -> None:
         metavar="F.json",
         help=f"write a timeline of the last {KEPT_STEPS} steps of all devices, for ui.perfetto.dev or chrome://tracing",
     )
-    parser.set_defaults(run=run)
+    # None, so that a seed that was named can be told from the default.
+    parser.set_defaults(run=run, seed=None)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -119,6 +130,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _run_here(options: argparse.Namespace) -> int:
     job = _job_options(options)
+    job.require_inputs()
     if options.backend == "reference":
         return _run_reference(options, job)
     program = program_here(options)
@@ -135,6 +147,7 @@ def _run_as_rank(options: argparse.Namespace, world: MpiCommunicator) -> int:
     job = _job_options(options)
 
     def alike() -> dict[str, str]:
+        job.require_inputs()
         if options.backend == "reference":
             raise UnsupportedError("--backend reference runs in one process, not under MPI")
         return {
@@ -178,7 +191,10 @@ def _run_reference(options: argparse.Namespace, job: JobOptions) -> int:
         entry = Entry.of_boundaries(module, boundaries(module))
     inputs = job_inputs(entry.inputs, job)
     result = evaluate_steps(reference, entry.feedback, inputs, job.steps)
-    result = conclude(result, expected_outputs(entry, job, reference), job)
+    expected = expected_outputs(entry, job, reference)
+    result = conclude(result, expected, job, output_paths(module, entry.feedback))
+    if not result.ok:
+        result = _judged(options, module, options.devices, entry, result, expected)
     return _report(options, entry, result, "the reference evaluator")
 
 
@@ -204,7 +220,13 @@ def _conclude(options: argparse.Namespace, program: Program, result: JobResult, 
     note_hosted(program.executable)
     job = _job_options(options)
     entry = Entry.of_executable(program.executable)
-    result = conclude(result, _expected(options, program), job)
+    expected = _expected(options, program)
+    described = program.module or program.executable.module
+    result = conclude(result, expected, job, output_paths(described, entry.feedback))
+    if not result.ok:
+        result = _judged(
+            options, program.module, program.executable.num_devices, entry, result, expected
+        )
     module = program.module if job.check and not result.ok else None
     if module is not None:
         compiling = compile_options(options)
@@ -214,8 +236,43 @@ def _conclude(options: argparse.Namespace, program: Program, result: JobResult, 
             # What is looked at takes memory that the program does not.
             unlimited = replace(compiling, memory_limit=None)
             found = search(module, devices, inputs, unlimited)
-            result = replace(result, first_diverging_op=found.op, search_note=found.note)
+            notes = (*result.notes, found.note) if found.note else result.notes
+            result = replace(result, first_diverging_op=found.op, notes=notes)
     return _report(options, entry, result, where)
+
+
+def _judged(
+    options: argparse.Namespace,
+    module: HloModule | None,
+    devices: int | None,
+    entry: Entry,
+    result: JobResult,
+    expected: Sequence[Expected],
+) -> JobResult:
+    """Return `result` with outputs excused that differ by amplified rounding, unless --atol or --rtol says how far."""
+    job = _job_options(options)
+    if job.atol is not None or job.rtol is not None:
+        return result
+    if module is None:
+        note = "whether rounding explains it cannot be told from a saved executable, only from its module"
+        return replace(result, notes=(*result.notes, note))
+    if job.inputs is not None and is_per_device(job.inputs):
+        note = "whether rounding explains it is not told where inputs are files of tiles (%r)"
+        return replace(result, notes=(*result.notes, note))
+    partitioned = is_partitioned(module, compile_options(options))
+    question = Question(
+        reference_program(module, devices, partitioned=partitioned),
+        list(job_inputs(entry.inputs, job)),
+        entry.feedback,
+        job.steps,
+        excess=job.expect is not None,
+        seconds=options.timeout,
+    )
+    line = TerminalLine()
+    try:
+        return explain_by_rounding(result, expected, question, line.show)
+    finally:
+        line.clear()
 
 
 def _write_profile(options: argparse.Namespace, executable: Executable) -> None:
@@ -240,14 +297,17 @@ def _report(options: argparse.Namespace, entry: Entry, result: JobResult, where:
     if options.json:
         print(json.dumps(result.as_json(entry.outputs)))
     else:
-        print(printable(format_result(result, entry.name, len(entry.outputs), where)))
+        count, verbose = len(entry.outputs), options.verbose
+        text = format_result(result, entry.name, count, where, verbose=verbose)
+        print(printable(text))
     return 0 if result.ok else CheckFailed.exit_code
 
 
 def _job_options(options: argparse.Namespace) -> JobOptions:
     return JobOptions(
         inputs=options.inputs,
-        seed=options.seed,
+        seed=options.seed or 0,
+        seed_given=options.seed is not None,
         outputs=options.outputs,
         expect=options.expect,
         atol=options.atol,

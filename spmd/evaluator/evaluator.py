@@ -18,6 +18,7 @@ from spmd.evaluator.interpreter import run_computation, run_instruction
 from spmd.evaluator.lockstep import evaluate_partitions
 from spmd.evaluator.manual_mesh import differs_by_device
 from spmd.evaluator.numerics import quiet
+from spmd.evaluator.op_tables import REGISTERED, OpTables
 from spmd.evaluator.registry import EVALUATORS
 from spmd.evaluator.rendezvous import run_in_lockstep
 from spmd.evaluator.session import Session
@@ -28,15 +29,15 @@ from spmd.hlo.module import HloModule
 __all__ = ["evaluate", "evaluate_instruction", "evaluate_partitions", "families"]
 
 
-def evaluate(module: HloModule, *arrays: NDArray) -> list[NDArray]:
+def evaluate(module: HloModule, *arrays: NDArray, tables: OpTables = REGISTERED) -> list[NDArray]:
     """Outputs (leaves of the root) of the program on global inputs (leaves of the entry parameters).
 
     Sharding annotations change nothing; manual regions run on every device of their axes. Raises ShapeError for inputs
     that do not fit, UnsupportedError for what cannot be evaluated (elided constants, infeed, unknown custom calls),
-    RunError for a program that is per-device already.
+    RunError for a program that is per-device already. ``tables``: the functions that opcodes are evaluated with.
     """
     require_values(module)
-    session = Session(module)
+    session = Session(module, tables)
     logical = Device(0, 1, 1, session, is_logical=True)
     with quiet():
         steps = run_computation(module.entry, entry_arguments(module, arrays), logical)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from spmd.errors import RunError, UnsupportedError
 from spmd.evaluator.device import Device, Steps
 from spmd.evaluator.manual_mesh import differs_by_device
-from spmd.evaluator.registry import EVALUATORS, IN_STEPS, ON_DEVICE
+from spmd.evaluator.registry import ON_DEVICE
 from spmd.evaluator.rendezvous import run_in_lockstep
 from spmd.evaluator.value import Operands, PerDevice, Value, has_versions, version_for
 from spmd.hlo.computation import HloComputation
@@ -38,13 +38,14 @@ def run_instruction(instruction: HloInstruction, operands: Operands, device: Dev
     """The value of one instruction of any kind; UnsupportedError for one that nothing evaluates."""
     if device.is_logical and (has_versions(operands) or differs_by_device(instruction)):
         return _run_on_every_device(instruction, operands, device)
-    evaluate = EVALUATORS.get(instruction.opcode)
+    tables = device.session.tables
+    evaluate = tables.plain(instruction.opcode)
     if evaluate is not None:
         return evaluate(instruction, operands)
     on_device = ON_DEVICE.get(instruction.opcode)
     if on_device is not None:
         return on_device(instruction, operands, device)
-    in_steps = IN_STEPS.get(instruction.opcode)
+    in_steps = tables.in_steps(instruction.opcode)
     if in_steps is None:
         raise UnsupportedError(f"{instruction!r}: the evaluator does not run {instruction.opcode}")
     return (yield from in_steps(instruction, operands, device))

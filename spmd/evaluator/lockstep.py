@@ -9,6 +9,7 @@ from spmd.evaluator.arguments import entry_arguments, output_arrays
 from spmd.evaluator.device import Device
 from spmd.evaluator.interpreter import run_computation
 from spmd.evaluator.numerics import quiet
+from spmd.evaluator.op_tables import REGISTERED, OpTables
 from spmd.evaluator.rendezvous import run_in_lockstep
 from spmd.evaluator.session import Session
 from spmd.evaluator.value import NDArray
@@ -16,7 +17,9 @@ from spmd.hlo.module import HloModule
 
 
 def evaluate_partitions(
-    module: HloModule, per_device: Sequence[Sequence[NDArray]]
+    module: HloModule,
+    per_device: Sequence[Sequence[NDArray]],
+    tables: OpTables = REGISTERED,
 ) -> list[list[NDArray]]:
     """Outputs of every device from the inputs of every device; device = replica * num_partitions + partition.
 
@@ -31,7 +34,7 @@ def evaluate_partitions(
         raise ShapeError(
             f"{module.name} has {replicas} replicas x {partitions} partitions, found inputs for {count} devices"
         )
-    session = Session(module)
+    session = Session(module, tables)
     with quiet():
         steps = {
             id_: run_computation(

@@ -8,7 +8,8 @@ from functools import cached_property
 from spmd.errors import RunError
 from spmd.evaluator.device import Device
 from spmd.evaluator.manual_mesh import ManualDevices
-from spmd.evaluator.registry import EVALUATORS, Evaluate
+from spmd.evaluator.op_tables import REGISTERED, FindPlain, OpTables
+from spmd.evaluator.registry import Evaluate
 from spmd.evaluator.value import Value
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
@@ -48,8 +49,9 @@ class Plan:
 class Session:
     """Caches that live as long as one call of ``evaluate``; the module must not change meanwhile."""
 
-    def __init__(self, module: HloModule | None) -> None:
+    def __init__(self, module: HloModule | None, tables: OpTables = REGISTERED) -> None:
         self.module = module
+        self.tables = tables
         self._plans: dict[HloComputation, Plan] = {}
         self._groups: dict[HloInstruction, dict[int, tuple[int, ...]]] = {}
         #: Sent and not yet received, oldest first, by (channel, source, target).
@@ -58,7 +60,7 @@ class Session:
     def plan(self, computation: HloComputation) -> Plan:
         plan = self._plans.get(computation)
         if plan is None:
-            plan = self._plans[computation] = make_plan(computation)
+            plan = self._plans[computation] = make_plan(computation, self.tables.plain)
         return plan
 
     def find_group(self, instruction: HloInstruction, device: Device) -> tuple[int, ...] | None:
@@ -102,7 +104,7 @@ class Session:
         return ManualDevices.of(self.module)
 
 
-def make_plan(computation: HloComputation) -> Plan:
+def make_plan(computation: HloComputation, find: FindPlain) -> Plan:
     needed = _needed(computation)
     order = [i for i in computation.post_order() if i in needed]
     slot = {instruction: n for n, instruction in enumerate(order)}
@@ -119,7 +121,7 @@ def make_plan(computation: HloComputation) -> Plan:
     steps = tuple(
         PlannedInstruction(
             i,
-            EVALUATORS.get(i.opcode),
+            find(i.opcode),
             i.attrs.number if isinstance(i.attrs, ParameterAttrs) else -1,
             tuple(slot[o] for o in i.operands),
             n,

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from launch.entry import Entry, aliased_outputs
+from launch.expect import OutputCheck, Verdict
 from launch.inputs import write_arrays
 from launch.job import (
     JobOptions,
@@ -97,6 +98,25 @@ def test_outputs_written_can_be_expected(counter: HloModule, tmp_path: Path) -> 
     assert checked.as_json(entry.outputs)["outputs"][1]["max_abs_diff"] == 0.0
     shown = format_result(checked, "counter", 2, "the evaluator")
     assert "all 2 outputs agree on the evaluator" in shown
+
+
+def test_the_worst_output_is_listed_first_and_those_that_agree_are_counted() -> None:
+    def check(name: str, verdict: Verdict, of_tolerance: float) -> OutputCheck:
+        return OutputCheck(name, (2,), "f32", 1.0, 1.0, of_tolerance, verdict, "dot.1", "loss")
+
+    checks = [
+        check("out0", Verdict.AGREES, 0.5),
+        check("out1", Verdict.DIFFERS, 2.0),
+        check("out2", Verdict.ROUNDING, 9.0),
+        check("out3", Verdict.DIFFERS, 5.0),
+    ]
+    lines = format_result(JobResult([], [0.001], checks), "step", 4, "nothing").splitlines()
+    assert [line.split()[0] for line in lines] == ["out3", "out1", "out2", "1", "step:"]
+    assert lines[0].split()[1] == "loss"
+    assert "amplifies, at dot.1" in lines[2]
+    assert "2 of 4 outputs differ, 1 differ by amplified rounding" in lines[-1]
+    shown = format_result(JobResult([], [0.001], checks), "step", 4, "nothing", verbose=True)
+    assert "out0" in shown
 
 
 def test_json_describes_outputs_without_checks(counter: HloModule) -> None:

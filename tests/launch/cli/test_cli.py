@@ -57,6 +57,13 @@ def test_run_json_has_the_keys_that_scripts_read(
     assert set(result["step_ms"]) == {"median", "min", "max"}
 
 
+def test_expected_outputs_of_unknown_inputs_are_refused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["run", MODULE, *EXPECT]) == 2
+    assert "--inputs" in capsys.readouterr().err
+
+
 def test_run_check_holds_over_several_steps(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", MODULE, "--seed", "3", "--check", "--steps", "3"]) == 0
     assert "all 7 outputs agree" in capsys.readouterr().out
@@ -67,7 +74,8 @@ def test_run_writes_outputs_that_it_then_expects(tmp_path: Path, sum_module: str
     assert main(["run", sum_module, "--outputs", out]) == 0
     with np.load(out) as stored:
         assert stored["out0"].shape == (4,)
-    assert main(["run", sum_module, "--expect", out, "--atol", "0", "--rtol", "0"]) == 0
+    exact = ["--atol", "0", "--rtol", "0"]
+    assert main(["run", sum_module, "--seed", "0", "--expect", out, *exact]) == 0
     assert main(["run", sum_module, "--seed", "1", "--expect", out]) == 1
 
 

@@ -1,0 +1,86 @@
+"""From outputs that differ to verdicts: whether rounding explains them, and which instruction amplifies it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from launch.amplification import Gains, amplifiers
+from launch.expect import Expected, OutputCheck, Verdict
+from launch.job import JobResult, evaluate_steps
+from launch.messages import one_line
+from launch.npz import Array
+from launch.reference import ReferenceProgram
+from launch.rounding import ULPS, judge_rounding
+from spmd.evaluator.op_tables import REGISTERED, OpTables
+from spmd.evaluator.rounding_noise import RoundingNoise
+
+
+@dataclass(frozen=True)
+class Question:
+    """A run whose outputs differ from expected ones, and the program that can be evaluated to find out why.
+
+    `feedback`: output number -> number of the input that it is in the next of `steps`. `excess`: the expected values
+    may come from a program that keeps 16-bit results in f32. `seconds`: no further evaluation begins after them.
+    """
+
+    reference: ReferenceProgram
+    inputs: Sequence[Array]
+    feedback: Mapping[int, int]
+    steps: int
+    excess: bool
+    seconds: float
+
+    def evaluate(self, tables: OpTables) -> list[Array]:
+        """Outputs of the last step."""
+
+        def once(arrays: Sequence[Array]) -> list[Array]:
+            return self.reference.evaluate(arrays, tables)
+
+        return evaluate_steps(once, self.feedback, self.inputs, self.steps).outputs
+
+
+def explain_by_rounding(
+    result: JobResult,
+    expected: Sequence[Expected],
+    question: Question,
+    show: Callable[[str], None],
+) -> JobResult:
+    """Return `result` with the verdict ROUNDING for outputs whose differences rounding explains.
+
+    Whatever fails on the way (an op that the evaluator does not know) leaves the verdicts as they are, with a note.
+    """
+
+    def sample(noise: RoundingNoise | None) -> Sequence[Array]:
+        return question.evaluate(REGISTERED if noise is None else noise.tables())
+
+    try:
+        judged = judge_rounding(
+            result.outputs,
+            expected,
+            result.checks,
+            sample,
+            excess=question.excess,
+            seconds=question.seconds,
+            show=show,
+        )
+        checks = _with_amplifiers(judged.checks, question)
+    except Exception as error:  # noqa: BLE001 - the judgement must never cost the report that asked for it
+        note = f"whether rounding explains it was not found out: {one_line(error)}"
+        return replace(result, notes=(*result.notes, note))
+    notes = (judged.note,) if judged.note else ()
+    return replace(result, checks=checks, notes=(*result.notes, *notes))
+
+
+def _with_amplifiers(checks: Sequence[OutputCheck], question: Question) -> list[OutputCheck]:
+    """Name the op that amplifies rounding most for each output that rounding explains."""
+    explained = [k for k, check in enumerate(checks) if check.verdict is Verdict.ROUNDING]
+    if not explained:
+        return list(checks)
+    noise = RoundingNoise(0, ULPS[0], question.excess)
+
+    def evaluate(gains: Gains, noisy: bool) -> None:
+        question.evaluate(gains.observed(noise.tables() if noisy else REGISTERED))
+
+    named = amplifiers(question.reference.module, explained, evaluate)
+    return [replace(check, amplified_at=named.get(k, "")) for k, check in enumerate(checks)]

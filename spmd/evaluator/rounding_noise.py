@@ -1,0 +1,205 @@
+"""Evaluation in which every inexact result is off by a few units in the last place: Monte Carlo arithmetic.
+
+Two correct programs that differ in the order of their sums or in their exponential functions differ by roundings. A
+program amplifies these where it subtracts nearly equal numbers, divides by noise, or feeds an error back. Evaluations
+with noise of different seeds show by how much.
+
+The sign of the noise is a hash of the value and the seed, as a real rounding error is a function of the operands:
+equal values get equal noise, so that copies of one value on several devices, or computed twice, stay equal, and
+symmetric matrices symmetric. Sums round differently wherever they stand, so their noise depends on the position as
+well. Values that look exact (whole numbers, few significant bits, zeros, infinities, NaN) get none.
+
+D. S. Parker, "Monte Carlo Arithmetic", UCLA CSD-970002, 1997.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from spmd.analysis.cost import op_cost
+from spmd.evaluator.device import Device, Steps
+from spmd.evaluator.op_tables import OpTables
+from spmd.evaluator.registry import EVALUATORS, IN_STEPS, Evaluate, EvaluateInSteps
+from spmd.evaluator.value import NDArray, Operands, Value
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import Opcode
+from spmd.ops import definition
+from spmd.shape import ArrayShape, PrimitiveType, leaves
+
+#: They add many terms, or solve: the order in which they do moves the result by as much as roundings of the operands.
+_SUMS = frozenset(
+    {
+        Opcode.BATCH_NORM_GRAD,
+        Opcode.BATCH_NORM_INFERENCE,
+        Opcode.BATCH_NORM_TRAINING,
+        Opcode.CHOLESKY,
+        Opcode.CONVOLUTION,
+        Opcode.CUSTOM_CALL,
+        Opcode.DOT,
+        Opcode.FFT,
+        Opcode.RAGGED_DOT,
+        Opcode.REDUCE,
+        Opcode.REDUCE_WINDOW,
+        Opcode.SCATTER,
+        Opcode.SELECT_AND_SCATTER,
+        Opcode.TRIANGULAR_SOLVE,
+    }
+)
+#: Those that may run in another order for each element of the result.
+_REORDERED = frozenset(
+    {Opcode.CONVOLUTION, Opcode.DOT, Opcode.RAGGED_DOT, Opcode.REDUCE, Opcode.REDUCE_WINDOW}
+)
+_SUMS_OVER_DEVICES = frozenset({Opcode.ALL_REDUCE, Opcode.ALL_REDUCE_START, Opcode.REDUCE_SCATTER})
+#: Their results are rounded; those of all others are parts of their operands, or exact.
+_ROUNDED = _SUMS | frozenset(
+    {
+        Opcode.ACOS, Opcode.ACOSH, Opcode.ADD, Opcode.ASIN, Opcode.ASINH, Opcode.ATAN2, Opcode.ATANH,
+        Opcode.CBRT, Opcode.COSH, Opcode.COSINE, Opcode.DIVIDE, Opcode.ERF, Opcode.EXPONENTIAL,
+        Opcode.EXPONENTIAL_MINUS_ONE, Opcode.LOG, Opcode.LOG_PLUS_ONE, Opcode.LOGISTIC, Opcode.MAP,
+        Opcode.MULTIPLY, Opcode.POWER, Opcode.RSQRT, Opcode.SINE, Opcode.SINH, Opcode.SQRT,
+        Opcode.SUBTRACT, Opcode.TAN, Opcode.TANH,
+    }
+)  # fmt: skip
+
+#: By bytes of the type: its bits of mantissa, and so many zeros at their end that a value is taken for exact.
+_MANTISSA = {
+    PrimitiveType.F64: (52, 16),
+    PrimitiveType.F32: (23, 8),
+    PrimitiveType.F16: (10, 2),
+    PrimitiveType.BF16: (7, 2),
+}
+#: One element in so many of a 16-bit type is rounded to another neighbour by an error in f32 (a power of two).
+_NARROW_EVERY = 64
+#: A sum of more terms than its square is off by more than one rounding, with the square root of their number.
+_SHORT_SUM = 8
+
+
+@dataclass(frozen=True)
+class RoundingNoise:
+    """Noise of `ulps` units in the last place (more in long sums), whose signs follow from `seed`.
+
+    `excess`: 16-bit results may have been kept in f32 elsewhere, as XLA does by default; else a 16-bit result differs
+    only where an error in f32 crosses a boundary between two values.
+    """
+
+    seed: int
+    ulps: int
+    excess: bool = False
+
+    def tables(self) -> OpTables:
+        """The functions that evaluate opcodes with this noise."""
+
+        def plain(opcode: Opcode) -> Evaluate | None:
+            evaluate = EVALUATORS.get(opcode)
+            rounded = opcode in _ROUNDED or (self.excess and opcode is Opcode.CONVERT)
+            return evaluate if evaluate is None or not rounded else self._around(evaluate)
+
+        def in_steps(opcode: Opcode) -> EvaluateInSteps | None:
+            evaluate = IN_STEPS.get(opcode)
+            if evaluate is None or opcode not in _SUMS_OVER_DEVICES:
+                return evaluate
+            return self._around_steps(evaluate)
+
+        return OpTables(plain, in_steps)
+
+    def _around(self, evaluate: Evaluate) -> Evaluate:
+        def noisy(instruction: HloInstruction, operands: Operands) -> Value:
+            if not _is_rounded(instruction):
+                return evaluate(instruction, operands)
+            ulps = self.ulps * _relative_error(instruction)
+            placed = instruction.opcode in _REORDERED
+            if instruction.opcode in _SUMS:
+                operands = tuple(self._perturbed(operand, ulps, placed) for operand in operands)
+            return self._perturbed(evaluate(instruction, operands), ulps, placed)
+
+        return noisy
+
+    def _around_steps(self, evaluate: EvaluateInSteps) -> EvaluateInSteps:
+        def noisy(instruction: HloInstruction, operands: Operands, device: Device) -> Steps:
+            around = tuple(
+                self._perturbed(operand, self.ulps, placed=False) for operand in operands
+            )
+            return evaluate(instruction, around, device)
+
+        return noisy
+
+    def _perturbed(self, value: Value, ulps: int, placed: bool) -> Value:
+        if isinstance(value, tuple):
+            return tuple(self._perturbed(element, ulps, placed) for element in value)
+        return perturb(value, self, ulps, placed) if isinstance(value, np.ndarray) else value
+
+
+def perturb(x: NDArray, noise: RoundingNoise, ulps: int, placed: bool) -> NDArray:
+    """Move each element of `x` that does not look exact up or down by `ulps` units in the last place.
+
+    `placed`: which way depends on the element's position, too. Integers, pred and 8-bit floats are returned as they
+    are.
+    """
+    if x.dtype.kind == "c":
+        parts = np.ascontiguousarray(x).reshape(-1).view(x.real.dtype)
+        return perturb(parts, noise, ulps, placed).view(x.dtype).reshape(x.shape)
+    kind = PrimitiveType.from_numpy(x.dtype)
+    if kind not in _MANTISSA or x.size == 0:
+        return x
+    mantissa, zeros = _MANTISSA[kind]
+    raw = np.ascontiguousarray(x).view(f"u{x.dtype.itemsize}")
+    word = raw.dtype.type
+    infinity = ((1 << (kind.bits - 1 - mantissa)) - 1) << mantissa
+    magnitude = raw & word((1 << (kind.bits - 1)) - 1)
+    moved = (magnitude > ulps) & (magnitude < infinity - ulps)
+    moved &= (raw & word((1 << zeros) - 1)) != 0
+    wide = x if kind in (PrimitiveType.F32, PrimitiveType.F64) else x.astype(np.float32)
+    moved &= (np.rint(wide) != wide) | (np.abs(wide) >= 2.0**mantissa)
+    keys = raw
+    if placed:
+        keys = raw ^ _hashes(
+            np.arange(x.size, dtype=np.uint64 if kind.bits == 64 else np.uint32), 0
+        ).astype(raw.dtype).reshape(raw.shape)
+    signs = _hashes(keys, noise.seed)
+    if x.dtype.itemsize == 2 and not noise.excess:
+        moved &= (signs & signs.dtype.type(_NARROW_EVERY - 1)) == 0
+    up = (signs >> signs.dtype.type(8 * signs.dtype.itemsize - 1)).astype(np.bool_)
+    shifted = np.where(up, raw + word(ulps), raw - word(ulps))
+    return np.where(moved, shifted, raw).view(x.dtype).reshape(x.shape)
+
+
+def _hashes(raw: NDArray, seed: int) -> NDArray:
+    """Mix each element of `raw` with `seed`, by the finalizers of MurmurHash3 (32 bits) and SplitMix64."""
+    if raw.dtype.itemsize == 8:
+        steps = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1))
+        h = raw ^ np.uint64((seed * 0x9E3779B97F4A7C15 + 1) & 0xFFFFFFFFFFFFFFFF)
+    else:
+        steps = ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1))
+        h = raw.astype(np.uint32) ^ np.uint32((seed * 0x9E3779B9 + 1) & 0xFFFFFFFF)
+    word = h.dtype.type
+    for shift, factor in steps:
+        h ^= h >> word(shift)
+        h *= word(factor)
+    return h
+
+
+def _is_rounded(instruction: HloInstruction) -> bool:
+    """Whether the instruction rounds its results: of conversions, those to 16 bits."""
+    if instruction.opcode is not Opcode.CONVERT:
+        return True
+    shape = instruction.shape
+    return isinstance(shape, ArrayShape) and shape.element_type in (
+        PrimitiveType.F16,
+        PrimitiveType.BF16,
+    )
+
+
+def _relative_error(instruction: HloInstruction) -> int:
+    """Return the noise of a sum in units of `ulps`: it grows with the square root of the number of terms."""
+    if instruction.opcode not in _SUMS:
+        return 1
+    results = max(
+        (math.prod(s.dims) for _, s in leaves(instruction.shape) if isinstance(s, ArrayShape)),
+        default=1,
+    )
+    applied = sum(definition(instruction.opcode).applications(instruction))
+    terms = max(applied, op_cost(instruction).flops / 2) / max(1, results)
+    return max(1, math.isqrt(int(terms)) // _SHORT_SUM)
