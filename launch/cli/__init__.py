@@ -24,6 +24,7 @@ import launch.cli.simulate as simulate
 import launch.cli.stats as stats
 from launch.messages import report_error
 from spmd.errors import SpmdError
+from spmd.memory import as_out_of_memory
 
 SUBCOMMANDS = (
     run,
@@ -65,6 +66,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SpmdError as error:
         report_error(str(error))
         return error.exit_code
+    except MemoryError as error:
+        missing = as_out_of_memory(error)
+        report_error(str(missing))
+        return missing.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
