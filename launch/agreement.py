@@ -13,6 +13,7 @@ from typing import TypeVar
 from collectives.communicator.interface import Communicator
 from launch.unexpected import describe_unexpected
 from spmd.errors import RunError, SpmdError
+from spmd.memory import as_out_of_memory
 
 Result = TypeVar("Result")
 
@@ -76,6 +77,8 @@ def from_first(world: Communicator, make: Callable[[], bytes], doing: str) -> by
 
 
 def _error_report(error: Exception) -> dict[str, object]:
+    if isinstance(error, MemoryError):
+        error = as_out_of_memory(error)
     if isinstance(error, SpmdError):
         return {"error": str(error), "exit_code": error.exit_code}
     return {"error": describe_unexpected(error), "exit_code": RunError.exit_code}

@@ -24,6 +24,7 @@ from launch.one_report import claim_report
 from launch.rank_environment import exit_code_of_rank, own_launcher
 from launch.unexpected import describe_system_failure
 from spmd.errors import RunError, SpmdError
+from spmd.memory import as_out_of_memory
 
 if TYPE_CHECKING:
     from collectives.communicator.mpi import MpiCommunicator
@@ -60,6 +61,8 @@ def end_job(world: MpiCommunicator, error: BaseException) -> int:
             end_by_alarm()
             return code
     else:
+        if isinstance(error, MemoryError):
+            error = as_out_of_memory(error)
         code = error.exit_code if isinstance(error, SpmdError) else RunError.exit_code
         message = _describe(world, error)  # beforehand: the others give who has claimed little time
         if may_report(world):

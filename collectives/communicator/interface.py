@@ -15,6 +15,7 @@ from collectives.communicator.kinds import Collective, Group
 from collectives.communicator.reduction import Array
 from collectives.communicator.status import Explains
 from spmd.errors import RunError
+from spmd.memory import out_of_memory, require_bytes
 
 if TYPE_CHECKING:
     from collectives.communicator.household import Household
@@ -178,7 +179,11 @@ def require_in(rank: int, group: Group, name: str) -> None:
 
 
 def private_memory(num_bytes: int) -> Array:
-    """What ``allocate`` gives where no peer can reach it."""
-    block = np.zeros(num_bytes + MEMORY_ALIGNMENT, np.uint8)
+    """What ``allocate`` gives where no peer can reach it. OutOfMemoryError if the machine has less."""
+    require_bytes("the memory of one device", num_bytes)
+    try:
+        block = np.zeros(num_bytes + MEMORY_ALIGNMENT, np.uint8)
+    except MemoryError:
+        raise out_of_memory("the memory of one device", num_bytes) from None
     first = -block.ctypes.data % MEMORY_ALIGNMENT
     return block[first : first + num_bytes]

@@ -27,6 +27,7 @@ import launch.cli.stats as stats
 from launch.messages import report_error
 from launch.unexpected import describe_unexpected
 from spmd.errors import RunError, SpmdError
+from spmd.memory import as_out_of_memory
 
 SUBCOMMANDS = (
     run,
@@ -66,6 +67,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SpmdError as error:
         _report(str(error))
         return error.exit_code
+    except MemoryError as error:
+        missing = as_out_of_memory(error)
+        _report(str(missing))
+        return missing.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:

@@ -27,6 +27,7 @@ from runtime.buffers.arena import Arena, Fit, Interval, items_of, lower_bound
 from runtime.buffers.height_search import Preference, search_height
 from runtime.buffers.placement_orders import ORDERS, Order
 from spmd.literal import NDArray
+from spmd.memory import out_of_memory
 
 #: Intervals that are placed at most by greedy packings, and again by promotions, and packings that these are at most;
 #: one packing is made in any case.
@@ -38,6 +39,10 @@ EXACT_BYTES, EXACT_SHARE = 64, 1 / 200
 NEAR_SHARE = 1 / 50
 #: A search takes this many steps for each interval, and no more of these.
 SEARCH_STEPS, MOST_SEARCHED = 6, 400
+
+
+#: Bytes of all intervals together that the native placement counts without overflow.
+MOST_PACKED = 2**62
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +57,13 @@ class Packing:
 def pack(intervals: Sequence[Interval]) -> Packing:
     """The smallest of the packings that are tried, or the first that is as small as can be.
 
+    OutOfMemoryError if sizes add up to more than 64-bit offsets count.
+
     The last few are remembered: schedules are chosen by what they take, and the chosen one's buffers assigned.
     """
+    total = sum(one.size for one in intervals)
+    if total > MOST_PACKED:
+        raise out_of_memory("the program", total)
     return _packed(tuple(intervals))
 
 

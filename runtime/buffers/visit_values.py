@@ -14,8 +14,9 @@ from runtime.buffers.program import (
 from runtime.strides import StridedView
 from spmd.errors import UnsupportedError
 from spmd.hlo import HloInstruction, Opcode
+from spmd.memory import require_bytes
 from spmd.ops.attrs import ConstantAttrs, IotaAttrs, TupleIndexAttrs
-from spmd.shape import ArrayShape, as_array, as_tuple
+from spmd.shape import ArrayShape, PrimitiveType, as_array, as_tuple
 
 
 @VISITORS.register(Opcode.TUPLE)
@@ -84,11 +85,24 @@ def visit_iota(
     """Numbers along one dimension are a small constant; the other dimensions repeat it."""
     shape = instruction.array_shape
     dimension = instruction.attrs_as(IotaAttrs).dimension
-    size = shape.dims[dimension]
-    wide = np.complex128 if shape.element_type.is_complex else np.int64
-    numbers = np.arange(size).astype(wide).astype(shape.element_type.numpy)
+    numbers = _numbers(shape.dims[dimension], shape.element_type, repr(instruction))
     line = constant_view(linearizer, instruction, numbers, region)
     return ValueView(line.value, line.view.broadcast(shape.dims, (dimension,)))
+
+
+#: Elements that `_numbers` converts at a time: the int64 array in between stays small.
+_CONVERTED = 1 << 16
+
+
+def _numbers(size: int, element_type: PrimitiveType, what: str) -> np.ndarray:
+    """Return 0, 1, .. `size` - 1 as [size] of `element_type`. OutOfMemoryError if the machine cannot hold them."""
+    require_bytes(what, size * element_type.byte_size)
+    wide = np.complex128 if element_type.is_complex else np.int64
+    numbers = np.empty(size, element_type.numpy)
+    for start in range(0, size, _CONVERTED):
+        stop = min(start + _CONVERTED, size)
+        numbers[start:stop] = np.arange(start, stop).astype(wide).astype(element_type.numpy)
+    return numbers
 
 
 def constant_view(

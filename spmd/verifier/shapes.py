@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from spmd.errors import VerificationError
 from spmd.hlo.module import HloModule
+from spmd.limits import MAX_SIZE
 from spmd.ops import check_instruction
 from spmd.ops.inference import describe
-from spmd.shape import ArrayShape, BufferShape, Shape, leaves
+from spmd.shape import UNBOUNDED, ArrayShape, BufferShape, Shape, leaves
 from spmd.verifier.rule import Rule
 
 
@@ -45,7 +47,26 @@ def _layout_problems(shape: Shape) -> Iterator[str]:
             yield f"the layout {{{text}}} of {array} is no permutation of {array.rank} dimensions"
 
 
+def arrays_have_a_size(module: HloModule) -> Iterator[str]:
+    """Shapes that texts share are looked at once. An unbounded dimension has no size, which is no violation."""
+    seen: set[int] = set()
+    for instruction in module.all_instructions():
+        if id(instruction.shape) not in seen:
+            seen.add(id(instruction.shape))
+            for _, leaf in leaves(instruction.shape):
+                array = leaf.array if isinstance(leaf, BufferShape) else leaf
+                if isinstance(array, ArrayShape) and _bytes_of(array) > MAX_SIZE:
+                    yield f"{array} has {_bytes_of(array):,} bytes: {describe(instruction)}"
+
+
+def _bytes_of(array: ArrayShape) -> int:
+    """Return the bytes of the bounded dimensions of `array`: 0 if one of them is empty."""
+    sized = [size for size in array.dims if size != UNBOUNDED]
+    return math.prod(sized) * array.element_type.byte_size
+
+
 SHAPE_RULES = (
+    Rule("size", "an array has at most 2^63 - 1 bytes", arrays_have_a_size),
     Rule("layout", "a layout is a permutation of the dimensions", layouts_are_permutations),
     Rule(
         "I4",
